@@ -352,6 +352,65 @@ def test_an_own_address_that_cannot_be_is_a_problem(facts: List[HostFact], said:
     assert finding.text.startswith(said)
 
 
+def with_route(shown: str, route: str) -> List[HostFact]:
+    facts = [*FACTS[:-1], HostFact("interface", "docker0", "172.17.0.1")]
+    return [*facts, HostFact("address", shown, ""), HostFact("route", route, "")]
+
+
+@pytest.mark.parametrize(
+    ("env", "shown", "route", "level", "advice"),
+    [
+        (
+            {"DMLC_NODE_HOST": "docker0"},
+            "docker0",
+            "10.0.0.2",
+            "warning",
+            "DMLC_NODE_HOST=10.0.0.2",
+        ),
+        ({"DMLC_INTERFACE": "lo"}, "127.0.0.1", "10.0.0.2", "problem", "unset DMLC_INTERFACE"),
+        ({"DMLC_NODE_HOST": "0.0.0.0"}, "0.0.0.0", "10.0.0.2", "problem", "unset DMLC_NODE_HOST"),
+        ({}, "10.0.0.2", "10.0.0.2", "", ""),
+        ({}, "127.0.0.1", "127.0.0.1", "", ""),
+        ({"DMLC_ROLE": "scheduler"}, "172.17.0.1", "10.0.0.2", "", ""),
+    ],
+)
+def test_an_address_that_others_may_not_reach_is_told(
+    env: Dict[str, str], shown: str, route: str, level: str, advice: str
+) -> None:
+    root = {"DMLC_PS_ROOT_URI": "192.0.2.1", "DMLC_PS_ROOT_PORT": "0"}
+    found = look({**root, **env}, with_route(shown, route)).get("reach")
+    assert (found.level if found else "") == level
+    assert found is None or advice in found.advice
+
+
+def test_a_name_that_stands_for_a_loopback_address_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # /etc/hosts of Debian has the host's own name there.
+    row = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.1.1", 0))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [row])
+    settings = {"DMLC_PS_ROOT_PORT": "0", "DMLC_ROLE": "scheduler"}
+    found = look({**settings, "DMLC_PS_ROOT_URI": "node7"})["root"]
+    assert found.level == "warning"
+    assert "node7 (127.0.1.1): this host, a loopback address, which no other host" in found.text
+    assert look({**settings, "DMLC_PS_ROOT_URI": "localhost"})["root"].level == "ok"
+
+
+def test_ipv6_is_looked_at_as_ipv4_is() -> None:
+    with socket.socket(socket.AF_INET6) as listening:
+        try:
+            listening.bind(("::1", 0))
+        except OSError as error:
+            pytest.skip(f"no IPv6 here: {error}")
+        listening.listen(1)
+        port = str(listening.getsockname()[1])
+        settings = {"DMLC_PS_ROOT_URI": "[::1]", "DMLC_PS_ROOT_PORT": port}
+        found = look({**settings, "DMLC_ROLE": "scheduler"}, with_address("::1"))
+        assert "is in use" in found["root_port"].text
+    found = look({**settings, "DMLC_ROLE": "worker"}, with_address("::1"))
+    assert found["root_port"].text.startswith(f"[::1]:{port} can be reached, but no process")
+
+
 @pytest.fixture
 def taken() -> Iterator[socket.socket]:
     """Return a socket that listens on loopback."""

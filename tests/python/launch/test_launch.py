@@ -131,7 +131,12 @@ STUBBORN = 'exec 9>"$1"; trap "$2" TERM; (sleep 1000; :) & echo x >&9; wait; wai
         ),
         (
             [],
-            {**JOB, "DMLC_ROLE": "scheduler", "DMLC_PS_ROOT_URI": "nosuch.invalid."},
+            {
+                **JOB,
+                "DMLC_ROLE": "scheduler",
+                "DMLC_PS_ROOT_URI": "nosuch.invalid.",
+                "BYTESCHEDULER_TIMEOUT": "200ms",
+            },
             2,
             "DMLC_PS_ROOT_URI=nosuch.invalid.: the name cannot be resolved",
         ),

@@ -1,0 +1,120 @@
+"""Which addresses nodes show and find: hosts with several interfaces, IPv6, and late names."""
+
+import pathlib
+import subprocess
+import sys
+import time
+from typing import Callable, Dict, Iterator, List
+
+import pytest
+from job import WORKERS
+from lab import NoLab
+from two_hosts import BRIDGE, PATIENCE_S, SERVER, TwoHosts
+
+SUM = [sys.executable, str(WORKERS / "steps" / "first_sum.py")]
+JOB = {
+    "DMLC_NUM_WORKER": "2",
+    "DMLC_NUM_SERVER": "1",
+    "DMLC_PS_ROOT_PORT": "19095",
+    "BYTESCHEDULER_LOG_LEVEL": "info",
+}
+Ends = Dict[str, str]
+
+
+@pytest.fixture
+def hosts(tmp_path: pathlib.Path) -> Iterator[TwoHosts]:
+    try:
+        two = TwoHosts(tmp_path)
+    except NoLab as error:
+        pytest.skip(f"no hosts of their own to be had here: {error}")
+    with two:
+        yield two
+
+
+def start_job(
+    hosts: TwoHosts, env: Dict[str, str], server: Dict[str, str]
+) -> "Dict[str, subprocess.Popen[str]]":
+    """Start scheduler node and worker 1 on host 1, server and worker 2 on host 2."""
+
+    def start(host: int, role: str, command: List[str], **more: str) -> "subprocess.Popen[str]":
+        return hosts.start(host, command, {**JOB, **env, "DMLC_ROLE": role, **more})
+
+    return {
+        "scheduler": start(1, "scheduler", SERVER),
+        "server": start(2, "server", SERVER, **server),
+        "worker 1": start(1, "worker", SUM),
+        "worker 2": start(2, "worker", SUM),
+    }
+
+
+def outputs(processes: "Dict[str, subprocess.Popen[str]]") -> Ends:
+    return {name: one.communicate(timeout=PATIENCE_S)[0] for name, one in processes.items()}
+
+
+def assert_summed(processes: "Dict[str, subprocess.Popen[str]]") -> Ends:
+    ends = outputs(processes)
+    said = "\n".join(f"{name}: {text}" for name, text in ends.items())
+    assert all(one.returncode == 0 for one in processes.values()), said
+    assert all("summed at" in ends[name] for name in ("worker 1", "worker 2")), said
+    return ends
+
+
+def plain(_: pathlib.Path) -> Dict[str, str]:
+    return {}
+
+
+def encrypted(folder: pathlib.Path) -> Dict[str, str]:
+    secret = folder / "secret"
+    secret.write_text("a secret of all nodes of this job")
+    secret.chmod(0o600)
+    return {"BYTESCHEDULER_SECRET_FILE": str(secret)}
+
+
+def test_nodes_show_the_address_that_the_route_leaves_from(hosts: TwoHosts) -> None:
+    ends = assert_summed(start_job(hosts, {"DMLC_PS_ROOT_URI": "10.0.0.1"}, {}))
+    assert BRIDGE not in "".join(ends.values())
+
+
+def test_a_node_that_no_connection_reaches_is_named_with_the_remedy(hosts: TwoHosts) -> None:
+    env = {
+        "DMLC_PS_ROOT_URI": "10.0.0.1",
+        "BYTESCHEDULER_TIMEOUT": "6",
+        "BYTESCHEDULER_HEARTBEAT_TIMEOUT": "4",
+    }
+    processes = start_job(hosts, env, {"DMLC_INTERFACE": "docker0"})
+    ends = outputs(processes)
+    assert all(one.returncode != 0 for one in processes.values()), ends
+    assert f"no connection to {BRIDGE}:" in ends["scheduler"]
+    assert "; set DMLC_NODE_HOST on that host" in ends["scheduler"]
+    assert "silent for" not in ends["scheduler"]
+
+
+@pytest.mark.parametrize("security", [plain, encrypted])
+@pytest.mark.parametrize("root", ["fd00::1", "sched6"])
+def test_a_job_meets_by_ipv6(
+    hosts: TwoHosts,
+    tmp_path: pathlib.Path,
+    root: str,
+    security: Callable[[pathlib.Path], Dict[str, str]],
+) -> None:
+    hosts.know("sched6", "fd00::1")
+    ends = assert_summed(start_job(hosts, {"DMLC_PS_ROOT_URI": root, **security(tmp_path)}, {}))
+    assert "[fd00::2]:" in ends["scheduler"]
+
+
+def test_a_name_that_is_known_late_holds_all_roles_up_only_until_then(hosts: TwoHosts) -> None:
+    processes = start_job(hosts, {"DMLC_PS_ROOT_URI": "sched"}, {})
+    time.sleep(2)
+    assert all(one.poll() is None for one in processes.values())
+    hosts.know("sched", "10.0.0.1")
+    ends = assert_summed(processes)
+    for text in ends.values():
+        assert "DMLC_PS_ROOT_URI=sched: the name cannot be resolved (" in text
+
+
+def test_a_name_that_is_never_known_is_the_last_word_of_all_roles(hosts: TwoHosts) -> None:
+    env = {"DMLC_PS_ROOT_URI": "sched", "BYTESCHEDULER_TIMEOUT": "1"}
+    for name, text in outputs(start_job(hosts, env, {})).items():
+        last = text.strip().splitlines()[-1]
+        assert "DMLC_PS_ROOT_URI=sched: the name cannot be resolved (" in last, (name, text)
+        assert "for 1 s (BYTESCHEDULER_TIMEOUT)" in last, (name, text)
