@@ -75,6 +75,14 @@ class Rendezvous:
             talkative=settings.is_talkative,
         )
 
+    @property
+    def is_ipv6(self) -> bool:
+        """True if the scheduler node has IPv6 addresses only.  Blocks while a name is looked up."""
+        with contextlib.suppress(OSError, UnicodeError):
+            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+            return not self.ipc and all(row[0] == socket.AF_INET6 for row in found)
+        return False
+
     def why_unreachable(self) -> str:
         """Connect, and hang up at once; return why that failed, or nothing.  Blocks."""
         if self.ipc:
@@ -164,9 +172,16 @@ class _Watch:
             seen = self._here is not None
         if self.over or not seen:
             return None
+        if self._where.is_ipv6:
+            return (
+                "this worker was aborted while it connected: MXNet's own stores know only IPv4, "
+                f"and DMLC_PS_ROOT_URI={self._where.host} is an IPv6 address. Import "
+                "bytescheduler.mxnet before the store is made and wrap it, or let the nodes meet "
+                "at an IPv4 address"
+            )
         return (
             f"this worker was aborted before it was known to be in the job; if the scheduler node "
-            f"at {self._where.host}:{self._where.port} did that, its output says why"
+            f"at {at(self._where.host, self._where.port)} did that, its output says why"
         )
 
     @property

@@ -14,6 +14,7 @@ from bytescheduler.errors import ConfigError, UsageError
 from bytescheduler.mxnet._functions import open_plugin
 from bytescheduler.mxnet._stores.async_store import AsyncStore
 from bytescheduler.mxnet._stores.backend import Backend
+from bytescheduler.mxnet._stores.by_ipv6 import meets_by_ipv6
 from bytescheduler.mxnet._stores.framework import MXNet, give_up_at_end, let_go
 from bytescheduler.mxnet._stores.native_store import NativeStore
 from bytescheduler.mxnet._stores.own_store import OwnStore
@@ -193,16 +194,17 @@ def open_stand_in(name: str, settings: Settings) -> Optional[StandIn]:
     Raises
     ------
     MXNetError
-        Neither can be had: this process has the one store that stock servers take.
+        Neither can be had: stock servers take one store of a process, and know only IPv4.
     ConfigError, Timeout, PeerLost
         As `ScheduledKVS`.
     """
     second = OWN.get() is not None or JOB.session() is not None or STOCK.session() is not None
-    if not second and not settings.secret_file:
+    by_ipv6 = meets_by_ipv6(settings)
+    if not second and not settings.secret_file and not by_ipv6:
         return None
     if not _is_native(None, settings):
         _check_no_secret(name, settings)
-        raise mx.base.MXNetError(_SECOND)
+        raise mx.base.MXNetError(_SECOND if second else _only_ipv4(settings))
     try:
         session = _join(None, settings)
     except UsageError as error:
@@ -210,9 +212,18 @@ def open_stand_in(name: str, settings: Settings) -> Optional[StandIn]:
             raise mx.base.MXNetError(_SECOND) from None
         raise
     why = "MXNet's own store waits for ever as the second one of a process"
+    if by_ipv6:
+        why = _only_ipv4(settings)
     if settings.secret_file:
         why = "MXNet's own store cannot take part in a job with BYTESCHEDULER_SECRET_FILE"
     return StandIn(name, session, why)
+
+
+def _only_ipv4(settings: Settings) -> str:
+    return (
+        "MXNet's own stores and servers know only IPv4, and DMLC_PS_ROOT_URI="
+        f"{settings.root_host} is an IPv6 address"
+    )
 
 
 # -- over a store of MXNet's, or a third party's ---------------------------------------------------

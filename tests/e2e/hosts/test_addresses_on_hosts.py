@@ -4,7 +4,7 @@ import pathlib
 import subprocess
 import sys
 import time
-from typing import Callable, Dict, Iterator, List
+from typing import Callable, Dict, Iterator, List, Sequence
 
 import pytest
 from job import WORKERS
@@ -32,7 +32,7 @@ def hosts(tmp_path: pathlib.Path) -> Iterator[TwoHosts]:
 
 
 def start_job(
-    hosts: TwoHosts, env: Dict[str, str], server: Dict[str, str]
+    hosts: TwoHosts, env: Dict[str, str], server: Dict[str, str], worker: Sequence[str] = SUM
 ) -> "Dict[str, subprocess.Popen[str]]":
     """Start scheduler node and worker 1 on host 1, server and worker 2 on host 2."""
 
@@ -42,8 +42,8 @@ def start_job(
     return {
         "scheduler": start(1, "scheduler", SERVER),
         "server": start(2, "server", SERVER, **server),
-        "worker 1": start(1, "worker", SUM),
-        "worker 2": start(2, "worker", SUM),
+        "worker 1": start(1, "worker", list(worker)),
+        "worker 2": start(2, "worker", list(worker)),
     }
 
 
@@ -100,6 +100,26 @@ def test_a_job_meets_by_ipv6(
     hosts.know("sched6", "fd00::1")
     ends = assert_summed(start_job(hosts, {"DMLC_PS_ROOT_URI": root, **security(tmp_path)}, {}))
     assert "[fd00::2]:" in ends["scheduler"]
+
+
+LAUNCH = [sys.executable, "-m", "bytescheduler.launch", sys.executable]
+README = [*LAUNCH, str(WORKERS / "cases" / "readme_line.py")]
+
+
+@pytest.mark.parametrize("looks", ["", "looks"])
+def test_the_line_of_the_readme_works_by_ipv6(hosts: TwoHosts, looks: str) -> None:
+    processes = start_job(hosts, {"DMLC_PS_ROOT_URI": "fd00::1"}, {}, [*README, looks])
+    ends = assert_summed(processes)
+    assert all("of 2, as before" in ends[name] for name in ("worker 1", "worker 2"))
+
+
+@pytest.mark.parametrize("how", ["unwrapped", "plain"])
+def test_a_stock_store_in_an_ipv6_job_gets_one_sentence(hosts: TwoHosts, how: str) -> None:
+    env = {"DMLC_PS_ROOT_URI": "fd00::1", "BYTESCHEDULER_TIMEOUT": "10"}
+    ends = outputs(start_job(hosts, env, {}, [*README, how]))
+    for name in ("worker 1", "worker 2"):
+        assert "which knows only IPv4" in ends[name] or "know only IPv4" in ends[name], ends[name]
+        assert "DMLC_PS_ROOT_URI=fd00::1 is an IPv6 address" in ends[name], ends[name]
 
 
 def test_a_name_that_is_known_late_holds_all_roles_up_only_until_then(hosts: TwoHosts) -> None:
