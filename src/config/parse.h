@@ -20,10 +20,10 @@ std::optional<bool> ParseFlag(std::string_view text);
 Result<int64_t> ParseCount(std::string_view text);
 // Returns true if `text` is one of the words in "a|b|c".
 bool IsOneOf(std::string_view text, std::string_view words);
-// What is wrong with a text that a shell, an env file or a YAML file has damaged: quotes that are
-// part of it, a carriage return, blanks around it.  Empty if nothing is.
+// Says what is wrong with a text that a shell, an env file or a YAML file has damaged: quotes that
+// are part of it, a carriage return, blanks around it.  Empty if nothing is.
 std::string DamageOf(std::string_view text);
-// What is wrong with a text that should be a host: an address in numbers or a name.  Empty if
+// Says what is wrong with a text that should be a host: an address in numbers or a name.  Empty if
 // nothing is.  `port_setting` is where a port belongs, "" if nowhere.
 std::string WhyNoHost(std::string_view text, std::string_view port_setting);
 // "::1" for "[::1]"; any other text as it is.

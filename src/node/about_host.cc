@@ -31,9 +31,6 @@ std::vector<HostFact> AboutHost(const Config& config) {
                            : HostFact{"address", "", own.status().message()});
   const std::string route = RouteAddress(config);
   if (!route.empty()) facts.push_back({"route", route, ""});
-  for (const std::string& sentence : LoopbackWarnings(config)) {
-    facts.push_back({"loopback", sentence, ""});
-  }
   return facts;
 }
 

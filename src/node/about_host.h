@@ -15,7 +15,6 @@ namespace bs::api {
 //   "interface"  name of one that is up                             its address
 //   "address"    the one this node shows to the others, or ""       why there is none, or ""
 //   "route"      the address of this host that the route to the scheduler node leaves from    ""
-//   "loopback"   a sentence about a loopback address where other hosts are expected    ""
 struct HostFact {
   std::string what;
   std::string name;

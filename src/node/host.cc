@@ -149,14 +149,36 @@ std::string RouteAddress(const Config& config) {
   return source ? source->host() : "";
 }
 
+std::string RootHost(const Config& config) {
+  const std::optional<SocketAddress> root = RootAddress(config);
+  return root ? root->host() : "";
+}
+
+std::string EveryAddress(const Config& config) {
+  constexpr const char* kEvery = "0.0.0.0";
+  constexpr const char* kEvery6 = "::";
+  if (const auto root = RootAddress(config)) return root->is_ipv6() ? kEvery6 : kEvery;
+  bool ipv4 = false;
+  bool ipv6 = false;
+  for (const Interface& interface : ListInterfaces()) {
+    if (!interface.loopback) (IsIpv6(interface.address) ? ipv6 : ipv4) = true;
+  }
+  return ipv6 && !ipv4 ? kEvery6 : kEvery;
+}
+
 bool RootIsIpv6(const Config& config) {
   const std::optional<SocketAddress> root = RootAddress(config);
   return root && root->is_ipv6();
 }
 
 Result<std::string> OwnHost(const Config& config) {
-  if (!config.node_host.empty()) return config.node_host;
   const std::vector<Interface> interfaces = ListInterfaces();
+  if (!config.node_host.empty()) {
+    const auto named = std::find_if(interfaces.begin(), interfaces.end(),
+                                    [&](const Interface& i) { return i.name == config.node_host; });
+    // Another host would not know what to do with its name.
+    return named == interfaces.end() ? config.node_host : named->address;
+  }
   if (config.interface.empty() && config.local_ipc) return std::string(kLoopback);
   const std::optional<SocketAddress> root = RootAddress(config);
   const bool ipv6 = root && root->is_ipv6();

@@ -22,16 +22,19 @@ struct Interface {
 // loopback one, in the system's order.
 std::vector<Interface> ListInterfaces();
 
-// In this order: DMLC_NODE_HOST; the address of the interface DMLC_INTERFACE, or of the first whose
-// name starts so; a loopback one if the scheduler node's address is one or DMLC_LOCAL is set; the
-// address that the route to the scheduler node leaves from; the first one that is no loopback one.
-// An IPv6 address only if the scheduler node has no IPv4 address.  kInvalidArgument saying what to
-// set if there is none.
+// In this order: DMLC_NODE_HOST, or the address of the interface that it names; the address of the
+// interface DMLC_INTERFACE, or of the first whose name starts so; a loopback one if the scheduler
+// node's address is one or DMLC_LOCAL is set; the address that the route to the scheduler node
+// leaves from; the first one that is no loopback one. An IPv6 address only if the scheduler node
+// has no IPv4 address.  kInvalidArgument saying what to set if there is none.
 Result<std::string> OwnHost(const Config& config);
 
 // Ok if this node can listen at `host`, an address, a name or an interface; else kInvalidArgument
 // that begins with "SETTING=HOST: " and says what would do.
 Status CheckOwnHost(std::string_view setting, const std::string& host);
+
+// The address that DMLC_PS_ROOT_URI stands for; empty if it has none now.
+std::string RootHost(const Config& config);
 
 // Why `host` has no address now, in the system's words; empty if it has one.
 std::string WhyUnresolved(const std::string& host);
@@ -43,6 +46,10 @@ Status CheckNames(const Config& config);
 // The address of this host that packets to the scheduler node leave from; empty if it has no
 // address, or no route leads there.
 std::string RouteAddress(const Config& config);
+
+// The address at which a scheduler node listens that may not have DMLC_PS_ROOT_URI itself, as in a
+// pod: every one of the host.
+std::string EveryAddress(const Config& config);
 
 // True if the scheduler node's address is one of IPv6, or the name of such addresses only.
 bool RootIsIpv6(const Config& config);

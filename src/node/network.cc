@@ -127,13 +127,14 @@ Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Ro
   options.rejoin_timeout = config.rejoin_timeout;
   if (role == ps::Role::kScheduler) {
     // A pod cannot bind the address of the service in front of it.
-    if (config.use_kubernetes) options.bind_host = RootIsIpv6(config) ? "::" : "0.0.0.0";
+    if (config.use_kubernetes) options.bind_host = EveryAddress(config);
     if (!config.use_kubernetes && !config.local_ipc) {
       Status own = CheckOwnHost("DMLC_PS_ROOT_URI", config.root_uri);
       if (!own.ok()) return own;
     }
     return options;
   }
+  if (!config.local_ipc) options.root_found = RootHost(config);
   Result<std::string> host = OwnHost(config);
   if (!host.ok()) return host.status();
   if (!config.node_host.empty() && !config.local_ipc) {

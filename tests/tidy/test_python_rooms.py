@@ -17,7 +17,7 @@ ROOMS = {
     "_native": "",
     ".": "errors _native",
     "_process": "errors",
-    "_settings": "_native",
+    "_settings": "_native _process",
     "_hosting": "",
     "_launch": _BASE,
     "_timeline": _BASE,
@@ -45,7 +45,7 @@ ROOMS = {
     " mxnet._optimizer",
     "mxnet.kvstore": f"{_BASE} _launch mxnet._types mxnet._stores",
     "mxnet.trainer": "mxnet._types mxnet.kvstore",
-    "mxnet": "mxnet.kvstore mxnet.trainer",
+    "mxnet": "mxnet._stores mxnet.kvstore mxnet.trainer",
 }
 # Rooms that serve every framework, so they name none.
 FOR_ALL_FRAMEWORKS = ("_metrics", "_process", "_session", "_timeline", "_tuning")

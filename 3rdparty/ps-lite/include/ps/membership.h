@@ -27,6 +27,7 @@ struct MembershipOptions {
   int32_t num_workers = 1;
   int32_t num_servers = 1;
   Address root;              // of the scheduler node
+  std::string root_found;    // the address that root.host stands for, for people; may be empty
   std::string bind_host;     // scheduler: listens here instead of on root.host, if not empty
   std::string node_host;     // this node binds and advertises it (the scheduler binds root.host)
   int32_t node_port = 0;     // 0: any free one

@@ -261,8 +261,13 @@ void Member::Impl::WatchRegistration() {
 std::string Member::Impl::AboutScheduler() const {
   if (scheduler_connected_) return ": a process there accepts connections, but does not respond";
   const std::string latest = attempts_.Latest(kSchedulerId);
-  if (latest.empty() || attempts_.Reached(kSchedulerId)) return "";
-  return " (latest attempt: " + latest + ")";
+  if (attempts_.Reached(kSchedulerId)) return "";
+  if (!latest.empty()) return " (latest attempt: " + latest + ")";
+  const std::string& found = options_.root_found;
+  if (found.empty()) return "";
+  const bool name = found != options_.root.host;
+  return " (" + (name ? options_.root.host + " is " + found + ", and no" : std::string("no")) +
+         " connection came up)";
 }
 
 void Member::Impl::ReportSilence() {
