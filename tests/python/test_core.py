@@ -17,7 +17,7 @@ import pytest
 from roles import role
 
 from bytescheduler import Closed, ConfigError, Error, PeerLost, Timeout, UsageError
-from bytescheduler._core import Coding, MXNetPlugin, Node, Pending, Worker
+from bytescheduler._core import Coding, MXNetPlugin, Node, Pending, Worker, names_known
 
 FLOAT32 = 0
 TALKATIVE = {"BYTESCHEDULER_LOG_LEVEL": "info"}
@@ -262,6 +262,16 @@ def test_the_plug_in_keeps_its_worker_open(job: Job) -> None:
     plugin.close()
     with pytest.raises(Closed, match="the plug-in was closed"):
         plugin.pending()
+
+
+def test_a_name_that_has_no_address_yet_is_no_error_until_the_time_is_over() -> None:
+    unknown = role("scheduler", 0, DMLC_PS_ROOT_URI="nosuch.invalid", BYTESCHEDULER_TIMEOUT="2s")
+    assert not names_known(unknown)
+    assert not names_known(unknown, waited_s=1.9)
+    with pytest.raises(ConfigError, match=r"DMLC_PS_ROOT_URI=nosuch.invalid: the name cannot be "):
+        names_known(unknown, waited_s=2)
+    assert names_known({**unknown, "DMLC_USE_KUBERNETES": "1"})
+    assert names_known(role("worker", 9))
 
 
 # Runs a blocking call of which nothing ever comes, and lets SIGINT end it.

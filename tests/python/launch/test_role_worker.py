@@ -245,8 +245,9 @@ def test_without_a_scheduler_node_it_is_ended(
     with start_impatient([*PYTHON, program, holders.path], tmp_path, port, 1.5) as process:
         _, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 1
-    assert f"bslaunch: waiting for the scheduler node at 127.0.0.1:{port}\n" in err
-    why = f"no response from the scheduler node at 127.0.0.1:{port} in 1.5 s"
+    refused = f"(127.0.0.1:{port}: Connection refused)"
+    assert f"bslaunch: waiting for the scheduler node at 127.0.0.1:{port} {refused}\n" in err
+    why = f"no response from the scheduler node at 127.0.0.1:{port} in 1.5 s {refused}"
     assert f"{why}; ending the worker" in err
     holders.await_gone()
 

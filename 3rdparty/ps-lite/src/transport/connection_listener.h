@@ -15,7 +15,7 @@ struct ConnectionListener {
   // The other end is no node of ours; comes before on_connected.
   std::function<void()> on_foreign{};
   std::function<void()> on_disconnected;  // at most once for each on_connected
-  // See Transport::Handler.
+  // See Transport::Handler.  May come inside a method.
   std::function<void(const std::string& what)> on_attempt{};
   // `shares`: until on_disconnected, long frames go through memory that both ends share.  Not
   // called where no memory was offered.
