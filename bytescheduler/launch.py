@@ -96,6 +96,8 @@ def _run_role(command: Sequence[str], port_fd: Optional[int]) -> int:
     role = os.environ.get("DMLC_ROLE", "")
     if role not in _ROLES:
         given = f"DMLC_ROLE={plain(role)}: no such role" if role else "DMLC_ROLE is not set"
+        if role.strip("\"' \t\r\n") in _ROLES:
+            given += " (quotes, blanks or a carriage return are part of the value)"
         raise click.UsageError(f"{given}; {_USAGE_ROLE}")
     if role == "worker":
         _require_command(command, "a worker", None)

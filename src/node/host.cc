@@ -103,6 +103,27 @@ std::vector<Interface> ListInterfaces() {
 
 std::string WhyUnresolved(const std::string& host) { return ps::LookUp(host).why; }
 
+namespace {
+
+// Ok unless `host` is an address that this host has and cannot use yet: for a second or two the
+// system looks whether another host has the same IPv6 address.
+Status CheckUsable(const std::string& setting, const std::string& host) {
+  const std::vector<SocketAddress> found = ps::LookUp(host).found;
+  const std::vector<Interface> interfaces = ListInterfaces();
+  const auto listed = [&](const SocketAddress& address) {
+    return std::any_of(interfaces.begin(), interfaces.end(),
+                       [&](const Interface& i) { return i.address == address.host(); });
+  };
+  const auto early = std::find_if(found.begin(), found.end(), [&](const SocketAddress& address) {
+    return listed(address) && !IsOwn(address);
+  });
+  if (early == found.end()) return Status::Ok();
+  return Status::Unavailable(setting + "=" + host + ": this host cannot use its address " +
+                             early->host() + " yet");
+}
+
+}  // namespace
+
 Status CheckNames(const Config& config) {
   if (config.local_ipc) return Status::Ok();
   const bool scheduler = config.role == "scheduler";
@@ -114,7 +135,16 @@ Status CheckNames(const Config& config) {
                                  ": the name cannot be resolved (" + why + ")");
     }
   }
-  if (scheduler || config.node_host.empty()) return Status::Ok();
+  if (scheduler && !config.use_kubernetes) {
+    return CheckUsable("DMLC_PS_ROOT_URI", config.root_uri);
+  }
+  if (scheduler) return Status::Ok();
+  if (config.node_host.empty() && config.interface.empty() && RouteAddress(config).empty()) {
+    return Status::Unavailable("DMLC_PS_ROOT_URI=" + config.root_uri +
+                               ": no route leads there from this host");
+  }
+  if (config.node_host.empty()) return Status::Ok();
+  if (Status early = CheckUsable("DMLC_NODE_HOST", config.node_host); !early.ok()) return early;
   const std::string why =
       CheckOwnHost("DMLC_NODE_HOST", config.node_host).ok() ? "" : WhyUnresolved(config.node_host);
   if (why.empty()) return Status::Ok();

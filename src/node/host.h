@@ -39,8 +39,9 @@ std::string RootHost(const Config& config);
 // Why `host` has no address now, in the system's words; empty if it has one.
 std::string WhyUnresolved(const std::string& host);
 
-// Ok if every host name that this node needs to start has an address now.  Else kUnavailable: it
-// may have one later, as a new pod's name.  Names the setting, and the system's reason.
+// Ok if every host name that this node needs to start has an address now, a route leads to the
+// scheduler node, and the node's own addresses are usable.  Else kUnavailable: that may change, as
+// a new pod's name is known late.  Names the setting, and the system's reason.
 Status CheckNames(const Config& config);
 
 // The address of this host that packets to the scheduler node leave from; empty if it has no

@@ -123,6 +123,12 @@ TEST(CheckNames, NamesThatMayComeLaterAreUnavailable) {
   config = WithRoot("127.0.0.1");
   config.role = "worker";
   EXPECT_TRUE(CheckNames(config).ok());
+  config.role = "scheduler";
+  EXPECT_TRUE(CheckNames(config).ok());
+  config.root_uri = "192.0.2.9";  // another host's: CheckOwnHost says so, and waiting is of no use
+  EXPECT_TRUE(CheckNames(config).ok());
+  config = WithRoot("127.0.0.1");
+  config.role = "worker";
   config.node_host = "nosuch.invalid";
   EXPECT_TRUE(CheckNames(config).message().starts_with("DMLC_NODE_HOST=nosuch.invalid: the name"));
 }

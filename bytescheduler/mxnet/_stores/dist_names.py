@@ -1,6 +1,6 @@
 """`mx.kv.create("dist_sync")` where MXNet's own store would wait for ever: it creates a stand-in.
 
-In a job with a secret MXNet's own store cannot speak to our nodes.  In any job a process has one of
+In a job with a secret, or by IPv6, MXNet's own store cannot speak to our nodes.  In any job a process has one of
 them: a second one waits in a barrier that the other nodes never join.
 """
 
@@ -10,6 +10,7 @@ from typing import Callable
 import mxnet as mx
 from mxnet.kvstore import KVStoreBase
 
+from bytescheduler._native import check_settings
 from bytescheduler._settings import Settings
 from bytescheduler.mxnet._stores.by_name import take_part
 from bytescheduler.mxnet._stores.opening import OWN, open_stand_in
@@ -53,6 +54,7 @@ class DistNames:
         """Return MXNet's own store, or what stands in for it.  Blocks."""
         settings = Settings.read()
         if settings.role == "worker":
+            check_settings()  # MXNet's own would abort, or wait for ever
             stand_in = open_stand_in(name, settings)
             if stand_in is not None:
                 self._on_joined()

@@ -112,6 +112,8 @@ STUBBORN = 'exec 9>"$1"; trap "$2" TERM; (sleep 1000; :) & echo x >&9; wait; wai
     [
         ([], {}, 2, "DMLC_ROLE is not set; set DMLC_ROLE to scheduler, server or worker"),
         ([], {"DMLC_ROLE": "boss"}, 2, "DMLC_ROLE=boss: no such role"),
+        ([], {"DMLC_ROLE": '"server"'}, 2, "(quotes, blanks or a carriage return are part of"),
+        ([], {"DMLC_ROLE": "server\r"}, 2, "(quotes, blanks or a carriage return are part of"),
         ([], {"DMLC_ROLE": "worker"}, 2, "a worker needs a command"),
         (["nope-x"], {"DMLC_ROLE": "worker"}, 127, "command not found: nope-x"),
         (["true"], {"DMLC_ROLE": "worker"}, 2, "DMLC_PS_ROOT_URI is not set"),

@@ -7,6 +7,7 @@ import pytest
 from mxnet.kvstore import KVStoreBase
 
 from bytescheduler._settings import Settings
+from bytescheduler.errors import ConfigError
 from bytescheduler.mxnet._stores import unconnected
 from bytescheduler.mxnet._stores.tensor_session import TensorSession
 
@@ -87,8 +88,9 @@ def test_it_stands_in_only_in_workers_whose_job_meets_so(
     monkeypatch: pytest.MonkeyPatch, role: str, root: str, stands_in: bool
 ) -> None:
     monkeypatch.setattr(KVStoreBase, "kv_registry", dict(KVStoreBase.kv_registry))
-    monkeypatch.setenv("DMLC_ROLE", role)
-    monkeypatch.setenv("DMLC_PS_ROOT_URI", root)
+    job = {"DMLC_NUM_WORKER": "1", "DMLC_NUM_SERVER": "1", "DMLC_PS_ROOT_PORT": "9"}
+    for name, value in {**job, "DMLC_ROLE": role, "DMLC_PS_ROOT_URI": root}.items():
+        monkeypatch.setenv(name, value)
     unconnected.stand_in_for_dist_stores(Joining())
     assert ("dist_sync" in KVStoreBase.kv_registry) is stands_in
     if stands_in:
@@ -96,3 +98,13 @@ def test_it_stands_in_only_in_workers_whose_job_meets_so(
         monkeypatch.setenv("BYTESCHEDULER_BACKEND", "kvstore")
         with pytest.raises(mx.base.MXNetError, match="BACKEND=kvstore needs MXNet's own servers"):
             mx.kv.create("dist_sync")
+
+
+def test_settings_that_mxnet_would_abort_on_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KVStoreBase, "kv_registry", dict(KVStoreBase.kv_registry))
+    job = {"DMLC_NUM_WORKER": "1", "DMLC_NUM_SERVER": "1", "DMLC_PS_ROOT_PORT": "1234\r"}
+    for name, value in {**job, "DMLC_ROLE": "worker", "DMLC_PS_ROOT_URI": "127.0.0.1"}.items():
+        monkeypatch.setenv(name, value)
+    unconnected.stand_in_for_dist_stores(Joining())
+    with pytest.raises(ConfigError, match="carriage return"):
+        mx.kv.create("dist_sync")
