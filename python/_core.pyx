@@ -166,7 +166,7 @@ def names_known(overrides=None, *, double waited_s=0):
     with nogil:
         code = bs_names_known(given.rows, given.count, waited_ms, &known, &error)
     _check(code, &error)
-    return bool(known)
+    return known != 0
 
 
 def about_host(overrides=None):

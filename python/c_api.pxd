@@ -25,6 +25,8 @@ cdef extern from "bytescheduler/c_api.h" nogil:
     ctypedef struct bs_worker:
         pass
 
+    int bs_names_known(const bs_setting* settings, size_t num_settings, int waited_ms, int* known,
+                       bs_error* error)
     int bs_worker_start(const bs_setting* settings, size_t num_settings, int wanted_rank,
                         bs_worker** worker, bs_error* error)
     ctypedef struct bs_store_request:
@@ -187,8 +189,6 @@ cdef extern from "bytescheduler/c_api.h":
                             void* context)
     ctypedef void (*bs_host_row)(void* context, const char* what, const char* name,
                                  const char* value) noexcept
-    int bs_names_known(const bs_setting* settings, size_t num_settings, int waited_ms, int* known,
-                       bs_error* error)
     int bs_host_about(const bs_setting* settings, size_t num_settings, bs_host_row row,
                       void* context, bs_error* error)
 

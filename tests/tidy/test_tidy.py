@@ -56,7 +56,7 @@ MAY_INCLUDE = {
     "predict": {"base", "backend/ps", "worker", "server", "sim"},
     "node": {
         *("base", "core", "ps", "config", "trace", "reduce", "codec", "protocol"),
-        *("transport/tcp", "transport/zmq", "membership"),
+        *("transport", "transport/tcp", "transport/zmq", "membership"),
         *("backend/ps", "backend/kvstore", "worker", "server"),
     },
     "capi": {
