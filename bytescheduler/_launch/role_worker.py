@@ -42,6 +42,14 @@ def _say(text: str) -> None:
     say(f"bslaunch: {text}")
 
 
+def _only_ipv4(host: str) -> str:
+    return (
+        f"MXNet's own stores know only IPv4, and DMLC_PS_ROOT_URI={host} is an IPv6 address: "
+        "import bytescheduler.mxnet before the store is made and wrap it, or let the nodes meet at an "
+        "IPv4 address"
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class Rendezvous:
     """Where the scheduler node is, and how long to wait for it.
@@ -160,7 +168,8 @@ class _Watch:
                 self._said = now
                 _say(f"waiting for {node}{latest}")
         elif now > since + _GRACE_S:
-            return f"{node} ended before this worker was in the job; its output says why"
+            ended = f"{node} ended before this worker was in the job; its output says why"
+            return f"{ended}. {_only_ipv4(where.host)}" if where.is_ipv6 else ended
         return None
 
     def why_aborted(self) -> Optional[str]:
@@ -173,12 +182,7 @@ class _Watch:
         if self.over or not seen:
             return None
         if self._where.is_ipv6:
-            return (
-                "this worker was aborted while it connected: MXNet's own stores know only IPv4, "
-                f"and DMLC_PS_ROOT_URI={self._where.host} is an IPv6 address. Import "
-                "bytescheduler.mxnet before the store is made and wrap it, or let the nodes meet "
-                "at an IPv4 address"
-            )
+            return f"this worker was aborted while it connected: {_only_ipv4(self._where.host)}"
         return (
             f"this worker was aborted before it was known to be in the job; if the scheduler node "
             f"at {at(self._where.host, self._where.port)} did that, its output says why"
