@@ -45,8 +45,8 @@ def _say(text: str) -> None:
 def _only_ipv4(host: str) -> str:
     return (
         f"MXNet's own stores know only IPv4, and DMLC_PS_ROOT_URI={host} is an IPv6 address: "
-        "import bytescheduler.mxnet before the store is made and wrap it, or let the nodes meet at an "
-        "IPv4 address"
+        "import bytescheduler.mxnet before the store is made and wrap it, or let the nodes meet "
+        "at an IPv4 address"
     )
 
 
