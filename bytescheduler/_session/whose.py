@@ -11,6 +11,7 @@ import socket
 import time
 from typing import Callable, Optional
 
+from bytescheduler._process.where import at
 from bytescheduler._settings import Settings
 from bytescheduler.errors import Timeout
 
@@ -108,7 +109,7 @@ def whose_scheduler(settings: Settings, say: Callable[[str], None]) -> Whose:
     Timeout
         It cannot be reached within BYTESCHEDULER_TIMEOUT.
     """
-    root = f"{settings.root_host}:{settings.root_port}"
+    root = at(settings.root_host, settings.root_port)
     deadline = time.monotonic() + settings.timeout_s
     next_word = time.monotonic() + _SAY_EVERY_S
     while True:

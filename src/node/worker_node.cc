@@ -18,7 +18,7 @@
 #include "backend/ps/ps_backend.h"
 #include "base/guarded.h"
 #include "base/run_on.h"
-#include "node/leave_for.h"
+#include "membership/goodbye.h"
 #include "node/node.h"
 
 namespace bs::api {
@@ -130,7 +130,7 @@ void WorkerNode::Begin(const Config& config) {
   joined_.Set(Status::Ok());
 }
 
-std::string WorkerNode::place() const { return PlaceOf(view_); }
+std::string WorkerNode::place() const { return ps::PlaceOf(view_); }
 
 void WorkerNode::OnJobFailure(const Status& why) {
   failure_.Set(why);

@@ -240,9 +240,11 @@ TEST_F(FloodedJobWithSecret, NobodyWhoStallsInTheHandshakeDisturbsIt) {
   }));
 }
 
+// Such a caller may only look which node it is, so it is no node with another secret.
 TEST_F(FloodedJobWithSecret, NobodyWhoComesAndGoesDisturbsIt) {
-  ExpectRefused(
-      SaidUnder([](const ps::Address& address, const auto&) { ps::testing::ComeAndGo(address); }));
+  const std::string said =
+      SaidUnder([](const ps::Address& address, const auto&) { ps::testing::ComeAndGo(address); });
+  EXPECT_THAT(said, ::testing::Not(::testing::HasSubstr("handshake failed")));
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 """`mx.kv.create("dist_sync")` where MXNet's own store would wait for ever: it creates a stand-in.
 
-In a job with a secret, or by IPv6, MXNet's own store cannot speak to our nodes.  In any job a process has one of
-them: a second one waits in a barrier that the other nodes never join.
+In a job with a secret, or by IPv6, MXNet's own store cannot speak to our nodes.  In any job a
+process has one of them: a second one waits in a barrier that the other nodes never join.
 """
 
 import functools

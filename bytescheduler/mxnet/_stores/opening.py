@@ -7,6 +7,7 @@ from mxnet.kvstore import KVStore
 
 from bytescheduler._native import check_settings
 from bytescheduler._process.say import counted, say
+from bytescheduler._process.where import at
 from bytescheduler._session.place import Place
 from bytescheduler._session.whose import Whose, whose_scheduler
 from bytescheduler._settings import Settings
@@ -38,6 +39,10 @@ WHOSE: Dict[str, Whose] = {}
 _SECOND = (
     "this process has a store on stock servers already, which take one of each process: use that "
     "one, close it first, or start the job with bslaunch"
+)
+_IPV6_REMEDY = (
+    "start the job with bslaunch, or with BYTESCHEDULER_BACKEND=native and servers of ours "
+    "(python -m bytescheduler.server), or let the nodes meet at an IPv4 address"
 )
 # A worker is refused so where servers are MXNet's own (bs::StatusCode::kNotFound).
 _NO_SERVERS_OF_OURS = 6
@@ -91,7 +96,7 @@ def _whose(settings: Settings) -> Whose:
     if JOB.session() is not None:
         return Whose.OURS
     check_settings()
-    root = f"{settings.root_host}:{settings.root_port}"
+    root = at(settings.root_host, settings.root_port)
     if root not in WHOSE:
         WHOSE[root] = whose_scheduler(settings, lambda text: _note(settings, text))
     return WHOSE[root]
@@ -142,7 +147,7 @@ def _join(stock: Optional[Store], settings: Settings) -> TensorSession:
     return JOB.join(
         lambda worker: TensorSession(worker, open_plugin(worker, in_place=True), framework),
         framework,
-        job=f"{settings.root_host}:{settings.root_port}" if root else "",
+        job=at(settings.root_host, settings.root_port) if root else "",
         wanted_rank=-1 if stock is None else stock.rank,
     )
 
@@ -204,7 +209,7 @@ def open_stand_in(name: str, settings: Settings) -> Optional[StandIn]:
         return None
     if not _is_native(None, settings):
         _check_no_secret(name, settings)
-        raise mx.base.MXNetError(_SECOND if second else _only_ipv4(settings))
+        raise mx.base.MXNetError(_SECOND if second else f"{_only_ipv4(settings)}: {_IPV6_REMEDY}")
     try:
         session = _join(None, settings)
     except UsageError as error:

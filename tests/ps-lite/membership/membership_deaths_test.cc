@@ -287,7 +287,10 @@ void DeathsOfAJob::Kill(Death* death) {
   if (!death->next_comes) return;
   victim.next = processes_.size();
   Address address = victim.address;
-  if (!death->next_at_address) address.port = job_.NextPort();
+  // Where a stock process had only its end left to say, another at its address hides its death, and
+  // the others wait for it until straggler_timeout.
+  const bool hidden = victim.stock != nullptr && victim.goes;
+  if (hidden || !death->next_at_address) address.port = job_.NextPort();
   Add(victim.role, victim.number, address, death->until_next);
   processes_.back().before = death->victim;
 }

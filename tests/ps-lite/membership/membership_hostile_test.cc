@@ -532,6 +532,7 @@ TEST(Landing, IsForDataOfThisJobOnly) {
   owner.on_ready = [](const bs::Result<View>& view) { EXPECT_EQ(view.value().job, 7U); };
   owner.place = [](int32_t, const Meta&, uint64_t) { return std::make_shared<Landing>(); };
   member.Start(owner);
+  transport.handler.on_connected(kSchedulerId);
   const auto answer = [&](Meta meta) {
     meta.extension.body = BodyOf(7);
     Message message;

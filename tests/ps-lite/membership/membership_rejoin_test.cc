@@ -61,9 +61,10 @@ TEST_F(Rejoin, APlaceIsTakenAgainAndAgain) {
   }
   EXPECT_THAT(s0->workers_vacant, ElementsAre("native 11", "native 11", "native 11"));
   EXPECT_THAT(s0->data, ElementsAre("11: again", "11: again", "11: again"));
+  // The scheduler node or a server notices first.
+  EXPECT_TRUE(job.Logged("lost worker 1 (10.0.0.8:4712): connection closed"));
   EXPECT_TRUE(
-      job.Logged("lost worker 1 (10.0.0.8:4712): connection closed; its place is free for "
-                 "60 s (BYTESCHEDULER_REJOIN_TIMEOUT): start it again"));
+      job.Logged("; its place is free for 60 s (BYTESCHEDULER_REJOIN_TIMEOUT): start it again"));
   ExpectNobodyFailed();
 }
 
@@ -188,8 +189,9 @@ TEST_F(Rejoin, NobodyTakesThePlaceAndTheJobEndsNamingTheLost) {
   ExpectNobodyFailed();
   job.Run(seconds(5));
   ASSERT_TRUE(job.finished);
-  EXPECT_THAT(job.finished->message(), HasSubstr("lost worker 1 (10.0.0.8:4712): connection "
-                                                 "closed; no worker took its place in 60 s"));
+  EXPECT_THAT(job.finished->message(),
+              AllOf(HasSubstr("lost worker 1 (10.0.0.8:4712): connection closed"),
+                    HasSubstr("; no worker took its place in 60 s")));
   EXPECT_EQ(w0->failures.size(), 1U);
 }
 
@@ -370,7 +372,7 @@ TEST_F(Rejoin, AWorkerThatIsCutOffFromOneServerIsReplacedWhoeverOfThemNotices) {
     Transport* const worker = lost->transport();
     server_notices ? job.network.Part(s0->transport(), worker)
                    : job.network.Part(worker, s0->transport());
-    job.Run(seconds(4));
+    job.Run(seconds(6));
     ASSERT_EQ(lost->failures.size(), 1U);
     EXPECT_THAT(lost->failures.at(0).message(), HasSubstr("was taken for lost"));
     lost = Add();

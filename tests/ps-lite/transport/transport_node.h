@@ -278,7 +278,8 @@ class TransportNode {
         .on_foreign =
             [=](int32_t peer) {
               note([&] {
-                EXPECT_EQ(CountOf(record->connects, peer), 0) << "after on_connected";
+                EXPECT_EQ(CountOf(record->connects, peer), CountOf(record->disconnects, peer))
+                    << "after on_connected";
                 record->foreign.insert(peer);
               });
             },

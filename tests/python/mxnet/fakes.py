@@ -76,7 +76,7 @@ class TwoBitStore:
     def __init__(self, rank: int = 0) -> None:
         self.rank = rank
         self.type = "dist_sync"
-        self.handle = None
+        self.handle = mx.base.KVStoreHandle()
         self.theirs: Dict[int, np.ndarray] = {}
         self.values: Dict[int, np.ndarray] = {}
         self.residuals: Dict[int, np.ndarray] = {}

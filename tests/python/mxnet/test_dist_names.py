@@ -140,6 +140,41 @@ def test_a_secret_is_refused_at_once_where_servers_are_stock(
     assert job.stock == []
 
 
+@pytest.fixture
+def by_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DMLC_PS_ROOT_URI", "fd00::1")
+
+
+@pytest.mark.parametrize("name", ["dist_sync", "dist_device_sync", "dist_async"])
+def test_by_ipv6_the_readmes_line_works(job: Job, by_ipv6: None, name: str) -> None:
+    inner = mx.kv.create(name)
+    with pytest.raises(mx.base.MXNetError, match="know only IPv4, and .*=fd00::1 is.*: " + WRAP):
+        inner.init(0, full(1))
+    with ScheduledKVS(inner) as kvs:
+        assert (kvs.rank, kvs.num_workers, kvs.type) == (0, 1, name)
+    assert job.stock == []
+
+
+@pytest.mark.parametrize("backend", ["auto", "kvstore", "passthrough"])
+def test_stock_servers_are_refused_at_once_by_ipv6(
+    job: Job, by_ipv6: None, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    job.whose = Whose.STOCK
+    monkeypatch.setenv("BYTESCHEDULER_BACKEND", backend)
+    with pytest.raises(mx.base.MXNetError, match="fd00::1 is an IPv6 address: start the job with"):
+        mx.kv.create("dist_sync")
+    assert job.stock == []
+
+
+def test_settings_that_mxnet_would_abort_on_are_refused(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DMLC_PS_ROOT_PORT", "1234\r")
+    with pytest.raises(ConfigError, match="carriage return"):
+        mx.kv.create("dist_sync")
+    assert job.stock == []
+
+
 def test_a_second_store_is_native(job: Job) -> None:
     first = ScheduledKVS()
     second = mx.kv.create("dist_sync")

@@ -8,6 +8,7 @@ from typing import Callable, List, Optional, Sequence
 
 import pytest
 
+from bytescheduler._settings import Settings
 from bytescheduler._tuning import search
 from bytescheduler._tuning.advisor import Advice, AdvisorError, Trial, advise
 from bytescheduler._tuning.points import (
@@ -20,7 +21,6 @@ from bytescheduler._tuning.points import (
     on_rungs,
     size_text,
 )
-from bytescheduler.config import settings
 
 KIB = 1024
 Landscape = Callable[[Point], float]
@@ -349,6 +349,4 @@ def test_what_the_engine_chose_for_the_link_is_not_far_away() -> None:
 
 
 def test_the_default_is_that_of_the_settings() -> None:
-    defaults = {row.name: row.default for row in settings()}
-    assert size_text(DEFAULT.partition) == defaults["BYTESCHEDULER_PARTITION"]
-    assert size_text(DEFAULT.credit) == defaults["BYTESCHEDULER_CREDIT"]
+    assert (DEFAULT.partition, DEFAULT.credit) == Settings.of({}).sizes

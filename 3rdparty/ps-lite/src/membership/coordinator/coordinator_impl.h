@@ -10,6 +10,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -156,7 +157,8 @@ class Coordinator::Impl {
   void Watch(int32_t peer, const Node& node, bool native);
   // Such a connection broke while nodes are missing: the next node that registers gets the place.
   void OnTemporaryLost(int32_t peer, const std::string& why);
-  void CloseTemporaryPeers();
+  // Returns the addresses, "host:port", that connections reached.
+  std::set<std::string> CloseTemporaryPeers();
   // A connection to a node that waits for others came up.
   void OnTemporaryConnected(int32_t peer);
   void SendStatus(int32_t peer, uint64_t sequence, const bs::Status& status,

@@ -234,12 +234,13 @@ bs::Status Coordinator::Impl::CheckRing() const {
 void Coordinator::Impl::CompleteRendezvous() {
   phase_ = Phase::kRunning;
   report_.Stop();
-  CloseTemporaryPeers();
+  const std::set<std::string> reached = CloseTemporaryPeers();
   roster_.AssignIds();
   std::vector<Node> nodes;
   for (const Roster::Entry& entry : roster_.entries()) {
     nodes.push_back(entry.node);
     if (FindPeer(entry.node.id) == nullptr) AddPeer(entry.node, entry.native, entry.sequence);
+    if (reached.contains(TextOf(AddressOf(entry.node)))) attempts_.OnConnected(entry.node.id);
   }
   barriers_.SetNodes(std::move(nodes));
   log_.Info("all nodes are there: " + bs::CountOf(options_.num_workers, "worker") + ", " +
@@ -470,13 +471,16 @@ void Coordinator::Impl::OnTemporaryConnected(int32_t peer) {
   }
 }
 
-void Coordinator::Impl::CloseTemporaryPeers() {
+std::set<std::string> Coordinator::Impl::CloseTemporaryPeers() {
+  std::set<std::string> reached;
   for (const auto& [address, temporary] : temporary_) {
+    if (attempts_.Reached(temporary.peer)) reached.insert(address);
     temporary_reconnect_timer_.Forget(temporary.peer);
     attempts_.Forget(temporary.peer);
     transport_->Disconnect(temporary.peer, bs::Duration(0));
   }
   temporary_.clear();
+  return reached;
 }
 
 }  // namespace ps
