@@ -217,6 +217,8 @@ void Coordinator::Impl::TellRegistering() {
 
 bool Coordinator::Impl::HasLeftBeside(int32_t id, const Peer& peer) {
   if (peer.node.role != Role::kWorker || peer.native || IsAttachedId(id)) return false;
+  // An attached worker may come beside one that died before the start, and leave.
+  if (!barriers_.start_done()) return false;
   const Peer* const beside = FindPeer(AttachedId(RankOf(id)));
   return beside != nullptr && beside->left;
 }

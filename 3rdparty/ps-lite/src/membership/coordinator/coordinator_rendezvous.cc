@@ -330,6 +330,10 @@ bs::Status Coordinator::Impl::CheckAttach(const Node& node, int32_t rank) const 
     return bs::Status::AlreadyExists(who + " cannot attach to worker " + std::to_string(rank) +
                                      ": that is a native worker itself");
   }
+  if (beside != peers_.end() && beside->second.gone()) {
+    return bs::Status::Unavailable(who + " cannot attach to worker " + std::to_string(rank) +
+                                   ": that has left the job");
+  }
   for (const auto& [id, peer] : peers_) {
     if (peer.node.role == Role::kServer && !peer.native) {
       return bs::Status::NotFound(who + " cannot attach: " + Describe(peer.node) +
