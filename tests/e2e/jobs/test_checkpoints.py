@@ -113,5 +113,6 @@ def test_all_roles_may_be_signalled_at_once(tmp_path: pathlib.Path, roles: List[
         assert each.end() == 0, "\n".join(each.said for each in roles)
     for node, name in zip(roles, ("scheduler", "server")):
         assert f"DMLC_ROLE={name} runs no command; ignored" in node.said
-        assert "it got SIGTERM: it stays until the workers have left" in node.said
+        # It stayed; it says so only if the workers take longer than it takes to look.
+        assert "the job ended in good order" in node.said
     assert (tmp_path / "model.params").exists()
