@@ -80,7 +80,8 @@ double ProcessorQuota(const std::string& root) {
   // A container may see paths of its host, of which only the root is there: each part is tried.
   for (auto [folder, group] : OwnGroups(root)) {
     for (bool more = true; more;) {
-      const std::string path = root + "/sys/fs/cgroup" + folder + group;
+      std::string path = root;
+      path.append("/sys/fs/cgroup").append(folder).append(group);
       least = std::min({least, QuotaOfVersion2(path), QuotaOfVersion1(path)});
       more = !group.empty();
       if (more) group.erase(std::min(group.rfind('/'), group.size()));

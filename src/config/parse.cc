@@ -115,7 +115,7 @@ std::string DamageOf(std::string_view text) {
 }
 
 std::string WhyNoHost(std::string_view text, std::string_view port_setting) {
-  const std::string want = "want an address or a host name";
+  std::string want = "want an address or a host name";
   if (const size_t scheme = text.find("://"); scheme != std::string_view::npos) {
     return want + ", without " + std::string(text.substr(0, scheme + 3));
   }

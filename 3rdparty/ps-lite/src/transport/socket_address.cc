@@ -6,12 +6,12 @@
 #include <netdb.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
-#include <system_error>
+
+#include "base/descriptors.h"
 
 namespace ps {
 namespace {
@@ -108,17 +108,17 @@ HostAddresses LookUp(const std::string& host) {
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* raw = nullptr;
   const int error = host.empty() ? EAI_NONAME : getaddrinfo(host.c_str(), nullptr, &hints, &raw);
-  if (error == EAI_SYSTEM) return {.found = {}, .why = std::system_category().message(errno)};
+  if (error == EAI_SYSTEM) return {.found = {}, .why = bs::SystemError(errno)};
   if (error != 0) return {.found = {}, .why = gai_strerror(error)};
   const Names owner(raw, &freeaddrinfo);
   HostAddresses addresses;
+  std::vector<SocketAddress> by_ipv6;
   for (const addrinfo* entry = raw; entry != nullptr; entry = entry->ai_next) {
     if (const auto address = SocketAddress::FromRaw(entry->ai_addr)) {
-      addresses.found.push_back(*address);
+      (address->is_ipv6() ? by_ipv6 : addresses.found).push_back(*address);
     }
   }
-  std::stable_partition(addresses.found.begin(), addresses.found.end(),
-                        [](const SocketAddress& address) { return !address.is_ipv6(); });
+  addresses.found.insert(addresses.found.end(), by_ipv6.begin(), by_ipv6.end());
   if (addresses.found.empty()) addresses.why = gai_strerror(EAI_NONAME);
   return addresses;
 }

@@ -152,25 +152,30 @@ int32_t Barriers::WaitsElsewhere(int32_t id, const Place& place, bs::TimePoint l
   return 0;
 }
 
+std::string Barriers::WhoWaitElsewhere(const Place& place, const Arrived& arrived,
+                                       bs::TimePoint limit) const {
+  std::string text;
+  for (const int32_t id : AbsentFrom(place, arrived)) {
+    if (id % 2 == ServerId(0) % 2) continue;  // servers come when the workers end
+    // A process with several customers waits in each of them for itself.
+    const bool alone = std::count_if(nodes_.begin(), nodes_.end(),
+                                     [id](const Node& node) { return node.id == id; }) == 1;
+    const int32_t group = WaitsElsewhere(id, place, limit);
+    if (!alone || group == 0) return "";
+    text += (text.empty() ? "" : ", ") + DescribeId(id) + ", which waits at one of " +
+            DescribeGroup(group);
+  }
+  return text;
+}
+
 std::string Barriers::DescribeDeadlock(bs::TimePoint limit) const {
   for (const auto& [place, arrived] : waiting_) {
     const auto stock = std::find_if(arrived.begin(), arrived.end(), [limit](const auto& entry) {
       return !entry.second.native && entry.second.since < limit;
     });
     if (stock == arrived.end()) continue;
-    std::string others;
-    bool all = true;
-    for (const int32_t id : AbsentFrom(place, arrived)) {
-      if (id % 2 == ServerId(0) % 2) continue;  // servers come when the workers end
-      // A process with several customers waits in each of them for itself.
-      const bool alone = std::count_if(nodes_.begin(), nodes_.end(),
-                                       [id](const Node& node) { return node.id == id; }) == 1;
-      const int32_t group = WaitsElsewhere(id, place, limit);
-      all = all && alone && group != 0;
-      others += (others.empty() ? "" : ", ") + DescribeId(id) + ", which waits at one of " +
-                DescribeGroup(group == 0 ? place.group : group);
-    }
-    if (!all || others.empty()) continue;
+    const std::string others = WhoWaitElsewhere(place, arrived, limit);
+    if (others.empty()) continue;
     return DescribeId(stock->second.id) + " waits at a barrier of " + DescribeGroup(place.group) +
            " for " + others;
   }

@@ -103,6 +103,9 @@ class Barriers {
   std::vector<int32_t> AbsentFrom(const Place& place, const Arrived& arrived) const;
   // The group at whose other barrier the node waits since before `limit`; 0 if it does not.
   int32_t WaitsElsewhere(int32_t id, const Place& place, bs::TimePoint limit) const;
+  // Names the workers that a place waits for, if each of them waits elsewhere; empty if not.
+  std::string WhoWaitElsewhere(const Place& place, const Arrived& arrived,
+                               bs::TimePoint limit) const;
   // The first worker of the place that left without having come; kEmpty if there is none.
   int32_t GoneFrom(const Place& place, const Arrived& arrived) const;
   Answers FailNatives(const Place& place);

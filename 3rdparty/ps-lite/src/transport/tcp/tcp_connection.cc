@@ -7,9 +7,9 @@
 #include <array>
 #include <cerrno>
 #include <optional>
-#include <system_error>
 #include <utility>
 
+#include "base/descriptors.h"
 #include "wire/control.h"
 #include "wire/fusion.h"
 #include "wire/wire.h"
@@ -278,7 +278,7 @@ void TcpConnection::Break(bs::Duration retry_after) {
   }
   ConnectLater(retry_after);
   if (!connected_) {
-    TellAttempt(where_ + ": " + (greeted_ ? "it hung up" : std::system_category().message(error_)));
+    TellAttempt(where_ + ": " + (greeted_ ? "it hung up" : bs::SystemError(error_)));
   }
   // A peer that requires authentication may give no other reason than this one.
   if (greeted_ && !ready_) TellRefused("it hung up");
