@@ -197,7 +197,7 @@ def table(names: Sequence[str] = (), wrong: Sequence[str] = ()) -> str:
             continue
         mark = ", wrong" if row.name in wrong else ""
         if row.name in decided:
-            mark = f"; the link decided {_size_text(decided[row.name])}"
+            mark = f"; the link or tuning decided {_size_text(decided[row.name])}"
         rows.append(
             (
                 row.name,

@@ -56,8 +56,12 @@ def _require_command(command: Sequence[str], what: str, path: Optional[str]) -> 
 def _question(command: Sequence[str], path: Optional[str]) -> str:
     """Return what may be meant by a command that was not found, in words to be put behind that."""
     words = command[0].split()
-    if len(words) > 1 and (
-        shutil.which(words[0], path=path) or not _NEEDS_SHELL.search(command[0])
+    first, equals, _ = words[0].partition("=") if words else ("", "", "")
+    sets = bool(equals) and first.isidentifier()  # which takes a shell
+    if (
+        len(words) > 1
+        and not sets
+        and (shutil.which(words[0], path=path) or not _NEEDS_SHELL.search(command[0]))
     ):
         return (
             "; is the whole command in quotes? Write it without them: "

@@ -14,6 +14,7 @@ from typing import Any, Dict, List, Optional, Union
 
 from bytescheduler._advise.models import Step
 from bytescheduler._process.replaced import replaced
+from bytescheduler._process.say import counted
 from bytescheduler._timeline import steps as _timeline_steps
 from bytescheduler._timeline.files import KEY_NAME, TimelineWarning, merge
 from bytescheduler.errors import ConfigError
@@ -189,8 +190,8 @@ def from_timeline(path: Path) -> List[Step]:
     ]
     if len(recorded.steps) < _LEAST_STEPS or not keys:
         raise ProfileError(
-            f"only {len(recorded.steps)} whole steps were recorded, want {_LEAST_STEPS} besides the"
-            " first: let the script train longer"
+            f"only {counted(len(recorded.steps), 'whole step')} recorded, want "
+            f"{_LEAST_STEPS} besides the first: let the script train longer"
         )
     begins = [min(tensor.begin for tensor in step.values()) for step in recorded.steps]
     ready = {

@@ -15,6 +15,8 @@ _COLOURS = (36, 33, 32, 35, 34, 31)
 _MAX_LINE_BYTES = 64 << 10  # a longer line is cut into several
 # The beginnings of log lines: of frameworks written in C++, and of the engine.
 _LOG = re.compile(rb"\[\d\d:\d\d:\d\d\] \S+:\d+: |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} [A-Z]+ ")
+# Those that other text may have in it too, so only behind what was drawn before.
+_SAID = re.compile(rb"bytescheduler: |(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):\S+:")
 _REDRAW_S = 5.0  # how often a line that redraws itself is shown
 
 
@@ -83,7 +85,7 @@ class Printer:
         """
         text = line.rstrip(b"\r")
         text = text[text.rfind(b"\r") + 1 :]
-        log = _LOG.search(text, 1)
+        log = _LOG.search(text, 1) or (_SAID.search(text, 1) if b"\r" in line else None)
         lines = [text]
         if log is not None:
             bar = text[: log.start()].rstrip()

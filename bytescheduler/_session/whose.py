@@ -5,11 +5,10 @@ authentication in a job with a secret.  Nothing is sent that a stock one does no
 message at all.  (3rdparty/ps-lite/PROTOCOL.md, "Whose node it is")
 """
 
-import contextlib
 import enum
 import socket
 import time
-from typing import Callable, Optional
+from typing import Callable, Union
 
 from bytescheduler._process.where import at
 from bytescheduler._settings import Settings
@@ -88,10 +87,18 @@ def _ask(ours: socket.socket) -> Whose:
     return Whose.OURS if _property(b"Identity", _OURS) in said else Whose.STOCK
 
 
-def _try(settings: Settings) -> Optional[Whose]:
-    with contextlib.suppress(OSError), _connect(settings) as ours:
-        return _ask(ours)
-    return None
+def _try(settings: Settings) -> Union[Whose, str]:
+    """Return whose it is, or what the attempt came to."""
+    try:
+        with _connect(settings) as ours:
+            return _ask(ours)
+    except (socket.gaierror, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        return f"the name {settings.root_host} cannot be resolved: {why}"
+    except socket.timeout:
+        return "it does not answer"
+    except OSError as error:
+        return error.strerror or str(error)
 
 
 def whose_scheduler(settings: Settings, say: Callable[[str], None]) -> Whose:
@@ -113,17 +120,17 @@ def whose_scheduler(settings: Settings, say: Callable[[str], None]) -> Whose:
     deadline = time.monotonic() + settings.timeout_s
     next_word = time.monotonic() + _SAY_EVERY_S
     while True:
-        whose = _try(settings)
-        if whose is not None:
-            return whose
+        found = _try(settings)
+        if isinstance(found, Whose):
+            return found
         now = time.monotonic()
         if now >= deadline:
             raise Timeout(
                 f"no response from the scheduler node at {root} in {settings.timeout_s:g} s "
-                "(BYTESCHEDULER_TIMEOUT)",
+                f"(BYTESCHEDULER_TIMEOUT): {found}",
                 2,
             )
         if now >= next_word:
             next_word = now + _SAY_EVERY_S
-            say(f"waiting for the scheduler node at {root}")
+            say(f"waiting for the scheduler node at {root}: {found}")
         time.sleep(_TRY_EVERY_S)

@@ -112,6 +112,8 @@ class Advisor:
                     (os.POSIX_SPAWN_DUP2, ends[0], 0),
                     (os.POSIX_SPAWN_DUP2, ends[3], 1),
                 ],
+                # A terminal's signal is for the training process, with which this one ends.
+                setsigmask=[signal.SIGINT],
             )
         except OSError as error:
             for fd in ends:

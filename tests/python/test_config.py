@@ -102,8 +102,8 @@ def test_what_the_link_decided_is_asked_of_the_job(monkeypatch: pytest.MonkeyPat
     finally:
         exporter.close()
     rows = {line.split()[0]: line for line in shown.splitlines()}
-    assert rows["BYTESCHEDULER_PARTITION"].endswith("default; the link decided 256KiB")
-    assert rows["BYTESCHEDULER_CREDIT"].endswith("default; the link decided 768KiB")
+    assert rows["BYTESCHEDULER_PARTITION"].endswith("default; the link or tuning decided 256KiB")
+    assert rows["BYTESCHEDULER_CREDIT"].endswith("default; the link or tuning decided 768KiB")
     assert "decided" not in chosen
 
 

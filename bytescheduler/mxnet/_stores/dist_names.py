@@ -10,10 +10,9 @@ from typing import Callable
 import mxnet as mx
 from mxnet.kvstore import KVStoreBase
 
-from bytescheduler._native import check_settings
 from bytescheduler._settings import Settings
 from bytescheduler.mxnet._stores.by_name import take_part
-from bytescheduler.mxnet._stores.opening import OWN, open_stand_in
+from bytescheduler.mxnet._stores.opening import OWN, await_scheduler, open_stand_in
 from bytescheduler.mxnet._stores.own_store import OwnStore
 from bytescheduler.mxnet._types import Store
 
@@ -54,14 +53,24 @@ class DistNames:
         """Return MXNet's own store, or what stands in for it.  Blocks."""
         settings = Settings.read()
         if settings.role == "worker":
-            check_settings()  # MXNet's own would abort, or wait for ever
+            await_scheduler(settings)
             stand_in = open_stand_in(name, settings)
             if stand_in is not None:
                 self._on_joined()
                 return stand_in
-        store = self._create_stock(name)
+        store = self._create_stock(name) if settings.role else self._create_without_job(name)
         self._own.set(store)
         return store
+
+    def _create_without_job(self, name: str) -> Store:
+        try:
+            return self._create_stock(name)
+        except mx.base.MXNetError as error:
+            raise mx.base.MXNetError(
+                f"MXNet cannot create a {name} store: this process has no part in a job, as "
+                "DMLC_ROLE is not set; start the script with bslaunch --local -w 2 -- python ..., "
+                f'or create a store of one process, mx.kv.create("local")\n{error}'
+            ) from error
 
     @staticmethod
     def _create_stock(name: str) -> Store:

@@ -152,8 +152,8 @@ class NativeStore:
             if key in self._tensors or len(groups[key]) > 1:
                 raise mx.base.MXNetError(
                     f"duplicate init of key {key!r}: this store has it already; each Trainer or "
-                    "Module needs a store of its own, such as "
-                    'mx.kv.create("bytescheduler")'
+                    "Module needs a store of its own, such as ScheduledKVS() (stock servers take "
+                    "one of each process: let one Trainer have the parameters of all nets there)"
                 )
         numbers = self._keys.of(groups)
         tensors = [self._new_tensor(key, numbers[key], arrays[0]) for key, arrays in groups.items()]

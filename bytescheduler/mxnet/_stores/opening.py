@@ -25,7 +25,7 @@ from bytescheduler.mxnet._stores.stock_session import StockSession, open_stock_s
 from bytescheduler.mxnet._stores.tensor_session import TensorSession
 from bytescheduler.mxnet._types import Store
 
-__all__ = ["open_backend", "open_stand_in", "passes_on"]
+__all__ = ["await_scheduler", "open_backend", "open_stand_in", "passes_on"]
 
 # This process's place in a job of our own servers, which its stores share.
 JOB: Place[TensorSession] = Place()
@@ -39,10 +39,6 @@ WHOSE: Dict[str, Whose] = {}
 _SECOND = (
     "this process has a store on stock servers already, which take one of each process: use that "
     "one, close it first, or start the job with bslaunch"
-)
-_IPV6_REMEDY = (
-    "start the job with bslaunch, or with BYTESCHEDULER_BACKEND=native and servers of ours "
-    "(python -m bytescheduler.server), or let the nodes meet at an IPv4 address"
 )
 # A worker is refused so where servers are MXNet's own (bs::StatusCode::kNotFound).
 _NO_SERVERS_OF_OURS = 6
@@ -184,6 +180,17 @@ def _open_native(inner: Optional[Store], settings: Settings) -> Backend:
     return NativeStore(session, inner, kind=name, records=bool(settings.timeline))
 
 
+def await_scheduler(settings: Settings) -> None:
+    """Wait until the scheduler node can be reached: MXNet's own store would wait for ever.
+
+    Raises
+    ------
+    Timeout
+        It cannot be reached within BYTESCHEDULER_TIMEOUT; the reason is in it.
+    """
+    _whose(settings)
+
+
 def open_stand_in(name: str, settings: Settings) -> Optional[StandIn]:
     """Return what stands in for MXNet's own store of this name, or None.  Blocks.
 
@@ -209,7 +216,7 @@ def open_stand_in(name: str, settings: Settings) -> Optional[StandIn]:
         return None
     if not _is_native(None, settings):
         _check_no_secret(name, settings)
-        raise mx.base.MXNetError(_SECOND if second else f"{_only_ipv4(settings)}: {_IPV6_REMEDY}")
+        raise mx.base.MXNetError(_SECOND if second else _no_ipv6(settings))
     try:
         session = _join(None, settings)
     except UsageError as error:
@@ -222,6 +229,11 @@ def open_stand_in(name: str, settings: Settings) -> Optional[StandIn]:
     if settings.secret_file:
         why = "MXNet's own store cannot take part in a job with BYTESCHEDULER_SECRET_FILE"
     return StandIn(name, session, why)
+
+
+def _no_ipv6(settings: Settings) -> str:
+    remedy = f"{_servers_of_ours(settings)}, or let the nodes meet at an IPv4 address"
+    return f"{_only_ipv4(settings)}: {remedy}"
 
 
 def _only_ipv4(settings: Settings) -> str:
@@ -248,13 +260,21 @@ def _why_unscheduled(inner: Store, settings: Settings) -> Optional[str]:
     return None
 
 
+def _servers_of_ours(settings: Settings) -> str:
+    if settings.backend in ("kvstore", "passthrough"):
+        return f"unset BYTESCHEDULER_BACKEND={settings.backend} where the servers are ours"
+    return (
+        "start the job by bslaunch, or with BYTESCHEDULER_BACKEND=native and servers of ours "
+        "(python -m bytescheduler.server)"
+    )
+
+
 def _check_no_secret(name: str, settings: Settings) -> None:
     """Refuse to carry in the clear what its user believes to be encrypted."""
     if settings.secret_file:
         raise ConfigError(
             f"BYTESCHEDULER_SECRET_FILE is set, but MXNet's {name} store and its servers encrypt "
-            "nothing: start the job by bslaunch, or with BYTESCHEDULER_BACKEND=native and servers "
-            "of ours (python -m bytescheduler.server), or unset the secret"
+            f"nothing: {_servers_of_ours(settings)}, or unset the secret"
         )
 
 

@@ -360,7 +360,7 @@ TEST(Refused, SecondStoreBesideAStockWorkerIsToldThatThereCanBeOne) {
   second->Start();
   job.Run(seconds(2));
   EXPECT_THAT(second->refused.value().message(),
-              HasSubstr("is attached there (a process can have one store of the native back end)"));
+              HasSubstr("is attached there (another process has this rank)"));
 }
 
 class Loss : public FourNodes {

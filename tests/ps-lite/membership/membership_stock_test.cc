@@ -599,7 +599,7 @@ TEST_F(StockJob, ASecondStoreOfAProcessEndsItWithTheRemedy) {
   again.control.nodes = {{Role::kWorker, kEmpty, "10.0.0.9", 4711, false, 1}};
   w0->Send(kSchedulerId, again, "");
   job.Run(seconds(10));
-  const std::string said = "makes a second dist store of MXNet's, which waits for ever: make it by";
+  const std::string said = "makes a second dist store of MXNet's, which waits for ever: import";
   ASSERT_TRUE(job.finished);
   EXPECT_THAT(job.finished->message(), HasSubstr("worker 0 (10.0.0.9:4711) " + said));
   ASSERT_FALSE(w0->words.empty());

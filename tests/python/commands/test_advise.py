@@ -500,7 +500,7 @@ def test_an_order_that_the_worker_knows_counts(tmp_path: pathlib.Path) -> None:
 def test_too_short_a_timeline_says_so(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "t-r0.json"
     path.write_text("[\n" + ",\n".join(json.dumps(event) for event in timeline(3)) + "\n]\n")
-    with pytest.raises(profile.ProfileError, match="only 2 whole steps were recorded, want 3"):
+    with pytest.raises(profile.ProfileError, match="only 2 whole steps recorded, want 3"):
         profile.from_timeline(path)
 
 

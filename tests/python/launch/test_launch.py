@@ -174,6 +174,12 @@ STUBBORN = 'exec 9>"$1"; trap "$2" TERM; (sleep 1000; :) & echo x >&9; wait; wai
             "'cd x && nope-x train.py'\n",
         ),
         (
+            ["--local", "LR=0.1 sh -c true"],
+            {},
+            127,
+            "To let a shell read it: bslaunch ... -- sh -c 'LR=0.1 sh -c true'\n",
+        ),
+        (
             ["--local", "LR=0.1", "nope-x"],
             {},
             127,

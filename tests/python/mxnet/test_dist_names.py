@@ -12,7 +12,7 @@ from mxnet.kvstore import KVStoreBase
 
 from bytescheduler._session import place
 from bytescheduler._session.whose import Whose
-from bytescheduler.errors import ConfigError, UsageError
+from bytescheduler.errors import ConfigError, Timeout, UsageError
 from bytescheduler.mxnet import ScheduledKVS
 from bytescheduler.mxnet._stores import opening
 from bytescheduler.mxnet._stores.dist_names import DistNames
@@ -52,7 +52,6 @@ def job(monkeypatch: pytest.MonkeyPatch) -> "Iterator[Job]":
     for name, value in opening._NO_JOB.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("BYTESCHEDULER_TUNING", "off")  # the fake worker has no steps
-    monkeypatch.setattr(opening, "check_settings", lambda *_: None)
     monkeypatch.setattr(opening, "whose_scheduler", lambda *_: made.whose)
     monkeypatch.setattr(opening, "WHOSE", {})
     monkeypatch.setattr(place, "Worker", Opener)
@@ -161,7 +160,10 @@ def test_stock_servers_are_refused_at_once_by_ipv6(
 ) -> None:
     job.whose = Whose.STOCK
     monkeypatch.setenv("BYTESCHEDULER_BACKEND", backend)
-    with pytest.raises(mx.base.MXNetError, match="fd00::1 is an IPv6 address: start the job with"):
+    with pytest.raises(
+        mx.base.MXNetError,
+        match="fd00::1 is an IPv6 address: (start the|unset BYTESCHEDULER_BACKEND=)",
+    ):
         mx.kv.create("dist_sync")
     assert job.stock == []
 
@@ -210,6 +212,28 @@ def test_a_second_store_on_stock_servers_is_an_error(job: Job, whose: Whose) -> 
     with pytest.raises(mx.base.MXNetError, match="stock servers already, which take one of each"):
         mx.kv.create("dist_sync")
     del first
+
+
+def test_a_scheduler_node_that_cannot_be_reached_is_an_error_in_time(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*_: object) -> Whose:
+        raise Timeout("no response: Connection refused", 2)
+
+    monkeypatch.setattr(opening, "whose_scheduler", unreachable)
+    with pytest.raises(Timeout, match="Connection refused"):
+        mx.kv.create("dist_sync")
+    assert job.stock == []
+
+
+def test_a_script_alone_is_told_how_to_start_it(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_name: str) -> mx.kv.KVStore:
+        raise mx.base.MXNetError('Check  notnull: Environment::Get()->find("DMLC_NUM_WORKER")')
+
+    monkeypatch.setenv("DMLC_ROLE", "")
+    monkeypatch.setattr(DistNames, "_create_stock", staticmethod(fails))
+    with pytest.raises(mx.base.MXNetError, match="start the script with bslaunch --local"):
+        mx.kv.create("dist_sync")
 
 
 def test_outside_a_job_mxnet_decides(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

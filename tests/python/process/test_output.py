@@ -111,6 +111,23 @@ def test_a_line_of_a_log_in_a_progress_bar_is_a_line_of_its_own(
     ]
 
 
+@pytest.mark.parametrize(
+    "said", [b"bytescheduler: native back end carries the bytes", b"WARNING:root:mine"]
+)
+def test_what_is_said_behind_a_progress_bar_is_a_line_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, said: bytes
+) -> None:
+    bench = Bench()
+    bench.copy(monkeypatch, [b"\r 0%|   | 0/9 ", b"\r 5%|   | 1/9 " + said + b"\n"])
+    assert bench.close().splitlines() == [b"[w]  5%|   | 1/9", b"[w] " + said]
+
+
+def test_text_that_was_not_drawn_before_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    bench.copy(monkeypatch, [b"see bytescheduler: it says WARNING:root:mine\n"])
+    assert bench.close() == b"[w] see bytescheduler: it says WARNING:root:mine\n"
+
+
 def test_a_slow_progress_bar_is_shown_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
     bench.copy(monkeypatch, [b"\r%d%%" % percent for percent in range(10)], seconds=2)

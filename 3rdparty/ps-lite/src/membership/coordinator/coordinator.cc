@@ -170,8 +170,8 @@ void Coordinator::Impl::OnSecondStore(const Peer& peer) {
   // Its start barrier is one of all nodes, and no other node joins it again.
   const auto why = bs::Status::FailedPrecondition(
       Describe(peer.node) +
-      " makes a second dist store of MXNet's, which waits for ever: make it "
-      "by ScheduledKVS() (from bytescheduler.mxnet import ScheduledKVS)");
+      " makes a second dist store of MXNet's, which waits for ever: import bytescheduler.mxnet "
+      "before the stores are created, and wrap each (kvs = ScheduledKVS(kvs))");
   // Also beside an attached worker, which cannot end a wait of MXNet's.
   EndStockNode(peer.node, peer.node.id, why.message());
   EndJob(why);

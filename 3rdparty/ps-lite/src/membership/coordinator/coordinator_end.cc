@@ -16,7 +16,8 @@ constexpr const char* kServersAreNotReplaced =
     "from your last checkpoint";
 
 constexpr const char* kCloseFirst =
-    " (it was killed, or its script ended by os._exit and did not call close() first)";
+    " (it was killed, or its process ended without leaving: its own output says why; a script that "
+    "ends by os._exit calls close() first)";
 
 }  // namespace
 
@@ -133,6 +134,8 @@ bool Coordinator::Impl::StockWorkersAreOver() const {
 
 void Coordinator::Impl::EndJob(const bs::Status& verdict) {
   const bool gathering = phase_ == Phase::kGathering;
+  // Where some have wrapped their stores, those that have not may be the reason.
+  if (!verdict.ok() && attached_) WarnOfUnwrapped();
   phase_ = Phase::kEnding;
   verdict_ = verdict;
   report_.Stop();

@@ -157,8 +157,8 @@ void Coordinator::Impl::OnLateRegister(const Node& node, bool native, uint64_t s
   for (const Roster::Entry& other : roster_.entries()) {
     if (other.node.role != Role::kWorker || other.node.role != node.role) continue;
     if (other.node.hostname != node.hostname) continue;
-    why += "; " + Describe(other.node) + " of the same host is one of them (a process can have " +
-           "one store of the native back end)";
+    why += "; " + Describe(other.node) + " of the same host is one of them (a process that has a " +
+           "store of MXNet's must wrap that one: kvs = ScheduledKVS(kvs))";
     break;
   }
   Hold({{node, sequence}, native}, bs::Status::AlreadyExists(why));
@@ -288,8 +288,7 @@ void Coordinator::Impl::OnAttach(const Node& node, uint64_t sequence, int32_t ra
     Hold({{node, sequence}, true, rank},
          bs::Status::AlreadyExists(DescribeUnranked(node) + " cannot attach to worker " +
                                    std::to_string(rank) + ": " + DescribeUnranked(by) +
-                                   " is attached there (a process can have one store of the "
-                                   "native back end)"));
+                                   " is attached there (another process has this rank)"));
   };
   if (phase_ == Phase::kGathering) {
     const auto [it, added] = early_.try_emplace(rank, Early{node, sequence});
