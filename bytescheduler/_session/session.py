@@ -330,6 +330,7 @@ class Session:
         return failure
 
     def _at_exit(self) -> None:
+        raised = uncaught()
         try:
             if self.is_open:
                 self._fail_if_uncaught()
@@ -337,7 +338,9 @@ class Session:
         except self._framework.error as error:
             say(f"bytescheduler: {error}")
             fail_exit()  # the script cannot catch it any more
-            if is_child():  # which ends without what `fail_exit` changes
+            # Such a child ends without what `fail_exit` changes.  An exception on its way makes it
+            # end with 1 too, and multiprocessing prints that.
+            if is_child() and raised is None:
                 raise SystemExit(1) from None
         except KeyboardInterrupt:
             # No code of the script is left that could handle it, so it ends as Python does.

@@ -9,7 +9,7 @@ import pytest
 from job import PATIENCE_S, WORKERS, Job
 
 MakeJob = Callable[..., Job]
-CASES = ["daemon", "registered", "attribute", "child", "skipped"]
+CASES = ["daemon", "registered", "attribute", "child", "pooled", "around", "skipped"]
 
 
 @pytest.mark.parametrize("stock", [False, True], ids=["ours", "stock"])
@@ -21,11 +21,10 @@ def test_a_process_ends_in_every_way(make_job: MakeJob, stock: bool) -> None:
         assert "lost worker" not in job.all_output()
 
 
-@pytest.mark.parametrize("case", ["untold", "skipped"])
-def test_under_bslaunch_a_worker_that_ends_with_0_has_left(case: str) -> None:
+def launched(case: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "bytescheduler.launch", "--local", "-w", "2", "-s", "1", "--"]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("DMLC_", "BYTESCHEDULER_"))}
-    done = subprocess.run(
+    return subprocess.run(
         [*command, sys.executable, str(WORKERS / "cases/endings.py"), "dist_sync", case],
         env={**env, "OMP_NUM_THREADS": "1"},
         stdin=subprocess.DEVNULL,
@@ -34,6 +33,19 @@ def test_under_bslaunch_a_worker_that_ends_with_0_has_left(case: str) -> None:
         text=True,
         timeout=PATIENCE_S,
     )
+
+
+@pytest.mark.parametrize("case", ["untold", "skipped"])
+def test_under_bslaunch_a_worker_that_ends_with_0_has_left(case: str) -> None:
+    done = launched(case)
     assert done.returncode == 0, done.stdout
     assert done.stdout.count("well done") == 2
+    assert "lost" not in done.stdout
+
+
+def test_a_child_that_fails_tells_why_and_where() -> None:
+    done = launched("unlucky")
+    assert done.returncode == 1, done.stdout
+    assert "gave up: uncaught ValueError: no luck" in done.stdout
+    assert "in failing" in done.stdout  # a line of the traceback
     assert "lost" not in done.stdout

@@ -3,8 +3,10 @@
 Without ports the cases run in this very process.
 """
 
+import concurrent.futures
 import functools
 import multiprocessing
+import multiprocessing.pool
 import os
 import sys
 import threading
@@ -17,6 +19,7 @@ from bytescheduler.mxnet import ScheduledKVS
 
 KIND = sys.argv[1]
 KEPT: List[ScheduledKVS] = []
+POOLS: List[multiprocessing.pool.Pool] = []
 
 
 def add_up() -> ScheduledKVS:
@@ -64,6 +67,35 @@ def child() -> None:
     process.start()
     process.join()
     assert process.exitcode == 0
+
+
+def pooled() -> None:
+    """Let a child of a pool be the worker, which is a fresh interpreter."""
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+        pool.submit(trial).result()
+
+
+def around() -> None:
+    """Fork a pool that outlives this function while there is a store."""
+    store = add_up()
+    KEPT.append(store)
+    POOLS.append(multiprocessing.get_context("fork").Pool(1))
+    assert POOLS[0].apply(abs, (-1,)) == 1
+    store.push("a", mx.nd.ones(2))
+
+
+def failing() -> None:
+    KEPT.append(add_up())
+    raise ValueError("no luck")
+
+
+def unlucky() -> None:
+    """Let a child end by an exception that it does not catch."""
+    process = multiprocessing.get_context("fork").Process(target=failing)
+    process.start()
+    process.join()
+    sys.exit(process.exitcode)
 
 
 def skipped() -> None:
