@@ -26,10 +26,11 @@ from bytescheduler._process import family, limits
 from bytescheduler._process.child import Child, Streams, signal_name
 from bytescheduler._process.output import Printer
 from bytescheduler._process.say import plain, say
+from bytescheduler._process.witness import Witness
 
 __all__ = ["Job", "prefer_native", "run"]
 
-_LOOK_S = 0.5
+_LOOK_S = 0.05  # small models train many steps meanwhile
 _FAMILY_LOOK_S = 0.1  # at what workers that have ended left behind
 # A process that fails may do so because of another, which has not ended yet.
 _CAUSE_S = 2.0
@@ -72,8 +73,8 @@ class Job:
     quiet : bool
         No prefixes, no remarks, and only warnings in the log.
     enough : callable, optional
-        Called twice a second, on a thread of its own.  Once it returns True the job is ended, and
-        this is a good end.
+        Called often, on a thread of its own.  Once it returns True the job is ended, and this is a
+        good end: what its processes say about that is not shown.
     """
 
     command: Sequence[str]
@@ -112,7 +113,13 @@ def run(job: Job) -> int:
     stops the job goes to the workers, and gives 128 + n if they do not end in time; the time-out
     gives 124.  No process of the job is left when this returns.
     """
-    return _Run(job).to_the_end()
+    numbers = [
+        number
+        for number in (*_STOPPING, *_PASSED_ON)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    ]
+    with Witness(numbers, session=True) as witness:
+        return _Run(job, witness).to_the_end()
 
 
 class _Signalled(Interrupt):
@@ -148,8 +155,9 @@ class _Over(Exception):
 class _Run:
     """One run of a job; everything but `Launcher.put` belongs to the main thread."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, witness: Witness) -> None:
         self._job = job
+        self._witness = witness
         self._launcher = Launcher(job.num_workers, job.num_servers, self._base_env(), sessions=True)
         self._over = threading.Event()
         self._printer = Printer(
@@ -163,6 +171,7 @@ class _Run:
         )
         self._signal: Optional[int] = None  # the first that stops the job
         self._signalled = 0.0
+        self._passed_on: Dict[int, float] = {}  # when each came last
         self._readers: List[threading.Thread] = []
         self._listeners: Dict[Child, ready.Listener] = {}
         self._deadline = None if job.timeout is None else time.monotonic() + job.timeout
@@ -317,6 +326,7 @@ class _Run:
                 raise _Over(self._stop(self._signal))
         if isinstance(event, _Enough):
             self._remark("enough steps; ending the job")
+            self._printer.mute()
             raise _Over(0)
         if isinstance(event, Exited) and event.child.code:
             raise _Over(self._fail(event.child))
@@ -326,11 +336,14 @@ class _Run:
 
     def _hear(self, number: int) -> bool:
         """Let the workers hear a signal; return whether it ends the job at once."""
-        if number in _PASSED_ON:
-            self._remark(f"{signal_name(number)}: passed on to the workers")
-            self._pass_on(number)
-            return False
         now = time.monotonic()
+        if number in _PASSED_ON:
+            repeated = now < self._passed_on.get(number, -_REPEAT_S) + _REPEAT_S
+            self._passed_on[number] = now
+            if not repeated:
+                self._remark(f"{signal_name(number)}: passed on to the workers")
+                self._pass_on(number)
+            return False
         if self._signal is not None and now < self._signalled + _REPEAT_S:
             return False
         repeated = self._signal is not None
@@ -338,6 +351,8 @@ class _Run:
             self._remark(f"stopped by {signal_name(number)}")
             return True
         self._signal, self._signalled = number, now
+        if number == signal.SIGINT:
+            self._printer.shorten_interrupts()
         self._remark(
             f"{signal_name(number)}: the workers have {self._job.grace:g} s to save and end; "
             "a second signal ends them now"
@@ -346,6 +361,8 @@ class _Run:
         return False
 
     def _pass_on(self, number: int) -> None:
+        if self._witness.has_heard(number):
+            return
         open_workers = [each for each in self._launcher.workers if not each.is_closed]
         family.pass_on([each.pid for each in open_workers], number)
 

@@ -18,6 +18,7 @@ from bytescheduler._launch import leaving, ready
 from bytescheduler._process import child, family, limits
 from bytescheduler._process.say import plain, say
 from bytescheduler._process.where import at
+from bytescheduler._process.witness import Witness
 from bytescheduler._settings import Settings
 
 __all__ = ["Rendezvous", "run"]
@@ -203,8 +204,10 @@ class _Command:
         signals: "set[signal.Signals]",
         grace_s: float,
         others: Collection[int],
+        witness: Witness,
     ) -> None:
         self._process = process
+        self._witness = witness
         self._others = others  # that are below us, but not of the command
         self._signals = signals
         self._grace_s = grace_s
@@ -235,7 +238,7 @@ class _Command:
         if number in _STOPPING:
             self.stopped_by, self._since = number, now
         # The terminal sends its signals to the whole process group.
-        if from_terminal:
+        if from_terminal or self._witness.has_heard(number):
             return
         if self._process.returncode is None:
             family.pass_on([self._process.pid], number)
@@ -285,6 +288,18 @@ def run(command: Sequence[str], env: Mapping[str, str], where: Rendezvous, grace
     it did.
     """
     signals = {n for n in _FORWARDED if signal.getsignal(n) is not signal.SIG_IGN}
+    with Witness(signals, session=False) as witness:
+        return _run(command, env, where, grace_s, signals, witness)
+
+
+def _run(
+    command: Sequence[str],
+    env: Mapping[str, str],
+    where: Rendezvous,
+    grace_s: float,
+    signals: "set[signal.Signals]",
+    witness: Witness,
+) -> int:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the kernel drops exit codes if it is ignored
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals | {signal.SIGCHLD})
     others = family.members([os.getpid()])
@@ -296,7 +311,7 @@ def run(command: Sequence[str], env: Mapping[str, str], where: Rendezvous, grace
         _say(f"cannot run {plain(command[0])}: {limits.reason(error)}")
         return _CANNOT_RUN
     watch = _Watch(where)
-    running = _Command(process, signals, grace_s, others)
+    running = _Command(process, signals, grace_s, others, witness)
     while not running.is_over():
         looks = not watch.over or running.stopped_by
         running.hear_next(_LOOK_EVERY_S if looks else None)

@@ -5,7 +5,7 @@ import re
 import select
 import threading
 import time
-from typing import Callable
+from typing import Callable, List
 
 from bytescheduler._process.stdout import why_lost
 
@@ -17,6 +17,9 @@ _MAX_LINE_BYTES = 64 << 10  # a longer line is cut into several
 _LOG = re.compile(rb"\[\d\d:\d\d:\d\d\] \S+:\d+: |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} [A-Z]+ ")
 # Those that other text may have in it too, so only behind what was drawn before.
 _SAID = re.compile(rb"bytescheduler: |(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):\S+:")
+_TRACEBACK = b"Traceback (most recent call last):"
+_INTERRUPTED = b"interrupted"
+_MAX_TRACEBACK_LINES = 1000
 _REDRAW_S = 5.0  # how often a line that redraws itself is shown
 
 
@@ -69,6 +72,8 @@ class Printer:
         self._lock = threading.Lock()
         self._broken = False
         self._lost = False
+        self._muted = False
+        self._shortens = False
 
     def prefix(self, name: str, index: int) -> bytes:
         """Return what stands before each line of `name`, the process number `index`."""
@@ -77,6 +82,18 @@ class Printer:
         if self._colour:
             return f"\x1b[{_COLOURS[index % len(_COLOURS)]}m[{name}]\x1b[0m ".encode()
         return f"[{name}] ".encode()
+
+    def mute(self) -> None:
+        """Write nothing from now on; what is copied is still read.  Any thread may call it."""
+        with self._lock:
+            self._muted = True
+
+    def shorten_interrupts(self) -> None:
+        """Write one line instead of each traceback of a KeyboardInterrupt from now on.
+
+        Any thread may call it.
+        """
+        self._shortens = True
 
     def write(self, prefix: bytes, line: bytes) -> None:
         """Write one line, without what a carriage return in it takes back.
@@ -91,7 +108,7 @@ class Printer:
             bar = text[: log.start()].rstrip()
             lines = [*([bar] if bar else []), text[log.start() :]]
         with self._lock:
-            if self._broken:
+            if self._broken or self._muted:
                 return
             try:
                 _write_all(self._target, b"".join(prefix + each + b"\n" for each in lines))
@@ -110,6 +127,7 @@ class Printer:
         the writer is never held up.
         """
         pending = b""
+        held: List[bytes] = []  # a traceback that may be one of an interrupt
         shown = self._clock()
         while True:
             chunk = os.read(source, 1 << 16)
@@ -117,7 +135,7 @@ class Printer:
                 break
             *lines, pending = (pending + chunk).split(b"\n")
             for line in lines:
-                self.write(prefix, line)
+                held = self._write_or_hold(prefix, held, line)
             bar, redrawn, rest = pending.rpartition(b"\r")
             if redrawn and bar.strip(b"\r") and self._clock() - shown >= _REDRAW_S:
                 self.write(prefix, bar)
@@ -128,5 +146,21 @@ class Printer:
                 self.write(prefix, pending[:_MAX_LINE_BYTES])
                 pending = pending[_MAX_LINE_BYTES:]
         if pending:
-            self.write(prefix, pending)
+            held = self._write_or_hold(prefix, held, pending)
+        for line in held:
+            self.write(prefix, line)
         os.close(source)
+
+    def _write_or_hold(self, prefix: bytes, held: List[bytes], line: bytes) -> List[bytes]:
+        """Write `line` behind what was held back for it; return what is held back now."""
+        if held and line.startswith(b" ") and len(held) < _MAX_TRACEBACK_LINES:
+            return [*held, line]
+        if held and line.startswith(b"KeyboardInterrupt"):
+            self.write(prefix, _INTERRUPTED)
+            return []
+        for each in held:
+            self.write(prefix, each)
+        if self._shortens and line.rstrip(b"\r") == _TRACEBACK:
+            return [line]
+        self.write(prefix, line)
+        return []

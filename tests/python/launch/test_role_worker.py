@@ -14,6 +14,7 @@ from held_fifo import HeldFifo
 from test_launch import BSLAUNCH, JOB, LIMIT_S, bslaunch, start
 
 from bytescheduler._launch import ready
+from bytescheduler._process import family
 
 FreePort = Callable[[], int]
 WORKER = {**JOB, "DMLC_ROLE": "worker"}
@@ -163,6 +164,41 @@ def test_a_signal_to_the_whole_group_leaves_the_program_behind_a_shell_its_time(
         os.killpg(process.pid, signal.SIGTERM)
         out, _ = process.communicate(timeout=LIMIT_S)
     assert (process.returncode, out) == (143, "saved\n")  # the shell was ended by the signal
+    holders.await_gone()
+
+
+# Tells each SIGTERM that it hears, and ends when none came for a while.
+TELLS = HELD.format(
+    then="import time\n"
+    "signal.signal(15, lambda *_: (f.write('x\\n'), f.flush(), print('heard', flush=True)))\n"
+    "f.write('x\\n'); f.flush(); signal.pause()\n"
+    "end = time.monotonic() + 0.8\n"
+    "while time.monotonic() < end: time.sleep(0.05)"
+)
+
+
+@pytest.mark.parametrize("hearing", ["bslaunch", "group", "bslaunch and group", "each process"])
+def test_a_program_hears_a_signal_once_whoever_else_gets_it(
+    tmp_path: pathlib.Path, holders: HeldFifo, hearing: str
+) -> None:
+    with subprocess.Popen(
+        [*BSLAUNCH, *PYTHON, TELLS, holders.path],
+        cwd=tmp_path,
+        env={**os.environ, **WORKER},
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    ) as process:
+        holders.await_started(2)
+        each = family.members([process.pid])
+        if "bslaunch" in hearing or hearing == "each process":
+            process.send_signal(signal.SIGTERM)
+        if "group" in hearing:
+            os.killpg(process.pid, signal.SIGTERM)
+        if hearing == "each process":
+            family.send(each, signal.SIGTERM)
+        out, _ = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, out) == (0, "heard\n")
     holders.await_gone()
 
 

@@ -186,3 +186,39 @@ def test_lines_that_find_the_disk_full_are_lost_and_told_once(
     assert bench.lost == ["No space left on device"]
     assert bench.broken == 0
     assert bench.close() == b"c\n"
+
+
+def test_a_muted_printer_still_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    bench.copy(monkeypatch, [b"before\n"])
+    bench.printer.mute()
+    bench.copy(monkeypatch, [b"after\n"])
+    assert bench.close() == b"[w] before\n"
+
+
+TRACE = b'Traceback (most recent call last):\n  File "a.py", line 1\n    pause()\n'
+
+
+@pytest.mark.parametrize(
+    ("after", "shown"),
+    [
+        (b"KeyboardInterrupt\nx\n", b"interrupted\nx\n"),
+        (b"KeyboardInterrupt", b"interrupted\n"),
+        (b"ValueError: no\n", TRACE + b"ValueError: no\n"),
+        (b"", TRACE),
+        (TRACE + b"KeyboardInterrupt\n", TRACE + b"interrupted\n"),
+    ],
+)
+def test_a_traceback_of_an_interrupt_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, after: bytes, shown: bytes
+) -> None:
+    bench = Bench(prefixes=False)
+    bench.printer.shorten_interrupts()
+    bench.copy(monkeypatch, [b"a\n" + TRACE[:40], TRACE[40:] + after])
+    assert bench.close() == b"a\n" + shown
+
+
+def test_a_traceback_is_shown_where_there_was_no_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(prefixes=False)
+    bench.copy(monkeypatch, [TRACE + b"KeyboardInterrupt\n"])
+    assert bench.close() == TRACE + b"KeyboardInterrupt\n"
