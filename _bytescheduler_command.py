@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import sys
-from typing import List
+from typing import Iterator, List
 
 __all__ = ["bslaunch", "bytescheduler"]
 
@@ -58,10 +58,23 @@ def _explain(error: ImportError, program: str, arguments: List[str]) -> int:
     return 1
 
 
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C end the process at once, without the traceback of what is being imported."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def bytescheduler() -> None:
     """Run `bytescheduler`."""
     try:
-        from bytescheduler.cli import main
+        with _interruptible():
+            from bytescheduler.cli import main
     except ImportError as error:
         sys.exit(_explain(error, "bytescheduler", sys.argv[1:]))
     main()
@@ -70,7 +83,8 @@ def bytescheduler() -> None:
 def bslaunch() -> None:
     """Run `bslaunch`."""
     try:
-        from bytescheduler.launch import main
+        with _interruptible():
+            from bytescheduler.launch import main
     except ImportError as error:
         sys.exit(_explain(error, "bslaunch", sys.argv[1:]))
     main()

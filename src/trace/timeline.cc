@@ -21,7 +21,7 @@ namespace {
 constexpr size_t kWorkerCapacity = size_t{1} << 16U;
 constexpr size_t kShardCapacity = size_t{1} << 14U;
 constexpr size_t kBatchBytes = size_t{256} << 10U;
-constexpr Duration kInterval = std::chrono::milliseconds(500);
+constexpr Duration kInterval = std::chrono::milliseconds(100);
 
 std::string Why(int error) { return SystemError(error); }
 

@@ -85,6 +85,8 @@ def test_a_recording_ends_by_itself_after_its_steps(tmp_path: pathlib.Path) -> N
     run = command("launch", "--local", *words, str(WORKERS / "steps/paced_worker.py"), "10000")
     assert run.returncode == 0, run.stderr
     assert "bslaunch: enough steps; ending the job" in run.stderr
+    assert "Traceback" not in run.stdout + run.stderr
+    assert "failed" not in run.stdout + run.stderr
     assert len(profile.read(path)) == 3
 
 
