@@ -31,6 +31,7 @@ from bytescheduler._process.witness import Witness
 __all__ = ["Job", "prefer_native", "run"]
 
 _LOOK_S = 0.05  # small models train many steps meanwhile
+_WAIT_LOOK_S = 0.5  # at what workers say once the job is over
 _FAMILY_LOOK_S = 0.1  # at what workers that have ended left behind
 # A process that fails may do so because of another, which has not ended yet.
 _CAUSE_S = 2.0
@@ -315,7 +316,7 @@ class _Run:
 
     def _next_event(self) -> object:
         """Return the next event that does not end the job; raise `_Over` at one that does."""
-        event = self._launcher.next_event(self._deadline)
+        event = self._await_event()
         if event is None:
             self._say(f"not finished after {self._job.timeout:g} s; ending the job")
             raise _Over(_TIMED_OUT)
@@ -331,6 +332,30 @@ class _Run:
         if isinstance(event, Exited) and event.child.code:
             raise _Over(self._fail(event.child))
         return event
+
+    def _await_event(self) -> Optional[object]:
+        """Return the next event, or None when the time-out has passed."""
+        scheduler = self._launcher.children[0]
+        while True:
+            end = self._deadline
+            if scheduler.code == 0:  # a worker may wait for it in vain
+                self._require_no_wait()
+                soon = time.monotonic() + _WAIT_LOOK_S
+                end = soon if end is None else min(soon, end)
+            event = self._launcher.next_event(end)
+            if event is not None or end == self._deadline:
+                return event
+
+    def _require_no_wait(self) -> None:
+        """End the job if a worker makes a store where the others have ended in good order."""
+        for worker in self._running():
+            if worker in self._listeners and self._listeners[worker].waits():
+                self._say(
+                    f"{worker.name} makes a store, but the job is over: it ends with the last "
+                    "store of each worker; make the next store before that one is closed, or start "
+                    "each trial by a bslaunch of its own"
+                )
+                raise _Over(1)
 
     # -- signals -------------------------------------------------------------------------------
 

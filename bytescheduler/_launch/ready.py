@@ -1,6 +1,7 @@
 """How a worker tells the `bslaunch` that started it where it is in the job.
 
-It tells that it is past the rendezvous, which place it has, and that it has left.  Each is a
+It tells that it waits for the rendezvous, that it is past that, which place it has, and that it has
+left.  Each is a
 datagram to an abstract socket whose name stands in the environment.  Unlike a descriptor it also
 works for what the command itself starts, and there is nothing to leak.
 """
@@ -12,10 +13,10 @@ from typing import Dict, List
 
 from bytescheduler._launch import interrupt
 
-__all__ = ["NAME", "Listener", "tell", "tell_left", "tell_place"]
+__all__ = ["NAME", "Listener", "tell", "tell_left", "tell_place", "tell_wait"]
 
 NAME = "BSLAUNCH_READY"
-_PLACE, _LEFT = "place", "left"
+_WAIT, _READY, _PLACE, _LEFT = "wait", "ready", "place", "left"
 _LONGEST = 256  # bytes of what a worker says
 
 interrupt.shorten()  # a worker imports this before it makes its store, which may take long
@@ -30,17 +31,25 @@ class Listener:
         self._socket.setblocking(False)
         self._socket.bind("\0" + self.name)
         self._places: Dict[str, bool] = {}  # True: the worker has left it
+        self._waits = False
 
     def heard(self) -> bool:
-        """Return, at once, whether the worker has spoken since the last call."""
+        """Return, at once, whether the worker was past the wait at a time since the last call."""
         spoken = False
         with contextlib.suppress(BlockingIOError):
             while True:
                 what, _, place = self._socket.recv(_LONGEST).decode(errors="replace").partition(" ")
-                spoken = True
+                spoken = spoken or what != _WAIT
+                if what != _LEFT:  # another process of the worker may leave meanwhile
+                    self._waits = what == _WAIT
                 if what in (_PLACE, _LEFT):
                     self._places[place] = what == _LEFT
         return spoken
+
+    def waits(self) -> bool:
+        """Return, at once, whether the worker said last that it waits for the rendezvous."""
+        self.heard()
+        return self._waits
 
     def held_places(self) -> List[str]:
         """Return the places that were told and not left."""
@@ -52,9 +61,14 @@ class Listener:
         self._socket.close()
 
 
+def tell_wait() -> None:
+    """Say that this process waits for the rendezvous from now on.  Never blocks or fails."""
+    _tell(_WAIT)
+
+
 def tell() -> None:
     """Say that this process does not wait for the rendezvous (any more).  Never blocks or fails."""
-    _tell("ready")
+    _tell(_READY)
 
 
 def tell_place(place: str) -> None:

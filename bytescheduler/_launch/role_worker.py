@@ -26,6 +26,7 @@ __all__ = ["Rendezvous", "run"]
 _CANNOT_RUN = 126  # the code of shells
 _SAY_EVERY_S = 5.0
 _LOOK_EVERY_S = 0.2  # from one look at the command's reports to the next
+_LOOK_LATER_S = 1.0  # the same once the worker was in the job
 _CONNECT_EVERY_S = 0.5
 _CONNECT_S = 2.0
 # Time for the notice of a scheduler node that ends, and for a native worker's own, better message.
@@ -215,13 +216,10 @@ class _Command:
         self._is_cut_short = False
         self.stopped_by = 0  # the first signal that stops it
 
-    def hear_next(self, timeout_s: Optional[float]) -> bool:
+    def hear_next(self, timeout_s: float) -> bool:
         """Wait for a signal, or until the process ends; pass it on.  Return whether one came."""
         waited = self._signals | {signal.SIGCHLD}
-        if timeout_s is None:
-            got: Optional[signal.struct_siginfo] = signal.sigwaitinfo(waited)
-        else:
-            got = signal.sigtimedwait(waited, timeout_s)
+        got = signal.sigtimedwait(waited, timeout_s)
         if got is None:
             return False
         if got.si_signo == signal.SIGCHLD:
@@ -314,9 +312,11 @@ def _run(
     running = _Command(process, signals, grace_s, others, witness)
     while not running.is_over():
         looks = not watch.over or running.stopped_by
-        running.hear_next(_LOOK_EVERY_S if looks else None)
+        running.hear_next(_LOOK_EVERY_S if looks else _LOOK_LATER_S)
         if not watch.over and listener.heard():
             watch.stop()
+        if watch.over and listener.waits():  # another store, perhaps of a child
+            watch = _Watch(where)
         if running.is_late() and not running.is_over():
             _say("the worker has had its time to end; ending it")
             running.end(_KILL_S)

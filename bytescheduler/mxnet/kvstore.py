@@ -263,4 +263,4 @@ class ByteScheduler(ScheduledKVS):
     """The store of ``mx.kv.create("bytescheduler")``: a ScheduledKVS that wraps nothing."""
 
 
-take_names(ready.tell)
+take_names(ready.tell_wait, ready.tell)

@@ -36,12 +36,17 @@ class DistNames:
     ----------
     own : OwnStore
         Learns which one is MXNet's own.
+    on_waiting : callable
+        Called before a wait for a rendezvous that MXNet's own store may never end.
     on_joined : callable
-        Called when this process has joined the job without a store of MXNet's own.
+        Called when this process waits for no rendezvous any more.
     """
 
-    def __init__(self, own: OwnStore, on_joined: Callable[[], None]) -> None:
+    def __init__(
+        self, own: OwnStore, on_waiting: Callable[[], None], on_joined: Callable[[], None]
+    ) -> None:
         self._own = own
+        self._on_waiting = on_waiting
         self._on_joined = on_joined
 
     def take_over(self) -> None:
@@ -58,8 +63,10 @@ class DistNames:
             if stand_in is not None:
                 self._on_joined()
                 return stand_in
+            self._on_waiting()
         store = self._create_stock(name) if settings.role else self._create_without_job(name)
         self._own.set(store)
+        self._on_joined()
         return store
 
     def _create_without_job(self, name: str) -> Store:
@@ -81,7 +88,7 @@ class DistNames:
             KVStoreBase.kv_registry[name] = ours
 
 
-def take_names(on_joined: Callable[[], None]) -> None:
+def take_names(on_waiting: Callable[[], None], on_joined: Callable[[], None]) -> None:
     """Let MXNet find our stores, and the stand-ins, by their names."""
     take_part()
-    DistNames(OWN, on_joined).take_over()
+    DistNames(OWN, on_waiting, on_joined).take_over()

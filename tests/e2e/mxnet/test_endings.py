@@ -49,3 +49,10 @@ def test_a_child_that_fails_tells_why_and_where() -> None:
     assert "gave up: uncaught ValueError: no luck" in done.stdout
     assert "in failing" in done.stdout  # a line of the traceback
     assert "lost" not in done.stdout
+
+
+def test_a_store_that_comes_after_the_job_does_not_wait_for_ever() -> None:
+    done = launched("late")
+    assert done.returncode == 1, done.stdout
+    assert "makes a store, but the job is over" in done.stdout
+    assert "Traceback" not in done.stdout

@@ -380,6 +380,21 @@ def test_the_word_is_heard_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ready.tell()  # to nobody
 
 
+def test_a_wait_is_known_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    listener = ready.Listener()
+    monkeypatch.setenv(ready.NAME, listener.name)
+    ready.tell_place("here")
+    ready.tell_wait()
+    ready.tell_left("here")  # by another process, say
+    assert listener.waits()
+    assert listener.waits()
+    ready.tell()
+    assert not listener.waits()
+    ready.tell_wait()
+    assert not listener.heard()  # no end of a wait
+    listener.close()
+
+
 @pytest.mark.parametrize("name", ["", "7", "no such socket", "x" * 500])
 def test_a_name_that_is_none_does_no_harm(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(ready.NAME, name)

@@ -30,7 +30,7 @@ class Job:
         self.stock: List[str] = []  # stores of MXNet's own that were made
         self.refusal: Optional[UsageError] = None
         self.whose = Whose.OURS
-        self.joined: List[int] = []  # calls of on_joined
+        self.waits: List[bool] = []  # True for a call of on_waiting, False for on_joined
 
 
 @pytest.fixture
@@ -63,7 +63,9 @@ def job(monkeypatch: pytest.MonkeyPatch) -> "Iterator[Job]":
     for name in [name for name in registry if name.startswith("dist")]:
         del KVStoreBase.kv_registry[name]
     monkeypatch.setattr(opening, "OWN", OwnStore())
-    DistNames(opening.OWN, lambda: made.joined.append(1)).take_over()
+    DistNames(
+        opening.OWN, lambda: made.waits.append(True), lambda: made.waits.append(False)
+    ).take_over()
     yield made
     KVStoreBase.kv_registry.clear()
     KVStoreBase.kv_registry.update(registry)
@@ -81,6 +83,7 @@ def test_the_first_store_is_mxnets_own(job: Job) -> None:
     assert not isinstance(mx.kv.create("dist_sync"), StandIn)
     assert job.stock == ["dist_sync"]
     assert job.ranks == []
+    assert job.waits == [True, False]
 
 
 @pytest.mark.parametrize("name", ["dist_sync", "dist_device_sync", "dist_async"])
@@ -95,7 +98,7 @@ def test_with_a_secret_the_readmes_line_works(job: Job, secret: None, name: str)
     assert worker.closed, "the stand-in keeps no place of its own"
     assert job.ranks == [-1]
     assert job.stock == []
-    assert job.joined == [1]
+    assert job.waits == [False]
 
 
 OPERATIONS: "List[Callable[[mx.kv.KVStore], object]]" = [

@@ -4,12 +4,15 @@ Without ports the cases run in this very process.
 """
 
 import concurrent.futures
+import contextlib
 import functools
 import multiprocessing
 import multiprocessing.pool
 import os
+import socket
 import sys
 import threading
+import time
 from typing import List
 
 import mxnet as mx
@@ -96,6 +99,18 @@ def unlucky() -> None:
     process.start()
     process.join()
     sys.exit(process.exitcode)
+
+
+def late() -> None:
+    """Begin another trial when scheduler node and servers have ended."""
+    child()
+    root = (os.environ["DMLC_PS_ROOT_URI"], int(os.environ["DMLC_PS_ROOT_PORT"]))
+    end = time.monotonic() + 60
+    with contextlib.suppress(ConnectionRefusedError):
+        while time.monotonic() < end:
+            socket.create_connection(root).close()
+            time.sleep(0.1)
+    child()
 
 
 def skipped() -> None:
