@@ -191,6 +191,12 @@ class _Watch:
         )
 
     @property
+    def was_here(self) -> bool:
+        """True if the scheduler node has ever been reached, so that the worker may have trained."""
+        with self._lock:
+            return self._here is not None
+
+    @property
     def over(self) -> bool:
         """True once the watch has ended."""
         return self._over.is_set()
@@ -235,6 +241,11 @@ class _Command:
             return
         if number in _STOPPING:
             self.stopped_by, self._since = number, now
+            if self._process.returncode is None:
+                _say(
+                    f"{signal.Signals(number).name}: the worker has {self._grace_s:g} s to save "
+                    "and end; a second signal ends it now"
+                )
         # The terminal sends its signals to the whole process group.
         if from_terminal or self._witness.has_heard(number):
             return
@@ -257,11 +268,12 @@ class _Command:
             return True
         return not family.savers([os.getpid()], self.stopped_by, self._others)
 
-    def is_late(self) -> bool:
+    def is_late(self, *, may_save: bool) -> bool:
         """Return whether the time to end is over."""
         if not self.stopped_by:
             return False
-        return self._is_cut_short or time.monotonic() >= self._since + self._grace_s
+        grace_s = self._grace_s if may_save else min(self._grace_s, _TERM_S)
+        return self._is_cut_short or time.monotonic() >= self._since + grace_s
 
     def end_rest(self) -> None:
         """End at once what outlives the command, if a signal stopped it."""
@@ -317,7 +329,7 @@ def _run(
             watch.stop()
         if watch.over and listener.waits():  # another store, perhaps of a child
             watch = _Watch(where)
-        if running.is_late() and not running.is_over():
+        if running.is_late(may_save=watch.over or watch.was_here) and not running.is_over():
             _say("the worker has had its time to end; ending it")
             running.end(_KILL_S)
             return 128 + running.stopped_by
