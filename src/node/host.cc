@@ -49,23 +49,6 @@ bool IsLoopback(const std::vector<SocketAddress>& found) {
   return !found.empty() && found.front().is_loopback();
 }
 
-Result<std::string> AddressOf(const std::string& wanted, const std::vector<Interface>& interfaces,
-                              bool ipv6) {
-  const Interface* found = nullptr;
-  std::string names;
-  for (const Interface& interface : interfaces) {
-    if (IsIpv6(interface.address) != ipv6) continue;
-    if (interface.name == wanted) return interface.address;
-    if (found == nullptr && interface.name.starts_with(wanted)) found = &interface;
-    if ((", " + names + ",").find(", " + interface.name + ",") != std::string::npos) continue;
-    names += (names.empty() ? "" : ", ") + interface.name;
-  }
-  if (found != nullptr) return found->address;
-  return Status::InvalidArgument(
-      "DMLC_INTERFACE=" + wanted + ": no interface with an " + (ipv6 ? "IPv6" : "IPv4") +
-      " address starts so; there are: " + (names.empty() ? "none" : names));
-}
-
 std::string Addresses(const std::vector<Interface>& interfaces) {
   std::string text;
   for (const Interface& interface : interfaces) {
@@ -99,6 +82,29 @@ std::vector<Interface> ListInterfaces() {
         {entry->ifa_name, address->host(), (entry->ifa_flags & IFF_LOOPBACK) != 0});
   }
   return interfaces;
+}
+
+Result<std::string> InterfaceAddress(const std::string& wanted,
+                                     const std::vector<Interface>& interfaces, bool ipv6) {
+  const Interface* found = nullptr;
+  bool exists = false;
+  std::string names;
+  for (const Interface& interface : interfaces) {
+    const bool exact = interface.name == wanted;
+    exists = exists || exact;
+    if (IsIpv6(interface.address) != ipv6) continue;
+    if (exact) return interface.address;
+    if (found == nullptr && interface.name.starts_with(wanted)) found = &interface;
+    if ((", " + names + ",").find(", " + interface.name + ",") != std::string::npos) continue;
+    names += (names.empty() ? "" : ", ") + interface.name;
+  }
+  if (found != nullptr && !exists) return found->address;
+  const std::string address = ipv6 ? "IPv6 address" : "IPv4 address";
+  return Status::InvalidArgument(
+      "DMLC_INTERFACE=" + wanted + ": " +
+      (exists ? "that interface has no " + address + ", as the scheduler node has"
+              : "no interface with an " + address + " starts so") +
+      "; there are: " + (names.empty() ? "none" : names));
 }
 
 std::string WhyUnresolved(const std::string& host) { return ps::LookUp(host).why; }
@@ -212,7 +218,7 @@ Result<std::string> OwnHost(const Config& config) {
   if (config.interface.empty() && config.local_ipc) return std::string(kLoopback);
   const std::optional<SocketAddress> root = RootAddress(config);
   const bool ipv6 = root && root->is_ipv6();
-  if (!config.interface.empty()) return AddressOf(config.interface, interfaces, ipv6);
+  if (!config.interface.empty()) return InterfaceAddress(config.interface, interfaces, ipv6);
   if (root && root->is_loopback()) return std::string(ipv6 ? kLoopback6 : kLoopback);
   if (root) {
     if (const auto source = ps::SourceFor(*root)) return source->host();

@@ -22,6 +22,11 @@ struct Interface {
 // loopback one, in the system's order.
 std::vector<Interface> ListInterfaces();
 
+// The address of the interface with exactly that name, else of the first whose name starts so.
+// kInvalidArgument if there is none, or the one of exactly that name has no such address.
+Result<std::string> InterfaceAddress(const std::string& wanted,
+                                     const std::vector<Interface>& interfaces, bool ipv6);
+
 // In this order: DMLC_NODE_HOST, or the address of the interface that it names; the address of the
 // interface DMLC_INTERFACE, or of the first whose name starts so; a loopback one if the scheduler
 // node's address is one or DMLC_LOCAL is set; the address that the route to the scheduler node

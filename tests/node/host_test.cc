@@ -19,10 +19,26 @@ TEST(OwnHost, WhatIsSetWins) {
   EXPECT_EQ(OwnHost(config).value(), "node7.example");
 }
 
-TEST(OwnHost, AnInterfacesExactNameWinsOverAPrefix) {
-  Config config = WithRoot("192.0.2.1");
-  config.interface = "lo";
-  EXPECT_EQ(OwnHost(config).value(), "127.0.0.1");
+// The system lists eth10 first.
+const std::vector<Interface> kLikeNames = {{"lo", "127.0.0.1", true},
+                                           {"eth10", "10.0.10.1", false},
+                                           {"eth1", "10.0.1.1", false},
+                                           {"eth2", "fd00::2", false},
+                                           {"eth20", "10.0.20.1", false}};
+
+TEST(InterfaceAddress, AnExactNameWinsOverAPrefix) {
+  EXPECT_EQ(InterfaceAddress("eth1", kLikeNames, false).value(), "10.0.1.1");
+  EXPECT_EQ(InterfaceAddress("eth10", kLikeNames, false).value(), "10.0.10.1");
+  EXPECT_EQ(InterfaceAddress("eth", kLikeNames, false).value(), "10.0.10.1");
+  EXPECT_EQ(InterfaceAddress("eth", kLikeNames, true).value(), "fd00::2");
+}
+
+TEST(InterfaceAddress, AnExactNameWithoutSuchAnAddressIsRefused) {
+  const Result<std::string> other = InterfaceAddress("eth2", kLikeNames, false);
+  ASSERT_FALSE(other.ok());
+  EXPECT_EQ(other.status().message(),
+            "DMLC_INTERFACE=eth2: that interface has no IPv4 address, as the scheduler node has; "
+            "there are: lo, eth10, eth1, eth20");
 }
 
 TEST(OwnHost, IsTheAddressThatTheRouteLeavesFrom) {
