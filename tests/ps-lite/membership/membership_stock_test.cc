@@ -546,8 +546,9 @@ TEST(StockRefused, ANativeWorkerAndAStockOneAreNoJob) {
 TEST_F(StockJob, AStockWorkerBesideWhomNobodyAttachesIsWarnedOf) {
   const std::string said =
       "worker 1 (10.0.0.8:4712) uses MXNet's own store: not scheduled; add kvs = "
-      "ScheduledKVS(kvs) (from bytescheduler.mxnet import ScheduledKVS); others have wrapped "
-      "theirs";
+      "ScheduledKVS(kvs) (from bytescheduler.mxnet import ScheduledKVS); if it has "
+      "BYTESCHEDULER_BACKEND=kvstore, which schedules over that store, unset that instead; others "
+      "have wrapped theirs";
   Attach(0);
   job.Run(job.options.timeout - seconds(3));
   EXPECT_FALSE(job.Logged(said));

@@ -371,12 +371,14 @@ void Coordinator::Impl::WarnOfUnwrapped() {
   for (auto& [id, peer] : peers_) {
     if (peer.native || peer.node.role != Role::kWorker) continue;
     if (FindPeer(AttachedId(RankOf(id))) != nullptr || std::exchange(peer.named, true)) continue;
-    log_.Warning(Describe(peer.node) +
-                 " uses MXNet's own store: not scheduled; add kvs = ScheduledKVS(kvs) (from "
-                 "bytescheduler.mxnet import ScheduledKVS)" +
-                 (attached_ ? "; others have wrapped theirs and have no keys in common with it, so "
-                              "wrap it in every worker or in none"
-                            : ""));
+    log_.Warning(
+        Describe(peer.node) +
+        " uses MXNet's own store: not scheduled; add kvs = ScheduledKVS(kvs) (from "
+        "bytescheduler.mxnet import ScheduledKVS); if it has BYTESCHEDULER_BACKEND=kvstore, "
+        "which schedules over that store, unset that instead" +
+        (attached_ ? "; others have wrapped theirs and have no keys in common with it, so "
+                     "wrap it in every worker or in none"
+                   : ""));
   }
 }
 
