@@ -109,6 +109,7 @@ def _run_role(command: Sequence[str], port_fd: Optional[int]) -> int:
         env = dict(os.environ)
         local_job.prefer_native(env)
         settings = Settings.read()
+        role_worker.show_route(env, settings)
         where = role_worker.Rendezvous.from_settings(settings)
         return role_worker.run(command, env, where, settings.grace_s)
     if command and Settings.read().is_talkative:

@@ -15,13 +15,14 @@ import time
 from typing import Collection, Dict, List, Mapping, Optional, Sequence
 
 from bytescheduler._launch import leaving, ready
+from bytescheduler._native import HostFact, about_host
 from bytescheduler._process import child, family, limits
 from bytescheduler._process.say import plain, say
 from bytescheduler._process.where import at
 from bytescheduler._process.witness import Witness
 from bytescheduler._settings import Settings
 
-__all__ = ["Rendezvous", "run"]
+__all__ = ["Rendezvous", "run", "show_route"]
 
 _CANNOT_RUN = 126  # the code of shells
 _SAY_EVERY_S = 5.0
@@ -29,6 +30,7 @@ _LOOK_EVERY_S = 0.2  # from one look at the command's reports to the next
 _LOOK_LATER_S = 1.0  # the same once the worker was in the job
 _CONNECT_EVERY_S = 0.5
 _CONNECT_S = 2.0
+_NAME_S = 2.0  # for the scheduler node's name, which a new pod may not have yet
 # Time for the notice of a scheduler node that ends, and for a native worker's own, better message.
 _GRACE_S = 5.0
 _TERM_S = 5.0  # between SIGTERM and SIGKILL
@@ -50,6 +52,29 @@ def _only_ipv4(host: str) -> str:
         "import bytescheduler.mxnet before the store is made and wrap it, or let the nodes meet "
         "at an IPv4 address"
     )
+
+
+def show_route(env: Dict[str, str], settings: Settings) -> None:
+    """Let a store of MXNet's own show the address from which the route to the root leaves.
+
+    By itself it shows the first network interface of the host.  Blocks.
+
+    Parameters
+    ----------
+    env : dict
+        The variables of the worker's command.
+    settings : Settings
+        Settings that have been checked; where they name an address or an interface, it stays.
+    """
+    if settings.uses_files or settings.node_host or settings.interface:
+        return
+    found: List[HostFact] = []
+    look = threading.Thread(target=lambda: found.extend(about_host()), daemon=True)
+    look.start()
+    look.join(_NAME_S)
+    route = next((fact.name for fact in found if fact.what == "route"), "")
+    if route and ":" not in route:
+        env["DMLC_NODE_HOST"] = route
 
 
 @dataclasses.dataclass(frozen=True)

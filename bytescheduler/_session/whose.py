@@ -6,9 +6,10 @@ message at all.  (3rdparty/ps-lite/PROTOCOL.md, "Whose node it is")
 """
 
 import enum
+import errno
 import socket
 import time
-from typing import Callable, Union
+from typing import Callable, List, Tuple, Union
 
 from bytescheduler._process.where import at
 from bytescheduler._settings import Settings
@@ -46,18 +47,23 @@ def _command(body: bytes) -> bytes:
 _READY = _command(b"\5READY" + _property(b"Socket-Type", b"DEALER") + _property(b"Identity", b""))
 
 
-def _connect(settings: Settings) -> socket.socket:
-    if not settings.uses_files:
-        where = (settings.root_host, settings.root_port)
-        return socket.create_connection(where, timeout=_ANSWER_S)
-    ours = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+# The family of its socket, its address, and the address for messages.
+_Place = Tuple[int, Union[str, Tuple[object, ...]], str]
+
+
+def _places(settings: Settings) -> List[_Place]:
+    """Return where it may listen; OSError if the name has no address.  Blocks."""
+    if settings.uses_files:
+        path = f"/tmp/{settings.root_port}"
+        return [(socket.AF_UNIX, path, path)]
     try:
-        ours.settimeout(_ANSWER_S)
-        ours.connect(f"/tmp/{settings.root_port}")
-    except BaseException:
-        ours.close()
-        raise
-    return ours
+        found = socket.getaddrinfo(settings.root_host, settings.root_port, type=socket.SOCK_STREAM)
+    except UnicodeError:  # a label that is empty or too long
+        raise OSError(errno.EINVAL, "this is no host name") from None
+    return [
+        (family, address, at(str(address[0]), settings.root_port))
+        for family, _, _, _, address in found
+    ]
 
 
 def _read(ours: socket.socket, size: int) -> bytes:
@@ -88,17 +94,23 @@ def _ask(ours: socket.socket) -> Whose:
 
 
 def _try(settings: Settings) -> Union[Whose, str]:
-    """Return whose it is, or what the attempt came to."""
+    """Ask at each address; return whose it is, or why that is unknown.  Blocks."""
     try:
-        with _connect(settings) as ours:
-            return _ask(ours)
-    except (socket.gaierror, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or error
-        return f"the name {settings.root_host} cannot be resolved: {why}"
-    except socket.timeout:
-        return "it does not answer"
+        places = _places(settings)
     except OSError as error:
-        return error.strerror or str(error)
+        return f"the name {settings.root_host} cannot be resolved: {error.strerror or error}"
+    tried = []
+    for family, address, where in places:
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as ours:
+                ours.settimeout(_ANSWER_S)
+                ours.connect(address)
+                return _ask(ours)
+        except socket.timeout:
+            tried.append(f"{where} does not answer")
+        except OSError as error:
+            tried.append(f"{where}: {error.strerror or error}")
+    return ", ".join(tried)
 
 
 def whose_scheduler(settings: Settings, say: Callable[[str], None]) -> Whose:
@@ -120,17 +132,17 @@ def whose_scheduler(settings: Settings, say: Callable[[str], None]) -> Whose:
     deadline = time.monotonic() + settings.timeout_s
     next_word = time.monotonic() + _SAY_EVERY_S
     while True:
-        found = _try(settings)
-        if isinstance(found, Whose):
-            return found
+        whose = _try(settings)
+        if isinstance(whose, Whose):
+            return whose
         now = time.monotonic()
         if now >= deadline:
             raise Timeout(
                 f"no response from the scheduler node at {root} in {settings.timeout_s:g} s "
-                f"(BYTESCHEDULER_TIMEOUT): {found}",
+                f"(BYTESCHEDULER_TIMEOUT; latest attempt: {whose})",
                 2,
             )
         if now >= next_word:
             next_word = now + _SAY_EVERY_S
-            say(f"waiting for the scheduler node at {root}: {found}")
+            say(f"waiting for the scheduler node at {root} (latest attempt: {whose})")
         time.sleep(_TRY_EVERY_S)

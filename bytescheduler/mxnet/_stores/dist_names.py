@@ -10,8 +10,10 @@ from typing import Callable
 import mxnet as mx
 from mxnet.kvstore import KVStoreBase
 
+from bytescheduler._native import check_settings
 from bytescheduler._settings import Settings
 from bytescheduler.mxnet._stores.by_name import take_part
+from bytescheduler.mxnet._stores.meeting import await_names, own_address_shown
 from bytescheduler.mxnet._stores.opening import OWN, await_scheduler, open_stand_in
 from bytescheduler.mxnet._stores.own_store import OwnStore
 from bytescheduler.mxnet._types import Store
@@ -57,22 +59,30 @@ class DistNames:
     def create(self, name: str) -> Store:
         """Return MXNet's own store, or what stands in for it.  Blocks."""
         settings = Settings.read()
-        if settings.role == "worker":
-            await_scheduler(settings)
+        if settings.role != "worker":
+            store = self._create_outside(name, settings)
+        else:
+            check_settings()  # MXNet's own would abort, or wait for ever
+            await_names()
             stand_in = open_stand_in(name, settings)
             if stand_in is not None:
                 self._on_joined()
                 return stand_in
             self._on_waiting()
-        store = self._create_stock(name) if settings.role else self._create_without_job(name)
+            await_scheduler(settings)
+            with own_address_shown(settings):
+                store = self._create_stock(name)
         self._own.set(store)
         self._on_joined()
         return store
 
-    def _create_without_job(self, name: str) -> Store:
+    def _create_outside(self, name: str, settings: Settings) -> Store:
+        """Return MXNet's own store, in a process that is no worker."""
         try:
             return self._create_stock(name)
         except mx.base.MXNetError as error:
+            if settings.role:
+                raise
             raise mx.base.MXNetError(
                 f"MXNet cannot create a {name} store: this process has no part in a job, as "
                 "DMLC_ROLE is not set; start the script with bslaunch --local -w 2 -- python ..., "

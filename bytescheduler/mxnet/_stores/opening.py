@@ -17,6 +17,7 @@ from bytescheduler.mxnet._stores.async_store import AsyncStore
 from bytescheduler.mxnet._stores.backend import Backend
 from bytescheduler.mxnet._stores.by_ipv6 import meets_by_ipv6
 from bytescheduler.mxnet._stores.framework import MXNet, give_up_at_end, let_go
+from bytescheduler.mxnet._stores.meeting import await_names
 from bytescheduler.mxnet._stores.native_store import NativeStore
 from bytescheduler.mxnet._stores.own_store import OwnStore
 from bytescheduler.mxnet._stores.passthrough import PassThrough
@@ -70,6 +71,17 @@ def open_backend(inner: Optional[Store], settings: Settings) -> Tuple[Optional[S
     return _open_wrapped(inner, settings)
 
 
+def await_scheduler(settings: Settings) -> None:
+    """Return when the scheduler node answers, for which MXNet's own store waits for ever.  Blocks.
+
+    Raises
+    ------
+    ConfigError, Timeout
+        A setting is wrong, or it does not answer within BYTESCHEDULER_TIMEOUT.
+    """
+    _whose(settings)
+
+
 def passes_on(inner: Store, settings: Settings) -> bool:
     """Return whether the back end of a store around `inner` only passes calls on."""
     return not _is_native(inner, settings) and _why_unscheduled(inner, settings) is not None
@@ -94,6 +106,7 @@ def _whose(settings: Settings) -> Whose:
     check_settings()
     root = at(settings.root_host, settings.root_port)
     if root not in WHOSE:
+        await_names()
         WHOSE[root] = whose_scheduler(settings, lambda text: _note(settings, text))
     return WHOSE[root]
 
@@ -178,17 +191,6 @@ def _open_native(inner: Optional[Store], settings: Settings) -> Backend:
         return AsyncStore(session, inner, kind=name)
     session.tune()
     return NativeStore(session, inner, kind=name, records=bool(settings.timeline))
-
-
-def await_scheduler(settings: Settings) -> None:
-    """Wait until the scheduler node can be reached: MXNet's own store would wait for ever.
-
-    Raises
-    ------
-    Timeout
-        It cannot be reached within BYTESCHEDULER_TIMEOUT; the reason is in it.
-    """
-    _whose(settings)
 
 
 def open_stand_in(name: str, settings: Settings) -> Optional[StandIn]:

@@ -1,6 +1,7 @@
 """Two hosts with addresses of both kinds, and a docker bridge of the same address on each.
 
-The bridge comes first in the system's list of interfaces, as on many real hosts.  All of it is in
+The bridge comes first in the system's list of interfaces, as on many real hosts, then eth10, which
+reaches no other host, and then eth1.  All of it is in
 namespaces of its own and ends with this object.
 """
 
@@ -16,6 +17,7 @@ from lab import WITH_PATH, NoLab, one_processor, require
 
 PATIENCE_S = 60.0
 BRIDGE = "172.17.0.1"
+ETH10 = "203.0.113."  # begins its addresses
 # Ends with its standard input.  $0: the hosts file that both hosts see.
 HOLD = """
 set -e
@@ -27,6 +29,9 @@ for n in 1 2; do
   ip -n h$n link add docker0 type bridge
   ip -n h$n addr add 172.17.0.1/16 dev docker0
   ip -n h$n link set docker0 up
+  ip -n h$n link add eth10 type bridge
+  ip -n h$n addr add 203.0.113.$n/32 dev eth10
+  ip -n h$n link set eth10 up
 done
 ip link add v1 type veth peer name v2
 for n in 1 2; do

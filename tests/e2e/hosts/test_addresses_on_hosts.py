@@ -9,7 +9,7 @@ from typing import Callable, Dict, Iterator, List, Sequence
 import pytest
 from job import WORKERS
 from lab import NoLab
-from two_hosts import BRIDGE, PATIENCE_S, SERVER, TwoHosts
+from two_hosts import BRIDGE, ETH10, PATIENCE_S, SERVER, TwoHosts
 
 SUM = [sys.executable, str(WORKERS / "steps" / "first_sum.py")]
 JOB = {
@@ -59,6 +59,17 @@ def assert_summed(processes: "Dict[str, subprocess.Popen[str]]") -> Ends:
     return ends
 
 
+LAUNCH = [sys.executable, "-m", "bytescheduler.launch", sys.executable]
+README = [*LAUNCH, str(WORKERS / "cases" / "readme_line.py")]
+
+
+@pytest.mark.parametrize("how", ["", "plain"])
+def test_stores_of_mxnet_show_the_address_of_the_route_too(hosts: TwoHosts, how: str) -> None:
+    command = [*README, how] if how else [*README[-2:], how]
+    ends = assert_summed(start_job(hosts, {"DMLC_PS_ROOT_URI": "10.0.0.1"}, {}, command))
+    assert BRIDGE not in "".join(ends.values())
+
+
 def plain(_: pathlib.Path) -> Dict[str, str]:
     return {}
 
@@ -73,6 +84,17 @@ def encrypted(folder: pathlib.Path) -> Dict[str, str]:
 def test_nodes_show_the_address_that_the_route_leaves_from(hosts: TwoHosts) -> None:
     ends = assert_summed(start_job(hosts, {"DMLC_PS_ROOT_URI": "10.0.0.1"}, {}))
     assert BRIDGE not in "".join(ends.values())
+
+
+@pytest.mark.parametrize(("wanted", "shown"), [("eth1", "10.0.0.2:"), ("eth10", ETH10)])
+def test_the_exact_name_of_an_interface_wins_over_a_prefix(
+    hosts: TwoHosts, wanted: str, shown: str
+) -> None:
+    env = {"DMLC_PS_ROOT_URI": "10.0.0.1"}
+    listening = f"server: listening on {shown}"
+    server = hosts.start(2, SERVER, {**JOB, **env, "DMLC_ROLE": "server", "DMLC_INTERFACE": wanted})
+    assert server.stdout is not None
+    assert any(listening in line for line in iter(server.stdout.readline, ""))
 
 
 def test_a_node_that_no_connection_reaches_is_named_with_the_remedy(hosts: TwoHosts) -> None:
@@ -100,10 +122,6 @@ def test_a_job_meets_by_ipv6(
     hosts.know("sched6", "fd00::1")
     ends = assert_summed(start_job(hosts, {"DMLC_PS_ROOT_URI": root, **security(tmp_path)}, {}))
     assert "[fd00::2]:" in ends["scheduler"]
-
-
-LAUNCH = [sys.executable, "-m", "bytescheduler.launch", sys.executable]
-README = [*LAUNCH, str(WORKERS / "cases" / "readme_line.py")]
 
 
 @pytest.mark.parametrize("looks", ["", "looks"])

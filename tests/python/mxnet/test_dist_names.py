@@ -1,6 +1,7 @@
 """mx.kv.create of a dist store where MXNet's own would wait for ever."""
 
 import gc
+import os
 import pathlib
 from typing import Callable, Iterator, List, Optional
 
@@ -14,7 +15,7 @@ from bytescheduler._session import place
 from bytescheduler._session.whose import Whose
 from bytescheduler.errors import ConfigError, Timeout, UsageError
 from bytescheduler.mxnet import ScheduledKVS
-from bytescheduler.mxnet._stores import opening
+from bytescheduler.mxnet._stores import dist_names, opening
 from bytescheduler.mxnet._stores.dist_names import DistNames
 from bytescheduler.mxnet._stores.own_store import OwnStore
 from bytescheduler.mxnet._stores.stand_in import StandIn
@@ -31,6 +32,7 @@ class Job:
         self.refusal: Optional[UsageError] = None
         self.whose = Whose.OURS
         self.waits: List[bool] = []  # True for a call of on_waiting, False for on_joined
+        self.shown: List[Optional[str]] = []  # DMLC_NODE_HOST while a stock store is made
 
 
 @pytest.fixture
@@ -47,11 +49,15 @@ def job(monkeypatch: pytest.MonkeyPatch) -> "Iterator[Job]":
 
     def create_stock(name: str) -> mx.kv.KVStore:
         made.stock.append(name)
+        made.shown.append(os.environ.get("DMLC_NODE_HOST"))
         return mx.kv.create("local")
 
     for name, value in opening._NO_JOB.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("BYTESCHEDULER_TUNING", "off")  # the fake worker has no steps
+    monkeypatch.setattr(opening, "check_settings", lambda *_: None)
+    monkeypatch.setattr(dist_names, "await_names", lambda: None)
+    monkeypatch.setattr(opening, "await_names", lambda: None)
     monkeypatch.setattr(opening, "whose_scheduler", lambda *_: made.whose)
     monkeypatch.setattr(opening, "WHOSE", {})
     monkeypatch.setattr(place, "Worker", Opener)
@@ -84,6 +90,47 @@ def test_the_first_store_is_mxnets_own(job: Job) -> None:
     assert job.stock == ["dist_sync"]
     assert job.ranks == []
     assert job.waits == [True, False]
+
+
+def test_mxnets_own_shows_the_address_that_ours_would_show(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DMLC_NODE_HOST", raising=False)
+    kept = mx.kv.create("dist_sync")
+    assert job.shown == ["127.0.0.1"]
+    assert "DMLC_NODE_HOST" not in os.environ
+    del kept
+
+
+def test_mxnets_own_shows_the_address_of_an_interface_that_is_named(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DMLC_NODE_HOST", "lo")
+    mx.kv.create("dist_sync")
+    assert job.shown == ["127.0.0.1"]
+    assert os.environ["DMLC_NODE_HOST"] == "lo"
+
+
+def test_an_interface_that_is_not_there_is_refused(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DMLC_NODE_HOST", raising=False)
+    monkeypatch.setenv("DMLC_INTERFACE", "nosuch")
+    with pytest.raises(ConfigError, match="DMLC_INTERFACE=nosuch: no interface with an IPv4"):
+        mx.kv.create("dist_sync")
+    assert job.stock == []
+
+
+def test_mxnets_own_is_not_made_before_the_scheduler_node_answers(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(*_: object) -> Whose:
+        raise Timeout("no response from the scheduler node", 2)
+
+    monkeypatch.setattr(opening, "whose_scheduler", late)
+    with pytest.raises(Timeout):
+        mx.kv.create("dist_sync")
+    assert job.stock == []
 
 
 @pytest.mark.parametrize("name", ["dist_sync", "dist_device_sync", "dist_async"])
@@ -243,3 +290,15 @@ def test_outside_a_job_mxnet_decides(job: Job, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("DMLC_ROLE", "")
     kept = [mx.kv.create("dist_sync"), mx.kv.create("dist_sync")]
     assert job.stock == ["dist_sync"] * len(kept)
+
+
+def test_a_store_without_a_job_is_an_error_that_says_how_to_start_one(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(name: str) -> mx.kv.KVStore:
+        raise mx.base.MXNetError("Check  notnull")
+
+    monkeypatch.setenv("DMLC_ROLE", "")
+    monkeypatch.setattr(DistNames, "_create_stock", staticmethod(refuse))
+    with pytest.raises(mx.base.MXNetError, match="needs a job.* bslaunch --local .*: Check"):
+        mx.kv.create("dist_sync")

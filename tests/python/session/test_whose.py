@@ -90,15 +90,19 @@ def test_a_node_that_is_not_there_is_named_at_the_deadline() -> None:
         port = free.getsockname()[1]
     root = {"DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": str(port)}
     settings = Settings.of({**root, "BYTESCHEDULER_TIMEOUT": "300ms"})
-    said = rf"scheduler node at 127.0.0.1:{port} in 0.3 s .*: Connection refused"
-    with pytest.raises(Timeout, match=said):
+    where = f"127.0.0.1:{port}"
+    with pytest.raises(Timeout) as raised:
         whose_scheduler(settings, print)
+    assert str(raised.value) == (
+        f"no response from the scheduler node at {where} in 0.3 s (BYTESCHEDULER_TIMEOUT; latest "
+        f"attempt: {where}: Connection refused)"
+    )
 
 
 @pytest.mark.parametrize("name", ["nosuch.invalid", "a..b"])
-def test_a_name_that_stands_for_nothing_is_the_reason(name: str) -> None:
-    root = {"DMLC_PS_ROOT_URI": name, "DMLC_PS_ROOT_PORT": "9"}
-    settings = Settings.of({**root, "BYTESCHEDULER_TIMEOUT": "10ms"})
+def test_a_name_without_an_address_is_the_reason_at_the_deadline(name: str) -> None:
+    root = {"DMLC_PS_ROOT_URI": name, "DMLC_PS_ROOT_PORT": "1"}
+    settings = Settings.of({**root, "BYTESCHEDULER_TIMEOUT": "100ms"})
     with pytest.raises(Timeout, match=f"the name {name} cannot be resolved: "):
         whose_scheduler(settings, print)
 

@@ -1,0 +1,59 @@
+"""Before a store of MXNet's own is made: names need addresses, and the node shows its own.
+
+MXNet's own store waits for a name without end and without a message.  It shows the others the first
+network interface of the host, which may be that of a container bridge.
+"""
+
+import contextlib
+import os
+import time
+from typing import Iterator
+
+from bytescheduler._native import about_host, names_known
+from bytescheduler._settings import Settings
+from bytescheduler.errors import ConfigError
+
+__all__ = ["await_names", "own_address_shown"]
+
+_LOOK_EVERY_S = 0.2
+_SHOWN = "DMLC_NODE_HOST"
+
+
+def await_names() -> None:
+    """Return when the host names in the settings have addresses.  Blocks.
+
+    Raises
+    ------
+    ConfigError
+        One has none within BYTESCHEDULER_TIMEOUT.
+    """
+    begin, waited_s = time.monotonic(), 0.0
+    while not names_known(waited_s=waited_s):
+        time.sleep(_LOOK_EVERY_S)
+        waited_s = time.monotonic() - begin
+
+
+@contextlib.contextmanager
+def own_address_shown(settings: Settings) -> Iterator[None]:
+    """Let a store of MXNet's own that is made meanwhile show the address that ours would show.
+
+    Raises
+    ------
+    ConfigError
+        There is none.
+    """
+    if settings.uses_files:
+        yield
+        return
+    address = next(fact for fact in about_host() if fact.what == "address")
+    if not address.name:
+        raise ConfigError(address.value)
+    given = os.environ.get(_SHOWN)
+    os.environ[_SHOWN] = address.name
+    try:
+        yield
+    finally:
+        if given is None:
+            del os.environ[_SHOWN]
+        else:
+            os.environ[_SHOWN] = given
