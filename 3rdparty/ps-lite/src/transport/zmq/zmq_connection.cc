@@ -76,6 +76,12 @@ bs::Status ZmqConnection::Open(const ZmqContext& context, const std::string& end
   loop_->WatchReadable(dealer_->fd(), [this] { Pump(); });
   bs::Status monitored = OpenMonitor(context);
   if (!monitored.ok()) return monitored;
+  if (listener_.on_attempt) {
+    probe_ = std::make_unique<ConnectProbe>(loop_, endpoint, [this](const std::string& what) {
+      attempt_told_ = true;
+      if (listener_.on_attempt) listener_.on_attempt(what);
+    });
+  }
   if (options_.ipv6 || endpoint.starts_with("tcp://[")) dealer_->Set(ZMQ_IPV6, 1);
   if (zmq_connect(dealer_->get(), endpoint.c_str()) != 0) {
     return bs::Status::InvalidArgument(endpoint + ": " + zmq_strerror(errno));
@@ -85,6 +91,7 @@ bs::Status ZmqConnection::Open(const ZmqContext& context, const std::string& end
 
 bs::Status ZmqConnection::OpenMonitor(const ZmqContext& context) {
   constexpr int kEvents = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
+                          ZMQ_EVENT_CONNECT_DELAYED | ZMQ_EVENT_CONNECT_RETRIED |
                           ZMQ_EVENT_DISCONNECTED | kHandshakeFailed;
   auto monitor =
       ZmqMonitor::Open(loop_, context, dealer_.get(), "connection-" + std::to_string(number_),
@@ -98,6 +105,7 @@ void ZmqConnection::OnMonitorEvent(int event, int value) {
   // If the connection has broken, the descriptor is closed or another connection of ours; neither
   // does harm.
   if (event == ZMQ_EVENT_CONNECTED && !options_.ipc) TuneSending(value, options_.unsent_bytes);
+  OnAttemptEvent(event);
   if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED && !connected_) {
     connected_ = true;
     if (listener_.on_connected) listener_.on_connected();
@@ -109,6 +117,13 @@ void ZmqConnection::OnMonitorEvent(int event, int value) {
   if ((event & kHandshakeFailed) != 0 && listener_.on_refused) {
     std::exchange(listener_.on_refused, {})("");
   }
+}
+
+void ZmqConnection::OnAttemptEvent(int event) {
+  if (!probe_) return;
+  if (event == ZMQ_EVENT_CONNECTED) probe_.reset();
+  if (event == ZMQ_EVENT_CONNECT_DELAYED && !attempt_told_) probe_->TellSilence();
+  if (event == ZMQ_EVENT_CONNECT_RETRIED) probe_->Begin();
 }
 
 void ZmqConnection::Send(Message message) {

@@ -9,6 +9,7 @@
 #include "ps/message.h"
 #include "transport/connection_listener.h"
 #include "transport/send_queue.h"
+#include "transport/zmq/connect_probe.h"
 #include "transport/zmq/zmq_monitor.h"
 #include "transport/zmq/zmq_socket.h"
 #include "transport/zmq/zmq_transport.h"
@@ -45,6 +46,8 @@ class ZmqConnection : public std::enable_shared_from_this<ZmqConnection> {
  private:
   bs::Status OpenMonitor(const ZmqContext& context);
   void OnMonitorEvent(int event, int value);
+  // The listener learns why there has been no connection yet.
+  void OnAttemptEvent(int event);
   // Hands messages to libzmq, as many as it takes now.
   void Pump();
   void PumpLater();
@@ -58,6 +61,8 @@ class ZmqConnection : public std::enable_shared_from_this<ZmqConnection> {
   std::unique_ptr<ZmqSocket> dealer_;
   std::shared_ptr<ZmqMonitor> monitor_;
   SendQueue queue_;
+  std::unique_ptr<ConnectProbe> probe_;  // until a connection has come up
+  bool attempt_told_ = false;
   bool connected_ = false;
   bool pump_posted_ = false;
   bs::Task on_drained_;  // empty: not draining, or already posted
