@@ -189,6 +189,16 @@ def _answer_download(connection: socket.socket, time_ms: int, size_bytes: int) -
 _ANSWERS = {"echo": _answer_echo, "upload": _answer_upload, "download": _answer_download}
 
 
+def _listener(port: int) -> socket.socket:
+    """Return a socket that listens on every address, by IPv4 only where there is no IPv6."""
+    try:
+        return socket.create_server(
+            ("", port), family=socket.AF_INET6, backlog=4, dualstack_ipv6=True
+        )
+    except (OSError, ValueError):
+        return socket.create_server(("", port), backlog=4)
+
+
 class Answerer:
     """Answers one host's measurement; confined to one thread.
 
@@ -204,14 +214,7 @@ class Answerer:
     """
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.socket()
-        try:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._socket.bind(("0.0.0.0", port))
-            self._socket.listen(4)
-        except OSError:
-            self._socket.close()
-            raise
+        self._socket = _listener(port)
 
     @property
     def port(self) -> int:
@@ -260,7 +263,7 @@ class Answerer:
                 break
             except ConnectionAbortedError:
                 continue
-            address = str(peer[0])
+            address = str(peer[0]).removeprefix("::ffff:")  # IPv4 on an IPv6 socket
             with connection:
                 what = self._answer(connection, address, refuse)
             if what == "upload":

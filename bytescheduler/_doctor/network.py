@@ -165,6 +165,19 @@ def _connect(address: str, port: int, limit_s: float) -> Finding:
     return problem(_AREA, "root_port", text, "choose another DMLC_PS_ROOT_PORT, on every node")
 
 
+def _only_ours(settings: Settings) -> Finding:
+    """Return whether this node needs one of MXNet's own in a job that meets by IPv6."""
+    text = (
+        "MXNet's own stores, servers and scheduler node know only IPv4, and the job meets by IPv6"
+    )
+    needs = settings.role == "worker" and settings.backend in ("kvstore", "passthrough")
+    if not needs:
+        return good(_AREA, "only_ours", f"{text}: all of its nodes must be ours")
+    advice = "unset BYTESCHEDULER_BACKEND, or let the nodes meet at an IPv4 address"
+    given = f"{text}, but BYTESCHEDULER_BACKEND={settings.backend} needs them"
+    return problem(_AREA, "only_ours", given, advice)
+
+
 def _root(settings: Settings, limit_s: float) -> List[Finding]:
     host, port = settings.root_host, settings.root_port
     if not host:
@@ -190,6 +203,8 @@ def _root(settings: Settings, limit_s: float) -> List[Finding]:
         text += ", a loopback address, which no other host reaches"
         advice = "give the address of the network, or correct /etc/hosts"
         findings = [warning(_AREA, "root", text, advice)]
+    if ":" in address:
+        findings.append(_only_ours(settings))
     if port == 0:
         return findings
     if listens:

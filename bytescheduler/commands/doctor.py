@@ -1,6 +1,7 @@
 """`bytescheduler doctor`: looks for what would keep a job from running well on this host."""
 
 import json
+import os
 import re
 import sys
 from typing import Dict, List, Optional, Tuple
@@ -14,7 +15,7 @@ from bytescheduler._doctor.link import Answerer, LinkError, Measurement, measure
 from bytescheduler._native import about_host
 from bytescheduler._process.numbers import Count, Seconds, shortened
 from bytescheduler._process.say import counted, plain, say
-from bytescheduler._process.where import bare
+from bytescheduler._process.where import at, bare
 from bytescheduler._settings import Settings
 from bytescheduler.errors import ConfigError
 
@@ -84,7 +85,7 @@ def _link_findings(peer: str, found: Measurement) -> List[Finding]:
 
 
 def _ask(peer: Tuple[str, int], time_s: float) -> Tuple[List[Finding], Optional[Measurement]]:
-    shown = f"{peer[0]}:{peer[1]}"
+    shown = at(*peer)
     try:
         found = measure((network.resolve(peer[0], _LIMIT_S), peer[1]), time_s=time_s)
     except (LinkError, OSError) as error:
@@ -100,7 +101,7 @@ def _listen(port: int, wait_s: float, as_json: bool) -> int:
     try:
         answerer = Answerer(port)
     except OSError as error:
-        say(f"bytescheduler: cannot listen on port {port}: {error.strerror}")
+        say(f"bytescheduler: cannot listen on port {port}: {os.strerror(error.errno or 0)}")
         return 1
     port = answerer.port
     try:

@@ -411,6 +411,20 @@ def test_ipv6_is_looked_at_as_ipv4_is() -> None:
     assert found["root_port"].text.startswith(f"[::1]:{port} can be reached, but no process")
 
 
+@pytest.mark.parametrize(
+    ("backend", "level"), [("auto", "ok"), ("kvstore", "problem"), ("passthrough", "problem")]
+)
+def test_what_mxnets_own_nodes_cannot_do_by_ipv6_is_told(backend: str, level: str) -> None:
+    settings = {"DMLC_PS_ROOT_URI": "::1", "DMLC_ROLE": "worker", "BYTESCHEDULER_BACKEND": backend}
+    found = look(settings, with_address("::1"))["only_ours"]
+    assert found.level == level
+    assert "know only IPv4" in found.text
+
+
+def test_by_ipv4_they_are_not_spoken_of() -> None:
+    assert "only_ours" not in look({"DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_ROLE": "worker"})
+
+
 @pytest.fixture
 def taken() -> Iterator[socket.socket]:
     """Return a socket that listens on loopback."""

@@ -89,6 +89,18 @@ def test_a_link_is_measured_both_ways_within_its_bounds() -> None:
     assert 0 < found.bytes_moved <= 4 * MIB
 
 
+def test_a_link_is_measured_by_ipv6_too() -> None:
+    served = Served()
+    try:
+        measure(("::1", served.address[1]), time_s=4, most_bytes=4 * MIB)
+    except OSError as error:
+        measure(served.address, time_s=4, most_bytes=4 * MIB)
+        pytest.skip(f"no IPv6 here: {error}")
+    finally:
+        served.join()
+    assert (served.peer, served.refused) == ("::1", [])
+
+
 def test_nobody_comes() -> None:
     answerer = Answerer(0)
     assert answerer.serve(0.01, pytest.fail) is None
