@@ -1,7 +1,7 @@
-"""Before a store of MXNet's own is made: names need addresses, and the node shows its own.
+"""Before a stock store is made: names need addresses, and the node shows its own.
 
-MXNet's own store waits for a name without end and without a message.  It shows the others the first
-network interface of the host, which may be that of a container bridge.
+A framework's own store waits for a name without end and without a message.  It shows the others the
+first network interface of the host, which may be that of a container bridge.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ def await_names() -> None:
 
 @contextlib.contextmanager
 def own_address_shown(settings: Settings) -> Iterator[None]:
-    """Let a store of MXNet's own that is made meanwhile show the address that ours would show.
+    """Let a stock store that is made meanwhile show the address that ours would show.
 
     Raises
     ------

@@ -13,7 +13,7 @@ from typing import Callable, List, Tuple, Union
 
 from bytescheduler._process.where import at
 from bytescheduler._settings import Settings
-from bytescheduler.errors import Timeout
+from bytescheduler.errors import ConfigError, Timeout
 
 __all__ = ["Whose", "whose_scheduler"]
 
@@ -77,14 +77,19 @@ def _read(ours: socket.socket, size: int) -> bytes:
     return got
 
 
-def _ask(ours: socket.socket) -> Whose:
+def _ask(ours: socket.socket, *, has_secret: bool) -> Whose:
     # Its mechanism comes in return for our version; a wrong one of ours would be an error there.
     ours.sendall(_GREETING[:_VERSION_ENDS])
     greeting = _read(ours, _GREETING_BYTES)
     if greeting[0] != 0xFF or not greeting[9] & 1:
         raise OSError("it speaks no ZMTP")
-    if greeting[_MECHANISM].rstrip(b"\0") != b"NULL":
-        return Whose.OURS  # a stock one knows no other
+    if greeting[_MECHANISM].rstrip(b"\0") != b"NULL":  # a stock one knows no other
+        if not has_secret:
+            raise ConfigError(
+                "the job has a secret, and BYTESCHEDULER_SECRET_FILE is not set here: set it to a "
+                "file with the same secret, as on the scheduler node"
+            )
+        return Whose.OURS
     ours.sendall(_GREETING[_VERSION_ENDS:] + _READY)
     flags, size = _read(ours, 2)
     if not flags & _COMMAND or flags & 2:
@@ -105,7 +110,7 @@ def _try(settings: Settings) -> Union[Whose, str]:
             with socket.socket(family, socket.SOCK_STREAM) as ours:
                 ours.settimeout(_ANSWER_S)
                 ours.connect(address)
-                return _ask(ours)
+                return _ask(ours, has_secret=bool(settings.secret_file))
         except socket.timeout:
             tried.append(f"{where} does not answer")
         except OSError as error:
@@ -125,6 +130,8 @@ def whose_scheduler(settings: Settings, say: Callable[[str], None]) -> Whose:
 
     Raises
     ------
+    ConfigError
+        The job has a secret, and this process has none.
     Timeout
         It cannot be reached within BYTESCHEDULER_TIMEOUT.
     """

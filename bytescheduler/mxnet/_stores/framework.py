@@ -57,6 +57,8 @@ def give_up_at_end(inner: Store) -> None:
 
 def let_go(inner: Store) -> None:
     """Let the stock store end without the others, which may not come any more."""
+    if isinstance(inner.handle, _ClosedHandle):
+        return
     _LIB.MXKVStoreSetBarrierBeforeExit(inner.handle, ctypes.c_int(0))
 
 

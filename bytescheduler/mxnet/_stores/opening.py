@@ -8,6 +8,7 @@ from mxnet.kvstore import KVStore
 from bytescheduler._native import check_settings
 from bytescheduler._process.say import counted, say
 from bytescheduler._process.where import at
+from bytescheduler._session.meeting import await_names
 from bytescheduler._session.place import Place
 from bytescheduler._session.whose import Whose, whose_scheduler
 from bytescheduler._settings import Settings
@@ -17,7 +18,6 @@ from bytescheduler.mxnet._stores.async_store import AsyncStore
 from bytescheduler.mxnet._stores.backend import Backend
 from bytescheduler.mxnet._stores.by_ipv6 import meets_by_ipv6
 from bytescheduler.mxnet._stores.framework import MXNet, give_up_at_end, let_go
-from bytescheduler.mxnet._stores.meeting import await_names
 from bytescheduler.mxnet._stores.native_store import NativeStore
 from bytescheduler.mxnet._stores.own_store import OwnStore
 from bytescheduler.mxnet._stores.passthrough import PassThrough

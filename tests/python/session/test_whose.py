@@ -1,6 +1,7 @@
 """Whose scheduler node it is: what is sent to it, and what its answer means."""
 
 import contextlib
+import dataclasses
 import pathlib
 import socket
 import threading
@@ -10,7 +11,7 @@ import pytest
 
 from bytescheduler._session.whose import Whose, whose_scheduler
 from bytescheduler._settings import Settings
-from bytescheduler.errors import Timeout
+from bytescheduler.errors import ConfigError, Timeout
 
 
 def greeting(mechanism: bytes) -> bytes:
@@ -74,8 +75,15 @@ def test_the_other_end_says_whose_it_is_and_gets_no_message(answer: bytes, whose
 
 def test_only_ours_asks_for_a_secret_and_is_sent_no_mechanism() -> None:
     with node(greeting(b"CURVE")) as (settings, sent):
+        settings = dataclasses.replace(settings, secret_file="secret")
         assert whose_scheduler(settings, print) is Whose.OURS
     assert sent == [greeting(b"NULL")[:12]]
+
+
+def test_a_process_without_the_secret_of_the_job_is_refused_at_once() -> None:
+    missing = pytest.raises(ConfigError, match="BYTESCHEDULER_SECRET_FILE is not set here")
+    with node(greeting(b"CURVE")) as (settings, _), missing:
+        whose_scheduler(settings, print)
 
 
 def test_what_is_no_answer_yet_is_asked_again() -> None:
