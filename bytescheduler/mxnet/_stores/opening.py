@@ -8,7 +8,6 @@ from mxnet.kvstore import KVStore
 from bytescheduler._native import check_settings
 from bytescheduler._process.say import counted, say
 from bytescheduler._process.where import at
-from bytescheduler._session.meeting import await_names
 from bytescheduler._session.place import Place
 from bytescheduler._session.whose import Whose, whose_scheduler
 from bytescheduler._settings import Settings
@@ -18,6 +17,7 @@ from bytescheduler.mxnet._stores.async_store import AsyncStore
 from bytescheduler.mxnet._stores.backend import Backend
 from bytescheduler.mxnet._stores.by_ipv6 import meets_by_ipv6
 from bytescheduler.mxnet._stores.framework import MXNet, give_up_at_end, let_go
+from bytescheduler.mxnet._stores.meeting import await_names
 from bytescheduler.mxnet._stores.native_store import NativeStore
 from bytescheduler.mxnet._stores.own_store import OwnStore
 from bytescheduler.mxnet._stores.passthrough import PassThrough
@@ -134,10 +134,6 @@ def _note_untuned(settings: Settings, why: str) -> None:
         _note(settings, f"BYTESCHEDULER_TUNING={settings.tuning} changes nothing: {why}")
 
 
-def _many(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
-
-
 # -- on servers of ours ----------------------------------------------------------------------------
 
 
@@ -182,8 +178,8 @@ def _open_native(inner: Optional[Store], settings: Settings) -> Backend:
     given = "BYTESCHEDULER_BACKEND=native"
     _note(
         settings,
-        f"native back end carries the bytes ({_many(session.num_workers, 'worker')}, "
-        f"{_many(session.num_servers, 'server')}; because "
+        f"native back end carries the bytes ({counted(session.num_workers, 'worker')}, "
+        f"{counted(session.num_servers, 'server')}; because "
         f"{given if settings.backend == 'native' else 'the servers are ours'})",
     )
     if "async" in name:
@@ -307,11 +303,13 @@ def _open_wrapped(inner: Optional[Store], settings: Settings) -> Tuple[Store, Ba
     _require_no_stock_session()
     session = open_stock_session(inner, settings.timeout_s, lambda text: _note(settings, text))
     STOCK.take(session)
+    chosen = settings.backend == "kvstore"
+    servers = counted(session.num_servers, "server" if chosen else "stock server")
+    why = "because BYTESCHEDULER_BACKEND=kvstore" if chosen else "bslaunch gets the native back end"
     _note(
         settings,
         f"MXNet's {inner.type} store carries the bytes, scheduled ("
-        f"{_many(session.num_workers, 'worker')}, {_many(session.num_servers, 'stock server')}; "
-        "bslaunch gets the native back end)",
+        f"{counted(session.num_workers, 'worker')}, {servers}; {why})",
     )
     _note_untuned(settings, "stock servers keep the first partitions of a tensor")
     return inner, NativeStore(session, inner)

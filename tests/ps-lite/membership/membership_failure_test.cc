@@ -340,8 +340,7 @@ TEST(Refused, SecondStoreOfAProcessIsToldThatThereCanBeOne) {
   EXPECT_THAT(second->refused.value().message(),
               HasSubstr("came too late: the job has all its nodes already (nodes of "
                         "another job need another DMLC_PS_ROOT_PORT); worker 0 "
-                        "(10.0.0.1:4711) of the same host is one of them (a process can have one "
-                        "store of the native back end)"));
+                        "(10.0.0.1:4711) of the same host is one of them"));
   EXPECT_THAT(elsewhere->refused.value().message(),
               testing::EndsWith("all its nodes already (nodes of another job need another "
                                 "DMLC_PS_ROOT_PORT)"));

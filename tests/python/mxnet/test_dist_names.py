@@ -290,15 +290,3 @@ def test_outside_a_job_mxnet_decides(job: Job, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("DMLC_ROLE", "")
     kept = [mx.kv.create("dist_sync"), mx.kv.create("dist_sync")]
     assert job.stock == ["dist_sync"] * len(kept)
-
-
-def test_a_store_without_a_job_is_an_error_that_says_how_to_start_one(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(name: str) -> mx.kv.KVStore:
-        raise mx.base.MXNetError("Check  notnull")
-
-    monkeypatch.setenv("DMLC_ROLE", "")
-    monkeypatch.setattr(DistNames, "_create_stock", staticmethod(refuse))
-    with pytest.raises(mx.base.MXNetError, match="needs a job.* bslaunch --local .*: Check"):
-        mx.kv.create("dist_sync")

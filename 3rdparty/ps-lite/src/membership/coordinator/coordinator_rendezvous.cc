@@ -157,8 +157,10 @@ void Coordinator::Impl::OnLateRegister(const Node& node, bool native, uint64_t s
   for (const Roster::Entry& other : roster_.entries()) {
     if (other.node.role != Role::kWorker || other.node.role != node.role) continue;
     if (other.node.hostname != node.hostname) continue;
-    why += "; " + Describe(other.node) + " of the same host is one of them (a process that has a " +
-           "store of MXNet's must wrap that one: kvs = ScheduledKVS(kvs))";
+    why += "; " + Describe(other.node) + " of the same host is one of them";
+    if (!other.native) {
+      why += " (if it is of this process, wrap its store of MXNet's: kvs = ScheduledKVS(kvs))";
+    }
     break;
   }
   Hold({{node, sequence}, native}, bs::Status::AlreadyExists(why));
@@ -329,7 +331,7 @@ bs::Status Coordinator::Impl::CheckAttach(const Node& node, int32_t rank) const 
     return bs::Status::AlreadyExists(who + " cannot attach to worker " + std::to_string(rank) +
                                      ": that is a native worker itself");
   }
-  if (beside != peers_.end() && beside->second.gone()) {
+  if (beside != peers_.end() && beside->second.left) {
     return bs::Status::Unavailable(who + " cannot attach to worker " + std::to_string(rank) +
                                    ": that has left the job");
   }

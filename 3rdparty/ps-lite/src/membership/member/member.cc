@@ -169,6 +169,8 @@ void Member::Impl::OnControlMessage(const Message& message) {
   }
   const SchedulerBody& said = body.value();
   if (native && message.peer == kSchedulerId) LearnJob(meta, said.job);
+  // News of an end may come before the first response, which repeats it.
+  if (native && !job_ && meta.extension.op == Op::kStatus) return;
   if (native && job_ != said.job) return Drop(message.peer, kFromAnotherJob);
   if (message.peer != kSchedulerId) {
     return DropViolation(message.peer, "control that is not the scheduler node's");
