@@ -283,7 +283,7 @@ void Coordinator::Impl::CheckSilence() {
   }
 }
 
-void Coordinator::Impl::WarnOfStragglers() {
+void Coordinator::Impl::EndForStragglers() {
   const bs::TimePoint now = scope_.Now();
   if (const std::string both = barriers_.DescribeDeadlock(now - options_.report_interval);
       phase_ == Phase::kRunning && !both.empty()) {
@@ -298,17 +298,15 @@ void Coordinator::Impl::WarnOfStragglers() {
   if (phase_ != Phase::kRunning || late == nullptr) return;
   const std::string what = DescribeId(late->id) + " has waited " + TextOf(now - late->since) +
                            " at a barrier for " + barriers_.WaitsFor(*late);
-  if (stock_replaced_ && *stock_replaced_ < limit) {
-    EndJob(bs::Status::DeadlineExceeded(
-        what + ", in a job in which one of MXNet's own workers was replaced, so they may be at " +
-        "different barriers (BYTESCHEDULER_STRAGGLER_TIMEOUT): start the job again from your last "
-        "checkpoint"));
-    return;
-  }
-  if (now < next_straggler_warning_) return;
-  next_straggler_warning_ = now + options_.straggler_timeout;
-  log_.Warning(what + ": MXNet's own stores wait there for ever, also at their end; if " +
-               "that one hangs, end the job");
+  // MXNet's own stores wait there for ever, also at their end.
+  const bool replaced = stock_replaced_ && *stock_replaced_ < limit;
+  EndJob(bs::Status::DeadlineExceeded(
+      what +
+      (replaced ? ", in a job in which one of MXNet's own workers was replaced, so they may be at "
+                  "different barriers (BYTESCHEDULER_STRAGGLER_TIMEOUT): start the job again from "
+                  "your last checkpoint"
+                : " (BYTESCHEDULER_STRAGGLER_TIMEOUT): if that one is only slow, make the setting "
+                  "longer")));
 }
 
 void Coordinator::Impl::Send(int32_t peer, Meta meta) {

@@ -102,7 +102,7 @@ class Coordinator::Impl {
   void OnPeerOp(int32_t id, const Message& message);
   void OnLeave(int32_t id, const Extension& extension);
   void CheckSilence();
-  void WarnOfStragglers();
+  void EndForStragglers();
   // The body of what has none yet says which job this is.
   void Send(int32_t peer, Meta meta);
   void SendUnnumbered(int32_t peer, Meta meta);
@@ -286,7 +286,6 @@ class Coordinator::Impl {
   int32_t timestamp_ = 0;  // the protocol's count of control messages
   bool attached_ = false;  // a worker was attached
   bool final_timer_ = false;
-  bs::TimePoint next_straggler_warning_{};
   std::optional<bs::TimePoint> stock_replaced_;  // when a stock worker was last replaced
 
   // Ending.

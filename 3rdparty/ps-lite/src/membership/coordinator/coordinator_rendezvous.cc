@@ -256,7 +256,7 @@ void Coordinator::Impl::CompleteRendezvous() {
   pause_detector_.emplace(options_.heartbeat_interval, options_.heartbeat_timeout, scope_.Now());
   heartbeat_.Start(options_.heartbeat_interval, [this] {
     CheckSilence();
-    WarnOfStragglers();
+    EndForStragglers();
   });
   for (const auto& [rank, early] : std::exchange(early_, {})) {
     const bs::Status check = CheckAttach(early.node, rank);
