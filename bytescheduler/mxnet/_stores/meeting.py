@@ -1,11 +1,14 @@
 """Before a stock store is made: names need addresses, and the node shows its own.
 
 A framework's own store waits for a name without end and without a message.  It shows the others the
-first network interface of the host, which may be that of a container bridge.
+first network interface of the host, which may be that of a container bridge.  MXNet ends a process
+whose dist store should connect by IPv6.
 """
 
 import contextlib
+import ipaddress
 import os
+import socket
 import time
 from typing import Iterator
 
@@ -13,7 +16,7 @@ from bytescheduler._native import about_host, names_known
 from bytescheduler._settings import Settings
 from bytescheduler.errors import ConfigError
 
-__all__ = ["await_names", "own_address_shown"]
+__all__ = ["await_names", "meets_by_ipv6", "own_address_shown"]
 
 _LOOK_EVERY_S = 0.2
 _SHOWN = "DMLC_NODE_HOST"
@@ -57,3 +60,17 @@ def own_address_shown(settings: Settings) -> Iterator[None]:
             del os.environ[_SHOWN]
         else:
             os.environ[_SHOWN] = given
+
+
+def meets_by_ipv6(settings: Settings) -> bool:
+    """Return whether the scheduler node has IPv6 addresses only.  Blocks for a look-up."""
+    host = settings.root_host
+    if not host or settings.uses_files:
+        return False
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host.partition("%")[0]).version == 6
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return False
+    return all(row[0] == socket.AF_INET6 for row in found)

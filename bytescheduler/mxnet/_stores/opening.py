@@ -15,9 +15,8 @@ from bytescheduler.errors import ConfigError, UsageError
 from bytescheduler.mxnet._functions import open_plugin
 from bytescheduler.mxnet._stores.async_store import AsyncStore
 from bytescheduler.mxnet._stores.backend import Backend
-from bytescheduler.mxnet._stores.by_ipv6 import meets_by_ipv6
 from bytescheduler.mxnet._stores.framework import MXNet, give_up_at_end, let_go
-from bytescheduler.mxnet._stores.meeting import await_names
+from bytescheduler.mxnet._stores.meeting import await_names, meets_by_ipv6
 from bytescheduler.mxnet._stores.native_store import NativeStore
 from bytescheduler.mxnet._stores.own_store import OwnStore
 from bytescheduler.mxnet._stores.passthrough import PassThrough
