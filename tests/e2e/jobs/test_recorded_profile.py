@@ -107,7 +107,7 @@ def test_a_number_of_steps_that_means_nothing_is_refused(words: Tuple[str, ...],
 @pytest.mark.parametrize(
     ("script", "text"),
     [
-        (("steps/paced_worker.py", "2"), "whole steps were recorded, want 3 besides the first"),
+        (("steps/paced_worker.py", "2"), "whole step recorded, want 3 besides the first"),
         (("-c", "pass"), "worker 0 trained nothing natively: does the script use ScheduledKVS?"),
     ],
 )

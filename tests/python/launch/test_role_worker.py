@@ -169,9 +169,10 @@ def test_a_signal_to_the_whole_group_leaves_the_program_behind_a_shell_its_time(
 
 # Tells each SIGTERM that it hears, and ends when none came for a while.
 TELLS = HELD.format(
-    then="import time\n"
-    "signal.signal(15, lambda *_: (f.write('x\\n'), f.flush(), print('heard', flush=True)))\n"
-    "f.write('x\\n'); f.flush(); signal.pause()\n"
+    then="import os, time; heard = []\n"
+    "signal.signal(15, lambda *_: (heard.append(1), print('heard', flush=True)))\n"
+    "os.write(f.fileno(), b'x\\n')\n"
+    "while not heard: time.sleep(0.05)\n"
     "end = time.monotonic() + 0.8\n"
     "while time.monotonic() < end: time.sleep(0.05)"
 )
