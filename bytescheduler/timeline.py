@@ -142,9 +142,22 @@ class _Job:
             _timeline_steps.add(self._rounds, event)
             if event["cat"] == "tensor":
                 self._sizes[event["args"]["key"]] = event["args"]["bytes"]
-        self.steps = _timeline_steps.in_step(self._rounds)
+        self.steps = _timeline_steps.in_step(self._rounds, self.names)
         self.critical = _timeline_steps.of_steps(critical, self.steps)
         self.rows = [self.row(where) for where in sorted(self.steps)]
+
+    def drawn(self, where: Where) -> Step:
+        """Return the tensors of a step, and what workers agreed on meanwhile."""
+        step = self.steps[where]
+        begin = min(tensor.begin for tensor in step.values())
+        end = max(tensor.end for tensor in step.values())
+        internal = {
+            key: tensor
+            for (rank, _), tensors in self._rounds.items()
+            for key, tensor in tensors.items()
+            if rank == where[0] and begin <= tensor.begin <= end and is_internal(key, self.names)
+        }
+        return {**step, **internal}
 
     def row(self, where: Where) -> Dict[str, Any]:
         return _row(where, self.steps[where], self.critical.get(where))
@@ -321,7 +334,7 @@ def _drawn(picture: _Picture, kind: str, job: _Job) -> bytes:
     row = job.row((rank, number))
     title = f"worker {rank}, step {number}: {_ms(row['seconds'])} ms"
     wait = job.critical.get((rank, number))
-    return _timeline_plot.draw(job.steps[rank, number], wait, job.names, title, kind)
+    return _timeline_plot.draw(job.drawn((rank, number)), wait, job.names, title, kind)
 
 
 def _put(path: str, chunks: Iterable[bytes]) -> None:

@@ -147,7 +147,7 @@ class _Recorded:
             warnings.simplefilter("ignore", TimelineWarning)  # an end that is missing harms nothing
             for event in merge([path]):
                 self._add(event, rounds)
-        steps = _timeline_steps.in_step(rounds)
+        steps = _timeline_steps.in_step(rounds, self.names)
         ordered = [steps[where] for where in sorted(steps)]
         self.steps = ordered[1:]  # the first is not like the others
 
