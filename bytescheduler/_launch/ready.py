@@ -1,9 +1,8 @@
 """How a worker tells the `bslaunch` that started it where it is in the job.
 
 It tells that it waits for the rendezvous, that it is past that, which place it has, and that it has
-left.  Each is a
-datagram to an abstract socket whose name stands in the environment.  Unlike a descriptor it also
-works for what the command itself starts, and there is nothing to leak.
+left.  Each is a datagram to an abstract socket whose name stands in the environment.  Unlike a
+descriptor it also works for what the command itself starts, and there is nothing to leak.
 """
 
 import contextlib

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/host_networks.h"
+
 namespace bs::api {
 namespace {
 
@@ -43,8 +45,9 @@ TEST(InterfaceAddress, AnExactNameWithoutSuchAnAddressIsRefused) {
 
 TEST(OwnHost, IsTheAddressThatTheRouteLeavesFrom) {
   const Config config = WithRoot("192.0.2.1");
+  if (!HasRoute("192.0.2.1")) GTEST_SKIP() << "no route out of this host";
   const std::string route = RouteAddress(config);
-  if (route.empty()) GTEST_SKIP() << "no route out of this host";
+  EXPECT_FALSE(route.empty());
   EXPECT_EQ(OwnHost(config).value(), route);
 }
 

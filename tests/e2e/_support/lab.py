@@ -48,19 +48,24 @@ def one_processor() -> List[str]:
     return ["taskset", "-c", str(min(os.sched_getaffinity(0)))]
 
 
+def hold(script: str, *words: str) -> "subprocess.Popen[str]":
+    """Start a shell in namespaces of its own, which end with it; `words` are $0, $1 and so on."""
+    return subprocess.Popen(
+        [*one_processor(), "unshare", "-nm", "sh", "-c", script, *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=WITH_PATH,
+        text=True,
+    )
+
+
 class Lab:
     """Hosts 0 to `hosts` - 1, whose links take 1 Gbit/s in each direction."""
 
     def __init__(self, hosts: int) -> None:
         require()
-        self._holder = subprocess.Popen(
-            [*one_processor(), "unshare", "-nm", "sh", "-c", HOLD, str(NETLAB), str(hosts)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=WITH_PATH,
-            text=True,
-        )
+        self._holder = hold(HOLD, str(NETLAB), str(hosts))
         assert self._holder.stdout is not None
         said = []
         for line in self._holder.stdout:

@@ -1,8 +1,8 @@
 """Two hosts with addresses of both kinds, and a docker bridge of the same address on each.
 
 The bridge comes first in the system's list of interfaces, as on many real hosts, then eth10, which
-reaches no other host, and then eth1.  All of it is in
-namespaces of its own and ends with this object.
+reaches no other host, and then eth1.  All of it is in namespaces of its own and ends with this
+object.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Dict, List, Optional, Type
 
 from job import without_settings
-from lab import WITH_PATH, NoLab, one_processor, require
+from lab import WITH_PATH, NoLab, hold, require
 
 PATIENCE_S = 60.0
 BRIDGE = "172.17.0.1"
@@ -57,14 +57,7 @@ class TwoHosts:
         self.hosts = folder / "hosts"
         self.hosts.write_text("127.0.0.1 localhost\n")
         self._running: List[subprocess.Popen[str]] = []
-        self._holder = subprocess.Popen(
-            [*one_processor(), "unshare", "-nm", "sh", "-c", HOLD, str(self.hosts)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=WITH_PATH,
-            text=True,
-        )
+        self._holder = hold(HOLD, str(self.hosts))
         assert self._holder.stdout is not None
         said = self._holder.stdout.readline()
         if said != "up\n":

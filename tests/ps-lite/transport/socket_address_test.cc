@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/host_networks.h"
 #include "transport/tcp_socket.h"
 
 namespace ps::testing {
@@ -67,8 +68,9 @@ TEST(SourceFor, IsTheHostsOwnAddressOfThatRoute) {
 }
 
 TEST(Ipv6, ConnectionsAreDescribedAndStayWithinTheHost) {
+  if (!bs::HasIpv6()) GTEST_SKIP() << "no IPv6 here";
   auto listener = ListenTcp({"::1", 0});
-  if (!listener.ok()) GTEST_SKIP() << "no IPv6 here: " << listener.status().ToString();
+  ASSERT_TRUE(listener.ok()) << listener.status().ToString();
   const SocketAddress where = LocalAddress(listener.value());
   auto socket = ConnectTcp(where);
   ASSERT_TRUE(socket.ok()) << socket.status().ToString();
@@ -77,8 +79,9 @@ TEST(Ipv6, ConnectionsAreDescribedAndStayWithinTheHost) {
 }
 
 TEST(Ipv6, TheAddressOfAllTakesConnectionsOfBothKinds) {
+  if (!bs::HasIpv6()) GTEST_SKIP() << "no IPv6 here";
   auto listener = ListenTcp({"::", 0});
-  if (!listener.ok()) GTEST_SKIP() << "no IPv6 here: " << listener.status().ToString();
+  ASSERT_TRUE(listener.ok()) << listener.status().ToString();
   SocketAddress v4 = SocketAddress::Parse("127.0.0.1").value();
   v4.set_port(LocalAddress(listener.value()).port());
   auto socket = ConnectTcp(v4);

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/host_networks.h"
 #include "base/log.h"
 #include "base/loop_thread.h"
 #include "base/notification.h"
@@ -83,9 +84,10 @@ TEST_P(SocketConformance, PeersAreFoundByName) {
 }
 
 TEST_P(SocketConformance, PeersAreFoundAtIpv6Addresses) {
+  if (!bs::HasIpv6()) GTEST_SKIP() << "no IPv6 here";
   const auto node = NewNode();
   const auto port = node->Bind({"::1", 0});
-  if (!port.ok()) GTEST_SKIP() << "no IPv6 here: " << port.status().ToString();
+  ASSERT_TRUE(port.ok()) << port.status().ToString();
   const auto sender = NewNode();
   sender->Connect(8, {"::1", port.value()}, 9);
   sender->Send(Numbered(8, 1));
@@ -93,9 +95,10 @@ TEST_P(SocketConformance, PeersAreFoundAtIpv6Addresses) {
 }
 
 TEST_P(SocketConformance, TheIpv6AddressOfAllTakesPeersOfBothKinds) {
+  if (!bs::HasIpv6()) GTEST_SKIP() << "no IPv6 here";
   const auto node = NewNode();
   const auto port = node->Bind({"::", 0});
-  if (!port.ok()) GTEST_SKIP() << "no IPv6 here: " << port.status().ToString();
+  ASSERT_TRUE(port.ok()) << port.status().ToString();
   const auto sender = NewNode();
   sender->Connect(8, {"::1", port.value()}, 9);
   sender->Send(Numbered(8, 1));
