@@ -17,6 +17,7 @@ from typing import Collection, Dict, List, Mapping, Optional, Sequence
 from bytescheduler._launch import leaving, ready
 from bytescheduler._native import HostFact, about_host
 from bytescheduler._process import child, family, limits
+from bytescheduler._process.reach import reach
 from bytescheduler._process.say import plain, say
 from bytescheduler._process.where import at
 from bytescheduler._process.witness import Witness
@@ -120,32 +121,10 @@ class Rendezvous:
 
     def why_unreachable(self) -> str:
         """Connect, and hang up at once; return why that failed, or nothing.  Blocks."""
-        if self.ipc:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-                try:
-                    probe.connect(f"/tmp/{self.port}")
-                except OSError as error:
-                    return f"/tmp/{self.port}: {error.strerror or error}"
-            return ""
-        try:
-            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:
-            why = getattr(error, "strerror", None) or error
-            return f"the name {self.host} cannot be resolved: {why}"
-        tried = []
-        for domain, kind, protocol, _, address in found:
-            where = at(str(address[0]), self.port)
-            with socket.socket(domain, kind, protocol) as probe:
-                probe.settimeout(_CONNECT_S)
-                try:
-                    probe.connect(address)
-                except socket.timeout:
-                    tried.append(f"{where} does not answer")
-                except OSError as error:
-                    tried.append(f"{where}: {error.strerror or error}")
-                else:
-                    return ""
-        return ", ".join(tried)
+        _, why = reach(
+            self.host, self.port, lambda _: True, uses_files=self.ipc, limit_s=_CONNECT_S
+        )
+        return why
 
 
 class _Watch:

@@ -6,11 +6,11 @@ message at all.  (3rdparty/ps-lite/PROTOCOL.md, "Whose node it is")
 """
 
 import enum
-import errno
 import socket
 import time
-from typing import Callable, List, Tuple, Union
+from typing import Callable, Union
 
+from bytescheduler._process.reach import reach
 from bytescheduler._process.where import at
 from bytescheduler._settings import Settings
 from bytescheduler.errors import ConfigError, Timeout
@@ -47,25 +47,6 @@ def _command(body: bytes) -> bytes:
 _READY = _command(b"\5READY" + _property(b"Socket-Type", b"DEALER") + _property(b"Identity", b""))
 
 
-# The family of its socket, its address, and the address for messages.
-_Place = Tuple[int, Union[str, Tuple[object, ...]], str]
-
-
-def _places(settings: Settings) -> List[_Place]:
-    """Return where it may listen; OSError if the name has no address.  Blocks."""
-    if settings.uses_files:
-        path = f"/tmp/{settings.root_port}"
-        return [(socket.AF_UNIX, path, path)]
-    try:
-        found = socket.getaddrinfo(settings.root_host, settings.root_port, type=socket.SOCK_STREAM)
-    except UnicodeError:  # a label that is empty or too long
-        raise OSError(errno.EINVAL, "this is no host name") from None
-    return [
-        (family, address, at(str(address[0]), settings.root_port))
-        for family, _, _, _, address in found
-    ]
-
-
 def _read(ours: socket.socket, size: int) -> bytes:
     """Return `size` bytes; OSError if they do not come."""
     got = b""
@@ -100,22 +81,14 @@ def _ask(ours: socket.socket, *, has_secret: bool) -> Whose:
 
 def _try(settings: Settings) -> Union[Whose, str]:
     """Ask at each address; return whose it is, or why that is unknown.  Blocks."""
-    try:
-        places = _places(settings)
-    except OSError as error:
-        return f"the name {settings.root_host} cannot be resolved: {error.strerror or error}"
-    tried = []
-    for family, address, where in places:
-        try:
-            with socket.socket(family, socket.SOCK_STREAM) as ours:
-                ours.settimeout(_ANSWER_S)
-                ours.connect(address)
-                return _ask(ours, has_secret=bool(settings.secret_file))
-        except socket.timeout:
-            tried.append(f"{where} does not answer")
-        except OSError as error:
-            tried.append(f"{where}: {error.strerror or error}")
-    return ", ".join(tried)
+    found, why = reach(
+        settings.root_host,
+        settings.root_port,
+        lambda ours: _ask(ours, has_secret=bool(settings.secret_file)),
+        uses_files=settings.uses_files,
+        limit_s=_ANSWER_S,
+    )
+    return why if found is None else found
 
 
 def whose_scheduler(settings: Settings, say: Callable[[str], None]) -> Whose:
