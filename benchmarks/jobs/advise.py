@@ -30,8 +30,8 @@ ARMS = replay.POLICIES
 
 def cluster(rate: str) -> Cluster:
     """Return the lab as a cluster; partition and credit suit its links, as in its jobs."""
-    nodes = (lab_job.NUM_WORKERS, lab_job.NUM_SERVERS)
-    return Cluster(*nodes, bits_per_s(rate), lab_job.LATENCY_S)
+    shape = lab_job.USUAL
+    return Cluster(shape.workers, shape.servers, bits_per_s(rate), lab_job.LATENCY_S)
 
 
 def configurations() -> List[Dict[str, Any]]:
@@ -98,7 +98,7 @@ def main() -> None:
     replay.add_device_option(parser)
     args = parser.parse_args()
     replay.require_counted_steps(parser, args)
-    args.by_name = False
+    args.by_name, args.shape = False, lab_job.USUAL
     out = pathlib.Path(args.table or args.out)
     rows: Dict[str, Dict[str, Any]] = json.loads(out.read_text()) if out.exists() else {}
     if args.table:

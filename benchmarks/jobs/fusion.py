@@ -30,6 +30,7 @@ from typing import Any, Dict, Iterator, List, Optional
 from benchmarks.lab import arms, lab_job, options
 from benchmarks.lab.output import add_out_option, give, keep
 from bytescheduler._advise import models
+from bytescheduler._advise.shape import Shape
 from bytescheduler._native import partition_and_credit
 
 SETTINGS = ("0", "16KiB")
@@ -78,7 +79,7 @@ def layers(args: argparse.Namespace, group: int) -> List[str]:
     return words
 
 
-def sizes_env(rate: str) -> Dict[str, str]:
+def sizes_env(rate: str, shape: Shape = lab_job.USUAL) -> Dict[str, str]:
     """Return partition and credit that suit a link of that rate; or none, if it has no limit.
 
     A job whose tensors are mostly small may find them late or never, and each job its own.
@@ -88,7 +89,7 @@ def sizes_env(rate: str) -> Dict[str, str]:
     partition, credit = partition_and_credit(
         bytes_per_second=lab_job.payload_bytes_per_s(rate),
         round_trip_s=0.0,
-        servers=lab_job.NUM_SERVERS,
+        servers=shape.servers,
     )
     return {"BYTESCHEDULER_PARTITION": str(partition), "BYTESCHEDULER_CREDIT": str(credit)}
 
@@ -96,8 +97,9 @@ def sizes_env(rate: str) -> Dict[str, str]:
 def measure(args: argparse.Namespace, about: Dict[str, Any], setting: str) -> Dict[str, float]:
     """Run one job."""
     worker = [args.native, "replay", str(args.iterations), *layers(args, about["group"])]
-    env = {"BYTESCHEDULER_FUSION": setting, **sizes_env(about["rate"])}
-    ran: List[Any] = lab_job.run("native", worker, env, args.timeout, [args.native, "node"])
+    env = {"BYTESCHEDULER_FUSION": setting, **sizes_env(about["rate"], args.shape)}
+    node = [args.native, "node"]
+    ran: List[Any] = lab_job.run("native", worker, env, args.timeout, node, args.shape)
     return {
         "messages": statistics.mean(of["sent"] - of["fused"] for of in ran),
         "fused": statistics.mean(of["fused"] for of in ran),
@@ -146,17 +148,20 @@ def main() -> None:
     parser.add_argument("--groups", type=options.counts, default="1,15,161")
     parser.add_argument("--timeout", type=float, default=120)
     parser.add_argument("--native", default="build/benchmarks/wire_benchmark")
+    lab_job.add_shape_options(parser)
     add_out_option(parser)
     args = parser.parse_args()
+    args.shape = lab_job.shape_of(parser, args, args.rates)
     result = {
         "model": "resnet50",
         "tensors": len(tensors(args.scale, args.compute)),
         "scale": args.scale,
         "compute_s": args.compute,
+        "shape": args.shape._asdict(),
         "rows": [],
     }
     for rate in args.rates:
-        with lab_job.lab(rate):
+        with lab_job.lab(rate, args.shape):
             for group in args.groups:
                 compare(args, {"rate": rate, "group": group}, result)
     give(result, args)

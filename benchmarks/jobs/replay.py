@@ -16,6 +16,8 @@ link. For two policies the engine's step on simulated time stands there too (`si
 
     python -m benchmarks.jobs.replay --out replay.json
     python -m benchmarks.jobs.replay --models vgg16,gpt2 --ratios 0.5,1.5,3 --arms stock,ours
+    python -m benchmarks.jobs.replay --workers 3 --servers 3 --rate 500mbit --arms native
+    python -m benchmarks.jobs.replay --workers 2 --servers 4 --together 2 --factors 4=0.5
     python -m benchmarks.jobs.replay --table replay.json
 """
 
@@ -35,10 +37,12 @@ from benchmarks.lab.arms import add_arms_option
 from benchmarks.lab.output import add_out_option, give, keep
 from bytescheduler._advise import models
 from bytescheduler._advise.advice import GOODPUT, Cluster
+from bytescheduler._advise.shape import Shape
 
 TUNING = 120  # steps that a job which tunes itself has made before its steps count
 TAKING_UP = 50  # the same where what an earlier job found is only compared
 WARM_UP = 2
+_FEW = lab_job.USUAL.workers + lab_job.USUAL.servers
 POLICIES = {"ours": "ours", "ours-fifo": "fifo"}  # arms that can be simulated
 # The divisors of the models' parameters: a link of 1 Gbit/s then takes about half a second.
 SCALES = {
@@ -71,22 +75,27 @@ class Cell(NamedTuple):
         """The layers."""
         return models.scaled(self.model, self.scale, self.compute_s)
 
-    def enough_s(self, rate: str) -> float:
+    def enough_s(self, rate: str, shape: Shape = lab_job.USUAL) -> float:
         """Return the seconds that no healthy step takes, with links of that rate.
 
-        Stock takes up to the time in which a worker sends the model and then receives it: at r = 3
-        six times the compute.  The bound is four times that.
+        Stock takes up to the time in which the busiest link is crossed one way and then the other:
+        of two workers and two servers at r = 3 six times the compute. The bound is four times that.
         """
         size = sum(step.size_bytes for step in self.steps)
         link_s = 0.0 if rate == "none" else size / lab_job.payload_bytes_per_s(rate)
+        link_s *= max(1.0, shape.workers / shape.servers)
+        link_s /= min((1.0, *(factor for _, factor in shape.factors)))
         return 4 * max(self.compute_s, 2 * link_s)
 
-    def simulated_s(self, bytes_per_s: float) -> Dict[str, float]:
+    def simulated_s(self, bytes_per_s: float, shape: Shape = lab_job.USUAL) -> Dict[str, float]:
         """Return the seconds of a step by arm, with partitions that suit the links.
 
-        The network is simulated; compute is a pause, and sums take no time (src/predict).
+        The network is simulated; compute is a pause, and sums take no time (src/predict). There is
+        nothing for shapes that cannot be simulated.
         """
-        nodes = (lab_job.NUM_WORKERS, lab_job.NUM_SERVERS)
+        if shape.together or shape.factors:
+            return {}
+        nodes = (shape.workers, shape.servers)
         lab = Cluster(*nodes, bytes_per_s * 8 / GOODPUT, lab_job.LATENCY_S)
         return {arm: lab.predict(self.steps, policy).step_s for arm, policy in POLICIES.items()}
 
@@ -269,9 +278,12 @@ def run_steps(
             f"{s.size_bytes}:{s.forward_s * 1e6:.0f}:{s.backward_s * 1e6:.0f}:{place}"
             for s, place in zip(cell.steps, places(len(cell.steps), args.by_name))
         ]
-    limit_s = args.timeout + iterations * cell.enough_s(args.rate)
+    shape: Shape = args.shape
+    # More processes take longer to start.
+    starts_s = args.timeout * max(1.0, (shape.workers + shape.servers) / _FEW)
+    limit_s = starts_s + iterations * cell.enough_s(args.rate, shape)
     try:
-        ran = lab_job.run(arm, worker, env, limit_s, node)
+        ran = lab_job.run(arm, worker, env, limit_s, node, shape)
     except subprocess.TimeoutExpired:
         return None
     counted = args.iterations - WARM_UP
@@ -382,6 +394,7 @@ def main() -> None:
     parser.add_argument(
         "--by-name", action="store_true", help="number layers as 0, 1, 10, 11, 2, ..."
     )
+    lab_job.add_shape_options(parser)
     add_arms_option(parser, lab_job.ARMS, "stock,p3,kvstore,ours-fifo,ours-off,ours")
     parser.add_argument(
         "--timeout",
@@ -403,31 +416,33 @@ def main() -> None:
     require_counted_steps(parser, args)
     if args.rate == "none" and args.compute is None:
         parser.error("--rate none has no ratio: want --compute")
+    args.shape = lab_job.shape_of(parser, args)
     cells = cells_of(args)
     if not all(cell.compute_s > 0 for cell in cells):
         parser.error("--ratios: want some that leave a millisecond of compute")
     measure(cells, args)
 
 
-def measure_link(cells: List[Cell], result: Dict[str, Any]) -> None:
+def measure_link(cells: List[Cell], result: Dict[str, Any], args: argparse.Namespace) -> None:
     """Note what the link carries, if it is more than was seen before, and what follows from that.
 
     On a machine that was busy just then it would seem to be less, and each arm nearer to the ideal.
     """
-    measured = lab_job.measured_bytes_per_s()
+    measured = lab_job.measured_bytes_per_s(args.rate, args.shape)
     if measured <= result["payload_bytes_per_s"]:
         return
     result["payload_bytes_per_s"] = measured
     for cell, row in zip(cells, result["cells"]):
         row["ideal_s"] = models.ideal_s(cell.steps, measured)
-        row["simulated_s"] = cell.simulated_s(measured)
+        row["simulated_s"] = cell.simulated_s(measured, args.shape)
 
 
 def measure(cells: List[Cell], args: argparse.Namespace) -> None:
     """Run every arm of every cell so often, and write what is known after each run."""
-    with lab_job.lab(args.rate), tempfile.TemporaryDirectory() as folder:
+    with lab_job.lab(args.rate, args.shape), tempfile.TemporaryDirectory() as folder:
         result: Dict[str, Any] = {
             "rate": args.rate,
+            "shape": args.shape._asdict(),
             "payload_bytes_per_s": 0.0,
             "by_name": args.by_name,
             "iterations": args.iterations,
@@ -444,7 +459,7 @@ def measure(cells: List[Cell], args: argparse.Namespace) -> None:
             ],
         }
         for _ in range(args.repeats):
-            measure_link(cells, result)
+            measure_link(cells, result, args)
             for number, (cell, row) in enumerate(zip(cells, result["cells"])):
                 found = pathlib.Path(folder, f"{number}.json")
                 for arm, runs in row["all_s"].items():

@@ -102,7 +102,7 @@ def swept(args: argparse.Namespace) -> List[Dict[str, Any]]:
     worker += ["--steps", str(args.steps), "--repeats", str(args.repeats)]
     for name in ("partitions", "credits"):
         worker += [f"--{name}", ",".join(map(str, getattr(args, name)))]
-    return summarize(points, lab_job.run("ours", worker, {}, args.timeout))
+    return summarize(points, lab_job.run("ours", worker, {}, args.timeout, shape=args.shape))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -110,6 +110,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_cell_options(parser)
     add_device_option(parser)
     parser.add_argument("--rate", type=lab_job.rate, default="1gbit", help="of each link")
+    lab_job.add_shape_options(parser)
     parser.add_argument(
         "--partitions", type=options.counts, default=[64, 128, 256, 512], help="in KiB"
     )
@@ -134,13 +135,15 @@ def main() -> None:
     if args.work:
         work(args)
         return
-    with lab_job.lab(args.rate):
+    args.shape = lab_job.shape_of(parser, args)
+    with lab_job.lab(args.rate, args.shape):
         rows = swept(args)
     result = {
         "model": args.model,
         "scale": args.scale,
         "compute_s": args.compute,
         "rate": args.rate,
+        "shape": args.shape._asdict(),
         "points": rows,
     }
     give(result, args)

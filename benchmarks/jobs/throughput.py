@@ -288,7 +288,7 @@ def main() -> None:
         measure(args, local_job.HERE_ALL, connected)
         return
     with lab_job.lab(args.rate):
-        near, far = 1, 1 + lab_job.NUM_WORKERS
+        near, far = lab_job.USUAL.worker_hosts[0], lab_job.USUAL.server_hosts[0]
         places = (lab_job.place(near), lab_job.place(far))
         measure(args, places, lambda: lab_job.connected(near, far))
 

@@ -198,6 +198,7 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--repeats", type=options.count(), default=5)
     parser.add_argument("--rate", type=lab_job.rate, default="100mbit", help="of each link")
+    lab_job.add_shape_options(parser)
     arms.add_arms_option(parser, ARMS, "stock,p3,kvstore,ours-fifo,ours-off,ours")
     parser.add_argument("--timeout", type=float, default=300)
     machine.add_option(parser)
@@ -211,6 +212,7 @@ def main() -> None:
         return
     if "ours-tuned" in args.arms:
         options.require_tuner(parser)
+    shape = lab_job.shape_of(parser, args)
     words = [
         word
         for name in ("network", "epochs", "batch", "lr")
@@ -220,11 +222,11 @@ def main() -> None:
     def run(arm: str) -> List[Dict[str, Any]]:
         worker = [sys.executable, "-m", "benchmarks.train", "--arm", arm, *words]
         if arm == BEST:
-            return lab_job.run("stock", worker, SHARED_FLOATS, args.timeout)
-        return lab_job.run(arm, worker, {}, args.timeout)
+            return lab_job.run("stock", worker, SHARED_FLOATS, args.timeout, shape=shape)
+        return lab_job.run(arm, worker, {}, args.timeout, shape=shape)
 
-    about = {"network": args.network, "rate": args.rate}
-    with lab_job.lab(args.rate):
+    about = {"network": args.network, "rate": args.rate, "shape": shape._asdict()}
+    with lab_job.lab(args.rate, shape):
         found = arms.alternate(args, run, summary, about, require_same_weights, other_weights)
     if "other_weights" in found:
         weights = {arm: row["weights"] for arm, row in found["medians"].items() if row}

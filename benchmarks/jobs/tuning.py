@@ -90,7 +90,7 @@ def tuned(args: argparse.Namespace) -> Ran:
             while not over.wait(0.05):
                 if (pathlib.Path(folder) / _CHANGE).exists():
                     before = remembered(cache)
-                    lab_job.change_rate(args.then)
+                    lab_job.change_rate(args.then, args.shape)
                     return [before]
             return []
 
@@ -100,7 +100,7 @@ def tuned(args: argparse.Namespace) -> Ran:
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             changed = pool.submit(change)
             try:
-                steps = lab_job.run("ours", worker, env, args.timeout)
+                steps = lab_job.run("ours", worker, env, args.timeout, shape=args.shape)
             finally:
                 over.set()
             if not changed.result():
@@ -193,6 +193,7 @@ def main() -> None:
         work(args)
         return
     options.require_tuner(parser)
+    args.shape = lab_job.shape_of(parser, args)
     if DEFAULT not in sweep.grid(args.partitions, args.credits):
         raise SystemExit(
             f"--partitions, --credits: want {DEFAULT.partition} and {DEFAULT.credit} too"
@@ -202,8 +203,9 @@ def main() -> None:
         "scale": args.scale,
         "compute_s": args.compute,
         "start_kib": args.start,
+        "shape": args.shape._asdict(),
     }
-    with lab_job.lab(args.rate):
+    with lab_job.lab(args.rate, args.shape):
         before = sweep.swept(args)
         keep({**result, "swept_before": before}, args)
         ran = tuned(args)

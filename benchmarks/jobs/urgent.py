@@ -25,7 +25,9 @@ from typing import Any, Dict, List
 
 from benchmarks.lab import arms, lab_job, machine, options
 from benchmarks.lab.output import add_out_option
+from bytescheduler._advise.shape import Shape
 
+SHAPE = Shape(1, 1)
 # Our engine without MXNet.
 ARMS = [arm for arm in lab_job.ARMS if arm.startswith("native")]
 URGENT_KEY = 0
@@ -76,7 +78,7 @@ def measure(arm: str, args: argparse.Namespace) -> Dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         timeline = pathlib.Path(folder) / "timeline.json"
         env = {"BYTESCHEDULER_TIMELINE": str(timeline)}
-        found = lab_job.run(arm, worker, env, args.timeout, [args.native, "node"], pairs=1)[0]
+        found = lab_job.run(arm, worker, env, args.timeout, [args.native, "node"], SHAPE)[0]
         ready = spans(timeline.with_name("timeline-r0.json"), "queue", args.bytes)
         came = spans(timeline.with_name("timeline-s0.json"), "peers", args.bytes)
     return {
@@ -125,7 +127,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.bytes % 4:
         parser.error("--bytes: want a multiple of 4, as the tensor is one of float32")
-    with lab_job.lab(args.rate):
+    with lab_job.lab(args.rate, SHAPE):
         arms.alternate(
             args, lambda arm: measure(arm, args), summary, {"rate": args.rate, "bytes": args.bytes}
         )

@@ -1,6 +1,7 @@
-"""A job of two workers and two servers, each on a rate-limited host of its own on this machine.
+"""A job whose workers and servers are on rate-limited hosts on this machine, in any shape.
 
-Workers end with a line that `report` prints. Needs root (network namespaces) and iproute2.
+Usually there are two workers and two servers, each on a host of its own. Workers end with a line
+that `report` prints. Needs root (network namespaces) and iproute2.
 """
 
 import argparse
@@ -10,15 +11,17 @@ import ctypes
 import json
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, TypeVar
 
-from benchmarks.lab import local_job
+from benchmarks.lab import local_job, options
+from bytescheduler._advise.shape import Shape
 from bytescheduler._launch.launcher import Launcher, Place
 from bytescheduler._process.child import SPEAKS, Child, Streams
 from bytescheduler._process.numbers import bits_per_s
@@ -26,9 +29,10 @@ from bytescheduler._process.numbers import bits_per_s
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 LAB = "bsbench"
-NUM_WORKERS = NUM_SERVERS = 2
+USUAL = Shape()
 HOSTS = "10.201.0"
 ROOT_PORT = 9091
+MOST_HOSTS = 100  # of netlab.sh
 READINGS = 3  # for a link
 CLONE_NEWNET = 0x40000000  # setns(2)
 Made = TypeVar("Made")
@@ -85,6 +89,60 @@ def rates(text: str) -> List[str]:
     return [rate(word) for word in text.split(",")]
 
 
+def _factors(text: str) -> Tuple[Tuple[int, float], ...]:
+    """Return what a list such as "3=0.5,4=2" says, for argparse."""
+    found = []
+    for word in text.split(","):
+        host, _, factor = word.partition("=")
+        try:
+            found.append((options.count()(host), float(factor)))
+        except (ValueError, argparse.ArgumentTypeError):
+            raise argparse.ArgumentTypeError(
+                f"{word!r}: want a host and its part of --rate, such as 3=0.5"
+            ) from None
+    return tuple(found)
+
+
+def add_shape_options(parser: argparse.ArgumentParser) -> None:
+    """Let the caller say how many workers and servers there are, and where."""
+    parser.add_argument("-w", "--workers", type=options.count(), default=USUAL.workers)
+    parser.add_argument("-s", "--servers", type=options.count(), default=USUAL.servers)
+    parser.add_argument(
+        "--together",
+        type=options.count(0),
+        default=0,
+        metavar="N",
+        help="put the first N servers on the hosts of the first N workers; default: all on hosts "
+        "of their own",
+    )
+    parser.add_argument(
+        "--factors",
+        type=_factors,
+        default=(),
+        metavar="HOST=FACTOR,...",
+        help="of --rate that single hosts have, such as 3=0.5; hosts count from 1, first those of "
+        "the workers",
+    )
+
+
+def shape_of(
+    parser: argparse.ArgumentParser, args: argparse.Namespace, rates: Sequence[str] = ()
+) -> Shape:
+    """Return what was chosen, for links of these rates; end with an error if it is no shape."""
+    shape = Shape(args.workers, args.servers, args.together, args.factors)
+    if shape.problem:
+        parser.error(shape.problem)
+    if shape.hosts > MOST_HOSTS:
+        parser.error(f"{shape.name}: {shape.hosts} hosts, want at most {MOST_HOSTS}")
+    if shape.factors and "none" in (rates or [args.rate]):
+        parser.error("--factors: want links that have a rate")
+    return shape
+
+
+def _of_rate(text: str, factor: float) -> str:
+    return f"{round(factor * int(text[:-4]) * UNITS[text[-4:]] / 1e3)}kbit"
+
+
 def payload_bytes_per_s(text: str) -> float:
     """Return what a link of a rate in the words of tc carries each way."""
     return PAYLOAD * int(text[:-4]) * UNITS[text[-4:]] / 8
@@ -105,14 +163,30 @@ def _netlab(*words: str) -> None:
 
 
 @contextlib.contextmanager
-def lab(rate: str) -> "Iterator[None]":
-    """Lend the hosts; `rate` (1gbit, 300mbit) is that of each direction of each link."""
-    shaped = [] if rate == "none" else ["-r", rate]
-    _netlab("up", LAB, str(NUM_WORKERS + NUM_SERVERS), *shaped)
+def _ended_by_signals() -> "Iterator[None]":
+    """Let SIGTERM end this process as an exit does, so that the hosts go too."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         yield
     finally:
-        _netlab("down", LAB, "-k")
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def lab(rate: str, shape: Shape = USUAL) -> "Iterator[None]":
+    """Lend the hosts; `rate` (1gbit, 300mbit) is that of each direction of each usual link."""
+    shaped = [] if rate == "none" else ["-r", rate]
+    with _ended_by_signals():
+        _netlab("up", LAB, str(shape.hosts), *shaped)
+        try:
+            if shape.factors:
+                change_rate(rate, shape)
+            yield
+        finally:
+            _netlab("down", LAB, "-k")
 
 
 def place(host: int) -> Place:
@@ -141,24 +215,29 @@ def connected(near: int, far: int) -> Tuple[socket.socket, socket.socket]:
         return near_end, listener.accept()[0]
 
 
-def change_rate(rate: str) -> None:
+def change_rate(rate: str, shape: Shape = USUAL) -> None:
     """Give each direction of each link of the lab that is there another rate."""
-    for host in range(1, 1 + NUM_WORKERS + NUM_SERVERS):
-        _netlab("rate", LAB, str(host), rate, rate)
+    for host, factor in shape.rates(1.0).items():
+        of_host = rate if factor == 1 else _of_rate(rate, factor)
+        _netlab("rate", LAB, str(host), of_host, of_host)
 
 
-def measured_bytes_per_s() -> float:
-    """Return the payload that TCP moves between a worker's host and a server's, the slower way.
+def measured_bytes_per_s(rate: str = "none", shape: Shape = USUAL) -> float:
+    """Return the payload that TCP moves between two usual hosts, the slower way.
 
     Of several readings the largest: a machine that was busy for a moment measures too little, and
-    what is compared with it would look better than it is.
+    what is compared with it would look better than it is. Where fewer than two hosts are usual, it
+    is what TCP should move.
     """
-    return max(_measured_once() for _ in range(READINGS))
+    hosts = shape.usual_hosts
+    if len(hosts) < 2:
+        return payload_bytes_per_s(rate)
+    return max(_measured_once(hosts[0], hosts[-1]) for _ in range(READINGS))
 
 
-def _measured_once() -> float:
+def _measured_once(near_host: int, far_host: int) -> float:
     doctor = [sys.executable, "-m", "bytescheduler.cli", "doctor"]
-    near, far = place(1), place(1 + NUM_WORKERS)
+    near, far = place(near_host), place(far_host)
     listen = [*near.prefix, *doctor, "--listen", str(ROOT_PORT), "--wait", "60"]
     with Child.start("the listener", listen, os.environ, streams=_MERGED) as listener:
         assert listener.stdout is not None
@@ -219,7 +298,7 @@ def run(
     env: Dict[str, str],
     timeout_s: float,
     node: Optional[List[str]] = None,
-    pairs: int = NUM_WORKERS,
+    shape: Shape = USUAL,
 ) -> List[Any]:
     """Run a job to its end in the lab and return what its workers reported, in any order.
 
@@ -237,8 +316,8 @@ def run(
         How long the workers may take.
     node
         The command of the scheduler node and of servers; None: that of the arm.
-    pairs
-        How many workers there are, and as many servers.
+    shape
+        Workers and servers, and their hosts, which are among those of the lab.
 
     Raises
     ------
@@ -251,13 +330,15 @@ def run(
     base["PYTHONPATH"] = os.pathsep.join([str(ROOT), base.get("PYTHONPATH", "")])
     nodes = node or local_job.NODES["ours" if arm.startswith("ours") else "stock"]
     roles = [("scheduler", 1, nodes)]
-    roles += [("server", 1 + NUM_WORKERS + i, nodes) for i in range(pairs)]
-    roles += [("worker", 1 + i, worker) for i in range(pairs)]
+    roles += [("server", host, nodes) for host in shape.server_hosts]
+    roles += [("worker", host, worker) for host in shape.worker_hosts]
     with contextlib.ExitStack() as ends:
         # This job must not use the results of this user's other jobs.
         folder = ends.enter_context(tempfile.TemporaryDirectory())
         base.update({"BYTESCHEDULER_TUNING_CACHE": f"{folder}/tuning.json", **ARMS[arm], **env})
-        launcher = ends.enter_context(Launcher(pairs, pairs, base, root=place(1), port=ROOT_PORT))
+        launcher = ends.enter_context(
+            Launcher(shape.workers, shape.servers, base, root=place(1), port=ROOT_PORT)
+        )
         for role, host, words in roles:
             name = f"the {role} on host {host}"
             streams = _REPORTS if role == "worker" else SPEAKS

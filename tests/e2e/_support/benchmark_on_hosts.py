@@ -12,6 +12,7 @@ import sys
 from typing import Any, Dict, Iterator, List
 
 from benchmarks.lab import lab_job
+from bytescheduler._advise.shape import Shape
 
 LAB = lab_job.lab
 RUN = lab_job.run
@@ -19,11 +20,11 @@ SENT = "/sys/class/net/eth0/statistics/tx_bytes"
 
 
 @contextlib.contextmanager
-def told(rate: str) -> "Iterator[None]":
+def told(rate: str, shape: Shape = lab_job.USUAL) -> "Iterator[None]":
     """Do as `lab_job.lab`, and print what each host has sent before it ends."""
-    with LAB(rate):
+    with LAB(rate, shape):
         yield
-        hosts = range(1, 1 + lab_job.NUM_WORKERS + lab_job.NUM_SERVERS)
+        hosts = range(1, 1 + shape.hosts)
         reads = [[*lab_job.place(host).prefix, "cat", SENT] for host in hosts]
         sent = [
             int(subprocess.run(read, check=True, stdout=subprocess.PIPE).stdout) for read in reads

@@ -266,12 +266,14 @@ def trained(
     """Run the benchmark with jobs that end with these weights; return which jobs it ran."""
     ran: List[Tuple[str, Dict[str, str]]] = []
 
-    def run(arm: str, worker: List[str], env: Dict[str, str], *rest: object) -> List[Any]:
+    def run(
+        arm: str, worker: List[str], env: Dict[str, str], *_: object, **__: object
+    ) -> List[Any]:
         ran.append((arm, env))
         of_arm = weights.get(worker[worker.index("--arm") + 1].replace("-", "_"), ["a1", "a1"])
         return [reached(10, one) for one in of_arm]
 
-    monkeypatch.setattr(lab_job, "lab", lambda rate: contextlib.nullcontext())
+    monkeypatch.setattr(lab_job, "lab", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(lab_job, "run", run)
     monkeypatch.setattr(sys, "argv", ["train", "--repeats", "1", *words])
     train.main()
@@ -396,7 +398,7 @@ def test_tuning_keeps_what_it_has_when_a_part_fails(
         return tuning.Ran([[0.5] * 60, [0.5] * 60], [[64, 128], None])
 
     out = tmp_path / "tuning.json"
-    monkeypatch.setattr(lab_job, "lab", lambda rate: contextlib.nullcontext())
+    monkeypatch.setattr(lab_job, "lab", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(sweep, "swept", swept)
     monkeypatch.setattr(tuning, "tuned", tuned)
     monkeypatch.setattr(options, "require_tuner", lambda _: None)
@@ -457,14 +459,16 @@ def test_advise_measures_each_and_keeps_it(
     rows = [row for row in advise.configurations() if (row["model"], row["r"]) == ("vgg16", 0.5)]
     asked = []
 
-    def run(arm: str, worker: List[str], env: Dict[str, str], *_: object) -> List[Dict[str, Any]]:
+    def run(
+        arm: str, worker: List[str], env: Dict[str, str], *_: object, **__: object
+    ) -> List[Dict[str, Any]]:
         asked.append((arm, worker[worker.index("--compute") + 1]))
         # Both take what suits the link.
         assert not {"BYTESCHEDULER_PARTITION", "BYTESCHEDULER_CREDIT"} & env.keys()
         return [{"seconds": [9.0, 9.0, *[0.6] * 6]}, {"seconds": [9.0, 9.0, *[0.6] * 6]}]
 
     monkeypatch.setattr(advise, "configurations", lambda: rows)
-    monkeypatch.setattr(lab_job, "lab", lambda rate: contextlib.nullcontext())
+    monkeypatch.setattr(lab_job, "lab", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(lab_job, "run", run)
     out = tmp_path / "advise.json"
     monkeypatch.setattr(sys, "argv", ["advise", "--out", str(out)])

@@ -15,6 +15,7 @@ from benchmarks.lab import lab_job, local_job, machine
 from bytescheduler import config
 from bytescheduler._advise import models
 from bytescheduler._advise.advice import Cluster
+from bytescheduler._advise.shape import Shape
 from bytescheduler._native import Prediction, partition_and_credit
 
 
@@ -41,7 +42,7 @@ def test_misspelt_names_are_refused_before_anything_starts() -> None:
 
 def options(**given: object) -> argparse.Namespace:
     usual = {"models": ["vgg16"], "scale": None, "compute": None, "ratios": [1.0], "rate": "1gbit"}
-    return argparse.Namespace(**{**usual, **given})
+    return argparse.Namespace(**{"shape": Shape(), **usual, **given})
 
 
 def test_a_ratio_says_how_much_compute_there_is() -> None:
@@ -64,7 +65,7 @@ def test_a_step_that_the_link_makes_slow_has_time(
 ) -> None:
     limits: List[float] = []
 
-    def run(arm: str, worker: object, env: object, timeout_s: float, node: object) -> List[Any]:
+    def run(arm: str, worker: object, env: object, timeout_s: float, *_: object) -> List[Any]:
         limits.append(timeout_s)
         return [{"seconds": [0.5] * 8}]
 
@@ -211,6 +212,31 @@ def test_what_the_workers_report_comes_back(capfd: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.usefixtures("_no_lab")
+def test_processes_are_where_the_shape_puts_them() -> None:
+    tells = "from benchmarks.lab import lab_job\nimport os\n"
+    tells += "lab_job.report([os.environ[name] for name in "
+    tells += "('DMLC_NODE_HOST', 'DMLC_NUM_WORKER', 'DMLC_NUM_SERVER')])\n"
+    mixed = Shape(3, 2, together=1)
+    ran = lab_job.run("ours", worker_that(tells), {}, 60, NODE, mixed)
+    assert sorted(ran) == [[f"10.201.0.{host}", "3", "2"] for host in (1, 2, 3)]
+    assert (mixed.server_hosts, mixed.hosts, mixed.name) == ([1, 4], 4, "3+2, 1 together")
+
+
+def test_hosts_of_another_rate_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: List[Tuple[str, ...]] = []
+    monkeypatch.setattr(lab_job, "_netlab", lambda *words: asked.append(words))
+    with lab_job.lab("1gbit", Shape(2, 1, factors=((2, 0.5),))):
+        pass
+    assert asked == [
+        ("up", lab_job.LAB, "3", "-r", "1gbit"),
+        ("rate", lab_job.LAB, "1", "1gbit", "1gbit"),
+        ("rate", lab_job.LAB, "2", "500000kbit", "500000kbit"),
+        ("rate", lab_job.LAB, "3", "1gbit", "1gbit"),
+        ("down", lab_job.LAB, "-k"),
+    ]
+
+
+@pytest.mark.usefixtures("_no_lab")
 def test_a_job_remembers_nothing_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BYTESCHEDULER_TUNING_CACHE", "/of/this/user")
     tells = "from benchmarks.lab import lab_job\nimport os\n"
@@ -228,10 +254,12 @@ def test_results_are_kept_when_a_node_does_not_end(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(lab_job, "TO_END_S", 1.0)
-    assert lab_job.run("stock", worker_that(REPORTS), {}, 60, LATE_NODE, pairs=1) == [[1, 2]]
+    assert lab_job.run("stock", worker_that(REPORTS), {}, 60, LATE_NODE, shape=Shape(1, 1)) == [
+        [1, 2]
+    ]
     assert capfd.readouterr().err == "".join(
         f"stock: all results are there, but the {name} does not end; it is killed\n"
-        for name in ("scheduler on host 1", "server on host 3")
+        for name in ("scheduler on host 1", "server on host 2")
     )
 
 
@@ -242,7 +270,7 @@ def test_results_are_kept_when_a_worker_does_not_end(
     monkeypatch.setattr(lab_job, "TO_END_S", 0.1)
     does = f"{REPORTS}time.sleep(1000)"
     # Nobody waits until it ends by itself.
-    assert lab_job.run("ours", worker_that(does), {}, 2000, NODE, pairs=1) == [[1, 2]]
+    assert lab_job.run("ours", worker_that(does), {}, 2000, NODE, shape=Shape(1, 1)) == [[1, 2]]
     assert "the worker on host 1 does not end" in capfd.readouterr().err
 
 
@@ -260,7 +288,7 @@ def test_a_job_without_results_has_hung_or_failed() -> None:
 
 def test_of_several_readings_of_a_link_the_largest_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     readings = iter([118.6e6, 119.5e6, 119.4e6])
-    monkeypatch.setattr(lab_job, "_measured_once", lambda: next(readings))
+    monkeypatch.setattr(lab_job, "_measured_once", lambda *_: next(readings))
     assert lab_job.measured_bytes_per_s() == 119.5e6
 
 
@@ -273,8 +301,8 @@ def test_the_ideal_is_that_of_the_fastest_link_that_was_seen(
     seen: List[float] = []
     for measured in (100e6, 125e6, 50e6):
         seen.append(measured)
-        monkeypatch.setattr(lab_job, "measured_bytes_per_s", lambda measured=measured: measured)
-        replay.measure_link(cells, result)
+        monkeypatch.setattr(lab_job, "measured_bytes_per_s", lambda *_, measured=measured: measured)
+        replay.measure_link(cells, result, options())
         ideals.append(result["cells"][0]["ideal_s"])
         assert result["cells"][0]["simulated_s"] == cells[0].simulated_s(max(seen))
     assert result["payload_bytes_per_s"] == 125e6

@@ -1,0 +1,77 @@
+"""The shape of a job: how many workers and servers there are, and which of them share a host.
+
+Hosts count from 1: first those of the workers, then those of the servers that have one of their
+own. A server that is beside a worker is beside the one of its rank.
+"""
+
+from typing import Dict, List, NamedTuple, Sequence, Tuple
+
+from bytescheduler._process.say import counted
+
+__all__ = ["Shape"]
+
+
+class Shape(NamedTuple):
+    """Workers, servers and their hosts."""
+
+    workers: int = 2
+    servers: int = 2
+    together: int = 0  # servers that are beside a worker
+    # The links of single hosts, as a factor of the rate of all others.
+    factors: Tuple[Tuple[int, float], ...] = ()
+
+    @property
+    def hosts(self) -> int:
+        """How many hosts there are."""
+        return self.workers + self.servers - self.together
+
+    @property
+    def worker_hosts(self) -> List[int]:
+        """The host of each worker."""
+        return list(range(1, 1 + self.workers))
+
+    @property
+    def server_hosts(self) -> List[int]:
+        """The host of each server."""
+        apart = range(1 + self.workers, 1 + self.hosts)
+        return [*range(1, 1 + self.together), *apart]
+
+    def rates(self, usual: float) -> Dict[int, float]:
+        """Return the rate of each host's link, where those without a factor have the usual one."""
+        own = dict(self.factors)
+        return {host: own.get(host, 1.0) * usual for host in range(1, 1 + self.hosts)}
+
+    @property
+    def usual_hosts(self) -> List[int]:
+        """The hosts without a factor."""
+        return [host for host, factor in self.rates(1.0).items() if factor == 1.0]
+
+    @property
+    def problem(self) -> str:
+        """Say what is wrong with it; empty if nothing is."""
+        most = min(self.workers, self.servers)
+        if not 0 <= self.together <= most:
+            return f"{self.together} servers beside workers: want 0 to {most}"
+        return _problem_of(self.factors, self.hosts)
+
+    @property
+    def name(self) -> str:
+        """A short name, such as 4+2, 2+2 together or 2+4, 2 together."""
+        words = f"{self.workers}+{self.servers}"
+        if self.together:
+            all_are = self.together == self.workers == self.servers
+            words += " together" if all_are else f", {self.together} together"
+        return words + "".join(f", host {host} at {of:g}" for host, of in self.factors)
+
+
+def _problem_of(factors: Sequence[Tuple[int, float]], hosts: int) -> str:
+    seen = set()
+    for host, factor in factors:
+        if not 1 <= host <= hosts:
+            return f"the rate of host {host}: there are {counted(hosts, 'host')}"
+        if host in seen:
+            return f"the rate of host {host} is there twice"
+        if not 0.001 <= factor <= 1000:
+            return f"the rate of host {host}: want 0.001 to 1000 times that of the others"
+        seen.add(host)
+    return ""
