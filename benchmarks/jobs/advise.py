@@ -30,8 +30,7 @@ ARMS = replay.POLICIES
 
 def cluster(rate: str) -> Cluster:
     """Return the lab as a cluster; partition and credit suit its links, as in its jobs."""
-    shape = lab_job.USUAL
-    return Cluster(shape.workers, shape.servers, bits_per_s(rate), lab_job.LATENCY_S)
+    return replay.cluster_of(lab_job.USUAL, bits_per_s(rate))
 
 
 def configurations() -> List[Dict[str, Any]]:

@@ -16,8 +16,13 @@ link. For two policies the engine's step on simulated time stands there too (`si
 
     python -m benchmarks.jobs.replay --out replay.json
     python -m benchmarks.jobs.replay --models vgg16,gpt2 --ratios 0.5,1.5,3 --arms stock,ours
-    python -m benchmarks.jobs.replay --workers 3 --servers 3 --rate 500mbit --arms native
-    python -m benchmarks.jobs.replay --workers 2 --servers 4 --together 2 --factors 4=0.5
+
+Any shape of job can be replayed: the second one here has two servers beside workers, and a host
+with half of the rate.
+
+    python -m benchmarks.jobs.replay -w 3 -s 3 --rate 500mbit --arms native
+    python -m benchmarks.jobs.replay -w 2 -s 4 --together 2 --factors 4=0.5
+
     python -m benchmarks.jobs.replay --table replay.json
 """
 
@@ -35,7 +40,7 @@ from benchmarks.engine import device
 from benchmarks.lab import lab_job, machine, options
 from benchmarks.lab.arms import add_arms_option
 from benchmarks.lab.output import add_out_option, give, keep
-from bytescheduler._advise import models
+from bytescheduler._advise import links, models
 from bytescheduler._advise.advice import GOODPUT, Cluster
 from bytescheduler._advise.shape import Shape
 
@@ -54,6 +59,12 @@ SCALES = {
     "uniform": 8,
     "vgg16": 8,
 }
+
+
+def cluster_of(shape: Shape, bits_per_s: float) -> Cluster:
+    """Return hosts of the lab with links of that rate as `bytescheduler advise` takes them."""
+    of = Cluster(shape.workers, shape.servers, bits_per_s, lab_job.LATENCY_S)
+    return of._replace(together=shape.together, factors=shape.factors, most_workers=shape.workers)
 
 
 class Cell(NamedTuple):
@@ -82,21 +93,19 @@ class Cell(NamedTuple):
         of two workers and two servers at r = 3 six times the compute. The bound is four times that.
         """
         size = sum(step.size_bytes for step in self.steps)
-        link_s = 0.0 if rate == "none" else size / lab_job.payload_bytes_per_s(rate)
-        link_s *= max(1.0, shape.workers / shape.servers)
-        link_s /= min((1.0, *(factor for _, factor in shape.factors)))
+        link_s = 0.0
+        if rate != "none":
+            shares = links.equal_shares(shape)
+            usual = lab_job.payload_bytes_per_s(rate)
+            link_s = size / links.model_bytes_per_s(shape, usual, shares)
         return 4 * max(self.compute_s, 2 * link_s)
 
     def simulated_s(self, bytes_per_s: float, shape: Shape = lab_job.USUAL) -> Dict[str, float]:
         """Return the seconds of a step by arm, with partitions that suit the links.
 
-        The network is simulated; compute is a pause, and sums take no time (src/predict). There is
-        nothing for shapes that cannot be simulated.
+        The network is simulated; compute is a pause, and sums take no time (src/predict).
         """
-        if shape.together or shape.factors:
-            return {}
-        nodes = (shape.workers, shape.servers)
-        lab = Cluster(*nodes, bytes_per_s * 8 / GOODPUT, lab_job.LATENCY_S)
+        lab = cluster_of(shape, bytes_per_s * 8 / GOODPUT)
         return {arm: lab.predict(self.steps, policy).step_s for arm, policy in POLICIES.items()}
 
 
@@ -433,7 +442,8 @@ def measure_link(cells: List[Cell], result: Dict[str, Any], args: argparse.Names
         return
     result["payload_bytes_per_s"] = measured
     for cell, row in zip(cells, result["cells"]):
-        row["ideal_s"] = models.ideal_s(cell.steps, measured)
+        rate = links.model_bytes_per_s(args.shape, measured)
+        row["ideal_s"] = models.ideal_s(cell.steps, rate)
         row["simulated_s"] = cell.simulated_s(measured, args.shape)
 
 

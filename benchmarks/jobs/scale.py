@@ -55,14 +55,14 @@ def step_of(
     """Return what a step takes."""
     job = cluster(workers, servers, partition, credit)
     size = sum(step.size_bytes for step in models.scaled(MODEL, SCALE, 1.0))
-    steps = models.scaled(MODEL, SCALE, size / job.share_bytes_per_s)
+    steps = models.scaled(MODEL, SCALE, size / job.model_bytes_per_s)
     begin = time.process_time()
     found = job.predict(steps, "ours", STEPS)
     processor = time.process_time() - begin
     started = workers * found.partitions * (STEPS + WARM_UPS + 1)  # and the initial values
     return {
         "step_s": found.step_s,
-        "ideal_s": models.ideal_s(steps, job.share_bytes_per_s),
+        "ideal_s": models.ideal_s(steps, job.model_bytes_per_s),
         "worker_waiting": found.most_waiting,
         "server_waiting": found.server_waiting,
         "partitions": found.partitions,

@@ -21,7 +21,7 @@ import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, TypeVar
 
 from benchmarks.lab import local_job, options
-from bytescheduler._advise.shape import Shape
+from bytescheduler._advise.shape import Shape, factors_of
 from bytescheduler._launch.launcher import Launcher, Place
 from bytescheduler._process.child import SPEAKS, Child, Streams
 from bytescheduler._process.numbers import bits_per_s
@@ -32,7 +32,7 @@ LAB = "bsbench"
 USUAL = Shape()
 HOSTS = "10.201.0"
 ROOT_PORT = 9091
-MOST_HOSTS = 100  # of netlab.sh
+MOST_HOSTS = 100  # that netlab.sh takes
 READINGS = 3  # for a link
 CLONE_NEWNET = 0x40000000  # setns(2)
 Made = TypeVar("Made")
@@ -91,16 +91,10 @@ def rates(text: str) -> List[str]:
 
 def _factors(text: str) -> Tuple[Tuple[int, float], ...]:
     """Return what a list such as "3=0.5,4=2" says, for argparse."""
-    found = []
-    for word in text.split(","):
-        host, _, factor = word.partition("=")
-        try:
-            found.append((options.count()(host), float(factor)))
-        except (ValueError, argparse.ArgumentTypeError):
-            raise argparse.ArgumentTypeError(
-                f"{word!r}: want a host and its part of --rate, such as 3=0.5"
-            ) from None
-    return tuple(found)
+    try:
+        return factors_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def add_shape_options(parser: argparse.ArgumentParser) -> None:

@@ -3,7 +3,9 @@
 import math
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
+from bytescheduler._advise.links import equal_shares, model_bytes_per_s
 from bytescheduler._advise.models import Step, ideal_s, no_overlap_s
+from bytescheduler._advise.shape import Shape
 from bytescheduler._native import Prediction, partition_and_credit, predict
 from bytescheduler._process.say import counted
 from bytescheduler.errors import ConfigError
@@ -19,13 +21,14 @@ _NO_MATTER = 0.05
 _FEWEST_SERVERS = 1.03  # times the time with many
 _MOST_SERVERS = 4096
 _TRIES = 4
+_LOOPBACK_BYTES_PER_S = 5e9  # about what a node gets to one on its own host
 FEW = 8  # workers that stand for all
 # Workers times servers that are simulated; each takes some 6 KB.
 _MOST_PAIRS = 1 << 21
 
 
 class Cluster(NamedTuple):
-    """Hosts and links; each node has a host of its own."""
+    """Hosts and links; each node has a host of its own unless servers are together with workers."""
 
     workers: int
     servers: int
@@ -35,6 +38,13 @@ class Cluster(NamedTuple):
     partition_bytes: Optional[int] = None
     credit_bytes: Optional[int] = None
     most_workers: int = FEW
+    together: int = 0  # servers on workers' hosts
+    factors: Tuple[Tuple[int, float], ...] = ()  # single hosts' part of the rate
+
+    @property
+    def shape(self) -> Shape:
+        """Which nodes share hosts, and which hosts have other links."""
+        return Shape(self.workers, self.servers, self.together, self.factors)
 
     @property
     def bytes_per_s(self) -> float:
@@ -42,9 +52,21 @@ class Cluster(NamedTuple):
         return GOODPUT * self.bits_per_s / 8
 
     @property
-    def share_bytes_per_s(self) -> float:
-        """A worker's rate when all send: its own link's, or its share of the servers'."""
-        return self.bytes_per_s * min(1.0, self.servers / self.workers)
+    def model_bytes_per_s(self) -> float:
+        """How much of the model the busiest link lets all workers push and get back in a second."""
+        return model_bytes_per_s(self.shape, self.bytes_per_s)
+
+    @property
+    def apart_bytes_per_s(self) -> float:
+        """The rate of equal links with which nodes on hosts of their own would be as fast.
+
+        Servers have equal shares of the model.
+        """
+        if not self.together and not self.factors:
+            return self.bytes_per_s
+        rate = model_bytes_per_s(self.shape, self.bytes_per_s, equal_shares(self.shape))
+        rate /= min(1.0, self.servers / self.workers)
+        return min(rate, max(self.bytes_per_s, _LOOPBACK_BYTES_PER_S))
 
     @property
     def sizes(self) -> Tuple[int, int]:
@@ -65,7 +87,7 @@ class Cluster(NamedTuple):
             workers=self.workers,
             servers=self.servers,
             policy=POLICIES[policy],
-            bytes_per_second=self.bytes_per_s,
+            bytes_per_second=self.apart_bytes_per_s,
             latency_s=self.latency_s,
             partition_bytes=partition,
             credit_bytes=credit,
@@ -93,10 +115,10 @@ def _recommended(
         cluster = cluster._replace(most_workers=FEW)
         ours = predict(cluster)
     most = min(cluster.workers, _MOST_SERVERS, _most_used(layers, cluster))
-    aim = _FEWEST_SERVERS * ideal_s(layers, cluster._replace(servers=most).share_bytes_per_s)
+    aim = _FEWEST_SERVERS * ideal_s(layers, cluster._replace(servers=most).model_bytes_per_s)
     servers = 1
     while servers < most:
-        if ideal_s(layers, cluster._replace(servers=servers).share_bytes_per_s) <= aim:
+        if ideal_s(layers, cluster._replace(servers=servers).model_bytes_per_s) <= aim:
             break
         servers += 1
     most = min(most, 4 * servers)
@@ -192,11 +214,13 @@ def advise(
     for policy in ("dist_sync", "fifo", "p3", "ours"):
         tell(f"simulating {_NAMES[policy]}, {len(runs) + 1} of 4")
         runs[policy] = cluster.predict(layers, policy)
-    used = cluster._replace(servers=min(cluster.servers, _most_used(layers, cluster)))
+    placed = bool(cluster.together or cluster.factors)
+    most = cluster.servers if placed else _most_used(layers, cluster)
+    used = cluster._replace(servers=min(cluster.servers, most))
     times = {
-        "no_overlap": no_overlap_s(layers, used.share_bytes_per_s),
+        "no_overlap": no_overlap_s(layers, used.model_bytes_per_s),
         **{policy: run.step_s for policy, run in runs.items()},
-        "ideal": ideal_s(layers, used.share_bytes_per_s),
+        "ideal": ideal_s(layers, used.model_bytes_per_s),
     }
     found: Dict[str, Any] = {
         "layers": len(layers),
@@ -204,11 +228,16 @@ def advise(
         "compute_s": compute,
         "workers": cluster.workers,
         "servers": cluster.servers,
+        "together": cluster.together,
+        "factors": [list(each) for each in cluster.factors],
         "bits_per_s": cluster.bits_per_s,
         "simulated_workers": runs["ours"].simulated_workers,
         "step_s": times,
         "priority_gain": 1 - times["ours"] / times["fifo"],
-        "recommended_servers": _recommended(layers, cluster, times["ours"], tell),
+        # Other numbers of servers would be other placements.
+        "recommended_servers": (
+            cluster.servers if placed else _recommended(layers, cluster, times["ours"], tell)
+        ),
         "verdict": _verdict(times, compute),
     }
     found["text"] = _sentences(found)
@@ -237,6 +266,7 @@ def table(found: Dict[str, Any]) -> str:
         for name in _NAMES
     ]
     named = f"  {'predicted step':<24}{'':8}  {'computing':>8}"
-    return "\n".join([head, named, *rows, f"servers to use: {found['recommended_servers']}"]) + (
-        f"\n{found['text']}"
-    )
+    lines = [head, named, *rows]
+    if not found["together"] and not found["factors"]:
+        lines.append(f"servers to use: {found['recommended_servers']}")
+    return "\n".join([*lines, found["text"]])

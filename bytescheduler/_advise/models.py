@@ -149,7 +149,9 @@ def ideal_s(steps: Sequence[Step], bytes_per_s: float) -> float:
     """Return the shortest possible time of a step over a fluid link with perfect preemption.
 
     T* = max(C, max_k [S_k / B + sum over j >= k of (f_j + b_j)]): from the end of layer k's
-    backward until its next forward, layers 0..k must cross the link; the rest is compute.
+    backward until its next forward, layers 0..k must cross the link; the rest is compute. B is how
+    much of the model crosses the busiest link in a second, both ways at once (links.py). All
+    workers are at the same place of the step, and servers take no time.
     """
     rest = sum(step.forward_s + step.backward_s for step in steps)
     best = rest

@@ -6,9 +6,30 @@ own. A server that is beside a worker is beside the one of its rank.
 
 from typing import Dict, List, NamedTuple, Sequence, Tuple
 
+from bytescheduler._process.numbers import shortened
 from bytescheduler._process.say import counted
 
-__all__ = ["Shape"]
+__all__ = ["Shape", "factors_of"]
+
+
+def factors_of(text: str) -> Tuple[Tuple[int, float], ...]:
+    """Return what a list such as "3=0.5,4=2" says of single hosts.
+
+    Raises
+    ------
+    ValueError
+        It is none.
+    """
+    found = []
+    for word in text.split(","):
+        host, _, factor = word.partition("=")
+        try:
+            found.append((int(host), float(factor)))
+        except ValueError:
+            raise ValueError(
+                f"{shortened(word)}: want a host and its part of the rate, such as 3=0.5"
+            ) from None
+    return tuple(found)
 
 
 class Shape(NamedTuple):

@@ -13,6 +13,7 @@ import click
 
 from bytescheduler._advise import models, profile
 from bytescheduler._advise.advice import FEW, Cluster, advise, table
+from bytescheduler._advise.shape import Shape, factors_of
 from bytescheduler._process.numbers import Count, Seconds, bits_per_s, seconds_of, shortened
 from bytescheduler._process.progress import progress
 from bytescheduler._process.say import plain, say
@@ -35,6 +36,15 @@ def _latency(context: click.Context, parameter: click.Parameter, text: str) -> f
     if not 0 <= found <= 1:
         raise click.BadParameter(f"{shortened(text)}: want a time of up to 1s, such as 0.05ms")
     return found
+
+
+def _factors(
+    context: click.Context, parameter: click.Parameter, text: str
+) -> Tuple[Tuple[int, float], ...]:
+    try:
+        return factors_of(text) if text else ()
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def _sizes() -> Tuple[Optional[int], Optional[int]]:
@@ -89,6 +99,20 @@ def _ended_by_interrupts() -> Iterator[None]:
 @click.option("-w", "--workers", type=Count(1, 65536), default=2, show_default=True)
 @click.option("-s", "--servers", type=Count(1, 4096), default=2, show_default=True)
 @click.option(
+    "--together",
+    type=Count(0, 4096),
+    default=0,
+    metavar="N",
+    help="Servers that are on workers' hosts; the others are on hosts of their own.",
+)
+@click.option(
+    "--factors",
+    callback=_factors,
+    default="",
+    metavar="HOST=FACTOR,...",
+    help="Single hosts' part of --rate, such as 3=0.5; hosts count from 1, workers' first.",
+)
+@click.option(
     "--latency", callback=_latency, default="0.05ms", show_default=True, help="One way, idle."
 )
 @click.option(
@@ -107,6 +131,8 @@ def command(
     rate: float,
     workers: int,
     servers: int,
+    together: int,
+    factors: Tuple[Tuple[int, float], ...],
     latency: float,
     simulate: int,
     as_json: bool,
@@ -121,8 +147,10 @@ def command(
         raise click.UsageError("want either a PROFILE or --model")
     if model is not None and compute is None:
         raise click.UsageError("--model needs --compute S: how long a worker computes in a step")
+    if problem := Shape(workers, servers, together, factors).problem:
+        raise click.UsageError(problem)
     try:
-        cluster = Cluster(workers, servers, rate, latency, *_sizes(), simulate)
+        cluster = Cluster(workers, servers, rate, latency, *_sizes(), simulate, together, factors)
         layers = _layers(path, model, compute)
         with progress(not as_json) as tell, _ended_by_interrupts():
             found = advise(layers, cluster, tell)

@@ -66,7 +66,7 @@ def test_an_arm_that_is_none_is_refused_before_anything_starts(name: str, wrong:
         ("replay --rate 100gbit --ratios 1,30", "--ratios: want some that leave a millisecond"),
         ("replay --workers 0", "argument -w/--workers: '0': want a whole number from 1 on"),
         ("replay -w 4 -s 2 --together 3", "3 servers beside workers: want 0 to 2"),
-        ("replay --factors half", "argument --factors: 'half': want a host and its part of --rate"),
+        ("replay --factors half", "argument --factors: half: want a host and its part of the rate"),
         ("replay --factors 5=0.5", "the rate of host 5: there are 4 hosts"),
         ("replay --factors 1=nan", "the rate of host 1: want 0.001 to 1000 times that of the"),
         ("replay --factors 1=2,1=3", "the rate of host 1 is there twice"),

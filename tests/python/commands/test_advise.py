@@ -100,6 +100,47 @@ def test_as_many_servers_are_recommended_as_the_link_needs(saved: pathlib.Path) 
     assert "1 of the servers would do" in fast["text"]
 
 
+def test_servers_on_workers_hosts_are_counted(saved: pathlib.Path) -> None:
+    apart = advised(saved, "--rate", "1gbit", "-w", "4", "-s", "4")
+    together = advised(saved, "--rate", "1gbit", "-w", "4", "-s", "4", "--together", "4")
+    layers = profile.read(str(saved))
+    ideals = [models.ideal_s(layers, advice.GOODPUT * 125e6 / load) for load in (1, 1.5)]
+    assert [found["step_s"]["ideal"] for found in (apart, together)] == pytest.approx(ideals)
+    assert together["step_s"]["ours"] > 1.2 * apart["step_s"]["ours"]
+    assert (together["together"], together["recommended_servers"]) == (4, 4)
+    told = invoke(str(saved), "--rate", "1gbit", "--together", "2")
+    assert "servers to use" not in told.stdout
+    # Nothing crosses a link, so all of it is compute.
+    alone = advised(saved, "--rate", "1mbit", "-w", "1", "-s", "1", "--together", "1")
+    assert alone["verdict"] == "compute-bound"
+
+
+def test_a_slow_link_of_one_host_is_counted(saved: pathlib.Path) -> None:
+    usual, half = (
+        advised(saved, "--rate", "1gbit", *more)["step_s"] for more in ((), ("--factors", "1=0.5"))
+    )
+    all_half = advised(saved, "--rate", "500mbit")["step_s"]
+    assert half["ideal"] == all_half["ideal"] > usual["ideal"]
+    assert half["ours"] == pytest.approx(all_half["ours"], rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        ("--together 3", "3 servers beside workers: want 0 to 2"),
+        ("--together x", "Invalid value for '--together'"),
+        ("--factors 5=0.5", "the rate of host 5: there are 4 hosts"),
+        ("--factors 1=0.5,1=2", "the rate of host 1 is there twice"),
+        ("--factors 1=0", "the rate of host 1: want 0.001 to 1000 times that of the others"),
+        ("--factors 1", "1: want a host and its part of the rate, such as 3=0.5"),
+    ],
+)
+def test_a_placement_that_is_none_is_refused(saved: pathlib.Path, words: str, wrong: str) -> None:
+    result = invoke(str(saved), "--rate", "1gbit", *words.split())
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert wrong in result.stderr
+
+
 @pytest.mark.parametrize("given", [None, "256KiB"])
 def test_other_numbers_of_servers_are_tried_as_a_job_would_run_with_them(
     saved: pathlib.Path, monkeypatch: pytest.MonkeyPatch, given: Optional[str]
