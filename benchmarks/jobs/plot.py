@@ -2,10 +2,12 @@
 
 Of a replay step times, only of some arms if they are named behind the files (stock,p3,ours); of
 `small`, `train` and `urgent` each figure's medians by arm; of `scale` a step over the number of
-workers. `throughput` and `benchmarks.engine.reduce` draw their own (``--draw``).
+workers; of `shapes` the shares of the ideal. `throughput` and `benchmarks.engine.reduce` draw their
+own (``--draw``).
 """
 
 import json
+import math
 import pathlib
 import sys
 from typing import Any, Callable, Dict, List, Tuple
@@ -113,6 +115,35 @@ def of_scale(result: Dict[str, Any]) -> Any:  # noqa: ANN401 - no types
     return figure
 
 
+# The arms of a comparison by shape, from pale to strong.
+_COLOURS = {"stock": "#d3d8dc", "p3": "#98a4ad", "kvstore": "#8cc5ae", "ours": "#2a7f62"}
+
+
+def of_shapes(result: Dict[str, Any]) -> Any:  # noqa: ANN401 - no types
+    """Draw the share of the ideal that each arm reaches, by the shape of the job."""
+    rows = [row for row in result["shapes"] if times_of(row)]
+    arms = [arm for arm in NAMES if any(row["step_s"].get(arm) for row in rows)]
+    figure, axes = picture.subplots(figsize=(8, 0.6 + 0.2 * len(rows) * (len(arms) + 1)))
+    for number, arm in enumerate(arms):
+        shares = [row["ideal_s"] / row["step_s"].get(arm, math.inf) for row in rows]
+        places = [row * (len(arms) + 1) + number for row in range(len(rows))]
+        name = NAMES[arm].replace("\n", " ")
+        bars = axes.barh(places, shares, height=1, color=_COLOURS.get(arm), label=name)
+        axes.bar_label(bars, [f"{share:.2f}" if share else "" for share in shares], fontsize=7)
+    middles = [row * (len(arms) + 1) + (len(arms) - 1) / 2 for row in range(len(rows))]
+    axes.set_yticks(middles, [row["name"] for row in rows], fontsize=8)
+    axes.axvline(1, color="black", linestyle=":", linewidth=1, zorder=0)
+    axes.set_xlim(0, 1.1)
+    axes.set_ylim(len(rows) * (len(arms) + 1), -1.5)
+    axes.set_xlabel("the shortest possible step / a step", fontsize=9)
+    axes.legend(frameon=False, fontsize=8, ncol=len(arms), loc="lower left", bbox_to_anchor=(0, 1))
+    return figure
+
+
+def _is_shapes(result: Dict[str, Any]) -> bool:
+    return any(times_of(row) for row in result.get("shapes", []))
+
+
 def _is_replay(result: Dict[str, Any]) -> bool:
     return any(times_of(cell) for cell in result.get("cells", []))
 
@@ -134,6 +165,7 @@ KINDS: Tuple[Tuple[Callable[[Result], bool], Callable[[Result], Any]], ...] = (
     (_is_replay, of_replay),
     (_is_medians, of_medians),
     (_is_scale, of_scale),
+    (_is_shapes, of_shapes),
 )
 
 
