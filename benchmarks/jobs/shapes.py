@@ -18,6 +18,7 @@ namespaces), iproute2, mxnet and matplotlib.
 
 import argparse
 import json
+import math
 import pathlib
 import sys
 import time
@@ -30,6 +31,7 @@ from bytescheduler._advise.advice import GOODPUT
 from bytescheduler._advise.shape import Shape
 
 ARMS = "stock,p3,kvstore,ours"
+HEADS = {"p3": "P3", "kvstore": "ours on stock servers"}
 PREDICTED = {"ours": "ours", "p3": "p3"}  # arms and their policies of `bytescheduler advise`
 
 
@@ -156,17 +158,18 @@ def measure(job: Job, rows: Dict[str, Dict[str, Any]], args: argparse.Namespace)
 
 
 def table(rows: Dict[str, Dict[str, Any]]) -> str:
-    """Return the rows as Markdown: seconds a step, and the shares of the ideal."""
-    names = list(dict.fromkeys(arm for row in rows.values() for arm in row["step_s"]))
-    heads = ["shape", "ideal, s", *(f"{arm}, s" for arm in names), "predicted, s"]
-    heads += [f"ideal / {arm}" for arm in names]
-    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    """Return the rows as Markdown: seconds a step, and the shares of the ideal of what is ours."""
+    names = [arm for arm in lab_job.ARMS if any(row["step_s"].get(arm) for row in rows.values())]
+    mine = [arm for arm in names if arm not in ("stock", "p3")]
+    heads = ["shape", *(HEADS.get(arm, arm) for arm in names), "ours, predicted", "ideal"]
+    heads += [f"ideal / {HEADS.get(arm, arm)}" for arm in mine]
+    lines = ["| " + " | ".join(heads) + " |", "|---" + "|--:" * (len(heads) - 1) + "|"]
     for row in rows.values():
-        times = [row["step_s"].get(arm) for arm in names]
-        words = [row["name"], f"{row['ideal_s']:.3f}"]
-        words += ["–" if took is None else f"{took:.3f}" for took in times]
-        words.append(f"{row['predicted_s']['ours']:.3f}")
-        words += ["–" if took is None else f"{row['ideal_s'] / took:.3f}" for took in times]
+        times = {arm: row["step_s"].get(arm) for arm in names}
+        words = [row["name"], *(f"{took:.3f}" if took else "–" for took in times.values())]
+        words += [f"{row['predicted_s']['ours']:.3f}", f"{row['ideal_s']:.3f}"]
+        shares = [row["ideal_s"] / (times[arm] or math.inf) for arm in mine]
+        words += [f"{share:.3f}" if share else "–" for share in shares]
         lines.append("| " + " | ".join(words) + " |")
     return "\n".join(lines)
 

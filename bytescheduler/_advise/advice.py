@@ -3,7 +3,7 @@
 import math
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from bytescheduler._advise.links import equal_shares, model_bytes_per_s
+from bytescheduler._advise.links import equal_shares, model_bytes_per_s, pushed_bytes_per_s
 from bytescheduler._advise.models import Step, ideal_s, no_overlap_s
 from bytescheduler._advise.shape import Shape
 from bytescheduler._native import Prediction, partition_and_credit, predict
@@ -218,7 +218,7 @@ def advise(
     most = cluster.servers if placed else _most_used(layers, cluster)
     used = cluster._replace(servers=min(cluster.servers, most))
     times = {
-        "no_overlap": no_overlap_s(layers, used.model_bytes_per_s),
+        "no_overlap": no_overlap_s(layers, pushed_bytes_per_s(used.shape, used.bytes_per_s)),
         **{policy: run.step_s for policy, run in runs.items()},
         "ideal": ideal_s(layers, used.model_bytes_per_s),
     }

@@ -1,9 +1,9 @@
 """The load of each link of a job, for any placement of its workers and servers.
 
 A worker pushes each byte of the model to the server that has it, and that server sends each worker
-the sum. What is on a host's own server does not cross its link. A host with a worker has the share x of
-the model on its server. It sends 1 - x of it as gradients and (W - 1) x as sums, and receives as
-much. In general, n workers and the share x load the link with n + (W - 2n) x each way.
+the sum. What is on a host's own server does not cross its link. A host with a worker has the share
+x of the model on its server. It sends 1 - x of it as gradients and (W - 1) x as sums, and receives
+as much. In general, n workers and the share x load the link with n + (W - 2n) x each way.
 """
 
 import math
@@ -12,7 +12,7 @@ from typing import Dict, List, Optional, Sequence
 
 from bytescheduler._advise.shape import Shape
 
-__all__ = ["best_shares", "equal_shares", "loads", "model_bytes_per_s"]
+__all__ = ["best_shares", "equal_shares", "loads", "model_bytes_per_s", "pushed_bytes_per_s"]
 
 _HALVINGS = 200
 
@@ -104,5 +104,23 @@ def model_bytes_per_s(
     if shares is None and not shape.together and not shape.factors:
         return bytes_per_s * min(1.0, shape.servers / shape.workers)
     carried = loads(shape, best_shares(shape) if shares is None else shares)
-    busiest = max(carried[host] / rate for host, rate in shape.rates(bytes_per_s).items())
+    return _bytes_per_s(carried, shape.rates(bytes_per_s))
+
+
+def pushed_bytes_per_s(shape: Shape, bytes_per_s: float) -> float:
+    """Return how many bytes of the model all workers can push in a second, without pulls.
+
+    They can pull as many without pushes. All servers have equal shares.
+    """
+    workers, servers = Counter(shape.worker_hosts), Counter(shape.server_hosts)
+    carried = {}
+    for host in range(1, 1 + shape.hosts):
+        share = servers[host] / shape.servers
+        sent, received = workers[host] * (1 - share), share * (shape.workers - workers[host])
+        carried[host] = max(sent, received)
+    return _bytes_per_s(carried, shape.rates(bytes_per_s))
+
+
+def _bytes_per_s(carried: Dict[int, float], rates: Dict[int, float]) -> float:
+    busiest = max(carried[host] / rate for host, rate in rates.items())
     return 1 / busiest if busiest > 0 else math.inf

@@ -164,6 +164,9 @@ def ideal_s(steps: Sequence[Step], bytes_per_s: float) -> float:
 
 
 def no_overlap_s(steps: Sequence[Step], bytes_per_s: float) -> float:
-    """Return the time of a step that computes, then pushes everything, then pulls everything."""
+    """Return the time of a step that computes, then pushes everything, then pulls everything.
+
+    Links let all workers push `bytes_per_s` of the model, or pull as many.
+    """
     compute = sum(step.forward_s + step.backward_s for step in steps)
     return compute + 2 * sum(step.size_bytes for step in steps) / bytes_per_s

@@ -75,9 +75,17 @@ def test_one_that_hangs_is_kept_and_shown(lab: Lab, monkeypatch: pytest.MonkeyPa
     lab.hangs = True
     rows = measured(monkeypatch, "--only", "3+3")
     assert rows[0]["all_s"] == {"stock": [0.5], "ours": [None]}
-    assert shapes.table({"": rows[0]}).splitlines()[2] == (
-        f"| 3+3, resnet50 / 8, 500mbit | {rows[0]['ideal_s']:.3f} | 0.500 | – "
-        f"| {rows[0]['predicted_s']['ours']:.3f} | {rows[0]['ideal_s'] / 0.5:.3f} | – |"
+    ideal, predicted = rows[0]["ideal_s"], rows[0]["predicted_s"]["ours"]
+    row = {**rows[0], "step_s": {"stock": 0.5, "kvstore": None, "ours": 0.25}}
+    head, _, line = shapes.table({"": row}).splitlines()
+    assert head == "| shape | stock | ours | ours, predicted | ideal | ideal / ours |"
+    assert line == (
+        "| 3+3, resnet50 / 8, 500mbit | 0.500 | 0.250 "
+        f"| {predicted:.3f} | {ideal:.3f} | {ideal / 0.25:.3f} |"
+    )
+    hung = {**row, "step_s": {"stock": 0.5, "ours": None}}
+    assert shapes.table({"": row, "hung": hung}).endswith(
+        f"| 0.500 | – | {predicted:.3f} | {ideal:.3f} | – |"
     )
 
 

@@ -146,6 +146,13 @@ def test_a_link_carries_what_its_messages_are(shape: Shape) -> None:
         assert took_s == pytest.approx(carried, abs=1e-4)
 
 
+@pytest.mark.parametrize("shape", shapes(), ids=lambda shape: shape.name)
+def test_pushing_alone_takes_as_long_as_its_messages(shape: Shape) -> None:
+    network = Network(shape, 10.0, links.equal_shares(shape))
+    expected_s = max(network.took_s(1.0, 0.0), network.took_s(0.0, 1.0))
+    assert 1 / links.pushed_bytes_per_s(shape, 10.0) == pytest.approx(expected_s)
+
+
 def test_a_server_carries_as_many_models_as_workers_share_it() -> None:
     apart = Shape(4, 2)
     assert links.loads(apart, links.equal_shares(apart)) == {1: 1, 2: 1, 3: 1, 4: 1, 5: 2, 6: 2}
