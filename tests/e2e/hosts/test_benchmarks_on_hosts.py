@@ -12,7 +12,9 @@ from job import HERE
 
 ROOT = HERE.parents[2]
 sys.path.append(str(ROOT))  # behind all that is installed
-from benchmarks.jobs import sweep  # noqa: E402
+from benchmarks.jobs import fusion, sweep  # noqa: E402
+from bytescheduler._advise import links  # noqa: E402
+from bytescheduler._advise.shape import Shape  # noqa: E402
 from bytescheduler._timeline.files import KEY_NAME  # noqa: E402
 
 BUILT = ROOT / "build" / "release" / "benchmarks"
@@ -80,9 +82,18 @@ def test_urgent_ones_are_timed_on_their_way_to_the_server(tmp_path: pathlib.Path
 
 
 @native
-def test_fused_ones_are_counted(tmp_path: pathlib.Path) -> None:
+def test_fused_ones_are_counted_and_links_carry_what_the_shape_says(
+    tmp_path: pathlib.Path,
+) -> None:
     line = f"fusion --rates 1gbit --groups 15 --iterations 4 --repeats 1 --native {NATIVE}"
-    found, _ = run(tmp_path, line)
+    found, sent = run(tmp_path, f"{line} -w 3 -s 2 --together 1")
+    shape = Shape(3, 2, together=1)
+    size = sum(step.size_bytes for step in fusion.tensors(found["scale"], 0.05))
+    loads = links.loads(shape, links.equal_shares(shape))
+    assert len(sent) == len(loads) == 4
+    # Two jobs of four steps; a broadcast of each is a step more at most.
+    for host, load in loads.items():
+        assert 8 * load * size < sent[host - 1] < 1.1 * 10 * load * size
     alone, together = found["rows"]
     assert (alone["fused"], alone["hung"], together["hung"]) == (0, 0, 0)
     assert together["fused"] > 0
