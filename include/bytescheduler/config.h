@@ -41,6 +41,8 @@ struct Config {
   std::string node_host;
   std::string interface;
   int32_t node_port = 0;
+  int32_t worker_id = -1;  // the rank that this worker asks for; -1: any
+  int32_t server_id = -1;  // the same of a server
   bool local_ipc = false;
   bool use_kubernetes = false;
   int32_t water_mark = 0;  // 0: our own default

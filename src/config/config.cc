@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <variant>
 
+#include "base/count_of.h"
+#include "config/launcher_rank.h"
 #include "config/parse.h"
 #include "config/secret.h"
 #include "config/settings_table.h"
@@ -119,11 +121,23 @@ Status Missing(const Lookup& lookup) {
   return missing.empty() ? Status::Ok() : Status::InvalidArgument(missing);
 }
 
+Status NoSuchRank(const std::string& name, int32_t rank, int32_t count, const std::string& role) {
+  return Status::InvalidArgument(name + "=" + std::to_string(rank) + ": the job has " +
+                                 CountOf(count, role) + ", so want 0 to " +
+                                 std::to_string(count - 1));
+}
+
 // Rules between several settings, which the rows of the table cannot hold.
 Status CheckTogether(const Config& config) {
   if (config.root_port == 0 && config.role != "scheduler") {
     return Status::InvalidArgument(
         "DMLC_PS_ROOT_PORT=0: only the scheduler may take any free port; want the one it took");
+  }
+  if (config.role == "worker" && config.worker_id >= config.num_workers) {
+    return NoSuchRank("DMLC_WORKER_ID", config.worker_id, config.num_workers, "worker");
+  }
+  if (config.role == "server" && config.server_id >= config.num_servers) {
+    return NoSuchRank("DMLC_SERVER_ID", config.server_id, config.num_servers, "server");
   }
   if (config.heartbeat_timeout <= config.heartbeat_interval) {
     return Status::InvalidArgument(
@@ -142,6 +156,15 @@ void ApplyPsHeartbeats(const Lookup& lookup, Config* config) {
       !Find(lookup, "BYTESCHEDULER_HEARTBEAT_TIMEOUT")) {
     config->heartbeat_timeout = config->ps_heartbeat_timeout;
   }
+}
+
+// Workers only: a scheduler node or a server has no rank by which its launcher could call it.
+Status ApplyLauncherRank(const Lookup& lookup, Config* config) {
+  if (config->role != "worker" || config->worker_id >= 0) return Status::Ok();
+  const auto found = api::FindLauncherRank(lookup, config->num_workers);
+  if (!found.ok()) return found.status();
+  if (found.value()) config->worker_id = found.value()->rank;
+  return Status::Ok();
 }
 
 // The setting of ps-lite that stands for one of ours where that is not set; "" if there is none.
@@ -163,6 +186,27 @@ SettingValue ValueOf(const SettingInfo& info, const std::map<std::string, std::s
   }
   if (info.fallback == api::kRequired) return {name, "", "not set"};
   return {name, std::string(info.fallback), "default"};
+}
+
+// Shows the launcher's rank where that stands for DMLC_WORKER_ID.
+void DescribeLauncherRank(const std::map<std::string, std::string>& environment,
+                          std::vector<SettingValue>* values) {
+  const auto value_of = [&](std::string_view name) {
+    return std::find_if(values->begin(), values->end(),
+                        [name](const SettingValue& value) { return value.name == name; });
+  };
+  const auto worker_id = value_of("DMLC_WORKER_ID");
+  const Result<int64_t> num_workers = api::ParseCount(value_of("DMLC_NUM_WORKER")->value);
+  if (worker_id->origin != "default" || value_of("DMLC_ROLE")->value != "worker") return;
+  if (!num_workers.ok()) return;
+  const Lookup lookup = [&](std::string_view name) -> std::optional<std::string> {
+    const auto set = environment.find(std::string(name));
+    return set == environment.end() ? std::nullopt : std::optional(set->second);
+  };
+  const auto found = api::FindLauncherRank(lookup, static_cast<int32_t>(num_workers.value()));
+  if (!found.ok() || !found.value()) return;
+  *worker_id = {worker_id->name, std::to_string(found.value()->rank),
+                std::string(found.value()->variable)};
 }
 
 // The process's environment as it is now.
@@ -206,6 +250,7 @@ Result<Config> ParseConfig(const Lookup& lookup, const std::vector<std::string>&
     if (!status.ok()) return status;
   }
   ApplyPsHeartbeats(lookup, &config);
+  if (Status status = ApplyLauncherRank(lookup, &config); !status.ok()) return status;
   const auto chosen = [&](std::string_view name) {
     return Find(lookup, name).value_or(std::string(api::kAutomatic)) != api::kAutomatic;
   };
@@ -248,6 +293,7 @@ std::vector<SettingValue> DescribeConfig(const std::map<std::string, std::string
       values.back() = {std::string(info.name), given.value, stand_in};
     }
   }
+  DescribeLauncherRank(environment, &values);
   return values;
 }
 

@@ -38,6 +38,17 @@ constexpr auto kRows = std::to_array<SettingRow>({
      &Config::node_port,
      "0",
      "65535"},
+    {{"DMLC_WORKER_ID", "count", "", "-1", "process",
+      "rank that this worker asks for; -1: what its launcher says in RANK, OMPI_COMM_WORLD_RANK, "
+      "PMI_RANK or SLURM_PROCID, if it started as many processes as there are workers, else any "
+      "(docs/user/running.md)"},
+     &Config::worker_id,
+     "-1",
+     "16383"},
+    {{"DMLC_SERVER_ID", "count", "", "-1", "process", "rank that this server asks for; -1: any"},
+     &Config::server_id,
+     "-1",
+     "16383"},
     {{"DMLC_LOCAL", "flag", "", "0", "process",
       "talk through ipc files in /tmp instead of tcp; for jobs on one host"},
      &Config::local_ipc},

@@ -62,7 +62,7 @@ Result<std::unique_ptr<WorkerNode>> WorkerNode::Start(const Config& config, int3
   if (!options.ok()) return options.status();
   if (Status wrong = CheckTimeline(config); !wrong.ok()) return wrong;
   options.value().attach = wanted_rank >= 0;
-  options.value().wanted_rank = wanted_rank;
+  if (wanted_rank >= 0) options.value().wanted_rank = wanted_rank;
   options.value().yields = config.backend == "auto";
   if (Status few = CheckDescriptorsOf(config, 0); !few.ok()) return few;
   // The stock worker beside us has that port.

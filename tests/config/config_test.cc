@@ -119,6 +119,8 @@ TEST(Config, EveryRowReachesItsField) {
       {"DMLC_NODE_HOST", "n1", [](const Config& c) { return c.node_host == "n1"; }},
       {"DMLC_INTERFACE", "eth", [](const Config& c) { return c.interface == "eth"; }},
       {"DMLC_PORT", "4711", [](const Config& c) { return c.node_port == 4711; }},
+      {"DMLC_WORKER_ID", "1", [](const Config& c) { return c.worker_id == 1; }},
+      {"DMLC_SERVER_ID", "2", [](const Config& c) { return c.server_id == 2; }},
       {"DMLC_LOCAL", "1", [](const Config& c) { return c.local_ipc; }},
       {"DMLC_USE_KUBERNETES", "1", [](const Config& c) { return c.use_kubernetes; }},
       {"DMLC_PS_WATER_MARK", "9", [](const Config& c) { return c.water_mark == 9; }},
@@ -206,6 +208,9 @@ TEST(Config, EveryRowRefusesInTheSameWords) {
       {"DMLC_PS_ROOT_URI", "tcp://a", "want an address or a host name, without tcp://"},
       {"DMLC_NODE_HOST", "a b", "want an address or a host name"},
       {"DMLC_PORT", "http", kWhole},
+      {"DMLC_WORKER_ID", "first", kWhole},
+      {"DMLC_WORKER_ID", "2", "the job has 2 workers, so want 0 to 1"},
+      {"DMLC_SERVER_ID", "-2", "want -1 to 16383"},
       {"DMLC_LOCAL", "maybe", kFlag},
       {"DMLC_USE_KUBERNETES", "2", kFlag},
       {"DMLC_PS_WATER_MARK", "-5", "want 0 to 1000000"},
@@ -426,6 +431,35 @@ TEST(DescribeConfig, ShowsTheHeartbeatsInForce) {
   values = Described({{"PS_HEARTBEAT_INTERVAL", "0"}, {"PS_HEARTBEAT_TIMEOUT", "soon"}});
   EXPECT_EQ(values["BYTESCHEDULER_HEARTBEAT_INTERVAL"].origin, "default");
   EXPECT_EQ(values["BYTESCHEDULER_HEARTBEAT_TIMEOUT"].origin, "default");
+}
+
+TEST(Config, ALauncherGivesARankToWorkersThatAskForNone) {
+  EXPECT_EQ(ParseWith("RANK", "1").value().worker_id, 1);
+  EXPECT_EQ(Parse(Required()).value().worker_id, -1);
+  EXPECT_EQ(ErrorWith("RANK", "2"),
+            "RANK=2: the job has 2 workers, so want 0 to 1; unset it, or set DMLC_WORKER_ID");
+  Values values = Required();
+  values["RANK"] = "2";
+  values["DMLC_WORKER_ID"] = "0";
+  EXPECT_EQ(Parse(values).value().worker_id, 0);
+  values["DMLC_ROLE"] = "server";
+  values["DMLC_SERVER_ID"] = "3";
+  EXPECT_EQ(Parse(values).status().message(),
+            "DMLC_SERVER_ID=3: the job has 3 servers, so want 0 to 2");
+}
+
+TEST(DescribeConfig, ShowsTheRankOfALauncher) {
+  ASSERT_EQ(setenv("PMI_RANK", "1", 1), 0);
+  Values given = Required();
+  auto values = Described(given);
+  EXPECT_EQ(values["DMLC_WORKER_ID"].value, "1");
+  EXPECT_EQ(values["DMLC_WORKER_ID"].origin, "PMI_RANK");
+  given["DMLC_WORKER_ID"] = "0";
+  EXPECT_EQ(Described(given)["DMLC_WORKER_ID"].origin, "argument");
+  given["DMLC_WORKER_ID"] = "";
+  given["DMLC_ROLE"] = "server";
+  EXPECT_EQ(Described(given)["DMLC_WORKER_ID"].origin, "default");
+  ASSERT_EQ(unsetenv("PMI_RANK"), 0);
 }
 
 TEST(DescribeConfig, SetToNothingIsTheDefault) {

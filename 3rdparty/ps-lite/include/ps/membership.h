@@ -31,7 +31,9 @@ struct MembershipOptions {
   std::string bind_host;     // scheduler: listens here instead of on root.host, if not empty
   std::string node_host;     // this node binds and advertises it (the scheduler binds root.host)
   int32_t node_port = 0;     // 0: any free one
-  int32_t wanted_rank = -1;  // attached workers: the rank of the stock worker beside
+  // The rank that this node asks for; of an attached worker, that of the stock worker beside it.
+  // -1: any.
+  int32_t wanted_rank = -1;
   bool attach = false;       // worker only: attach beside a stock worker of the same rank
   // Worker only: kNotFound, instead of the end of the job, if a server is MXNet's own; the process
   // can then join with a stock store.

@@ -19,7 +19,8 @@ struct MemberBody {
   uint64_t job = 0;               // number of the job that the member is in; 0 before it knows
   uint64_t incarnation = 0;       // of the member
   uint32_t lost_incarnation = 0;  // kVacate: of the worker that the member has lost
-  int32_t rank = -1;              // kAttach: of the stock worker beside which the member stands
+  // kRegister: that the member asks for, -1: any.  kAttach: of the stock worker beside it.
+  int32_t rank = -1;
   std::string settings{};         // kRegister, kAttach: MembershipOptions::settings
   bool yields = false;            // kRegister: MembershipOptions::yields
 

@@ -69,6 +69,38 @@ TEST(Roster, HostsAreOrderedAsBytes) {
   EXPECT_EQ(roster.Find("127.0.0.1", 2), nullptr);
 }
 
+TEST(Roster, NodesHaveTheRanksThatTheyAskForAndTheOthersTheRest) {
+  Roster roster(4, 2);
+  EXPECT_EQ(roster.Add(At(Role::kWorker, "z", 1), true, 1, 2).verdict, Roster::Verdict::kAdded);
+  EXPECT_EQ(roster.Add(At(Role::kWorker, "a", 1), true, 1).verdict, Roster::Verdict::kAdded);
+  EXPECT_EQ(roster.Add(At(Role::kWorker, "c", 1), true, 1, 0).verdict, Roster::Verdict::kAdded);
+  EXPECT_EQ(roster.Add(At(Role::kWorker, "b", 1), true, 1).verdict, Roster::Verdict::kAdded);
+  EXPECT_EQ(roster.Add(At(Role::kServer, "z", 2), true, 1, 1).verdict, Roster::Verdict::kAdded);
+  EXPECT_EQ(roster.Add(At(Role::kServer, "a", 2), true, 1).verdict, Roster::Verdict::kAdded);
+  roster.AssignIds();
+  EXPECT_EQ(roster.Find("c", 1)->node.id, 9);
+  EXPECT_EQ(roster.Find("b", 1)->node.id, 11);
+  EXPECT_EQ(roster.Find("z", 1)->node.id, 13);
+  EXPECT_EQ(roster.Find("a", 1)->node.id, 15);
+  EXPECT_EQ(roster.Find("a", 2)->node.id, 8);
+  EXPECT_EQ(roster.Find("z", 2)->node.id, 10);
+}
+
+TEST(Roster, ARankIsGivenOnce) {
+  Roster roster(2, 2);
+  EXPECT_EQ(roster.Add(At(Role::kWorker, "a", 1), true, 1, 1).verdict, Roster::Verdict::kAdded);
+  EXPECT_EQ(roster.Add(At(Role::kWorker, "a", 1), true, 2, 1).verdict, Roster::Verdict::kRepeated);
+  EXPECT_EQ(roster.Add(At(Role::kServer, "a", 2), true, 1, 1).verdict, Roster::Verdict::kAdded);
+  EXPECT_EQ(roster.Add(At(Role::kWorker, "b", 3), true, 1, 1).why.message(),
+            "worker b:3 asks for rank 1, which worker a:1 has asked for: give each worker a rank "
+            "of its own (DMLC_WORKER_ID)");
+  EXPECT_EQ(roster.Add(At(Role::kServer, "b", 4), true, 1, 2).why.message(),
+            "server b:4 asks for rank 2: the job has 2 servers");
+  EXPECT_EQ(roster.Add(At(Role::kServer, "b", 4), true, 1, -7).verdict, Roster::Verdict::kRefused);
+  roster.Remove({"a", 1});
+  EXPECT_EQ(roster.Add(At(Role::kWorker, "b", 3), true, 1, 1).verdict, Roster::Verdict::kAdded);
+}
+
 TEST(Roster, SettingsDifferByLine) {
   EXPECT_EQ(DifferenceOf("a=1\nb=2\n", "b=2\na=1\n"), "");
   EXPECT_EQ(DifferenceOf("a=1\nb=2\n", "a=1\nb=3\n"), "b=2 instead of b=3");

@@ -78,6 +78,7 @@ class Coordinator::Impl {
     Early early;
     bool native = false;
     int32_t attach_rank = -1;  // an attached worker's wanted rank
+    int32_t wanted_rank = -1;  // another worker's; -1: any
   };
   // The one message to a node without a place; a stock node is ended.
   struct Word {
@@ -123,7 +124,8 @@ class Coordinator::Impl {
   void OnRegister(const Message& message);
   // `repeat`: the node has registered before, and waits.
   void Register(const Node& node, const Extension& extension, const MemberBody& said, bool repeat);
-  void OnLateRegister(const Node& node, bool native, uint64_t sequence, bool repeat);
+  void OnLateRegister(const Node& node, bool native, uint64_t sequence, int32_t wanted_rank,
+                      bool repeat);
   // Several processes may register with one address, where one of them listens.  Until a message
   // comes from `peer`, each that goes on registering is sent the list; only the listener receives
   // it.  A process that took the list and is gone has broken the connection by then.
@@ -185,7 +187,7 @@ class Coordinator::Impl {
   void Vacate(Peer* peer, const std::string& why);
   void OnVacated(int32_t id, uint64_t incarnation);
   // True if the node gets the place of a lost worker, now or soon.
-  bool TakePlace(const Node& node, bool native, uint64_t sequence);
+  bool TakePlace(const Node& node, bool native, uint64_t sequence, int32_t wanted_rank);
   void TakePlaceOf(Peer* peer, const Node& node, uint64_t sequence);
   // Refuses the worker with `why` unless a place becomes free soon.
   void Hold(Late late, const bs::Status& why);

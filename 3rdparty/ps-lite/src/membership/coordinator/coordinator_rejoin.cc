@@ -60,7 +60,8 @@ void Coordinator::Impl::OnVacated(int32_t id, uint64_t incarnation) {
   if (peer->successor) Fill(peer);
 }
 
-bool Coordinator::Impl::TakePlace(const Node& node, bool native, uint64_t sequence) {
+bool Coordinator::Impl::TakePlace(const Node& node, bool native, uint64_t sequence,
+                                  int32_t wanted_rank) {
   const Roster::Entry* const entry = roster_.Find(node.hostname, node.port);
   const bool in_job = entry != nullptr && !FindPeer(entry->node.id)->vacant;
   if (node.role != Role::kWorker || in_job) return false;
@@ -68,7 +69,7 @@ bool Coordinator::Impl::TakePlace(const Node& node, bool native, uint64_t sequen
   for (auto& [id, peer] : peers_) {
     if (!peer.vacant || peer.native != native || IsAttachedId(id)) continue;
     if (peer.successor && AddressOf(peer.successor->node) == AddressOf(node)) return true;
-    if (peer.successor) continue;
+    if (peer.successor || (wanted_rank >= 0 && RankOf(id) != wanted_rank)) continue;
     // A worker that is started again on the same host gets its old place.
     if (place == nullptr || peer.node.hostname == node.hostname) place = &peer;
   }
@@ -143,7 +144,9 @@ bool Coordinator::Impl::IsFormer(const Node& node, uint64_t sequence) const {
 void Coordinator::Impl::TakeHeld(Peer* peer) {
   const int32_t id = peer->node.id;
   const auto fits = std::find_if(held_.begin(), held_.end(), [&](const Late& held) {
-    return held.native == peer->native && held.attach_rank == (IsAttachedId(id) ? RankOf(id) : -1);
+    if (held.native != peer->native) return false;
+    if (IsAttachedId(id)) return held.attach_rank == RankOf(id);
+    return held.attach_rank < 0 && (held.wanted_rank < 0 || held.wanted_rank == RankOf(id));
   });
   if (fits == held_.end()) return;
   const Early early = fits->early;

@@ -87,7 +87,7 @@ void Coordinator::Impl::Register(const Node& node, const Extension& extension,
     return;
   }
   if (phase_ == Phase::kRunning) {
-    OnLateRegister(node, native, sequence, repeat);
+    OnLateRegister(node, native, sequence, said.rank, repeat);
     return;
   }
   if (native && said.yields && StockServer() != nullptr) {
@@ -99,7 +99,7 @@ void Coordinator::Impl::Register(const Node& node, const Extension& extension,
       same->sequence != sequence) {
     WarnOfSharedAddress(node, DescribeUnranked(same->node));
   }
-  const Roster::Outcome outcome = roster_.Add(node, native, sequence);
+  const Roster::Outcome outcome = roster_.Add(node, native, sequence, said.rank);
   if (outcome.verdict == Roster::Verdict::kRefused && !ComesAgain(node, native)) {
     Refuse(node, native, sequence, outcome.why);
   }
@@ -133,7 +133,7 @@ void Coordinator::Impl::Adopt(Peer* peer, uint64_t sequence, bool repeat) {
 }
 
 void Coordinator::Impl::OnLateRegister(const Node& node, bool native, uint64_t sequence,
-                                       bool repeat) {
+                                       int32_t wanted_rank, bool repeat) {
   const Roster::Entry* const entry = roster_.Find(node.hostname, node.port);
   if (native && entry != nullptr && entry->native && entry->node.role == node.role) {
     Peer* const peer = FindPeer(entry->node.id);
@@ -151,7 +151,7 @@ void Coordinator::Impl::OnLateRegister(const Node& node, bool native, uint64_t s
       return;
     }
   }
-  if (TakePlace(node, native, sequence)) return;
+  if (TakePlace(node, native, sequence, wanted_rank)) return;
   std::string why = DescribeUnranked(node) + " came too late: the job has all its nodes already (" +
                     kOfAnotherJob + ")";
   for (const Roster::Entry& other : roster_.entries()) {
@@ -163,7 +163,12 @@ void Coordinator::Impl::OnLateRegister(const Node& node, bool native, uint64_t s
     }
     break;
   }
-  Hold({{node, sequence}, native}, bs::Status::AlreadyExists(why));
+  if (const auto holder = peers_.find(WorkerId(wanted_rank));
+      wanted_rank >= 0 && node.role == Role::kWorker && holder != peers_.end()) {
+    why += "; it asks for rank " + std::to_string(wanted_rank) + ", which " +
+           Describe(holder->second.node) + " has";
+  }
+  Hold({{node, sequence}, native, -1, wanted_rank}, bs::Status::AlreadyExists(why));
 }
 
 void Coordinator::Impl::Report() {

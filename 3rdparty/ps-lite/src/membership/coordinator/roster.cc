@@ -17,6 +17,7 @@ using Verdict = Roster::Verdict;
 
 // Bytes of a difference that are shown to people: any host may send us settings.
 constexpr size_t kMostDifference = 256;
+constexpr int32_t kAnyRank = -1;
 
 std::set<std::string> LinesOf(const std::string& text) {
   std::set<std::string> lines;
@@ -42,7 +43,25 @@ std::string Without(const std::set<std::string>& a, const std::set<std::string>&
 
 }  // namespace
 
-Roster::Outcome Roster::Add(const Node& node, bool native, uint64_t sequence) {
+bs::Status Roster::CheckRank(const Node& node, int32_t rank) const {
+  if (rank == kAnyRank) return bs::Status::Ok();
+  const std::string asks = DescribeUnranked(node) + " asks for rank " + std::to_string(rank);
+  const bool worker = node.role == Role::kWorker;
+  if (rank < 0 || rank >= Wanted(node.role)) {
+    return bs::Status::InvalidArgument(
+        asks + ": the job has " + bs::CountOf(Wanted(node.role), worker ? "worker" : "server"));
+  }
+  const auto other = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return entry.node.role == node.role && entry.wanted_rank == rank;
+  });
+  if (other == entries_.end()) return bs::Status::Ok();
+  return bs::Status::AlreadyExists(asks + ", which " + DescribeUnranked(other->node) +
+                                   " has asked for: give each " + std::string(NameOf(node.role)) +
+                                   " a rank of its own (" +
+                                   (worker ? "DMLC_WORKER_ID" : "DMLC_SERVER_ID") + ")");
+}
+
+Roster::Outcome Roster::Add(const Node& node, bool native, uint64_t sequence, int32_t wanted_rank) {
   const std::string who = DescribeUnranked(node);
   if (node.role == Role::kScheduler) {
     return {Verdict::kRefused, bs::Status::InvalidArgument(who + ": the job has one already")};
@@ -63,7 +82,10 @@ Roster::Outcome Roster::Add(const Node& node, bool native, uint64_t sequence) {
     }
     shares_address = true;
   }
-  const int32_t wanted = node.role == Role::kWorker ? num_workers_ : num_servers_;
+  if (const bs::Status check = CheckRank(node, wanted_rank); !check.ok()) {
+    return {Verdict::kRefused, check};
+  }
+  const int32_t wanted = Wanted(node.role);
   if (Count(node.role) >= wanted) {
     return {Verdict::kRefused,
             bs::Status::AlreadyExists(
@@ -72,7 +94,7 @@ Roster::Outcome Roster::Add(const Node& node, bool native, uint64_t sequence) {
                 " already (" + kOfAnotherJob + ")")};
   }
   BS_CHECK(!shares_address || !native);
-  entries_.push_back({node, native, sequence});
+  entries_.push_back({node, native, sequence, wanted_rank});
   return {Verdict::kAdded, bs::Status::Ok()};
 }
 
@@ -87,13 +109,18 @@ void Roster::AssignIds() {
     if (a.node.port != b.node.port) return a.node.port < b.node.port;
     return a.node.customer_id < b.node.customer_id;
   });
+  std::map<Role, std::set<int32_t>> taken;
+  for (const Entry& entry : entries_) {
+    if (entry.wanted_rank != kAnyRank) taken[entry.node.role].insert(entry.wanted_rank);
+  }
   std::map<std::pair<std::string, int32_t>, int32_t> known;
-  int32_t workers = 0;
-  int32_t servers = 0;
   for (Entry& entry : entries_) {
-    // An entry that shares an id uses up a rank, too, as with stock schedulers.
-    const int32_t next =
-        entry.node.role == Role::kWorker ? WorkerId(workers++) : ServerId(servers++);
+    int32_t rank = entry.wanted_rank;
+    if (rank == kAnyRank) {
+      // An entry that shares an id uses up a rank, too, as with stock schedulers.
+      for (rank = 0; !taken[entry.node.role].insert(rank).second;) ++rank;
+    }
+    const int32_t next = entry.node.role == Role::kWorker ? WorkerId(rank) : ServerId(rank);
     entry.node.id =
         known.emplace(std::pair(entry.node.hostname, entry.node.port), next).first->second;
   }
@@ -101,7 +128,7 @@ void Roster::AssignIds() {
 
 void Roster::Replace(const Node& node, uint64_t sequence) {
   for (Entry& entry : entries_) {
-    if (entry.node.id == node.id) entry = {node, entry.native, sequence};
+    if (entry.node.id == node.id) entry = {node, entry.native, sequence, entry.wanted_rank};
   }
 }
 
@@ -124,8 +151,7 @@ std::string Roster::Waiting() const {
 std::string Roster::Missing() const {
   std::string text;
   for (const Role role : {Role::kWorker, Role::kServer}) {
-    const int32_t wanted = role == Role::kWorker ? num_workers_ : num_servers_;
-    if (Count(role) == wanted) continue;
+    if (Count(role) == Wanted(role)) continue;
     text += (text.empty() ? "missing " : ", ") + Lacking(role);
   }
   text += "; registered: ";
@@ -144,7 +170,7 @@ int32_t Roster::Count(Role role) const {
 
 std::string Roster::Lacking(Role role) const {
   const bool worker = role == Role::kWorker;
-  const int32_t wanted = worker ? num_workers_ : num_servers_;
+  const int32_t wanted = Wanted(role);
   return std::to_string(wanted - Count(role)) + " of " +
          bs::CountOf(wanted, worker ? "worker" : "server");
 }

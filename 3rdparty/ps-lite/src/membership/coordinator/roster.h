@@ -19,7 +19,8 @@ class Roster {
   struct Entry {
     Node node;
     bool native = false;
-    uint64_t sequence = 0;  // a native node's: that of its latest registration
+    uint64_t sequence = 0;     // a native node's: that of its latest registration
+    int32_t wanted_rank = -1;  // -1: any
   };
   enum class Verdict { kAdded, kRepeated, kRefused };
   struct Outcome {
@@ -30,16 +31,17 @@ class Roster {
   Roster(int32_t num_workers, int32_t num_servers)
       : num_workers_(num_workers), num_servers_(num_servers) {}
 
+  // Refuses a rank that the job does not have, or that another node of the role has asked for.
   // REQUIRES: CheckNode(node) is ok.
-  Outcome Add(const Node& node, bool native, uint64_t sequence);
+  Outcome Add(const Node& node, bool native, uint64_t sequence, int32_t wanted_rank = -1);
   bool complete() const {
     return Count(Role::kWorker) == num_workers_ && Count(Role::kServer) == num_servers_;
   }
   // Removes the node of this address, if there is one.  REQUIRES: AssignIds was not called.
   void Remove(const Address& address);
-  // Sorts the entries by host, descending, and port, ascending, and gives ranks and ids in that
-  // order.  Entries with the same address share the id of the first.  REQUIRES: complete(); called
-  // once.
+  // Sorts the entries by host, descending, and port, ascending.  Gives the ranks that were asked
+  // for, and the others in that order.  Entries with the same address share the id of the first.
+  // REQUIRES: complete(); called once.
   void AssignIds();
   // From now on `node` has the place of the entry with its id.  REQUIRES: there is one.
   void Replace(const Node& node, uint64_t sequence);
@@ -56,6 +58,8 @@ class Roster {
 
  private:
   int32_t Count(Role role) const;
+  int32_t Wanted(Role role) const { return role == Role::kWorker ? num_workers_ : num_servers_; }
+  bs::Status CheckRank(const Node& node, int32_t rank) const;
   std::string Lacking(Role role) const;  // "1 of 2 workers"
 
   const int32_t num_workers_;

@@ -239,7 +239,7 @@ void Member::Impl::SendRegistration(Command command) {
   Meta meta = NativeControl(command, op, registration_);
   meta.control.nodes = {own_};
   MemberBody body;
-  if (options_.attach) body.rank = options_.wanted_rank;
+  body.rank = options_.wanted_rank;
   body.settings = options_.settings;
   body.yields = options_.yields && !options_.attach;
   SendControl(std::move(meta), std::move(body));
