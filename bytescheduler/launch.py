@@ -1,17 +1,20 @@
-"""`bslaunch`: start one role of a job, or a whole job on this host."""
+"""`bslaunch`: start one role of a job, or a whole job, on this host or over ssh."""
 
 import contextlib
+import dataclasses
 import os
 import re
 import shlex
 import shutil
 import sys
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
 import click
 
 from bytescheduler import __version__
-from bytescheduler._launch import local_job, role_worker
+from bytescheduler._launch import agent, local_job, role_worker, ssh_job
+from bytescheduler._launch.environments import LaunchError, place_in_job
+from bytescheduler._launch.host_names import HostSlots, read_hosts
 from bytescheduler._launch.launcher import FIXED, node_command
 from bytescheduler._process import stdout
 from bytescheduler._process.numbers import A_YEAR_S, Count, Seconds, shortened
@@ -26,8 +29,10 @@ _NEEDS_SHELL = re.compile(r"[&|;<>$`*]|^cd ")
 _ROLES = ("scheduler", "server", "worker")
 _USAGE_ROLE = (
     "set DMLC_ROLE to scheduler, server or worker to start one role of a job, "
-    "or pass --local to start a whole job on this host"
+    "or pass --local to start a whole job on this host, or -H HOSTS to start it over ssh"
 )
+_LAUNCHERS = "srun, mpirun, torchrun or an indexed job of Kubernetes"
+_LOOPBACK = re.compile(r"localhost(\..*)?|127\..*|::1")
 
 
 def _split_env(pairs: Sequence[str]) -> Dict[str, str]:
@@ -95,6 +100,35 @@ def _require_settings(overrides: Mapping[str, str]) -> None:
         sys.exit(2)
 
 
+def _refuse(why: str) -> NoReturn:
+    say(f"bslaunch: {plain(why)}")
+    sys.exit(2)
+
+
+def _take_place(command: Sequence[str], workers: Optional[int], servers: Optional[int]) -> None:
+    """Take the role and the rank that a launcher's variables give this process, if they do.
+
+    DMLC_ROLE is the word of a person, so it stands.
+    """
+    given = "-w" if servers is None else "--servers"
+    belongs = f"{given} goes with --local, with -H, or under {_LAUNCHERS}"
+    is_given = servers is not None or workers is not None
+    role = os.environ.get("DMLC_ROLE", "")
+    if role and not is_given:
+        return
+    if role:
+        _refuse(f"{belongs}, which DMLC_ROLE={role} contradicts: leave one of both out")
+    try:
+        place = place_in_job(os.environ, servers, workers)
+    except LaunchError as error:
+        _refuse(str(error))
+    if place:
+        _require_command(command, "a job", None)
+        os.environ.update(place)
+    elif is_given:
+        _refuse(f"{belongs}, and none of these has started this process")
+
+
 def _run_role(command: Sequence[str], port_fd: Optional[int]) -> int:
     """Run the role that the environment names, to its end."""
     role = os.environ.get("DMLC_ROLE", "")
@@ -143,6 +177,55 @@ def _run_local(job: local_job.Job) -> int:
     return local_job.run(job)
 
 
+def _read_hosts(text: str) -> Sequence[HostSlots]:
+    try:
+        hosts = read_hosts(text)
+    except ValueError as error:
+        _refuse(f"-H {text}: {error}")
+    root = os.environ.get("DMLC_PS_ROOT_URI", "") or hosts[0].address
+    far = next((host for host in hosts if not _LOOPBACK.fullmatch(host.address)), None)
+    if far is not None and _LOOPBACK.fullmatch(root):
+        _refuse(
+            f"-H {text}: {far.address} cannot reach the scheduler node at {root}; give the first "
+            "host the name by which the others reach it, or set DMLC_PS_ROOT_URI to that"
+        )
+    return hosts
+
+
+def _root_port() -> int:
+    text = os.environ.get("DMLC_PS_ROOT_PORT", "")
+    if text and not (text.isascii() and text.isdigit() and int(text[:6]) < 1 << 16):
+        _refuse(f"DMLC_PS_ROOT_PORT={text}: want a port from 0 to 65535")
+    return int(text or "0")
+
+
+def _run_on_hosts(job: local_job.Job, hosts: Sequence[HostSlots], ssh: str) -> int:
+    """Check what can be checked here, then run the whole job over ssh."""
+    for name in job.env:
+        if name in FIXED:
+            raise click.BadParameter(f"{name} is set by -H", param_hint="'--env'")
+    if not job.command:
+        raise click.UsageError("-H needs a command: bslaunch ... -- python train.py")
+    try:
+        words = shlex.split(ssh)
+    except ValueError as error:
+        raise click.BadParameter(f"{ssh!r}: {error}", param_hint="'--ssh'") from None
+    _require_command(words, "--ssh", None)
+    root, port = os.environ.get("DMLC_PS_ROOT_URI", "") or hosts[0].address, _root_port()
+    _require_settings(
+        {
+            **job.env,
+            "DMLC_ROLE": "scheduler",
+            "DMLC_PS_ROOT_URI": root,
+            "DMLC_PS_ROOT_PORT": str(port),
+            "DMLC_NUM_WORKER": str(job.num_workers),
+            "DMLC_NUM_SERVER": str(job.num_servers),
+        }
+    )
+    given = {field.name: getattr(job, field.name) for field in dataclasses.fields(job)}
+    return ssh_job.run(ssh_job.SshJob(**given, hosts=hosts, ssh=words, root=root, port=port))
+
+
 def _require_place(path: str) -> None:
     """Refuse what no profile could be written to when the job is over."""
     shown = plain(path) or "''"
@@ -179,8 +262,25 @@ def _record(job: local_job.Job, path: str, steps: Optional[int]) -> int:
     short_help="Start one role of a job, or a whole job on this host.",
 )
 @click.option("--local", is_flag=True, help="Start the whole job on this host.")
-@click.option("-w", "--workers", type=Count(1, 1024), help="Workers (with --local; default 1).")
-@click.option("-s", "--servers", type=Count(1, 1024), help="Servers (with --local; default 1).")
+@click.option(
+    "-H",
+    "--hosts",
+    metavar="HOST[:SLOTS],...",
+    help="Start the whole job on these hosts, over ssh.",
+)
+@click.option(
+    "-w",
+    "--workers",
+    type=Count(1, 1024),
+    help="Workers (default 1; with -H one for each slot; under a launcher the rest).",
+)
+@click.option(
+    "-s",
+    "--servers",
+    type=Count(1, 1024),
+    help="Servers (default 1; with -H one on each host).",
+)
+@click.option("--ssh", metavar="COMMAND", help="How hosts are reached (with -H; default ssh).")
 @click.option(
     "--env", multiple=True, metavar="NAME=VALUE", help="Set a variable for every process."
 )
@@ -188,7 +288,7 @@ def _record(job: local_job.Job, path: str, steps: Optional[int]) -> int:
     "--timeout",
     type=Seconds(0.1, A_YEAR_S),
     metavar="S",
-    help="End the job after this many seconds, with exit code 124 (with --local).",
+    help="End the job after this many seconds, with exit code 124 (with --local or -H).",
 )
 @click.option(
     "--grace",
@@ -200,7 +300,7 @@ def _record(job: local_job.Job, path: str, steps: Optional[int]) -> int:
     "-q",
     "--quiet",
     is_flag=True,
-    help="No prefixes, and only warnings in the log (with --local).",
+    help="No prefixes, and only warnings in the log (with --local or -H).",
 )
 @click.option(
     "--record",
@@ -215,12 +315,15 @@ def _record(job: local_job.Job, path: str, steps: Optional[int]) -> int:
     help="End the job well after N steps of training (with --record).",
 )
 @click.option("--port-fd", type=int, hidden=True)
+@click.option("--agent", "is_agent", is_flag=True, hidden=True)
 @click.version_option(__version__)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def cli(
     local: bool,
+    hosts: Optional[str],
     workers: Optional[int],
     servers: Optional[int],
+    ssh: Optional[str],
     env: Tuple[str, ...],
     timeout: Optional[float],
     grace: Optional[float],
@@ -228,9 +331,10 @@ def cli(
     record: Optional[str],
     record_steps: Optional[int],
     port_fd: Optional[int],
+    is_agent: bool,
     command: Tuple[str, ...],
 ) -> None:
-    """Start one role of a bytescheduler job, or a whole job on this host.
+    """Start one role of a bytescheduler job, or a whole job on this host or over ssh.
 
     \b
     One role, from the environment with DMLC_PS_ROOT_URI, DMLC_PS_ROOT_PORT,
@@ -242,34 +346,48 @@ def cli(
     \b
     Everything on this host:
       bslaunch --local -w 2 -s 1 -- python train.py ...
+
+    \b
+    Everything on several hosts, over ssh:
+      bslaunch -H host1,host2:2 -w 4 -s 2 -- python train.py ...
+
+    \b
+    Every process of srun, mpirun, torchrun or an indexed job takes its role:
+      srun -n 5 bslaunch --servers 2 python train.py ...
     """  # noqa: D301 - click wants the backspaces themselves
+    if is_agent:
+        sys.exit(agent.serve())
     extra = _split_env(env)
     if grace is not None:
         extra["BYTESCHEDULER_GRACE"] = f"{grace:f}"
+    if local and hosts is not None:
+        raise click.UsageError("--local and -H contradict each other")
+    if ssh is not None and hosts is None:
+        raise click.UsageError("--ssh goes with -H")
     if not local:
-        only_local = {
-            "-w": workers,
-            "-s": servers,
-            "--timeout": timeout,
-            "-q": quiet or None,
-            "--record": record,
-            "--record-steps": record_steps,
-        }
+        only_local: Dict[str, object] = {"--record": record, "--record-steps": record_steps}
+        if hosts is None:
+            only_local = {"--timeout": timeout, "-q": quiet or None, **only_local}
         for name, value in only_local.items():
             if value is not None:
                 raise click.UsageError(f"{name} goes with --local; {_USAGE_ROLE}")
+    if not local and hosts is None:
         os.environ.update(extra)
+        _take_place(command, workers, servers)
         sys.exit(_run_role(command, port_fd))
+    listed = [] if hosts is None else _read_hosts(hosts)
     job = local_job.Job(
         command=command,
-        num_workers=workers or 1,
-        num_servers=servers or 1,
+        num_workers=workers or sum(host.slots for host in listed) or 1,
+        num_servers=servers or len(listed) or 1,
         node=node_command(),
         env=extra,
         timeout=timeout,
         grace=Settings.of(as_text({**os.environ, **extra})).grace_s,
         quiet=quiet,
     )
+    if hosts is not None:
+        sys.exit(_run_on_hosts(job, listed, ssh or ssh_job.SSH))
     if record is None:
         if record_steps is not None:
             raise click.UsageError("--record-steps goes with --record FILE")

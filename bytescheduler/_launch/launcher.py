@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from bytescheduler._launch.ports import Ports
 from bytescheduler._process import family
@@ -40,6 +40,8 @@ FIXED = (
     "DMLC_NUM_SERVER",
     "DMLC_PORT",
     "DMLC_RANK",
+    "DMLC_WORKER_ID",
+    "DMLC_SERVER_ID",
 )
 
 # How the scheduler node's reason for the end of a job begins.
@@ -213,27 +215,26 @@ class Launcher:
         OSError
             The command cannot be run.
         """
-        own = {
-            **self._env,
-            "DMLC_ROLE": role,
-            "DMLC_PS_ROOT_PORT": str(self.port),
-            "DMLC_NODE_HOST": place.address,
-            **(env or {}),
-        }
         child = Child.start(
             name or role,
             [*place.prefix, *command],
-            own,
+            {**self._variables(role), "DMLC_NODE_HOST": place.address, **(env or {})},
             streams=streams,
             folder=self._folder,
             pass_fds=pass_fds,
             session=self._sessions,
             on_end=lambda ended: self._events.put(Exited(ended)),
         )
+        self._add(role, child)
+        return child
+
+    def _variables(self, role: str) -> Dict[str, str]:
+        return {**self._env, "DMLC_ROLE": role, "DMLC_PS_ROOT_PORT": str(self.port)}
+
+    def _add(self, role: str, child: Child) -> None:
         self.children.append(child)
         if role == "worker":
             self.workers.append(child)
-        return child
 
     def start_scheduler(
         self,

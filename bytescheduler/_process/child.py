@@ -7,10 +7,22 @@ import pathlib
 import signal
 import subprocess
 import threading
-from typing import IO, Callable, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import (
+    IO,
+    Callable,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+    TypeVar,
+    Union,
+)
 
 __all__ = ["SPEAKS", "Child", "Streams", "die_with", "signal_name"]
 
+_C = TypeVar("_C", bound="Child")
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)  # loaded before threads and forks
 
@@ -65,7 +77,7 @@ class Child:
 
     @classmethod
     def start(
-        cls,
+        cls: "Type[_C]",
         name: str,
         command: Sequence[str],
         env: Mapping[str, str],
@@ -75,7 +87,7 @@ class Child:
         pass_fds: Tuple[int, ...] = (),
         session: bool = False,
         on_end: "Callable[[Child], None]" = _ignore,
-    ) -> "Child":
+    ) -> "_C":
         """Start `command`.
 
         It gets SIGTERM when the thread that calls this ends before it.
