@@ -11,6 +11,8 @@ PACKAGES := git g++ cmake ninja-build pkg-config libzmq3-dev libsodium-dev libpr
 # Clang's runtime stands in a package of its own on Debian, and in one that comes with it on Ubuntu.
 CLANG_PACKAGES := clang
 CLANG_PACKAGES_DEBIAN := libclang-rt-14-dev
+# Other people's launchers, which only a nightly part needs.
+LAUNCHER_PACKAGES := openmpi-bin mpich openssh-client openssh-server munge slurmctld slurmd slurm-client
 # Lines are enough for a report: all of -g takes the compiler a third longer, and -O2 instead of -O1 another.
 SANITIZE_FLAGS := -O1 -g1 -DNDEBUG
 # The tests' own code need not be fast: -O0 takes half the compiler's time.
@@ -31,7 +33,7 @@ SOURCES := $(shell git ls-files -co --exclude-standard -- setup.py pyproject.tom
              _bytescheduler_command.py bytescheduler src include 3rdparty python)
 
 .PHONY: demo quick test nightly setup style lint own-codec python python-units python-serial release-build release cpp \
-        asan-build asan tsan-build tsan fuzz fuzz-corpus bench clean nightly-release nightly-gcc nightly-lint nightly-fuzz
+        asan-build asan tsan-build tsan fuzz fuzz-corpus bench clean nightly-release nightly-gcc nightly-lint nightly-fuzz nightly-launchers
 
 demo: setup  ## train a classifier with 1 scheduler, 2 servers, 2 workers to 95 % accuracy
 	$(BIN)/bslaunch --local -w 2 -s 2 --timeout 120 -- $(BIN)/python example/image-classification/train_mnist.py \
@@ -171,6 +173,12 @@ nightly-gcc: $(VENV)/.packages  ## all C++ tests under GCC's address and undefin
 
 nightly-lint: release-build  ## clang-tidy with its analyzer
 	PATH="$(CURDIR)/$(BIN):$$PATH" BUILD=$(BUILD)/release JOBS=$(JOBS) sh tests/clang_tidy.sh
+
+$(VENV)/.launcher-packages: $(VENV)/.packages
+	$(call install,$(LAUNCHER_PACKAGES),)
+
+nightly-launchers: setup $(VENV)/.launcher-packages  ## jobs under a real Slurm, both MPIs, and an sshd of its own
+	BS_LAUNCHERS_NEEDED=1 $(PYTEST) --junitxml=$(RESULTS)/nightly-launchers.xml tests/e2e/launchers
 
 nightly-fuzz: asan-build  ## a million inputs of each fuzzer
 	$(MAKE) fuzz FUZZ_LIMIT=-runs=1000000

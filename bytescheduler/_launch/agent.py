@@ -19,9 +19,9 @@ import time
 from types import FrameType
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from bytescheduler import __version__
 from bytescheduler._launch.launcher import node_command
 from bytescheduler._launch.local_job import usable_cores
+from bytescheduler._native import version
 from bytescheduler._process import family, limits
 from bytescheduler._process.child import Child, Streams
 from bytescheduler._process.say import plain
@@ -33,12 +33,12 @@ _MORE_S = 5.0  # beyond the grace, until SIGKILL
 _TAIL_S = 2.0  # for what the scheduler node still reports
 _STOPPING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 _CHUNK = 1 << 16
-_MOST_BYTES = 64 << 20  # of an order
+_MOST_BYTES = 64 << 20  # the longest order
 
 
 @dataclasses.dataclass(frozen=True)
 class Order:
-    """What an agent is to do.
+    """The task of an agent.
 
     Parameters
     ----------
@@ -93,8 +93,8 @@ def _tell(word: str, text: str = "") -> None:
 
 def _why_not(order: Order, env: Dict[str, str]) -> Tuple[str, int]:
     """Return why the order cannot be carried out, and the exit code of shells for that."""
-    if order.version != __version__:
-        return f"it has bytescheduler {__version__}, and this host {order.version}", 1
+    if order.version != version():
+        return f"it has bytescheduler {version()}, and this host {order.version}", 1
     try:
         os.chdir(order.folder)
     except OSError as error:
@@ -129,7 +129,7 @@ def serve() -> int:
         order = Order(**json.loads(lines[0]))
         env = _env_of(order)
     except (TypeError, ValueError):
-        _tell(ERROR, f"it has bytescheduler {__version__}, which cannot read this order")
+        _tell(ERROR, f"it has bytescheduler {version()}, which cannot read this order")
         return 1
     why, code = _why_not(order, env)
     if why:

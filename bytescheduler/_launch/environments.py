@@ -246,13 +246,12 @@ def _shape(
         return workers or 1, servers
     if size < servers + 2:
         raise LaunchError(
-            f"{counted(size, 'process').replace('processs', 'processes')} of {row.name} are too "
-            f"few for --servers {servers}: want {servers + 2} or more, which are a scheduler node, "
-            "the servers and a worker"
+            f"too few processes of {row.name} for --servers {servers}: there are {size}, want "
+            f"{servers + 2} or more, which are a scheduler node, the servers and a worker"
         )
     if workers is not None and workers != size - 1 - servers:
         raise LaunchError(
-            f"{row.name} started {size} processes, and a scheduler node, "
+            f"the number of processes of {row.name} is {size}, and a scheduler node, "
             f"{counted(servers, 'server')} and {counted(workers, 'worker')} are "
             f"{1 + servers + workers}"
         )

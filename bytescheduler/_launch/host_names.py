@@ -1,13 +1,15 @@
 """Lists of hosts as launchers write them: Slurm's short form, and that of ``bslaunch -H``."""
 
+import contextlib
 import re
+import socket
 from typing import List, NamedTuple, Tuple
 
 __all__ = ["HostSlots", "expand", "read_hosts"]
 
 _MOST_HOSTS = 65536
 _MOST_SLOTS = 1024
-_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*)|[0-9A-Fa-f:]+(%\w+)?")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
@@ -44,6 +46,17 @@ def expand(text: str) -> List[str]:
     return found
 
 
+def _is_host(text: str) -> bool:
+    """Return whether it is a name or an address in numbers."""
+    if _NAME.fullmatch(text):
+        return True
+    address, percent, scope = text.partition("%")
+    with contextlib.suppress(OSError, ValueError):
+        socket.inet_pton(socket.AF_INET6, address)
+        return not percent or bool(_NAME.fullmatch(scope))
+    return False
+
+
 def _words(text: str) -> List[str]:
     """Return what commas outside of brackets separate."""
     words, depth = [""], 0
@@ -67,7 +80,7 @@ def _expand_word(word: str, most: int) -> List[str]:
         if len(names) * len(ends) > most:
             raise ValueError(f"it has more than {_MOST_HOSTS} hosts")
         names = [name + end for name in names for end in ends]
-    wrong = next((name for name in names if not _NAME.fullmatch(name)), None)
+    wrong = next((name for name in names if not _is_host(name)), None)
     if wrong is not None:
         raise ValueError(f"{wrong!r} is no host")
     return names
@@ -103,7 +116,7 @@ def read_hosts(text: str) -> List[HostSlots]:
 def _read_host(word: str) -> HostSlots:
     user, at, rest = word.rpartition("@")
     address, slots = _split_slots(rest)
-    if not _NAME.fullmatch(address) or (at and not _USER.fullmatch(user)):
+    if not _is_host(address) or (at and not _USER.fullmatch(user)):
         raise ValueError(f"{word!r} is no host; want HOST, USER@HOST or HOST:SLOTS")
     if not slots.isascii() or not slots.isdigit() or not 1 <= int(slots[:5]) <= _MOST_SLOTS:
         raise ValueError(f"{word!r}: want 1 to {_MOST_SLOTS} slots behind the colon")

@@ -11,7 +11,6 @@ import threading
 import time
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from bytescheduler import __version__
 from bytescheduler._launch import agent
 from bytescheduler._launch.environments import ENVIRONMENTS
 from bytescheduler._launch.host_names import HostSlots
@@ -24,6 +23,7 @@ from bytescheduler._launch.launcher import (
     node_command,
 )
 from bytescheduler._launch.supervisor import Job, Over, Run, supervise
+from bytescheduler._native import version
 from bytescheduler._process import limits
 from bytescheduler._process.child import Child, Streams
 from bytescheduler._process.say import plain
@@ -92,8 +92,8 @@ def places_of(
 def run(job: SshJob) -> int:
     """Run `job` to its end and return the exit code for the shell; only on the main thread.
 
-    As `local_job.run`; before it starts anything it looks whether all hosts are ready.  An ssh
-    that fails gives 255.
+    The rules of `local_job.run` hold.  Before it starts anything it looks whether all hosts are
+    ready.  An ssh that fails gives 255.
     """
     return supervise(job, lambda _, witness: _SshRun(job, witness))
 
@@ -129,7 +129,7 @@ class _RemoteChild(Child):
     def __init__(self, name: str, command: Sequence[str], process: "subprocess.Popen[str]") -> None:
         super().__init__(name, command, process)
         self.greeted = threading.Event()
-        self.error = ""  # what the agent could not do
+        self.error = ""  # the reason of an agent that refused
         self.has_ended = False  # the agent has seen the end of the process
         self._lock = threading.Lock()
 
@@ -188,7 +188,7 @@ class _RemoteLauncher(Launcher):
             own["DMLC_NODE_HOST"] = host.address
         job = self._job
         order = agent.Order(
-            version=__version__,
+            version=version(),
             folder=job.folder,
             command=list(job.command) if role == "worker" else [],
             env=own,
@@ -253,7 +253,7 @@ class _RemoteLauncher(Launcher):
 class _Checked(NamedTuple):
     """A host was looked at; `why` is empty if it is ready."""
 
-    number: int  # of the host
+    number: int  # counts the hosts
     why: str
     code: int
 
@@ -309,7 +309,7 @@ class _SshRun(Run):
         job = self._ssh_job
         variables = _variables(job)
         path = {"PATH": variables["PATH"]} if "PATH" in variables else {}
-        order = agent.Order(__version__, job.folder, list(job.command), path, check=True)
+        order = agent.Order(version(), job.folder, list(job.command), path, check=True)
         command = _login(job, host)
         try:
             process = subprocess.Popen(

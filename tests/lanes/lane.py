@@ -42,6 +42,7 @@ LANES: "Dict[str, List[List[str]]]" = {
         ["nightly-release"],
         ["nightly-gcc"],
         ["nightly-lint"],
+        ["nightly-launchers"],
         ["nightly-fuzz"],
     ],
 }

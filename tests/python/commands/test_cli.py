@@ -166,7 +166,7 @@ def test_seconds_and_counts_in_their_range_are_taken() -> None:
         ("foo b", ["bench"]),
         (". b", ["bench"]),
         ("config --j", ["--json"]),
-        *((f"{name} --bogus --h", ["--help"]) for name in NAMES),
+        *((f"{name} --bogus --he", ["--help"]) for name in NAMES),
     ],
 )
 def test_a_shell_completes_whatever_was_typed_before(typed: str, offered: "list[str]") -> None:

@@ -1,0 +1,63 @@
+"""Commands under real launchers: whether they are here, and what their workers print."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+from typing import Dict, List, Optional, Sequence
+
+import pytest
+
+from bytescheduler._launch.launcher import node_command
+
+__all__ = ["BSLAUNCH", "WORKER", "ranks_in", "require", "run"]
+
+BSLAUNCH = node_command()
+WORKER = [
+    sys.executable,
+    str(pathlib.Path(__file__).resolve().parents[1] / "workers" / "steps" / "ranked_worker.py"),
+]
+_LIMIT_S = 120.0
+# `make nightly-launchers` sets it: there all programs must be installed.
+_NEEDED = "BS_LAUNCHERS_NEEDED"
+
+
+def require(*programs: str) -> None:
+    """Skip the test where a program is not installed; fail in the nightly part."""
+    missing = [name for name in programs if shutil.which(name) is None]
+    if not missing:
+        return
+    why = f"{missing[0]} is not installed; make nightly-launchers installs it"
+    assert not os.environ.get(_NEEDED), why
+    pytest.skip(why)
+
+
+def run(
+    command: Sequence[str], env: Optional[Dict[str, str]] = None, code: int = 0
+) -> "subprocess.CompletedProcess[str]":
+    """Run a command to its end, which has this exit code; both its outputs are in one text."""
+    own = {
+        name: value
+        for name, value in (env or os.environ).items()
+        if not name.startswith(("DMLC_", "BYTESCHEDULER_"))
+    }
+    own["BYTESCHEDULER_LOG_LEVEL"] = "warning"
+    done = subprocess.run(
+        command,
+        env=own,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=_LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == code, f"{done.returncode}:\n{done.stdout}"
+    return done
+
+
+def ranks_in(text: str) -> List[str]:
+    """Return what workers say of themselves, such as "rank 0 of 2, 2 servers, process 3"."""
+    return sorted(re.findall(r"rank \d+ of \d+, \d+ servers?, process \d+", text))

@@ -1,0 +1,53 @@
+"""Jobs under a real Slurm of one host: of srun, of srun in a batch script, and --local there."""
+
+import pathlib
+import shlex
+from typing import Dict, Iterator
+
+import pytest
+from launched import BSLAUNCH, WORKER, ranks_in, require, run
+from slurm import SLURM_PROGRAMS, slurm
+
+
+@pytest.fixture(scope="module")
+def env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dict[str, str]]:
+    require(*SLURM_PROGRAMS)
+    from bytescheduler._launch.ports import Ports
+
+    with Ports() as ports, slurm(tmp_path_factory.mktemp("slurm"), ports.free) as found:
+        yield found
+
+
+def test_srun_starts_a_job_without_a_wrapper(env: Dict[str, str]) -> None:
+    done = run(["srun", "-n", "5", *BSLAUNCH, "--servers", "2", *WORKER], env)
+    assert ranks_in(done.stdout) == [
+        "rank 0 of 2, 2 servers, process 3",
+        "rank 1 of 2, 2 servers, process 4",
+    ]
+
+
+def test_without_servers_every_task_names_the_option(env: Dict[str, str]) -> None:
+    done = run(["srun", "-n", "3", *BSLAUNCH, *WORKER], env, code=2)
+    text = "Slurm started this process (SLURM_PROCID=2 of SLURM_STEP_NUM_TASKS=3): say how many"
+    assert text in done.stdout
+    assert done.stdout.count("--servers N") == 3
+
+
+def test_a_batch_script_has_steps_and_local_jobs(
+    env: Dict[str, str], tmp_path: pathlib.Path
+) -> None:
+    ours, worker = shlex.join(BSLAUNCH), shlex.join(WORKER)
+    script = tmp_path / "job.sh"
+    script.write_text(
+        "#!/bin/sh\n#SBATCH -n 4\n"
+        f"srun {ours} --servers 1 {worker}\n"
+        f"{ours} --local -w 4 -- {worker}\n"  # the script's SLURM_PROCID is no rank
+        f"{ours} --servers 1 {worker}\n"
+    )
+    output = tmp_path / "output"
+    run(["sbatch", "-W", "-o", str(output), str(script)], env, code=2)
+    said = output.read_text()
+    ranks = [line for line in ranks_in(said) if " of 2," in line]
+    assert ranks == ["rank 0 of 2, 1 servers, process 2", "rank 1 of 2, 1 servers, process 3"]
+    assert sum(" of 4," in line for line in ranks_in(said)) == 4
+    assert "none of these has started this process" in said

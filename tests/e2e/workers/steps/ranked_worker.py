@@ -1,0 +1,16 @@
+"""A worker without MXNet that prints its rank and the number that its launcher gave it."""
+
+import os
+
+from bytescheduler._native import Worker
+
+GIVEN = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "DMLC_WORKER_ID")
+
+worker = Worker.open()
+number = next(os.environ[name] for name in GIVEN if name in os.environ)
+print(
+    f"rank {worker.rank} of {worker.num_workers}, {worker.num_servers} servers, process {number}",
+    flush=True,
+)
+worker.barrier()
+worker.close()
