@@ -26,15 +26,15 @@ struct MembershipOptions {
   Role role = Role::kWorker;
   int32_t num_workers = 1;
   int32_t num_servers = 1;
-  Address root;              // of the scheduler node
-  std::string root_found;    // the address that root.host stands for, for people; may be empty
-  std::string bind_host;     // scheduler: listens here instead of on root.host, if not empty
-  std::string node_host;     // this node binds and advertises it (the scheduler binds root.host)
-  int32_t node_port = 0;     // 0: any free one
+  Address root;            // of the scheduler node
+  std::string root_found;  // the address that root.host stands for, for people; may be empty
+  std::string bind_host;   // scheduler: listens here instead of on root.host, if not empty
+  std::string node_host;   // this node binds and advertises it (the scheduler binds root.host)
+  int32_t node_port = 0;   // 0: any free one
   // The rank that this node asks for; of an attached worker, that of the stock worker beside it.
   // -1: any.
   int32_t wanted_rank = -1;
-  bool attach = false;       // worker only: attach beside a stock worker of the same rank
+  bool attach = false;  // worker only: attach beside a stock worker of the same rank
   // Worker only: kNotFound, instead of the end of the job, if a server is MXNet's own; the process
   // can then join with a stock store.
   bool yields = false;

@@ -21,8 +21,8 @@ struct MemberBody {
   uint32_t lost_incarnation = 0;  // kVacate: of the worker that the member has lost
   // kRegister: that the member asks for, -1: any.  kAttach: of the stock worker beside it.
   int32_t rank = -1;
-  std::string settings{};         // kRegister, kAttach: MembershipOptions::settings
-  bool yields = false;            // kRegister: MembershipOptions::yields
+  std::string settings{};  // kRegister, kAttach: MembershipOptions::settings
+  bool yields = false;     // kRegister: MembershipOptions::yields
 
   bool operator==(const MemberBody&) const = default;
 };
