@@ -1,6 +1,7 @@
 """A Slurm of one host, with its own munge, ports and folders; nothing of the system's."""
 
 import contextlib
+import getpass
 import os
 import pathlib
 import socket
@@ -17,8 +18,8 @@ _CONF = """
 SlurmdParameters=config_overrides
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
-SlurmUser=root
-SlurmdUser=root
+SlurmUser={user}
+SlurmdUser={user}
 SlurmctldPort={controller}
 SlurmdPort={daemon}
 AuthType=auth/munge
@@ -60,6 +61,7 @@ def slurm(folder: pathlib.Path, free_port: Callable[[], int]) -> Iterator[Dict[s
     folder.chmod(0o755)  # munged refuses folders that others may write
     values = {
         "folder": folder,
+        "user": getpass.getuser(),
         "host": socket.gethostname().split(".")[0],
         "controller": free_port(),
         "daemon": free_port(),
