@@ -157,21 +157,14 @@ class MXNetRounds:
     """What all rounds of one key have in common; see src/frontend/mxnet/mxnet.h."""
 
     position: int
+    send: int
     def __init__(
-        self,
-        key: int,
-        name: Optional[str],
-        send_handle: int,
-        recv_handle: int,
-        size: int,
-        joined: bool,
+        self, key: int, name: Optional[str], recv_handle: int, size: int, joined: bool
     ) -> None: ...
     @property
     def key(self) -> int: ...
     @property
     def text(self) -> str: ...
-    @property
-    def send(self) -> int: ...
     @property
     def recv(self) -> int: ...
     @property
@@ -181,8 +174,13 @@ class MXNetPlugin:
     """Two dependency proxies a tensor and round; see src/frontend/mxnet/mxnet.h."""
 
     in_place: bool
+    copies: bool
     def __init__(
-        self, worker: Worker, functions: Mapping[str, int], in_place: bool = False
+        self,
+        worker: Worker,
+        functions: Mapping[str, int],
+        in_place: bool = False,
+        copies: bool = False,
     ) -> None: ...
     def push_pull(
         self, rounds: MXNetRounds, priority: int, *, coding: Optional[Coding] = None

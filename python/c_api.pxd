@@ -210,6 +210,9 @@ cdef extern from "frontend/mxnet/mxnet_functions.h" nogil:
         void* store_push_pull
         void* store_free
         void* make_plain
+        void* plain_copy
+        void* is_blocked
+        void* make_default
         void* copy_array
         void* last_error
 
@@ -227,9 +230,12 @@ cdef extern from "frontend/mxnet/mxnet.h" nogil:
         bs_coding coding
         int joined
         void* value
+        int copied
+        void* out
 
     int bs_mxnet_open(bs_worker* worker, const bs_mxnet_functions* functions, bs_mxnet** plugin,
                       bs_error* error)
+    int bs_mxnet_copies(const bs_mxnet* plugin)
     int bs_mxnet_push_pull(bs_mxnet* plugin, const bs_mxnet_round* round, bs_error* error)
     ctypedef struct bs_mxnet_update_request:
         bs_mxnet_round round

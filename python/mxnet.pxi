@@ -1,5 +1,6 @@
 """The MXNet plug-in: rounds, the store that carries bytes, and copies; see src/frontend/mxnet."""
 
+from libc.string cimport memset
 from libcpp cimport bool
 from libcpp.algorithm cimport sort
 from libcpp.vector cimport vector
@@ -14,10 +15,10 @@ cdef class MXNetRounds:
         The engine's key.
     name : str, optional
         What errors call the key; None: its number.
-    send_handle, recv_handle : int
-        NDArray handles of the private staging arrays, which must outlive this.
+    recv_handle : int
+        NDArray handle of the private array for the sum, which must outlive this.
     size : int
-        Bytes of each.
+        Its bytes.
     joined : bool
         Whether a round is one operation in MXNet's engine, where it pushes and pulls.
 
@@ -25,51 +26,68 @@ cdef class MXNetRounds:
     ----------
     position : int
         The key's place among those of one call, which register in this order; 0 at first.
+    send : int
+        NDArray handle of the private array of what is sent, which must outlive this; 0: there is
+        none yet.
     """
 
-    cdef bs_mxnet_round round
+    # Only what differs from key to key: a job may have very many.
+    cdef uint64_t number, size
+    cdef void* send_stage
+    cdef void* recv_stage
     cdef bytes name
     cdef public int64_t position
+    cdef bint joined
 
-    def __init__(self, uint64_t key, str name, uintptr_t send_handle, uintptr_t recv_handle,
-                 uint64_t size, bint joined):
-        self.round.key = key
-        self.round.name = NULL
-        if name is not None:
-            self.name = name.encode()
-            self.round.name = self.name
-        self.round.priority = 0
-        self.round.send_stage = <void*>send_handle
-        self.round.recv_stage = <void*>recv_handle
-        self.round.size_bytes = size
-        self.round.coding = _given(None)
-        self.round.joined = joined
-        self.round.value = NULL
+    def __init__(self, uint64_t key, str name, uintptr_t recv_handle, uint64_t size, bint joined):
+        self.number = key
+        self.name = None if name is None else name.encode()
+        self.send_stage = NULL
+        self.recv_stage = <void*>recv_handle
+        self.size = size
+        self.joined = joined
+
+    cdef bs_mxnet_round round(self):
+        """Return a round that sends from the stage; its name is this object's."""
+        cdef bs_mxnet_round round
+        memset(&round, 0, sizeof(round))
+        round.key = self.number
+        if self.name is not None:
+            round.name = self.name
+        round.send_stage = self.send_stage
+        round.recv_stage = self.recv_stage
+        round.size_bytes = self.size
+        round.joined = self.joined
+        return round
 
     @property
     def key(self):
         """Return the engine's key."""
-        return self.round.key
+        return self.number
 
     @property
     def text(self):
         """Return what errors call the key."""
-        return str(self.round.key) if self.name is None else self.name.decode()
+        return str(self.number) if self.name is None else self.name.decode()
 
     @property
     def send(self):
         """Return the NDArray handle of what is sent."""
-        return <uintptr_t>self.round.send_stage
+        return <uintptr_t>self.send_stage
+
+    @send.setter
+    def send(self, uintptr_t handle):
+        self.send_stage = <void*>handle
 
     @property
     def recv(self):
         """Return the NDArray handle of what is received."""
-        return <uintptr_t>self.round.recv_stage
+        return <uintptr_t>self.recv_stage
 
     @property
     def size_bytes(self):
         """Return the bytes of each stage."""
-        return self.round.size_bytes
+        return self.size
 
 
 cdef struct _Exchange:
@@ -91,7 +109,7 @@ cdef int _register(bs_mxnet* plugin, bs_mxnet_copier* copier, const _Exchange* e
         code = bs_mxnet_copier_copy(copier, exchange.value, round.send_stage, round.priority, error)
     if code == 0:
         code = bs_mxnet_push_pull(plugin, round, error)
-    if code == 0 and copies_out:
+    if code == 0 and copies_out and not round.copied:
         code = bs_mxnet_copier_copy(copier, round.recv_stage, exchange.out, round.priority, error)
     return code
 
@@ -105,7 +123,8 @@ cdef void* _handle(MXNetCopier copier, arrays) except? NULL:
     return <void*><uintptr_t>arrays.handle.value
 
 
-cdef bint _exchange(MXNetCopier copier, dict usual, key, value, out, _Exchange* exchange) except -1:
+cdef bint _exchange(MXNetPlugin plugin, MXNetCopier copier, dict usual, key, value, out,
+                    _Exchange* exchange) except -1:
     """Fill in what goes to and fro; return whether it is one fitting array each way."""
     if not isinstance(key, (int, str)):
         return False
@@ -114,14 +133,16 @@ cdef bint _exchange(MXNetCopier copier, dict usual, key, value, out, _Exchange* 
         return False
     cdef MXNetRounds rounds = found
     exchange.position = rounds.position
-    exchange.round = rounds.round
+    exchange.round = rounds.round()
     exchange.value = _handle(copier, value)
     exchange.out = exchange.value if out is value else _handle(copier, out)
-    return copier.takes(exchange.value, exchange.round.send_stage) and (
+    if not plugin.choose(&exchange.round, exchange.value):
+        return False
+    return copier.takes(exchange.value, exchange.round.recv_stage) and (
         exchange.out == exchange.value or copier.takes(exchange.out, exchange.round.recv_stage))
 
 
-cdef bint _exchanges(MXNetCopier copier, dict usual, keys, values, outs,
+cdef bint _exchanges(MXNetPlugin plugin, MXNetCopier copier, dict usual, keys, values, outs,
                      vector[_Exchange]* exchanges) except -1:
     """As above for parallel lists, in the order of the keys' positions."""
     cdef size_t count = len(keys), index
@@ -130,7 +151,7 @@ cdef bint _exchanges(MXNetCopier copier, dict usual, keys, values, outs,
             return False
     exchanges.resize(count)
     for index in range(count):
-        if not _exchange(copier, usual, keys[index], values[index], outs[index],
+        if not _exchange(plugin, copier, usual, keys[index], values[index], outs[index],
                          &exchanges[0][index]):
             return False
     sort(exchanges.begin(), exchanges.end(), _before)
@@ -158,6 +179,9 @@ cdef int _fill(bs_mxnet_functions* f, functions) except -1:
     f.store_push_pull = <void*><uintptr_t>functions["store_push_pull"]
     f.store_free = <void*><uintptr_t>functions["store_free"]
     f.make_plain = <void*><uintptr_t>functions["make_plain"]
+    f.plain_copy = <void*><uintptr_t>functions["plain_copy"]
+    f.is_blocked = <void*><uintptr_t>functions["is_blocked"]
+    f.make_default = <void*><uintptr_t>functions["make_default"]
     f.copy_array = <void*><uintptr_t>functions["copy_array"]
     f.last_error = <void*><uintptr_t>functions["last_error"]
     return 0
@@ -175,13 +199,16 @@ cdef class MXNetPlugin:
     in_place : bool
         Whether `exchange` sends values from where they lie, if MXNet lets it; not those whose
         rounds are joined, where the copy costs less than what makes it needless.
+    copies : bool
+        Whether `exchange` copies values whose rounds are joined itself, if MXNet lets it, and does
+        so within the call where they are ready.  REQUIRES: not NaiveEngine.
     """
 
     cdef bs_mxnet* plugin
     cdef Worker worker
-    cdef readonly bint in_place
+    cdef readonly bint in_place, copies
 
-    def __init__(self, Worker worker, functions, bint in_place=False):
+    def __init__(self, Worker worker, functions, bint in_place=False, bint copies=False):
         cdef bs_mxnet_functions f
         cdef bs_error error
         if self.plugin != NULL:
@@ -190,12 +217,22 @@ cdef class MXNetPlugin:
         _check(bs_mxnet_open(worker.handle(), &f, &self.plugin, &error), &error)
         self.worker = worker
         self.in_place = in_place and f.make_plain != NULL
+        self.copies = copies and bs_mxnet_copies(self.plugin) != 0
         worker.users += 1
 
     cdef bs_mxnet* handle(self) except NULL:
         if self.plugin == NULL:
             raise Closed("the plug-in was closed", 3)
         return self.plugin
+
+    cdef bint choose(self, bs_mxnet_round* round, void* value) noexcept:
+        """Say how `value` gets to the servers; return False if that wants a stage there is not."""
+        if round.joined and self.copies:
+            round.joined, round.copied = 0, 1
+        elif round.joined or not self.in_place:
+            return round.send_stage != NULL
+        round.value = value
+        return True
 
     def push_pull(self, MXNetRounds rounds, int priority, *, Coding coding=None):
         """Register one round; returns at once.
@@ -210,11 +247,13 @@ cdef class MXNetPlugin:
             How float32 arrays are coded for the servers; None sends arrays as they are.
         """
         cdef bs_mxnet* plugin = self.handle()
-        cdef bs_mxnet_round round = rounds.round
+        cdef bs_mxnet_round round = rounds.round()
         cdef bs_error error
         cdef int code
         round.priority = priority
         round.coding = _given(coding)
+        if round.send_stage == NULL:
+            raise UsageError(f"key {rounds.text} has no array to send from", 5)
         # With NaiveEngine the call runs the proxies and waits for them.
         with nogil:
             code = bs_mxnet_push_pull(plugin, &round, &error)
@@ -253,16 +292,16 @@ cdef class MXNetPlugin:
             outs = values
         if not isinstance(keys, (list, tuple)):
             exchanges.resize(1)
-            if not _exchange(copier, usual, keys, values, outs, &exchanges[0]):
+            if not _exchange(self, copier, usual, keys, values, outs, &exchanges[0]):
                 return False
-        elif not _exchanges(copier, usual, keys, values, outs, &exchanges):
+        elif not _exchanges(self, copier, usual, keys, values, outs, &exchanges):
             return False
         # With NaiveEngine the calls run what they register and wait for it.
         with nogil:
             for exchange in exchanges:
                 exchange.round.priority = priority
-                if self.in_place and not exchange.round.joined:
-                    exchange.round.value = exchange.value
+                if exchange.round.copied and copies_out:
+                    exchange.round.out = exchange.out
                 code = _register(plugin, copier.copier, &exchange, copies_out, &error)
                 if code != 0:
                     break
@@ -290,12 +329,14 @@ cdef class MXNetPlugin:
         cdef bs_rates given
         cdef bs_error error
         cdef int code
-        request.round = rounds.round
+        request.round = rounds.round()
         request.round.priority = priority
         request.round.coding = _given(coding)
         request.pushes = pushes
         request.pulls = pulls
         request.rates = NULL
+        if pushes and request.round.send_stage == NULL:
+            raise UsageError(f"key {rounds.text} has no array to send from", 5)
         if rates is not None:
             given.learning_rate, given.weight_decay, given.rescale_grad = rates
             request.rates = &given

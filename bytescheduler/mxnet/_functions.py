@@ -33,6 +33,12 @@ _SYMBOLS = {
 _MANGLED = {
     # mxnet::NDArray::Reorder2DefaultAsync() const
     "make_plain": "_ZNK5mxnet7NDArray20Reorder2DefaultAsyncEv",
+    # mxnet::NDArray::Reorder2Default() const
+    "plain_copy": "_ZNK5mxnet7NDArray15Reorder2DefaultEv",
+    # mxnet::NDArray::Chunk::IsMKLDNN() const
+    "is_blocked": "_ZNK5mxnet7NDArray5Chunk8IsMKLDNNEv",
+    # mxnet::NDArray::Chunk::Reorder2Default()
+    "make_default": "_ZN5mxnet7NDArray5Chunk15Reorder2DefaultEv",
     # mxnet::CopyFromTo(mxnet::NDArray const&, mxnet::NDArray const&, int, bool)
     "copy_array": "_ZN5mxnet10CopyFromToERKNS_7NDArrayES2_ib",
 }
@@ -57,7 +63,7 @@ def engine_blocks() -> bool:
 
 def open_plugin(worker: Worker, *, in_place: bool = False) -> MXNetPlugin:
     """Return the plug-in between `worker` and MXNet's engine; see there for `in_place`."""
-    return MXNetPlugin(worker, _functions(), in_place)
+    return MXNetPlugin(worker, _functions(), in_place, copies=not engine_blocks())
 
 
 def open_kvstore(store: Store) -> MXNetStore:

@@ -126,6 +126,10 @@ typedef struct {
   int64_t waited_ns;  // from the user's call until `in` was ready; for the timeline
 } bs_push_pull;
 int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error* error);
+// Runs `visit` once on the engine's thread, soon, unless it returns an error; there a caller of
+// bs_worker_push_pull wakes no thread.  REQUIRES: bs_worker_close comes after that.
+int bs_worker_visit(bs_worker* worker, void (*visit)(void* context), void* context,
+                    bs_error* error);
 // Asynchronous keys: bs::Worker::Broadcast with bs::Mode::kAsynchronous, Update, SetOptimizer.
 int bs_worker_broadcast_async(bs_worker* worker, uint64_t key, int dtype, void* value,
                               uint64_t size_bytes, bs_done done, void* context, bs_error* error);

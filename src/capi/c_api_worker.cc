@@ -336,6 +336,14 @@ int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error
   });
 }
 
+int bs_worker_visit(bs_worker* worker, void (*visit)(void* context), void* context,
+                    bs_error* error) {
+  return IfUsable(worker, error, [&] {
+    worker->Visit([&](auto& n) { n.Visit([visit, context] { visit(context); }); });
+    return Status::Ok();
+  });
+}
+
 int bs_worker_barrier_start(bs_worker* worker, bs_done done, void* context, bs_error* error) {
   return IfUsable(worker, error, [&] {
     worker->Visit([&](auto& n) { n.Barrier(Calling(done, context)); });

@@ -56,6 +56,8 @@ class KvstoreNode {
   // REQUIRES: a plain coding.
   void PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
                 std::span<std::byte> out, Done pushed, Done pulled);
+  // Runs `visit` on the worker's thread.
+  void Visit(Task visit) { thread_->Post(std::move(visit)); }
   // `done` runs on bs-worker; kDeadlineExceeded after BYTESCHEDULER_STRAGGLER_TIMEOUT, which fails
   // the worker.
   void Barrier(Done done);

@@ -128,6 +128,8 @@ class WorkerNode {
   void Broadcast(Key key, DType dtype, std::span<std::byte> value, Done done);
   void PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
                 std::span<std::byte> out, Done pushed, Done pulled);
+  // Runs `visit` on the worker's thread.
+  void Visit(Task visit) { network_->io()->Post(std::move(visit)); }
   // For asynchronous keys; see Worker.
   void Broadcast(Key key, DType dtype, Mode mode, std::span<std::byte> value, Done done);
   void Update(Key key, Worker::UpdateCall call);

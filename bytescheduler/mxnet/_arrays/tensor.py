@@ -1,6 +1,5 @@
 """One key's arrays: what it sends, what it receives, what it stores."""
 
-import contextlib
 import ctypes
 import functools
 from typing import List, NamedTuple, Optional, Tuple
@@ -8,6 +7,7 @@ from typing import List, NamedTuple, Optional, Tuple
 import mxnet as mx
 import numpy as np
 from mxnet.base import _LIB, NDArrayHandle, check_call
+from mxnet.ndarray.ndarray import _DTYPE_MX_TO_NP
 from mxnet.ndarray.sparse import CSRNDArray
 
 from bytescheduler._native import MXNetCopier, MXNetRounds
@@ -73,8 +73,9 @@ class Tensor:
     keeps them in a layout of its own.  They are dense; a row_sparse array travels as a dense
     sum beside a vector that counts, for each row, the workers that have it (`rows`).
 
-    A job may have many small keys, so one of these is kept small.  The two stages are mere handles
-    until Python itself wants the arrays, which most keys' operations never do.
+    A job may have many small keys, so one of these is kept small.  `send` is made when it is first
+    used, which for most keys is never: what they push goes from where it lies, or is copied for the
+    round only.  Both are mere handles until Python itself wants the arrays.
 
     Parameters
     ----------
@@ -102,8 +103,6 @@ class Tensor:
         "_recv",
         "_send",
         "_widened",
-        "_wire_dtype",
-        "code",
         "copier",
         "key",
         "rounds",
@@ -130,29 +129,24 @@ class Tensor:
         self.rows: Optional[Tensor] = None
         # Only operators can copy between half precision and float32.
         self._widened = wide and self.dtype.name in _HALVES
-        self.code = 0 if self._widened else self._like_code  # the dtype that travels
-        self._wire_dtype = np.float32 if self._widened else like.dtype
         self.copier = copier
         self._apart: Optional[Array] = None  # the value, unless it is what was received
         self._send: Optional[Array] = None
         self._recv: Optional[Array] = None
         shape = self._wire_shape()
         size_bytes = int(np.prod(shape, dtype=np.int64)) * _DTYPES[self.code].size_bytes
-        with contextlib.ExitStack() as made:
-            recv = self._handle(shape)  # the one that needs memory, of which there may be none
-            made.callback(_free, recv)
-            # It has memory from the first copy into it on, which may never come.
-            send = self._handle(shape, delayed=True)
-            made.callback(_free, send)
+        recv = self._handle(shape)
+        try:
             self.rounds = MXNetRounds(
                 engine_key,
                 None if key == engine_key else repr(key),
-                send.value,
                 recv.value,
                 size_bytes,
                 size_bytes <= _JOINED_BYTES,
             )
-            made.pop_all()  # from here on they are the tensor's
+        except BaseException:
+            _free(recv)
+            raise
 
     def __del__(self) -> None:
         """Free the stages that never became arrays, which free themselves."""
@@ -160,13 +154,22 @@ class Tensor:
         if rounds is None:  # the constructor has raised
             return
         for handle, array in ((rounds.send, self._send), (rounds.recv, self._recv)):
-            if array is None:
+            if array is None and handle != 0:
                 _free(NDArrayHandle(handle))
 
     @property
     def engine_key(self) -> int:
         """The engine's key."""
         return self.rounds.key
+
+    @property
+    def code(self) -> int:
+        """MXNet's code of the dtype that travels."""
+        return 0 if self._widened else self._like_code
+
+    @property
+    def _wire_dtype(self) -> object:
+        return _DTYPE_MX_TO_NP[self.code]
 
     @property
     def dtype(self) -> DType:
@@ -182,8 +185,16 @@ class Tensor:
     def send(self) -> Array:
         """The array that is sent."""
         if self._send is None:
-            self._send = mx.nd.NDArray(NDArrayHandle(self.rounds.send))
+            self._send = mx.nd.NDArray(NDArrayHandle(self.send_handle))
         return self._send
+
+    @property
+    def send_handle(self) -> int:
+        """The handle of `send`, without an array for it."""
+        if self.rounds.send == 0:
+            # It has memory from the first copy into it on, which may never come.
+            self.rounds.send = self._handle(self._wire_shape(), delayed=True).value
+        return self.rounds.send
 
     @property
     def recv(self) -> Array:
@@ -304,7 +315,7 @@ class Tensor:
         if self.rows is not None:
             self.rows.gather([_sparse.row_flags(array) for array in arrays])
         if len(arrays) == 1 and self.fits(arrays[0]):
-            self.copier.copy(arrays[0].handle.value, self.rounds.send)
+            self.copier.copy(arrays[0].handle.value, self.send_handle)
             return
         self._sum(arrays).copyto(self.send)
 

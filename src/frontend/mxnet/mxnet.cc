@@ -1,6 +1,7 @@
 // The MXNet plug-in: dependency proxies that end when the engine says so.
 #include "frontend/mxnet/mxnet.h"
 
+#include <array>
 #include <exception>
 #include <memory>
 #include <string>
@@ -10,8 +11,10 @@
 #include "frontend/mxnet/mxnet_round.h"
 
 using bs::mxnet::Answer;
+using bs::mxnet::ChunkOf;
 using bs::mxnet::DeleteProxy;
 using bs::mxnet::Functions;
+using bs::mxnet::kAsync;
 using bs::mxnet::kCancelled;
 using bs::mxnet::kCpu;
 using bs::mxnet::kCpuPrioritized;
@@ -28,14 +31,18 @@ namespace {
 int Register(const Plugin& plugin, Proxy* proxy) {
   return plugin.mxnet.push_async_nd(RunProxy, proxy, DeleteProxy, &kCpu, &proxy->reads,
                                     proxy->reads == nullptr ? 0 : 1, &proxy->writes,
-                                    proxy->writes == nullptr ? 0 : 1, &kCpuPrioritized,
+                                    proxy->writes == nullptr ? 0 : 1,
+                                    proxy->round->copied ? &kAsync : &kCpuPrioritized,
                                     proxy->round->priority, proxy->operation, false);
 }
 
 int Begin(Plugin* plugin, Round* round, bs_error* error) {
   plugin->uses += round->num_proxies();
   int code = 0;
-  for (Proxy* proxy : {&round->push, &round->pull}) {
+  // A value is copied at once if the sum has a place by then.
+  Proxy* const first = round->copied ? &round->pull : &round->push;
+  Proxy* const second = round->copied ? &round->push : &round->pull;
+  for (Proxy* proxy : {first, second, &round->copy_out}) {
     if (!proxy->wanted) continue;
     if (code == 0) {
       code = Register(*plugin, proxy);
@@ -55,16 +62,36 @@ int Begin(Plugin* plugin, Round* round, bs_error* error) {
   return code;
 }
 
-// Sets `shared` to a handle of our own of what is sent as it lies, which will be plain then.
-int Share(const Plugin& plugin, void* value, Functions::Owned* shared, bs_error* error) {
-  if (value == nullptr) return 0;
+// Sets `shared` to a handle of our own of an array, if there is one.
+int Share(const Plugin& plugin, void* array, Functions::Owned* shared, bs_error* error) {
+  if (array == nullptr) return 0;
   void* handle = nullptr;
-  if (plugin.mxnet.share_array(value, &handle) != 0) {
+  if (plugin.mxnet.share_array(array, &handle) != 0) {
     return Answer(kInternal, std::string("MXNet's array: ") + plugin.mxnet.last_error(), error);
   }
   shared->reset(handle);
-  plugin.mxnet.make_plain(handle);
   return 0;
+}
+
+// True if an array begins with the address of its memory.
+bool SeesMemory(const Functions& mxnet) {
+  constexpr uint32_t kOne = 1;
+  constexpr int kFloat32 = 0;
+  std::array<Functions::Owned, 3> arrays{Functions::Owned(nullptr, mxnet.free_array),
+                                         Functions::Owned(nullptr, mxnet.free_array),
+                                         Functions::Owned(nullptr, mxnet.free_array)};
+  for (Functions::Owned& array : arrays) {
+    void* handle = nullptr;
+    const int code =
+        &array == &arrays.back()
+            ? mxnet.share_array(arrays.front().get(), &handle)
+            : mxnet.create_array(&kOne, 1, kCpu.dev_type, kCpu.dev_id, 0, kFloat32, &handle);
+    if (code != 0) return false;
+    array.reset(handle);
+  }
+  const void* const one = ChunkOf(arrays[0].get());
+  const void* const other = ChunkOf(arrays[1].get());
+  return one != nullptr && other != nullptr && one != other && one == ChunkOf(arrays[2].get());
 }
 
 }  // namespace
@@ -81,13 +108,26 @@ int bs_mxnet_open(bs_worker* worker, const bs_mxnet_functions* functions, bs_mxn
   return Answer(kResourceExhausted, e.what(), error);
 }
 
+int bs_mxnet_copies(const bs_mxnet* plugin) {
+  const Functions& mxnet = plugin->plugin->mxnet;
+  const bool shown =
+      mxnet.plain_copy != nullptr && mxnet.is_blocked != nullptr && mxnet.make_default != nullptr;
+  return shown && SeesMemory(mxnet) ? 1 : 0;
+}
+
 int bs_mxnet_push_pull(bs_mxnet* plugin, const bs_mxnet_round* request, bs_error* error) try {
   Plugin& p = *plugin->plugin;
   if (p.draining) return Answer(kCancelled, "the store was closed", error);
-  Functions::Owned value(nullptr, p.mxnet.free_array);
+  p.FreeEnded();
+  Functions::Owned value(nullptr, p.mxnet.free_array), out(nullptr, p.mxnet.free_array);
   if (const int code = Share(p, request->value, &value, error); code != 0) return code;
+  if (const int code = Share(p, request->out, &out, error); code != 0) return code;
+  if (value && request->copied == 0) p.mxnet.make_plain(value.get());
   const bs_mxnet_update_request both{.round = *request, .pushes = 1, .pulls = 1, .rates = nullptr};
-  return Begin(&p, new Round(plugin->plugin, both, false, std::move(value)), error);
+  auto round =
+      std::make_unique<Round>(plugin->plugin, both, false, std::move(value), std::move(out));
+  if (round->copied) round->TakeRoom();
+  return Begin(&p, round.release(), error);
 } catch (const std::exception& e) {
   return Answer(kResourceExhausted, e.what(), error);
 }
@@ -98,6 +138,7 @@ int bs_mxnet_update(bs_mxnet* plugin, const bs_mxnet_update_request* request, bs
   if (request->pushes == 0 && request->pulls == 0) {
     return Answer(kInternal, "an update that neither pushes nor pulls", error);
   }
+  p.FreeEnded();
   return Begin(&p, new Round(plugin->plugin, *request, true), error);
 } catch (const std::exception& e) {
   return Answer(kResourceExhausted, e.what(), error);

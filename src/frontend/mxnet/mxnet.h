@@ -1,4 +1,4 @@
-/* The MXNet plug-in: one tensor's push-pull as two operations in MXNet's engine.
+/* The MXNet plug-in: one tensor's push-pull as one or two operations in MXNet's engine.
  *
  * Needs no MXNet header: the engine is reached through addresses of its C API, which Python passes
  * once, and through three mirrored structs (see mxnet_abi.h).  No call blocks, and no completion
@@ -39,7 +39,18 @@ typedef struct {
    * that reads it ends; its memory is kept until the round ends, even if the caller frees its
    * handle.  REQUIRES: make_plain is there; null in an update. */
   void* value;
+  /* The value is copied as soon as it can be read, so that it is in use no longer, and send_stage
+   * is not used.  If it can be read at once, it is, on the calling thread.
+   * REQUIRES: a value, not joined; bs_mxnet_copies; one thread at a time. */
+  int copied;
+  /* Null, or in a copied round an array of the caller's, dense and on the CPU, of size_bytes, in
+   * any layout, which gets the sum too: a third proxy writes it. */
+  void* out;
 } bs_mxnet_round;
+
+/* Returns 1 if rounds can be copied: MXNet shows what that needs, and its arrays are what we think
+ * they are.  With NaiveEngine they cannot be, which it does not know. */
+int bs_mxnet_copies(const bs_mxnet* plugin);
 
 /* Registers the two dependency proxies of one round of `key`:
  *   push: reads send_stage or value, ends when its bytes have been taken by the servers;

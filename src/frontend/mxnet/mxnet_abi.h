@@ -1,7 +1,10 @@
 // MXNet 1.9.1 behind its C API, mirrored: what its engine hands to an operation, and its functions.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <stdexcept>
 
@@ -31,6 +34,23 @@ struct OnComplete {
 };
 static_assert(sizeof(Context) == 8 && sizeof(RunContext) == 32 && sizeof(OnComplete) == 24);
 
+// Room for an array that a function of MXNet's returns: it is made where the caller says, as any
+// object with a destructor.  MXNet frees it as one of its own handles.
+struct PlainArray {
+  PlainArray(const PlainArray&) = delete;
+  PlainArray& operator=(const PlainArray&) = delete;
+  ~PlainArray() {}  // NOLINT(modernize-use-equals-default): a trivial one would change the call
+
+  std::array<std::max_align_t, 32> room;  // MXNet 1.9.1 needs 232 bytes
+};
+
+// The memory of an array: the first of what an array has, which handles of one memory share.
+inline void* ChunkOf(const void* array) {
+  void* chunk = nullptr;
+  std::memcpy(static_cast<void*>(&chunk), array, sizeof(chunk));
+  return chunk;
+}
+
 // bs_mxnet_functions as they are called.  Each but the last two returns 0, or else the last says
 // why.
 struct Functions {
@@ -43,7 +63,10 @@ struct Functions {
   using Free = int (*)(void* handle);
   using Owned = std::unique_ptr<void, Free>;  // a handle
   using ShareArray = int (*)(void* array, void** out);
-  using MakePlain = void (*)(const void* array);  // a member function: `array` is its `this`
+  using MakePlain = void (*)(const void* array);        // a member function: `array` is its `this`
+  using PlainCopy = PlainArray (*)(const void* array);  // likewise
+  using IsBlocked = bool (*)(const void* chunk);        // likewise
+  using MakeDefault = void (*)(void* chunk);            // likewise
   // Throws.  The arrays are references there; `for_operator` only names the operation otherwise.
   using CopyArray = void (*)(const void* from, const void* to, int priority, bool for_operator);
   using GetData = int (*)(void* array, void** data);
@@ -76,6 +99,9 @@ struct Functions {
         store_push_pull(reinterpret_cast<StorePushPull>(f.store_push_pull)),
         store_free(reinterpret_cast<Free>(f.store_free)),
         make_plain(reinterpret_cast<MakePlain>(f.make_plain)),
+        plain_copy(reinterpret_cast<PlainCopy>(f.plain_copy)),
+        is_blocked(reinterpret_cast<IsBlocked>(f.is_blocked)),
+        make_default(reinterpret_cast<MakeDefault>(f.make_default)),
         copy_array(reinterpret_cast<CopyArray>(f.copy_array)),
         last_error(reinterpret_cast<LastError>(f.last_error)) {}
 
@@ -93,6 +119,9 @@ struct Functions {
   const StorePushPull store_push_pull;
   const Free store_free;
   const MakePlain make_plain;
+  const PlainCopy plain_copy;
+  const IsBlocked is_blocked;
+  const MakeDefault make_default;
   const CopyArray copy_array;
   const LastError last_error;
 };
@@ -100,5 +129,7 @@ struct Functions {
 constexpr Context kCpu{1, 0};
 // A pool of its own with a priority queue; kNormal would wait behind queued computation.
 constexpr int kCpuPrioritized = 3;
+// In the call that pushes it, if nothing is pending that it waits for; else as kNormal.
+constexpr int kAsync = 4;
 
 }  // namespace bs::mxnet

@@ -25,6 +25,15 @@ typedef struct {
    * brings the array's memory into the plain layout.  Null where MXNet has no other layout, or
    * does not show the function. */
   void* make_plain;
+  /* mxnet::NDArray::Reorder2Default() const, which has no C name: returns an array in the plain
+   * layout, the same one if it is plain; for operations that may read the array.  Null where MXNet
+   * does not show it. */
+  void* plain_copy;
+  /* mxnet::NDArray::Chunk::IsMKLDNN() const: whether memory is in another layout, for operations
+   * that may read it; and mxnet::NDArray::Chunk::Reorder2Default(), which brings it into the plain
+   * one, for those that may write it.  Null where MXNet does not show them. */
+  void* is_blocked;
+  void* make_default;
   /* mxnet::CopyFromTo(const NDArray&, const NDArray&, int, bool), which has no C name either:
    * registers a copy, whatever the layouts, and keeps both arrays' memory until it is over.  Null
    * where MXNet does not show it. */

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <memory>
+#include <utility>
 
 #include "frontend/mxnet/answer.h"
 
@@ -36,13 +38,17 @@ void OnPulled(void* context, int code, const char* message) {
   round->Release();
 }
 
-// Called by each proxy once.  REQUIRES: the caller owns the round.
-void Arrive(Round* round) {
-  if (round->arrived.fetch_add(1) + 1 < round->num_proxies()) return;
-  for (const Proxy* proxy : {&round->push, &round->pull}) {
-    if (!proxy->problem.empty()) return round->GiveUp(kInternal, proxy->problem);
-  }
-  const std::chrono::nanoseconds waited = Clock::now() - round->begin;
+// Puts `round` in front of a list; returns what was there.
+Round* Add(std::atomic<Round*>* list, Round* round) {
+  Round* first = list->load();
+  do {
+    round->next = first;
+  } while (!list->compare_exchange_weak(first, round));
+  return first;
+}
+
+// REQUIRES: runs on the worker's thread, or the worker takes no visits.
+void BeginNow(Round* round) {
   const bs_push_pull request{
       .key = round->key,
       .priority = round->priority,
@@ -54,8 +60,8 @@ void Arrive(Round* round) {
       .context = round,
       .coding = round->coding,
       .called = round->called,
-      .at_once = WasThere(*round, waited) ? 1 : 0,
-      .waited_ns = waited.count(),
+      .at_once = WasThere(*round, round->waited) ? 1 : 0,
+      .waited_ns = round->waited.count(),
   };
   bs_error error{};
   round->owners += round->num_callbacks();
@@ -68,10 +74,43 @@ void Arrive(Round* round) {
   round->GiveUp(error.code, error.message);
 }
 
+// Begins what is ready, in the order in which it arrived.
+void BeginReady(void* plugin) {
+  Round* latest = static_cast<Plugin*>(plugin)->ready.exchange(nullptr);
+  Round* earliest = nullptr;
+  while (latest != nullptr) latest = std::exchange(latest->next, std::exchange(earliest, latest));
+  while (earliest != nullptr) {
+    Round* const round = std::exchange(earliest, earliest->next);
+    BeginNow(round);
+    round->Release();
+  }
+}
+
+// Rounds that become ready while others wait for the worker's thread begin with them: one wake-up,
+// and no memory that one thread takes and another gives back.
+void BeginSoon(Round* round) {
+  Plugin* const plugin = round->plugin.get();
+  ++round->owners;
+  if (Add(&plugin->ready, round) != nullptr) return;
+  if (bs_worker_visit(plugin->worker, BeginReady, plugin, nullptr) != 0) BeginReady(plugin);
+}
+
+// Called by each proxy once.  REQUIRES: the caller owns the round.
+void Arrive(Round* round) {
+  if (round->arrived.fetch_add(1) + 1 < round->num_to_begin()) return;
+  if (round->copied && round->push.ran && !round->has_copied) round->Copy();
+  for (const Proxy* proxy : {&round->push, &round->pull}) {
+    if (!proxy->problem.empty()) return round->GiveUp(kInternal, proxy->problem);
+  }
+  round->waited = Clock::now() - round->begin;
+  BeginSoon(round);
+}
+
 // Runs in the proxy's function: only there the arrays are ours, so that no other operation changes
 // their layout meanwhile.
 void Locate(Proxy* proxy) {
   Round* const round = proxy->round;
+  if (round->copied && proxy == &round->push) return;
   for (Proxy* each : {&round->push, &round->pull}) {
     if (each != proxy && !round->joined) continue;
     if (round->plugin->mxnet.get_data(each->array, &each->data) == 0) continue;
@@ -79,12 +118,30 @@ void Locate(Proxy* proxy) {
   }
 }
 
-// The rest of the job would wait for a contribution that never comes.
-void FailJob(const Proxy& proxy) {
-  bs_worker_fail(proxy.round->plugin->worker, proxy.problem.c_str());
+}  // namespace
+
+void Plugin::FreeEnded() {
+  Round* round = ended.exchange(nullptr);
+  while (round != nullptr) {
+    const std::unique_ptr<Round> freed(round);
+    round = round->next;
+    ended_bytes -= freed->bytes();
+    if (freed->copy) blocks.Give(std::move(freed->copy), freed->size_bytes);
+  }
 }
 
-}  // namespace
+void Round::End() {
+  value.reset();
+  out.reset();
+  const std::shared_ptr<Plugin> owner = std::move(plugin);
+  if (copy) owner->copied_bytes -= size_bytes;
+  if (owner->ended_bytes >= kMostEnded) {
+    delete this;
+    return;
+  }
+  owner->ended_bytes += bytes();
+  Add(&owner->ended, this);
+}
 
 void Round::FailWith(int code, const std::string& why) {
   if (failure_code != 0) return;
@@ -104,9 +161,18 @@ void RunProxy(void* /*run_context*/, void* on_complete, void* param) {
   Round* const round = proxy->round;
   ++round->owners;  // both deleters may come inside a completion below
   std::memcpy(&proxy->on_complete, on_complete, sizeof(OnComplete));
-  Locate(proxy);
-  if (!proxy->problem.empty()) FailJob(*proxy);
   proxy->ran = true;
+  if (proxy != &round->copy_out) Locate(proxy);
+  if (!proxy->problem.empty()) round->FailJob(*proxy);
+  if (proxy == &round->copy_out) {
+    round->RunOut();
+    return round->Release();
+  }
+  if (round->copied) {
+    if (proxy == &round->push && (round->copy || round->arrived > 0)) round->Copy();
+    Arrive(round);
+    return round->Release();
+  }
   const bool inside_call = std::this_thread::get_id() == round->caller && round->calling;
   // The pull that comes stands for both.
   const bool ends_here = inside_call && proxy == &round->push && round->pull.wanted;
@@ -119,10 +185,12 @@ void RunProxy(void* /*run_context*/, void* on_complete, void* param) {
 void DeleteProxy(void* param) {
   auto* const proxy = static_cast<Proxy*>(param);
   Round* const round = proxy->round;
-  if (!proxy->ran) {
+  if (!proxy->ran && proxy == &round->copy_out) {
+    round->out_state = Round::Out::kSkipped;  // MXNet has given the array an error
+  } else if (!proxy->ran) {
     proxy->problem = std::string("MXNet skipped the ") + proxy->what + " of key " + round->name +
                      " because its input carries an error; waiting for that array tells which";
-    FailJob(*proxy);
+    round->FailJob(*proxy);
     Arrive(round);
   }
   round->plugin->Release();

@@ -1,6 +1,6 @@
 // Round: one push-pull of one key, as what two proxies in MXNet and two callbacks of the engine
 // share.  An update of an asynchronous key may have one of each only; a joined round has one proxy,
-// the pull, and two callbacks.
+// the pull, and two callbacks.  The push of a copied round ends with the copy.
 //
 // Each proxy arrives once: it ran, or MXNet skipped it and only its deleter came.  The last to
 // arrive starts the transfer, or gives the round up.  Thread-safe without a lock: MXNet may run
@@ -9,13 +9,16 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "bytescheduler/c_api.h"
+#include "frontend/mxnet/copy_blocks.h"
 #include "frontend/mxnet/mxnet.h"
 #include "frontend/mxnet/mxnet_abi.h"
 
@@ -24,9 +27,20 @@ namespace bs::mxnet {
 using ThreadId = decltype(std::this_thread::get_id());
 using Clock = std::chrono::steady_clock;
 
-// Owners: the handle, and every round.
+// Copies may have so much memory before their rounds begin; further values wait for their rounds.
+constexpr uint64_t kMostCopiedEarly = uint64_t{16} << 20U;
+
+// Ended rounds, and blocks for the copies of others, may have so many bytes each.
+constexpr uint64_t kMostEnded = uint64_t{256} << 10U;
+
+struct Round;
+
+// Owners: the handle, and every round that has not ended.
 struct Plugin {
   Plugin(bs_worker* w, const bs_mxnet_functions& functions) : worker(w), mxnet(functions) {}
+  Plugin(const Plugin&) = delete;
+  Plugin& operator=(const Plugin&) = delete;
+  ~Plugin() { FreeEnded(); }
 
   bs_worker* const worker;
   const Functions mxnet;
@@ -35,13 +49,21 @@ struct Plugin {
   std::atomic<uint64_t> calls{0};
   std::atomic<int64_t> uses{1};  // operations, and one of the handle until it drains
   std::atomic<bool> draining{false};
+  std::atomic<uint64_t> copied_bytes{0};  // by all rounds
+  // Rounds whose memory the next call frees.  The thread that has made it takes it back for less
+  // than another one, which waits for the allocator's lock.
+  std::atomic<Round*> ended{nullptr};
+  std::atomic<uint64_t> ended_bytes{0};
+
+  void FreeEnded();
+  CopyBlocks blocks{kMostEnded};
+  // Rounds that are to begin, the latest first.  The first one visits the worker's thread.
+  std::atomic<Round*> ready{nullptr};
 
   void Release() {
     if (--uses == 0) bs_waiter_done(drained.get(), 0, "");
   }
 };
-
-struct Round;
 
 struct Proxy {
   Round* const round;
@@ -63,13 +85,15 @@ struct Proxy {
   }
 };
 
-// Deletes itself with its last owner.
+// Is over with its last owner.
 struct Round {
   // `its_value`: the array that is sent in place of the stage, if any.
   Round(std::shared_ptr<Plugin> owner, const bs_mxnet_update_request& request, bool updates,
-        Functions::Owned its_value = {nullptr, nullptr})
+        Functions::Owned its_value = {nullptr, nullptr},
+        Functions::Owned its_out = {nullptr, nullptr})
       : plugin(std::move(owner)),
         value(std::move(its_value)),
+        out(std::move(its_out)),
         key(request.round.key),
         name(request.round.name != nullptr ? request.round.name : std::to_string(key)),
         size_bytes(request.round.size_bytes),
@@ -82,6 +106,7 @@ struct Round {
         pushes(request.pushes != 0),
         pulls(request.pulls != 0),
         joined(request.round.joined != 0 && pushes && pulls),
+        copied(request.round.copied != 0),
         push{this,
              "push",
              "bytescheduler push",
@@ -95,10 +120,12 @@ struct Round {
              pulls,
              request.round.recv_stage,
              joined ? push.reads : nullptr,
-             request.round.recv_stage} {}
+             request.round.recv_stage},
+        copy_out{this,    "copy",   "bytescheduler copy", static_cast<bool>(out), out.get(),
+                 nullptr, out.get()} {}
 
-  const std::shared_ptr<Plugin> plugin;
-  const Functions::Owned value;
+  std::shared_ptr<Plugin> plugin;
+  Functions::Owned value, out;
   const uint64_t key;
   const std::string name;  // of the key, in errors
   const uint64_t size_bytes;
@@ -111,35 +138,69 @@ struct Round {
   const bs_rates rates;
   const bool pushes, pulls;  // the wanted directions
   const bool joined;         // the pull's proxy stands for both
+  const bool copied;         // the value, as soon as it can be read
   const ThreadId caller = std::this_thread::get_id();
   bool calling = true;  // on the caller's thread: it has not returned yet
-  Proxy push, pull;
+  Proxy push, pull, copy_out;
   // The deleters and the caller; for a while functions and callbacks.
   std::atomic<int> owners{num_proxies() + 1};
   std::atomic<int> arrived{0};
   // NaiveEngine: operations run inside the call that pushes them, and errors of theirs are lost.
   bool inside_call = false;
+  // A copied round's: what is sent; then the sum, if the proxy that copies it out has not run.
+  CopyBlocks::Block copy;
+  bool has_copied = false;  // set by the push's proxy before it arrives, or by the last
+  enum class Out { kWaits, kRan, kSkipped, kSumIsThere };
+  std::atomic<Out> out_state{Out::kWaits};
+  std::chrono::nanoseconds waited{};
+  Round* next = nullptr;  // in a list of the plug-in's
   // Below: the last to arrive, then the engine's thread.
   int callbacks_to_come = num_callbacks();
   int failure_code = 0;
   std::string failure;
 
-  int num_proxies() const { return (push.wanted ? 1 : 0) + (pull.wanted ? 1 : 0); }
+  int num_proxies() const { return num_to_begin() + (copy_out.wanted ? 1 : 0); }
+  // Those that must have arrived before the round can begin.
+  int num_to_begin() const { return (push.wanted ? 1 : 0) + (pull.wanted ? 1 : 0); }
   int num_callbacks() const { return (pushes ? 1 : 0) + (pulls ? 1 : 0); }
   // True if the pull's proxy ends with the later of the two callbacks.
-  bool ends_at_once() const { return joined || inside_call; }
+  bool ends_at_once() const { return joined || inside_call || copied; }
   void Release() {
-    if (--owners == 0) delete this;
+    if (--owners == 0) End();
   }
+  void End();
+  uint64_t bytes() const { return sizeof(Round) + (copy ? size_bytes : 0); }
+  // Gets room from the pool, unless others have much of it that have not begun.
+  void TakeRoom() {
+    if (plugin->copied_bytes < kMostCopiedEarly) copy = plugin->blocks.Take(size_bytes);
+    if (copy) plugin->copied_bytes += size_bytes;
+  }
+  // Copies the value and ends the push's proxy, or says in its problem why it cannot.
+  void Copy();
   void FailWith(int code, const std::string& why);
+  // The rest of the job would wait for a contribution that never comes.
+  void FailJob(const Proxy& proxy) const { bs_worker_fail(plugin->worker, proxy.problem.c_str()); }
   void CompletePush() const {
-    if (!inside_call) Complete(push);
+    if (!inside_call && !has_copied) Complete(push);
   }
-  void CompletePull() const { Complete(pull); }
+  void CompletePull() {
+    if (copy_out.wanted) EndOut();
+    Complete(pull);
+  }
+  // The sum is in its stage, or the round has failed: ends the proxy that copies it out, or lets
+  // that proxy do so when it runs.
+  void EndOut();
+  // The proxy that copies the sum out has run.
+  void RunOut();
+  void CopyOut(const void* sum) const {
+    if (failure_code == 0) std::memcpy(copy_out.data, sum, size_bytes);
+    Complete(copy_out);
+  }
   // Without an error where no array is written that could carry one.
   void Complete(const Proxy& proxy) const {
+    if (failure_code == 0 || proxy.writes == nullptr) return proxy.Complete(nullptr);
     const dmlc::Error error(failure);
-    proxy.Complete(failure_code == 0 || proxy.writes == nullptr ? nullptr : &error);
+    proxy.Complete(&error);
   }
   void GiveUp(int code, const std::string& why) {
     FailWith(code, why);

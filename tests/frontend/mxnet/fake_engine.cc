@@ -31,6 +31,17 @@ int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error
   return 0;
 }
 
+int bs_worker_visit(bs_worker* worker, void (*visit)(void* context), void* context,
+                    bs_error* /*error*/) {
+  if (!worker->takes_visits) return 3;
+  if (worker->holds_visits) {
+    worker->visits.emplace_back([=] { visit(context); });
+  } else {
+    visit(context);
+  }
+  return 0;
+}
+
 int bs_worker_update(bs_worker* worker, const bs_push_pull* request, const bs_rates* rates,
                      bs_error* error) {
   const int code = bs_worker_push_pull(worker, request, error);

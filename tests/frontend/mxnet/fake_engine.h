@@ -1,6 +1,7 @@
 // A stand-in for the engine behind the C API: keeps what it is asked, answers when told to.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,9 @@ struct bs_worker {
   std::vector<std::optional<bs_rates>> rates;  // of updates
   std::vector<std::string> failures;
   std::string refusal;  // if set, push_pull is refused with it
+  bool takes_visits = true;
+  bool holds_visits = false;  // until they are run
+  std::vector<std::function<void()>> visits;
 
   // Answers requests[index]: the sum is the input itself.
   void Push(size_t index, int code = 0, const char* message = "") const;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "frontend/mxnet/mxnet.h"
@@ -14,6 +15,7 @@ class FakeMxnet {
  public:
   struct Operation {
     std::function<void(void* on_complete)> run;
+    bool async = false;  // kAsync, not kCPUPrioritized
     std::function<void()> deleter;
     std::string name;
     int priority = 0;
@@ -25,11 +27,20 @@ class FakeMxnet {
   };
   // An array whose address is asked for.
   struct Array {
-    std::vector<float> values{};
-    bool fails = false;
-    bool is_plain = true;
-    int num_shared = 0;   // handles of it besides its own, which share its memory
-    Array* of = nullptr;  // what such a handle is one of
+    // NOLINTNEXTLINE(google-explicit-constructor): as values in braces
+    Array(std::vector<float> its = {}, bool broken = false, bool plain = true)
+        : values(std::move(its)), fails(broken), is_plain(plain) {}
+    Array(const Array&) = delete;
+    Array& operator=(const Array&) = delete;
+    ~Array() = default;
+
+    void* memory = this;  // first: MXNet's arrays begin with theirs
+    std::vector<float> values;
+    bool fails;
+    bool is_plain;
+    int num_shared = 0;          // handles of it besides its own, which share its memory
+    Array* of = nullptr;         // what such a handle is one of
+    bool is_plain_copy = false;  // has values of its own
   };
 
   FakeMxnet();
@@ -38,6 +49,8 @@ class FakeMxnet {
   ~FakeMxnet();
 
   bs_mxnet_functions functions() const;
+  // With those that copied rounds need.
+  bs_mxnet_functions functions_for_copies() const;
   // Runs the function of an operation, which may end inside the call.
   void Run(size_t index);
   // Skips an operation, as MXNet does when its input has an error.
@@ -46,6 +59,8 @@ class FakeMxnet {
 
   // NaiveEngine: an operation runs inside the call that pushes it; `wait` is called until it ended.
   std::function<void()> naive_wait;
+  // An operation that is kAsync runs inside the call that pushes it: nothing is pending.
+  bool all_ready = false;
   // Calls of push_async_nd that succeed before all others fail.
   size_t pushes_left = 1000;
   std::deque<Operation> operations;

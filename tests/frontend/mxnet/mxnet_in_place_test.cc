@@ -16,7 +16,7 @@ class InPlaceTest : public MxnetTest {
   ~InPlaceTest() override { EXPECT_EQ(value_.num_shared, 0) << "freed, however the round ended"; }
   int InPlace(int joined = 0) { return PushPull(0, {}, joined, &value_); }
 
-  FakeMxnet::Array value_{{3, 4}, false, /*is_plain=*/false, 0, nullptr};
+  FakeMxnet::Array value_{{3, 4}, false, /*plain=*/false};
 };
 
 TEST_F(InPlaceTest, SendsTheValueAndNotTheStage) {

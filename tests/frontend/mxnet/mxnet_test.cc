@@ -51,7 +51,8 @@ TEST_F(MxnetTest, SaysWhatWasThereWhenItWasCalledFor) {
   const auto at_once = [this](uint64_t size_bytes, std::chrono::milliseconds waited) {
     worker_.requests.clear();
     mxnet_.operations.clear();
-    const bs_mxnet_round round{7, "'fc1'", 0, &send_, &recv_, size_bytes, {}, 1, nullptr};
+    const bs_mxnet_round round{7,  "'fc1'", 0,       &send_, &recv_, size_bytes,
+                               {}, 1,       nullptr, 0,      nullptr};
     EXPECT_EQ(bs_mxnet_push_pull(plugin_, &round, &error_), 0);
     std::this_thread::sleep_for(waited);
     mxnet_.Run(0);

@@ -54,7 +54,9 @@ class OwnCodec : public ::testing::Test {
                                  .size_bytes = kElements * sizeof(float),
                                  .coding = codings[i],
                                  .joined = 0,
-                                 .value = nullptr};
+                                 .value = nullptr,
+                                 .copied = 0,
+                                 .out = nullptr};
       ASSERT_EQ(bs_mxnet_push_pull(plugins_[i], &round, nullptr), 0);
     }
     for (size_t i = before; i < mxnet_.operations.size(); ++i) mxnet_.Run(i);

@@ -162,9 +162,20 @@ def test_one_operation_or_two_give_the_same(
 ) -> None:
     store.init(1, full(0, (floats,)))
     value, out = mx.nd.arange(floats), full(0, (floats,))
-    store.pushpull(1, value, out, 0)
-    np.testing.assert_array_equal(out.asnumpy(), value.asnumpy())
-    assert session.short == [True]
+    for _ in range(2):
+        store.pushpull(1, value, out, 0)
+        np.testing.assert_array_equal(out.asnumpy(), value.asnumpy())
+        value += 1
+    # What is neither copied for its round nor sent from where it lies wants a stage first.
+    assert session.short == [floats <= 16 * 1024, True]
+
+
+def test_a_key_that_is_only_exchanged_has_no_stage_to_send_from(store: NativeStore) -> None:
+    store.init([1, 2], [full(0), full(0)])
+    store.pushpull([1, 2], [full(3), full(4)], None, 0)
+    assert [store._tensors[key].rounds.send for key in (1, 2)] == [0, 0]
+    store.push(1, full(5), 0)
+    assert store._tensors[1].rounds.send != 0
 
 
 def test_mx_np_arrays_views_and_recorded_code_go_the_short_way(

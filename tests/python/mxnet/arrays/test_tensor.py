@@ -7,7 +7,6 @@ import pytest
 from fakes import full, own_bytes
 from mxnet.base import NDArrayHandle
 
-from bytescheduler.mxnet._arrays import tensor as _tensor
 from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._functions import open_copier
 from bytescheduler.mxnet._stores.native_store import NativeStore
@@ -35,27 +34,26 @@ def test_the_stages_of_a_tensor_go_with_it(as_arrays: bool) -> None:
     assert own_bytes() - before < 50 * size
 
 
-def test_the_first_stage_is_freed_when_there_is_no_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    make, free = mx.nd.ndarray._new_alloc_handle, _tensor._free
-    made, freed = [], []
+def test_a_stage_that_cannot_be_made_is_missing_only_where_it_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make = mx.nd.ndarray._new_alloc_handle
 
-    def first_only(shape: object, ctx: object, delayed: bool, dtype: object) -> NDArrayHandle:
+    def no_send(shape: object, ctx: object, delayed: bool, dtype: object) -> NDArrayHandle:
         if delayed:
             raise mx.base.MXNetError("no memory")
-        made.append(make(shape, ctx, delayed, dtype))
-        return made[-1]
+        return make(shape, ctx, delayed, dtype)
 
-    def freed_too(handle: NDArrayHandle) -> None:
-        freed.append(handle)
-        free(handle)
-
-    value, copier = full(1), open_copier()
-    monkeypatch.setattr(mx.nd.ndarray, "_new_alloc_handle", first_only)
-    monkeypatch.setattr(_tensor, "_free", freed_too)
+    value = full(1)
+    monkeypatch.setattr(mx.nd.ndarray, "_new_alloc_handle", no_send)
+    tensor = Tensor(1, 1, value, open_copier())
+    tensor.take(value)
     with pytest.raises(mx.base.MXNetError, match="no memory"):
-        Tensor(1, 1, value, copier)
-    assert len(made) == 1
-    assert freed == made
+        tensor.gather([value])
+    assert tensor.rounds.send == 0
+    monkeypatch.undo()
+    tensor.gather([value])
+    assert (tensor.send.asnumpy() == 1).all()
 
 
 def test_an_array_of_a_stage_outlives_the_tensor() -> None:
