@@ -154,7 +154,8 @@ constexpr auto kRows = std::to_array<SettingRow>({
      "8760h"},
     {{"BYTESCHEDULER_SERVER_THREADS", "count", "", "0", "process",
       "summing threads of a server; 0: one for each core, less one core of each NUMA node, and no "
-      "more than a quota of the control group allows"},
+      "more than a quota of the control group allows; if that is one, bs-io sums what has up to "
+      "1 MiB"},
      &Config::server_threads,
      "0",
      "4096"},

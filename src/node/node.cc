@@ -9,6 +9,7 @@
 //  6. the server goes, when no thread is left that could touch it, and the timeline writes its end.
 #include "node/node.h"
 
+#include <algorithm>
 #include <random>
 #include <utility>
 
@@ -29,8 +30,14 @@ constexpr Duration kAbortWait = std::chrono::seconds(3);
 // that is made only now; what waits longer is for the dead.
 constexpr Duration kSchedulerLinger = std::chrono::seconds(2);
 
-// Sums so small take no longer than a thread takes to wake up.
-constexpr uint64_t kDispatcherBytes = 16U << 10U;
+// Sums of whole pages begin in the memory of the first push, if any memory will do: bs-io, which
+// receives it, is on no certain NUMA node.  Fewer bytes are copied sooner than a page is kept.
+uint64_t AdoptedBytes(const std::vector<ServerShard>& shards) {
+  const bool one_node = std::ranges::all_of(shards, [&](const ServerShard& shard) {
+    return shard.numa_node == shards.front().numa_node;
+  });
+  return one_node ? NodeBuffer::kWholePagesFrom : UINT64_MAX;
+}
 
 std::vector<ShardPlace> ShardPlacesOf(const Config& config, int32_t rank) {
   return PlaceShards(DiscoverNumaNodes(), config.server_threads, rank, ProcessorQuota());
@@ -176,7 +183,6 @@ void ServerNode::Begin(const ps::View& view) {
   options.straggler_timeout = config_.straggler_timeout;
   options.updater = updater_;
   options.timed = !config_.metrics.empty();
-  options.dispatcher_bytes = kDispatcherBytes;
   options.max_backlog_bytes = MostBacklogBytes(AvailableBytes());
   Server::Handler handler;
   handler.on_stop = [this] {
@@ -191,6 +197,8 @@ void ServerNode::Begin(const ps::View& view) {
   };
   ps::Transport* const transport = network_->transport();
   std::vector<ServerShard> shards = MakeShards(rank);
+  options.dispatcher_bytes = DispatcherBytes(shards.size(), config_.server_threads);
+  options.adopted_bytes = AdoptedBytes(shards);
   const Logger log = log_.Named("server " + std::to_string(rank));
   OpenTimeline(view.job, shards.size(), &options, log);
   server_ = std::make_unique<Server>(

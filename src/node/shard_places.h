@@ -1,6 +1,7 @@
 // PlaceShards: which cores the summing threads of a server get.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -22,5 +23,11 @@ struct ShardPlace {
 std::vector<ShardPlace> PlaceShards(const std::vector<NumaNode>& nodes, int32_t wanted,
                                     int32_t rank,
                                     double quota = std::numeric_limits<double>::infinity());
+
+// The largest partitions that a server with these shards sums on bs-io, in bytes.  A single shard
+// that was not asked for means that there are two processors or fewer: two threads that hand each
+// partition to each other then cost more of them than they gain.  Larger partitions would keep
+// bs-io from its sockets for too long.
+uint64_t DispatcherBytes(size_t num_shards, int32_t wanted);
 
 }  // namespace bs::api

@@ -66,5 +66,12 @@ TEST(PlaceShards, AHostOfOneCoreHasOneShard) {
   EXPECT_EQ(places[0].core, 9);
 }
 
+TEST(DispatcherBytes, ASingleShardThatWasNotAskedForLeavesThePartitionsToBsIo) {
+  EXPECT_EQ(DispatcherBytes(1, 0), uint64_t{1} << 20U);
+  EXPECT_EQ(DispatcherBytes(1, 1), uint64_t{16} << 10U) << "a thread for sums was asked for";
+  EXPECT_EQ(DispatcherBytes(2, 0), uint64_t{16} << 10U);
+  EXPECT_EQ(DispatcherBytes(8, 8), uint64_t{16} << 10U);
+}
+
 }  // namespace
 }  // namespace bs::api
