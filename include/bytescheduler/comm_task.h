@@ -8,6 +8,7 @@
 // Acceleration", SOSP 2019, section 4.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -32,6 +33,10 @@ class CommTask {
   Key key() const { return key_; }
   Round round() const { return round_; }
   Priority priority() const { return priority_; }
+  // The priority of a partition: see CoreOptions::early_half.  REQUIRES: registered once.
+  Priority PriorityOf(uint32_t partition_index) const {
+    return partition_index < num_early_ ? std::max(priority_, kEarlyPriority) : priority_;
+  }
   uint64_t size_bytes() const { return size_bytes_; }
   // Empty until Core::Add has partitioned the task.
   std::span<const bs::Partition> partitions() const { return partitions_; }
@@ -73,6 +78,7 @@ class CommTask {
   uint64_t number_ = 0;   // position in the order of Core::Add
   std::vector<bs::Partition> partitions_;
   std::vector<State> states_;  // one for each partition
+  uint32_t num_early_ = 0;     // partitions that go in the order in which tensors became ready
   uint32_t unfinished_ = 0;    // partitions not finished yet
   uint32_t outstanding_ = 0;   // started and not finished
   bool ready_ = false;

@@ -20,11 +20,19 @@ namespace bs {
 
 struct CoreOptions {
   uint32_t num_servers = 1;
+  // The server whose partitions start first, of those that may start at one time.
+  uint32_t first_server = 0;
   uint64_t partition_bytes = uint64_t{128} << 10U;
   // Limit of the bytes in flight to one server: started and not finished.  A larger partition may
   // still start when nothing else is in flight to that server.  Small partitions (up to a sixteenth
   // of the limit) have a reserve of an eighth of it.
   uint64_t credit_bytes = uint64_t{512} << 10U;
+  // The first half of each tensor's partitions has at least kEarlyPriority, so those of all tensors
+  // go in the order in which the tensors became ready, and only the other halves by priority.  Else
+  // each newly ready tensor cuts off those before it, at another partition on each worker, and sums
+  // of partitions that some workers have sent and others have not wait until the end of backward:
+  // the links to the workers are idle meanwhile.  See docs/design/scale.md.
+  bool early_half = true;
   // False: partitions start in the order in which they became ready, whatever their priority.  The
   // benchmarks compare with it.
   bool priority_order = true;

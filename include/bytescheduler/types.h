@@ -11,7 +11,10 @@ namespace bs {
 
 using Key = uint64_t;      // identity of a tensor, the same on every worker
 using Priority = int32_t;  // larger goes first
-using Round = uint64_t;    // 0 is the initial value (broadcast), 1.. are summations
+// Of the partitions that go in the order in which tensors became ready; above the priorities that
+// frameworks give layers, and below those that callers give to what is urgent for other reasons.
+inline constexpr Priority kEarlyPriority = 0;
+using Round = uint64_t;  // 0 is the initial value (broadcast), 1.. are summations
 
 using Duration = std::chrono::nanoseconds;
 using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Duration>;

@@ -35,6 +35,8 @@ class Core::Impl {
     BS_CHECK(task->partitions_.empty());  // a task is for one round
     task->partitions_ = task->Partition(options_.partition_bytes);
     CheckPartitions(*task);
+    const size_t count = task->partitions_.size();
+    task->num_early_ = options_.early_half ? static_cast<uint32_t>((count + 1) / 2) : 0;
     task->core_ = core_;
     task->number_ = next_number_++;
     task->unfinished_ = static_cast<uint32_t>(task->partitions_.size());
@@ -50,8 +52,8 @@ class Core::Impl {
     BS_CHECK(!task->ready_);
     task->ready_ = true;
     if (!task->failure_.ok()) return;
-    const Priority priority = options_.priority_order ? task->priority_ : 0;
     for (const bs::Partition& partition : task->partitions_) {
+      const Priority priority = options_.priority_order ? task->PriorityOf(partition.index) : 0;
       schedulers_[partition.server]->Submit({.priority = priority,
                                              .size_bytes = partition.size_bytes,
                                              .token = task,
@@ -143,7 +145,8 @@ class Core::Impl {
     bool started = true;
     while (started) {
       started = false;
-      for (size_t server = 0; server < schedulers_.size(); ++server) {
+      for (size_t i = 0; i < schedulers_.size(); ++i) {
+        const size_t server = (i + options_.first_server) % schedulers_.size();
         const std::optional<core::Item> item = schedulers_[server]->Next();
         if (!item.has_value()) continue;
         started = true;

@@ -56,7 +56,7 @@ void PushPullTask::Start(const bs::Partition& sent) {
   context_->spans.Partition(Kind::kQueued, *this, sent, {ready_, started});
   context_->spans.Credit(*context_->core, sent.server);
   Exchange exchange{
-      .round = round(), .partition = partition, .priority = priority(), .rates = rates_};
+      .round = round(), .partition = partition, .priority = PriorityOf(index), .rates = rates_};
   if (index == 0) exchange.next_layout = std::exchange(next_layout_, {});
   exchange.in = in_.subspan(partition.offset_bytes, partition.size_bytes);
   if (!coder_.coding.plain()) {

@@ -107,6 +107,86 @@ TEST_F(CoreTest, EachServerHasACreditOfItsOwn) {
   one.NotifyFinish(0, Status::Ok());
 }
 
+TEST_F(CoreTest, WorkersBeginAtDifferentServers) {
+  options_.num_servers = 3;
+  for (uint32_t first = 0; first < 3; ++first) {
+    options_.first_server = first;
+    RecordingTask task({.key = 1, .size_bytes = 300, .num_servers = 3}, &log_);
+    Core core(options_, defer_.fn());
+    core.Add(&task);
+    task.NotifyReady();
+    defer_.RunAll();
+    const std::vector<Started> started = TakeLog();
+    ASSERT_EQ(started.size(), 3U);
+    for (uint32_t i = 0; i < 3; ++i) {
+      const uint32_t server = (first + i) % 3;
+      EXPECT_EQ(started[i], (Started{1, server, server, 100}));
+      task.NotifyFinish(server, Status::Ok());
+    }
+  }
+}
+
+TEST_F(CoreTest, TheFirstHalfGoesInTheOrderOfReadiness) {
+  options_.credit_bytes = 100;
+  RecordingTask back({.key = 1, .priority = -9, .size_bytes = 400}, &log_);
+  RecordingTask front({.key = 2, .priority = -1, .size_bytes = 300}, &log_);
+  Core core(options_, defer_.fn());
+  for (RecordingTask* task : {&back, &front}) {
+    core.Add(task);
+    task->NotifyReady();
+  }
+  EXPECT_EQ(back.PriorityOf(1), kEarlyPriority);
+  EXPECT_EQ(back.PriorityOf(2), -9);
+  std::vector<Started> started;
+  for (int i = 0; i < 7; ++i) {
+    defer_.RunAll();
+    const std::vector<Started> now = TakeLog();
+    ASSERT_EQ(now.size(), 1U);
+    started.push_back(now[0]);
+    (now[0].key == 1 ? back : front).NotifyFinish(now[0].index, Status::Ok());
+  }
+  EXPECT_EQ(started, (std::vector<Started>{{1, 0, 0, 100},
+                                           {1, 1, 0, 100},
+                                           {2, 0, 0, 100},
+                                           {2, 1, 0, 100},
+                                           {2, 2, 0, 100},
+                                           {1, 2, 0, 100},
+                                           {1, 3, 0, 100}}));
+}
+
+TEST_F(CoreTest, WhatTheCallerMarksAsUrgentGoesBeforeFirstHalves) {
+  options_.credit_bytes = 100;
+  RecordingTask back({.key = 1, .priority = -9, .size_bytes = 200}, &log_);
+  RecordingTask urgent({.key = 2, .priority = 5, .size_bytes = 100}, &log_);
+  Core core(options_, defer_.fn());
+  for (RecordingTask* task : {&back, &urgent}) {
+    core.Add(task);
+    task->NotifyReady();
+  }
+  EXPECT_EQ(urgent.PriorityOf(0), 5);
+  defer_.RunAll();
+  EXPECT_EQ(TakeLog(), (std::vector<Started>{{2, 0, 0, 100}}));
+  core.FailAll(Status::Cancelled("end of test"));
+  urgent.NotifyFinish(0, Status::Ok());
+}
+
+TEST_F(CoreTest, WithoutTheFirstHalfAllGoByPriority) {
+  options_.credit_bytes = 100;
+  options_.early_half = false;
+  RecordingTask back({.key = 1, .priority = -9, .size_bytes = 200}, &log_);
+  RecordingTask front({.key = 2, .priority = -1, .size_bytes = 100}, &log_);
+  Core core(options_, defer_.fn());
+  for (RecordingTask* task : {&back, &front}) {
+    core.Add(task);
+    task->NotifyReady();
+  }
+  EXPECT_EQ(back.PriorityOf(0), -9);
+  defer_.RunAll();
+  EXPECT_EQ(TakeLog(), (std::vector<Started>{{2, 0, 0, 100}}));
+  core.FailAll(Status::Cancelled("end of test"));
+  front.NotifyFinish(0, Status::Ok());
+}
+
 TEST_F(CoreTest, StartingIsDeferredOnceForManyReasons) {
   std::vector<std::unique_ptr<RecordingTask>> tasks;
   Core core(options_, defer_.fn());

@@ -38,6 +38,8 @@ inline Bounds MakeBounds(const ServerOptions& options) {
 // executor.
 struct ShardBase {
   int32_t num_workers = 1;
+  // The worker that gets a sum first, another on each server: they do not all send to one worker.
+  int32_t first_answered = 0;
   int numa_node = 0;
   bool deterministic = false;
   uint64_t hold_bytes = 0;
@@ -56,6 +58,7 @@ struct ShardBase {
 inline ShardBase MakeShardBase(const ServerOptions& options, const ServerShard& shard, SendFn send,
                                std::shared_ptr<HostedUpdates> hosted, Bounds bounds) {
   return {.num_workers = options.num_workers,
+          .first_answered = options.rank % options.num_workers,
           .numa_node = shard.numa_node,
           .deterministic = options.deterministic,
           .hold_bytes = options.hold_bytes,

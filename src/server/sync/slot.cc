@@ -273,7 +273,14 @@ void Slot::SumCodes(const std::vector<std::pair<int32_t, ps::Frame>>& ready, std
 }
 
 void Slot::AnswerPending() {
-  for (const protocol::Call& call : pending_.TakeAll()) Answer(call);
+  std::vector<protocol::Call> calls = pending_.TakeAll();
+  const auto turn = [this](const protocol::Call& call) {
+    return (call.worker_rank + shard_->num_workers - shard_->first_answered) % shard_->num_workers;
+  };
+  std::stable_sort(calls.begin(), calls.end(), [&](const auto& a, const auto& b) {
+    return a.priority != b.priority ? a.priority > b.priority : turn(a) < turn(b);
+  });
+  for (const protocol::Call& call : calls) Answer(call);
 }
 
 void Slot::Answer(const protocol::Call& call) {

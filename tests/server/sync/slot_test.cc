@@ -371,6 +371,22 @@ TEST(SlotTest, PendingPullsAreAnsweredByTheLastPushMostUrgentFirst) {
   }
 }
 
+TEST(SlotTest, OfEqualPrioritiesEachServerAnswersAnotherWorkerFirst) {
+  for (int32_t first = 0; first < 3; ++first) {
+    Bench bench(3);
+    bench.state().first_answered = first;
+    bench.Round(0, {0});
+    for (const int32_t rank : {1, 0, 2}) EXPECT_TRUE(bench.Do(Pull(rank, 1, 4)).empty());
+    bench.DoOk(Push(0, 1, Floats({1})));
+    bench.DoOk(Push(1, 1, Floats({2})));
+    const std::vector<ps::Message> answers = bench.Do(Push(2, 1, Floats({4})));
+    ASSERT_EQ(answers.size(), 4u);
+    for (int32_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(RankOf(answers[static_cast<size_t>(i) + 1]), (first + i) % 3);
+    }
+  }
+}
+
 TEST(SlotTest, APushPullIsAnsweredOnceByTheSum) {
   for (const bool deterministic : {true, false}) {
     Bench bench(3, deterministic);
