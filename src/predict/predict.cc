@@ -28,6 +28,10 @@ constexpr uint64_t kWaterMark = 10;  // what `launch.py --p3` sets
 // TCP fills the queues of a link for this long, however slow the link is.
 constexpr double kQueueSeconds = 0.010;
 constexpr double kLeastQueue = 256 << 10U;
+// ps::LinkBudget, of our own transport.
+constexpr double kAheadSeconds = 0.004;
+constexpr uint64_t kLeastAhead = uint64_t{32} << 10U;
+constexpr size_t kAheadShares = 4;
 // Time of a push-pull of 1 KB in a burst, and of plain TCP (docs/user/performance.md).
 constexpr Duration kOurMessage = std::chrono::microseconds(3);
 constexpr Duration kStockMessage = std::chrono::microseconds(25);
@@ -41,6 +45,7 @@ struct Plan {
   uint64_t credit_bytes = 0;
   uint64_t together_bytes = 0;
   double ahead_messages = 0;  // for each peer, besides the queue of the link
+  bool bounds_link = true;    // with ps::LinkBudget
   Duration message_cost{};
 };
 
@@ -99,6 +104,7 @@ Plan PlanOf(const Options& options) {
     plan.credit_bytes = uint64_t{1} << 60U;
     plan.together_bytes = plan.partition_bytes;
     plan.message_cost = kStockMessage;
+    plan.bounds_link = false;
   }
   if (p3) plan.ahead_messages = kWaterMark;
   return plan;
@@ -251,6 +257,13 @@ sim::SimHostOptions Cluster::HostOf(double share, size_t peers) const {
                         static_cast<double>(plan_.partition_bytes * plan_.scale);
   host.queued_bytes =
       static_cast<uint64_t>(std::max(kLeastQueue, kQueueSeconds * host.bytes_per_second) + slices);
+  if (plan_.bounds_link) {
+    // Whole messages are committed here, parts of them in reality.
+    host.ahead_bytes =
+        std::max(kLeastAhead, static_cast<uint64_t>(kAheadSeconds * host.bytes_per_second)) +
+        kAheadShares * plan_.partition_bytes * plan_.scale;
+    host.ahead_each_bytes = host.ahead_bytes / std::min<size_t>(peers, kAheadShares);
+  }
   host.message_cost =
       Duration(static_cast<int64_t>(static_cast<double>(plan_.message_cost.count()) / share));
   host.byte_cost_ns = kByteNs / share;
@@ -273,6 +286,7 @@ void Cluster::MakeWorkers(const ServerOptions& about) {
   options.partition_bytes = plan_.partition_bytes;
   options.credit_bytes = plan_.credit_bytes;
   options.priority_order = options_.policy == Policy::kOurs || options_.policy == Policy::kP3;
+  options.early_half = options_.policy == Policy::kOurs;
   worker::PsBackendOptions backend_options;
   backend_options.num_servers = about.num_servers;
   backend_options.together_bytes = plan_.together_bytes;

@@ -43,26 +43,44 @@ void SimNetwork::Impl::ForgetHosts() {
   }
 }
 
+void SimNetwork::Impl::Queue(SimLink* link) {
+  if (!std::exchange(link->in_turn, true)) link->owner->host->turns.push_back(link->number);
+}
+
 // Each link in turn commits one message as long as there is room on this side.
 void SimNetwork::Impl::TakeTurns(const std::shared_ptr<SimNode>& node) {
   SimHost* const host = node->host.get();
-  while (!host->turns.empty() && host->out_bytes < host->options.queued_bytes) {
+  const uint64_t most = host->options.ahead_bytes;
+  while (!host->turns.empty() && host->out_bytes < host->options.queued_bytes &&
+         (most == 0 || host->unacknowledged_bytes < most)) {
     SimLink* const link = Find(host->turns.front());
     host->turns.pop_front();
     if (link == nullptr) continue;
     link->in_turn = false;
     if (link->target == nullptr || link->waiting.empty()) continue;
+    // Its next acknowledgement gives it a turn again.
+    if (most > 0 && link->unacknowledged_bytes >= host->options.ahead_each_bytes) continue;
     SimHost* const there = link->target->host.get();
     BS_CHECK(there != nullptr);
-    link->in_turn = true;
-    if (there->in_bytes >= there->options.queued_bytes) {
+    if (!there->has_room()) {
+      link->in_turn = true;
       there->held_up.push_back(link->number);
       continue;
     }
     Commit(link);
-    link->in_turn = !link->waiting.empty();
-    if (link->in_turn) host->turns.push_back(link->number);
+    if (!link->waiting.empty()) Queue(link);
   }
+}
+
+// The receiver's kernel has the bytes.
+void SimNetwork::Impl::Acknowledge(const std::shared_ptr<SimNode>& owner, uint64_t number,
+                                   uint64_t size_bytes) {
+  owner->host->unacknowledged_bytes -= size_bytes;
+  if (SimLink* const link = Find(number)) {
+    link->unacknowledged_bytes -= size_bytes;
+    if (!link->waiting.empty()) Queue(link);
+  }
+  TakeTurns(owner);
 }
 
 Message SimNetwork::Impl::TakeUrgent(SimLink* link) {
@@ -83,35 +101,53 @@ void SimNetwork::Impl::Commit(SimLink* link) {
     leaving.size_bytes += kFrameHeaderBytes + options_.payload_scale * bytes.size();
   }
   host->out_bytes += leaving.size_bytes;
-  link->target->host->in_bytes += leaving.size_bytes;
+  host->unacknowledged_bytes += leaving.size_bytes;
+  link->unacknowledged_bytes += leaving.size_bytes;
+  leaving.link = link->number;
   ++host->counters.messages;
   host->counters.bytes += static_cast<double>(leaving.size_bytes);
   leaving.ready = host->Serve(clock_->Now(), leaving.size_bytes);
   host->leaving.push_back(std::move(leaving));
-  if (host->leaving.size() == 1) Leave(link->owner);
+  if (!host->sends) Leave(link->owner);
 }
 
-// The first in the queue goes out, and in at the other end as far as that one is free.
+// The first in the queue that finds room at the other end goes out, and in there as far as that
+// interface is free.
 void SimNetwork::Impl::Leave(const std::shared_ptr<SimNode>& node) {
   SimHost* const host = node->host.get();
-  SimHost::Leaving* const first = &host->leaving.front();
+  const auto first =
+      std::find_if(host->leaving.begin(), host->leaving.end(),
+                   [](const auto& leaving) { return leaving.target->host->has_room(); });
+  if (first == host->leaving.end()) {
+    for (const SimHost::Leaving& leaving : host->leaving) {
+      leaving.target->host->stopped.insert_or_assign(node->number, node);
+    }
+    return;
+  }
   SimHost* const there = first->target->host.get();
+  host->sends = true;
+  there->in_bytes += first->size_bytes;
   const TimePoint begin = std::max(clock_->Now(), first->ready);
   const TimePoint left = begin + host->TimeOf(first->size_bytes);
   const Duration delay = AfterDelay() - clock_->Now();
   const TimePoint in = std::max(begin + delay, there->in_free);
   there->in_free = std::max(in + there->TimeOf(first->size_bytes), left + delay);
+  const auto acknowledged = there->in_free + delay;
+  wires_.PostAt(acknowledged, [this, node, number = first->link, size_bytes = first->size_bytes] {
+    Acknowledge(node, number, size_bytes);
+  });
   wires_.PostAt(there->in_free, [this, target = first->target, size_bytes = first->size_bytes,
                                  packet = std::move(first->packet)]() mutable {
     Reach(target, std::move(packet), size_bytes);
   });
-  wires_.PostAt(left, [this, node] { Left(node); });
+  wires_.PostAt(left, [this, node, size_bytes = first->size_bytes] { Left(node, size_bytes); });
+  host->leaving.erase(first);
 }
 
-void SimNetwork::Impl::Left(const std::shared_ptr<SimNode>& node) {
+void SimNetwork::Impl::Left(const std::shared_ptr<SimNode>& node, uint64_t size_bytes) {
   SimHost* const host = node->host.get();
-  host->out_bytes -= host->leaving.front().size_bytes;
-  host->leaving.pop_front();
+  host->sends = false;
+  host->out_bytes -= size_bytes;
   if (!host->leaving.empty()) Leave(node);
   TakeTurns(node);
 }
@@ -128,9 +164,13 @@ void SimNetwork::Impl::Reach(const std::shared_ptr<SimNode>& target, SimPacket p
     target->executor->PostAt(served,
                              [target, packet = std::move(packet)] { Deliver(target, packet); });
   }
+  for (const auto& [number, stopped] : std::exchange(host->stopped, {})) {
+    const std::shared_ptr<SimNode> sender = stopped.lock();
+    if (sender == nullptr) continue;
+    if (!sender->host->sends && !sender->host->leaving.empty()) Leave(sender);
+  }
   // Each goes on once: a message that finds no room again is held up behind the others.
-  for (size_t count = host->held_up.size();
-       count > 0 && host->in_bytes < host->options.queued_bytes; --count) {
+  for (size_t count = host->held_up.size(); count > 0 && host->has_room(); --count) {
     SimLink* const link = Find(host->held_up.front());
     host->held_up.pop_front();
     if (link == nullptr) continue;

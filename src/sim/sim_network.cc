@@ -253,7 +253,7 @@ void SimNetwork::Impl::Pump(SimLink* link) {
     return;
   }
   if (link->owner->host) {
-    if (!std::exchange(link->in_turn, true)) link->owner->host->turns.push_back(link->number);
+    Queue(link);
     return TakeTurns(link->owner);
   }
   link->current = TakeUrgent(link);

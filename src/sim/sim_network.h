@@ -41,8 +41,11 @@ struct SimNetworkOptions {
 struct SimHostOptions {
   double bytes_per_second = 125e6;             // each way
   uint64_t queued_bytes = uint64_t{1} << 20U;  // that wait in the network, for each direction
-  Duration message_cost{};                     // of the thread, for each message, each end
-  double byte_cost_ns = 0;                     // the same for each byte
+  // Sent and not acknowledged, in all and to one peer, at most: ps::LinkBudget.  0: no limit.
+  uint64_t ahead_bytes = 0;
+  uint64_t ahead_each_bytes = 0;
+  Duration message_cost{};  // of the thread, for each message, each end
+  double byte_cost_ns = 0;  // the same for each byte
 };
 
 struct SimHostCounters {

@@ -35,6 +35,7 @@ struct SimHost {
   struct Leaving {
     SimPacket packet;
     std::shared_ptr<SimNode> target;  // shared with its transport, which may be gone before
+    uint64_t link = 0;
     uint64_t size_bytes = 0;
     TimePoint ready{};  // the thread is done with it
   };
@@ -42,18 +43,23 @@ struct SimHost {
   SimHostOptions options;
   TimePoint thread_free{};
   TimePoint in_free{};
-  uint64_t out_bytes = 0;  // committed and not sent
-  uint64_t in_bytes = 0;   // committed by others and not received
+  uint64_t out_bytes = 0;             // committed and not sent
+  uint64_t unacknowledged_bytes = 0;  // committed
+  uint64_t in_bytes = 0;              // sent by others and not received
+  bool sends = false;                 // something is going out
   std::deque<Leaving> leaving;
   // Links by number, with something that waits: in turn, and those that wait for room here.
   std::deque<uint64_t> turns;
   std::deque<uint64_t> held_up;
+  // Senders of which something waits for room here.
+  std::map<uint64_t, std::weak_ptr<SimNode>> stopped;
   uint64_t waiting = 0;  // messages
   SimHostCounters counters;
 
   // When the thread is done with a message that comes now.
   TimePoint Serve(TimePoint now, uint64_t size_bytes);
   Duration TimeOf(uint64_t size_bytes) const;
+  bool has_room() const { return in_bytes < options.queued_bytes; }
 };
 
 // State that both the transport and tasks on its executor hold: tasks may run after the transport
@@ -84,7 +90,9 @@ struct SimLink {
   bool closing = false;             // forgotten by the owner, lingers
   std::map<int32_t, std::deque<Message>, std::greater<>> waiting;  // by priority
   bool sending = false;
-  bool in_turn = false;                       // of hosts: in `turns` or `held_up`
+  // With hosts:
+  bool in_turn = false;                       // in `turns` or `held_up`
+  uint64_t unacknowledged_bytes = 0;          // committed
   Message current;                            // being sent
   std::map<int32_t, TimePoint> last_arrival;  // by priority
 
@@ -155,10 +163,13 @@ class SimNetwork::Impl {
   // sim_hosts.cc
   static Message TakeUrgent(SimLink* link);
   void ForgetHosts();
+  // Gives a link that has something to send its turn.
+  static void Queue(SimLink* link);
   void TakeTurns(const std::shared_ptr<SimNode>& node);
   void Commit(SimLink* link);
+  void Acknowledge(const std::shared_ptr<SimNode>& owner, uint64_t number, uint64_t size_bytes);
   void Leave(const std::shared_ptr<SimNode>& node);
-  void Left(const std::shared_ptr<SimNode>& node);
+  void Left(const std::shared_ptr<SimNode>& node, uint64_t size_bytes);
   void Reach(const std::shared_ptr<SimNode>& target, SimPacket packet, uint64_t size_bytes);
   void Arrive(const std::shared_ptr<SimNode>& target, const SimPacket& packet);
   static void Deliver(const std::shared_ptr<SimNode>& target, const SimPacket& packet);

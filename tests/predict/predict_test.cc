@@ -74,6 +74,21 @@ TEST(Predict, PriorityIsCloseToTheBestAndFirstComeIsNot) {
   EXPECT_GE(fifo, 1.1 * ours);
 }
 
+// A layer that becomes ready cuts off the one before; half of each does not wait for the next
+// step's forward because of it (docs/design/scale.md).
+TEST(Predict, EightWorkersAndServersAreAsCloseToTheBest) {
+  Options options;
+  options.bytes_per_second = kGigabit / 2;
+  options.num_workers = options.num_servers = 8;
+  options.partition_bytes = uint64_t{32} << 10U;
+  options.credit_bytes = uint64_t{64} << 10U;
+  for (int i = 0; i < 30; ++i) {
+    options.layers.push_back({kMega, microseconds(5'600), microseconds(11'200)});
+  }
+  const double ideal = Ideal(options);
+  EXPECT_LE(StepOf(options), 1.2 * ideal);
+}
+
 TEST(Predict, P3IsBetweenFirstComeAndOurs) {
   const double p3 = StepOf(Fat(Policy::kP3));
   EXPECT_GE(p3, StepOf(Fat(Policy::kOurs)));

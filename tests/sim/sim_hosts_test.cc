@@ -2,6 +2,7 @@
 // time.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -123,6 +124,46 @@ TEST_F(SimHostsTest, AnUrgentMessageOvertakesWhatIsNotCommitted) {
   Run();
   EXPECT_EQ(arrivals_.at(1).text, "u");
   EXPECT_EQ(network_->CountersOf(nodes_[0].transport.get()).most_waiting, 4U);
+}
+
+TEST_F(SimHostsTest, AnUrgentMessageWaitsForWhatIsNotAcknowledgedOnly) {
+  SimHostOptions host = Megabyte();
+  host.ahead_bytes = host.ahead_each_bytes = kBytes;
+  Make(2, host);
+  for (int i = 0; i < 4; ++i) Send(0, 1, 'a');
+  Send(0, 1, 'u', 1);
+  Run();
+  EXPECT_EQ(arrivals_.at(1).text, "u");
+  EXPECT_NEAR(arrivals_.at(4).seconds, 0.5, 0.001);
+}
+
+TEST_F(SimHostsTest, OnePeerHasAShareOfWhatIsAhead) {
+  SimHostOptions host = Megabyte();
+  host.ahead_bytes = 2 * kBytes;
+  host.ahead_each_bytes = kBytes;
+  Make(3, host);
+  for (int i = 0; i < 4; ++i) Send(0, 1, 'a');
+  Send(0, 2, 'b');
+  Run();
+  EXPECT_EQ(arrivals_.at(1).text, "b");
+  EXPECT_NEAR(arrivals_.at(4).seconds, 0.5, 0.001);
+}
+
+// What waits for a receiver that is busy does not keep others waiting.
+TEST_F(SimHostsTest, AFullReceiverStopsNobodyElse) {
+  SimHostOptions host = Megabyte();
+  host.queued_bytes = 3 * kBytes;
+  Make(4, host);
+  for (const int from : {0, 1}) {
+    for (int i = 0; i < 6; ++i) Send(from, 2, 'a');
+  }
+  Send(0, 3, 'b');
+  Run();
+  const auto other = std::find_if(arrivals_.begin(), arrivals_.end(),
+                                  [](const Arrival& arrival) { return arrival.text == "b"; });
+  ASSERT_NE(other, arrivals_.end());
+  EXPECT_LE(other->seconds, 0.8);
+  EXPECT_NEAR(arrivals_.at(12).seconds, 1.2, 0.01);
 }
 
 TEST_F(SimHostsTest, WhatIsCommittedIsNotOvertaken) {
