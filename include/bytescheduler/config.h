@@ -71,6 +71,7 @@ struct Config {
   uint64_t hold_bytes = 0;
   int32_t max_staleness = -1;  // below 0: no bound
   uint64_t unsent_bytes = 0;
+  Duration link_ahead{};       // of what the kernel holds for other hosts; 0: no bound
   uint64_t waiting_bytes = 0;  // for one peer
   uint64_t shared_bytes = 0;   // with one peer of this host; 0: none
   uint64_t fusion_bytes = 0;   // of small messages in one; 0: each alone

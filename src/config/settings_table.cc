@@ -185,6 +185,12 @@ constexpr auto kRows = std::to_array<SettingRow>({
      &Config::unsent_bytes,
      "0",
      "1GiB"},
+    {{"BYTESCHEDULER_AHEAD", "seconds", "s", "4ms", "process",
+      "how long the link may take for what the kernel holds for other hosts, besides a round trip: "
+      "nothing can overtake that (docs/design/scale.md); 0: as much as TCP takes"},
+     &Config::link_ahead,
+     "0",
+     "1s"},
     {{"BYTESCHEDULER_WAITING", "bytes", "bytes", "8GiB", "process",
       "bytes that may wait to be sent to one peer before it counts as lost: values for one of "
       "MXNet's own workers or of dist_async, and 1 KiB for every message "

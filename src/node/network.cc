@@ -66,6 +66,7 @@ std::unique_ptr<ps::Transport> MakeTransport(LoopThread* io, const Config& confi
   options.unsent_bytes = static_cast<int>(config.unsent_bytes);
   options.most_waiting_bytes = MostWaitingBytes(config, AvailableBytes());
   options.ahead_messages = config.water_mark;
+  options.link_ahead = config.link_ahead;
   // No long frames go to or from the scheduler node.
   options.shared_bytes = config.role == "scheduler" ? 0 : config.shared_bytes;
   // Natives that are silent are lost by then; MXNet's own need not say a word for hours.

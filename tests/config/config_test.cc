@@ -76,6 +76,7 @@ TEST(Config, DefaultsAreThoseOfTheTable) {
   EXPECT_FALSE(config.deterministic);
   EXPECT_EQ(config.hold_bytes, 64U << 20);
   EXPECT_EQ(config.unsent_bytes, 16U << 10);
+  EXPECT_EQ(config.link_ahead, milliseconds(4));
   EXPECT_EQ(config.waiting_bytes, uint64_t{8} << 30U);
   EXPECT_FALSE(config.waiting_given);
   EXPECT_EQ(config.shared_bytes, 8U << 20U);
@@ -164,6 +165,8 @@ TEST(Config, EveryRowReachesItsField) {
       {"BYTESCHEDULER_SHARED_MEMORY", "1MiB",
        [](const Config& c) { return c.shared_bytes == 1U << 20U; }},
       {"BYTESCHEDULER_FUSION", "4KiB", [](const Config& c) { return c.fusion_bytes == 4096; }},
+      {"BYTESCHEDULER_AHEAD", "2ms",
+       [](const Config& c) { return c.link_ahead == milliseconds(2); }},
       {"BYTESCHEDULER_SPIN", "1ms", [](const Config& c) { return c.spin == milliseconds(1); }},
       {"BYTESCHEDULER_LOG_LEVEL", "off", [](const Config& c) { return c.log_level == "off"; }},
       {"BYTESCHEDULER_PICKLES", "refuse", [](const Config& c) { return c.pickles == "refuse"; }},
@@ -242,6 +245,7 @@ TEST(Config, EveryRowRefusesInTheSameWords) {
       {"BYTESCHEDULER_SHARED_MEMORY", "1GiB", "want 0 to 256MiB"},
       {"BYTESCHEDULER_FUSION", "17KiB", "want 0 to 16KiB"},
       {"BYTESCHEDULER_SPIN", "1s", "want 0 to 10ms"},
+      {"BYTESCHEDULER_AHEAD", "2s", "want 0 to 1s"},
       {"BYTESCHEDULER_LOG_LEVEL", "loud", "want one of debug|info|warning|error|off"},
       {"BYTESCHEDULER_PICKLES", "maybe", "want one of allow-list|refuse"},
       {"BYTESCHEDULER_DEBUG", "file.log", "want 0 or 1"},

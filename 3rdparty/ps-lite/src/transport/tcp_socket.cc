@@ -1,9 +1,7 @@
 // Opens, connects and closes sockets.
 #include "transport/tcp_socket.h"
 
-#include <linux/sockios.h>
 #include <netinet/tcp.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -14,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/descriptors.h"
+#include "transport/tcp_queue.h"
 #include "wire/control.h"
 
 namespace ps {
@@ -48,12 +47,6 @@ bool AsksOften(int fd) {
   socklen_t size = sizeof(most_ms);
   return ::getsockopt(fd, IPPROTO_TCP, kRtoMaxMs, &most_ms, &size) == 0 &&
          most_ms <= kLongestRetransmitMs;
-}
-
-// True if bytes are unsent or unacknowledged: the kernel sends no probes then.
-bool HasUnacknowledged(int fd) {
-  int size_bytes = 0;
-  return ::ioctl(fd, SIOCOUTQ, &size_bytes) == 0 && size_bytes > 0;
 }
 
 }  // namespace
@@ -125,7 +118,8 @@ bs::Duration SinceAcknowledged(int fd) {
   if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
   // Nothing is acknowledged yet: the kernel would count from its own start.
   if (info.tcpi_state == TCP_SYN_SENT) return {};
-  if (!AsksOften(fd) && HasUnacknowledged(fd)) return {};
+  // The kernel sends no probes while something is unacknowledged.
+  if (!AsksOften(fd) && HeldBytes(fd) > 0) return {};
   return std::chrono::milliseconds(info.tcpi_last_ack_recv);
 }
 

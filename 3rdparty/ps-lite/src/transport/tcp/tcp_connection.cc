@@ -28,6 +28,8 @@ constexpr uint64_t kAheadBytes = 16U << 10U;
 constexpr size_t kPartsPerCall = 128;
 // Peers send little on this connection.
 constexpr int kReadsPerTurn = 16;
+// Messages up to this size do not wait for the link: acknowledgements and heartbeats.
+constexpr uint64_t kSmallBytes = 1U << 10U;
 // Bytes that go out in one turn of the loop; then other sockets get theirs.
 constexpr uint64_t kBytesPerTurn = 4U << 20U;
 
@@ -199,6 +201,10 @@ void TcpConnection::OnChange() {
   if (!Greet() || !Read()) return Break(kRetryInterval);
   if (ready_ && !std::exchange(connected_, true)) {
     if (foreign_ && listener_.on_foreign) listener_.on_foreign();
+    if (shared_->budget != nullptr && !WithinHost(socket_.fd())) {
+      share_ =
+          std::make_unique<LinkBudget::Member>(shared_->budget, socket_.fd(), [this] { Pump(); });
+    }
     if (listener_.on_connected) listener_.on_connected();
   }
   Pump();
@@ -266,6 +272,7 @@ void TcpConnection::TellRefused(const std::string& what) {
 void TcpConnection::Break(bs::Duration retry_after) {
   if (look_ != 0) loop_->Cancel(std::exchange(look_, 0));
   loop_->Unwatch(socket_.fd());
+  share_.reset();
   socket_ = TcpSocket();
   // On another connection the rest of a cut message has no meaning, and neither have offsets in
   // this one's memory.
@@ -308,30 +315,39 @@ void TcpConnection::PumpLater() {
 
 void TcpConnection::Pump() {
   uint64_t sent_bytes = 0;
-  while (connected_) {
-    sent_bytes += TakeFromQueue();
+  while (connected_ && !(queue_.empty() && out_.empty())) {
+    const uint64_t room = LinkRoom();
+    if (room == 0) return;
+    sent_bytes += TakeFromQueue(std::min(room, kAheadBytes));
     if (out_.empty()) break;
     if (sent_bytes > kBytesPerTurn) return PumpLater();
     std::array<iovec, kPartsPerCall> parts{};
     msghdr what{};
     what.msg_iov = parts.data();
-    what.msg_iovlen = Gather(parts);
+    what.msg_iovlen = Gather(parts, room);
     const ssize_t sent = ::sendmsg(socket_.fd(), &what, MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;  // OnChange goes on
     if (sent < 0) return Break(kRetryInterval);
+    if (share_) share_->Sent(static_cast<uint64_t>(sent));
     Leave(static_cast<uint64_t>(sent));
     sent_bytes += static_cast<uint64_t>(sent);
   }
   if (queue_.empty() && out_.empty() && on_drained_) loop_->Post(std::exchange(on_drained_, {}));
 }
 
-uint64_t TcpConnection::TakeFromQueue() {
+uint64_t TcpConnection::LinkRoom() {
+  if (!share_) return kBytesPerTurn;
+  if (out_.empty() && DataBytes(*queue_.first()) <= kSmallBytes) return kSmallBytes;
+  return share_->Room();
+}
+
+uint64_t TcpConnection::TakeFromQueue(uint64_t most_bytes) {
   uint64_t shared_bytes = 0;
   // Copied bytes cannot be overtaken any more, so one message at a time.
   if (!out_.empty() && out_.back().shared_bytes > 0) return 0;
   while (!queue_.empty()) {
-    const Room room = RoomAhead();
+    const Room room = RoomAhead(most_bytes);
     if (room.messages == 0 || room.bytes == 0) break;
     out_.emplace_back(TakeFused(room), shares_ ? outbox_.get() : nullptr);
     out_bytes_ += out_.back().left_bytes;
@@ -344,10 +360,10 @@ uint64_t TcpConnection::TakeFromQueue() {
   return shared_bytes;
 }
 
-TcpConnection::Room TcpConnection::RoomAhead() const {
+TcpConnection::Room TcpConnection::RoomAhead(uint64_t most_bytes) const {
   const auto most = static_cast<size_t>(shared_->options.ahead_messages);
   if (most == 0) {
-    return {.messages = kMostFused, .bytes = kAheadBytes - std::min(kAheadBytes, out_bytes_)};
+    return {.messages = kMostFused, .bytes = most_bytes - std::min(most_bytes, out_bytes_)};
   }
   size_t messages = 0;
   for (const Outgoing& out : out_) messages += out.messages.size();
@@ -373,11 +389,13 @@ std::vector<Message> TcpConnection::TakeFused(const Room& room) {
   return taken;
 }
 
-size_t TcpConnection::Gather(std::span<iovec> parts) const {
+size_t TcpConnection::Gather(std::span<iovec> parts, uint64_t most_bytes) const {
   size_t count = 0;
   for (const Outgoing& out : out_) {
-    for (size_t i = out.next; i < out.parts.size() && count < parts.size(); ++i) {
-      parts[count++] = out.parts[i];
+    for (size_t i = out.next; i < out.parts.size() && count < parts.size() && most_bytes > 0; ++i) {
+      const uint64_t size_bytes = std::min<uint64_t>(out.parts[i].iov_len, most_bytes);
+      parts[count++] = {out.parts[i].iov_base, size_bytes};
+      most_bytes -= size_bytes;
     }
   }
   return count;

@@ -14,6 +14,7 @@
 #include "transport/connection_listener.h"
 #include "transport/send_queue.h"
 #include "transport/shm/shared_memory.h"
+#include "transport/tcp/link_budget.h"
 #include "transport/tcp/tcp_transport.h"
 #include "transport/tcp/zmtp.h"
 #include "transport/tcp_socket.h"
@@ -35,6 +36,7 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   struct Shared {
     bs::LoopThread* loop;
     TcpOptions options;
+    LinkBudget* budget;  // null: no bound
     ZmtpInput::Shared input;
     // Executors on which host names are looked up, which blocks.  `apart`: a separate one for names
     // that must not delay the others.  Null if the system has no thread for it.
@@ -98,16 +100,19 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   void Pump();
   void PumpLater();
   // Takes messages that go out next; returns how many of their bytes lie in shared memory.
-  uint64_t TakeFromQueue();
+  uint64_t TakeFromQueue(uint64_t most_bytes);
+  // How many bytes the kernel may be given now; 0: Pump is called later.
+  uint64_t LinkRoom();
   // How much may still be taken ahead of the network, where nothing can overtake it.
   struct Room {
     size_t messages = 0;
     uint64_t bytes = 0;
   };
-  Room RoomAhead() const;
+  Room RoomAhead(uint64_t most_bytes) const;
   // Takes the first message of the queue, and those behind it that can be fused with it.
   std::vector<Message> TakeFused(const Room& room);
-  size_t Gather(std::span<iovec> parts) const;
+  // At most `most_bytes`.
+  size_t Gather(std::span<iovec> parts, uint64_t most_bytes) const;
   void Leave(uint64_t size_bytes);
 
   const Shared* const shared_;
@@ -118,16 +123,17 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   ConnectionListener listener_;
   std::optional<SocketAddress> resolved_;  // where the latest connection came up
   TcpSocket socket_;
-  std::string where_;                     // the address of socket_, for people
-  int error_ = 0;                         // of the latest call on socket_ that failed
-  std::unique_ptr<ZmtpInput> input_;      // of socket_
-  bool greeted_ = false;                  // our greeting is sent
-  bool ready_ = false;                    // the peer's READY has come
-  bool foreign_ = false;                  // the peer is no node of ours; valid once ready_
-  bool refused_ = false;                  // the peer did not take our READY
-  bool connected_ = false;                // ready_, and the listener has been called
-  std::unique_ptr<SharedOutbox> outbox_;  // of socket_
-  bool shares_ = false;                   // the peer has opened outbox_
+  std::string where_;                          // the address of socket_, for people
+  int error_ = 0;                              // of the latest call on socket_ that failed
+  std::unique_ptr<ZmtpInput> input_;           // of socket_
+  bool greeted_ = false;                       // our greeting is sent
+  bool ready_ = false;                         // the peer's READY has come
+  bool foreign_ = false;                       // the peer is no node of ours; valid once ready_
+  bool refused_ = false;                       // the peer did not take our READY
+  bool connected_ = false;                     // ready_, and the listener has been called
+  std::unique_ptr<SharedOutbox> outbox_;       // of socket_
+  bool shares_ = false;                        // the peer has opened outbox_
+  std::unique_ptr<LinkBudget::Member> share_;  // of socket_; null: without a bound
   SendQueue queue_;
   std::deque<Outgoing> out_;
   uint64_t out_bytes_ = 0;

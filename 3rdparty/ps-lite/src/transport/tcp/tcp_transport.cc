@@ -18,6 +18,7 @@
 #include "transport/loop_transport.h"
 #include "transport/tcp/tcp_connection.h"
 #include "transport/tcp/tcp_inbound.h"
+#include "transport/tcp_queue.h"
 #include "transport/tcp_socket.h"
 #include "transport/unknown_peer_log.h"
 
@@ -52,8 +53,10 @@ class TcpNetwork {
         unknown_peers_(loop, log),
         most_strangers_(MostStrangers(options)),
         scratch_(ZmtpInput::kScratchBytes),
+        budget_(loop, options.link_ahead, {.held_bytes = HeldBytes, .round_trip = LeastRoundTrip}),
         shared_{.loop = loop,
                 .options = options,
+                .budget = options.link_ahead > bs::Duration(0) ? &budget_ : nullptr,
                 .input = {scratch_, std::make_shared<BlockPool>()},
                 .lookup = [this](bool apart) { return LookupThread(apart); },
                 .on_no_socket =
@@ -95,6 +98,7 @@ class TcpNetwork {
   UnknownPeerLog unknown_peers_;
   const int most_strangers_;  // of one host
   std::vector<std::byte> scratch_;
+  LinkBudget budget_;
   const TcpConnection::Shared shared_;
   bool told_of_no_memory_ = false;
   // Made when a name is first looked up there; destroyed by AwaitEnd.

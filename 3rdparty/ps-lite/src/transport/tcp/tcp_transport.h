@@ -15,6 +15,9 @@ namespace ps {
 struct TcpOptions {
   // Bytes that the kernel may hold unsent for one connection (TCP_NOTSENT_LOWAT); 0 leaves it.
   int unsent_bytes = 16 << 10;
+  // The time of the link that the kernel may hold for all connections to other hosts together,
+  // besides a round trip (see LinkBudget); 0: no bound.
+  bs::Duration link_ahead{};
   // Messages taken out of the queue ahead of the network, for each peer; 0: as few as fill a call.
   int ahead_messages = 0;
   // Small messages that wait for the same peer are fused up to this many bytes of payload; 0: each

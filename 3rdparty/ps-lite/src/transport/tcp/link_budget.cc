@@ -1,0 +1,161 @@
+// Counts what the kernel holds, measures how fast it leaves, and gives turns.
+#include "transport/tcp/link_budget.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/check.h"
+
+namespace ps {
+namespace {
+
+// Several connections have bytes on their way, so that one slow receiver does not stop the others.
+constexpr size_t kMostShares = 4;
+constexpr bs::Duration kSample = std::chrono::milliseconds(5);
+constexpr bs::Duration kEpoch = std::chrono::seconds(1);
+// Between looks at the kernel.
+constexpr bs::Duration kLeastPause = std::chrono::microseconds(100);
+constexpr bs::Duration kMostPause = std::chrono::milliseconds(5);
+constexpr bs::Duration kMostRoundTrip = std::chrono::milliseconds(200);
+constexpr double kMostLimit = 1U << 30U;
+
+double Seconds(bs::Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+}  // namespace
+
+LinkBudget::LinkBudget(bs::Executor* executor, bs::Duration ahead, Kernel kernel)
+    : executor_(executor), ahead_(ahead), kernel_(std::move(kernel)) {}
+
+LinkBudget::~LinkBudget() {
+  BS_CHECK(members_.empty());
+  if (timer_ != 0) executor_->Cancel(timer_);
+}
+
+LinkBudget::Member::Member(LinkBudget* budget, int fd, std::function<void()> resume)
+    : budget_(budget), fd_(fd), resume_(std::move(resume)) {
+  budget_->members_.insert(this);
+}
+
+LinkBudget::Member::~Member() {
+  budget_->held_bytes_ -= held_bytes_;
+  budget_->members_.erase(this);
+  std::erase(budget_->waiting_, this);
+  if (budget_->in_turn_ == this) budget_->in_turn_ = nullptr;
+}
+
+void LinkBudget::Member::Sent(uint64_t size_bytes) {
+  held_bytes_ += size_bytes;
+  budget_->held_bytes_ += size_bytes;
+  if (budget_->in_turn_ == this) {
+    budget_->turn_bytes_ -= std::min(budget_->turn_bytes_, size_bytes);
+  }
+}
+
+uint64_t LinkBudget::RoomOf(Member* member) {
+  if (member->waits_) return 0;
+  const bool in_turn = in_turn_ == member && turn_bytes_ > 0;
+  if (in_turn || waiting_.empty()) {
+    if (IsFull(*member) && executor_->Now() - refreshed_ >= kLeastPause) Refresh();
+    if (!IsFull(*member)) {
+      const uint64_t room = std::min(limit_bytes_ - held_bytes_, ShareOf() - member->held_bytes_);
+      return in_turn ? std::min(room, turn_bytes_) : room;
+    }
+  }
+  member->waits_ = true;
+  waiting_.push_back(member);
+  AwaitRoom();
+  return 0;
+}
+
+// The most that one connection may have: all there is if no other has something to send.
+uint64_t LinkBudget::ShareOf() const {
+  size_t active = 0;
+  for (const Member* member : members_) {
+    if (member->held_bytes_ == 0 && !member->waits_) continue;
+    if (++active == kMostShares) break;
+  }
+  return limit_bytes_ / std::max<size_t>(active, 1);
+}
+
+bool LinkBudget::IsFull(const Member& member) const {
+  return held_bytes_ >= limit_bytes_ || member.held_bytes_ >= ShareOf();
+}
+
+void LinkBudget::Refresh() {
+  const bs::TimePoint now = executor_->Now();
+  refreshed_ = now;
+  uint64_t held_bytes = 0;
+  for (Member* const member : members_) {
+    if (member->held_bytes_ > 0) member->held_bytes_ = kernel_.held_bytes(member->fd_);
+    held_bytes += member->held_bytes_;
+  }
+  acknowledged_bytes_ += held_bytes_ - std::min(held_bytes_, held_bytes);
+  held_bytes_ = held_bytes;
+  if (!samples_) {
+    acknowledged_bytes_ = 0;
+    sample_begin_ = now;
+    samples_ = true;
+  } else if (now - sample_begin_ >= kSample) {
+    Measure(now);
+  }
+}
+
+void LinkBudget::Measure(bs::TimePoint now) {
+  const double rate = static_cast<double>(std::exchange(acknowledged_bytes_, 0)) /
+                      Seconds(now - std::exchange(sample_begin_, now));
+  if (now - epoch_ >= kEpoch) {
+    previous_ = std::exchange(best_, 0);
+    epoch_ = now;
+  }
+  best_ = std::max(best_, rate);
+  rate_ = std::max(best_, previous_);
+  bs::Duration round_trip{};
+  for (const Member* const member : members_) {
+    if (member->held_bytes_ > 0) round_trip = std::max(round_trip, kernel_.round_trip(member->fd_));
+  }
+  const double most = rate_ * Seconds(ahead_ + std::min(round_trip, kMostRoundTrip));
+  limit_bytes_ = std::max(kLeastBytes, static_cast<uint64_t>(std::min(most, kMostLimit)));
+}
+
+void LinkBudget::AwaitRoom() {
+  if (timer_ != 0) return;
+  bs::Duration pause = kLeastPause;
+  if (rate_ > 0) {
+    // A quarter of the limit is worth a look at the kernel.
+    const double seconds = static_cast<double>(limit_bytes_) / 4 / rate_;
+    pause = std::chrono::duration_cast<bs::Duration>(std::chrono::duration<double>(seconds));
+  }
+  timer_ = executor_->PostAt(executor_->Now() + std::clamp(pause, kLeastPause, kMostPause), [this] {
+    timer_ = 0;
+    GiveTurns();
+  });
+}
+
+void LinkBudget::GiveTurns() {
+  Refresh();
+  bool sent = true;
+  while (sent && held_bytes_ < limit_bytes_) {
+    sent = false;
+    for (size_t count = waiting_.size(); count > 0 && !waiting_.empty(); --count) {
+      if (held_bytes_ >= limit_bytes_) break;
+      Member* const member = waiting_.front();
+      waiting_.pop_front();
+      if (IsFull(*member)) {
+        waiting_.push_back(member);
+        continue;
+      }
+      const uint64_t before = held_bytes_;
+      member->waits_ = false;
+      in_turn_ = member;
+      turn_bytes_ = kTurnBytes;
+      member->resume_();
+      in_turn_ = nullptr;
+      sent = sent || held_bytes_ > before;
+    }
+  }
+  if (!waiting_.empty()) return AwaitRoom();
+  samples_ = false;
+}
+
+}  // namespace ps

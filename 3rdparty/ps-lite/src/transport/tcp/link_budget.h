@@ -1,0 +1,100 @@
+// LinkBudget: how much the kernel may hold for the connections to other hosts, all together.
+//
+// What the kernel has cannot be overtaken.  It takes some 100 KB for each connection, which with
+// eight peers is 60 ms of a link of 100 Mbit/s: longer than most layers compute.  So all
+// connections share what the link carries in a short time.  Beyond that they take turns, a message
+// each, because a peer whose bytes all waited would leave its own link idle.
+//
+// The rate of the link is measured while connections wait: what the other hosts acknowledged, the
+// largest of the last two seconds, as BBR does (Cardwell et al., "BBR: Congestion-Based Congestion
+// Control", ACM Queue 2016).  A limit that is too small for the link grows, because it carries a
+// limit in each round trip, and the next limit is larger than that.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <set>
+
+#include "base/executor.h"
+
+namespace ps {
+
+// Confined to `executor`.
+class LinkBudget {
+ public:
+  // Asked about the connection `fd`.
+  struct Kernel {
+    std::function<uint64_t(int fd)> held_bytes;      // unsent or unacknowledged
+    std::function<bs::Duration(int fd)> round_trip;  // of an idle network
+  };
+  // Where nothing is measured yet, and at least.
+  static constexpr uint64_t kFirstBytes = 256U << 10U;
+  static constexpr uint64_t kLeastBytes = 32U << 10U;
+  // A connection's turn.
+  static constexpr uint64_t kTurnBytes = 16U << 10U;
+
+  // `ahead`: the time of the link that the kernel may hold, besides a round trip.
+  LinkBudget(bs::Executor* executor, bs::Duration ahead, Kernel kernel);
+  LinkBudget(const LinkBudget&) = delete;
+  LinkBudget& operator=(const LinkBudget&) = delete;
+  // REQUIRES: no member is left.
+  ~LinkBudget();
+
+  // One connection's share.
+  class Member {
+   public:
+    // `resume` is called when there is room again, and may destroy the member.
+    Member(LinkBudget* budget, int fd, std::function<void()> resume);
+    Member(const Member&) = delete;
+    Member& operator=(const Member&) = delete;
+    ~Member();
+
+    // How many bytes the kernel may be given now.  0: `resume` is called later.
+    uint64_t Room() { return budget_->RoomOf(this); }
+    void Sent(uint64_t size_bytes);
+
+   private:
+    friend class LinkBudget;
+    LinkBudget* const budget_;
+    const int fd_;
+    const std::function<void()> resume_;
+    uint64_t held_bytes_ = 0;  // at most; exact after Refresh
+    bool waits_ = false;
+  };
+
+  uint64_t limit_bytes() const { return limit_bytes_; }
+
+ private:
+  uint64_t RoomOf(Member* member);
+  uint64_t ShareOf() const;
+  bool IsFull(const Member& member) const;
+  void Refresh();
+  void Measure(bs::TimePoint now);
+  void AwaitRoom();
+  void GiveTurns();
+
+  bs::Executor* const executor_;
+  const bs::Duration ahead_;
+  const Kernel kernel_;
+  std::set<Member*> members_;    // not owned
+  std::deque<Member*> waiting_;  // in turn
+  Member* in_turn_ = nullptr;
+  uint64_t turn_bytes_ = 0;  // left to in_turn_
+  bs::TimerId timer_ = 0;
+  uint64_t limit_bytes_ = kFirstBytes;
+  uint64_t held_bytes_ = 0;  // of all members
+  bs::TimePoint refreshed_{};
+
+  // Since connections began to wait, or the last sample.
+  bool samples_ = false;
+  bs::TimePoint sample_begin_{};
+  uint64_t acknowledged_bytes_ = 0;
+  // Bytes a second.
+  double rate_ = 0;
+  double best_ = 0;      // since epoch_
+  double previous_ = 0;  // in the epoch before
+  bs::TimePoint epoch_{};
+};
+
+}  // namespace ps
