@@ -68,6 +68,23 @@ TEST_F(Rejoin, APlaceIsTakenAgainAndAgain) {
   ExpectNobodyFailed();
 }
 
+// What is decided about hosts at the rendezvous holds for whoever comes later.
+TEST_F(Rejoin, TheListNamesTheFirstHostOfAPlace) {
+  NativeNode* lost = w1;
+  for (const char* host : {"10.0.0.9", "10.0.0.7"}) {
+    lost->Kill();
+    job.Run(seconds(3));
+    NativeNode* const next = job.AddNative(Role::kWorker, host, 0);
+    next->Start();
+    job.Run(seconds(2));
+    ASSERT_TRUE(next->ready());
+    for (const Node& node : next->view->nodes) {
+      EXPECT_EQ(node.first_hostname, node.id == WorkerId(1) ? "10.0.0.8" : "");
+    }
+    lost = next;
+  }
+}
+
 TEST_F(Rejoin, WhoComesBeforeTheLossIsNoticedWaitsForThePlace) {
   w1->Kill();
   job.Run(milliseconds(300));

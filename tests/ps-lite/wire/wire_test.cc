@@ -62,6 +62,21 @@ TEST(Wire, MissingFieldsTakeTheProtocolsDefaults) {
   EXPECT_EQ(control.value().control.nodes[0].customer_id, 0);
 }
 
+// control { cmd 2, node { role 1, link_rate 300, first_hostname "a" } }
+TEST(Wire, ANodeMayStateItsLinkAndItsFirstHost) {
+  const auto control =
+      Parse(FromHex("1a0e"
+                    "0802"
+                    "120a"
+                    "0801"
+                    "a006ac02"
+                    "aa060161"));
+  ASSERT_TRUE(control.ok()) << control.status().message();
+  const Node& node = control.value().control.nodes.at(0);
+  EXPECT_EQ(node.link_rate, 300U);
+  EXPECT_EQ(node.first_hostname, "a");
+}
+
 // A body of fields with numbers below and between those of the envelope, and above them; and its
 // three parts.
 const std::string kLowFields = FromHex(
@@ -309,7 +324,9 @@ Control RandomControl(Random* random) {
                              .hostname = random->Text(),
                              .port = random->Int(),
                              .is_recovery = random->Chance(),
-                             .customer_id = random->Int()});
+                             .customer_id = random->Int(),
+                             .link_rate = random->Chance() ? random->Number() : 0,
+                             .first_hostname = random->Chance() ? random->Text() : ""});
   }
   if (control.command == Command::kBarrier) control.barrier_group = random->Int();
   if (control.command == Command::kAck) control.signature = random->Number();

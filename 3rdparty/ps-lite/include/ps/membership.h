@@ -31,6 +31,7 @@ struct MembershipOptions {
   std::string bind_host;   // scheduler: listens here instead of on root.host, if not empty
   std::string node_host;   // this node binds and advertises it (the scheduler binds root.host)
   int32_t node_port = 0;   // 0: any free one
+  uint64_t link_rate = 0;  // what this node states (Node::link_rate)
   // The rank that this node asks for; of an attached worker, that of the stock worker beside it.
   // -1: any.
   int32_t wanted_rank = -1;

@@ -62,6 +62,11 @@ struct Node {
   int32_t port = 0;
   bool is_recovery = false;
   int32_t customer_id = 0;
+  // A native node's statement about the link of its host, in bits a second; 0: there is none.
+  uint64_t link_rate = 0;
+  // The host that had this place at the rendezvous, if that is another: what is decided about hosts
+  // there holds for the whole job.
+  std::string first_hostname{};
 
   bool operator==(const Node&) const = default;
 };

@@ -67,6 +67,8 @@ enum NodeField : protozero::pbf_tag_type {
   kPort = 4,
   kIsRecovery = 5,
   kNodeCustomerId = 10,
+  kLinkRate = 100,
+  kFirstHostname = 101,
 };
 
 // The reason for which bytes are no message; caught in ParseMeta, never leaves this file.
@@ -86,6 +88,8 @@ void EncodeNode(const Node& node, pbf_writer* out) {
   out->add_int32(kPort, node.port);
   out->add_bool(kIsRecovery, node.is_recovery);
   out->add_int32(kNodeCustomerId, node.customer_id);
+  if (node.link_rate != 0) out->add_uint64(kLinkRate, node.link_rate);
+  if (!node.first_hostname.empty()) out->add_string(kFirstHostname, node.first_hostname);
 }
 
 void EncodeControl(const Control& control, pbf_writer* out) {
@@ -173,6 +177,12 @@ Node ParseNode(pbf_reader in) {
         break;
       case Varint(kNodeCustomerId):
         node.customer_id = in.get_int32();
+        break;
+      case Varint(kLinkRate):
+        node.link_rate = in.get_uint64();
+        break;
+      case Bytes(kFirstHostname):
+        node.first_hostname = GetHostname(&in);
         break;
       default:
         in.skip();  // unknown, or of the wrong wire type, which is the same

@@ -122,5 +122,30 @@ TEST(Roster, AnotherNodeMayHaveThePlaceOfOne) {
   EXPECT_EQ(roster.CountId(9), 1);
 }
 
+// Shares of servers are those of the beginning (server_shares.h).
+TEST(Roster, APlaceKeepsItsFirstHostAndWhatThatStatedAboutItsLink) {
+  Roster roster(1, 1);
+  Node first = At(Role::kWorker, "a", 1);
+  first.link_rate = 1000;
+  first.first_hostname = "of another job";
+  roster.Add(first, true, 1);
+  roster.Add(At(Role::kServer, "a", 2), true, 1);
+  roster.AssignIds();
+  EXPECT_EQ(roster.Find("a", 1)->node.first_hostname, "");
+  for (const char* host : {"b", "c"}) {
+    Node next = At(Role::kWorker, host, 3);
+    next.id = WorkerId(0);
+    next.link_rate = 7;
+    roster.Replace(next, 7);
+    ASSERT_NE(roster.Find(host, 3), nullptr);
+    EXPECT_EQ(roster.Find(host, 3)->node.first_hostname, "a");
+    EXPECT_EQ(roster.Find(host, 3)->node.link_rate, 1000U);
+  }
+  Node back = At(Role::kWorker, "a", 4);
+  back.id = WorkerId(0);
+  roster.Replace(back, 8);
+  EXPECT_EQ(roster.Find("a", 4)->node.first_hostname, "");
+}
+
 }  // namespace
 }  // namespace ps

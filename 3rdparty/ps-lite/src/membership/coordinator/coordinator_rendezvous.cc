@@ -401,7 +401,11 @@ void Coordinator::Impl::SendList(int32_t id) {
   meta.control.command = Command::kAddNode;
   for (const Roster::Entry& entry : roster_.entries()) {
     meta.control.nodes.push_back(entry.node);
-    meta.control.nodes.back().is_recovery = entry.node.id == id && peer.incarnation > 0;
+    Node& node = meta.control.nodes.back();
+    node.is_recovery = entry.node.id == id && peer.incarnation > 0;
+    if (peer.native) continue;
+    node.link_rate = 0;  // no fields of a stock node's protocol
+    node.first_hostname.clear();
   }
   if (IsAttachedId(id)) meta.control.nodes.push_back(peer.node);
   meta.control.nodes.push_back(OwnEntry());

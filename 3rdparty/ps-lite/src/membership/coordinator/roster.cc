@@ -95,6 +95,7 @@ Roster::Outcome Roster::Add(const Node& node, bool native, uint64_t sequence, in
   }
   BS_CHECK(!shares_address || !native);
   entries_.push_back({node, native, sequence, wanted_rank});
+  entries_.back().node.first_hostname.clear();
   return {Verdict::kAdded, bs::Status::Ok()};
 }
 
@@ -128,7 +129,13 @@ void Roster::AssignIds() {
 
 void Roster::Replace(const Node& node, uint64_t sequence) {
   for (Entry& entry : entries_) {
-    if (entry.node.id == node.id) entry = {node, entry.native, sequence, entry.wanted_rank};
+    if (entry.node.id != node.id) continue;
+    Node next = node;
+    const Node& last = entry.node;
+    const std::string& first = last.first_hostname.empty() ? last.hostname : last.first_hostname;
+    next.first_hostname = first == node.hostname ? "" : first;
+    next.link_rate = last.link_rate;
+    entry = {std::move(next), entry.native, sequence, entry.wanted_rank};
   }
 }
 

@@ -43,7 +43,8 @@ class Roster {
   // for, and the others in that order.  Entries with the same address share the id of the first.
   // REQUIRES: complete(); called once.
   void AssignIds();
-  // From now on `node` has the place of the entry with its id.  REQUIRES: there is one.
+  // From now on `node` has the place of the entry with its id.  The entry keeps the first host and
+  // what that stated about its link.  REQUIRES: there is one.
   void Replace(const Node& node, uint64_t sequence);
   // Returns how many entries have this id.
   int64_t CountId(int32_t id) const;

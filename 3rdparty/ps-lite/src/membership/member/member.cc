@@ -48,6 +48,7 @@ Member::Impl::Impl(const MembershipOptions& options, Transport* transport, bs::E
       next_sequence_(static_cast<uint64_t>(executor->Now().time_since_epoch().count()) + 1) {
   own_.role = options.role;
   own_.hostname = options.node_host;
+  own_.link_rate = options.link_rate;
   scheduler_.role = Role::kScheduler;
   scheduler_.id = kSchedulerId;
   scheduler_.hostname = options.root.host;

@@ -64,6 +64,7 @@ void Member::Impl::RegisterWithStock() {
   meta.is_control = true;
   meta.control.command = Command::kAddNode;
   meta.control.nodes = {own_};
+  meta.control.nodes.front().link_rate = 0;  // no field of its protocol
   meta.timestamp = 0;
   SendControl(std::move(meta));
 }
