@@ -49,6 +49,7 @@ and `PS_*` names keep MXNet's meaning.
 
 Sizes are bytes: `1048576`, `1024K` and `1MiB` are the same (K, M and G are powers of 1024).
 Times are seconds: `5`, `0.5`, `500ms`, `5s`, `2m`, `1h`.
+Rates are bits a second: `300mbit`, `2.5Gbit/s`, `10Gbps` and `10G`.
 Flags are `0` or `1` (also false/true, no/yes, off/on).
 
 Settings marked *job* must be equal on every node; a node that differs is refused.

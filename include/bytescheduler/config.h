@@ -22,7 +22,7 @@ using Lookup = std::function<std::optional<std::string>(std::string_view name)>;
 // One row of the table of settings.
 struct SettingInfo {
   std::string_view name;  // "BYTESCHEDULER_CREDIT"
-  // "bytes", "seconds", "count", "flag", "text", "host", "address", "choice a|b"
+  // "bytes", "seconds", "count", "flag", "text", "host", "address", "rate", "choice a|b"
   std::string_view kind;
   std::string_view unit;      // "" if none
   std::string_view fallback;  // default, as a user would write it; "required" if there is none
@@ -72,6 +72,7 @@ struct Config {
   int32_t max_staleness = -1;  // below 0: no bound
   uint64_t unsent_bytes = 0;
   Duration link_ahead{};       // of what the kernel holds for other hosts; 0: no bound
+  uint64_t link_rate = 0;      // bits a second of this host's link, each way; 0: not stated
   uint64_t waiting_bytes = 0;  // for one peer
   uint64_t shared_bytes = 0;   // with one peer of this host; 0: none
   uint64_t fusion_bytes = 0;   // of small messages in one; 0: each alone

@@ -87,7 +87,8 @@ Status Assign(const Row& row, const std::string& text, int32_t* out) {
 }
 
 Status Assign(const Row& row, const std::string& text, uint64_t* out) {
-  return AssignInRange(row, text, ParseBytes, out);
+  return row.info.kind == "rate" ? AssignInRange(row, text, api::ParseRate, out)
+                                 : AssignInRange(row, text, ParseBytes, out);
 }
 
 Status Assign(const Row& row, const std::string& text, Duration* out) {

@@ -42,6 +42,11 @@ constexpr std::array<Suffix, 5> kTimeSuffixes = {{{"", 1'000'000'000},
                                                   {"s", 1'000'000'000},
                                                   {"m", 60'000'000'000},
                                                   {"h", 3'600'000'000'000}}};
+
+constexpr std::array<Suffix, 4> kRatePrefixes = {
+    {{"k", 1'000}, {"m", 1'000'000}, {"g", 1'000'000'000}, {"t", 1'000'000'000'000}}};
+constexpr double kMostBits = 1e18;
+
 constexpr double kLongestNanos = 1e18;  // some thirty years; fits a Duration
 
 std::optional<uint64_t> FactorOf(std::string_view suffix, std::span<const Suffix> table) {
@@ -49,6 +54,20 @@ std::optional<uint64_t> FactorOf(std::string_view suffix, std::span<const Suffix
     if (row.text == suffix) return row.factor;
   }
   return std::nullopt;
+}
+
+std::string Lower(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return lower;
+}
+
+// The factor of "mbit", "Mbit/s", "Mbps", "Mb/s" or "M".  A large B stands for bytes.
+std::optional<uint64_t> RateFactorOf(std::string_view unit) {
+  const auto factor = FactorOf(Lower(unit.substr(0, 1)), kRatePrefixes);
+  const std::string_view rest = unit.substr(std::min<size_t>(1, unit.size()));
+  const bool bits = IsOneOf(Lower(rest), "bit|bits|bit/s") || IsOneOf(rest, "bps|b/s");
+  return bits || rest.empty() ? factor : std::nullopt;
 }
 
 // Changes, insertions and removals of single characters that make `a` into `b`.
@@ -85,6 +104,22 @@ Result<int64_t> ParseCount(std::string_view text) {
     return Status::InvalidArgument("want a whole number");
   }
   return value;
+}
+
+Result<uint64_t> ParseRate(std::string_view text) {
+  if (text == "0") return 0;
+  const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
+  const std::string_view head = text.substr(0, digits);
+  double number = 0;
+  const auto [end, error] =
+      std::from_chars(head.data(), head.data() + head.size(), number, std::chars_format::fixed);
+  const auto factor = RateFactorOf(text.substr(digits));
+  const bool whole = error == std::errc() && end == head.data() + head.size();
+  if (!whole || !factor || number * static_cast<double>(*factor) > kMostBits) {
+    return Status::InvalidArgument(
+        "want bits a second, such as 300mbit or 2.5gbit; 10G and 10Gbps are bits too");
+  }
+  return static_cast<uint64_t>(std::llround(number * static_cast<double>(*factor)));
 }
 
 bool IsOneOf(std::string_view text, std::string_view words) {

@@ -18,6 +18,9 @@ namespace bs::api {
 std::optional<bool> ParseFlag(std::string_view text);
 // A whole decimal number; kInvalidArgument saying so.
 Result<int64_t> ParseCount(std::string_view text);
+// "300mbit", "2.5Gbit/s", "10Gbps" or "10G" as bits a second; "0" is 0.  kInvalidArgument saying
+// so.
+Result<uint64_t> ParseRate(std::string_view text);
 // Returns true if `text` is one of the words in "a|b|c".
 bool IsOneOf(std::string_view text, std::string_view words);
 // Says what is wrong with a text that a shell, an env file or a YAML file has damaged: quotes that

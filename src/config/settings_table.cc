@@ -180,6 +180,13 @@ constexpr auto kRows = std::to_array<SettingRow>({
     {{"BYTESCHEDULER_TRUSTED_MODULES", "text", "", "", "process",
       "Python modules, with commas between, that pickled optimizers may use on a server"},
      &Config::trusted_modules},
+    {{"BYTESCHEDULER_LINK_RATE", "rate", "bits a second", "0", "process",
+      "what the link of this host carries each way, such as 10gbit, for the shares of servers "
+      "(docs/design/placement.md); a host where it is 0 counts as fast as the fastest that states "
+      "one"},
+     &Config::link_rate,
+     "0",
+     "100tbit"},
     {{"BYTESCHEDULER_UNSENT", "bytes", "bytes", "16KiB", "process",
       "bytes that the kernel may hold unsent for one connection (TCP_NOTSENT_LOWAT); 0 leaves it"},
      &Config::unsent_bytes,

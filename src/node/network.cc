@@ -143,6 +143,7 @@ Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Ro
     if (!own.ok()) return own;
   }
   options.node_host = host.value();
+  options.link_rate = config.link_rate;
   options.node_port = config.node_port;
   options.wanted_rank = role == ps::Role::kWorker ? config.worker_id : config.server_id;
   return options;

@@ -159,6 +159,15 @@ TEST(Config, EveryRowReachesItsField) {
       {"BYTESCHEDULER_DETERMINISTIC", "1", [](const Config& c) { return c.deterministic; }},
       {"BYTESCHEDULER_HOLD", "0", [](const Config& c) { return c.hold_bytes == 0; }},
       {"BYTESCHEDULER_MAX_STALENESS", "4", [](const Config& c) { return c.max_staleness == 4; }},
+      {"BYTESCHEDULER_LINK_RATE", "2.5Gbit/s",
+       [](const Config& c) { return c.link_rate == 2'500'000'000; }},
+      {"BYTESCHEDULER_LINK_RATE", "300mbit",
+       [](const Config& c) { return c.link_rate == 300'000'000; }},
+      {"BYTESCHEDULER_LINK_RATE", "10G",
+       [](const Config& c) { return c.link_rate == 10'000'000'000; }},
+      {"BYTESCHEDULER_LINK_RATE", "1Tbps",
+       [](const Config& c) { return c.link_rate == 1'000'000'000'000; }},
+      {"BYTESCHEDULER_LINK_RATE", "0", [](const Config& c) { return c.link_rate == 0; }},
       {"BYTESCHEDULER_UNSENT", "0", [](const Config& c) { return c.unsent_bytes == 0; }},
       {"BYTESCHEDULER_WAITING", "1MiB",
        [](const Config& c) { return c.waiting_given && c.waiting_bytes == 1U << 20U; }},
@@ -198,6 +207,8 @@ struct Bad {
 
 TEST(Config, EveryRowRefusesInTheSameWords) {
   const char* const kBytes = "want bytes, such as 8388608 or 8MiB";
+  const char* const kRate =
+      "want bits a second, such as 300mbit or 2.5gbit; 10G and 10Gbps are bits too";
   const char* const kTime = "want a time, such as 5, 0.5, 500ms, 5s or 2m";
   const char* const kWhole = "want a whole number";
   const char* const kFlag = "want 0 or 1";
@@ -240,6 +251,12 @@ TEST(Config, EveryRowRefusesInTheSameWords) {
       {"BYTESCHEDULER_DETERMINISTIC", "sure", kFlag},
       {"BYTESCHEDULER_HOLD", "64X", kBytes},
       {"BYTESCHEDULER_MAX_STALENESS", "-2", "want -1 to 1000000000"},
+      {"BYTESCHEDULER_LINK_RATE", "1000", kRate},
+      {"BYTESCHEDULER_LINK_RATE", "10GB/s", kRate},
+      {"BYTESCHEDULER_LINK_RATE", "-1gbit", kRate},
+      {"BYTESCHEDULER_LINK_RATE", "gbit", kRate},
+      {"BYTESCHEDULER_LINK_RATE", "1.2.3gbit", kRate},
+      {"BYTESCHEDULER_LINK_RATE", "101tbit", "want 0 to 100tbit"},
       {"BYTESCHEDULER_UNSENT", "2GiB", "want 0 to 1GiB"},
       {"BYTESCHEDULER_WAITING", "1KiB", "want 1MiB to 1024GiB"},
       {"BYTESCHEDULER_SHARED_MEMORY", "1GiB", "want 0 to 256MiB"},
