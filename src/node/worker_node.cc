@@ -20,6 +20,7 @@
 #include "base/run_on.h"
 #include "membership/goodbye.h"
 #include "node/node.h"
+#include "protocol/server_shares.h"
 
 namespace bs::api {
 namespace {
@@ -44,6 +45,7 @@ WorkerOptions MakeWorkerOptions(const Config& config, const ps::View& view) {
 worker::PsBackendOptions MakeBackendOptions(const Config& config, const ps::View& view) {
   worker::PsBackendOptions options;
   options.num_servers = view.num_servers;
+  options.server_weights = worker::ServerWeights(worker::HostsOf(view.nodes), view.num_servers);
   options.measures_bandwidth = view.rank == 0 && !config.partition_or_credit_given;
   options.together_bytes = kTogetherBytes;
   options.requests.incarnation = view.incarnation;
@@ -75,6 +77,11 @@ WorkerNode::WorkerNode(const Config& config, const ps::MembershipOptions& option
   const Logger network_log = MakeNetworkLogger(config, log_);
   WarnOfUnknownRoot(config, network_log);
   WarnOfLoopback(config, network_log);
+  if (options.attach && config.link_rate > 0) {
+    network_log.Warning(
+        "BYTESCHEDULER_LINK_RATE has no effect in a worker with a store of MXNet's own; a server "
+        "of the same host can state the rate");
+  }
   network_ = std::make_unique<Network>(config, network_log);
   LoopThread* const io = network_->io();
   member_ = std::make_unique<ps::Member>(options, network_->transport(), io, network_log);
@@ -113,6 +120,11 @@ void WorkerNode::Begin(const Config& config) {
   const Logger log = log_.Named("worker " + std::to_string(view_.rank));
   timeline_ = Timeline::OfWorker(config, view_.rank, log, view_.job);
   worker::PsBackendOptions backend_options = MakeBackendOptions(config, view_);
+  if (!backend_options.server_weights.empty()) {
+    const std::string shares =
+        "of all bytes go " + worker::DescribeShares(backend_options.server_weights);
+    view_.rank == 0 ? log.Info(shares) : log.Debug([&] { return shares; });
+  }
   backend_options.shared_bytes = [network = network_.get()] {
     return network->sent().shared_bytes.load();
   };

@@ -2,7 +2,10 @@
 #include "protocol/placement.h"
 
 #include <algorithm>
+#include <limits>
+#include <numeric>
 #include <string>
+#include <utility>
 
 #include "base/check.h"
 #include "base/count_of.h"
@@ -32,11 +35,35 @@ std::vector<Partition> SplitIntoPartitions(uint64_t size_bytes, uint64_t partiti
   return partitions;
 }
 
+Loads::Loads(uint32_t num_servers, std::vector<uint32_t> weights)
+    : bytes_(num_servers, 0),
+      weights_(std::move(weights)),
+      total_weight_(std::accumulate(weights_.begin(), weights_.end(), uint64_t{0})) {
+  BS_CHECK(weights_.empty() || (weights_.size() == num_servers && total_weight_ > 0));
+}
+
+size_t Loads::NeediestFor(uint64_t size_bytes) const {
+  if (weights_.empty()) {
+    return static_cast<size_t>(std::min_element(bytes_.begin(), bytes_.end()) - bytes_.begin());
+  }
+  const uint64_t all = std::accumulate(bytes_.begin(), bytes_.end(), size_bytes);
+  size_t neediest = 0;
+  int64_t most = std::numeric_limits<int64_t>::min();
+  for (size_t server = 0; server < bytes_.size(); ++server) {
+    if (weights_[server] == 0) continue;
+    const auto lacks = static_cast<int64_t>(weights_[server] * all) -
+                       static_cast<int64_t>(total_weight_ * bytes_[server]);
+    if (lacks > most) neediest = server;
+    most = std::max(most, lacks);
+  }
+  return neediest;
+}
+
 void Loads::Place(std::span<Partition> partitions) {
   for (Partition& partition : partitions) {
-    const auto least = std::min_element(bytes_.begin(), bytes_.end());
-    partition.server = static_cast<uint32_t>(least - bytes_.begin());
-    *least += partition.size_bytes;
+    const size_t server = NeediestFor(partition.size_bytes);
+    partition.server = static_cast<uint32_t>(server);
+    bytes_[server] += partition.size_bytes;
   }
 }
 

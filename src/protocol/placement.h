@@ -23,17 +23,27 @@ std::vector<Partition> SplitIntoPartitions(uint64_t size_bytes, uint64_t partiti
 // Bytes placed on each server so far.
 class Loads {
  public:
-  // REQUIRES: num_servers > 0.
+  // Servers get equal shares.  REQUIRES: num_servers > 0.
   explicit Loads(uint32_t num_servers) : bytes_(num_servers, 0) {}
-  // Gives each partition, in order, to the least loaded server (the lowest rank of several), so
-  // that the fullest and the emptiest differ by at most the largest partition placed.
+  // Servers get bytes by these weights (ServerWeights); none where a weight is 0.  Empty: equal
+  // shares.  REQUIRES: one for each server, and one is not 0.
+  Loads(uint32_t num_servers, std::vector<uint32_t> weights);
+  // Gives each partition, in order, to the server that lacks most of its share of all bytes (the
+  // lowest rank of several).  No server has its share exceeded by a whole partition.  With equal
+  // shares that server is the least loaded one, and the fullest and the emptiest differ by at most
+  // the largest partition placed.
   void Place(std::span<Partition> partitions);
   // REQUIRES: they were placed here.
   void Remove(std::span<const Partition> partitions);
   std::span<const uint64_t> bytes() const { return bytes_; }
 
  private:
+  // Returns the server that lacks most, once `size_bytes` more are there.
+  size_t NeediestFor(uint64_t size_bytes) const;
+
   std::vector<uint64_t> bytes_;
+  std::vector<uint32_t> weights_{};  // empty: equal
+  uint64_t total_weight_ = 0;
 };
 
 // The server that keeps a key's declaration: spread by a hash of the key.

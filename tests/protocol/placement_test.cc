@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <random>
 
 namespace bs::worker {
@@ -75,6 +76,50 @@ TEST(Placement, WhatIsRemovedMakesRoom) {
   EXPECT_EQ(large[0].server, 0U);
   EXPECT_EQ(loads.bytes()[0], 100U);
   EXPECT_EQ(loads.bytes()[1], 10U);
+}
+
+TEST(Placement, SharesAreKeptAtEveryMoment) {
+  std::mt19937_64 random(2);
+  const std::vector<uint32_t> weights = {10923, 21845, 0, 21845, 10923};
+  Loads loads(5, weights);
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  uint64_t total = 0;
+  uint64_t largest = 0;
+  for (int tensor = 0; tensor < 200; ++tensor) {
+    std::vector<Partition> partitions =
+        SplitIntoPartitions(random() % 20000, 64 * (1 + random() % 20), 64);
+    loads.Place(partitions);
+    for (const Partition& partition : partitions) {
+      total += partition.size_bytes;
+      largest = std::max(largest, partition.size_bytes);
+    }
+    for (size_t server = 0; server < weights.size(); ++server) {
+      const double share = static_cast<double>(total) * weights[server] / sum;
+      EXPECT_LE(static_cast<double>(loads.bytes()[server]), share + static_cast<double>(largest));
+      EXPECT_GE(static_cast<double>(loads.bytes()[server]),
+                share - 2 * static_cast<double>(largest));
+    }
+  }
+  EXPECT_EQ(loads.bytes()[2], 0U);
+}
+
+// The placement of a job must not change by a way to say the same.
+TEST(Placement, EqualWeightsPlaceAsNoWeightsDo) {
+  std::mt19937_64 random(3);
+  Loads plain(4);
+  Loads weighted(4, {7, 7, 7, 7});
+  for (int tensor = 0; tensor < 100; ++tensor) {
+    std::vector<Partition> partitions =
+        SplitIntoPartitions(random() % 5000, 64 * (1 + random() % 9), 64);
+    std::vector<Partition> same = partitions;
+    plain.Place(partitions);
+    weighted.Place(same);
+    EXPECT_EQ(EncodeServers(partitions), EncodeServers(same));
+    if (tensor % 3 == 0) {
+      plain.Remove(partitions);
+      weighted.Remove(same);
+    }
+  }
 }
 
 TEST(Placement, LowestRankOfSeveralEquallyLoadedIsTaken) {

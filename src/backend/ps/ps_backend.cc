@@ -152,7 +152,7 @@ PsBackend::PsBackend(const PsBackendOptions& options, Executor* executor, SendFn
       log_(log),
       requests_(WithRules(options.requests), executor, std::move(send), log),
       estimator_(executor, num_servers_),
-      loads_(num_servers_) {
+      loads_(num_servers_, options.server_weights) {
   BS_CHECK(options.num_servers > 0);
   if (!options.measures_bandwidth) estimator_.Stop();
 }

@@ -27,6 +27,8 @@ namespace bs::worker {
 
 struct PsBackendOptions {
   int32_t num_servers = 1;
+  // The servers' shares of all bytes (protocol/server_shares.h); empty: equal ones.
+  std::vector<uint32_t> server_weights{};
   // Measures the network's rate for TakeFitting; for rank 0.
   bool measures_bandwidth = false;
   // Returns how many bytes have gone to servers through shared memory; for the measurement, called

@@ -1,0 +1,46 @@
+// Server shares: which part of all bytes each server gets, so that the busiest link is least busy.
+//
+// Pure functions of the nodes of a job and of what they state about their links: every node finds
+// the same.  docs/design/placement.md derives them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ps/message.h"
+
+namespace bs::worker {
+
+// A host: its workers and servers share one link, each way.
+struct LinkHost {
+  int32_t num_workers = 0;
+  std::vector<int32_t> servers{};  // ranks
+  double rate = 1;                 // of the link, in any unit that all hosts have
+
+  bool operator==(const LinkHost&) const = default;
+};
+
+// The hosts of a job, in the order of the list that the scheduler node sends.  Hosts are those of
+// the beginning, also where another node has taken a lost one's place.  All loopback addresses are
+// one host.  A host has the lowest rate that one of its nodes states.  A host that states none
+// counts as fast as the fastest one that does.
+std::vector<LinkHost> HostsOf(std::span<const ps::Node> nodes);
+
+// Returns how long each link is busy, each way, for one byte that each worker pushes and pulls,
+// where the servers of a host get `shares` of it (by host; they add up to 1).
+std::vector<double> LoadsOf(std::span<const LinkHost> hosts, std::span<const double> shares);
+
+// Returns the shares of each host's servers.  The busiest link is least busy; of all shares with
+// that they are nearest to those where each server gets bytes as its link has rate.
+std::vector<double> HostShares(std::span<const LinkHost> hosts);
+
+// Returns the share of each server, by rank, in 1/65,536; empty if all have the same, or if the
+// hosts do not have each server exactly once.
+std::vector<uint32_t> ServerWeights(std::span<const LinkHost> hosts, int32_t num_servers);
+
+// "17 % to each of servers 0, 1; 33 % to each of servers 2, 3".  REQUIRES: a weight is not 0.
+std::string DescribeShares(std::span<const uint32_t> weights);
+
+}  // namespace bs::worker
