@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "bytescheduler/server.h"
 #include "predict/replaying_worker.h"
+#include "protocol/server_shares.h"
 
 namespace bs::predict {
 namespace {
@@ -120,6 +121,15 @@ Status Check(const Options& options) {
     return Status::InvalidArgument("want at least one worker and one server");
   }
   if (!(options.bytes_per_second >= 1)) return Status::InvalidArgument("want a rate of the links");
+  const size_t placed = options.worker_hosts.size() + options.server_hosts.size();
+  if (placed > 0 && (std::cmp_not_equal(options.worker_hosts.size(), options.num_workers) ||
+                     std::cmp_not_equal(options.server_hosts.size(), options.num_servers))) {
+    return Status::InvalidArgument("want a host for each worker and each server, or none");
+  }
+  for (const auto& [host, rate] : options.host_rates) {
+    if (!(rate >= 1)) return Status::InvalidArgument("want a rate of each host's link");
+    if (placed == 0) return Status::InvalidArgument("rates of hosts without nodes");
+  }
   if (options.steps < 1) return Status::InvalidArgument("want at least one step");
   if (options.latency < Duration(0)) return Status::InvalidArgument("a latency below 0");
   if (options.partition_bytes < kLeastPartition || options.credit_bytes < 1) {
@@ -144,9 +154,9 @@ Status Check(const Options& options) {
 class ServerHost {
  public:
   ServerHost(const ServerOptions& options, sim::SimClock* clock, sim::SimNetwork* network,
-             const sim::SimHostOptions& host)
+             const sim::SimHostOptions& host, ps::Transport* beside)
       : executor_(clock), network_(network), transport_(network->MakeTransport(&executor_)) {
-    network->PutOnHost(transport_.get(), host);
+    network->PutOnHost(transport_.get(), host, beside);
     server_ = std::make_unique<Server>(
         options, &executor_, std::vector<ServerShard>{{.executor = &executor_, .numa_node = 0}},
         [this](ps::Message message) { transport_->Send(std::move(message)); },
@@ -165,6 +175,7 @@ class ServerHost {
     }
   }
   void Close() { transport_->Close(Duration(0)); }
+  ps::Transport* transport() const { return transport_.get(); }
   sim::SimHostCounters counters() const { return network_->CountersOf(transport_.get()); }
 
  private:
@@ -184,7 +195,10 @@ class Cluster {
   Result<Prediction> Run();
 
  private:
-  sim::SimHostOptions HostOf(double share, size_t peers) const;
+  sim::SimHostOptions HostOf(double rate, double share, size_t peers) const;
+  double RateOf(const std::vector<int32_t>& hosts, int32_t rank) const;
+  // Returns the first node of the host that a node is on; null if that is the node itself.
+  ps::Transport* Beside(const std::vector<int32_t>& hosts, int32_t rank) const;
   void MakeWorkers(const ServerOptions& about);
   void MakeServers(const ServerOptions& about);
   Prediction Look() const;
@@ -206,6 +220,22 @@ sim::SimNetworkOptions NetworkOptions(const Options& options, const Plan& plan) 
   return network;
 }
 
+// The shares that a job of ours has on these hosts.
+std::vector<uint32_t> WeightsOf(const Options& options) {
+  std::map<int32_t, worker::LinkHost> hosts;
+  for (const int32_t host : options.worker_hosts) ++hosts[host].num_workers;
+  for (size_t rank = 0; rank < options.server_hosts.size(); ++rank) {
+    hosts[options.server_hosts[rank]].servers.push_back(static_cast<int32_t>(rank));
+  }
+  std::vector<worker::LinkHost> list;
+  for (auto& [number, host] : hosts) {
+    const auto own = options.host_rates.find(number);
+    if (own != options.host_rates.end()) host.rate = own->second / options.bytes_per_second;
+    list.push_back(std::move(host));
+  }
+  return worker::ServerWeights(list, options.num_servers);
+}
+
 std::vector<ps::Address> Addresses(const std::string& host, int32_t count) {
   std::vector<ps::Address> addresses(static_cast<size_t>(count));
   for (int32_t i = 0; i < count; ++i) addresses[static_cast<size_t>(i)] = {host, i + 1};
@@ -215,7 +245,9 @@ std::vector<ps::Address> Addresses(const std::string& host, int32_t count) {
 Cluster::Cluster(const Options& options)
     : options_(options),
       plan_(PlanOf(options)),
-      num_workers_(std::min(options.num_workers, options.most_workers)),
+      num_workers_(options.worker_hosts.empty()
+                       ? std::min(options.num_workers, options.most_workers)
+                       : options.num_workers),
       network_(&clock_, NetworkOptions(options, plan_)) {
   replay_.layers = options.layers;
   replay_.steps = kWarmUps + options.steps;
@@ -250,9 +282,9 @@ Cluster::~Cluster() {
 }
 
 // The host of a node that stands for `share` of one.
-sim::SimHostOptions Cluster::HostOf(double share, size_t peers) const {
+sim::SimHostOptions Cluster::HostOf(double rate, double share, size_t peers) const {
   sim::SimHostOptions host;
-  host.bytes_per_second = options_.bytes_per_second * share;
+  host.bytes_per_second = rate * share;
   const double slices = plan_.ahead_messages * static_cast<double>(peers) *
                         static_cast<double>(plan_.partition_bytes * plan_.scale);
   host.queued_bytes =
@@ -270,13 +302,33 @@ sim::SimHostOptions Cluster::HostOf(double share, size_t peers) const {
   return host;
 }
 
+double Cluster::RateOf(const std::vector<int32_t>& hosts, int32_t rank) const {
+  if (hosts.empty()) return options_.bytes_per_second;
+  const auto own = options_.host_rates.find(hosts[static_cast<size_t>(rank)]);
+  return own == options_.host_rates.end() ? options_.bytes_per_second : own->second;
+}
+
+ps::Transport* Cluster::Beside(const std::vector<int32_t>& hosts, int32_t rank) const {
+  if (hosts.empty()) return nullptr;
+  const int32_t host = hosts[static_cast<size_t>(rank)];
+  for (size_t i = 0; i < servers_.size(); ++i) {
+    if (options_.server_hosts[i] == host) return servers_[i]->transport();
+  }
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    if (options_.worker_hosts[i] == host) return workers_[i]->transport();
+  }
+  return nullptr;
+}
+
 void Cluster::MakeServers(const ServerOptions& about) {
   const double share = static_cast<double>(num_workers_) / options_.num_workers;
   for (int32_t rank = 0; rank < about.num_servers; ++rank) {
     ServerOptions options = about;
     options.rank = rank;
     servers_.push_back(std::make_unique<ServerHost>(
-        options, &clock_, &network_, HostOf(share, static_cast<size_t>(num_workers_))));
+        options, &clock_, &network_,
+        HostOf(RateOf(options_.server_hosts, rank), share, static_cast<size_t>(num_workers_)),
+        Beside(options_.server_hosts, rank)));
   }
 }
 
@@ -289,15 +341,18 @@ void Cluster::MakeWorkers(const ServerOptions& about) {
   options.early_half = options_.policy == Policy::kOurs;
   worker::PsBackendOptions backend_options;
   backend_options.num_servers = about.num_servers;
+  const bool stock = options_.policy == Policy::kP3 || options_.policy == Policy::kDistSync;
+  if (!stock) backend_options.server_weights = WeightsOf(options_);
   backend_options.together_bytes = plan_.together_bytes;
   // Nothing is lost here, so nothing is sent again.
   backend_options.requests.retry_interval = backend_options.requests.timeout = kForEver;
   backend_options.requests.straggler_timeout = kForEver;
   for (int32_t rank = 0; rank < num_workers_; ++rank) {
     options.rank = rank;
-    workers_.push_back(
-        std::make_unique<ReplayingWorker>(&replay_, options, backend_options, &clock_, &network_,
-                                          HostOf(1, static_cast<size_t>(about.num_servers))));
+    workers_.push_back(std::make_unique<ReplayingWorker>(
+        &replay_, options, backend_options, &clock_, &network_,
+        HostOf(RateOf(options_.worker_hosts, rank), 1, static_cast<size_t>(about.num_servers)),
+        Beside(options_.worker_hosts, rank)));
   }
 }
 

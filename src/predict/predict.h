@@ -9,13 +9,14 @@
 //    size is rounded to as many bytes.
 //  - Of more than `most_workers` workers, which all do the same, so many are simulated, and the
 //    servers' interfaces and threads are slower by as much as there would be more of them.
-//  - Each node has a host of its own, whose interface sends one message at a time; there is no
+//  - The interface of a host sends one message at a time; there is no
 //    loss, no switch that is too slow, no other traffic.  Sums take no time.
 //  - P3 and dist_sync are our own worker with MXNet's slices, requests and queues, not MXNet's
 //  code.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "bytescheduler/status.h"
@@ -50,6 +51,11 @@ struct Options {
   uint64_t credit_bytes = uint64_t{512} << 10U;      // of MXNet's policies none
   uint32_t steps = 6;                                // measured, behind two others
   int32_t most_workers = 8;                          // that are simulated
+  // The hosts of workers and servers, by rank: any numbers, equal ones share a link; then all
+  // workers are simulated.  Empty: each node has a host of its own.
+  std::vector<int32_t> worker_hosts{};
+  std::vector<int32_t> server_hosts{};
+  std::map<int32_t, double> host_rates{};  // of hosts whose bytes_per_second is another
 };
 
 struct Prediction {

@@ -10,7 +10,7 @@ namespace bs::predict {
 ReplayingWorker::ReplayingWorker(Replay* replay, const WorkerOptions& options,
                                  const worker::PsBackendOptions& backend_options,
                                  sim::SimClock* clock, sim::SimNetwork* network,
-                                 const sim::SimHostOptions& host)
+                                 const sim::SimHostOptions& host, ps::Transport* beside)
     : replay_(replay),
       rank_(options.rank),
       network_(network),
@@ -21,7 +21,7 @@ ReplayingWorker::ReplayingWorker(Replay* replay, const WorkerOptions& options,
           [transport = transport_.get()](ps::Message m) { transport->Send(std::move(m)); },
           Logger("", LogLevel::kOff)),
       here_(replay->layers.size(), true) {
-  network->PutOnHost(transport_.get(), host);
+  network->PutOnHost(transport_.get(), host, beside);
   worker_ = std::make_unique<Worker>(
       options, &executor_, &backend_, [this](const Status& why) { failure_ = why; },
       Logger("", LogLevel::kOff));

@@ -29,10 +29,10 @@ struct Replay {
 
 class ReplayingWorker {
  public:
-  // Everything must outlive it.
+  // On the host of `beside`, if that is given.  Everything must outlive it.
   ReplayingWorker(Replay* replay, const WorkerOptions& options,
                   const worker::PsBackendOptions& backend_options, sim::SimClock* clock,
-                  sim::SimNetwork* network, const sim::SimHostOptions& host);
+                  sim::SimNetwork* network, const sim::SimHostOptions& host, ps::Transport* beside);
   // REQUIRES: Close() was called, and the clock has run on.
   ~ReplayingWorker() = default;
   ReplayingWorker(const ReplayingWorker&) = delete;
@@ -46,6 +46,7 @@ class ReplayingWorker {
 
   bool done() const { return lengths_.size() == replay_->steps; }
   const Status& failure() const { return failure_; }
+  ps::Transport* transport() const { return transport_.get(); }
   // The lengths of the steps, in order.
   const std::vector<Duration>& lengths() const { return lengths_; }
   // When the first began.

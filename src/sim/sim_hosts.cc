@@ -28,11 +28,14 @@ TimePoint SimHost::Serve(TimePoint now, uint64_t size_bytes) {
 }
 
 void SimNetwork::Impl::PutOnHost(const std::shared_ptr<SimNode>& node,
-                                 const SimHostOptions& options) {
+                                 const SimHostOptions& options, const SimNode* beside) {
   BS_CHECK(options_.loss == 0 && options_.repeat == 0 && options.bytes_per_second > 0);
   BS_CHECK(node->links.empty() && !node->host);
+  BS_CHECK(beside == nullptr || beside->host != nullptr);
   node->host = std::make_unique<SimHost>();
   node->host->options = options;
+  node->host->interface = beside == nullptr ? std::make_shared<SimInterface>()  // of all nodes here
+                                            : beside->host->interface;
   hosts_.push_back(node);
 }
 
@@ -100,6 +103,7 @@ void SimNetwork::Impl::Commit(SimLink* link) {
   for (const auto& bytes : leaving.packet.data) {
     leaving.size_bytes += kFrameHeaderBytes + options_.payload_scale * bytes.size();
   }
+  if (link->target->host->interface == host->interface) return Pass(host, std::move(leaving));
   host->out_bytes += leaving.size_bytes;
   host->unacknowledged_bytes += leaving.size_bytes;
   link->unacknowledged_bytes += leaving.size_bytes;
@@ -109,6 +113,17 @@ void SimNetwork::Impl::Commit(SimLink* link) {
   leaving.ready = host->Serve(clock_->Now(), leaving.size_bytes);
   host->leaving.push_back(std::move(leaving));
   if (!host->sends) Leave(link->owner);
+}
+
+// To a node of the same host: only the threads take time.
+void SimNetwork::Impl::Pass(SimHost* host, SimHost::Leaving leaving) {
+  ++host->counters.messages;
+  leaving.target->host->in_bytes += leaving.size_bytes;
+  wires_.PostAt(host->Serve(clock_->Now(), leaving.size_bytes),
+                [this, target = leaving.target, size_bytes = leaving.size_bytes,
+                 packet = std::move(leaving.packet)]() mutable {
+                  Reach(target, std::move(packet), size_bytes);
+                });
 }
 
 // The first in the queue that finds room at the other end goes out, and in there as far as that
@@ -125,19 +140,21 @@ void SimNetwork::Impl::Leave(const std::shared_ptr<SimNode>& node) {
     return;
   }
   SimHost* const there = first->target->host.get();
+  SimInterface* const out = host->interface.get();
+  SimInterface* const in = there->interface.get();
   host->sends = true;
   there->in_bytes += first->size_bytes;
-  const TimePoint begin = std::max(clock_->Now(), first->ready);
-  const TimePoint left = begin + host->TimeOf(first->size_bytes);
+  const TimePoint begin = std::max({clock_->Now(), first->ready, out->out_free});
+  const TimePoint left = out->out_free = begin + host->TimeOf(first->size_bytes);
   const Duration delay = AfterDelay() - clock_->Now();
-  const TimePoint in = std::max(begin + delay, there->in_free);
-  there->in_free = std::max(in + there->TimeOf(first->size_bytes), left + delay);
-  const auto acknowledged = there->in_free + delay;
+  const TimePoint begins = std::max(begin + delay, in->in_free);
+  in->in_free = std::max(begins + there->TimeOf(first->size_bytes), left + delay);
+  const auto acknowledged = in->in_free + delay;
   wires_.PostAt(acknowledged, [this, node, number = first->link, size_bytes = first->size_bytes] {
     Acknowledge(node, number, size_bytes);
   });
-  wires_.PostAt(there->in_free, [this, target = first->target, size_bytes = first->size_bytes,
-                                 packet = std::move(first->packet)]() mutable {
+  wires_.PostAt(in->in_free, [this, target = first->target, size_bytes = first->size_bytes,
+                              packet = std::move(first->packet)]() mutable {
     Reach(target, std::move(packet), size_bytes);
   });
   wires_.PostAt(left, [this, node, size_bytes = first->size_bytes] { Left(node, size_bytes); });

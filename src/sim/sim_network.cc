@@ -252,6 +252,11 @@ void SimNetwork::Impl::Pump(SimLink* link) {
     if (link->closing) Erase(link->number);
     return;
   }
+  if (link->owner->host && link->target->host &&
+      link->owner->host->interface == link->target->host->interface) {
+    while (!link->waiting.empty()) Commit(link);
+    return;
+  }
   if (link->owner->host) {
     Queue(link);
     return TakeTurns(link->owner);
@@ -376,8 +381,9 @@ SimNetwork::~SimNetwork() = default;
 std::unique_ptr<Transport> SimNetwork::MakeTransport(Executor* executor) {
   return impl_->MakeEndpoint(executor);
 }
-void SimNetwork::PutOnHost(Transport* transport, const SimHostOptions& options) {
-  impl_->PutOnHost(Impl::NodeOf(transport), options);
+void SimNetwork::PutOnHost(Transport* transport, const SimHostOptions& options, Transport* beside) {
+  impl_->PutOnHost(Impl::NodeOf(transport), options,
+                   beside == nullptr ? nullptr : Impl::NodeOf(beside).get());
 }
 SimHostCounters SimNetwork::CountersOf(Transport* transport) const {
   return Impl::NodeOf(transport)->host->counters;

@@ -33,7 +33,8 @@ struct SimNetworkOptions {
   uint64_t payload_scale = 1;
 };
 
-// The machine of a node: a full-duplex network interface and one thread that serves it.
+// The machine of a node: a full-duplex network interface, which several nodes may share, and one
+// thread that serves it.
 //
 // A message leaves when the interface is free, most urgent first of those to one peer, peers in
 // turn; it reaches the other interface while it leaves, and waits there if that one is busy.  Both
@@ -50,7 +51,7 @@ struct SimHostOptions {
 
 struct SimHostCounters {
   uint64_t messages = 0;      // sent
-  double bytes = 0;           // sent, with what stands before payloads
+  double bytes = 0;           // sent to other hosts, with what stands before payloads
   Duration busy{};            // the time of the thread
   uint64_t most_waiting = 0;  // messages that were not committed yet, at most
 };
@@ -67,8 +68,12 @@ class SimNetwork {
   // Callbacks run on `executor`, which must outlive the transport.
   std::unique_ptr<ps::Transport> MakeTransport(Executor* executor);
 
-  // REQUIRES: all nodes are put on hosts, one each, before they connect; no loss and no repeats.
-  void PutOnHost(ps::Transport* transport, const SimHostOptions& options);
+  // The node shares the interface of `beside`, if that is given: messages of both leave in turn,
+  // and what one sends the other does not cross it.  Each has a thread and a queue of its own.
+  // REQUIRES: all nodes are put on hosts before they connect; no loss and no repeats; `beside` has
+  // the same bytes_per_second.
+  void PutOnHost(ps::Transport* transport, const SimHostOptions& options,
+                 ps::Transport* beside = nullptr);
   SimHostCounters CountersOf(ps::Transport* transport) const;
 
   // The node of `transport` vanishes without a word: it sends and hears nothing any more, peers get

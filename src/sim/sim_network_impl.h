@@ -29,7 +29,13 @@ struct SimPacket {
   std::vector<std::vector<std::byte>> data;
 };
 
-// The interface of a node's machine.
+// When an interface is free; shared by the nodes of its machine.
+struct SimInterface {
+  TimePoint out_free{};
+  TimePoint in_free{};
+};
+
+// A node's part of its machine.
 struct SimHost {
   // On its way out.
   struct Leaving {
@@ -41,8 +47,8 @@ struct SimHost {
   };
 
   SimHostOptions options;
+  std::shared_ptr<SimInterface> interface;
   TimePoint thread_free{};
-  TimePoint in_free{};
   uint64_t out_bytes = 0;             // committed and not sent
   uint64_t unacknowledged_bytes = 0;  // committed
   uint64_t in_bytes = 0;              // sent by others and not received
@@ -124,7 +130,8 @@ class SimNetwork::Impl {
   void CutOff(const std::shared_ptr<SimNode>& node, Duration duration);
   void Part(const SimNode* from, const SimNode* to, bool for_good);
   void Overflow(const std::shared_ptr<SimNode>& node, int32_t peer);
-  void PutOnHost(const std::shared_ptr<SimNode>& node, const SimHostOptions& options);
+  void PutOnHost(const std::shared_ptr<SimNode>& node, const SimHostOptions& options,
+                 const SimNode* beside);
 
   uint64_t delivered = 0;
   uint64_t lost = 0;
@@ -167,6 +174,7 @@ class SimNetwork::Impl {
   static void Queue(SimLink* link);
   void TakeTurns(const std::shared_ptr<SimNode>& node);
   void Commit(SimLink* link);
+  void Pass(SimHost* host, SimHost::Leaving leaving);
   void Acknowledge(const std::shared_ptr<SimNode>& owner, uint64_t number, uint64_t size_bytes);
   void Leave(const std::shared_ptr<SimNode>& node);
   void Left(const std::shared_ptr<SimNode>& node, uint64_t size_bytes);

@@ -34,8 +34,41 @@ double StepOf(const Options& options) {
   return found.ok() ? SecondsOf(found.value().step) : 0;
 }
 
-// The closed form of the best possible (docs/user/advise.md).
-double Ideal(const Options& options) {
+// The convolutions and the last layer of ResNet-50 (He et al. 2016, table 1), with times by their
+// multiplications.
+std::vector<Layer> ResNet50(double compute) {
+  struct Weights {
+    double parameters;
+    double multiplications;
+  };
+  std::vector<Weights> weights = {{9408, 9408 * 112.0 * 112}};
+  double inputs = 64;
+  double size = 56;
+  for (const auto& [width, blocks] : {std::pair(64, 3), {128, 4}, {256, 6}, {512, 3}}) {
+    for (int block = 0; block < blocks; ++block) {
+      const double own = block == 0 ? inputs * 4 * width : 0;  // the shortcut
+      for (const double count : {inputs * width, 9.0 * width * width, 4.0 * width * width, own}) {
+        if (count > 0) weights.push_back({count, count * size * size});
+      }
+      inputs = 4 * width;
+    }
+    size /= 2;
+  }
+  weights.push_back({2048 * 1000, 2048 * 1000});
+  double sum = 0;
+  for (const Weights& layer : weights) sum += layer.multiplications;
+  std::vector<Layer> layers;
+  for (const Weights& layer : weights) {
+    const auto time = std::chrono::duration_cast<Duration>(
+        std::chrono::duration<double>(compute / sum) * layer.multiplications);
+    layers.push_back({static_cast<uint64_t>(4 * layer.parameters), time / 3, time - time / 3});
+  }
+  return layers;
+}
+
+// The closed form of the best possible (docs/user/advise.md), where the busiest link carries `load`
+// models.
+double Ideal(const Options& options, double load = 1) {
   double best = 0;
   double crossed = 0;
   for (size_t k = 0; k < options.layers.size(); ++k) {
@@ -47,7 +80,7 @@ double Ideal(const Options& options) {
       compute += takes;
       if (j >= k) rest += takes;
     }
-    best = std::max({best, compute, crossed / options.bytes_per_second + rest});
+    best = std::max({best, compute, load * crossed / options.bytes_per_second + rest});
   }
   return best;
 }
@@ -135,6 +168,23 @@ TEST(Predict, FewSimulatedWorkersStandForMany) {
   EXPECT_NEAR(StepOf(options), all, 0.1 * all);
 }
 
+// Four workers and four servers: two pairs together, the others on hosts of their own.
+Options Mixed(double compute) {
+  Options options;
+  options.layers = ResNet50(compute);
+  options.bytes_per_second = kGigabit / 2;
+  options.num_workers = options.num_servers = 4;
+  options.worker_hosts = {0, 1, 2, 3};
+  options.server_hosts = {0, 1, 4, 5};
+  options.steps = 2;
+  return options;
+}
+
+TEST(Predict, AMixOfHostsIsCloseToTheBestWhereComputeHidesTheNetwork) {
+  const Options mixed = Mixed(3.0);
+  EXPECT_LE(StepOf(mixed), Ideal(mixed, 4.0 / 3) / 0.92);
+}
+
 TEST(Predict, TheSameOptionsGiveTheSame) {
   EXPECT_EQ(StepOf(Fat(Policy::kOurs)), StepOf(Fat(Policy::kOurs)));
 }
@@ -157,6 +207,9 @@ TEST(Predict, WhatIsNoJobIsRefusedWithWhatIsWrong) {
   EXPECT_EQ(refused([](Options* o) { o->num_servers = 0; }),
             "want at least one worker and one server");
   EXPECT_EQ(refused([](Options* o) { o->bytes_per_second = 0; }), "want a rate of the links");
+  EXPECT_EQ(refused([](Options* o) { o->worker_hosts = {0, 1}; }),
+            "want a host for each worker and each server, or none");
+  EXPECT_EQ(refused([](Options* o) { o->host_rates[0] = 1e6; }), "rates of hosts without nodes");
   EXPECT_EQ(refused([](Options* o) { o->layers[0].forward = -milliseconds(1); }),
             "a layer that takes less than no time");
   EXPECT_EQ(refused([](Options* o) { o->layers[0].size_bytes = uint64_t{1} << 50U; }),

@@ -30,8 +30,8 @@ class SimHostsTest : public ::testing::Test {
     std::unique_ptr<ps::Transport> transport;
   };
 
-  // Nodes 0, 1, ..., each connected to each.
-  void Make(int count, const SimHostOptions& host, uint64_t payload_scale = 1) {
+  // Nodes 0, 1, ..., each connected to each; each `together` in a row on one host.
+  void Make(int count, const SimHostOptions& host, uint64_t payload_scale = 1, int together = 1) {
     SimNetworkOptions options;
     options.delay_min = options.delay_max = Duration(0);
     options.payload_scale = payload_scale;
@@ -40,7 +40,9 @@ class SimHostsTest : public ::testing::Test {
       Node& node = nodes_.emplace_back();
       node.executor = std::make_unique<SimExecutor>(&clock_);
       node.transport = network_->MakeTransport(node.executor.get());
-      network_->PutOnHost(node.transport.get(), host);
+      const auto first = static_cast<size_t>(i - i % together);
+      network_->PutOnHost(node.transport.get(), host,
+                          i % together == 0 ? nullptr : nodes_[first].transport.get());
       ps::Transport::Handler handler;
       handler.on_message = [this, i](const ps::Message& message) {
         arrivals_.push_back({i, std::string(message.data.at(0).text().substr(0, 1)), Now()});
@@ -113,6 +115,31 @@ TEST_F(SimHostsTest, OneSenderSharesItsInterfaceAmongReceivers) {
   Send(0, 2, 'b');
   Run();
   EXPECT_NEAR(arrivals_.at(3).seconds, 0.4, 0.001);
+}
+
+TEST_F(SimHostsTest, NodesOfOneHostShareItsInterfaceAndReachEachOtherWithoutIt) {
+  Make(6, Megabyte(), 1, 2);
+  for (int i = 0; i < 2; ++i) {
+    Send(0, 2, 'a');
+    Send(1, 4, 'b');
+  }
+  Send(1, 0, 'c');
+  Run();
+  ASSERT_EQ(arrivals_.size(), 5U);
+  EXPECT_EQ(arrivals_[0].text, "c");
+  EXPECT_NEAR(arrivals_[0].seconds, 0, 0.001);
+  EXPECT_NEAR(arrivals_[1].seconds, 0.1, 0.001);
+  EXPECT_NEAR(arrivals_[4].seconds, 0.4, 0.001);
+  EXPECT_NE(arrivals_[1].text, arrivals_[2].text) << "they leave in turn";
+}
+
+TEST_F(SimHostsTest, NodesOfOneHostReceiveThroughOneInterface) {
+  Make(6, Megabyte(), 1, 2);
+  Send(2, 0, 'a');
+  Send(4, 1, 'b');
+  Run();
+  ASSERT_EQ(arrivals_.size(), 2U);
+  EXPECT_NEAR(arrivals_[1].seconds, 0.2, 0.001);
 }
 
 TEST_F(SimHostsTest, AnUrgentMessageOvertakesWhatIsNotCommitted) {

@@ -53,7 +53,7 @@ MAY_INCLUDE = {
     "server/stock": SERVER_FLOOR,
     "server": SERVER_FLOOR | {"server/sync", "server/async", "server/stock"},
     "sim": {"base", "ps", "wire"},
-    "predict": {"base", "backend/ps", "worker", "server", "sim"},
+    "predict": {"base", "protocol", "backend/ps", "worker", "server", "sim"},
     "node": {
         *("base", "core", "ps", "config", "trace", "reduce", "codec", "protocol"),
         *("transport", "transport/tcp", "transport/zmq", "membership"),
