@@ -147,6 +147,10 @@ class Job:
     lab : Lab, optional
         Each of our nodes on a host of its own, in the order scheduler node, servers, workers;
         further workers begin with the first worker's host again.
+    hosts : list of int, optional
+        The hosts of the lab in that order, if they are not 0, 1, 2 and so on.
+    on_host : dict, optional
+        More variables for the nodes of a host of the lab.
     """
 
     def __init__(
@@ -162,9 +166,13 @@ class Job:
         prefix: Optional[List[str]] = None,
         ports: Optional[List[int]] = None,
         lab: Optional[Lab] = None,
+        hosts: Optional[Sequence[int]] = None,
+        on_host: Optional[Dict[int, Dict[str, str]]] = None,
     ) -> None:
         self.folder = folder
         self._lab = lab
+        self._hosts = hosts or range(1 + servers + workers)
+        self._on_host = on_host or {}
         self._ports = ports or [0] * (servers + 1)
         self._prefix = prefix or []
         self._stock = stock
@@ -298,7 +306,8 @@ class Job:
     def _place(self, host: int) -> Place:
         if self._lab is None:
             return LOOPBACK
-        return Place(self._lab.address(host), self._lab.on(host, self.folder, []))
+        there = self._hosts[host]
+        return Place(self._lab.address(there), self._lab.on(there, self.folder, []))
 
     def _start(
         self,
@@ -315,7 +324,7 @@ class Job:
             self.folder,
             name=name,
             place=self._place(host),
-            env=env,
+            env={**(env or {}), **self._on_host.get(self._hosts[host], {})},
         )
         self.processes.append(process)
         return process
