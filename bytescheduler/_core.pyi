@@ -59,6 +59,7 @@ def predict(
     credit_bytes: int,
     steps: int = 6,
     most_workers: int = 8,
+    places: Optional[Sequence[Tuple[int, float]]] = None,
 ) -> Prediction: ...
 def partition_and_credit(
     *, bytes_per_second: float, round_trip_s: float, servers: int

@@ -143,6 +143,10 @@ cdef extern from "bytescheduler/c_api.h" nogil:
         double forward_s
         double backward_s
 
+    ctypedef struct bs_place:
+        int host
+        double bytes_per_second
+
     ctypedef struct bs_job_to_predict:
         const bs_layer* layers
         size_t num_layers
@@ -155,6 +159,7 @@ cdef extern from "bytescheduler/c_api.h" nogil:
         uint64_t credit_bytes
         int steps
         int most_workers
+        const bs_place* places
 
     ctypedef struct bs_prediction:
         double step_s

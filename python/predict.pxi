@@ -7,7 +7,7 @@ Prediction = namedtuple("Prediction", [
 
 
 def predict(layers, *, workers, servers, policy, bytes_per_second, latency_s, partition_bytes,
-            credit_bytes, steps=6, most_workers=8):
+            credit_bytes, steps=6, most_workers=8, places=None):
     """Return how a job will run that replays `layers`; src/predict/predict.h says how it is found.
 
     Blocks without the GIL, for as long as the processor takes.
@@ -18,6 +18,9 @@ def predict(layers, *, workers, servers, policy, bytes_per_second, latency_s, pa
         Bytes, seconds of forward and seconds of backward, in the order of forward.
     policy : int
         0 ours, 1 first come first served, 2 P3, 3 dist_sync.
+    places : sequence of (int, float), optional
+        The host of each worker and then of each server, and the bytes a second of its link. Nodes
+        with the same host share it. By default each has a host of its own.
 
     Raises
     ------
@@ -26,13 +29,20 @@ def predict(layers, *, workers, servers, policy, bytes_per_second, latency_s, pa
     """
     cdef size_t count = len(layers)
     cdef bs_layer* rows = <bs_layer*>calloc(max(count, 1), sizeof(bs_layer))
+    cdef size_t nodes = 0 if places is None else len(places)
+    cdef bs_place* hosts = <bs_place*>calloc(max(nodes, 1), sizeof(bs_place))
     cdef bs_job_to_predict job
     cdef bs_prediction found
     cdef bs_error error
     cdef int code
-    if rows == NULL:
-        raise MemoryError()
     try:
+        if rows == NULL or hosts == NULL:
+            raise MemoryError()
+        if places is not None and nodes != workers + servers:
+            raise UsageError("want a place for each worker and each server", 1)
+        for index, (host, rate) in enumerate(places or ()):
+            hosts[index].host = host
+            hosts[index].bytes_per_second = rate
         for index, (size_bytes, forward_s, backward_s) in enumerate(layers):
             rows[index].size_bytes = size_bytes
             rows[index].forward_s = forward_s
@@ -48,11 +58,13 @@ def predict(layers, *, workers, servers, policy, bytes_per_second, latency_s, pa
         job.credit_bytes = credit_bytes
         job.steps = steps
         job.most_workers = most_workers
+        job.places = NULL if places is None else hosts
         with nogil:
             code = bs_predict(&job, &found, &error)
         _check(code, &error)
     finally:
         free(rows)
+        free(hosts)
     return Prediction(found.step_s, found.simulated_workers, found.partitions, found.messages,
                       found.most_waiting, found.server_waiting, found.worker_busy,
                       found.server_busy)

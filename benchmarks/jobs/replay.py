@@ -292,7 +292,8 @@ def run_steps(
     starts_s = args.timeout * max(1.0, (shape.workers + shape.servers) / _FEW)
     limit_s = starts_s + iterations * cell.enough_s(args.rate, shape)
     try:
-        ran = lab_job.run(arm, worker, env, limit_s, node, shape)
+        of_host = lab_job.stated_rates(args.rate, shape) if arm not in ("stock", "p3") else {}
+        ran = lab_job.run(arm, worker, env, limit_s, node, shape, of_host)
     except subprocess.TimeoutExpired:
         return None
     counted = args.iterations - WARM_UP

@@ -286,6 +286,14 @@ def _ended(arm: str, launcher: Launcher) -> None:
             )
 
 
+def stated_rates(rate: str, shape: Shape) -> Dict[int, Dict[str, str]]:
+    """Return the setting of each host that states its link's rate; none where all are equal."""
+    if not shape.factors:
+        return {}
+    rates = shape.rates(int(rate[:-4]) * UNITS[rate[-4:]])
+    return {host: {"BYTESCHEDULER_LINK_RATE": f"{of / 1e3:.0f}kbit"} for host, of in rates.items()}
+
+
 def run(
     arm: str,
     worker: List[str],
@@ -293,6 +301,7 @@ def run(
     timeout_s: float,
     node: Optional[List[str]] = None,
     shape: Shape = USUAL,
+    of_host: Optional[Dict[int, Dict[str, str]]] = None,
 ) -> List[Any]:
     """Run a job to its end in the lab and return what its workers reported, in any order.
 
@@ -312,6 +321,8 @@ def run(
         The command of the scheduler node and of servers; None: that of the arm.
     shape
         Workers and servers, and their hosts, which are among those of the lab.
+    of_host
+        Further settings of the processes of single hosts.
 
     Raises
     ------
@@ -336,7 +347,8 @@ def run(
         for role, host, words in roles:
             name = f"the {role} on host {host}"
             streams = _REPORTS if role == "worker" else SPEAKS
-            launcher.start(role, words, name=name, place=place(host), streams=streams)
+            own = (of_host or {}).get(host)
+            launcher.start(role, words, name=name, place=place(host), streams=streams, env=own)
         with local_job.patience(worker, timeout_s, launcher.kill_all):
             results = [_reported(arm, process) for process in launcher.workers]
         _ended(arm, launcher)

@@ -3,7 +3,7 @@
 import math
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from bytescheduler._advise.links import equal_shares, model_bytes_per_s, pushed_bytes_per_s
+from bytescheduler._advise.links import model_bytes_per_s, pushed_bytes_per_s
 from bytescheduler._advise.models import Step, ideal_s, no_overlap_s
 from bytescheduler._advise.shape import Shape
 from bytescheduler._native import Prediction, partition_and_credit, predict
@@ -21,7 +21,6 @@ _NO_MATTER = 0.05
 _FEWEST_SERVERS = 1.03  # times the time with many
 _MOST_SERVERS = 4096
 _TRIES = 4
-_LOOPBACK_BYTES_PER_S = 5e9  # about what a node gets to one on its own host
 FEW = 8  # workers that stand for all
 # Workers times servers that are simulated; each takes some 6 KB.
 _MOST_PAIRS = 1 << 21
@@ -57,16 +56,17 @@ class Cluster(NamedTuple):
         return model_bytes_per_s(self.shape, self.bytes_per_s)
 
     @property
-    def apart_bytes_per_s(self) -> float:
-        """The rate of equal links with which nodes on hosts of their own would be as fast.
+    def placed(self) -> bool:
+        """Whether nodes share hosts, or links differ."""
+        return bool(self.together or self.factors)
 
-        Servers have equal shares of the model.
-        """
-        if not self.together and not self.factors:
-            return self.bytes_per_s
-        rate = model_bytes_per_s(self.shape, self.bytes_per_s, equal_shares(self.shape))
-        rate /= min(1.0, self.servers / self.workers)
-        return min(rate, max(self.bytes_per_s, _LOOPBACK_BYTES_PER_S))
+    @property
+    def places(self) -> Optional[List[Tuple[int, float]]]:
+        """The host of each worker and then of each server, and its rate; None: not `placed`."""
+        if not self.placed:
+            return None
+        rates = self.shape.rates(self.bytes_per_s)
+        return [(host, rates[host]) for host in self.shape.worker_hosts + self.shape.server_hosts]
 
     @property
     def sizes(self) -> Tuple[int, int]:
@@ -87,12 +87,13 @@ class Cluster(NamedTuple):
             workers=self.workers,
             servers=self.servers,
             policy=POLICIES[policy],
-            bytes_per_second=self.apart_bytes_per_s,
+            bytes_per_second=self.bytes_per_s,
             latency_s=self.latency_s,
             partition_bytes=partition,
             credit_bytes=credit,
             steps=steps,
             most_workers=self.most_workers,
+            places=self.places,
         )
 
 
@@ -202,7 +203,8 @@ def advise(
     compute = math.fsum(layer.forward_s + layer.backward_s for layer in layers)
     if compute <= 0:
         raise ConfigError("the layers take no time", 1)
-    simulated = min(cluster.workers, cluster.most_workers)
+    most = cluster.workers if cluster.placed else cluster.most_workers
+    simulated = min(cluster.workers, most)
     if simulated * cluster.servers > _MOST_PAIRS:
         raise ConfigError(
             f"{counted(simulated, 'worker')} with {counted(cluster.servers, 'server')} are too "
@@ -214,8 +216,7 @@ def advise(
     for policy in ("dist_sync", "fifo", "p3", "ours"):
         tell(f"simulating {_NAMES[policy]}, {len(runs) + 1} of 4")
         runs[policy] = cluster.predict(layers, policy)
-    placed = bool(cluster.together or cluster.factors)
-    most = cluster.servers if placed else _most_used(layers, cluster)
+    most = cluster.servers if cluster.placed else _most_used(layers, cluster)
     used = cluster._replace(servers=min(cluster.servers, most))
     times = {
         "no_overlap": no_overlap_s(layers, pushed_bytes_per_s(used.shape, used.bytes_per_s)),
@@ -236,7 +237,9 @@ def advise(
         "priority_gain": 1 - times["ours"] / times["fifo"],
         # Other numbers of servers would be other placements.
         "recommended_servers": (
-            cluster.servers if placed else _recommended(layers, cluster, times["ours"], tell)
+            cluster.servers
+            if cluster.placed
+            else _recommended(layers, cluster, times["ours"], tell)
         ),
         "verdict": _verdict(times, compute),
     }

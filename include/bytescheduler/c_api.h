@@ -262,6 +262,11 @@ typedef struct {
   double forward_s;
   double backward_s;
 } bs_layer;
+// The host of a node: any number, equal ones share a link.
+typedef struct {
+  int host;
+  double bytes_per_second;  // of its link, each way
+} bs_place;
 // bs::predict::Options.
 typedef struct {
   const bs_layer* layers;
@@ -275,6 +280,8 @@ typedef struct {
   uint64_t credit_bytes;
   int steps;
   int most_workers;
+  // Of each worker and then of each server; null: each has a host of its own with the rate above.
+  const bs_place* places;
 } bs_job_to_predict;
 // bs::predict::Prediction.
 typedef struct {

@@ -46,6 +46,19 @@ Status CheckCounts(const bs_job_to_predict& job) {
   return Status::Ok();
 }
 
+Status Place(const bs_job_to_predict& job, Options* options) {
+  for (int node = 0; node < job.num_workers + job.num_servers; ++node) {
+    const bs_place& place = job.places[node];
+    if (!std::isfinite(place.bytes_per_second)) {
+      return Status::InvalidArgument("want a rate of each host's link");
+    }
+    auto& hosts = node < job.num_workers ? options->worker_hosts : options->server_hosts;
+    hosts.push_back(place.host);
+    options->host_rates[place.host] = place.bytes_per_second;
+  }
+  return Status::Ok();
+}
+
 Result<Options> OptionsOf(const bs_job_to_predict& job) {
   if (Status wrong = CheckCounts(job); !wrong.ok()) return wrong;
   Options options;
@@ -58,6 +71,9 @@ Result<Options> OptionsOf(const bs_job_to_predict& job) {
   options.credit_bytes = job.credit_bytes;
   options.steps = static_cast<uint32_t>(job.steps);
   options.most_workers = job.most_workers;
+  if (job.places != nullptr) {
+    if (Status wrong = Place(job, &options); !wrong.ok()) return wrong;
+  }
   options.layers.reserve(job.num_layers);
   for (size_t i = 0; i < job.num_layers; ++i) {
     const bs_layer& layer = job.layers[i];

@@ -64,6 +64,25 @@ TEST_F(CApiPredictTest, WhatIsNoJobIsRefused) {
   EXPECT_EQ(Refusal(), "a model without layers");
 }
 
+TEST_F(CApiPredictTest, NodesOfOneHostShareItsLink) {
+  job_.num_workers = job_.num_servers = 4;
+  layers_ = {{8'000'000, 0.001, 0.002}};
+  ASSERT_EQ(Predict(), 0) << error_.message;
+  const double apart_s = found_.step_s;
+  std::vector<bs_place> places;
+  for (int node = 0; node < 8; ++node) places.push_back({node % 4, 119e6});
+  job_.places = places.data();
+  ASSERT_EQ(Predict(), 0) << error_.message;
+  EXPECT_NEAR(found_.step_s / apart_s, 1.5, 0.15);  // 3/4 of a model and 3 times 1/4
+  places[0].bytes_per_second = places[4].bytes_per_second = 119e5;
+  ASSERT_EQ(Predict(), 0) << error_.message;
+  EXPECT_GT(found_.step_s, 5 * apart_s);
+  places[0].bytes_per_second = places[4].bytes_per_second = 0;
+  EXPECT_EQ(Refusal(), "want a rate of each host's link");
+  places[0].bytes_per_second = HUGE_VAL;
+  EXPECT_EQ(Refusal(), "want a rate of each host's link");
+}
+
 TEST(CApiPartitionAndCredit, AreThoseOfTheLink) {
   uint64_t partition_bytes = 0;
   uint64_t credit_bytes = 0;

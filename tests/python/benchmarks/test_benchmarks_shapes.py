@@ -26,7 +26,14 @@ class Lab:
         yield
 
     def run(
-        self, arm: str, worker: object, env: object, timeout_s: float, node: object, shape: Shape
+        self,
+        arm: str,
+        worker: object,
+        env: object,
+        timeout_s: float,
+        node: object,
+        shape: Shape,
+        of_host: object,
     ) -> List[Any]:
         self.ran.append((arm, shape))
         if arm == "ours" and self.hangs:
