@@ -1,4 +1,4 @@
-"""Builds the extension with CMake; everything else about the package stands in pyproject.toml."""
+"""Builds the extension with CMake and adds pages; all else stands in pyproject.toml."""
 
 import os
 import pathlib
@@ -6,13 +6,23 @@ import re
 import shutil
 import subprocess
 import sys
-from typing import List
+from typing import List, Optional, Tuple
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 ROOT = pathlib.Path(__file__).resolve().parent
 OLDEST_CMAKE = (3, 18)
+# An installation has these too: `bytescheduler docs` and `bytescheduler examples` show them.
+SHARED = ("README.md", "CHANGELOG.md", "SECURITY.md", "docs", "example")
+
+
+def ready_extension() -> Optional[pathlib.Path]:
+    """Return an extension that is packed as it is, for whichever Python it was built; or None."""
+    named = os.environ.get("BS_EXTENSION")
+    return pathlib.Path(named).resolve() if named else None
 
 
 def version() -> str:
@@ -54,7 +64,13 @@ class CMakeBuild(build_ext):
     """Runs CMake for the one extension there is."""
 
     def build_extension(self, ext: Extension) -> None:
-        """Configure, then build bytescheduler/_core."""
+        """Configure, then build bytescheduler/_core; or take one that was built before."""
+        extension = ready_extension()
+        if extension is not None:
+            package = pathlib.Path(self.build_lib, "bytescheduler")
+            package.mkdir(parents=True, exist_ok=True)
+            shutil.copy(str(extension), str(package))
+            return
         target = pathlib.Path(self.get_ext_fullpath(ext.name)).resolve().parent
         ninja = shutil.which("ninja")
         build = pathlib.Path(self.build_temp).resolve() / ("ninja" if ninja else "make")
@@ -71,7 +87,7 @@ class CMakeBuild(build_ext):
             "-DBS_WERROR=OFF",
             "-DBS_BUILD_PYTHON=ON",
             f"-DBS_PYTHON_OUTPUT_DIRECTORY={target}",
-            f"-DPython3_EXECUTABLE={sys.executable}",
+            f"-DBS_PYTHON={sys.executable}",
         ]
         if ninja:
             configure += ["-GNinja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
@@ -90,9 +106,43 @@ class CMakeBuild(build_ext):
             raise SystemExit("\n" + cmake_message(done.stdout))
 
 
+class SharingBuild(build_py):
+    """Copies pages and examples beside the modules, but for an editable installation."""
+
+    def run(self) -> None:
+        """Copy modules, then what is shared."""
+        super().run()
+        if self.editable_mode:
+            return
+        share = pathlib.Path(self.build_lib, "bytescheduler", "_share")
+        shutil.rmtree(share, ignore_errors=True)
+        for name in SHARED:
+            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+            share.mkdir(exist_ok=True)
+            copy(str(ROOT / name), str(share / name))
+        for cache in list(share.rglob("__pycache__")):
+            shutil.rmtree(cache)
+
+
+class Wheel(bdist_wheel):
+    """Names the wheel by the Python that its extension is for."""
+
+    def get_tag(self) -> Tuple[str, str, str]:
+        """Return the tags of Python, ABI and platform."""
+        python, abi, platform = super().get_tag()
+        extension = ready_extension()
+        if extension is not None:
+            match = re.match(r"_core\.cpython-(\d+)(t?)-", extension.name)
+            if match is None:
+                raise SystemExit(f"{extension.name} is no extension of CPython")
+            python = f"cp{match.group(1)}"
+            abi = python + match.group(2)
+        return python, abi, platform
+
+
 setup(
     version=version(),
     ext_modules=[Extension("bytescheduler._core", sources=[])],
-    cmdclass={"build_ext": CMakeBuild},
+    cmdclass={"bdist_wheel": Wheel, "build_ext": CMakeBuild, "build_py": SharingBuild},
     setup_requires=build_tools(),
 )

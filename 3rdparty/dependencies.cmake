@@ -1,10 +1,12 @@
-# System libraries; whatever is missing is named with the Debian package that brings it, all at once.
+# What the build needs; all that is missing is named at once, with the Debian package that brings it.
 set(_missing "")
+if(NOT CMAKE_CXX_COMPILER)
+  set(_missing " g++")
+endif()
 find_package(PkgConfig QUIET)
 if(NOT PKG_CONFIG_FOUND)
-  set(_missing " pkg-config")
+  set(_missing "${_missing} pkg-config")
 endif()
-find_package(Threads REQUIRED)
 
 # Makes the target bs_${prefix}.  Without pkg-config nobody knows what is there: then its packages
 # are named too.  (The target that pkg_check_modules makes has other flags when CMake runs again, and
@@ -42,9 +44,34 @@ if(BS_BUILD_BENCHMARKS)
     set(_missing "${_missing} libbenchmark-dev")
   endif()
 endif()
-if(_missing)
-  message(FATAL_ERROR "System libraries are missing.  On Debian or Ubuntu:\n  apt-get install${_missing}\n")
+
+# Asks a Python where its headers are and how it calls an extension.
+function(bs_ask_python python headers suffix)
+  execute_process(
+    COMMAND ${python} -c "import sysconfig as s; print(s.get_config_var('INCLUDEPY'), s.get_config_var('EXT_SUFFIX'), 'python' + s.get_python_version() + '-dev', sep=';', end='')"
+    OUTPUT_VARIABLE _said RESULT_VARIABLE _failed)
+  if(_failed)
+    message(FATAL_ERROR "This Python does not run: ${python}\n")
+  endif()
+  list(GET _said 0 _headers)
+  list(GET _said 1 _suffix)
+  if(NOT EXISTS ${_headers}/Python.h)
+    list(GET _said 2 _package)
+    set(_missing "${_missing} ${_package}" PARENT_SCOPE)
+  endif()
+  set(${headers} ${_headers} PARENT_SCOPE)
+  set(${suffix} ${_suffix} PARENT_SCOPE)
+endfunction()
+if(BS_BUILD_PYTHON)
+  foreach(_python ${BS_PYTHON} ${BS_OTHER_PYTHONS})
+    bs_ask_python(${_python} _headers _suffix)
+  endforeach()
 endif()
 
+if(_missing)
+  message(FATAL_ERROR "The build needs more than this machine has.  On Debian or Ubuntu:\n  apt-get install${_missing}\n")
+endif()
+
+find_package(Threads REQUIRED)
 add_library(bs_protozero INTERFACE)
 target_include_directories(bs_protozero SYSTEM INTERFACE ${PROTOZERO_INCLUDE_DIR})

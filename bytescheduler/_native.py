@@ -1,6 +1,7 @@
 """The native extension, or a paragraph that says what to do about it."""
 
 import pathlib
+import re
 import sysconfig
 
 try:
@@ -33,7 +34,14 @@ except ImportError as error:
     _here = pathlib.Path(__file__).resolve().parent
     _built = sorted(path.name for path in _here.glob("_core.*.so"))
     _wanted = "_core" + (sysconfig.get_config_var("EXT_SUFFIX") or ".so")
-    if _wanted in _built:
+    _library = re.match(r"(\S+\.so\S*): cannot open shared object file", str(error))
+    if _wanted in _built and _library:
+        # Debian calls a package by the library and the number of its interface.
+        _package = _library.group(1).replace(".so.", "")
+        _why = (
+            f"{_wanted} needs {_library.group(1)}. On Debian or Ubuntu: apt-get install {_package}"
+        )
+    elif _wanted in _built:
         _why = (
             f"{_wanted} is there, but it does not load or is older than the Python files beside it "
             f"({error}). Build it anew: pip install . (or pip install -e .)"

@@ -14,7 +14,7 @@ import click
 from bytescheduler import __version__, config, launch, timeline
 from bytescheduler._process import stdout
 from bytescheduler._process.say import plain
-from bytescheduler.commands import advise, bench, doctor, top
+from bytescheduler.commands import advise, bench, doctor, pages, top
 
 __all__ = ["main"]
 
@@ -43,6 +43,8 @@ _cli.add_command(bench.bench)
 _cli.add_command(launch.cli, "launch")
 _cli.add_command(config.command)
 _cli.add_command(doctor.command)
+_cli.add_command(pages.docs)
+_cli.add_command(pages.examples)
 _cli.add_command(timeline.timeline)
 _cli.add_command(top.command)
 

@@ -23,6 +23,7 @@ __all__ = ["check"]
 _AREA = "software"
 _MXNET = "1.9.1"
 _FIRST_WRONG_NUMPY = (1, 24)
+_FIRST_WITHOUT_MXNET = (3, 12)
 _INSTALL = f'python -m pip install "mxnet=={_MXNET}" "numpy==1.23.5"'
 # Writes the outcome of each import as a line to a pipe of its own, because MXNet may print.  The
 # lines are read when the child has ended, so the pipe must hold both.
@@ -111,9 +112,16 @@ def _imports(limit_s: float) -> Dict[str, _Import]:
     return found
 
 
+def _how_to_install() -> str:
+    """Return how this Python gets MXNet, or which Python can have it."""
+    if sys.version_info < _FIRST_WITHOUT_MXNET:
+        return _INSTALL
+    return f"MXNet {_MXNET} has no release for this Python: use 3.8 to 3.11 for workers with MXNet"
+
+
 def _numpy(found: _Import) -> Finding:
     if found.outcome == "missing":
-        return warning(_AREA, "numpy", "numpy is not installed; MXNet needs it", _INSTALL)
+        return warning(_AREA, "numpy", "numpy is not installed; MXNet needs it", _how_to_install())
     if found.outcome == "broken":
         text = f"numpy cannot be imported: {found.detail}"
         return problem(_AREA, "numpy", text, _INSTALL)
@@ -130,7 +138,7 @@ def _mxnet(found: _Import, role: str) -> Finding:
         if role in ("scheduler", "server"):
             return good(_AREA, "mxnet", f"{text}; a {role} needs it for pickled optimizers only")
         level = problem if role == "worker" else warning
-        return level(_AREA, "mxnet", f"{text}; workers need it", _INSTALL)
+        return level(_AREA, "mxnet", f"{text}; workers need it", _how_to_install())
     if found.outcome == "broken":
         text = f"MXNet cannot be imported: {found.detail}"
         advice = (

@@ -63,8 +63,8 @@ def parse(text: str, when: float) -> Optional[Node]:
     answers = False
     try:
         samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
-    except (IndexError, KeyError) as error:  # the parser raises them for odd text
-        raise ValueError(f"not the format of Prometheus: {error}") from error
+    except (IndexError, KeyError, ValueError) as error:  # the parser raises them for odd text
+        raise ValueError(f"not the format of Prometheus: {error}".rstrip(": ")) from error
     for sample in samples:
         if sample.name == table.INFO:
             info = sample.labels

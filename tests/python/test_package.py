@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import zipfile
 from typing import Tuple
 
 import pytest
@@ -120,6 +121,25 @@ def test_an_extension_that_does_not_load_is_named(tmp_path: pathlib.Path) -> Non
     assert "does not load or is older than the Python files" in import_error(tmp_path)
 
 
+def test_a_library_that_an_extension_lacks_is_named_with_its_package(
+    tmp_path: pathlib.Path,
+) -> None:
+    import sysconfig
+
+    package = copy_package(tmp_path)
+    lost = tmp_path / "libnonesuch.so.5"  # a file that no host has
+    shared = ["g++", "-shared", "-fPIC", "-x", "c++", "/dev/null"]
+    subprocess.run([*shared, f"-Wl,-soname,{lost.name}", "-o", str(lost)], check=True)
+    extension = package / f"_core{sysconfig.get_config_var('EXT_SUFFIX')}"
+    needing = ["-Wl,--no-as-needed", "-x", "none", str(lost), "-o", str(extension)]
+    subprocess.run([*shared, *needing], check=True)
+    lost.unlink()
+    said = import_error(tmp_path)
+    assert said.endswith(
+        "needs libnonesuch.so.5. On Debian or Ubuntu: apt-get install libnonesuch5"
+    ), said
+
+
 def run_command(
     directory: pathlib.Path, name: str, *arguments: str, stdout: int = subprocess.PIPE
 ) -> "Tuple[int, str, str]":
@@ -196,19 +216,83 @@ def test_the_source_distribution_is_whole(tmp_path: pathlib.Path) -> None:
     needed = {name for name in tracked if (ROOT / name).exists()}
     assert len(needed) > 200
     needed.add("_bytescheduler_command.py")
+    assert {"docs/user/running.md", "example/image-classification/train_mnist.py"} <= names
     assert needed | {"CMakeLists.txt", "LICENSE", "pyproject.toml", "setup.py"} <= names
 
 
-def test_missing_system_libraries_are_named_with_their_packages(tmp_path: pathlib.Path) -> None:
-    env = {**os.environ, "PKG_CONFIG_LIBDIR": str(tmp_path), "PKG_CONFIG_PATH": ""}
+def failed_build(folder: pathlib.Path, **env: str) -> str:
+    """Build the extension where that must fail; return what was said last."""
     build = run_python(
-        *("setup.py", "-q", "egg_info", "--egg-base", str(tmp_path)),
-        *("build_ext", "--build-temp", str(tmp_path / "temp"), "--build-lib", str(tmp_path)),
+        *("setup.py", "-q", "egg_info", "--egg-base", str(folder)),
+        *("build_ext", "--build-temp", str(folder / "temp"), "--build-lib", str(folder)),
         cwd=ROOT,
-        env=env,
+        env={**os.environ, **env},
     )
     assert build.returncode != 0
-    said = build.stdout.splitlines()
-    assert "apt-get install libzmq3-dev libsodium-dev libhwloc-dev libnuma-dev" in (
-        line.strip() for line in said
-    ), build.stdout
+    return build.stdout.strip().splitlines()[-1]
+
+
+def test_missing_system_libraries_are_named_with_their_packages(tmp_path: pathlib.Path) -> None:
+    said = failed_build(tmp_path, PKG_CONFIG_LIBDIR=str(tmp_path), PKG_CONFIG_PATH="")
+    assert said == "apt-get install libzmq3-dev libsodium-dev libhwloc-dev libnuma-dev"
+
+
+def path_without_compilers(folder: pathlib.Path) -> str:
+    """Return a PATH that has what the build calls, but no compiler."""
+    folder.mkdir()
+    for name in ("cmake", "ninja", "make", "uname", "sh"):
+        place = shutil.which(name)
+        if place is not None:
+            (folder / name).symlink_to(place)
+    return str(folder)
+
+
+def test_a_missing_compiler_is_named_beside_missing_libraries(tmp_path: pathlib.Path) -> None:
+    env = {"PATH": path_without_compilers(tmp_path / "bin"), "CXX": ""}
+    assert failed_build(tmp_path, **env) == "apt-get install g++"
+    shutil.rmtree(tmp_path / "temp")
+    said = failed_build(tmp_path, PKG_CONFIG_LIBDIR=str(tmp_path), PKG_CONFIG_PATH="", **env)
+    assert said == "apt-get install g++ libzmq3-dev libsodium-dev libhwloc-dev libnuma-dev"
+
+
+def test_a_compiler_that_was_asked_for_is_not_explained_away(tmp_path: pathlib.Path) -> None:
+    path = path_without_compilers(tmp_path / "bin")
+    assert failed_build(tmp_path, PATH=path, CXX="nonesuch") == "nonesuch."
+
+
+def test_missing_headers_of_python_are_named_with_their_package(tmp_path: pathlib.Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nprintf '/nonesuch;.so;python3.9-dev'\n")
+    python.chmod(0o755)
+    options = ["-DBS_BUILD_PYTHON=ON", "-DBS_BUILD_TESTS=OFF", f"-DBS_PYTHON={python}"]
+    done = subprocess.run(
+        ["cmake", "-S", str(ROOT), "-B", str(tmp_path / "build"), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+        text=True,
+    )
+    assert done.returncode != 0
+    assert "apt-get install python3.9-dev" in (line.strip() for line in done.stdout.splitlines())
+
+
+def test_a_ready_extension_is_packed_for_its_python(tmp_path: pathlib.Path) -> None:
+    """`make wheel` packs all Pythons' extensions from one; each wheel has pages and examples."""
+    extension = tmp_path / "_core.cpython-38-x86_64-linux-gnu.so"
+    extension.write_bytes(b"an extension")
+    made = run_python(
+        *("setup.py", "-q", "egg_info", "--egg-base", str(tmp_path)),
+        *("build", "--build-base", str(tmp_path / "build")),
+        *("bdist_wheel", "--bdist-dir", str(tmp_path / "tree"), "-d", str(tmp_path)),
+        cwd=ROOT,
+        env={**os.environ, "BS_EXTENSION": str(extension)},
+    )
+    assert made.returncode == 0, made.stdout
+    (wheel,) = tmp_path.glob("*.whl")
+    assert "-cp38-cp38-linux_" in wheel.name
+    with zipfile.ZipFile(wheel) as packed:
+        names = packed.namelist()
+    share = "bytescheduler/_share"
+    assert {f"bytescheduler/{extension.name}", f"{share}/docs/operate/grafana.json"} <= set(names)
+    assert f"{share}/example/image-classification/train_mnist.py" in names
+    assert len([name for name in names if name.endswith(".so")]) == 1

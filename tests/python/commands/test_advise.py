@@ -12,7 +12,8 @@ import sys
 from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from click_runner import runner
 
 from bytescheduler import cli
 from bytescheduler._advise import advice, models, profile
@@ -32,7 +33,7 @@ THOUSANDS = ("-w", "4000", "-s", "1000", "--simulate", "3000")
 
 
 def invoke(*arguments: str) -> Result:
-    return CliRunner(mix_stderr=False).invoke(cli._cli, ["advise", *arguments])
+    return runner().invoke(cli._cli, ["advise", *arguments])
 
 
 def advised(path: pathlib.Path, *arguments: str) -> Dict[str, Any]:
@@ -215,7 +216,7 @@ def test_as_many_workers_are_simulated_as_are_asked_for(saved: pathlib.Path) -> 
 def test_a_profile_that_cannot_be_written_is_told_before_the_job(tmp_path: pathlib.Path) -> None:
     ran = tmp_path / "ran"
     words = ["launch", "--local", "--record", "/no/such/folder/model.json", "--", "touch", str(ran)]
-    result = CliRunner(mix_stderr=False).invoke(cli._cli, words)
+    result = runner().invoke(cli._cli, words)
     assert result.exit_code == 2
     assert "/no/such/folder is no folder that can be written to" in result.stderr
     assert not ran.exists()
@@ -228,7 +229,7 @@ def test_a_profile_replaces_nothing_but_a_file(tmp_path: pathlib.Path, name: str
     os.mkfifo(tmp_path / "fifo")
     ran, path = tmp_path / "ran", name and f"{tmp_path}/{name}"
     words = ["launch", "--local", "--record", path, "--", "touch", str(ran)]
-    result = CliRunner(mix_stderr=False).invoke(cli._cli, words)
+    result = runner().invoke(cli._cli, words)
     assert result.exit_code == 2
     assert "Error: --record" in result.stderr
     assert "\x1b" not in result.stderr

@@ -6,7 +6,8 @@ import threading
 from typing import Any, Dict, Iterator, List, Tuple
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from click_runner import runner
 from roles import role
 
 from bytescheduler import cli
@@ -19,7 +20,7 @@ NUMBERS = ("blocking_us", "blocking_p99_us", "burst_us_per_key", "large_bytes_pe
 
 
 def invoke(*arguments: str) -> Result:
-    return CliRunner(mix_stderr=False).invoke(cli._cli, ["bench", *arguments])
+    return runner().invoke(cli._cli, ["bench", *arguments])
 
 
 def looks_right(found: Dict[str, Any]) -> None:

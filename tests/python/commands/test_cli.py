@@ -12,18 +12,21 @@ import time
 from typing import Dict, Iterator, Tuple
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from click_runner import runner
 
 from bytescheduler import __version__, cli, config
 from bytescheduler._metrics.exporter import Exporter
 from bytescheduler._process.numbers import A_YEAR_S, Count, Seconds
 
 LIMIT_S = 60
-NAMES = ["advise", "bench", "config", "doctor", "launch", "timeline", "top"]
+NAMES = [
+    *("advise", "bench", "config", "docs", "doctor", "examples", "launch", "timeline", "top"),
+]
 
 
 def invoke(*arguments: str) -> Result:
-    return CliRunner(mix_stderr=False).invoke(cli._cli, list(arguments))
+    return runner().invoke(cli._cli, list(arguments))
 
 
 def run(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
@@ -89,7 +92,7 @@ def test_modules_are_commands_that_know_h(module: str, program: str) -> None:
         (["."], "No such command '.'"),
         (["\udcff"], "No such command '\\udcff'"),
         (["config", "\udcff"], "? is no setting"),
-        (["config", "--yaml"], "No such option: --yaml"),
+        (["config", "--yaml"], "No such option"),
         (["config", "--markdown", "--json"], "--markdown is the whole reference"),
         (["config", "--markdown", "DMLC_ROLE"], "--markdown is the whole reference"),
         (["config", "BYTESCHEDULER_CREDITS"], "did you mean BYTESCHEDULER_CREDIT?"),

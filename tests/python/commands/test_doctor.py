@@ -14,7 +14,8 @@ import threading
 from typing import Callable, Dict, Iterator, List
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from click_runner import runner
 
 from bytescheduler._doctor import findings, host, network, software
 from bytescheduler._doctor.findings import Finding
@@ -618,7 +619,7 @@ def test_a_root_that_cannot_be_reached_is_a_problem(monkeypatch: pytest.MonkeyPa
 
 
 def invoke(*arguments: str) -> Result:
-    return CliRunner(mix_stderr=False).invoke(doctor.command, list(arguments))
+    return runner().invoke(doctor.command, list(arguments))
 
 
 def test_the_report_names_every_area_and_counts(

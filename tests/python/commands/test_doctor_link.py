@@ -11,7 +11,8 @@ import threading
 from typing import Callable, Iterator, List, Optional, Tuple
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from click_runner import runner
 
 from bytescheduler._doctor import link
 from bytescheduler._doctor.findings import Finding
@@ -329,7 +330,7 @@ def test_nobody_there_is_an_error() -> None:
 
 
 def invoke(*arguments: str) -> Result:
-    return CliRunner(mix_stderr=False).invoke(doctor.command, list(arguments))
+    return runner().invoke(doctor.command, list(arguments))
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ import threading
 from typing import Callable, Dict, Iterator, List, Optional, Tuple
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from click_runner import runner
 
 from bytescheduler import cli
 from bytescheduler._metrics import reader
@@ -27,7 +28,7 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def invoke(*arguments: str) -> Result:
-    return CliRunner(mix_stderr=False).invoke(cli._cli, ["top", *arguments])
+    return runner().invoke(cli._cli, ["top", *arguments])
 
 
 def node(role: str, rank: Optional[int], when: float, values: reader.Values) -> reader.Node:

@@ -10,6 +10,7 @@ from typing import Any, Dict, List, Union
 
 import pytest
 from click.testing import CliRunner
+from click_runner import runner
 
 from bytescheduler import timeline
 
@@ -73,7 +74,7 @@ def test_tensors_have_the_names_of_their_keys(folder: Folder) -> None:
     file = folder.put("a", about(0), key_name(0, 7, "fc1_weight"), *named, *other, the_end(0))
     rows = timeline.summary(timeline.merge([file]))["tensors"]
     assert {row["key"]: row["name"] for row in rows} == {7: "fc1_weight", 8: None}
-    result = CliRunner(mix_stderr=False).invoke(timeline.timeline, [file])
+    result = runner().invoke(timeline.timeline, [file])
     assert "fc1_weight" in result.stdout
 
 
