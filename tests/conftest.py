@@ -1,9 +1,38 @@
-"""What all Python tests share: signals that work, and ports that no other test gets."""
+"""What all Python tests share: signals, ports of their own, and what needs no MXNet."""
 
+import importlib.util
+import pathlib
 import signal
-from typing import Callable, Iterator
+from typing import Callable, Iterator, List, Optional
 
 import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+# Folders and files whose tests start workers with MXNet, or import it.
+WITH_MXNET = (
+    *("e2e", "python/mxnet", "python/benchmarks/test_benchmarks_replay.py"),
+    *("python/session/test_one_worker_job.py", "python/session/test_session.py"),
+)
+
+
+class _Skipped(pytest.Module):
+    """A module that is not imported."""
+
+    def collect(self) -> List[pytest.Item]:
+        """Skip all of it."""
+        pytest.skip("needs MXNet, which is not installed", allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(
+    module_path: pathlib.Path, parent: pytest.Collector
+) -> Optional[pytest.Module]:
+    """Collect nothing from modules that need MXNet where there is none, as on Python 3.12."""
+    place = module_path.resolve()
+    needs = any(HERE / name in (place, *place.parents) for name in WITH_MXNET)
+    if not needs or importlib.util.find_spec("mxnet") is not None:
+        return None
+    module: pytest.Module = _Skipped.from_parent(parent, path=module_path)
+    return module
 
 
 @pytest.fixture(autouse=True, scope="session")
