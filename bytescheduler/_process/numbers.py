@@ -5,7 +5,7 @@ click's own ranges let nan pass, and inf where a range has no end.
 
 import math
 import re
-from typing import Optional
+from typing import Optional, cast
 
 import click
 
@@ -67,7 +67,8 @@ class Count(click.IntRange):
     ) -> int:
         """Return the number."""
         try:
-            return int(super().convert(value, param, ctx))
+            # Newer types of click say int, and any value is converted.
+            return int(super().convert(cast("int", value), param, ctx))
         except click.BadParameter:
             self.fail(f"{shortened(str(value))}: {self._wanted}", param, ctx)
 
