@@ -88,6 +88,7 @@ class CMakeBuild(build_ext):
             "-DBS_BUILD_PYTHON=ON",
             f"-DBS_PYTHON_OUTPUT_DIRECTORY={target}",
             f"-DBS_PYTHON={sys.executable}",
+            "-DBS_OTHER_PYTHONS=",
         ]
         if ninja:
             configure += ["-GNinja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]

@@ -45,10 +45,10 @@ if(BS_BUILD_BENCHMARKS)
   endif()
 endif()
 
-# Asks a Python where its headers are and how it calls an extension.
+# Asks a Python where its headers are and how it calls an extension; pip's variables for another do not count.
 function(bs_ask_python python headers suffix)
   execute_process(
-    COMMAND ${python} -c "import sysconfig as s; print(s.get_config_var('INCLUDEPY'), s.get_config_var('EXT_SUFFIX'), 'python' + s.get_python_version() + '-dev', sep=';', end='')"
+    COMMAND ${python} -I -c "import sysconfig as s; print(s.get_config_var('INCLUDEPY'), s.get_config_var('EXT_SUFFIX'), 'python' + s.get_python_version() + '-dev', sep=';', end='')"
     OUTPUT_VARIABLE _said RESULT_VARIABLE _failed)
   if(_failed)
     message(FATAL_ERROR "This Python does not run: ${python}\n")

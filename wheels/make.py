@@ -81,8 +81,10 @@ def _licenses(extension: pathlib.Path) -> Dict[str, str]:
         library = line.partition("=> ")[2].split(" ")[0]
         if not library:
             continue
+        real = pathlib.Path(os.path.realpath(library))
         owner = subprocess.run(
-            ["dpkg-query", "-S", os.path.realpath(library)],
+            # Some packages own it below /lib, others below /usr/lib, which are one folder.
+            ["dpkg-query", "-S", f"*/{real.parent.name}/{real.name}"],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             check=False,

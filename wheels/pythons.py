@@ -52,7 +52,7 @@ def _look(version: str) -> Dict[str, str]:
     """Return where it is, or why it cannot be used."""
     reason = f"Python {version} is not on this machine"
     for candidate in _candidates(version):
-        said = _output_of(candidate, "-c", _ASK)
+        said = _output_of(candidate, "-I", "-c", _ASK)
         if said is None or said.count("\n") != 2:
             continue  # a shim of pyenv for a version that is not chosen
         actual, has_headers, program = said.split("\n")

@@ -68,6 +68,9 @@ def test_a_wheel_is_small_and_has_libraries_with_their_licences(version: str) ->
     for library in CARRIED:
         assert any(re.search(rf"\.libs/{library}-", name) for name in names), library
         assert any(re.search(rf"licenses/{library}\d+\.txt$", name) for name in names), library
+    carried = [name for name in names if ".libs/" in name and not name.endswith("/")]
+    licences = [name for name in names if "/licenses/lib" in name]
+    assert len(licences) >= len(carried) > len(CARRIED), (carried, licences)
     assert any(name.endswith("_share/docs/operate/grafana.json") for name in names)
     assert not [name for name in names if "__pycache__" in name]
 
