@@ -8,6 +8,18 @@ Add one line to a training script::
 Importing this also makes ``mx.kv.create("bytescheduler")`` work; it starts nothing.
 """
 
+import sys
+
+try:
+    import mxnet  # noqa: F401  # before all that needs it
+except ModuleNotFoundError as error:
+    if error.name != "mxnet":
+        raise
+    _cure = "python -m pip install 'bytescheduler[mxnet]'"
+    if sys.version_info >= (3, 12):
+        _cure = "its last release, 1.9.1, runs on Python 3.8 to 3.11; use one of those"
+    raise ModuleNotFoundError(f"MXNet is not installed: {_cure}", name="mxnet") from error
+
 from bytescheduler.mxnet.kvstore import ScheduledKVS, ScheduledKVStore
 from bytescheduler.mxnet.trainer import ScheduledTrainer
 

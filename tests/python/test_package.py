@@ -55,6 +55,19 @@ def test_importing_starts_nothing_and_imports_no_framework() -> None:
     assert done.stdout.strip() == "1", done.stdout
 
 
+def test_a_python_without_mxnet_is_told_how_to_get_it() -> None:
+    blocked = "import sys; sys.modules['mxnet'] = None; {}; import bytescheduler.mxnet"
+    last = [
+        run_python("-c", blocked.format(before)).stdout.strip().splitlines()[-1]
+        for before in ("pass", "sys.version_info = (3, 12, 0, 'final', 0)")
+    ]
+    says = "ModuleNotFoundError: MXNet is not installed: "
+    newer = f"{says}its last release, 1.9.1, runs on Python 3.8 to 3.11; use one of those"
+    if sys.version_info < (3, 12):
+        assert last[0] == f"{says}python -m pip install 'bytescheduler[mxnet]'"
+    assert last[1] == newer
+
+
 @pytest.mark.parametrize(
     ("code", "kind", "also"),
     [

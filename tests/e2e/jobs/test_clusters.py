@@ -3,6 +3,7 @@
 import base64
 import os
 import pathlib
+import re
 import stat
 import subprocess
 import sys
@@ -117,6 +118,25 @@ def test_pods_see_the_secret_and_the_metrics_where_the_settings_say() -> None:
         probes = [container[name] for name in container if name.endswith("Probe")]
         assert probes
         assert {probe["httpGet"]["port"] for probe in probes} == {port}
+
+
+def test_the_image_is_built_with_what_a_build_needs() -> None:
+    lines = (EXAMPLE / "docker" / "Dockerfile").read_text()
+    first, second = (
+        set(re.findall(r"[\w+.-]+", part))
+        for part in re.findall(r"--no-install-recommends((?: *\\\n.*?)+) *\\\n    &&", lines)
+    )
+    makefile = (EXAMPLE.parent / "Makefile").read_text()
+    packages = re.search(r"^PACKAGES := ((?:.*\\\n)*.*)$", makefile, re.M)
+    assert packages is not None
+    needed = set(packages.group(1).replace("\\", "").split())
+    assert first == needed - {"libgomp1"}
+    assert "g++" not in second
+    assert {"python3", "libgomp1"} <= second
+    project = (EXAMPLE.parent / "pyproject.toml").read_text()
+    tools = re.findall(r'"((?:setuptools|cython)[^"]+)"', lines)
+    assert len(tools) == 2
+    assert all(f'"{tool}"' in project for tool in tools)
 
 
 def test_the_slurm_script_starts_one_command_with_a_secret_of_its_own(
