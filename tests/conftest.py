@@ -15,23 +15,51 @@ WITH_MXNET = (
 )
 
 
-class _Skipped(pytest.Module):
+_REASON = "needs MXNet, which is not installed"
+
+
+class _SkippedModule(pytest.Module):
     """A module that is not imported."""
 
     def collect(self) -> List[pytest.Item]:
         """Skip all of it."""
-        pytest.skip("needs MXNet, which is not installed", allow_module_level=True)
+        pytest.skip(_REASON, allow_module_level=True)
+
+
+class _SkippedFolder(pytest.Collector):
+    """A folder; it has no path, for which pytest would import its conftest.py."""
+
+    def collect(self) -> List[pytest.Item]:
+        """Skip all of it."""
+        pytest.skip(_REASON)
+
+
+def _is_out_of_reach(path: pathlib.Path) -> bool:
+    """Return whether those tests need MXNet and there is none, as on Python 3.12."""
+    if all(HERE / name not in (path, *path.parents) for name in WITH_MXNET):
+        return False
+    found = importlib.util.find_spec("mxnet")
+    # Where it is missing, the folder of its tests passes for a package, but for one without a file.
+    return found is None or found.origin is None
+
+
+def pytest_collect_directory(
+    path: pathlib.Path, parent: pytest.Collector
+) -> Optional[pytest.Collector]:
+    """Collect nothing from the folder whose conftest.py needs MXNet, where there is none."""
+    if path.resolve() != HERE / "python" / "mxnet" or not _is_out_of_reach(path.resolve()):
+        return None
+    folder: pytest.Collector = _SkippedFolder.from_parent(parent, name=path.name)
+    return folder
 
 
 def pytest_pycollect_makemodule(
     module_path: pathlib.Path, parent: pytest.Collector
 ) -> Optional[pytest.Module]:
-    """Collect nothing from modules that need MXNet where there is none, as on Python 3.12."""
-    place = module_path.resolve()
-    needs = any(HERE / name in (place, *place.parents) for name in WITH_MXNET)
-    if not needs or importlib.util.find_spec("mxnet") is not None:
+    """Collect nothing from modules that need MXNet where there is none."""
+    if not _is_out_of_reach(module_path.resolve()):
         return None
-    module: pytest.Module = _Skipped.from_parent(parent, path=module_path)
+    module: pytest.Module = _SkippedModule.from_parent(parent, path=module_path)
     return module
 
 

@@ -34,6 +34,9 @@ class Results:
 def reason_of(skipped: xml.etree.ElementTree.Element) -> str:
     """Return the reason that a test gave for not running, without the place in its source."""
     text = skipped.get("message") or skipped.text or "no reason given"
+    if text == "collection skipped":  # pytest has the reason of a whole file in the text
+        match = re.search(r"Skipped: (.*)['\"]\)", skipped.text or "")
+        text = match.group(1) if match else text
     # GoogleTest writes "FILE:LINE" and a newline before the reason.
     text = re.sub(r"^\S+:\d+\s+", "", text.strip())
     return " ".join(text.split())

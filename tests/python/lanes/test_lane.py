@@ -54,6 +54,13 @@ def test_a_test_that_two_builds_skip_is_listed_once(folder: pathlib.Path) -> Non
     assert read_results(folder).skipped["one NUMA node only"] == ["Numa.Needs"]
 
 
+def test_a_file_that_is_skipped_as_a_whole_has_its_reason(tmp_path: pathlib.Path) -> None:
+    skipped = """<skipped message="collection skipped">('a.py', 26, 'Skipped: needs x')</skipped>"""
+    case = f'<testcase classname="" name="tests.e2e.test_a">{skipped}</testcase>'
+    (tmp_path / "python.xml").write_text(f"<testsuite>{case}</testsuite>")
+    assert read_results(tmp_path).skipped == {"needs x": [".tests.e2e.test_a"]}
+
+
 def test_a_file_that_was_cut_off_is_a_failure(tmp_path: pathlib.Path) -> None:
     (tmp_path / "cut.xml").write_text(GTEST[:100])
     assert read_results(tmp_path).failed == 1

@@ -224,7 +224,7 @@ STUBBORN = 'exec 9>"$1"; trap "$2" TERM; (sleep 1000; :) & echo x >&9; wait; wai
             "_CREDIT=?: want bytes",
         ),
         (["--local", "--env", "DMLC_ROLE=x", "--", "true"], {}, 2, "is set by --local"),
-        (["--local", "--bogus", "true"], {}, 2, "No such option: --bogus"),
+        (["--local", "--bogus", "true"], {}, 2, "No such option"),
         (
             ["--local", "true"],
             {"BYTESCHEDULER_CREDITS": "1"},
