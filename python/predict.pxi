@@ -58,7 +58,9 @@ def predict(layers, *, workers, servers, policy, bytes_per_second, latency_s, pa
         job.credit_bytes = credit_bytes
         job.steps = steps
         job.most_workers = most_workers
-        job.places = NULL if places is None else hosts
+        job.places = NULL
+        if places is not None:
+            job.places = hosts
         with nogil:
             code = bs_predict(&job, &found, &error)
         _check(code, &error)

@@ -57,7 +57,7 @@ class Cluster(NamedTuple):
 
     @property
     def placed(self) -> bool:
-        """Whether nodes share hosts, or links differ."""
+        """True if nodes share hosts or links differ."""
         return bool(self.together or self.factors)
 
     @property

@@ -280,7 +280,7 @@ typedef struct {
   uint64_t credit_bytes;
   int steps;
   int most_workers;
-  // Of each worker and then of each server; null: each has a host of its own with the rate above.
+  // One for each worker and then for each server. Null: all have hosts of their own.
   const bs_place* places;
 } bs_job_to_predict;
 // bs::predict::Prediction.

@@ -1,4 +1,4 @@
-// What the kernel holds of a TCP connection, and for how long.
+// The kernel's queue of a TCP connection.
 #pragma once
 
 #include <cstdint>

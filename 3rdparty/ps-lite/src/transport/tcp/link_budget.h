@@ -1,7 +1,7 @@
 // LinkBudget: how much the kernel may hold for the connections to other hosts, all together.
 //
-// What the kernel has cannot be overtaken.  It takes some 100 KB for each connection, which with
-// eight peers is 60 ms of a link of 100 Mbit/s: longer than most layers compute.  So all
+// Nothing can overtake bytes that the kernel has.  It takes some 100 KB for each connection, which
+// with eight peers is 60 ms of a link of 100 Mbit/s: longer than most layers compute.  So all
 // connections share what the link carries in a short time.  Beyond that they take turns, a message
 // each, because a peer whose bytes all waited would leave its own link idle.
 //
