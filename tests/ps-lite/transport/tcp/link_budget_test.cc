@@ -146,6 +146,30 @@ TEST_F(LinkBudgetTest, APeerThatDoesNotReadStopsNoOther) {
   EXPECT_LE(connections_.at(2).sent_bytes, LinkBudget::kFirstBytes);
 }
 
+TEST_F(LinkBudgetTest, ManyPeersThatDoNotReadStopNoOther) {
+  for (int fd = 0; fd < 8; ++fd) Add(fd, kMuch);
+  Carry(12.5e6, milliseconds(500));
+  for (int fd = 0; fd < 6; ++fd) connections_.at(fd).stuck = true;
+  const uint64_t before = connections_.at(6).sent_bytes;
+  Carry(12.5e6, seconds(3));
+  EXPECT_GE(connections_.at(6).sent_bytes - before, 16'000'000U);
+  EXPECT_GE(budget_->limit_bytes(), 40'000U);
+  for (int fd = 0; fd < 6; ++fd) connections_.at(fd).stuck = false;
+  const uint64_t theirs = connections_.at(3).sent_bytes;
+  Carry(12.5e6, seconds(1));
+  EXPECT_GE(connections_.at(3).sent_bytes - theirs, 1'000'000U);
+}
+
+TEST_F(LinkBudgetTest, AQuietLinkKeepsItsLimitWhileOneDoesNotRead) {
+  for (int fd = 0; fd < 2; ++fd) Add(fd, kMuch);
+  Carry(62.5e6, seconds(1));
+  const uint64_t limit = budget_->limit_bytes();
+  connections_.at(0).stuck = true;
+  connections_.at(1).waiting_bytes = 0;
+  Carry(62.5e6, seconds(5));
+  EXPECT_GE(budget_->limit_bytes(), limit / 2);
+}
+
 TEST_F(LinkBudgetTest, OneConnectionHasTheWholeLink) {
   for (int fd = 0; fd < 4; ++fd) Add(fd, fd == 0 ? kMuch : 0);
   Carry(62.5e6, seconds(1));

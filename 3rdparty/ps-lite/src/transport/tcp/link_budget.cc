@@ -38,15 +38,16 @@ LinkBudget::Member::Member(LinkBudget* budget, int fd, std::function<void()> res
 }
 
 LinkBudget::Member::~Member() {
-  budget_->held_bytes_ -= held_bytes_;
+  if (!stalled_) budget_->held_bytes_ -= held_bytes_;
   budget_->members_.erase(this);
   std::erase(budget_->waiting_, this);
   if (budget_->in_turn_ == this) budget_->in_turn_ = nullptr;
 }
 
 void LinkBudget::Member::Sent(uint64_t size_bytes) {
+  if (held_bytes_ == 0) moved_ = budget_->executor_->Now();
   held_bytes_ += size_bytes;
-  budget_->held_bytes_ += size_bytes;
+  if (!stalled_) budget_->held_bytes_ += size_bytes;
   if (budget_->in_turn_ == this) {
     budget_->turn_bytes_ -= std::min(budget_->turn_bytes_, size_bytes);
   }
@@ -72,7 +73,7 @@ uint64_t LinkBudget::RoomOf(Member* member) {
 uint64_t LinkBudget::ShareOf() const {
   size_t active = 0;
   for (const Member* member : members_) {
-    if (member->held_bytes_ == 0 && !member->waits_) continue;
+    if (member->stalled_ || (member->held_bytes_ == 0 && !member->waits_)) continue;
     if (++active == kMostShares) break;
   }
   return limit_bytes_ / std::max<size_t>(active, 1);
@@ -85,13 +86,19 @@ bool LinkBudget::IsFull(const Member& member) const {
 void LinkBudget::Refresh() {
   const bs::TimePoint now = executor_->Now();
   refreshed_ = now;
-  uint64_t held_bytes = 0;
+  held_bytes_ = 0;
+  uint64_t acknowledged_bytes = 0;
   for (Member* const member : members_) {
-    if (member->held_bytes_ > 0) member->held_bytes_ = kernel_.held_bytes(member->fd_);
-    held_bytes += member->held_bytes_;
+    if (member->held_bytes_ == 0) continue;
+    const uint64_t held_bytes = std::min(member->held_bytes_, kernel_.held_bytes(member->fd_));
+    if (held_bytes < member->held_bytes_) member->moved_ = now;
+    acknowledged_bytes += member->held_bytes_ - held_bytes;
+    member->held_bytes_ = held_bytes;
+    member->stalled_ = held_bytes > 0 && now - member->moved_ >= kStalled;
+    if (!member->stalled_) held_bytes_ += held_bytes;
   }
-  acknowledged_bytes_ += held_bytes_ - std::min(held_bytes_, held_bytes);
-  held_bytes_ = held_bytes;
+  idle_ = acknowledged_bytes == 0;
+  acknowledged_bytes_ += acknowledged_bytes;
   if (!samples_) {
     acknowledged_bytes_ = 0;
     sample_begin_ = now;
@@ -120,13 +127,12 @@ void LinkBudget::Measure(bs::TimePoint now) {
 
 void LinkBudget::AwaitRoom() {
   if (timer_ != 0) return;
-  bs::Duration pause = kLeastPause;
-  if (rate_ > 0) {
-    // A quarter of the limit is worth a look at the kernel.
-    const double seconds = static_cast<double>(limit_bytes_) / 4 / rate_;
-    pause = std::chrono::duration_cast<bs::Duration>(std::chrono::duration<double>(seconds));
-  }
-  timer_ = executor_->PostAt(executor_->Now() + std::clamp(pause, kLeastPause, kMostPause), [this] {
+  // A quarter of the limit is worth a look at the kernel.  Where nothing moves, looks become rare.
+  const double seconds = rate_ > 0 ? static_cast<double>(limit_bytes_) / 4 / rate_ : 0;
+  const auto quarter =
+      std::chrono::duration_cast<bs::Duration>(std::chrono::duration<double>(seconds));
+  pause_ = std::clamp(idle_ ? 2 * pause_ : quarter, kLeastPause, kMostPause);
+  timer_ = executor_->PostAt(executor_->Now() + pause_, [this] {
     timer_ = 0;
     GiveTurns();
   });
@@ -154,8 +160,11 @@ void LinkBudget::GiveTurns() {
       sent = sent || held_bytes_ > before;
     }
   }
-  if (!waiting_.empty()) return AwaitRoom();
-  samples_ = false;
+  if (!waiting_.empty()) AwaitRoom();
+  // Else the link is not all that they wait for, and tells nothing of its rate.
+  const bool wanted = std::any_of(waiting_.begin(), waiting_.end(),
+                                  [](const Member* member) { return !member->stalled_; });
+  if (!wanted) samples_ = false;
 }
 
 }  // namespace ps

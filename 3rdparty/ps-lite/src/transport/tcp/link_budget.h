@@ -9,8 +9,12 @@
 // largest of the last two seconds, as BBR does (Cardwell et al., "BBR: Congestion-Based Congestion
 // Control", ACM Queue 2016).  A limit that is too small for the link grows, because it carries a
 // limit in each round trip, and the next limit is larger than that.
+//
+// A peer that acknowledges nothing for kStalled, because it does not read, keeps its share and
+// nothing more: what is held for it counts no longer.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -31,6 +35,7 @@ class LinkBudget {
   // Where nothing is measured yet, and at least.
   static constexpr uint64_t kFirstBytes = 256U << 10U;
   static constexpr uint64_t kLeastBytes = 32U << 10U;
+  static constexpr bs::Duration kStalled = std::chrono::milliseconds(200);
   // A connection's turn.
   static constexpr uint64_t kTurnBytes = 16U << 10U;
 
@@ -60,6 +65,8 @@ class LinkBudget {
     const int fd_;
     const std::function<void()> resume_;
     uint64_t held_bytes_ = 0;  // at most; exact after Refresh
+    bs::TimePoint moved_{};    // when some of them were last acknowledged
+    bool stalled_ = false;     // none were for long, so they count no more
     bool waits_ = false;
   };
 
@@ -83,7 +90,9 @@ class LinkBudget {
   uint64_t turn_bytes_ = 0;  // left to in_turn_
   bs::TimerId timer_ = 0;
   uint64_t limit_bytes_ = kFirstBytes;
-  uint64_t held_bytes_ = 0;  // of all members
+  uint64_t held_bytes_ = 0;  // of all members that are not stalled
+  bool idle_ = false;        // nothing was acknowledged between the latest two looks
+  bs::Duration pause_{};     // before the next look
   bs::TimePoint refreshed_{};
 
   // Since connections began to wait, or the last sample.
