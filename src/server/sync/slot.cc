@@ -277,7 +277,7 @@ void Slot::AnswerPending() {
   const auto turn = [this](const protocol::Call& call) {
     return (call.worker_rank + shard_->num_workers - shard_->first_answered) % shard_->num_workers;
   };
-  std::stable_sort(calls.begin(), calls.end(), [&](const auto& a, const auto& b) {
+  std::sort(calls.begin(), calls.end(), [&](const auto& a, const auto& b) {
     return a.priority != b.priority ? a.priority > b.priority : turn(a) < turn(b);
   });
   for (const protocol::Call& call : calls) Answer(call);

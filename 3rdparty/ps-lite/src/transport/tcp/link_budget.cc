@@ -140,31 +140,34 @@ void LinkBudget::AwaitRoom() {
 
 void LinkBudget::GiveTurns() {
   Refresh();
-  bool sent = true;
-  while (sent && held_bytes_ < limit_bytes_) {
-    sent = false;
-    for (size_t count = waiting_.size(); count > 0 && !waiting_.empty(); --count) {
-      if (held_bytes_ >= limit_bytes_) break;
-      Member* const member = waiting_.front();
-      waiting_.pop_front();
-      if (IsFull(*member)) {
-        waiting_.push_back(member);
-        continue;
-      }
-      const uint64_t before = held_bytes_;
-      member->waits_ = false;
-      in_turn_ = member;
-      turn_bytes_ = kTurnBytes;
-      member->resume_();
-      in_turn_ = nullptr;
-      sent = sent || held_bytes_ > before;
-    }
+  while (GiveEachATurn()) {
   }
   if (!waiting_.empty()) AwaitRoom();
   // Else the link is not all that they wait for, and tells nothing of its rate.
   const bool wanted = std::any_of(waiting_.begin(), waiting_.end(),
                                   [](const Member* member) { return !member->stalled_; });
   if (!wanted) samples_ = false;
+}
+
+bool LinkBudget::GiveEachATurn() {
+  bool sent = false;
+  for (size_t count = waiting_.size(); count > 0 && !waiting_.empty(); --count) {
+    if (held_bytes_ >= limit_bytes_) return false;
+    Member* const member = waiting_.front();
+    waiting_.pop_front();
+    if (IsFull(*member)) {
+      waiting_.push_back(member);
+      continue;
+    }
+    const uint64_t before = held_bytes_;
+    member->waits_ = false;
+    in_turn_ = member;
+    turn_bytes_ = kTurnBytes;
+    member->resume_();
+    in_turn_ = nullptr;
+    sent = sent || held_bytes_ > before;
+  }
+  return sent;
 }
 
 }  // namespace ps

@@ -80,6 +80,8 @@ class LinkBudget {
   void Measure(bs::TimePoint now);
   void AwaitRoom();
   void GiveTurns();
+  // False if none sent anything, or all room is taken.
+  bool GiveEachATurn();
 
   bs::Executor* const executor_;
   const bs::Duration ahead_;

@@ -201,13 +201,15 @@ void TcpConnection::OnChange() {
   if (!Greet() || !Read()) return Break(kRetryInterval);
   if (ready_ && !std::exchange(connected_, true)) {
     if (foreign_ && listener_.on_foreign) listener_.on_foreign();
-    if (shared_->budget != nullptr && !WithinHost(socket_.fd())) {
-      share_ =
-          std::make_unique<LinkBudget::Member>(shared_->budget, socket_.fd(), [this] { Pump(); });
-    }
+    ShareLink();
     if (listener_.on_connected) listener_.on_connected();
   }
   Pump();
+}
+
+void TcpConnection::ShareLink() {
+  if (shared_->budget == nullptr || WithinHost(socket_.fd())) return;
+  share_ = std::make_unique<LinkBudget::Member>(shared_->budget, socket_.fd(), [this] { Pump(); });
 }
 
 bool TcpConnection::Greet() {

@@ -89,6 +89,7 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   // Breaks the connection if the other host has vanished.
   void LookAtHost();
   void OnChange();
+  void ShareLink();
   // Greet and Read return false if the connection is over.
   bool Greet();
   bool Read();
