@@ -31,7 +31,9 @@ struct CoreOptions {
   // go in the order in which the tensors became ready, and only the other halves by priority.  Else
   // each newly ready tensor cuts off those before it, at another partition on each worker, and sums
   // of partitions that some workers have sent and others have not wait until the end of backward:
-  // the links to the workers are idle meanwhile.  See docs/design/scale.md.
+  // the links to the workers are idle meanwhile.  Of an odd number of partitions, odd keys have the
+  // larger half in front, so that half of the tensors of one partition go early.  See
+  // docs/design/scale.md.
   bool early_half = true;
   // False: partitions start in the order in which they became ready, whatever their priority.  The
   // benchmarks compare with it.

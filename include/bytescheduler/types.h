@@ -11,8 +11,9 @@ namespace bs {
 
 using Key = uint64_t;      // identity of a tensor, the same on every worker
 using Priority = int32_t;  // larger goes first
-// Of the partitions that go in the order in which tensors became ready; above the priorities that
-// frameworks give layers, and below those that callers give to what is urgent for other reasons.
+// Of the partitions that go in the order in which tensors became ready; no less than the priorities
+// that frameworks give layers, and below those that callers give to what is urgent for other
+// reasons.
 inline constexpr Priority kEarlyPriority = 0;
 using Round = uint64_t;  // 0 is the initial value (broadcast), 1.. are summations
 

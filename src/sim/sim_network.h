@@ -42,7 +42,8 @@ struct SimNetworkOptions {
 struct SimHostOptions {
   double bytes_per_second = 125e6;             // each way
   uint64_t queued_bytes = uint64_t{1} << 20U;  // that wait in the network, for each direction
-  // Sent and not acknowledged, in all and to one peer, at most: ps::LinkBudget.  0: no limit.
+  // Sent and not acknowledged, in all and to one peer, at most: ps::LinkBudget.  0 in all: no
+  // limit.
   uint64_t ahead_bytes = 0;
   uint64_t ahead_each_bytes = 0;
   Duration message_cost{};  // of the thread, for each message, each end

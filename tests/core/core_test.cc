@@ -154,6 +154,20 @@ TEST_F(CoreTest, TheFirstHalfGoesInTheOrderOfReadiness) {
                                            {1, 3, 0, 100}}));
 }
 
+TEST_F(CoreTest, HalfOfTheTensorsOfOnePartitionGoEarly) {
+  RecordingTask odd({.key = 1, .priority = -9, .size_bytes = 100}, &log_);
+  RecordingTask even({.key = 2, .priority = -9, .size_bytes = 100}, &log_);
+  Core core(options_, defer_.fn());
+  for (RecordingTask* task : {&odd, &even}) {
+    core.Add(task);
+    task->NotifyReady();
+  }
+  EXPECT_EQ(odd.PriorityOf(0), kEarlyPriority);
+  EXPECT_EQ(even.PriorityOf(0), -9);
+  defer_.RunAll();
+  for (RecordingTask* task : {&odd, &even}) task->NotifyFinish(0, Status::Ok());
+}
+
 TEST_F(CoreTest, WhatTheCallerMarksAsUrgentGoesBeforeFirstHalves) {
   options_.credit_bytes = 100;
   RecordingTask back({.key = 1, .priority = -9, .size_bytes = 200}, &log_);

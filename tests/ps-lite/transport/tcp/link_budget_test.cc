@@ -160,6 +160,21 @@ TEST_F(LinkBudgetTest, ManyPeersThatDoNotReadStopNoOther) {
   EXPECT_GE(connections_.at(3).sent_bytes - theirs, 1'000'000U);
 }
 
+TEST_F(LinkBudgetTest, PeersThatReadSlowlyStopNoOther) {
+  for (int fd = 0; fd < 8; ++fd) Add(fd, kMuch);
+  Carry(125e6, milliseconds(500));
+  const uint64_t before = connections_.at(7).sent_bytes;
+  for (int fd = 0; fd < 4; ++fd) connections_.at(fd).stuck = true;
+  for (int i = 0; i < 3000; ++i) {
+    for (int fd = 0; fd < 4; ++fd) {
+      uint64_t& held = connections_.at(fd).held_bytes;  // 1 Mbit/s each
+      held -= std::min<uint64_t>(held, 125);
+    }
+    Carry(125e6, milliseconds(1));
+  }
+  EXPECT_GE(connections_.at(7).sent_bytes - before, 60'000'000U);
+}
+
 TEST_F(LinkBudgetTest, AQuietLinkKeepsItsLimitWhileOneDoesNotRead) {
   for (int fd = 0; fd < 2; ++fd) Add(fd, kMuch);
   Carry(62.5e6, seconds(1));

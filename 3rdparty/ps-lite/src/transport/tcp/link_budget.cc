@@ -17,7 +17,11 @@ constexpr bs::Duration kEpoch = std::chrono::seconds(1);
 // Between looks at the kernel.
 constexpr bs::Duration kLeastPause = std::chrono::microseconds(100);
 constexpr bs::Duration kMostPause = std::chrono::milliseconds(5);
-constexpr bs::Duration kMostRoundTrip = std::chrono::milliseconds(200);
+constexpr bs::Duration kMostRoundTrip = std::chrono::seconds(2);
+// Less is gone before the next look, so the link would idle and the measured rate shrink.
+constexpr bs::Duration kLeastAhead = std::chrono::milliseconds(1);
+// A smaller room is not worth a packet.
+constexpr uint64_t kLeastRoom = 2U << 10U;
 constexpr double kMostLimit = 1U << 30U;
 
 double Seconds(bs::Duration duration) { return std::chrono::duration<double>(duration).count(); }
@@ -25,12 +29,9 @@ double Seconds(bs::Duration duration) { return std::chrono::duration<double>(dur
 }  // namespace
 
 LinkBudget::LinkBudget(bs::Executor* executor, bs::Duration ahead, Kernel kernel)
-    : executor_(executor), ahead_(ahead), kernel_(std::move(kernel)) {}
+    : executor_(executor), ahead_(std::max(ahead, kLeastAhead)), kernel_(std::move(kernel)) {}
 
-LinkBudget::~LinkBudget() {
-  BS_CHECK(members_.empty());
-  if (timer_ != 0) executor_->Cancel(timer_);
-}
+LinkBudget::~LinkBudget() { BS_CHECK(members_.empty() && timer_ == 0); }
 
 LinkBudget::Member::Member(LinkBudget* budget, int fd, std::function<void()> resume)
     : budget_(budget), fd_(fd), resume_(std::move(resume)) {
@@ -42,10 +43,17 @@ LinkBudget::Member::~Member() {
   budget_->members_.erase(this);
   std::erase(budget_->waiting_, this);
   if (budget_->in_turn_ == this) budget_->in_turn_ = nullptr;
+  // Here, on the executor, nothing can run meanwhile; where the budget ends it may.
+  if (budget_->members_.empty() && budget_->timer_ != 0) {
+    budget_->executor_->Cancel(std::exchange(budget_->timer_, 0));
+  }
 }
 
 void LinkBudget::Member::Sent(uint64_t size_bytes) {
-  if (held_bytes_ == 0) moved_ = budget_->executor_->Now();
+  if (held_bytes_ == 0) {
+    marked_ = budget_->executor_->Now();
+    marked_bytes_ = size_bytes;
+  }
   held_bytes_ += size_bytes;
   if (!stalled_) budget_->held_bytes_ += size_bytes;
   if (budget_->in_turn_ == this) {
@@ -57,10 +65,14 @@ uint64_t LinkBudget::RoomOf(Member* member) {
   if (member->waits_) return 0;
   const bool in_turn = in_turn_ == member && turn_bytes_ > 0;
   if (in_turn || waiting_.empty()) {
-    if (IsFull(*member) && executor_->Now() - refreshed_ >= kLeastPause) Refresh();
+    // In turns the kernel was asked just before.
+    const bool may_ask = in_turn_ == nullptr && executor_->Now() - refreshed_ >= kLeastPause;
+    if (may_ask && IsFull(*member)) Refresh();
     if (!IsFull(*member)) {
       const uint64_t room = std::min(limit_bytes_ - held_bytes_, ShareOf() - member->held_bytes_);
-      return in_turn ? std::min(room, turn_bytes_) : room;
+      if (in_turn) return std::min(room, turn_bytes_);
+      if (in_turn_ == nullptr) samples_ = false;  // the link may be idle
+      return room;
     }
   }
   member->waits_ = true;
@@ -80,7 +92,7 @@ uint64_t LinkBudget::ShareOf() const {
 }
 
 bool LinkBudget::IsFull(const Member& member) const {
-  return held_bytes_ >= limit_bytes_ || member.held_bytes_ >= ShareOf();
+  return held_bytes_ + kLeastRoom > limit_bytes_ || member.held_bytes_ + kLeastRoom > ShareOf();
 }
 
 void LinkBudget::Refresh() {
@@ -91,10 +103,15 @@ void LinkBudget::Refresh() {
   for (Member* const member : members_) {
     if (member->held_bytes_ == 0) continue;
     const uint64_t held_bytes = std::min(member->held_bytes_, kernel_.held_bytes(member->fd_));
-    if (held_bytes < member->held_bytes_) member->moved_ = now;
-    acknowledged_bytes += member->held_bytes_ - held_bytes;
+    const uint64_t gone = member->held_bytes_ - held_bytes;
+    acknowledged_bytes += gone;
     member->held_bytes_ = held_bytes;
-    member->stalled_ = held_bytes > 0 && now - member->moved_ >= kStalled;
+    member->marked_bytes_ -= std::min(member->marked_bytes_, gone);
+    if (member->marked_bytes_ == 0) {
+      member->marked_ = now;
+      member->marked_bytes_ = held_bytes;
+    }
+    member->stalled_ = held_bytes > 0 && now - member->marked_ >= kStalled + round_trip_;
     if (!member->stalled_) held_bytes_ += held_bytes;
   }
   idle_ = acknowledged_bytes == 0;
@@ -117,11 +134,13 @@ void LinkBudget::Measure(bs::TimePoint now) {
   }
   best_ = std::max(best_, rate);
   rate_ = std::max(best_, previous_);
-  bs::Duration round_trip{};
+  round_trip_ = {};
   for (const Member* const member : members_) {
-    if (member->held_bytes_ > 0) round_trip = std::max(round_trip, kernel_.round_trip(member->fd_));
+    if (member->held_bytes_ == 0) continue;
+    round_trip_ = std::max(round_trip_, kernel_.round_trip(member->fd_));
   }
-  const double most = rate_ * Seconds(ahead_ + std::min(round_trip, kMostRoundTrip));
+  round_trip_ = std::min(round_trip_, kMostRoundTrip);
+  const double most = rate_ * Seconds(ahead_ + round_trip_);
   limit_bytes_ = std::max(kLeastBytes, static_cast<uint64_t>(std::min(most, kMostLimit)));
 }
 

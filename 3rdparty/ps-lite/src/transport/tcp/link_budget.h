@@ -2,16 +2,16 @@
 //
 // Nothing can overtake bytes that the kernel has.  It takes some 100 KB for each connection, which
 // with eight peers is 60 ms of a link of 100 Mbit/s: longer than most layers compute.  So all
-// connections share what the link carries in a short time.  Beyond that they take turns, a message
-// each, because a peer whose bytes all waited would leave its own link idle.
+// connections share what the link carries in a short time.  Beyond that they take turns, because a
+// peer whose bytes all waited would leave its own link idle.
 //
 // The rate of the link is measured while connections wait: what the other hosts acknowledged, the
-// largest of the last two seconds, as BBR does (Cardwell et al., "BBR: Congestion-Based Congestion
-// Control", ACM Queue 2016).  A limit that is too small for the link grows, because it carries a
-// limit in each round trip, and the next limit is larger than that.
+// most of the last two seconds in which some waited, as BBR does (Cardwell et al., "BBR:
+// Congestion-Based Congestion Control", ACM Queue 2016).  A limit that is too small for the link
+// grows, because it carries a limit in each round trip, and the next limit is larger than that.
 //
-// A peer that acknowledges nothing for kStalled, because it does not read, keeps its share and
-// nothing more: what is held for it counts no longer.
+// A peer that takes longer than kStalled and a round trip for its share reads too slowly.  It keeps
+// the share, which counts no longer, so that such peers leave the link to the others.
 #pragma once
 
 #include <chrono>
@@ -35,7 +35,7 @@ class LinkBudget {
   // Where nothing is measured yet, and at least.
   static constexpr uint64_t kFirstBytes = 256U << 10U;
   static constexpr uint64_t kLeastBytes = 32U << 10U;
-  static constexpr bs::Duration kStalled = std::chrono::milliseconds(200);
+  static constexpr bs::Duration kStalled = std::chrono::milliseconds(50);
   // A connection's turn.
   static constexpr uint64_t kTurnBytes = 16U << 10U;
 
@@ -65,8 +65,9 @@ class LinkBudget {
     const int fd_;
     const std::function<void()> resume_;
     uint64_t held_bytes_ = 0;  // at most; exact after Refresh
-    bs::TimePoint moved_{};    // when some of them were last acknowledged
-    bool stalled_ = false;     // none were for long, so they count no more
+    bs::TimePoint marked_{};
+    uint64_t marked_bytes_ = 0;  // of those held at the mark, the ones held still
+    bool stalled_ = false;       // there are some for too long, so nothing of it counts
     bool waits_ = false;
   };
 
@@ -93,8 +94,9 @@ class LinkBudget {
   bs::TimerId timer_ = 0;
   uint64_t limit_bytes_ = kFirstBytes;
   uint64_t held_bytes_ = 0;  // of all members that are not stalled
-  bool idle_ = false;        // nothing was acknowledged between the latest two looks
-  bs::Duration pause_{};     // before the next look
+  bs::Duration round_trip_{};
+  bool idle_ = false;     // nothing was acknowledged between the latest two looks
+  bs::Duration pause_{};  // before the next look
   bs::TimePoint refreshed_{};
 
   // Since connections began to wait, or the last sample.

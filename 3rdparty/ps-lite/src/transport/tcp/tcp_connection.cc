@@ -28,7 +28,8 @@ constexpr uint64_t kAheadBytes = 16U << 10U;
 constexpr size_t kPartsPerCall = 128;
 // Peers send little on this connection.
 constexpr int kReadsPerTurn = 16;
-// Messages up to this size do not wait for the link: acknowledgements and heartbeats.
+// Messages up to this size do not wait for the link, unless a larger one is begun: acknowledgements
+// and heartbeats.
 constexpr uint64_t kSmallBytes = 1U << 10U;
 // Bytes that go out in one turn of the loop; then other sockets get theirs.
 constexpr uint64_t kBytesPerTurn = 4U << 20U;
@@ -318,10 +319,8 @@ void TcpConnection::PumpLater() {
 void TcpConnection::Pump() {
   uint64_t sent_bytes = 0;
   while (connected_ && !(queue_.empty() && out_.empty())) {
-    const uint64_t room = LinkRoom();
-    if (room == 0) return;
-    sent_bytes += TakeFromQueue(std::min(room, kAheadBytes));
-    if (out_.empty()) break;
+    const uint64_t room = TakeWithin(&sent_bytes);
+    if (room == 0) return;  // the budget calls again
     if (sent_bytes > kBytesPerTurn) return PumpLater();
     std::array<iovec, kPartsPerCall> parts{};
     msghdr what{};
@@ -338,10 +337,16 @@ void TcpConnection::Pump() {
   if (queue_.empty() && out_.empty() && on_drained_) loop_->Post(std::exchange(on_drained_, {}));
 }
 
-uint64_t TcpConnection::LinkRoom() {
-  if (!share_) return kBytesPerTurn;
-  if (out_.empty() && DataBytes(*queue_.first()) <= kSmallBytes) return kSmallBytes;
-  return share_->Room();
+uint64_t TcpConnection::TakeWithin(uint64_t* taken_bytes) {
+  const uint64_t room = share_ ? share_->Room() : kBytesPerTurn;
+  if (room > 0) {
+    *taken_bytes += TakeFromQueue(std::min(room, kAheadBytes));
+    return room;
+  }
+  if (!out_.empty() || DataBytes(*queue_.first()) > kSmallBytes) return 0;
+  out_.emplace_back(TakeFused({.messages = kMostFused, .bytes = kSmallBytes}), nullptr);
+  out_bytes_ += out_.back().left_bytes;
+  return out_.back().left_bytes;
 }
 
 uint64_t TcpConnection::TakeFromQueue(uint64_t most_bytes) {

@@ -102,8 +102,9 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   void PumpLater();
   // Takes messages that go out next; returns how many of their bytes lie in shared memory.
   uint64_t TakeFromQueue(uint64_t most_bytes);
-  // How many bytes the kernel may be given now; 0: Pump is called later.
-  uint64_t LinkRoom();
+  // Takes messages for what the kernel may be given now.  Returns how many bytes that is; 0: the
+  // budget calls Pump later.  REQUIRES: something waits.
+  uint64_t TakeWithin(uint64_t* taken_bytes);
   // How much may still be taken ahead of the network, where nothing can overtake it.
   struct Room {
     size_t messages = 0;
