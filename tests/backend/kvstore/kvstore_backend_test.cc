@@ -215,7 +215,8 @@ TEST_F(KvstoreBackendTest, NoMoreThanTheCreditIsOnTheLinkAndUrgentPartitionsGoFi
   }
   // All have left though the other worker pushed nothing; the first call was alone at first.
   ASSERT_EQ(order.size(), 12U);
-  EXPECT_EQ(order, (std::vector<Priority>{5, 5, 5, 5, 5, 5, -1, -1, -1, -1, -1, -1}));
+  EXPECT_EQ(order, (std::vector<Priority>{5, 5, 5, 5, 5, 5, kEarlyPriority, kEarlyPriority,
+                                          kEarlyPriority, -1, -1, -1}));
 }
 
 // Each worker's credit is one partition; sixteen small ones may go without a probe.
