@@ -30,7 +30,7 @@ TEST(Worker, PullGoesRightBehindItsPushWithTheSamePriority) {
   EXPECT_EQ(About(push).op, ps::Op::kPush);
   EXPECT_EQ(About(pull).op, ps::Op::kPull);
   for (const ps::Message* message : {&push, &pull}) {
-    EXPECT_EQ(message->meta.priority, -3);
+    EXPECT_EQ(message->meta.priority, kEarlyPriority);  // an odd key of one partition
     EXPECT_EQ(About(*message).key, 7U);
     EXPECT_EQ(About(*message).round, 1U);
     EXPECT_EQ(About(*message).size_bytes, 64U);
