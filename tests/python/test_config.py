@@ -44,7 +44,7 @@ def test_every_setting_says_what_it_does() -> None:
     for row in config.settings():
         assert row.sentence, row.name
         assert row.scope in ("process", "job"), row.name
-        kinds = ("bytes", "seconds", "count", "flag", "text", "host", "address", "choice")
+        kinds = ("bytes", "seconds", "count", "rate", "flag", "text", "host", "address", "choice")
         assert row.kind.split(" ")[0] in kinds
 
 

@@ -50,6 +50,7 @@ _NO_JOB = {
     "DMLC_NUM_SERVER": "1",
     "DMLC_PS_ROOT_URI": "127.0.0.1",
     "DMLC_PS_ROOT_PORT": "1",
+    "DMLC_WORKER_ID": "0",
 }
 
 

@@ -3,7 +3,7 @@
 import json
 from typing import Callable
 
-from click.testing import CliRunner
+from click_runner import runner
 from job import Job
 
 from bytescheduler import cli
@@ -24,7 +24,7 @@ def test_top_shows_what_the_processes_do_and_who_is_late(
         worker.wait_for_line("under way")
     look = ["top", "--once", "--json", "--interval", "2", str(port)]
     for _ in range(10):  # on a busy machine one may not answer in time
-        result = CliRunner(mix_stderr=False).invoke(cli._cli, look)
+        result = runner().invoke(cli._cli, look)
         found = json.loads(result.stdout or "{}")
         rows = [*found.get("workers", []), *found.get("servers", [])]
         if len(rows) == 3 and all(row["answers"] for row in rows):
