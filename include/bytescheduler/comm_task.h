@@ -46,6 +46,9 @@ class CommTask {
   // it, once.
   virtual std::vector<bs::Partition> Partition(uint64_t partition_bytes) = 0;
 
+  // All partitions go by the task's own priority, none early.  REQUIRES: not registered.
+  void KeepPriority() { keeps_priority_ = true; }
+
   // The tensor's bytes may be read from now on.  No partition starts before this call.
   // REQUIRES: registered; called once.
   void NotifyReady();
@@ -78,9 +81,10 @@ class CommTask {
   uint64_t number_ = 0;   // position in the order of Core::Add
   std::vector<bs::Partition> partitions_;
   std::vector<State> states_;  // one for each partition
-  uint32_t num_early_ = 0;     // partitions that go in the order in which tensors became ready
-  uint32_t unfinished_ = 0;    // partitions not finished yet
-  uint32_t outstanding_ = 0;   // started and not finished
+  bool keeps_priority_ = false;
+  uint32_t num_early_ = 0;    // partitions that go in the order in which tensors became ready
+  uint32_t unfinished_ = 0;   // partitions not finished yet
+  uint32_t outstanding_ = 0;  // started and not finished
   bool ready_ = false;
   Status failure_;
 };

@@ -338,8 +338,9 @@ int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error
 
 int bs_worker_visit(bs_worker* worker, void (*visit)(void* context), void* context,
                     bs_error* error) {
+  const auto visits = [visit, context] { visit(context); };
   return IfUsable(worker, error, [&] {
-    worker->Visit([&](auto& n) { n.Visit([visit, context] { visit(context); }); });
+    worker->Visit([&](auto& n) { n.Visit(visits); });
     return Status::Ok();
   });
 }

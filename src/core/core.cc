@@ -36,8 +36,9 @@ class Core::Impl {
     task->partitions_ = task->Partition(options_.partition_bytes);
     CheckPartitions(*task);
     const size_t count = task->partitions_.size();
-    task->num_early_ =
-        options_.early_half ? static_cast<uint32_t>((count + task->key_ % 2) / 2) : 0;
+    task->num_early_ = options_.early_half && !task->keeps_priority_
+                           ? static_cast<uint32_t>((count + task->key_ % 2) / 2)
+                           : 0;
     task->core_ = core_;
     task->number_ = next_number_++;
     task->unfinished_ = static_cast<uint32_t>(task->partitions_.size());

@@ -121,7 +121,7 @@ void WorkerNode::Begin(const Config& config) {
   timeline_ = Timeline::OfWorker(config, view_.rank, log, view_.job);
   worker::PsBackendOptions backend_options = MakeBackendOptions(config, view_);
   if (!backend_options.server_weights.empty()) {
-    const std::string shares =
+    std::string shares =
         "of all bytes go " + worker::DescribeShares(backend_options.server_weights);
     view_.rank == 0 ? log.Info(shares) : log.Debug([&] { return shares; });
   }

@@ -351,8 +351,9 @@ void Cluster::MakeWorkers(const ServerOptions& about) {
     options.rank = rank;
     workers_.push_back(std::make_unique<ReplayingWorker>(
         &replay_, options, backend_options, &clock_, &network_,
-        HostOf(RateOf(options_.worker_hosts, rank), 1, static_cast<size_t>(about.num_servers)),
-        Beside(options_.worker_hosts, rank)));
+        ReplayingWorker::Place{.host = HostOf(RateOf(options_.worker_hosts, rank), 1,
+                                              static_cast<size_t>(about.num_servers)),
+                               .beside = Beside(options_.worker_hosts, rank)}));
   }
 }
 

@@ -9,8 +9,7 @@ namespace bs::predict {
 
 ReplayingWorker::ReplayingWorker(Replay* replay, const WorkerOptions& options,
                                  const worker::PsBackendOptions& backend_options,
-                                 sim::SimClock* clock, sim::SimNetwork* network,
-                                 const sim::SimHostOptions& host, ps::Transport* beside)
+                                 sim::SimClock* clock, sim::SimNetwork* network, const Place& place)
     : replay_(replay),
       rank_(options.rank),
       network_(network),
@@ -21,7 +20,7 @@ ReplayingWorker::ReplayingWorker(Replay* replay, const WorkerOptions& options,
           [transport = transport_.get()](ps::Message m) { transport->Send(std::move(m)); },
           Logger("", LogLevel::kOff)),
       here_(replay->layers.size(), true) {
-  network->PutOnHost(transport_.get(), host, beside);
+  network->PutOnHost(transport_.get(), place.host, place.beside);
   worker_ = std::make_unique<Worker>(
       options, &executor_, &backend_, [this](const Status& why) { failure_ = why; },
       Logger("", LogLevel::kOff));

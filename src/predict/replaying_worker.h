@@ -29,10 +29,14 @@ struct Replay {
 
 class ReplayingWorker {
  public:
-  // On the host of `beside`, if that is given.  Everything must outlive it.
+  struct Place {
+    sim::SimHostOptions host;
+    ps::Transport* beside = nullptr;  // a node of the same host, if that has one already
+  };
+  // Everything must outlive it.
   ReplayingWorker(Replay* replay, const WorkerOptions& options,
                   const worker::PsBackendOptions& backend_options, sim::SimClock* clock,
-                  sim::SimNetwork* network, const sim::SimHostOptions& host, ps::Transport* beside);
+                  sim::SimNetwork* network, const Place& place);
   // REQUIRES: Close() was called, and the clock has run on.
   ~ReplayingWorker() = default;
   ReplayingWorker(const ReplayingWorker&) = delete;

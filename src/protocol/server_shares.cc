@@ -154,7 +154,7 @@ std::vector<double> LoadsOf(std::span<const LinkHost> hosts, std::span<const dou
 }
 
 std::vector<double> HostShares(std::span<const LinkHost> hosts) {
-  const std::vector<double> plain = PlainShares(hosts);
+  std::vector<double> plain = PlainShares(hosts);
   const double load = LeastBusiest(hosts, plain);
   if (BusiestOf(hosts, plain) <= load * (1 + kNearly)) return plain;
   const std::vector<Range> ranges = RangesOf(hosts, load);

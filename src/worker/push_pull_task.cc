@@ -29,6 +29,7 @@ PushPullTask::PushPullTask(const OperationContext* context, const Tensor* tensor
       push_{.done = std::move(call.pushed)},
       pull_{.done = std::move(call.pulled)},
       ended_(std::move(ended)) {
+  if (call.keeps_priority) KeepPriority();
   BS_CHECK(in_.size() == tensor->size_bytes && (!pulls_ || out_.size() == tensor->size_bytes));
 }
 

@@ -26,6 +26,7 @@ class PushPullTask final : public CommTask {
   struct Call {
     Round round = 0;
     Priority priority = 0;
+    bool keeps_priority = false;  // no partition goes early
     PushRates rates{};
     Duration waited{};  // since the framework's user asked, for spans
     std::span<const std::byte> in;

@@ -181,6 +181,8 @@ void Worker::Impl::BeginPushPull(Key key, KeyState* state, Operation operation) 
   worker::PushPullTask::Call call{
       .round = state->next_round++,
       .priority = state->Counting(operation.priority),
+      // Servers have both layouts until its end, so it ends before the next tensor begins.
+      .keeps_priority = state->retired != nullptr,
       .rates = operation.rates,
       .waited = waited,
       .in = operation.in,
