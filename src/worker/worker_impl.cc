@@ -182,7 +182,7 @@ void Worker::Impl::BeginPushPull(Key key, KeyState* state, Operation operation) 
       .round = state->next_round++,
       .priority = state->Counting(operation.priority),
       // Servers have both layouts until its end, so it ends before the next tensor begins.
-      .keeps_priority = state->retired != nullptr,
+      .keeps_priority = std::exchange(state->new_layout, false),
       .rates = operation.rates,
       .waited = waited,
       .in = operation.in,
@@ -291,6 +291,7 @@ void Worker::Impl::ChangeLayout(KeyState* state, const std::string& next_layout)
   } else if (next.decision == credit_in_force_) {
     partition_bytes_ = next.partition_bytes;
   }
+  state->new_layout = true;
   Adopt(state, std::move(tensor));
 }
 

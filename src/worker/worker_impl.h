@@ -34,6 +34,7 @@ struct KeyState {
   Round next_round = 1;
   uint64_t decision = 0;                  // rank 0's latest that was announced with it
   std::unique_ptr<const Tensor> retired;  // rank 0's: its earlier layout, until released
+  bool new_layout = false;                // in the next round
   std::vector<float> residual;            // of the tensor; empty before its first coded round
   std::list<Operation> waiting;           // mostly empty, which costs a deque 600 bytes
   std::unique_ptr<Broadcast> broadcast;
