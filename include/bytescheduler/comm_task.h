@@ -33,7 +33,7 @@ class CommTask {
   Key key() const { return key_; }
   Round round() const { return round_; }
   Priority priority() const { return priority_; }
-  // The priority of a partition: see CoreOptions::early_half.  REQUIRES: registered once.
+  // The priority of a partition: see CoreOptions::early_bytes.  REQUIRES: registered once.
   Priority PriorityOf(uint32_t partition_index) const {
     return partition_index < num_early_ ? std::max(priority_, kEarlyPriority) : priority_;
   }

@@ -15,6 +15,7 @@ using Priority = int32_t;  // larger goes first
 // that frameworks give layers, and below those that callers give to what is urgent for other
 // reasons.
 inline constexpr Priority kEarlyPriority = 0;
+inline constexpr uint64_t kEarlyBytes = uint64_t{4} << 20U;  // of a tensor, at most
 using Round = uint64_t;  // 0 is the initial value (broadcast), 1.. are summations
 
 using Duration = std::chrono::nanoseconds;

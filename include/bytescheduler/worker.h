@@ -50,7 +50,7 @@ struct WorkerOptions {
   // rank 0 takes that, once, as if by Retune.  A call of Retune or a compressed push-pull ends the
   // measurement.  A push-pull of an asynchronous key takes nothing.
   bool priority_order = true;          // false: first ready, first sent
-  bool early_half = true;              // CoreOptions::early_half
+  uint64_t early_bytes = kEarlyBytes;  // CoreOptions::early_bytes
   Urgency urgency = Urgency::kCaller;  // without effect unless priority_order
   // This worker has taken the rank of a lost one.
   bool rejoined = false;

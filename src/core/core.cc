@@ -1,6 +1,7 @@
 // Core: the life of a CommTask, from Add to OnFinished, with one Scheduler for each server.
 #include "bytescheduler/core.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -36,9 +37,7 @@ class Core::Impl {
     task->partitions_ = task->Partition(options_.partition_bytes);
     CheckPartitions(*task);
     const size_t count = task->partitions_.size();
-    task->num_early_ = options_.early_half && !task->keeps_priority_
-                           ? static_cast<uint32_t>((count + task->key_ % 2) / 2)
-                           : 0;
+    task->num_early_ = NumEarly(*task, count);
     task->core_ = core_;
     task->number_ = next_number_++;
     task->unfinished_ = static_cast<uint32_t>(task->partitions_.size());
@@ -117,6 +116,13 @@ class Core::Impl {
   size_t num_tasks() const { return tasks_.size(); }
 
  private:
+  uint32_t NumEarly(const CommTask& task, uint64_t count) const {
+    if (task.keeps_priority_) return 0;
+    const uint64_t most =
+        options_.early_bytes / std::max<uint64_t>(task.partitions_.front().size_bytes, 1);
+    return static_cast<uint32_t>(std::min((count + task.key_ % 2) / 2, most));
+  }
+
   void CheckPartitions(const CommTask& task) const {
     BS_CHECK(!task.partitions_.empty());
     uint32_t index = 0;

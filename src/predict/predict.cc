@@ -338,7 +338,7 @@ void Cluster::MakeWorkers(const ServerOptions& about) {
   options.partition_bytes = plan_.partition_bytes;
   options.credit_bytes = plan_.credit_bytes;
   options.priority_order = options_.policy == Policy::kOurs || options_.policy == Policy::kP3;
-  options.early_half = options_.policy == Policy::kOurs;
+  options.early_bytes = options_.policy == Policy::kOurs ? kEarlyBytes / plan_.scale : 0;
   worker::PsBackendOptions backend_options;
   backend_options.num_servers = about.num_servers;
   const bool stock = options_.policy == Policy::kP3 || options_.policy == Policy::kDistSync;

@@ -47,7 +47,7 @@ Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, worker::Bac
              .first_server = static_cast<uint32_t>(options.rank) % backend->num_destinations(),
              .partition_bytes = options.partition_bytes,
              .credit_bytes = options.credit_bytes,
-             .early_half = options.early_half,
+             .early_bytes = options.early_bytes,
              .priority_order = options.priority_order},
             [executor](std::function<void()> task) { executor->Post(std::move(task)); }),
       context_({.rank = options.rank,

@@ -168,6 +168,16 @@ TEST_F(CoreTest, HalfOfTheTensorsOfOnePartitionGoEarly) {
   for (RecordingTask* task : {&odd, &even}) task->NotifyFinish(0, Status::Ok());
 }
 
+TEST_F(CoreTest, OfALargeTensorOnlySoManyBytesGoEarly) {
+  options_.early_bytes = 250;
+  RecordingTask large({.key = 1, .priority = -9, .size_bytes = 1000}, &log_);
+  Core core(options_, defer_.fn());
+  core.Add(&large);
+  EXPECT_EQ(large.PriorityOf(1), kEarlyPriority);
+  EXPECT_EQ(large.PriorityOf(2), -9);
+  core.FailAll(Status::Cancelled("end of test"));
+}
+
 TEST_F(CoreTest, WhatTheCallerMarksAsUrgentGoesBeforeFirstHalves) {
   options_.credit_bytes = 100;
   RecordingTask back({.key = 1, .priority = -9, .size_bytes = 200}, &log_);
@@ -186,7 +196,7 @@ TEST_F(CoreTest, WhatTheCallerMarksAsUrgentGoesBeforeFirstHalves) {
 
 TEST_F(CoreTest, WithoutTheFirstHalfAllGoByPriority) {
   options_.credit_bytes = 100;
-  options_.early_half = false;
+  options_.early_bytes = 0;
   RecordingTask back({.key = 1, .priority = -9, .size_bytes = 200}, &log_);
   RecordingTask front({.key = 2, .priority = -1, .size_bytes = 100}, &log_);
   Core core(options_, defer_.fn());

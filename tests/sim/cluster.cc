@@ -184,7 +184,7 @@ std::unique_ptr<WorkerNode> Cluster::MakeWorker(int32_t index, uint64_t rank) {
   options.credit_bytes = options_.credit_bytes;
   options.together_bytes = options_.together_bytes;
   options.priority_order = options_.priority_order;
-  options.early_half = options_.early_half;
+  options.early_bytes = options_.early_bytes;
   options.urgency = options_.urgency;
   options.requests.retry_interval = options_.retry_interval;
   options.requests.timeout = seconds(600);
@@ -561,7 +561,7 @@ ClusterOptions DrawCluster(uint64_t seed) {
   options.credit_bytes = draw.OneOf<uint64_t>(
       {1, options.partition_bytes, 2 * options.partition_bytes + 1, 10 * options.partition_bytes});
   options.priority_order = draw.Chance(0.8);
-  options.early_half = seed % 4 != 0;
+  options.early_bytes = seed % 4 == 0 ? 0 : kEarlyBytes;
   options.deterministic = draw.Chance(0.3);
   options.hold_bytes = draw.OneOf<uint64_t>({0, options.partition_bytes, 1 << 20});
   options.most_waiting = draw.Uniform<uint64_t>(1, 4);
@@ -648,7 +648,7 @@ ClusterOptions DrawTraining(uint64_t seed) {
   ClusterOptions options = DrawCluster(seed);
   Draw draw(seed ^ 0x07de7);
   options.priority_order = true;
-  options.early_half = false;  // each partition has its key's number
+  options.early_bytes = 0;  // each partition has its key's number
   options.urgency = Urgency::kMeasured;
   options.trains = true;
   options.keys.resize(draw.Uniform<size_t>(5, 12));

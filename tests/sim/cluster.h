@@ -61,7 +61,7 @@ struct ClusterOptions {
   uint64_t credit_bytes = 64;
   uint64_t together_bytes = 0;
   bool priority_order = true;
-  bool early_half = true;
+  uint64_t early_bytes = kEarlyBytes;
   Urgency urgency = Urgency::kCaller;
   bool trains = false;                 // the scripts, with the keys' priorities
   std::optional<int32_t> silent_rank;  // its script does not say in which order it calls

@@ -35,7 +35,7 @@ PsWorkerOptions Options(int32_t rank, int32_t num_workers, Urgency urgency = Urg
   options.rank = rank;
   options.num_workers = num_workers;
   options.partition_bytes = 64;
-  options.early_half = false;  // each partition has its tensor's number
+  options.early_bytes = 0;  // each partition has its tensor's number
   options.urgency = urgency;
   return options;
 }
