@@ -557,7 +557,9 @@ def test_a_server_has_two_of_a_model_also_while_tensors_are_cut_anew(
     row = footprint.memory_row("native", 32, footprint.TENSOR_BYTES)
     assert "from the next rounds on" in capfd.readouterr().err
     assert row["summed_worker"] <= row["most_worker"] < 0.1
-    assert 1.9 < row["summed_server"] <= row["most_server"] < 2.1
+    # Less is left at the end if tensors are cut in the last round.
+    assert 0.9 < row["summed_server"] <= row["most_server"]
+    assert 1.9 < row["most_server"] < 2.1
 
 
 def test_the_most_that_a_process_had_is_told_after_it_is_gone() -> None:
