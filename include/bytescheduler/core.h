@@ -34,7 +34,8 @@ struct CoreOptions {
   // the links to the workers are idle meanwhile.  Of an odd number of partitions, odd keys have the
   // larger half in front, so that half of the tensors of one partition go early.  See
   // docs/design/scale.md.
-  // Not more than so many bytes of a tensor, because what is urgent waits for them; 0: none.
+  // At most so many bytes of a tensor go early, because urgent ones wait for them.  0: none go
+  // early.
   uint64_t early_bytes = kEarlyBytes;
   // False: partitions start in the order in which they became ready, whatever their priority.  The
   // benchmarks compare with it.
