@@ -286,6 +286,7 @@ void ServerNode::Close(const std::string& why) {
   for (const auto& shard : shard_threads_) RunOn(shard.get(), [] {});
   updater_thread_.reset();
   shard_threads_.clear();
+  RunOn(io, [] {});  // the outcomes of the last updates, which the dispatcher answers
   network_.reset();
   server_.reset();
   timeline_.reset();
