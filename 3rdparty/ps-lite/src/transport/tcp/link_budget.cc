@@ -40,6 +40,7 @@ LinkBudget::Member::Member(LinkBudget* budget, int fd, std::function<void()> res
 
 LinkBudget::Member::~Member() {
   if (!stalled_) budget_->held_bytes_ -= held_bytes_;
+  if (active_) --budget_->active_members_;
   budget_->members_.erase(this);
   std::erase(budget_->waiting_, this);
   if (budget_->in_turn_ == this) budget_->in_turn_ = nullptr;
@@ -56,6 +57,7 @@ void LinkBudget::Member::Sent(uint64_t size_bytes) {
   }
   held_bytes_ += size_bytes;
   if (!stalled_) budget_->held_bytes_ += size_bytes;
+  budget_->Count(this);
   if (budget_->in_turn_ == this) {
     budget_->turn_bytes_ -= std::min(budget_->turn_bytes_, size_bytes);
   }
@@ -69,30 +71,32 @@ uint64_t LinkBudget::RoomOf(Member* member) {
     const bool may_ask = in_turn_ == nullptr && executor_->Now() - refreshed_ >= kLeastPause;
     if (may_ask && IsFull(*member)) Refresh();
     if (!IsFull(*member)) {
-      const uint64_t room = std::min(limit_bytes_ - held_bytes_, ShareOf() - member->held_bytes_);
+      const uint64_t room = std::min(limit_bytes_ - held_bytes_, Share() - member->held_bytes_);
       if (in_turn) return std::min(room, turn_bytes_);
       if (in_turn_ == nullptr) samples_ = false;  // the link may be idle
       return room;
     }
   }
   member->waits_ = true;
+  Count(member);
   waiting_.push_back(member);
   AwaitRoom();
   return 0;
 }
 
 // The most that one connection may have: all there is if no other has something to send.
-uint64_t LinkBudget::ShareOf() const {
-  size_t active = 0;
-  for (const Member* member : members_) {
-    if (member->stalled_ || (member->held_bytes_ == 0 && !member->waits_)) continue;
-    if (++active == kMostShares) break;
-  }
-  return limit_bytes_ / std::max<size_t>(active, 1);
+uint64_t LinkBudget::Share() const {
+  return limit_bytes_ / std::clamp<size_t>(active_members_, 1, kMostShares);
+}
+
+void LinkBudget::Count(Member* member) {
+  const bool active = !member->stalled_ && (member->held_bytes_ > 0 || member->waits_);
+  if (std::exchange(member->active_, active) == active) return;
+  active ? ++active_members_ : --active_members_;
 }
 
 bool LinkBudget::IsFull(const Member& member) const {
-  return held_bytes_ + kLeastRoom > limit_bytes_ || member.held_bytes_ + kLeastRoom > ShareOf();
+  return held_bytes_ + kLeastRoom > limit_bytes_ || member.held_bytes_ + kLeastRoom > Share();
 }
 
 void LinkBudget::Refresh() {
@@ -113,6 +117,7 @@ void LinkBudget::Refresh() {
     }
     member->stalled_ = held_bytes > 0 && now - member->marked_ >= kStalled + round_trip_;
     if (!member->stalled_) held_bytes_ += held_bytes;
+    Count(member);
   }
   idle_ = acknowledged_bytes == 0;
   acknowledged_bytes_ += acknowledged_bytes;
@@ -180,6 +185,7 @@ bool LinkBudget::GiveEachATurn() {
     }
     const uint64_t before = held_bytes_;
     member->waits_ = false;
+    Count(member);
     in_turn_ = member;
     turn_bytes_ = kTurnBytes;
     member->resume_();

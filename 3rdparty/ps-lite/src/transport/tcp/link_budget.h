@@ -36,8 +36,8 @@ class LinkBudget {
   static constexpr uint64_t kFirstBytes = 256U << 10U;
   static constexpr uint64_t kLeastBytes = 32U << 10U;
   static constexpr bs::Duration kStalled = std::chrono::milliseconds(50);
-  // A connection's turn.
-  static constexpr uint64_t kTurnBytes = 16U << 10U;
+  // A connection's turn: what the kernel takes at once for one segment.
+  static constexpr uint64_t kTurnBytes = 64U << 10U;
 
   // `ahead`: the time of the link that the kernel may hold, besides a round trip.
   LinkBudget(bs::Executor* executor, bs::Duration ahead, Kernel kernel);
@@ -69,14 +69,17 @@ class LinkBudget {
     uint64_t marked_bytes_ = 0;  // of those held at the mark, the ones held still
     bool stalled_ = false;       // there are some for too long, so nothing of it counts
     bool waits_ = false;
+    bool active_ = false;  // counted in active_members_
   };
 
   uint64_t limit_bytes() const { return limit_bytes_; }
 
  private:
   uint64_t RoomOf(Member* member);
-  uint64_t ShareOf() const;
+  uint64_t Share() const;
   bool IsFull(const Member& member) const;
+  // Counts `member` as active if it reads, and has or wants something on its way.
+  void Count(Member* member);
   void Refresh();
   void Measure(bs::TimePoint now);
   void AwaitRoom();
@@ -89,6 +92,7 @@ class LinkBudget {
   const Kernel kernel_;
   std::set<Member*> members_;    // not owned
   std::deque<Member*> waiting_;  // in turn
+  size_t active_members_ = 0;
   Member* in_turn_ = nullptr;
   uint64_t turn_bytes_ = 0;  // left to in_turn_
   bs::TimerId timer_ = 0;
