@@ -22,7 +22,15 @@ constexpr int kTimesIdle = 10;
 constexpr uint64_t kLeastShortBytes = uint64_t{256} << 10U;
 
 constexpr double kPartitionSeconds = 0.00055;
+constexpr double kLeastSeconds = 0.00005;  // less is shorter than the network's delay
 constexpr uint64_t kLeastBytes = uint64_t{32} << 10U;
+// A sum waits for a partition from each worker, and a tensor's partitions must suffice for all
+// servers.  So with more servers than a few, partitions shrink as the number grows;
+constexpr uint32_t kFewServers = 3;
+// with more than these below the usual least, too.
+constexpr uint32_t kManyServers = 16;
+constexpr uint64_t kLeastBytesOfMany = uint64_t{16} << 10U;
+constexpr uint64_t kLeastCreditBytes = uint64_t{64} << 10U;
 constexpr uint64_t kMostBytes = uint64_t{256} << 10U;
 // In flight to a server: one that the network carries, and the next one.
 constexpr uint64_t kInFlight = 2;
@@ -32,8 +40,8 @@ constexpr double kMostCreditBytes = 64.0 * 1024 * 1024;
 
 double Seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-uint64_t NearestPower(double bytes) {
-  uint64_t power = kLeastBytes;
+uint64_t NearestPower(double bytes, uint64_t least_bytes) {
+  uint64_t power = least_bytes;
   while (power < kMostBytes && bytes > static_cast<double>(power) * std::sqrt(2.0)) power *= 2;
   return power;
 }
@@ -41,7 +49,10 @@ uint64_t NearestPower(double bytes) {
 }  // namespace
 
 PartitionAndCredit PartitionAndCreditFor(const Bandwidth& bandwidth, uint32_t num_servers) {
-  const uint64_t partition = NearestPower(kPartitionSeconds * bandwidth.bytes_per_second);
+  const double shrunk = kPartitionSeconds * kFewServers / std::max(num_servers, kFewServers);
+  const double seconds = std::max(shrunk, kLeastSeconds);
+  const uint64_t least_bytes = num_servers > kManyServers ? kLeastBytesOfMany : kLeastBytes;
+  const uint64_t partition = NearestPower(seconds * bandwidth.bytes_per_second, least_bytes);
   const double each = bandwidth.bytes_per_second / num_servers;
   const auto partitions = [&](double bytes) {
     return static_cast<uint64_t>(
@@ -49,7 +60,8 @@ PartitionAndCredit PartitionAndCreditFor(const Bandwidth& bandwidth, uint32_t nu
   };
   const uint64_t usual = bandwidth.shares_memory ? kInFlightShared : kInFlight;
   const uint64_t in_flight = std::max(usual, partitions(2 * Seconds(bandwidth.round_trip) * each));
-  return {.partition_bytes = partition, .credit_bytes = in_flight * partition};
+  return {.partition_bytes = partition,
+          .credit_bytes = std::max(kLeastCreditBytes, in_flight * partition)};
 }
 
 void BandwidthEstimator::ResponseCame(uint32_t server, TimePoint sent) {

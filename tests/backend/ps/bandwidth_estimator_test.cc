@@ -40,9 +40,19 @@ TEST(PartitionAndCreditFor, TheNearestSizeByItsRatioIsTaken) {
 }
 
 TEST(PartitionAndCreditFor, EachServerHasTwoInFlight) {
-  for (const uint32_t num_servers : {1U, 3U, 8U}) {
+  for (const uint32_t num_servers : {1U, 2U, 3U}) {
     EXPECT_EQ(For(119, num_servers), (PartitionAndCredit{64 * kKiB, 128 * kKiB})) << num_servers;
   }
+}
+
+TEST(PartitionAndCreditFor, ManyServersHaveSmallerPartitions) {
+  EXPECT_EQ(For(1190, 16), (PartitionAndCredit{128 * kKiB, 256 * kKiB})) << "10 Gbit/s";
+  EXPECT_EQ(For(1190, 32), (PartitionAndCredit{64 * kKiB, 128 * kKiB}));
+  EXPECT_EQ(For(1190, 1024), (PartitionAndCredit{64 * kKiB, 128 * kKiB})) << "0.05 ms at least";
+  EXPECT_EQ(For(119, 8), (PartitionAndCredit{32 * kKiB, 64 * kKiB})) << "1 Gbit/s";
+  EXPECT_EQ(For(60, 16), (PartitionAndCredit{32 * kKiB, 64 * kKiB}));
+  EXPECT_EQ(For(60, 17), (PartitionAndCredit{16 * kKiB, 64 * kKiB})) << "credit does not shrink";
+  EXPECT_EQ(For(1, 1024), (PartitionAndCredit{16 * kKiB, 64 * kKiB})) << "no smaller ones";
 }
 
 TEST(PartitionAndCreditFor, SharedMemoryHasMoreInFlight) {
