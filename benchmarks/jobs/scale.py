@@ -13,7 +13,13 @@ Then real processes run on this host, the engine without MXNet: a job pushes and
 tensors, all at once. It reports the time of such a step, and the memory of a worker and a server.
 Every element of every sum is checked, outside the time.
 
+With `--peers` one real node has so many peers, on another host of the lab (benchmarks/lab): a worker
+with servers, then a server with workers. The node pushes or gets the same bytes in a step whatever
+their number, as in a job of as many workers as servers. It reports the processor time of a step and
+the memory of that node.
+
     python -m benchmarks.jobs.scale --out scale.json
+    python -m benchmarks.jobs.scale --peers 2,128 --workers "" --real "" --out peers.json
 
 The results so far are written after every number of workers.
 """
@@ -21,6 +27,7 @@ The results so far are written after every number of workers.
 import argparse
 import json
 import os
+import pathlib
 import statistics
 import subprocess
 import sys
@@ -28,7 +35,7 @@ import time
 from typing import Any, Dict, List, Tuple
 
 from benchmarks.jobs.footprint import memory_of as memory_of_process
-from benchmarks.lab import local_job, options
+from benchmarks.lab import lab_job, local_job, options
 from benchmarks.lab.output import add_out_option, give, keep
 from bytescheduler._advise import models
 from bytescheduler._advise.advice import Cluster
@@ -40,6 +47,7 @@ STEPS, WARM_UPS = 2, 2
 FEW_KEYS, MANY_KEYS = 50, 250
 REAL_STEPS = 12
 REAL_SERVERS = 2
+KEY_BYTES, NODE_KEYS = 32 << 10, 768  # of a node with many peers
 
 
 def cluster(
@@ -123,6 +131,57 @@ def real_job(workers: int) -> Dict[str, Any]:
     return row
 
 
+def peers_worker(keys: int) -> None:
+    """Push and pull small keys, between one BEGIN and one END; runs in a worker."""
+    from benchmarks.jobs.native import Tensors
+
+    tensors = Tensors([KEY_BYTES] * keys)
+    tensors.declare(0, keys)
+    for step in range(WARM_UPS + REAL_STEPS):
+        if step == WARM_UPS:
+            tensors.worker.barrier()
+            local_job.worker_waits("BEGIN", "steps")
+        tensors.sums(0, keys)
+    local_job.worker_waits("END", "steps")
+    tensors.check(0, keys)
+    tensors.close()
+
+
+def cpu_ms(pid: int) -> Tuple[float, float]:
+    """Return the user and the system time of a process."""
+    after_name = pathlib.Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+    tick_ms = 1e3 / os.sysconf("SC_CLK_TCK")
+    return int(after_name[11]) * tick_ms, int(after_name[12]) * tick_ms
+
+
+def node_with(kind: str, peers: int) -> Dict[str, Any]:
+    """Return what a step takes a worker with so many servers, or a server with so many workers."""
+    workers, servers = (1, peers) if kind == "worker" else (peers, 1)
+    keys = NODE_KEYS // workers
+    command = [sys.executable, "-m", "benchmarks.scale", "--peers-worker", str(keys)]
+    node, env = local_job.NODES["ours"], local_job.ARMS["ours"][1]
+    near, far = lab_job.USUAL.worker_hosts[0], lab_job.USUAL.server_hosts[0]
+    places = (lab_job.place(near), lab_job.place(far))
+    with local_job.job(node, command, env, workers, servers, places) as job:
+        watched = (job.workers if kind == "worker" else job.servers)[0].pid
+        job.heard("BEGIN steps")
+        before = cpu_ms(watched)
+        job.go_on()
+        job.heard("END steps")
+        user, system = (now - then for now, then in zip(cpu_ms(watched), before))
+        memory = memory_of_process(watched)
+        job.go_on()
+        job.ended()
+    return {
+        "node": kind,
+        "peers": peers,
+        "mbytes_per_step": round(keys * workers * KEY_BYTES / 1e6, 1),
+        "user_ms_per_step": round(user / REAL_STEPS, 2),
+        "system_ms_per_step": round(system / REAL_STEPS, 2),
+        "memory_mbytes": round(memory["own"] / 1e6, 1),
+    }
+
+
 def simulated(workers: int, args: argparse.Namespace) -> Dict[str, Any]:
     """Return a row of the table, each figure from a process of its own."""
     begin = time.perf_counter()
@@ -169,9 +228,14 @@ def main() -> None:
     parser.add_argument(
         "--real", type=options.counts_if_any, default="2,4,8,16", help="workers, as real processes"
     )
+    parser.add_argument(
+        "--peers", type=options.counts_if_any, default="", help="of one node, on another host"
+    )
+    parser.add_argument("--rate", type=lab_job.rate, default="1gbit", help="of these hosts")
     parser.add_argument("--step", type=int, nargs=4, help=argparse.SUPPRESS)
     parser.add_argument("--memory", type=int, nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--real-worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--peers-worker", type=int, help=argparse.SUPPRESS)
     add_out_option(parser)
     args = parser.parse_args()
     if args.step:
@@ -183,13 +247,21 @@ def main() -> None:
     if args.real_worker:
         real_worker()
         return
-    result: Dict[str, Any] = {"model": MODEL, "scale": SCALE, "rows": [], "real": []}
+    if args.peers_worker:
+        peers_worker(args.peers_worker)
+        return
+    result: Dict[str, Any] = {"model": MODEL, "scale": SCALE, "rows": [], "real": [], "peers": []}
 
     def add(kind: str, row: Dict[str, Any]) -> None:
         print(row, file=sys.stderr, flush=True)
         result[kind].append(row)
         keep(result, args)
 
+    if args.peers:
+        with lab_job.lab(args.rate):
+            for kind in ("worker", "server"):
+                for peers in args.peers:
+                    add("peers", node_with(kind, peers))
     for workers in args.real:
         add("real", real_job(workers))
     for workers in args.workers:
