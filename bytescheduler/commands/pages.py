@@ -14,7 +14,12 @@ from bytescheduler._process.say import plain
 
 __all__ = ["docs", "examples"]
 
-_SHOWN = ("docs/user", "docs/operate")  # the list; any other page can be named
+_SHOWN = (
+    "docs/user",
+    "docs/migrate",
+    "docs/operate",
+    "docs/reference",
+)  # the list; any other page can be named
 _ALSO = ("README.md", "CHANGELOG.md", "SECURITY.md")
 _IGNORED = shutil.ignore_patterns("__pycache__", "*.pyc")
 

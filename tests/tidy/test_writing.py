@@ -22,6 +22,8 @@ PAGES = sorted(
         *ROOT.glob("3rdparty/ps-lite/*.md"),
     ]
 )
+# These answer one question each, and README names them.
+FOR_USERS = [page for page in PAGES if re.match("docs/(?:user|migrate|operate|reference)/", page)]
 SOURCES = sorted(
     str(path.relative_to(ROOT))
     for folder in ("include", "src", "3rdparty/ps-lite")
@@ -191,6 +193,12 @@ def absent_modules(page: str, text: str) -> Iterator[str]:
             yield at(text, match.start(), f"no module {match.group(1)}")
 
 
+def late_commands(page: str, text: str) -> Iterator[str]:
+    """Find pages whose first lines below the title are not what a reader types or sees."""
+    if not re.match(r"# [^\n]+\n\n(```|~~~)", text):
+        yield "does not begin with a title and what to type"
+
+
 def lonely_notes(page: str, text: str) -> Iterator[str]:
     """Find footnotes without a mark, and marks without a footnote."""
     found = prose(text)
@@ -287,6 +295,12 @@ RULES: Dict[str, Rule] = {
         ["python -m benchmarks.no_such_module", "`python -m bytescheduler.no.such`"],
         ["python -m bytescheduler.config --markdown", "python -m pip install x"],
     ),
+    "late commands": Rule(
+        late_commands,
+        FOR_USERS,
+        ["# How?\n\nIt runs.\n\n```sh\nx\n```\n", "```sh\nx\n```\n", "# How?\n"],
+        ["# How?\n\n```sh\nx\n```\n\nIt runs.\n"],
+    ),
     "lonely notes": Rule(
         lonely_notes,
         PAGES,
@@ -310,6 +324,12 @@ def test_a_rule_refuses_what_it_is_for_and_nothing_else(name: str) -> None:
         assert list(rule.check("README.md", text)), f"{name} takes {text!r}"
     for text in rule.taken:
         assert list(rule.check("README.md", text)) == [], f"{name} refuses {text!r}"
+
+
+def test_readme_leads_to_every_page_for_users() -> None:
+    assert FOR_USERS
+    named = set(LINK.findall((ROOT / "README.md").read_text()))
+    assert [page for page in FOR_USERS if page not in named] == []
 
 
 def test_a_rule_names_the_line() -> None:

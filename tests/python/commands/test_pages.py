@@ -24,9 +24,11 @@ def installation(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> pat
 def test_the_list_has_pages_with_their_titles() -> None:
     result = invoke("docs")
     assert result.exit_code == 0
-    assert "running.md          How do I run a job?\n" in result.output
+    assert "running.md             How do I run a job?\n" in result.output
     listed = json.loads(invoke("docs", "--json").output)
-    assert {"cli.md", "grafana.json", "README.md"} <= {row["page"] for row in listed}
+    assert {"cli.md", "from-mxnet.md", "grafana.json", "supported.md", "README.md"} <= {
+        row["page"] for row in listed
+    }
     assert all(pathlib.Path(row["path"]).is_file() and row["title"] for row in listed)
 
 

@@ -1,0 +1,33 @@
+"""Renders the pages and the API reference to HTML; `make docs` runs it over the repository.
+
+The sources are the whole tree, so the relative links of a page hold here as they do in a clone.
+"""
+
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
+
+project = "bytescheduler"
+author = "The bytescheduler authors"
+# CMakeLists.txt names the version, and no other place does.
+release = re.findall(r"^project\(\S+ VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text(), re.M)[0]
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "c_header"]
+root_doc = "docs/index"
+include_patterns = [
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"),
+    *("docs/**.md", "example/**.md", "3rdparty/ps-lite/*.md"),
+]
+# Every link to a heading is checked; GitHub names the anchors of headings in the same way.
+myst_heading_anchors = 4
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+napoleon_google_docstring = False
+
+html_theme = "alabaster"
+html_show_copyright = False
+html_theme_options = {"page_width": "1100px", "description": "Urgent gradients first"}
