@@ -36,7 +36,7 @@ SOURCES := setup.py pyproject.toml CMakeLists.txt _bytescheduler_command.py \
 
 .PHONY: demo quick test nightly setup style lint own-codec python python-units python-serial release-build release cpp \
         asan-build asan tsan-build tsan fuzz fuzz-corpus bench clean nightly-release nightly-gcc nightly-lint nightly-fuzz \
-        pythons wheel nightly-pythons nightly-wheels nightly-launchers
+        pythons wheel docs nightly-pythons nightly-wheels nightly-launchers nightly-docs
 
 demo: $(if $(wildcard $(VENV)/.installed),setup,$(VENV)/.demo)  ## train a classifier with 1 scheduler, 2 servers, 2 workers to 95 % accuracy
 	$(BIN)/bslaunch --local -w 2 -s 2 --timeout 120 -- $(BIN)/python example/image-classification/train_mnist.py \
@@ -204,6 +204,18 @@ nightly-wheels: wheel  ## wheels in a root without compiler and libraries; the s
 
 nightly-fuzz: asan-build  ## a million inputs of each fuzzer
 	$(MAKE) fuzz FUZZ_LIMIT=-runs=1000000
+
+nightly-docs: docs  ## the pages and the reference build without a warning, and hold what they must
+	BS_BUILD=$(BUILD) $(PYTEST) --junitxml=$(RESULTS)/nightly-docs.xml tests/docs
+
+docs: $(VENV)/.docs  ## the pages and the API reference as HTML, in build/docs/docs/index.html; a broken link is an error
+	$(BIN)/python -m sphinx -q -E -W --keep-going -c docs . $(BUILD)/docs
+
+# Sphinx stays out of `make setup`: only this needs it.
+$(VENV)/.docs: $(VENV)/.installed
+	@$(BIN)/python -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if v in ((3, 10), (3, 11)) else "the reference needs Sphinx 8 and MXNet 1.9.1, so Python 3.10 or 3.11; this is %d.%d: make clean; make docs PYTHON=python3.11" % v)'
+	BS_CMAKE_DIR=$(BUILD)/release $(BIN)/python -m pip install -q -e ".[docs]"
+	@touch $@
 
 wheel: setup $(VENV)/.wheel-tools  ## wheels for all promised Pythons that are here, with their libraries, in dist
 	$(BIN)/python wheels/make.py --build $(BUILD)/release --jobs $(JOBS)
