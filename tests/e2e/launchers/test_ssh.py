@@ -1,12 +1,16 @@
 """Jobs of `bslaunch -H` over a real sshd."""
 
+import os
 import pathlib
+import re
+import sys
 import time
 from typing import Iterator
 
 import pytest
 from launched import BSLAUNCH, WORKER, ranks_in, require, run
 from sshd import SSHD, Sshd
+from written import ROOT, blocks
 
 
 @pytest.fixture(scope="module")
@@ -48,3 +52,24 @@ def test_the_code_of_the_first_cause_ends_all(sshd: Sshd, tmp_path: pathlib.Path
         alive.unlink()
     time.sleep(0.5)
     assert not alive.exists()
+
+
+def test_the_first_job_on_two_machines_goes_as_its_page_says(
+    sshd: Sshd,
+) -> None:
+    _, on_first = blocks("user/two-machines.md", "sh")[0].split("# on the first machine", 1)
+    commands = on_first.partition("\n")[2]
+    here = {
+        "host1,host2": "127.0.0.1,127.0.0.2",
+        "cd ~/bs-examples": f"cd {ROOT / 'example'}",
+        "~/bs/bin": os.path.dirname(sys.executable),
+        # The port and the key of this sshd.
+        "bslaunch -H": f"bslaunch --ssh '{sshd.client}' -H",
+    }
+    for written, meant in here.items():
+        assert commands.count(written) == 1
+        commands = commands.replace(written, meant)
+    done = run(["sh", "-ec", commands])
+    digests = re.findall(r"\[worker \d\] rank (\d): .* weights sha256 (\w+)$", done.stdout, re.M)
+    assert sorted(rank for rank, _ in digests) == ["0", "1"], done.stdout
+    assert len({digest for _, digest in digests}) == 1
