@@ -1,4 +1,4 @@
-"""Trains one step as each page for those that come from elsewhere has it: ``migrate.py PAGE...``."""
+"""Trains one step as each page for those that come from elsewhere has it: ``migrate.py PAGE``."""
 
 import sys
 import warnings
