@@ -21,6 +21,7 @@ include_patterns = [
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"),
     *("docs/**.md", "example/**.md", "3rdparty/ps-lite/*.md"),
 ]
+exclude_patterns = [".*", "build*", "dist"]  # large, and not looked into
 # Every link to a heading is checked; GitHub names the anchors of headings in the same way.
 myst_heading_anchors = 4
 
