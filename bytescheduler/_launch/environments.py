@@ -5,12 +5,12 @@ its rank, and where the job's scheduler node is.
 """
 
 import dataclasses
-import os
 import socket
 import zlib
 from typing import Dict, Mapping, Optional, Tuple
 
 from bytescheduler._launch.host_names import expand
+from bytescheduler._launch.starter import starter
 from bytescheduler._process.say import counted, plain
 
 __all__ = ["ENVIRONMENTS", "Environment", "LaunchError", "place_in_job", "started_by"]
@@ -125,9 +125,11 @@ def _number(variables: Variables, names: Tuple[str, ...], least: int) -> Optiona
     name, text = _first(variables, names)
     if not name:
         return None
-    if not text.isascii() or not text.isdigit() or not least <= int(text[:9]) <= _LARGEST_RANK:
+    digits = text.lstrip("0") or text[:1]  # Python refuses to read very many
+    is_number = text.isascii() and text.isdigit()
+    if not is_number or not least <= int(digits[:9]) <= _LARGEST_RANK:
         raise LaunchError(f"{name}={plain(text)}: want a number from {least} to {_LARGEST_RANK}")
-    return int(text)
+    return int(digits)
 
 
 def _is_set(row: Environment, variables: Variables) -> bool:
@@ -144,6 +146,9 @@ def _describe(row: Environment, variables: Variables) -> str:
 def started_by(variables: Variables) -> Optional[Environment]:
     """Return the launcher that started this process, or None.
 
+    Where several say the same, such as Slurm and a script that sets RANK from its variables, it is
+    the outermost: that one knows the hosts and numbers the job.
+
     Raises
     ------
     LaunchError
@@ -157,8 +162,10 @@ def started_by(variables: Variables) -> Optional[Environment]:
     for other in rows[1:]:
         theirs = _number(variables, (other.rank,), 0), _number(variables, other.sizes, 1)
         sizes_differ = None not in (mine[1], theirs[1]) and mine[1] != theirs[1]
+        if mine[0] == theirs[0] and not sizes_differ:
+            inner, mine = (inner, mine) if theirs[1] is None else (other, theirs)
         # Daemons are one a host, so a launcher inside has another number of processes.
-        if mine != theirs and not (other.name in inner.below and (sizes_differ or other.pod)):
+        elif not (other.name in inner.below and (sizes_differ or other.pod)):
             raise LaunchError(
                 f"{inner.name} and {other.name} contradict each other "
                 f"({_describe(inner, variables)}, {_describe(other, variables)}): unset the "
@@ -217,7 +224,8 @@ def _root_port(row: Environment, variables: Variables, root: str, size: int) -> 
     if not job and row.pod:
         job = root
     if not job and _is_on_one_host(row, variables, size):
-        job = f"parent {os.getppid()}"  # one daemon of the launcher starts all processes of a host
+        names = (row.rank, *row.sizes)
+        job = f"daemon {starter({name: variables.get(name, '') for name in names})}"
     if not job:
         raise LaunchError(
             f"{row.name} does not number its jobs: set DMLC_PS_ROOT_PORT to a free port of the "

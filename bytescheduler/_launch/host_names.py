@@ -11,7 +11,7 @@ _MOST_HOSTS = 65536
 _MOST_SLOTS = 1024
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
 class HostSlots(NamedTuple):

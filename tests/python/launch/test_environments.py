@@ -6,6 +6,7 @@ from typing import Dict, List
 
 import pytest
 
+from bytescheduler._launch import starter
 from bytescheduler._launch.environments import (
     ENVIRONMENTS,
     LaunchError,
@@ -135,6 +136,21 @@ def test_srun_with_pmi_is_one_launcher() -> None:
     assert place_in_job(both, servers=2)["DMLC_WORKER_ID"] == "0"
 
 
+@pytest.mark.parametrize("size", [{}, {"WORLD_SIZE": str(SIZE)}])
+@pytest.mark.parametrize("name", ["RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK"])
+def test_a_rank_made_of_slurm_s_contradicts_nothing(name: str, size: Variables) -> None:
+    for rank in range(SIZE):
+        alone = of("Slurm", rank)
+        assert place_in_job({**alone, **size, name: str(rank)}, 2) == place_in_job(alone, 2)
+
+
+def test_scripts_between_change_no_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    direct = place_in_job(of("MPICH", 1), servers=2)
+    monkeypatch.setattr(os, "getppid", lambda: os.getpid())
+    monkeypatch.setattr(starter, "_has", lambda number, _: number == os.getpid())
+    assert place_in_job(of("MPICH", 1), servers=2) == direct
+
+
 def test_one_host_is_enough_to_know_where_it_is() -> None:
     variables = {"SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_NNODES": "1"}
     place = place_in_job({**variables, "SLURM_JOB_ID": "5"}, servers=1)
@@ -171,18 +187,27 @@ def test_too_few_tasks_are_counted() -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["n[1-", "n[3-1]", "a b", "(null)", "n[1-2]]", "$(id)"])
+LISTS = ["n[1-", "n[3-1]", "a b", "(null)", "n[1-2]]", "$(id)", "n[1", "n[]", "n[1,]", "a,,b"]
+
+
+@pytest.mark.parametrize("text", [*LISTS, f"n[{'1' * 5000}]", "n[١-٣]"])
 def test_a_node_list_that_cannot_be_read_names_itself(text: str) -> None:
     found = why(of("Slurm", 0, SLURM_STEP_NODELIST=text))
     assert found.startswith(f"SLURM_STEP_NODELIST={text} cannot be read: ")
     assert found.endswith("; set DMLC_PS_ROOT_URI to the host of process 0")
 
 
-@pytest.mark.parametrize("text", ["-1", "first", "1.0", "5 ", "9" * 30, "²"])
+@pytest.mark.parametrize("text", ["-1", "first", "1.0", "5 ", "9" * 30, "²", "0" * 5000 + "x"])
 @pytest.mark.parametrize("name", ROWS)
 def test_a_rank_that_is_no_number_names_itself(name: str, text: str) -> None:
     variables = {**of(name, 0), RANKS[name]: text}
     assert why(variables).startswith(f"{RANKS[name]}={text}: want a number from 0")
+
+
+def test_zeros_before_a_number_say_nothing() -> None:
+    assert place_in_job(of("Slurm", 0, SLURM_PROCID="0" * 5000 + "3"), 2) == place_in_job(
+        of("Slurm", 3), 2
+    )
 
 
 def test_a_rank_beyond_the_last_is_refused() -> None:

@@ -1,0 +1,47 @@
+"""Finds the daemon of a launcher: it starts all processes that a job has on a host."""
+
+import contextlib
+import os
+from typing import Dict, Mapping
+
+__all__ = ["starter"]
+
+_MOST_ABOVE = 64
+
+
+def starter(mark: Mapping[str, str]) -> int:
+    """Return the nearest process above this one that was started without these variables.
+
+    A script may stand between the daemon and this process, and then the parent is that script.
+
+    Parameters
+    ----------
+    mark
+        Variables by which the launcher's own processes differ from its daemon.
+    """
+    number = os.getppid()
+    for _ in range(_MOST_ABOVE):
+        above = _parent(number)
+        if above < 1 or not _has(number, mark):
+            break
+        number = above
+    return number
+
+
+def _parent(number: int) -> int:
+    """Return the parent of a process; 0 if it has none that is seen."""
+    try:
+        with open(f"/proc/{number}/stat", errors="replace") as file:
+            return int(file.read().rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _has(number: int, mark: Mapping[str, str]) -> bool:
+    """Return whether the process was started with these variables; not if they cannot be read."""
+    found: Dict[str, str] = {}
+    with contextlib.suppress(OSError), open(f"/proc/{number}/environ", "rb") as file:
+        for pair in file.read().split(b"\0"):
+            name, _, value = os.fsdecode(pair).partition("=")
+            found[name] = value
+    return all(found.get(name, "") == value for name, value in mark.items())
