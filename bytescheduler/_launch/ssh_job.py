@@ -277,7 +277,7 @@ class _SshRun(Run):
         finally:
             for process in self._checks:
                 if process.poll() is None:
-                    process.kill()
+                    os.killpg(process.pid, signal.SIGKILL)  # it may have started others
                 process.wait()
         bad = sorted(each for each in found if each.why)
         if bad:
@@ -398,7 +398,7 @@ def _judge(host: HostSlots, out: str, err: str, code: Optional[int]) -> Tuple[st
     """Return why a host is not ready, by what its agent and its ssh wrote, and an exit code."""
     said = [line for line in out.splitlines() if line.split(" ")[0] in (agent.OK, agent.ERROR)]
     word, _, text = said[-1].partition(" ") if said else ("", "", "")
-    if word == agent.OK:
+    if word == agent.OK and code == 0:  # else it is a word of a login
         return "", 0
     if word == agent.ERROR:
         return f"{host.login}: {text}", code or 1

@@ -132,6 +132,7 @@ class Child:
             stdout=streams.stdout,
             stderr=streams.stderr,
             text=True,
+            errors="replace",
             start_new_session=session,
             preexec_fn=prepare,
             pass_fds=pass_fds,

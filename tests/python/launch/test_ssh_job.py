@@ -22,11 +22,11 @@ import os, sys
 sys.path = [p for p in sys.path if p]
 from bytescheduler._native import Worker
 worker = Worker.open()
-print("rank", worker.rank, os.environ.get("GIVEN"), os.getcwd(), sys.argv[1:])
+print("rank", worker.rank, [os.environ.get("GIVEN")], os.getcwd(), sys.argv[1:])
 worker.barrier()
 worker.close()
 """
-ODD = "a b 'c' \"d\" $HOME `e` \\f *"
+ODD = "a b 'c' \"d\" $HOME `e` \\f *\n\tg;#! \u00e9\udcff"
 # Holds the FIFO $1 in a child too; $2 says what it does about SIGTERM.
 STUBBORN = 'exec 9>"$1"; trap "$2" TERM; (sleep 1000; :) & echo x >&9; wait; wait; sleep 1000'
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -88,7 +88,7 @@ def test_a_job_runs_on_its_hosts_with_every_character_kept(
     )
     assert result.returncode == 0, result.stdout + result.stderr
     for rank in range(3):
-        text = f"[worker {rank}] rank {rank} {ODD} {tmp_path} {[ODD]!r}"
+        text = f"[worker {rank}] rank {rank} {[ODD]!r} {tmp_path} {[ODD]!r}"
         assert text in result.stdout.splitlines()
     hosts = (tmp_path / "ssh.log").read_text().split()
     # One look at each, then the scheduler node, two servers, three workers.
@@ -148,6 +148,23 @@ def test_a_signal_ends_all(start: Start, holders: HeldFifo) -> None:
         process.communicate(timeout=LIMIT_S)
     holders.await_gone()
     assert process.returncode == 130
+
+
+def test_a_host_that_never_responds_leaves_no_process_here(start: Start, holders: HeldFifo) -> None:
+    with start("-H", "127.0.0.1,127.0.0.6", "true") as process:
+        holders.await_started(1)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=LIMIT_S)
+    holders.await_gone()
+    assert process.returncode == 130
+    assert said == "bslaunch: stopped by SIGINT\n"
+
+
+def test_a_login_that_prints_something_is_no_response_of_the_agent(run: Run) -> None:
+    result = run("-H", "127.0.0.5", "--", sys.executable, "-c", MEMBER)
+    assert result.returncode == 0, result.stdout + result.stderr
+    result = run("-H", "127.0.0.5", "--", "nope-x")
+    assert result.stderr == "bslaunch: 127.0.0.5: command not found: nope-x\n"
 
 
 def test_nothing_outlives_a_bslaunch_that_is_killed(start: Start, holders: HeldFifo) -> None:
