@@ -1,12 +1,16 @@
 """Jobs under a real Slurm of one host: of srun, of srun in a batch script, and --local there."""
 
+import os
 import pathlib
+import re
 import shlex
+import sys
 from typing import Dict, Iterator
 
 import pytest
 from launched import BSLAUNCH, WORKER, ranks_in, require, run
 from slurm import SLURM_PROGRAMS, slurm
+from written import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -51,3 +55,19 @@ def test_a_batch_script_has_steps_and_local_jobs(
     assert ranks == ["rank 0 of 2, 1 servers, process 2", "rank 1 of 2, 1 servers, process 3"]
     assert sum(" of 4," in line for line in ranks_in(said)) == 4
     assert "none of these has started this process" in said
+
+
+def test_the_script_of_the_examples_trains_and_leaves_no_secret(
+    env: Dict[str, str], tmp_path: pathlib.Path
+) -> None:
+    path = os.pathsep.join([os.path.dirname(sys.executable), env["PATH"]])
+    own = {**env, "PATH": path, "SERVERS": "1", "PYTHON": sys.executable}
+    script = str(ROOT / "example" / "slurm" / "train.sbatch")
+    train = [str(ROOT / "example" / "image-classification" / "train_mnist.py"), "--network", "mlp"]
+    options = ["-W", "--ntasks", "4", "--output", "output", "--chdir", str(tmp_path)]
+    run(["sbatch", *options, script, *train, "--num-epochs", "1"], own)
+    said = (tmp_path / "output").read_text()
+    digests = re.findall(r"^([23]): rank (\d): .* weights sha256 (\w+)$", said, re.M)
+    assert sorted(rank for _, rank, _ in digests) == ["0", "1"], said
+    assert len({digest for _, _, digest in digests}) == 1
+    assert [each.name for each in tmp_path.iterdir()] == ["output"]
