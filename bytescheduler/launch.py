@@ -210,6 +210,8 @@ def _run_on_hosts(job: local_job.Job, hosts: Sequence[HostSlots], ssh: str) -> i
         words = shlex.split(ssh)
     except ValueError as error:
         raise click.BadParameter(f"{ssh!r}: {error}", param_hint="'--ssh'") from None
+    if not words:
+        raise click.BadParameter("want a command, such as ssh", param_hint="'--ssh'")
     _require_command(words, "--ssh", None)
     root, port = os.environ.get("DMLC_PS_ROOT_URI", "") or hosts[0].address, _root_port()
     _require_settings(
@@ -387,7 +389,7 @@ def cli(
         quiet=quiet,
     )
     if hosts is not None:
-        sys.exit(_run_on_hosts(job, listed, ssh or ssh_job.SSH))
+        sys.exit(_run_on_hosts(job, listed, ssh_job.SSH if ssh is None else ssh))
     if record is None:
         if record_steps is not None:
             raise click.UsageError("--record-steps goes with --record FILE")

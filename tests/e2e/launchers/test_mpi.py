@@ -32,6 +32,13 @@ def test_too_few_processes_are_refused(mpirun: List[str]) -> None:
     assert "for --servers 2: there are 3, want 4 or more" in done.stdout
 
 
+@BOTH
+def test_a_script_may_stand_before_bslaunch(mpirun: List[str]) -> None:
+    script = ["sh", "-c", '"$@"; exit $?', "sh"]
+    done = run([*command_of(mpirun, 3), *script, *BSLAUNCH, "--servers", "1", *WORKER])
+    assert ranks_in(done.stdout) == ["rank 0 of 1, 1 servers, process 2"]
+
+
 def test_mpirun_may_start_the_workers_alone() -> None:
     """Then its ranks are those of the workers."""
     local = [*BSLAUNCH, "--local", "--", *command_of(OPEN_MPI, 1), *WORKER]

@@ -142,6 +142,7 @@ STUBBORN = 'exec 9>"$1"; trap "$2" TERM; (sleep 1000; :) & echo x >&9; wait; wai
         (["--local", "--ssh", "ssh", "true"], {}, 2, "--ssh goes with -H"),
         (["-H", "a"], {}, 2, "-H needs a command"),
         (["-H", "a", "--ssh", "'", "true"], {}, 2, "No closing quotation"),
+        (["-H", "a", "--ssh", " ", "true"], {}, 2, "want a command, such as ssh"),
         (["-H", "a", "--env", "DMLC_ROLE=x", "true"], {}, 2, "DMLC_ROLE is set by -H"),
         (["-H", "a", "true"], {"DMLC_PS_ROOT_PORT": "x"}, 2, "DMLC_PS_ROOT_PORT=x: want a port"),
         (["-H", "a", "--record", "f", "true"], {}, 2, "--record goes with --local"),
