@@ -122,3 +122,9 @@ def test_the_steps_are_targets_of_the_makefile() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     steps = {step for rows in lane.LANES.values() for row in rows for step in row}
     assert steps <= targets
+
+
+def test_the_workflow_runs_every_nightly_part() -> None:
+    workflow = (ROOT / ".github" / "workflows" / "lanes.yml").read_text()
+    (parts,) = re.findall(r"^ +part: \[(.*)\]$", workflow, re.M)
+    assert [f"nightly-{part}" for part in parts.split(", ")] == sum(lane.LANES["nightly"], [])
