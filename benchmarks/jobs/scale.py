@@ -13,7 +13,7 @@ Then real processes run on this host, the engine without MXNet: a job pushes and
 tensors, all at once. It reports the time of such a step, and the memory of a worker and a server.
 Every element of every sum is checked, outside the time.
 
-With `--peers` one real node has so many peers, on another host of the lab (benchmarks/lab): a
+With `--peers` one real node has peers, as many as each number says, on another host of the lab (benchmarks/lab): a
 worker with servers, then a server with workers. The node pushes or gets the same bytes in a step
 whatever their number, as in a job of as many workers as servers. It reports the processor time of a
 step and the memory of that node.
@@ -47,7 +47,7 @@ STEPS, WARM_UPS = 2, 2
 FEW_KEYS, MANY_KEYS = 50, 250
 REAL_STEPS = 12
 REAL_SERVERS = 2
-KEY_BYTES, NODE_KEYS = 32 << 10, 768  # of a node with many peers
+KEY_BYTES, NODE_KEYS = 32 << 10, 768  # one node with many peers
 
 
 def cluster(
@@ -155,7 +155,7 @@ def cpu_ms(pid: int) -> Tuple[float, float]:
 
 
 def node_with(kind: str, peers: int) -> Dict[str, Any]:
-    """Return what a step takes a worker with so many servers, or a server with so many workers."""
+    """Return what a step takes a worker with `peers` servers, or a server with such workers."""
     workers, servers = (1, peers) if kind == "worker" else (peers, 1)
     keys = NODE_KEYS // workers
     command = [sys.executable, "-m", "benchmarks.scale", "--peers-worker", str(keys)]
