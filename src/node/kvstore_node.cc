@@ -99,7 +99,7 @@ KvstoreNode::KvstoreNode(const Config& config, int32_t rank, BeginFn begin, bool
 void KvstoreNode::Scale(const Config& config, uint32_t scale) {
   if (scale == worker::kUsualScale || config.partition_or_credit_given) return;
   const uint64_t partition_bytes = PartitionBytes(config, scale);
-  const uint64_t credit_bytes = config.credit_bytes * scale / worker::kUsualScale;
+  const uint64_t credit_bytes = worker::CreditFor(config.credit_bytes, scale);
   worker_->SetPartitionAndCredit(partition_bytes, credit_bytes);
   log_.Info("the link to the stock servers decides: partitions of up to " +
             CountOf(partition_bytes, "byte") + ", a credit of " + std::to_string(credit_bytes));

@@ -1,6 +1,7 @@
 // Turns the exchanges of a worker into operations on a stock store.
 #include "backend/kvstore/kvstore_backend.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -15,6 +16,8 @@ namespace {
 // More than the partitions in flight to one server at the default credit.  A probe that finds none
 // free goes behind all partitions sent meanwhile.
 constexpr size_t kProbesOfServer = 4;
+// Servers whose links are measured.  Of so many at most one is on rank 0's host.
+constexpr uint32_t kMostSampled = 8;
 constexpr uint64_t kSmallPartitions = 16;  // so many small partitions fit into small_bytes
 constexpr float kOne = 1.0F;
 constexpr const char* kWaitsFor =
@@ -51,7 +54,10 @@ KvstoreBackend::KvstoreBackend(const Options& options, Executor* executor, Store
       traffic_(options.num_servers) {
   // These are the first keys, so all of them are still free.
   barrier_key_ = keys_.Take(0).value_or(0);
-  sample_key_ = keys_.Take(0).value_or(0);
+  for (uint32_t i = 0; i < std::min(options.num_servers, kMostSampled); ++i) {
+    const uint32_t server = i * options.num_servers / std::min(options.num_servers, kMostSampled);
+    if (const auto key = keys_.Take(server)) samples_[server] = *key;
+  }
   for (uint32_t server = 0; server < options.num_servers; ++server) {
     for (size_t i = 0; i < kProbesOfServer; ++i) {
       if (const auto key = keys_.Take(server)) probes_[server].free.push_back(*key);
@@ -93,7 +99,12 @@ void KvstoreBackend::MeasureScale(Done done) {
     return done(Status::Ok());
   }
   scaler_ = std::make_unique<StoreScale>(begin_, [this] { return executor_->Now(); });
-  scaler_->Measure(sample_key_, options_.sample_bytes, barrier_key_,
+  std::vector<StoreScale::Keys> servers;
+  servers.reserve(samples_.size());
+  for (const auto& [server, key] : samples_) {
+    servers.push_back({.large = key, .tiny = probes_[server].free.front()});
+  }
+  scaler_->Measure(std::move(servers), options_.sample_bytes,
                    [this, done = std::move(done)](const Result<uint32_t>& scale) {
                      scaler_.reset();
                      if (scale.ok()) SetScale(scale.value());

@@ -166,9 +166,9 @@ class KvstoreBackend final : public Backend {
   StoreKeys keys_;
   Loads loads_;
   int32_t barrier_key_ = 0;
-  int32_t sample_key_ = 0;
-  uint32_t scale_ = 0;                  // 0: not known
-  std::unique_ptr<StoreScale> scaler_;  // while it measures
+  std::map<uint32_t, int32_t> samples_;  // keys of the servers that are measured
+  uint32_t scale_ = 0;                   // 0: not known
+  std::unique_ptr<StoreScale> scaler_;   // while it measures
   uint64_t num_headers_ = 0;
   std::vector<Probes> probes_;    // by server
   std::vector<Traffic> traffic_;  // by server

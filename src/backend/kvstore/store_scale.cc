@@ -10,17 +10,16 @@
 namespace bs::worker {
 namespace {
 
-// Enough that one of them finds the processors free, and 0.14 s at 1 Gbit/s.
+// From all servers together.  Enough that some find the processors free, and 0.14 s at 1 Gbit/s.
 constexpr int kPulls = 16;
 // A link this slow should not be kept busy; so many are enough of it.
 constexpr Duration kLong = std::chrono::milliseconds(30);
 constexpr int kLeastPulls = 3;
 constexpr Duration kVeryLong = 10 * kLong;  // one is enough
 constexpr double kUsualBytesPerSecond = 125e6;
-constexpr double kUsualCreditBytes = 512.0 * 1024;
-// Times kUsualBytesPerSecond, from where on partitions are a quarter of the usual ones, and the
-// usual.
-constexpr double kSlow = 0.2;
+constexpr uint64_t kUsualCreditBytes = uint64_t{512} * 1024;
+// Times kUsualBytesPerSecond, from where on partitions are half of the usual ones, and the usual.
+constexpr double kHalf = 0.3;
 constexpr double kUsual = 0.6;
 
 double Seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
@@ -41,8 +40,8 @@ uint32_t ScaleFor(uint64_t bytes, Duration took, Duration latency) {
   const double rate = of_usual(took - std::min(took, latency));
   if (rate >= kUsual) return kUsualScale;
   const double in_flight = 2 * rate * kUsualBytesPerSecond * Seconds(latency);
-  for (uint32_t scale = rate < kSlow ? 1 : 2; scale < kUsualScale; scale *= 2) {
-    if (kUsualCreditBytes * scale / kUsualScale >= in_flight) return scale;
+  for (uint32_t scale = kUsualScale / (rate < kHalf ? 4 : 2); scale < kUsualScale; scale *= 2) {
+    if (static_cast<double>(CreditFor(kUsualCreditBytes, scale)) >= in_flight) return scale;
   }
   return kUsualScale;
 }
@@ -50,42 +49,57 @@ uint32_t ScaleFor(uint64_t bytes, Duration took, Duration latency) {
 StoreScale::StoreScale(StoreFn begin, std::function<TimePoint()> now)
     : begin_(std::move(begin)), now_(std::move(now)) {}
 
-void StoreScale::Measure(int32_t store_key, uint64_t size_bytes, int32_t tiny_key, Done done) {
-  BS_CHECK(!done_ && size_bytes >= kLeastSampleBytes && size_bytes % sizeof(float) == 0);
+void StoreScale::Measure(std::vector<Keys> servers, uint64_t size_bytes, Done done) {
+  BS_CHECK(!done_ && !servers.empty());
+  BS_CHECK(size_bytes >= kLeastSampleBytes && size_bytes % sizeof(float) == 0);
   done_ = std::move(done);
-  const std::vector<std::byte> zeros(size_bytes);
-  StoreRequest push{.what = StoreRequest::What::kPush,
-                    .store_key = store_key,
-                    .size_bytes = size_bytes,
-                    .in = zeros};
-  begin_(push,
-         [this, store_key, size_bytes, tiny_key](const Status& status, std::span<const std::byte>) {
-           if (!status.ok()) return std::exchange(done_, {})(status);
-           const auto what = StoreRequest::What::kPull;
-           PullBoth({.what = what, .store_key = tiny_key, .size_bytes = sizeof(float)},
-                    {.what = what, .store_key = store_key, .size_bytes = size_bytes});
-         });
+  servers_ = std::move(servers);
+  size_bytes_ = size_bytes;
+  most_ = std::max(kPulls / static_cast<int>(servers_.size()), kLeastPulls);
+  Sample(0);
 }
 
-void StoreScale::PullBoth(const StoreRequest& tiny, const StoreRequest& large) {
-  Pull(tiny, kPulls, Duration::max(), [this, large](Duration latency) {
-    Pull(large, kPulls, Duration::max(), [this, large, latency](Duration took) {
-      std::exchange(done_, {})(ScaleFor(large.size_bytes, took, latency));
+void StoreScale::Sample(size_t server) {
+  if (server == servers_.size()) {
+    return std::exchange(done_, {})(ScaleFor(size_bytes_, slowest_, latency_));
+  }
+  const std::vector<std::byte> zeros(size_bytes_);
+  StoreRequest large{.what = StoreRequest::What::kPush,
+                     .store_key = servers_[server].large,
+                     .size_bytes = size_bytes_,
+                     .in = zeros};
+  begin_(large, [this, large, server](const Status& status, std::span<const std::byte>) mutable {
+    if (!status.ok()) return std::exchange(done_, {})(status);
+    large.what = StoreRequest::What::kPull;
+    large.in = {};
+    PullBoth(large, server);
+  });
+}
+
+void StoreScale::PullBoth(const StoreRequest& large, size_t server) {
+  StoreRequest tiny = large;
+  tiny.store_key = servers_[server].tiny;
+  tiny.size_bytes = sizeof(float);
+  Pull(tiny, {.most = most_}, [this, large, server](Duration latency) {
+    Pull(large, {.most = most_}, [this, latency, server](Duration took) {
+      if (took > slowest_) latency_ = latency;
+      slowest_ = std::max(slowest_, took);
+      Sample(server + 1);
     });
   });
 }
 
-void StoreScale::Pull(StoreRequest request, int left, Duration quickest,
-                      UniqueFunction<void(Duration)> then) {
-  begin_(request, [this, request, left, quickest, then = std::move(then), began = now_()](
+void StoreScale::Pull(StoreRequest request, Pulls pulls, UniqueFunction<void(Duration)> then) {
+  begin_(request, [this, request, pulls, then = std::move(then), began = now_()](
                       const Status& status, std::span<const std::byte>) mutable {
     if (!status.ok()) return std::exchange(done_, {})(status);
-    const Duration least = std::min(quickest, now_() - began);
-    const int done = kPulls - left + 1;
-    const bool enough =
-        done == kPulls || (least >= kLong && done >= kLeastPulls) || least >= kVeryLong;
-    if (enough) return then(least);
-    Pull(request, left - 1, least, std::move(then));
+    pulls.quickest = std::min(pulls.quickest, now_() - began);
+    ++pulls.made;
+    const bool enough = pulls.made == pulls.most ||
+                        (pulls.quickest >= kLong && pulls.made >= kLeastPulls) ||
+                        pulls.quickest >= kVeryLong;
+    if (enough) return then(pulls.quickest);
+    Pull(request, pulls, std::move(then));
   });
 }
 

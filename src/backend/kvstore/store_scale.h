@@ -1,15 +1,17 @@
-// StoreScale: a factor for partition size and credit, which suits the link to a stock store.
+// StoreScale: a factor for partition size and credit, which suits the links to a stock store.
 //
 // The usual ones suit a link of 1 Gbit/s, where a partition of 128 KiB takes a millisecond.  Each
 // partition is an operation of the store, so where the link is faster than that small ones keep
 // processors busy and gain nothing: what an urgent partition waits for is the time, not the bytes,
 // before it. Where the link is slower, smaller ones cost few processors and save that time. So rank
-// 0 measures, before anything is declared, how long the store needs to give back some bytes, and
-// publishes the scale with each tensor.
+// 0 measures, before anything is declared, how long each server needs to give back some bytes, and
+// publishes the scale with each tensor.  The slowest server counts: one on this host is reached
+// without any link.
 //
 // Confined to the worker's executor.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -30,9 +32,16 @@ inline constexpr uint32_t kUsualScale = 8;
 inline constexpr uint32_t kLargestScale = 16 * kUsualScale;
 
 // The usual one from 0.6 to 2 Gbit/s, twice as much from there on, four times from 4 on, ...; a
-// quarter of it below 0.6 Gbit/s, an eighth below 0.2, unless the link would be idle then: what is
+// half of it below 0.6 Gbit/s, a quarter below 0.3, unless the link would be idle then: what is
 // in flight must be twice what it carries in `latency`, which no bytes take either.
 uint32_t ScaleFor(uint64_t bytes, Duration took, Duration latency);
+
+// Four partitions of the usual scale and above.  Two where links are slower: all servers together
+// have that from each worker, and each worker from all servers.
+// REQUIRES: scale > 0; usual_bytes is the credit of the usual scale.
+constexpr uint64_t CreditFor(uint64_t usual_bytes, uint32_t scale) {
+  return usual_bytes * scale / (scale < kUsualScale ? 2 * kUsualScale : kUsualScale);
+}
 
 class StoreScale {
  public:
@@ -40,20 +49,39 @@ class StoreScale {
 
   StoreScale(StoreFn begin, std::function<TimePoint()> now);
 
-  // Pushes the first value of `store_key` and pulls it several times.  It also pulls `tiny_key`,
-  // whose value, one float32, is in the store already.  The quickest time of each is in use,
-  // because slower ones may have waited for a processor.  `done` runs once and may end this object.
-  // REQUIRES: called once; `store_key` has no other user; size_bytes >= kLeastSampleBytes, of
-  // float32.
-  void Measure(int32_t store_key, uint64_t size_bytes, int32_t tiny_key, Done done);
+  // Keys on one server, which no other has.
+  struct Keys {
+    int32_t large;  // not in the store yet
+    int32_t tiny;   // whose value, one float32, is in the store already
+  };
+  // Pushes the first values of large keys, and pulls all keys several times.  The quickest time of
+  // each is in use, because slower ones may have waited for a processor.  Of servers the slowest
+  // counts.  `done` runs once and may end this object.
+  // REQUIRES: called once; `servers` is not empty, and nothing else uses their keys meanwhile;
+  // size_bytes >= kLeastSampleBytes, of float32.
+  void Measure(std::vector<Keys> servers, uint64_t size_bytes, Done done);
 
  private:
-  void PullBoth(const StoreRequest& tiny, const StoreRequest& large);
-  // Pulls until `left` is 0, or enough have taken long.
-  void Pull(StoreRequest request, int left, Duration quickest, UniqueFunction<void(Duration)> then);
+  // From the server of that index on.
+  void Sample(size_t server);
+  void PullBoth(const StoreRequest& large, size_t server);
+  // Pulls of one key.
+  struct Pulls {
+    int most;
+    int made = 0;
+    Duration quickest = Duration::max();
+  };
+  // Pulls as often, or until enough have taken long.  `then` gets the quickest time.
+  void Pull(StoreRequest request, Pulls pulls, UniqueFunction<void(Duration)> then);
 
   const StoreFn begin_;
   const std::function<TimePoint()> now_;
+  std::vector<Keys> servers_;
+  uint64_t size_bytes_ = 0;
+  int most_ = 0;  // pulls of a key
+  // Of the server whose large key took longest so far.
+  Duration slowest_{};
+  Duration latency_{};
   Done done_;
 };
 

@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "backend/kvstore/stock_store.h"
@@ -265,6 +267,19 @@ TEST_F(KvstoreBackendTest, PartitionsAndCreditOfAllWorkersAreAsRank0HasMeasured)
     for (const Sum* sum : sums) EXPECT_EQ(sum->out, std::vector<float>(kFloats, 2));
     EXPECT_EQ(Begun(What::kPushPull), sample_bytes == 0 ? 16U : 2U);
     if (sample_bytes == 0) End();
+  }
+}
+
+TEST_F(KvstoreBackendTest, TheLinkToEachServerIsMeasuredUpToEightServers) {
+  for (const uint32_t num_servers : {3U, 20U}) {
+    Start(1, 2, num_servers, /*credit_until_pulled=*/false, kLeastSampleBytes);
+    std::set<int64_t> measured;
+    for (const StoreRequest& request : store_->begun) {
+      if (request.size_bytes != kLeastSampleBytes || request.what != What::kPull) continue;
+      measured.insert(int64_t{request.store_key} * 9973 % num_servers);
+    }
+    EXPECT_EQ(measured.size(), std::min(num_servers, 8U));
+    if (num_servers == 3) End();
   }
 }
 

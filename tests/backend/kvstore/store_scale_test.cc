@@ -19,6 +19,9 @@ using std::chrono::microseconds;
 
 constexpr int32_t kStoreKey = 65536;
 constexpr int32_t kTinyKey = 65538;
+// On another server.
+constexpr int32_t kOtherKey = 65537;
+constexpr int32_t kOtherTinyKey = 65539;
 
 TEST(ScaleFor, AGigabitHasTheUsualPartitionsAndTwiceTheSpeedTwiceTheBytes) {
   constexpr uint64_t kBytes = 1'000'000;  // 8 ms at 1 Gbit/s
@@ -34,13 +37,21 @@ TEST(ScaleFor, AGigabitHasTheUsualPartitionsAndTwiceTheSpeedTwiceTheBytes) {
 
 TEST(ScaleFor, SlowerLinksHaveSmallerPartitions) {
   constexpr uint64_t kBytes = 1'000'000;
-  EXPECT_EQ(ScaleFor(kBytes, microseconds(13'400), Duration::zero()), kUsualScale / 4);
+  EXPECT_EQ(ScaleFor(kBytes, microseconds(13'400), Duration::zero()), kUsualScale / 2);
   EXPECT_EQ(ScaleFor(kBytes, microseconds(16'000), Duration::zero()),
-            kUsualScale / 4);  // 500 Mbit/s
-  EXPECT_EQ(ScaleFor(kBytes, microseconds(40'000), Duration::zero()), kUsualScale / 4);  // 200
-  EXPECT_EQ(ScaleFor(kBytes, microseconds(40'001), Duration::zero()), kUsualScale / 8);
-  EXPECT_EQ(ScaleFor(kBytes, microseconds(80'000), Duration::zero()), kUsualScale / 8);
-  EXPECT_EQ(ScaleFor(kBytes, std::chrono::hours(1), Duration::zero()), 1U);
+            kUsualScale / 2);  // 500 Mbit/s
+  EXPECT_EQ(ScaleFor(kBytes, microseconds(26'600), Duration::zero()), kUsualScale / 2);  // 300
+  EXPECT_EQ(ScaleFor(kBytes, microseconds(26'700), Duration::zero()), kUsualScale / 4);
+  EXPECT_EQ(ScaleFor(kBytes, microseconds(80'000), Duration::zero()), kUsualScale / 4);
+  EXPECT_EQ(ScaleFor(kBytes, std::chrono::hours(1), Duration::zero()), kUsualScale / 4);
+}
+
+TEST(CreditFor, TwoPartitionsAreUnderWayOnSlowLinksAndFourOnOthers) {
+  constexpr uint64_t kUsual = uint64_t{512} << 10U;  // with partitions of 128 KiB
+  EXPECT_EQ(CreditFor(kUsual, kUsualScale / 4), uint64_t{64} << 10U);
+  EXPECT_EQ(CreditFor(kUsual, kUsualScale / 2), uint64_t{128} << 10U);
+  EXPECT_EQ(CreditFor(kUsual, kUsualScale), kUsual);
+  EXPECT_EQ(CreditFor(kUsual, 4 * kUsualScale), 4 * kUsual);
 }
 
 TEST(ScaleFor, TimeThatNoBytesTakeMakesNoLinkSlow) {
@@ -50,9 +61,9 @@ TEST(ScaleFor, TimeThatNoBytesTakeMakesNoLinkSlow) {
   // A small sample of such a link: 65 KB take 0.5 ms.
   EXPECT_EQ(ScaleFor(65'000, microseconds(1'500), microseconds(1'000)), kUsualScale);
   // At 100 Mbit/s 64 KiB are enough for a latency of 2.6 ms, 128 KiB for one of 5.2.
-  EXPECT_EQ(ScaleFor(kBytes, microseconds(82'600), microseconds(2'600)), kUsualScale / 8);
-  EXPECT_EQ(ScaleFor(kBytes, microseconds(82'700), microseconds(2'700)), kUsualScale / 4);
-  EXPECT_EQ(ScaleFor(kBytes, microseconds(90'000), microseconds(10'000)), kUsualScale / 2);
+  EXPECT_EQ(ScaleFor(kBytes, microseconds(82'600), microseconds(2'600)), kUsualScale / 4);
+  EXPECT_EQ(ScaleFor(kBytes, microseconds(82'700), microseconds(2'700)), kUsualScale / 2);
+  EXPECT_EQ(ScaleFor(kBytes, microseconds(90'000), microseconds(10'000)), kUsualScale);
   EXPECT_EQ(ScaleFor(kBytes, microseconds(110'000), microseconds(30'000)), kUsualScale);
 }
 
@@ -60,12 +71,14 @@ class StoreScaleTest : public testing::Test {
  protected:
   // A store whose pulls of the large key take these times, one after another, and of the tiny one
   // `latency`.
-  void Measure(std::vector<Duration> pulls, Duration latency = {}) {
+  void Measure(const std::vector<Duration>& pulls, Duration latency = {}) {
     scale_ = std::make_unique<StoreScale>(
         [this, pulls, latency](const StoreRequest& request, StoreDone done) {
           Duration takes = latency;
           if (request.what == StoreRequest::What::kPush) takes = std::chrono::seconds(1);
           if (IsLargePull(request)) takes = pulls.at(Count(kStoreKey) - 1);
+          if (request.store_key == kOtherKey) takes = other_takes_;
+          if (request.store_key == kOtherTinyKey) takes = other_latency_;
           requests_.push_back(request);
           executor_.PostAt(clock_.Now() + takes,
                            [this, done = std::move(done), number = requests_.size()] {
@@ -74,7 +87,7 @@ class StoreScaleTest : public testing::Test {
         },
         [this] { return clock_.Now(); });
     executor_.Post([this] {
-      scale_->Measure(kStoreKey, kSampleBytes, kTinyKey, [this](const Result<uint32_t>& scale) {
+      scale_->Measure(servers_, kSampleBytes, [this](const Result<uint32_t>& scale) {
         measured_ = scale;
         scale_.reset();  // as the header allows
       });
@@ -91,6 +104,9 @@ class StoreScaleTest : public testing::Test {
 
   sim::SimClock clock_{1};
   sim::SimExecutor executor_{&clock_};
+  std::vector<StoreScale::Keys> servers_ = {{kStoreKey, kTinyKey}};
+  Duration other_takes_{};
+  Duration other_latency_{};
   Status fails_;
   size_t first_failure_ = 1;  // the number of the request from which on they fail
   std::vector<StoreRequest> requests_;
@@ -114,10 +130,34 @@ TEST_F(StoreScaleTest, TheQuickestPullCountsAndNotTheFirstPush) {
   }
 }
 
+TEST_F(StoreScaleTest, TheSlowestServerCountsWhateverItsPlace) {
+  for (const bool first : {true, false}) {
+    requests_.clear();
+    servers_ = {{kStoreKey, kTinyKey}};
+    servers_.insert(first ? servers_.begin() : servers_.end(), {kOtherKey, kOtherTinyKey});
+    other_takes_ = microseconds(9'000);
+    Measure(std::vector<Duration>(8, microseconds(100)));  // on this host
+    ASSERT_TRUE(measured_ && measured_->ok());
+    EXPECT_EQ(measured_->value(), kUsualScale);
+    // Both together are asked as often as one alone.
+    EXPECT_EQ(Count(kStoreKey), 1U + 8U);
+    EXPECT_EQ(Count(kOtherKey), 1U + 8U);
+  }
+}
+
+TEST_F(StoreScaleTest, TheLatencyOfTheSlowestServerCounts) {
+  servers_.push_back({kOtherKey, kOtherTinyKey});
+  other_takes_ = microseconds(48'000);
+  other_latency_ = microseconds(40'000);
+  Measure(std::vector<Duration>(8, microseconds(100)));
+  ASSERT_TRUE(measured_ && measured_->ok());
+  EXPECT_EQ(measured_->value(), kUsualScale) << "the link would be idle for most of the time";
+}
+
 TEST_F(StoreScaleTest, ASlowLinkIsAskedThreeTimes) {
   Measure({microseconds(85'000), microseconds(80'000), microseconds(90'000)});
   ASSERT_TRUE(measured_ && measured_->ok());
-  EXPECT_EQ(measured_->value(), kUsualScale / 8);
+  EXPECT_EQ(measured_->value(), kUsualScale / 4);
   EXPECT_EQ(Count(kStoreKey), 1U + 3U);
 }
 
