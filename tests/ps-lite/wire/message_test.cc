@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -28,6 +29,30 @@ TEST(Frame, CopyOutlivesItsSource) {
   EXPECT_NE(static_cast<const void*>(frame.bytes().data()), source->data());
   source.reset();
   EXPECT_EQ(frame.text(), "a text that is longer than any small-string buffer");
+}
+
+TEST(Frame, OnlyItsOwnBytesAreWritable) {
+  std::byte bytes[3] = {};
+  Frame own = Frame::Own(bytes, {});
+  EXPECT_EQ(own.writable().data(), own.bytes().data());
+  EXPECT_EQ(own.writable().size(), 3u);
+  const Frame moved = std::move(own);
+  EXPECT_TRUE(own.writable().empty());  // NOLINT(bugprone-use-after-move): that is what is tested
+  EXPECT_EQ(moved.writable().data(), bytes);
+  const Frame copy = Frame::Copy(moved.bytes());
+  EXPECT_EQ(copy.writable().data(), copy.bytes().data());
+  EXPECT_TRUE(Frame::Borrow(kBytes, {}).writable().empty());
+  const auto whole = std::make_shared<const Frame>(Frame::Copy("whole"));
+  EXPECT_TRUE(Frame::PartOf(whole, whole->bytes()).writable().empty());
+}
+
+TEST(Frame, ALaterFrameTakesWritabilityAlong) {
+  std::byte bytes[3] = {};
+  Frame frame = Frame::Own(bytes, {});
+  frame = Frame::Borrow(kBytes, {});
+  EXPECT_TRUE(frame.writable().empty());
+  frame = Frame::Own(bytes, {});
+  EXPECT_EQ(frame.writable().size(), 3u);
 }
 
 TEST(Frame, EmptyCopyIsEmpty) {

@@ -165,6 +165,8 @@ class Frame {
   // The bytes stay the caller's and unchanged until `release` has run, which happens exactly once,
   // on any thread.  `release` may be empty.
   static Frame Borrow(std::span<const std::byte> bytes, bs::UniqueFunction<void()> release);
+  // The same with bytes that only the frame's holder reads or writes until then.
+  static Frame Own(std::span<std::byte> bytes, bs::UniqueFunction<void()> release);
   // Bytes of `whole`, whose memory goes with the last frame that shares it.
   static Frame PartOf(std::shared_ptr<const Frame> whole, std::span<const std::byte> bytes);
   // Returns a frame for long keeping: it keeps no more memory than its bytes need, and is a copy if
@@ -179,6 +181,8 @@ class Frame {
   ~Frame();
 
   std::span<const std::byte> bytes() const { return bytes_; }
+  // The same bytes where the holder may write them: those of Own and Copy.  Empty elsewhere.
+  std::span<std::byte> writable() const { return writable_; }
   std::string_view text() const {
     return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()};
   }
@@ -186,6 +190,7 @@ class Frame {
 
  private:
   std::span<const std::byte> bytes_;
+  std::span<std::byte> writable_;
   bs::UniqueFunction<void()> release_;
   bool shares_ = false;
 };

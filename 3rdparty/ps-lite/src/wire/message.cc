@@ -33,8 +33,8 @@ Frame Frame::Copy(std::span<const std::byte> bytes) {
   if (bytes.empty()) return {};
   auto copy = std::make_unique_for_overwrite<std::byte[]>(bytes.size());
   std::memcpy(copy.get(), bytes.data(), bytes.size());
-  const std::span<const std::byte> view(copy.get(), bytes.size());
-  return Borrow(view, [owned = std::move(copy)] {});
+  const std::span<std::byte> view(copy.get(), bytes.size());
+  return Own(view, [owned = std::move(copy)] {});
 }
 
 Frame Frame::Copy(std::string_view bytes) {
@@ -45,6 +45,12 @@ Frame Frame::Borrow(std::span<const std::byte> bytes, bs::UniqueFunction<void()>
   Frame frame;
   frame.bytes_ = bytes;
   frame.release_ = std::move(release);
+  return frame;
+}
+
+Frame Frame::Own(std::span<std::byte> bytes, bs::UniqueFunction<void()> release) {
+  Frame frame = Borrow(bytes, std::move(release));
+  frame.writable_ = bytes;
   return frame;
 }
 
@@ -62,6 +68,7 @@ Frame Frame::Alone(Frame&& frame) {
 
 Frame::Frame(Frame&& other) noexcept
     : bytes_(std::exchange(other.bytes_, {})),
+      writable_(std::exchange(other.writable_, {})),
       release_(std::move(other.release_)),
       shares_(std::exchange(other.shares_, false)) {}
 
@@ -70,6 +77,7 @@ Frame& Frame::operator=(Frame&& other) noexcept {
   // The old bytes are given back last, when this frame is whole again: `release` may look at it.
   const Frame old = std::move(*this);
   bytes_ = std::exchange(other.bytes_, {});
+  writable_ = std::exchange(other.writable_, {});
   release_ = std::move(other.release_);
   shares_ = std::exchange(other.shares_, false);
   return *this;

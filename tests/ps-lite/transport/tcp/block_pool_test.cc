@@ -37,6 +37,17 @@ TEST(BlockPool, LendsTheSameBlockAgainForAboutTheSameSize) {
   EXPECT_EQ(pool->kept_bytes(), 0u);
 }
 
+TEST(BlockPool, AFrameOwnsItsBlockWhichBeginsWithALine) {
+  const auto pool = std::make_shared<BlockPool>();
+  for (const size_t size_bytes : {5000U, 16384U, 300'000U}) {
+    std::span<std::byte> memory;
+    const Frame frame = pool->New(size_bytes, &memory);
+    EXPECT_EQ(frame.writable().data(), memory.data());
+    EXPECT_EQ(frame.writable().size(), size_bytes);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(memory.data()) % 64, 0u);
+  }
+}
+
 TEST(BlockPool, KeepsNoMoreThanItMay) {
   const auto pool = std::make_shared<BlockPool>();
   std::span<std::byte> memory;

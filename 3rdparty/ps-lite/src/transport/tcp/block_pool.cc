@@ -1,7 +1,6 @@
 // Lends blocks and takes them back.
 #include "transport/tcp/block_pool.h"
 
-#include <new>
 #include <utility>
 
 namespace ps {
@@ -9,6 +8,7 @@ namespace {
 
 // Sizes differ little where tensors are cut into partitions: whole pages are one size.
 constexpr size_t kPageBytes = 4096;
+constexpr size_t kLineBytes = 64;  // of the caches: kernels that sum load whole ones
 
 }  // namespace
 
@@ -17,10 +17,10 @@ Frame BlockPool::New(size_t size_bytes, std::span<std::byte>* memory) {
   Block block = Take(block_bytes);
   if (block == nullptr) return {};
   *memory = {block.get(), size_bytes};
-  return Frame::Borrow(*memory,
-                       [pool = shared_from_this(), kept = std::move(block), block_bytes]() mutable {
-                         pool->GiveBack(std::move(kept), block_bytes);
-                       });
+  return Frame::Own(*memory,
+                    [pool = shared_from_this(), kept = std::move(block), block_bytes]() mutable {
+                      pool->GiveBack(std::move(kept), block_bytes);
+                    });
 }
 
 size_t BlockPool::kept_bytes() const {
@@ -39,7 +39,7 @@ BlockPool::Block BlockPool::Take(size_t block_bytes) {
       return block;
     }
   }
-  return Block(new (std::nothrow) std::byte[block_bytes]);
+  return Block(static_cast<std::byte*>(std::aligned_alloc(kLineBytes, block_bytes)));
 }
 
 void BlockPool::GiveBack(Block block, size_t block_bytes) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <span>
@@ -25,13 +26,16 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   BlockPool& operator=(const BlockPool&) = delete;
   ~BlockPool() = default;
 
-  // Returns a frame of `size_bytes`, not filled, and where to write in `memory`.  Empty if there is
-  // no memory.
+  // Returns a frame of `size_bytes`, not filled, and where to write in `memory`.  It owns them, and
+  // begins with a line of the caches.  Empty if there is no memory.
   Frame New(size_t size_bytes, std::span<std::byte>* memory);
   size_t kept_bytes() const;
 
  private:
-  using Block = std::unique_ptr<std::byte[]>;
+  struct Free {
+    void operator()(std::byte* bytes) const { std::free(bytes); }
+  };
+  using Block = std::unique_ptr<std::byte, Free>;
 
   Block Take(size_t block_bytes);
   void GiveBack(Block block, size_t block_bytes);

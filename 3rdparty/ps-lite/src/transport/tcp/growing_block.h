@@ -29,9 +29,9 @@ class GrowingBlock {
   std::span<std::byte> memory() const { return {bytes_.get(), size_bytes_}; }
   // Returns the whole memory as a frame that owns it; the block is empty afterwards.
   Frame Release() {
-    const std::span<const std::byte> view = memory();
+    const std::span<std::byte> view = memory();
     size_bytes_ = 0;
-    return Frame::Borrow(view, [owned = std::move(bytes_)] {});
+    return Frame::Own(view, [owned = std::move(bytes_)] {});
   }
 
  private:
