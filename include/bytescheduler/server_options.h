@@ -48,6 +48,9 @@ struct ServerOptions {
   // The dispatcher itself keeps partitions of at most this many bytes: summing them takes less time
   // than another thread takes to wake up.
   uint64_t dispatcher_bytes = 0;
+  // The sum of a partition of at least this many bytes begins in the memory in which the round's
+  // first push was received, if the push has it for itself: no copy, but on no certain NUMA node.
+  uint64_t adopted_bytes = UINT64_MAX;
   // How many pushes of an asynchronous key a worker may be ahead of the slowest worker before its
   // pulls wait; below 0: no bound.
   int64_t max_staleness = -1;

@@ -136,6 +136,7 @@ Server::Impl::Impl(const ServerOptions& options, Executor* dispatcher,
   for (const ServerShard& shard : all) {
     server::ShardState state{server::MakeShardBase(options, shard, send_, hosted_, bounds_)};
     state.num_buffers = options.test_num_buffers;
+    state.adopted_bytes = options.adopted_bytes;
     state.max_staleness = options.max_staleness;
     state.on_round = RoundReporter(options, handles_.size());
     state.timed = options.timed;

@@ -243,6 +243,7 @@ bs::ServerOptions DrawOptions(FuzzedDataProvider* input, bs::Executor* updater) 
   options.max_partition_bytes = 4096;
   options.straggler_timeout = std::chrono::milliseconds(3);
   options.dispatcher_bytes = input->PickValueInArray<uint64_t>({0, 16, 16384});
+  if (input->ConsumeBool()) options.adopted_bytes = 1;
   options.max_staleness = input->ConsumeIntegralInRange<int64_t>(-1, 1);
   options.num_servers = input->ConsumeBool() ? 2 : 1;
   options.rank = options.num_servers - 1;

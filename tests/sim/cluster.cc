@@ -167,6 +167,7 @@ std::unique_ptr<ServerNode> Cluster::MakeServer(int32_t index) {
   server.max_backlog_bytes = options_.max_backlog_bytes;
   server.max_staleness = options_.max_staleness;
   server.dispatcher_bytes = options_.dispatcher_bytes;
+  server.adopted_bytes = options_.adopted_bytes;
   server.test_num_buffers = options_.test_num_buffers;
   return std::make_unique<ServerNode>(&job_, index, server, options_.num_shards);
 }

@@ -55,6 +55,7 @@ struct ClusterOptions {
   int32_t num_workers = 1;
   int32_t num_servers = 1;
   uint64_t dispatcher_bytes = 0;
+  uint64_t adopted_bytes = 1;
   int32_t num_shards = 1;  // of each server
   uint64_t partition_bytes = 64;
   bool mixed_partitions = false;  // each worker is set to another size; rank 0's counts

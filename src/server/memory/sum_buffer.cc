@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 namespace bs::server {
 
@@ -13,6 +14,12 @@ SumBuffer::SumBuffer(uint64_t size_bytes, int numa_node, int32_t num_workers)
   } else {
     memory_.emplace<NodeBuffer>(size_bytes, numa_node);
   }
+  if (!has_few()) more_ = new Counter[num_workers_]{};
+}
+
+SumBuffer::SumBuffer(ps::Frame contribution, int32_t num_workers)
+    : memory_(std::make_unique<ps::Frame>(std::move(contribution))),
+      num_workers_(static_cast<uint32_t>(num_workers)) {
   if (!has_few()) more_ = new Counter[num_workers_]{};
 }
 

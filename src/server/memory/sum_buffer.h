@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 #include <variant>
@@ -25,6 +26,8 @@ class SumBuffer {
  public:
   // Answers go to workers 0 .. num_workers-1.
   SumBuffer(uint64_t size_bytes, int numa_node, int32_t num_workers);
+  // The sum begins as what `contribution` shows, in its memory.  REQUIRES: it is writable.
+  SumBuffer(ps::Frame contribution, int32_t num_workers);
   SumBuffer(const SumBuffer&) = delete;
   SumBuffer& operator=(const SumBuffer&) = delete;
   ~SumBuffer();
@@ -54,14 +57,17 @@ class SumBuffer {
     if (auto* const tiny = std::get_if<Tiny>(&memory_)) {
       return {tiny->bytes.data(), tiny->size_bytes};
     }
+    if (auto* const adopted = std::get_if<Adopted>(&memory_)) return (*adopted)->writable();
     auto* const large = std::get_if<NodeBuffer>(&memory_);
     return {large->data(), large->size_bytes()};
   }
+  using Adopted = std::unique_ptr<ps::Frame>;  // elsewhere, to have no more bytes than the others
+
   bool has_few() const { return num_workers_ <= kFew; }
   std::span<const Counter> counters() const { return {has_few() ? few_ : more_, num_workers_}; }
   Counter& CounterOf(int32_t rank) { return (has_few() ? few_ : more_)[static_cast<size_t>(rank)]; }
 
-  std::variant<Tiny, NodeBuffer> memory_;  // either zeroed at first
+  std::variant<Tiny, NodeBuffer, Adopted> memory_;  // the first two zeroed at first
   // By rank.  Not shared_ptr::use_count(), nor SumRef's count: what reads them orders nothing.
   union {
     Counter few_[kFew] = {};

@@ -22,6 +22,9 @@ class SumRef {
   static SumRef Make(uint64_t size_bytes, int numa_node, int32_t num_workers) {
     return SumRef(new Counted(size_bytes, numa_node, num_workers));
   }
+  static SumRef Adopt(ps::Frame contribution, int32_t num_workers) {
+    return SumRef(new Counted(std::move(contribution), num_workers));
+  }
   SumRef(const SumRef& other) : sum_(other.sum_) {
     // Relaxed: the copied reference owns the buffer, so it cannot go meanwhile.
     if (sum_) sum_->owners.fetch_add(1, std::memory_order_relaxed);

@@ -88,6 +88,7 @@ struct SlotIdHash {
 // The state that the slots of one shard share.
 struct ShardState : ShardBase {
   uint32_t num_buffers = 2;
+  uint64_t adopted_bytes = UINT64_MAX;                // as ServerOptions
   int64_t max_staleness = -1;                         // of asynchronous keys; below 0: no bound
   std::function<void(const RoundTimes&)> on_round{};  // may be empty
 

@@ -148,7 +148,7 @@ void Slot::Take(protocol::Call& call, MemoryRoom::Promise memory) {
     early_->try_emplace(rank, Early{ps::Frame::Alone(std::move(call.payload)), std::move(memory)});
     shard_->early_bytes += payload_bytes;
   } else if (!rounds_.has_sum()) {
-    PrepareBuffer();
+    BeginSum(&call);
   }
   if (opens) {
     coding_ = std::move(coding);
@@ -179,16 +179,20 @@ bool Slot::ComesEarly(int32_t rank, uint64_t payload_bytes) const {
   return shard_->deterministic || shard_->early_bytes + payload_bytes <= shard_->hold_bytes;
 }
 
-// The buffer of the open round, for its first contribution.  An answer that still shows the round
-// before last keeps its bytes: the round begins in fresh memory.  With one buffer (a test) it does
-// not: that is the design that it shows to be wrong.
-void Slot::PrepareBuffer() {
+// An answer that still shows the round before last keeps its bytes: the round begins in other
+// memory.  With one buffer (a test) it does not: that is the design that it shows to be wrong.
+void Slot::BeginSum(protocol::Call* call) {
+  ps::Frame& payload = call->payload;
   SumRef& buffer = buffers_[rounds_.buffer_of(rounds_.current())];
-  if (!buffer || (shard_->num_buffers > 1 && buffer->InFlight())) {
-    const bool more = !buffer;
+  const bool more = !buffer;
+  const bool adopts = call->request.coding.plain() && shard_->num_buffers > 1 &&
+                      !payload.writable().empty() && payload.size() >= shard_->adopted_bytes;
+  if (adopts) {
+    buffer = SumRef::Adopt(std::move(payload), shard_->num_workers);
+  } else if (more || (shard_->num_buffers > 1 && buffer->InFlight())) {
     buffer = SumRef::Make(shape_.size_bytes, shard_->numa_node, shard_->num_workers);
-    if (more) shard_->counters.Kept(shape_.size_bytes);
   }
+  if (more) shard_->counters.Kept(shape_.size_bytes);
 }
 
 void Slot::Add(int32_t rank, ps::Frame payload) {
@@ -241,9 +245,15 @@ void Slot::Sum(const std::vector<std::pair<int32_t, ps::Frame>>& ready) {
 void Slot::SumPlain(const std::vector<std::pair<int32_t, ps::Frame>>& ready, std::byte* sum) const {
   std::vector<const void*> inputs;
   inputs.reserve(ready.size() + 1);
-  if (rounds_.has_sum()) inputs.push_back(sum);
-  for (const auto& [rank, payload] : ready) inputs.push_back(payload.bytes().data());
-  if (inputs.size() == 1) return reduce::Copy(sum, inputs[0], shape_.size_bytes);
+  const bool begun = rounds_.has_sum() || ready.front().second.size() == 0;
+  if (begun) inputs.push_back(sum);
+  for (const auto& [rank, payload] : ready) {
+    if (payload.size() > 0) inputs.push_back(payload.bytes().data());
+  }
+  if (inputs.size() == 1) {
+    if (!begun) reduce::Copy(sum, inputs[0], shape_.size_bytes);
+    return;
+  }
   const auto dtype = static_cast<DType>(shape_.dtype);
   reduce::SumInputs(reduce::BestKernels(), dtype, sum, inputs, shape_.size_bytes / SizeOf(dtype));
 }

@@ -70,7 +70,10 @@ class Slot {
   // `memory`: what was promised for the sum.
   void Take(protocol::Call& call, MemoryRoom::Promise memory);
   bool ComesEarly(int32_t rank, uint64_t payload_bytes) const;
-  void PrepareBuffer();
+  // For the first contribution of the open round, whose payload stays in `call` unless its memory
+  // becomes that of the sum.
+  void BeginSum(protocol::Call* call);
+  // An empty `payload` is in the sum already.
   void Add(int32_t rank, ps::Frame payload);
   // Sums `ready` in its order.
   void Sum(const std::vector<std::pair<int32_t, ps::Frame>>& ready);

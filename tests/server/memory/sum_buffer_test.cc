@@ -48,6 +48,27 @@ TEST(SumBufferTest, IsZeroedAndHasAllItsBytesToItself) {
   }
 }
 
+TEST(SumBufferTest, BeginsInTheMemoryOfAContribution) {
+  for (const size_t size_bytes : {1U, 100U, 20000U}) {
+    bool released = false;
+    std::vector<std::byte> bytes(size_bytes, std::byte{5});
+    {
+      SumRef sum = SumRef::Adopt(ps::Frame::Own(bytes, [&released] { released = true; }), 3);
+      EXPECT_EQ(sum->data(), bytes.data());
+      sum->data()[0] = std::byte{6};
+      const ps::Frame answer = SumBuffer::MakeFrame(sum, 2);
+      EXPECT_EQ(answer.bytes().data(), bytes.data());
+      EXPECT_EQ(answer.size(), size_bytes);
+      EXPECT_TRUE(answer.writable().empty()) << "others may read it";
+      EXPECT_TRUE(sum->InFlightTo(2));
+      sum = SumRef();
+      EXPECT_FALSE(released) << "the answer shows it";
+      EXPECT_EQ(answer.bytes()[0], std::byte{6});
+    }
+    EXPECT_TRUE(released);
+  }
+}
+
 TEST(SumBufferTest, AFewBytesForFewWorkersNeedNoMemoryBesides) {
   EXPECT_LE(sizeof(SumBuffer), 40u) << "a server keeps two for each partition";
   for (const size_t size_bytes : {0U, 4U, 8U, 12U, 15U}) {

@@ -98,12 +98,16 @@ TEST_P(SlotSumTest, IsRightForAnyOrderOfArrivalInEveryRound) {
   struct Case {
     uint64_t hold_bytes;
     size_t count;
+    uint64_t adopted_bytes = UINT64_MAX;
   };
   const uint64_t hold = uint64_t{1} << 20;
-  for (const auto& [hold_bytes, count] : {Case{0, 37}, Case{hold, 37}, Case{0, 1}, Case{hold, 1}}) {
+  for (const auto& [hold_bytes, count, adopted_bytes] :
+       {Case{0, 37}, Case{hold, 37}, Case{0, 1}, Case{hold, 1}, Case{0, 37, 1},
+        Case{hold, 37, 1}}) {
     std::vector<int32_t> order(static_cast<size_t>(num_workers));
     std::iota(order.begin(), order.end(), 0);
     Bench bench(num_workers, false, hold_bytes);
+    bench.state().adopted_bytes = adopted_bytes;
     Ask init = Push(0, 0, Encode(dtype, Contribution(0, 0, count)));
     init.dtype = dtype;
     const uint64_t size_bytes = init.payload.size();
@@ -148,6 +152,48 @@ float SumInOrder(Bench* bench, uint64_t round, const std::vector<int32_t>& order
     bench->DoOk(Push(rank, round, Floats({kOrderMatters[rank]})));
   }
   return SumOf(bench->PullNow(0, round, 4)).at(0);
+}
+
+TEST(SlotTest, ASumBeginsInTheMemoryOfTheFirstPushThatOwnsIt) {
+  struct Case {
+    uint64_t adopted_bytes;
+    bool owned;
+    bool adopts;
+  };
+  for (const auto& [adopted_bytes, owned, adopts] :
+       {Case{8, true, true}, Case{9, true, false}, Case{8, false, false}}) {
+    Bench bench(2);
+    bench.state().adopted_bytes = adopted_bytes;
+    bench.Round(0, {0, 0});
+    std::vector<std::byte> bytes = Floats({1, 2});
+    bool released = false;
+    protocol::Call call = MakeCall(Push(1, 1, bytes));
+    const auto release = [&released] { released = true; };
+    call.payload = owned ? ps::Frame::Own(bytes, release) : ps::Frame::Borrow(bytes, release);
+    bench.slot().Push(call);
+    EXPECT_EQ(OpOf(bench.outbox().Next()), ps::Op::kPush);
+    EXPECT_EQ(released, !adopts);
+    bench.DoOk(Push(0, 1, Floats({10, 20})));
+    const ps::Message answer = bench.PullNow(0, 1, 8);
+    EXPECT_EQ(SumOf(answer), (std::vector<float>{11, 22}));
+    EXPECT_EQ(answer.data.at(0).bytes().data() == bytes.data(), adopts);
+    EXPECT_EQ(bench.slot().kept_bytes(), 16u) << "of two rounds";
+    bench.Round(2, {5, 5});
+    bench.Round(3, {6, 6});
+    EXPECT_EQ(SumOf(bench.PullNow(1, 3, 8)), (std::vector<float>{12, 12}));
+    EXPECT_EQ(SumOf(answer), (std::vector<float>{11, 22})) << "it is still leaving";
+  }
+}
+
+TEST(SlotTest, CodesAreNoSum) {
+  Bench bench(1);
+  bench.state().adopted_bytes = 1;
+  bench.Round(0, {0});
+  // The codes of one element take as many bytes as it does.
+  bench.DoOk(PushTwoBit(0, 1, 0.5F, 1, Floats({0})));
+  EXPECT_EQ(SumOf(bench.PullNow(0, 1, 4)), std::vector<float>{0});
+  bench.DoOk(PushTwoBit(0, 2, 0.5F, 1, {std::byte{0xc0}, {}, {}, {}}));
+  EXPECT_EQ(SumOf(bench.PullNow(0, 2, 4)), std::vector<float>{0.5F});
 }
 
 TEST(SlotTest, DeterministicSumsGoByRankWhateverArrivesFirst) {
