@@ -26,7 +26,7 @@ from bytescheduler._launch.supervisor import Job, Over, Run, supervise
 from bytescheduler._native import version
 from bytescheduler._process import limits
 from bytescheduler._process.child import Child, Streams
-from bytescheduler._process.say import plain
+from bytescheduler._process.say import counted, plain
 from bytescheduler._process.witness import Witness
 
 __all__ = ["SSH", "SshJob", "places_of", "run"]
@@ -281,7 +281,7 @@ class _SshRun(Run):
                 process.wait()
         bad = sorted(each for each in found if each.why)
         if bad:
-            more = f" ({len(bad) - 1} more hosts are not ready)" if len(bad) > 1 else ""
+            more = f" ({counted(len(bad) - 1, 'more host')} not ready)" if len(bad) > 1 else ""
             self._say(f"{bad[0].why}{more}")
             raise Over(bad[0].code)
 

@@ -104,6 +104,11 @@ def test_a_job_runs_on_its_hosts_with_every_character_kept(
             255,
             "ssh cannot reach 127.0.0.7: ssh: connect to host 127.0.0.7 port 22: Connection",
         ),
+        (
+            ("-H", "127.0.0.7,127.0.0.1,127.0.0.9", "true"),
+            255,
+            "127.0.0.7 port 22: Connection refused (1 more host not ready)",
+        ),
         (("-H", "127.0.0.1,127.0.0.2", "nope-x"), 127, "127.0.0.1: command not found: nope-x"),
         (("-H", "127.0.0.1", "/etc/passwd"), 126, "127.0.0.1: cannot run /etc/passwd: permission"),
         (("-H", "127.0.0.9", "true"), 127, "127.0.0.9: cannot run bytescheduler by "),
