@@ -23,7 +23,7 @@ uint64_t BoundBytes(const Config& config) {
 }
 
 uint64_t PartitionBytes(const Config& config, uint32_t scale) {
-  const uint64_t scaled = std::max(config.partition_bytes * scale / worker::kUsualScale,
+  const uint64_t scaled = std::max(worker::PartitionFor(config.partition_bytes, scale),
                                    std::min(config.partition_bytes, kLeastScaledBytes));
   return std::max(std::min(scaled, BoundBytes(config)), worker::kAlignBytes);
 }

@@ -18,7 +18,7 @@ constexpr int kLeastPulls = 3;
 constexpr Duration kVeryLong = 10 * kLong;  // one is enough
 constexpr double kUsualBytesPerSecond = 125e6;
 constexpr uint64_t kUsualCreditBytes = uint64_t{512} * 1024;
-// Times kUsualBytesPerSecond, from where on partitions are half of the usual ones, and the usual.
+// Times kUsualBytesPerSecond, from where on credit is half of the usual, and the usual.
 constexpr double kHalf = 0.3;
 constexpr double kUsual = 0.6;
 
@@ -40,7 +40,7 @@ uint32_t ScaleFor(uint64_t bytes, Duration took, Duration latency) {
   const double rate = of_usual(took - std::min(took, latency));
   if (rate >= kUsual) return kUsualScale;
   const double in_flight = 2 * rate * kUsualBytesPerSecond * Seconds(latency);
-  for (uint32_t scale = kUsualScale / (rate < kHalf ? 4 : 2); scale < kUsualScale; scale *= 2) {
+  for (uint32_t scale = kUsualScale / (rate < kHalf ? 8 : 2); scale < kUsualScale; scale *= 2) {
     if (static_cast<double>(CreditFor(kUsualCreditBytes, scale)) >= in_flight) return scale;
   }
   return kUsualScale;

@@ -27,20 +27,23 @@ namespace bs::worker {
 // say nothing about a link.
 inline constexpr uint64_t kSampleBytes = uint64_t{1} << 20U;
 inline constexpr uint64_t kLeastSampleBytes = uint64_t{64} << 10U;
-// Scales are counted in eighths of the usual partitions.
+// Scales are counted in eighths of the usual credit.
 inline constexpr uint32_t kUsualScale = 8;
 inline constexpr uint32_t kLargestScale = 16 * kUsualScale;
 
 // The usual one from 0.6 to 2 Gbit/s, twice as much from there on, four times from 4 on, ...; a
-// half of it below 0.6 Gbit/s, a quarter below 0.3, unless the link would be idle then: what is
+// half of it below 0.6 Gbit/s, an eighth below 0.3, unless the link would be idle then: what is
 // in flight must be twice what it carries in `latency`, which no bytes take either.
 uint32_t ScaleFor(uint64_t bytes, Duration took, Duration latency);
 
-// Four partitions of the usual scale and above.  Two where links are slower: all servers together
-// have that from each worker, and each worker from all servers.
-// REQUIRES: scale > 0; usual_bytes is the credit of the usual scale.
 constexpr uint64_t CreditFor(uint64_t usual_bytes, uint32_t scale) {
-  return usual_bytes * scale / (scale < kUsualScale ? 2 * kUsualScale : kUsualScale);
+  return usual_bytes * scale / kUsualScale;
+}
+
+// A quarter of the credit, as usual.  Half of it where links are slower, because smaller ones cost
+// operations: each server there has two under way, the one that the link carries and the next.
+constexpr uint64_t PartitionFor(uint64_t usual_bytes, uint32_t scale) {
+  return usual_bytes * scale * (scale < kUsualScale ? 2 : 1) / kUsualScale;
 }
 
 class StoreScale {

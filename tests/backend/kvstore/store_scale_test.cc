@@ -41,17 +41,22 @@ TEST(ScaleFor, SlowerLinksHaveSmallerPartitions) {
   EXPECT_EQ(ScaleFor(kBytes, microseconds(16'000), Duration::zero()),
             kUsualScale / 2);  // 500 Mbit/s
   EXPECT_EQ(ScaleFor(kBytes, microseconds(26'600), Duration::zero()), kUsualScale / 2);  // 300
-  EXPECT_EQ(ScaleFor(kBytes, microseconds(26'700), Duration::zero()), kUsualScale / 4);
-  EXPECT_EQ(ScaleFor(kBytes, microseconds(80'000), Duration::zero()), kUsualScale / 4);
-  EXPECT_EQ(ScaleFor(kBytes, std::chrono::hours(1), Duration::zero()), kUsualScale / 4);
+  EXPECT_EQ(ScaleFor(kBytes, microseconds(26'700), Duration::zero()), kUsualScale / 8);
+  EXPECT_EQ(ScaleFor(kBytes, microseconds(80'000), Duration::zero()), kUsualScale / 8);
+  EXPECT_EQ(ScaleFor(kBytes, std::chrono::hours(1), Duration::zero()), 1U);
 }
 
-TEST(CreditFor, TwoPartitionsAreUnderWayOnSlowLinksAndFourOnOthers) {
-  constexpr uint64_t kUsual = uint64_t{512} << 10U;  // with partitions of 128 KiB
-  EXPECT_EQ(CreditFor(kUsual, kUsualScale / 4), uint64_t{64} << 10U);
-  EXPECT_EQ(CreditFor(kUsual, kUsualScale / 2), uint64_t{128} << 10U);
-  EXPECT_EQ(CreditFor(kUsual, kUsualScale), kUsual);
-  EXPECT_EQ(CreditFor(kUsual, 4 * kUsualScale), 4 * kUsual);
+TEST(PartitionFor, TwoAreUnderWayOnSlowLinksAndFourOnOthers) {
+  constexpr uint64_t kCredit = uint64_t{512} << 10U;
+  constexpr uint64_t kPartition = kCredit / 4;
+  EXPECT_EQ(CreditFor(kCredit, 1), uint64_t{64} << 10U);
+  EXPECT_EQ(PartitionFor(kPartition, 1), uint64_t{32} << 10U);
+  EXPECT_EQ(CreditFor(kCredit, kUsualScale / 2), kCredit / 2);
+  EXPECT_EQ(PartitionFor(kPartition, kUsualScale / 2), kPartition);
+  EXPECT_EQ(CreditFor(kCredit, kUsualScale), kCredit);
+  EXPECT_EQ(PartitionFor(kPartition, kUsualScale), kPartition);
+  EXPECT_EQ(CreditFor(kCredit, kLargestScale), 16 * kCredit);
+  EXPECT_EQ(PartitionFor(kPartition, kLargestScale), 16 * kPartition);
 }
 
 TEST(ScaleFor, TimeThatNoBytesTakeMakesNoLinkSlow) {
@@ -61,9 +66,9 @@ TEST(ScaleFor, TimeThatNoBytesTakeMakesNoLinkSlow) {
   // A small sample of such a link: 65 KB take 0.5 ms.
   EXPECT_EQ(ScaleFor(65'000, microseconds(1'500), microseconds(1'000)), kUsualScale);
   // At 100 Mbit/s 64 KiB are enough for a latency of 2.6 ms, 128 KiB for one of 5.2.
-  EXPECT_EQ(ScaleFor(kBytes, microseconds(82'600), microseconds(2'600)), kUsualScale / 4);
-  EXPECT_EQ(ScaleFor(kBytes, microseconds(82'700), microseconds(2'700)), kUsualScale / 2);
-  EXPECT_EQ(ScaleFor(kBytes, microseconds(90'000), microseconds(10'000)), kUsualScale);
+  EXPECT_EQ(ScaleFor(kBytes, microseconds(82'600), microseconds(2'600)), kUsualScale / 8);
+  EXPECT_EQ(ScaleFor(kBytes, microseconds(82'700), microseconds(2'700)), kUsualScale / 4);
+  EXPECT_EQ(ScaleFor(kBytes, microseconds(90'000), microseconds(10'000)), kUsualScale / 2);
   EXPECT_EQ(ScaleFor(kBytes, microseconds(110'000), microseconds(30'000)), kUsualScale);
 }
 
@@ -157,7 +162,7 @@ TEST_F(StoreScaleTest, TheLatencyOfTheSlowestServerCounts) {
 TEST_F(StoreScaleTest, ASlowLinkIsAskedThreeTimes) {
   Measure({microseconds(85'000), microseconds(80'000), microseconds(90'000)});
   ASSERT_TRUE(measured_ && measured_->ok());
-  EXPECT_EQ(measured_->value(), kUsualScale / 4);
+  EXPECT_EQ(measured_->value(), kUsualScale / 8);
   EXPECT_EQ(Count(kStoreKey), 1U + 3U);
 }
 
