@@ -51,7 +51,7 @@ class LinkBudgetTest : public ::testing::Test {
   void Pump(int fd) {
     Connection& connection = connections_.at(fd);
     while (connection.waiting_bytes > 0) {
-      const uint64_t room = connection.member->Room();
+      const uint64_t room = connection.member->Room(0);
       if (room == 0) return;
       const uint64_t sent = std::min({room, connection.waiting_bytes, uint64_t{8} << 10U});
       connection.member->Sent(sent);
@@ -108,6 +108,18 @@ TEST_F(LinkBudgetTest, TheKernelHoldsFourMillisecondsOfAMeasuredLink) {
   EXPECT_NEAR(static_cast<double>(budget_->limit_bytes()), 50e3, 5e3);
   EXPECT_LE(most_held_, budget_->limit_bytes() + (8U << 10U));
   EXPECT_LE(idle_bytes_, 125'000U);  // a hundredth
+}
+
+TEST_F(LinkBudgetTest, AMessageOfLittleMoreThanTheShareIsFinished) {
+  constexpr uint64_t kShare = LinkBudget::kFirstBytes / 4;
+  for (int fd = 1; fd < 4; ++fd) Add(fd, 1);  // with the first, as many as have a share each
+  Add(0, 0);
+  clock_.RunUntil(clock_.Now());
+  LinkBudget::Member* const member = connections_.at(0).member.get();
+  member->Sent(kShare);
+  connections_.at(0).held_bytes = kShare;
+  EXPECT_EQ(member->Room(LinkBudget::kMoreBytes), LinkBudget::kMoreBytes);
+  EXPECT_EQ(member->Room(LinkBudget::kMoreBytes + 1), 0U) << "that much may wait";
 }
 
 TEST_F(LinkBudgetTest, ConnectionsGetEqualParts) {

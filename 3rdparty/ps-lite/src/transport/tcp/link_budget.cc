@@ -71,7 +71,7 @@ uint64_t LinkBudget::RoomOf(Member* member) {
     const bool may_ask = in_turn_ == nullptr && executor_->Now() - refreshed_ >= kLeastPause;
     if (may_ask && IsFull(*member)) Refresh();
     if (!IsFull(*member)) {
-      const uint64_t room = std::min(limit_bytes_ - held_bytes_, Share() - member->held_bytes_);
+      const uint64_t room = std::min(limit_bytes_ - held_bytes_, LeftOf(*member));
       if (in_turn) return std::min(room, turn_bytes_);
       if (in_turn_ == nullptr) samples_ = false;  // the link may be idle
       return room;
@@ -89,6 +89,13 @@ uint64_t LinkBudget::Share() const {
   return limit_bytes_ / std::clamp<size_t>(active_members_, 1, kMostShares);
 }
 
+uint64_t LinkBudget::LeftOf(const Member& member) const {
+  const uint64_t share = Share();
+  const uint64_t left = share - std::min(share, member.held_bytes_);
+  const bool may_finish = member.held_bytes_ + member.begun_bytes_ <= share + kMoreBytes;
+  return may_finish ? std::max(left, member.begun_bytes_) : left;
+}
+
 void LinkBudget::Count(Member* member) {
   const bool active = !member->stalled_ && (member->held_bytes_ > 0 || member->waits_);
   if (std::exchange(member->active_, active) == active) return;
@@ -96,7 +103,9 @@ void LinkBudget::Count(Member* member) {
 }
 
 bool LinkBudget::IsFull(const Member& member) const {
-  return held_bytes_ + kLeastRoom > limit_bytes_ || member.held_bytes_ + kLeastRoom > Share();
+  const uint64_t least_bytes =
+      member.begun_bytes_ > 0 ? std::min(member.begun_bytes_, kLeastRoom) : kLeastRoom;
+  return held_bytes_ + kLeastRoom > limit_bytes_ || LeftOf(member) < least_bytes;
 }
 
 void LinkBudget::Refresh() {

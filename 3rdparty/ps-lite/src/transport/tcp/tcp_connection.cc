@@ -338,7 +338,7 @@ void TcpConnection::Pump() {
 }
 
 uint64_t TcpConnection::TakeWithin(uint64_t* taken_bytes) {
-  const uint64_t room = share_ ? share_->Room() : kBytesPerTurn;
+  const uint64_t room = share_ ? share_->Room(out_bytes_) : kBytesPerTurn;
   if (room > 0) {
     *taken_bytes += TakeFromQueue(std::min(room, kAheadBytes));
     return room;
