@@ -13,10 +13,10 @@ Then real processes run on this host, the engine without MXNet: a job pushes and
 tensors, all at once. It reports the time of such a step, and the memory of a worker and a server.
 Every element of every sum is checked, outside the time.
 
-With `--peers` one real node has peers, as many as each number says, on another host of the lab (benchmarks/lab): a
-worker with servers, then a server with workers. The node pushes or gets the same bytes in a step
-whatever their number, as in a job of as many workers as servers. It reports the processor time of a
-step and the memory of that node.
+With `--peers` one real node has peers, as many as each number says, on another host of the lab
+(benchmarks/lab): a worker with servers, then a server with workers. The node pushes or gets the
+same bytes in a step whatever their number, as in a job of as many workers as servers. It reports
+the processor time of a step and the memory of that node.
 
     python -m benchmarks.jobs.scale --out scale.json
     python -m benchmarks.jobs.scale --peers 2,128 --workers "" --real "" --out peers.json
