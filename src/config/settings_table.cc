@@ -192,7 +192,7 @@ constexpr auto kRows = std::to_array<SettingRow>({
      &Config::unsent_bytes,
      "0",
      "1GiB"},
-    {{"BYTESCHEDULER_AHEAD", "seconds", "s", "6ms", "process",
+    {{"BYTESCHEDULER_AHEAD", "seconds", "s", "4ms", "process",
       "how long the link may take for what the kernel holds for other hosts, besides a round trip: "
       "nothing can overtake that (docs/design/scale.md); 0: as much as TCP takes; less than 1 ms "
       "counts as 1 ms"},

@@ -76,7 +76,7 @@ TEST(Config, DefaultsAreThoseOfTheTable) {
   EXPECT_FALSE(config.deterministic);
   EXPECT_EQ(config.hold_bytes, 64U << 20);
   EXPECT_EQ(config.unsent_bytes, 16U << 10);
-  EXPECT_EQ(config.link_ahead, milliseconds(6));
+  EXPECT_EQ(config.link_ahead, milliseconds(4));
   EXPECT_EQ(config.waiting_bytes, uint64_t{8} << 30U);
   EXPECT_FALSE(config.waiting_given);
   EXPECT_EQ(config.shared_bytes, 8U << 20U);

@@ -110,7 +110,7 @@ TEST_F(LinkBudgetTest, TheKernelHoldsFourMillisecondsOfAMeasuredLink) {
   EXPECT_LE(idle_bytes_, 125'000U);  // a hundredth
 }
 
-TEST_F(LinkBudgetTest, AMessageOfLittleMoreThanTheShareIsFinished) {
+TEST_F(LinkBudgetTest, ASmallRestOfAMessageGoesAtOnce) {
   constexpr uint64_t kShare = LinkBudget::kFirstBytes / 4;
   for (int fd = 1; fd < 4; ++fd) Add(fd, 1);  // with the first, as many as have a share each
   Add(0, 0);
@@ -118,8 +118,9 @@ TEST_F(LinkBudgetTest, AMessageOfLittleMoreThanTheShareIsFinished) {
   LinkBudget::Member* const member = connections_.at(0).member.get();
   member->Sent(kShare);
   connections_.at(0).held_bytes = kShare;
-  EXPECT_EQ(member->Room(LinkBudget::kMoreBytes), LinkBudget::kMoreBytes);
-  EXPECT_EQ(member->Room(LinkBudget::kMoreBytes + 1), 0U) << "that much may wait";
+  EXPECT_EQ(member->Room(kShare), kShare);
+  EXPECT_EQ(member->Room(kShare + 1), 0U) << "that much may wait";
+  EXPECT_EQ(member->Room(1), 0U) << "it waits for its turn";
 }
 
 TEST_F(LinkBudgetTest, ConnectionsGetEqualParts) {

@@ -65,13 +65,14 @@ void LinkBudget::Member::Sent(uint64_t size_bytes) {
 
 uint64_t LinkBudget::RoomOf(Member* member) {
   if (member->waits_) return 0;
+  if (MayFinish(*member)) return member->begun_bytes_;
   const bool in_turn = in_turn_ == member && turn_bytes_ > 0;
   if (in_turn || waiting_.empty()) {
     // In turns the kernel was asked just before.
     const bool may_ask = in_turn_ == nullptr && executor_->Now() - refreshed_ >= kLeastPause;
     if (may_ask && IsFull(*member)) Refresh();
     if (!IsFull(*member)) {
-      const uint64_t room = std::min(limit_bytes_ - held_bytes_, LeftOf(*member));
+      const uint64_t room = std::min(limit_bytes_ - held_bytes_, Share() - member->held_bytes_);
       if (in_turn) return std::min(room, turn_bytes_);
       if (in_turn_ == nullptr) samples_ = false;  // the link may be idle
       return room;
@@ -89,11 +90,9 @@ uint64_t LinkBudget::Share() const {
   return limit_bytes_ / std::clamp<size_t>(active_members_, 1, kMostShares);
 }
 
-uint64_t LinkBudget::LeftOf(const Member& member) const {
-  const uint64_t share = Share();
-  const uint64_t left = share - std::min(share, member.held_bytes_);
-  const bool may_finish = member.held_bytes_ + member.begun_bytes_ <= share + kMoreBytes;
-  return may_finish ? std::max(left, member.begun_bytes_) : left;
+bool LinkBudget::MayFinish(const Member& member) const {
+  const bool its_turn = in_turn_ == &member || waiting_.empty();
+  return its_turn && member.begun_bytes_ > 0 && member.begun_bytes_ <= Share();
 }
 
 void LinkBudget::Count(Member* member) {
@@ -103,9 +102,7 @@ void LinkBudget::Count(Member* member) {
 }
 
 bool LinkBudget::IsFull(const Member& member) const {
-  const uint64_t least_bytes =
-      member.begun_bytes_ > 0 ? std::min(member.begun_bytes_, kLeastRoom) : kLeastRoom;
-  return held_bytes_ + kLeastRoom > limit_bytes_ || LeftOf(member) < least_bytes;
+  return held_bytes_ + kLeastRoom > limit_bytes_ || member.held_bytes_ + kLeastRoom > Share();
 }
 
 void LinkBudget::Refresh() {

@@ -38,9 +38,6 @@ class LinkBudget {
   static constexpr bs::Duration kStalled = std::chrono::milliseconds(50);
   // A connection's turn: what the kernel takes at once for one segment.
   static constexpr uint64_t kTurnBytes = 64U << 10U;
-  // A message is finished if that takes at most so much more than the share.  Its peer can do
-  // nothing with a part of it, and the link would be idle while the peer's credit is out.
-  static constexpr uint64_t kMoreBytes = 4U << 10U;
 
   // `ahead`: the time of the link that the kernel may hold, besides a round trip.
   LinkBudget(bs::Executor* executor, bs::Duration ahead, Kernel kernel);
@@ -58,8 +55,9 @@ class LinkBudget {
     Member& operator=(const Member&) = delete;
     ~Member();
 
-    // How many bytes the kernel may be given now.  0: `resume` is called later.  `begun_bytes`:
-    // what is left of messages that nothing overtakes any more.
+    // How many bytes the kernel may be given now.  0: `resume` is called later.  `begun_bytes` are
+    // left of messages that nothing overtakes any more.  If they are no more than a share, they may
+    // go: small messages, such as acknowledgements, would wait behind them.
     uint64_t Room(uint64_t begun_bytes) {
       begun_bytes_ = begun_bytes;
       return budget_->RoomOf(this);
@@ -85,8 +83,8 @@ class LinkBudget {
  private:
   uint64_t RoomOf(Member* member);
   uint64_t Share() const;
-  // All that `member` may have besides what it holds, were it alone.
-  uint64_t LeftOf(const Member& member) const;
+  // True if `member` has the turn, or none is needed, and the rest of its message is small.
+  bool MayFinish(const Member& member) const;
   bool IsFull(const Member& member) const;
   // Counts `member` as active if it reads, and has or wants something on its way.
   void Count(Member* member);
