@@ -372,7 +372,8 @@ def cli(
             only_local = {"--timeout": timeout, "-q": quiet or None, **only_local}
         for name, value in only_local.items():
             if value is not None:
-                raise click.UsageError(f"{name} goes with --local; {_USAGE_ROLE}")
+                also = "" if name.startswith("--record") else " or -H"
+                raise click.UsageError(f"{name} goes with --local{also}")
     if not local and hosts is None:
         os.environ.update(extra)
         _take_place(command, workers, servers)
