@@ -118,6 +118,7 @@ def test_pods_see_the_secret_and_the_metrics_where_the_settings_say() -> None:
         probes = [container[name] for name in container if name.endswith("Probe")]
         assert probes
         assert {probe["httpGet"]["port"] for probe in probes} == {port}
+        assert {probe["httpGet"]["path"] for probe in probes} == {"/metrics"}
 
 
 def test_the_image_is_built_with_what_a_build_needs() -> None:
