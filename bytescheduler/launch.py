@@ -126,7 +126,10 @@ def _take_place(command: Sequence[str], workers: Optional[int], servers: Optiona
         _require_command(command, "a job", None)
         os.environ.update(place)
     elif is_given:
-        _refuse(f"{belongs}, and none of these has started this process")
+        _refuse(
+            f"{belongs}, and none of these has started this process; add --local to run the whole "
+            "job on this host"
+        )
 
 
 def _run_role(command: Sequence[str], port_fd: Optional[int]) -> int:
@@ -232,7 +235,8 @@ def _require_place(path: str) -> None:
     """Refuse what no profile could be written to when the job is over."""
     shown = plain(path) or "''"
     is_no_file = os.path.exists(path) and not os.path.isfile(path)
-    if is_no_file or path.endswith("/") or not path:
+    is_option = path.startswith("-")  # such as the -- behind a forgotten name
+    if is_no_file or is_option or path.endswith("/") or not path:
         raise click.UsageError(f"--record {shown}: want the name of a file, new or to be replaced")
     try:
         folder = os.path.dirname(os.path.realpath(path))

@@ -308,6 +308,13 @@ def place_in_job(
         )
     root = _root_host(row, variables, rank, count)
     place = _place_of(rank, num_servers)
+    for name in ("DMLC_WORKER_ID", "DMLC_SERVER_ID"):
+        asked = variables.get(name)
+        if asked and name in place and asked != place[name]:
+            raise LaunchError(
+                f"{name}={asked} contradicts {row.rank}={rank}, which gives this process rank "
+                f"{place[name]}: unset {name}"
+            )
     if row.pod:
         place["DMLC_USE_KUBERNETES"] = variables.get("DMLC_USE_KUBERNETES") or "1"
     return {

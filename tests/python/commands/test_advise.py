@@ -222,6 +222,15 @@ def test_a_profile_that_cannot_be_written_is_told_before_the_job(tmp_path: pathl
     assert not ran.exists()
 
 
+def test_a_profile_is_no_option(tmp_path: pathlib.Path) -> None:
+    ran = tmp_path / "ran"
+    words = ["launch", "--local", "--record", "--", "--", "touch", str(ran)]
+    result = runner().invoke(cli._cli, words)
+    assert result.exit_code == 2
+    assert "--record --: want the name of a file" in result.stderr
+    assert not ran.exists()
+
+
 @pytest.mark.parametrize("name", ["", "folder", "link", "fifo", "new/", "a\x1b[2J/b"])
 def test_a_profile_replaces_nothing_but_a_file(tmp_path: pathlib.Path, name: str) -> None:
     (tmp_path / "folder").mkdir()

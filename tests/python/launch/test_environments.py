@@ -230,6 +230,16 @@ def test_two_launchers_that_contradict_each_other_are_both_named(one: str, other
     assert "contradict" in why({**of("Open MPI", 1), **of("MPICH", 2), "PMI_SIZE": "3"})
 
 
+@pytest.mark.parametrize(("name", "number"), [("DMLC_SERVER_ID", 2), ("DMLC_WORKER_ID", 4)])
+def test_a_rank_that_is_asked_for_must_be_the_launcher_s(name: str, number: int) -> None:
+    placed = of("Slurm", number)
+    assert why({**placed, name: "0"}) == (
+        f"{name}=0 contradicts SLURM_PROCID={number}, which gives this process rank 1: unset {name}"
+    )
+    assert place_in_job({**placed, name: "1"}, servers=2)[name] == "1"
+    assert place_in_job({**placed, name: ""}, servers=2)[name] == "1"
+
+
 def test_an_unknown_host_or_port_names_the_variable_to_set() -> None:
     far = {**of("Open MPI", 0), "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
     assert why(far) == (
