@@ -25,7 +25,7 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 UsePAM no
 PermitRootLogin yes
-MaxStartups 30
+MaxStartups 9
 """
 _CLIENT = """
 Host *
