@@ -10,7 +10,7 @@ from typing import Dict, Iterator
 import pytest
 from launched import BSLAUNCH, WORKER, ranks_in, require, run
 from slurm import SLURM_PROGRAMS, slurm
-from written import ROOT
+from written import ROOT, blocks
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +55,20 @@ def test_a_batch_script_has_steps_and_local_jobs(
     assert ranks == ["rank 0 of 2, 1 servers, process 2", "rank 1 of 2, 1 servers, process 3"]
     assert sum(" of 4," in line for line in ranks_in(said)) == 4
     assert "none of these has started this process" in said
+
+
+def test_the_batch_script_of_the_page_is_a_job(
+    env: Dict[str, str], tmp_path: pathlib.Path
+) -> None:
+    (script,) = (text for text in blocks("user/slurm.md", "sh") if text.startswith("#!"))
+    for written, meant in (("bslaunch", BSLAUNCH), ("python train.py", WORKER)):
+        assert script.count(written) == 1
+        script = script.replace(written, shlex.join(meant))
+    (tmp_path / "job.sh").write_text(script)
+    run(["sbatch", "-W", "-o", str(tmp_path / "output"), str(tmp_path / "job.sh")], env)
+    assert ranks_in((tmp_path / "output").read_text()) == [
+        f"rank {n} of 4, 4 servers, process {n + 5}" for n in range(4)
+    ]
 
 
 def test_the_script_of_the_examples_trains_and_leaves_no_secret(
