@@ -57,9 +57,7 @@ def test_a_batch_script_has_steps_and_local_jobs(
     assert "none of these has started this process" in said
 
 
-def test_the_batch_script_of_the_page_is_a_job(
-    env: Dict[str, str], tmp_path: pathlib.Path
-) -> None:
+def test_the_batch_script_of_the_page_is_a_job(env: Dict[str, str], tmp_path: pathlib.Path) -> None:
     (script,) = (text for text in blocks("user/slurm.md", "sh") if text.startswith("#!"))
     for written, meant in (("bslaunch", BSLAUNCH), ("python train.py", WORKER)):
         assert script.count(written) == 1
