@@ -207,7 +207,9 @@ def test_who_has_no_secret_is_not_served(
     scheduler = job.processes[0]
     assert scheduler.wait() != 0, job.all_output()
     said = scheduler.output()
-    assert "refused a connection whose handshake failed" in said
+    refused = "refused a connection whose handshake failed" in said
+    # MXNet's libzmq may hang up before its own greeting is read, and does not come again.
+    assert refused or (who != "server" and "a caller hung up during the handshake" in said), said
     if is_server:
         assert "missing 1 of 1 worker, 1 of 1 server" in said
     else:

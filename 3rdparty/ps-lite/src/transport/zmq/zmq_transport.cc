@@ -35,6 +35,7 @@ class ZmqNetwork {
       : loop_(loop),
         options_(options),
         upcalls_(upcalls),
+        log_(log),
         refusals_(loop, log),
         callers_(loop, log, options.patience),
         context_(std::make_unique<ZmqContext>()) {}
@@ -61,7 +62,9 @@ class ZmqNetwork {
   bs::LoopThread* const loop_;
   const ZmqOptions options_;
   const Upcalls* const upcalls_;
+  const bs::Logger log_;
   bs::LimitedLog refusals_;
+  bool told_of_hang_up_ = false;
   ZmqCallers callers_;
   std::unique_ptr<ZmqContext> context_;  // destroyed by AwaitEnd
 
@@ -100,9 +103,16 @@ bs::Status ZmqNetwork::WatchCallers() {
 void ZmqNetwork::OnRefusal(int event, int value) {
   if (event == ZMQ_EVENT_ACCEPTED) latest_caller_ = DescribePeer(value);
   if ((event & kHandshakeFailed) == 0) return;
-  // It hung up before it had said enough: a probe that only looks what listens here.
+  // It hung up before it had said enough: a probe that only looks what listens here, or a caller
+  // that found the greeting strange before its own was read.
   const bool hung_up = value == EPIPE || value == ECONNRESET;
-  if (event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL && hung_up) return;
+  if (event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL && hung_up) {
+    if (std::exchange(told_of_hang_up_, true)) return;
+    log_.Info("a caller hung up during the handshake (the latest one was " + latest_caller_ +
+              "): it only looked what listens here, or it is a store of MXNet's own, which cannot "
+              "have a BYTESCHEDULER_SECRET_FILE; later ones are not told");
+    return;
+  }
   refusals_.Warning("refused a connection whose handshake failed (the latest caller was " +
                     latest_caller_ +
                     "): it has no or another BYTESCHEDULER_SECRET_FILE. "
