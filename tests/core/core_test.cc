@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <utility>
@@ -22,6 +23,13 @@ class CoreTest : public ::testing::Test {
   ManualDefer defer_;
 
   std::vector<Started> TakeLog() { return std::exchange(log_, {}); }
+  // In this order.
+  static void AddReady(Core* core, std::initializer_list<RecordingTask*> tasks) {
+    for (RecordingTask* task : tasks) {
+      core->Add(task);
+      task->NotifyReady();
+    }
+  }
 };
 
 TEST_F(CoreTest, TaskGoesThroughTheVerbsOfThePaper) {
@@ -131,10 +139,7 @@ TEST_F(CoreTest, TheFirstHalfGoesInTheOrderOfReadiness) {
   RecordingTask back({.key = 1, .priority = -9, .size_bytes = 400}, &log_);
   RecordingTask front({.key = 2, .priority = -1, .size_bytes = 300}, &log_);
   Core core(options_, defer_.fn());
-  for (RecordingTask* task : {&back, &front}) {
-    core.Add(task);
-    task->NotifyReady();
-  }
+  AddReady(&core, {&back, &front});
   EXPECT_EQ(back.PriorityOf(1), kEarlyPriority);
   EXPECT_EQ(back.PriorityOf(2), -9);
   std::vector<Started> started;
@@ -158,10 +163,7 @@ TEST_F(CoreTest, HalfOfTheTensorsOfOnePartitionGoEarly) {
   RecordingTask odd({.key = 1, .priority = -9, .size_bytes = 100}, &log_);
   RecordingTask even({.key = 2, .priority = -9, .size_bytes = 100}, &log_);
   Core core(options_, defer_.fn());
-  for (RecordingTask* task : {&odd, &even}) {
-    core.Add(task);
-    task->NotifyReady();
-  }
+  AddReady(&core, {&odd, &even});
   EXPECT_EQ(odd.PriorityOf(0), kEarlyPriority);
   EXPECT_EQ(even.PriorityOf(0), -9);
   defer_.RunAll();
@@ -200,10 +202,7 @@ TEST_F(CoreTest, WithoutTheFirstHalfAllGoByPriority) {
   RecordingTask back({.key = 1, .priority = -9, .size_bytes = 200}, &log_);
   RecordingTask front({.key = 2, .priority = -1, .size_bytes = 100}, &log_);
   Core core(options_, defer_.fn());
-  for (RecordingTask* task : {&back, &front}) {
-    core.Add(task);
-    task->NotifyReady();
-  }
+  AddReady(&core, {&back, &front});
   EXPECT_EQ(back.PriorityOf(0), -9);
   defer_.RunAll();
   EXPECT_EQ(TakeLog(), (std::vector<Started>{{2, 0, 0, 100}}));

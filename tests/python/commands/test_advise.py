@@ -213,21 +213,21 @@ def test_as_many_workers_are_simulated_as_are_asked_for(saved: pathlib.Path) -> 
     assert found[1000]["step_s"] != found[8]["step_s"]
 
 
-def test_a_profile_that_cannot_be_written_is_told_before_the_job(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("/no/such/folder/model.json", "/no/such/folder is no folder that can be written to"),
+        ("--", "--record --: want the name of a file"),
+    ],
+)
+def test_a_profile_that_cannot_be_written_is_told_before_the_job(
+    tmp_path: pathlib.Path, path: str, why: str
+) -> None:
     ran = tmp_path / "ran"
-    words = ["launch", "--local", "--record", "/no/such/folder/model.json", "--", "touch", str(ran)]
+    words = ["launch", "--local", "--record", path, "--", "touch", str(ran)]
     result = runner().invoke(cli._cli, words)
     assert result.exit_code == 2
-    assert "/no/such/folder is no folder that can be written to" in result.stderr
-    assert not ran.exists()
-
-
-def test_a_profile_is_no_option(tmp_path: pathlib.Path) -> None:
-    ran = tmp_path / "ran"
-    words = ["launch", "--local", "--record", "--", "--", "touch", str(ran)]
-    result = runner().invoke(cli._cli, words)
-    assert result.exit_code == 2
-    assert "--record --: want the name of a file" in result.stderr
+    assert why in result.stderr
     assert not ran.exists()
 
 
