@@ -4,6 +4,8 @@ import contextlib
 import os
 from typing import Dict, Mapping
 
+from bytescheduler._process.family import parent_of
+
 __all__ = ["starter"]
 
 _MOST_ABOVE = 64
@@ -21,20 +23,11 @@ def starter(mark: Mapping[str, str]) -> int:
     """
     number = os.getppid()
     for _ in range(_MOST_ABOVE):
-        above = _parent(number)
+        above = parent_of(number)
         if above < 1 or not _has(number, mark):
             break
         number = above
     return number
-
-
-def _parent(number: int) -> int:
-    """Return the parent of a process; 0 if it has none that is seen."""
-    try:
-        with open(f"/proc/{number}/stat", errors="replace") as file:
-            return int(file.read().rpartition(")")[2].split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0
 
 
 def _has(number: int, mark: Mapping[str, str]) -> bool:

@@ -6,7 +6,7 @@ import os
 import signal
 from typing import Collection, Dict, List, NamedTuple, Sequence
 
-__all__ = ["adopt_orphans", "members", "pass_on", "reap_orphans", "savers", "send"]
+__all__ = ["adopt_orphans", "members", "parent_of", "pass_on", "reap_orphans", "savers", "send"]
 
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None)
@@ -134,6 +134,14 @@ def _table() -> Dict[int, _Process]:
             with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
                 found[int(name)] = _read(int(name))
     return found
+
+
+def parent_of(number: int) -> int:
+    """Return the parent of a process; 0 if it has none that can be seen."""
+    try:
+        return _read(number).parent
+    except (OSError, ValueError, IndexError):  # it has ended
+        return 0
 
 
 def _read(number: int) -> _Process:
