@@ -33,9 +33,8 @@ struct CoreOptions {
   // of partitions that some workers have sent and others have not wait until the end of backward:
   // the links to the workers are idle meanwhile.  Of an odd number of partitions, odd keys have the
   // larger half in front, so that half of the tensors of one partition go early.  See
-  // docs/design/scale.md.
-  // At most so many bytes of a tensor go early, because urgent ones wait for them.  0: none go
-  // early.
+  // docs/design/scale.md.  This is the most that goes early of one tensor, because urgent tensors
+  // wait for it.  0: nothing goes early.
   uint64_t early_bytes = kEarlyBytes;
   // False: partitions start in the order in which they became ready, whatever their priority.  The
   // benchmarks compare with it.

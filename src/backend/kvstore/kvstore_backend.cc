@@ -16,9 +16,9 @@ namespace {
 // More than the partitions in flight to one server at the default credit.  A probe that finds none
 // free goes behind all partitions sent meanwhile.
 constexpr size_t kProbesOfServer = 4;
-// Servers whose links are measured.  Of so many at most one is on rank 0's host.
+// The most servers whose links are measured.  Usually one of them at most is on rank 0's host.
 constexpr uint32_t kMostSampled = 8;
-constexpr uint64_t kSmallPartitions = 16;  // so many small partitions fit into small_bytes
+constexpr uint64_t kSmallPartitions = 16;  // that fit into small_bytes
 constexpr float kOne = 1.0F;
 constexpr const char* kWaitsFor =
     "the push of another worker, or for a stock server: MXNet's own processes do not say which of "
@@ -54,8 +54,9 @@ KvstoreBackend::KvstoreBackend(const Options& options, Executor* executor, Store
       traffic_(options.num_servers) {
   // These are the first keys, so all of them are still free.
   barrier_key_ = keys_.Take(0).value_or(0);
-  for (uint32_t i = 0; i < std::min(options.num_servers, kMostSampled); ++i) {
-    const uint32_t server = i * options.num_servers / std::min(options.num_servers, kMostSampled);
+  const uint32_t sampled = std::min(options.num_servers, kMostSampled);
+  for (uint32_t i = 0; i < sampled; ++i) {
+    const uint32_t server = i * options.num_servers / sampled;
     if (const auto key = keys_.Take(server)) samples_[server] = *key;
   }
   for (uint32_t server = 0; server < options.num_servers; ++server) {

@@ -12,7 +12,7 @@ namespace {
 
 // From all servers together.  Enough that some find the processors free, and 0.14 s at 1 Gbit/s.
 constexpr int kPulls = 16;
-// A link this slow should not be kept busy; so many are enough of it.
+// A link this slow should not be kept busy, so kLeastPulls are enough.
 constexpr Duration kLong = std::chrono::milliseconds(30);
 constexpr int kLeastPulls = 3;
 constexpr Duration kVeryLong = 10 * kLong;  // one is enough

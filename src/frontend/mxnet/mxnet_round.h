@@ -27,10 +27,10 @@ namespace bs::mxnet {
 using ThreadId = decltype(std::this_thread::get_id());
 using Clock = std::chrono::steady_clock;
 
-// Copies take at most so much memory before their rounds begin.  Further values wait for theirs.
+// The most memory that copies take before their rounds begin.  Further values wait for theirs.
 constexpr uint64_t kMostCopiedEarly = uint64_t{16} << 20U;
 
-// Ended rounds keep at most so many bytes, and so do blocks for the copies of others.
+// The most bytes that ended rounds keep.  Blocks for the copies of others keep no more either.
 constexpr uint64_t kMostEnded = uint64_t{256} << 10U;
 
 struct Round;

@@ -110,7 +110,7 @@ void ZmqNetwork::OnRefusal(int event, int value) {
     if (std::exchange(told_of_hang_up_, true)) return;
     log_.Info("a caller hung up during the handshake (the latest one was " + latest_caller_ +
               "): it only looked what listens here, or it is a store of MXNet's own, which cannot "
-              "have a BYTESCHEDULER_SECRET_FILE; later ones are not told");
+              "have a BYTESCHEDULER_SECRET_FILE; this is logged once");
     return;
   }
   refusals_.Warning("refused a connection whose handshake failed (the latest caller was " +
