@@ -22,6 +22,9 @@ struct CoreOptions {
   uint32_t num_servers = 1;
   // The server whose partitions start first, of those that may start at one time.
   uint32_t first_server = 0;
+  // Each server's share of all bytes, in any unit; empty: equal ones.  Partitions of equal urgency
+  // start in that proportion: docs/design/placement.md.
+  std::vector<uint32_t> server_weights{};
   uint64_t partition_bytes = uint64_t{128} << 10U;
   // Limit of the bytes in flight to one server: started and not finished.  A larger partition may
   // still start when nothing else is in flight to that server.  Small partitions (up to a sixteenth

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/metrics.h"
 #include "base/unique_function.h"
@@ -81,6 +82,8 @@ class Backend {
 
   // Partition::server is less.
   virtual uint32_t num_destinations() const = 0;
+  // Each destination's share of all bytes, in any unit; empty: equal ones.
+  virtual std::vector<uint32_t> shares() const { return {}; }
   // Gives each partition of a new layout its destination, in place of those of the layout before.
   virtual void Place(std::span<Partition> partitions, std::span<const Partition> replaced) = 0;
   // Returns the destination of all partitions of a key whose tensor is small and seldom sent.

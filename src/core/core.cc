@@ -1,4 +1,4 @@
-// Core: the life of a CommTask, from Add to OnFinished, with one Scheduler for each server.
+// Core: the life of a CommTask, from Add to OnFinished, with a queue for each server.
 #include "bytescheduler/core.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "core/scheduler.h"
+#include "core/server_queues.h"
 
 namespace bs {
 
@@ -21,11 +21,11 @@ namespace bs {
 class Core::Impl {
  public:
   Impl(Core* core, const CoreOptions& options, Defer defer)
-      : core_(core), options_(options), defer_(std::move(defer)) {
-    BS_CHECK(options.num_servers > 0 && options.partition_bytes > 0);
-    for (uint32_t i = 0; i < options.num_servers; ++i) {
-      schedulers_.push_back(std::make_unique<core::Scheduler>(options.credit_bytes));
-    }
+      : core_(core),
+        options_(options),
+        defer_(std::move(defer)),
+        queues_(options.num_servers, options.credit_bytes, options.server_weights) {
+    BS_CHECK(options.partition_bytes > 0);
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -55,10 +55,10 @@ class Core::Impl {
     if (!task->failure_.ok()) return;
     for (const bs::Partition& partition : task->partitions_) {
       const Priority priority = options_.priority_order ? task->PriorityOf(partition.index) : 0;
-      schedulers_[partition.server]->Submit({.priority = priority,
-                                             .size_bytes = partition.size_bytes,
-                                             .token = task,
-                                             .index = partition.index});
+      queues_.Submit(partition.server, {.priority = priority,
+                                        .size_bytes = partition.size_bytes,
+                                        .token = task,
+                                        .index = partition.index});
     }
     RequestRun();
   }
@@ -70,13 +70,13 @@ class Core::Impl {
     task->states_[index] = CommTask::State::kFinished;
     --task->outstanding_;
     --task->unfinished_;
-    schedulers_[partition.server]->Return(partition.size_bytes);
+    queues_.Return(partition.server, partition.size_bytes);
     if (!status.ok() && task->failure_.ok()) {
       task->failure_ = status;
       RemoveQueued(*task);
       RequestRun();  // heads that did not fit may be gone, on any server
     }
-    if (schedulers_[partition.server]->queued() > 0) RequestRun();
+    if (queues_.of(partition.server).queued() > 0) RequestRun();
     const bool over = task->failure_.ok() ? task->unfinished_ == 0 : task->outstanding_ == 0;
     if (over) End(task);
   }
@@ -84,7 +84,7 @@ class Core::Impl {
   void FailAll(const Status& status) {
     BS_CHECK(!status.ok());
     if (failure_.ok()) failure_ = status;
-    for (const auto& scheduler : schedulers_) scheduler->Clear();
+    queues_.Clear();
     for (const auto& [number, task] : tasks_) {
       if (task->failure_.ok()) task->failure_ = status;
     }
@@ -96,23 +96,23 @@ class Core::Impl {
   }
 
   void SetCredit(uint64_t credit_bytes) {
-    for (const auto& scheduler : schedulers_) scheduler->SetCredit(credit_bytes);
+    queues_.SetCredit(credit_bytes);
     RequestRun();
   }
 
   uint64_t in_flight_bytes(uint32_t server) const {
-    BS_CHECK(server < schedulers_.size());
-    return schedulers_[server]->in_flight_bytes();
+    BS_CHECK(server < queues_.num_servers());
+    return queues_.of(server).in_flight_bytes();
   }
   size_t queued(uint32_t server) const {
-    BS_CHECK(server < schedulers_.size());
-    return schedulers_[server]->queued();
+    BS_CHECK(server < queues_.num_servers());
+    return queues_.of(server).queued();
   }
   uint64_t queued_bytes(uint32_t server) const {
-    BS_CHECK(server < schedulers_.size());
-    return schedulers_[server]->queued_bytes();
+    BS_CHECK(server < queues_.num_servers());
+    return queues_.of(server).queued_bytes();
   }
-  uint64_t credit_bytes() const { return schedulers_.front()->credit_bytes(); }
+  uint64_t credit_bytes() const { return queues_.of(0).credit_bytes(); }
   size_t num_tasks() const { return tasks_.size(); }
 
  private:
@@ -153,9 +153,9 @@ class Core::Impl {
     bool started = true;
     while (started) {
       started = false;
-      for (size_t i = 0; i < schedulers_.size(); ++i) {
-        const size_t server = (i + options_.first_server) % schedulers_.size();
-        const std::optional<core::Item> item = schedulers_[server]->Next();
+      for (uint32_t i = 0; i < queues_.num_servers(); ++i) {
+        const uint32_t server = (i + options_.first_server) % queues_.num_servers();
+        const std::optional<core::Item> item = queues_.Next(server);
         if (!item.has_value()) continue;
         started = true;
         StartPartition(*item);
@@ -174,12 +174,12 @@ class Core::Impl {
 
   // A failed task is over without them.
   void RemoveQueued(const CommTask& task) {
-    std::vector<bool> asked(schedulers_.size());
+    std::vector<bool> asked(queues_.num_servers());
     for (const bs::Partition& partition : task.partitions_) {
       const bool waits = task.states_[partition.index] == CommTask::State::kWaiting;
       if (!waits || asked[partition.server]) continue;
       asked[partition.server] = true;
-      schedulers_[partition.server]->Remove(&task);
+      queues_.Remove(partition.server, &task);
     }
   }
 
@@ -206,7 +206,7 @@ class Core::Impl {
   const Defer defer_;
   // Ours alone; deferred runs and calls in progress hold weak references that tell them of our end.
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-  std::vector<std::unique_ptr<core::Scheduler>> schedulers_;  // by rank of the server
+  core::ServerQueues queues_;
   std::map<uint64_t, CommTask*> tasks_;  // not owned; by number, so in the order of Add
   std::vector<uint64_t> doomed_;         // added after FailAll, to be ended by the next Run()
   uint64_t next_number_ = 1;

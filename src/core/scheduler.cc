@@ -177,14 +177,21 @@ void Scheduler::Submit(const Item& item) {
   queued_bytes_ += item.size_bytes;
 }
 
-std::optional<Item> Scheduler::Next() {
-  if (queue_->size() == 0) return std::nullopt;
-  const uint64_t size_bytes = queue_->Head().size_bytes;
+const Item& Scheduler::head() const { return queue_->Head(); }
+
+// Never skip the head for a smaller partition behind it: that would invert the priorities exactly
+// when the link is busiest.
+bool Scheduler::may_start() const {
+  if (queue_->size() == 0) return false;
+  if (in_flight_items_ == 0) return true;
+  const uint64_t size_bytes = head().size_bytes;
   const uint64_t limit_bytes = LimitFor(size_bytes, credit_bytes_);
-  const bool fits = in_flight_bytes_ <= limit_bytes && size_bytes <= limit_bytes - in_flight_bytes_;
-  // Never skip the head for a smaller partition behind it: that would invert the priorities
-  // exactly when the link is busiest.
-  if (!fits && in_flight_items_ > 0) return std::nullopt;
+  return in_flight_bytes_ <= limit_bytes && size_bytes <= limit_bytes - in_flight_bytes_;
+}
+
+std::optional<Item> Scheduler::Next() {
+  if (!may_start()) return std::nullopt;
+  const uint64_t size_bytes = head().size_bytes;
   queued_bytes_ -= size_bytes;
   in_flight_bytes_ += size_bytes;
   ++in_flight_items_;

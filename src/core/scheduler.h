@@ -46,6 +46,10 @@ class Scheduler {
   Scheduler& operator=(const Scheduler&) = delete;
 
   void Submit(const Item& item);
+  // The item that goes next.  REQUIRES: queued() > 0.
+  const Item& head() const;
+  // True if Next() returns it.
+  bool may_start() const;
   // The item that may start now, its bytes then counted as in flight; nothing if the queue is empty
   // or the head does not fit.
   std::optional<Item> Next();

@@ -52,6 +52,7 @@ class PsBackend final : public Backend {
   std::shared_ptr<ps::Landing> LandingFor(int32_t peer, const ps::Meta& meta, uint64_t size_bytes);
 
   uint32_t num_destinations() const override { return num_servers_; }
+  std::vector<uint32_t> shares() const override { return options_.server_weights; }
   void Place(std::span<Partition> partitions, std::span<const Partition> replaced) override;
   uint32_t DestinationOf(Key key) const override { return HomeServer(key, num_servers_); }
   void Declare(const Tensor& tensor, Done done) override;

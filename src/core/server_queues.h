@@ -1,0 +1,64 @@
+// ServerQueues: a Scheduler for each server, all of which advance in proportion to their shares.
+//
+// Each server has its own credit and its own order of priority.  A partition starts only if its
+// server, in bytes over its share, is at most that partition ahead of the others.  Without that
+// rule a worker's link serves all servers alike.  A server with a small share of all bytes has its
+// own early then, and the link of one with a large share is idle in the first part of a step and
+// too slow in the second.  A server waits only for those whose next partition is as urgent, so an
+// urgent partition waits for nothing but credit.
+//
+// Source: start-time fair queuing, Goyal, Vin and Cheng, "Start-time Fair Queuing: A Scheduling
+// Algorithm for Integrated Services Packet Switching Networks", SIGCOMM 1996, section 2.
+//
+// Not thread-safe: the owner confines it to one executor.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/scheduler.h"
+
+namespace bs::core {
+
+class ServerQueues {
+ public:
+  // `weights` are the shares of the servers, in any unit; empty: equal ones.  A server whose weight
+  // is 0 gets little, and counts as the average one.
+  // REQUIRES: num_servers > 0; credit_bytes > 0; no weights, or one for each server.
+  ServerQueues(uint32_t num_servers, uint64_t credit_bytes, const std::vector<uint32_t>& weights);
+
+  uint32_t num_servers() const { return static_cast<uint32_t>(servers_.size()); }
+  void Submit(uint32_t server, const Item& item);
+  // The item of that server that may start now; nothing if none is queued, if the credit is spent,
+  // or if a server with an item as urgent is behind.  The latter has credit, or gets it back: the
+  // owner asks again for all servers whenever an item started or credit returned.
+  std::optional<Item> Next(uint32_t server);
+  // The same as in Scheduler.
+  void Return(uint32_t server, uint64_t size_bytes) { At(server).Return(size_bytes); }
+  void SetCredit(uint64_t credit_bytes);
+  void Remove(uint32_t server, const void* token) { At(server).Remove(token); }
+  void Clear();
+
+  const Scheduler& of(uint32_t server) const { return *servers_[server].scheduler; }
+
+ private:
+  struct Server {
+    std::unique_ptr<Scheduler> scheduler;
+    double per_byte = 1;  // the inverse of its share, 1 where all are equal
+    double started = 0;   // bytes that it has started, over its share: the start tag of its next
+  };
+
+  Scheduler& At(uint32_t server) { return *servers_[server].scheduler; }
+  // How far the servers with something queued are; all of them, if none has.
+  double Progress() const;
+  bool IsHeldBy(const Server& ahead, const Server& other) const;
+  bool IsHeld(const Server& server);
+
+  std::vector<Server> servers_;
+  size_t holder_ = 0;  // the server that held another the last time
+};
+
+}  // namespace bs::core

@@ -1,0 +1,148 @@
+// ServerQueues: shares, what an idle server may claim, urgency, credit, and a random schedule.
+#include "core/server_queues.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+namespace bs::core {
+namespace {
+
+Item Make(uint64_t size_bytes, Priority priority = 0) {
+  return {.priority = priority, .size_bytes = size_bytes, .token = nullptr, .index = 0};
+}
+
+void SubmitMany(ServerQueues* queues, uint32_t server, int count, Priority priority = 0) {
+  for (int i = 0; i < count; ++i) queues->Submit(server, Make(100, priority));
+}
+
+// Starts what may start, in turns as the Core does; returns how many each server started.
+std::vector<int> StartAll(ServerQueues* queues) {
+  std::vector<int> counts(queues->num_servers());
+  bool started = true;
+  while (started) {
+    started = false;
+    for (uint32_t server = 0; server < queues->num_servers(); ++server) {
+      if (!queues->Next(server)) continue;
+      ++counts[server];
+      started = true;
+    }
+  }
+  return counts;
+}
+
+TEST(ServerQueues, AServerWithoutCreditHoldsTheOthersBack) {
+  ServerQueues queues(3, 200, {});
+  for (uint32_t server = 0; server < 3; ++server) SubmitMany(&queues, server, 10);
+  EXPECT_EQ(StartAll(&queues), (std::vector<int>{2, 2, 2}));
+  queues.Return(0, 200);
+  queues.Return(1, 200);
+  // Server 2 has started 2.  The others may be one ahead, and start one more then.
+  EXPECT_EQ(StartAll(&queues), (std::vector<int>{2, 2, 0}));
+  queues.Return(0, 200);
+  EXPECT_EQ(StartAll(&queues), (std::vector<int>{0, 0, 0}));
+  queues.Return(2, 100);
+  EXPECT_EQ(StartAll(&queues), (std::vector<int>{1, 0, 1}));
+}
+
+TEST(ServerQueues, ServersStartInProportionToTheirShares) {
+  ServerQueues queues(3, 100, {1, 2, 3});
+  for (uint32_t server = 0; server < 3; ++server) SubmitMany(&queues, server, 1000);
+  std::vector<int> counts(3);
+  for (int round = 0; round < 600; ++round) {
+    const std::vector<int> started = StartAll(&queues);
+    for (uint32_t server = 0; server < 3; ++server) {
+      ASSERT_LE(started[server], 1);
+      counts[server] += started[server];
+      if (started[server] > 0) queues.Return(server, 100);
+    }
+  }
+  // One partition of each server is twice the share, as much, and two thirds of it.
+  EXPECT_NEAR(counts[0], counts[2] / 3.0, 2.0);
+  EXPECT_NEAR(counts[1], counts[2] * 2 / 3.0, 2.0);
+  EXPECT_EQ(counts[2], 600);
+}
+
+TEST(ServerQueues, AServerWithNothingToDoHoldsNoneAndSavesNothingUp) {
+  ServerQueues queues(2, 1000, {});
+  SubmitMany(&queues, 0, 50);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(StartAll(&queues), (std::vector<int>{10, 0}));
+    queues.Return(0, 1000);
+  }
+  // Server 1 begins where server 0 is, though that has nothing queued any more.
+  SubmitMany(&queues, 1, 20);
+  SubmitMany(&queues, 0, 20);
+  EXPECT_EQ(StartAll(&queues), (std::vector<int>{10, 10}));
+}
+
+TEST(ServerQueues, AnUrgentPartitionWaitsForNoServerWithLessUrgentOnes) {
+  ServerQueues queues(2, 100, {});
+  SubmitMany(&queues, 0, 10);
+  SubmitMany(&queues, 1, 10);
+  EXPECT_EQ(StartAll(&queues), (std::vector<int>{1, 1}));
+  queues.Return(0, 100);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(StartAll(&queues), (std::vector<int>{1, 0}));
+    queues.Return(0, 100);
+  }
+  EXPECT_EQ(StartAll(&queues), (std::vector<int>{0, 0}));  // two ahead
+  SubmitMany(&queues, 0, 1, /*priority=*/1);
+  EXPECT_EQ(StartAll(&queues), (std::vector<int>{1, 0}));
+  queues.Return(0, 100);
+  SubmitMany(&queues, 1, 1, /*priority=*/2);
+  SubmitMany(&queues, 0, 1, /*priority=*/1);
+  EXPECT_EQ(StartAll(&queues), (std::vector<int>{0, 0}));  // server 1's is more urgent
+}
+
+TEST(ServerQueues, AServerWithoutAShareIsAnAverageOne) {
+  ServerQueues queues(3, 100, {0, 2, 4});
+  SubmitMany(&queues, 0, 10);
+  SubmitMany(&queues, 2, 10);
+  EXPECT_EQ(StartAll(&queues), (std::vector<int>{1, 0, 1}));
+  queues.Return(2, 100);
+  EXPECT_EQ(StartAll(&queues), (std::vector<int>{0, 0, 1}));
+  queues.Return(0, 100);
+  queues.Return(2, 100);
+  EXPECT_EQ(StartAll(&queues), (std::vector<int>{1, 0, 1}));
+}
+
+TEST(ServerQueues, CreditCountsForEachServerAndIsSetForAll) {
+  ServerQueues queues(2, 100, {});
+  SubmitMany(&queues, 0, 10);
+  SubmitMany(&queues, 1, 10);
+  EXPECT_EQ(StartAll(&queues), (std::vector<int>{1, 1}));
+  queues.SetCredit(300);
+  EXPECT_EQ(StartAll(&queues), (std::vector<int>{2, 2}));
+  EXPECT_EQ(queues.of(1).in_flight_bytes(), 300U);
+  queues.Clear();
+  EXPECT_EQ(queues.of(0).queued() + queues.of(1).queued(), 0U);
+}
+
+TEST(ServerQueues, SomethingMayAlwaysStartWhileAllHaveCredit) {
+  std::mt19937 random(7);
+  ServerQueues queues(5, 100, {1, 5, 0, 2, 9});
+  int queued = 0;
+  for (int step = 0; step < 20000; ++step) {
+    if (queued == 0 || random() % 3 == 0) {
+      queues.Submit(static_cast<uint32_t>(random() % 5),
+                    Make(1 + random() % 150, static_cast<Priority>(random() % 3)));
+      ++queued;
+    }
+    bool started = false;
+    for (uint32_t server = 0; server < 5 && !started; ++server) {
+      const std::optional<Item> item = queues.Next(server);
+      if (!item) continue;
+      started = true;
+      --queued;
+      queues.Return(server, item->size_bytes);
+    }
+    ASSERT_TRUE(started) << "step " << step << ", queued " << queued;
+  }
+}
+
+}  // namespace
+}  // namespace bs::core
