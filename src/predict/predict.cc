@@ -103,7 +103,7 @@ Plan PlanOf(const Options& options) {
   plan.message_cost = kOurMessage;
   if (stock) {
     plan.credit_bytes = uint64_t{1} << 60U;
-    plan.together_bytes = plan.partition_bytes;
+    plan.together_bytes = UINT64_MAX;
     plan.message_cost = kStockMessage;
     plan.bounds_link = false;
   }

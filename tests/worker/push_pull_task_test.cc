@@ -81,11 +81,11 @@ struct UnderWay {
     sum = bench.PushPull(7, -4, value, out);
   }
   std::vector<std::byte> value, out;
-  Bench bench{Together(64)};
+  Bench bench{Together(128)};
   Bench::Sum sum{};
 };
 
-TEST(PushPullTask, ASmallPartitionIsOneRequestWhoseCreditReturnsWhenItHasLeft) {
+TEST(PushPullTask, ASmallTensorIsOneRequestAPartitionWhoseCreditReturnsWhenItHasLeft) {
   UnderWay under_way(128);
   Bench& bench = under_way.bench;
   const Bench::Sum& sum = under_way.sum;
@@ -109,6 +109,16 @@ TEST(PushPullTask, ASmallPartitionIsOneRequestWhoseCreditReturnsWhenItHasLeft) {
   EXPECT_TRUE(sum.pulled->ok());
   EXPECT_EQ(std::to_integer<int>(out[63]), 7);
   EXPECT_EQ(std::to_integer<int>(out[64]), 8);
+}
+
+// Their credit has to bound what a busy server has not read.
+TEST(PushPullTask, SmallPartitionsOfALargeTensorGoApart) {
+  UnderWay under_way(192);
+  ps::Message push = under_way.bench.Next();
+  EXPECT_EQ(push.meta.extension.op, ps::Op::kPush);
+  EXPECT_EQ(push.data.at(0).size(), 64U);
+  push.data.clear();
+  EXPECT_EQ(under_way.bench.worker()->in_flight_bytes(0), 64U);
 }
 
 TEST(PushPullTask, WhatIsLargerCodedOrEmptyGoesApart) {

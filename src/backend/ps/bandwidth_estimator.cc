@@ -27,10 +27,15 @@ constexpr uint64_t kLeastBytes = uint64_t{32} << 10U;
 // A sum waits for a partition from each worker, and a tensor's partitions must suffice for all
 // servers.  So with more servers than a few, partitions shrink as the number grows;
 constexpr uint32_t kFewServers = 3;
-// with more than these below the usual least, too.
+// on a slow link below the usual least, too, to what it carries in this time, so that messages are
+// few a second;
+constexpr double kSlowLinkSeconds = 0.0004;
+constexpr uint64_t kLeastBytesOfSlowLink = uint64_t{8} << 10U;
+// and on any link with more servers than these.
 constexpr uint32_t kManyServers = 16;
 constexpr uint64_t kLeastBytesOfMany = uint64_t{16} << 10U;
 constexpr uint64_t kLeastCreditBytes = uint64_t{64} << 10U;
+constexpr uint64_t kLeastCreditPartitions = 4;  // if they are less
 constexpr uint64_t kMostBytes = uint64_t{256} << 10U;
 // In flight to a server: one that the network carries, and the next one.
 constexpr uint64_t kInFlight = 2;
@@ -40,10 +45,16 @@ constexpr double kMostCreditBytes = 64.0 * 1024 * 1024;
 
 double Seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-uint64_t NearestPower(double bytes, uint64_t least_bytes) {
+uint64_t NearestPower(double bytes, uint64_t least_bytes, uint64_t most_bytes) {
   uint64_t power = least_bytes;
-  while (power < kMostBytes && bytes > static_cast<double>(power) * std::sqrt(2.0)) power *= 2;
+  while (power < most_bytes && bytes > static_cast<double>(power) * std::sqrt(2.0)) power *= 2;
   return power;
+}
+
+uint64_t LeastBytes(double bytes_per_second, uint32_t num_servers) {
+  if (num_servers <= kFewServers) return kLeastBytes;
+  return NearestPower(kSlowLinkSeconds * bytes_per_second, kLeastBytesOfSlowLink,
+                      num_servers > kManyServers ? kLeastBytesOfMany : kLeastBytes);
 }
 
 }  // namespace
@@ -51,8 +62,9 @@ uint64_t NearestPower(double bytes, uint64_t least_bytes) {
 PartitionAndCredit PartitionAndCreditFor(const Bandwidth& bandwidth, uint32_t num_servers) {
   const double shrunk = kPartitionSeconds * kFewServers / std::max(num_servers, kFewServers);
   const double seconds = std::max(shrunk, kLeastSeconds);
-  const uint64_t least_bytes = num_servers > kManyServers ? kLeastBytesOfMany : kLeastBytes;
-  const uint64_t partition = NearestPower(seconds * bandwidth.bytes_per_second, least_bytes);
+  const uint64_t partition =
+      NearestPower(seconds * bandwidth.bytes_per_second,
+                   LeastBytes(bandwidth.bytes_per_second, num_servers), kMostBytes);
   const double each = bandwidth.bytes_per_second / num_servers;
   const auto partitions = [&](double bytes) {
     return static_cast<uint64_t>(
@@ -61,7 +73,8 @@ PartitionAndCredit PartitionAndCreditFor(const Bandwidth& bandwidth, uint32_t nu
   const uint64_t usual = bandwidth.shares_memory ? kInFlightShared : kInFlight;
   const uint64_t in_flight = std::max(usual, partitions(2 * Seconds(bandwidth.round_trip) * each));
   return {.partition_bytes = partition,
-          .credit_bytes = std::max(kLeastCreditBytes, in_flight * partition)};
+          .credit_bytes = std::max(std::min(kLeastCreditBytes, kLeastCreditPartitions * partition),
+                                   in_flight * partition)};
 }
 
 void BandwidthEstimator::ResponseCame(uint32_t server, TimePoint sent) {

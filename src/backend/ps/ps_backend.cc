@@ -213,7 +213,7 @@ void PsBackend::Start(const Tensor& tensor, Exchange exchange) {
 bool PsBackend::GoesTogether(const Tensor& tensor, const Exchange& exchange) const {
   // An empty partition sends nothing.
   return exchange.sent && exchange.summed && !exchange.in.empty() &&
-         exchange.in.size() <= options_.together_bytes && exchange.coder.coding.plain() &&
+         tensor.size_bytes <= options_.together_bytes && exchange.coder.coding.plain() &&
          tensor.mode == Mode::kSynchronous;
 }
 

@@ -1,9 +1,9 @@
 // PsBackend: carries partitions to parameter servers of this project, and sums back.
 //
 // A request pushes a partition, and another one right behind it pulls the sum; the acknowledgement
-// of the push gives the credit back.  A small partition is one request for both directions, whose
-// response is the sum.  That may wait for other workers, so its credit returns when the network has
-// taken the request.
+// of the push gives the credit back.  A partition of a small tensor is one request for both
+// directions, whose response is the sum.  That may wait for other workers, so its credit returns
+// when the network has taken the request.
 //
 // No response is trusted: one that does not fit its request is kInternal.
 #pragma once
@@ -34,7 +34,8 @@ struct PsBackendOptions {
   // Returns how many bytes have gone to servers through shared memory; for the measurement, called
   // once.  Empty: none have.
   std::function<uint64_t()> shared_bytes{};
-  // A partition of up to this size is pushed and pulled by one request.
+  // Partitions of a tensor of up to this size are pushed and pulled by one request.  Then their
+  // credit returns when the network has them, so it bounds nothing at a server that is the limit.
   uint64_t together_bytes = 0;
   ps::KvWorkerOptions requests{};  // the back end sets the rules of bodies
 };

@@ -52,7 +52,15 @@ TEST(PartitionAndCreditFor, ManyServersHaveSmallerPartitions) {
   EXPECT_EQ(For(119, 8), (PartitionAndCredit{32 * kKiB, 64 * kKiB})) << "1 Gbit/s";
   EXPECT_EQ(For(60, 16), (PartitionAndCredit{32 * kKiB, 64 * kKiB}));
   EXPECT_EQ(For(60, 17), (PartitionAndCredit{16 * kKiB, 64 * kKiB})) << "credit does not shrink";
-  EXPECT_EQ(For(1, 1024), (PartitionAndCredit{16 * kKiB, 64 * kKiB})) << "no smaller ones";
+}
+
+TEST(PartitionAndCreditFor, SlowLinksToSeveralServersHaveSmallerPartitions) {
+  EXPECT_EQ(For(12, 3), (PartitionAndCredit{32 * kKiB, 64 * kKiB})) << "few servers";
+  EXPECT_EQ(For(60, 4), (PartitionAndCredit{32 * kKiB, 64 * kKiB})) << "500 Mbit/s";
+  EXPECT_EQ(For(30, 4), (PartitionAndCredit{16 * kKiB, 64 * kKiB})) << "250 Mbit/s";
+  EXPECT_EQ(For(24, 4), (PartitionAndCredit{8 * kKiB, 32 * kKiB})) << "200 Mbit/s";
+  EXPECT_EQ(For(3, 4), (PartitionAndCredit{8 * kKiB, 32 * kKiB})) << "no smaller ones";
+  EXPECT_EQ(For(0, 1024), (PartitionAndCredit{8 * kKiB, 32 * kKiB}));
 }
 
 TEST(PartitionAndCreditFor, SharedMemoryHasMoreInFlight) {
