@@ -22,6 +22,7 @@ TEST_FLAGS := -DBS_TEST_FLAGS="-O0 -g1"
 ASAN_TEST_FLAGS := -DBS_TEST_FLAGS="-O0 -g1 -fno-sanitize=fuzzer-no-link"
 # Clang takes little more than half of GCC's time for code with these sanitizers.
 CLANG := -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="$(SANITIZE_FLAGS)"
+TORCH := torch==2.13.0 "numpy<2.4"
 FUZZERS := meta zmtp server body
 # A time ends a fuzzer here, a number of inputs in `make nightly-fuzz`.
 FUZZ_LIMIT ?= -max_total_time=60
@@ -85,8 +86,15 @@ $(VENV)/.venv: $(VENV)/.packages
 	$(BIN)/python -m pip install -q --upgrade pip==24.0
 	@touch $@
 
+# Before anything else, and by a command of its own: a range of versions brings a CUDA build of several GB.
+$(VENV)/.torch: $(VENV)/.venv
+	@if $(BIN)/python -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))'; then \
+	  echo 'pip install $(TORCH)'; $(BIN)/python -m pip install -q $(TORCH); \
+	else echo "no $(firstword $(TORCH)) for this Python: what needs it is left out"; fi
+	@touch $@
+
 # The package and the C++ tests share one build of the engine.
-$(VENV)/.installed: $(VENV)/.venv $(VENV)/.test-packages $(SOURCES)
+$(VENV)/.installed: $(VENV)/.venv $(VENV)/.test-packages $(VENV)/.torch $(SOURCES)
 	BS_CMAKE_DIR=$(BUILD)/release $(BIN)/python -m pip install -q -e ".[mxnet,test]"
 	@touch $@
 

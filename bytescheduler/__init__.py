@@ -1,6 +1,7 @@
-"""Urgent gradients first: an MXNet KVStore with a native engine and its own parameter servers.
+"""Urgent gradients first: for PyTorch and MXNet, with a native engine and parameter servers.
 
-Importing this starts nothing and imports no framework; ``bytescheduler.mxnet`` does the latter.
+Importing this starts nothing and imports no framework; ``bytescheduler.mxnet`` and
+``bytescheduler.torch`` do the latter.
 """
 
 from bytescheduler.errors import Closed, ConfigError, Error, PeerLost, Timeout, UsageError

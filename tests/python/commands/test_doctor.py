@@ -62,13 +62,27 @@ def modules(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Modules:
             (tmp_path / f"{name}.py").write_text(text)
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
-    put(numpy="__version__ = '1.23.5'", mxnet="__version__ = '1.9.1'")
+    absent = "raise ModuleNotFoundError('gone', name='torch')"
+    put(numpy="__version__ = '1.23.5'", mxnet="__version__ = '1.9.1'", torch=absent)
     return put
+
+
+def a_torch(version: str, cuda: str = "None", gpus: int = 0) -> str:
+    """Return the text of a module that passes for PyTorch."""
+    return "\n".join(
+        (
+            f"__version__ = {version!r}",
+            "class version:",
+            f"    cuda = {cuda}",
+            "class cuda:",
+            f"    device_count = lambda: {gpus}",
+        )
+    )
 
 
 def test_software_that_fits_is_named_with_its_versions(modules: Modules) -> None:
     found = by_name(software.check(""))
-    assert list(found) == ["python", "engine", "numpy", "mxnet", "tuning"]
+    assert list(found) == ["python", "engine", "numpy", "mxnet", "torch", "tuning"]
     assert all(finding.level == "ok" for finding in found.values())
     assert found["numpy"].text == "numpy 1.23.5"
     assert found["mxnet"].text == "MXNet 1.9.1"
@@ -177,6 +191,38 @@ def test_mxnet_is_imported_as_no_role_of_a_job(
     monkeypatch.setenv("DMLC_ROLE", "server")
     modules(mxnet="import os; __version__ = os.environ.get('DMLC_ROLE', '1.9.1')")
     assert by_name(software.check("server"))["mxnet"].text == "MXNet 1.9.1"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (a_torch("2.1.0+cpu"), "PyTorch 2.1.0+cpu, for processors alone"),
+        (a_torch("2.13.0", "'12.8'"), "PyTorch 2.13.0, for CUDA 12.8; it sees no GPU"),
+        (a_torch("3.0", "'13.0'", 2), "PyTorch 3.0, for CUDA 13.0; it sees 2 GPUs"),
+    ],
+)
+def test_a_torch_that_fits_is_named_and_mxnet_may_be_missing_then(
+    modules: Modules, text: str, said: str
+) -> None:
+    modules(torch=text, numpy="__version__ = '2.3.1'", mxnet="import mxnet_that_is_gone")
+    found = by_name(software.check("worker"))
+    assert (found["torch"].level, found["torch"].text) == ("ok", said)
+    assert found["mxnet"].level == "problem"  # it is there and broken, so numpy is wrong for it
+    assert found["numpy"].level == "problem"
+    modules(mxnet="raise ModuleNotFoundError('gone', name='mxnet')")
+    found = by_name(software.check("worker"))
+    assert (found["numpy"].level, found["mxnet"].level) == ("ok", "ok")
+
+
+def test_a_torch_that_is_too_old_or_broken_is_a_problem(modules: Modules) -> None:
+    modules(torch=a_torch("2.0.1"))
+    finding = by_name(software.check("worker"))["torch"]
+    assert finding.level == "problem"
+    assert finding.text == "PyTorch 2.0.1: bytescheduler.torch needs 2.1 or newer"
+    modules(torch="import os; os.abort()")
+    found = by_name(software.check("worker"))
+    assert found["torch"].text == "PyTorch cannot be imported: it was ended by SIGABRT"
+    assert found["mxnet"].level == "ok"
 
 
 # -- host --------------------------------------------------------------------------------------
