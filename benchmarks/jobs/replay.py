@@ -24,6 +24,12 @@ with half of the rate.
     python -m benchmarks.jobs.replay -w 2 -s 4 --together 2 --factors 4=0.5
 
     python -m benchmarks.jobs.replay --table replay.json
+
+With `--framework torch` layers are modules of PyTorch, and the arms are stock DDP over Gloo, in
+buckets of several sizes, and ours (benchmarks/pytorch/arms.py). `barrier_s` is the shortest step of
+a job that has all sums before it goes on.
+
+    python -m benchmarks.jobs.replay --framework torch --out replay-torch.json
 """
 
 import argparse
@@ -40,6 +46,7 @@ from benchmarks.engine import device
 from benchmarks.lab import lab_job, machine, options
 from benchmarks.lab.arms import add_arms_option
 from benchmarks.lab.output import add_out_option, give, keep
+from benchmarks.pytorch import arms as torch_arms
 from bytescheduler._advise import links, models
 from bytescheduler._advise.advice import GOODPUT, Cluster
 from bytescheduler._advise.shape import Shape
@@ -48,6 +55,11 @@ TUNING = 120  # steps that a job which tunes itself has made before its steps co
 TAKING_UP = 50  # the same where what an earlier job found is only compared
 WARM_UP = 2
 _FEW = lab_job.USUAL.workers + lab_job.USUAL.servers
+# The arms of each framework, and those that a run takes unless it is told.
+FRAMEWORKS = {
+    "mxnet": (list(lab_job.ARMS), "stock,p3,kvstore,ours-fifo,ours-off,ours"),
+    "torch": (list(torch_arms.ARMS), torch_arms.USUAL),
+}
 POLICIES = {"ours": "ours", "ours-fifo": "fifo"}  # arms that can be simulated
 # The divisors of the models' parameters: a link of 1 Gbit/s then takes about half a second.
 SCALES = {
@@ -202,9 +214,12 @@ def add_device_option(parser: argparse.ArgumentParser) -> None:
 
 
 def cell_words(cell: Cell, args: argparse.Namespace) -> List[str]:
-    """Return the options that tell a worker what to replay."""
-    words = ["--model", cell.model, "--scale", str(cell.scale), "--compute", str(cell.compute_s)]
-    return [*words, "--device", str(pathlib.Path(args.device).resolve())]
+    """Return the options that tell a worker with MXNet what to replay."""
+    return [*_model_words(cell), "--device", str(pathlib.Path(args.device).resolve())]
+
+
+def _model_words(cell: Cell) -> List[str]:
+    return ["--model", cell.model, "--scale", str(cell.scale), "--compute", str(cell.compute_s)]
 
 
 def given_cell(args: argparse.Namespace) -> Cell:
@@ -220,8 +235,15 @@ def work() -> None:
     parser.add_argument("--arm")
     parser.add_argument("--iterations", type=int)
     parser.add_argument("--by-name", action="store_true")
+    parser.add_argument("--framework", choices=sorted(FRAMEWORKS), default="mxnet")
     args = parser.parse_args(sys.argv[2:])
-    replayed = Replayed(given_cell(args), args)
+    cell = given_cell(args)
+    if args.framework == "torch":
+        from benchmarks.pytorch import replayed as torch_replayed
+
+        torch_replayed.work(cell.steps, cell.scale, args.arm, args.iterations)
+        return
+    replayed = Replayed(cell, args)
     seconds = [replayed.step(iteration) for iteration in range(args.iterations)]
     replayed.check(args.iterations - 1)
     lab_job.report({"seconds": seconds[WARM_UP:]})
@@ -233,6 +255,8 @@ def run_arm(arm: str, cell: Cell, args: argparse.Namespace, found: pathlib.Path)
     Of one that tunes itself, the steps behind the tuning count; `found` is where it keeps what it
     found, for the next job of this cell.
     """
+    if args.framework == "torch":
+        return run_torch_steps(arm, cell, args)
     if arm != "ours-tuned":
         return run_steps(arm, cell, args, args.iterations, {})
     before = TAKING_UP if found.exists() else TUNING
@@ -288,16 +312,37 @@ def run_steps(
             for s, place in zip(cell.steps, places(len(cell.steps), args.by_name))
         ]
     shape: Shape = args.shape
-    # More processes take longer to start.
-    starts_s = args.timeout * max(1.0, (shape.workers + shape.servers) / _FEW)
-    limit_s = starts_s + iterations * cell.enough_s(args.rate, shape)
+    limit_s = _limit_s(cell, args, iterations)
     try:
         of_host = lab_job.stated_rates(args.rate, shape) if arm not in ("stock", "p3") else {}
         ran = lab_job.run(arm, worker, env, limit_s, node, shape, of_host)
     except subprocess.TimeoutExpired:
         return None
+    return _counted(ran, args)
+
+
+def _limit_s(cell: Cell, args: argparse.Namespace, iterations: int) -> float:
+    """Return how long a job may take; more processes take longer to start."""
+    processes = args.shape.workers + args.shape.servers
+    starts_s = float(args.timeout) * max(1.0, processes / _FEW)
+    return starts_s + iterations * cell.enough_s(args.rate, args.shape)
+
+
+def _counted(ran: List[Any], args: argparse.Namespace) -> float:
+    """Return the median of the steps that count, of all workers."""
     counted = args.iterations - WARM_UP
     return statistics.median(second for of in ran for second in of["seconds"][-counted:])
+
+
+def run_torch_steps(arm: str, cell: Cell, args: argparse.Namespace) -> Optional[float]:
+    """Run a job of an arm with PyTorch; otherwise as `run_arm`."""
+    worker = [sys.executable, "-m", "benchmarks.replay", "--work", *_model_words(cell)]
+    worker += ["--framework", "torch", "--arm", arm, "--iterations", str(args.iterations)]
+    limit_s = _limit_s(cell, args, args.iterations)
+    try:
+        return _counted(torch_arms.run(arm, worker, limit_s, args.shape), args)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def median(runs: List[Optional[float]]) -> Optional[float]:
@@ -378,6 +423,20 @@ def require_counted_steps(parser: argparse.ArgumentParser, args: argparse.Namesp
         parser.error(f"--iterations: want more than {WARM_UP}, which are not counted")
 
 
+def choose_arms(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Take the usual arms of the framework where none are given; refuse those of another."""
+    known, usual = FRAMEWORKS[args.framework]
+    args.arms = args.arms or usual.split(",")
+    for arm in args.arms:
+        if arm not in known:
+            parser.error(f"--arms: {args.framework} has no {arm}: want some of {','.join(known)}")
+    if args.framework == "torch":
+        if args.by_name:
+            parser.error("--by-name: PyTorch has no numbers for layers")
+        if args.shape.factors:
+            parser.error("--factors: want links of one rate with --framework torch")
+
+
 def main() -> None:
     """Run all arms in turn, several times, and print what they took as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -405,7 +464,9 @@ def main() -> None:
         "--by-name", action="store_true", help="number layers as 0, 1, 10, 11, 2, ..."
     )
     lab_job.add_shape_options(parser)
-    add_arms_option(parser, lab_job.ARMS, "stock,p3,kvstore,ours-fifo,ours-off,ours")
+    known = dict.fromkeys(arm for arms, _ in FRAMEWORKS.values() for arm in arms)
+    add_arms_option(parser, known)
+    parser.add_argument("--framework", choices=sorted(FRAMEWORKS), default="mxnet")
     parser.add_argument(
         "--timeout",
         type=float,
@@ -421,12 +482,13 @@ def main() -> None:
     if args.table:
         print(table(json.loads(pathlib.Path(args.table).read_text())))
         return
+    args.shape = lab_job.shape_of(parser, args)
+    choose_arms(parser, args)
     if "ours-tuned" in args.arms:
         options.require_tuner(parser)
     require_counted_steps(parser, args)
     if args.rate == "none" and args.compute is None:
         parser.error("--rate none has no ratio: want --compute")
-    args.shape = lab_job.shape_of(parser, args)
     cells = cells_of(args)
     if not all(cell.compute_s > 0 for cell in cells):
         parser.error("--ratios: want some that leave a millisecond of compute")
@@ -445,13 +507,17 @@ def measure_link(cells: List[Cell], result: Dict[str, Any], args: argparse.Names
     for cell, row in zip(cells, result["cells"]):
         rate = links.model_bytes_per_s(args.shape, measured)
         row["ideal_s"] = models.ideal_s(cell.steps, rate)
-        row["simulated_s"] = cell.simulated_s(measured, args.shape)
+        if args.framework == "torch":
+            row["barrier_s"] = torch_arms.barrier_s(cell.steps, rate)
+        else:
+            row["simulated_s"] = cell.simulated_s(measured, args.shape)
 
 
 def measure(cells: List[Cell], args: argparse.Namespace) -> None:
     """Run every arm of every cell so often, and write what is known after each run."""
     with lab_job.lab(args.rate, args.shape), tempfile.TemporaryDirectory() as folder:
         result: Dict[str, Any] = {
+            "framework": args.framework,
             "rate": args.rate,
             "shape": args.shape._asdict(),
             "payload_bytes_per_s": 0.0,

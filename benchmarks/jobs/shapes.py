@@ -200,7 +200,7 @@ def main() -> None:
     replay.require_counted_steps(parser, args)
     if "ours-tuned" in args.arms:
         parser.error("--arms: ours-tuned would not settle in so few steps")
-    args.by_name, args.found = False, "/nonexistent"
+    args.by_name, args.found, args.framework = False, "/nonexistent", "mxnet"
     args.until = time.monotonic() + args.most_s
     rows = read(args.out)
     if args.again:

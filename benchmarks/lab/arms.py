@@ -12,8 +12,10 @@ from benchmarks.lab.output import give, keep
 Run = TypeVar("Run")
 
 
-def add_arms_option(parser: argparse.ArgumentParser, known: Iterable[str], default: str) -> None:
-    """Let the caller choose among the `known` arms; `args.arms` is a list of them."""
+def add_arms_option(
+    parser: argparse.ArgumentParser, known: Iterable[str], default: Optional[str] = None
+) -> None:
+    """Let the caller choose among the `known` arms; `args.arms` is a list of them, if any."""
     known = list(known)
     parser.add_argument(
         "--arms", type=options.names(known), default=default, help=f"of {','.join(known)}"

@@ -39,6 +39,7 @@ Made = TypeVar("Made")
 TO_END_S = 10.0  # that processes have when all results are there
 _REPORTS = Streams(stdout=subprocess.PIPE)
 _MERGED = Streams(stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+Role = Tuple[str, int, List[str]]  # DMLC_ROLE, the host, the command
 
 ARMS: Dict[str, Dict[str, str]] = {
     "stock": {},
@@ -331,16 +332,36 @@ def run(
     subprocess.TimeoutExpired
         A worker had not reported in time.
     """
+    nodes = node or local_job.NODES["ours" if arm.startswith("ours") else "stock"]
+    roles = [*node_roles(nodes, shape), *worker_roles(worker, shape)]
+    return run_roles(arm, roles, {**ARMS[arm], **env}, timeout_s, shape, of_host)
+
+
+def node_roles(node: List[str], shape: Shape) -> List[Role]:
+    """Return the scheduler node and the servers, where the shape puts them."""
+    return [("scheduler", 1, node), *(("server", host, node) for host in shape.server_hosts)]
+
+
+def worker_roles(worker: List[str], shape: Shape) -> List[Role]:
+    """Return the workers, where the shape puts them."""
+    return [("worker", host, worker) for host in shape.worker_hosts]
+
+
+def run_roles(
+    arm: str,
+    roles: Sequence[Role],
+    env: Dict[str, str],
+    timeout_s: float,
+    shape: Shape = USUAL,
+    of_host: Optional[Dict[int, Dict[str, str]]] = None,
+) -> List[Any]:
+    """Run processes to their end in the lab, with these settings; otherwise as `run`."""
     base = local_job.settings()
     base["PYTHONPATH"] = os.pathsep.join([str(ROOT), base.get("PYTHONPATH", "")])
-    nodes = node or local_job.NODES["ours" if arm.startswith("ours") else "stock"]
-    roles = [("scheduler", 1, nodes)]
-    roles += [("server", host, nodes) for host in shape.server_hosts]
-    roles += [("worker", host, worker) for host in shape.worker_hosts]
     with contextlib.ExitStack() as ends:
         # This job must not use the results of this user's other jobs.
         folder = ends.enter_context(tempfile.TemporaryDirectory())
-        base.update({"BYTESCHEDULER_TUNING_CACHE": f"{folder}/tuning.json", **ARMS[arm], **env})
+        base.update({"BYTESCHEDULER_TUNING_CACHE": f"{folder}/tuning.json", **env})
         launcher = ends.enter_context(
             Launcher(shape.workers, shape.servers, base, root=place(1), port=ROOT_PORT)
         )
@@ -349,7 +370,7 @@ def run(
             streams = _REPORTS if role == "worker" else SPEAKS
             own = (of_host or {}).get(host)
             launcher.start(role, words, name=name, place=place(host), streams=streams, env=own)
-        with local_job.patience(worker, timeout_s, launcher.kill_all):
+        with local_job.patience(roles[-1][2], timeout_s, launcher.kill_all):
             results = [_reported(arm, process) for process in launcher.workers]
         _ended(arm, launcher)
         return results

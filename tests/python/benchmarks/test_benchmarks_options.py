@@ -139,7 +139,7 @@ def test_who_can_tune_is_not_stopped() -> None:
 
 def test_every_command_is_found_without_its_room() -> None:
     rooms = [path.parent.name for path in ROOT.glob("benchmarks/*/__init__.py")]
-    assert sorted(rooms) == ["engine", "jobs", "lab"]
+    assert sorted(rooms) == ["engine", "jobs", "lab", "pytorch"]
     for path in ROOT.glob("benchmarks/*/*.py"):
         if "argparse.ArgumentParser(" in path.read_text() and path.parent.name != "lab":
             found = importlib.util.find_spec(f"benchmarks.{path.stem}")

@@ -42,7 +42,8 @@ def test_misspelt_names_are_refused_before_anything_starts() -> None:
 
 def options(**given: object) -> argparse.Namespace:
     usual = {"models": ["vgg16"], "scale": None, "compute": None, "ratios": [1.0], "rate": "1gbit"}
-    return argparse.Namespace(**{"shape": Shape(), **usual, **given})
+    always = {"shape": Shape(), "framework": "mxnet"}
+    return argparse.Namespace(**{**always, **usual, **given})
 
 
 def test_a_ratio_says_how_much_compute_there_is() -> None:

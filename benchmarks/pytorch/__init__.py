@@ -1,0 +1,1 @@
+"""Benchmarks with PyTorch, such as `benchmarks.replay --framework torch`."""

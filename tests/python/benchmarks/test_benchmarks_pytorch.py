@@ -1,0 +1,122 @@
+"""The replay with PyTorch: its layers, its arms, and the step that a barrier allows."""
+
+import argparse
+import sys
+import time
+from typing import Dict, List
+
+import pytest
+
+from benchmarks.jobs import replay
+from benchmarks.lab import lab_job
+from benchmarks.pytorch import arms
+from bytescheduler._advise.models import Step, ideal_s
+from bytescheduler._advise.shape import Shape
+
+torch = pytest.importorskip("torch")
+from benchmarks.pytorch import layers  # noqa: E402
+
+STEPS = [Step("first", 4 * 10_000, 0.0, 0.0), Step("second", 40, 0.0, 0.0)]
+
+
+def trained(model: "layers.Model", optimizer: "layers.TakeAverage") -> None:
+    optimizer.zero_grad()
+    model(torch.zeros(1)).sum().backward()
+    optimizer.step()
+
+
+def test_layers_use_the_gradients_of_the_step_before() -> None:
+    model = layers.Model(STEPS)
+    optimizer = layers.TakeAverage(model.parameters())
+    model.expect([0.0, 0.0], [1.0, 2.0])
+    trained(model, optimizer)
+    model.expect([1.0, 2.0], [3.0, 4.0])
+    trained(model, optimizer)
+    assert model.wrong == 0
+    assert [int((weight == 0).sum()) for weight in model.weights] == [9_997, 9]
+    for group in optimizer.param_groups:
+        group["every"] = 1
+    optimizer.step()
+    assert [float(weight.detach().min()) for weight in model.weights] == [3.0, 4.0]
+
+
+def test_a_stale_weight_is_counted() -> None:
+    model = layers.Model(STEPS)
+    optimizer = layers.TakeAverage(model.parameters())
+    model.expect([0.0, 0.0], [1.0, 2.0])
+    trained(model, optimizer)
+    model.expect([1.0, 7.0], [1.0, 2.0])
+    trained(model, optimizer)
+    assert model.wrong == 1
+
+
+def test_what_a_layer_takes_too_long_the_next_one_takes_less(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds + 0.25  # a timer that is late
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", sleep)
+    clock = layers.Clock()
+    for _ in range(8):
+        clock.spend(now[0], 1.0)
+    assert now[0] == 108.25
+    now[0] += 10.0  # a wait for a sum, which is not made good
+    clock.spend(now[0], 1.0)
+    assert now[0] == 119.25
+
+
+def test_a_barrier_waits_for_all_sums() -> None:
+    steps = [Step("a", 100, 1.0, 2.0), Step("b", 600, 3.0, 4.0)]
+    # Forward ends after 4 s, b's backward after 8, its sum after 14, and the sum of a after 15.
+    assert arms.barrier_s(steps, 100.0) == 15.0
+    assert ideal_s(steps, 100.0) == 14.0  # the forward of a passes while the sum of b comes
+    assert arms.barrier_s(steps, 1e9) == pytest.approx(10.0)
+
+
+def test_workers_of_stock_ddp_are_told_their_places_and_meet_no_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: List[object] = []
+
+    def run_roles(
+        arm: str,
+        roles: List[lab_job.Role],
+        env: Dict[str, str],
+        timeout_s: float,
+        shape: Shape,
+        of_host: Dict[int, Dict[str, str]],
+    ) -> List[Dict[str, List[float]]]:
+        seen.extend([(role, host) for role, host, _ in roles])
+        assert [of_host[host]["RANK"] for host in (1, 2)] == ["0", "1"]
+        assert {of["WORLD_SIZE"] for of in of_host.values()} == {"2"}
+        assert {of["MASTER_ADDR"] for of in of_host.values()} == {"10.201.0.1"}
+        return [{"seconds": [9.0, 9.0, 0.5, 0.75, 0.5]}] * 2
+
+    monkeypatch.setattr(lab_job, "run_roles", run_roles)
+    args = argparse.Namespace(framework="torch", iterations=5, rate="1gbit", shape=Shape())
+    args.timeout = 1.0
+    cell = replay.Cell("vgg16", 8, 0.58, None)
+    assert replay.run_torch_steps("ddp", cell, args) == 0.5
+    assert seen == [("worker", 1), ("worker", 2)]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--framework torch --arms p3", "torch has no p3: want some of ddp"),
+        ("--arms ddp", "mxnet has no ddp: want some of stock"),
+        ("--framework torch --by-name", "--by-name: PyTorch has no numbers"),
+        ("--framework torch --factors 1=0.5", "--factors: want links of one rate"),
+    ],
+)
+def test_what_a_framework_has_not_is_refused_before_anything_starts(
+    line: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["replay", *line.split()])
+    with pytest.raises(SystemExit):
+        replay.main()
+    assert said in capsys.readouterr().err
