@@ -1,4 +1,4 @@
-"""What all Python tests share: signals, ports of their own, and what needs no MXNet."""
+"""What all Python tests share: signals, ports of their own, and what needs which framework."""
 
 import importlib.util
 import pathlib
@@ -8,58 +8,75 @@ from typing import Callable, Iterator, List, Optional
 import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
-# Folders and files whose tests start workers with MXNet, or import it.
-WITH_MXNET = (
-    *("e2e", "python/mxnet", "python/benchmarks/test_benchmarks_replay.py"),
-    *("python/session/test_one_worker_job.py", "python/session/test_session.py"),
-)
+# Folders and files whose tests start workers with a framework, or import it.
+NEEDS = {
+    "torch": ("e2e/torch", "python/torch"),
+    "mxnet": (
+        *("e2e", "python/mxnet", "python/benchmarks/test_benchmarks_replay.py"),
+        *("python/session/test_one_worker_job.py", "python/session/test_session.py"),
+    ),
+}
 
 
-_REASON = "needs MXNet, which is not installed"
+_REASON = "needs {}, which is not installed"
 
 
 class _SkippedModule(pytest.Module):
     """A module that is not imported."""
 
+    framework = ""
+
     def collect(self) -> List[pytest.Item]:
         """Skip all of it."""
-        pytest.skip(_REASON, allow_module_level=True)
+        pytest.skip(_REASON.format(self.framework), allow_module_level=True)
 
 
 class _SkippedFolder(pytest.Collector):
     """A folder; it has no path, for which pytest would import its conftest.py."""
 
+    framework = ""
+
     def collect(self) -> List[pytest.Item]:
         """Skip all of it."""
-        pytest.skip(_REASON)
+        pytest.skip(_REASON.format(self.framework))
 
 
-def _is_out_of_reach(path: pathlib.Path) -> bool:
-    """Return whether those tests need MXNet and there is none, as on Python 3.12."""
-    if all(HERE / name not in (path, *path.parents) for name in WITH_MXNET):
-        return False
-    found = importlib.util.find_spec("mxnet")
-    # Where it is missing, the folder of its tests passes for a package, but for one without a file.
-    return found is None or found.origin is None
+def _out_of_reach(path: pathlib.Path) -> str:
+    """Return the framework that those tests need and that is not installed, or nothing.
+
+    On Python 3.12 there is no MXNet.
+    """
+    for framework, names in NEEDS.items():
+        if any(HERE / name in (path, *path.parents) for name in names):
+            found = importlib.util.find_spec(framework)
+            # A folder of tests passes for a package of its name, but for one without a file.
+            is_missing = found is None or found.origin is None
+            return framework if is_missing else ""
+    return ""
 
 
 def pytest_collect_directory(
     path: pathlib.Path, parent: pytest.Collector
 ) -> Optional[pytest.Collector]:
-    """Collect nothing from the folder whose conftest.py needs MXNet, where there is none."""
-    if path.resolve() != HERE / "python" / "mxnet" or not _is_out_of_reach(path.resolve()):
+    """Collect nothing from a folder whose conftest.py needs a framework that is not there."""
+    with_conftest = (HERE / "python" / "mxnet", HERE / "python" / "torch")
+    framework = _out_of_reach(path.resolve()) if path.resolve() in with_conftest else ""
+    if not framework:
         return None
-    folder: pytest.Collector = _SkippedFolder.from_parent(parent, name=path.name)
+    folder: _SkippedFolder = _SkippedFolder.from_parent(parent, name=path.name)
+    folder.framework = framework
     return folder
 
 
 def pytest_pycollect_makemodule(
     module_path: pathlib.Path, parent: pytest.Collector
 ) -> Optional[pytest.Module]:
-    """Collect nothing from modules that need MXNet where there is none."""
-    if not _is_out_of_reach(module_path.resolve()):
+    """Collect nothing from modules that need a framework which is not there."""
+    framework = _out_of_reach(module_path.resolve())
+    if not framework:
         return None
-    module: pytest.Module = _SkippedModule.from_parent(parent, path=module_path)
+    module: _SkippedModule = _SkippedModule.from_parent(parent, path=module_path)
+    module.framework = framework
     return module
 
 

@@ -46,6 +46,16 @@ ROOMS = {
     "mxnet.kvstore": f"{_BASE} _launch mxnet._types mxnet._stores",
     "mxnet.trainer": "mxnet._types mxnet.kvstore",
     "mxnet": "mxnet._stores mxnet.kvstore mxnet.trainer",
+    "torch._engine": f"{_BASE} _session",
+    "torch._sums": f"{_BASE} _session torch._engine",
+    "torch._job": f"{_BASE} _session torch._engine torch._sums",
+    "torch._api": "errors torch._job torch._sums",
+    "torch._gradients": f"{_BASE} _session torch._engine torch._sums torch._job",
+    "torch._crossing": "errors torch._gradients",
+    "torch._optimizer": f"{_BASE} torch._job torch._sums torch._api torch._gradients"
+    " torch._crossing",
+    "torch.optimizer": "torch._sums torch._optimizer",
+    "torch": "torch._api torch._sums torch._optimizer torch.optimizer",
 }
 # Rooms that serve every framework, so they name none.
 FOR_ALL_FRAMEWORKS = ("_metrics", "_process", "_session", "_timeline", "_tuning")

@@ -1,0 +1,145 @@
+"""The test whether an optimizer updates each parameter apart from the others."""
+
+from typing import Any, Dict, List, Optional
+
+import torch
+
+from bytescheduler.torch._crossing.shadow import (
+    Group,
+    Shadow,
+    copied_numbers,
+    needs_closure,
+    plain_step,
+    twin_of,
+)
+
+__all__ = ["why_not_separable"]
+
+_Optimizer = Any  # torch.optim.Optimizer
+# The copies of all parameters together, and of one.
+_MOST_ELEMENTS = 4 << 20
+_MOST_OF_ONE = 64 << 10
+_STEPS = 2
+# A warm-up may begin with 0, at which every optimizer does the same: nothing.
+_LEARNING_RATE = 0.01
+_SEED = 7
+
+
+def why_not_separable(inner: _Optimizer) -> Optional[str]:
+    """Return why `inner` cannot step its parameters one by one, or None.
+
+    Copies of its parameters take two whole steps, and two steps one by one in another order.  All
+    weights and states must be equal after it, bit by bit.  Nothing of `inner` changes.
+    """
+    if needs_closure(inner):
+        return "its step evaluates the loss itself"
+    if not inner.param_groups:
+        return "it has no parameters"
+    before = torch.get_rng_state()
+    try:
+        with torch.inference_mode(False), torch.no_grad():
+            return _compare(inner)
+    except Exception as error:  # noqa: B902 - any optimizer's own
+        return f"a step with copies of its parameters failed ({type(error).__name__}: {error})"
+    finally:
+        torch.set_rng_state(before)
+
+
+def _compare(inner: _Optimizer) -> Optional[str]:
+    whole = twin_of(inner, _copied_groups(inner))
+    apart = twin_of(inner, _copied_groups(inner))
+    shadow = Shadow(apart)
+    generator = torch.Generator().manual_seed(_SEED)
+    step = plain_step(type(inner))
+    random = torch.get_rng_state()
+    for _ in range(_STEPS):
+        _give_gradients(whole, apart, generator)
+        step(whole)
+        shadow.snapshot()
+        changed = _step_apart(shadow, apart)
+        if changed is not None:
+            return changed
+    if not torch.equal(random, torch.get_rng_state()):
+        return "it draws random numbers, which come in another order then"
+    if not _same(_fields(whole), _fields(apart)):
+        return "its steps change numbers of its own"
+    return _first_difference(whole, apart)
+
+
+def _copied_groups(inner: _Optimizer) -> List[Group]:
+    """Return groups with small copies of the parameters."""
+    generator = torch.Generator().manual_seed(_SEED)
+    left = _MOST_ELEMENTS
+    groups = []
+    for group in inner.param_groups:
+        copies = []
+        for param in group["params"]:
+            if left > 0 and param.numel() and param.requires_grad:
+                copies.append(_small_copy(param, generator))
+                left -= copies[-1].numel()
+        numbers = copied_numbers(group)
+        rate = numbers.get("lr")
+        if isinstance(rate, torch.Tensor):
+            numbers["lr"] = torch.full_like(rate, _LEARNING_RATE)
+        elif isinstance(rate, float):
+            numbers["lr"] = _LEARNING_RATE
+        groups.append({**numbers, "params": copies})
+    return groups
+
+
+def _small_copy(param: torch.nn.Parameter, generator: torch.Generator) -> torch.nn.Parameter:
+    """Return random weights of the same rank, dtype and strides, with fewer rows if it is large."""
+    like = param.detach()
+    if like.dim() and like.numel() > _MOST_OF_ONE:
+        rows = max(1, _MOST_OF_ONE // (like.numel() // like.shape[0]))
+        like = like[:rows]
+    return torch.nn.Parameter(_random_like(like, generator))
+
+
+def _random_like(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    wide = torch.complex64 if like.is_complex() else torch.float32
+    return torch.empty_like(like).copy_(torch.randn(like.shape, generator=generator, dtype=wide))
+
+
+def _give_gradients(whole: _Optimizer, apart: _Optimizer, generator: torch.Generator) -> None:
+    for one, other in zip(whole.param_groups, apart.param_groups):
+        for param, twin in zip(one["params"], other["params"]):
+            param.grad = _random_like(param, generator)
+            twin.grad = param.grad.clone()
+
+
+def _step_apart(shadow: Shadow, apart: _Optimizer) -> Optional[str]:
+    """Step one parameter after the other, the last first; return what was wrong, or None."""
+    for at, group in reversed(list(enumerate(apart.param_groups))):
+        before = copied_numbers(group)
+        for param in reversed(group["params"]):
+            (after,) = shadow.step({at: [param]})
+            if not _same(before, copied_numbers(after)):
+                return "its steps change the numbers of its groups"
+    return None
+
+
+def _first_difference(whole: _Optimizer, apart: _Optimizer) -> Optional[str]:
+    for one, other in zip(whole.param_groups, apart.param_groups):
+        if not _same(copied_numbers(one), copied_numbers(other)):
+            return "its steps change the numbers of its groups"
+        for param, twin in zip(one["params"], other["params"]):
+            if not torch.equal(param, twin) or not _same(whole.state[param], apart.state[twin]):
+                return "an update of one parameter depends on others"
+    return None
+
+
+def _fields(optimizer: _Optimizer) -> Dict[str, Any]:
+    """Return the plain numbers and texts that an optimizer keeps beside its state."""
+    kinds = (bool, int, float, str, torch.Tensor)
+    return {name: value for name, value in vars(optimizer).items() if isinstance(value, kinds)}
+
+
+def _same(one: Any, other: Any) -> bool:  # noqa: ANN401
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return bool(torch.equal(one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other))
+    return bool(one == other)

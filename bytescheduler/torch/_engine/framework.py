@@ -1,0 +1,85 @@
+"""PyTorch as a session sees it: it has no engine of its own, so rounds end by themselves."""
+
+import time
+import weakref
+from typing import List, Optional, Protocol
+
+from bytescheduler._native import Pending
+from bytescheduler.errors import Error
+
+__all__ = ["Rounds", "Source", "Torch"]
+
+_LOOK_EVERY_S = 0.005
+
+
+class Source(Protocol):
+    """An object that starts rounds and keeps them."""
+
+    def unfinished(self) -> List[Pending]:
+        """Return the rounds that may still be under way."""
+
+
+class Torch:
+    """See `Framework`."""
+
+    error = Error  # users catch the engine's own
+    owner = "job"
+
+    def abandon(self) -> None:
+        """Do nothing: no thread of PyTorch waits for a round."""
+
+    def release(self) -> None:
+        """Do nothing: PyTorch itself has no part in the job."""
+
+    def forget(self) -> None:
+        """Do nothing: no destructor waits for a thread."""
+
+
+class Rounds:
+    """See `Operations`: the rounds of all sources that are alive."""
+
+    def __init__(self) -> None:
+        self._sources: weakref.WeakSet[Source] = weakref.WeakSet()
+
+    def add(self, source: Source) -> None:
+        """Count the rounds of `source` too, as long as it lives."""
+        self._sources.add(source)
+
+    def _under_way(self) -> List[Pending]:
+        rounds = [each for source in list(self._sources) for each in source.unfinished()]
+        return [each for each in rounds if not _is_over(each)]
+
+    def pending(self) -> int:
+        """See `Operations`."""
+        return len(self._under_way())
+
+    def drain(self, timeout: Optional[float] = None) -> bool:
+        """See `Operations`."""
+        if timeout is None:
+            for each in self._under_way():
+                _wait(each)
+            return True
+        end = time.monotonic() + timeout
+        while self._under_way():
+            if time.monotonic() >= end:
+                return False
+            time.sleep(_LOOK_EVERY_S)
+        return True
+
+    def close(self) -> None:
+        """See `Operations`."""
+        self._sources.clear()
+
+
+def _is_over(pending: Pending) -> bool:
+    try:
+        return pending.over()
+    except Error:  # the worker has it too
+        return True
+
+
+def _wait(pending: Pending) -> None:
+    try:
+        pending.wait()
+    except Error:
+        return  # the worker has it too

@@ -1,0 +1,339 @@
+"""The gradients of a set of parameters: sent as backward makes them, averaged, given back."""
+
+import weakref
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Tuple, Type
+
+import torch
+
+from bytescheduler._native import Pending
+from bytescheduler._session.keys import EngineKeys
+from bytescheduler.errors import UsageError
+from bytescheduler.torch._gradients.checks import check_parameter
+from bytescheduler.torch._gradients.slot import IDLE, PUSHED, SUMMED, Slot
+from bytescheduler.torch._gradients.tally import DISCARDS, SUMS, Tally
+from bytescheduler.torch._gradients.wrapped import wrapped
+from bytescheduler.torch._job.job import Joined
+from bytescheduler.torch._sums.compression import Compression, Compressor
+
+__all__ = ["GradientOptions", "Gradients"]
+
+Member = Tuple[str, torch.nn.Parameter, int]  # name, parameter, its group
+
+
+class GradientOptions(NamedTuple):
+    """The way in which gradients travel."""
+
+    compression: Type[Compressor] = Compression.none
+    average: bool = True
+    passes: int = 1  # by backward, before a gradient is sent
+    sparse_as_dense: bool = False
+    find_unused: bool = True
+
+
+class Gradients:
+    """Sends each gradient as soon as backward has accumulated it.
+
+    All workers make it with the same parameters, and complete the same rounds.
+
+    Parameters
+    ----------
+    job : Joined
+        Carries the sums.
+    members : list
+        Parameters that have gradients, in an order that is the same on every worker.
+    options : GradientOptions
+        How they travel.
+    on_first : callable
+        Called when backward makes a gradient; it may refuse by an error.
+    """
+
+    def __init__(
+        self,
+        job: Joined,
+        members: Iterable[Member],
+        options: GradientOptions,
+        on_first: Callable[[], None] = lambda: None,
+    ) -> None:
+        assert job.carrier is not None
+        self._job = job
+        self._session = job.carrier
+        self.options = options
+        self._on_first = on_first
+        self.slots: List[Slot] = []
+        self.passes = options.passes
+        self.paused = False  # gradients accumulate, and none is sent
+        self.has_any = False  # backward has made a gradient since the latest round
+        self._keys = EngineKeys(self._session)
+        self._orphans: List[Pending] = []
+        self._zeros: Dict[torch.dtype, torch.Tensor] = {}
+        self._handles: List[Any] = []
+        self._tallies = 0
+        self.tally: Tally
+        self.add(members)
+        self._session.count(self)
+
+    def add(self, members: Iterable[Member]) -> None:
+        """Take more parameters; all workers do so, between two rounds.  Blocks."""
+        new: List[Slot] = []
+        for name, param, group in members:
+            check_parameter(name, param)
+            if not param.numel():
+                continue  # nothing to send
+            new.append(Slot(len(self.slots) + len(new), name, param, group))
+        for slot in new:
+            wrapped().check_free(slot.param, slot.name)
+        self._job.objects.check_alike([(slot.name, slot.param) for slot in new], 0)
+        keys = self._keys.of([slot.name for slot in new])
+        for slot in new:
+            slot.key = keys[slot.name]
+            self._make_buffers(slot)
+        targets = [(s.key, s.recv if s.received is None else s.received) for s in new]
+        self._session.declare_tensors([(key, t) for key, t in targets if t is not None])
+        for slot in new:
+            wrapped().take(slot.param, self)
+            self._handles.append(slot.param.register_post_accumulate_grad_hook(_hook(self, slot)))
+        self.slots += new
+        self._tallies += 1
+        key = self._keys.beside("all gradients", f"tally {self._tallies}")
+        self.tally = Tally(self._session, key, len(self.slots))
+        self._session.tune()
+
+    def unfinished(self) -> List[Pending]:
+        """See `Source`."""
+        rounds = [slot.pending for slot in self.slots]
+        rounds += [*self._orphans, self.tally.pending]
+        return [each for each in rounds if each is not None]
+
+    def close(self) -> None:
+        """Send nothing any more; rounds under way end by themselves."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        for slot in self.slots:
+            wrapped().release(slot.param, self)
+
+    # -- from backward -------------------------------------------------------------------------
+
+    def arrived(self, slot: Slot) -> None:
+        """Take a gradient that backward has accumulated; the hook calls it."""
+        if self.paused:
+            return
+        if slot.state != IDLE:
+            self._leave_state(slot)
+        if not self.has_any:
+            self._on_first()
+            self.has_any = True
+        slot.passes += 1
+        if slot.passes >= self.passes:
+            self._push(slot)
+
+    def _leave_state(self, slot: Slot) -> None:
+        """Make a slot ready for a gradient, or say why it cannot be."""
+        if slot.state == SUMMED:  # the step was left out, as GradScaler does
+            self.forget_sums()
+            return
+        if slot.state == PUSHED:
+            raise UsageError(self._why_twice(slot), 5)
+        why = (
+            f"{slot.name}: a gradient came while its last update is pending, so forward has used "
+            "a stale weight of it in a module that does not own it; let that module wait for it: "
+            f"optimizer.guard(module, [{slot.name}]), or pass crossing=False"
+        )
+        self._session.give_up(why)
+        raise UsageError(why, 5)
+
+    def _why_twice(self, slot: Slot) -> str:
+        if self.passes > 1:
+            return (
+                f"{slot.name}: backward came more than backward_passes_per_step={self.passes} "
+                "times before step(); call step() after that many, or raise the number"
+            )
+        return (
+            f"{slot.name}: backward made two gradients before step(); call step() after each "
+            "backward, or pass backward_passes_per_step=2 to accumulate; with activation "
+            "checkpointing of shared weights pass use_reentrant=False to checkpoint"
+        )
+
+    def _push(self, slot: Slot) -> None:
+        grad = slot.param.grad
+        if grad.layout is not torch.strided:
+            grad = self._densified(slot, grad)
+        slot.sent = grad
+        slot.version = grad._version
+        slot.had_gradient = True
+        fits = grad.stride() == slot.stride
+        self._send(slot, grad if fits else torch.empty_like(slot.param).copy_(grad))
+
+    def _densified(self, slot: Slot, grad: torch.Tensor) -> torch.Tensor:
+        if not self.options.sparse_as_dense:
+            raise UsageError(
+                f"{slot.name}: its gradient is sparse; make the layer without sparse=True, or pass "
+                "sparse_as_dense=True",
+                5,
+            )
+        slot.param.grad = grad.to_dense()
+        return slot.param.grad
+
+    def _send(self, slot: Slot, dense: torch.Tensor) -> None:
+        recv = slot.recv
+        if recv is None or recv.data_ptr() == dense.data_ptr():
+            self._make_buffers(slot)
+            recv = slot.recv
+        if slot.received is not None:
+            dense, slot.context = self.options.compression.compress(dense)
+            recv = slot.received
+        slot.pending = self._session.start(slot.key, dense, recv, slot.priority)
+        slot.state = PUSHED
+
+    def _make_buffers(self, slot: Slot) -> None:
+        slot.recv = torch.empty_like(slot.param, requires_grad=False).zero_()
+        if self.options.compression is not Compression.none:
+            narrow, slot.context = self.options.compression.compress(slot.recv)
+            slot.received = None if narrow is slot.recv else torch.empty_like(narrow).zero_()
+
+    # -- the end of a round --------------------------------------------------------------------
+
+    def complete(self, end: int) -> None:
+        """Send what backward has not sent, so that every worker ends the same round.
+
+        Raises
+        ------
+        UsageError
+            A gradient was changed after it was sent; or workers disagree on the latest round.
+        """
+        self.tally.settle()
+        self._orphans = [each for each in self._orphans if not each.over()]
+        for slot in self.slots:
+            if slot.state == PUSHED:
+                if end != DISCARDS:
+                    self._check_unchanged(slot)
+            elif slot.state == IDLE:
+                self._push_unsent(slot)
+        self.tally.start(end, [slot.had_gradient for slot in self.slots])
+        self.has_any = False
+
+    def _push_unsent(self, slot: Slot) -> None:
+        if slot.param.grad is not None:
+            self._push(slot)
+            return
+        if not self.options.find_unused:
+            raise UsageError(
+                f"{slot.name}: backward made no gradient; the model must use it in each step, "
+                "or pass find_unused=True",
+                5,
+            )
+        slot.sent = None
+        slot.had_gradient = False
+        self._send(slot, self._nothing(slot))
+
+    def _nothing(self, slot: Slot) -> torch.Tensor:
+        """Return zeros in the place of a gradient; all share their memory."""
+        dtype, elements = slot.param.dtype, slot.param.numel()
+        zeros = self._zeros.get(dtype)
+        if zeros is None or zeros.numel() < elements:
+            zeros = self._zeros[dtype] = torch.zeros(elements, dtype=dtype)
+        return zeros[:elements]
+
+    def _check_unchanged(self, slot: Slot) -> None:
+        if not slot.had_gradient:
+            return
+        grad, sent = slot.param.grad, slot.sent
+        if grad is None or sent is None or grad is not sent or sent._version != slot.version:
+            what = "taken away" if grad is None else "changed"
+            raise UsageError(
+                f"{slot.name}: its gradient was {what} after backward sent it; call "
+                "optimizer.synchronize() before gradients are clipped, scaled or set to zero",
+                5,
+            )
+
+    def wait(self, slots: Iterable[Slot]) -> None:
+        """Return when the sums of slots that are PUSHED or ARMED are there; changes nothing."""
+        for slot in slots:
+            if slot.pending is not None:
+                self._session.wait(slot.pending)
+
+    def receive(self, slot: Slot) -> torch.Tensor:
+        """Return the mean of a slot that is PUSHED or ARMED.  Blocks."""
+        pending, recv = slot.pending, slot.recv
+        assert pending is not None
+        assert recv is not None
+        self._session.wait(pending)
+        slot.pending = None
+        slot.sent = None
+        slot.passes = 0
+        if slot.received is not None:
+            recv.copy_(self.options.compression.decompress(slot.received, slot.context))
+        if self.options.average:
+            self._session.average(recv)
+        return recv
+
+    def is_used(self, slot: Slot) -> bool:
+        """Return whether any worker had a gradient in the latest round.  Blocks at times."""
+        return slot.had_gradient or self.tally.is_used(slot.index)
+
+    def sum_up(self) -> None:
+        """Turn all gradients into means: PUSHED becomes SUMMED.  Blocks."""
+        self.complete(SUMS)
+        self.tally.settle()
+        for slot in self.slots:
+            if slot.state == PUSHED:
+                self._give_back(slot)
+                slot.state = SUMMED
+
+    def _give_back(self, slot: Slot) -> None:
+        """Let the parameter's gradient be the mean; what was sent becomes the next memory."""
+        used = self.is_used(slot)
+        mean = self.receive(slot)
+        grad = slot.param.grad
+        if not used:
+            return
+        if grad is None:
+            slot.param.grad, slot.recv = mean, None
+        elif grad.stride() == slot.stride:
+            slot.recv = grad.detach()
+            grad.data = mean  # whatever else refers to the gradient has the mean too
+        else:
+            grad.copy_(mean)
+
+    def forget_sums(self) -> None:
+        """Let SUMMED become IDLE: the step was made, or left out."""
+        for slot in self.slots:
+            if slot.state == SUMMED:
+                slot.state = IDLE
+
+    def discard(self) -> bool:
+        """End a round whose gradients nothing wants; return whether there was one."""
+        if not any(slot.state == PUSHED for slot in self.slots):
+            return False
+        self.complete(DISCARDS)
+        for slot in self.slots:
+            if slot.state != PUSHED:
+                continue
+            assert slot.pending is not None
+            self._orphans.append(slot.pending)
+            # The engine still writes to this memory.
+            slot.pending = slot.recv = slot.sent = slot.received = None
+            slot.param.grad = None
+            slot.state, slot.passes = IDLE, 0
+        return True
+
+    @property
+    def is_under_way(self) -> bool:
+        """True if backward has sent a gradient, and nothing has asked for the sums."""
+        return self.has_any and any(slot.state == PUSHED for slot in self.slots)
+
+    def has_state(self, state: int) -> bool:
+        """Return whether any slot has this state."""
+        return any(slot.state == state for slot in self.slots)
+
+
+def _hook(gradients: Gradients, slot: Slot) -> Callable[[torch.nn.Parameter], None]:
+    """Return the hook of a parameter, which keeps neither of them alive."""
+    alive, known = weakref.ref(gradients), weakref.ref(slot)
+
+    def arrived(param: torch.nn.Parameter) -> None:
+        owner, mine = alive(), known()
+        if owner is not None and mine is not None:
+            owner.arrived(mine)
+
+    return arrived

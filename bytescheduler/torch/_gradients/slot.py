@@ -1,0 +1,73 @@
+"""One parameter of an optimizer: its rounds, its memory, and its state."""
+
+from typing import Optional
+
+import torch
+
+from bytescheduler._native import Pending
+
+__all__ = ["ARMED", "IDLE", "PUSHED", "SUMMED", "Slot"]
+
+# Nothing is under way, and the weights are the newest.
+IDLE = 0
+# Backward has sent the gradient, and step() has not come.
+PUSHED = 1
+# step() has come, and the update waits for the sum.
+ARMED = 2
+# The gradient is the mean over all workers, and step() has not come.
+SUMMED = 3
+
+
+class Slot:
+    """The state of one parameter; `Gradients` changes it.
+
+    Parameters
+    ----------
+    index : int
+        The position among the slots, the same on every worker.
+    name : str
+        What messages call it.
+    param : Parameter
+        Not empty.
+    group : int
+        The parameter group of the optimizer that it is in; 0 without an optimizer.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "context",
+        "group",
+        "had_gradient",
+        "index",
+        "key",
+        "name",
+        "param",
+        "passes",
+        "pending",
+        "priority",
+        "received",
+        "recv",
+        "sent",
+        "state",
+        "stride",
+        "version",
+    )
+
+    def __init__(self, index: int, name: str, param: torch.nn.Parameter, group: int = 0) -> None:
+        self.index = index
+        self.name = name
+        self.param = param
+        self.group = group
+        self.key = 0
+        self.priority = -index
+        self.state = IDLE
+        self.passes = 0  # by backward since the latest step
+        self.pending: Optional[Pending] = None
+        self.sent: Optional[torch.Tensor] = None  # the gradient that backward made
+        self.version = 0  # how often it had been changed when it was sent
+        self.had_gradient = False
+        # Where sums arrive: dense, with the parameter's strides where that is dense.
+        self.recv: Optional[torch.Tensor] = None
+        self.received: Optional[torch.Tensor] = None  # if compressed: what arrives in its place
+        self.context: Optional[torch.dtype] = None
+        self.stride = torch.empty_like(param, device="meta").stride()

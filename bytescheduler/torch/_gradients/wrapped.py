@@ -1,0 +1,49 @@
+"""The parameters of this process whose gradients travel, so that none does so twice."""
+
+import weakref
+from typing import Dict, Tuple
+
+import torch
+
+from bytescheduler.errors import UsageError
+
+__all__ = ["Wrapped", "wrapped"]
+
+_Refs = Tuple["weakref.ref[torch.nn.Parameter]", "weakref.ref[object]"]
+
+
+class Wrapped:
+    """Knows for each parameter what sends its gradients, and keeps neither alive."""
+
+    def __init__(self) -> None:
+        self._owners: Dict[int, _Refs] = {}
+
+    def check_free(self, param: torch.nn.Parameter, name: str) -> None:
+        """Raise UsageError if something sends its gradients already."""
+        known, owner = self._owners.get(id(param), (None, None))
+        if known is None or owner is None or known() is not param or owner() is None:
+            return
+        raise UsageError(
+            f"{name}: its gradients are averaged already, so the model or its optimizer is wrapped "
+            "twice; wrap once, in DistributedOptimizer or in DistributedDataParallel, or call "
+            "close() of the first",
+            5,
+        )
+
+    def take(self, param: torch.nn.Parameter, owner: object) -> None:
+        """Note that `owner` sends its gradients, as long as it lives."""
+        self._owners[id(param)] = weakref.ref(param), weakref.ref(owner)
+
+    def release(self, param: torch.nn.Parameter, owner: object) -> None:
+        """Undo `take`."""
+        known = self._owners.get(id(param))
+        if known is not None and known[1]() is owner:
+            del self._owners[id(param)]
+
+
+_WRAPPED = Wrapped()
+
+
+def wrapped() -> Wrapped:
+    """Return those of this process."""
+    return _WRAPPED

@@ -1,0 +1,118 @@
+"""The job of this process, from init() to shutdown()."""
+
+import weakref
+from typing import Callable, List, Optional, Protocol
+
+from bytescheduler.errors import UsageError
+from bytescheduler.torch._engine.session import TorchSession
+from bytescheduler.torch._job.opening import open_session
+from bytescheduler.torch._job.places import LocalPlace, find_local_place
+from bytescheduler.torch._sums.named_sums import NamedSums
+from bytescheduler.torch._sums.objects import Objects
+from bytescheduler.torch._sums.relay import Relay
+
+__all__ = ["Flushes", "Job", "current"]
+
+
+class Flushes(Protocol):
+    """An object that has updates to make before the job ends."""
+
+    def flush(self) -> None:
+        """Make them.  Blocks."""
+
+
+class Joined:
+    """All that a worker has in the job.
+
+    Parameters
+    ----------
+    session : TorchSession, optional
+        Owned from now on; None where this worker is alone.
+    """
+
+    def __init__(self, session: Optional[TorchSession]) -> None:
+        self.session = session
+        self.rank = 0 if session is None else session.rank
+        self.size = 1 if session is None else session.num_workers
+        # Alone there is no session that carries anything.
+        self.carrier = session if self.size > 1 else None
+        relay = None if self.carrier is None else Relay(self.carrier)
+        self.sums = NamedSums(self.carrier)
+        self.objects = Objects(relay, self.rank, self.size)
+        self.local: LocalPlace = find_local_place(self.objects, self.rank)
+
+
+class Job:
+    """The one job of this process."""
+
+    def __init__(self, open_session: Callable[[], Optional[TorchSession]]) -> None:
+        self._open_session = open_session
+        self._joined: Optional[Joined] = None
+        self._left = False
+        self._flushed: List[weakref.ref[Flushes]] = []
+
+    @property
+    def is_joined(self) -> bool:
+        """True between `join` and `leave`."""
+        return self._joined is not None
+
+    def join(self) -> None:
+        """Join; a second call does nothing.  Blocks.
+
+        Raises
+        ------
+        UsageError
+            This process has left its job.
+        ConfigError, Timeout, PeerLost
+            As `Worker.open`.
+        """
+        if self._joined is not None:
+            return
+        if self._left:
+            raise UsageError(
+                "init: shutdown() has left the job, and a process joins one job; call shutdown() "
+                "once, at the end",
+                5,
+            )
+        self._joined = Joined(self._open_session())
+
+    def get(self) -> Joined:
+        """Return what this worker has in the job.
+
+        Raises
+        ------
+        ValueError
+            There was no `join`, or `leave` came after it.
+        """
+        if self._joined is None:
+            said = "shutdown() has left the job" if self._left else "call init() first"
+            raise ValueError(f"bytescheduler.torch is not initialised: {said}")
+        if self._joined.session is not None:
+            self._joined.session.check()
+        return self._joined
+
+    def flush_at_end(self, one: Flushes) -> None:
+        """Call `one.flush` before `leave` leaves, if it lives then."""
+        self._flushed = [each for each in self._flushed if each() is not None]
+        self._flushed.append(weakref.ref(one))
+
+    def leave(self) -> None:
+        """Make pending updates, wait for rounds, and leave; a second call does nothing.  Blocks."""
+        joined = self._joined
+        if joined is None:
+            return
+        for each in self._flushed:
+            one = each()
+            if one is not None:
+                one.flush()
+        self._joined, self._left = None, True
+        if joined.session is not None:
+            joined.session.close()
+
+
+_JOB = Job(open_session)
+
+
+def current() -> Job:
+    """Return the job of this process."""
+    return _JOB

@@ -1,0 +1,1 @@
+"""An optimizer whose gradients are averaged over all workers."""

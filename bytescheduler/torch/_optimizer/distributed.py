@@ -1,0 +1,245 @@
+"""`DistributedOptimizer`: any optimizer of PyTorch, with means of gradients over all workers."""
+
+import contextlib
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NoReturn, Optional, Type
+
+import torch
+
+from bytescheduler.errors import UsageError
+from bytescheduler.torch._api.push_pull import Average, averages
+from bytescheduler.torch._job.job import current
+from bytescheduler.torch._optimizer.options import Crossing, Named, Options, check_passes
+from bytescheduler.torch._optimizer.stepper import Stepper
+from bytescheduler.torch._sums.compression import Compression, Compressor
+
+__all__ = ["DistributedOptimizer"]
+
+_Optimizer = Any  # torch.optim.Optimizer
+_Closure = Optional[Callable[[], Any]]
+
+
+class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # types are not read
+    """An optimizer whose gradients are means over all workers.
+
+    With a model, the next forward pass begins while the last sums are still on their way: each
+    module waits for its own weights.  Weights are those of the optimizer itself, bit for bit.
+    It shares groups and state with the optimizer, so schedulers, scalers and checkpoints take it.
+
+    Parameters
+    ----------
+    optimizer : Optimizer
+        Any of PyTorch's, or a class of your own.
+    named_parameters : iterable of pairs, optional
+        `model.named_parameters()`; those of `model` if not given.
+    compression : Compressor
+        The form in which gradients travel.
+    backward_passes_per_step : int
+        How often backward accumulates before gradients are sent.
+    op : str
+        Average, or Sum.
+    crossing : bool or "auto"
+        Whether forward may begin before all sums are there; "auto": where it can.
+    model : Module, optional
+        Needed for crossing.
+    on_gradient : callable, optional
+        Gets each parameter when its gradient is the mean, before its update; may clip it.
+    find_unused : bool
+        Whether backward may leave parameters out; False makes that an error.
+    sparse_as_dense : bool
+        Whether sparse gradients travel as dense ones, rather than being refused.
+    watched_steps : int
+        In how many first forwards each use of a weight is looked at.
+
+    Raises
+    ------
+    ValueError
+        `init` was not called.
+    UsageError
+        A parameter or an option cannot be used; the message names it.
+    """
+
+    def __init__(
+        self,
+        optimizer: _Optimizer,
+        named_parameters: Optional[Named] = None,
+        compression: Type[Compressor] = Compression.none,
+        backward_passes_per_step: int = 1,
+        op: str = Average,
+        crossing: Crossing = "auto",
+        model: Optional[torch.nn.Module] = None,
+        *,
+        on_gradient: Optional[Callable[[torch.nn.Parameter], None]] = None,
+        find_unused: bool = True,
+        sparse_as_dense: bool = False,
+        watched_steps: int = 3,
+    ) -> None:
+        if isinstance(optimizer, DistributedOptimizer):
+            raise UsageError("optimizer: it is a DistributedOptimizer already; wrap it once", 5)
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise UsageError(
+                f"optimizer: want a torch.optim.Optimizer, got {type(optimizer).__name__}", 5
+            )
+        # The base's own start is left out: groups, state and hooks are the inner optimizer's.
+        self.inner = optimizer
+        named = None if named_parameters is None else list(named_parameters)
+        options = Options(
+            named,
+            compression,
+            backward_passes_per_step,
+            averages(op),
+            crossing,
+            model,
+            on_gradient,
+            find_unused,
+            sparse_as_dense,
+            watched_steps,
+        ).checked()
+        job = current().get()
+        self._stepper = None if job.carrier is None else Stepper(job, optimizer, options)
+        self._on_gradient = on_gradient
+        if self._stepper is not None:
+            current().flush_at_end(self._stepper)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        """Return what the optimizer itself has."""
+        if name == "inner":
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    def __repr__(self) -> str:
+        """Return the optimizer's own text."""
+        return f"DistributedOptimizer({self.inner!r})"
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:  # noqa: ANN401
+        """Refuse: a copy would have no part in the job."""
+        raise UsageError(
+            "a DistributedOptimizer cannot be copied or pickled: save optimizer.state_dict(), and "
+            "load it into one that is made anew",
+            5,
+        )
+
+    # -- as of any optimizer -------------------------------------------------------------------
+
+    @property
+    def param_groups(self) -> List[Dict[str, Any]]:
+        """The optimizer's groups; after backward their gradients are means first.  May block."""
+        if self._stepper is not None:
+            self._stepper.before_groups()
+        return self.inner.param_groups  # type: ignore[no-any-return]
+
+    @param_groups.setter
+    def param_groups(self, groups: List[Dict[str, Any]]) -> None:
+        self.inner.param_groups = groups
+
+    @property
+    def state(self) -> Any:  # noqa: ANN401
+        """The optimizer's state, after all updates.  May block."""
+        if self._stepper is not None:
+            self._stepper.flush()
+        return self.inner.state
+
+    @state.setter
+    def state(self, state: Any) -> None:  # noqa: ANN401
+        self.inner.state = state
+
+    def step(self, closure: _Closure = None) -> Any:  # noqa: ANN401
+        """Update all parameters with the means of their gradients.
+
+        Across the barrier it returns at once; until a parameter's update its `grad` is None.
+        """
+        if self._stepper is not None:
+            return self._stepper.step(closure)
+        if self._on_gradient is not None:
+            return self._step_alone(closure)
+        return self.inner.step(closure) if closure is not None else self.inner.step()
+
+    def _step_alone(self, closure: _Closure) -> Any:  # noqa: ANN401
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.inner.param_groups:
+            for param in group["params"]:
+                if param.grad is not None and self._on_gradient is not None:
+                    self._on_gradient(param)
+        self.inner.step()
+        return loss
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget gradients; those that were sent and not used make no update."""
+        if self._stepper is not None:
+            self._stepper.zero_grad(set_to_none)
+        else:
+            self.inner.zero_grad(set_to_none)
+
+    def state_dict(self) -> Dict[str, Any]:
+        """Return the optimizer's state after all updates.  May block."""
+        self._settle("state_dict()")
+        return self.inner.state_dict()  # type: ignore[no-any-return]
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Load the optimizer's state."""
+        self._settle("load_state_dict()")
+        self.inner.load_state_dict(state_dict)
+
+    def add_param_group(self, param_group: Dict[str, Any]) -> None:
+        """Add parameters, on all workers alike.  Blocks."""
+        self._settle("add_param_group()")
+        self.inner.add_param_group(param_group)
+        self.refresh()
+
+    def _settle(self, call: str) -> None:
+        if self._stepper is not None:
+            self._stepper.check_settled(call)
+
+    # -- beyond it -----------------------------------------------------------------------------
+
+    @property
+    def crosses(self) -> bool:
+        """True if forward may begin while sums are under way."""
+        return self._stepper is not None and self._stepper.crosses
+
+    def synchronize(self) -> None:
+        """Make `grad` of every parameter the mean, or, after step(), make all updates.  Blocks.
+
+        To be called before gradients are clipped, and before weights are used that no module of
+        the model guards.
+        """
+        if self._stepper is not None:
+            self._stepper.synchronize()
+
+    @contextlib.contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Let step() take gradients as `synchronize` has left them."""
+        stepper = self._stepper
+        if stepper is None:
+            yield
+            return
+        stepper.skips = True
+        try:
+            yield
+        finally:
+            stepper.skips = False
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Change how often backward accumulates before gradients are sent."""
+        check_passes(passes)
+        if self._stepper is not None:
+            self._stepper.check_settled("set_backward_passes_per_step()")
+            self._stepper.gradients.passes = passes
+
+    def guard(self, module: torch.nn.Module, params: Iterable[torch.nn.Parameter]) -> None:
+        """Let `module` wait for `params`, which it uses and does not own."""
+        if self._stepper is not None:
+            self._stepper.guard(module, list(params))
+
+    def refresh(self, named_parameters: Optional[Named] = None) -> None:
+        """Take parameters that were frozen when this was made.  Blocks; all workers call it."""
+        if self._stepper is not None:
+            self._stepper.refresh(named_parameters)
+
+    def close(self) -> None:
+        """Make all updates; gradients stay this worker's own from now on."""
+        if self._stepper is not None:
+            self._stepper.close()
+            self._stepper = None

@@ -1,0 +1,295 @@
+"""The steps of an optimizer in a job: with a barrier, or across it."""
+
+from typing import Any, Callable, List, Optional, Set
+
+import torch
+
+from bytescheduler._process.say import say
+from bytescheduler.errors import UsageError
+from bytescheduler.torch._crossing.guards import Guards
+from bytescheduler.torch._crossing.self_check import why_not_separable
+from bytescheduler.torch._crossing.shadow import needs_closure
+from bytescheduler.torch._crossing.updates import Updates
+from bytescheduler.torch._gradients.checks import names_of
+from bytescheduler.torch._gradients.gradients import GradientOptions, Gradients, Member
+from bytescheduler.torch._gradients.slot import SUMMED
+from bytescheduler.torch._job.job import Joined
+from bytescheduler.torch._optimizer.options import Options
+from bytescheduler.torch._sums.named_sums import Call
+
+__all__ = ["Stepper"]
+
+_Optimizer = Any  # torch.optim.Optimizer
+_Closure = Optional[Callable[[], Any]]
+
+
+class Stepper:
+    """Averages gradients between backward and an optimizer's step.
+
+    Parameters
+    ----------
+    job : Joined
+        Of at least two workers.
+    inner : Optimizer
+        Makes the updates.
+    options : Options
+        Checked.
+    """
+
+    def __init__(self, job: Joined, inner: _Optimizer, options: Options) -> None:
+        self._job = job
+        self._inner = inner
+        self._options = options
+        self._has_stepped = False
+        self._looked_for_nothing = False  # synchronize() came before any gradient
+        self._told: Set[str] = set()
+        self._is_checked = False  # the optimizer is known to be separable, or not
+        self.skips = False  # step() must not wait for sums
+        self.gradients = Gradients(
+            job,
+            self._members(inner.param_groups),
+            GradientOptions(
+                options.compression,
+                options.average,
+                options.passes,
+                options.sparse_as_dense,
+                options.find_unused,
+            ),
+            self._on_first,
+        )
+        self._updates: Optional[Updates] = None
+        self._guards: Optional[Guards] = None
+        self._evaluates = needs_closure(inner)
+        if self._may_cross():
+            self._install()
+
+    def _members(self, groups: List[Any], first: int = 0) -> List[Member]:
+        params = [param for group in groups for param in group["params"]]
+        names = names_of(params, self._options.named_parameters, self._options.model)
+        members = [
+            (names[id(param)], param, at)
+            for at, group in enumerate(groups, first)
+            for param in group["params"]
+            if param.requires_grad
+        ]
+        order = {key: place for place, key in enumerate(names)}
+        return sorted(members, key=lambda member: order[id(member[1])])
+
+    # -- crossing ------------------------------------------------------------------------------
+
+    def _may_cross(self) -> bool:
+        if self._options.crossing is False or self._options.model is None:
+            return False
+        if self._evaluates:
+            self._stay("its step evaluates the loss itself")
+            return False
+        return True
+
+    def _stay(self, why: str) -> None:
+        """Keep the barrier, and say so; an error if crossing was asked for."""
+        kind = type(self._inner).__name__
+        text = f"{kind} cannot cross the barrier: {why}"
+        if self._options.crossing is True:
+            raise UsageError(f"{text}; pass crossing=False, or give another optimizer", 5)
+        self._tell(f"{text}; each step waits for all sums")
+
+    def _tell(self, text: str) -> None:
+        """Print a line, once, on worker 0."""
+        if self._job.rank == 0 and text not in self._told:
+            say(f"bytescheduler: {text}")
+        self._told.add(text)
+
+    def _install(self) -> None:
+        model = self._options.model
+        assert model is not None
+        self._updates = Updates(self._inner, self.gradients, self._options.on_gradient)
+        self._guards = Guards(
+            model, self._updates, list(self.gradients.slots), self._options.watched_steps
+        )
+
+    def _uninstall(self) -> None:
+        if self._guards is not None:
+            self._guards.close()
+        self._guards = self._updates = None
+
+    @property
+    def crosses(self) -> bool:
+        """True if forward may begin while sums are under way."""
+        return self._updates is not None
+
+    def guard(self, module: torch.nn.Module, params: List[torch.nn.Parameter]) -> None:
+        """Let `module` wait for weights that it uses and does not own."""
+        if self._guards is not None:
+            self._guards.guard(module, params)
+
+    def _on_first(self) -> None:
+        """See `Gradients`: the first gradient of a round."""
+        self._looked_for_nothing = False
+        if self._guards is None or self._has_stepped:
+            return
+        if not self._guards.check_first():
+            raise UsageError(
+                "the model was not called as a module since it was wrapped, or it was compiled "
+                "and called before: wrap first, then call torch.compile(model), and call "
+                "model(...); or pass crossing=False",
+                5,
+            )
+
+    # -- a step --------------------------------------------------------------------------------
+
+    def step(self, closure: _Closure) -> Any:  # noqa: ANN401
+        """Do as the optimizer's `step`, with means over all workers."""
+        if self._evaluates:
+            return self._step_evaluating(closure)
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._check_begun()
+        if self.gradients.has_state(SUMMED):
+            self._step_summed()
+        elif self.skips:
+            raise UsageError(
+                "step() in skip_synchronize(): the gradients are this worker's own; call "
+                "optimizer.synchronize() first",
+                5,
+            )
+        elif self._does_cross():
+            self._step_across()
+        else:
+            self.synchronize(always=True)
+            self._step_summed()
+        self._has_stepped = True
+        return loss
+
+    def _check_begun(self) -> None:
+        if self.gradients.has_any or self.gradients.has_state(SUMMED):
+            return
+        if not self._has_stepped:
+            raise UsageError(
+                "step() came before any gradient; a function that only makes the optimizer's "
+                "state, such as torch.distributed.checkpoint's, takes optimizer.inner",
+                5,
+            )
+        if self._looked_for_nothing:
+            raise UsageError(
+                "step() and synchronize() came without a gradient on this worker, which cannot "
+                "tell whether others wait in synchronize(); call backward on every worker",
+                5,
+            )
+
+    def _does_cross(self) -> bool:
+        if self._updates is None:
+            return False
+        if not self._is_checked:
+            self._is_checked = True
+            why = why_not_separable(self._inner)
+            if why is not None:
+                self._uninstall()
+                self._stay(why)
+                return False
+        return True
+
+    def _step_across(self) -> None:
+        assert self._updates is not None
+        inner = self._inner
+        for hook in list(inner._optimizer_step_pre_hooks.values()):
+            hook(inner, (), {})
+        self._updates.arm()
+        inner._opt_called = True  # else a scheduler believes that step() was left out
+        for hook in list(inner._optimizer_step_post_hooks.values()):
+            hook(inner, (), {})
+
+    def _step_summed(self) -> None:
+        if self._options.on_gradient is not None:
+            for slot in self.gradients.slots:
+                if slot.param.grad is not None:
+                    self._options.on_gradient(slot.param)
+        self._inner.step()
+        self.gradients.forget_sums()
+
+    def _step_evaluating(self, closure: _Closure) -> Any:  # noqa: ANN401
+        if closure is None:
+            return self._inner.step()  # raises the optimizer's own error
+
+        def evaluate() -> Any:  # noqa: ANN401
+            with torch.enable_grad():
+                loss = closure()
+            self.synchronize(always=True)
+            # Decisions of the optimizer must be alike on all workers.
+            value = torch.as_tensor(float(loss), dtype=torch.float64)
+            sums = self._job.sums
+            mean = sums.finish(sums.start(value, Call(name="loss of a closure")))
+            return loss.detach().new_tensor(float(mean)) if torch.is_tensor(loss) else float(mean)
+
+        result = self._inner.step(evaluate)
+        self.gradients.forget_sums()
+        self._has_stepped = True
+        return result
+
+    # -- in between ----------------------------------------------------------------------------
+
+    def synchronize(self, *, always: bool = False) -> None:
+        """Let every gradient be the mean, or make updates that wait.  Blocks.
+
+        Without `always`, where backward has made no gradient since the latest step, only the
+        latter.
+        """
+        self.flush()
+        if self.gradients.has_state(SUMMED) and not self.gradients.has_any:
+            return
+        if not always and not self.gradients.has_any:
+            self._looked_for_nothing = True
+            return
+        self.gradients.sum_up()
+
+    def before_groups(self) -> None:
+        """Let gradients be means before something reads the groups, as GradScaler does."""
+        if not self.gradients.is_under_way:
+            return
+        if self.crosses:
+            self._tell(
+                "param_groups were read between backward and step(), as GradScaler does: that "
+                "step waits for all sums"
+            )
+        self.gradients.sum_up()
+
+    def flush(self) -> None:
+        """Make updates that wait.  Blocks."""
+        if self._updates is not None:
+            self._updates.flush()
+
+    def zero_grad(self, set_to_none: bool) -> None:
+        """Do as the optimizer's `zero_grad`; sums under way are left to their end."""
+        if self.gradients.discard():
+            self._tell("zero_grad() came after backward and before step(): no update is made")
+        self.gradients.forget_sums()
+        self._inner.zero_grad(set_to_none)
+        for slot in self.gradients.slots:
+            slot.passes = 0
+
+    def check_settled(self, call: str) -> None:
+        """Raise UsageError if gradients are under way, else make updates that wait."""
+        if self.gradients.is_under_way:
+            raise UsageError(f"{call} came between backward and step(): call step() first", 5)
+        self.flush()
+
+    def refresh(self, named: Any) -> None:  # noqa: ANN401
+        """Take parameters that were frozen, or are new.  Blocks until all workers do so."""
+        self.check_settled("refresh()")
+        if named is not None:
+            self._options = self._options._replace(named_parameters=list(named))
+        known = {id(slot.param) for slot in self.gradients.slots}
+        new = [each for each in self._members(self._inner.param_groups) if id(each[1]) not in known]
+        if not new:
+            return
+        before = len(self.gradients.slots)
+        self.gradients.add(new)
+        if self._guards is not None:
+            self._guards.add(self.gradients.slots[before:])
+
+    def close(self) -> None:
+        """Make updates that wait, and average nothing any more."""
+        self.flush()
+        self._uninstall()
+        self.gradients.close()

@@ -1,0 +1,1 @@
+"""Sums of single tensors and of bytes: named rounds, broadcasts, objects."""

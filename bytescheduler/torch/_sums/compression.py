@@ -1,0 +1,71 @@
+"""The ways in which a tensor can travel in fewer bytes."""
+
+from typing import Optional, Tuple, Type
+
+import torch
+
+__all__ = ["Compression", "Compressor"]
+
+
+class Compressor:
+    """Makes of a tensor what travels, and of what arrives a tensor."""
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> Tuple[torch.Tensor, Optional[torch.dtype]]:
+        """Return what travels, and what `decompress` needs to know."""
+        raise NotImplementedError
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, context: Optional[torch.dtype]) -> torch.Tensor:
+        """Return the tensor that `tensor` stands for."""
+        raise NotImplementedError
+
+
+class _Plain(Compressor):
+    """Changes nothing."""
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> Tuple[torch.Tensor, Optional[torch.dtype]]:
+        """See `Compressor`."""
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, context: Optional[torch.dtype]) -> torch.Tensor:
+        """See `Compressor`."""
+        return tensor
+
+
+def _narrow(tensor: torch.Tensor, dtype: torch.dtype) -> Tuple[torch.Tensor, Optional[torch.dtype]]:
+    wide = tensor.dtype in (torch.float32, torch.float64)
+    return (tensor.to(dtype), tensor.dtype) if wide else (tensor, None)
+
+
+class _Half(Compressor):
+    """Sends float16 in place of wider floats."""
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> Tuple[torch.Tensor, Optional[torch.dtype]]:
+        """See `Compressor`."""
+        return _narrow(tensor, torch.float16)
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, context: Optional[torch.dtype]) -> torch.Tensor:
+        """See `Compressor`."""
+        return tensor if context is None else tensor.to(context)
+
+
+class _BFloat(_Half):
+    """Sends bfloat16 in place of wider floats."""
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> Tuple[torch.Tensor, Optional[torch.dtype]]:
+        """See `Compressor`."""
+        return _narrow(tensor, torch.bfloat16)
+
+
+class Compression:
+    """The compressors that there are."""
+
+    none: Type[Compressor] = _Plain
+    fp16: Type[Compressor] = _Half
+    bf16: Type[Compressor] = _BFloat

@@ -1,0 +1,77 @@
+"""ByteScheduler's documented way to wrap an optimizer for PyTorch.
+
+Change one line of a script that Horovod trains::
+
+    import bytescheduler.torch.optimizer as bps
+    optimizer = bps.DistributedOptimizer(model, optimizer, model.named_parameters())
+"""
+
+from typing import Any, Optional, Type
+
+import torch
+
+from bytescheduler.torch._optimizer import distributed
+from bytescheduler.torch._optimizer.options import Named
+from bytescheduler.torch._sums.compression import Compression, Compressor
+
+__all__ = ["Compression", "CrossBarrier", "DistributedOptimizer"]
+
+
+def DistributedOptimizer(  # noqa: N802 - its documented name
+    model: torch.nn.Module,
+    optimizer: Any,  # noqa: ANN401
+    named_parameters: Optional[Named] = None,
+    compression: Type[Compressor] = Compression.none,
+    backward_passes_per_step: int = 1,
+    num_steps: Optional[int] = None,
+) -> distributed.DistributedOptimizer:
+    """Return the optimizer with means of gradients over all workers; forward crosses the barrier.
+
+    Parameters
+    ----------
+    model : Module
+        Its modules wait for their weights.
+    optimizer : Optimizer
+        Any of PyTorch's.
+    named_parameters : iterable of pairs, optional
+        As of `bytescheduler.torch.DistributedOptimizer`.
+    compression : Compressor
+        The form in which gradients travel.
+    backward_passes_per_step : int
+        How often backward accumulates before gradients are sent.
+    num_steps : int, optional
+        Accepted and not needed: nothing polls, and the end of training is found without it.
+    """
+    return distributed.DistributedOptimizer(
+        optimizer,
+        named_parameters,
+        compression,
+        backward_passes_per_step,
+        crossing="auto",
+        model=model,
+    )
+
+
+def CrossBarrier(  # noqa: N802 - BytePS's name
+    model: torch.nn.Module,
+    optimizer: Any,  # noqa: ANN401
+    named_parameters: Optional[Named] = None,
+    compression: Type[Compressor] = Compression.none,
+    backward_passes_per_step: int = 1,
+    num_steps: Optional[int] = None,
+) -> distributed.DistributedOptimizer:
+    """Return the optimizer by BytePS's name; an optimizer that cannot cross is an error.
+
+    Parameters
+    ----------
+    model, optimizer, named_parameters, compression, backward_passes_per_step, num_steps
+        As of `DistributedOptimizer`.
+    """
+    return distributed.DistributedOptimizer(
+        optimizer,
+        named_parameters,
+        compression,
+        backward_passes_per_step,
+        crossing=True,
+        model=model,
+    )
