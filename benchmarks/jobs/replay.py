@@ -390,6 +390,9 @@ def table(result: Dict[str, Any]) -> str:
             shares.setdefault(arm, []).append(other / times[mine])
             words.append(f"{shares[arm][-1]:.3f}")
         lines.append("| " + " | ".join(words) + " |")
+        best = torch_arms.best_ddp(times) if result.get("framework") == "torch" else None
+        if best is not None and times[mine] is not None:
+            shares.setdefault("the best DDP", []).append(best / times[mine])
     means = [f"{arm} {statistics.geometric_mean(s):.3f}" for arm, s in shares.items()]
     least = [f"{arm} {min(s):.3f}" for arm, s in shares.items()]
     return "\n".join(

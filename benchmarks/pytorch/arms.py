@@ -1,10 +1,11 @@
 """The arms of the replay with PyTorch: stock DDP over Gloo, and ours."""
 
-from typing import Any, Dict, List, NamedTuple, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
-from benchmarks.lab import lab_job
+from benchmarks.lab import lab_job, local_job
 from bytescheduler._advise.models import Step
 from bytescheduler._advise.shape import Shape
+from bytescheduler._launch.launcher import FIXED
 
 DDP_MB = 25.0  # stock DDP's bucket, which is divided by the model's scale
 GLOO_PORT = 9092
@@ -19,19 +20,29 @@ KEEPS_MEMORY = {
 class Arm(NamedTuple):
     """One way to train."""
 
-    kind: str
+    kind: str  # a way of ways.py
+    servers: str = ""  # apart, together (on the workers' hosts), direct (in them), or none
     bucket_mb: float = DDP_MB  # before it is divided
 
 
 ARMS: Dict[str, Arm] = {
     "ddp": Arm("ddp"),
     # The sweep around it.
-    "ddp-6": Arm("ddp", DDP_MB / 4),
-    "ddp-12": Arm("ddp", DDP_MB / 2),
-    "ddp-50": Arm("ddp", DDP_MB * 2),
-    "ddp-100": Arm("ddp", DDP_MB * 4),
+    "ddp-6": Arm("ddp", bucket_mb=DDP_MB / 4),
+    "ddp-12": Arm("ddp", bucket_mb=DDP_MB / 2),
+    "ddp-50": Arm("ddp", bucket_mb=DDP_MB * 2),
+    "ddp-100": Arm("ddp", bucket_mb=DDP_MB * 4),
+    "barrier": Arm("barrier", "apart"),
+    "ours": Arm("crossing", "apart"),
+    "ours-together": Arm("crossing", "together"),
 }
-USUAL = "ddp-6,ddp-12,ddp,ddp-50,ddp-100"
+USUAL = "ddp-6,ddp-12,ddp,ddp-50,ddp-100,barrier,ours,ours-together"
+
+
+def best_ddp(times: Dict[str, Optional[float]]) -> Optional[float]:
+    """Return the time of the bucket that suits best, if any was tried."""
+    tried = [time for arm, time in times.items() if ARMS[arm].kind == "ddp" and time is not None]
+    return min(tried) if tried else None
 
 
 def of_rank(rank: int, workers: int) -> Dict[str, str]:
@@ -45,11 +56,24 @@ def of_rank(rank: int, workers: int) -> Dict[str, str]:
     }
 
 
+def roles_of(arm: Arm, worker: List[str], shape: Shape) -> List[lab_job.Role]:
+    """Return the processes of a job, each on its host of a lab of that shape."""
+    roles: List[lab_job.Role] = []
+    if arm.servers in ("apart", "together"):
+        roles += lab_job.node_roles(local_job.NODES["ours"], shape)
+    unset = [] if roles else [word for name in FIXED for word in ("-u", name)]
+    for rank, host in enumerate(shape.worker_hosts):
+        told = [f"{name}={value}" for name, value in of_rank(rank, shape.workers).items()]
+        roles.append(("worker", host, ["env", *unset, *told, *worker]))
+    return roles
+
+
 def run(arm: str, worker: List[str], limit_s: float, shape: Shape) -> List[Any]:
     """Run a job of an arm in the lab; return what its workers reported."""
-    places = {host: of_rank(rank, shape.workers) for rank, host in enumerate(shape.worker_hosts)}
-    roles = lab_job.worker_roles(worker, shape)
-    return lab_job.run_roles(arm, roles, KEEPS_MEMORY, limit_s, shape, places)
+    of = ARMS[arm]
+    if of.servers == "together":
+        shape = Shape(shape.workers, shape.workers, shape.workers)
+    return lab_job.run_roles(arm, roles_of(of, worker, shape), KEEPS_MEMORY, limit_s, shape)
 
 
 def barrier_s(steps: Sequence[Step], bytes_per_s: float) -> float:

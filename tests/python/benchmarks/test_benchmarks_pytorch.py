@@ -1,9 +1,12 @@
 """The replay with PyTorch: its layers, its arms, and the step that a barrier allows."""
 
 import argparse
+import os
+import pathlib
+import subprocess
 import sys
 import time
-from typing import Dict, List
+from typing import List, Tuple
 
 import pytest
 
@@ -77,31 +80,42 @@ def test_a_barrier_waits_for_all_sums() -> None:
     assert arms.barrier_s(steps, 1e9) == pytest.approx(10.0)
 
 
-def test_workers_of_stock_ddp_are_told_their_places_and_meet_no_node(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    seen: List[object] = []
+def test_each_arm_puts_its_processes_where_it_says() -> None:
+    def places(arm: str, shape: Shape) -> List[Tuple[str, int]]:
+        return [(role, host) for role, host, _ in arms.roles_of(arms.ARMS[arm], ["x"], shape)]
 
-    def run_roles(
-        arm: str,
-        roles: List[lab_job.Role],
-        env: Dict[str, str],
-        timeout_s: float,
-        shape: Shape,
-        of_host: Dict[int, Dict[str, str]],
-    ) -> List[Dict[str, List[float]]]:
-        seen.extend([(role, host) for role, host, _ in roles])
-        assert [of_host[host]["RANK"] for host in (1, 2)] == ["0", "1"]
-        assert {of["WORLD_SIZE"] for of in of_host.values()} == {"2"}
-        assert {of["MASTER_ADDR"] for of in of_host.values()} == {"10.201.0.1"}
-        return [{"seconds": [9.0, 9.0, 0.5, 0.75, 0.5]}] * 2
+    workers = [("worker", 1), ("worker", 2)]
+    assert places("ddp", Shape()) == workers
+    nodes = [("scheduler", 1), ("server", 3), ("server", 4)]
+    assert places("ours", Shape()) == [*nodes, *workers]
+    nodes = [("scheduler", 1), ("server", 1), ("server", 2)]
+    assert places("ours-together", Shape(2, 2, 2)) == [*nodes, *workers]
 
-    monkeypatch.setattr(lab_job, "run_roles", run_roles)
+
+def test_workers_of_stock_ddp_are_told_their_places_and_of_no_job_of_ours() -> None:
+    roles = arms.roles_of(arms.ARMS["ddp"], ["printenv"], Shape())
+    env = {**os.environ, "DMLC_ROLE": "worker", "DMLC_NUM_SERVER": "2"}
+    for rank, (_, _, command) in enumerate(roles):
+        said = subprocess.run(
+            command, env=env, stdout=subprocess.PIPE, check=True, text=True
+        ).stdout
+        lines = said.splitlines()
+        assert {f"RANK={rank}", "WORLD_SIZE=2", "MASTER_ADDR=10.201.0.1"} <= set(lines)
+        assert not [line for line in lines if line.startswith("DMLC_")]
+
+
+def test_steps_of_a_run_are_those_after_the_first_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = [{"seconds": [9.0, 9.0, 0.5, 0.75, 0.5]}] * 2
+    monkeypatch.setattr(lab_job, "run_roles", lambda *_: ran)
     args = argparse.Namespace(framework="torch", iterations=5, rate="1gbit", shape=Shape())
     args.timeout = 1.0
     cell = replay.Cell("vgg16", 8, 0.58, None)
-    assert replay.run_torch_steps("ddp", cell, args) == 0.5
-    assert seen == [("worker", 1), ("worker", 2)]
+    assert replay.run_arm("ddp", cell, args, pathlib.Path("unused")) == 0.5
+
+
+def test_the_best_bucket_counts() -> None:
+    assert arms.best_ddp({"ddp": 0.5, "ddp-6": 0.25, "ddp-50": None, "ours": 0.125}) == 0.25
+    assert arms.best_ddp({"ddp": None, "ours": 0.125}) is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,57 @@
+"""The ways to train that arms stand for: what is called, which optimizer steps, how it ends."""
+
+import contextlib
+from typing import Any, Callable, Dict, Iterator, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from benchmarks.pytorch.arms import Arm
+
+
+class Way(NamedTuple):
+    """A model that trains with other workers."""
+
+    called: torch.nn.Module
+    optimizer: Any  # torch's, or one that passes for it
+    rank: int
+    size: int
+
+
+@contextlib.contextmanager
+def _ddp(model: torch.nn.Module, optimizer: Any, arm: Arm, scale: int) -> "Iterator[Way]":  # noqa: ANN401
+    dist.init_process_group("gloo")
+    called = torch.nn.parallel.DistributedDataParallel(
+        model, bucket_cap_mb=arm.bucket_mb / scale, gradient_as_bucket_view=True
+    )
+    yield Way(called, optimizer, dist.get_rank(), dist.get_world_size())
+    dist.destroy_process_group()
+
+
+@contextlib.contextmanager
+def _ours(model: torch.nn.Module, optimizer: Any, crossing: bool) -> "Iterator[Way]":  # noqa: ANN401
+    import bytescheduler.torch as bps
+
+    bps.init()
+    bps.broadcast_parameters(model.state_dict(), root_rank=0)
+    wrapped = bps.DistributedOptimizer(optimizer, model=model, crossing=crossing)
+    yield Way(model, wrapped, bps.rank(), bps.size())
+    bps.shutdown()
+
+
+WAYS: Dict[str, Callable[[torch.nn.Module, Any, Arm, int], Any]] = {
+    "ddp": _ddp,
+    "barrier": lambda model, optimizer, _arm, _scale: _ours(model, optimizer, crossing=False),
+    "crossing": lambda model, optimizer, _arm, _scale: _ours(model, optimizer, crossing=True),
+}
+
+
+def begin(model: torch.nn.Module, optimizer: Any, arm: Arm, scale: int) -> Any:  # noqa: ANN401
+    """Join the other workers; the job is left at the end of a ``with`` block.
+
+    Parameters
+    ----------
+    scale
+        What the parameters of the model are divided by, and so the buckets of DDP.
+    """
+    return WAYS[arm.kind](model, optimizer, arm, scale)
