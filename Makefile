@@ -1,5 +1,5 @@
-# Two commands: `make demo` trains with two workers on this host, `make test` runs all but the nightly parts.
-# Both do their own set-up and ask for nothing.  Needs Debian 12 or Ubuntu 22.04 and Python 3.8-3.13; what runs
+# `make demo` and `make demo-torch` train with two workers on this host, `make test` runs all but the nightly parts.
+# They do their own set-up and ask for nothing.  Needs Debian 12 or Ubuntu 22.04 and Python 3.8-3.13; what runs
 # MXNet, such as the demo, needs 3.8-3.11.
 
 PYTHON ?= python3
@@ -35,12 +35,16 @@ BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml CMakeLists.txt _bytescheduler_command.py \
            $(shell find bytescheduler src include 3rdparty python -type f ! -name '*.so' ! -name '*.pyc')
 
-.PHONY: demo quick test nightly setup style lint own-codec python python-units python-serial release-build release cpp \
+.PHONY: demo demo-torch quick test nightly setup style lint own-codec python python-units python-serial release-build release cpp \
         asan-build asan tsan-build tsan fuzz fuzz-corpus bench clean nightly-release nightly-gcc nightly-lint nightly-fuzz \
         pythons wheel docs nightly-pythons nightly-wheels nightly-launchers nightly-docs
 
 demo: $(if $(wildcard $(VENV)/.installed),setup,$(VENV)/.demo)  ## train a classifier with 1 scheduler, 2 servers, 2 workers to 95 % accuracy
 	$(BIN)/bslaunch --local -w 2 -s 2 --timeout 120 -- $(BIN)/python example/image-classification/train_mnist.py \
+	  --target-accuracy 0.95
+
+demo-torch: $(if $(wildcard $(VENV)/.installed),setup,$(VENV)/.demo-torch)  ## the same with PyTorch
+	$(BIN)/bslaunch --local -w 2 -s 2 --timeout 120 -- $(BIN)/python example/pytorch/train_mnist.py \
 	  --target-accuracy 0.95
 
 # A lane is a row of the targets below; tests/lanes/lane.py names them and prints what each took.
@@ -102,6 +106,11 @@ $(VENV)/.installed: $(VENV)/.venv $(VENV)/.test-packages $(VENV)/.torch $(SOURCE
 $(VENV)/.demo: $(VENV)/.venv $(SOURCES)
 	@$(BIN)/python -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if v <= (3, 11) else "the demo trains with MXNet 1.9.1, which needs Python 3.8 to 3.11, this is %d.%d: make clean; make demo PYTHON=python3.11" % v)'
 	BS_CMAKE_DIR=$(BUILD)/release $(BIN)/python -m pip install -q -e ".[mxnet,example]"
+	@touch $@
+
+$(VENV)/.demo-torch: $(VENV)/.torch $(SOURCES)
+	@$(BIN)/python -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if v >= (3, 10) else "the demo trains with PyTorch 2.13, which needs Python 3.10 or newer, this is %d.%d: make clean; make demo-torch PYTHON=python3.11" % v)'
+	BS_CMAKE_DIR=$(BUILD)/release $(BIN)/python -m pip install -q -e ".[torch,example]"
 	@touch $@
 
 release-build: setup  ## the C++ tests and benchmarks, optimised
