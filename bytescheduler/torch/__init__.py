@@ -58,11 +58,13 @@ from bytescheduler.torch._api.push_pull import (
 from bytescheduler.torch._optimizer.distributed import DistributedOptimizer
 from bytescheduler.torch._sums.compression import Compression
 from bytescheduler.torch.optimizer import CrossBarrier
+from bytescheduler.torch.parallel import DistributedDataParallel, ddp_hook
 
 __all__ = [
     "Average",
     "Compression",
     "CrossBarrier",
+    "DistributedDataParallel",
     "DistributedOptimizer",
     "Sum",
     "allgather_object",
@@ -76,6 +78,7 @@ __all__ = [
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
+    "ddp_hook",
     "declare",
     "init",
     "initialized",

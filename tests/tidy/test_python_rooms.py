@@ -55,7 +55,9 @@ ROOMS = {
     "torch._optimizer": f"{_BASE} torch._job torch._sums torch._api torch._gradients"
     " torch._crossing",
     "torch.optimizer": "torch._sums torch._optimizer",
-    "torch": "torch._api torch._sums torch._optimizer torch.optimizer",
+    "torch._ddp": "errors torch._job torch._sums torch._gradients",
+    "torch.parallel": "torch._ddp",
+    "torch": "torch._api torch._sums torch._optimizer torch.optimizer torch.parallel",
 }
 # Rooms that serve every framework, so they name none.
 FOR_ALL_FRAMEWORKS = ("_metrics", "_process", "_session", "_timeline", "_tuning")

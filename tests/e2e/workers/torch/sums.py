@@ -2,32 +2,13 @@
 
 import math
 import sys
-from typing import Callable, Type
 
 import torch
+from checks import refused, refused_by
 
 import bytescheduler.torch as bps
 
 CODES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8]
-
-
-def refused(text: str, call: Callable[..., object], *given: object, **named: object) -> None:
-    refused_by(Exception, text, call, *given, **named)
-
-
-def refused_by(
-    kind: Type[BaseException],
-    text: str,
-    call: Callable[..., object],
-    *given: object,
-    **named: object,
-) -> None:
-    said = ""
-    try:
-        call(*given, **named)
-    except kind as error:
-        said = f"{error!r}: {error}"
-    assert text in said, f"want an error that says {text!r}, got {said!r}"
 
 
 def before_init() -> None:

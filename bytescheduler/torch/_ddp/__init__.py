@@ -1,0 +1,1 @@
+"""Data parallel modules: gradients are means as soon as backward returns."""

@@ -1,0 +1,65 @@
+"""A communication hook for PyTorch's own DistributedDataParallel."""
+
+from typing import Any, List, NamedTuple, Optional, Type
+
+import torch
+
+from bytescheduler.torch._job.job import current
+from bytescheduler.torch._sums.compression import Compression, Compressor
+from bytescheduler.torch._sums.named_sums import Call, NamedSums
+
+__all__ = ["ddp_hook"]
+
+
+class _Bucket(NamedTuple):
+    sums: NamedSums
+    round: int
+    future: Any  # torch.futures.Future
+
+
+class _Backward:
+    """The buckets of one backward.  Its end comes before that of PyTorch, which waits for them."""
+
+    def __init__(self) -> None:
+        self._buckets: List[_Bucket] = []
+
+    def add(self, bucket: _Bucket) -> None:
+        """Give the future of `bucket` its mean at the end of this backward."""
+        if not self._buckets:
+            torch.autograd.Variable._execution_engine.queue_callback(self._end)
+        self._buckets.append(bucket)
+
+    def _end(self) -> None:
+        buckets, self._buckets = self._buckets, []
+        for bucket in buckets:
+            bucket.future.set_result(bucket.sums.finish(bucket.round))
+
+
+_BACKWARD = _Backward()
+
+
+def ddp_hook(state: Optional[Type[Compressor]], bucket: Any) -> Any:  # noqa: ANN401
+    """Average a bucket of PyTorch's own DistributedDataParallel by our servers.
+
+    Use it with ``ddp.register_comm_hook(None, bps.ddp_hook)``.  Forward does not cross the
+    barrier, as DistributedDataParallel waits for all means at the end of backward.
+
+    Parameters
+    ----------
+    state : Compressor, optional
+        The form in which buckets travel.
+    bucket : GradBucket
+        Given by PyTorch.
+    """
+    tensor = bucket.buffer()
+    name = f"bucket {bucket.index()}, {tensor.numel()} x {tensor.dtype}"
+    # The last bucket has the first layers, which forward uses first.
+    call = Call(True, name, bucket.index(), state or Compression.none)
+    sums = current().get().sums
+    future = torch.futures.Future()
+    _BACKWARD.add(_Bucket(sums, sums.start(tensor, call), future))
+    return future
+
+
+# PyTorch compares annotations with classes of its own, which a build may lack; it takes none too.
+ddp_hook.__annotations__ = {}

@@ -1,0 +1,147 @@
+"""Data parallel modules: ours, and PyTorch's own with our hook; each worker checks."""
+
+import tempfile
+from typing import List
+
+import torch
+from checks import refused
+from models import loss_of, new_model
+from torch import nn
+
+import bytescheduler.torch as bps
+
+
+class Toy(nn.Module):
+    """Two layers, and buffers that forward changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(10, 10)
+        self.norm = nn.BatchNorm1d(10)
+        self.second = nn.Linear(10, 5)
+        self.spare = nn.Linear(2, 2)
+        self.with_spare = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.second(self.norm(self.first(x)).relu())
+        return y + self.spare(torch.ones(2)).sum() if self.with_spare else y
+
+
+def toy(seed: int) -> Toy:
+    torch.manual_seed(seed)
+    return Toy()
+
+
+def data(step: int, rank: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(100 * step + rank)
+    return torch.randn(6, 10, generator=generator)
+
+
+def mean_gradients(model: Toy, step: int, passes: int = 1) -> List[torch.Tensor]:
+    """Return what all workers' batches give this model, in one process."""
+    state = {key: value.clone() for key, value in model.state_dict().items()}
+    sums = [torch.zeros_like(p) for p in model.parameters()]
+    for rank in range(bps.size()):
+        model.load_state_dict(state)
+        model.zero_grad()
+        for n in range(passes):
+            model(data(step + n, rank)).square().mean().backward()
+        sums = [s if p.grad is None else s + p.grad for s, p in zip(sums, model.parameters())]
+    model.load_state_dict(state)
+    model.zero_grad()
+    return [each * (1.0 / bps.size()) for each in sums]
+
+
+def check_gradients(ddp: nn.Module, want: List[torch.Tensor]) -> None:
+    for (name, param), mean in zip(ddp.module.named_parameters(), want):
+        if "spare" in name and not ddp.module.with_spare:
+            assert param.grad is None, name
+        else:
+            assert torch.equal(param.grad, mean), name
+
+
+def ordinary_use(rank: int) -> None:
+    ddp = bps.DistributedDataParallel(toy(rank))
+    optimizer = torch.optim.SGD(ddp.parameters(), 0.01)
+    twin = toy(0)
+    for step in range(5):
+        ddp.module.with_spare = twin.with_spare = step % 2 == 1
+        twin.load_state_dict(ddp.module.state_dict())
+        if rank == 1:  # forward takes worker 0's buffers
+            ddp.module.norm.running_mean.fill_(77.0)
+        want = mean_gradients(twin, step)
+        optimizer.zero_grad(set_to_none=step % 3 != 0)
+        if step % 3 == 0:
+            ddp.module.spare.zero_grad()
+        ddp(data(step, rank)).square().mean().backward()
+        check_gradients(ddp, want)
+        optimizer.step()
+        assert float(ddp.module.norm.running_mean.max()) < 70.0
+    weights = bps.allgather_object(ddp.module.second.weight.tolist())
+    assert weights[0] == weights[1]
+
+
+def accumulation(rank: int) -> None:
+    ddp = bps.DistributedDataParallel(toy(4), broadcast_buffers=False)
+    want = mean_gradients(toy(4), 0, passes=2)
+    with ddp.no_sync():
+        ddp(data(0, rank)).square().mean().backward()
+    alone = [p.grad.clone() for p in ddp.parameters() if p.grad is not None]
+    ddp(data(1, rank)).square().mean().backward()
+    check_gradients(ddp, want)
+    assert not torch.equal(alone[0], ddp.module.first.weight.grad)
+
+
+def uneven_parameters(rank: int) -> None:
+    """Each worker uses another layer."""
+    model = nn.ModuleList([nn.Linear(2, 2, bias=False) for _ in range(3)])
+    ddp = bps.DistributedDataParallel(model)
+    (ddp.module[rank](torch.ones(2)) * 4).sum().backward()
+    assert torch.equal(model[0].weight.grad, torch.full((2, 2), 2.0))
+    assert torch.equal(model[1].weight.grad, torch.full((2, 2), 2.0))
+    assert model[2].weight.grad is None
+
+
+def bad_input(rank: int) -> None:
+    refused("no parameter of the module", bps.DistributedDataParallel, nn.ReLU())
+    model = nn.Linear(2, 2)
+    refused("one device", bps.DistributedDataParallel, model, device_ids=[0, 1])
+    ddp = bps.DistributedDataParallel(model)
+    refused("weight: its gradients are averaged already", bps.DistributedDataParallel, model)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    refused("wrapped twice", bps.DistributedOptimizer, optimizer, model=model)
+    refused("want a torch.nn.Module", bps.DistributedDataParallel, [model])
+    del ddp
+
+
+def stock_with_our_hook(rank: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        meeting = bps.broadcast_object(f"file://{folder}/meet")
+        torch.distributed.init_process_group("gloo", meeting, rank=rank, world_size=bps.size())
+        stock = nn.parallel.DistributedDataParallel(new_model(), find_unused_parameters=True)
+        hooked = nn.parallel.DistributedDataParallel(
+            new_model(), find_unused_parameters=True, bucket_cap_mb=0.001
+        )
+        hooked.register_comm_hook(None, bps.ddp_hook)
+        for step in range(4):
+            for ddp in (stock, hooked):
+                ddp.zero_grad()
+                loss_of(ddp, step, rank).backward()
+            pairs = zip(stock.named_parameters(), hooked.module.parameters())
+            for (name, one), other in pairs:
+                if one.grad is not None:
+                    assert torch.equal(one.grad, other.grad), name
+        bps.barrier()
+        torch.distributed.destroy_process_group()
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    bps.init()
+    for check in (ordinary_use, accumulation, uneven_parameters, bad_input, stock_with_our_hook):
+        check(bps.rank())
+        print(f"{check.__name__} is well")
+    bps.shutdown()
+
+
+main()
