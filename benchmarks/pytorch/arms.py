@@ -26,17 +26,19 @@ class Arm(NamedTuple):
 
 
 ARMS: Dict[str, Arm] = {
+    "alone": Arm("alone"),  # no sums at all: what a step takes by itself
     "ddp": Arm("ddp"),
     # The sweep around it.
     "ddp-6": Arm("ddp", bucket_mb=DDP_MB / 4),
     "ddp-12": Arm("ddp", bucket_mb=DDP_MB / 2),
     "ddp-50": Arm("ddp", bucket_mb=DDP_MB * 2),
     "ddp-100": Arm("ddp", bucket_mb=DDP_MB * 4),
+    "hook": Arm("hook", "apart", DDP_MB / 4),
     "barrier": Arm("barrier", "apart"),
     "ours": Arm("crossing", "apart"),
     "ours-together": Arm("crossing", "together"),
 }
-USUAL = "ddp-6,ddp-12,ddp,ddp-50,ddp-100,barrier,ours,ours-together"
+USUAL = "ddp-6,ddp-12,ddp,ddp-50,ddp-100,hook,barrier,ours,ours-together"
 
 
 def best_ddp(times: Dict[str, Optional[float]]) -> Optional[float]:

@@ -29,6 +29,22 @@ def _ddp(model: torch.nn.Module, optimizer: Any, arm: Arm, scale: int) -> "Itera
 
 
 @contextlib.contextmanager
+def _hook(model: torch.nn.Module, optimizer: Any, arm: Arm, scale: int) -> "Iterator[Way]":  # noqa: ANN401
+    import bytescheduler.torch as bps
+
+    bps.init()
+    with _ddp(model, optimizer, arm, scale) as way:
+        way.called.register_comm_hook(None, bps.ddp_hook)
+        yield way
+    bps.shutdown()
+
+
+@contextlib.contextmanager
+def _alone(model: torch.nn.Module, optimizer: Any) -> "Iterator[Way]":  # noqa: ANN401
+    yield Way(model, optimizer, 0, 1)
+
+
+@contextlib.contextmanager
 def _ours(model: torch.nn.Module, optimizer: Any, crossing: bool) -> "Iterator[Way]":  # noqa: ANN401
     import bytescheduler.torch as bps
 
@@ -40,7 +56,9 @@ def _ours(model: torch.nn.Module, optimizer: Any, crossing: bool) -> "Iterator[W
 
 
 WAYS: Dict[str, Callable[[torch.nn.Module, Any, Arm, int], Any]] = {
+    "alone": lambda model, optimizer, _arm, _scale: _alone(model, optimizer),
     "ddp": _ddp,
+    "hook": _hook,
     "barrier": lambda model, optimizer, _arm, _scale: _ours(model, optimizer, crossing=False),
     "crossing": lambda model, optimizer, _arm, _scale: _ours(model, optimizer, crossing=True),
 }
