@@ -45,6 +45,8 @@ class Stepper:
         self._told: Set[str] = set()
         self._is_checked = False  # the optimizer is known to be separable, or not
         self.skips = False  # step() must not wait for sums
+        self._evaluates = needs_closure(inner)
+        may_cross = self._may_cross()
         self.gradients = Gradients(
             job,
             self._members(inner.param_groups),
@@ -59,8 +61,7 @@ class Stepper:
         )
         self._updates: Optional[Updates] = None
         self._guards: Optional[Guards] = None
-        self._evaluates = needs_closure(inner)
-        if self._may_cross():
+        if may_cross:
             self._install()
 
     def _members(self, groups: List[Any], first: int = 0) -> List[Member]:
@@ -217,7 +218,7 @@ class Stepper:
                 loss = closure()
             self.synchronize(always=True)
             # Decisions of the optimizer must be alike on all workers.
-            value = torch.as_tensor(float(loss), dtype=torch.float64)
+            value = torch.as_tensor(loss).detach().to(torch.float64)
             sums = self._job.sums
             mean = sums.finish(sums.start(value, Call(name="loss of a closure")))
             return loss.detach().new_tensor(float(mean)) if torch.is_tensor(loss) else float(mean)
