@@ -74,7 +74,8 @@ def measure(layers: int) -> None:
         for mode in MODES:
             torch.manual_seed(7)
             model = _model(layers)
-            step = _step_of(model, _wrapped(name, mode, model))
+            optimizer = _wrapped(name, mode, model)
+            step = _step_of(model, optimizer)
             for _ in range(WARM_UP):
                 step()
             seconds: List[float] = []
@@ -84,6 +85,8 @@ def measure(layers: int) -> None:
                 step()
                 seconds.append(time.thread_time() - begin)
             local_job.worker_waits("END", f"{name}:{mode}", seconds)
+            if mode != "bare":
+                optimizer.close()
     bps.shutdown()
 
 

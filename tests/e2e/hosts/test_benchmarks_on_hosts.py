@@ -142,6 +142,19 @@ def test_a_wrong_order_is_measured_and_mended(tmp_path: pathlib.Path) -> None:
         assert inversions(order_of(files["ours"], steps)) < 20
 
 
+def test_stock_ddp_and_ours_end_with_the_same_weights(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("torch")
+    line = "train_torch --network gpt2 --steps 3 --batch 2 --arms ddp,ours --repeats 1 --rate none"
+    found, sent = run(tmp_path, line)
+    ddp, ours = (found["medians"][arm] for arm in ("ddp", "ours"))
+    assert len(ddp["weights"]) == 1
+    assert ours["weights"] == ddp["weights"]
+    assert ours["loss"] == ddp["loss"]
+    # Eight steps of 3 MB: from worker to worker, then to the two servers.
+    assert sent[WORKER] > 2 * 8 * 3 * MIB
+    assert sent[SERVER] > 8 * 3 * MIB
+
+
 def test_arms_train_alike(tmp_path: pathlib.Path) -> None:
     pytest.importorskip("sklearn")
     line = "train --network mlp --epochs 2 --arms ours-fifo,ours --repeats 1 --rate 1gbit"
