@@ -142,6 +142,7 @@ def main() -> None:
         check(bps.rank())
         print(f"{check.__name__} is well")
     bps.shutdown()
+    print("all is well")
 
 
 main()

@@ -1,0 +1,268 @@
+"""Crossing the barrier where it is hard: learned uses, copies, compilers, other optimizers."""
+
+import copy
+import gc
+import pickle
+import sys
+import weakref
+from typing import Any, Dict, List, Tuple
+
+import torch
+from checks import refused
+from models import OPTIMIZERS, Model, loss_of, new_model, same
+from torch import nn
+
+import bytescheduler.torch as bps
+import bytescheduler.torch.optimizer as by_its_page
+
+Optimizer = Any  # DistributedOptimizer
+Option = Any
+
+
+def usual(model: nn.Module, optimizer: Optimizer, step: int) -> None:
+    optimizer.zero_grad()
+    loss_of(model, step, bps.rank()).backward()
+    optimizer.step()
+
+
+def weights(model: nn.Module) -> Dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+class Strange(nn.Module):
+    """From some step on a module uses the weight of another one, which runs after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.last = nn.Linear(4, 4)
+        self.borrows = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.first(x)
+        if self.borrows:
+            y = y + nn.functional.linear(y, self.last.weight)
+        return self.last(y)
+
+
+def strange(steps: int, guards: bool, **options: Option) -> Dict[str, torch.Tensor]:
+    torch.manual_seed(5)
+    model = Strange()
+    optimizer = bps.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), 0.1), model=model, **options
+    )
+    if guards:
+        optimizer.guard(model, [model.last.weight])
+    for step in range(steps):
+        model.borrows = step == steps - 1
+        optimizer.zero_grad()
+        model(torch.ones(2, 4) * (bps.rank() + 1)).square().sum().backward()
+        optimizer.step()
+    ended = weights(model)
+    optimizer.close()
+    return ended
+
+
+def unguarded_uses() -> None:
+    text = "last.weight: Strange uses it while its last update is pending"
+    refused(text, strange, 2, False)  # while forwards are watched
+    want = strange(6, False, crossing=False)
+    assert same(strange(6, True), want)
+    assert same(strange(1, False), strange(1, False, crossing=False))  # learned
+
+
+def learned_uses() -> None:
+    """The parent uses a weight of `MultiheadAttention.out_proj`, whose forward never runs."""
+    model = new_model()
+    optimizer = bps.DistributedOptimizer(OPTIMIZERS["sgd"](model), model=model)
+    usual(model, optimizer, 0)
+    slots = {slot.name: slot for slot in optimizer._stepper.gradients.slots}
+    order = ["scale", "embedding.weight", "conv.weight", "norm.weight", "attention.linear2.weight"]
+    places = [slots[name].priority for name in order]
+    assert places == sorted(places, reverse=True)
+    usual(model, optimizer, 1)
+    optimizer.close()
+
+
+class GlobalNormSGD(torch.optim.SGD):
+    """Divides by the norm of all gradients, so one parameter's update depends on the others."""
+
+    def step(self, closure: Option = None) -> None:
+        grads = [p.grad for g in self.param_groups for p in g["params"] if p.grad is not None]
+        norm = torch.stack([grad.norm() for grad in grads]).norm()
+        for grad in grads:
+            grad.div_(norm + 1e-6)
+        super().step(closure)
+
+
+def other_optimizers() -> None:
+    def run(kind: type, crossing: Option, **numbers: float) -> Tuple[Any, bool]:
+        model = new_model()
+        inner = kind(model.parameters(), **numbers)
+        optimizer = bps.DistributedOptimizer(inner, model=model, crossing=crossing)
+        for step in range(3):
+            usual(model, optimizer, step)
+        ended = weights(model), optimizer.crosses
+        optimizer.close()
+        return ended
+
+    across = run(GlobalNormSGD, "auto", lr=0.1)
+    assert not across[1]
+    assert same(across, run(GlobalNormSGD, False, lr=0.1))
+    refused("GlobalNormSGD cannot cross the barrier", run, GlobalNormSGD, True, lr=0.0)
+    for kind in (torch.optim.NAdam, torch.optim.ASGD, torch.optim.Adafactor):
+        assert same(run(kind, True)[0], run(kind, False)[0]), kind
+
+
+def copies() -> None:
+    """A copied or pickled model has no guards, and a state dict has the newest weights."""
+    model = new_model()
+    optimizer = by_its_page.DistributedOptimizer(
+        model, OPTIMIZERS["adam"](model), model.named_parameters(), num_steps=3
+    )
+    assert optimizer.crosses
+    usual(model, optimizer, 0)
+    optimizer.synchronize()
+    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert same(weights(twin), weights(model))
+        loss_of(twin, 0, 0).backward()
+    usual(model, optimizer, 1)
+    newest = model.attention.state_dict()["linear1.weight"].clone()
+    optimizer.synchronize()
+    assert torch.equal(newest, model.attention.linear1.weight)
+    usual(model, optimizer, 2)
+    model.load_state_dict(twin.state_dict())  # no update comes on top of it
+    optimizer.synchronize()
+    assert same(weights(model), weights(twin))
+    optimizer.close()
+    refused("cannot cross", by_its_page.CrossBarrier, model, torch.optim.LBFGS(model.parameters()))
+
+
+def compilers() -> None:
+    """Guards break graphs, and the same graphs give the same bits with and without a barrier."""
+
+    def run(whole: bool, waits: bool) -> Dict[str, torch.Tensor]:
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 6), nn.MultiheadAttention(6, 2), nn.Linear(6, 6))
+        net = Attending(model)
+        optimizer = bps.DistributedOptimizer(
+            torch.optim.Adam(net.parameters(), 0.1, fused=True), model=net, crossing=True
+        )
+        called: Any = net
+        if whole:
+            called = torch.compile(net, backend="aot_eager")
+        else:
+            model[0].compile(backend="aot_eager")
+        for step in range(4):
+            optimizer.zero_grad()
+            called(torch.ones(3, 6) * (step + bps.rank())).square().sum().backward()
+            optimizer.step()
+            if waits:
+                optimizer.synchronize()
+        ended = weights(net)
+        optimizer.close()
+        return ended
+
+    for whole in (True, False):
+        assert same(run(whole, False), run(whole, True)), whole
+    model = nn.Linear(3, 3)
+    early = torch.compile(model, backend="aot_eager")
+    early(torch.ones(1, 3))
+    inner = torch.optim.SGD(model.parameters(), 0.1)
+    optimizer = bps.DistributedOptimizer(inner, model=early)
+    refused("wrap first, then call torch.compile", early(torch.ones(1, 3)).sum().backward)
+    optimizer.close()
+    optimizer = bps.DistributedOptimizer(inner, model=model)
+    torch._dynamo.reset()
+    full = torch.compile(model, backend="aot_eager", fullgraph=True)
+    refused("compile without fullgraph=True", full, torch.ones(1, 3))
+    optimizer.close()
+
+
+class Attending(nn.Module):
+    """Attention between two layers."""
+
+    def __init__(self, layers: nn.Sequential) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layers[0](x).relu()
+        return self.layers[2](self.layers[1](y, y, y)[0])
+
+
+class Numbers(torch.utils.data.Dataset):
+    """What workers of a DataLoader make."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.full((4,), float(index))
+
+
+def forked_loaders() -> None:
+    """Forked workers of a DataLoader end well while updates wait."""
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1)
+    optimizer = bps.DistributedOptimizer(torch.optim.SGD(model.parameters(), 1e-4), model=model)
+    for _ in range(2):
+        for batch in torch.utils.data.DataLoader(Numbers(), 3, num_workers=1):
+            optimizer.zero_grad()
+            model(batch).sum().backward()
+            optimizer.step()
+    optimizer.close()
+
+
+def live_bytes() -> int:
+    gc.collect()
+    tensors = {
+        each.untyped_storage().data_ptr(): each.untyped_storage().nbytes()
+        for each in gc.get_objects()
+        if isinstance(each, torch.Tensor)
+    }
+    return sum(tensors.values())
+
+
+def memory() -> None:
+    """Beside weights there is one buffer for sums, and gradients while they are needed."""
+    start = live_bytes()
+    model = nn.Sequential(nn.Linear(256, 256), nn.Linear(256, 256))
+    size = sum(p.numel() * 4 for p in model.parameters())
+    optimizer = bps.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.01), model=model)
+    seen: List[int] = []
+    for step in range(60):
+        model(torch.ones(1, 256)).sum().backward()
+        optimizer.step()
+        if step % 20 == 19:
+            seen.append(live_bytes() - start)
+    assert max(seen) == min(seen), seen
+    assert seen[0] < 3.2 * size, (seen, size)
+    gone = weakref.ref(model[0].weight), weakref.ref(optimizer)
+    optimizer.synchronize()
+    del model, optimizer
+    gc.collect()
+    assert [each() for each in gone] == [None, None]
+    assert live_bytes() - start < size // 2
+
+
+CHECKS = {
+    check.__name__: check
+    for check in (unguarded_uses, learned_uses, other_optimizers, copies, forked_loaders, memory)
+}
+CHECKS["compilers"] = compilers
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    bps.init()
+    assert isinstance(new_model(), Model)
+    for name in sys.argv[1:] or CHECKS:
+        CHECKS[name]()
+        print(f"{name} is well")
+    bps.shutdown()
+    print("all is well")
+
+
+main()
