@@ -1,6 +1,16 @@
 """Types of the native extension (python/_core.pyx)."""
 
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import (
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 from bytescheduler.errors import Error
 
@@ -76,6 +86,7 @@ def about_host(overrides: Optional[Mapping[str, str]] = None) -> List[HostFact]:
 class Pending:
     """An operation under way; see python/_core.pyx."""
 
+    def pushed(self) -> bool: ...
     def over(self) -> bool: ...
     def wait(self) -> None: ...
 
@@ -102,6 +113,12 @@ class Worker:
     def place(self) -> str: ...
     @property
     def num_servers(self) -> int: ...
+    @property
+    def hosts(self) -> Tuple[int, ...]: ...
+    @property
+    def local_rank(self) -> int: ...
+    @property
+    def local_size(self) -> int: ...
     def broadcast(
         self,
         items: Iterable[Tuple[int, int, int, int]],
@@ -109,13 +126,28 @@ class Worker:
         owner: object = None,
         asynchronous: bool = False,
     ) -> None: ...
+    def broadcast_from(
+        self, root: int, items: Iterable[Tuple[int, int, int]], *, owner: object = None
+    ) -> None: ...
     def broadcast_whole(
         self, items: Iterable[Tuple[int, int, int, int, str, bool]], *, owner: object = None
     ) -> None: ...
     def set_optimizer(self, text: str, pickle: bytes = b"") -> None: ...
     def retune(self, partition_bytes: int, credit_bytes: int) -> None: ...
     def start_push_pull(
-        self, key: int, send: int, recv: int, size: int, *, owner: object, priority: int = 0
+        self,
+        key: int,
+        send: int,
+        recv: int,
+        size: int,
+        *,
+        owner: object,
+        priority: int = 0,
+        called: int = 0,
+        at_once: bool = False,
+        waited_ns: int = 0,
+        factor: float = 1,
+        coding: Optional[Coding] = None,
     ) -> Pending: ...
     def barrier(self) -> None: ...
     def fail(self, why: str) -> None: ...

@@ -258,6 +258,14 @@ cdef class Pending:
     def __init__(self):
         raise TypeError("use Worker.start_push_pull()")
 
+    def pushed(self):
+        """Return whether what is sent may change again; raise what it failed with."""
+        cdef bs_error error
+        if not bs_waiter_is_pushed(self.waiter.waiter, &error):
+            return False
+        _check(error.code, &error)
+        return True
+
     def over(self):
         """Return whether it has ended; raise what it failed with."""
         cdef bs_error error
@@ -400,6 +408,38 @@ cdef class Worker:
         return bs_worker_num_servers(self.handle())
 
     @property
+    def hosts(self):
+        """A number of each worker's host, from rank 0; equal numbers are one host.
+
+        Raises
+        ------
+        UsageError
+            The servers are stock ones, which do not tell.
+        """
+        cdef size_t count = self.num_workers
+        cdef bs_error error
+        cdef int* hosts = <int*>calloc(count, sizeof(int))
+        if hosts == NULL:
+            raise MemoryError()
+        try:
+            _check(bs_worker_hosts(self.handle(), hosts, count, &error), &error)
+            return tuple([hosts[rank] for rank in range(count)])
+        finally:
+            free(hosts)
+
+    @property
+    def local_rank(self):
+        """Position among the workers of this host, from 0."""
+        hosts = self.hosts
+        return hosts[:self.rank].count(hosts[self.rank])
+
+    @property
+    def local_size(self):
+        """How many workers this host has."""
+        hosts = self.hosts
+        return hosts.count(hosts[self.rank])
+
+    @property
     def closed(self):
         """Whether the handle was closed."""
         return self.worker == NULL
@@ -434,6 +474,44 @@ cdef class Worker:
                 else:
                     code = bs_worker_broadcast(worker, key, dtype, <void*>address, size,
                                                bs_waiter_done, waiter.waiter, &error)
+            if code != 0:
+                break
+            waiter.unstarted -= 1
+        waiter.skip()
+        self._wait(waiter)
+        _check(code, &error)
+
+    def broadcast_from(self, int root, items, *, owner=None):
+        """Copy the bytes of worker `root` into the memory of all workers; blocks.
+
+        May be called again for a key, also from another root; all workers make the same calls.  It
+        declares the key, which is of no use for sums.
+
+        Parameters
+        ----------
+        root : int
+            A worker's rank.
+        items : iterable of (int, int, int)
+            Key, address and size in bytes, which is the key's for ever; the memory stays valid
+            until this returns.
+        owner : object
+            As of `broadcast`.
+        """
+        cdef bs_worker* worker = self.handle()
+        rows = [(<uint64_t>key, <uintptr_t>address, <uint64_t>size)
+                for key, address, size in items]
+        cdef _Waiter waiter = _Waiter(len(rows), owner)
+        cdef bs_error error
+        cdef bs_root_value value
+        cdef int code = 0
+        value.root = root
+        for row in rows:
+            value.key = row[0]
+            value.value = <void*><uintptr_t>row[1]
+            value.size_bytes = row[2]
+            with nogil:
+                code = bs_worker_broadcast_from(worker, &value, bs_waiter_done, waiter.waiter,
+                                                &error)
             if code != 0:
                 break
             waiter.unstarted -= 1
@@ -538,7 +616,8 @@ cdef class Worker:
         self._wait_for_one(waiter, code, &error)
 
     def start_push_pull(self, uint64_t key, uintptr_t send, uintptr_t recv, uint64_t size, *,
-                        owner, int priority=0):
+                        owner, int priority=0, uint64_t called=0, bint at_once=False,
+                        int64_t waited_ns=0, double factor=1, Coding coding=None):
         """Register one round of `key` from `send` to `recv`; returns at once.
 
         Parameters
@@ -553,12 +632,26 @@ cdef class Worker:
             Kept alive while the engine uses the memory.
         priority : int
             Larger goes first.
+        called : int
+            0, or a number that grows with the user's calls, where these come in another order than
+            tensors get ready; see BYTESCHEDULER_PRIORITY.
+        at_once : bool
+            With `called`: the tensor was ready at the user's call, for an unknown time.
+        waited_ns : int
+            Time from the user's call until the tensor was ready; for the timeline.
+        factor : float
+            The sum is multiplied by it as it arrives, in the tensor's own type or in float32 if
+            that is shorter; 1/n gives the average.  Integers have no other than 1.
+        coding : Coding, optional
+            How float32 is coded on its way to the servers.
 
         Returns
         -------
         Pending
         """
         cdef bs_worker* worker = self.handle()
+        if factor == 0:
+            raise ConfigError(f"key {key}: a sum cannot be multiplied by 0", 1)
         cdef Pending pending = Pending.__new__(Pending)
         cdef bs_push_pull request
         cdef bs_error error
@@ -569,13 +662,14 @@ cdef class Worker:
         request.sent = <const void*>send
         request.received = <void*>recv
         request.size_bytes = size
-        request.pushed = bs_waiter_done
+        request.pushed = bs_waiter_pushed
         request.pulled = bs_waiter_done
         request.context = <void*>pending.waiter.waiter
-        request.coding = _given(None)
-        request.called = 0
-        request.at_once = 0
-        request.waited_ns = 0
+        request.coding = _given(coding)
+        request.called = called
+        request.at_once = at_once
+        request.waited_ns = waited_ns
+        request.factor = factor
         with nogil:
             code = bs_worker_push_pull(worker, &request, &error)
         if code == 0:

@@ -45,11 +45,20 @@ cdef extern from "bytescheduler/c_api.h" nogil:
     int bs_leave_for(const bs_setting* settings, size_t num_settings, const char* place,
                      bs_error* error)
     int bs_worker_num_servers(const bs_worker* worker)
+    int bs_worker_hosts(const bs_worker* worker, int* hosts, size_t count, bs_error* error)
     int bs_worker_broadcast(bs_worker* worker, uint64_t key, int dtype, void* value,
                             uint64_t size_bytes, bs_done done, void* context, bs_error* error)
     int bs_worker_broadcast_async(bs_worker* worker, uint64_t key, int dtype, void* value,
                                   uint64_t size_bytes, bs_done done, void* context,
                                   bs_error* error)
+    ctypedef struct bs_root_value:
+        uint64_t key
+        int root
+        void* value
+        uint64_t size_bytes
+
+    int bs_worker_broadcast_from(bs_worker* worker, const bs_root_value* value, bs_done done,
+                                 void* context, bs_error* error)
     ctypedef struct bs_push_pull:
         uint64_t key
         int priority
@@ -63,6 +72,7 @@ cdef extern from "bytescheduler/c_api.h" nogil:
         uint64_t called
         int at_once
         int64_t waited_ns
+        double factor
 
     int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error* error)
     ctypedef struct bs_rates:
@@ -107,6 +117,8 @@ cdef extern from "bytescheduler/c_api.h" nogil:
 
     bs_waiter* bs_waiter_new(size_t count)
     void bs_waiter_done(void* waiter, int code, const char* message) noexcept
+    void bs_waiter_pushed(void* waiter, int code, const char* message) noexcept
+    int bs_waiter_is_pushed(const bs_waiter* waiter, bs_error* error)
     int bs_waiter_wait(const bs_waiter* waiter, int timeout_ms, bs_error* error)
     void bs_waiter_free(bs_waiter* waiter)
 

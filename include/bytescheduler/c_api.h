@@ -102,11 +102,23 @@ void bs_worker_place(const bs_worker* worker, char* place, size_t size);
 int bs_leave_for(const bs_setting* settings, size_t num_settings, const char* place,
                  bs_error* error);
 int bs_worker_num_servers(const bs_worker* worker);
+// Writes for each of `count` workers, from rank 0, a number of its host: equal numbers are one
+// host.  REQUIRES: `count` is at most bs_worker_num_workers.
+int bs_worker_hosts(const bs_worker* worker, int* hosts, size_t count, bs_error* error);
 
 // bs::Worker::Broadcast for one key.  The memory belongs to the caller and stays valid until
 // `done`.
 int bs_worker_broadcast(bs_worker* worker, uint64_t key, int dtype, void* value,
                         uint64_t size_bytes, bs_done done, void* context, bs_error* error);
+// bs::Worker::BroadcastFrom: from any root, any number of times, bit for bit.
+typedef struct {
+  uint64_t key;  // of its own: no other call declares it
+  int root;      // a worker's rank
+  void* value;   // memory is the caller's until `done`
+  uint64_t size_bytes;
+} bs_root_value;
+int bs_worker_broadcast_from(bs_worker* worker, const bs_root_value* from, bs_done done,
+                             void* context, bs_error* error);
 // bs::Worker::PushPull.  Either callback may come first.
 typedef struct {
   uint64_t key;
@@ -124,6 +136,9 @@ typedef struct {
   uint64_t called;
   int at_once;        // with `called`: `in` was ready at the user's call, for an unknown time
   int64_t waited_ns;  // from the user's call until `in` was ready; for the timeline
+  // 0, or what each element of the sum is multiplied by as it arrives (1/n: the average), in
+  // float32, or in float64 for that.  Integers are summed only.  bs_worker_update does not use it.
+  double factor;
 } bs_push_pull;
 int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error* error);
 // Runs `visit` once on the engine's thread, soon, unless it returns an error; there a caller of
@@ -199,6 +214,11 @@ int bs_worker_close(bs_worker* worker, int drain_ms, bs_error* error);
 typedef struct bs_waiter bs_waiter;
 bs_waiter* bs_waiter_new(size_t count);
 void bs_waiter_done(void* waiter, int code, const char* message);
+// The same for the `pushed` of a bs_push_pull whose `pulled` is bs_waiter_done.
+void bs_waiter_pushed(void* waiter, int code, const char* message);
+// Returns 1 if bs_waiter_pushed has been called; then `error` is the first error of any completion,
+// or has code 0.  Returns 0 if not.
+int bs_waiter_is_pushed(const bs_waiter* waiter, bs_error* error);
 // Blocks up to `timeout_ms`.  Returns 1 if all have come; then `error` is the first error, or has
 // code 0.  Returns 0 if not.
 int bs_waiter_wait(const bs_waiter* waiter, int timeout_ms, bs_error* error);

@@ -71,8 +71,8 @@ struct WorkerOptions {
 struct PushPullOptions {
   // Implicit on purpose: most calls give only a priority.
   PushPullOptions(Priority p, const Coding& k = {},  // NOLINT(google-explicit-constructor)
-                  uint64_t c = 0, bool a = false, Duration w = {})
-      : priority(p), coding(k), called(c), at_once(a), waited(w) {}
+                  uint64_t c = 0, bool a = false, Duration w = {}, double f = 1)
+      : priority(p), coding(k), called(c), at_once(a), waited(w), factor(f) {}
 
   Priority priority;
   // How `in` is coded for the servers (codec/codec.h); only float32 can be coded.  Where it is not
@@ -87,6 +87,9 @@ struct PushPullOptions {
   bool at_once;
   // Time from the user's call until `in` was ready; for the trace.
   Duration waited;
+  // `out` is the sum times this, which each worker multiplies as the sum arrives (reduce::Scale).
+  // A finite number that is not 0; integers have no other than 1.
+  double factor;
 };
 
 class Worker {
@@ -118,6 +121,12 @@ class Worker {
   // Declares `key` and copies rank 0's `value` into `value` of every worker.  The memory is the
   // caller's and stays valid until `done`.  Size and dtype must be equal on all workers.
   void Broadcast(Key key, DType dtype, std::span<std::byte> value, Done done);
+
+  // Copies `value` of worker `root` into `value` of every worker, any number of times, bit for bit.
+  // All workers call it for a key in the same order, with the same root and size.  The first call
+  // declares the key, with elements of uint8.  A key with other elements is kInvalidArgument: sums
+  // of floating point would change bits.  The memory is the caller's and stays valid until `done`.
+  void BroadcastFrom(Key key, int32_t root, std::span<std::byte> value, Done done);
 
   // Sums `in` over all workers into `out` of every worker; both have the declared size and do not
   // overlap.  `pushed` runs when `in` may change again, `pulled` when `out` holds the sum.  Both

@@ -37,6 +37,7 @@ struct bs_waiter {
     if (count == 0) all.Notify();
   }
   std::atomic<size_t> left;
+  std::atomic<bool> pushed = false;
   bs::api::Outcome first_error;
   bs::Notification all;
 };
@@ -123,6 +124,19 @@ void bs_waiter_done(void* waiter, int code, const char* message) {
   auto* const self = static_cast<bs_waiter*>(waiter);
   if (code != 0) self->first_error.Set({static_cast<bs::StatusCode>(code), message});
   if (--self->left == 0) self->all.Notify();
+}
+
+void bs_waiter_pushed(void* waiter, int code, const char* message) {
+  auto* const self = static_cast<bs_waiter*>(waiter);
+  if (code != 0) self->first_error.Set({static_cast<bs::StatusCode>(code), message});
+  self->pushed = true;
+  bs_waiter_done(waiter, 0, "");
+}
+
+int bs_waiter_is_pushed(const bs_waiter* waiter, bs_error* error) {
+  if (!waiter->pushed) return 0;
+  Return(waiter->first_error.Get().value_or(Status::Ok()), error);
+  return 1;
 }
 
 int bs_waiter_wait(const bs_waiter* waiter, int timeout_ms, bs_error* error) {

@@ -2,6 +2,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "base/count_of.h"
 #include "bytescheduler/c_api.h"
@@ -230,6 +232,28 @@ int bs_worker_num_servers(const bs_worker* worker) {
   return worker->Visit([](const auto& n) { return n.num_servers(); });
 }
 
+int bs_worker_hosts(const bs_worker* worker, int* hosts, size_t count, bs_error* error) {
+  return IfUsable(worker, error, [&] {
+    Result<bs::api::WorkerNode*> node = Native(worker, "where workers run");
+    if (!node.ok()) return node.status();
+    const std::vector<int32_t> found = node.value()->hosts();
+    std::copy_n(found.begin(), std::min(count, found.size()), hosts);
+    return Status::Ok();
+  });
+}
+
+int bs_worker_broadcast_from(bs_worker* worker, const bs_root_value* from, bs_done done,
+                             void* context, bs_error* error) {
+  return IfUsable(worker, error, [&] {
+    Result<bs::api::WorkerNode*> node = Native(worker, "a broadcast of any root");
+    if (!node.ok()) return node.status();
+    node.value()->BroadcastFrom(from->key, from->root,
+                                {static_cast<std::byte*>(from->value), from->size_bytes},
+                                Calling(done, context));
+    return Status::Ok();
+  });
+}
+
 // NOLINTNEXTLINE(readability-function-size): C has no better way to pass seven values.
 int bs_worker_broadcast(bs_worker* worker, uint64_t key, int dtype, void* value,
                         uint64_t size_bytes, bs_done done, void* context, bs_error* error) {
@@ -322,9 +346,9 @@ int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error
     auto pulled = Calling(request->pulled, request->context);
     const Result<bs::Coding> coding = bs::api::CodingOf(request->coding);
     if (!coding.ok()) return coding.status();
-    const bs::PushPullOptions options(request->priority, coding.value(), request->called,
-                                      request->at_once != 0,
-                                      std::chrono::nanoseconds(request->waited_ns));
+    const bs::PushPullOptions options(
+        request->priority, coding.value(), request->called, request->at_once != 0,
+        std::chrono::nanoseconds(request->waited_ns), request->factor == 0 ? 1 : request->factor);
     if (const auto* const kvstore = std::get_if<1>(&worker->node)) {
       if (!coding.value().plain()) return NotOnKvstore("gradient compression");
       (*kvstore)->PushPull(request->key, options, in, out, std::move(pushed), std::move(pulled));

@@ -125,7 +125,11 @@ class WorkerNode {
   std::string place() const;
   int32_t num_workers() const { return view_.num_workers; }
   int32_t num_servers() const { return view_.num_servers; }
+  // The host of each worker, by rank: equal numbers are one host (worker::HostsOfWorkers).
+  std::vector<int32_t> hosts() const;
   void Broadcast(Key key, DType dtype, std::span<std::byte> value, Done done);
+  // See Worker::BroadcastFrom.
+  void BroadcastFrom(Key key, int32_t root, std::span<std::byte> value, Done done);
   void PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
                 std::span<std::byte> out, Done pushed, Done pulled);
   // Runs `visit` on the worker's thread.

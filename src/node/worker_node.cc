@@ -144,6 +144,10 @@ void WorkerNode::Begin(const Config& config) {
 
 std::string WorkerNode::place() const { return ps::PlaceOf(view_); }
 
+std::vector<int32_t> WorkerNode::hosts() const {
+  return worker::HostsOfWorkers(view_.nodes, view_.num_workers);
+}
+
 void WorkerNode::OnJobFailure(const Status& why) {
   failure_.Set(why);
   joined_.Set(why);
@@ -167,6 +171,10 @@ WorkerNode::Done WorkerNode::Counted(Done done) {
 
 void WorkerNode::Broadcast(Key key, DType dtype, std::span<std::byte> value, Done done) {
   worker_->Broadcast(key, dtype, value, Counted(std::move(done)));
+}
+
+void WorkerNode::BroadcastFrom(Key key, int32_t root, std::span<std::byte> value, Done done) {
+  worker_->BroadcastFrom(key, root, value, Counted(std::move(done)));
 }
 
 void WorkerNode::PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,

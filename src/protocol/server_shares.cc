@@ -112,35 +112,54 @@ std::string HostOf(const ps::Node& node) {
   return loopback ? "127.0.0.1" : host;
 }
 
-}  // namespace
-
-std::vector<LinkHost> HostsOf(std::span<const ps::Node> nodes) {
-  std::vector<LinkHost> hosts;
-  std::vector<uint64_t> rates;  // 0: none is stated
+// Calls `visit` with each worker and server, and with the number of its host; a new host's number
+// is that of the hosts before it.
+template <typename F>
+void ForEachPlace(std::span<const ps::Node> nodes, F visit) {
   std::map<std::string, size_t> places;
   std::set<int32_t> known;  // the stores of one stock process share an id
   for (const ps::Node& node : nodes) {
     const bool counts = node.role != ps::Role::kScheduler && !ps::IsAttachedId(node.id);
     if (!counts || !known.insert(node.id).second) continue;
-    const auto [place, added] = places.try_emplace(HostOf(node), hosts.size());
-    if (added) {
+    visit(node, places.try_emplace(HostOf(node), places.size()).first->second);
+  }
+}
+
+}  // namespace
+
+std::vector<LinkHost> HostsOf(std::span<const ps::Node> nodes) {
+  std::vector<LinkHost> hosts;
+  std::vector<uint64_t> rates;  // 0: none is stated
+  ForEachPlace(nodes, [&](const ps::Node& node, size_t place) {
+    if (place == hosts.size()) {
       hosts.emplace_back();
       rates.push_back(0);
     }
-    LinkHost& host = hosts[place->second];
+    LinkHost& host = hosts[place];
     if (node.role == ps::Role::kServer) {
       host.servers.push_back(ps::RankOf(node.id));
     } else {
       ++host.num_workers;
     }
-    uint64_t& rate = rates[place->second];
+    uint64_t& rate = rates[place];
     if (node.link_rate > 0 && (rate == 0 || node.link_rate < rate)) rate = node.link_rate;
-  }
+  });
   const uint64_t fastest = rates.empty() ? 0 : *std::max_element(rates.begin(), rates.end());
   for (size_t i = 0; i < hosts.size() && fastest > 0; ++i) {
     const uint64_t rate = rates[i] > 0 ? rates[i] : fastest;
     hosts[i].rate = static_cast<double>(rate) / static_cast<double>(fastest);
   }
+  return hosts;
+}
+
+std::vector<int32_t> HostsOfWorkers(std::span<const ps::Node> nodes, int32_t num_workers) {
+  std::vector<int32_t> hosts(static_cast<size_t>(num_workers));
+  std::iota(hosts.begin(), hosts.end(), static_cast<int32_t>(nodes.size()));
+  ForEachPlace(nodes, [&](const ps::Node& node, size_t place) {
+    const int32_t rank = ps::RankOf(node.id);
+    if (node.role != ps::Role::kWorker || rank < 0 || rank >= num_workers) return;
+    hosts[static_cast<size_t>(rank)] = static_cast<int32_t>(place);
+  });
   return hosts;
 }
 

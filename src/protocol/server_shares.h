@@ -28,6 +28,10 @@ struct LinkHost {
 // counts as fast as the fastest one that does.
 std::vector<LinkHost> HostsOf(std::span<const ps::Node> nodes);
 
+// Returns the host of each worker, by rank: its place in that list.  A rank that is not in `nodes`
+// gets a number that no other has.
+std::vector<int32_t> HostsOfWorkers(std::span<const ps::Node> nodes, int32_t num_workers);
+
 // Returns how long each link is busy, each way, for one byte that each worker pushes and pulls,
 // where the servers of a host get `shares` of it (by host; they add up to 1).
 std::vector<double> LoadsOf(std::span<const LinkHost> hosts, std::span<const double> shares);

@@ -54,6 +54,15 @@ void Sum(const Kernels& kernels, DType dtype, void* target, const void* a, const
 // REQUIRES: at least two inputs; target is inputs[0], or overlaps none.
 void SumInputs(const Kernels& kernels, DType dtype, void* target,
                std::span<const void* const> inputs, size_t count);
+// Returns true for floating point: Scale cannot multiply integers.
+constexpr bool CanScale(DType dtype) {
+  return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kFloat16 ||
+         dtype == DType::kBfloat16;
+}
+// array[i] = array[i] * factor, `count` elements.  float64 multiplies by `factor`, the others by
+// the float32 nearest to it; float16 and bfloat16 are widened to float32, and rounded once.  NaN
+// and subnormals are as in sums.  REQUIRES: CanScale(dtype).
+void Scale(DType dtype, void* array, size_t count, double factor);
 // float16 to float32, exactly, and back to the nearest even.  REQUIRES: as many elements on both
 // sides.
 void Widen(std::span<float> target, std::span<const std::byte> halves);

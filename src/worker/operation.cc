@@ -1,10 +1,12 @@
 // The rules of calls, and the messages for calls that break them.
 #include "worker/operation.h"
 
+#include <cmath>
 #include <functional>
 #include <string>
 
 #include "base/count_of.h"
+#include "reduce/reduce.h"
 #include "worker/measured_order.h"
 
 namespace bs::worker {
@@ -48,6 +50,18 @@ Status CheckCoding(const std::string& what, const Tensor& tensor, const Coding& 
                                  Bytes(unit_bytes));
 }
 
+Status CheckFactor(const std::string& what, DType dtype, double factor) {
+  if (!std::isfinite(factor) || factor == 0) {
+    return Status::InvalidArgument(what + "a sum cannot be multiplied by " +
+                                   std::to_string(factor) +
+                                   ", only by a finite number that is not 0");
+  }
+  if (factor == 1 || reduce::CanScale(dtype)) return Status::Ok();
+  return Status::InvalidArgument(what + "a sum of " + std::string(NameOf(dtype)) +
+                                 " cannot be multiplied by " + std::to_string(factor) +
+                                 ", only one of floating point; ask for the sum and divide it");
+}
+
 Status CheckPushPull(const std::string& what, const Tensor* tensor, const Operation& operation,
                      const codec::Table& codecs) {
   if (tensor == nullptr) return Status::FailedPrecondition(what + "the key was never broadcast");
@@ -66,6 +80,14 @@ Status CheckPushPull(const std::string& what, const Tensor* tensor, const Operat
   if (operation.pushed && operation.pulled && Overlap(operation.in, operation.out)) {
     return Status::InvalidArgument(what + "in and out overlap");
   }
+  if (operation.is_value && tensor->dtype != DType::kUint8) {
+    return Status::InvalidArgument(what + "it was broadcast with elements of " +
+                                   std::string(NameOf(tensor->dtype)) +
+                                   ", whose sums change bits; give what is broadcast from any root "
+                                   "a key of its own");
+  }
+  const Status wrong_factor = CheckFactor(what, tensor->dtype, operation.factor);
+  if (!wrong_factor.ok()) return wrong_factor;
   if (operation.coding.plain()) return Status::Ok();
   return CheckCoding(what, *tensor, operation.coding, codecs);
 }

@@ -27,6 +27,8 @@ struct Operation {
   TimePoint ready{};                // push-pull: when it was called
   std::span<const std::byte> in{};  // push-pull
   std::span<std::byte> out{};       // push-pull: the sum; broadcast: the value
+  double factor = 1;                // push-pull: see PushPullOptions
+  bool is_value = false;            // push-pull of Worker::BroadcastFrom: no gradient
   PushRates rates{};                // push-pull of an asynchronous key
   Worker::Done pushed{};            // push-pull; empty: only pull (asynchronous keys)
   Worker::Done pulled{};  // push-pull: the sum is there; broadcast: done; empty: only push

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "reduce/reduce.h"
 
 namespace bs::worker {
 
@@ -21,6 +22,8 @@ PushPullTask::PushPullTask(const OperationContext* context, const Tensor* tensor
       tensor_(tensor),
       rates_(call.rates),
       waited_(call.waited),
+      factor_(call.factor),
+      is_gradient_(call.is_gradient),
       in_(call.in),
       out_(call.out),
       coder_(call.coder),
@@ -36,7 +39,7 @@ PushPullTask::PushPullTask(const OperationContext* context, const Tensor* tensor
 void PushPullTask::Begin() {
   context_->core->Add(this);
   ready_ = context_->spans.Now();
-  context_->spans.Ready(*this, waited_);
+  if (is_gradient_) context_->spans.Ready(*this, waited_);
   NotifyReady();
 }
 
@@ -94,8 +97,13 @@ void PushPullTask::OnSum(uint32_t index, TimePoint started, const Status& status
                          const std::string& next) {
   if (index == 0) next_layout_ = next;
   if (status.ok()) {
-    context_->spans.Partition(Kind::kPull, *this, tensor_->partitions[index],
-                              {started, context_->spans.Now()});
+    const bs::Partition& partition = tensor_->partitions[index];
+    context_->spans.Partition(Kind::kPull, *this, partition, {started, context_->spans.Now()});
+    // Its bytes have just been read or written, so most are in a cache.
+    if (factor_ != 1) {
+      reduce::Scale(tensor_->dtype, out_.data() + partition.offset_bytes,
+                    partition.size_bytes / SizeOf(tensor_->dtype), factor_);
+    }
   } else {
     failure_ = context_->fail(status);
   }
@@ -137,7 +145,7 @@ void PushPullTask::Settle(Direction* direction) {
   // After a failure the Core starts nothing more.
   const bool failed = !failure_.ok() && direction->pending == 0;
   if (!complete && !failed) return;
-  if (complete && direction == (pulls_ ? &pull_ : &push_)) {
+  if (complete && is_gradient_ && direction == (pulls_ ? &pull_ : &push_)) {
     context_->spans.Tensor(*this, {ready_, context_->spans.Now()});
   }
   const UniqueFunction<void(Status)> done = std::move(direction->done);

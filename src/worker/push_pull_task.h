@@ -28,7 +28,9 @@ class PushPullTask final : public CommTask {
     Priority priority = 0;
     bool keeps_priority = false;  // no partition goes early
     PushRates rates{};
-    Duration waited{};  // since the framework's user asked, for spans
+    Duration waited{};        // since the framework's user asked, for spans
+    double factor = 1;        // see PushPullOptions
+    bool is_gradient = true;  // false: no part of a training step, for spans
     std::span<const std::byte> in;
     std::span<std::byte> out;   // not used if `pulled` is empty
     Coder coder{};              // its residual is the whole tensor's
@@ -79,6 +81,8 @@ class PushPullTask final : public CommTask {
   const Tensor* const tensor_;
   const PushRates rates_;
   const Duration waited_;
+  const double factor_;
+  const bool is_gradient_;
   const std::span<const std::byte> in_;
   const std::span<std::byte> out_;
   const Coder coder_;

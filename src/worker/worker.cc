@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "worker/broadcast_from.h"
 #include "worker/worker_impl.h"
 
 namespace bs {
@@ -32,6 +33,7 @@ void Worker::PushPull(Key key, const PushPullOptions& options, std::span<const s
                       .ready = impl_->executor()->Now(),
                       .in = in,
                       .out = out,
+                      .factor = options.factor,
                       .pushed = std::move(pushed),
                       .pulled = std::move(pulled)};
   impl_->Post(key, std::move(operation));
@@ -52,6 +54,14 @@ void Worker::BroadcastWhole(Key key, WholeKey whole, std::span<std::byte> value,
                       .out = value,
                       .pulled = std::move(done)};
   impl_->Post(key, std::move(operation));
+}
+
+void Worker::BroadcastFrom(Key key, int32_t root, std::span<std::byte> value, Done done) {
+  impl_->executor()->Post([impl = impl_.get(), key, root,
+                           call = std::make_shared<worker::BroadcastFrom>(value),
+                           done = std::move(done)]() mutable {
+    impl->BroadcastFrom(key, root, std::move(call), std::move(done));
+  });
 }
 
 void Worker::Update(Key key, UpdateCall call) {

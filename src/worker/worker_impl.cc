@@ -36,6 +36,11 @@ std::string DescribePlacement(const Tensor& tensor) {
 
 }  // namespace
 
+bool worker::KeyState::WillBeDeclared() const {
+  const auto declares = [](const Operation& operation) { return operation.is_broadcast; };
+  return tensor || broadcast || std::any_of(waiting.begin(), waiting.end(), declares);
+}
+
 Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, worker::Backend* backend,
                    std::function<void(Status)> on_failure, const Logger& log)
     : options_(options),
@@ -186,6 +191,8 @@ void Worker::Impl::BeginPushPull(Key key, KeyState* state, Operation operation) 
       .keeps_priority = std::exchange(state->new_layout, false),
       .rates = operation.rates,
       .waited = waited,
+      .factor = operation.factor,
+      .is_gradient = !operation.is_value,
       .in = operation.in,
       .out = operation.out,
       .coder = {operation.coding, coded ? &context_.codecs->Get(operation.coding) : nullptr,
@@ -320,6 +327,24 @@ void Worker::Impl::BeginFetch(Key key, KeyState* state, Operation operation) {
 void Worker::Impl::EndOperation(Key key, KeyState* state) {
   Advance(key, state);
   OperationEnded();
+}
+
+void Worker::Impl::BroadcastFrom(Key key, int32_t root, std::shared_ptr<worker::BroadcastFrom> call,
+                                 Done done) {
+  const std::string what = "broadcast key=" + std::to_string(key) + ": ";
+  if (root < 0 || root >= options_.num_workers) {
+    return done(Status::InvalidArgument(what + "root " + std::to_string(root) + " of only " +
+                                        CountOf(options_.num_workers, "worker")));
+  }
+  if (!call->has_memory()) {
+    return done(Status::ResourceExhausted(what + "no memory for the value of another worker"));
+  }
+  const bool first = !keys_[key].WillBeDeclared();
+  for (Operation& operation : worker::BroadcastFrom::Operations(
+           std::move(call), {.first = first, .rank = options_.rank, .root = root},
+           std::move(done))) {
+    Enqueue(key, std::move(operation));
+  }
 }
 
 void Worker::Impl::SetOptimizer(worker::OptimizerText optimizer, Done done) {

@@ -19,6 +19,7 @@
 #include "trace/critical_tensor.h"
 #include "trace/steps.h"
 #include "worker/broadcast.h"
+#include "worker/broadcast_from.h"
 #include "worker/fetch.h"
 #include "worker/measured_order.h"
 #include "worker/operation.h"
@@ -45,6 +46,8 @@ struct KeyState {
   Priority measured = 0;
 
   Priority Counting(Priority given) const { return given == callers ? measured : given; }
+  // True if the key is declared once everything that waits has begun, unless that is refused.
+  bool WillBeDeclared() const;
   bool busy() const { return broadcast || task || fetch; }
 };
 
@@ -74,6 +77,7 @@ class Worker::Impl {
       Enqueue(key, std::move(operation));
     });
   }
+  void BroadcastFrom(Key key, int32_t root, std::shared_ptr<worker::BroadcastFrom> call, Done done);
   void SetOptimizer(worker::OptimizerText optimizer, Done done);
   void SetPartitionAndCredit(uint64_t partition_bytes, uint64_t credit_bytes) {
     BS_CHECK(partition_bytes >= worker::kAlignBytes);

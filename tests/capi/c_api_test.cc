@@ -491,6 +491,93 @@ TEST(CApi, TheHostIsDescribedUnlessASettingIsWrong) {
   EXPECT_TRUE(names.empty());
 }
 
+TEST(CApi, AverageOfThreeHasTheBitsOfSumTimesAThird) {
+  Job job(3, 2, {{"BYTESCHEDULER_DETERMINISTIC", "1"}});
+  job.StartAll();
+  ASSERT_FALSE(HasFatalFailure());
+  constexpr size_t kSize = 200'001;  // several partitions, and a rest
+  std::vector<Floats> values(3, Floats(kSize, 0));
+  BroadcastAll(&job, 7, &values);
+  std::vector<Floats> in(3, Floats(kSize));
+  for (size_t i = 0; i < 3; ++i) {
+    for (size_t at = 0; at < kSize; ++at) {
+      in[i][at] = static_cast<float>(at * (i + 1)) * 0.37F - 1000.0F;
+    }
+  }
+  std::vector<Floats> out(3, Floats(kSize));
+  const WaiterPtr waiter(bs_waiter_new(6));
+  for (size_t i = 0; i < 3; ++i) {
+    bs_push_pull request = MakePushPull(7, in[i], &out[i], waiter.get());
+    request.factor = 1.0 / 3;
+    ASSERT_EQ(bs_worker_push_pull(job.workers[i].get(), &request, nullptr), 0);
+  }
+  const bs_error error = Await(waiter.get());
+  ASSERT_EQ(error.code, 0) << error.message;
+  Floats want(kSize);
+  for (size_t at = 0; at < kSize; ++at) {
+    want[at] = (in[0][at] + in[1][at] + in[2][at]) * (1.0F / 3);
+  }
+  EXPECT_EQ(out, std::vector<Floats>(3, want));
+  CloseWorkers(&job);
+  ExpectAllEndedWell(&job);
+}
+
+TEST(CApi, WorkersOfAHostHaveItsNumber) {
+  Job job(2, 1);
+  job.StartAll();
+  ASSERT_FALSE(HasFatalFailure());
+  int hosts[2] = {-1, -1};
+  ASSERT_EQ(bs_worker_hosts(job.workers[1].get(), hosts, 2, nullptr), 0);
+  EXPECT_GE(hosts[0], 0);
+  EXPECT_EQ(hosts[0], hosts[1]) << "all loopback addresses are one host";
+  CloseWorkers(&job);
+  ExpectAllEndedWell(&job);
+}
+
+TEST(CApi, AnyRootBroadcastsAgainBitForBit) {
+  Job job(2, 2);
+  job.StartAll();
+  ASSERT_FALSE(HasFatalFailure());
+  constexpr size_t kSize = 100'003;
+  for (const int root : {1, 0, 1}) {
+    std::vector<std::vector<uint32_t>> values(2);
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      // -0.0, NaNs with payloads, and whatever else there is.
+      values[rank] = {0x80000000U, 0x7f800001U, 0xffc12345U, 0x00000001U};
+      values[rank].resize(kSize, 0xdeadbeefU + rank + 2U * static_cast<uint32_t>(root));
+      values[rank][0] ^= rank;
+    }
+    const std::vector<uint32_t> want = values[static_cast<size_t>(root)];
+    const WaiterPtr waiter(bs_waiter_new(2));
+    for (size_t rank = 0; rank < 2; ++rank) {
+      const bs_root_value from{7, root, values[rank].data(), kSize * sizeof(uint32_t)};
+      ASSERT_EQ(bs_worker_broadcast_from(job.workers[rank].get(), &from, bs_waiter_done,
+                                         waiter.get(), nullptr),
+                0);
+    }
+    const bs_error error = Await(waiter.get());
+    ASSERT_EQ(error.code, 0) << error.message;
+    EXPECT_EQ(values[0], want);
+    EXPECT_EQ(values[1], want);
+  }
+  CloseWorkers(&job);
+  ExpectAllEndedWell(&job);
+}
+
+TEST(Waiter, TellsThePushFromTheEnd) {
+  const WaiterPtr waiter(bs_waiter_new(2));
+  EXPECT_EQ(bs_waiter_is_pushed(waiter.get(), nullptr), 0);
+  bs_waiter_pushed(waiter.get(), 0, "");
+  bs_error error{};
+  EXPECT_EQ(bs_waiter_is_pushed(waiter.get(), &error), 1);
+  EXPECT_EQ(error.code, 0);
+  EXPECT_EQ(bs_waiter_wait(waiter.get(), 0, nullptr), 0);
+  bs_waiter_done(waiter.get(), 4, "lost server 0");
+  EXPECT_EQ(bs_waiter_is_pushed(waiter.get(), &error), 1);
+  EXPECT_STREQ(error.message, "lost server 0");
+  EXPECT_EQ(Await(waiter.get()).code, 4);
+}
+
 TEST(Waiter, CountsAndKeepsTheFirstError) {
   const WaiterPtr waiter(bs_waiter_new(3));
   bs_waiter_done(waiter.get(), 0, "");

@@ -184,6 +184,20 @@ TEST(ServerShares, HostsAreThoseOfTheList) {
   EXPECT_EQ(HostsOf(nodes), hosts) << "another node has taken its place";
 }
 
+TEST(ServerShares, WorkersOfAHostHaveItsNumber) {
+  std::vector<ps::Node> nodes = {
+      NodeOf(ps::Role::kServer, 0, "10.0.0.3"), NodeOf(ps::Role::kWorker, 2, "10.0.0.1"),
+      NodeOf(ps::Role::kWorker, 0, "10.0.0.2"), NodeOf(ps::Role::kWorker, 3, "10.0.0.1"),
+      NodeOf(ps::Role::kWorker, 1, "10.0.0.2")};
+  EXPECT_EQ(HostsOfWorkers(nodes, 4), (std::vector<int32_t>{2, 2, 1, 1}));
+  nodes[1].first_hostname = "10.0.0.2";
+  EXPECT_EQ(HostsOfWorkers(nodes, 4), (std::vector<int32_t>{1, 1, 1, 2}))
+      << "another node has taken its place";
+  nodes.pop_back();
+  const std::vector<int32_t> unknown = HostsOfWorkers(nodes, 4);
+  EXPECT_EQ(std::count(unknown.begin(), unknown.end(), unknown[1]), 1);
+}
+
 TEST(ServerShares, LoopbackAddressesAreOneHost) {
   const Hosts hosts = HostsOf(std::vector<ps::Node>{
       NodeOf(ps::Role::kWorker, 0, "127.0.0.2"), NodeOf(ps::Role::kWorker, 1, "127.0.0.3"),

@@ -108,6 +108,65 @@ def test_a_sum_comes_when_every_worker_has_pushed(job: Job) -> None:
         unknown.wait()
 
 
+def test_a_push_pull_takes_a_factor_and_says_when_its_memory_is_free(job: Job) -> None:
+    _, _, workers = job
+    start = buffer([0] * 3)
+    assert not in_threads([lambda w=w: w.broadcast([item(7, start)], owner=start) for w in workers])
+    sent, received = [buffer([1, 2, 5]), buffer([3, 4, 6])], [buffer([0] * 3), buffer([0] * 3)]
+
+    def push(rank: int, factor: float, coding: Optional[Coding] = None) -> Pending:
+        addresses = (ctypes.addressof(sent[rank]), ctypes.addressof(received[rank]))
+        return workers[rank].start_push_pull(
+            *(7, *addresses, 12), owner=(sent, received), factor=factor, coding=coding
+        )
+
+    # A tensor this small is free with its sum: both are one message.
+    first = push(0, 0.5)
+    assert not first.pushed()
+    second = push(1, 2)
+    for pending in (first, second):
+        pending.wait()
+        assert pending.pushed()
+    assert [list(a) for a in received] == [[2, 3, 5.5], [8, 12, 22]]
+    coding = Coding("2bit", {"threshold": "0.5"})
+    for pending in [push(rank, 0.5, coding) for rank in (0, 1)]:
+        pending.wait()
+    assert list(received[0]) == [0.5, 0.5, 0.5]
+    with pytest.raises(ConfigError, match="key 7: a sum cannot be multiplied by 0"):
+        push(0, 0)
+
+
+def test_any_root_broadcasts_any_number_of_times_bit_for_bit(job: Job) -> None:
+    _, _, workers = job
+    odd = bytes.fromhex("00000080 0100807f 4523c1ff 010000")  # -0.0, NaNs; not whole floats
+
+    def broadcast(root: int) -> None:
+        texts = [odd + bytes([rank + 2 * root]) for rank in (0, 1)]
+        values = [(ctypes.c_ubyte * len(text)).from_buffer_copy(text) for text in texts]
+        rows = [[(7, ctypes.addressof(value), len(value)), (8, 0, 0)] for value in values]
+        errors = in_threads(
+            [
+                lambda w=w, r=r: w.broadcast_from(root, r, owner=values)
+                for w, r in zip(workers, rows)
+            ]
+        )
+        assert not errors, errors
+        assert [bytes(value) for value in values] == [texts[root]] * 2
+
+    for root in (1, 0, 1):
+        broadcast(root)
+    with pytest.raises(ConfigError, match="broadcast key=7: root 2 of only 2 workers"):
+        workers[0].broadcast_from(2, [(7, 0, 0)])
+
+
+def test_workers_know_which_share_their_host(job: Job) -> None:
+    _, _, workers = job
+    assert workers[0].hosts == workers[1].hosts
+    assert len(set(workers[0].hosts)) == 1
+    assert [w.local_rank for w in workers] == [0, 1]
+    assert [w.local_size for w in workers] == [2, 2]
+
+
 def test_a_barrier_waits_for_everyone(job: Job) -> None:
     _, _, workers = job
     passed = threading.Event()

@@ -42,7 +42,7 @@ MAY_INCLUDE = {
     # It sends no message: all it needs of ps is the text of a duration.
     "backend/kvstore": {"base", "ps", "protocol", "backend"},
     # No back end: whatever makes a worker chooses one.
-    "worker": {"base", "core", "trace", "codec", "protocol", "backend"},
+    "worker": {"base", "core", "trace", "reduce", "codec", "protocol", "backend"},
     "server/memory": {"base", "ps"},
     "server/optimizer": {"base", "reduce"},
     "server/state": {

@@ -373,6 +373,54 @@ TEST(Worker, ClosedWhenNoMemoryIsInUseAnyMore) {
   EXPECT_TRUE(bench.failures.empty());
 }
 
+TEST(Worker, TheSumIsMultipliedAsItArrives) {
+  std::vector<float> value(20, 0);
+  const std::vector<float> in(20, 1);
+  std::vector<float> out(20, 0);
+  Bench bench(Alone());
+  bench.Initialise(7, std::as_writable_bytes(std::span(value)));
+  Outcome pulled;
+  bench.worker()->PushPull(
+      7, {0, {}, 0, false, {}, 0.25}, std::as_bytes(std::span(in)),
+      std::as_writable_bytes(std::span(out)), [](const Status&) {},
+      [&](Status status) { pulled = {pulled.calls + 1, std::move(status)}; });
+  const std::vector<float> sum(16, 6);
+  ps::Message push = bench.Next();
+  EXPECT_EQ(push.data.at(0).bytes().data(), std::as_bytes(std::span(in)).data()) << "not before";
+  bench.Answer(std::move(push));
+  bench.Answer(bench.Next(), std::as_bytes(std::span(sum)));
+  EXPECT_EQ(out[0], 1.5F) << "each partition for itself";
+  bench.Answer(bench.Next());
+  bench.Answer(bench.Next(), std::as_bytes(std::span(sum).first(4)));
+  EXPECT_TRUE(pulled.ok());
+  EXPECT_EQ(out, std::vector<float>(20, 1.5F));
+}
+
+TEST(Worker, SumsOfIntegersAreNotMultiplied) {
+  std::vector<std::byte> value = Bytes(64, 0);
+  const std::vector<std::byte> in = Bytes(64, 1);
+  std::vector<std::byte> out = Bytes(64, 0);
+  Bench bench(Alone());
+  bench.Initialise(7, value, DType::kInt32);
+  const auto refusal = [&](double factor) {
+    std::string text;
+    bench.worker()->PushPull(
+        7, {0, {}, 0, false, {}, factor}, in, out, [](const Status&) {},
+        [&](const Status& status) { text = status.message(); });
+    bench.Run();
+    return text;
+  };
+  EXPECT_EQ(
+      refusal(0.5),
+      "push_pull key=7: a sum of int32 cannot be multiplied by 0.500000, only one of floating "
+      "point; ask for the sum and divide it");
+  EXPECT_EQ(refusal(0),
+            "push_pull key=7: a sum cannot be multiplied by 0.000000, only by a finite number that "
+            "is not 0");
+  EXPECT_TRUE(bench.Quiet());
+  EXPECT_TRUE(bench.failures.empty());
+}
+
 TEST(Worker, EmptyTensorTakesPartInRounds) {
   Bench bench(Alone());
   bench.Initialise(7, {});

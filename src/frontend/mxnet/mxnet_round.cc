@@ -49,20 +49,19 @@ Round* Add(std::atomic<Round*>* list, Round* round) {
 
 // REQUIRES: runs on the worker's thread, or the worker takes no visits.
 void BeginNow(Round* round) {
-  const bs_push_pull request{
-      .key = round->key,
-      .priority = round->priority,
-      .in = round->push.data,
-      .out = round->pull.data,
-      .size_bytes = round->size_bytes,
-      .pushed = round->pushes ? OnPushed : nullptr,
-      .pulled = round->pulls ? OnPulled : nullptr,
-      .context = round,
-      .coding = round->coding,
-      .called = round->called,
-      .at_once = WasThere(*round, round->waited) ? 1 : 0,
-      .waited_ns = round->waited.count(),
-  };
+  const bs_push_pull request{.key = round->key,
+                             .priority = round->priority,
+                             .in = round->push.data,
+                             .out = round->pull.data,
+                             .size_bytes = round->size_bytes,
+                             .pushed = round->pushes ? OnPushed : nullptr,
+                             .pulled = round->pulls ? OnPulled : nullptr,
+                             .context = round,
+                             .coding = round->coding,
+                             .called = round->called,
+                             .at_once = WasThere(*round, round->waited) ? 1 : 0,
+                             .waited_ns = round->waited.count(),
+                             .factor = 0};
   bs_error error{};
   round->owners += round->num_callbacks();
   const int code = round->asynchronous

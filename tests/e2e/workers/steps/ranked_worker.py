@@ -12,5 +12,6 @@ print(
     f"rank {worker.rank} of {worker.num_workers}, {worker.num_servers} servers, process {number}",
     flush=True,
 )
+print(f"worker {worker.rank} is {worker.local_rank} of {worker.local_size} here", flush=True)
 worker.barrier()
 worker.close()
