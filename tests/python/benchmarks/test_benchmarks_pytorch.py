@@ -121,7 +121,7 @@ def test_the_best_bucket_counts() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("--framework torch --arms p3", "torch has no p3: want some of ddp"),
+        ("--framework torch --arms p3", "torch has no p3: want some of alone,ddp"),
         ("--arms ddp", "mxnet has no ddp: want some of stock"),
         ("--framework torch --by-name", "--by-name: PyTorch has no numbers"),
         ("--framework torch --factors 1=0.5", "--factors: want links of one rate"),
