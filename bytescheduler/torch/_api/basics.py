@@ -57,9 +57,9 @@ def size() -> int:
 
 def local_rank() -> int:
     """Return the position among the workers of this host, from 0."""
-    return current().get().local.rank
+    return current().get().local_rank
 
 
 def local_size() -> int:
     """Return how many workers of the job run on this host."""
-    return current().get().local.size
+    return current().get().local_size

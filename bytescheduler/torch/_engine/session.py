@@ -1,17 +1,27 @@
 """A session whose tensors are PyTorch's; its errors keep the engine's classes."""
 
 import contextlib
-from typing import Iterator, NoReturn, Sequence, Tuple
+from typing import Iterator, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
 import torch
 
-from bytescheduler._native import Pending, Worker
+from bytescheduler._native import Coding, Pending, Worker
 from bytescheduler._session.session import Session, clamped
 from bytescheduler.errors import Error
-from bytescheduler.torch._engine.dtypes import code_of, size_of
+from bytescheduler.torch._engine.dtypes import address_of, code_of, size_of
 from bytescheduler.torch._engine.framework import Rounds, Source, Torch
 
-__all__ = ["TorchSession"]
+__all__ = ["RoundCall", "TorchSession"]
+
+
+class RoundCall(NamedTuple):
+    """The options of one round."""
+
+    priority: int = 0
+    average: bool = False
+    called: int = 0  # see `Worker.start_push_pull`
+    at_once: bool = False
+    coding: Optional[Coding] = None
 
 
 class TorchSession(Session):
@@ -26,6 +36,7 @@ class TorchSession(Session):
     def __init__(self, worker: Worker) -> None:
         self._rounds = Rounds()
         super().__init__(worker, self._rounds, Torch())
+        self._mean = 1.0 / worker.num_workers
 
     def count(self, source: Source) -> None:
         """Let the end of the job wait for the rounds of `source`, as long as it lives."""
@@ -39,7 +50,23 @@ class TorchSession(Session):
         ]
         self.declare(items, owner=tensors)
 
-    def start(self, key: int, send: torch.Tensor, recv: torch.Tensor, priority: int) -> Pending:
+    @property
+    def local_rank(self) -> int:
+        """Position among the workers of this host, from 0."""
+        return self._worker.local_rank
+
+    @property
+    def local_size(self) -> int:
+        """How many workers this host has."""
+        return self._worker.local_size
+
+    def broadcast_from(self, root: int, tensors: Sequence[Tuple[int, torch.Tensor]]) -> None:
+        """Overwrite dense tensors with those of worker `root`, whose keys have no sums.  Blocks."""
+        items = [(key, *address_of(tensor)) for key, tensor in tensors]
+        with self.translated():
+            self._worker.broadcast_from(root, items, owner=tensors)
+
+    def start(self, key: int, send: torch.Tensor, recv: torch.Tensor, call: RoundCall) -> Pending:
         """Begin the next round of `key`; both tensors are dense and do not overlap."""
         size = send.numel() * send.element_size()
         try:
@@ -49,7 +76,11 @@ class TorchSession(Session):
                 recv.data_ptr(),
                 size,
                 owner=(send, recv),
-                priority=clamped(priority),
+                priority=clamped(call.priority),
+                called=call.called,
+                at_once=call.at_once,
+                factor=self._mean if call.average else 1.0,
+                coding=call.coding,
             )
         except Error as error:
             self._raise(error)
@@ -60,10 +91,6 @@ class TorchSession(Session):
             pending.wait()
         except Error as error:
             self._raise(error)
-
-    def average(self, total: torch.Tensor) -> None:
-        """Make the mean of a sum, in place, as one multiplication."""
-        total.mul_(1.0 / self.num_workers)
 
     def give_up(self, why: str) -> None:
         """Fail the job on every worker; the caller raises an error here."""

@@ -8,6 +8,7 @@ import torch
 from bytescheduler._native import Pending
 from bytescheduler._session.keys import EngineKeys
 from bytescheduler.errors import UsageError
+from bytescheduler.torch._engine.session import RoundCall
 from bytescheduler.torch._gradients.checks import check_parameter
 from bytescheduler.torch._gradients.slot import IDLE, PUSHED, SUMMED, Slot
 from bytescheduler.torch._gradients.tally import DISCARDS, SUMS, Tally
@@ -65,6 +66,7 @@ class Gradients:
         self.has_any = False  # backward has made a gradient since the latest round
         self._keys = EngineKeys(self._session)
         self._orphans: List[Pending] = []
+        self._called = 1  # the number of the first slot in this round
         self._zeros: Dict[torch.dtype, torch.Tensor] = {}
         self._handles: List[Any] = []
         self._tallies = 0
@@ -182,7 +184,11 @@ class Gradients:
         if slot.received is not None:
             dense, slot.context = self.options.compression.compress(dense)
             recv = slot.received
-        slot.pending = self._session.start(slot.key, dense, recv, slot.priority)
+        # Numbered in the order of the parameters, as the engine compares that with this one.
+        called = self._called + slot.index
+        coding = self.options.compression.coding if dense.dtype is torch.float32 else None
+        call = RoundCall(slot.priority, self.options.average, called, not slot.had_gradient, coding)
+        slot.pending = self._session.start(slot.key, dense, recv, call)
         slot.state = PUSHED
 
     def _make_buffers(self, slot: Slot) -> None:
@@ -211,6 +217,7 @@ class Gradients:
                 self._push_unsent(slot)
         self.tally.start(end, [slot.had_gradient for slot in self.slots])
         self.has_any = False
+        self._called += len(self.slots)
 
     def _push_unsent(self, slot: Slot) -> None:
         if slot.param.grad is not None:
@@ -263,8 +270,6 @@ class Gradients:
         slot.passes = 0
         if slot.received is not None:
             recv.copy_(self.options.compression.decompress(slot.received, slot.context))
-        if self.options.average:
-            self._session.average(recv)
         return recv
 
     def is_used(self, slot: Slot) -> bool:

@@ -6,7 +6,7 @@ import torch
 
 from bytescheduler._native import Pending
 from bytescheduler.errors import UsageError
-from bytescheduler.torch._engine.session import TorchSession
+from bytescheduler.torch._engine.session import RoundCall, TorchSession
 
 __all__ = ["CROSSES", "DISCARDS", "SUMS", "Tally"]
 
@@ -62,7 +62,7 @@ class Tally:
         self._end = end
         head = [self._rounds] + [int(end == each) for each in range(len(_ENDS))]
         self._send.copy_(torch.tensor(head + [int(each) for each in present], dtype=torch.int32))
-        self._pending = self._session.start(self._key, self._send, self._recv, _PRIORITY)
+        self._pending = self._session.start(self._key, self._send, self._recv, RoundCall(_PRIORITY))
 
     def settle(self) -> None:
         """Wait for the latest round.

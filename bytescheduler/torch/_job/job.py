@@ -6,7 +6,6 @@ from typing import Callable, List, Optional, Protocol
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._engine.session import TorchSession
 from bytescheduler.torch._job.opening import open_session
-from bytescheduler.torch._job.places import LocalPlace, find_local_place
 from bytescheduler.torch._sums.named_sums import NamedSums
 from bytescheduler.torch._sums.objects import Objects
 from bytescheduler.torch._sums.relay import Relay
@@ -39,7 +38,8 @@ class Joined:
         relay = None if self.carrier is None else Relay(self.carrier)
         self.sums = NamedSums(self.carrier)
         self.objects = Objects(relay, self.rank, self.size)
-        self.local: LocalPlace = find_local_place(self.objects, self.rank)
+        self.local_rank = 0 if self.carrier is None else self.carrier.local_rank
+        self.local_size = 1 if self.carrier is None else self.carrier.local_size
 
 
 class Job:

@@ -4,11 +4,16 @@ from typing import Optional, Tuple, Type
 
 import torch
 
+from bytescheduler._native import Coding
+
 __all__ = ["Compression", "Compressor"]
 
 
 class Compressor:
     """Makes of a tensor what travels, and of what arrives a tensor."""
+
+    # The engine's own coding of float32, besides.
+    coding: Optional[Coding] = None
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> Tuple[torch.Tensor, Optional[torch.dtype]]:
@@ -69,3 +74,17 @@ class Compression:
     none: Type[Compressor] = _Plain
     fp16: Type[Compressor] = _Half
     bf16: Type[Compressor] = _BFloat
+
+    @staticmethod
+    def two_bit(threshold: float = 0.5) -> Type[Compressor]:
+        """Return a compressor that sends two bits for each float32.
+
+        Each stands for 0 or for plus or minus `threshold`; the rest is sent in later rounds.
+
+        Raises
+        ------
+        ConfigError
+            The threshold is not larger than 0.
+        """
+        coding = Coding("2bit", {"threshold": str(threshold)})
+        return type("TwoBit", (_Plain,), {"coding": coding})

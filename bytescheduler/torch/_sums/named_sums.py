@@ -9,7 +9,7 @@ from bytescheduler._native import Pending
 from bytescheduler._session.keys import EngineKeys
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._engine.dtypes import check_summable
-from bytescheduler.torch._engine.session import TorchSession
+from bytescheduler.torch._engine.session import RoundCall, TorchSession
 from bytescheduler.torch._sums.compression import Compression, Compressor
 
 __all__ = ["Call", "NamedSums"]
@@ -36,7 +36,6 @@ class _Key(NamedTuple):
 class _Round(NamedTuple):
     pending: Optional[Pending]  # None: there is nothing to send
     result: torch.Tensor
-    average: bool
     compression: Type[Compressor]
     context: Optional[torch.dtype]
     shape: torch.Size
@@ -94,12 +93,14 @@ class NamedSums:
         if self._session is not None and self._session.num_workers > 1 and send.numel():
             key = self._key(call.name, send)
             result = torch.empty_like(send)
-            pending = self._session.start(key, send, result, call.priority)
+            coding = call.compression.coding if send.dtype == torch.float32 else None
+            how = RoundCall(call.priority, call.average, coding=coding)
+            pending = self._session.start(key, send, result, how)
         elif result.data_ptr() == tensor.data_ptr():
             result = send.clone()
         number = next(self._numbers)
         self._rounds[number] = _Round(
-            pending, result, call.average, call.compression, context, tensor.shape, into
+            pending, result, call.compression, context, tensor.shape, into
         )
         return number
 
@@ -118,8 +119,6 @@ class NamedSums:
         result = done.result
         if done.pending is not None and self._session is not None:
             self._session.wait(done.pending)
-            if done.average:
-                self._session.average(result)
         result = done.compression.decompress(result, done.context).view(done.shape)
         if done.into is None:
             return result

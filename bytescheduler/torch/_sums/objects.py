@@ -70,19 +70,7 @@ class Objects:
         """Return every worker's `value`, in the order of their ranks.  Blocks."""
         if self._relay is None:
             return [value]
-        mine = _vector(pickle.dumps(value))
-        counts = torch.zeros(self._size * _COUNT_BYTES, dtype=torch.uint8)
-        begin = self._rank * _COUNT_BYTES
-        counts[begin : begin + _COUNT_BYTES] = _vector(
-            mine.numel().to_bytes(_COUNT_BYTES, "little")
-        )
-        self._relay.gather(counts, begin, begin + _COUNT_BYTES)
-        sizes = [_count(each) for each in counts.split(_COUNT_BYTES)]
-        begin = sum(sizes[: self._rank])
-        data = torch.zeros(sum(sizes), dtype=torch.uint8)
-        data[begin : begin + mine.numel()] = mine
-        self._relay.gather(data, begin, begin + mine.numel())
-        return [pickle.loads(_bytes(each)) for each in data.split(sizes)]
+        return [self.broadcast(value, root) for root in range(self._size)]
 
     def broadcast_tensors(self, tensors: Sequence[Tuple[str, torch.Tensor]], root: int) -> None:
         """Overwrite tensors with those of worker `root`, bit for bit.  Blocks.

@@ -379,6 +379,11 @@ def unfrozen() -> None:
 def compressed() -> None:
     for name in ("fp16", "bf16"):
         alike(usual, compression=getattr(bps.Compression, name))
+    two_bit = bps.Compression.two_bit(0.01)
+    alike(usual, "sgd", compression=two_bit)
+    coded = bps.push_pull(torch.tensor([0.02, 0.0, -0.02]), False, "coded", compression=two_bit)
+    assert same(coded, torch.tensor([0.01, 0.0, -0.01]) * 2), coded
+    refused("threshold", bps.Compression.two_bit, -1.0)
 
 
 CHECKS = [
