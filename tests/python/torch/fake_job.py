@@ -1,0 +1,114 @@
+"""A job of two workers without a network: the other one sends the same as this one."""
+
+from typing import Dict, List, Optional, Sequence, Tuple
+
+import torch
+
+from bytescheduler.errors import PeerLost
+from bytescheduler.torch._engine.session import RoundCall
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+class FakePending:
+    """A round: the sum comes when it is waited for, unless it is held back."""
+
+    def __init__(self, session: "FakeSession", key: int, call: RoundCall) -> None:
+        self.session = session
+        self.key = key
+        self.call = call
+        self.memory: Tuple[torch.Tensor, torch.Tensor]
+        self.is_over = False
+
+    def over(self) -> bool:
+        return self.is_over
+
+    def wait(self) -> None:
+        name = self.session.names.get(self.key, "")
+        if name in self.session.held:
+            raise Held(f"{name} is held back")
+        if self.session.failure is not None:
+            raise self.session.failure
+        if not self.is_over:
+            self.is_over = True
+            send, recv = self.memory
+            recv.copy_(send * (1 if self.call.average else 2))
+
+
+class Held(Exception):
+    """A wait that would not end."""
+
+
+class FakeSession:
+    """See `TorchSession`."""
+
+    error = RuntimeError
+
+    def __init__(self) -> None:
+        self.rank = 0
+        self.num_workers = 2
+        self.names: Dict[int, str] = {}
+        self.held: List[str] = []  # names of keys whose sums do not come
+        self.failure: Optional[PeerLost] = None
+        self.why = ""
+        self.rounds: List[FakePending] = []
+        self._spaces = 0
+
+    def new_key_space(self) -> int:
+        self._spaces += 1
+        return self._spaces - 1
+
+    def name(self, number: int, key: object) -> None:
+        self.names[number] = str(key)
+
+    def show(self, number: int, name: str) -> None:
+        self.names[number] = name
+
+    def count(self, source: object) -> None:
+        pass
+
+    def tune(self) -> None:
+        pass
+
+    def declare_tensors(self, tensors: Sequence[Tuple[int, torch.Tensor]]) -> None:
+        for _, tensor in tensors:
+            assert tensor.is_contiguous() or _bytes(tensor) == tensor.untyped_storage().nbytes()
+
+    def start(
+        self, key: int, send: torch.Tensor, recv: torch.Tensor, call: RoundCall
+    ) -> FakePending:
+        assert send.data_ptr() != recv.data_ptr()
+        assert send.stride() == recv.stride() or send.dim() == 1
+        pending = FakePending(self, key, call)
+        pending.memory = send.view(recv.shape) if send.dim() == 1 else send, recv
+        self.rounds.append(pending)
+        return pending
+
+    def wait(self, pending: FakePending) -> None:
+        pending.wait()
+
+    def give_up(self, why: str) -> None:
+        self.why = why
+
+    def sent(self) -> List[str]:
+        """Return the names of what was sent, in order."""
+        return [self.names[each.key] for each in self.rounds]
+
+
+class FakeObjects:
+    """See `Objects`: the other worker has the same."""
+
+    def check_alike(self, tensors: object, root: int) -> None:
+        pass
+
+
+class FakeJob:
+    """See `Joined`."""
+
+    def __init__(self) -> None:
+        self.session = self.carrier = FakeSession()
+        self.objects = FakeObjects()
+        self.rank = 0
+        self.size = 2

@@ -1,0 +1,141 @@
+"""Forward begins while sums are held back, and every wait happens where a weight is used."""
+
+from typing import Callable, List
+
+import pytest
+import torch
+from fake_job import FakeJob, Held
+from torch import nn
+
+from bytescheduler.errors import PeerLost, UsageError
+from bytescheduler.torch._optimizer.stepper import Stepper
+
+Make = Callable[..., Stepper]
+ONES = torch.ones(2, 3)
+
+
+def layers() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3))
+
+
+def stepped(stepper: Stepper, model: nn.Module) -> None:
+    model(ONES).sum().backward()
+    stepper.step(None)
+
+
+def ran(model: nn.Sequential) -> List[int]:
+    """Return a list that grows with the layers that run from now on."""
+    seen: List[int] = []
+    for number, layer in enumerate(model):
+        layer.register_forward_hook(lambda *_, number=number: seen.append(number))
+    return seen
+
+
+def test_forward_runs_up_to_the_layer_whose_sum_is_missing(
+    job: FakeJob, make_stepper: Make
+) -> None:
+    model, alone = layers(), layers()
+    stepper = make_stepper(model, watched_steps=1)
+    stepped(stepper, model)
+    job.session.held = ["2.weight"]
+    seen = ran(model)
+    for _ in range(2):  # the wait that was interrupted has changed nothing
+        with pytest.raises(Held):
+            model(ONES)
+    assert seen == [0, 1, 0, 1]
+    job.session.held = []
+    stepper.synchronize()
+    optimizer = torch.optim.SGD(alone.parameters(), 0.5)
+    alone(ONES).sum().backward()
+    optimizer.step()
+    for one, other in zip(model.parameters(), alone.parameters()):
+        assert torch.equal(one, other)
+
+
+def test_with_a_barrier_step_waits_for_every_sum(job: FakeJob, make_stepper: Make) -> None:
+    model = layers()
+    stepper = make_stepper(model, crossing=False)
+    model(ONES).sum().backward()
+    job.session.held = ["2.weight"]
+    with pytest.raises(Held):
+        stepper.step(None)
+
+
+def test_numbers_are_those_of_the_moment_of_step(make_stepper: Make) -> None:
+    model = nn.Linear(1, 1, bias=False)
+    before = model.weight.detach().clone()
+    rate = torch.tensor(0.25)
+    inner = torch.optim.SGD(model.parameters(), rate, foreach=True)
+    stepper = make_stepper(model, inner)
+    model(torch.ones(1, 1)).sum().backward()
+    stepper.step(None)
+    rate.fill_(100.0)  # as a scheduler does
+    inner.param_groups[0]["weight_decay"] = 100.0
+    model(torch.ones(1, 1))
+    assert torch.equal(model.weight, before - 0.25)
+
+
+def test_the_first_layer_is_the_most_urgent_and_its_gradient_comes_last(
+    job: FakeJob, make_stepper: Make
+) -> None:
+    model = layers()
+    stepper = make_stepper(model)
+    stepped(stepper, model)
+    names = job.session.sent()
+    assert names.index("2.weight") < names.index("0.weight")
+    urgency = {job.session.names[r.key]: r.call.priority for r in job.session.rounds}
+    assert urgency["0.weight"] > urgency["1.weight"] > urgency["2.weight"]
+    called = {job.session.names[r.key]: r.call.called for r in job.session.rounds}
+    assert 0 < called["0.weight"] < called["2.weight"]
+
+
+def test_a_gradient_of_a_stale_weight_fails_the_job(job: FakeJob, make_stepper: Make) -> None:
+    model = layers()
+    stepper = make_stepper(model, watched_steps=0)
+    stepped(stepper, model)
+    stale = nn.functional.linear(ONES, model[2].weight)
+    with pytest.raises(UsageError, match="2.weight: a gradient came while its last update"):
+        stale.sum().backward()
+    assert "optimizer.guard(module" in job.session.why
+
+
+def test_a_lost_peer_is_an_error_of_the_forward_pass(job: FakeJob, make_stepper: Make) -> None:
+    model = layers()
+    stepped(make_stepper(model), model)
+    job.session.failure = PeerLost("worker 1 was lost", 4)
+    with pytest.raises(PeerLost, match="worker 1 was lost"):
+        model(ONES)
+
+
+def test_hooks_of_the_optimizer_run_once_a_step(make_stepper: Make) -> None:
+    model = layers()
+    inner = torch.optim.SGD(model.parameters(), 0.5)
+    calls: List[str] = []
+    inner.register_step_pre_hook(lambda *_: calls.append("before"))
+    inner.register_step_post_hook(lambda *_: calls.append("after"))
+    stepper = make_stepper(model, inner)
+    stepped(stepper, model)
+    model(ONES)
+    assert calls == ["before", "after"]
+
+
+def test_state_made_in_inference_mode_is_ordinary(make_stepper: Make) -> None:
+    model = layers()
+    stepper = make_stepper(model, torch.optim.Adam(model.parameters()))
+    stepped(stepper, model)
+    with torch.inference_mode():
+        model(ONES)
+    stepped(stepper, model)
+    stepper.synchronize()
+
+
+def test_the_numbers_of_steps_and_the_memory_stay_bounded(job: FakeJob, make_stepper: Make) -> None:
+    model = layers()
+    stepper = make_stepper(model)
+    places = set()
+    for _ in range(5):
+        stepped(stepper, model)
+        stepper.synchronize()
+        places.add(tuple(slot.recv.data_ptr() for slot in stepper.gradients.slots))
+    assert len(places) == 1  # sums arrive where they did before

@@ -1,0 +1,122 @@
+"""Gradients on their way: memory, unused ones, rounds that nothing wants."""
+
+from typing import Any, Callable
+
+import pytest
+import torch
+from fake_job import FakeJob
+from torch import nn
+
+from bytescheduler.errors import UsageError
+from bytescheduler.torch._gradients.slot import IDLE, PUSHED, SUMMED
+from bytescheduler.torch._optimizer.stepper import Stepper
+
+Make = Callable[..., Stepper]
+
+
+def test_gradients_with_other_strides_are_copied_first(job: FakeJob, make_stepper: Make) -> None:
+    model = nn.Conv2d(2, 4, 3).to(memory_format=torch.channels_last)
+    model.weight = nn.Parameter(torch.ones(4, 2, 3, 3).to(memory_format=torch.channels_last))
+    stepper = make_stepper(model, crossing=False)
+    model.weight.grad = torch.arange(72.0).view(4, 2, 3, 3)
+    want = model.weight.grad.clone()
+    stepper.gradients.arrived(stepper.gradients.slots[0])
+    stepper.synchronize(always=True)
+    assert torch.equal(model.weight.grad, want)
+
+
+def test_what_no_worker_uses_keeps_weight_and_state(job: FakeJob, make_stepper: Make) -> None:
+    model = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
+    inner = torch.optim.AdamW(model.parameters(), 0.1, weight_decay=0.5)
+    before = model[1].weight.detach().clone()
+    for crossing in (True, False):
+        stepper = make_stepper(model, inner, crossing=crossing)
+        for _ in range(2):
+            model[0](torch.ones(1, 2)).sum().backward()
+            stepper.step(None)
+            stepper.zero_grad(True)
+        stepper.close()
+    assert torch.equal(model[1].weight, before)
+    assert model[1].weight not in inner.state
+    zeros = {r.memory[0].untyped_storage().data_ptr() for r in job.session.rounds[2:4]}
+    assert len(zeros) == 1  # one piece of memory for all that is unused
+
+
+def test_a_round_that_nothing_wants_ends_and_frees_no_memory_too_soon(
+    job: FakeJob, make_stepper: Make
+) -> None:
+    model = nn.Linear(2, 2)
+    stepper = make_stepper(model, crossing=False)
+    model(torch.ones(1, 2)).sum().backward()
+    received = [slot.recv for slot in stepper.gradients.slots]
+    stepper.zero_grad(set_to_none=False)
+    assert model.weight.grad is None
+    assert len(stepper.gradients.unfinished()) == 3  # two gradients and the tally
+    model(torch.ones(1, 2)).sum().backward()
+    for slot, before in zip(stepper.gradients.slots, received):
+        assert slot.state == PUSHED
+        assert slot.recv is not None
+        assert slot.recv.data_ptr() != before.data_ptr()
+    stepper.step(None)
+
+
+def test_a_step_that_was_left_out_leaves_nothing_behind(make_stepper: Make) -> None:
+    model = nn.Linear(2, 2)
+    stepper = make_stepper(model, crossing=False)
+    slots = stepper.gradients.slots
+    for again in (lambda: stepper.zero_grad(True), lambda: None):
+        model(torch.ones(1, 2)).sum().backward()
+        stepper.before_groups()  # GradScaler finds an overflow, and does not step
+        assert {slot.state for slot in slots} == {SUMMED}
+        again()
+        model(torch.ones(1, 2)).sum().backward()
+        assert {slot.state for slot in slots} == {PUSHED}
+        stepper.step(None)
+        assert {slot.state for slot in slots} == {IDLE}
+        stepper.zero_grad(True)
+
+
+def test_the_gradient_stays_the_same_object(make_stepper: Make) -> None:
+    model = nn.Linear(2, 2)
+    stepper = make_stepper(model, crossing=False)
+    model(torch.ones(1, 2)).sum().backward()
+    kept = model.weight.grad
+    stepper.synchronize()
+    assert model.weight.grad is kept
+
+
+def test_workers_that_do_something_else_are_found(job: FakeJob, make_stepper: Make) -> None:
+    def other(tally: Any, at: int, number: int) -> None:  # noqa: ANN401
+        tally._pending.wait()
+        tally._recv[at] += number
+
+    model = nn.Linear(2, 2)
+    stepper = make_stepper(model, crossing=True)
+    model(torch.ones(1, 2)).sum().backward()
+    stepper.step(None)
+    tally = stepper.gradients.tally
+    tally._pending.wait()
+    tally._recv[0] += 1
+    with pytest.raises(UsageError, match="call step\\(\\) equally often on every worker"):
+        tally.settle()
+    assert "equally often" in job.session.why
+    tally.start(0, [True, True])
+    tally._pending.wait()
+    tally._recv[1:3] = torch.tensor([1, 1])
+    with pytest.raises(UsageError, match="on another worker by synchronize\\(\\) before step"):
+        tally.settle()
+
+
+@pytest.mark.parametrize("kind", ["DTensor", "FlatParameter"])
+def test_parts_of_parameters_are_refused(make_stepper: Make, kind: str) -> None:
+    model = nn.Linear(2, 2)
+    model.weight = type(kind, (nn.Parameter,), {})(torch.ones(2, 2))
+    with pytest.raises(UsageError, match="weight: it is sharded"):
+        make_stepper(model)
+
+
+def test_dtypes_that_servers_cannot_sum_are_refused(make_stepper: Make) -> None:
+    model = nn.Linear(2, 2)
+    model.weight = nn.Parameter(torch.ones(2, 2).to(torch.float8_e4m3fn))
+    with pytest.raises(UsageError, match="weight: servers cannot sum torch.float8_e4m3fn"):
+        make_stepper(model)

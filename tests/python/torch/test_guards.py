@@ -1,0 +1,130 @@
+"""Guards: which module waits for which weight, and what copies of a module have."""
+
+import copy
+import pickle
+from typing import Callable, List, Tuple
+
+import pytest
+import torch
+from fake_job import FakeJob
+from torch import nn
+
+from bytescheduler.errors import UsageError
+from bytescheduler.torch._crossing.watch import Watch
+from bytescheduler.torch._gradients.slot import Slot
+from bytescheduler.torch._optimizer.stepper import Stepper
+
+Make = Callable[..., Stepper]
+
+
+class Parent(nn.Module):
+    """Uses a weight of a child that never runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.child = nn.Linear(3, 3)
+        self.other = nn.Linear(3, 3)
+        self.branch = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = nn.functional.linear(x, self.child.weight, self.child.bias)
+        if self.branch:
+            x = x @ self.other.weight
+        return self.other(x)
+
+
+def step(stepper: Stepper, model: nn.Module) -> None:
+    model(torch.ones(1, 3)).sum().backward()
+    stepper.step(None)
+
+
+def test_a_parent_that_uses_a_childs_weight_waits_for_it(make_stepper: Make) -> None:
+    model = Parent()
+    stepper = make_stepper(model)
+    for _ in range(5):
+        step(stepper, model)
+
+
+def test_a_use_that_begins_later_is_refused_while_it_is_watched(make_stepper: Make) -> None:
+    model = Parent()
+    stepper = make_stepper(model, watched_steps=2)
+    step(stepper, model)
+    model.branch = True
+    with pytest.raises(UsageError, match=r"other.weight: Parent uses it .* optimizer.guard"):
+        model(torch.ones(1, 3))
+    model.branch = False
+    step(stepper, model)
+    step(stepper, model)
+    model.branch = True
+    model.eval()  # a change is watched again
+    with pytest.raises(UsageError, match="other.weight: Parent uses it"):
+        model(torch.ones(1, 3))
+
+
+def test_where_nothing_is_watched_parents_wait_for_what_never_runs(make_stepper: Make) -> None:
+    model = Parent()
+    stepper = make_stepper(model, watched_steps=0)
+    for _ in range(3):
+        step(stepper, model)
+
+
+def test_a_model_that_is_not_called_is_refused(make_stepper: Make) -> None:
+    model = nn.Linear(3, 3)
+    make_stepper(model)
+    with pytest.raises(UsageError, match="wrap first, then call torch.compile"):
+        model.forward(torch.ones(1, 3)).sum().backward()
+
+
+def test_copies_wait_for_nothing(make_stepper: Make, job: FakeJob) -> None:
+    model = Parent()
+    stepper = make_stepper(model)
+    step(stepper, model)
+    job.session.held = ["child.weight", "other.weight"]
+    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        twin(torch.ones(1, 3)).sum().backward()
+        twin.state_dict()
+
+
+def test_a_closed_optimizer_leaves_no_hook(make_stepper: Make) -> None:
+    model = Parent()
+    stepper = make_stepper(model)
+    step(stepper, model)
+    stepper.close()
+    for module in model.modules():
+        assert not module._forward_pre_hooks
+        assert not module._forward_hooks
+        assert not module._state_dict_pre_hooks
+    assert not model.child.weight._post_accumulate_grad_hooks
+
+
+def uses(call: Callable[[nn.Linear], object]) -> List[Tuple[str, str]]:
+    """Return the weights that `call` uses in a layer, with the modules that do."""
+    layer, found = nn.Linear(3, 3), []
+    slots = [Slot(0, "weight", layer.weight), Slot(1, "bias", layer.bias)]
+    watch = Watch(slots, lambda slot, module: found.append((slot.name, type(module).__name__)))
+    root = nn.Sequential(layer)
+    watch.begin(root)
+    try:
+        call(layer)
+    finally:
+        watch.end()
+    layer(torch.ones(1, 3))  # nothing is seen after the end
+    return found
+
+
+def test_functions_methods_and_lists_of_weights_are_seen() -> None:
+    assert ("weight", "Linear") in uses(lambda layer: layer(torch.ones(1, 3)))
+    assert uses(lambda layer: layer.weight.norm()) == [("weight", "Sequential")]
+    assert uses(lambda layer: layer.weight.T) == [("weight", "Sequential")]
+    assert {name for name, _ in uses(lambda layer: torch.cat([layer.bias, layer.bias]))} == {"bias"}
+    assert uses(lambda layer: torch.add(input=torch.ones(3), other=layer.bias))
+
+
+def test_what_reads_no_element_is_no_use() -> None:
+    for call in (
+        lambda layer: layer.weight.shape,
+        lambda layer: layer.weight.size(0) + layer.weight.dim(),
+        lambda layer: layer.weight.grad,
+        lambda layer: layer.weight.requires_grad,
+    ):
+        assert uses(call) == []

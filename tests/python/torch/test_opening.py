@@ -1,0 +1,58 @@
+"""The way into a job: alone, with servers, or refused with a cure."""
+
+import subprocess
+import sys
+
+import pytest
+
+import bytescheduler.torch as bps
+from bytescheduler.errors import ConfigError, UsageError
+from bytescheduler.torch._job.job import Job
+from bytescheduler.torch._job.opening import open_session
+
+
+def test_a_process_alone_needs_no_server() -> None:
+    assert open_session() is None
+
+
+def test_a_server_is_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DMLC_ROLE", "server")
+    with pytest.raises(ConfigError, match="a training script is a worker"):
+        open_session()
+
+
+def test_the_job_is_joined_once() -> None:
+    job = Job(lambda: None)
+    with pytest.raises(ValueError, match=r"call init\(\) first"):
+        job.get()
+    job.join()
+    job.join()
+    assert job.get().size == 1
+    job.leave()
+    job.leave()
+    with pytest.raises(ValueError, match="has left the job"):
+        job.get()
+    with pytest.raises(UsageError, match="a process joins one job"):
+        job.join()
+
+
+def test_names_of_other_packages_are_there() -> None:
+    assert bps.CrossBarrier.__module__ == "bytescheduler.torch.optimizer"
+    assert set(bps.__all__) <= set(dir(bps))
+
+
+def test_importing_starts_nothing_and_brings_no_other_framework() -> None:
+    script = (
+        "import sys, bytescheduler.torch\n"
+        "assert not {'mxnet', 'tensorflow'} & set(sys.modules)\n"
+        "import os; print('bs-' in str([open(f'/proc/self/task/{t}/comm').read() "
+        "for t in os.listdir('/proc/self/task')]))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_a_python_without_pytorch_is_told_how_to_get_it() -> None:
+    script = "import sys; sys.modules['torch'] = None; import bytescheduler.torch"
+    done = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
+    assert "install it first, as its own page says" in done.stderr

@@ -1,0 +1,144 @@
+"""The self-check finds what cannot be stepped parameter by parameter, and changes nothing."""
+
+from typing import Any, Callable, Dict, Optional
+
+import pytest
+import torch
+
+from bytescheduler.torch._crossing.self_check import why_not_separable
+from bytescheduler.torch._crossing.shadow import Shadow, needs_closure, plain_step
+
+SEPARABLE: Dict[str, Dict[str, Any]] = {
+    "SGD": {"lr": 0.1, "momentum": 0.9},
+    "Adam": {"fused": True},
+    "AdamW": {"foreach": True},
+    "RMSprop": {"momentum": 0.5},
+    "Adagrad": {},
+    "Adadelta": {},
+    "Adamax": {},
+    "NAdam": {},
+    "RAdam": {},
+    "ASGD": {},
+    "Rprop": {},
+    "Adafactor": {},
+}
+
+
+def weights() -> "list[torch.nn.Parameter]":
+    torch.manual_seed(1)
+    shapes = [(3, 4), (4,), (2, 3, 5), (300, 400)]
+    return [torch.nn.Parameter(torch.randn(shape)) for shape in shapes]
+
+
+def groups() -> "list[Dict[str, Any]]":
+    first, second, *rest = weights()
+    return [{"params": [first, second]}, {"params": rest, "lr": 0.0}]
+
+
+@pytest.mark.parametrize("name", SEPARABLE)
+def test_optimizers_of_pytorch_are_separable(name: str) -> None:
+    kind = getattr(torch.optim, name)
+    assert why_not_separable(kind(groups(), **SEPARABLE[name])) is None
+
+
+class GlobalNormSGD(torch.optim.SGD):
+    """Divides by the norm of all gradients."""
+
+    def step(self, closure: Optional[Callable[[], float]] = None) -> None:
+        grads = [p.grad for group in self.param_groups for p in group["params"]]
+        norm = sum(float(grad.norm()) for grad in grads if grad is not None)
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.data.add_(p.grad, alpha=-group["lr"] / norm)
+
+
+class Counting(torch.optim.SGD):
+    """Counts its steps in each group."""
+
+    def step(self, closure: Optional[Callable[[], float]] = None) -> None:
+        super().step()
+        for group in self.param_groups:
+            group["steps"] = group.get("steps", 0) + 1
+
+
+class CountingItself(torch.optim.SGD):
+    """Counts its steps in an attribute."""
+
+    steps = 0
+
+    def step(self, closure: Optional[Callable[[], float]] = None) -> None:
+        super().step()
+        self.steps += 1
+
+
+class Noisy(torch.optim.SGD):
+    """Adds noise."""
+
+    def step(self, closure: Optional[Callable[[], float]] = None) -> None:
+        super().step()
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.data.add_(torch.randn_like(p), alpha=0.01)
+
+
+class Failing(torch.optim.SGD):
+    """Cannot step at all."""
+
+    def step(self, closure: Optional[Callable[[], float]] = None) -> None:
+        raise ZeroDivisionError("by nothing")
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        (GlobalNormSGD, "depends on others"),
+        (Counting, "change the numbers of its groups"),
+        (CountingItself, "numbers of its own"),
+        (Noisy, "random numbers"),
+        (Failing, "ZeroDivisionError: by nothing"),
+    ],
+)
+def test_what_is_not_separable_is_found(kind: type, why: str) -> None:
+    optimizer = kind(groups(), lr=0.0)  # as a warm-up begins
+    assert why in (why_not_separable(optimizer) or "")
+
+
+def test_the_check_changes_nothing() -> None:
+    optimizer = torch.optim.Adam(groups(), lr=0.1)
+    before = [p.detach().clone() for g in optimizer.param_groups for p in g["params"]]
+    random = torch.get_rng_state()
+    assert why_not_separable(optimizer) is None
+    after = [p for g in optimizer.param_groups for p in g["params"]]
+    assert all(torch.equal(a, b) for a, b in zip(before, after))
+    assert all(p.grad is None for p in after)
+    assert not optimizer.state
+    assert torch.equal(random, torch.get_rng_state())
+
+
+def test_a_step_that_needs_a_closure_is_known() -> None:
+    class Searching(torch.optim.SGD):
+        def step(self, closure: Callable[[], float]) -> None:  # type: ignore[override]
+            closure()
+
+    assert needs_closure(torch.optim.LBFGS(weights()))
+    assert needs_closure(Searching(weights(), lr=0.1))
+    assert not needs_closure(torch.optim.SGD(weights(), lr=0.1))
+    assert why_not_separable(Searching(weights(), lr=0.1)) == "its step evaluates the loss itself"
+
+
+def test_a_shadow_steps_what_it_is_given_and_touches_nothing_else() -> None:
+    params = weights()
+    optimizer = torch.optim.Adam(params, lr=0.1)
+    listed = optimizer.param_groups[0]["params"]
+    before = [p.detach().clone() for p in params]
+    shadow = Shadow(optimizer)
+    shadow.snapshot()
+    optimizer.param_groups[0]["lr"] = 100.0
+    params[1].grad = torch.ones_like(params[1])
+    shadow.step({0: [params[1]]})
+    changed = [not torch.equal(a, b) for a, b in zip(before, params)]
+    assert changed == [False, True, False, False]
+    assert float((before[1] - params[1].detach()).abs().max()) < 1
+    assert list(optimizer.state) == [params[1]]
+    assert optimizer.param_groups[0]["params"] is listed
+    assert plain_step(torch.optim.Adam) is not torch.optim.Adam.step  # no profiler around it
