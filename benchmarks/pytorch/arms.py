@@ -21,7 +21,7 @@ class Arm(NamedTuple):
     """One way to train."""
 
     kind: str  # a way of ways.py
-    servers: str = ""  # apart, together (on the workers' hosts), direct (in them), or none
+    servers: str = ""  # apart, together (on the workers' hosts), or none
     bucket_mb: float = DDP_MB  # before it is divided
 
 
