@@ -43,6 +43,7 @@ def broadcast_parameters(params: _Named, root_rank: int = 0) -> None:
             "model.parameters() has no names",
             5,
         )
+    current().flush()
     tensors = [(name, each) for name, each in pairs if isinstance(each, torch.Tensor)]
     current().get().objects.broadcast_tensors(tensors, root_rank)
 

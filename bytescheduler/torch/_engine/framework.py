@@ -18,6 +18,9 @@ class Source(Protocol):
     def unfinished(self) -> List[Pending]:
         """Return the rounds that may still be under way."""
 
+    def at_end(self) -> None:
+        """Say what is lost, at the end of the job."""
+
 
 class Torch:
     """See `Framework`."""
@@ -68,6 +71,8 @@ class Rounds:
 
     def close(self) -> None:
         """See `Operations`."""
+        for source in list(self._sources):
+            source.at_end()
         self._sources.clear()
 
 

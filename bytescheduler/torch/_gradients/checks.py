@@ -68,8 +68,10 @@ def names_of(
     params: List[torch.nn.Parameter],
     named_parameters: Optional[_Named],
     model: Optional[torch.nn.Module],
+    *,
+    all_named: bool = True,
 ) -> Dict[int, str]:
-    """Return a name for each of `params`, by its id.
+    """Return a name for each of `params`, by its id; without `all_named` also for new ones.
 
     Raises
     ------
@@ -91,7 +93,9 @@ def names_of(
         names.setdefault(id(param), name)  # a tied parameter keeps its first name
     source = "named_parameters" if named_parameters is not None else "model"
     for at, param in enumerate(params):
-        if id(param) not in names:
+        if id(param) not in names and not all_named:
+            names[id(param)] = f"parameter {at}"
+        elif id(param) not in names:
             raise UsageError(
                 f"parameter {at} of the optimizer, {tuple(param.shape)}, is not in {source}: give "
                 "all that the optimizer has, such as model.named_parameters()",

@@ -6,11 +6,12 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Tuple, Type
 import torch
 
 from bytescheduler._native import Pending
+from bytescheduler._process.say import counted, say
 from bytescheduler._session.keys import EngineKeys
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._engine.session import RoundCall
 from bytescheduler.torch._gradients.checks import check_parameter
-from bytescheduler.torch._gradients.slot import IDLE, PUSHED, SUMMED, Slot
+from bytescheduler.torch._gradients.slot import ARMED, IDLE, PUSHED, SUMMED, Slot
 from bytescheduler.torch._gradients.tally import DISCARDS, SUMS, Tally
 from bytescheduler.torch._gradients.wrapped import wrapped
 from bytescheduler.torch._job.job import Joined
@@ -106,6 +107,15 @@ class Gradients:
         rounds += [*self._orphans, self.tally.pending]
         return [each for each in rounds if each is not None]
 
+    def at_end(self) -> None:
+        """See `Source`."""
+        waiting = sum(slot.state == ARMED for slot in self.slots)
+        if waiting:
+            say(
+                f"bytescheduler: the script ends while {counted(waiting, 'update')} of weights "
+                "wait, which are lost; call optimizer.synchronize() before the last use of weights"
+            )
+
     def close(self) -> None:
         """Send nothing any more; rounds under way end by themselves."""
         for handle in self._handles:
@@ -163,7 +173,7 @@ class Gradients:
         slot.sent = grad
         slot.version = grad._version
         slot.had_gradient = True
-        fits = grad.stride() == slot.stride
+        fits = grad.stride() == slot.stride and not grad.is_conj() and not grad.is_neg()
         self._send(slot, grad if fits else torch.empty_like(slot.param).copy_(grad))
 
     def _densified(self, slot: Slot, grad: torch.Tensor) -> torch.Tensor:

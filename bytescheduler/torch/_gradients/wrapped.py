@@ -1,5 +1,6 @@
 """The parameters of this process whose gradients travel, so that none does so twice."""
 
+import gc
 import weakref
 from typing import Dict, Tuple
 
@@ -20,8 +21,10 @@ class Wrapped:
 
     def check_free(self, param: torch.nn.Parameter, name: str) -> None:
         """Raise UsageError if something sends its gradients already."""
-        known, owner = self._owners.get(id(param), (None, None))
-        if known is None or owner is None or known() is not param or owner() is None:
+        if not self._is_owned(param):
+            return
+        gc.collect()  # an optimizer that was dropped may be in a circle of references
+        if not self._is_owned(param):
             return
         raise UsageError(
             f"{name}: its gradients are averaged already, so the model or its optimizer is wrapped "
@@ -29,6 +32,10 @@ class Wrapped:
             "close() of the first",
             5,
         )
+
+    def _is_owned(self, param: torch.nn.Parameter) -> bool:
+        known = self._owners.get(id(param))
+        return known is not None and known[0]() is param and known[1]() is not None
 
     def take(self, param: torch.nn.Parameter, owner: object) -> None:
         """Note that `owner` sends its gradients, as long as it lives."""

@@ -87,8 +87,6 @@ class Job:
         if self._joined is None:
             said = "shutdown() has left the job" if self._left else "call init() first"
             raise ValueError(f"bytescheduler.torch is not initialised: {said}")
-        if self._joined.session is not None:
-            self._joined.session.check()
         return self._joined
 
     def flush_at_end(self, one: Flushes) -> None:
@@ -96,15 +94,19 @@ class Job:
         self._flushed = [each for each in self._flushed if each() is not None]
         self._flushed.append(weakref.ref(one))
 
+    def flush(self) -> None:
+        """Make all updates that wait, of all optimizers.  Blocks."""
+        for each in self._flushed:
+            one = each()
+            if one is not None:
+                one.flush()
+
     def leave(self) -> None:
         """Make pending updates, wait for rounds, and leave; a second call does nothing.  Blocks."""
         joined = self._joined
         if joined is None:
             return
-        for each in self._flushed:
-            one = each()
-            if one is not None:
-                one.flush()
+        self.flush()
         self._joined, self._left = None, True
         if joined.session is not None:
             joined.session.close()

@@ -64,12 +64,13 @@ class Stepper:
         if may_cross:
             self._install()
 
-    def _members(self, groups: List[Any], first: int = 0) -> List[Member]:
+    def _members(self, groups: List[Any], *, all_named: bool = True) -> List[Member]:
         params = [param for group in groups for param in group["params"]]
-        names = names_of(params, self._options.named_parameters, self._options.model)
+        options = self._options
+        names = names_of(params, options.named_parameters, options.model, all_named=all_named)
         members = [
             (names[id(param)], param, at)
-            for at, group in enumerate(groups, first)
+            for at, group in enumerate(groups)
             for param in group["params"]
             if param.requires_grad
         ]
@@ -281,7 +282,8 @@ class Stepper:
         if named is not None:
             self._options = self._options._replace(named_parameters=list(named))
         known = {id(slot.param) for slot in self.gradients.slots}
-        new = [each for each in self._members(self._inner.param_groups) if id(each[1]) not in known]
+        members = self._members(self._inner.param_groups, all_named=False)
+        new = [each for each in members if id(each[1]) not in known]
         if not new:
             return
         before = len(self.gradients.slots)

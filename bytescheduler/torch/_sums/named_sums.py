@@ -67,6 +67,9 @@ class NamedSums:
         """See `Source`."""
         return [each.pending for each in self._rounds.values() if each.pending is not None]
 
+    def at_end(self) -> None:
+        """See `Source`: nothing is lost."""
+
     def start(self, tensor: torch.Tensor, call: Call, into: Optional[torch.Tensor] = None) -> int:
         """Begin to add up every worker's `tensor`; return the number to ask for it.
 
@@ -87,7 +90,7 @@ class NamedSums:
                 "average=False, or a tensor of floats",
                 5,
             )
-        plain = tensor.detach().contiguous()
+        plain = tensor.detach().contiguous().resolve_conj().resolve_neg()
         send, context = call.compression.compress(plain)
         pending, result = None, send
         if self._session is not None and self._session.num_workers > 1 and send.numel():

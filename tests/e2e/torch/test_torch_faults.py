@@ -1,0 +1,46 @@
+"""A worker that waits in a guard learns that another one is lost, left, or that it is to end."""
+
+import signal
+from typing import Callable
+
+from job import Job
+
+MakeJob = Callable[..., Job]
+
+
+def start(job: Job, case: str) -> None:
+    for _ in range(2):
+        job.start_worker("torch/faults.py", case)
+
+
+def waiting(job: Job) -> int:
+    """Return the number of the worker that waits for the other one."""
+    first = job.wait_for_text(job.workers, "made step 3")
+    return job.workers.index(first)
+
+
+def test_a_killed_worker_is_named_in_the_forward_pass(make_job: MakeJob) -> None:
+    job = make_job()
+    start(job, "slow")
+    left = job.workers[waiting(job)]
+    job.wait_for_text(job.workers, "waits").kill()
+    assert left.wait() == 1
+    assert "forward of step 4: lost worker 1" in left.output()
+    assert "PeerLost" in left.output()
+
+
+def test_a_worker_with_fewer_steps_is_named(make_job: MakeJob) -> None:
+    job = make_job()
+    start(job, "short")
+    more = job.workers[waiting(job)]
+    assert more.wait() == 1
+    assert "forward of step 4: worker 1 left the job" in more.output()
+
+
+def test_ctrl_c_ends_a_wait_in_a_guard(make_job: MakeJob) -> None:
+    job = make_job()
+    start(job, "slow")
+    left = job.workers[waiting(job)]
+    left.signal(signal.SIGINT)
+    assert left.wait(30.0) != 0
+    assert "forward of step 4: interrupted" in left.output()
