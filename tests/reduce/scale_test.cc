@@ -47,7 +47,7 @@ TEST(Scale, FloatsAreMultipliedByTheFloatNearestToTheFactor) {
 
 TEST(Scale, ThereIsOneNan) {
   const std::vector<float> got =
-      Scaled(DType::kFloat32, {std::bit_cast<float>(0xffc12345U)}, kThird);
+      Scaled<float>(DType::kFloat32, {std::bit_cast<float>(0xffc12345U)}, kThird);
   EXPECT_EQ(std::bit_cast<uint32_t>(got[0]), 0x7fc00000U);
 }
 
