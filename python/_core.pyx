@@ -292,6 +292,7 @@ cdef class Worker:
     cdef list abandoned  # waiters of interrupted calls: the engine still counts on them
     cdef int users  # plug-ins that borrow the handle
     cdef object store  # the stock store of the kvstore back end; None with our own servers
+    cdef object closed_too  # see end_with
 
     def __init__(self):
         raise TypeError("use Worker.open()")
@@ -757,6 +758,10 @@ cdef class Worker:
         _check(code, &error)
         return rows
 
+    def end_with(self, end):
+        """Let `close` call `end` once it has left the job, with True if the worker had failed."""
+        self.closed_too = end
+
     def close(self, *, int drain_ms=10000):
         """Finish pending operations for up to `drain_ms`, fail what is left, leave the job.
 
@@ -765,14 +770,18 @@ cdef class Worker:
         cdef bs_worker* worker = self.worker
         cdef bs_error error
         cdef int code
+        cdef bint failed
         if worker == NULL:
             return
         if self.users > 0:
             raise UsageError("close the plug-in before its worker", 5)
         self.worker = NULL
+        failed = bs_worker_status(worker, NULL) != 0
         with nogil:
             code = bs_worker_close(worker, drain_ms, &error)
         self.abandoned.clear()
+        if self.closed_too is not None:
+            self.closed_too(failed)
         if self.store is not None and code != 0:
             # Left behind: the engine may still use the store.
             Py_INCREF(self.store)

@@ -1,7 +1,8 @@
 """The launchers that start the same command many times, and what each tells a process by variables.
 
 `ENVIRONMENTS` has a row for each.  `place_in_job` makes of a process's variables its role in a job,
-its rank, and where the job's scheduler node is.
+its rank, and where the job's scheduler node is.  `direct_place` does so for a job without processes
+of its own for servers.
 """
 
 import dataclasses
@@ -13,7 +14,14 @@ from bytescheduler._launch.host_names import expand
 from bytescheduler._launch.starter import starter
 from bytescheduler._process.say import counted, plain
 
-__all__ = ["ENVIRONMENTS", "Environment", "LaunchError", "place_in_job", "started_by"]
+__all__ = [
+    "ENVIRONMENTS",
+    "Environment",
+    "LaunchError",
+    "direct_place",
+    "place_in_job",
+    "started_by",
+]
 
 _FIRST_PORT, _PORTS = 20000, 10000  # below those that systems give to connections
 _LARGEST_RANK = 2 * 16384
@@ -324,3 +332,47 @@ def place_in_job(
         "DMLC_PS_ROOT_URI": root,
         "DMLC_PS_ROOT_PORT": _root_port(row, variables, root, count),
     }
+
+
+def direct_place(variables: Variables, *, agrees: bool) -> Dict[str, str]:
+    """Return the settings of a process in a job where each process is a worker and hosts a server.
+
+    Process 0 hosts the scheduler node too.  Empty if no launcher has started it.
+
+    Parameters
+    ----------
+    variables
+        Those of this process.
+    agrees : bool
+        The processes will agree on the scheduler node's port: there is none here unless
+        DMLC_PS_ROOT_PORT is set.
+
+    Raises
+    ------
+    LaunchError
+        The variables make no job.
+    """
+    row = started_by(variables)
+    if row is None:
+        return {}
+    rank, size = _number(variables, (row.rank,), 0), _number(variables, row.sizes, 1)
+    assert rank is not None
+    if size is None:
+        names = " or ".join(row.sizes)
+        raise LaunchError(
+            f"{row.name} started this process ({_describe(row, variables)}) and does not say how "
+            f"many there are: set {names or 'RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT'}"
+        )
+    if rank >= size:
+        raise LaunchError(f"{_describe(row, variables)}: want a number from 0 to {size - 1}")
+    root = _root_host(row, variables, rank, size)
+    place = {
+        "DMLC_NUM_WORKER": str(size),
+        "DMLC_NUM_SERVER": str(size),
+        "DMLC_WORKER_ID": str(rank),
+        "DMLC_SERVER_ID": str(rank),
+        "DMLC_PS_ROOT_URI": root,
+    }
+    if not agrees or variables.get("DMLC_PS_ROOT_PORT"):
+        place["DMLC_PS_ROOT_PORT"] = _root_port(row, variables, root, size)
+    return place

@@ -39,6 +39,7 @@ class Place(Generic[_S]):
         *,
         job: str = "",
         wanted_rank: int = -1,
+        open_worker: Optional[Callable[[], Worker]] = None,
     ) -> _S:
         """Join the job, or share the session that this process has in it.  Blocks.
 
@@ -52,6 +53,8 @@ class Place(Generic[_S]):
             The address of the scheduler node; empty if this is no job that one can leave.
         wanted_rank : int
             The rank to take; -1 takes the rank that the scheduler node gives.
+        open_worker : callable, optional
+            Opens the worker in another way, such as `direct.open_worker`.
 
         Raises
         ------
@@ -70,7 +73,7 @@ class Place(Generic[_S]):
                 f"by close() or at the end of a with block; make the next {framework.owner} before "
                 "that"
             )
-        worker = Worker.open(wanted_rank=wanted_rank)
+        worker = open_worker() if open_worker else Worker.open(wanted_rank=wanted_rank)
         try:
             session = make(worker)
         except BaseException:

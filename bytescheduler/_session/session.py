@@ -322,9 +322,12 @@ class Session:
             if self._exporter is not None:
                 self._exporter.close()
         finally:
-            self._worker.close()
-            if self._place:
-                ready.tell_left(self._place)
+            try:
+                with self.translated():
+                    self._worker.close()
+            finally:
+                if self._place:
+                    ready.tell_left(self._place)
         if failure is None:
             self._framework.release()
         return failure

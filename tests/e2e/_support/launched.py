@@ -12,13 +12,13 @@ import pytest
 
 from bytescheduler._launch.launcher import node_command
 
-__all__ = ["BSLAUNCH", "WORKER", "ranks_in", "require", "run"]
+__all__ = ["BSLAUNCH", "DIRECT", "WORKER", "assert_direct", "ranks_in", "require", "run"]
 
 BSLAUNCH = node_command()
-WORKER = [
-    sys.executable,
-    str(pathlib.Path(__file__).resolve().parents[1] / "workers" / "steps" / "ranked_worker.py"),
-]
+_STEPS = pathlib.Path(__file__).resolve().parents[1] / "workers" / "steps"
+WORKER = [sys.executable, str(_STEPS / "ranked_worker.py")]
+# Two averages by a worker whose process hosts a server.
+DIRECT = [sys.executable, str(_STEPS / "direct_worker.py"), "2"]
 _LIMIT_S = 120.0
 # `make nightly-launchers` sets it: there all programs must be installed.
 _NEEDED = "BS_LAUNCHERS_NEEDED"
@@ -61,3 +61,14 @@ def run(
 def ranks_in(text: str) -> List[str]:
     """Return what workers say of themselves, such as "rank 0 of 2, 2 servers, process 3"."""
     return sorted(re.findall(r"rank \d+ of \d+, \d+ servers?, process \d+", text))
+
+
+def assert_direct(said: str, size: int) -> None:
+    """Check what that many processes of `DIRECT` wrote to a good end."""
+    ranks = sorted(re.findall(r"rank \d+ of \d+, \d+ servers", said))
+    assert ranks == [f"rank {rank} of {size}, {size} servers" for rank in range(size)], said
+    averages = re.findall(r"average (\d) is (\S+) to (\S+)", said)
+    want = {(str(step), *[f"{(size - 1) / 2 + step:g}"] * 2) for step in range(2)}
+    assert set(averages) == want, said
+    assert len(averages) == 2 * size, said
+    assert said.count("left\n") == size, said

@@ -4,7 +4,7 @@ import os
 from typing import List
 
 import pytest
-from launched import BSLAUNCH, WORKER, ranks_in, require, run
+from launched import BSLAUNCH, DIRECT, WORKER, assert_direct, ranks_in, require, run
 
 OPEN_MPI = ["mpirun.openmpi", "--oversubscribe"]
 MPICH = ["mpiexec.hydra"]
@@ -43,3 +43,8 @@ def test_mpirun_may_start_the_workers_alone() -> None:
     """Then its ranks are those of the workers."""
     local = [*BSLAUNCH, "--local", "--", *command_of(OPEN_MPI, 1), *WORKER]
     assert ranks_in(run(local).stdout) == ["rank 0 of 1, 1 servers, process 0"]
+
+
+@BOTH
+def test_without_bslaunch_each_process_hosts_a_server(mpirun: List[str]) -> None:
+    assert_direct(run([*command_of(mpirun, 3), *DIRECT]).stdout, 3)

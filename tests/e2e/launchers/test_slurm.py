@@ -8,7 +8,7 @@ import sys
 from typing import Dict, Iterator
 
 import pytest
-from launched import BSLAUNCH, WORKER, ranks_in, require, run
+from launched import BSLAUNCH, DIRECT, WORKER, assert_direct, ranks_in, require, run
 from slurm import SLURM_PROGRAMS, slurm
 from written import ROOT, blocks
 
@@ -28,6 +28,10 @@ def test_srun_starts_a_job_without_a_wrapper(env: Dict[str, str]) -> None:
         "rank 0 of 2, 2 servers, process 3",
         "rank 1 of 2, 2 servers, process 4",
     ]
+
+
+def test_without_bslaunch_each_task_hosts_a_server(env: Dict[str, str]) -> None:
+    assert_direct(run(["srun", "-n", "3", *DIRECT], env).stdout, 3)
 
 
 def test_without_servers_every_task_names_the_option(env: Dict[str, str]) -> None:

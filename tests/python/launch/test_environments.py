@@ -10,6 +10,7 @@ from bytescheduler._launch import starter
 from bytescheduler._launch.environments import (
     ENVIRONMENTS,
     LaunchError,
+    direct_place,
     place_in_job,
     started_by,
 )
@@ -268,3 +269,36 @@ def test_a_pod_needs_its_name_and_the_number_of_workers(pod: List[str]) -> None:
 
 def test_this_process_has_no_launcher_s_variables_left_over() -> None:
     assert started_by(os.environ) is None
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if name != "Kubernetes"])
+def test_in_a_direct_job_each_process_is_a_worker_and_hosts_a_server(name: str) -> None:
+    places = [direct_place(of(name, rank), agrees=False) for rank in range(SIZE)]
+    for rank, place in enumerate(places):
+        assert "DMLC_ROLE" not in place
+        assert (place["DMLC_WORKER_ID"], place["DMLC_SERVER_ID"]) == (str(rank), str(rank))
+        assert (place["DMLC_NUM_WORKER"], place["DMLC_NUM_SERVER"]) == (str(SIZE), str(SIZE))
+        assert place["DMLC_PS_ROOT_URI"] == ROWS[name][1]
+    assert len({place["DMLC_PS_ROOT_PORT"] for place in places}) == 1
+    assert "DMLC_PS_ROOT_PORT" not in direct_place(of(name, 0), agrees=True)
+    given = direct_place(of(name, 0, DMLC_PS_ROOT_PORT="9091"), agrees=True)
+    assert given["DMLC_PS_ROOT_PORT"] == "9091"
+
+
+def test_what_makes_no_direct_job_is_named() -> None:
+    def why_not(variables: Variables) -> str:
+        with pytest.raises(LaunchError) as raised:
+            direct_place(variables, agrees=False)
+        return str(raised.value)
+
+    assert direct_place({}, agrees=False) == {}
+    assert why_not({"RANK": "1", "MASTER_ADDR": "a"}) == (
+        "torchrun started this process (RANK=1) and does not say how many there are: set WORLD_SIZE"
+    )
+    assert why_not({"JOB_COMPLETION_INDEX": "1"}).endswith(
+        "how many there are: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
+    )
+    assert why_not(of("torchrun", SIZE)) == "RANK=5 of WORLD_SIZE=5: want a number from 0 to 4"
+    assert why_not({"RANK": "1", "WORLD_SIZE": "2"}) == (
+        "torchrun does not say on which host process 0 runs: set DMLC_PS_ROOT_URI to that host"
+    )

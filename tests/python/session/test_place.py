@@ -49,6 +49,14 @@ def test_later_owners_share_the_session(workers: "List[Tuple[int, FakeWorker]]")
     assert place.session() is None
 
 
+def test_a_worker_may_be_opened_in_another_way(workers: "List[Tuple[int, FakeWorker]]") -> None:
+    place: Place[Session] = Place()
+    own = FakeWorker()
+    join(place, open_worker=lambda: own).close()
+    assert own.closed
+    assert workers == []
+
+
 def test_a_job_that_was_left_is_not_joined_again(workers: "List[Tuple[int, FakeWorker]]") -> None:
     place: Place[Session] = Place()
     join(place, job="10.1.2.3:9000").close()

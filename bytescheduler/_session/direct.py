@@ -1,0 +1,182 @@
+"""Jobs without processes of their own for servers: each worker's process hosts a server.
+
+That of process 0 hosts the scheduler node too.  Any launcher that numbers its processes starts such
+a job.  `open_worker` joins it; `Worker.close` then waits until all workers have left, as they need
+this process's server until then.
+"""
+
+import os
+import time
+from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Tuple
+
+from bytescheduler._launch.environments import LaunchError, direct_place
+from bytescheduler._metrics.serving import serve
+from bytescheduler._native import Node, Worker, names_known
+from bytescheduler._process.say import say
+from bytescheduler._settings import Settings
+from bytescheduler.errors import ConfigError, Error, UsageError
+
+if TYPE_CHECKING:
+    from bytescheduler._metrics.exporter import Exporter
+
+__all__ = ["Agree", "is_direct", "open_worker"]
+
+# Gets the scheduler node's port in process 0, None in the others; returns it in all of them.
+Agree = Callable[[Optional[int]], int]
+Variables = Mapping[str, str]
+
+_ROLES = ("DMLC_ROLE", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER")
+_MEETING_PLACE = ("MASTER_ADDR", "MASTER_PORT")
+_ALONE = {
+    "DMLC_NUM_WORKER": "1",
+    "DMLC_NUM_SERVER": "1",
+    "DMLC_PS_ROOT_URI": "127.0.0.1",
+    "DMLC_WORKER_ID": "0",
+    "DMLC_SERVER_ID": "0",
+}
+_LOOK_S = 0.25  # from one look-up of an unknown name to the next
+_PATIENCE_S = 10.0  # until nodes have heard that the job failed
+
+
+class _Hosted:
+    """The nodes that this process hosts; they end in the order of their start, but the first last.
+
+    In a forked child they do not exist.
+    """
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._nodes: List[Tuple[Node, Optional[Exporter]]] = []
+
+    def start(self, role: str, settings: Mapping[str, str]) -> Node:
+        """Start a node; the latest one ends first."""
+        node = Node.start({**settings, "DMLC_ROLE": role})
+        self._nodes.insert(0, (node, serve(node.measure, role)))
+        return node
+
+    def end(self, failed: bool) -> None:
+        """Wait until the job is over, and close the nodes.  Blocks.
+
+        Raises
+        ------
+        Error
+            The job failed, unless the worker has `failed`, which then told so.
+        """
+        if os.getpid() != self._process:
+            return
+        failure: Optional[Error] = None
+        why = "the process that hosts it was interrupted"
+        try:
+            while self._nodes:
+                try:
+                    self._nodes[0][0].wait(_PATIENCE_S if failed else None)
+                except Error as error:
+                    failure = error
+                self._close(*self._nodes.pop(0), "its worker has failed")
+        finally:
+            self.close(why)
+        if failure is not None and not failed:
+            raise failure
+
+    def close(self, why: str) -> None:
+        """Close the nodes; unless the job is over, all are told `why`."""
+        while self._nodes:
+            self._close(*self._nodes.pop(0), why)
+
+    @staticmethod
+    def _close(node: Node, exporter: "Optional[Exporter]", why: str) -> None:
+        try:
+            if exporter is not None:
+                exporter.close()
+        finally:
+            node.close(why)
+
+
+def is_direct(variables: Optional[Variables] = None) -> bool:
+    """Return True if nothing says that this process has a role among others with servers."""
+    given = os.environ if variables is None else variables
+    return not any(given.get(name) for name in _ROLES)
+
+
+def _place(variables: Variables, agrees: bool) -> Dict[str, str]:
+    try:
+        place = direct_place(variables, agrees=agrees)
+    except LaunchError as error:
+        raise ConfigError(str(error), 1) from None
+    if place:
+        return place
+    if Settings.read().is_talkative:
+        say(
+            "bytescheduler: no launcher's variables are set, so this process trains alone; a "
+            "launcher, such as torchrun, starts several"
+        )
+    return {**_ALONE, "DMLC_PS_ROOT_PORT": "0"}
+
+
+def _await_names(settings: Mapping[str, str]) -> None:
+    begin, waited_s = time.monotonic(), 0.0
+    while not names_known(settings, waited_s=waited_s):
+        time.sleep(_LOOK_S)
+        waited_s = time.monotonic() - begin
+
+
+def _start_nodes(hosted: _Hosted, place: Dict[str, str], agree: Optional[Agree]) -> Dict[str, str]:
+    """Start what this process hosts; return the settings of its worker."""
+    first = place["DMLC_WORKER_ID"] == "0"
+    settings = {"DMLC_PS_ROOT_PORT": "0", **place}
+    scheduler = {**settings, "DMLC_PORT": "0"}  # that of the setting is the server's
+    port: Optional[int] = None
+    _await_names({**scheduler, "DMLC_ROLE": "scheduler"})
+    if first:
+        try:
+            port = hosted.start("scheduler", scheduler).port
+        except UsageError as error:
+            raise UsageError(
+                f"{error}; set DMLC_PS_ROOT_PORT to a free port in all processes", error.code
+            ) from None
+    if "DMLC_PS_ROOT_PORT" not in place:
+        assert agree is not None
+        port = agree(port)
+    if port is not None:
+        settings["DMLC_PS_ROOT_PORT"] = str(port)
+    hosted.start("server", settings)
+    own = Settings.read().port
+    return {**settings, "DMLC_ROLE": "worker", "DMLC_PORT": str(own + 1 if own else 0)}
+
+
+def open_worker(agree: Optional[Agree] = None, variables: Optional[Variables] = None) -> Worker:
+    """Join the job that the variables tell of.  Blocks as `Worker.open`.
+
+    Where they give a role, it is a job with servers of its own.  Otherwise it is a direct one, with
+    the ranks that the launcher gave.  Where no launcher has started the process, it is alone.
+
+    Parameters
+    ----------
+    agree : callable, optional
+        Lets the processes agree on a free port; called where MASTER_ADDR and MASTER_PORT are set.
+        Elsewhere, and without it, the port follows from the job's number.
+    variables : mapping of str to str, optional
+        Those of this process, if not its environment.
+
+    Raises
+    ------
+    ConfigError
+        The launcher's variables make no job, or a setting is wrong.
+    UsageError
+        The scheduler node's port is in use.
+    Error
+        As `Worker.open`.
+    """
+    given = os.environ if variables is None else variables
+    if not is_direct(given):
+        return Worker.open()
+    agrees = agree is not None and all(given.get(name) for name in _MEETING_PLACE)
+    place = _place(given, agrees)
+    hosted = _Hosted()
+    try:
+        worker = Worker.open(_start_nodes(hosted, place, agree))
+    except BaseException as error:
+        hosted.close(f"its worker could not join: {error}")
+        raise
+    worker.end_with(hosted.end)
+    return worker

@@ -1,0 +1,55 @@
+"""A worker whose process hosts a server; arguments: the number of sums, and how to agree on a port.
+
+It prints each sum of its rank and of the others'.  "store": by the rendezvous of torch.
+"""
+
+import ctypes
+import importlib
+import sys
+from typing import Callable, Optional
+
+from bytescheduler._session.direct import open_worker
+
+FLOAT32, KEY, COUNT = 0, 7, 50_000
+
+
+def agree_by_store(port: Optional[int]) -> int:
+    """Agree on `port` as bytescheduler.torch does, where torch is installed."""
+    distributed = importlib.import_module("torch.distributed")
+    store, _, _ = next(iter(distributed.rendezvous("env://")))
+    if port is not None:
+        store.set("port", str(port))
+    return int(store.get("port"))
+
+
+AGREE: "dict[str, Optional[Callable[[Optional[int]], int]]]" = {
+    "": None,
+    "store": agree_by_store,
+}
+
+
+def main(sums: int, how: str) -> None:
+    """Sum over and over; then leave."""
+    worker = open_worker(AGREE[how])
+    rank, size = worker.rank, worker.num_workers
+    print(f"rank {rank} of {size}, {worker.num_servers} servers", flush=True)
+    sent, received = (ctypes.c_float * COUNT)(), (ctypes.c_float * COUNT)()
+    nbytes = ctypes.sizeof(sent)
+    worker.broadcast([(KEY, FLOAT32, ctypes.addressof(sent), nbytes)], owner=sent)
+    worker.name_key(KEY, "the only one")
+    for step in range(sums):
+        for i in range(COUNT):
+            sent[i] = rank + step
+        pending = worker.start_push_pull(
+            *(KEY, ctypes.addressof(sent), ctypes.addressof(received), nbytes),
+            owner=(sent, received),
+            factor=1 / size,
+        )
+        pending.wait()
+        print(f"average {step} is {received[0]:g} to {received[COUNT - 1]:g}", flush=True)
+    worker.close()
+    print("left", flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "")

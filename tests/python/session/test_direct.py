@@ -1,0 +1,177 @@
+"""Jobs whose workers host the servers: all processes of one are threads here."""
+
+import ctypes
+import os
+import queue
+import socket
+import threading
+from typing import Callable, Dict, List, Optional
+
+import pytest
+
+from bytescheduler import ConfigError, PeerLost, UsageError
+from bytescheduler._native import Node, Worker
+from bytescheduler._session.direct import is_direct, open_worker
+
+QUIET = {"BYTESCHEDULER_LOG_LEVEL": "off"}
+FLOAT32 = 0
+
+
+class Job:
+    """Opens the workers of a job of this size, each in a thread."""
+
+    def __init__(self, size: int, agrees: bool, **more: str) -> None:
+        self._size = size
+        self._agrees = agrees
+        self._more = more
+        self._port: queue.Queue[int] = queue.Queue()
+        self.workers: Dict[int, Worker] = {}
+
+    def _agree(self, port: Optional[int]) -> int:
+        if port is None:
+            port = self._port.get(timeout=60)
+        self._port.put(port)
+        return port
+
+    def _open(self, rank: int) -> None:
+        variables = {"RANK": str(rank), "WORLD_SIZE": str(self._size), "MASTER_ADDR": "127.0.0.1"}
+        variables["MASTER_PORT"] = "29500"
+        agree = self._agree if self._agrees else None
+        self.workers[rank] = open_worker(agree, {**variables, **self._more})
+
+    def open(self) -> List[Worker]:
+        """Return the workers by rank."""
+        raised = in_threads([lambda rank=rank: self._open(rank) for rank in range(self._size)])
+        assert not raised, raised
+        return [self.workers[rank] for rank in range(self._size)]
+
+
+def in_threads(calls: List[Callable[[], None]]) -> List[BaseException]:
+    """Run all at the same time; return what was raised."""
+    raised: List[BaseException] = []
+
+    def run(call: Callable[[], None]) -> None:
+        try:
+            call()
+        except BaseException as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    return raised
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in QUIET.items():
+        monkeypatch.setenv(name, value)
+
+
+def summed(worker: Worker) -> List[float]:
+    """Return the sum of three numbers over all workers."""
+    sent, received = (ctypes.c_float * 3)(1, 2, worker.rank), (ctypes.c_float * 3)()
+    nbytes = ctypes.sizeof(sent)
+    worker.broadcast([(7, FLOAT32, ctypes.addressof(received), nbytes)], owner=received)
+    addresses = ctypes.addressof(sent), ctypes.addressof(received)
+    worker.start_push_pull(7, *addresses, nbytes, owner=(sent, received)).wait()
+    return list(received)
+
+
+@pytest.mark.parametrize("agrees", [True, False])
+def test_workers_have_their_launchers_ranks_and_sums(
+    agrees: bool, free_port: Callable[[], int]
+) -> None:
+    job = Job(3, agrees, **({} if agrees else {"DMLC_PS_ROOT_PORT": str(free_port())}))
+    workers = job.open()
+    assert [worker.rank for worker in workers] == [0, 1, 2]
+    assert [worker.num_servers for worker in workers] == [3, 3, 3]
+    sums: List[List[float]] = []
+    raised = in_threads([lambda w=w: sums.append(summed(w)) for w in workers])
+    assert not raised, raised
+    assert sums == [[3, 6, 3]] * 3
+    assert not in_threads([worker.close for worker in workers])
+
+
+def test_a_server_stays_until_the_last_worker_has_left() -> None:
+    workers = Job(2, True).open()
+    first = threading.Thread(target=workers[0].close)
+    first.start()
+    first.join(0.3)
+    assert first.is_alive()
+    workers[1].close()
+    first.join(60)
+    assert not first.is_alive()
+
+
+def test_a_process_without_a_launcher_is_alone(capfd: "pytest.CaptureFixture[str]") -> None:
+    worker = open_worker(variables={})
+    assert (worker.rank, worker.num_workers, worker.num_servers) == (0, 1, 1)
+    assert summed(worker) == [1, 2, 0]
+    worker.close()
+    assert capfd.readouterr().err == ""  # the level is off
+
+
+def test_a_given_port_is_the_servers_and_the_next_one_the_workers(
+    monkeypatch: pytest.MonkeyPatch, free_port: Callable[[], int]
+) -> None:
+    port = free_port()
+    monkeypatch.setenv("DMLC_PORT", str(port))
+    worker = open_worker(variables={})
+    for listening in (port, port + 1):
+        socket.create_connection(("127.0.0.1", listening), timeout=10).close()
+    worker.close()
+
+
+def test_a_failure_is_raised_by_those_that_have_not_seen_it() -> None:
+    workers = Job(2, True).open()
+    workers[1].fail("its script raised")
+    with pytest.raises(PeerLost, match="worker 1 gave up: its script raised"):
+        workers[0].barrier()
+    assert not in_threads([worker.close for worker in workers])
+
+    workers = Job(2, True).open()
+    raised: List[BaseException] = []
+    left = threading.Thread(target=lambda: raised.extend(in_threads([workers[0].close])))
+    left.start()
+    left.join(0.3)
+    workers[1].fail("its script raised")
+    workers[1].close()
+    left.join(60)
+    assert len(raised) == 1
+    assert str(raised[0]).startswith("worker 1 gave up: its script raised")
+
+
+def test_a_forked_child_ends_nothing() -> None:
+    worker = open_worker(variables={})
+    child = os.fork()
+    if child == 0:
+        worker.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    worker.barrier()
+    worker.close()
+
+
+def test_a_port_in_use_names_the_setting(free_port: Callable[[], int]) -> None:
+    port = str(free_port())
+    settings = {"DMLC_ROLE": "scheduler", "DMLC_NUM_WORKER": "1", "DMLC_NUM_SERVER": "1"}
+    other = Node.start({**settings, "DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": port})
+    variables = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    with pytest.raises(UsageError, match=f"{port}.*; set DMLC_PS_ROOT_PORT to a free port"):
+        open_worker(variables={**variables, "DMLC_PS_ROOT_PORT": port})
+    other.close()
+
+
+def test_a_role_or_a_wrong_variable_is_no_direct_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert is_direct({"RANK": "0", "DMLC_PS_ROOT_URI": "a"})
+    assert not is_direct({"RANK": "0", "DMLC_ROLE": "worker"})
+    monkeypatch.setenv("DMLC_ROLE", "worker")
+    assert not is_direct()
+    with pytest.raises(ConfigError, match="DMLC_NUM_WORKER is not set"):
+        open_worker()
+    with pytest.raises(ConfigError, match="RANK=2 of WORLD_SIZE=2: want a number from 0 to 1"):
+        open_worker(variables={"RANK": "2", "WORLD_SIZE": "2", "MASTER_ADDR": "a"})
