@@ -48,7 +48,7 @@ ROOMS = {
     "mxnet": "mxnet._stores mxnet.kvstore mxnet.trainer",
     "torch._engine": f"{_BASE} _session",
     "torch._sums": f"{_BASE} _session torch._engine",
-    "torch._job": f"{_BASE} _session torch._engine torch._sums",
+    "torch._job": f"{_BASE} _launch _session torch._engine torch._sums",
     "torch._api": "errors torch._job torch._sums",
     "torch._gradients": f"{_BASE} _session torch._engine torch._sums torch._job",
     "torch._crossing": "errors torch._gradients",

@@ -1,10 +1,13 @@
 """The way into the job: what the environment says about this process."""
 
 import os
-from typing import Optional
+from typing import Any, Optional
 
+from bytescheduler._launch.environments import LaunchError, direct_place
 from bytescheduler._native import check_settings
+from bytescheduler._process.say import say
 from bytescheduler._process.where import at
+from bytescheduler._session.direct import is_direct, open_worker
 from bytescheduler._session.place import Place
 from bytescheduler._settings import Settings
 from bytescheduler.errors import ConfigError
@@ -16,6 +19,29 @@ __all__ = ["open_session"]
 # This process's place in a job.
 JOB: Place[TorchSession] = Place()
 
+_ALONE = (
+    "bytescheduler: no launcher's variables are set, so this process trains alone; start several "
+    "with bslaunch or torchrun"
+)
+
+
+class _Meeting:
+    """The store of PyTorch's launchers, by which processes agree on a port."""
+
+    def __init__(self) -> None:
+        self._store: Any = None  # that of process 0 must live until the others have read
+
+    def agree(self, port: Optional[int]) -> int:
+        """Return the port that process 0 has; the others pass None.  Blocks."""
+        from torch.distributed import rendezvous  # a build of PyTorch may be without
+
+        self._store, _, _ = next(iter(rendezvous("env://")))
+        # torchrun's store outlives its workers, which may start again.
+        key = f"bytescheduler port {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+        if port is not None:
+            self._store.set(key, str(port))
+        return int(self._store.get(key))
+
 
 def open_session() -> Optional[TorchSession]:
     """Join the job that the environment describes; None: this process is alone.  Blocks.
@@ -23,7 +49,7 @@ def open_session() -> Optional[TorchSession]:
     Raises
     ------
     ConfigError
-        A setting is wrong, or other processes are there but no servers.
+        A setting or a variable of the launcher is wrong.
     Timeout, PeerLost
         As `Worker.open`.
     """
@@ -34,22 +60,22 @@ def open_session() -> Optional[TorchSession]:
             "with python -m bytescheduler.server",
             1,
         )
-    if not settings.role:
-        return _open_without_servers()
-    check_settings()
+    if is_direct():
+        if _is_alone():
+            if settings.is_talkative:
+                say(_ALONE)
+            return None
+    else:
+        check_settings()
     known = settings.root_host and settings.root_port
-    return JOB.join(
-        TorchSession, Torch(), job=at(settings.root_host, settings.root_port) if known else ""
-    )
+    job = at(settings.root_host, settings.root_port) if known else ""
+    meeting = _Meeting()
+    return JOB.join(TorchSession, Torch(), job=job, open_worker=lambda: open_worker(meeting.agree))
 
 
-def _open_without_servers() -> Optional[TorchSession]:
-    """Join a job that another launcher started, or be alone."""
-    size = os.environ.get("WORLD_SIZE") or os.environ.get("OMPI_COMM_WORLD_SIZE") or "1"
-    if size == "1":
-        return None
-    raise ConfigError(
-        f"init: the launcher started {size} workers and no servers; start the job with "
-        "bslaunch --local -w 2 -- python SCRIPT, or bslaunch with -H for several hosts",
-        1,
-    )
+def _is_alone() -> bool:
+    """Return whether no launcher has started this process."""
+    try:
+        return not direct_place(os.environ, agrees=True)
+    except LaunchError:
+        return False  # `open_worker` says why
