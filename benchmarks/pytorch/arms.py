@@ -21,7 +21,7 @@ class Arm(NamedTuple):
     """One way to train."""
 
     kind: str  # a way of ways.py
-    servers: str = ""  # apart, together (on the workers' hosts), or none
+    servers: str = ""  # apart, together (on the workers' hosts), direct (in the workers), or none
     bucket_mb: float = DDP_MB  # before it is divided
 
 
@@ -37,8 +37,9 @@ ARMS: Dict[str, Arm] = {
     "barrier": Arm("barrier", "apart"),
     "ours": Arm("crossing", "apart"),
     "ours-together": Arm("crossing", "together"),
+    "ours-direct": Arm("crossing", "direct"),
 }
-USUAL = "ddp-6,ddp-12,ddp,ddp-50,ddp-100,hook,barrier,ours,ours-together"
+USUAL = "ddp-6,ddp-12,ddp,ddp-50,ddp-100,hook,barrier,ours,ours-together,ours-direct"
 
 
 def best_ddp(times: Dict[str, Optional[float]]) -> Optional[float]:

@@ -86,6 +86,7 @@ def test_each_arm_puts_its_processes_where_it_says() -> None:
 
     workers = [("worker", 1), ("worker", 2)]
     assert places("ddp", Shape()) == workers
+    assert places("ours-direct", Shape()) == workers
     nodes = [("scheduler", 1), ("server", 3), ("server", 4)]
     assert places("ours", Shape()) == [*nodes, *workers]
     nodes = [("scheduler", 1), ("server", 1), ("server", 2)]
