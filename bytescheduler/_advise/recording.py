@@ -80,7 +80,7 @@ def record(job: Job, path: str, run: Callable[[Job], int], steps: Optional[int] 
         try:
             if not of_worker.exists():
                 raise profile.ProfileError(
-                    "worker 0 trained nothing natively: does the script use ScheduledKVS?"
+                    "worker 0 trained nothing natively: does the script use bytescheduler?"
                 )
             layers = profile.from_timeline(of_worker)
             profile.write(layers, path)

@@ -15,11 +15,11 @@ pytestmark = pytest.mark.serial
 MakeJob = Callable[..., Job]
 
 
-def lines_of_workers(job: Job, priority: str) -> List[Tuple[int, int]]:
+def lines_of_workers(job: Job, priority: str, *script: str) -> List[Tuple[int, int]]:
     """Return how often each worker says that it has learned an order, and that it has taken one."""
     env = {"BYTESCHEDULER_PRIORITY": priority, "BYTESCHEDULER_LOG_LEVEL": "debug"}
     said = ("gradients become ready in another order", r"\b[1-9]\d* priorities are worker 0's")
-    outputs = job.run("steps/misleading.py", env=env)
+    outputs = job.run(*(script or ["steps/misleading.py"]), env=env)
     return sorted(
         (len(re.findall(said[0], output)), len(re.findall(said[1], output))) for output in outputs
     )
@@ -27,6 +27,12 @@ def lines_of_workers(job: Job, priority: str) -> List[Tuple[int, int]]:
 
 def test_all_workers_take_the_order_that_one_has_measured(make_job: MakeJob) -> None:
     assert lines_of_workers(make_job(), "measured") == [(0, 1), (1, 0)]
+
+
+def test_calls_without_mxnet_are_measured_too(make_job: MakeJob) -> None:
+    engine = ("steps/engine_worker.py", "10")
+    assert lines_of_workers(make_job(), "measured", *engine) == [(0, 1), (1, 0)]
+    assert lines_of_workers(make_job(), "caller", *engine) == [(0, 0), (0, 0)]
 
 
 def test_the_caller_keeps_his_order(make_job: MakeJob) -> None:

@@ -54,6 +54,19 @@ def test_a_script_is_recorded_and_advised(tmp_path: pathlib.Path) -> None:
     assert json.loads(advised.stdout)["layers"] == 3
 
 
+@pytest.mark.serial
+def test_a_script_without_mxnet_is_recorded_by_the_names_that_it_gives(
+    tmp_path: pathlib.Path,
+) -> None:
+    path = tmp_path / "model.json"
+    run = recorded(path, str(WORKERS / "steps/engine_worker.py"), "8")
+    assert run.returncode == 0, run.stderr
+    layers = profile.read(path)
+    # Its priorities are wrong, so the order is that of readiness.
+    assert [layer.name for layer in layers] == [f"layer{key}.weight" for key in range(3)]
+    assert [layer.size_bytes for layer in layers] == [400_000, 800_000, 400_000]
+
+
 def block_of(name: str) -> str:
     """Return the part of a ResNet that a parameter belongs to."""
     return next(part for part in ("stage1", "stage2", "stage3", "stage4", "") if part in name)
@@ -108,7 +121,7 @@ def test_a_number_of_steps_that_means_nothing_is_refused(words: Tuple[str, ...],
     ("script", "text"),
     [
         (("steps/paced_worker.py", "2"), "whole step recorded, want 3 besides the first"),
-        (("-c", "pass"), "worker 0 trained nothing natively: does the script use ScheduledKVS?"),
+        (("-c", "pass"), "worker 0 trained nothing natively: does the script use bytescheduler?"),
     ],
 )
 def test_what_gives_no_profile_says_so(

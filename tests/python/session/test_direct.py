@@ -5,6 +5,7 @@ import os
 import queue
 import socket
 import threading
+import urllib.request
 from typing import Callable, Dict, List, Optional
 
 import pytest
@@ -113,6 +114,18 @@ def test_a_process_without_a_launcher_is_alone(capfd: "pytest.CaptureFixture[str
     assert summed(worker) == [1, 2, 0]
     worker.close()
     assert capfd.readouterr().err == ""  # the level is off
+
+
+def test_what_it_hosts_shows_metrics_too(
+    monkeypatch: pytest.MonkeyPatch, free_port: Callable[[], int]
+) -> None:
+    port = free_port()
+    monkeypatch.setenv("BYTESCHEDULER_METRICS", str(port))
+    worker = open_worker(variables={})
+    for beside, role in enumerate(["scheduler", "server"]):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port + beside}/metrics") as page:
+            assert f'role="{role}"' in page.read().decode()
+    worker.close()
 
 
 def test_a_given_port_is_the_servers_and_the_next_one_the_workers(
