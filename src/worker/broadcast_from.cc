@@ -18,7 +18,7 @@ std::byte* Zeros(size_t size_bytes) {
 BroadcastFrom::BroadcastFrom(std::span<std::byte> value)
     : value_(value), other_(Zeros(value.size())) {}
 
-std::vector<Operation> BroadcastFrom::Operations(std::shared_ptr<BroadcastFrom> call,
+std::vector<Operation> BroadcastFrom::Operations(const std::shared_ptr<BroadcastFrom>& call,
                                                  const Place& place, Worker::Done done) {
   const bool is_root = place.rank == place.root;
   call->done_ = std::move(done);

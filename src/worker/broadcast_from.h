@@ -32,8 +32,8 @@ class BroadcastFrom {
   };
   // `done` runs when the last of them has ended, with the first error.
   // REQUIRES: has_memory().
-  static std::vector<Operation> Operations(std::shared_ptr<BroadcastFrom> call, const Place& place,
-                                           Worker::Done done);
+  static std::vector<Operation> Operations(const std::shared_ptr<BroadcastFrom>& call,
+                                           const Place& place, Worker::Done done);
 
  private:
   struct Free {

@@ -86,7 +86,7 @@ Status CheckPushPull(const std::string& what, const Tensor* tensor, const Operat
                                    ", whose sums change bits; give what is broadcast from any root "
                                    "a key of its own");
   }
-  const Status wrong_factor = CheckFactor(what, tensor->dtype, operation.factor);
+  Status wrong_factor = CheckFactor(what, tensor->dtype, operation.factor);
   if (!wrong_factor.ok()) return wrong_factor;
   if (operation.coding.plain()) return Status::Ok();
   return CheckCoding(what, *tensor, operation.coding, codecs);

@@ -60,7 +60,7 @@ void Worker::BroadcastFrom(Key key, int32_t root, std::span<std::byte> value, Do
   impl_->executor()->Post([impl = impl_.get(), key, root,
                            call = std::make_shared<worker::BroadcastFrom>(value),
                            done = std::move(done)]() mutable {
-    impl->BroadcastFrom(key, root, std::move(call), std::move(done));
+    impl->BroadcastFrom(key, root, call, std::move(done));
   });
 }
 

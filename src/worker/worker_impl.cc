@@ -329,8 +329,8 @@ void Worker::Impl::EndOperation(Key key, KeyState* state) {
   OperationEnded();
 }
 
-void Worker::Impl::BroadcastFrom(Key key, int32_t root, std::shared_ptr<worker::BroadcastFrom> call,
-                                 Done done) {
+void Worker::Impl::BroadcastFrom(Key key, int32_t root,
+                                 const std::shared_ptr<worker::BroadcastFrom>& call, Done done) {
   const std::string what = "broadcast key=" + std::to_string(key) + ": ";
   if (root < 0 || root >= options_.num_workers) {
     return done(Status::InvalidArgument(what + "root " + std::to_string(root) + " of only " +
@@ -341,8 +341,7 @@ void Worker::Impl::BroadcastFrom(Key key, int32_t root, std::shared_ptr<worker::
   }
   const bool first = !keys_[key].WillBeDeclared();
   for (Operation& operation : worker::BroadcastFrom::Operations(
-           std::move(call), {.first = first, .rank = options_.rank, .root = root},
-           std::move(done))) {
+           call, {.first = first, .rank = options_.rank, .root = root}, std::move(done))) {
     Enqueue(key, std::move(operation));
   }
 }

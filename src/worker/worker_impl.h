@@ -77,7 +77,8 @@ class Worker::Impl {
       Enqueue(key, std::move(operation));
     });
   }
-  void BroadcastFrom(Key key, int32_t root, std::shared_ptr<worker::BroadcastFrom> call, Done done);
+  void BroadcastFrom(Key key, int32_t root, const std::shared_ptr<worker::BroadcastFrom>& call,
+                     Done done);
   void SetOptimizer(worker::OptimizerText optimizer, Done done);
   void SetPartitionAndCredit(uint64_t partition_bytes, uint64_t credit_bytes) {
     BS_CHECK(partition_bytes >= worker::kAlignBytes);
