@@ -116,7 +116,8 @@ class KvstoreNodeTest : public testing::Test {
                                .coding = {},
                                .called = called,
                                .at_once = 0,
-                               .waited_ns = 0};
+                               .waited_ns = 0,
+                               .factor = 0};
     EXPECT_EQ(bs_worker_push_pull(worker_, &request, nullptr), 0);
     return waiter;
   }

@@ -178,7 +178,8 @@ TEST(Steps, AreToldWithTheirNumbers) {
                                   .coding = {},
                                   .called = 0,
                                   .at_once = 0,
-                                  .waited_ns = 0};
+                                  .waited_ns = 0,
+                                  .factor = 0};
     ASSERT_EQ(bs_worker_push_pull(worker.get(), &request, nullptr), 0);
     ASSERT_EQ(Await(waiter.get()).code, 0);
   }
