@@ -54,16 +54,16 @@ _WORKER = (
     (
         "pushed_bytes_total",
         "server",
-        "bytes that the server has acknowledged, as they travel; partitions up to 16 KiB count "
-        "when their sum comes",
+        "bytes that the server has acknowledged, as they travel; those of tensors up to 16 KiB "
+        "count when their sum comes",
     ),
     ("pushed_partitions_total", "server", "partitions that the server has acknowledged"),
     (
         "push_seconds_total",
         "server",
         "seconds from sending a partition to its acknowledgement, added up over partitions; for "
-        "one up to 16 KiB until the network has it. Divided by pushed_partitions_total it is the "
-        "mean of a push",
+        "tensors up to 16 KiB until the network has them. Divided by pushed_partitions_total it is "
+        "the mean of a push",
     ),
     ("pulled_bytes_total", "server", "bytes of sums and weights that came from the server"),
     ("pulled_partitions_total", "server", "partitions that came from the server"),
@@ -74,13 +74,20 @@ _WORKER = (
         "the push, the wait for other workers, the way back",
     ),
     ("repeats_total", "server", "requests that were sent again because no response came"),
-    ("queued_partitions", "server", "partitions that wait for credit, or for more urgent ones"),
-    ("queued_bytes", "server", "bytes that wait for credit, or for more urgent partitions"),
+    (
+        "queued_partitions",
+        "server",
+        "partitions that wait for credit, for more urgent ones, or for another server's",
+    ),
+    (
+        "queued_bytes",
+        "server",
+        "bytes of partitions that wait for credit, for more urgent ones, or for another server's",
+    ),
     (
         "in_flight_bytes",
         "server",
-        "bytes sent and not acknowledged; of partitions up to 16 KiB what the network has not "
-        "taken",
+        "bytes sent and not acknowledged; of tensors up to 16 KiB what the network has not taken",
     ),
     (
         "partition_bytes",

@@ -13,7 +13,7 @@ __all__ = ["Clock", "FIRST_SERVER_PID", "errors"]
 FIRST_SERVER_PID = 20001
 # Spans of each node: enough to meet a quick one, and little memory.
 _MOST_SPANS = 10_000
-# Up to here the end of a push does not say that it has arrived; that of the pull does.
+# The end of a push of a tensor up to here does not say that it has arrived; that of the pull does.
 _TOGETHER_BYTES = 16 << 10
 
 _Event = Dict[str, Any]
@@ -92,12 +92,16 @@ def _bounds(clocks: Mapping[int, Clock], events: Iterable[_Event]) -> Dict[_Pair
     summed: Dict[_Pair, Dict[_What, float]] = {}
     came: Dict[_Pair, Dict[_What, float]] = {}
     counts: Dict[Tuple[int, str], int] = {}
+    sizes: Dict[_What, int] = {}  # bytes by a worker's pid, key and round
     for event in events:
         pid = event["pid"]
         category = event.get("cat", "")
         if event.get("ph") != "X" or category not in ("push", "pull", "peers"):
             continue
         counts[pid, category] = counts.get((pid, category), 0) + 1
+        if category == "push":
+            tensor = (pid, event["args"]["key"], event["args"]["round"])
+            sizes[tensor] = sizes.get(tensor, 0) + event["args"]["bytes"]
         if pid not in clocks or counts[pid, category] > _MOST_SPANS:
             continue
         args = event["args"]
@@ -109,8 +113,7 @@ def _bounds(clocks: Mapping[int, Clock], events: Iterable[_Event]) -> Dict[_Pair
             continue
         pair = (pid, FIRST_SERVER_PID + args["server"])
         if category == "push":
-            by = math.inf if args["bytes"] <= _TOGETHER_BYTES else end
-            sent.setdefault(pair, {})[what] = (begin, by)
+            sent.setdefault(pair, {})[what] = (begin, end)
         else:
             summed.setdefault(pair, {})[what] = end
     bounds: Dict[_Pair, _Bounds] = {}
@@ -118,6 +121,8 @@ def _bounds(clocks: Mapping[int, Clock], events: Iterable[_Event]) -> Dict[_Pair
         for what in sent[pair].keys() & came[pair].keys():
             both = bounds.setdefault(pair, _Bounds())
             both.low = max(both.low, sent[pair][what][0] - came[pair][what])
-            by = min(sent[pair][what][1], summed.get(pair, {}).get(what, math.inf))
+            by = summed.get(pair, {}).get(what, math.inf)
+            if sizes[pair[0], what[0], what[2]] > _TOGETHER_BYTES:
+                by = min(by, sent[pair][what][1])
             both.high = min(both.high, by - came[pair][what])
     return bounds

@@ -12,7 +12,7 @@ from bytescheduler._process.say import counted
 from bytescheduler._tuning.advisor import Advisor, AdvisorError, AdvisorSlow
 from bytescheduler._tuning.cache import Cache, CacheError, Place, default_path
 from bytescheduler._tuning.drift import Drift
-from bytescheduler._tuning.points import Point
+from bytescheduler._tuning.points import PARTITIONS, Point
 from bytescheduler._tuning.search import (
     FIRST_SEARCH,
     LATER_SEARCH,
@@ -217,6 +217,12 @@ class Tuner:
         job.skip(_WARM_UP_STEPS)
         start = job.begin()
         job.skip(_CHANGE_STEPS - 1)  # the engine may have changed something just before
+        if start.partition < PARTITIONS[0]:
+            self._tuned.remark(
+                f"tuning: {start} suits slow links to several servers, and stays: larger "
+                "partitions would be slower there"
+            )
+            return
         # The next such job looks for this place, so it is taken before further keys are declared.
         place = self._place()
         found = self._from_cache(job, place, start) or self._search(job, place, start, FIRST_SEARCH)

@@ -16,55 +16,84 @@ ServerQueues::ServerQueues(uint32_t num_servers, uint64_t credit_bytes,
   const double mean =
       std::accumulate(weights.begin(), weights.end(), 0.0) / static_cast<double>(num_servers);
   for (size_t i = 0; i < servers_.size(); ++i) {
-    servers_[i].scheduler = std::make_unique<Scheduler>(credit_bytes);
+    schedulers_.push_back(std::make_unique<Scheduler>(credit_bytes));
     if (!weights.empty() && weights[i] > 0) servers_[i].per_byte = mean / weights[i];
   }
 }
 
 void ServerQueues::Submit(uint32_t server, const Item& item) {
-  // A server that had nothing to do has not saved up for later.
-  if (of(server).queued() == 0) {
-    servers_[server].started = std::max(servers_[server].started, Progress());
+  Server& to = servers_[server];
+  if (!to.queued) {
+    // A server that had nothing to do has not saved up for later.
+    double progress = Least();
+    if (progress == std::numeric_limits<double>::infinity()) {
+      progress =
+          std::max_element(servers_.begin(), servers_.end(), [](const auto& a, const auto& b) {
+            return a.started < b.started;
+          })->started;
+    }
+    to.started = std::max(to.started, progress);
   }
-  At(server).Submit(item);
+  schedulers_[server]->Submit(item);
+  Look(server);
 }
 
 std::optional<Item> ServerQueues::Next(uint32_t server) {
-  if (!of(server).may_start() || IsHeld(servers_[server])) return std::nullopt;
-  const std::optional<Item> item = At(server).Next();
+  if (!schedulers_[server]->may_start() || IsHeld(server)) return std::nullopt;
+  const std::optional<Item> item = schedulers_[server]->Next();
   servers_[server].started += static_cast<double>(item->size_bytes) * servers_[server].per_byte;
+  Look(server);
   return item;
 }
 
+void ServerQueues::Return(uint32_t server, uint64_t size_bytes) {
+  schedulers_[server]->Return(size_bytes);
+}
+
 void ServerQueues::SetCredit(uint64_t credit_bytes) {
-  for (const Server& server : servers_) server.scheduler->SetCredit(credit_bytes);
+  for (const auto& scheduler : schedulers_) scheduler->SetCredit(credit_bytes);
+}
+
+void ServerQueues::Remove(uint32_t server, const void* token) {
+  schedulers_[server]->Remove(token);
+  Look(server);
 }
 
 void ServerQueues::Clear() {
-  for (const Server& server : servers_) server.scheduler->Clear();
-}
-
-double ServerQueues::Progress() const {
-  double least = std::numeric_limits<double>::infinity();
-  double most = 0;
-  for (const Server& server : servers_) {
-    if (server.scheduler->queued() > 0) least = std::min(least, server.started);
-    most = std::max(most, server.started);
+  for (uint32_t server = 0; server < num_servers(); ++server) {
+    schedulers_[server]->Clear();
+    Look(server);
   }
-  return std::min(least, most);
 }
 
-bool ServerQueues::IsHeldBy(const Server& ahead, const Server& other) const {
-  if (other.scheduler->queued() == 0) return false;
-  const Item& head = ahead.scheduler->head();
-  const double lead = static_cast<double>(head.size_bytes) * ahead.per_byte;
-  return other.started + lead < ahead.started && other.scheduler->head().priority >= head.priority;
+void ServerQueues::Look(uint32_t server) {
+  servers_[server].queued = schedulers_[server]->queued() > 0;
+  if (servers_[server].queued) servers_[server].urgency = schedulers_[server]->head().priority;
+  least_.reset();
 }
 
-bool ServerQueues::IsHeld(const Server& server) {
-  if (IsHeldBy(server, servers_[holder_])) return true;  // mostly the same holds all others
-  const auto holder = std::find_if(servers_.begin(), servers_.end(),
-                                   [&](const Server& other) { return IsHeldBy(server, other); });
+double ServerQueues::Least() {
+  if (!least_) {
+    least_ = std::numeric_limits<double>::infinity();
+    for (const Server& server : servers_) {
+      if (server.queued) least_ = std::min(*least_, server.started);
+    }
+  }
+  return *least_;
+}
+
+bool ServerQueues::IsHeldBy(const Server& ahead, double lead, const Server& other) {
+  return other.queued && other.started + lead < ahead.started && other.urgency >= ahead.urgency;
+}
+
+bool ServerQueues::IsHeld(uint32_t server) {
+  const Server& ahead = servers_[server];
+  const double lead = static_cast<double>(schedulers_[server]->head().size_bytes) * ahead.per_byte;
+  if (ahead.started <= Least() + lead) return false;
+  if (IsHeldBy(ahead, lead, servers_[holder_])) return true;  // mostly the same holds all others
+  const auto holder = std::find_if(servers_.begin(), servers_.end(), [&](const Server& other) {
+    return IsHeldBy(ahead, lead, other);
+  });
   if (holder == servers_.end()) return false;
   holder_ = static_cast<size_t>(holder - servers_.begin());
   return true;

@@ -1,11 +1,12 @@
 // ServerQueues: a Scheduler for each server, all of which advance in proportion to their shares.
 //
 // Each server has its own credit and its own order of priority.  A partition starts only if its
-// server, in bytes over its share, is at most that partition ahead of the others.  Without that
-// rule a worker's link serves all servers alike.  A server with a small share of all bytes has its
-// own early then, and the link of one with a large share is idle in the first part of a step and
-// too slow in the second.  A server waits only for those whose next partition is as urgent, so an
-// urgent partition waits for nothing but credit.
+// server is at most that partition ahead of the others.  What counts is the bytes that a server has
+// started, divided by its share.  Without that rule a worker's link serves all servers alike.  A
+// server with a small share of all bytes has its part early then, and the link of one with a large
+// share is idle in the first part of a step and too slow in the second.  A server waits only for
+// those whose next partition is at least as urgent.  So one that does not respond holds back what
+// is not more urgent, until it responds or the worker is told that it is lost.
 //
 // Source: start-time fair queuing, Goyal, Vin and Cheng, "Start-time Fair Queuing: A Scheduling
 // Algorithm for Integrated Services Packet Switching Networks", SIGCOMM 1996, section 2.
@@ -37,27 +38,31 @@ class ServerQueues {
   // owner asks again for all servers whenever an item started or credit returned.
   std::optional<Item> Next(uint32_t server);
   // The same as in Scheduler.
-  void Return(uint32_t server, uint64_t size_bytes) { At(server).Return(size_bytes); }
+  void Return(uint32_t server, uint64_t size_bytes);
   void SetCredit(uint64_t credit_bytes);
-  void Remove(uint32_t server, const void* token) { At(server).Remove(token); }
+  void Remove(uint32_t server, const void* token);
   void Clear();
 
-  const Scheduler& of(uint32_t server) const { return *servers_[server].scheduler; }
+  const Scheduler& of(uint32_t server) const { return *schedulers_[server]; }
 
  private:
+  // The facts about a server that a decision needs, side by side for all servers.
   struct Server {
-    std::unique_ptr<Scheduler> scheduler;
-    double per_byte = 1;  // the inverse of its share, 1 where all are equal
-    double started = 0;   // bytes that it has started, over its share: the start tag of its next
+    double started = 0;    // bytes that it has started, over its share: the start tag of its next
+    double per_byte = 1;   // the inverse of its share, 1 where all are equal
+    bool queued = false;   // something
+    Priority urgency = 0;  // of its next item
   };
 
-  Scheduler& At(uint32_t server) { return *servers_[server].scheduler; }
-  // How far the servers with something queued are; all of them, if none has.
-  double Progress() const;
-  bool IsHeldBy(const Server& ahead, const Server& other) const;
-  bool IsHeld(const Server& server);
+  void Look(uint32_t server);  // at its queue, which has changed
+  // The least start tag of those with something queued, infinite if there is none.
+  double Least();
+  bool IsHeld(uint32_t server);
+  static bool IsHeldBy(const Server& ahead, double lead, const Server& other);
 
-  std::vector<Server> servers_;
+  std::vector<std::unique_ptr<Scheduler>> schedulers_;  // by rank of the server
+  std::vector<Server> servers_;                         // the same
+  std::optional<double> least_;                         // if it is known
   size_t holder_ = 0;  // the server that held another the last time
 };
 

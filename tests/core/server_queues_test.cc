@@ -60,7 +60,7 @@ TEST(ServerQueues, ServersStartInProportionToTheirShares) {
       if (started[server] > 0) queues.Return(server, 100);
     }
   }
-  // One partition of each server is twice the share, as much, and two thirds of it.
+  // A partition advances the servers by 200, 100 and 67 bytes over their shares.
   EXPECT_NEAR(counts[0], counts[2] / 3.0, 2.0);
   EXPECT_NEAR(counts[1], counts[2] * 2 / 3.0, 2.0);
   EXPECT_EQ(counts[2], 600);
@@ -98,16 +98,51 @@ TEST(ServerQueues, AnUrgentPartitionWaitsForNoServerWithLessUrgentOnes) {
   EXPECT_EQ(StartAll(&queues), (std::vector<int>{0, 0}));  // server 1's is more urgent
 }
 
+// Returns how many partitions each server started, with credit for one at a time.
+std::vector<int> StartRounds(ServerQueues* queues, int rounds) {
+  std::vector<int> counts(queues->num_servers());
+  for (int round = 0; round < rounds; ++round) {
+    const std::vector<int> started = StartAll(queues);
+    for (uint32_t server = 0; server < queues->num_servers(); ++server) {
+      counts[server] += started[server];
+      if (started[server] > 0) queues->Return(server, 100);
+    }
+  }
+  return counts;
+}
+
 TEST(ServerQueues, AServerWithoutAShareIsAnAverageOne) {
-  ServerQueues queues(3, 100, {0, 2, 4});
+  ServerQueues queues(3, 100, {0, 1, 5});  // the average is 2
+  for (uint32_t server = 0; server < 3; ++server) SubmitMany(&queues, server, 1000);
+  const std::vector<int> counts = StartRounds(&queues, 500);
+  EXPECT_EQ(counts[2], 500);
+  EXPECT_NEAR(counts[0], 200.0, 2.0);
+  EXPECT_NEAR(counts[1], 100.0, 2.0);
+}
+
+TEST(ServerQueues, AServerThatWakesBeginsWhereTheBusyOnesAre) {
+  ServerQueues queues(3, 100, {});
+  SubmitMany(&queues, 2, 40);  // far ahead, and idle then
+  EXPECT_EQ(StartRounds(&queues, 40), (std::vector<int>{0, 0, 40}));
+  SubmitMany(&queues, 0, 100);  // begins there, as nothing was queued
+  EXPECT_EQ(StartRounds(&queues, 10), (std::vector<int>{10, 0, 0}));
+  SubmitMany(&queues, 1, 100);
+  SubmitMany(&queues, 2, 100);  // ten behind server 0 by what it has started
+  EXPECT_EQ(StartRounds(&queues, 20), (std::vector<int>{20, 20, 20}));
+}
+
+TEST(ServerQueues, ALargeShareMayBeAheadByLess) {
+  ServerQueues queues(2, 1000, {1, 2});  // a partition advances them by 150 and 75 bytes
   SubmitMany(&queues, 0, 10);
-  SubmitMany(&queues, 2, 10);
-  EXPECT_EQ(StartAll(&queues), (std::vector<int>{1, 0, 1}));
-  queues.Return(2, 100);
-  EXPECT_EQ(StartAll(&queues), (std::vector<int>{0, 0, 1}));
-  queues.Return(0, 100);
-  queues.Return(2, 100);
-  EXPECT_EQ(StartAll(&queues), (std::vector<int>{1, 0, 1}));
+  SubmitMany(&queues, 1, 10);
+  queues.SetCredit(100);
+  EXPECT_EQ(StartAll(&queues), (std::vector<int>{1, 1}));
+  for (int i = 0; i < 3; ++i) {
+    queues.Return(1, 100);
+    EXPECT_EQ(StartAll(&queues), (std::vector<int>{0, 1})) << i;
+  }
+  queues.Return(1, 100);
+  EXPECT_EQ(StartAll(&queues), (std::vector<int>{0, 0}));  // 150 ahead, more than 75
 }
 
 TEST(ServerQueues, CreditCountsForEachServerAndIsSetForAll) {

@@ -70,7 +70,9 @@ def test_counters_and_gauges_say_what_they_are(worker_metrics: exporter.Exporter
         text = response.read().decode()
     assert "# TYPE bytescheduler_worker_steps_total counter" in text
     assert "# TYPE bytescheduler_worker_queued_bytes gauge" in text
-    assert "# HELP bytescheduler_worker_queued_bytes bytes that wait for credit" in text
+    assert (
+        "# HELP bytescheduler_worker_queued_bytes bytes of partitions that wait for credit" in text
+    )
 
 
 def test_an_engine_that_is_busy_leaves_its_metrics_out() -> None:

@@ -25,7 +25,7 @@ struct Bandwidth {
   bool shares_memory = false;  // most bytes go to servers on this host
 };
 
-// Partitions of a power of two, 32 to 256 KiB: the nearest to 0.55 ms of the bandwidth.  Credit is
+// Partitions of a power of two, usually 32 to 256 KiB: the nearest to 0.55 ms of the bandwidth.  Credit is
 // two of them for each server, four through shared memory.  It is more where the round trip is so
 // long that the network would be idle: twice what it carried meanwhile.  With more than three
 // servers the 0.55 ms shrink to 0.05 ms as their number grows.  The least partition is then 0.4 ms

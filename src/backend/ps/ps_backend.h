@@ -35,7 +35,7 @@ struct PsBackendOptions {
   // once.  Empty: none have.
   std::function<uint64_t()> shared_bytes{};
   // Partitions of a tensor of up to this size are pushed and pulled by one request.  Then their
-  // credit returns when the network has them, so it bounds nothing at a server that is the limit.
+  // credit returns when the network has them, so it does not bound what waits at a busy server.
   uint64_t together_bytes = 0;
   ps::KvWorkerOptions requests{};  // the back end sets the rules of bodies
 };

@@ -49,7 +49,19 @@ def together(sent_ms: float, left_ms: float, summed_ms: float, key: int) -> List
     return [pushed, pulled]
 
 
-def test_small_partitions_are_there_when_their_sum_is() -> None:
+def test_small_partitions_of_a_large_tensor_are_there_when_they_are_acknowledged() -> None:
+    nodes = {1: clocks.Clock("a", 0), SERVER: clocks.Clock("c", 0)}
+    # The server's clock is 40 ms behind; the sums wait 50 ms for another worker.
+    events = []
+    for part in range(4):
+        events += [*together(100, 102, 150, key=1), came(0, 101 - 40, key=1)]
+        for event in events[-3:]:
+            event["args"] = {**event["args"], "part": part, "bytes": 8 << 10}
+    found = clocks.errors(nodes, events)
+    assert abs(found[1] - found[SERVER] - 40 * MS) <= MS
+
+
+def test_small_tensors_are_there_when_their_sum_is() -> None:
     nodes = {1: clocks.Clock("a", 0), SERVER: clocks.Clock("c", 0)}
     # The server's clock is 40 ms behind; what has left at 100.1 came at 101.
     events = [*together(100, 100.1, 102, key=1), came(0, 101 - 40, key=1)]

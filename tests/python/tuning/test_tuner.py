@@ -311,6 +311,16 @@ def remembers_far(said: Said, step_s: float) -> None:
     said.cache.write_text(json.dumps(rows))
 
 
+def test_small_partitions_of_a_slow_link_stay(said: Said) -> None:
+    worker = FakeWorker(seconds)
+    worker.point = here = Point(8 * KIB, 32 * KIB)
+    ended(Tuner(worker, said.tuned(again=True)))
+    assert worker.point == here
+    assert set(worker.tuned) <= {here}
+    assert any("8KiB in 32KiB suits slow links" in line for line in said.lines)
+    assert not said.cache.exists()
+
+
 @pytest.mark.parametrize(("step_s", "most"), [(0.2, 0), (0.5, 6)])
 def test_a_remembered_point_that_is_far_slower_now_costs_little(
     said: Said, step_s: float, most: int
