@@ -101,6 +101,11 @@ class Gradients:
         self.tally = Tally(self._session, key, len(self.slots))
         self._session.tune()
 
+    def show_order(self) -> None:
+        """Repeat the names in the order of forward, which the priorities tell from now on."""
+        for slot in sorted(self.slots, key=lambda slot: -slot.priority):
+            self._session.show(slot.key, slot.name)
+
     def unfinished(self) -> List[Pending]:
         """See `Source`."""
         rounds = [slot.pending for slot in self.slots]

@@ -3,6 +3,7 @@
 import weakref
 from typing import Callable, List, Optional, Protocol
 
+from bytescheduler._settings import Settings
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._engine.session import TorchSession
 from bytescheduler.torch._job.opening import open_session
@@ -27,14 +28,16 @@ class Joined:
     ----------
     session : TorchSession, optional
         Owned from now on; None where this worker is alone.
+    records : bool
+        Whether a timeline is written, which may be made a profile of.
     """
 
-    def __init__(self, session: Optional[TorchSession]) -> None:
+    def __init__(self, session: Optional[TorchSession], *, records: bool = False) -> None:
         self.session = session
         self.rank = 0 if session is None else session.rank
         self.size = 1 if session is None else session.num_workers
-        # Alone there is no session that carries anything.
-        self.carrier = session if self.size > 1 else None
+        # Alone nothing has to be carried; a timeline shows what is.
+        self.carrier = session if self.size > 1 or records else None
         relay = None if self.carrier is None else Relay(self.carrier)
         self.sums = NamedSums(self.carrier)
         self.objects = Objects(relay, self.rank, self.size)
@@ -74,7 +77,8 @@ class Job:
                 "once, at the end",
                 5,
             )
-        self._joined = Joined(self._open_session())
+        session = self._open_session()
+        self._joined = Joined(session, records=bool(Settings.read().timeline))
 
     def get(self) -> Joined:
         """Return what this worker has in the job.

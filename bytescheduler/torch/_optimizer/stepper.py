@@ -41,6 +41,7 @@ class Stepper:
         self._inner = inner
         self._options = options
         self._has_stepped = False
+        self._shows_order = False  # the names of parameters were told in the order of forward
         self._looked_for_nothing = False  # synchronize() came before any gradient
         self._told: Set[str] = set()
         self._is_checked = False  # the optimizer is known to be separable, or not
@@ -136,6 +137,9 @@ class Stepper:
                 "model(...); or pass crossing=False",
                 5,
             )
+        if not self._shows_order:
+            self._shows_order = True
+            self.gradients.show_order()  # profiles have it too
 
     # -- a step --------------------------------------------------------------------------------
 

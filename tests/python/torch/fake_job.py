@@ -50,6 +50,7 @@ class FakeSession:
         self.rank = 0
         self.num_workers = 2
         self.names: Dict[int, str] = {}
+        self.shown: List[str] = []  # what timelines were told, in order
         self.held: List[str] = []  # names of keys whose sums do not come
         self.failure: Optional[PeerLost] = None
         self.why = ""
@@ -65,6 +66,7 @@ class FakeSession:
 
     def show(self, number: int, name: str) -> None:
         self.names[number] = name
+        self.shown.append(name)
 
     def count(self, source: object) -> None:
         pass

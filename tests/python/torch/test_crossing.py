@@ -90,6 +90,19 @@ def test_the_first_layer_is_the_most_urgent_and_its_gradient_comes_last(
     assert 0 < called["0.weight"] < called["2.weight"]
 
 
+def test_timelines_have_the_names_of_parameters_again_in_the_order_of_forward(
+    job: FakeJob, make_stepper: Make
+) -> None:
+    model = nn.ModuleDict({name: nn.Linear(2, 2, bias=False) for name in ("last", "first")})
+    stepper = make_stepper(model)
+    assert job.session.shown[:2] == ["last.weight", "first.weight"]
+    told = len(job.session.shown)
+    for _ in range(2):
+        model["last"](model["first"](torch.ones(1, 2))).sum().backward()
+        stepper.step(None)
+    assert job.session.shown[told:] == ["first.weight", "last.weight"]
+
+
 def test_a_gradient_of_a_stale_weight_fails_the_job(job: FakeJob, make_stepper: Make) -> None:
     model = layers()
     stepper = make_stepper(model, watched_steps=0)
