@@ -15,6 +15,8 @@ CLANG_PACKAGES := clang
 CLANG_PACKAGES_DEBIAN := libclang-rt-14-dev
 # Other people's launchers, which only a nightly part needs.
 LAUNCHER_PACKAGES := openmpi-bin mpich openssh-client openssh-server munge slurmctld slurmd slurm-client
+# A guest with soft-RoCE devices, which only a nightly part needs.
+RDMA_PACKAGES := qemu-system-x86 busybox-static cpio kmod iproute2 rdma-core ibverbs-providers ibverbs-utils
 # Lines are enough for a report: all of -g takes the compiler a third longer, and -O2 instead of -O1 another.
 SANITIZE_FLAGS := -O1 -g1 -DNDEBUG
 # The tests' own code need not be fast: -O0 takes half the compiler's time.
@@ -37,7 +39,7 @@ SOURCES := setup.py pyproject.toml CMakeLists.txt _bytescheduler_command.py \
 
 .PHONY: demo demo-torch quick test nightly setup style lint own-codec python python-units python-serial release-build release cpp \
         asan-build asan tsan-build tsan fuzz fuzz-corpus bench clean nightly-release nightly-gcc nightly-lint nightly-fuzz \
-        pythons wheel docs nightly-pythons nightly-wheels nightly-launchers nightly-docs
+        pythons wheel docs nightly-pythons nightly-wheels nightly-launchers nightly-rdma nightly-docs
 
 demo: $(if $(wildcard $(VENV)/.installed),setup,$(VENV)/.demo)  ## train a classifier with 1 scheduler, 2 servers, 2 workers to 95 % accuracy
 	$(BIN)/bslaunch --local -w 2 -s 2 --timeout 120 -- $(BIN)/python example/image-classification/train_mnist.py \
@@ -212,6 +214,12 @@ $(VENV)/.launcher-packages: $(VENV)/.packages
 
 nightly-launchers: setup $(VENV)/.launcher-packages  ## jobs under a real Slurm, both MPIs, and an sshd of its own
 	BS_LAUNCHERS_NEEDED=1 $(PYTEST) --junitxml=$(RESULTS)/nightly-launchers.xml tests/e2e/launchers
+
+$(VENV)/.rdma-packages: $(VENV)/.packages
+	$(call install,$(RDMA_PACKAGES),)
+
+nightly-rdma: setup $(VENV)/.rdma-packages  ## in an emulated guest with two soft-RoCE devices: devices, NUMA nodes, jobs
+	$(PYTEST) -rs --junitxml=$(RESULTS)/nightly-rdma.xml tests/rdma
 
 nightly-pythons: setup  ## every promised Python that is here: build, install, run a job
 	BS_PYTHONS=all BS_BUILD=$(BUILD) $(PYTEST) --junitxml=$(RESULTS)/nightly-pythons.xml tests/wheels/test_pythons.py

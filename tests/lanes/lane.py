@@ -46,6 +46,7 @@ LANES: "Dict[str, List[List[str]]]" = {
         ["nightly-wheels"],
         ["nightly-lint"],
         ["nightly-launchers"],
+        ["nightly-rdma"],
         ["nightly-docs"],
         ["nightly-fuzz"],
     ],
