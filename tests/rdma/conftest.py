@@ -34,7 +34,7 @@ def inside(tmp_path: pathlib.Path) -> "Callable[..., str]":
 def run_case(inside: "Callable[..., str]") -> "Callable[..., str]":
     """Return a function that runs a case of inside/jobs.py in a guest with soft-RoCE."""
 
-    def run(case: str, *, limit_s: float = 300.0) -> str:
-        return inside([sys.executable, str(INSIDE / "jobs.py"), case], limit_s=limit_s, rdma=True)
+    def run(*case: str, limit_s: float = 300.0) -> str:
+        return inside([sys.executable, str(INSIDE / "jobs.py"), *case], limit_s=limit_s, rdma=True)
 
     return run

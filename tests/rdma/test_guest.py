@@ -42,6 +42,6 @@ def test_the_engine_sees_two_numa_nodes(inside: "Callable[..., str]") -> None:
 
 
 def test_a_job_runs_over_tcp_between_the_cards(run_case: "Callable[..., str]") -> None:
-    found = re.search(r"^tcp sums [0-9a-f]{64}, (\d+) bytes", run_case("tcp"), re.M)
+    found = re.search(r"^tcp sums [0-9a-f]{64}, (\d+) bytes", run_case("sums", "tcp"), re.M)
     assert found is not None
     assert int(found.group(1)) > LEAST_BYTES

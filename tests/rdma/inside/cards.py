@@ -47,6 +47,13 @@ class Cards:
         counters = [f"/sys/class/net/{card}/statistics/tx_bytes" for card in ("v0", "v1")]
         return sum(int(pathlib.Path(counter).read_text()) for counter in counters)
 
+    @staticmethod
+    def received() -> int:
+        """Return the packets of RDMA that both devices have received."""
+        devices = pathlib.Path("/sys/class/infiniband")
+        counters = devices.glob("*/ports/1/hw_counters/rcvd_pkts")
+        return sum(int(counter.read_text()) for counter in counters)
+
 
 def job_of(folder: pathlib.Path, env: Dict[str, str]) -> Job:
     """Return a job of two workers and two servers over the cards."""

@@ -1,33 +1,165 @@
-"""Jobs inside the guest, by name: ``jobs.py CASE``; each prints what it found."""
+"""Jobs inside the guest, by name: ``jobs.py CASE [tcp|rdma]``; each prints what it found.
 
+With ``tcp`` the same faults meet plain TCP, which helps to tell whose fault one is.
+"""
+
+import ctypes
 import pathlib
+import re
+import resource
+import subprocess
 import sys
 import tempfile
 import time
-from typing import Callable, Dict
+from typing import Callable, Dict, List
 
 from cards import SUMS, Cards, job_of, sums_of
+from job import Job, Process
 
 ROUNDS = 3
-PLAIN: Dict[str, str] = {}
+ENV = {"tcp": {}, "rdma": {"DMLC_ENABLE_RDMA": "1"}}
+# Long enough that a fault meets it in the middle.
+LONG, PAUSE_S = 25, 0.2
+# Much longer than the guest needs to notice an end, and shorter than what waits for a fault.
+SOON_S = 90.0
+HEARTBEAT = {"BYTESCHEDULER_HEARTBEAT_TIMEOUT": "10s"}
+REPEATS = 20
+PR_CAPBSET_DROP, CAP_IPC_LOCK = 24, 14  # linux/prctl.h, linux/capability.h
 
 
-def tcp(folder: pathlib.Path) -> None:
-    """Sum over plain TCP; the bytes leave through the cards."""
+class Case:
+    """What a case has: a folder of its own, and the carrier of its jobs."""
+
+    def __init__(self, folder: pathlib.Path, carrier: str) -> None:
+        self._folder = folder
+        self._jobs = 0
+        self.carrier = carrier
+
+    def job(self, carrier: str = "", **env: str) -> Job:
+        """Return a job whose processes have `env` besides what the carrier needs."""
+        self._jobs += 1
+        more = {**ENV[carrier or self.carrier], **env}
+        return job_of(self._folder / str(self._jobs), more)
+
+    def sums(self, rounds: int = ROUNDS, carrier: str = "") -> str:
+        """Return the digest of the sums of a job."""
+        with self.job(carrier) as job:
+            return sums_of(job.run(SUMS, str(rounds)))
+
+
+def sums(case: Case) -> None:
+    """Sum; the bytes leave through the cards."""
     before, began = Cards.sent(), time.monotonic()
-    with job_of(folder / "tcp", PLAIN) as job:
-        found = sums_of(job.run(SUMS, str(ROUNDS)))
-    print(f"tcp {found}, {Cards.sent() - before} bytes, {time.monotonic() - began:.1f} s")
+    found = case.sums()
+    print(f"{case.carrier} {found}, {Cards.sent() - before} bytes, {time.monotonic() - began:.1f} s")
 
 
-CASES: Dict[str, Callable[[pathlib.Path], None]] = {"tcp": tcp}
+def same(case: Case) -> None:
+    """Sum over TCP and over the carrier: the bits are equal, and the devices have carried them."""
+    plain, before = case.sums(carrier="tcp"), Cards.received()
+    assert case.sums() == plain
+    print(f"equal; the devices received {Cards.received() - before} packets")
 
 
-def main(case: str) -> None:
+def begun(job: Job) -> "List[Process]":
+    """Start the workers, and return all processes once some steps are done."""
+    for _ in range(2):
+        job.start_worker(SUMS, str(LONG), str(PAUSE_S))
+    for worker in job.workers:
+        worker.wait_for_line("step 3 done")
+    return list(job.processes)
+
+
+def assert_all_end(job: Job, processes: "List[Process]", pattern: str) -> None:
+    """Wait for failures that say `pattern`."""
+    began = time.monotonic()
+    for process in processes:
+        assert process.wait(SOON_S) != 0, job.all_output()
+        assert re.search(pattern, process.output()), job.all_output()
+    print(f"all ended after {time.monotonic() - began:.1f} s: {pattern}")
+
+
+def kill(case: Case) -> None:
+    """Kill each role in the middle; all others end and name it."""
+    names = {"scheduler": "the scheduler node", "server": r"server \d", "worker": r"worker \d"}
+    for role, name in names.items():
+        with case.job() as job:
+            processes = begun(job)
+            victim = next(process for process in processes if process.name.startswith(role))
+            victim.kill()
+            processes.remove(victim)
+            assert_all_end(job, processes, rf"lost {name} \([^)]*\): connection closed")
+
+
+def finish(case: Case, job: Job) -> None:
+    """Let the job end well, with the sums of one that nothing has disturbed."""
+    for process in job.processes:
+        assert process.wait(SOON_S) == 0, job.all_output()
+    assert sums_of([worker.output() for worker in job.workers]) == case.sums(LONG, "tcp")
+    print("every sum is right")
+
+
+def blink(case: Case) -> None:
+    """Pull the servers' cable for half a second; the job goes on."""
+    with case.job(**HEARTBEAT) as job:
+        begun(job)
+        Cards.link(1, "down")
+        time.sleep(0.5)
+        Cards.link(1, "up")
+        finish(case, job)
+
+
+def cut(case: Case) -> None:
+    """Pull the servers' cable for ever; all end and name a server."""
+    with case.job(**HEARTBEAT) as job:
+        processes = begun(job)
+        Cards.link(1, "down")
+        assert_all_end(job, processes, r"lost (server \d|worker \d|the scheduler node)")
+
+
+def loss(case: Case) -> None:
+    """Lose one packet of a hundred."""
+    Cards.lose(1)
+    with case.job() as job:
+        begun(job)
+        finish(case, job)
+
+
+def memlock(case: Case) -> None:
+    """Allow 64 KiB of locked memory; the job runs all the same."""
+    # Root has the right to lock more, but not what it starts once this right is gone for them.
+    assert ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_IPC_LOCK, 0, 0, 0) == 0
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (64 << 10, 64 << 10))
+    with case.job() as job:
+        said = job.run(SUMS, str(ROUNDS))
+        assert sums_of(said) == case.sums(carrier="tcp")
+        print(job.all_output())
+
+
+def used() -> str:
+    """Return what the devices hold now, in the words of the system."""
+    return subprocess.run(["rdma", "resource"], check=True, stdout=subprocess.PIPE).stdout.decode()
+
+
+def many(case: Case) -> None:
+    """Run jobs one after the other; nothing is left of them."""
+    before, first = used(), case.sums()
+    for _ in range(REPEATS - 1):
+        assert case.sums() == first
+    assert used() == before, f"{before}\n{used()}"
+    print(f"{REPEATS} jobs, and nothing is left")
+
+
+CASES: Dict[str, Callable[[Case], None]] = {
+    function.__name__: function for function in (sums, same, kill, blink, cut, loss, memlock, many)
+}
+
+
+def main(name: str, carrier: str = "rdma") -> None:
     """Run it in a folder of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        CASES[case](pathlib.Path(folder))
+        CASES[name](Case(pathlib.Path(folder), carrier))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
