@@ -8,7 +8,7 @@ BUILD ?= build
 JOBS ?= $(shell nproc)
 
 PACKAGES := g++ cmake ninja-build pkg-config libzmq3-dev libsodium-dev libprotozero-dev libhwloc-dev libnuma-dev \
-            libgomp1 python3-venv python3-dev
+            libibverbs-dev libgomp1 python3-venv python3-dev
 TEST_PACKAGES := git libgtest-dev libgmock-dev libbenchmark-dev lld iproute2
 # Clang's runtime stands in a package of its own on Debian, and in one that comes with it on Ubuntu.
 CLANG_PACKAGES := clang

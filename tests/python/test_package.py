@@ -250,6 +250,21 @@ def test_missing_system_libraries_are_named_with_their_packages(tmp_path: pathli
     assert said == "apt-get install libzmq3-dev libsodium-dev libhwloc-dev libnuma-dev"
 
 
+def test_missing_headers_are_named_with_their_packages(tmp_path: pathlib.Path) -> None:
+    done = subprocess.run(
+        [
+            *("cmake", "-S", str(ROOT), "-B", str(tmp_path), "-DCMAKE_IGNORE_PATH=/usr/include"),
+            *("-DBS_BUILD_TESTS=OFF", "-DBS_BUILD_PYTHON=OFF"),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+        text=True,
+    )
+    assert done.returncode != 0
+    assert "apt-get install libprotozero-dev libibverbs-dev" in done.stdout
+
+
 def path_without_compilers(folder: pathlib.Path) -> str:
     """Return a PATH that has what the build calls, but no compiler."""
     folder.mkdir()

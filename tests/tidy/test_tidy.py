@@ -298,6 +298,8 @@ TESTED_THROUGH = {
     f"{PS}/membership/member/member.cc": "membership_test.cc",
     f"{PS}/membership/member/member_job.cc": "membership_failure_test.cc",
     f"{PS}/transport/tcp/tcp_inbound.cc": "tcp_transport_test.cc",
+    f"{PS}/transport/rdma/ibverbs_device.cc": "ibverbs_test.cc",
+    f"{PS}/transport/rdma/ibverbs_symbols.cc": "ibverbs_test.cc",
     f"{PS}/transport/zmq/zmq_callers.cc": "zmq_transport_test.cc",
     f"{PS}/transport/zmq/zmq_endpoint.cc": "zmq_transport_test.cc",
     f"{PS}/transport/zmq/zmq_connection.cc": "zmq_transport_test.cc",
@@ -420,6 +422,7 @@ FOREIGN = (
         r"|src/protocol/data_body\.cc",
     ),
     (r"hwloc|numa", r"src/base/numa\.cc"),
+    (r"infiniband/", r"3rdparty/ps-lite/src/transport/rdma/ibverbs_symbols\.h"),
     (r"immintrin|x86intrin|cpuid", r"src/reduce/"),
     (r"Python\.h|pybind11|mxnet|nnvm|dmlc|tvm|torch|tensorflow|cuda|nccl", r"(?!)"),
     # Our own want quotes.

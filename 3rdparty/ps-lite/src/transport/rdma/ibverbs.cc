@@ -1,0 +1,124 @@
+// The library: its devices, and what it does about fork.
+#include "transport/rdma/ibverbs.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "transport/rdma/ibverbs_device.h"
+#include "transport/rdma/ibverbs_symbols.h"
+#include "transport/rdma/rdma_choice.h"
+#include "transport/rdma/sysfs_devices.h"
+
+namespace ps {
+namespace {
+
+constexpr int kForkUnneeded = 2;  // IBV_FORK_UNNEEDED
+
+bs::Result<RdmaFork> DecideFork(const IbverbsSymbols& symbols) {
+  const auto initialized = symbols.is_fork_initialized;
+  if (initialized != nullptr && initialized() == kForkUnneeded) return RdmaFork::kHarmless;
+  const int error = symbols.fork_init();
+  if (error == 0) {
+    // With a kernel that copies pinned pages the call did nothing.
+    if (initialized != nullptr && initialized() == kForkUnneeded) return RdmaFork::kHarmless;
+    return RdmaFork::kProtected;
+  }
+  return bs::Status::Unavailable(
+      std::string("ibv_fork_init: ") + std::strerror(error) +
+      ": another library of this process uses RDMA already: set RDMAV_FORK_SAFE=1");
+}
+
+class VerbsLibrary final : public Verbs {
+ public:
+  VerbsLibrary(IbverbsSymbols symbols, RdmaFork fork, std::string root)
+      : symbols_(std::make_shared<const IbverbsSymbols>(std::move(symbols))),
+        fork_(fork),
+        root_(std::move(root)) {}
+
+  bs::Result<std::vector<RdmaDevice>> Devices() override;
+  RdmaFork fork() override { return fork_; }
+  bs::Result<std::unique_ptr<VerbsDevice>> Open(const std::string& device,
+                                                uint32_t most_completions) override;
+
+ private:
+  bs::Result<IbverbsContext> OpenContext(const std::string& name);
+
+  const std::shared_ptr<const IbverbsSymbols> symbols_;
+  const RdmaFork fork_;
+  const std::string root_;
+};
+
+bs::Result<IbverbsContext> VerbsLibrary::OpenContext(const std::string& name) {
+  int count = 0;
+  ibv_device** const list = symbols_->get_device_list(&count);
+  const std::unique_ptr<ibv_device*, decltype(symbols_->free_device_list)> owned(
+      list, symbols_->free_device_list);
+  for (int i = 0; list != nullptr && i < count; ++i) {
+    if (name != symbols_->get_device_name(list[i])) continue;
+    ibv_context* const context = symbols_->open_device(list[i]);
+    if (context == nullptr) {
+      return bs::Status::Unavailable(name + ": ibv_open_device: " + std::strerror(errno) +
+                                     " (a container needs --device /dev/infiniband)");
+    }
+    return IbverbsContext(context, symbols_->close_device);
+  }
+  struct stat there{};
+  const bool container = ::stat((root_ + "/dev/infiniband").c_str(), &there) != 0;
+  return bs::Status::Unavailable(
+      name + " cannot be opened: " +
+      (container ? "/dev/infiniband is not there: load ib_uverbs, or start the container with "
+                   "--device /dev/infiniband"
+                 : "libibverbs has no driver for it: install ibverbs-providers"));
+}
+
+bs::Result<std::vector<RdmaDevice>> VerbsLibrary::Devices() {
+  std::vector<RdmaDevice> devices = DevicesInFiles(root_);
+  if (devices.empty()) return NoRdmaDevice();
+  std::vector<RdmaDevice> usable;
+  bs::Status failed;
+  for (RdmaDevice& device : devices) {
+    const bs::Result<IbverbsContext> context = OpenContext(device.name);
+    if (!context.ok()) {
+      failed = context.status();
+      continue;
+    }
+    AddFacts(*symbols_, context.value().get(), &device);
+    usable.push_back(std::move(device));
+  }
+  if (usable.empty()) return failed;
+  return usable;
+}
+
+bs::Result<std::unique_ptr<VerbsDevice>> VerbsLibrary::Open(const std::string& device,
+                                                            uint32_t most_completions) {
+  const std::vector<RdmaDevice> devices = DevicesInFiles(root_);
+  const auto found = std::ranges::find(devices, device, &RdmaDevice::name);
+  if (found == devices.end()) {
+    return devices.empty() ? NoRdmaDevice()
+                           : bs::Status::Unavailable("there is no RDMA device " + device);
+  }
+  bs::Result<IbverbsContext> context = OpenContext(device);
+  if (!context.ok()) return context.status();
+  RdmaDevice facts = *found;
+  AddFacts(*symbols_, context.value().get(), &facts);
+  return OpenIbverbsDevice(symbols_, std::move(context.value()), std::move(facts),
+                           most_completions);
+}
+
+}  // namespace
+
+bs::Result<std::shared_ptr<Verbs>> LoadVerbsLibrary(const VerbsLibraryOptions& options) {
+  bs::Result<IbverbsSymbols> symbols = LoadIbverbs(options.library);
+  if (!symbols.ok()) return symbols.status();
+  const bs::Result<RdmaFork> fork = DecideFork(symbols.value());
+  if (!fork.ok()) return fork.status();
+  return std::shared_ptr<Verbs>(
+      std::make_shared<VerbsLibrary>(std::move(symbols.value()), fork.value(), options.root));
+}
+
+}  // namespace ps
