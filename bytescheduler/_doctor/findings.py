@@ -14,7 +14,7 @@ _Answer = TypeVar("_Answer")
 class Finding(NamedTuple):
     """One line of the report."""
 
-    area: str  # settings, software, host, network or link
+    area: str  # settings, software, host, network, rdma or link
     name: str  # for scripts; the same in every version
     level: str  # ok, warning or problem
     text: str  # the finding, with the values

@@ -81,7 +81,7 @@ def _files(peers: Optional[int]) -> Finding:
 def _locked_memory() -> Finding:
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     text = "any amount of" if soft < 0 else f"up to {_size(soft)} of"
-    return good(_AREA, "locked_memory", f"{text} memory may be locked; bytescheduler locks none")
+    return good(_AREA, "locked_memory", f"{text} memory may be locked, which RDMA alone needs")
 
 
 def _numbers(path: pathlib.Path) -> List[int]:

@@ -9,7 +9,7 @@ from typing import Dict, List, Optional, Tuple
 import click
 
 from bytescheduler import config
-from bytescheduler._doctor import host, network, software
+from bytescheduler._doctor import host, network, rdma, software
 from bytescheduler._doctor.findings import Finding, as_text, good, problem, warning
 from bytescheduler._doctor.link import Answerer, LinkError, Measurement, measure
 from bytescheduler._native import about_host
@@ -44,7 +44,7 @@ def _num_peers(settings: Settings) -> Optional[int]:
 
 
 def examine() -> List[Finding]:
-    """Look at this process's settings, software, host and network.
+    """Look at this process's settings, software, host, network and RDMA devices.
 
     Blocks while MXNet is imported elsewhere, and while names and the scheduler node are asked for;
     each has a deadline.
@@ -62,6 +62,7 @@ def examine() -> List[Finding]:
         *software.check(settings.role),
         *host.check(facts, _num_peers(settings)),
         *network.check(settings, facts, limit_s=_LIMIT_S),
+        *rdma.check(facts, required=False),
     ]
 
 

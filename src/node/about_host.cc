@@ -2,9 +2,11 @@
 #include "node/about_host.h"
 
 #include <cmath>
+#include <utility>
 
 #include "base/numa.h"
 #include "base/processors.h"
+#include "node/about_rdma.h"
 #include "node/host.h"
 #include "reduce/reduce.h"
 
@@ -31,6 +33,7 @@ std::vector<HostFact> AboutHost(const Config& config) {
                            : HostFact{"address", "", own.status().message()});
   const std::string route = RouteAddress(config);
   if (!route.empty()) facts.push_back({"route", route, ""});
+  for (HostFact& fact : AboutRdma(config, LookAtRdma())) facts.push_back(std::move(fact));
   return facts;
 }
 

@@ -26,6 +26,7 @@ MAY_INCLUDE = {
     "transport": {"base", "ps", "wire"},
     "transport/shm": {"base", "ps", "transport"},
     "transport/inproc": {"base", "ps", "transport"},
+    "transport/rdma": {"base", "ps", "transport"},
     "transport/tcp": {"base", "ps", "wire", "transport", "transport/shm"},
     "transport/zmq": {"base", "ps", "wire", "transport"},
     "membership": {"base", "ps", "wire", "kv"},
@@ -56,7 +57,7 @@ MAY_INCLUDE = {
     "predict": {"base", "protocol", "backend/ps", "worker", "server", "sim"},
     "node": {
         *("base", "core", "ps", "config", "trace", "reduce", "codec", "protocol"),
-        *("transport", "transport/tcp", "transport/zmq", "membership"),
+        *("transport", "transport/rdma", "transport/tcp", "transport/zmq", "membership"),
         *("backend/ps", "backend/kvstore", "worker", "server"),
     },
     "capi": {

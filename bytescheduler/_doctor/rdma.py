@@ -1,0 +1,72 @@
+"""RDMA: devices, their ports and addresses, the one that a node would use, locked memory, fork."""
+
+from typing import List, Sequence
+
+from bytescheduler._doctor.findings import Finding, good, problem, warning
+from bytescheduler._native import HostFact
+
+__all__ = ["check"]
+
+_AREA = "rdma"
+
+
+def _rows(facts: Sequence[HostFact], what: str) -> List[HostFact]:
+    return [fact for fact in facts if fact.what == what]
+
+
+def _port(port: HostFact, facts: Sequence[HostFact]) -> Finding:
+    gids = [
+        f"GID {fact.name.rpartition('/')[2]} {fact.value}"
+        for fact in _rows(facts, "rdma_gid")
+        if fact.name.rpartition("/")[0] == port.name
+    ]
+    return good(_AREA, port.name, ", ".join([f"{port.name}: {port.value}", *gids]))
+
+
+def _choice(facts: Sequence[HostFact], required: bool) -> Finding:
+    (choice,) = _rows(facts, "rdma_choice")
+    if choice.name:
+        text = f"a worker or server here would use {choice.name}, {choice.value}"
+        return good(_AREA, "rdma_choice", text)
+    # Each sentence of the engine ends with what to do, behind a colon.
+    why, _, advice = choice.value.rpartition(": ")
+    if not required:
+        text = choice.value if _rows(facts, "rdma_port") else why
+        return good(_AREA, "rdma_choice", f"a worker or server here uses TCP: {text}")
+    return problem(_AREA, "rdma_choice", f"RDMA cannot be used: {why}", advice)
+
+
+def _memory(fact: HostFact) -> Finding:
+    if not fact.value:
+        return good(_AREA, "rdma_memory", "RDMA may lock any amount of memory")
+    text, _, advice = fact.value.partition(": ")
+    return warning(_AREA, "rdma_memory", f"{text}, and RDMA copies what does not fit", advice)
+
+
+def _fork(fact: HostFact) -> Finding:
+    if fact.name == "harmless":
+        return good(_AREA, "rdma_fork", "children of a worker may use its memory as without RDMA")
+    return warning(
+        _AREA,
+        "rdma_fork",
+        "this kernel does not copy registered memory for children, so gradients are copied first",
+        "Linux 5.12 or newer with rdma-core 35 or newer needs no copy",
+    )
+
+
+def check(facts: Sequence[HostFact], required: bool) -> List[Finding]:
+    """Look at RDMA.
+
+    Parameters
+    ----------
+    facts : sequence of HostFact
+        What the engine finds.
+    required : bool
+        Whether a node without RDMA would not start.
+    """
+    ports = _rows(facts, "rdma_port")
+    found = [_port(port, facts) for port in ports]
+    found.append(_choice(facts, required))
+    found += [_memory(fact) for fact in _rows(facts, "rdma_memory")]
+    found += [_fork(fact) for fact in _rows(facts, "rdma_fork")]
+    return found
