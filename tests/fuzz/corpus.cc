@@ -140,7 +140,7 @@ std::string Fused(const std::string& meta) {
 // The same with the data in shared memory, behind an introduction of its own.
 std::string ThroughMemory(const std::string& meta) {
   std::string bytes(1, '\x10');
-  bytes += ps::ZmtpGreeting() + ps::ZmtpReady("DEALER", "ps9", true);
+  bytes += ps::ZmtpGreeting() + ps::ZmtpReady("DEALER", "ps9", {.memory = true});
   bytes += ps::ZmtpMemory("1 1 0 65536 00ff") + ps::ZmtpMemoryAnswer(true);
   ps::AppendFrameHeader(meta.size(), true, &bytes);
   bytes += meta;

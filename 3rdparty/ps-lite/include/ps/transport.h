@@ -18,6 +18,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "base/executor.h"
 #include "bytescheduler/status.h"
@@ -38,6 +39,15 @@ struct Address {
 struct Landing {
   std::span<std::byte> bytes;
   bool revoked = false;  // the transport writes nothing more and drops the message
+  // Writes of a device that cannot be called back, which last at most a few seconds.  The owner
+  // leaves the memory alone until there are none, even if it has set `revoked`.
+  uint32_t writes = 0;
+  std::function<void()> on_written{};  // the owner's; called once, when `writes` becomes 0
+
+  void EndWrites(uint32_t count) {
+    writes -= count;
+    if (writes == 0 && on_written) std::exchange(on_written, {})();
+  }
 };
 
 // Counts of the messages that a transport was given to send, all peers together.  Thread-safe.

@@ -293,7 +293,14 @@ void KvWorker::Impl::End(const PendingPtr& pending, const bs::Status& outcome, M
   const uint64_t sequence = pending->request.extension.sequence;
   pending_.erase(sequence);
   checks_.erase({pending->next_check, sequence});
-  if (pending->landing) pending->landing->revoked = true;
+  if (pending->landing) {
+    pending->landing->revoked = true;
+    if (pending->landing->writes > 0) {
+      pending->landing->on_written = [pending, executor = executor_, open = open_] {
+        executor->Post([pending, open] { FinishIfReleased(pending.get(), open.get()); });
+      };
+    }
+  }
   pending->outcome = outcome;
   pending->response = std::make_unique<Message>(std::move(response));
   executor_->Post([pending, open = open_] { FinishIfReleased(pending.get(), open.get()); });
@@ -301,6 +308,7 @@ void KvWorker::Impl::End(const PendingPtr& pending, const bs::Status& outcome, M
 
 void KvWorker::Impl::FinishIfReleased(Pending* pending, size_t* open) {
   if (!pending->response || pending->frames_out > 0 || !pending->done) return;
+  if (pending->landing && pending->landing->writes > 0) return;
   if (pending->request.left) std::exchange(pending->request.left, {})();
   const Done done = std::move(pending->done);
   --*open;

@@ -20,6 +20,8 @@ struct ConnectionListener {
   // `shares`: until on_disconnected, long frames go through memory that both ends share.  Not
   // called where no memory was offered.
   std::function<void(bool shares)> on_sharing{};
+  // Until on_disconnected, messages leave by RDMA.
+  std::function<void()> on_rdma{};
   // The first handshake failed; `what` is the reason, empty if none is known.  The connection
   // retries.
   std::function<void(const std::string& what)> on_refused;

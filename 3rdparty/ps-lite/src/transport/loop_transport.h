@@ -162,6 +162,7 @@ ConnectionListener ConnectionHub<Network>::ListenerFor(int32_t peer, const Addre
       .on_attempt = [this, peer](const std::string& what) { upcalls_.OnAttempt(peer, what); },
       .on_sharing =
           [say](bool shares) { say(shares ? "sharing memory with " : "memory was refused by "); },
+      .on_rdma = [say] { say("RDMA carries what goes to "); },
       .on_refused =
           [this, peer](const std::string& what) {
             if (upcalls_.muted()) return;

@@ -60,7 +60,7 @@ class ZmtpMemoryTest : public ::testing::Test {
                        .place = place_,
                        .known = {},
                        .most_bytes = most_bytes_});
-    ASSERT_TRUE(More(ZmtpGreeting() + ZmtpReady("DEALER", "ps9", true)).ok());
+    ASSERT_TRUE(More(ZmtpGreeting() + ZmtpReady("DEALER", "ps9", {.memory = true})).ok());
     if (shares) input_->Share(SharedInbox::Open(outbox_->offer()).value());
   }
   bs::Status More(const std::string& bytes) {

@@ -31,6 +31,8 @@ constexpr int kReadsPerTurn = 16;
 // Messages up to this size do not wait for the link, unless a larger one is begun: acknowledgements
 // and heartbeats.
 constexpr uint64_t kSmallBytes = 1U << 10U;
+// How long data waits for the proof that RDMA works.
+constexpr bs::Duration kRdmaPatience = std::chrono::seconds(2);
 // Bytes that go out in one turn of the loop; then other sockets get theirs.
 constexpr uint64_t kBytesPerTurn = 4U << 20U;
 
@@ -107,6 +109,7 @@ TcpConnection::TcpConnection(const Shared* shared, Address address, std::string 
 TcpConnection::~TcpConnection() {
   if (retry_ != 0) loop_->Cancel(retry_);
   if (look_ != 0) loop_->Cancel(look_);
+  if (rdma_timer_ != 0) loop_->Cancel(rdma_timer_);
   if (socket_) loop_->Unwatch(socket_.fd());
 }
 
@@ -172,6 +175,9 @@ void TcpConnection::Connect(const SocketAddress& address) {
               },
           .on_takes_memory = [this] { OfferMemory(); },
           .on_memory_answer = [this](bool taken) { OnMemoryAnswer(taken); },
+          .on_takes_rdma = [this] { OfferRdma(); },
+          .on_rdma_answer = [this](bool taken,
+                                   std::string_view text) { OnRdmaAnswer(taken, text); },
           .on_message = {},  // peers respond on their own connection
           .known = [] { return false; }});
   loop_->WatchChanges(socket_.fd(), [this] { OnChange(); });
@@ -243,6 +249,53 @@ void TcpConnection::OnMemoryAnswer(bool taken) {
   if (listener_.on_sharing) listener_.on_sharing(taken);
 }
 
+// Memory that both share is better.
+void TcpConnection::OfferRdma() {
+  RdmaNic* const nic = shared_->nic;
+  if (nic == nullptr || outbox_ || rdma_ || !nic->Trusts(where_).ok()) return;
+  auto link = RdmaLink::Create(
+      nic, {.fusion_bytes = shared_->options.fusion_bytes, .sent = shared_->options.sent},
+      {.on_turn = [this] { OnRdmaTurn(); },
+       .on_broken = [this](const bs::Status& why) { BreakRdma(why); }});
+  if (!link.ok()) return shared_->on_rdma("no RDMA to " + where_ + ": " + link.status().message());
+  rdma_ = std::move(link.value());
+  refused_ = !Put(ZmtpRdma(rdma_->offer()));
+  rdma_timer_ = loop_->PostAt(loop_->Now() + kRdmaPatience, [this] {
+    rdma_timer_ = 0;
+    shared_->nic->NoteBreak(where_, bs::Status::DeadlineExceeded("its proof has not come in time"));
+    GiveUpRdma("its proof has not come in time");
+    Pump();
+  });
+}
+
+void TcpConnection::OnRdmaAnswer(bool taken, std::string_view text) {
+  if (!rdma_ || rdma_->proved()) return;
+  if (!taken) return GiveUpRdma("it refuses: " + std::string(text));
+  const bs::Status joined = rdma_->OnTaken(text);
+  if (!joined.ok()) GiveUpRdma(joined.message());
+}
+
+void TcpConnection::GiveUpRdma(const std::string& why) {
+  if (rdma_timer_ != 0) loop_->Cancel(std::exchange(rdma_timer_, 0));
+  rdma_.reset();
+  shared_->on_rdma("no RDMA to " + where_ + ": " + why);
+}
+
+void TcpConnection::OnRdmaTurn() {
+  const auto self = shared_from_this();  // the listener may drop the connection
+  if (rdma_->proved() && rdma_timer_ != 0) {
+    loop_->Cancel(std::exchange(rdma_timer_, 0));
+    if (listener_.on_rdma) listener_.on_rdma();
+  }
+  Pump();
+}
+
+void TcpConnection::BreakRdma(const bs::Status& why) {
+  const auto self = shared_from_this();  // the listener may drop the connection
+  shared_->nic->NoteBreak(where_, why);
+  Break(kRetryInterval);
+}
+
 bool TcpConnection::Put(const std::string& bytes) const {
   return ::send(socket_.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
          static_cast<ssize_t>(bytes.size());
@@ -282,6 +335,8 @@ void TcpConnection::Break(bs::Duration retry_after) {
   if (!out_.empty() && out_.front().begun) out_.pop_front();
   outbox_.reset();
   shares_ = false;
+  if (rdma_timer_ != 0) loop_->Cancel(std::exchange(rdma_timer_, 0));
+  rdma_.reset();
   out_bytes_ = 0;
   for (Outgoing& out : std::exchange(out_, {})) {
     out_bytes_ += out_.emplace_back(std::move(out.messages), nullptr).left_bytes;
@@ -316,7 +371,21 @@ void TcpConnection::PumpLater() {
   });
 }
 
+// Nothing has left over TCP since the link came up, so the order stays.
+void TcpConnection::PumpRdma() {
+  if (!connected_ || !rdma_->proved()) return;
+  for (; !out_.empty(); out_.pop_back()) {
+    std::vector<Message>& messages = out_.back().messages;
+    for (; !messages.empty(); messages.pop_back()) queue_.PutBack(std::move(messages.back()));
+  }
+  out_bytes_ = 0;
+  const bs::Status sent = rdma_->Pump(&queue_);
+  if (!sent.ok()) return BreakRdma(sent);
+  if (queue_.empty() && rdma_->idle() && on_drained_) loop_->Post(std::exchange(on_drained_, {}));
+}
+
 void TcpConnection::Pump() {
+  if (rdma_) return PumpRdma();
   uint64_t sent_bytes = 0;
   while (connected_ && !(queue_.empty() && out_.empty())) {
     const uint64_t room = TakeWithin(&sent_bytes);

@@ -12,6 +12,8 @@
 #include "base/loop_thread.h"
 #include "ps/message.h"
 #include "transport/connection_listener.h"
+#include "transport/rdma/rdma_link.h"
+#include "transport/rdma/rdma_nic.h"
 #include "transport/send_queue.h"
 #include "transport/shm/shared_memory.h"
 #include "transport/tcp/link_budget.h"
@@ -45,6 +47,9 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
     std::function<void(const bs::Status& why)> on_no_socket;
     // There is no memory to share with a peer, or no more of it.
     std::function<void(const bs::Status& why)> on_no_memory;
+    RdmaNic* nic = nullptr;  // null: no RDMA
+    // Whether data goes to a peer by RDMA, for people.
+    std::function<void(const std::string& what)> on_rdma{};
   };
 
   // Connects to `address` as `identity` (empty: anonymous) once Open is called.  `apart`: see
@@ -58,7 +63,9 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
 
   void Open();
   void Send(Message message);
-  uint64_t waiting_bytes() const { return queue_.waiting_bytes(); }
+  uint64_t waiting_bytes() const {
+    return queue_.waiting_bytes() + (rdma_ ? rdma_->waiting_bytes() : 0);
+  }
   // Sends the messages that wait, calls the listener no more, and posts `on_drained` once none
   // waits here.  The owner drops the connection then, or at the deadline.
   void Drain(bs::TimePoint deadline, bs::Task on_drained);
@@ -98,6 +105,13 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   void Break(bs::Duration retry_after);
   void OfferMemory();
   void OnMemoryAnswer(bool taken);
+  void OfferRdma();
+  void OnRdmaAnswer(bool taken, std::string_view text);
+  void OnRdmaTurn();
+  // Goes on without RDMA, until the next connection.
+  void GiveUpRdma(const std::string& why);
+  void BreakRdma(const bs::Status& why);
+  void PumpRdma();
   void Pump();
   void PumpLater();
   // Takes messages that go out next; returns how many of their bytes lie in shared memory.
@@ -135,6 +149,8 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   bool connected_ = false;                     // ready_, and the listener has been called
   std::unique_ptr<SharedOutbox> outbox_;       // of socket_
   bool shares_ = false;                        // the peer has opened outbox_
+  std::unique_ptr<RdmaLink> rdma_;             // of socket_; nothing leaves before it is proved
+  bs::TimerId rdma_timer_ = 0;                 // until then
   std::unique_ptr<LinkBudget::Member> share_;  // of socket_; null: without a bound
   SendQueue queue_;
   std::deque<Outgoing> out_;

@@ -19,24 +19,31 @@ namespace {
 // Reads in one turn of the loop; then other sockets get theirs.
 constexpr int kReadsPerTurn = 16;
 
+// A peer that knows the job before we do waits two seconds for its answer.
+constexpr bs::Duration kKnownWithin = std::chrono::milliseconds(1500);
+constexpr bs::Duration kLookAgain = std::chrono::milliseconds(10);
+constexpr bs::Duration kProvedWithin = std::chrono::seconds(4);
+
 bs::Status Closed(const std::string& why) { return bs::Status::Unavailable(why); }
 bs::Status Strange(const std::string& why) { return bs::Status::FailedPrecondition(why); }
 
 }  // namespace
 
 TcpInbound::TcpInbound(bs::LoopThread* loop, TcpSocket socket, ZmtpInput::Shared shared,
-                       bs::Duration patience, bool shares, Listener listener)
+                       bs::Duration patience, Takes takes, Listener listener)
     : loop_(loop),
       socket_(std::move(socket)),
       address_(DescribePeer(socket_.fd())),
       listener_(std::move(listener)),
+      blocks_(shared.blocks),
       input_(
           std::move(shared),
           {.on_greeting =
-               [this, shares] {
+               [this] {
                  greeted_ = true;
-                 takes_memory_ = shares && WithinHost(socket_.fd());
-                 Put(ZmtpReady("ROUTER", kOurIdentity, takes_memory_));
+                 takes_memory_ = takes_.memory && WithinHost(socket_.fd());
+                 Put(ZmtpReady("ROUTER", kOurIdentity,
+                               {.memory = takes_memory_, .rdma = takes_.nic != nullptr}));
                },
            .on_ready =
                [this](std::string_view identity) {
@@ -49,6 +56,11 @@ TcpInbound::TcpInbound(bs::LoopThread* loop, TcpSocket socket, ZmtpInput::Shared
                [this](std::string_view offer) {
                  if (std::exchange(takes_memory_, false)) TakeMemory(offer);
                },
+           .on_rdma =
+               [this](std::string_view offer) {
+                 if (takes_.nic == nullptr || std::exchange(rdma_offered_, true)) return;
+                 TakeRdma(std::string(offer), loop_->Now() + kKnownWithin);
+               },
            .on_message =
                [this](bs::Result<Message> message) {
                  listener_.on_message(peer_, std::move(message));
@@ -58,6 +70,7 @@ TcpInbound::TcpInbound(bs::LoopThread* loop, TcpSocket socket, ZmtpInput::Shared
                         uint64_t size_bytes) { return listener_.place(peer_, meta, size_bytes); },
            .known = [this] { return listener_.knows(peer_); },
            .most_bytes = [this](const Meta& meta) { return listener_.most_bytes(peer_, meta); }}),
+      takes_(takes),
       patience_(patience) {
   socket_.Set(IPPROTO_TCP, TCP_NODELAY, 1);
   WaitFor(patience_);
@@ -67,12 +80,13 @@ TcpInbound::TcpInbound(bs::LoopThread* loop, TcpSocket socket, ZmtpInput::Shared
 
 TcpInbound::~TcpInbound() {
   loop_->Cancel(timer_);
+  if (rdma_timer_ != 0) loop_->Cancel(rdma_timer_);
   loop_->Unwatch(socket_.fd());
 }
 
 bool TcpInbound::torn() const {
   int unread_bytes = 0;
-  return input_.unfinished() || input_.waiting() ||
+  return (rdma_ && rdma_->unfinished()) || input_.unfinished() || input_.waiting() ||
          (::ioctl(socket_.fd(), FIONREAD, &unread_bytes) == 0 && unread_bytes > 0);
 }
 
@@ -127,6 +141,51 @@ void TcpInbound::TakeMemory(std::string_view offer) {
     listener_.on_memory_refused(inbox.status().message());
   }
   Put(ZmtpMemoryAnswer(inbox.ok()));
+}
+
+void TcpInbound::TakeRdma(const std::string& offer, bs::TimePoint deadline) {
+  if (stranger()) {
+    if (loop_->Now() >= deadline) return RefuseRdma("it is not in the job");
+    rdma_timer_ = loop_->PostAt(loop_->Now() + kLookAgain, [=, this] {
+      rdma_timer_ = 0;
+      TakeRdma(offer, deadline);
+    });
+    return;
+  }
+  if (bs::Status trust = takes_.nic->Trusts(DescribeId(peer_)); !trust.ok()) {
+    return RefuseRdma(trust.message());
+  }
+  RdmaInbound::Listener listener{
+      .on_message =
+          [this](bs::Result<Message> message) { listener_.on_message(peer_, std::move(message)); },
+      .place = [this](const Meta& meta,
+                      uint64_t size_bytes) { return listener_.place(peer_, meta, size_bytes); },
+      .known = [this] { return listener_.knows(peer_); },
+      .most_bytes = [this](const Meta& meta) { return listener_.most_bytes(peer_, meta); },
+      .on_broken = [this](const bs::Status& why) { OnRdmaBroken(why); }};
+  auto taken = RdmaInbound::Take(takes_.nic, offer, blocks_, std::move(listener));
+  if (!taken.ok()) return RefuseRdma(taken.status().message());
+  rdma_ = std::move(taken.value());
+  Put(ZmtpRdmaAnswer(true, rdma_->answer()));
+  rdma_timer_ = loop_->PostAt(loop_->Now() + kProvedWithin, [this] {
+    rdma_timer_ = 0;
+    if (!rdma_->proved()) rdma_.reset();  // the peer goes on without
+  });
+}
+
+void TcpInbound::RefuseRdma(const std::string& why) {
+  listener_.on_rdma_refused(DescribeId(peer_), why);
+  Put(ZmtpRdmaAnswer(false, why));
+}
+
+void TcpInbound::OnRdmaBroken(const bs::Status& why) {
+  takes_.nic->NoteBreak(DescribeId(peer_), why);
+  if (rdma_timer_ != 0) loop_->Cancel(std::exchange(rdma_timer_, 0));
+  // A peer that sends nonsense is named.
+  const bool nonsense = why.code() == bs::StatusCode::kInvalidArgument;
+  const bs::Status over = nonsense ? Strange("RDMA: " + why.message()) : Closed(why.message());
+  rdma_.reset();  // which may own `why`
+  listener_.on_closed(over);
 }
 
 void TcpInbound::WaitFor(bs::Duration patience) {

@@ -8,6 +8,8 @@
 
 #include "base/loop_thread.h"
 #include "bytescheduler/status.h"
+#include "transport/rdma/rdma_inbound.h"
+#include "transport/rdma/rdma_nic.h"
 #include "transport/tcp/zmtp.h"
 #include "transport/tcp_socket.h"
 
@@ -26,8 +28,16 @@ class TcpInbound {
     std::function<uint64_t(int32_t peer, const Meta& meta)> most_bytes;
     // Memory that was offered cannot be shared.
     std::function<void(const std::string& why)> on_memory_refused;
+    // RDMA was offered, and there is none.
+    std::function<void(const std::string& peer, const std::string& why)> on_rdma_refused{};
     // Called once; may destroy the TcpInbound.  kUnavailable if the peer did nothing wrong.
     std::function<void(const bs::Status& why)> on_closed;
+  };
+
+  // What is taken if a peer offers it.
+  struct Takes {
+    bool memory = false;     // of a peer of this host
+    RdmaNic* nic = nullptr;  // null: no RDMA
   };
 
   // The bound of messages within `patience` from a peer outside the job; no node sends as many
@@ -36,10 +46,9 @@ class TcpInbound {
 
   // `shared`: see ZmtpInput.  The connection is closed if the peer does not introduce itself within
   // `patience`.  A peer outside the job is closed as well if one message stays unfinished for so
-  // long, or if it sends more than kMostMessages.  `shares`: memory that a peer of this host offers
-  // is taken.
+  // long, or if it sends more than kMostMessages.
   TcpInbound(bs::LoopThread* loop, TcpSocket socket, ZmtpInput::Shared shared,
-             bs::Duration patience, bool shares, Listener listener);
+             bs::Duration patience, Takes takes, Listener listener);
   TcpInbound(const TcpInbound&) = delete;
   TcpInbound& operator=(const TcpInbound&) = delete;
   ~TcpInbound();
@@ -51,6 +60,7 @@ class TcpInbound {
   int32_t peer() const { return peer_; }  // the identity's id; kEmpty if it has none
   // True if bytes have come that are not yet a whole message: they are lost if the connection ends.
   bool torn() const;
+  bool has_rdma() const { return rdma_ != nullptr; }
 
  private:
   void OnReadable();
@@ -62,13 +72,22 @@ class TcpInbound {
   void LookAtProgress();
   void Put(const std::string& bytes);
   void TakeMemory(std::string_view offer);
+  // Takes the offer once the peer is known, or after a while refuses it.
+  void TakeRdma(const std::string& offer, bs::TimePoint deadline);
+  void RefuseRdma(const std::string& why);
+  void OnRdmaBroken(const bs::Status& why);
   void StopWaiting();
 
   bs::LoopThread* const loop_;
   const TcpSocket socket_;
   const std::string address_;
   const Listener listener_;
+  const std::shared_ptr<BlockPool> blocks_;
   ZmtpInput input_;
+  const Takes takes_;
+  std::unique_ptr<RdmaInbound> rdma_;
+  bool rdma_offered_ = false;
+  bs::TimerId rdma_timer_ = 0;
   std::string identity_;
   int32_t peer_ = kEmpty;  // by identity_
   bs::Status broken_;

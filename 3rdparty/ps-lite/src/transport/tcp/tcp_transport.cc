@@ -38,6 +38,20 @@ int MostStrangers(const TcpOptions& options) {
   return static_cast<int>(std::clamp<rlim_t>(descriptors.rlim_cur / 4, 1, kMost));
 }
 
+// Null, and the log says why, if it cannot be used.
+std::unique_ptr<RdmaNic> OpenNic(bs::LoopThread* loop, const RdmaOptions& options,
+                                 const bs::Logger& log) {
+  if (!options.verbs) return nullptr;
+  const auto watch = [loop](int fd, const std::function<void()>& on_readable) {
+    on_readable ? loop->WatchReadable(fd, on_readable) : loop->Unwatch(fd);
+  };
+  const RdmaNic::Loop of{.executor = loop, .watch = watch};
+  auto nic = RdmaNic::Open(of, options, log);
+  if (nic.ok()) return std::move(nic.value());
+  log.Warning("no RDMA, so data goes over TCP: " + nic.status().message());
+  return nullptr;
+}
+
 // The network of a LoopTransport; see loop_transport.h for the promises.
 class TcpNetwork {
  public:
@@ -53,6 +67,7 @@ class TcpNetwork {
         unknown_peers_(loop, log),
         most_strangers_(MostStrangers(options)),
         scratch_(ZmtpInput::kScratchBytes),
+        nic_(OpenNic(loop, options.rdma, log)),
         budget_(loop, options.link_ahead, {.held_bytes = HeldBytes, .round_trip = LeastRoundTrip}),
         shared_{.loop = loop,
                 .options = options,
@@ -63,7 +78,9 @@ class TcpNetwork {
                     [this](const bs::Status& why) {
                       refusals_.Warning("cannot connect: " + why.message());
                     },
-                .on_no_memory = [this](const bs::Status& why) { OnNoMemory(why); }} {}
+                .on_no_memory = [this](const bs::Status& why) { OnNoMemory(why); },
+                .nic = nic_.get(),
+                .on_rdma = [this](const std::string& what) { log_.Warning(what); }} {}
   TcpNetwork(const TcpNetwork&) = delete;
   TcpNetwork& operator=(const TcpNetwork&) = delete;
   ~TcpNetwork() = default;
@@ -98,6 +115,7 @@ class TcpNetwork {
   UnknownPeerLog unknown_peers_;
   const int most_strangers_;  // of one host
   std::vector<std::byte> scratch_;
+  const std::unique_ptr<RdmaNic> nic_;  // null: no RDMA
   LinkBudget budget_;
   const TcpConnection::Shared shared_;
   bool told_of_no_memory_ = false;
@@ -175,10 +193,15 @@ void TcpNetwork::Adopt(TcpSocket socket) {
             log_.Debug(
                 [&] { return "refused memory of " + inbound_.at(number)->address() + ": " + why; });
           },
+      .on_rdma_refused =
+          [this](const std::string& peer, const std::string& why) {
+            log_.Warning("no RDMA from " + peer + ": " + why);
+          },
       .on_closed = [this, number](const bs::Status& why) { Drop(number, why); }};
   auto inbound = std::make_unique<TcpInbound>(
       loop_, std::move(socket), shared_.input, shared_.options.patience,
-      shared_.options.shared_bytes > 0, std::move(listener));
+      TcpInbound::Takes{.memory = shared_.options.shared_bytes > 0, .nic = nic_.get()},
+      std::move(listener));
   const std::string host = UnknownPeerLog::HostOf(inbound->address());
   inbound_.emplace(number, std::move(inbound));
   BoundStrangers(host);
@@ -234,7 +257,10 @@ void TcpNetwork::OnInput(uint64_t number, int32_t peer, bs::Result<Message> mess
 }
 
 void TcpNetwork::Drop(uint64_t number, const bs::Status& why) {
+  // What the peer sent before it hung up has come.  It may end this connection as well.
+  if (inbound_.at(number)->has_rdma()) nic_->Settle();
   const auto it = inbound_.find(number);
+  if (it == inbound_.end()) return;
   if (why.code() == bs::StatusCode::kUnavailable) {
     if (it->second->stranger()) unknown_peers_.CameAndWent(it->second->address());
     log_.Debug([&] {

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/loop_thread.h"
 #include "ps/transport.h"
+#include "transport/rdma/rdma_options.h"
 
 namespace ps {
 
@@ -29,6 +30,8 @@ struct TcpOptions {
   // Bytes of memory shared with each peer of this host, for long frames sent to it.  0: none, and
   // none is taken from peers.
   uint64_t shared_bytes = 0;
+  // RDMA to the peers that have it too.  Memory shared with a peer of this host goes before.
+  RdmaOptions rdma{};
   // A host that acknowledges nothing for so long, not even the kernel's probes, has vanished.  Its
   // connection counts as broken and is not retried at once.  0: never; the least is 5 s.
   bs::Duration host_timeout{};

@@ -44,6 +44,7 @@ bs::Status NoMemory(uint64_t size_bytes) {
 struct Introduction {
   std::string_view identity;
   std::string_view memory;
+  std::string_view rdma;
 };
 
 bs::Result<Introduction> ParseReady(std::span<const std::byte> body) {
@@ -60,6 +61,7 @@ bs::Result<Introduction> ParseReady(std::span<const std::byte> body) {
     if (properties.size() < value_bytes) return NoZmtp("a property is cut short");
     if (name == "Identity") found.identity = TextOf(properties.first(value_bytes));
     if (name == kMemory) found.memory = TextOf(properties.first(value_bytes));
+    if (name == kRdma) found.rdma = TextOf(properties.first(value_bytes));
     properties = properties.subspan(value_bytes);
   }
   return found;
@@ -331,6 +333,12 @@ bs::Status ZmtpInput::OnCommand(std::span<const std::byte> body) {
     listener_.on_memory(text.substr(kMemoryOffer.size()));
   } else if ((text == kMemoryTaken || text == kMemoryRefused) && listener_.on_memory_answer) {
     listener_.on_memory_answer(text == kMemoryTaken);
+  } else if (text.starts_with(kRdmaOffer) && listener_.on_rdma) {
+    listener_.on_rdma(text.substr(kRdmaOffer.size()));
+  } else if (text.starts_with(kRdmaTaken) && listener_.on_rdma_answer) {
+    listener_.on_rdma_answer(true, text.substr(kRdmaTaken.size()));
+  } else if (text.starts_with(kRdmaRefused) && listener_.on_rdma_answer) {
+    listener_.on_rdma_answer(false, text.substr(kRdmaRefused.size()));
   }
   return bs::Status::Ok();
 }
@@ -343,6 +351,7 @@ bs::Status ZmtpInput::OnReady(std::span<const std::byte> body) {
   if (who.value().memory == kMemoryVersion && listener_.on_takes_memory) {
     listener_.on_takes_memory();
   }
+  if (who.value().rdma == kRdmaVersion && listener_.on_takes_rdma) listener_.on_takes_rdma();
   return bs::Status::Ok();
 }
 

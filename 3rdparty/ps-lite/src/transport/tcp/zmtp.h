@@ -29,12 +29,21 @@ namespace ps {
 
 // The greeting that both ends send first.
 std::string ZmtpGreeting();
-// The READY command that follows, as a frame.  `takes_memory`: this end looks at offers of memory.
+// What an end looks at if the other offers it.
+struct ZmtpTakes {
+  bool memory = false;
+  bool rdma = false;
+};
+// The READY command that follows, as a frame.
 std::string ZmtpReady(std::string_view socket_type, std::string_view identity,
-                      bool takes_memory = false);
+                      ZmtpTakes takes = {});
 // The command that carries SharedOutbox::offer, and the one that answers it.
 std::string ZmtpMemory(std::string_view offer);
 std::string ZmtpMemoryAnswer(bool taken);
+// The command that carries RdmaLink::offer, and the one that answers it: with the line of the
+// taker, or with why it is refused.
+std::string ZmtpRdma(std::string_view offer);
+std::string ZmtpRdmaAnswer(bool taken, std::string_view text);
 // Appends a frame of a message whose bytes lie in shared memory.
 void AppendReference(uint64_t offset_bytes, uint64_t size_bytes, bool more, std::string* out);
 // Appends the header of a frame of a message.
@@ -55,6 +64,10 @@ class ZmtpInput {
     // The other end offers memory, or answers an offer; may be empty.
     std::function<void(std::string_view offer)> on_memory{};
     std::function<void(bool taken)> on_memory_answer{};
+    // The same of RDMA.
+    std::function<void()> on_takes_rdma{};
+    std::function<void(std::string_view offer)> on_rdma{};
+    std::function<void(bool taken, std::string_view text)> on_rdma_answer{};
     // A message, or what is wrong with it; without its peer.
     std::function<void(bs::Result<Message> message)> on_message;
     // See Transport::Handler::place; may be empty.

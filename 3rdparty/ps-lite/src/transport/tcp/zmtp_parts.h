@@ -26,6 +26,12 @@ inline constexpr std::string_view kMemoryVersion = "1";
 inline constexpr std::string_view kMemoryOffer = "\x06MEMORY";
 inline constexpr std::string_view kMemoryTaken = "\x0cMEMORY-TAKEN";
 inline constexpr std::string_view kMemoryRefused = "\x0eMEMORY-REFUSED";
+// The same of RDMA.
+inline constexpr std::string_view kRdma = "X-Rdma";
+inline constexpr std::string_view kRdmaVersion = "1";
+inline constexpr std::string_view kRdmaOffer = "\x04RDMA";
+inline constexpr std::string_view kRdmaTaken = "\x0aRDMA-TAKEN";
+inline constexpr std::string_view kRdmaRefused = "\x0cRDMA-REFUSED";
 inline constexpr size_t kReferenceBytes = 16;
 
 inline unsigned ByteAt(std::span<const std::byte> bytes, size_t i) {

@@ -36,11 +36,12 @@ std::string ZmtpGreeting() {
   return greeting;
 }
 
-std::string ZmtpReady(std::string_view socket_type, std::string_view identity, bool takes_memory) {
+std::string ZmtpReady(std::string_view socket_type, std::string_view identity, ZmtpTakes takes) {
   std::string body = "\5READY";
   AppendProperty("Socket-Type", socket_type, &body);
   AppendProperty("Identity", identity, &body);
-  if (takes_memory) AppendProperty(kMemory, kMemoryVersion, &body);
+  if (takes.memory) AppendProperty(kMemory, kMemoryVersion, &body);
+  if (takes.rdma) AppendProperty(kRdma, kRdmaVersion, &body);
   return CommandOf(body);
 }
 
@@ -50,6 +51,16 @@ std::string ZmtpMemory(std::string_view offer) {
 
 std::string ZmtpMemoryAnswer(bool taken) {
   return CommandOf(taken ? kMemoryTaken : kMemoryRefused);
+}
+
+std::string ZmtpRdma(std::string_view offer) {
+  return CommandOf(std::string(kRdmaOffer) + std::string(offer));
+}
+
+std::string ZmtpRdmaAnswer(bool taken, std::string_view text) {
+  constexpr size_t kMostText = 200;
+  return CommandOf(std::string(taken ? kRdmaTaken : kRdmaRefused) +
+                   std::string(text.substr(0, kMostText)));
 }
 
 void AppendReference(uint64_t offset_bytes, uint64_t size_bytes, bool more, std::string* out) {

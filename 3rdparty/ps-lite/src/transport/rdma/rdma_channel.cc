@@ -1,0 +1,179 @@
+// Posts slots, SENDs and READs, and keeps the accounts.
+#include "transport/rdma/rdma_channel.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+
+namespace ps {
+namespace {
+
+// SENDs that may be under way.
+constexpr uint32_t kMostSends = 64;
+constexpr uint32_t kInlineBytes = 220;
+// The lower half of an id: what was posted, and which.
+constexpr uint32_t kIndexBits = 24;
+constexpr uint32_t kIndexMask = (1U << kIndexBits) - 1;
+
+bs::Status Nonsense(const std::string& what) { return bs::Status::InvalidArgument(what); }
+
+}  // namespace
+
+RdmaChannel::RdmaChannel(RdmaNic* nic, const Size& size, Listener listener)
+    : nic_(nic), size_(size), listener_(std::move(listener)) {}
+
+bs::Result<std::unique_ptr<RdmaChannel>> RdmaChannel::Create(RdmaNic* nic, RdmaEnd* end,
+                                                             const Size& size, Listener listener) {
+  auto channel = std::make_unique<RdmaChannel>(nic, size, std::move(listener));
+  const uint64_t slots_bytes = uint64_t{size.slots} * size.slot_bytes;
+  channel->slots_ = nic->memory()->Take(slots_bytes);
+  if (!channel->slots_) {
+    return bs::Status::ResourceExhausted(
+        "there is too little locked memory for the slots of a peer (" +
+        std::to_string(slots_bytes) +
+        " bytes): ulimit -l unlimited, or --ulimit memlock=-1 for a container");
+  }
+  auto queue_pair = nic->device()->Create(
+      nic->options().path,
+      {.sends = kMostSends + size.reads, .receives = size.slots, .inline_bytes = kInlineBytes});
+  if (!queue_pair.ok()) return queue_pair.status();
+  channel->queue_pair_ = std::move(queue_pair.value());
+  if (!nic->Add(end, size.slots + kMostSends + size.reads, &channel->number_)) {
+    return bs::Status::ResourceExhausted(nic->options().device +
+                                         " has no completions for one more link");
+  }
+  for (uint32_t slot = 0; slot < size.slots; ++slot) {
+    bs::Status posted = channel->PostSlot(slot);
+    if (!posted.ok()) return posted;
+  }
+  return channel;
+}
+
+RdmaChannel::~RdmaChannel() {
+  queue_pair_.reset();
+  if (number_ != 0) nic_->Remove(number_);
+}
+
+RdmaOffer RdmaChannel::offer() const {
+  return {.address = queue_pair_->address(),
+          .mtu_bytes = nic_->port().mtu_bytes,
+          .slots = size_.slots,
+          .slot_bytes = size_.slot_bytes};
+}
+
+bs::Status RdmaChannel::Join(const RdmaOffer& peer, uint32_t reads, uint32_t answered_reads) {
+  BS_CHECK(!joined_);
+  if (peer.address.layer != queue_pair_->address().layer) {
+    return bs::Status::FailedPrecondition("one end is on InfiniBand, the other on Ethernet");
+  }
+  ring_slots_ = std::min(kMostSends, peer.slots);
+  ring_slot_bytes_ = std::min(peer.slot_bytes, nic_->options().slot_bytes);
+  ring_ = nic_->memory()->Take(uint64_t{ring_slots_} * ring_slot_bytes_);
+  if (!ring_) return bs::Status::ResourceExhausted("there is no locked memory for what is sent");
+  const QueuePairTerms terms{.mtu_bytes = std::min(peer.mtu_bytes, nic_->port().mtu_bytes),
+                             .reads = reads,
+                             .answered_reads = answered_reads};
+  bs::Status joined = queue_pair_->Receive(peer.address, terms);
+  if (joined.ok()) joined = queue_pair_->Activate();
+  if (!joined.ok()) return joined;
+  credits_ = peer_slots_ = peer.slots;
+  joined_ = true;
+  return joined;
+}
+
+uint64_t RdmaChannel::IdOf(What what, uint32_t index) const {
+  return uint64_t{number_} << 32U | static_cast<uint32_t>(what) << kIndexBits |
+         (index & kIndexMask);
+}
+
+bs::Status RdmaChannel::PostSlot(uint32_t slot) {
+  const auto memory = slots_.bytes().subspan(size_t{slot} * size_.slot_bytes, size_.slot_bytes);
+  return queue_pair_->PostReceive(
+      IdOf(What::kReceive, slot),
+      {.data = memory.data(), .size_bytes = size_.slot_bytes, .local_key = slots_.local_key()});
+}
+
+bool RdmaChannel::CanSend() const {
+  const bool has_credit = credits_ > 1 || (credits_ == 1 && owed_ > 0);
+  return joined_ && has_credit && sent_ - done_ < ring_slots_;
+}
+
+std::span<std::byte> RdmaChannel::Room() {
+  BS_CHECK(CanSend());
+  const size_t slot = sent_ % ring_slots_;
+  return ring_.bytes()
+      .subspan(slot * ring_slot_bytes_, ring_slot_bytes_)
+      .subspan(RdmaHeader::kBytes);
+}
+
+bs::Status RdmaChannel::Send(RdmaHeader header, size_t size_bytes, bool last) {
+  std::byte* const begin = Room().data() - RdmaHeader::kBytes;
+  const uint32_t gives = std::min<uint32_t>(owed_, UINT16_MAX);
+  header.credits = static_cast<uint16_t>(gives);
+  WriteRdmaHeader(header, {begin, RdmaHeader::kBytes});
+  const std::array piece = {
+      RdmaPiece{.data = begin,
+                .size_bytes = static_cast<uint32_t>(RdmaHeader::kBytes + size_bytes),
+                .local_key = ring_.local_key()}};
+  const uint64_t under_way = sent_ - done_;
+  // The completion of one is that of all before it.
+  const bool signalled =
+      last || sent_ % std::max(1U, ring_slots_ / 4) == 0 || under_way + 1 == ring_slots_;
+  bs::Status sent =
+      queue_pair_->PostSend({.id = IdOf(What::kSend, static_cast<uint32_t>(sent_)),
+                             .pieces = piece,
+                             .in_line = piece[0].size_bytes <= queue_pair_->inline_bytes(),
+                             .signalled = signalled});
+  if (!sent.ok()) return sent;
+  ++sent_;
+  --credits_;
+  owed_ -= gives;
+  return sent;
+}
+
+bs::Status RdmaChannel::Read(uint32_t index, const RdmaPiece& memory, uint64_t address,
+                             uint32_t key) {
+  return queue_pair_->PostRead(IdOf(What::kRead, index), memory, address, key);
+}
+
+bs::Status RdmaChannel::OnCompletion(const Completion& completion) {
+  if (!completion.ok()) {
+    return bs::Status::Unavailable(std::string(NameOf(completion.result)) + " (status " +
+                                   std::to_string(static_cast<uint32_t>(completion.result)) +
+                                   ", vendor code " + std::to_string(completion.vendor_code) + ")");
+  }
+  const auto low = static_cast<uint32_t>(completion.id);
+  const uint32_t index = low & kIndexMask;
+  switch (static_cast<What>(low >> kIndexBits)) {
+    case What::kReceive:
+      return OnReceived(index, completion.size_bytes);
+    case What::kSend:
+      // Fewer than 2^24 are under way.
+      done_ += ((index - static_cast<uint32_t>(done_)) & kIndexMask) + 1;
+      return bs::Status::Ok();
+    case What::kRead:
+      return listener_.on_read(index);
+  }
+  return bs::Status::Ok();
+}
+
+bs::Status RdmaChannel::OnReceived(uint32_t slot, uint32_t size_bytes) {
+  const auto memory = slots_.bytes().subspan(size_t{slot} * size_.slot_bytes, size_.slot_bytes);
+  const bs::Result<RdmaPacket> packet =
+      ParseRdmaPacket(memory.first(std::min<size_t>(size_bytes, memory.size())));
+  if (!packet.ok()) return packet.status();
+  if (packet.value().header.credits > peer_slots_ - credits_) {
+    return Nonsense("the peer gives back more credits than it got");
+  }
+  credits_ += packet.value().header.credits;
+  bs::Status taken = listener_.on_packet(packet.value());
+  if (!taken.ok()) return taken;
+  taken = PostSlot(slot);
+  if (taken.ok()) ++owed_;
+  return taken;
+}
+
+}  // namespace ps

@@ -1,0 +1,142 @@
+// RdmaMemory: what the NIC of a node may use, and who keeps it so.
+//
+// Whoever holds memory alive registers it (Lend), and keeps the loan as long as the memory.  There
+// is no cache of addresses: an address that is freed and mapped again would still mean the old
+// pages to the NIC.  Blocks come from memory of our own, which is registered once.
+//
+// Thread-safe; held by shared_ptr, also by the blocks and loans.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+#include "bytescheduler/status.h"
+#include "ps/message.h"
+#include "transport/rdma/rdma_options.h"
+#include "transport/rdma/verbs.h"
+
+namespace ps {
+
+class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
+ public:
+  // Whole pages, so that no other data lies beside a block.
+  static constexpr size_t kPageBytes = 4096;
+  // Shorter blocks share a region of this size.
+  static constexpr size_t kArenaBytes = size_t{2} << 20U;
+
+  // REQUIRES: owned by a shared_ptr.  `counts` may be null.
+  RdmaMemory(std::shared_ptr<VerbsDevice> device, uint64_t bounce_bytes,
+             std::shared_ptr<RdmaCounts> counts);
+  RdmaMemory(const RdmaMemory&) = delete;
+  RdmaMemory& operator=(const RdmaMemory&) = delete;
+  ~RdmaMemory();
+
+  // A registration of memory of the caller's.  Destroying it blocks a little.  What is under way
+  // holds the region until it has ended, so the memory must stay until frames and landings in it
+  // are given back.
+  class Loan {
+   public:
+    Loan(std::shared_ptr<RdmaMemory> memory, const std::byte* begin)
+        : memory_(std::move(memory)), begin_(begin) {}
+    Loan(const Loan&) = delete;
+    Loan& operator=(const Loan&) = delete;
+    ~Loan() { memory_->End(begin_); }
+
+   private:
+    const std::shared_ptr<RdmaMemory> memory_;
+    const std::byte* const begin_;
+  };
+  // REQUIRES: no other loan begins at the same address.
+  bs::Result<std::unique_ptr<Loan>> Lend(std::span<std::byte> bytes, VerbsDevice::Access access);
+  // The region around `bytes`, all of them; null: they are not registered for that.  It is
+  // registered as long as the pointer is held.
+  std::shared_ptr<const RdmaRegion> Find(std::span<const std::byte> bytes,
+                                         VerbsDevice::Access access) const;
+
+  // Registered memory for one holder, given back on destruction.
+  class Block {
+   public:
+    Block() = default;
+    Block(Block&& other) noexcept
+        : memory_(std::move(other.memory_)),
+          region_(std::move(other.region_)),
+          bytes_(std::exchange(other.bytes_, {})) {}
+    Block& operator=(Block&& other) noexcept;
+    Block(const Block&) = delete;
+    Block& operator=(const Block&) = delete;
+    ~Block() { GiveBack(); }
+
+    explicit operator bool() const { return region_ != nullptr; }
+    std::span<std::byte> bytes() const { return bytes_; }
+    uint32_t local_key() const { return region_->local_key(); }
+    uint32_t remote_key() const { return region_->remote_key(); }
+
+   private:
+    friend class RdmaMemory;
+    void GiveBack();
+    std::shared_ptr<RdmaMemory> memory_;
+    std::shared_ptr<RdmaRegion> region_;
+    std::span<std::byte> bytes_;
+  };
+  // Empty if there is no memory, or none that may be locked.  The block begins with a page.
+  Block Take(size_t size_bytes);
+  // A frame of `size_bytes` in such a block, not filled, and its local key; empty as above.
+  Frame New(size_t size_bytes, std::span<std::byte>* memory, uint32_t* local_key);
+
+  // Blocks for data that lies where it is not registered, out of `bounce_bytes`.  Empty: there is
+  // no room now, or none at all.
+  Block TakeBounce(size_t size_bytes);
+  // False: not even when no other has any of it.
+  bool BouncesEver(size_t size_bytes);
+
+  const std::shared_ptr<RdmaCounts>& counts() const { return counts_; }
+
+ private:
+  struct Entry {
+    const std::byte* end = nullptr;
+    VerbsDevice::Access access{};
+    std::shared_ptr<RdmaRegion> region{};
+    bool loan = false;  // of a caller; else memory of ours
+  };
+  struct Free {
+    void operator()(std::byte* bytes) const;
+  };
+  // Memory of ours with its region.
+  struct Arena {
+    std::unique_ptr<std::byte, Free> bytes;
+    size_t size_bytes = 0;
+    std::shared_ptr<RdmaRegion> region;
+  };
+
+  void End(const std::byte* begin);
+  void GiveBack(std::span<std::byte> bytes);
+  std::optional<Arena> NewArena(size_t size_bytes);
+  // Registers, and counts what is pinned.
+  bs::Result<std::shared_ptr<RdmaRegion>> Register(std::span<std::byte> bytes,
+                                                   VerbsDevice::Access access) const;
+  bool MakeBounce() BS_REQUIRES(mutex_);
+
+  const std::shared_ptr<VerbsDevice> device_;
+  const size_t bounce_bytes_;
+  const std::shared_ptr<RdmaCounts> counts_;
+
+  mutable bs::Mutex mutex_;
+  std::map<const std::byte*, Entry> table_ BS_GUARDED_BY(mutex_);  // by the first byte
+  std::map<const std::byte*, Arena> arenas_ BS_GUARDED_BY(mutex_);
+  std::map<size_t, std::vector<std::byte*>> free_ BS_GUARDED_BY(mutex_);  // by size
+  size_t free_large_bytes_ BS_GUARDED_BY(mutex_) = 0;  // of blocks with an arena of their own
+  // The bounce arena: which of its pages are taken.  Empty before it is used first.
+  Arena bounce_ BS_GUARDED_BY(mutex_);
+  bool no_bounce_ BS_GUARDED_BY(mutex_) = false;  // it cannot be had
+  std::vector<bool> bounce_used_ BS_GUARDED_BY(mutex_);
+};
+
+}  // namespace ps

@@ -1,0 +1,51 @@
+// RdmaWindow: how many bytes one peer's READs may have under way.
+//
+// An urgent message waits for as long as the window takes.  Too small a window leaves the link
+// idle between READs.  So it is twice what the link carries in the time of one READ of an idle
+// link.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
+#include "bytescheduler/types.h"
+
+namespace ps {
+
+// A value of one owner.
+class RdmaWindow {
+ public:
+  static constexpr uint64_t kFirstBytes = 128U << 10U;
+  static constexpr uint64_t kMostBytes = uint64_t{1} << 20U;
+  static constexpr uint64_t kLongestRead = 64U << 10U;
+  // Of links below kSlow: 64 KiB take them half a millisecond.
+  static constexpr uint64_t kShortRead = 16U << 10U;
+  static constexpr double kSlow = 5e9 / 8;  // bytes a second
+
+  // `bytes`: fixed; 0: it adapts.
+  explicit RdmaWindow(uint64_t bytes) : fixed_bytes_(bytes) {}
+
+  uint64_t bytes() const {
+    if (fixed_bytes_ > 0) return fixed_bytes_;
+    if (rate_ <= 0) return kFirstBytes;
+    const double least = std::chrono::duration<double>(least_).count();
+    return std::clamp(static_cast<uint64_t>(2 * rate_ * least), 2 * read_bytes(), kMostBytes);
+  }
+  uint64_t read_bytes() const { return rate_ > 0 && rate_ < kSlow ? kShortRead : kLongestRead; }
+  // A READ of `size_bytes` took `time`.  Meanwhile READs of `carried_bytes` ended, with itself.
+  void Measure(uint64_t size_bytes, bs::Duration time, uint64_t carried_bytes) {
+    if (size_bytes < read_bytes() || time <= bs::Duration::zero()) return;
+    const double seconds = std::chrono::duration<double>(time).count();
+    rate_ = std::max(rate_ * kForget, static_cast<double>(carried_bytes) / seconds);
+    least_ = least_ == bs::Duration::zero() ? time : std::min(time, least_ + least_ / 64);
+  }
+
+ private:
+  static constexpr double kForget = 1 - 1.0 / 64;
+  uint64_t fixed_bytes_;
+  double rate_ = 0;       // of late, the most
+  bs::Duration least_{};  // of late, the least
+};
+
+}  // namespace ps
