@@ -17,9 +17,10 @@
 namespace ps {
 namespace {
 
-// 4.096 us * 2^14 = 67 ms; seven times, each longer: a vanished peer is noticed in 0.5 to 2 s.
+// 4.096 us * 2^14 = 67 ms, and each try takes up to four times as long: a vanished peer is noticed
+// in 0.5 to 2 s.  Soft-RoCE takes 7 retries as for ever.
 constexpr uint8_t kTimeout = 14;
-constexpr uint8_t kRetries = 7;
+constexpr uint8_t kRetries = 6;
 // 7 would be for ever.  Credits keep receives ready, so this only ends what is wrong.
 constexpr uint8_t kReceiverRetries = 6;
 constexpr uint8_t kReceiverTimer = 12;  // 0.64 ms
