@@ -676,7 +676,7 @@ def test_the_report_names_every_area_and_counts(
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert [line for line in lines if not line.startswith(" ")][:-1] == [
-        *("settings", "software", "host", "network")
+        *("settings", "software", "host", "network", "rdma")
     ]
     assert lines[-1].startswith("0 problems, ")
 
