@@ -218,8 +218,11 @@ nightly-launchers: setup $(VENV)/.launcher-packages  ## jobs under a real Slurm,
 $(VENV)/.rdma-packages: $(VENV)/.packages
 	$(call install,$(RDMA_PACKAGES),)
 
-nightly-rdma: setup $(VENV)/.rdma-packages  ## in an emulated guest with two soft-RoCE devices: devices, NUMA nodes, jobs
-	$(PYTEST) -rs --junitxml=$(RESULTS)/nightly-rdma.xml tests/rdma
+nightly-rdma: setup $(VENV)/.rdma-packages  ## in an emulated guest with two soft-RoCE devices: conformance, jobs, faults
+	cmake -S . -B $(BUILD)/release -DBS_BUILD_PYTHON=OFF -DBS_BUILD_TESTS=ON $(TEST_FLAGS)
+	cmake --build $(BUILD)/release -j $(JOBS) --target soft_roce_conformance
+	BS_CONFORMANCE=$(abspath $(BUILD))/release/tests/ps-lite/transport/rdma/soft_roce_conformance \
+	  $(PYTEST) -rs --junitxml=$(RESULTS)/nightly-rdma.xml tests/rdma
 
 nightly-pythons: setup  ## every promised Python that is here: build, install, run a job
 	BS_PYTHONS=all BS_BUILD=$(BUILD) $(PYTEST) --junitxml=$(RESULTS)/nightly-pythons.xml tests/wheels/test_pythons.py

@@ -84,6 +84,7 @@ class Settings:
     uses_files: bool = _row("DMLC_LOCAL", _flag)  # in /tmp, instead of addresses
     uses_kubernetes: bool = _row("DMLC_USE_KUBERNETES", _flag)
     backend: str = _row("BYTESCHEDULER_BACKEND", str)
+    rdma: str = _row("DMLC_ENABLE_RDMA", str)
     timeline: str = _row("BYTESCHEDULER_TIMELINE", str)
     partition_bytes: Optional[int] = _row("BYTESCHEDULER_PARTITION", _size_or_auto)  # None: auto
     credit_bytes: Optional[int] = _row("BYTESCHEDULER_CREDIT", _size_or_auto)

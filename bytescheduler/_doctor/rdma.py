@@ -8,6 +8,7 @@ from bytescheduler._native import HostFact
 __all__ = ["check"]
 
 _AREA = "rdma"
+_REQUIRED = ("1", "ibverbs")
 
 
 def _rows(facts: Sequence[HostFact], what: str) -> List[HostFact]:
@@ -23,14 +24,16 @@ def _port(port: HostFact, facts: Sequence[HostFact]) -> Finding:
     return good(_AREA, port.name, ", ".join([f"{port.name}: {port.value}", *gids]))
 
 
-def _choice(facts: Sequence[HostFact], required: bool) -> Finding:
+def _choice(facts: Sequence[HostFact], enabled: str) -> Finding:
     (choice,) = _rows(facts, "rdma_choice")
     if choice.name:
         text = f"a worker or server here would use {choice.name}, {choice.value}"
+        if enabled not in (*_REQUIRED, "auto"):
+            text += ", with DMLC_ENABLE_RDMA=1"
         return good(_AREA, "rdma_choice", text)
     # Each sentence of the engine ends with what to do, behind a colon.
     why, _, advice = choice.value.rpartition(": ")
-    if not required:
+    if enabled not in _REQUIRED:
         text = choice.value if _rows(facts, "rdma_port") else why
         return good(_AREA, "rdma_choice", f"a worker or server here uses TCP: {text}")
     return problem(_AREA, "rdma_choice", f"RDMA cannot be used: {why}", advice)
@@ -54,19 +57,19 @@ def _fork(fact: HostFact) -> Finding:
     )
 
 
-def check(facts: Sequence[HostFact], required: bool) -> List[Finding]:
+def check(facts: Sequence[HostFact], enabled: str) -> List[Finding]:
     """Look at RDMA.
 
     Parameters
     ----------
     facts : sequence of HostFact
         What the engine finds.
-    required : bool
-        Whether a node without RDMA would not start.
+    enabled : str
+        DMLC_ENABLE_RDMA: with ``1`` or ``ibverbs`` a node without RDMA does not start.
     """
     ports = _rows(facts, "rdma_port")
     found = [_port(port, facts) for port in ports]
-    found.append(_choice(facts, required))
+    found.append(_choice(facts, enabled))
     found += [_memory(fact) for fact in _rows(facts, "rdma_memory")]
     found += [_fork(fact) for fact in _rows(facts, "rdma_fork")]
     return found

@@ -46,6 +46,13 @@ _SENT = (
         None,
         "messages to other nodes that travelled inside another one (BYTESCHEDULER_FUSION)",
     ),
+    ("rdma_links", None, "connections that use RDMA now"),
+    ("rdma_sent_bytes_total", None, "bytes of gradients and sums that left by RDMA"),
+    ("rdma_received_bytes_total", None, "bytes of gradients and sums that came by RDMA"),
+    ("rdma_reads_total", None, "READs of this node's RDMA device that are complete"),
+    ("rdma_bounced_bytes_total", None, "bytes that were copied so that a device could read them"),
+    ("rdma_pinned_bytes", None, "memory that the RDMA device may use now"),
+    ("rdma_breaks_total", None, "connections whose RDMA broke"),
 )
 _WORKER = (
     ("steps_total", None, "steps: rounds of the largest tensor, which a model uses once in each"),

@@ -62,7 +62,7 @@ def examine() -> List[Finding]:
         *software.check(settings.role),
         *host.check(facts, _num_peers(settings)),
         *network.check(settings, facts, limit_s=_LIMIT_S),
-        *rdma.check(facts, required=False),
+        *rdma.check(facts, settings.rdma),
     ]
 
 

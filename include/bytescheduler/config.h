@@ -84,12 +84,27 @@ struct Config {
   std::string transport;  // "tcp", "zmq"
   std::string secret_file;
   std::string secret;  // what ConfigFromProcess found in secret_file; empty: there is none
+  // RDMA beside TCP.
+  std::string rdma;         // "0", "1", "ibverbs" (as 1), "auto"
+  std::string rdma_device;  // "mlx5_0", "mlx5_0:1"; empty: the one of this node's address
+  int32_t rdma_gid = -1;    // index of the port's table; -1: the one of this node's address
+  int32_t rdma_traffic_class = 0;
+  int32_t rdma_service_level = 0;
+  uint64_t rdma_window_bytes = 0;  // of READs from one peer; 0: as the link needs
+  uint64_t rdma_slot_bytes = 0;
+  int32_t rdma_slots = 0;  // for each peer
+  uint64_t rdma_bounce_bytes = 0;
+  // Names of BytePS's RDMA that ConfigFromProcess found; they have no effect.
+  std::vector<std::string> byteps_rdma_names;
   // Read by the Python side.
   Duration grace{};  // to save and end after a signal
   // For the process that hosts a server; read by the Python side.
   std::string pickles;          // "allow-list", "refuse"
   std::string trusted_modules;  // names with commas between
   std::string backend;          // "auto", "native", "kvstore", "passthrough"; read by Python
+
+  // True if a node that cannot use RDMA must not start.
+  bool RequiresRdma() const { return rdma == "1" || rdma == "ibverbs"; }
 
   // Returns the settings that every node of the job must share, as "name=value\n" lines.
   std::string JobSettings() const;

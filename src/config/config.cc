@@ -9,6 +9,7 @@
 #include "base/count_of.h"
 #include "config/launcher_rank.h"
 #include "config/parse.h"
+#include "config/rdma_rules.h"
 #include "config/secret.h"
 #include "config/settings_table.h"
 
@@ -57,6 +58,10 @@ Status Assign(const Row& row, const std::string& text, std::string* out) {
   constexpr std::string_view kChoice = "choice ";
   if (row.info.kind.starts_with(kChoice)) {
     const std::string_view words = row.info.kind.substr(kChoice.size());
+    if (row.info.name == "DMLC_ENABLE_RDMA") {
+      const std::string why = api::WhyNoRdmaOf(text);
+      if (!why.empty()) return Malformed(row, text, why);
+    }
     if (!api::IsOneOf(text, words)) {
       return Malformed(row, text, "want one of " + std::string(words));
     }
@@ -145,7 +150,7 @@ Status CheckTogether(const Config& config) {
         "BYTESCHEDULER_HEARTBEAT_TIMEOUT is not longer than BYTESCHEDULER_HEARTBEAT_INTERVAL: "
         "every node would be lost");
   }
-  return Status::Ok();
+  return api::CheckRdma(config);
 }
 
 void ApplyPsHeartbeats(const Lookup& lookup, Config* config) {
@@ -278,6 +283,10 @@ Result<Config> ConfigFromProcess(const std::map<std::string, std::string>& overr
   Result<Config> config = ParseConfig(lookup, names);
   if (!config.ok()) return config;
   if (const Status wrong = api::LoadSecret(&config.value()); !wrong.ok()) return wrong;
+  for (const auto& [name, value] : values) {
+    if (!value.empty() && api::IsRdmaOfByteps(name))
+      config.value().byteps_rdma_names.push_back(name);
+  }
   return config;
 }
 

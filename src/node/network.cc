@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/notification.h"
 #include "base/processors.h"
+#include "config/rdma_rules.h"
 #include "membership/role_limits.h"
 #include "node/debug_log.h"
 #include "node/host.h"
@@ -47,14 +48,9 @@ ps::ZmqOptions MakeZmqOptions(const Config& config) {
   return options;
 }
 
-// Only libzmq has the encryption and the ipc files; plain TCP is faster without it.
-bool IsPlainTcp(const Config& config) {
-  return config.transport == "tcp" && !config.local_ipc && config.secret.empty();
-}
-
 std::unique_ptr<ps::Transport> MakeTransport(LoopThread* io, const Config& config,
                                              std::shared_ptr<ps::SentCounts> sent,
-                                             const Logger& log) {
+                                             ps::RdmaOptions rdma, const Logger& log) {
   if (!IsPlainTcp(config)) {
     ps::ZmqOptions options = MakeZmqOptions(config);
     options.sent = std::move(sent);
@@ -69,6 +65,7 @@ std::unique_ptr<ps::Transport> MakeTransport(LoopThread* io, const Config& confi
   options.link_ahead = config.link_ahead;
   // No long frames go to or from the scheduler node.
   options.shared_bytes = config.role == "scheduler" ? 0 : config.shared_bytes;
+  options.rdma = std::move(rdma);
   // Natives that are silent are lost by then; MXNet's own need not say a word for hours.
   options.host_timeout = config.heartbeat_timeout + config.heartbeat_interval;
   return ps::MakeTcpTransport(io, options, log);
@@ -97,6 +94,11 @@ Logger MakeLogger(const Config& config) {
 Logger MakeNetworkLogger(const Config& config, const Logger& log) {
   if (config.debug) return log;
   return {config.role, config.verbose > 0 ? LogLevel::kDebug : LevelOf(config.log_level)};
+}
+
+// Only libzmq has the encryption and the ipc files; plain TCP is faster without it.
+bool IsPlainTcp(const Config& config) {
+  return config.transport == "tcp" && !config.local_ipc && config.secret.empty();
 }
 
 uint64_t MostWaitingBytes(const Config& config, uint64_t available_bytes) {
@@ -192,8 +194,15 @@ void WarnOfLoopback(const Config& config, const Logger& log) {
   for (const std::string& sentence : LoopbackWarnings(config)) log.Warning(sentence);
 }
 
-Network::Network(const Config& config, const Logger& log)
-    : io_("bs-io", LoopOptions{.spin = SpinOf(config, ProcessorQuota())}),
-      transport_(MakeTransport(&io_, config, sent_, log)) {}
+void WarnOfByteps(const Config& config, const Logger& log) {
+  const std::string line = LineOnByteps(config.byteps_rdma_names);
+  if (!line.empty()) log.Warning(line);
+}
+
+Network::Network(const Config& config, const Logger& log, ps::RdmaOptions rdma)
+    : io_("bs-io", LoopOptions{.spin = SpinOf(config, ProcessorQuota())}) {
+  rdma.counts = rdma_;
+  transport_ = MakeTransport(&io_, config, sent_, std::move(rdma), log);
+}
 
 }  // namespace bs::api

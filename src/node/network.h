@@ -8,6 +8,7 @@
 #include "bytescheduler/config.h"
 #include "ps/membership.h"
 #include "ps/transport.h"
+#include "transport/rdma/rdma_options.h"
 
 namespace bs::api {
 
@@ -21,6 +22,9 @@ inline constexpr Duration kLingerUnjoined = std::chrono::milliseconds(200);
 Logger MakeLogger(const Config& config);
 // `log`: the node's own.
 Logger MakeNetworkLogger(const Config& config, const Logger& log);
+
+// True where our own sockets carry everything, and not libzmq.
+bool IsPlainTcp(const Config& config);
 
 // Returns the limit of the bytes that wait to be sent to one peer.  `available_bytes` of memory are
 // left at the start.
@@ -43,6 +47,9 @@ Status CheckDescriptorsOf(const Config& config, uint64_t num_threads);
 // Says so in the log if the scheduler node's name is not known (yet).  Blocks for the look-up.
 void WarnOfUnknownRoot(const Config& config, const Logger& log);
 
+// Says in one line which names of BytePS have no effect here.
+void WarnOfByteps(const Config& config, const Logger& log);
+
 // Warns of loopback addresses where other hosts are expected.  Blocks for look-ups.
 void WarnOfLoopback(const Config& config, const Logger& log);
 
@@ -55,7 +62,8 @@ Status AwaitNames(const Config& config, Duration waited);
 // gone.
 class Network {
  public:
-  Network(const Config& config, const Logger& log);
+  // `rdma`: beside TCP; without verbs there is none.
+  Network(const Config& config, const Logger& log, ps::RdmaOptions rdma = {});
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
   ~Network() = default;
@@ -64,11 +72,13 @@ class Network {
   ps::Transport* transport() { return transport_.get(); }
   // Thread-safe.
   const ps::SentCounts& sent() const { return *sent_; }
+  const ps::RdmaCounts& rdma() const { return *rdma_; }
   // The transport's end, before that of the thread; blocks as the destructor does.
   void EndTransport() { transport_.reset(); }
 
  private:
   const std::shared_ptr<ps::SentCounts> sent_ = std::make_shared<ps::SentCounts>();
+  const std::shared_ptr<ps::RdmaCounts> rdma_ = std::make_shared<ps::RdmaCounts>();
   LoopThread io_;  // ends last: the transport needs it to come to rest
   std::unique_ptr<ps::Transport> transport_;
 };

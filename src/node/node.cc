@@ -18,6 +18,7 @@
 #include "base/numa.h"
 #include "base/processors.h"
 #include "base/run_on.h"
+#include "node/rdma.h"
 #include "node/shard_places.h"
 #include "protocol/call.h"
 
@@ -115,11 +116,14 @@ Result<std::unique_ptr<ServerNode>> ServerNode::Start(const Config& config, Serv
   if (Status wrong = CheckTimeline(config); !wrong.ok()) return wrong;
   const size_t num_shards = ShardPlacesOf(config, 0).size();
   if (Status few = CheckDescriptorsOf(config, num_shards + 1); !few.ok()) return few;
-  return std::make_unique<ServerNode>(config, options.value(), std::move(updater));
+  Result<ps::RdmaOptions> rdma = MakeRdmaOptions(config, MakeLogger(config));
+  if (!rdma.ok()) return rdma.status();
+  return std::make_unique<ServerNode>(config, options.value(), std::move(rdma.value()),
+                                      std::move(updater));
 }
 
 ServerNode::ServerNode(const Config& config, const ps::MembershipOptions& options,
-                       ServerUpdater updater)
+                       ps::RdmaOptions rdma, ServerUpdater updater)
     : config_(config), log_(MakeLogger(config)), updater_(std::move(updater)) {
   if (updater_.update) {
     updater_thread_ = std::make_unique<LoopThread>("bs-updater");
@@ -128,7 +132,8 @@ ServerNode::ServerNode(const Config& config, const ps::MembershipOptions& option
   const Logger network_log = MakeNetworkLogger(config, log_);
   WarnOfUnknownRoot(config, network_log);
   WarnOfLoopback(config, network_log);
-  network_ = std::make_unique<Network>(config, network_log);
+  WarnOfByteps(config, network_log);
+  network_ = std::make_unique<Network>(config, network_log, std::move(rdma));
   LoopThread* const io = network_->io();
   member_ = std::make_unique<ps::Member>(options, network_->transport(), io, network_log);
   ps::Member::Handler handler;
@@ -219,6 +224,7 @@ void ServerNode::CollectMetrics(GiveMetrics give) const {
   own.Add("ready", server_ ? 1 : 0);
   own.Add("rank", rank_);
   AddSent(network_->sent(), &own);
+  AddRdma(network_->rdma(), &own);
   own.Add("failed", outcome_.Get().value_or(Status::Ok()).ok() ? 0 : 1);
   if (!server_) return give(own);
   server_->Measure([own = std::move(own), give = std::move(give)](const Metrics& metrics) {

@@ -63,7 +63,8 @@ class ServerNode {
   // `updater`, if it has functions, gets an executor here.
   static Result<std::unique_ptr<ServerNode>> Start(const Config& config,
                                                    ServerUpdater updater = {});
-  ServerNode(const Config& config, const ps::MembershipOptions& options, ServerUpdater updater);
+  ServerNode(const Config& config, const ps::MembershipOptions& options, ps::RdmaOptions rdma,
+             ServerUpdater updater);
   ServerNode(const ServerNode&) = delete;
   ServerNode& operator=(const ServerNode&) = delete;
   ~ServerNode();
@@ -109,7 +110,7 @@ class WorkerNode {
 
   // wanted_rank >= 0: attaches beside the stock worker of that rank.
   static Result<std::unique_ptr<WorkerNode>> Start(const Config& config, int32_t wanted_rank);
-  WorkerNode(const Config& config, const ps::MembershipOptions& options);
+  WorkerNode(const Config& config, const ps::MembershipOptions& options, ps::RdmaOptions rdma);
   WorkerNode(const WorkerNode&) = delete;
   WorkerNode& operator=(const WorkerNode&) = delete;
   ~WorkerNode();

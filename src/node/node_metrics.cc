@@ -8,15 +8,30 @@ void AddSent(const ps::SentCounts& sent, Metrics* metrics) {
   metrics->Add("sent_fused_total", static_cast<double>(sent.fused.load()));
 }
 
+void AddRdma(const ps::RdmaCounts& counts, Metrics* metrics) {
+  const auto add = [&](const char* name, const std::atomic<uint64_t>& count) {
+    metrics->Add(name, static_cast<double>(count.load()));
+  };
+  add("rdma_links", counts.links);
+  add("rdma_sent_bytes_total", counts.sent_bytes);
+  add("rdma_received_bytes_total", counts.received_bytes);
+  add("rdma_reads_total", counts.reads);
+  add("rdma_bounced_bytes_total", counts.bounced_bytes);
+  add("rdma_pinned_bytes", counts.pinned_bytes);
+  add("rdma_breaks_total", counts.breaks);
+}
+
 Result<Metrics> MetricsOfWorker(Executor* executor, const std::unique_ptr<Worker>& worker,
-                                const Outcome& failure, const ps::SentCounts* sent,
-                                Duration timeout) {
+                                const Outcome& failure, const Network* network, Duration timeout) {
   return Await<Metrics>(timeout, [&](GiveMetrics give) {
-    executor->Post([&worker, &failure, sent, give = std::move(give)] {
+    executor->Post([&worker, &failure, network, give = std::move(give)] {
       if (!worker) return;
       Metrics metrics;
       worker->Measure(&metrics);
-      if (sent != nullptr) AddSent(*sent, &metrics);
+      if (network != nullptr) {
+        AddSent(network->sent(), &metrics);
+        AddRdma(network->rdma(), &metrics);
+      }
       metrics.Add("failed", failure.Get() ? 1 : 0);
       give(metrics);
     });

@@ -1,12 +1,76 @@
 // Brings the node's address and the host's devices together.
 #include "node/rdma.h"
 
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "node/host.h"
+#include "node/network.h"
+#include "transport/rdma/ibverbs.h"
+#include "transport/rdma/locked_memory.h"
 #include "transport/socket_address.h"
 
 namespace bs::api {
+namespace {
+
+Result<ps::RdmaWish> WishOf(const Config& config) {
+  ps::RdmaWish wish;
+  if (!config.rdma_device.empty()) {
+    const Result<ps::RdmaWish> parsed = ps::ParseRdmaDevice(config.rdma_device);
+    if (!parsed.ok()) {
+      return Status::InvalidArgument("BYTESCHEDULER_RDMA_DEVICE: " + parsed.status().message());
+    }
+    wish = parsed.value();
+  }
+  wish.gid_index = config.rdma_gid;
+  return wish;
+}
+
+// Memory that the connections to all peers have ready on both ends, before any data moves.
+uint64_t SlotBytes(const Config& config) {
+  const int32_t peers = config.role == "worker" ? config.num_servers : config.num_workers;
+  constexpr uint64_t kQueuePairs = 2;  // each node connects to the other
+  constexpr uint64_t kSides = 2;       // what is sent lies in a ring of the same size
+  return static_cast<uint64_t>(peers) * kQueuePairs * kSides *
+         static_cast<uint64_t>(config.rdma_slots) * config.rdma_slot_bytes;
+}
+
+Status CheckLockedMemory(const Config& config, const Logger& log) {
+  const uint64_t limit = ps::LockedMemoryLimit();
+  if (limit == ps::kNoLockedMemoryLimit) return Status::Ok();
+  const uint64_t needed = SlotBytes(config);
+  if (limit < needed) {
+    return Status::Unavailable("RDMA needs " + std::to_string((needed >> 10U) + 1) +
+                               " KiB of locked memory for its connections alone, and " +
+                               ps::TextOfLockedMemory(limit));
+  }
+  log.Warning("RDMA copies what does not fit into locked memory: " + ps::TextOfLockedMemory(limit));
+  return Status::Ok();
+}
+
+Result<ps::RdmaOptions> TryRdma(const Config& config, const Logger& log) {
+  const Result<std::shared_ptr<ps::Verbs>> verbs = ps::LoadVerbsLibrary({});
+  if (!verbs.ok()) return verbs.status();
+  const Result<std::vector<ps::RdmaDevice>> devices = verbs.value()->Devices();
+  if (!devices.ok()) return devices.status();
+  const Result<ps::RdmaChoice> choice = ChooseRdma(config, devices.value());
+  if (!choice.ok()) return choice.status();
+  if (Status few = CheckLockedMemory(config, log); !few.ok()) return few;
+  ps::RdmaOptions options;
+  options.verbs = verbs.value();
+  options.device = choice.value().device;
+  options.path = choice.value().path;
+  options.path.traffic_class = static_cast<uint8_t>(config.rdma_traffic_class);
+  options.path.service_level = static_cast<uint8_t>(config.rdma_service_level);
+  options.window_bytes = config.rdma_window_bytes;
+  options.slot_bytes = static_cast<uint32_t>(config.rdma_slot_bytes);
+  options.slots = static_cast<uint32_t>(config.rdma_slots);
+  options.bounce_bytes = config.rdma_bounce_bytes;
+  return options;
+}
+
+}  // namespace
 
 Result<ps::RdmaChoice> ChooseRdma(const Config& config,
                                   const std::vector<ps::RdmaDevice>& devices) {
@@ -20,7 +84,21 @@ Result<ps::RdmaChoice> ChooseRdma(const Config& config,
                                "): set DMLC_NODE_HOST or DMLC_INTERFACE");
   }
   const ps::SocketAddress& local = own.found.front();
-  return ps::ChooseRdmaPort(devices, local, ps::InterfaceOf(local), {});
+  const Result<ps::RdmaWish> wish = WishOf(config);
+  if (!wish.ok()) return wish.status();
+  return ps::ChooseRdmaPort(devices, local, ps::InterfaceOf(local), wish.value());
+}
+
+Result<ps::RdmaOptions> MakeRdmaOptions(const Config& config, const Logger& log) {
+  if (config.rdma == "0" || config.role == "scheduler" || !IsPlainTcp(config)) {
+    return ps::RdmaOptions{};
+  }
+  Result<ps::RdmaOptions> options = TryRdma(config, log);
+  if (options.ok()) return options;
+  const std::string why = "DMLC_ENABLE_RDMA=" + config.rdma + ": " + options.status().message();
+  if (config.RequiresRdma()) return Status::InvalidArgument(why);
+  log.Warning(why + "; TCP carries all data");
+  return ps::RdmaOptions{};
 }
 
 }  // namespace bs::api

@@ -5,14 +5,21 @@
 
 #include <vector>
 
+#include "base/log.h"
 #include "bytescheduler/config.h"
 #include "bytescheduler/status.h"
 #include "transport/rdma/rdma_choice.h"
+#include "transport/rdma/rdma_options.h"
 
 namespace bs::api {
 
 // Chooses by the address that this node shows to the others.  kUnavailable, or kInvalidArgument for
 // a setting, says which step failed and what to do.
 Result<ps::RdmaChoice> ChooseRdma(const Config& config, const std::vector<ps::RdmaDevice>& devices);
+
+// How a worker or server uses RDMA; without `verbs` it does not.  Loads libibverbs.  Not ok if
+// RDMA is required and cannot be had; the message says why and what to do.  Where it is only
+// allowed, the log says that.
+Result<ps::RdmaOptions> MakeRdmaOptions(const Config& config, const Logger& log);
 
 }  // namespace bs::api

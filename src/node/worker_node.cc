@@ -20,6 +20,7 @@
 #include "base/run_on.h"
 #include "membership/goodbye.h"
 #include "node/node.h"
+#include "node/rdma.h"
 #include "protocol/server_shares.h"
 
 namespace bs::api {
@@ -69,10 +70,13 @@ Result<std::unique_ptr<WorkerNode>> WorkerNode::Start(const Config& config, int3
   if (Status few = CheckDescriptorsOf(config, 0); !few.ok()) return few;
   // The stock worker beside us has that port.
   if (wanted_rank >= 0) options.value().node_port = 0;
-  return std::make_unique<WorkerNode>(config, options.value());
+  Result<ps::RdmaOptions> rdma = MakeRdmaOptions(config, MakeLogger(config));
+  if (!rdma.ok()) return rdma.status();
+  return std::make_unique<WorkerNode>(config, options.value(), std::move(rdma.value()));
 }
 
-WorkerNode::WorkerNode(const Config& config, const ps::MembershipOptions& options)
+WorkerNode::WorkerNode(const Config& config, const ps::MembershipOptions& options,
+                       ps::RdmaOptions rdma)
     : log_(MakeLogger(config)) {
   const Logger network_log = MakeNetworkLogger(config, log_);
   WarnOfUnknownRoot(config, network_log);
@@ -82,7 +86,8 @@ WorkerNode::WorkerNode(const Config& config, const ps::MembershipOptions& option
         "BYTESCHEDULER_LINK_RATE has no effect in a worker with a store of MXNet's own; a server "
         "of the same host can state the rate");
   }
-  network_ = std::make_unique<Network>(config, network_log);
+  WarnOfByteps(config, network_log);
+  network_ = std::make_unique<Network>(config, network_log, std::move(rdma));
   LoopThread* const io = network_->io();
   member_ = std::make_unique<ps::Member>(options, network_->transport(), io, network_log);
   ps::Member::Handler handler;
@@ -213,7 +218,7 @@ void WorkerNode::Barrier(Done done) {
 }
 
 Result<Metrics> WorkerNode::Measure(Duration timeout) const {
-  return MetricsOfWorker(network_->io(), worker_, failure_, &network_->sent(), timeout);
+  return MetricsOfWorker(network_->io(), worker_, failure_, network_.get(), timeout);
 }
 
 void WorkerNode::NameKey(Key key, const std::string& name) {

@@ -68,6 +68,13 @@ TEST(Config, DefaultsAreThoseOfTheTable) {
   EXPECT_EQ(config.credit_bytes, 512U << 10);
   EXPECT_TRUE(config.scheduling);
   EXPECT_EQ(config.priority, "measured");
+  EXPECT_EQ(config.rdma, "0");
+  EXPECT_FALSE(config.RequiresRdma());
+  EXPECT_EQ(config.rdma_gid, -1);
+  EXPECT_EQ(config.rdma_window_bytes, 0U);
+  EXPECT_EQ(config.rdma_slot_bytes, 8U << 10);
+  EXPECT_EQ(config.rdma_slots, 64);
+  EXPECT_EQ(config.rdma_bounce_bytes, 8U << 20);
   EXPECT_EQ(config.timeout, seconds(60));
   EXPECT_EQ(config.straggler_timeout, minutes(30));
   EXPECT_EQ(config.heartbeat_interval, seconds(1));
@@ -144,6 +151,22 @@ TEST(Config, EveryRowReachesItsField) {
       {"BYTESCHEDULER_PRIORITY", "measured",
        [](const Config& c) { return c.priority == "measured"; }},
       {"BYTESCHEDULER_TRANSPORT", "zmq", [](const Config& c) { return c.transport == "zmq"; }},
+      {"DMLC_ENABLE_RDMA", "ibverbs", [](const Config& c) { return c.RequiresRdma(); }},
+      {"DMLC_ENABLE_RDMA", "1", [](const Config& c) { return c.RequiresRdma(); }},
+      {"DMLC_ENABLE_RDMA", "auto",
+       [](const Config& c) { return c.rdma == "auto" && !c.RequiresRdma(); }},
+      {"BYTESCHEDULER_RDMA_DEVICE", "mlx5_0:1",
+       [](const Config& c) { return c.rdma_device == "mlx5_0:1"; }},
+      {"BYTESCHEDULER_RDMA_GID", "3", [](const Config& c) { return c.rdma_gid == 3; }},
+      {"BYTESCHEDULER_RDMA_TC", "104", [](const Config& c) { return c.rdma_traffic_class == 104; }},
+      {"BYTESCHEDULER_RDMA_SL", "3", [](const Config& c) { return c.rdma_service_level == 3; }},
+      {"BYTESCHEDULER_RDMA_WINDOW", "1MiB",
+       [](const Config& c) { return c.rdma_window_bytes == 1U << 20; }},
+      {"BYTESCHEDULER_RDMA_SLOT", "16KiB",
+       [](const Config& c) { return c.rdma_slot_bytes == 16U << 10; }},
+      {"BYTESCHEDULER_RDMA_SLOTS", "128", [](const Config& c) { return c.rdma_slots == 128; }},
+      {"BYTESCHEDULER_RDMA_BOUNCE", "64MiB",
+       [](const Config& c) { return c.rdma_bounce_bytes == 64U << 20; }},
       {"BYTESCHEDULER_TIMEOUT", "500ms",
        [](const Config& c) { return c.timeout == milliseconds(500); }},
       {"BYTESCHEDULER_STRAGGLER_TIMEOUT", "5m",
@@ -240,6 +263,14 @@ TEST(Config, EveryRowRefusesInTheSameWords) {
       {"BYTESCHEDULER_SCHEDULING", "fifo", kFlag},
       {"BYTESCHEDULER_PRIORITY", "layer", "want one of measured|caller"},
       {"BYTESCHEDULER_TRANSPORT", "rdma", "want one of tcp|zmq"},
+      {"DMLC_ENABLE_RDMA", "yes", "want one of 0|1|ibverbs|auto"},
+      {"BYTESCHEDULER_RDMA_GID", "-2", "want -1 to 65535"},
+      {"BYTESCHEDULER_RDMA_TC", "256", "want 0 to 255"},
+      {"BYTESCHEDULER_RDMA_SL", "8", "want 0 to 7"},
+      {"BYTESCHEDULER_RDMA_WINDOW", "65MiB", "want 0 to 64MiB"},
+      {"BYTESCHEDULER_RDMA_SLOT", "128KiB", "want 1KiB to 64KiB"},
+      {"BYTESCHEDULER_RDMA_SLOTS", "7", "want 8 to 4096"},
+      {"BYTESCHEDULER_RDMA_BOUNCE", "0", "want 1MiB to 1GiB"},
       {"BYTESCHEDULER_TIMEOUT", "0", "want 1ms to 168h"},
       {"BYTESCHEDULER_TIMEOUT", "a minute", kTime},
       {"BYTESCHEDULER_STRAGGLER_TIMEOUT", "1000h", "want 1ms to 168h"},
@@ -417,6 +448,16 @@ TEST(ConfigFromProcess, AnUnknownNameThatIsSetToNothingIsNotSet) {
   ASSERT_EQ(unsetenv("BYTESCHEDULER_CREDITS"), 0);
   EXPECT_EQ(refused, "BYTESCHEDULER_CREDITS is no setting; did you mean BYTESCHEDULER_CREDIT?");
   EXPECT_TRUE(hidden.ok()) << hidden.status().ToString();
+}
+
+TEST(ConfigFromProcess, NamesOfBytepsRdmaAreFound) {
+  ASSERT_EQ(setenv("BYTEPS_RDMA_RX_DEPTH", "512", 1), 0);
+  ASSERT_EQ(setenv("BYTEPS_ENABLE_IPC", "", 1), 0);
+  const Result<Config> config = ConfigFromProcess(Required());
+  ASSERT_EQ(unsetenv("BYTEPS_RDMA_RX_DEPTH"), 0);
+  ASSERT_EQ(unsetenv("BYTEPS_ENABLE_IPC"), 0);
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  EXPECT_EQ(config.value().byteps_rdma_names, std::vector<std::string>{"BYTEPS_RDMA_RX_DEPTH"});
 }
 
 TEST(DescribeConfig, SaysWhereEachValueComesFrom) {

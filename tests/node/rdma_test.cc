@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "transport/rdma/sysfs_devices.h"
+
 namespace bs::api {
 namespace {
 
@@ -29,6 +31,53 @@ TEST(ChooseRdma, TakesTheCardThatHasTheAddressOfTheNode) {
   EXPECT_EQ(chosen.path.gid_index, 1);
   config.node_host = "127.0.0.3";
   EXPECT_EQ(ChooseRdma(config, cards).status().code(), StatusCode::kUnavailable);
+}
+
+TEST(ChooseRdma, FollowsTheSettings) {
+  std::vector<ps::RdmaDevice> cards = {Card("mlx5_0", 2), Card("mlx5_1", 1)};
+  cards[0].ports[0].gids.push_back(cards[0].ports[0].gids[0]);
+  cards[0].ports[0].gids[1].index = 7;
+  Config config;
+  config.root_uri = "127.0.0.1";
+  config.rdma_device = "mlx5_0:1";
+  config.rdma_gid = 7;
+  const ps::RdmaChoice chosen = ChooseRdma(config, cards).value();
+  EXPECT_EQ(chosen.device, "mlx5_0");
+  EXPECT_EQ(chosen.path.gid_index, 7);
+  config.rdma_device = "mlx5_0:x";
+  EXPECT_EQ(ChooseRdma(config, cards).status().message(),
+            "BYTESCHEDULER_RDMA_DEVICE: \"mlx5_0:x\" is no RDMA device: write mlx5_0 or mlx5_0:1");
+}
+
+Config Worker(const std::string& rdma) {
+  Config config;
+  config.role = "worker";
+  config.transport = "tcp";
+  config.root_uri = "127.0.0.1";
+  config.rdma = rdma;
+  return config;
+}
+
+TEST(MakeRdmaOptions, ThereIsNoneWhereNoneIsWanted) {
+  const Logger log("", LogLevel::kOff);
+  Config scheduler = Worker("1");
+  scheduler.role = "scheduler";
+  Config encrypted = Worker("auto");
+  encrypted.secret = "secret";
+  for (const Config& config : {Worker("0"), scheduler, encrypted}) {
+    const Result<ps::RdmaOptions> options = MakeRdmaOptions(config, log);
+    ASSERT_TRUE(options.ok()) << options.status().ToString();
+    EXPECT_FALSE(options.value().verbs);
+  }
+}
+
+TEST(MakeRdmaOptions, OnlyWhatIsRequiredIsAnErrorWhereItCannotBeHad) {
+  if (!ps::DevicesInFiles().empty()) GTEST_SKIP() << "this host has an RDMA device";
+  const Logger log("", LogLevel::kOff);
+  EXPECT_FALSE(MakeRdmaOptions(Worker("auto"), log).value().verbs);
+  const Status status = MakeRdmaOptions(Worker("ibverbs"), log).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(status.message().starts_with("DMLC_ENABLE_RDMA=ibverbs: ")) << status.message();
 }
 
 }  // namespace

@@ -19,8 +19,8 @@ PORTS = [
 ]
 
 
-def look(facts: List[HostFact], *, required: bool = False) -> Dict[str, Finding]:
-    found = rdma.check(facts, required)
+def look(facts: List[HostFact], *, enabled: str = "0") -> Dict[str, Finding]:
+    found = rdma.check(facts, enabled)
     assert all(bool(finding.advice) == (finding.level != "ok") for finding in found)
     return {finding.name: finding for finding in found}
 
@@ -32,7 +32,9 @@ def test_each_port_is_a_line_with_its_addresses() -> None:
         "mlx5_0:1: ACTIVE, Ethernet, MTU 4096, GID 2 10.0.0.5 (RoCE v1), GID 3 10.0.0.5 (RoCE v2)"
     )
     assert found["mlx5_1:1"].text == "mlx5_1:1: DOWN, Ethernet"
-    assert found["rdma_choice"].text == "a worker or server here would use mlx5_0:1, GID 3"
+    would = "a worker or server here would use mlx5_0:1, GID 3"
+    assert found["rdma_choice"].text == f"{would}, with DMLC_ENABLE_RDMA=1"
+    assert look([*PORTS, CHOICE], enabled="auto")["rdma_choice"].text == would
 
 
 def test_without_a_device_there_is_one_line() -> None:
@@ -63,7 +65,7 @@ def test_a_device_that_cannot_be_used_is_told_with_the_reason() -> None:
 def test_where_rdma_must_be_the_reason_is_a_problem(
     choice: HostFact, text: str, advice: str
 ) -> None:
-    finding = look([choice], required=True)["rdma_choice"]
+    finding = look([choice], enabled="1")["rdma_choice"]
     assert (finding.level, finding.text, finding.advice) == ("problem", text, advice)
 
 

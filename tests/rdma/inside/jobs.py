@@ -16,6 +16,7 @@ from typing import Callable, Dict, List
 from cards import SUMS, Cards, job_of, sums_of
 from job import Job, Process
 
+HERE = pathlib.Path(__file__).resolve().parent
 ROUNDS = 3
 ENV = {"tcp": {}, "rdma": {"DMLC_ENABLE_RDMA": "1"}}
 # Long enough that a fault meets it in the middle.
@@ -23,7 +24,10 @@ LONG, PAUSE_S = 25, 0.2
 # Much longer than the guest needs to notice an end, and shorter than what waits for a fault.
 SOON_S = 90.0
 HEARTBEAT = {"BYTESCHEDULER_HEARTBEAT_TIMEOUT": "10s"}
+# MXNet takes a minute to import in the guest.
+SLOW_START = {"BYTESCHEDULER_TIMEOUT": "5m"}
 REPEATS = 20
+DIGITS = str(HERE.parents[2] / "example" / "image-classification" / "train_mnist.py")
 PR_CAPBSET_DROP, CAP_IPC_LOCK = 24, 14  # linux/prctl.h, linux/capability.h
 
 
@@ -51,7 +55,9 @@ def sums(case: Case) -> None:
     """Sum; the bytes leave through the cards."""
     before, began = Cards.sent(), time.monotonic()
     found = case.sums()
-    print(f"{case.carrier} {found}, {Cards.sent() - before} bytes, {time.monotonic() - began:.1f} s")
+    print(
+        f"{case.carrier} {found}, {Cards.sent() - before} bytes, {time.monotonic() - began:.1f} s"
+    )
 
 
 def same(case: Case) -> None:
@@ -126,14 +132,34 @@ def loss(case: Case) -> None:
 
 
 def memlock(case: Case) -> None:
-    """Allow 64 KiB of locked memory; the job runs all the same."""
+    """Allow 64 KiB of locked memory: `auto` goes on over TCP and says why, `1` does not start."""
     # Root has the right to lock more, but not what it starts once this right is gone for them.
     assert ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_IPC_LOCK, 0, 0, 0) == 0
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (64 << 10, 64 << 10))
-    with case.job() as job:
+    little = r"KiB of locked memory for its connections alone, and the limit of locked memory is 64"
+    with case.job(DMLC_ENABLE_RDMA="auto") as job:
         said = job.run(SUMS, str(ROUNDS))
         assert sums_of(said) == case.sums(carrier="tcp")
-        print(job.all_output())
+        for process in [*job.servers, *job.workers]:
+            assert re.search(little, process.output()), job.all_output()
+    with case.job() as job:
+        for server in job.servers:
+            assert server.wait(SOON_S) != 0, job.all_output()
+            assert re.search(little, server.output()), job.all_output()
+    print("auto goes on, 1 is refused")
+
+
+def digits(case: Case) -> None:
+    """Train a classifier of digits with MXNet over TCP and over the carrier: equal weights."""
+    said = []
+    for carrier in ("tcp", case.carrier):
+        with case.job(carrier, **SLOW_START) as job:
+            outputs = job.run(DIGITS, "--network", "mlp", "--num-epochs", "1")
+        found = {line for output in outputs for line in re.findall(r"weights .*", output)}
+        assert len(found) == 1, outputs
+        said.append(found.pop())
+    assert said[0] == said[1], said
+    print(f"equal: {said[0]}; the devices received {Cards.received()} packets")
 
 
 def used() -> str:
@@ -151,7 +177,8 @@ def many(case: Case) -> None:
 
 
 CASES: Dict[str, Callable[[Case], None]] = {
-    function.__name__: function for function in (sums, same, kill, blink, cut, loss, memlock, many)
+    function.__name__: function
+    for function in (sums, same, kill, blink, cut, loss, memlock, digits, many)
 }
 
 
