@@ -24,8 +24,7 @@ TEST_FLAGS := -DBS_TEST_FLAGS="-O0 -g1"
 ASAN_TEST_FLAGS := -DBS_TEST_FLAGS="-O0 -g1 -fno-sanitize=fuzzer-no-link"
 # Clang takes little more than half of GCC's time for code with these sanitizers.
 CLANG := -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="$(SANITIZE_FLAGS)"
-TORCH := torch==2.13.0 "numpy<2.4"
-FUZZERS := meta zmtp server body
+FUZZERS := meta zmtp server body rdma
 # A time ends a fuzzer here, a number of inputs in `make nightly-fuzz`.
 FUZZ_LIMIT ?= -max_total_time=60
 # The rooms whose tests an optimiser can break; the others have run under the sanitizers (docs/design/testing.md).
@@ -194,9 +193,11 @@ python-serial: setup  ## the Python tests that compare times, one after the othe
 # The parts of `make nightly`; docs/design/testing.md has what each proves beyond `make test`.
 nightly-release: $(VENV)/.test-packages  ## all C++ tests, optimised, warnings of GCC as errors, four times the seeds
 	cmake -S . -B $(BUILD)/nightly-release -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-	  -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O2 -g1 -DNDEBUG" -DBS_BUILD_BENCHMARKS=ON -DBS_CLUSTER_SEEDS=9600 $(TEST_FLAGS)
+	  -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O2 -g1 -DNDEBUG" -DBS_BUILD_BENCHMARKS=ON -DBS_CLUSTER_SEEDS=9600 \
+	  -DBS_RDMA_SEEDS=10000 $(TEST_FLAGS)
 	cmake --build $(BUILD)/nightly-release -j $(JOBS)
 	ctest --test-dir $(BUILD)/nightly-release --output-on-failure -j $(JOBS)
+	$(BIN)/python tests/ps-lite/transport/rdma/mutants.py $(BUILD)/nightly-release
 	$(call keep-results,nightly-release)
 
 nightly-gcc: $(VENV)/.test-packages  ## all C++ tests under GCC's address and undefined-behaviour sanitizers

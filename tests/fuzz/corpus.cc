@@ -163,8 +163,9 @@ bool WriteDrawn(const std::filesystem::path& folder) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5) {
-    std::cerr << "usage: fuzz_corpus META_FOLDER ZMTP_FOLDER SERVER_FOLDER BODY_FOLDER\n";
+  if (argc != 6) {
+    std::cerr
+        << "usage: fuzz_corpus META_FOLDER ZMTP_FOLDER SERVER_FOLDER BODY_FOLDER RDMA_FOLDER\n";
     return 2;
   }
   std::map<std::string, std::string> seeds = {{"native", Native()}};
@@ -179,5 +180,5 @@ int main(int argc, char** argv) {
                          Write(zmtp / (name + "-shared"), ThroughMemory(meta));
     if (!written) return 1;
   }
-  return WriteDrawn(argv[3]) && WriteBodies(argv[4]) ? 0 : 1;
+  return WriteDrawn(argv[3]) && WriteBodies(argv[4]) && WriteDrawn(argv[5]) ? 0 : 1;
 }

@@ -227,6 +227,23 @@ TEST_F(KvWorkerTest, MemoryIsRevokedBeforeTheRequestEnds) {
   EXPECT_TRUE(outcome.has_value());
 }
 
+TEST_F(KvWorkerTest, DoneWaitsForADeviceThatStillWrites) {
+  const auto& outcome = Send(Op::kPull, 7);
+  const auto landing =
+      worker_->Place(ServerId(1), AnswerTo(sent_.front(), Op::kPull).meta, bytes_.size());
+  ASSERT_NE(landing, nullptr);
+  landing->writes = 2;
+  worker_->FailAll(bs::Status::Unavailable("lost server 1"));
+  Run(seconds(1));
+  EXPECT_FALSE(outcome.has_value()) << "the caller would use the memory again";
+  landing->EndWrites(1);
+  Run(seconds(1));
+  EXPECT_FALSE(outcome.has_value());
+  landing->EndWrites(1);
+  Run(bs::Duration(0));
+  EXPECT_TRUE(outcome.has_value());
+}
+
 TEST_F(KvWorkerTest, DoneWaitsUntilThePayloadIsFree) {
   const std::optional<Outcome>& out = Send(Op::kPush, 7);
   Answer(sent_.front(), Op::kPush);

@@ -57,6 +57,9 @@ struct SentCounts {
   std::atomic<uint64_t> shared_bytes = 0;  // frame bytes that went through shared memory
 };
 
+// Uses of lent memory.
+enum class Lending { kSent, kFilled };
+
 class Transport {
  public:
   struct Handler {
@@ -124,6 +127,13 @@ class Transport {
   // Sends message.meta and message.data to message.peer without copying the frames.  A frame is
   // released when its bytes have left or were dropped.  A message to an unknown peer is dropped.
   virtual void Send(Message message) = 0;
+  // Memory of the caller that a network device may read (frames in it are sent without a copy) or
+  // fill (landings).  The handle ends that; destroying it may block a little.  The memory stays
+  // until the handle is gone and frames and landings in it are given back.  Null where no device
+  // helps, or where it refuses; then bytes are copied.
+  virtual std::shared_ptr<void> Lend(std::span<std::byte> /*memory*/, Lending /*use*/) {
+    return nullptr;
+  }
   // Stops receiving, and makes no callback any more; one that already runs on another thread ends.
   // Messages that wait get `linger` to leave.  Idempotent.
   virtual void Close(bs::Duration linger) = 0;

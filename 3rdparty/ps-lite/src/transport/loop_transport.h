@@ -19,6 +19,8 @@
 //   bs::Result<std::shared_ptr<Connection>> Connect(int32_t peer, const Address& address,
 //                                             const std::string& identity, ConnectionListener
 //                                             listener);
+//   // See Transport::Lend.  Thread-safe.  May be missing.
+//   std::shared_ptr<void> Lend(std::span<std::byte> memory, Lending use);
 //   // Receives nothing from now on.
 //   void StopListening();
 //   // Blocks.  REQUIRES: not called on the loop; after StopListening; every connection is gone.
@@ -28,6 +30,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -74,6 +77,11 @@ class ConnectionHub : public std::enable_shared_from_this<ConnectionHub<Network>
         [self = this->shared_from_this(), t = std::move(task)]() mutable { t(self.get()); });
   }
 
+  // Thread-safe.
+  std::shared_ptr<void> Lend(std::span<std::byte> memory, Lending use) {
+    if constexpr (requires { network_.Lend(memory, use); }) return network_.Lend(memory, use);
+    return nullptr;
+  }
   // Thread-safe.  Drops every callback from now on.
   void Mute() { upcalls_.Mute(); }
   // Blocks until every message is sent or given up.  REQUIRES: not called on the loop; Close was
@@ -257,6 +265,9 @@ class LoopTransport final : public Transport {
   }
   void Send(Message message) override {
     hub_->Post([m = std::move(message)](Hub* hub) mutable { hub->Send(std::move(m)); });
+  }
+  std::shared_ptr<void> Lend(std::span<std::byte> memory, Lending use) override {
+    return hub_->Lend(memory, use);
   }
   void Close(bs::Duration linger) override {
     hub_->Mute();

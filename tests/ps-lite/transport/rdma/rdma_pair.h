@@ -70,8 +70,12 @@ class RdmaPair {
                                  {.on_turn = [this] { Pump(); }, .on_broken = break_later});
     if (!link.ok()) return link.status();
     receiver.on_broken = break_later;
-    auto inbound = RdmaInbound::Take(receiver_nic(), link.value()->offer(),
-                                     std::make_shared<BlockPool>(), std::move(receiver));
+    auto inbound = RdmaInbound::Take(
+        receiver_nic(), link.value()->offer(),
+        [blocks = blocks_](size_t size, std::span<std::byte>* memory) {
+          return blocks->New(size, memory);
+        },
+        std::move(receiver));
     if (!inbound.ok()) return inbound.status();
     bs::Status taken = link.value()->OnTaken(inbound.value()->answer());
     if (!taken.ok()) return taken;
@@ -139,6 +143,7 @@ class RdmaPair {
   std::vector<std::shared_ptr<SimulatedNic>> verbs_;
   std::map<int, std::function<void()>> watched_;
   std::vector<std::unique_ptr<RdmaNic>> nics_;
+  const std::shared_ptr<BlockPool> blocks_ = std::make_shared<BlockPool>();
   bs::Status broken_;
   SendQueue queue_;
   std::unique_ptr<RdmaLink> link_;

@@ -45,7 +45,7 @@ class RdmaChannel {
   // Afterwards the NIC touches no memory of this link.
   ~RdmaChannel();
 
-  // What the other end must know; without reads and token.
+  // The facts that the other end must know; without reads and token.
   RdmaOffer offer() const;
   // Connects to the queue pair of `peer`, which answers so many READs at a time, and of whose READs
   // this end answers so many.

@@ -24,9 +24,9 @@ constexpr size_t kMostIds = 128;
 
 }  // namespace
 
-RdmaInbound::RdmaInbound(RdmaNic* nic, std::shared_ptr<BlockPool> blocks, Listener listener)
+RdmaInbound::RdmaInbound(RdmaNic* nic, NewFrame new_frame, Listener listener)
     : nic_(nic),
-      blocks_(std::move(blocks)),
+      new_frame_(std::move(new_frame)),
       listener_(std::move(listener)),
       window_(nic->options().window_bytes) {}
 
@@ -39,11 +39,10 @@ RdmaInbound::~RdmaInbound() {
 }
 
 bs::Result<std::unique_ptr<RdmaInbound>> RdmaInbound::Take(RdmaNic* nic, std::string_view offer,
-                                                           std::shared_ptr<BlockPool> blocks,
-                                                           Listener listener) {
+                                                           NewFrame new_frame, Listener listener) {
   const bs::Result<RdmaOffer> peer = ParseRdmaOffer(offer);
   if (!peer.ok()) return peer.status();
-  auto inbound = std::make_unique<RdmaInbound>(nic, std::move(blocks), std::move(listener));
+  auto inbound = std::make_unique<RdmaInbound>(nic, std::move(new_frame), std::move(listener));
   RdmaInbound* const at = inbound.get();
   const uint32_t reads =
       std::min({nic->device()->facts().most_reads, peer.value().reads, kMostRdmaReads});
@@ -176,7 +175,7 @@ bs::Status RdmaInbound::PlaceData(Arrival* arrival) {
     return bs::Status::Ok();
   }
   for (Part& part : parts) {
-    // What comes in slots gets memory with its first bytes.
+    // Data that comes in slots gets memory with its first bytes.
     if (part.from.size_bytes == 0 || !arrival->advert) continue;
     part.frame = nic_->memory()->New(part.from.size_bytes, &part.memory, &part.local_key);
     part.registered = part.frame.size() > 0;
@@ -186,7 +185,7 @@ bs::Status RdmaInbound::PlaceData(Arrival* arrival) {
 }
 
 bool RdmaInbound::PlacePart(Part* part) const {
-  part->frame = blocks_->New(part->from.size_bytes, &part->memory);
+  part->frame = new_frame_(part->from.size_bytes, &part->memory);
   return !part->memory.empty();
 }
 

@@ -12,6 +12,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,7 +24,6 @@
 #include "transport/rdma/rdma_channel.h"
 #include "transport/rdma/rdma_nic.h"
 #include "transport/rdma/rdma_window.h"
-#include "transport/tcp/block_pool.h"
 
 namespace ps {
 
@@ -44,12 +44,13 @@ class RdmaInbound final : public RdmaEnd {
     std::function<void(const bs::Status& why)> on_broken;
   };
 
-  // Takes the offer of the other end.  `blocks`: for data that cannot lie in registered memory.
+  // Returns a frame of a size, not filled, and where to write in `memory`; empty if there is none.
+  using NewFrame = std::function<Frame(size_t size_bytes, std::span<std::byte>* memory)>;
+  // Takes the offer of the other end.  `new_frame`: for data that cannot lie in registered memory.
   static bs::Result<std::unique_ptr<RdmaInbound>> Take(RdmaNic* nic, std::string_view offer,
-                                                       std::shared_ptr<BlockPool> blocks,
-                                                       Listener listener);
+                                                       NewFrame new_frame, Listener listener);
   // Used by Take.
-  RdmaInbound(RdmaNic* nic, std::shared_ptr<BlockPool> blocks, Listener listener);
+  RdmaInbound(RdmaNic* nic, NewFrame new_frame, Listener listener);
   RdmaInbound(const RdmaInbound&) = delete;
   RdmaInbound& operator=(const RdmaInbound&) = delete;
   ~RdmaInbound() override;
@@ -138,7 +139,7 @@ class RdmaInbound final : public RdmaEnd {
   bs::Status TellSender();
 
   RdmaNic* const nic_;
-  const std::shared_ptr<BlockPool> blocks_;
+  const NewFrame new_frame_;
   const Listener listener_;
   RdmaOffer offer_{};
   uint32_t most_reads_ = 0;

@@ -57,7 +57,7 @@ class RdmaLink final : public RdmaEnd {
   bs::Status Pump(SendQueue* queue);
   // Nothing is under way.
   bool idle() const { return !stream_ && adverts_.empty() && channel_->all_sent(); }
-  // As SendQueue::waiting_bytes, of adverts that are not released.
+  // Like SendQueue::waiting_bytes, of adverts that are not released.
   uint64_t waiting_bytes() const { return waiting_bytes_; }
 
   bs::Status OnCompletion(const Completion& completion) override {
@@ -78,7 +78,7 @@ class RdmaLink final : public RdmaEnd {
     size_t Fill(std::span<std::byte> out);
     bool over() const { return next == pieces.size(); }
   };
-  // What the peer has not released.
+  // One that the peer has not released.
   struct Advert {
     Message message;
     uint64_t waiting_bytes = 0;

@@ -65,7 +65,7 @@ bs::Result<std::unique_ptr<RdmaMemory::Loan>> RdmaMemory::Lend(std::span<std::by
                                                       .region = std::move(region.value()),
                                                       .loan = true})
                          .second;
-  BS_CHECK(added);
+  if (!added) return bs::Status::AlreadyExists("a loan begins at this address already");
   return std::make_unique<Loan>(shared_from_this(), bytes.data());
 }
 

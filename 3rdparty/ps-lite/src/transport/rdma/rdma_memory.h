@@ -1,6 +1,6 @@
-// RdmaMemory: what the NIC of a node may use, and who keeps it so.
+// RdmaMemory: memory that the NIC of a node may use.
 //
-// Whoever holds memory alive registers it (Lend), and keeps the loan as long as the memory.  There
+// The owner of memory registers it (Lend), and keeps the loan as long as the memory.  There
 // is no cache of addresses: an address that is freed and mapped again would still mean the old
 // pages to the NIC.  Blocks come from memory of our own, which is registered once.
 //
@@ -54,7 +54,7 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
     const std::shared_ptr<RdmaMemory> memory_;
     const std::byte* const begin_;
   };
-  // REQUIRES: no other loan begins at the same address.
+  // kAlreadyExists if another loan begins at the same address.
   bs::Result<std::unique_ptr<Loan>> Lend(std::span<std::byte> bytes, VerbsDevice::Access access);
   // The region around `bytes`, all of them; null: they are not registered for that.  It is
   // registered as long as the pointer is held.

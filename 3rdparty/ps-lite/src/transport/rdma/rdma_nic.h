@@ -76,7 +76,7 @@ class RdmaNic {
   // Makes room for so many completions that may wait to be polled; false: there is none.  The
   // number of the end is the upper half of the ids that it posts.
   bool Add(RdmaEnd* end, uint32_t completions, uint32_t* number);
-  // What it posted is looked at no more.  REQUIRES: its queue pair is gone.
+  // Its posts are looked at no more.  REQUIRES: its queue pair is gone.
   void Remove(uint32_t number);
 
   // The end gets OnTurnOver when bounce memory is free again.

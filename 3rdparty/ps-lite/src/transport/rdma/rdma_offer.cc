@@ -68,7 +68,7 @@ std::string TextOf(const RdmaOffer& offer) {
 
 bs::Result<RdmaOffer> ParseRdmaOffer(std::string_view text) {
   const std::vector<std::string_view> words = WordsOf(text);
-  if (words.size() != kWords) return Wrong("it has another number of words");
+  if (words.size() != kWords || text.ends_with(' ')) return Wrong("it has another number of words");
   if (words[0] != kVersion) return Wrong("another version");
   RdmaOffer offer;
   if (words[1] != "eth" && words[1] != "ib") return Wrong("another link layer");

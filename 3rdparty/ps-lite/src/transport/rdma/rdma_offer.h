@@ -21,7 +21,7 @@ struct RdmaOffer {
   QueuePairAddress address{};
   uint32_t mtu_bytes = 0;
   uint32_t reads = 0;  // the connector: that it answers at a time; the acceptor: that it posts
-  // What this end has ready for SENDs of the other.
+  // Room that this end has ready for SENDs of the other.
   uint32_t slots = 0;
   uint32_t slot_bytes = 0;
   RdmaToken token{};  // the connector's; the acceptor repeats it

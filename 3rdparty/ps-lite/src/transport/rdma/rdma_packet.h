@@ -1,5 +1,5 @@
-// What one SEND carries (PROTOCOL.md, "RDMA"): a message, where a message's data lies, or a word
-// between the two ends of a link.
+// RdmaPacket: the bytes of one SEND (PROTOCOL.md, "RDMA"): a message, where a message's data lies,
+// or a word between the two ends of a link.
 //
 // Pure functions, thread-safe.  Parsing never aborts whatever the bytes are.
 #pragma once

@@ -19,7 +19,7 @@ class RdmaWindow {
   static constexpr uint64_t kFirstBytes = 128U << 10U;
   static constexpr uint64_t kMostBytes = uint64_t{1} << 20U;
   static constexpr uint64_t kLongestRead = 64U << 10U;
-  // Of links below kSlow: 64 KiB take them half a millisecond.
+  // For links below kSlow: 64 KiB take them half a millisecond.
   static constexpr uint64_t kShortRead = 16U << 10U;
   static constexpr double kSlow = 5e9 / 8;  // bytes a second
 

@@ -59,7 +59,7 @@ struct RdmaDevice {
   bool relaxed_ordering = false;
 };
 
-// What a child process after fork() does to registered memory.
+// The effect of a child process after fork() on registered memory.
 enum class RdmaFork {
   kHarmless,   // the kernel copies pinned pages for the child
   kProtected,  // registered pages are missing in the child, and it dies if it touches them
@@ -90,7 +90,7 @@ struct QueuePairLimits {
   uint32_t inline_bytes = 0;  // wished for; inline_bytes() tells what there is
 };
 
-// What both ends have agreed upon.
+// Terms that both ends have agreed upon.
 struct QueuePairTerms {
   uint32_t mtu_bytes = 0;
   uint32_t reads = 0;           // READs that this end may have under way
@@ -131,7 +131,7 @@ struct Completion {
 // For people: "transport retry counter exceeded".
 std::string_view NameOf(Completion::Result result);
 
-// What happens to the device by itself.
+// Something that happens to the device by itself.
 struct RdmaEvent {
   enum class Kind { kPortUp, kPortDown, kDeviceLost, kQueuePairLost, kOther };
   Kind kind = Kind::kOther;
@@ -165,7 +165,7 @@ class QueuePair {
   QueuePair& operator=(const QueuePair&) = delete;
   virtual ~QueuePair() = default;
 
-  // Of this end, made up by Create; valid at once.
+  // This end, made up by Create; valid at once.
   virtual const QueuePairAddress& address() const = 0;
   virtual uint32_t inline_bytes() const = 0;
   // Moves from INIT to RTR: receives from `peer`.  Receives may be posted before.
@@ -204,7 +204,7 @@ class VerbsDevice {
 
   virtual const RdmaDevice& facts() const = 0;  // when it was opened
 
-  // What the device does in registered memory.  It reads what is sent in any case.
+  // Uses of registered memory by the device.  It reads what is sent in any case.
   enum class Access {
     kFill,  // it writes what is received, and what this end READs
     kLend,  // peers may READ it; the memory may be read-only
@@ -239,7 +239,7 @@ class Verbs {
   Verbs& operator=(const Verbs&) = delete;
   virtual ~Verbs() = default;
 
-  // What is plugged in now.  Not ok with nothing found, and says what to do about it.
+  // Devices that are there now.  Not ok with nothing found, and says what to do about it.
   virtual bs::Result<std::vector<RdmaDevice>> Devices() = 0;
   // REQUIRES: called before the first Register of the process decides (ibv_fork_init).
   virtual RdmaFork fork() = 0;

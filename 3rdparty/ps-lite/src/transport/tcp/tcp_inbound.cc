@@ -163,7 +163,10 @@ void TcpInbound::TakeRdma(const std::string& offer, bs::TimePoint deadline) {
       .known = [this] { return listener_.knows(peer_); },
       .most_bytes = [this](const Meta& meta) { return listener_.most_bytes(peer_, meta); },
       .on_broken = [this](const bs::Status& why) { OnRdmaBroken(why); }};
-  auto taken = RdmaInbound::Take(takes_.nic, offer, blocks_, std::move(listener));
+  const auto new_frame = [blocks = blocks_](size_t size_bytes, std::span<std::byte>* memory) {
+    return blocks->New(size_bytes, memory);
+  };
+  auto taken = RdmaInbound::Take(takes_.nic, offer, new_frame, std::move(listener));
   if (!taken.ok()) return RefuseRdma(taken.status().message());
   rdma_ = std::move(taken.value());
   Put(ZmtpRdmaAnswer(true, rdma_->answer()));

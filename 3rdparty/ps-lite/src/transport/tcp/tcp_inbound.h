@@ -34,7 +34,7 @@ class TcpInbound {
     std::function<void(const bs::Status& why)> on_closed;
   };
 
-  // What is taken if a peer offers it.
+  // Offers of a peer that are taken.
   struct Takes {
     bool memory = false;     // of a peer of this host
     RdmaNic* nic = nullptr;  // null: no RDMA

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -89,6 +90,7 @@ class TcpNetwork {
   bs::Result<std::shared_ptr<TcpConnection>> Connect(int32_t peer, const Address& address,
                                                      const std::string& identity,
                                                      ConnectionListener listener);
+  std::shared_ptr<void> Lend(std::span<std::byte> memory, Lending use) const;
   void StopListening();
   void AwaitEnd() {
     lookup_.reset();
@@ -257,7 +259,7 @@ void TcpNetwork::OnInput(uint64_t number, int32_t peer, bs::Result<Message> mess
 }
 
 void TcpNetwork::Drop(uint64_t number, const bs::Status& why) {
-  // What the peer sent before it hung up has come.  It may end this connection as well.
+  // All that the peer sent before it hung up has come.  It may end this connection as well.
   if (inbound_.at(number)->has_rdma()) nic_->Settle();
   const auto it = inbound_.find(number);
   if (it == inbound_.end()) return;
@@ -285,6 +287,14 @@ bs::Result<std::shared_ptr<TcpConnection>> TcpNetwork::Connect(int32_t peer, con
       std::make_shared<TcpConnection>(&shared_, address, identity, std::move(listener), apart);
   connection->Open();
   return connection;
+}
+
+std::shared_ptr<void> TcpNetwork::Lend(std::span<std::byte> memory, Lending use) const {
+  if (!nic_) return nullptr;
+  const bool sent = use == Lending::kSent;
+  auto loan =
+      nic_->memory()->Lend(memory, sent ? VerbsDevice::Access::kLend : VerbsDevice::Access::kFill);
+  return loan.ok() ? std::shared_ptr<void>(std::move(loan.value())) : nullptr;
 }
 
 void TcpNetwork::StopListening() {

@@ -29,7 +29,7 @@ namespace ps {
 
 // The greeting that both ends send first.
 std::string ZmtpGreeting();
-// What an end looks at if the other offers it.
+// Offers of the other end that this one looks at.
 struct ZmtpTakes {
   bool memory = false;
   bool rdma = false;

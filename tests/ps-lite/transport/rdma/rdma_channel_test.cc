@@ -1,0 +1,98 @@
+// A queue pair with its slots: credits come back, and peers that keep no account are refused.
+#include "transport/rdma/rdma_channel.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "ps-lite/transport/rdma/rdma_pair.h"
+
+namespace ps::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// An end that only counts.
+class Counting final : public RdmaEnd {
+ public:
+  Counting(RdmaNic* nic, uint32_t slots) {
+    auto made = RdmaChannel::Create(nic, this, {.slots = slots, .slot_bytes = 1024, .reads = 2},
+                                    {.on_packet =
+                                         [this](const RdmaPacket&) {
+                                           ++packets;
+                                           return bs::Status::Ok();
+                                         },
+                                     .on_read = [](uint32_t) { return bs::Status::Ok(); }});
+    EXPECT_TRUE(made.ok()) << made.status().ToString();
+    channel = std::move(made.value());
+  }
+  bs::Status OnCompletion(const Completion& completion) override {
+    return channel->OnCompletion(completion);
+  }
+  void OnTurnOver() override {}
+  void OnBroken(const bs::Status& why) override {
+    if (broken.ok()) broken = why;
+  }
+  bs::Status SendOne() { return channel->Send({.kind = RdmaHeader::Kind::kControl}, 0, true); }
+
+  int packets = 0;
+  bs::Status broken;
+  std::unique_ptr<RdmaChannel> channel;
+};
+
+class RdmaChannelTest : public ::testing::Test {
+ protected:
+  RdmaChannelTest() {
+    EXPECT_TRUE(a_.channel->Join(b_.channel->offer(), 2, 2).ok());
+    EXPECT_TRUE(b_.channel->Join(a_.channel->offer(), 2, 2).ok());
+  }
+  void Settle() {
+    while (pair_.Step()) {
+    }
+  }
+
+  RdmaPair pair_{{}};
+  Counting a_{pair_.sender_nic(), 4};
+  Counting b_{pair_.receiver_nic(), 8};
+};
+
+TEST_F(RdmaChannelTest, TheLastCreditIsKeptForASendThatGivesSomeBack) {
+  int sent = 0;
+  for (; a_.channel->CanSend(); ++sent) ASSERT_TRUE(a_.SendOne().ok());
+  EXPECT_EQ(sent, 7);
+  Settle();
+  EXPECT_EQ(b_.packets, 7);
+  EXPECT_TRUE(b_.channel->owes_much());
+  EXPECT_FALSE(a_.channel->CanSend());
+  ASSERT_TRUE(b_.SendOne().ok());
+  Settle();
+  EXPECT_TRUE(a_.channel->CanSend());
+  EXPECT_TRUE(b_.broken.ok()) << b_.broken.ToString();
+  EXPECT_EQ(pair_.fabric().Counts().receiver_not_ready, 0U);
+}
+
+TEST_F(RdmaChannelTest, NoCreditIsLost) {
+  for (int round = 0; round < 100; ++round) {
+    int sent = 0;
+    for (; a_.channel->CanSend(); ++sent) ASSERT_TRUE(a_.SendOne().ok());
+    ASSERT_GE(sent, 7) << "in round " << round;
+    Settle();
+    ASSERT_TRUE(b_.SendOne().ok());
+    Settle();
+  }
+  EXPECT_TRUE(a_.channel->all_sent());
+}
+
+TEST_F(RdmaChannelTest, AnErrorNamesItsNumbers) {
+  pair_.verbs(0)->FailNext(Completion::Result::kRetriesExceeded);
+  ASSERT_TRUE(a_.SendOne().ok());
+  Settle();
+  EXPECT_THAT(a_.broken.message(),
+              HasSubstr("transport retry counter exceeded (status 12, vendor"));
+}
+
+}  // namespace
+}  // namespace ps::testing

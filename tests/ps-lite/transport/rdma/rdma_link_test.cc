@@ -1,0 +1,161 @@
+// The sender's half of a link: what it sends, what it shows, and when it lets go.
+#include "transport/rdma/rdma_link.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ps-lite/transport/rdma/rdma_pair.h"
+#include "ps-lite/transport/transport_node.h"
+
+namespace ps::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class RdmaLinkTest : public ::testing::Test {
+ protected:
+  void Make(const RdmaPair::Options& options) {
+    pair_ = std::make_unique<RdmaPair>(options);
+    const bs::Status made =
+        pair_->Connect({.on_message =
+                            [this](bs::Result<Message> message) {
+                              ASSERT_TRUE(message.ok()) << message.status().ToString();
+                              got_.push_back(std::move(message.value()));
+                            },
+                        .place = {},
+                        .known = [] { return true; },
+                        .most_bytes = [](const Meta&) { return kMaxMessageBytes; },
+                        .on_broken = {}});
+    ASSERT_TRUE(made.ok()) << made.ToString();
+    ASSERT_TRUE(pair_->Await([&] { return pair_->link()->proved(); }));
+  }
+  Message Long(int32_t number, int32_t priority = 0) {
+    Message message = Native(8, number, priority);
+    message.data.push_back(Frame::Borrow(bytes_, [this] { ++released_; }));
+    return message;
+  }
+  bool AwaitAll(size_t count) {
+    return pair_->Await([&] { return got_.size() >= count && pair_->link()->idle(); });
+  }
+
+  std::vector<std::byte> bytes_ = std::vector<std::byte>(100'000, std::byte{7});
+  int released_ = 0;
+  std::vector<Message> got_;
+  std::unique_ptr<RdmaPair> pair_;
+};
+
+TEST_F(RdmaLinkTest, AFrameIsReleasedWhenThePeerHasReadIt) {
+  Make({});
+  pair_->Send(Long(1));
+  EXPECT_EQ(released_, 0);
+  EXPECT_GT(pair_->link()->waiting_bytes(), 0U);
+  ASSERT_TRUE(AwaitAll(1));
+  EXPECT_EQ(released_, 1);
+  EXPECT_EQ(pair_->link()->waiting_bytes(), 0U);
+  EXPECT_EQ(got_[0].data[0].size(), bytes_.size());
+}
+
+TEST_F(RdmaLinkTest, MemoryThatIsLentIsReadWithoutACopyAndOtherMemoryIsCopiedOnce) {
+  Make({});
+  const auto& counts = *pair_->sender_nic()->counts();
+  auto loan = pair_->sender_nic()->memory()->Lend(bytes_, VerbsDevice::Access::kLend);
+  ASSERT_TRUE(loan.ok());
+  pair_->Send(Long(1));
+  ASSERT_TRUE(AwaitAll(1));
+  EXPECT_EQ(counts.bounced_bytes, 0U);
+  loan.value().reset();
+  pair_->Send(Long(2));
+  ASSERT_TRUE(AwaitAll(2));
+  EXPECT_EQ(counts.bounced_bytes, bytes_.size());
+  EXPECT_EQ(counts.sent_bytes, 2 * bytes_.size());
+}
+
+TEST_F(RdmaLinkTest, WhatCannotBeLentOrCopiedGoesInSlots) {
+  RdmaPair::Options options;
+  options.rdma.bounce_bytes = 0;
+  Make(options);
+  pair_->Send(Long(1));
+  ASSERT_TRUE(AwaitAll(1));
+  EXPECT_EQ(pair_->receiver_nic()->counts()->reads, 0U);
+  EXPECT_EQ(got_[0].data[0].size(), bytes_.size());
+  EXPECT_EQ(released_, 1);
+}
+
+TEST_F(RdmaLinkTest, WaitsForBounceMemoryAndLetsSmallUrgentOnesPass) {
+  RdmaPair::Options options;
+  options.rdma.bounce_bytes = 128U << 10U;  // for one
+  Make(options);
+  for (int32_t i = 0; i < 4; ++i) pair_->Send(Long(i));
+  pair_->Send(Native(8, 100, 1));
+  ASSERT_TRUE(AwaitAll(5));
+  const std::vector<int32_t> numbers = NumbersOf(got_);
+  EXPECT_LE(std::ranges::find(numbers, 100) - numbers.begin(), 1);
+  EXPECT_EQ(released_, 4);
+}
+
+TEST_F(RdmaLinkTest, AnUrgentLongMessageIsReadBeforeThoseShownBefore) {
+  Make({});
+  auto loan = pair_->sender_nic()->memory()->Lend(bytes_, VerbsDevice::Access::kLend);
+  for (int32_t i = 0; i < 20; ++i) pair_->Send(Long(i));
+  pair_->Send(Long(100, 1));
+  ASSERT_TRUE(AwaitAll(21));
+  const std::vector<int32_t> numbers = NumbersOf(got_);
+  const auto urgent = std::ranges::find(numbers, 100) - numbers.begin();
+  EXPECT_LE(urgent, 3) << "the window is all that is ahead of it";
+}
+
+TEST_F(RdmaLinkTest, ShowsNoMoreThanTheBound) {
+  RdmaPair::Options options;
+  options.rdma.slots = 512;
+  Make(options);
+  auto loan = pair_->sender_nic()->memory()->Lend(bytes_, VerbsDevice::Access::kLend);
+  for (int32_t i = 0; i < 600; ++i) pair_->queue().Add(Long(i));
+  pair_->Send(Long(600));
+  uint64_t most_bytes = 0;
+  ASSERT_TRUE(pair_->Await([&] {
+    most_bytes = std::max(most_bytes, pair_->link()->waiting_bytes());
+    return got_.size() == 601 && pair_->link()->idle();
+  }));
+  EXPECT_EQ(most_bytes, RdmaLink::kMostAdverts * SendQueue::BytesOf(Native(8, 0)));
+  EXPECT_EQ(NumbersOf(got_), Count(0, 601));
+}
+
+TEST_F(RdmaLinkTest, MetaMayBeLongerThanASlot) {
+  Make({});
+  Message message = Long(1);
+  message.meta.body.assign(50'000, 'm');
+  pair_->Send(std::move(message));
+  pair_->Send(Numbered(8, 2));
+  ASSERT_TRUE(AwaitAll(2));
+  EXPECT_EQ(got_[0].meta.body.size(), 50'000U);
+  EXPECT_EQ(NumbersOf(got_), (std::vector<int32_t>{1, 2}));
+}
+
+TEST_F(RdmaLinkTest, SmallMessagesOfAllPrioritiesShareASlot) {
+  Make({});
+  for (int32_t i = 0; i < 32; ++i) pair_->queue().Add(Native(8, i, i % 2));
+  pair_->Send(Native(8, 32));
+  ASSERT_TRUE(AwaitAll(33));
+  EXPECT_LE(pair_->fabric().Counts().sends, 12U);
+}
+
+TEST_F(RdmaLinkTest, AnAnswerThatIsNoneIsRefused) {
+  RdmaPair pair({});
+  auto link = RdmaLink::Create(pair.sender_nic(), {}, {.on_turn = [] {}, .on_broken = {}});
+  ASSERT_TRUE(link.ok());
+  EXPECT_FALSE(link.value()->OnTaken("").ok());
+  EXPECT_FALSE(link.value()->OnTaken("1 eth").ok());
+  RdmaOffer other = ParseRdmaOffer(link.value()->offer()).value();
+  other.address.layer = RdmaLayer::kInfiniBand;
+  EXPECT_THAT(link.value()->OnTaken(TextOf(other)).message(), HasSubstr("on InfiniBand"));
+}
+
+}  // namespace
+}  // namespace ps::testing

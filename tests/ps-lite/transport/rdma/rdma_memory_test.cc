@@ -1,0 +1,115 @@
+// Memory that a NIC may use: loans, blocks and bounce blocks.
+#include "transport/rdma/rdma_memory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "ps-lite/transport/rdma/simulated_fabric.h"
+
+namespace ps::testing {
+namespace {
+
+using Access = VerbsDevice::Access;
+
+class RdmaMemoryTest : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kBounceBytes = 64U << 10U;
+
+  SimulatedFabric fabric_{{.threaded = false}};
+  const std::shared_ptr<SimulatedNic> nic_ = fabric_.Add("sim0");
+  const std::shared_ptr<RdmaCounts> counts_ = std::make_shared<RdmaCounts>();
+  std::shared_ptr<RdmaMemory> memory_ = std::make_shared<RdmaMemory>(
+      std::shared_ptr<VerbsDevice>(std::move(nic_->Open("sim0", 16).value())), kBounceBytes,
+      counts_);
+};
+
+TEST_F(RdmaMemoryTest, ALoanIsFoundWhileItLastsAndOnlyForItsUse) {
+  std::vector<std::byte> bytes(10'000);
+  auto loan = memory_->Lend(bytes, Access::kLend);
+  ASSERT_TRUE(loan.ok());
+  const std::span<const std::byte> all = bytes;
+  EXPECT_TRUE(memory_->Find(all, Access::kLend));
+  EXPECT_TRUE(memory_->Find(all.subspan(100, 9'900), Access::kLend));
+  EXPECT_FALSE(memory_->Find(all, Access::kFill)) << "the NIC must not write there";
+  EXPECT_FALSE(memory_->Find({all.data() + 1, all.size()}, Access::kLend)) << "past the end";
+  EXPECT_FALSE(memory_->Find(all.first(0), Access::kLend));
+  EXPECT_EQ(counts_->pinned_bytes, bytes.size());
+  const auto held = memory_->Find(all, Access::kLend);
+  loan.value().reset();
+  EXPECT_FALSE(memory_->Find(all, Access::kLend));
+  EXPECT_EQ(fabric_.Counts().regions, 1U) << "it is under way still";
+}
+
+TEST_F(RdmaMemoryTest, ALoanThatIsRefusedSaysWhy) {
+  nic_->LimitPinned(4096);
+  std::vector<std::byte> bytes(100'000);
+  const auto loan = memory_->Lend(bytes, Access::kLend);
+  ASSERT_FALSE(loan.ok());
+  EXPECT_EQ(loan.status().code(), bs::StatusCode::kResourceExhausted);
+  EXPECT_EQ(counts_->pinned_bytes, 0U);
+}
+
+TEST_F(RdmaMemoryTest, BlocksAreWholePagesAndServeAgain) {
+  RdmaMemory::Block first = memory_->Take(5'000);
+  RdmaMemory::Block second = memory_->Take(5'000);
+  ASSERT_TRUE(first && second);
+  const auto page = reinterpret_cast<uintptr_t>(first.bytes().data());
+  EXPECT_EQ(page % RdmaMemory::kPageBytes, 0U);
+  EXPECT_NE(first.bytes().data(), second.bytes().data());
+  EXPECT_EQ(first.local_key(), second.local_key()) << "one region for both";
+  std::byte* const begin = first.bytes().data();
+  first = RdmaMemory::Block();
+  EXPECT_EQ(memory_->Take(8'000).bytes().data(), begin);
+  // What lies in a block can be shown to a peer.
+  EXPECT_TRUE(memory_->Find(second.bytes(), Access::kLend));
+}
+
+TEST_F(RdmaMemoryTest, LargeBlocksHaveARegionOfTheirOwnAndFewAreKept) {
+  std::vector<RdmaMemory::Block> blocks;
+  for (int i = 0; i < 10; ++i) blocks.push_back(memory_->Take(size_t{10} << 20U));
+  const uint64_t pinned = counts_->pinned_bytes;
+  EXPECT_GE(pinned, uint64_t{100} << 20U);
+  blocks.clear();
+  EXPECT_LE(counts_->pinned_bytes, uint64_t{64} << 20U);
+  EXPECT_GE(counts_->pinned_bytes, uint64_t{10} << 20U);
+}
+
+TEST_F(RdmaMemoryTest, FramesOutliveTheNode) {
+  std::span<std::byte> bytes;
+  uint32_t key = 0;
+  Frame frame = memory_->New(3'000, &bytes, &key);
+  ASSERT_EQ(frame.size(), 3'000U);
+  memory_.reset();
+  bytes.back() = std::byte{1};
+  EXPECT_EQ(frame.bytes().back(), std::byte{1});
+  frame = Frame();
+  EXPECT_EQ(fabric_.Counts().regions, 0U);
+}
+
+TEST_F(RdmaMemoryTest, BounceBlocksAreBounded) {
+  RdmaMemory::Block most = memory_->TakeBounce(kBounceBytes - 5'000);
+  RdmaMemory::Block rest = memory_->TakeBounce(5'000 - 4096);
+  ASSERT_TRUE(most && rest);
+  EXPECT_FALSE(memory_->TakeBounce(1));
+  EXPECT_TRUE(memory_->BouncesEver(kBounceBytes));
+  EXPECT_FALSE(memory_->BouncesEver(kBounceBytes + 1));
+  most = RdmaMemory::Block();
+  EXPECT_TRUE(memory_->TakeBounce(1));
+}
+
+TEST_F(RdmaMemoryTest, WithoutLockedMemoryThereIsNone) {
+  nic_->LimitPinned(0);
+  EXPECT_FALSE(memory_->Take(1));
+  EXPECT_FALSE(memory_->TakeBounce(1));
+  EXPECT_FALSE(memory_->BouncesEver(1));
+  std::span<std::byte> bytes;
+  uint32_t key = 0;
+  EXPECT_EQ(memory_->New(10, &bytes, &key).size(), 0U);
+}
+
+}  // namespace
+}  // namespace ps::testing

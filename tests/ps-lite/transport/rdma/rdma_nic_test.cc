@@ -1,0 +1,106 @@
+// The device of a node: whom it trusts, and what breaks all its links.
+#include "transport/rdma/rdma_nic.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "ps-lite/transport/rdma/rdma_pair.h"
+
+namespace ps::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class RdmaNicTest : public ::testing::Test {
+ protected:
+  static RdmaInbound::Listener Quiet() {
+    return {.on_message = [](const bs::Result<Message>&) {},
+            .place = {},
+            .known = [] { return true; },
+            .most_bytes = [](const Meta&) { return kMaxMessageBytes; },
+            .on_broken = {}};
+  }
+  bool Prove() {
+    return pair_.Connect(Quiet()).ok() && pair_.Await([&] { return pair_.link()->proved(); });
+  }
+
+  RdmaPair pair_{{}};
+};
+
+TEST_F(RdmaNicTest, APeerWhoseLinkBrokeThreeTimesInAMinuteIsNotTriedAgain) {
+  RdmaNic* const nic = pair_.sender_nic();
+  const bs::Status why = bs::Status::Unavailable("broken");
+  for (int i = 0; i < 3; ++i) {
+    nic->NoteBreak("often", why);
+    if (i == 0) nic->NoteBreak("rarely", why);
+    EXPECT_EQ(nic->Trusts("often").ok(), i < 2);
+    EXPECT_TRUE(nic->Trusts("rarely").ok());
+    pair_.clock().Skip(std::chrono::seconds(10));
+  }
+  EXPECT_THAT(nic->Trusts("often").message(), HasSubstr("3 times within a minute"));
+  pair_.clock().Skip(std::chrono::minutes(10));
+  EXPECT_FALSE(nic->Trusts("often").ok()) << "until the next job";
+}
+
+TEST_F(RdmaNicTest, BreaksThatAreFarApartAreForgotten) {
+  RdmaNic* const nic = pair_.sender_nic();
+  for (int i = 0; i < 10; ++i) {
+    nic->NoteBreak("rarely", bs::Status::Unavailable("broken"));
+    EXPECT_TRUE(nic->Trusts("rarely").ok());
+    pair_.clock().Skip(std::chrono::seconds(40));
+  }
+}
+
+TEST_F(RdmaNicTest, APortThatGoesDownBreaksItsLinksUntilItIsUpAgain) {
+  ASSERT_TRUE(Prove());
+  pair_.verbs(0)->SetPort(false);
+  EXPECT_FALSE(pair_.Await([] { return false; }));
+  EXPECT_FALSE(pair_.broken().ok());
+  pair_.Break();
+  EXPECT_FALSE(pair_.sender_nic()->Trusts("any").ok());
+  pair_.verbs(0)->SetPort(true);
+  EXPECT_TRUE(pair_.sender_nic()->Trusts("any").ok());
+  EXPECT_TRUE(Prove());
+}
+
+TEST_F(RdmaNicTest, ADeviceThatIsLostIsNotUsedAgain) {
+  ASSERT_TRUE(Prove());
+  pair_.verbs(0)->LoseDevice();
+  EXPECT_FALSE(pair_.Await([] { return false; }));
+  pair_.Break();
+  EXPECT_FALSE(pair_.sender_nic()->Trusts("any").ok());
+}
+
+TEST_F(RdmaNicTest, CountsItsLinks) {
+  EXPECT_EQ(pair_.sender_nic()->counts()->links, 0U);
+  ASSERT_TRUE(Prove());
+  EXPECT_EQ(pair_.sender_nic()->counts()->links, 1U);
+  pair_.Break();
+  EXPECT_EQ(pair_.sender_nic()->counts()->links, 0U);
+}
+
+TEST(RdmaNicOpenTest, SaysWhyADeviceCannotBeUsed) {
+  bs::sim::SimClock clock(1);
+  bs::sim::SimExecutor executor(&clock);
+  SimulatedFabric fabric({.threaded = false});
+  const auto open = [&](const std::string& name, int port, const NicOptions& nic, bool up) {
+    const auto verbs = fabric.Add(name, nic);
+    verbs->SetPort(up);
+    RdmaOptions options{.verbs = verbs, .device = name};
+    options.path.port = port;
+    const RdmaNic::Loop loop{.executor = &executor, .watch = [](int, const auto&) {}};
+    const auto opened = RdmaNic::Open(loop, options, bs::Logger("", bs::LogLevel::kOff));
+    return opened.ok() ? "" : opened.status().message();
+  };
+  EXPECT_EQ(open("a", 1, {}, true), "");
+  EXPECT_THAT(open("b", 2, {}, true), HasSubstr("port 2 is not there"));
+  EXPECT_THAT(open("c", 1, {}, false), HasSubstr("c: port 1 is "));
+  EXPECT_THAT(open("d", 1, {.most_reads = 0}, true), HasSubstr("allows no READs"));
+}
+
+}  // namespace
+}  // namespace ps::testing
