@@ -111,11 +111,11 @@ bs::Result<std::unique_ptr<ModelDevice>> FabricModel::Open(std::shared_ptr<Model
                                                            uint32_t most_completions) {
   auto device = std::make_unique<ModelDevice>();
   device->host = std::move(host);
-  device->most_completions = most_completions;
+  device->most_completions = std::min(most_completions, device->host->facts.most_completions);
   if (device->host->lost) {
     return bs::Status::Unavailable(Failed(*device, "ibv_open_device", "No such device"));
   }
-  if (most_completions == 0 || most_completions > device->host->facts.most_completions) {
+  if (most_completions == 0) {
     return bs::Status::InvalidArgument(Failed(*device, "ibv_create_cq", "Invalid argument"));
   }
   device->completion_fd = MakeEventDescriptor();

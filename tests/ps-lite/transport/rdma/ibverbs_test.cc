@@ -108,7 +108,7 @@ T Take(bs::Result<T> result) {
 
 struct End {
   End(const VerbsWorld& world, int number)
-      : device(Take(world.verbs[number]->Open(world.devices[number], 256))),
+      : device(Take(world.verbs[number]->Open(world.devices[number], 1U << 20U))),
         path(world.paths[number]),
         memory(64U << 10U),
         region(Take(device->Register(memory, Access::kBoth))),

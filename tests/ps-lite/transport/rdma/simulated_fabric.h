@@ -43,7 +43,7 @@ struct NicOptions {
   uint64_t most_pinned_bytes = uint64_t{1} << 40U;
   uint32_t most_reads = 16;
   uint32_t most_inline_bytes = 220;
-  uint32_t most_completions = 1U << 16U;
+  uint32_t most_completions = (1U << 15U) - 1;  // as soft-RoCE has
   uint32_t most_queue_entries = 4096;
   int numa_node = -1;
 };

@@ -408,9 +408,9 @@ bs::Result<std::unique_ptr<VerbsDevice>> OpenIbverbsDevice(
                                   calls.destroy_comp_channel);
   if (!channel) return failed("ibv_create_comp_channel");
   if (!NeverBlocks(channel->fd) || !NeverBlocks(context->async_fd)) return failed("fcntl");
-  Owned<ibv_cq> completions(
-      calls.create_cq(context.get(), static_cast<int>(most_completions), nullptr, channel.get(), 0),
-      calls.destroy_cq);
+  const auto entries = static_cast<int>(std::min(most_completions, facts.most_completions));
+  Owned<ibv_cq> completions(calls.create_cq(context.get(), entries, nullptr, channel.get(), 0),
+                            calls.destroy_cq);
   if (!completions) return failed("ibv_create_cq");
   auto opened = std::make_shared<const Opened>(Opened{std::move(symbols), std::move(facts),
                                                       std::move(context), std::move(domain),

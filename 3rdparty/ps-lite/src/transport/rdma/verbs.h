@@ -243,8 +243,8 @@ class Verbs {
   virtual bs::Result<std::vector<RdmaDevice>> Devices() = 0;
   // REQUIRES: called before the first Register of the process decides (ibv_fork_init).
   virtual RdmaFork fork() = 0;
-  // `most_completions`: that may wait to be polled; more is an error of the caller.  The device and
-  // what it makes may outlive the Verbs.
+  // `most_completions`: that may wait to be polled, or RdmaDevice::most_completions if that is
+  // less; more is an error of the caller.  The device and what it makes may outlive the Verbs.
   virtual bs::Result<std::unique_ptr<VerbsDevice>> Open(const std::string& device,
                                                         uint32_t most_completions) = 0;
 };
