@@ -197,7 +197,7 @@ nightly-release: $(VENV)/.test-packages  ## all C++ tests, optimised, warnings o
 	  -DBS_RDMA_SEEDS=10000 $(TEST_FLAGS)
 	cmake --build $(BUILD)/nightly-release -j $(JOBS)
 	ctest --test-dir $(BUILD)/nightly-release --output-on-failure -j $(JOBS)
-	$(BIN)/python tests/ps-lite/transport/rdma/mutants.py $(BUILD)/nightly-release
+	$(BIN)/python tests/ps-lite/transport/rdma/links/mutants.py $(BUILD)/nightly-release
 	$(call keep-results,nightly-release)
 
 nightly-gcc: $(VENV)/.test-packages  ## all C++ tests under GCC's address and undefined-behaviour sanitizers
@@ -222,7 +222,7 @@ $(VENV)/.rdma-packages: $(VENV)/.packages
 nightly-rdma: setup $(VENV)/.rdma-packages  ## in an emulated guest with two soft-RoCE devices: conformance, jobs, faults
 	cmake -S . -B $(BUILD)/release -DBS_BUILD_PYTHON=OFF -DBS_BUILD_TESTS=ON $(TEST_FLAGS)
 	cmake --build $(BUILD)/release -j $(JOBS) --target soft_roce_conformance
-	BS_CONFORMANCE=$(abspath $(BUILD))/release/tests/ps-lite/transport/rdma/soft_roce_conformance \
+	BS_CONFORMANCE=$(abspath $(BUILD))/release/tests/ps-lite/transport/rdma/links/soft_roce_conformance \
 	  $(PYTEST) -rs --junitxml=$(RESULTS)/nightly-rdma.xml tests/rdma
 
 nightly-pythons: setup  ## every promised Python that is here: build, install, run a job

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "ps-lite/transport/rdma/rdma_pair.h"
+#include "ps-lite/transport/rdma/links/rdma_pair.h"
 
 namespace ps::testing {
 namespace {

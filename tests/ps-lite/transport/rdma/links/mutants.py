@@ -1,8 +1,7 @@
 """Mistakes in the code of RDMA links, each of which rdma_seeds_test must find.
 
-`python tests/ps-lite/transport/rdma/mutants.py BUILD` makes each mistake in a copy of one source.
-It compiles that copy as BUILD compiled the source, and links the test with it.  BUILD must have
-rdma_seeds_test.
+`mutants.py BUILD` makes each mistake in a copy of one source.  It compiles that copy as BUILD
+compiled the source, and links the test with it.  BUILD must have rdma_seeds_test.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[5]
 SOURCES = ROOT / "3rdparty/ps-lite/src/transport/rdma"
-TEST = "tests/ps-lite/transport/rdma/rdma_seeds_test"
+TEST = "tests/ps-lite/transport/rdma/links/rdma_seeds_test"
 SECONDS = 300
 
 

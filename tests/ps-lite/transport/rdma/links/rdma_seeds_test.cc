@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ps-lite/transport/rdma/rdma_traffic.h"
+#include "ps-lite/transport/rdma/links/rdma_traffic.h"
 
 namespace ps::testing {
 namespace {

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "ps-lite/transport/rdma/rdma_pair.h"
+#include "ps-lite/transport/rdma/links/rdma_pair.h"
 #include "transport/rdma/rdma_offer.h"
 #include "transport/rdma/rdma_packet.h"
 

@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include "ps-lite/transport/rdma/rdma_pair.h"
+#include "ps-lite/transport/rdma/links/rdma_pair.h"
 #include "ps-lite/transport/transport_node.h"
 
 namespace ps::testing {
