@@ -14,6 +14,7 @@
 #include "node/debug_log.h"
 #include "node/host.h"
 #include "ps/text.h"
+#include "transport/rdma/rdma_options.h"
 #include "transport/tcp/tcp_transport.h"
 #include "transport/zmq/zmq_transport.h"
 
@@ -199,8 +200,12 @@ void WarnOfByteps(const Config& config, const Logger& log) {
   if (!line.empty()) log.Warning(line);
 }
 
+Network::Network(const Config& config, const Logger& log)
+    : Network(config, log, ps::RdmaOptions{}) {}
+
 Network::Network(const Config& config, const Logger& log, ps::RdmaOptions rdma)
-    : io_("bs-io", LoopOptions{.spin = SpinOf(config, ProcessorQuota())}) {
+    : rdma_(std::make_shared<ps::RdmaCounts>()),
+      io_("bs-io", LoopOptions{.spin = SpinOf(config, ProcessorQuota())}) {
   rdma.counts = rdma_;
   transport_ = MakeTransport(&io_, config, sent_, std::move(rdma), log);
 }

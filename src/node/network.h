@@ -8,7 +8,12 @@
 #include "bytescheduler/config.h"
 #include "ps/membership.h"
 #include "ps/transport.h"
-#include "transport/rdma/rdma_options.h"
+
+// Of transport/rdma/rdma_options.h, which rooms above this one do not see.
+namespace ps {
+struct RdmaCounts;
+struct RdmaOptions;
+}  // namespace ps
 
 namespace bs::api {
 
@@ -62,8 +67,9 @@ Status AwaitNames(const Config& config, Duration waited);
 // gone.
 class Network {
  public:
+  Network(const Config& config, const Logger& log);
   // `rdma`: beside TCP; without verbs there is none.
-  Network(const Config& config, const Logger& log, ps::RdmaOptions rdma = {});
+  Network(const Config& config, const Logger& log, ps::RdmaOptions rdma);
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
   ~Network() = default;
@@ -78,7 +84,7 @@ class Network {
 
  private:
   const std::shared_ptr<ps::SentCounts> sent_ = std::make_shared<ps::SentCounts>();
-  const std::shared_ptr<ps::RdmaCounts> rdma_ = std::make_shared<ps::RdmaCounts>();
+  const std::shared_ptr<ps::RdmaCounts> rdma_;
   LoopThread io_;  // ends last: the transport needs it to come to rest
   std::unique_ptr<ps::Transport> transport_;
 };

@@ -1,6 +1,8 @@
 // Collects a worker's metrics on its thread.
 #include "node/node_metrics.h"
 
+#include "transport/rdma/rdma_options.h"
+
 namespace bs::api {
 
 void AddSent(const ps::SentCounts& sent, Metrics* metrics) {

@@ -17,7 +17,6 @@
 #include "node/network.h"
 #include "node/outcome.h"
 #include "ps/transport.h"
-#include "transport/rdma/rdma_options.h"
 
 namespace bs::api {
 
