@@ -75,12 +75,6 @@ MUTANTS = [
         "  return joined_ && has_credit && sent_ - done_ < ring_slots_;\n",
         "  return joined_ && has_credit;\n",
     ),
-    Mutant(
-        "a frame is given back before the NIC is done",
-        "rdma_link.cc",
-        "  channel_.reset();\n  const bool bounced",
-        "  adverts_.clear();\n  channel_.reset();\n  const bool bounced",
-    ),
 ]
 
 

@@ -55,6 +55,9 @@ class RdmaTraffic {
     for (int i = 0; i < 200'000 && !Quiet(); ++i) StepOnce();
     EXPECT_TRUE(Quiet()) << "messages hang: " << pair_.queue().waiting_bytes() << " bytes wait, "
                          << "link idle " << pair_.link()->idle();
+    if (breaks == 0) {
+      EXPECT_FALSE(broke_) << "nothing has disturbed the link";
+    }
     if (!broke_ && !revoked_) {
       EXPECT_EQ(arrived_.size(), static_cast<size_t>(next_)) << "none may be lost";
     }
