@@ -39,7 +39,8 @@ class ConnectionPeer {
         input_({scratch_, std::make_shared<BlockPool>()},
                {.on_greeting =
                     [this, takes] {
-                      Send(ZmtpGreeting() + ZmtpReady("ROUTER", "", {.memory = takes != Takes::kNone}));
+                      Send(ZmtpGreeting() +
+                           ZmtpReady("ROUTER", "", {.memory = takes != Takes::kNone}));
                     },
                 .on_ready = {},
                 .on_memory =
