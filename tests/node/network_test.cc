@@ -50,5 +50,17 @@ TEST(SpinOf, AQuotaBelowTwoProcessorsEndsItUnlessItIsSet) {
   EXPECT_EQ(SpinOf(config, 0.5), config.spin);
 }
 
+TEST(MakeMembershipOptions, ABrokenLinkMayComeBackForLongerWithRdma) {
+  Config config;
+  config.root_uri = "127.0.0.1";
+  const auto grace = [&](const char* rdma) {
+    config.rdma = rdma;
+    return MakeMembershipOptions(config, ps::Role::kScheduler).value().reconnect_grace;
+  };
+  EXPECT_EQ(grace("0"), std::chrono::seconds(1));
+  EXPECT_EQ(grace("1"), std::chrono::seconds(4));
+  EXPECT_EQ(grace("auto"), std::chrono::seconds(4));
+}
+
 }  // namespace
 }  // namespace bs::api
