@@ -91,8 +91,9 @@ constexpr auto kRows = std::to_array<SettingRow>({
      "128KiB"},
     {{"BYTESCHEDULER_CREDIT", "bytes", "bytes", "auto", "process",
       "bytes to a server without its response, or one partition; those of tensors up to 16 KiB "
-      "count until "
-      "the network has them; auto begins with 512KiB, and if BYTESCHEDULER_PARTITION is auto too, "
+      "count until the network has them; auto begins with 512KiB, and if BYTESCHEDULER_PARTITION "
+      "is "
+      "auto too, "
       "the link decides once rank 0 has measured it (docs/user/tuning.md)"},
      &Config::credit_bytes,
      "1",

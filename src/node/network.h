@@ -9,7 +9,7 @@
 #include "ps/membership.h"
 #include "ps/transport.h"
 
-// Of transport/rdma/rdma_options.h, which rooms above this one do not see.
+// See transport/rdma/rdma_options.h, which rooms above this one do not include.
 namespace ps {
 struct RdmaCounts;
 struct RdmaOptions;
