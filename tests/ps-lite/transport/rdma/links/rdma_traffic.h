@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstring>
 #include <list>
 #include <map>
 #include <memory>
@@ -173,7 +172,7 @@ class RdmaTraffic {
     return Frame::Borrow(*memory, [this, memory, loan] {
       ++released_;
       loan->reset();
-      std::memset(memory->data(), 0xdd, memory->size());
+      std::fill(memory->begin(), memory->end(), std::byte{0xdd});
     });
   }
 
@@ -202,12 +201,12 @@ class RdmaTraffic {
   static void GiveBack(Memory* memory) {
     if (memory->given_back || !memory->landing->revoked || memory->landing->writes > 0) return;
     memory->given_back = true;
-    std::memset(memory->bytes.data(), 0xee, memory->bytes.size());
+    std::fill(memory->bytes.begin(), memory->bytes.end(), std::byte{0xee});
   }
   static void ExpectUntouched(const Memory& memory) {
     if (!memory.given_back) return;
     const std::vector<std::byte> spoilt(memory.bytes.size(), std::byte{0xee});
-    EXPECT_EQ(std::memcmp(memory.bytes.data(), spoilt.data(), spoilt.size()), 0)
+    EXPECT_TRUE(std::equal(spoilt.begin(), spoilt.end(), memory.bytes.begin()))
         << "a landing is written after it was given back";
   }
 
@@ -223,7 +222,7 @@ class RdmaTraffic {
     for (size_t frame = 0; frame < message.data.size(); ++frame) {
       const auto bytes = message.data[frame].bytes();
       const auto sent = BytesOf(number, frame, bytes.size());
-      EXPECT_EQ(std::memcmp(bytes.data(), sent.data(), bytes.size()), 0)
+      EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), sent.begin()))
           << "bytes of message " << number;
       for (Memory& memory : landings_) {
         if (memory.bytes.data() == bytes.data()) memory.landing->revoked = true;
