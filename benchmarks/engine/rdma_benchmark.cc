@@ -61,8 +61,12 @@ class Link {
     listener.place = [](const ps::Meta&, uint64_t) { return nullptr; };
     listener.most_bytes = [](const ps::Meta&) { return uint64_t{1} << 30U; };
     listener.on_broken = broken;
-    inbound_ = Take(ps::RdmaInbound::Take(receiver_.get(), link_->offer(),
-                                          std::make_shared<ps::BlockPool>(), listener));
+    const auto pool = std::make_shared<ps::BlockPool>();
+    const auto new_frame = [pool](size_t size_bytes, std::span<std::byte>* memory) {
+      return pool->New(size_bytes, memory);
+    };
+    inbound_ = Take(
+        ps::RdmaInbound::Take(receiver_.get(), link_->offer(), new_frame, std::move(listener)));
     const bs::Status taken = link_->OnTaken(inbound_->answer());
     if (!taken.ok()) broken(taken);
     while (!link_->proved()) Settle();

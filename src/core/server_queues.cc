@@ -23,17 +23,8 @@ ServerQueues::ServerQueues(uint32_t num_servers, uint64_t credit_bytes,
 
 void ServerQueues::Submit(uint32_t server, const Item& item) {
   Server& to = servers_[server];
-  if (!to.queued) {
-    // A server that had nothing to do has not saved up for later.
-    double progress = Least();
-    if (progress == std::numeric_limits<double>::infinity()) {
-      progress =
-          std::max_element(servers_.begin(), servers_.end(), [](const auto& a, const auto& b) {
-            return a.started < b.started;
-          })->started;
-    }
-    to.started = std::max(to.started, progress);
-  }
+  // A server that had nothing to do has not saved up for later.
+  if (!to.queued) to.started = std::max(to.started, Progress());
   schedulers_[server]->Submit(item);
   Look(server);
 }
@@ -41,6 +32,7 @@ void ServerQueues::Submit(uint32_t server, const Item& item) {
 std::optional<Item> ServerQueues::Next(uint32_t server) {
   if (!schedulers_[server]->may_start() || IsHeld(server)) return std::nullopt;
   const std::optional<Item> item = schedulers_[server]->Next();
+  if (!item) return std::nullopt;
   servers_[server].started += static_cast<double>(item->size_bytes) * servers_[server].per_byte;
   Look(server);
   return item;
@@ -73,13 +65,19 @@ void ServerQueues::Look(uint32_t server) {
 }
 
 double ServerQueues::Least() {
-  if (!least_) {
-    least_ = std::numeric_limits<double>::infinity();
-    for (const Server& server : servers_) {
-      if (server.queued) least_ = std::min(*least_, server.started);
-    }
+  if (least_) return *least_;
+  double least = std::numeric_limits<double>::infinity();
+  for (const Server& server : servers_) {
+    if (server.queued) least = std::min(least, server.started);
   }
-  return *least_;
+  least_ = least;
+  return least;
+}
+
+double ServerQueues::Progress() {
+  double most = 0;
+  for (const Server& server : servers_) most = std::max(most, server.started);
+  return std::min(Least(), most);
 }
 
 bool ServerQueues::IsHeldBy(const Server& ahead, double lead, const Server& other) {

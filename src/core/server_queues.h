@@ -57,6 +57,8 @@ class ServerQueues {
   void Look(uint32_t server);  // at its queue, which has changed
   // The least start tag of those with something queued, infinite if there is none.
   double Least();
+  // How far the servers with something queued are; the furthest of all, if none has.
+  double Progress();
   bool IsHeld(uint32_t server);
   static bool IsHeldBy(const Server& ahead, double lead, const Server& other);
 

@@ -42,6 +42,15 @@ HostFact ChoiceRow(const Result<ps::RdmaChoice>& choice) {
           "GID " + std::to_string(path.gid_index)};
 }
 
+void AddPort(const ps::RdmaDevice& device, const ps::RdmaPort& port, std::vector<HostFact>* facts) {
+  const std::string name = NameOf(device.name, port.number);
+  facts->push_back({"rdma_port", name, Describe(device, port)});
+  for (const ps::RdmaGid& gid : port.gids) {
+    facts->push_back({"rdma_gid", name + "/" + std::to_string(gid.index),
+                      ps::TextOfGid(gid.bytes) + " (" + NameOf(gid.type) + ")"});
+  }
+}
+
 }  // namespace
 
 RdmaOfHost LookAtRdma(const std::string& root) {
@@ -62,14 +71,7 @@ RdmaOfHost LookAtRdma(const std::string& root) {
 std::vector<HostFact> AboutRdma(const Config& config, const RdmaOfHost& found) {
   std::vector<HostFact> facts;
   for (const ps::RdmaDevice& device : found.devices) {
-    for (const ps::RdmaPort& port : device.ports) {
-      const std::string name = NameOf(device.name, port.number);
-      facts.push_back({"rdma_port", name, Describe(device, port)});
-      for (const ps::RdmaGid& gid : port.gids) {
-        facts.push_back({"rdma_gid", name + "/" + std::to_string(gid.index),
-                         ps::TextOfGid(gid.bytes) + " (" + NameOf(gid.type) + ")"});
-      }
-    }
+    for (const ps::RdmaPort& port : device.ports) AddPort(device, port, &facts);
   }
   facts.push_back(ChoiceRow(found.usable.ok() ? ChooseRdma(config, found.devices)
                                               : Result<ps::RdmaChoice>(found.usable)));

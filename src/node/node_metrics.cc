@@ -30,10 +30,8 @@ Result<Metrics> MetricsOfWorker(Executor* executor, const std::unique_ptr<Worker
       if (!worker) return;
       Metrics metrics;
       worker->Measure(&metrics);
-      if (network != nullptr) {
-        AddSent(network->sent(), &metrics);
-        AddRdma(network->rdma(), &metrics);
-      }
+      if (network != nullptr) AddSent(network->sent(), &metrics);
+      if (network != nullptr) AddRdma(network->rdma(), &metrics);
       metrics.Add("failed", failure.Get() ? 1 : 0);
       give(metrics);
     });

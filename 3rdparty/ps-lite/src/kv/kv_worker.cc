@@ -105,6 +105,10 @@ class KvWorker::Impl {
   void CountAnswered(const Pending& pending);
   // Once nothing of the payload is in use any more.
   static void FinishIfReleased(Pending* pending, size_t* open);
+  static void PostFinish(bs::Executor* executor, const PendingPtr& pending,
+                         const std::shared_ptr<size_t>& open) {
+    executor->Post([pending, open] { FinishIfReleased(pending.get(), open.get()); });
+  }
   std::string Describe(const KvRequest& request) const;
   void CheckDue();
   void Check(const PendingPtr& pending);
@@ -293,17 +297,15 @@ void KvWorker::Impl::End(const PendingPtr& pending, const bs::Status& outcome, M
   const uint64_t sequence = pending->request.extension.sequence;
   pending_.erase(sequence);
   checks_.erase({pending->next_check, sequence});
-  if (pending->landing) {
-    pending->landing->revoked = true;
-    if (pending->landing->writes > 0) {
-      pending->landing->on_written = [pending, executor = executor_, open = open_] {
-        executor->Post([pending, open] { FinishIfReleased(pending.get(), open.get()); });
-      };
-    }
+  if (pending->landing) pending->landing->revoked = true;
+  if (pending->landing && pending->landing->writes > 0) {
+    pending->landing->on_written = [pending, executor = executor_, open = open_] {
+      PostFinish(executor, pending, open);
+    };
   }
   pending->outcome = outcome;
   pending->response = std::make_unique<Message>(std::move(response));
-  executor_->Post([pending, open = open_] { FinishIfReleased(pending.get(), open.get()); });
+  PostFinish(executor_, pending, open_);
 }
 
 void KvWorker::Impl::FinishIfReleased(Pending* pending, size_t* open) {

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "transport/rdma/ibverbs_device.h"
@@ -29,7 +30,7 @@ bs::Result<RdmaFork> DecideFork(const IbverbsSymbols& symbols) {
     return RdmaFork::kProtected;
   }
   return bs::Status::Unavailable(
-      std::string("ibv_fork_init: ") + std::strerror(error) +
+      std::string("ibv_fork_init: ") + std::generic_category().message(error) +
       ": another library of this process uses RDMA already: set RDMAV_FORK_SAFE=1");
 }
 
@@ -62,8 +63,9 @@ bs::Result<IbverbsContext> VerbsLibrary::OpenContext(const std::string& name) {
     if (name != symbols_->get_device_name(list[i])) continue;
     ibv_context* const context = symbols_->open_device(list[i]);
     if (context == nullptr) {
-      return bs::Status::Unavailable(name + ": ibv_open_device: " + std::strerror(errno) +
-                                     " (a container needs --device /dev/infiniband)");
+      return bs::Status::Unavailable(
+          name + ": ibv_open_device: " + std::generic_category().message(errno) +
+          " (a container needs --device /dev/infiniband)");
     }
     return IbverbsContext(context, symbols_->close_device);
   }

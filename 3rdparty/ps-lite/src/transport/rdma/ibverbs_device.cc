@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "transport/rdma/locked_memory.h"
@@ -28,7 +29,7 @@ constexpr uint8_t kHops = 64;
 constexpr uint32_t kMask24 = (1U << 24U) - 1;
 
 bs::Status Failed(const std::string& device, const char* call, int error) {
-  std::string text = device + ": " + call + ": " + std::strerror(error);
+  std::string text = device + ": " + call + ": " + std::generic_category().message(error);
   if (error == ENOMEM || error == EAGAIN) {
     return bs::Status::ResourceExhausted(std::move(text));
   }
@@ -114,7 +115,7 @@ bs::Status Pair::Modify(ibv_qp_attr* attributes, int mask) const {
 }
 
 bs::Status Pair::Begin() {
-  ibv_qp_attr attributes{};
+  ibv_qp_attr attributes{};  // NOLINT(bugprone-invalid-enum-default-initialization)
   attributes.qp_state = IBV_QPS_INIT;
   attributes.port_num = static_cast<uint8_t>(path_.port);
   attributes.qp_access_flags = IBV_ACCESS_REMOTE_READ;
@@ -123,7 +124,7 @@ bs::Status Pair::Begin() {
 
 bs::Status Pair::Receive(const QueuePairAddress& peer, const QueuePairTerms& terms) {
   terms_ = terms;
-  ibv_qp_attr attributes{};
+  ibv_qp_attr attributes{};  // NOLINT(bugprone-invalid-enum-default-initialization)
   attributes.qp_state = IBV_QPS_RTR;
   attributes.path_mtu = MtuOf(std::clamp(terms.mtu_bytes, 256U, 4096U));
   attributes.dest_qp_num = peer.number;
@@ -144,7 +145,7 @@ bs::Status Pair::Receive(const QueuePairAddress& peer, const QueuePairTerms& ter
 }
 
 bs::Status Pair::Activate() {
-  ibv_qp_attr attributes{};
+  ibv_qp_attr attributes{};  // NOLINT(bugprone-invalid-enum-default-initialization)
   attributes.qp_state = IBV_QPS_RTS;
   attributes.timeout = kTimeout;
   attributes.retry_cnt = kRetries;
@@ -156,7 +157,7 @@ bs::Status Pair::Activate() {
 }
 
 void Pair::Abandon() {
-  ibv_qp_attr attributes{};
+  ibv_qp_attr attributes{};  // NOLINT(bugprone-invalid-enum-default-initialization)
   attributes.qp_state = IBV_QPS_ERR;
   // A device that is gone refuses; it has flushed the queues already.
   [[maybe_unused]] const bs::Status status = Modify(&attributes, IBV_QP_STATE);
@@ -309,7 +310,7 @@ bs::Result<std::unique_ptr<QueuePair>> Device::Create(const RdmaPath& path,
   const auto gid = std::ranges::find(port->gids, path.gid_index, &RdmaGid::index);
   if (gid == port->gids.end()) return Refused("ibv_modify_qp", EINVAL);
 
-  ibv_qp_init_attr wish{};
+  ibv_qp_init_attr wish{};  // NOLINT(bugprone-invalid-enum-default-initialization)
   wish.send_cq = wish.recv_cq = opened_->completions.get();
   wish.qp_type = IBV_QPT_RC;
   ibv_qp* made = nullptr;
@@ -389,7 +390,7 @@ void AddFacts(const IbverbsSymbols& symbols, ibv_context* context, RdmaDevice* d
   }
   device->relaxed_ordering = symbols.reg_mr_iova2 != nullptr;
   for (RdmaPort& port : device->ports) {
-    ibv_port_attr state{};
+    ibv_port_attr state{};  // NOLINT(bugprone-invalid-enum-default-initialization)
     // The function fills the front of it, as long as the library's oldest version was.
     auto* const front = reinterpret_cast<_compat_ibv_port_attr*>(&state);
     if (symbols.query_port(context, static_cast<uint8_t>(port.number), front) != 0) continue;

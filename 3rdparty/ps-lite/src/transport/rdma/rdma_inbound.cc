@@ -189,18 +189,24 @@ bool RdmaInbound::PlacePart(Part* part) const {
   return !part->memory.empty();
 }
 
+bool RdmaInbound::Fill(Part* part, uint64_t offset, std::span<const std::byte> bytes) const {
+  if (part->memory.empty() && bytes.size() == part->from.size_bytes) {
+    part->frame = Frame::Copy(bytes);
+    return true;
+  }
+  if (part->memory.empty() && !PlacePart(part)) return false;
+  std::memcpy(part->memory.data() + offset, bytes.data(), bytes.size());
+  return true;
+}
+
 bs::Status RdmaInbound::OnData(Arrival* arrival, std::span<const std::byte>* bytes) {
   while (arrival->part < arrival->parts.size()) {
     Part& part = arrival->parts[arrival->part];
     const uint64_t left = part.from.size_bytes - arrival->offset;
     const size_t more = std::min<uint64_t>(left, bytes->size());
-    if (more > 0 && arrival->wrong.ok() && !IsRevoked(*arrival)) {
-      if (part.memory.empty() && more == part.from.size_bytes) {
-        part.frame = Frame::Copy(bytes->first(more));
-      } else {
-        if (part.memory.empty() && !PlacePart(&part)) return NoMemory(part.from.size_bytes);
-        std::memcpy(part.memory.data() + arrival->offset, bytes->data(), more);
-      }
+    if (more > 0 && arrival->wrong.ok() && !IsRevoked(*arrival) &&
+        !Fill(&part, arrival->offset, bytes->first(more))) {
+      return NoMemory(part.from.size_bytes);
     }
     arrival->offset += more;
     *bytes = bytes->subspan(more);

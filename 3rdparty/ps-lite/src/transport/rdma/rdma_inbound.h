@@ -120,6 +120,8 @@ class RdmaInbound final : public RdmaEnd {
   bs::Status PlaceData(Arrival* arrival);
   // False if there is no memory.
   bool PlacePart(Part* part) const;
+  // Copies the bytes to there; false if there is no memory.
+  bool Fill(Part* part, uint64_t offset, std::span<const std::byte> bytes) const;
   // All bytes that are to come have come.
   void EndStream();
   bs::Status OnRead(uint32_t index);

@@ -177,6 +177,7 @@ void RdmaNic::Break(uint32_t number, const bs::Status& why) {
 
 void RdmaNic::BreakAll(const bs::Status& why) {
   std::vector<uint32_t> numbers;
+  numbers.reserve(members_.size());
   for (const auto& [number, member] : members_) numbers.push_back(number);
   for (const uint32_t number : numbers) Break(number, why);
 }
