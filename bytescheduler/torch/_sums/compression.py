@@ -10,7 +10,7 @@ __all__ = ["Compression", "Compressor"]
 
 
 class Compressor:
-    """Makes of a tensor what travels, and of what arrives a tensor."""
+    """Makes of a tensor what travels, and of what arrives a tensor; this one changes nothing."""
 
     # The engine's own coding of float32, besides.
     coding: Optional[Coding] = None
@@ -18,26 +18,12 @@ class Compressor:
     @staticmethod
     def compress(tensor: torch.Tensor) -> Tuple[torch.Tensor, Optional[torch.dtype]]:
         """Return what travels, and what `decompress` needs to know."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor: torch.Tensor, context: Optional[torch.dtype]) -> torch.Tensor:
-        """Return the tensor that `tensor` stands for."""
-        raise NotImplementedError
-
-
-class _Plain(Compressor):
-    """Changes nothing."""
-
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> Tuple[torch.Tensor, Optional[torch.dtype]]:
-        """See `Compressor`."""
         return tensor, None
 
     @staticmethod
     def decompress(tensor: torch.Tensor, context: Optional[torch.dtype]) -> torch.Tensor:
-        """See `Compressor`."""
-        return tensor
+        """Return the tensor that `tensor` stands for."""
+        return tensor if context is None else tensor.to(context)
 
 
 def _narrow(tensor: torch.Tensor, dtype: torch.dtype) -> Tuple[torch.Tensor, Optional[torch.dtype]]:
@@ -53,13 +39,8 @@ class _Half(Compressor):
         """See `Compressor`."""
         return _narrow(tensor, torch.float16)
 
-    @staticmethod
-    def decompress(tensor: torch.Tensor, context: Optional[torch.dtype]) -> torch.Tensor:
-        """See `Compressor`."""
-        return tensor if context is None else tensor.to(context)
 
-
-class _BFloat(_Half):
+class _BFloat(Compressor):
     """Sends bfloat16 in place of wider floats."""
 
     @staticmethod
@@ -71,7 +52,7 @@ class _BFloat(_Half):
 class Compression:
     """The compressors that there are."""
 
-    none: Type[Compressor] = _Plain
+    none: Type[Compressor] = Compressor
     fp16: Type[Compressor] = _Half
     bf16: Type[Compressor] = _BFloat
 
@@ -87,4 +68,4 @@ class Compression:
             The threshold is not larger than 0.
         """
         coding = Coding("2bit", {"threshold": str(threshold)})
-        return type("TwoBit", (_Plain,), {"coding": coding})
+        return type("TwoBit", (Compressor,), {"coding": coding})

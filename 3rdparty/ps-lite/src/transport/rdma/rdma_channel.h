@@ -47,8 +47,8 @@ class RdmaChannel {
 
   // The facts that the other end must know; without reads and token.
   RdmaOffer offer() const;
-  // Connects to the queue pair of `peer`, which answers so many READs at a time, and of whose READs
-  // this end answers so many.
+  // Connects to the queue pair of `peer`.  It answers up to `reads` READs at a time, and this end
+  // answers up to `answered_reads` of its READs.
   bs::Status Join(const RdmaOffer& peer, uint32_t reads, uint32_t answered_reads);
   bool joined() const { return joined_; }
 

@@ -73,7 +73,7 @@ class RdmaNic {
   // A link to the peer broke, and is named in the log.
   void NoteBreak(const std::string& peer, const bs::Status& why);
 
-  // Makes room for so many completions that may wait to be polled; false: there is none.  The
+  // Makes room for `completions` that may wait to be polled; false: there is none.  The
   // number of the end is the upper half of the ids that it posts.
   bool Add(RdmaEnd* end, uint32_t completions, uint32_t* number);
   // Its posts are looked at no more.  REQUIRES: its queue pair is gone.
