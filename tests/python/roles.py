@@ -1,6 +1,7 @@
-"""Settings of the nodes of a job in one process, for tests."""
+"""Nodes of a job in one process, for tests: their settings, and calls that block in each."""
 
-from typing import Dict
+import threading
+from typing import Dict, List, Sequence
 
 
 def role(name: str, port: int, workers: int = 2, servers: int = 1, **more: str) -> Dict[str, str]:
@@ -14,3 +15,22 @@ def role(name: str, port: int, workers: int = 2, servers: int = 1, **more: str) 
         "BYTESCHEDULER_LOG_LEVEL": "off",
         **more,
     }
+
+
+def in_threads(calls: Sequence[object]) -> List[BaseException]:
+    """Run all at the same time; return what was raised."""
+    raised: List[BaseException] = []
+
+    def run(call: object) -> None:
+        try:
+            call()  # type: ignore[operator]
+        except BaseException as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    return raised

@@ -14,32 +14,13 @@ import time
 from typing import Callable, Iterator, List, Optional, Set, Tuple
 
 import pytest
-from roles import role
+from roles import in_threads, role
 
 from bytescheduler import Closed, ConfigError, Error, PeerLost, Timeout, UsageError
 from bytescheduler._core import Coding, MXNetPlugin, Node, Pending, Worker, names_known
 
 FLOAT32 = 0
 TALKATIVE = {"BYTESCHEDULER_LOG_LEVEL": "info"}
-
-
-def in_threads(calls: "List[object]") -> "List[BaseException]":
-    """Run everything at the same time; what was raised."""
-    raised: List[BaseException] = []
-
-    def run(call: "object") -> None:
-        try:
-            call()  # type: ignore[operator]
-        except BaseException as error:
-            raised.append(error)
-
-    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
-    return raised
 
 
 Job = Tuple[Node, Node, List[Worker]]

@@ -9,6 +9,7 @@ import urllib.request
 from typing import Callable, Dict, List, Optional
 
 import pytest
+from roles import in_threads
 
 from bytescheduler import ConfigError, PeerLost, UsageError
 from bytescheduler._native import Node, Worker
@@ -45,25 +46,6 @@ class Job:
         raised = in_threads([lambda rank=rank: self._open(rank) for rank in range(self._size)])
         assert not raised, raised
         return [self.workers[rank] for rank in range(self._size)]
-
-
-def in_threads(calls: List[Callable[[], None]]) -> List[BaseException]:
-    """Run all at the same time; return what was raised."""
-    raised: List[BaseException] = []
-
-    def run(call: Callable[[], None]) -> None:
-        try:
-            call()
-        except BaseException as error:
-            raised.append(error)
-
-    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
-    return raised
 
 
 @pytest.fixture(autouse=True)
