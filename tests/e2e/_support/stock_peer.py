@@ -13,6 +13,7 @@ EVERYONE = 7
 Field = Union[int, bytes]
 Fields = Dict[int, List[Field]]
 PATIENCE_MS = 60_000
+STRAYS = 20
 
 
 def varint(value: int) -> bytes:
@@ -85,8 +86,8 @@ class StockPeer:
 
     def meet(self, workers: int) -> None:
         """Take the list of all nodes, and ask to go on with them."""
-        _, meta, _ = self.receive()
-        nodes = [decode(node) for node in decode(bytes(meta[3][0]))[2] if isinstance(node, bytes)]
+        listed = self._await_list()
+        nodes = [decode(node) for node in listed if isinstance(node, bytes)]
         ids = {node[4][0]: int(node[2][0]) for node in nodes}
         assert sorted(ids.values()) == [1, 8, *range(9, 9 + 2 * workers, 2)]
         self.id = ids[self.own[4]]
@@ -124,6 +125,15 @@ class StockPeer:
         assert self._receiver.poll(PATIENCE_MS), "nothing came"
         sender, meta, *frames = self._receiver.recv_multipart()
         return sender, decode(meta), frames
+
+    def _await_list(self) -> "List[Field]":
+        """Return the nodes of the list; another job may still write to an old owner of this port."""
+        for _ in range(STRAYS):
+            _, meta, _ = self.receive()
+            control = decode(bytes(meta[3][0])) if 3 in meta else {}
+            if control.get(1) == [ADD_NODE]:
+                return control[2]
+        raise AssertionError(f"no list of nodes among {STRAYS} messages")
 
     def _connect(self, port: int, identity: bytes) -> "zmq.Socket[bytes]":
         socket = self._context.socket(zmq.DEALER)

@@ -28,11 +28,17 @@ AGREE: "dict[str, Optional[Callable[[Optional[int]], int]]]" = {
 }
 
 
+def say(line: str) -> None:
+    """Write a line at once, so that lines of processes with one pipe never mix."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
 def main(sums: int, how: str) -> None:
     """Sum over and over; then leave."""
     worker = open_worker(AGREE[how])
     rank, size = worker.rank, worker.num_workers
-    print(f"rank {rank} of {size}, {worker.num_servers} servers", flush=True)
+    say(f"rank {rank} of {size}, {worker.num_servers} servers")
     sent, received = (ctypes.c_float * COUNT)(), (ctypes.c_float * COUNT)()
     nbytes = ctypes.sizeof(sent)
     worker.broadcast([(KEY, FLOAT32, ctypes.addressof(sent), nbytes)], owner=sent)
@@ -46,9 +52,9 @@ def main(sums: int, how: str) -> None:
             factor=1 / size,
         )
         pending.wait()
-        print(f"average {step} is {received[0]:g} to {received[COUNT - 1]:g}", flush=True)
+        say(f"average {step} is {received[0]:g} to {received[COUNT - 1]:g}")
     worker.close()
-    print("left", flush=True)
+    say("left")
 
 
 if __name__ == "__main__":
