@@ -445,5 +445,39 @@ TEST(Worker, TwoInOneProcessDoNotMeet) {
   EXPECT_EQ(sum.pulled->code(), StatusCode::kFailedPrecondition);
 }
 
+// The servers to which the first pushes of a tensor of 16 partitions go, while none answers.
+std::vector<int32_t> ServersInOrder(std::vector<uint32_t> weights) {
+  PsWorkerOptions options = Alone();
+  options.num_servers = 2;
+  options.server_weights = std::move(weights);
+  options.partition_bytes = 32 << 10;
+  options.credit_bytes = 1 << 20;
+  const size_t size = 16 * options.partition_bytes;
+  std::vector<std::byte> value = Bytes(size, 0);
+  const std::vector<std::byte> in = Bytes(size, 1);
+  std::vector<std::byte> out = Bytes(size, 0);
+  std::vector<int32_t> servers;
+  Bench bench(options);
+  bench.Initialise(7, value);
+  bench.PushPull(7, 0, in, out);
+  bench.Run();
+  for (const ps::Message& message : bench.sent) {
+    if (About(message).op == ps::Op::kPush) servers.push_back(message.peer);
+  }
+  return servers;
+}
+
+TEST(Worker, ServersAdvanceByTheSharesThatTheBackEndSays) {
+  const int32_t first = ps::ServerId(0);
+  const int32_t second = ps::ServerId(1);
+  EXPECT_EQ(ServersInOrder({1, 1}),
+            (std::vector<int32_t>{first, second, first, second, first, second, first, second, first,
+                                  second, first, second, first, second, first, second}));
+  // Three quarters go to the first server, and at no time is the second one far ahead of a quarter.
+  EXPECT_EQ(ServersInOrder({3, 1}),
+            (std::vector<int32_t>{first, second, first, second, first, first, second, first, first,
+                                  first, second, first, first, first, first, first}));
+}
+
 }  // namespace
 }  // namespace bs::worker
