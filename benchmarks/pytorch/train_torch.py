@@ -145,7 +145,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=options.count(), default=3)
     parser.add_argument("--rate", type=lab_job.rate, default="1gbit", help="of each link")
     lab_arms.add_arms_option(parser, arms.ARMS, "ddp,barrier,ours,ours-together")
-    parser.add_argument("--timeout", type=float, default=120)
+    parser.add_argument("--timeout", type=float, default=300)
     machine.add_option(parser)
     add_out_option(parser)
     parser.add_argument("--arm", choices=arms.ARMS, help=argparse.SUPPRESS)
