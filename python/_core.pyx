@@ -208,7 +208,9 @@ def leave_for(place, overrides=None):
     _check(code, &error)
 
 
-@cython.no_gc_clear
+# The garbage collector does not look through it, or it would clear an owner in a dropped circle of
+# references, and the engine would write to memory that has another owner.
+@cython.no_gc
 cdef class _Waiter:
     """Counts completions of the engine.
 
@@ -630,7 +632,7 @@ cdef class Worker:
         size : int
             Bytes.
         owner : object
-            Kept alive while the engine uses the memory.
+            Kept alive while the engine uses the memory; it does not refer to what this returns.
         priority : int
             Larger goes first.
         called : int

@@ -2,6 +2,7 @@
 
 import collections
 import ctypes
+import gc
 import os
 import pathlib
 import random
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from typing import Callable, Iterator, List, Optional, Set, Tuple
 
 import pytest
@@ -115,6 +117,43 @@ def test_a_push_pull_takes_a_factor_and_says_when_its_memory_is_free(job: Job) -
     assert list(received[0]) == [0.5, 0.5, 0.5]
     with pytest.raises(ConfigError, match="key 7: a sum cannot be multiplied by 0"):
         push(0, 0)
+
+
+class Circle:
+    """Refers to itself and to a round under way, so that only the garbage collector frees it."""
+
+    def __init__(self, pending: Pending) -> None:
+        self.circle = self
+        self.pending = pending
+
+
+class Memory:
+    """Owns what the engine reads and writes; the garbage collector clears it as it does tensors."""
+
+    def __init__(self) -> None:
+        self.sent, self.received = buffer([1, 2]), buffer([0, 0])
+
+    def addresses(self) -> Tuple[int, int, int]:
+        return ctypes.addressof(self.sent), ctypes.addressof(self.received), 8
+
+
+def test_memory_outlives_a_round_whose_caller_is_garbage(job: Job) -> None:
+    _, _, workers = job
+    start = buffer([0, 0])
+    assert not in_threads([lambda w=w: w.broadcast([item(7, start)], owner=start) for w in workers])
+    mine = Memory()
+    lives = weakref.ref(mine)
+    Circle(workers[0].start_push_pull(7, *mine.addresses(), owner=mine))
+    del mine
+    gc.collect()
+    kept = lives()
+    assert kept is not None
+    other = Memory()
+    workers[1].start_push_pull(7, *other.addresses(), owner=other).wait()
+    end = time.monotonic() + 60
+    while list(kept.received) != [2, 4]:
+        assert time.monotonic() < end
+        time.sleep(0.001)
 
 
 def test_any_root_broadcasts_any_number_of_times_bit_for_bit(job: Job) -> None:
