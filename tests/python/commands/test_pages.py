@@ -4,14 +4,15 @@ import json
 import pathlib
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from click_runner import Runner
 
 from bytescheduler import cli
 from bytescheduler.commands import pages
 
 
 def invoke(*arguments: str) -> Result:
-    return CliRunner().invoke(cli._cli, list(arguments))
+    return Runner().invoke(cli._cli, list(arguments))
 
 
 @pytest.fixture

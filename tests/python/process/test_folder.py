@@ -5,7 +5,7 @@ import tempfile
 from typing import NoReturn
 
 import pytest
-from click.testing import CliRunner
+from click_runner import Runner
 
 from bytescheduler._advise import recording
 from bytescheduler._launch.local_job import Job
@@ -39,7 +39,7 @@ def test_where_there_is_no_place_the_error_says_what_to_set() -> None:
 @pytest.mark.usefixtures("_no_place")
 def test_bench_says_so_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DMLC_ROLE", raising=False)
-    result = CliRunner().invoke(bench.bench, [])
+    result = Runner().invoke(bench.bench, [])
     assert result.exit_code == 1
     assert WHY in result.output
 

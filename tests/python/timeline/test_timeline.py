@@ -9,8 +9,7 @@ import sys
 from typing import Any, Dict, List, Union
 
 import pytest
-from click.testing import CliRunner
-from click_runner import runner
+from click_runner import Runner, runner
 
 from bytescheduler import timeline
 
@@ -466,7 +465,7 @@ def test_the_command_prints_a_table_and_writes_one_file(folder: Folder) -> None:
 
 def test_the_command_prints_json(folder: Folder) -> None:
     file = folder.put("a", about(0), *a_step(0, 1), the_end(0))
-    done = CliRunner().invoke(timeline.timeline, [file, "--json"])
+    done = Runner().invoke(timeline.timeline, [file, "--json"])
     assert done.exit_code == 0
     assert json.loads(done.output) == timeline.summary(timeline.merge([file]))
 
@@ -488,19 +487,19 @@ def test_the_command_refuses_what_it_cannot_do(folder: Folder) -> None:
         ([file, "-o", str(folder.path / "no" / "all")], "no/all: No such file or directory"),
         ([file, "-o", "/dev/full"], "bytescheduler: /dev/full: No space left on device\n"),
     ]:
-        done = CliRunner().invoke(timeline.timeline, arguments)
+        done = Runner().invoke(timeline.timeline, arguments)
         assert done.exit_code == 2, arguments
         assert done.output.startswith("bytescheduler: ")
         assert message in done.output
     assert pathlib.Path(file).read_text().startswith("[\n")
-    assert CliRunner().invoke(timeline.timeline, []).exit_code == 2
+    assert Runner().invoke(timeline.timeline, []).exit_code == 2
 
 
 def test_what_is_refused_costs_no_older_timeline(folder: Folder) -> None:
     damaged = folder.put("a", about(0), *a_step(0, 1), "{", the_end(0))
     out = folder.path / "all.json"
     out.write_text("an older one")
-    done = CliRunner().invoke(timeline.timeline, [damaged, "-o", str(out)])
+    done = Runner().invoke(timeline.timeline, [damaged, "-o", str(out)])
     assert done.exit_code == 2
     assert "not JSON" in done.output
     assert out.read_text() == "an older one"

@@ -6,7 +6,7 @@ import sys
 from typing import Any, Dict, List, Tuple
 
 import pytest
-from click.testing import CliRunner
+from click_runner import Runner
 
 from bytescheduler import timeline
 from bytescheduler._timeline import plot, steps
@@ -56,7 +56,7 @@ def test_the_command_draws_the_median_step_or_the_one_named(tmp_path: pathlib.Pa
         ("b.svg", ["--step", "2", "--rank", "0"], "worker 0, step 2: 2000.00 ms"),
     ]:
         out = tmp_path / name
-        done = CliRunner().invoke(timeline.timeline, [file, "--plot", str(out), *more])
+        done = Runner().invoke(timeline.timeline, [file, "--plot", str(out), *more])
         assert done.exit_code == 0, done.output
         assert "A step, medians in milliseconds" in done.output
         pictures[name] = out.read_text()
@@ -65,7 +65,7 @@ def test_the_command_draws_the_median_step_or_the_one_named(tmp_path: pathlib.Pa
     assert pictures["a.svg"] != pictures["b.svg"]
     assert "<!-- lost before the next forward -->" not in pictures["a.svg"]
     png = tmp_path / "c.png"
-    assert CliRunner().invoke(timeline.timeline, [file, "--plot", str(png)]).exit_code == 0
+    assert Runner().invoke(timeline.timeline, [file, "--plot", str(png)]).exit_code == 0
     assert png.read_bytes().startswith(b"\x89PNG")
 
 
@@ -73,7 +73,7 @@ def test_the_picture_shows_what_is_lost_before_the_next_forward(tmp_path: pathli
     front = span("front", (101, 102.5))
     file = timeline_of(tmp_path / "t.json", *a_step(1, 3), front)
     out = tmp_path / "a.svg"
-    done = CliRunner().invoke(timeline.timeline, [file, "--plot", str(out)])
+    done = Runner().invoke(timeline.timeline, [file, "--plot", str(out)])
     assert done.exit_code == 0, done.output
     assert "<!-- lost before the next forward -->" in out.read_text()
 
@@ -97,7 +97,7 @@ def test_the_command_refuses_what_it_cannot_draw(tmp_path: pathlib.Path) -> None
         (["--rank", "0"], "--plot FILE is missing"),
         (["--plot", svg, "--step", "0"], "0: want a whole number from 1"),
     ]:
-        done = CliRunner().invoke(timeline.timeline, [file, *arguments])
+        done = Runner().invoke(timeline.timeline, [file, *arguments])
         assert done.exit_code == 2, arguments
         assert message in done.output
     assert sorted(path.name for path in tmp_path.iterdir()) == ["full.svg", "t.json"]
@@ -111,20 +111,20 @@ def test_a_picture_that_cannot_be_drawn_costs_neither_an_older_one_nor_a_timelin
     svg.write_text("an older one")
     out.write_text("an older one")
     words = [file, "--plot", str(svg), "-o", str(out), "--step", "9"]
-    assert CliRunner().invoke(timeline.timeline, words).exit_code == 2
+    assert Runner().invoke(timeline.timeline, words).exit_code == 2
     assert svg.read_text() == out.read_text() == "an older one"
 
 
 def test_a_name_in_capitals_is_the_name_of_the_picture(tmp_path: pathlib.Path) -> None:
     file = timeline_of(tmp_path / "t.json", *a_step(1, 90))
     out = tmp_path / "A.SVG"
-    assert CliRunner().invoke(timeline.timeline, [file, "--plot", str(out)]).exit_code == 0
+    assert Runner().invoke(timeline.timeline, [file, "--plot", str(out)]).exit_code == 0
     assert "<svg" in out.read_text()
 
 
 def test_files_of_servers_alone_have_nothing_to_draw(tmp_path: pathlib.Path) -> None:
     file = timeline_of(tmp_path / "t.json")
-    done = CliRunner().invoke(timeline.timeline, [file, "--plot", str(tmp_path / "a.svg")])
+    done = Runner().invoke(timeline.timeline, [file, "--plot", str(tmp_path / "a.svg")])
     assert done.exit_code == 2
     assert "there is no step to draw" in done.output
 
@@ -137,7 +137,7 @@ def test_the_most_urgent_tensor_stands_at_the_top(tmp_path: pathlib.Path) -> Non
     ]
     out = tmp_path / "a.svg"
     file = timeline_of(tmp_path / "t.json", *step)
-    assert CliRunner().invoke(timeline.timeline, [file, "--plot", str(out)]).exit_code == 0
+    assert Runner().invoke(timeline.timeline, [file, "--plot", str(out)]).exit_code == 0
     drawn = out.read_text()
     assert drawn.index("<!-- 32 -->") < drawn.index("<!-- 33 -->") < drawn.index("<!-- 31 -->")
 
@@ -146,7 +146,7 @@ def test_tensors_have_the_names_of_their_keys(tmp_path: pathlib.Path) -> None:
     name = {"name": "bytescheduler_key", "ph": "M", "pid": 1, "tid": 0}
     named = {**name, "args": {"key": 7, "name": "fc1_$weight$"}}
     file, out = timeline_of(tmp_path / "t.json", named, *a_step(1, 1)), tmp_path / "a.svg"
-    assert CliRunner().invoke(timeline.timeline, [file, "--plot", str(out)]).exit_code == 0
+    assert Runner().invoke(timeline.timeline, [file, "--plot", str(out)]).exit_code == 0
     assert "<!-- fc1_$weight$ -->" in out.read_text()
 
 
@@ -177,7 +177,7 @@ def test_what_workers_agree_on_is_at_the_bottom(tmp_path: pathlib.Path) -> None:
     other = [span(kind, (101, 101.5), key=9) for kind in ("push", "pull")]
     file = timeline_of(tmp_path / "t.json", named, *a_step(1, 1), own, *other)
     out = tmp_path / "a.svg"
-    assert CliRunner().invoke(timeline.timeline, [file, "--plot", str(out)]).exit_code == 0
+    assert Runner().invoke(timeline.timeline, [file, "--plot", str(out)]).exit_code == 0
     drawn = out.read_text()
     assert drawn.index("<!-- 7 -->") < drawn.index("<!-- 9 -->")
     assert drawn.index("<!-- 9 -->") < drawn.index("<!-- notes of optimizer -->")
@@ -188,6 +188,6 @@ def test_without_matplotlib_it_says_how_to_install_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     file = timeline_of(tmp_path / "t.json", *a_step(1, 1))
-    done = CliRunner().invoke(timeline.timeline, [file, "--plot", str(tmp_path / "a.svg")])
+    done = Runner().invoke(timeline.timeline, [file, "--plot", str(tmp_path / "a.svg")])
     assert done.exit_code == 2
     assert "python -m pip install 'bytescheduler[plot]'" in done.output
