@@ -75,7 +75,7 @@ class TorchSession(Session):
                 send.data_ptr(),
                 recv.data_ptr(),
                 size,
-                owner=(send, recv),
+                owner=(send.untyped_storage(), recv.untyped_storage()),
                 priority=clamped(call.priority),
                 called=call.called,
                 at_once=call.at_once,

@@ -177,6 +177,7 @@ class Gradients:
             grad = self._densified(slot, grad)
         slot.sent = grad
         slot.version = grad._version
+        slot.address = grad.data_ptr()
         slot.had_gradient = True
         fits = grad.stride() == slot.stride and not grad.is_conj() and not grad.is_neg()
         self._send(slot, grad if fits else torch.empty_like(slot.param).copy_(grad))
@@ -260,7 +261,8 @@ class Gradients:
         if not slot.had_gradient:
             return
         grad, sent = slot.param.grad, slot.sent
-        if grad is None or sent is None or grad is not sent or sent._version != slot.version:
+        same = grad is sent and grad is not None and grad.data_ptr() == slot.address
+        if not same or grad._version != slot.version:
             what = "taken away" if grad is None else "changed"
             raise UsageError(
                 f"{slot.name}: its gradient was {what} after backward sent it; call "

@@ -35,6 +35,7 @@ class Slot:
 
     __slots__ = (
         "__weakref__",
+        "address",
         "context",
         "group",
         "had_gradient",
@@ -65,6 +66,7 @@ class Slot:
         self.pending: Optional[Pending] = None
         self.sent: Optional[torch.Tensor] = None  # the gradient that backward made
         self.version = 0  # how often it had been changed when it was sent
+        self.address = 0  # where it lay then
         self.had_gradient = False
         # Where sums arrive: dense, with the parameter's strides where that is dense.
         self.recv: Optional[torch.Tensor] = None

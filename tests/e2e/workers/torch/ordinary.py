@@ -81,6 +81,8 @@ def changed_gradients() -> None:
         lambda: model.zero_grad(set_to_none=False),
         lambda: model.zero_grad(),
         lambda: model.scale.grad.zero_(),
+        lambda: model.scale.grad.div_(2.0),  # as scalers do
+        lambda: setattr(model.scale.grad, "data", torch.zeros(8)),
         lambda: setattr(model.scale, "grad", torch.zeros(8)),
     ]
     for step, change in enumerate(changes):
