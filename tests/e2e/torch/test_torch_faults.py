@@ -1,9 +1,12 @@
 """A worker that waits in a guard learns that another one is lost, left, or that it is to end."""
 
+import re
 import signal
+import sys
 from typing import Callable
 
-from job import Job
+from job import WORKERS, Job
+from launched import run
 
 MakeJob = Callable[..., Job]
 
@@ -23,6 +26,8 @@ def test_a_killed_worker_is_named_in_the_forward_pass(make_job: MakeJob) -> None
     job = make_job()
     start(job, "slow")
     left = job.workers[waiting(job)]
+    loads = left.output().count("loads 12")
+    left.wait_for_line(f"loads 12, time {loads + 2}")  # other threads and forked workers run on
     job.wait_for_text(job.workers, "waits").kill()
     assert left.wait() == 1
     assert "forward of step 4: lost worker 1" in left.output()
@@ -44,3 +49,11 @@ def test_ctrl_c_ends_a_wait_in_a_guard(make_job: MakeJob) -> None:
     left.signal(signal.SIGINT)
     assert left.wait(30.0) != 0
     assert "forward of step 4: interrupted" in left.output()
+
+
+def test_under_torchrun_a_killed_worker_is_named_before_the_others_are_ended() -> None:
+    # The agent looks this often, in seconds: it ends the workers that are left.
+    often = ["--nproc-per-node", "2", "--monitor-interval", "5"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", *often]
+    done = run([*torchrun, str(WORKERS / "torch/faults.py"), "dies"], code=1)
+    assert re.search(r"PeerLost: .*lost (worker|server) 1 ", done.stdout), done.stdout

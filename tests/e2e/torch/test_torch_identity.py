@@ -14,5 +14,5 @@ def test_weights_are_those_of_one_process(make_job: MakeJob) -> None:
 
 def test_three_workers_add_in_the_order_of_their_ranks(make_job: MakeJob) -> None:
     job = make_job(workers=3, env={"BYTESCHEDULER_DETERMINISTIC": "1"})
-    for output in job.run("torch/identity.py", "adamw", "sgd"):
-        assert output.count("is the same") == 2
+    for output in job.run("torch/identity.py"):
+        assert output.count("is the same") == 7

@@ -8,6 +8,7 @@ from fake_job import FakeJob
 from torch import nn
 
 from bytescheduler.errors import UsageError
+from bytescheduler.torch._gradients.checks import check_parameter
 from bytescheduler.torch._gradients.slot import IDLE, PUSHED, SUMMED
 from bytescheduler.torch._optimizer.stepper import Stepper
 
@@ -105,6 +106,12 @@ def test_workers_that_do_something_else_are_found(job: FakeJob, make_stepper: Ma
     tally._recv[1:3] = torch.tensor([1, 1])
     with pytest.raises(UsageError, match="on another worker by synchronize\\(\\) before step"):
         tally.settle()
+
+
+def test_a_tensor_that_backward_leaves_no_gradient_in_is_refused() -> None:
+    made = nn.Parameter(torch.ones(2)) * 2
+    with pytest.raises(UsageError, match="made: it is no leaf"):
+        check_parameter("made", made)
 
 
 @pytest.mark.parametrize("kind", ["DTensor", "FlatParameter"])

@@ -7,6 +7,7 @@ import torch
 
 from bytescheduler.torch._crossing.self_check import why_not_separable
 from bytescheduler.torch._crossing.shadow import Shadow, needs_closure, plain_step
+from bytescheduler.torch._optimizer.stepper import Stepper
 
 SEPARABLE: Dict[str, Dict[str, Any]] = {
     "SGD": {"lr": 0.1, "momentum": 0.9},
@@ -101,6 +102,19 @@ class Failing(torch.optim.SGD):
 def test_what_is_not_separable_is_found(kind: type, why: str) -> None:
     optimizer = kind(groups(), lr=0.0)  # as a warm-up begins
     assert why in (why_not_separable(optimizer) or "")
+
+
+def test_what_is_not_separable_keeps_the_barrier_and_says_so_once(
+    make_stepper: Callable[..., Stepper], capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = torch.nn.Linear(2, 2)
+    stepper = make_stepper(model, GlobalNormSGD(model.parameters(), 0.1))
+    for _ in range(3):
+        model(torch.ones(1, 2)).sum().backward()
+        stepper.step(None)
+    assert not stepper.crosses
+    said = "GlobalNormSGD cannot cross the barrier: an update of one parameter depends on others"
+    assert capfd.readouterr().err.count(said) == 1
 
 
 def test_the_check_changes_nothing() -> None:

@@ -11,6 +11,7 @@ import torch
 from checks import refused
 from models import OPTIMIZERS, Model, loss_of, new_model, same
 from torch import nn
+from torch._dynamo.testing import CompileCounterWithBackend
 
 import bytescheduler.torch as bps
 import bytescheduler.torch.optimizer as by_its_page
@@ -150,16 +151,19 @@ def compilers() -> None:
             torch.optim.Adam(net.parameters(), 0.1, fused=True), model=net, crossing=True
         )
         called: Any = net
+        graphs = CompileCounterWithBackend("aot_eager")
         if whole:
-            called = torch.compile(net, backend="aot_eager")
+            called = torch.compile(net, backend=graphs)
         else:
-            model[0].compile(backend="aot_eager")
+            model[0].compile(backend=graphs)
         for step in range(4):
             optimizer.zero_grad()
             called(torch.ones(3, 6) * (step + bps.rank())).square().sum().backward()
             optimizer.step()
             if waits:
                 optimizer.synchronize()
+        # One graph for each layer and for what stands between guards.
+        print(f"GRAPHS {whole} {graphs.frame_count}")
         ended = weights(net)
         optimizer.close()
         return ended
@@ -232,10 +236,10 @@ def memory() -> None:
     size = sum(p.numel() * 4 for p in model.parameters())
     optimizer = bps.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.01), model=model)
     seen: List[int] = []
-    for step in range(60):
+    for step in range(200):
         model(torch.ones(1, 256)).sum().backward()
         optimizer.step()
-        if step % 20 == 19:
+        if step % 50 == 49:
             seen.append(live_bytes() - start)
     assert max(seen) == min(seen), seen
     assert seen[0] < 3.2 * size, (seen, size)
