@@ -16,7 +16,7 @@ CLANG_PACKAGES_DEBIAN := libclang-rt-14-dev
 # Other people's launchers, which only a nightly part needs.
 LAUNCHER_PACKAGES := openmpi-bin mpich openssh-client openssh-server munge slurmctld slurmd slurm-client
 # A guest with soft-RoCE devices, which only a nightly part needs.
-RDMA_PACKAGES := qemu-system-x86 busybox-static cpio kmod iproute2 rdma-core ibverbs-providers ibverbs-utils
+RDMA_PACKAGES := qemu-system-x86 busybox-static cpio kmod iproute2 rdma-core ibverbs-providers ibverbs-utils numactl
 # Lines are enough for a report: all of -g takes the compiler a third longer, and -O2 instead of -O1 another.
 SANITIZE_FLAGS := -O1 -g1 -DNDEBUG
 # The tests' own code need not be fast: -O0 takes half the compiler's time.
