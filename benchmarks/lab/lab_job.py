@@ -245,7 +245,7 @@ def _measured_once(near_host: int, far_host: int) -> float:
     return float(min(link["to_peer_bits_per_s"], link["from_peer_bits_per_s"])) / 8
 
 
-def _reported(arm: str, worker: Child) -> Any:  # noqa: ANN401
+def reported(arm: str, worker: Child) -> Any:  # noqa: ANN401
     """Return what a worker reports, which need not end then.
 
     Raises as `run` does.
@@ -263,7 +263,7 @@ def _discard(output: int) -> None:
             pass
 
 
-def _ended(arm: str, launcher: Launcher) -> None:
+def await_end(arm: str, launcher: Launcher) -> None:
     """Wait a while for the end of all; name those that are left to be killed.
 
     Raises as `run` does.
@@ -371,6 +371,6 @@ def run_roles(
             own = (of_host or {}).get(host)
             launcher.start(role, words, name=name, place=place(host), streams=streams, env=own)
         with local_job.patience(roles[-1][2], timeout_s, launcher.kill_all):
-            results = [_reported(arm, process) for process in launcher.workers]
-        _ended(arm, launcher)
+            results = [reported(arm, process) for process in launcher.workers]
+        await_end(arm, launcher)
         return results
