@@ -29,7 +29,13 @@ def test_sums_are_those_of_tcp_bit_for_bit(run_case: Run) -> None:
     assert packets_in(said) > 3 * 2 * 2 * 4 * 365_101 / 4096
 
 
-@pytest.mark.parametrize("case", ["kill", "blink", "cut", "loss", "memlock"])
+def test_children_of_a_worker_read_its_gradients(run_case: Run) -> None:
+    said = run_case("fork", limit_s=600)
+    assert "equal; " in said
+    assert packets_in(said) > 0
+
+
+@pytest.mark.parametrize("case", ["kill", "pause", "blink", "cut", "loss", "beside", "memlock"])
 def test_a_job_meets(case: str, run_case: Run) -> None:
     run_case(case, limit_s=600)
 

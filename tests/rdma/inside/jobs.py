@@ -7,13 +7,14 @@ import ctypes
 import pathlib
 import re
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from typing import Callable, Dict, List
+from typing import Callable, Dict, List, Sequence
 
-from cards import SUMS, Cards, job_of, sums_of
+from cards import BESIDE, BESIDE_ADDRESS, HOSTS, SUMS, Cards, job_of, sums_of
 from job import Job, Process
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -24,6 +25,8 @@ LONG, PAUSE_S = 25, 0.2
 # Much longer than the guest needs to notice an end, and shorter than what waits for a fault.
 SOON_S = 90.0
 HEARTBEAT = {"BYTESCHEDULER_HEARTBEAT_TIMEOUT": "10s"}
+# Much shorter than the heartbeat's time-out, and longer than READs wait for an answer.
+SHORT_S = 3.0
 # MXNet takes a minute to import in the guest.
 SLOW_START = {"BYTESCHEDULER_TIMEOUT": "5m"}
 REPEATS = 20
@@ -39,16 +42,16 @@ class Case:
         self._jobs = 0
         self.carrier = carrier
 
-    def job(self, carrier: str = "", **env: str) -> Job:
+    def job(self, carrier: str = "", hosts: Sequence[int] = HOSTS, **env: str) -> Job:
         """Return a job whose processes have `env` besides what the carrier needs."""
         self._jobs += 1
         more = {**ENV[carrier or self.carrier], **env}
-        return job_of(self._folder / str(self._jobs), more)
+        return job_of(self._folder / str(self._jobs), more, hosts)
 
-    def sums(self, rounds: int = ROUNDS, carrier: str = "") -> str:
-        """Return the digest of the sums of a job."""
+    def sums(self, rounds: int = ROUNDS, carrier: str = "", *more: str) -> str:
+        """Return the digest of the sums of a job; `more` are arguments of its workers."""
         with self.job(carrier) as job:
-            return sums_of(job.run(SUMS, str(rounds)))
+            return sums_of(job.run(SUMS, str(rounds), *more))
 
 
 def sums(case: Case) -> None:
@@ -67,12 +70,14 @@ def same(case: Case) -> None:
     print(f"equal; the devices received {Cards.received() - before} packets")
 
 
-def begun(job: Job) -> "List[Process]":
-    """Start the workers, and return all processes once some steps are done."""
+def begun(case: Case, job: Job) -> "List[Process]":
+    """Start the workers, and return all processes once the carrier has carried some steps."""
+    before = Cards.received()
     for _ in range(2):
         job.start_worker(SUMS, str(LONG), str(PAUSE_S))
     for worker in job.workers:
         worker.wait_for_line("step 3 done")
+    assert (Cards.received() > before) == (case.carrier == "rdma")
     return list(job.processes)
 
 
@@ -90,11 +95,28 @@ def kill(case: Case) -> None:
     names = {"scheduler": "the scheduler node", "server": r"server \d", "worker": r"worker \d"}
     for role, name in names.items():
         with case.job() as job:
-            processes = begun(job)
+            processes = begun(case, job)
             victim = next(process for process in processes if process.name.startswith(role))
             victim.kill()
             processes.remove(victim)
             assert_all_end(job, processes, rf"lost {name} \([^)]*\): connection closed")
+
+
+def pause(case: Case) -> None:
+    """Stop each role for a while: the job goes on.  One that stops for too long is named."""
+    with case.job(**HEARTBEAT) as job:
+        for process in (begun(case, job)[0], job.servers[0], job.workers[0]):
+            process.signal(signal.SIGSTOP)
+            time.sleep(SHORT_S)
+            process.signal(signal.SIGCONT)
+        finish(case, job)
+    for name in ("server", "worker"):
+        with case.job(**HEARTBEAT) as job:
+            processes = begun(case, job)
+            victim = next(process for process in processes if process.name.startswith(name))
+            victim.signal(signal.SIGSTOP)
+            processes.remove(victim)
+            assert_all_end(job, processes, rf"lost {name} \d \([^)]*\): silent for 10")
 
 
 def finish(case: Case, job: Job) -> None:
@@ -108,7 +130,7 @@ def finish(case: Case, job: Job) -> None:
 def blink(case: Case) -> None:
     """Pull the servers' cable for half a second; the job goes on."""
     with case.job(**HEARTBEAT) as job:
-        begun(job)
+        begun(case, job)
         Cards.link(1, "down")
         time.sleep(0.5)
         Cards.link(1, "up")
@@ -118,7 +140,7 @@ def blink(case: Case) -> None:
 def cut(case: Case) -> None:
     """Pull the servers' cable for ever; all end and name a server."""
     with case.job(**HEARTBEAT) as job:
-        processes = begun(job)
+        processes = begun(case, job)
         Cards.link(1, "down")
         assert_all_end(job, processes, r"lost (server \d|worker \d|the scheduler node)")
 
@@ -127,26 +149,51 @@ def loss(case: Case) -> None:
     """Lose one packet of a hundred."""
     Cards.lose(1)
     with case.job() as job:
-        begun(job)
+        begun(case, job)
         finish(case, job)
+    assert Cards.lost() > 0
+    print(f"{Cards.lost()} packets were lost")
+
+
+def fork(case: Case) -> None:
+    """Fork each worker while its gradients travel; the child reads them."""
+    plain = case.sums(carrier="tcp")
+    before = Cards.received()
+    assert case.sums(ROUNDS, "", "0", "fork") == plain
+    print(f"equal; the devices received {Cards.received() - before} packets")
+
+
+def without_rdma(case: Case, why: str, count: int, hosts: Sequence[int] = HOSTS) -> None:
+    """Let `auto` go on over TCP, and `1` be refused.
+
+    `why` is what the first `count` of the servers and workers say, which cannot use RDMA.
+    """
+    with case.job(hosts=hosts, DMLC_ENABLE_RDMA="auto") as job:
+        said = job.run(SUMS, str(ROUNDS))
+        assert sums_of(said) == case.sums(carrier="tcp")
+        for process in [*job.servers, *job.workers][:count]:
+            assert re.search(why, process.output()), job.all_output()
+    with case.job(hosts=hosts) as job:
+        for server in job.servers:
+            assert server.wait(SOON_S) != 0, job.all_output()
+            assert re.search(why, server.output()), job.all_output()
+    print("auto goes on, 1 is refused")
+
+
+def beside(case: Case) -> None:
+    """Put the servers at an address that no device has."""
+    Cards.add_beside()
+    why = rf"no RDMA device has the address {BESIDE_ADDRESS} \(rxe0 has "
+    without_rdma(case, why, 2, BESIDE)
 
 
 def memlock(case: Case) -> None:
-    """Allow 64 KiB of locked memory: `auto` goes on over TCP and says why, `1` does not start."""
+    """Allow 64 KiB of locked memory."""
     # Root has the right to lock more, but not what it starts once this right is gone for them.
     assert ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_IPC_LOCK, 0, 0, 0) == 0
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (64 << 10, 64 << 10))
     little = r"KiB of locked memory for its connections alone, and the limit of locked memory is 64"
-    with case.job(DMLC_ENABLE_RDMA="auto") as job:
-        said = job.run(SUMS, str(ROUNDS))
-        assert sums_of(said) == case.sums(carrier="tcp")
-        for process in [*job.servers, *job.workers]:
-            assert re.search(little, process.output()), job.all_output()
-    with case.job() as job:
-        for server in job.servers:
-            assert server.wait(SOON_S) != 0, job.all_output()
-            assert re.search(little, server.output()), job.all_output()
-    print("auto goes on, 1 is refused")
+    without_rdma(case, little, 4)
 
 
 def digits(case: Case) -> None:
@@ -169,16 +216,24 @@ def used() -> str:
 
 def many(case: Case) -> None:
     """Run jobs one after the other; nothing is left of them."""
-    before, first = used(), case.sums()
-    for _ in range(REPEATS - 1):
-        assert case.sums() == first
+    before, digests = used(), set()
+    for _ in range(REPEATS):
+        with case.job() as job:
+            outputs = job.run(SUMS, str(ROUNDS))
+        digests.add(sums_of(outputs))
+        for output in outputs:
+            pinned = re.search(r"^pinned (\d+) KiB, and (\d+) KiB once closed", output, re.M)
+            assert pinned is not None
+            assert (int(pinned.group(1)) > 0) == (case.carrier == "rdma"), output
+            assert int(pinned.group(2)) == 0, output
+    assert len(digests) == 1, digests
     assert used() == before, f"{before}\n{used()}"
-    print(f"{REPEATS} jobs, and nothing is left")
+    print(f"{REPEATS} jobs, and nothing is left of: {before.strip()}")
 
 
 CASES: Dict[str, Callable[[Case], None]] = {
     function.__name__: function
-    for function in (sums, same, kill, blink, cut, loss, memlock, digits, many)
+    for function in (sums, same, kill, pause, blink, cut, loss, fork, beside, memlock, digits, many)
 }
 
 
