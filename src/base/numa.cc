@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <climits>
 #include <cstddef>
@@ -83,15 +84,17 @@ NumaNode FallbackNode() {
 
 constexpr size_t kLineBytes = 64;  // of the caches: kernels that sum load whole ones
 
-// A wish, not a demand: a full node or a forbidden system call must not stop a server.
-void PreferNode(void* data, size_t size_bytes, int numa_node) {
+// A wish, not a demand: a full node or a forbidden system call must not stop a server.  False: the
+// system does not take it.
+bool PreferNode(void* data, size_t size_bytes, int numa_node) {
   constexpr size_t kBitsPerWord = sizeof(unsigned long) * CHAR_BIT;
   std::array<unsigned long, 16> mask{};
   const auto node = static_cast<size_t>(numa_node);
-  if (numa_node < 0 || node >= mask.size() * kBitsPerWord) return;
+  if (numa_node < 0 || node >= mask.size() * kBitsPerWord) return false;
   mask.at(node / kBitsPerWord) |= 1UL << (node % kBitsPerWord);
-  static_cast<void>(
-      mbind(data, size_bytes, MPOL_PREFERRED, mask.data(), mask.size() * kBitsPerWord, 0));
+  // The kernel takes one bit less than it is told.
+  return mbind(data, size_bytes, MPOL_PREFERRED, mask.data(), mask.size() * kBitsPerWord + 1, 0) ==
+         0;
 }
 
 }  // namespace
@@ -103,14 +106,26 @@ std::vector<NumaNode> DiscoverNumaNodes() {
   return nodes;
 }
 
-bool PinThisThread(int core) {
-  if (core < 0) return false;
-  const size_t count = static_cast<size_t>(core) + 1;
+const NumaNode* FindNode(const std::vector<NumaNode>& nodes, int id) {
+  const auto found = std::ranges::find(nodes, id, &NumaNode::id);
+  return nodes.size() < 2 || found == nodes.end() ? nullptr : &*found;
+}
+
+bool CanPlaceOn(int numa_node) {
+  const NodeBuffer probe(NodeBuffer::kWholePagesFrom, -1);
+  return PreferNode(probe.data(), probe.size_bytes(), numa_node);
+}
+
+bool PinThisThread(int core) { return PinThisThread(std::vector<int>{core}); }
+
+bool PinThisThread(const std::vector<int>& cores) {
+  if (cores.empty() || std::ranges::min(cores) < 0) return false;
+  const size_t count = static_cast<size_t>(std::ranges::max(cores)) + 1;
   cpu_set_t* const set = CPU_ALLOC(count);
   if (set == nullptr) return false;
   const size_t size_bytes = CPU_ALLOC_SIZE(count);
   CPU_ZERO_S(size_bytes, set);
-  CPU_SET_S(static_cast<size_t>(core), size_bytes, set);
+  for (const int core : cores) CPU_SET_S(static_cast<size_t>(core), size_bytes, set);
   const bool done = sched_setaffinity(0, size_bytes, set) == 0;
   CPU_FREE(set);
   return done;
@@ -130,7 +145,7 @@ NodeBuffer::NodeBuffer(size_t size_bytes, int numa_node) : size_bytes_(size_byte
       mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED)
     throw std::bad_alloc();  // as every allocation does; the server refuses that request
-  PreferNode(data, size_bytes, numa_node);
+  static_cast<void>(PreferNode(data, size_bytes, numa_node));
   data_ = static_cast<std::byte*>(data);
 }
 

@@ -16,8 +16,18 @@ struct NumaNode {
 // and taskset.  On a machine without NUMA: one node with all allowed CPUs.
 std::vector<NumaNode> DiscoverNumaNodes();
 
+// The node of this number; null where there is no choice: the process may use one node only, or not
+// this one.  -1: the number is not known.  Pure.
+const NumaNode* FindNode(const std::vector<NumaNode>& nodes, int id);
+
+// True if memory of this process can be placed on the node.  The rules of a container may forbid
+// it.
+bool CanPlaceOn(int numa_node);
+
 // Binds the calling thread to `core`.  Returns false, and changes nothing, if the system refuses.
 bool PinThisThread(int core);
+// The same for all of `cores`.
+bool PinThisThread(const std::vector<int>& cores);
 
 // Zeroed memory placed on a NUMA node if the system can, elsewhere otherwise.  From kWholePagesFrom
 // on it is whole pages; less is of the heap, wherever that is, since a page for each of 100,000

@@ -8,6 +8,7 @@
 #include "base/descriptors.h"
 #include "base/memory.h"
 #include "base/notification.h"
+#include "base/numa.h"
 #include "base/processors.h"
 #include "config/rdma_rules.h"
 #include "membership/role_limits.h"
@@ -74,6 +75,16 @@ std::unique_ptr<ps::Transport> MakeTransport(LoopThread* io, const Config& confi
   // Natives that are silent are lost by then; MXNet's own need not say a word for hours.
   options.host_timeout = config.heartbeat_timeout + config.heartbeat_interval;
   return ps::MakeTcpTransport(io, options, log);
+}
+
+// Keeps the thread that runs it on the cores near the RDMA device.
+Task StayNear(const ps::RdmaOptions& rdma, const Logger& log) {
+  if (rdma.cores.empty()) return {};
+  return [device = rdma.device, cores = rdma.cores, log] {
+    if (PinThisThread(cores)) return;
+    log.Warning("the system does not let bs-io be kept on the cores near " + device +
+                ", so it runs on any core");
+  };
 }
 
 // Each peer connects to us and we to it; libzmq has pairs of sockets to watch both.
@@ -212,7 +223,8 @@ Network::Network(const Config& config, const Logger& log)
 
 Network::Network(const Config& config, const Logger& log, ps::RdmaOptions rdma)
     : rdma_(std::make_shared<ps::RdmaCounts>()),
-      io_("bs-io", LoopOptions{.spin = SpinOf(config, ProcessorQuota())}) {
+      io_("bs-io",
+          LoopOptions{.at_start = StayNear(rdma, log), .spin = SpinOf(config, ProcessorQuota())}) {
   rdma.counts = rdma_;
   transport_ = MakeTransport(&io_, config, sent_, std::move(rdma), log);
 }

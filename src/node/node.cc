@@ -40,8 +40,9 @@ uint64_t AdoptedBytes(const std::vector<ServerShard>& shards) {
   return one_node ? NodeBuffer::kWholePagesFrom : UINT64_MAX;
 }
 
-std::vector<ShardPlace> ShardPlacesOf(const Config& config, int32_t rank) {
-  return PlaceShards(DiscoverNumaNodes(), config.server_threads, rank, ProcessorQuota());
+std::vector<ShardPlace> ShardPlacesOf(const std::vector<NumaNode>& nodes, const Config& config,
+                                      int32_t rank) {
+  return PlaceShards(nodes, config.server_threads, rank, ProcessorQuota());
 }
 
 }  // namespace
@@ -114,7 +115,7 @@ Result<std::unique_ptr<ServerNode>> ServerNode::Start(const Config& config, Serv
   const Result<ps::MembershipOptions> options = MakeMembershipOptions(config, ps::Role::kServer);
   if (!options.ok()) return options.status();
   if (Status wrong = CheckTimeline(config); !wrong.ok()) return wrong;
-  const size_t num_shards = ShardPlacesOf(config, 0).size();
+  const size_t num_shards = ShardPlacesOf(DiscoverNumaNodes(), config, 0).size();
   if (Status few = CheckDescriptorsOf(config, num_shards + 1); !few.ok()) return few;
   Result<ps::RdmaOptions> rdma = MakeRdmaOptions(config, MakeLogger(config));
   if (!rdma.ok()) return rdma.status();
@@ -261,7 +262,7 @@ void ServerNode::OpenTimeline(uint64_t job, size_t num_shards, ServerOptions* op
 
 std::vector<ServerShard> ServerNode::MakeShards(int32_t rank) {
   std::vector<ServerShard> shards;
-  for (const ShardPlace& place : ShardPlacesOf(config_, rank)) {
+  for (const ShardPlace& place : ShardPlacesOf(nodes_, config_, rank)) {
     const std::string name =
         "bs-shard-" + std::to_string(place.node) + "." + std::to_string(place.index);
     // A system that refuses to pin (some containers) runs the shard wherever it likes.

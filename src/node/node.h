@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/numa.h"
 #include "bytescheduler/config.h"
 #include "bytescheduler/server.h"
 #include "bytescheduler/worker.h"
@@ -96,6 +97,8 @@ class ServerNode {
   std::unique_ptr<Network> network_;
   std::unique_ptr<ps::Member> member_;  // on bs-io
   ServerUpdater updater_;
+  // Found by the thread that makes the server: bs-io may be kept on one.
+  const std::vector<NumaNode> nodes_ = DiscoverNumaNodes();
   std::vector<std::unique_ptr<LoopThread>> shard_threads_;
   std::unique_ptr<LoopThread> updater_thread_;
   std::unique_ptr<Timeline> timeline_;  // of server_; may be null

@@ -27,13 +27,12 @@ Result<ps::RdmaWish> WishOf(const Config& config) {
   return wish;
 }
 
-// Memory that the connections to all peers have ready on both ends, before any data moves.
+// Memory that the connections to all peers have ready, before any data moves.
 uint64_t SlotBytes(const Config& config) {
   const int32_t peers = config.role == "worker" ? config.num_servers : config.num_workers;
-  constexpr uint64_t kQueuePairs = 2;  // each node connects to the other
-  constexpr uint64_t kSides = 2;       // what is sent lies in a ring of the same size
-  return static_cast<uint64_t>(peers) * kQueuePairs * kSides *
-         static_cast<uint64_t>(config.rdma_slots) * config.rdma_slot_bytes;
+  return static_cast<uint64_t>(peers) *
+         ps::RdmaBytesOfPeer(static_cast<uint32_t>(config.rdma_slots),
+                             static_cast<uint32_t>(config.rdma_slot_bytes));
 }
 
 Status CheckLockedMemory(const Config& config, const Logger& log) {
@@ -67,6 +66,9 @@ Result<ps::RdmaOptions> TryRdma(const Config& config, const Logger& log) {
   options.slot_bytes = static_cast<uint32_t>(config.rdma_slot_bytes);
   options.slots = static_cast<uint32_t>(config.rdma_slots);
   options.bounce_bytes = config.rdma_bounce_bytes;
+  if (choice.value().numa_node >= 0) {
+    PlaceNear(choice.value().numa_node, DiscoverNumaNodes(), log, &options);
+  }
   return options;
 }
 
@@ -87,6 +89,18 @@ Result<ps::RdmaChoice> ChooseRdma(const Config& config,
   const Result<ps::RdmaWish> wish = WishOf(config);
   if (!wish.ok()) return wish.status();
   return ps::ChooseRdmaPort(devices, local, ps::InterfaceOf(local), wish.value());
+}
+
+void PlaceNear(int numa_node, const std::vector<NumaNode>& nodes, const Logger& log,
+               ps::RdmaOptions* options) {
+  const NumaNode* const node = FindNode(nodes, numa_node);
+  if (node == nullptr) return;
+  options->numa_node = node->id;
+  options->cores = node->cores;
+  if (CanPlaceOn(node->id)) return;
+  log.Warning("the system does not let memory be placed on NUMA node " + std::to_string(node->id) +
+              ", that of " + options->device +
+              ", so memory for RDMA lies anywhere; in a container: --cap-add SYS_NICE");
 }
 
 Result<ps::RdmaOptions> MakeRdmaOptions(const Config& config, const Logger& log) {

@@ -63,6 +63,29 @@ TEST(DiscoverNumaNodes, RespectsTheAffinityOfTheCaller) {
   }
 }
 
+TEST(FindNode, IsOneOfSeveralOrNone) {
+  const std::vector<NumaNode> two = {{.id = 0, .cores = {0, 1}}, {.id = 3, .cores = {2}}};
+  ASSERT_NE(FindNode(two, 3), nullptr);
+  EXPECT_EQ(FindNode(two, 3)->cores, std::vector<int>{2});
+  EXPECT_EQ(FindNode(two, 1), nullptr);
+  EXPECT_EQ(FindNode(two, -1), nullptr);
+  EXPECT_EQ(FindNode({two[1]}, 3), nullptr) << "there is no other";
+  EXPECT_EQ(FindNode({}, 0), nullptr);
+}
+
+TEST(PinThisThread, BindsToSeveralCores) {
+  std::thread([] {
+    const std::set<int> before = AllowedCores();
+    EXPECT_FALSE(PinThisThread(std::vector<int>{}));
+    EXPECT_FALSE(PinThisThread(std::vector<int>{*before.begin(), -1}));
+    EXPECT_EQ(AllowedCores(), before);
+    EXPECT_TRUE(PinThisThread(std::vector<int>(before.begin(), before.end())));
+    EXPECT_EQ(AllowedCores(), before);
+    EXPECT_TRUE(PinThisThread(std::vector<int>{*before.begin()}));
+    EXPECT_EQ(AllowedCores(), std::set<int>{*before.begin()});
+  }).join();
+}
+
 TEST(PinThisThread, BindsToOneCoreOrChangesNothing) {
   std::thread([] {
     const std::set<int> before = AllowedCores();
@@ -130,6 +153,7 @@ TEST(NodeBuffer, LiesOnTheNodeThatWasAskedFor) {
 
 TEST(NodeBuffer, NodeThatDoesNotExistStillGivesMemory) {
   for (const int node : {-1, 999, 1 << 20}) {
+    EXPECT_FALSE(CanPlaceOn(node)) << node;
     const NodeBuffer buffer(4096, node);
     ASSERT_NE(buffer.data(), nullptr) << node;
     EXPECT_EQ(buffer.data()[4095], std::byte{0});

@@ -2,10 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
+#include <future>
 #include <limits>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+#include "base/numa.h"
 #include "base/pauses.h"
+#include "transport/rdma/rdma_options.h"
 
 namespace bs::api {
 namespace {
@@ -39,6 +46,28 @@ TEST(NetworkTest, ItsThreadSpinsForAsLongAsIsSet) {
   EXPECT_TRUE(TakesMoreInPauses(spinning.io(), sleeping.io()));
   sleeping.transport()->Close(Duration(0));
   spinning.transport()->Close(Duration(0));
+}
+
+TEST(NetworkTest, ItsThreadStaysOnTheCoresNearTheDevice) {
+  const std::vector<NumaNode> nodes = DiscoverNumaNodes();
+  const int last = nodes.back().cores.back();
+  for (const int core : {last, 100000}) {
+    std::atomic<int> warnings = 0;
+    const Logger log("", LogLevel::kWarning, [&](LogLevel, std::string_view) { ++warnings; });
+    ps::RdmaOptions rdma{.device = "mlx5_0", .cores = {core}};
+    Network network(Config(), log, std::move(rdma));
+    std::promise<std::vector<NumaNode>> seen;
+    network.io()->Post([&seen] { seen.set_value(DiscoverNumaNodes()); });
+    const std::vector<NumaNode> usable = seen.get_future().get();
+    network.transport()->Close(Duration(0));
+    if (core == last && warnings == 0) {
+      ASSERT_EQ(usable.size(), 1U);
+      EXPECT_EQ(usable[0].cores, std::vector<int>{last});
+    } else {  // a core that is not there, or a system that refuses
+      EXPECT_EQ(warnings, 1);
+      EXPECT_EQ(usable.size(), nodes.size());
+    }
+  }
 }
 
 TEST(SpinOf, AQuotaBelowTwoProcessorsEndsItUnlessItIsSet) {

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "transport/rdma/sysfs_devices.h"
 
@@ -47,6 +50,31 @@ TEST(ChooseRdma, FollowsTheSettings) {
   config.rdma_device = "mlx5_0:x";
   EXPECT_EQ(ChooseRdma(config, cards).status().message(),
             "BYTESCHEDULER_RDMA_DEVICE: \"mlx5_0:x\" is no RDMA device: write mlx5_0 or mlx5_0:1");
+}
+
+TEST(PlaceNear, TakesTheNodeOfTheDeviceAndItsCores) {
+  // No host has a node 1023, so memory cannot be placed there.
+  const std::vector<NumaNode> nodes = {{.id = 0, .cores = {0, 1}}, {.id = 1023, .cores = {2, 5}}};
+  std::vector<std::string> said;
+  const Logger log("", LogLevel::kWarning,
+                   [&](LogLevel, std::string_view line) { said.emplace_back(line); });
+  ps::RdmaOptions options{.device = "mlx5_0"};
+  PlaceNear(1023, nodes, log, &options);
+  EXPECT_EQ(options.numa_node, 1023);
+  EXPECT_EQ(options.cores, (std::vector<int>{2, 5}));
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_NE(said[0].find("on NUMA node 1023, that of mlx5_0, so"), std::string::npos) << said[0];
+}
+
+TEST(PlaceNear, ChangesNothingWithoutAChoice) {
+  const std::vector<NumaNode> two = {{.id = 0, .cores = {0}}, {.id = 1, .cores = {1}}};
+  const Logger log("", LogLevel::kOff);
+  for (const auto& [node, nodes] : {std::pair{-1, two}, {2, two}, {0, {two[0]}}}) {
+    ps::RdmaOptions options;
+    PlaceNear(node, nodes, log, &options);
+    EXPECT_EQ(options.numa_node, -1);
+    EXPECT_TRUE(options.cores.empty());
+  }
 }
 
 Config Worker(const std::string& rdma) {

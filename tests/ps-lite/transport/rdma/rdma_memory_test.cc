@@ -3,11 +3,18 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
+#include "base/numa.h"
 #include "ps-lite/transport/rdma/simulated_fabric.h"
 
 namespace ps::testing {
@@ -66,6 +73,49 @@ TEST_F(RdmaMemoryTest, BlocksAreWholePagesAndServeAgain) {
   EXPECT_EQ(memory_->Take(8'000).bytes().data(), begin);
   // What lies in a block can be shown to a peer.
   EXPECT_TRUE(memory_->Find(second.bytes(), Access::kLend));
+}
+
+// Which NUMA node the memory at `address` prefers; -1 if none.
+int NodePreferredAt(const void* address) {
+  constexpr unsigned long kOfAddress = 2;  // MPOL_F_ADDR
+  constexpr int kPreferred = 1;            // MPOL_PREFERRED
+  int mode = -1;
+  std::array<unsigned long, 16> nodes{};
+  const long read =
+      ::syscall(SYS_get_mempolicy, &mode, nodes.data(), 64 * nodes.size(), address, kOfAddress);
+  return read == 0 && mode == kPreferred ? std::countr_zero(nodes[0]) : -1;
+}
+
+TEST_F(RdmaMemoryTest, BlocksPreferTheNodeOfTheDevice) {
+  const RdmaMemory::Block anywhere = memory_->Take(5'000);
+  EXPECT_EQ(NodePreferredAt(anywhere.bytes().data()), -1);
+  if (!bs::CanPlaceOn(0)) GTEST_SKIP() << "this system does not let memory be placed";
+  const auto near = std::make_shared<RdmaMemory>(
+      std::shared_ptr<VerbsDevice>(std::move(nic_->Open("sim0", 16).value())), kBounceBytes,
+      counts_, 0);
+  for (const RdmaMemory::Block& block : {near->Take(5'000), near->Take(size_t{3} << 20U)}) {
+    EXPECT_EQ(NodePreferredAt(block.bytes().data()), 0);
+    EXPECT_EQ(NodePreferredAt(&block.bytes().back()), 0);
+  }
+  EXPECT_EQ(NodePreferredAt(near->TakeBounce(1).bytes().data()), 0);
+}
+
+TEST_F(RdmaMemoryTest, BlocksOfAllSizesShareRegions) {
+  std::vector<RdmaMemory::Block> blocks;
+  std::set<const std::byte*> begins;
+  for (size_t bytes = 4096; bytes < RdmaMemory::kArenaBytes; bytes *= 2) {
+    blocks.push_back(memory_->Take(bytes));
+    std::ranges::fill(blocks.back().bytes(), std::byte{1});
+    begins.insert(blocks.back().bytes().data());
+  }
+  EXPECT_EQ(begins.size(), blocks.size());
+  EXPECT_EQ(counts_->pinned_bytes, RdmaMemory::kArenaBytes);
+  blocks.clear();
+  const RdmaMemory::Block whole = memory_->Take(RdmaMemory::kArenaBytes);
+  ASSERT_TRUE(whole);
+  EXPECT_EQ(counts_->pinned_bytes, RdmaMemory::kArenaBytes) << "its parts are joined again";
+  EXPECT_NE(memory_->Take(1).bytes().data(), whole.bytes().data());
+  EXPECT_EQ(counts_->pinned_bytes, 2 * RdmaMemory::kArenaBytes);
 }
 
 TEST_F(RdmaMemoryTest, LargeBlocksHaveARegionOfTheirOwnAndFewAreKept) {

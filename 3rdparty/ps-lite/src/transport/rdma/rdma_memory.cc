@@ -3,8 +3,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 #include <iterator>
+
+#include "base/guarded.h"
 
 namespace ps {
 namespace {
@@ -26,13 +27,12 @@ bool Allows(VerbsDevice::Access given, VerbsDevice::Access wanted) {
 
 }  // namespace
 
-void RdmaMemory::Free::operator()(std::byte* bytes) const { std::free(bytes); }
-
 RdmaMemory::RdmaMemory(std::shared_ptr<VerbsDevice> device, uint64_t bounce_bytes,
-                       std::shared_ptr<RdmaCounts> counts)
+                       std::shared_ptr<RdmaCounts> counts, int numa_node)
     : device_(std::move(device)),
       bounce_bytes_(RoundUp(bounce_bytes, kPageBytes)),
-      counts_(std::move(counts)) {}
+      counts_(std::move(counts)),
+      numa_node_(numa_node) {}
 
 // Regions end before their memory.
 RdmaMemory::~RdmaMemory() {
@@ -91,34 +91,70 @@ std::shared_ptr<const RdmaRegion> RdmaMemory::Find(std::span<const std::byte> by
 
 std::optional<RdmaMemory::Arena> RdmaMemory::NewArena(size_t size_bytes) {
   Arena arena;
-  arena.size_bytes = size_bytes;
-  arena.bytes.reset(static_cast<std::byte*>(std::aligned_alloc(kPageBytes, size_bytes)));
-  if (!arena.bytes) return std::nullopt;
-  auto region = Register({arena.bytes.get(), size_bytes}, VerbsDevice::Access::kBoth);
-  if (!region.ok()) return std::nullopt;
-  arena.region = std::move(region.value());
-  return arena;
+  const bs::Status made = bs::Guarded([&] {
+    arena.memory =
+        bs::NodeBuffer(std::max(size_bytes, bs::NodeBuffer::kWholePagesFrom), numa_node_);
+    auto region = Register({arena.begin(), arena.end()}, VerbsDevice::Access::kBoth);
+    if (region.ok()) arena.region = std::move(region.value());
+    return region.status();
+  });
+  return made.ok() ? std::optional(std::move(arena)) : std::nullopt;
+}
+
+std::byte* RdmaMemory::TakeFree(size_t block_bytes) {
+  auto from = free_.lower_bound(block_bytes);
+  while (from != free_.end() && from->second.empty()) ++from;
+  const bool large = block_bytes > kArenaBytes;
+  const size_t most_bytes = large ? block_bytes : kArenaBytes;
+  if (from == free_.end() || from->first > most_bytes) return nullptr;
+  std::byte* const begin = from->second.back();  // the warmest
+  from->second.pop_back();
+  for (size_t half = from->first / 2; half >= block_bytes; half /= 2) {
+    free_[half].push_back(begin + half);
+  }
+  return begin;
+}
+
+void RdmaMemory::JoinFree() {
+  for (size_t bytes = kPageBytes; bytes < kArenaBytes; bytes *= 2) {
+    std::vector<std::byte*> alone;
+    std::vector<std::byte*>& free = free_[bytes];
+    std::ranges::sort(free);
+    for (size_t i = 0; i < free.size(); ++i) {
+      const std::byte* const arena = std::prev(arenas_.upper_bound(free[i]))->first;
+      const bool first = static_cast<size_t>(free[i] - arena) % (2 * bytes) == 0;
+      if (first && i + 1 < free.size() && free[i + 1] == free[i] + bytes) {
+        free_[2 * bytes].push_back(free[i++]);
+      } else {
+        alone.push_back(free[i]);
+      }
+    }
+    free = std::move(alone);
+  }
 }
 
 RdmaMemory::Block RdmaMemory::Take(size_t size_bytes) {
   const size_t block_bytes = BlockBytes(size_bytes);
   const bs::MutexLock lock(&mutex_);
-  std::vector<std::byte*>& free = free_[block_bytes];
-  if (free.empty()) {
+  std::byte* begin = TakeFree(block_bytes);
+  if (begin == nullptr && block_bytes <= kArenaBytes) {
+    JoinFree();
+    begin = TakeFree(block_bytes);
+  }
+  if (begin == nullptr) {
     const size_t arena_bytes = std::max(block_bytes, kArenaBytes);
     std::optional<Arena> arena = NewArena(arena_bytes);
     if (!arena) return {};
-    std::byte* const begin = arena->bytes.get();
-    for (size_t at = 0; at < arena_bytes; at += block_bytes) free.push_back(begin + at);
+    std::byte* const added = arena->begin();
+    free_[arena_bytes].push_back(added);
     if (block_bytes > kArenaBytes) free_large_bytes_ += block_bytes;
-    table_.emplace(begin, Entry{.end = begin + arena_bytes,
+    table_.emplace(added, Entry{.end = added + arena_bytes,
                                 .access = VerbsDevice::Access::kBoth,
                                 .region = arena->region});
-    arenas_.emplace(begin, std::move(*arena));
+    arenas_.emplace(added, std::move(*arena));
+    begin = TakeFree(block_bytes);
   }
   Block block;
-  std::byte* const begin = free.back();  // the warmest
-  free.pop_back();
   if (block_bytes > kArenaBytes) free_large_bytes_ -= block_bytes;
   block.bytes_ = {begin, size_bytes};
   block.region_ = std::prev(arenas_.upper_bound(begin))->second.region;
@@ -153,7 +189,7 @@ RdmaMemory::Block RdmaMemory::TakeBounce(size_t size_bytes) {
   std::fill_n(found, pages, true);
   Block block;
   const auto page = static_cast<size_t>(found - bounce_used_.begin());
-  block.bytes_ = {bounce_.bytes.get() + page * kPageBytes, size_bytes};
+  block.bytes_ = {bounce_.begin() + page * kPageBytes, size_bytes};
   block.region_ = bounce_.region;
   block.memory_ = shared_from_this();
   return block;
@@ -169,9 +205,8 @@ void RdmaMemory::GiveBack(std::span<std::byte> bytes) {
   std::shared_ptr<RdmaRegion> region;
   const bs::MutexLock lock(&mutex_);
   std::byte* const begin = bytes.data();
-  if (bounce_.region && begin >= bounce_.bytes.get() &&
-      begin < bounce_.bytes.get() + bounce_.size_bytes) {
-    const auto page = (begin - bounce_.bytes.get()) / static_cast<ptrdiff_t>(kPageBytes);
+  if (bounce_.region && begin >= bounce_.begin() && begin < bounce_.end()) {
+    const auto page = (begin - bounce_.begin()) / static_cast<ptrdiff_t>(kPageBytes);
     std::fill_n(bounce_used_.begin() + page, RoundUp(bytes.size(), kPageBytes) / kPageBytes, false);
     return;
   }

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/numa.h"
 #include "bytescheduler/status.h"
 #include "ps/message.h"
 #include "transport/rdma/rdma_options.h"
@@ -29,12 +30,12 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
  public:
   // Whole pages, so that no other data lies beside a block.
   static constexpr size_t kPageBytes = 4096;
-  // Shorter blocks share a region of this size.
+  // Shorter blocks share regions of this size, whatever size they have.
   static constexpr size_t kArenaBytes = size_t{2} << 20U;
 
-  // REQUIRES: owned by a shared_ptr.  `counts` may be null.
+  // REQUIRES: owned by a shared_ptr.  `counts` may be null.  `numa_node`: of the blocks; -1: any.
   RdmaMemory(std::shared_ptr<VerbsDevice> device, uint64_t bounce_bytes,
-             std::shared_ptr<RdmaCounts> counts);
+             std::shared_ptr<RdmaCounts> counts, int numa_node = -1);
   RdmaMemory(const RdmaMemory&) = delete;
   RdmaMemory& operator=(const RdmaMemory&) = delete;
   ~RdmaMemory();
@@ -106,14 +107,13 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
     std::shared_ptr<RdmaRegion> region{};
     bool loan = false;  // of a caller; else memory of ours
   };
-  struct Free {
-    void operator()(std::byte* bytes) const;
-  };
   // Memory of ours with its region.
   struct Arena {
-    std::unique_ptr<std::byte, Free> bytes;
-    size_t size_bytes = 0;
+    bs::NodeBuffer memory;
     std::shared_ptr<RdmaRegion> region;
+
+    std::byte* begin() const { return memory.data(); }
+    std::byte* end() const { return memory.data() + memory.size_bytes(); }
   };
 
   void End(const std::byte* begin);
@@ -123,10 +123,15 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
   bs::Result<std::shared_ptr<RdmaRegion>> Register(std::span<std::byte> bytes,
                                                    VerbsDevice::Access access) const;
   bool MakeBounce() BS_REQUIRES(mutex_);
+  // A free block of a power of two, perhaps cut off a larger one; null if there is none.
+  std::byte* TakeFree(size_t block_bytes) BS_REQUIRES(mutex_);
+  // Joins halves that are free into what they were cut from.
+  void JoinFree() BS_REQUIRES(mutex_);
 
   const std::shared_ptr<VerbsDevice> device_;
   const size_t bounce_bytes_;
   const std::shared_ptr<RdmaCounts> counts_;
+  const int numa_node_;
 
   mutable bs::Mutex mutex_;
   std::map<const std::byte*, Entry> table_ BS_GUARDED_BY(mutex_);  // by the first byte

@@ -45,7 +45,8 @@ RdmaNic::RdmaNic(Loop loop, RdmaOptions options, std::shared_ptr<VerbsDevice> de
       log_(log),
       device_(std::move(device)),
       port_(*FindPort(device_->facts(), options_.path.port)),
-      memory_(std::make_shared<RdmaMemory>(device_, options_.bounce_bytes, options_.counts)) {}
+      memory_(std::make_shared<RdmaMemory>(device_, options_.bounce_bytes, options_.counts,
+                                           options_.numa_node)) {}
 
 RdmaNic::~RdmaNic() {
   BS_CHECK(members_.empty());

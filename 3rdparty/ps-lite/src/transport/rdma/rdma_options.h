@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "transport/rdma/verbs.h"
 
@@ -36,7 +37,24 @@ struct RdmaOptions {
   uint32_t slots = 64;
   // Memory for data that lies where it cannot be registered.
   uint64_t bounce_bytes = uint64_t{8} << 20U;
+  // The NUMA node of the device, where memory for it lies; -1: anywhere.
+  int numa_node = -1;
+  // Cores of that node, for the thread that the links are on; empty: any.
+  std::vector<int> cores{};
   std::shared_ptr<RdmaCounts> counts{};  // null: not counted
 };
+
+// A node has room for SENDs of this number of slots under way to each peer, or for more that are
+// shorter.
+inline constexpr uint32_t kRdmaRingSends = 8;
+// Slots of the sending end of a link, for the credits and releases of the other.
+inline constexpr uint32_t kRdmaReturnSlots = 16;
+inline constexpr uint32_t kRdmaReturnSlotBytes = 1U << 10U;
+
+// Memory that is pinned for a peer before any data moves: slots and rings of a link each way.
+constexpr uint64_t RdmaBytesOfPeer(uint32_t slots, uint32_t slot_bytes) {
+  return uint64_t{slots + kRdmaRingSends} * slot_bytes +
+         uint64_t{kRdmaReturnSlots + kRdmaRingSends} * kRdmaReturnSlotBytes;
+}
 
 }  // namespace ps
