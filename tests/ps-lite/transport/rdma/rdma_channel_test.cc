@@ -86,6 +86,24 @@ TEST_F(RdmaChannelTest, NoCreditIsLost) {
   EXPECT_TRUE(a_.channel->all_sent());
 }
 
+TEST(RdmaRingTest, GivesRoomInOnePieceWhileItLasts) {
+  RdmaRing ring(1024, 300);
+  for (const size_t offset : {0, 320, 640}) {  // whole lines
+    ASSERT_TRUE(ring.has_room());
+    EXPECT_EQ(ring.offset(), offset);
+    ring.Push(300);
+  }
+  EXPECT_FALSE(ring.has_room()) << "the last 64 bytes are too few, and the first are in use";
+  ring.Pop();
+  ASSERT_TRUE(ring.has_room());
+  EXPECT_EQ(ring.offset(), 0U);
+  ring.Push(10);
+  EXPECT_FALSE(ring.has_room()) << "256 bytes are left before the next";
+  for (int i = 0; i < 3; ++i) ring.Pop();
+  for (int i = 0; i < 100; ++i) ring.Push(0);
+  EXPECT_TRUE(ring.has_room()) << "they use none";
+}
+
 TEST_F(RdmaChannelTest, AnErrorNamesItsNumbers) {
   pair_.verbs(0)->FailNext(Completion::Result::kRetriesExceeded);
   ASSERT_TRUE(a_.SendOne().ok());

@@ -4,11 +4,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <memory>
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "base/numa.h"
 #include "ps-lite/transport/rdma/links/rdma_pair.h"
+#include "ps-lite/transport/rdma/links/rdma_star.h"
+#include "ps-lite/transport/transport_node.h"
 
 namespace ps::testing {
 namespace {
@@ -100,6 +108,47 @@ TEST(RdmaNicOpenTest, SaysWhyADeviceCannotBeUsed) {
   EXPECT_THAT(open("b", 2, {}, true), HasSubstr("port 2 is not there"));
   EXPECT_THAT(open("c", 1, {}, false), HasSubstr("c: port 1 is "));
   EXPECT_THAT(open("d", 1, {.most_reads = 0}, true), HasSubstr("allows no READs"));
+}
+
+// All workers push and pull at the same time.
+TEST(RdmaNicMemory, AServerPinsLittleForEachWorker) {
+  constexpr uint64_t kShare = uint64_t{32} << 20U;  // of the model
+  constexpr uint64_t kPartition = uint64_t{256} << 10U;
+  constexpr size_t kPartitions = 4;
+  constexpr uint64_t kForWorker = 6 * (uint64_t{1} << 20U) / 10;
+  for (const size_t workers : {1, 8, 64}) {
+    size_t pushed = 0;
+    RdmaStar star(workers, [&](const Message&) { ++pushed; });
+    ASSERT_TRUE(star.AwaitLinks());
+    const std::atomic<uint64_t>& pinned = star.server()->counts()->pinned_bytes;
+    EXPECT_LE(pinned, workers * kForWorker + RdmaMemory::kArenaBytes) << workers << " workers";
+    // Sums of two rounds.
+    const bs::NodeBuffer sums(2 * kShare, -1);
+    const auto sums_lent =
+        star.server()->memory()->Lend({sums.data(), sums.size_bytes()}, VerbsDevice::Access::kLend);
+    std::vector<std::byte> gradients(kPartitions * kPartition);
+    std::vector<std::unique_ptr<RdmaMemory::Loan>> lent;
+    for (size_t worker = 0; worker < workers; ++worker) {
+      auto loan = star.worker(worker)->memory()->Lend(gradients, VerbsDevice::Access::kLend);
+      lent.push_back(std::move(loan.value()));
+      for (size_t i = 0; i < kPartitions; ++i) {
+        Message push = Native(8, 0);
+        push.data.push_back(
+            Frame::Borrow(std::span(gradients).subspan(i * kPartition, kPartition), {}));
+        star.Push(worker, std::move(push));
+        Message sum = Native(9, 0);
+        sum.data.push_back(Frame::Borrow({sums.data() + i * kPartition, kPartition}, {}));
+        star.Pull(worker, std::move(sum));
+      }
+    }
+    uint64_t most = 0;
+    EXPECT_TRUE(star.Await([&] {
+      most = std::max<uint64_t>(most, pinned);
+      return pushed == workers * kPartitions && star.idle();
+    }));
+    EXPECT_LE(most, 3 * kShare + workers * kForWorker) << workers << " workers";
+    RecordProperty("pinned_by_" + std::to_string(workers), std::to_string(most));
+  }
 }
 
 }  // namespace

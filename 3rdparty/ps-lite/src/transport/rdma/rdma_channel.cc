@@ -69,10 +69,12 @@ bs::Status RdmaChannel::Join(const RdmaOffer& peer, uint32_t reads, uint32_t ans
   if (peer.address.layer != queue_pair_->address().layer) {
     return bs::Status::FailedPrecondition("one end is on InfiniBand, the other on Ethernet");
   }
-  ring_slots_ = std::min(kMostSends, peer.slots);
-  ring_slot_bytes_ = std::min(peer.slot_bytes, nic_->options().slot_bytes);
-  ring_ = nic_->memory()->Take(uint64_t{ring_slots_} * ring_slot_bytes_);
-  if (!ring_) return bs::Status::ResourceExhausted("there is no locked memory for what is sent");
+  most_sends_ = std::min(kMostSends, peer.slots);
+  send_bytes_ = std::min(peer.slot_bytes, nic_->options().slot_bytes);
+  const uint64_t ring_bytes = uint64_t{std::min(kRdmaRingSends, peer.slots)} * send_bytes_;
+  ring_ = RdmaRing(ring_bytes, send_bytes_);
+  sends_ = nic_->memory()->Take(ring_bytes);
+  if (!sends_) return bs::Status::ResourceExhausted("there is no locked memory for what is sent");
   const QueuePairTerms terms{.mtu_bytes = std::min(peer.mtu_bytes, nic_->port().mtu_bytes),
                              .reads = reads,
                              .answered_reads = answered_reads};
@@ -98,15 +100,12 @@ bs::Status RdmaChannel::PostSlot(uint32_t slot) {
 
 bool RdmaChannel::CanSend() const {
   const bool has_credit = credits_ > 1 || (credits_ == 1 && owed_ > 0);
-  return joined_ && has_credit && sent_ - done_ < ring_slots_;
+  return joined_ && has_credit && sent_ - done_ < most_sends_ && ring_.has_room();
 }
 
 std::span<std::byte> RdmaChannel::Room() {
   BS_CHECK(CanSend());
-  const size_t slot = sent_ % ring_slots_;
-  return ring_.bytes()
-      .subspan(slot * ring_slot_bytes_, ring_slot_bytes_)
-      .subspan(RdmaHeader::kBytes);
+  return sends_.bytes().subspan(ring_.offset(), send_bytes_).subspan(RdmaHeader::kBytes);
 }
 
 bs::Status RdmaChannel::Send(RdmaHeader header, size_t size_bytes, bool last) {
@@ -117,17 +116,20 @@ bs::Status RdmaChannel::Send(RdmaHeader header, size_t size_bytes, bool last) {
   const std::array piece = {
       RdmaPiece{.data = begin,
                 .size_bytes = static_cast<uint32_t>(RdmaHeader::kBytes + size_bytes),
-                .local_key = ring_.local_key()}};
-  const uint64_t under_way = sent_ - done_;
+                .local_key = sends_.local_key()}};
+  const bool in_line = piece[0].size_bytes <= queue_pair_->inline_bytes();
+  const size_t ring_bytes = in_line ? 0 : piece[0].size_bytes;
+  ring_.Push(ring_bytes);
+  quiet_bytes_ += ring_bytes;
   // The completion of one is that of all before it.
-  const bool signalled =
-      last || sent_ % std::max(1U, ring_slots_ / 4) == 0 || under_way + 1 == ring_slots_;
-  bs::Status sent =
-      queue_pair_->PostSend({.id = IdOf(What::kSend, static_cast<uint32_t>(sent_)),
-                             .pieces = piece,
-                             .in_line = piece[0].size_bytes <= queue_pair_->inline_bytes(),
-                             .signalled = signalled});
+  const bool signalled = last || ++quiet_sends_ >= most_sends_ / 4 ||
+                         quiet_bytes_ >= sends_.bytes().size() / 4 || !ring_.has_room();
+  bs::Status sent = queue_pair_->PostSend({.id = IdOf(What::kSend, static_cast<uint32_t>(sent_)),
+                                           .pieces = piece,
+                                           .in_line = in_line,
+                                           .signalled = signalled});
   if (!sent.ok()) return sent;
+  if (signalled) quiet_bytes_ = quiet_sends_ = 0;
   ++sent_;
   --credits_;
   owed_ -= gives;
@@ -152,7 +154,11 @@ bs::Status RdmaChannel::OnCompletion(const Completion& completion) {
       return OnReceived(index, completion.size_bytes);
     case What::kSend:
       // Fewer than 2^24 are under way.
-      done_ += ((index - static_cast<uint32_t>(done_)) & kIndexMask) + 1;
+      for (uint32_t over = ((index - static_cast<uint32_t>(done_)) & kIndexMask) + 1; over > 0;
+           --over) {
+        ring_.Pop();
+        ++done_;
+      }
       return bs::Status::Ok();
     case What::kRead:
       return listener_.on_read(index);

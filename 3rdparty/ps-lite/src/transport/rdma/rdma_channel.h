@@ -17,6 +17,7 @@
 #include "transport/rdma/rdma_nic.h"
 #include "transport/rdma/rdma_offer.h"
 #include "transport/rdma/rdma_packet.h"
+#include "transport/rdma/rdma_ring.h"
 #include "transport/rdma/verbs.h"
 
 namespace ps {
@@ -78,18 +79,19 @@ class RdmaChannel {
   uint64_t IdOf(What what, uint32_t index) const;
   bs::Status PostSlot(uint32_t slot);
   bs::Status OnReceived(uint32_t slot, uint32_t size_bytes);
-  uint32_t ring_slots() const { return ring_slots_; }
-
   RdmaNic* const nic_;
   const Size size_;
   const Listener listener_;
   uint32_t number_ = 0;  // 0: not yet with the nic
   RdmaMemory::Block slots_;
-  RdmaMemory::Block ring_;  // what is being sent, in slots of the other end's size
+  RdmaMemory::Block sends_;  // memory of what is being sent
+  RdmaRing ring_;            // which of it is in use
   std::unique_ptr<QueuePair> queue_pair_;
   bool joined_ = false;
-  uint32_t ring_slots_ = 0;
-  uint32_t ring_slot_bytes_ = 0;
+  uint32_t most_sends_ = 0;   // under way
+  uint32_t send_bytes_ = 0;   // the most that one has
+  size_t quiet_bytes_ = 0;    // of the ring, since a SEND was signalled
+  uint32_t quiet_sends_ = 0;  // since then
   uint64_t sent_ = 0;
   uint64_t done_ = 0;     // of those, the ones that need their part of the ring no more
   uint32_t credits_ = 0;  // slots of the other end that are ready

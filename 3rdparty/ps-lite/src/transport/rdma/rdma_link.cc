@@ -14,7 +14,8 @@ namespace ps {
 namespace {
 
 // The receiver only sends credits and ids of adverts here.
-constexpr RdmaChannel::Size kSize{.slots = 16, .slot_bytes = 2U << 10U, .reads = 0};
+constexpr RdmaChannel::Size kSize{
+    .slots = kRdmaReturnSlots, .slot_bytes = kRdmaReturnSlotBytes, .reads = 0};
 // A bound of the bytes that a message has in the meta of a fused one, besides its text and body.
 constexpr size_t kMetaBytes = 256;
 

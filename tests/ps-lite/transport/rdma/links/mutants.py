@@ -72,7 +72,7 @@ MUTANTS = [
     Mutant(
         "a slot is used again before its SEND is complete",
         "rdma_channel.cc",
-        "  return joined_ && has_credit && sent_ - done_ < ring_slots_;\n",
+        "  return joined_ && has_credit && sent_ - done_ < most_sends_ && ring_.has_room();\n",
         "  return joined_ && has_credit;\n",
     ),
 ]

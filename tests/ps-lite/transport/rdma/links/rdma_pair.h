@@ -1,24 +1,14 @@
 // RdmaPair: the two halves of a link over simulated NICs, in one thread and simulated time.
 #pragma once
 
-#include <gtest/gtest.h>
-#include <poll.h>
-
-#include <array>
-#include <chrono>
 #include <functional>
-#include <map>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "base/log.h"
-#include "ps-lite/transport/rdma/simulated_fabric.h"
-#include "sim/sim_executor.h"
+#include "ps-lite/transport/rdma/links/simulated_loop.h"
 #include "transport/rdma/rdma_inbound.h"
 #include "transport/rdma/rdma_link.h"
-#include "transport/rdma/rdma_nic.h"
 #include "transport/send_queue.h"
 #include "transport/tcp/block_pool.h"
 
@@ -33,26 +23,9 @@ class RdmaPair {
     NicOptions nic{};
   };
 
-  explicit RdmaPair(const Options& options)
-      : options_(options),
-        clock_(options.seed),
-        executor_(&clock_),
-        fabric_({.seed = options.seed, .threaded = false}) {
+  explicit RdmaPair(const Options& options) : options_(options), loop_(options.seed) {
     for (const char* const name : {"sim0", "sim1"}) {
-      verbs_.push_back(fabric_.Add(name, options.nic));
-      RdmaOptions own = options.rdma;
-      own.verbs = verbs_.back();
-      own.device = name;
-      own.path.gid_index = 1;
-      own.counts = std::make_shared<RdmaCounts>();
-      const RdmaNic::Loop loop{.executor = &executor_,
-                               .watch = [this](int fd, const std::function<void()>& on_readable) {
-                                 watched_.erase(fd);
-                                 if (on_readable) watched_.emplace(fd, on_readable);
-                               }};
-      auto nic = RdmaNic::Open(loop, own, bs::Logger("", bs::LogLevel::kOff));
-      EXPECT_TRUE(nic.ok()) << nic.status().ToString();
-      nics_.push_back(std::move(nic.value()));
+      nics_.push_back(loop_.AddNode(name, options.rdma, options.nic, &verbs_.emplace_back()));
     }
   }
   RdmaPair(const RdmaPair&) = delete;
@@ -94,21 +67,7 @@ class RdmaPair {
     Pump();
   }
   // Does one thing; false if there is nothing to do.
-  bool Step() {
-    bool moved = fabric_.Step();
-    std::vector<pollfd> fds;
-    for (const auto& [fd, on_readable] : watched_) fds.push_back({fd, POLLIN, 0});
-    if (::poll(fds.data(), fds.size(), 0) > 0) {
-      for (const pollfd& one : fds) {
-        const auto watch = watched_.find(one.fd);
-        if (one.revents == 0 || watch == watched_.end()) continue;
-        const auto on_readable = watch->second;
-        on_readable();
-        moved = true;
-      }
-    }
-    return clock_.RunUntil(clock_.Now() + std::chrono::microseconds(1)) > 0 || moved;
-  }
+  bool Step() { return loop_.Step(); }
   // Steps until `over`; false if that does not come, or the link breaks.
   bool Await(const std::function<bool()>& over) {
     for (int i = 0; i < 1'000'000 && broken_.ok(); ++i) {
@@ -125,9 +84,9 @@ class RdmaPair {
   RdmaNic* sender_nic() { return nics_.at(0).get(); }
   RdmaNic* receiver_nic() { return nics_.at(1).get(); }
   SimulatedNic* verbs(size_t i) { return verbs_.at(i).get(); }
-  SimulatedFabric& fabric() { return fabric_; }
+  SimulatedFabric& fabric() { return loop_.fabric(); }
   SendQueue& queue() { return queue_; }
-  bs::sim::SimClock& clock() { return clock_; }
+  bs::sim::SimClock& clock() { return loop_.clock(); }
 
  private:
   void Pump() {
@@ -137,11 +96,8 @@ class RdmaPair {
   }
 
   const Options options_;
-  bs::sim::SimClock clock_;
-  bs::sim::SimExecutor executor_;
-  SimulatedFabric fabric_;
+  SimulatedLoop loop_;
   std::vector<std::shared_ptr<SimulatedNic>> verbs_;
-  std::map<int, std::function<void()>> watched_;
   std::vector<std::unique_ptr<RdmaNic>> nics_;
   const std::shared_ptr<BlockPool> blocks_ = std::make_shared<BlockPool>();
   bs::Status broken_;
