@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "base/executor.h"
+#include "base/numa.h"
 #include "bytescheduler/server_updater.h"
 #include "bytescheduler/types.h"
 #include "ps/message.h"
@@ -18,7 +19,7 @@ class Table;
 }
 namespace server {
 using SendFn = std::function<void(ps::Message)>;  // thread-safe
-}
+}  // namespace server
 
 struct ServerShard {
   Executor* executor = nullptr;  // "bs-shard-<node>.<i>"; outlives the server
@@ -51,6 +52,8 @@ struct ServerOptions {
   // The sum of a partition of at least this many bytes begins in the memory in which the round's
   // first push was received, if the push has it for itself: no copy, but on no certain NUMA node.
   uint64_t adopted_bytes = UINT64_MAX;
+  // Gets the memory of each sum of whole pages that is not adopted; may be empty.
+  LendPagesFn lend{};
   // How many pushes of an asynchronous key a worker may be ahead of the slowest worker before its
   // pulls wait; below 0: no bound.
   int64_t max_staleness = -1;

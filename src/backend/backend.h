@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -95,6 +96,10 @@ class Backend {
   // Asks for the layout; waits until rank 0 has published it.  kInvalidArgument if size, dtype or
   // mode differ from rank 0's.  Only these and the key of `asked` are in use, during the call.
   virtual void Lookup(const Tensor& asked, UniqueFunction<void(Result<Tensor>)> done) = 0;
+  // Memory of an operation, which a network device then reads, or fills, where it lies.  The memory
+  // stays the operation's until the handle is gone.  Null: no device does, and bytes are copied.
+  virtual std::shared_ptr<void> LendSent(std::span<const std::byte> /*memory*/) { return nullptr; }
+  virtual std::shared_ptr<void> LendFilled(std::span<std::byte> /*memory*/) { return nullptr; }
   // REQUIRES: `tensor` is declared, and its earlier round is over.  It is in use during the call.
   virtual void Start(const Tensor& tensor, Exchange exchange) = 0;
   // No worker sends partitions of `retired`, an earlier layout, any more.  `done` gets the first

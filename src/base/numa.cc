@@ -15,6 +15,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <span>
 #include <utility>
 
 namespace bs {
@@ -158,6 +159,12 @@ NodeBuffer& NodeBuffer::operator=(NodeBuffer&& other) noexcept {
   std::swap(data_, taken.data_);
   std::swap(size_bytes_, taken.size_bytes_);
   return *this;
+}
+
+std::span<std::byte> NodeBuffer::pages() const {
+  if (size_bytes_ < kWholePagesFrom) return {};
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  return {data_, (size_bytes_ + page - 1) / page * page};
 }
 
 NodeBuffer::~NodeBuffer() {

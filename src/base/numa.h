@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace bs {
@@ -48,10 +50,17 @@ class NodeBuffer {
 
   std::byte* data() const { return data_; }
   size_t size_bytes() const { return size_bytes_; }
+  // The pages that nothing else lies on: all of the memory, to the end of the last one.  Empty if
+  // it is of the heap.
+  std::span<std::byte> pages() const;
 
  private:
   std::byte* data_ = nullptr;
   size_t size_bytes_ = 0;
 };
+
+// Lets a network device read pages until the handle is gone; null: what is sent from there is
+// copied.  Thread-safe.
+using LendPagesFn = std::function<std::shared_ptr<void>(std::span<std::byte> pages)>;
 
 }  // namespace bs

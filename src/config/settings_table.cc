@@ -167,6 +167,12 @@ constexpr auto kRows = std::to_array<SettingRow>({
      &Config::rdma_bounce_bytes,
      "1MiB",
      "1GiB"},
+    {{"BYTESCHEDULER_RDMA_PINNED", "bytes", "bytes", "0", "process",
+      "gradients and sums that the RDMA device may use where they lie, at most; what is more is "
+      "copied; 0: half of the memory that is left at the start"},
+     &Config::rdma_pinned_bytes,
+     "0",
+     "16384GiB"},
     {{"BYTESCHEDULER_TIMEOUT", "seconds", "s", "60s", "process",
       "how long to wait for the others at the start, and for a response"},
      &Config::timeout,

@@ -223,10 +223,16 @@ Network::Network(const Config& config, const Logger& log)
 
 Network::Network(const Config& config, const Logger& log, ps::RdmaOptions rdma)
     : rdma_(std::make_shared<ps::RdmaCounts>()),
+      fork_is_harmless_(rdma.verbs && rdma.verbs->fork() == ps::RdmaFork::kHarmless),
       io_("bs-io",
           LoopOptions{.at_start = StayNear(rdma, log), .spin = SpinOf(config, ProcessorQuota())}) {
   rdma.counts = rdma_;
   transport_ = MakeTransport(&io_, config, sent_, std::move(rdma), log);
+}
+
+std::shared_ptr<void> Network::Lend(std::span<std::byte> memory, ps::Lending use) {
+  if (!fork_is_harmless_ || rdma_->links == 0) return nullptr;
+  return transport_->Lend(memory, use);
 }
 
 }  // namespace bs::api

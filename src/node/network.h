@@ -1,7 +1,9 @@
 // Network: what every node stands on: the thread "bs-io" and a transport on it.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <span>
 
 #include "base/log.h"
 #include "base/loop_thread.h"
@@ -79,12 +81,16 @@ class Network {
   // Thread-safe.
   const ps::SentCounts& sent() const { return *sent_; }
   const ps::RdmaCounts& rdma() const { return *rdma_; }
+  // Transport::Lend for memory of the framework's, whose child processes may use it too.  Null
+  // while nothing goes by RDMA.  Thread-safe.
+  std::shared_ptr<void> Lend(std::span<std::byte> memory, ps::Lending use);
   // The transport's end, before that of the thread; blocks as the destructor does.
   void EndTransport() { transport_.reset(); }
 
  private:
   const std::shared_ptr<ps::SentCounts> sent_ = std::make_shared<ps::SentCounts>();
   const std::shared_ptr<ps::RdmaCounts> rdma_;
+  const bool fork_is_harmless_;
   LoopThread io_;  // ends last: the transport needs it to come to rest
   std::unique_ptr<ps::Transport> transport_;
 };

@@ -202,6 +202,9 @@ void ServerNode::Begin(const ps::View& view) {
     if (member_) member_->ReportViolation(peer, what);
   };
   ps::Transport* const transport = network_->transport();
+  options.lend = [transport](std::span<std::byte> pages) {
+    return transport->Lend(pages, ps::Lending::kSent);
+  };
   std::vector<ServerShard> shards = MakeShards(rank);
   options.dispatcher_bytes = DispatcherBytes(shards.size(), config_.server_threads);
   options.adopted_bytes = AdoptedBytes(shards);

@@ -19,6 +19,7 @@ void AddRdma(const ps::RdmaCounts& counts, Metrics* metrics) {
   add("rdma_received_bytes_total", counts.received_bytes);
   add("rdma_reads_total", counts.reads);
   add("rdma_bounced_bytes_total", counts.bounced_bytes);
+  add("rdma_moved_bytes_total", counts.moved_bytes);
   add("rdma_pinned_bytes", counts.pinned_bytes);
   add("rdma_breaks_total", counts.breaks);
 }

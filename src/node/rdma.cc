@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "base/memory.h"
 #include "node/host.h"
 #include "node/network.h"
 #include "transport/rdma/ibverbs.h"
@@ -66,6 +67,13 @@ Result<ps::RdmaOptions> TryRdma(const Config& config, const Logger& log) {
   options.slot_bytes = static_cast<uint32_t>(config.rdma_slot_bytes);
   options.slots = static_cast<uint32_t>(config.rdma_slots);
   options.bounce_bytes = config.rdma_bounce_bytes;
+  options.most_lent_bytes =
+      config.rdma_pinned_bytes > 0 ? config.rdma_pinned_bytes : AvailableBytes() / 2;
+  if (options.verbs->fork() == ps::RdmaFork::kProtected) {
+    log.Warning(
+        "RDMA copies gradients: this kernel keeps registered memory from the child processes of "
+        "fork(); Linux 5.12 or newer with rdma-core 35 or newer does not");
+  }
   if (choice.value().numa_node >= 0) {
     PlaceNear(choice.value().numa_node, DiscoverNumaNodes(), log, &options);
   }

@@ -133,6 +133,9 @@ void WorkerNode::Begin(const Config& config) {
   backend_options.shared_bytes = [network = network_.get()] {
     return network->sent().shared_bytes.load();
   };
+  backend_options.lend = [network = network_.get()](std::span<std::byte> memory, ps::Lending use) {
+    return network->Lend(memory, use);
+  };
   backend_ = std::make_unique<worker::PsBackend>(
       backend_options, network_->io(),
       [transport](ps::Message message) { transport->Send(std::move(message)); }, log);

@@ -11,6 +11,7 @@ Fetch::Fetch(const OperationContext* context, const Tensor* tensor, std::span<st
     : context_(context), tensor_(tensor), out_(out), ended_(std::move(ended)) {}
 
 void Fetch::Begin(Round round, Priority priority) {
+  lent_ = context_->backend->LendFilled(out_);
   pending_ = tensor_->partitions.size();
   for (const Partition& partition : tensor_->partitions) {
     Exchange exchange{.round = round, .partition = partition, .priority = priority};
@@ -23,6 +24,7 @@ void Fetch::Begin(Round round, Priority priority) {
 void Fetch::OnSum(const Status& status) {
   if (!status.ok()) failure_ = context_->fail(status);
   if (--pending_ > 0) return;
+  lent_.reset();
   const UniqueFunction<void(Status)> ended = std::move(ended_);
   ended(std::move(failure_));
 }

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "base/unique_function.h"
@@ -31,6 +32,7 @@ class Fetch {
   const OperationContext* const context_;
   const Tensor* const tensor_;
   const std::span<std::byte> out_;
+  std::shared_ptr<void> lent_;  // registration of `out`, which ends before `ended`
   UniqueFunction<void(Status)> ended_;
   Status failure_;
   size_t pending_ = 0;

@@ -37,10 +37,17 @@ PushPullTask::PushPullTask(const OperationContext* context, const Tensor* tensor
 }
 
 void PushPullTask::Begin() {
+  Lend();
   context_->core->Add(this);
   ready_ = context_->spans.Now();
   if (is_gradient_) context_->spans.Ready(*this, waited_);
   NotifyReady();
+}
+
+void PushPullTask::Lend() {
+  // Codes lie elsewhere.
+  if (coder_.coding.plain()) push_.lent = context_->backend->LendSent(in_);
+  if (pulls_) pull_.lent = context_->backend->LendFilled(out_);
 }
 
 std::vector<bs::Partition> PushPullTask::Partition(uint64_t /*partition_bytes*/) {
@@ -149,6 +156,7 @@ void PushPullTask::Settle(Direction* direction) {
     context_->spans.Tensor(*this, {ready_, context_->spans.Now()});
   }
   const UniqueFunction<void(Status)> done = std::move(direction->done);
+  direction->lent.reset();
   done(complete ? Status::Ok() : failure_);
 }
 

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -59,8 +60,12 @@ class PushPullTask final : public CommTask {
   // Exchanges, as far as one direction is concerned.
   struct Direction {
     UniqueFunction<void(Status)> done;  // empty once called
-    uint32_t pending = 0;               // started and not over
-    uint32_t complete = 0;              // over, with ok
+    // A network device's registration of the call's memory in this direction.  It ends before
+    // `done`: from there on the caller may give the memory away, and a device that still knows the
+    // address would use the old pages for what comes to lie there.
+    std::shared_ptr<void> lent{};
+    uint32_t pending = 0;   // started and not over
+    uint32_t complete = 0;  // over, with ok
   };
 
   // The bytes that travel for `size_bytes` of a partition, or from the tensor's beginning.
@@ -73,6 +78,7 @@ class PushPullTask final : public CommTask {
   void OnSum(uint32_t index, TimePoint started, const Status& status, const std::string& next);
   void GiveCredit(uint32_t index, const Status& status);
   void Count(Direction* direction, const Status& status);
+  void Lend();
   // Calls what can be called; the task may be gone when it returns.
   void Settle();
   void Settle(Direction* direction);

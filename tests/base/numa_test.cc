@@ -167,6 +167,16 @@ TEST(NodeBuffer, EmptyOneHasNoMemory) {
   EXPECT_EQ(buffer.size_bytes(), 0U);
 }
 
+TEST(NodeBuffer, ItsPagesAreAllOfItsMemoryUnlessThatIsOfTheHeap) {
+  EXPECT_TRUE(NodeBuffer(NodeBuffer::kWholePagesFrom - 1, 0).pages().empty());
+  const NodeBuffer buffer(NodeBuffer::kWholePagesFrom + 1, 0);
+  const std::span<std::byte> pages = buffer.pages();
+  EXPECT_EQ(pages.data(), buffer.data());
+  EXPECT_GT(pages.size(), buffer.size_bytes());
+  EXPECT_EQ(pages.size() % 4096, 0U);
+  pages.back() = std::byte{1};
+}
+
 TEST(NodeBuffer, MovesItsMemory) {
   NodeBuffer first(4096, 0);
   first.data()[7] = std::byte{42};

@@ -75,6 +75,7 @@ TEST(Config, DefaultsAreThoseOfTheTable) {
   EXPECT_EQ(config.rdma_slot_bytes, 8U << 10);
   EXPECT_EQ(config.rdma_slots, 64);
   EXPECT_EQ(config.rdma_bounce_bytes, 8U << 20);
+  EXPECT_EQ(config.rdma_pinned_bytes, 0U);
   EXPECT_EQ(config.timeout, seconds(60));
   EXPECT_EQ(config.straggler_timeout, minutes(30));
   EXPECT_EQ(config.heartbeat_interval, seconds(1));
@@ -167,6 +168,8 @@ TEST(Config, EveryRowReachesItsField) {
       {"BYTESCHEDULER_RDMA_SLOTS", "128", [](const Config& c) { return c.rdma_slots == 128; }},
       {"BYTESCHEDULER_RDMA_BOUNCE", "64MiB",
        [](const Config& c) { return c.rdma_bounce_bytes == 64U << 20; }},
+      {"BYTESCHEDULER_RDMA_PINNED", "4GiB",
+       [](const Config& c) { return c.rdma_pinned_bytes == uint64_t{4} << 30; }},
       {"BYTESCHEDULER_TIMEOUT", "500ms",
        [](const Config& c) { return c.timeout == milliseconds(500); }},
       {"BYTESCHEDULER_STRAGGLER_TIMEOUT", "5m",
@@ -271,6 +274,7 @@ TEST(Config, EveryRowRefusesInTheSameWords) {
       {"BYTESCHEDULER_RDMA_SLOT", "128KiB", "want 1KiB to 64KiB"},
       {"BYTESCHEDULER_RDMA_SLOTS", "7", "want 8 to 4096"},
       {"BYTESCHEDULER_RDMA_BOUNCE", "0", "want 1MiB to 1GiB"},
+      {"BYTESCHEDULER_RDMA_PINNED", "16385GiB", "want 0 to 16384GiB"},
       {"BYTESCHEDULER_TIMEOUT", "0", "want 1ms to 168h"},
       {"BYTESCHEDULER_TIMEOUT", "a minute", kTime},
       {"BYTESCHEDULER_STRAGGLER_TIMEOUT", "1000h", "want 1ms to 168h"},

@@ -67,6 +67,76 @@ TEST(PushPullTask, CreditMayBeHeldUntilTheSumComesForATest) {
   EXPECT_EQ(test::RequestIn(bench.Next()).partition, 1U);
 }
 
+// Loans of a network device, as a test gives them.
+struct Loans {
+  struct Loan {
+    std::span<std::byte> memory;
+    ps::Lending use;
+    std::weak_ptr<void> handle;
+  };
+  std::vector<Loan> given{};
+
+  PsWorkerOptions Options() {
+    PsWorkerOptions options;
+    options.partition_bytes = uint64_t{1} << 20U;
+    options.lend = [this](std::span<std::byte> memory, ps::Lending use) {
+      const auto handle = std::make_shared<int>(0);
+      given.push_back({memory, use, handle});
+      return handle;
+    };
+    return options;
+  }
+};
+
+// Behind its callback the caller may give the memory away: the device must not know it any more.
+TEST(PushPullTask, ItsMemoryIsLentUntilEachCallbackAndNotAMomentLonger) {
+  std::vector<std::byte> value = Bytes(PsBackend::kLeastLentBytes, 1);
+  std::vector<std::byte> out = Bytes(value.size(), 0);
+  Loans loans;
+  Bench bench(loans.Options());
+  bench.Initialise(7, value);
+  loans.given.clear();
+  int pushed = 0;
+  int pulled = 0;
+  bench.worker()->PushPull(
+      7, PushPullOptions(0), value, out,
+      [&](const Status&) {
+        ++pushed;
+        EXPECT_TRUE(loans.given.at(0).handle.expired());
+        EXPECT_FALSE(loans.given.at(1).handle.expired());
+      },
+      [&](const Status&) {
+        ++pulled;
+        EXPECT_TRUE(loans.given.at(1).handle.expired());
+      });
+  bench.Run();
+  ASSERT_EQ(loans.given.size(), 2U);
+  EXPECT_EQ(loans.given[0].use, ps::Lending::kSent);
+  EXPECT_EQ(loans.given[0].memory.data(), value.data());
+  EXPECT_EQ(loans.given[1].use, ps::Lending::kFilled);
+  EXPECT_EQ(loans.given[1].memory.data(), out.data());
+  ps::Message push = bench.Next();
+  ps::Message pull = bench.Next();
+  EXPECT_FALSE(loans.given[0].handle.expired());
+  bench.Answer(std::move(push));
+  bench.Run();
+  bench.Answer(std::move(pull), out);
+  bench.Run();
+  EXPECT_EQ(pushed, 1);
+  EXPECT_EQ(pulled, 1);
+}
+
+TEST(PushPullTask, ShortTensorsAreCopiedInsteadOfLent) {
+  std::vector<std::byte> value = Bytes(PsBackend::kLeastLentBytes - 4, 1);
+  std::vector<std::byte> out = Bytes(value.size(), 0);
+  Loans loans;
+  Bench bench(loans.Options());
+  bench.Initialise(7, value);
+  bench.PushPull(7, 0, value, out);
+  bench.Run();
+  EXPECT_TRUE(loans.given.empty());
+}
+
 PsWorkerOptions Together(uint64_t bytes) {
   PsWorkerOptions options = TwoServers();
   options.num_servers = 1;

@@ -203,6 +203,18 @@ void PsBackend::Lookup(const Tensor& asked, UniqueFunction<void(Result<Tensor>)>
   });
 }
 
+std::shared_ptr<void> PsBackend::LendSent(std::span<const std::byte> memory) {
+  if (!options_.lend || memory.size() < kLeastLentBytes) return nullptr;
+  // The device only reads it.
+  auto* const begin = const_cast<std::byte*>(memory.data());
+  return options_.lend({begin, memory.size()}, ps::Lending::kSent);
+}
+
+std::shared_ptr<void> PsBackend::LendFilled(std::span<std::byte> memory) {
+  if (!options_.lend || memory.size() < kLeastLentBytes) return nullptr;
+  return options_.lend(memory, ps::Lending::kFilled);
+}
+
 void PsBackend::Start(const Tensor& tensor, Exchange exchange) {
   if (GoesTogether(tensor, exchange)) return PushPull(tensor, std::move(exchange));
   Summed summed = std::move(exchange.summed);

@@ -22,6 +22,7 @@
 #include "protocol/placement.h"
 #include "ps/kv_worker.h"
 #include "ps/message.h"
+#include "ps/transport.h"
 
 namespace bs::worker {
 
@@ -34,6 +35,8 @@ struct PsBackendOptions {
   // Returns how many bytes have gone to servers through shared memory; for the measurement, called
   // once.  Empty: none have.
   std::function<uint64_t()> shared_bytes{};
+  // Lets a network device use memory of an operation: Transport::Lend.  Empty: none can.
+  std::function<std::shared_ptr<void>(std::span<std::byte> memory, ps::Lending use)> lend{};
   // Partitions of a tensor of up to this size are pushed and pulled by one request.  Then their
   // credit returns when the network has them, so it does not bound what waits at a busy server.
   uint64_t together_bytes = 0;
@@ -42,6 +45,9 @@ struct PsBackendOptions {
 
 class PsBackend final : public Backend {
  public:
+  // To register less takes longer than to copy it.
+  static constexpr uint64_t kLeastLentBytes = uint64_t{64} << 10U;
+
   using SendFn = std::function<void(ps::Message)>;
 
   // `executor` is the worker's; it and what `send` uses outlive this.
@@ -58,6 +64,8 @@ class PsBackend final : public Backend {
   uint32_t DestinationOf(Key key) const override { return HomeServer(key, num_servers_); }
   void Declare(const Tensor& tensor, Done done) override;
   void Lookup(const Tensor& asked, UniqueFunction<void(Result<Tensor>)> done) override;
+  std::shared_ptr<void> LendSent(std::span<const std::byte> memory) override;
+  std::shared_ptr<void> LendFilled(std::span<std::byte> memory) override;
   void Start(const Tensor& tensor, Exchange exchange) override;
   void Release(const Tensor& retired, Done done) override;
   void SetOptimizer(OptimizerText optimizer, uint64_t number, Done done) override;

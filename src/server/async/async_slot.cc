@@ -148,8 +148,8 @@ Result<MemoryRoom::Promise> AsyncSlot::AskForMemory(const protocol::Call& call) 
 
 void AsyncSlot::Initialise(const protocol::Call& call) {
   const protocol::DataRequest& about = call.request;
-  auto weights =
-      std::make_shared<SumBuffer>(about.size_bytes, shard_->numa_node, shard_->num_workers);
+  auto weights = std::make_shared<SumBuffer>(about.size_bytes, shard_->numa_node,
+                                             shard_->num_workers, shard_->lend);
   if (about.size_bytes > 0) {
     reduce::Copy(weights->data(), call.payload.bytes().data(), about.size_bytes);
   }
@@ -243,7 +243,8 @@ bool AsyncSlot::IsAwaited(size_t rank) const {
 void AsyncSlot::PrepareSpare() {
   if (spare_ && !spare_->InFlight()) return;
   if (!spare_) shard_->counters.Kept(shape_.size_bytes);
-  spare_ = std::make_shared<SumBuffer>(shape_.size_bytes, shard_->numa_node, shard_->num_workers);
+  spare_ = std::make_shared<SumBuffer>(shape_.size_bytes, shard_->numa_node, shard_->num_workers,
+                                       shard_->lend);
 }
 
 void AsyncSlot::PrepareWeights() {

@@ -7,12 +7,19 @@
 
 namespace bs::server {
 
-SumBuffer::SumBuffer(uint64_t size_bytes, int numa_node, int32_t num_workers)
+SumBuffer::SumBuffer(uint64_t size_bytes, int numa_node, int32_t num_workers,
+                     const LendPagesFn& lend)
     : num_workers_(static_cast<uint32_t>(num_workers)) {
   if (size_bytes <= std::tuple_size_v<decltype(Tiny::bytes)>) {
     memory_ = Tiny{.bytes = {}, .size_bytes = static_cast<uint8_t>(size_bytes)};
   } else {
-    memory_.emplace<NodeBuffer>(size_bytes, numa_node);
+    NodeBuffer large(size_bytes, numa_node);
+    std::shared_ptr<void> loan = lend && !large.pages().empty() ? lend(large.pages()) : nullptr;
+    if (loan) {
+      memory_ = std::make_unique<Lent>(std::move(large), std::move(loan));
+    } else {
+      memory_ = std::move(large);
+    }
   }
   if (!has_few()) more_ = new Counter[num_workers_]{};
 }

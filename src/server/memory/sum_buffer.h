@@ -25,7 +25,8 @@ namespace bs::server {
 class SumBuffer {
  public:
   // Answers go to workers 0 .. num_workers-1.
-  SumBuffer(uint64_t size_bytes, int numa_node, int32_t num_workers);
+  // `lend` gets its memory if that is whole pages.
+  SumBuffer(uint64_t size_bytes, int numa_node, int32_t num_workers, const LendPagesFn& lend = {});
   // The sum begins as what `contribution` shows, in its memory.  REQUIRES: it is writable.
   SumBuffer(ps::Frame contribution, int32_t num_workers);
   SumBuffer(const SumBuffer&) = delete;
@@ -53,13 +54,20 @@ class SumBuffer {
     uint8_t size_bytes;
   };
 
+  // Memory whose registration with a network device ends before it.
+  struct Lent {
+    NodeBuffer memory;
+    std::shared_ptr<void> loan;
+  };
+
   std::span<std::byte> bytes() {
     if (auto* const tiny = std::get_if<Tiny>(&memory_)) {
       return {tiny->bytes.data(), tiny->size_bytes};
     }
     if (auto* const adopted = std::get_if<Adopted>(&memory_)) return (*adopted)->writable();
-    auto* const large = std::get_if<NodeBuffer>(&memory_);
-    return {large->data(), large->size_bytes()};
+    const auto* const lent = std::get_if<std::unique_ptr<Lent>>(&memory_);
+    const NodeBuffer& large = lent != nullptr ? (*lent)->memory : std::get<NodeBuffer>(memory_);
+    return {large.data(), large.size_bytes()};
   }
   using Adopted = std::unique_ptr<ps::Frame>;  // elsewhere, to have no more bytes than the others
 
@@ -67,7 +75,8 @@ class SumBuffer {
   std::span<const Counter> counters() const { return {has_few() ? few_ : more_, num_workers_}; }
   Counter& CounterOf(int32_t rank) { return (has_few() ? few_ : more_)[static_cast<size_t>(rank)]; }
 
-  std::variant<Tiny, NodeBuffer, Adopted> memory_;  // the first two zeroed at first
+  // Zeroed at first, but for Adopted.
+  std::variant<Tiny, NodeBuffer, Adopted, std::unique_ptr<Lent>> memory_;
   // By rank.  Not shared_ptr::use_count(), nor SumRef's count: what reads them orders nothing.
   union {
     Counter few_[kFew] = {};

@@ -19,8 +19,9 @@ class SumRef {
  public:
   SumRef() = default;
   // The first owner of a new buffer.  May throw std::bad_alloc.
-  static SumRef Make(uint64_t size_bytes, int numa_node, int32_t num_workers) {
-    return SumRef(new Counted(size_bytes, numa_node, num_workers));
+  static SumRef Make(uint64_t size_bytes, int numa_node, int32_t num_workers,
+                     const LendPagesFn& lend = {}) {
+    return SumRef(new Counted(size_bytes, numa_node, num_workers, lend));
   }
   static SumRef Adopt(ps::Frame contribution, int32_t num_workers) {
     return SumRef(new Counted(std::move(contribution), num_workers));

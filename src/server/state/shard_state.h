@@ -44,6 +44,7 @@ struct ShardBase {
   bool deterministic = false;
   uint64_t hold_bytes = 0;
   SendFn send{};
+  LendPagesFn lend{};                       // as ServerOptions
   Executor* executor = nullptr;             // the shard's
   std::shared_ptr<HostedUpdates> hosted{};  // of the server
   Bounds bounds{};                          // of the server
@@ -63,6 +64,7 @@ inline ShardBase MakeShardBase(const ServerOptions& options, const ServerShard& 
           .deterministic = options.deterministic,
           .hold_bytes = options.hold_bytes,
           .send = std::move(send),
+          .lend = options.lend,
           .executor = shard.executor,
           .hosted = std::move(hosted),
           .bounds = std::move(bounds)};

@@ -190,7 +190,7 @@ void Slot::BeginSum(protocol::Call* call) {
   if (adopts) {
     buffer = SumRef::Adopt(std::move(payload), shard_->num_workers);
   } else if (more || (shard_->num_buffers > 1 && buffer->InFlight())) {
-    buffer = SumRef::Make(shape_.size_bytes, shard_->numa_node, shard_->num_workers);
+    buffer = SumRef::Make(shape_.size_bytes, shard_->numa_node, shard_->num_workers, shard_->lend);
   }
   if (more) shard_->counters.Kept(shape_.size_bytes);
 }

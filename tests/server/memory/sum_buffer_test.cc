@@ -48,6 +48,40 @@ TEST(SumBufferTest, IsZeroedAndHasAllItsBytesToItself) {
   }
 }
 
+TEST(SumBufferTest, WholePagesAreLentAsLongAsAnythingShowsThem) {
+  std::weak_ptr<void> loan;
+  std::span<std::byte> lent;
+  const LendPagesFn lend = [&](std::span<std::byte> pages) {
+    lent = pages;
+    const auto made = std::make_shared<int>(0);
+    loan = made;
+    return made;
+  };
+  auto buffer = std::make_shared<SumBuffer>(20000, 0, 1, lend);
+  EXPECT_EQ(lent.data(), buffer->data());
+  EXPECT_EQ(lent.size(), 20480U);
+  ps::Frame frame = SumBuffer::MakeFrame(buffer, 0);
+  EXPECT_EQ(frame.bytes().data(), lent.data());
+  EXPECT_EQ(frame.size(), 20000U);
+  buffer.reset();
+  EXPECT_FALSE(loan.expired());
+  frame = ps::Frame();
+  EXPECT_TRUE(loan.expired());
+}
+
+TEST(SumBufferTest, OfTheHeapOrRefusedItIsNotLentAndHasItsMemoryAllTheSame) {
+  int calls = 0;
+  const LendPagesFn refuse = [&](std::span<std::byte>) {
+    ++calls;
+    return nullptr;
+  };
+  for (const size_t size_bytes : {4U, 255U, 20000U}) {
+    SumBuffer buffer(size_bytes, 0, 1, refuse);
+    std::fill_n(buffer.data(), size_bytes, std::byte{1});
+  }
+  EXPECT_EQ(calls, 1);
+}
+
 TEST(SumBufferTest, BeginsInTheMemoryOfAContribution) {
   for (const size_t size_bytes : {1U, 100U, 20000U}) {
     bool released = false;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstdlib>
 #include <memory>
 #include <set>
 #include <utility>
@@ -60,6 +61,45 @@ TEST_F(RdmaMemoryTest, ALoanThatIsRefusedSaysWhy) {
   EXPECT_EQ(counts_->pinned_bytes, 0U);
 }
 
+TEST_F(RdmaMemoryTest, WhatALoanCoversIsNotRegisteredAgain) {
+  std::vector<std::byte> bytes(10'000);
+  const std::span<std::byte> all = bytes;
+  const auto loan = memory_->Lend(all, Access::kLend);
+  ASSERT_TRUE(loan.ok());
+  EXPECT_EQ(memory_->Lend(all.subspan(100, 1'000), Access::kLend).status().code(),
+            bs::StatusCode::kAlreadyExists);
+  EXPECT_TRUE(memory_->Lend(all.subspan(100, 1'000), Access::kFill).ok()) << "for another use";
+}
+
+TEST_F(RdmaMemoryTest, LoansAreBounded) {
+  const auto memory = std::make_shared<RdmaMemory>(
+      std::shared_ptr<VerbsDevice>(std::move(nic_->Open("sim0", 16).value())), kBounceBytes,
+      nullptr, RdmaLoanRules{.most_bytes = 10'000});
+  std::vector<std::byte> bytes(10'001);
+  const std::span<std::byte> all = bytes;
+  EXPECT_EQ(memory->Lend(all, Access::kLend).status().code(), bs::StatusCode::kResourceExhausted);
+  auto first = memory->Lend(all.first(6'000), Access::kLend);
+  ASSERT_TRUE(first.ok());
+  EXPECT_FALSE(memory->Lend(all.subspan(6'000), Access::kLend).ok());
+  first.value().reset();
+  EXPECT_TRUE(memory->Lend(all.subspan(6'000), Access::kLend).ok()) << "there is room again";
+  EXPECT_EQ(fabric_.Counts().regions, 0U);
+}
+
+TEST_F(RdmaMemoryTest, WhereAChildLosesPagesOnlyWholeOnesAreLent) {
+  const auto memory = std::make_shared<RdmaMemory>(
+      std::shared_ptr<VerbsDevice>(std::move(nic_->Open("sim0", 16).value())), kBounceBytes,
+      nullptr, RdmaLoanRules{.whole_pages = true});
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  std::unique_ptr<std::byte, decltype(&std::free)> pages(
+      static_cast<std::byte*>(std::aligned_alloc(page, 2 * page)), std::free);
+  const std::span<std::byte> all(pages.get(), 2 * page);
+  EXPECT_TRUE(memory->Lend(all, Access::kLend).ok());
+  EXPECT_EQ(memory->Lend(all.subspan(64), Access::kLend).status().code(),
+            bs::StatusCode::kFailedPrecondition);
+  EXPECT_FALSE(memory->Lend(all.first(page + 64), Access::kLend).ok());
+}
+
 TEST_F(RdmaMemoryTest, BlocksAreWholePagesAndServeAgain) {
   RdmaMemory::Block first = memory_->Take(5'000);
   RdmaMemory::Block second = memory_->Take(5'000);
@@ -92,7 +132,7 @@ TEST_F(RdmaMemoryTest, BlocksPreferTheNodeOfTheDevice) {
   if (!bs::CanPlaceOn(0)) GTEST_SKIP() << "this system does not let memory be placed";
   const auto near = std::make_shared<RdmaMemory>(
       std::shared_ptr<VerbsDevice>(std::move(nic_->Open("sim0", 16).value())), kBounceBytes,
-      counts_, 0);
+      counts_, RdmaLoanRules{}, 0);
   for (const RdmaMemory::Block& block : {near->Take(5'000), near->Take(size_t{3} << 20U)}) {
     EXPECT_EQ(NodePreferredAt(block.bytes().data()), 0);
     EXPECT_EQ(NodePreferredAt(&block.bytes().back()), 0);

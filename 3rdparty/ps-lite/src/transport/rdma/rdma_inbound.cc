@@ -321,6 +321,7 @@ void RdmaInbound::Copy(const Reading& reading) {
   if (IsRevoked(*reading.arrival)) return;
   std::byte* const to = reading.arrival->parts[reading.part].memory.data() + reading.offset;
   std::memcpy(to, reading.block.bytes().data(), reading.size_bytes);
+  if (nic_->counts() != nullptr) nic_->counts()->moved_bytes += reading.size_bytes;
 }
 
 void RdmaInbound::Finish(Arrival* arrival) {

@@ -1,6 +1,8 @@
 // Registers memory, and lends blocks of its own.
 #include "transport/rdma/rdma_memory.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <iterator>
@@ -21,6 +23,12 @@ size_t BlockBytes(size_t size_bytes) {
   return std::bit_ceil(std::max(size_bytes, RdmaMemory::kPageBytes));
 }
 
+// By the system's pages, which may be longer than ours.
+bool IsWholePages(std::span<const std::byte> bytes) {
+  const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  return reinterpret_cast<uintptr_t>(bytes.data()) % page == 0 && bytes.size() % page == 0;
+}
+
 bool Allows(VerbsDevice::Access given, VerbsDevice::Access wanted) {
   return given == wanted || given == VerbsDevice::Access::kBoth;
 }
@@ -28,10 +36,11 @@ bool Allows(VerbsDevice::Access given, VerbsDevice::Access wanted) {
 }  // namespace
 
 RdmaMemory::RdmaMemory(std::shared_ptr<VerbsDevice> device, uint64_t bounce_bytes,
-                       std::shared_ptr<RdmaCounts> counts, int numa_node)
+                       std::shared_ptr<RdmaCounts> counts, RdmaLoanRules rules, int numa_node)
     : device_(std::move(device)),
       bounce_bytes_(RoundUp(bounce_bytes, kPageBytes)),
       counts_(std::move(counts)),
+      rules_(rules),
       numa_node_(numa_node) {}
 
 // Regions end before their memory.
@@ -56,9 +65,16 @@ bs::Result<std::shared_ptr<RdmaRegion>> RdmaMemory::Register(std::span<std::byte
 
 bs::Result<std::unique_ptr<RdmaMemory::Loan>> RdmaMemory::Lend(std::span<std::byte> bytes,
                                                                VerbsDevice::Access access) {
-  auto region = Register(bytes, access);
+  if (rules_.whole_pages && !IsWholePages(bytes)) {
+    return bs::Status::FailedPrecondition("a child process needs what else lies on these pages");
+  }
+  if (Find(bytes, access)) return bs::Status::AlreadyExists("this memory is lent already");
+  auto region = Register(bytes, access);  // may block
   if (!region.ok()) return region.status();
   const bs::MutexLock lock(&mutex_);
+  if (bytes.size() > rules_.most_bytes - lent_bytes_) {
+    return bs::Status::ResourceExhausted("more memory is lent than the limit allows");
+  }
   const bool added = table_
                          .emplace(bytes.data(), Entry{.end = bytes.data() + bytes.size(),
                                                       .access = access,
@@ -66,6 +82,7 @@ bs::Result<std::unique_ptr<RdmaMemory::Loan>> RdmaMemory::Lend(std::span<std::by
                                                       .loan = true})
                          .second;
   if (!added) return bs::Status::AlreadyExists("a loan begins at this address already");
+  lent_bytes_ += bytes.size();
   return std::make_unique<Loan>(shared_from_this(), bytes.data());
 }
 
@@ -74,6 +91,7 @@ void RdmaMemory::End(const std::byte* begin) {
   const bs::MutexLock lock(&mutex_);
   const auto it = table_.find(begin);
   BS_CHECK(it != table_.end() && it->second.loan);
+  lent_bytes_ -= static_cast<uint64_t>(it->second.end - begin);
   ended = std::move(it->second.region);
   table_.erase(it);
 }

@@ -26,6 +26,13 @@
 
 namespace ps {
 
+// The loans that callers get.
+struct RdmaLoanRules {
+  uint64_t most_bytes = UINT64_MAX;  // of all together
+  // Only whole pages: a child process could not use others of this process.
+  bool whole_pages = false;
+};
+
 class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
  public:
   // Whole pages, so that no other data lies beside a block.
@@ -35,7 +42,7 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
 
   // REQUIRES: owned by a shared_ptr.  `counts` may be null.  `numa_node`: of the blocks; -1: any.
   RdmaMemory(std::shared_ptr<VerbsDevice> device, uint64_t bounce_bytes,
-             std::shared_ptr<RdmaCounts> counts, int numa_node = -1);
+             std::shared_ptr<RdmaCounts> counts, RdmaLoanRules rules = {}, int numa_node = -1);
   RdmaMemory(const RdmaMemory&) = delete;
   RdmaMemory& operator=(const RdmaMemory&) = delete;
   ~RdmaMemory();
@@ -55,7 +62,8 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
     const std::shared_ptr<RdmaMemory> memory_;
     const std::byte* const begin_;
   };
-  // kAlreadyExists if another loan begins at the same address.
+  // kAlreadyExists if another loan begins at the same address, or shows all of it for this use;
+  // kFailedPrecondition or kResourceExhausted by the rules.
   bs::Result<std::unique_ptr<Loan>> Lend(std::span<std::byte> bytes, VerbsDevice::Access access);
   // The region around `bytes`, all of them; null: they are not registered for that.  It is
   // registered as long as the pointer is held.
@@ -131,6 +139,7 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
   const std::shared_ptr<VerbsDevice> device_;
   const size_t bounce_bytes_;
   const std::shared_ptr<RdmaCounts> counts_;
+  const RdmaLoanRules rules_;
   const int numa_node_;
 
   mutable bs::Mutex mutex_;
@@ -138,6 +147,7 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
   std::map<const std::byte*, Arena> arenas_ BS_GUARDED_BY(mutex_);
   std::map<size_t, std::vector<std::byte*>> free_ BS_GUARDED_BY(mutex_);  // by size
   size_t free_large_bytes_ BS_GUARDED_BY(mutex_) = 0;  // of blocks with an arena of their own
+  uint64_t lent_bytes_ BS_GUARDED_BY(mutex_) = 0;      // of all loans
   // The bounce arena: which of its pages are taken.  Empty before it is used first.
   Arena bounce_ BS_GUARDED_BY(mutex_);
   bool no_bounce_ BS_GUARDED_BY(mutex_) = false;  // it cannot be had

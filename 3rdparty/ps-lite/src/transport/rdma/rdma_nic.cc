@@ -45,8 +45,11 @@ RdmaNic::RdmaNic(Loop loop, RdmaOptions options, std::shared_ptr<VerbsDevice> de
       log_(log),
       device_(std::move(device)),
       port_(*FindPort(device_->facts(), options_.path.port)),
-      memory_(std::make_shared<RdmaMemory>(device_, options_.bounce_bytes, options_.counts,
-                                           options_.numa_node)) {}
+      memory_(std::make_shared<RdmaMemory>(
+          device_, options_.bounce_bytes, options_.counts,
+          RdmaLoanRules{.most_bytes = options_.most_lent_bytes,
+                        .whole_pages = options_.verbs->fork() == RdmaFork::kProtected},
+          options_.numa_node)) {}
 
 RdmaNic::~RdmaNic() {
   BS_CHECK(members_.empty());

@@ -18,6 +18,7 @@ struct RdmaCounts {
   std::atomic<uint64_t> received_bytes = 0;
   std::atomic<uint64_t> reads = 0;          // READs that are complete
   std::atomic<uint64_t> bounced_bytes = 0;  // copied before they were offered to a peer
+  std::atomic<uint64_t> moved_bytes = 0;    // copied from where they were read to
   std::atomic<uint64_t> pinned_bytes = 0;   // registered now
   std::atomic<uint64_t> links = 0;          // connections that use RDMA now
   std::atomic<uint64_t> breaks = 0;         // connections that RDMA has broken
@@ -41,6 +42,8 @@ struct RdmaOptions {
   int numa_node = -1;
   // Cores of that node, for the thread that the links are on; empty: any.
   std::vector<int> cores{};
+  // Memory of callers that is registered at a time; more is copied.
+  uint64_t most_lent_bytes = UINT64_MAX;
   std::shared_ptr<RdmaCounts> counts{};  // null: not counted
 };
 
