@@ -61,12 +61,12 @@ class Guard:
         return self._on_run is None
 
     def wait(self) -> None:
-        """Update all slots that are ARMED.  Blocks."""
+        """Update all slots that are ARMED, and note that this module waits for them.  Blocks."""
         if self._on_run is not None:
             on_run, self._on_run = self._on_run, None
             on_run(self)
         updates = self._updates()
-        if updates is not None and updates.waiting:
+        if updates is not None and (updates.waiting or updates.ahead):
             updates.apply(self.slots)
 
     def __deepcopy__(self, memo: object) -> Passive:

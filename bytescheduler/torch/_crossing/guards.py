@@ -143,11 +143,14 @@ class Guards:
             self._watch = Watch(self._slots, self._used)
             self._watch.begin(self._model)
             self._has_watched = True
+            # So that a use without a guard is found however fast sums are.
+            self._updates.takes_along = False
 
     def _end(self) -> None:
         if self._watch is not None:
             self._watch.end()
             self._watch = None
+            self._updates.takes_along = True
 
     def _used(self, slot: Slot, module: torch.nn.Module) -> None:
         if self._updates.applying:
@@ -159,6 +162,7 @@ class Guards:
                 "before training, or pass crossing=False",
                 5,
             )
+        self._updates.guarded(slot)
         guard = self._guards.get(module)
         if guard is None or slot not in guard.slots:
             self._guard(module, [slot])

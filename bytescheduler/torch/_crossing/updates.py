@@ -1,9 +1,10 @@
 """Updates that wait for their sums: made where a weight is needed first, or all at once."""
 
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
+from bytescheduler.errors import Error
 from bytescheduler.torch._crossing.shadow import Shadow
 from bytescheduler.torch._gradients.gradients import Gradients
 from bytescheduler.torch._gradients.slot import ARMED, IDLE, PUSHED, Slot
@@ -11,7 +12,11 @@ from bytescheduler.torch._gradients.tally import CROSSES
 
 __all__ = ["Updates"]
 
+# An update takes weights of this many elements along: what a call costs then counts little.
+_TOGETHER = 1 << 18
+
 OnGradient = Optional[Callable[[torch.nn.Parameter], None]]
+_Kept = Tuple[torch.nn.Parameter, torch.Tensor]
 
 
 class Updates:
@@ -31,8 +36,11 @@ class Updates:
         self._gradients = gradients
         self._on_gradient = on_gradient
         self._shadow = Shadow(inner)
+        self._queue: List[Slot] = []  # those that were armed; what forward uses first is last
         self.waiting = 0  # slots that are ARMED
+        self.ahead = 0  # slots that were taken along, and no guard of them has run since
         self.applying = False
+        self.takes_along = True  # an update makes others that are there
 
     def arm(self) -> None:
         """End a step: from here on each update is made when its weight is needed.
@@ -47,18 +55,24 @@ class Updates:
                 slot.param.grad = None  # it is the engine's until the update
                 slot.state = ARMED
                 self.waiting += 1
+        self._queue = sorted(self._gradients.slots, key=_urgency)
 
     def flush(self) -> None:
         """Make all updates that wait.  Blocks."""
-        if self.waiting:
-            self.apply([slot for slot in self._gradients.slots if slot.state == ARMED])
+        if self.waiting or self.ahead:
+            self.apply(self._gradients.slots)
 
     def apply(self, slots: Sequence[Slot]) -> None:
         """Update those of `slots` that are ARMED, in one step of the optimizer.  Blocks.
 
-        If a wait is interrupted, nothing has changed.
+        If a wait is interrupted, nothing has changed but that slots are no longer ahead.
         """
-        armed = [slot for slot in slots if slot.state == ARMED]
+        armed: List[Slot] = []
+        for slot in slots:
+            if slot.state == ARMED:
+                armed.append(slot)
+            elif slot.is_ahead:
+                self.guarded(slot)
         if not armed:
             return
         self._gradients.wait(armed)
@@ -69,23 +83,26 @@ class Updates:
         finally:
             self.applying = False
 
+    def guarded(self, slot: Slot) -> None:
+        """Note that what uses a weight waits for it."""
+        if slot.is_ahead:
+            slot.is_ahead = False
+            self.ahead -= 1
+
     def _update(self, armed: List[Slot]) -> None:
         params: Dict[int, List[torch.nn.Parameter]] = {}
-        kept = []
+        kept: List[_Kept] = []
         for slot in armed:
-            used = self._gradients.is_used(slot)
-            mean = self._gradients.receive(slot)
-            slot.state = IDLE
-            self.waiting -= 1
-            if not used:
-                continue  # no worker has a gradient, so the plain optimizer passes it over
-            param = slot.param
-            if param.grad is not None:
-                kept.append((param, param.grad))
-            param.grad = mean
-            if self._on_gradient is not None:
-                self._on_gradient(param)
-            params.setdefault(slot.group, []).append(param)
+            if self._gradients.is_used(slot):
+                self._take(slot, params, kept)
+            else:  # no worker has a gradient, so the plain optimizer passes it over
+                self._mean_of(slot)
+        if self.takes_along:
+            for slot in self._ready(_TOGETHER - sum(slot.elements for slot in armed)):
+                # A use without a guard is found as if it were ARMED still.
+                slot.is_ahead = True
+                self.ahead += 1
+                self._take(slot, params, kept)
         if params:
             self._shadow.step(params)
         for these in params.values():
@@ -93,3 +110,46 @@ class Updates:
                 param.grad = None
         for param, grad in kept:
             param.grad = grad
+
+    def _ready(self, room: int) -> Iterator[Slot]:
+        """Yield what forward uses next, as far as its sums are there and it is small."""
+        queue = self._queue
+        while queue:
+            slot = queue[-1]
+            is_armed = slot.state == ARMED
+            if is_armed and (slot.elements > room or not slot.had_gradient or not _is_there(slot)):
+                return
+            queue.pop()
+            if is_armed:
+                room -= slot.elements
+                yield slot
+
+    def _take(
+        self, slot: Slot, params: Dict[int, List[torch.nn.Parameter]], kept: List[_Kept]
+    ) -> None:
+        """Give a parameter its mean, and add it to those of its group."""
+        param = slot.param
+        mean = self._mean_of(slot)
+        if param.grad is not None:
+            kept.append((param, param.grad))
+        param.grad = mean
+        if self._on_gradient is not None:
+            self._on_gradient(param)
+        params.setdefault(slot.group, []).append(param)
+
+    def _mean_of(self, slot: Slot) -> torch.Tensor:
+        slot.state = IDLE
+        self.waiting -= 1
+        return self._gradients.take(slot)
+
+
+def _urgency(slot: Slot) -> int:
+    return slot.priority
+
+
+def _is_there(slot: Slot) -> bool:
+    assert slot.pending is not None
+    try:
+        return slot.pending.over()
+    except Error:  # the guard of this weight says it, with its name
+        return False

@@ -135,7 +135,7 @@ class Gradients:
         """Take a gradient that backward has accumulated; the hook calls it."""
         if self.paused:
             return
-        if slot.state != IDLE:
+        if slot.state != IDLE or slot.is_ahead:
             self._leave_state(slot)
         if not self.has_any:
             self._on_first()
@@ -152,8 +152,8 @@ class Gradients:
         if slot.state == PUSHED:
             raise UsageError(self._why_twice(slot), 5)
         why = (
-            f"{slot.name}: a gradient came while its last update is pending, so forward has used "
-            "a stale weight of it in a module that does not own it; let that module wait for it: "
+            f"{slot.name}: a gradient came while its last update is pending, so forward may have "
+            "used a stale weight, in a module that does not own it; let that module wait for it: "
             f"optimizer.guard(module, [{slot.name}]), or pass crossing=False"
         )
         self._session.give_up(why)
@@ -278,10 +278,14 @@ class Gradients:
 
     def receive(self, slot: Slot) -> torch.Tensor:
         """Return the mean of a slot that is PUSHED or ARMED.  Blocks."""
-        pending, recv = slot.pending, slot.recv
-        assert pending is not None
+        assert slot.pending is not None
+        self._session.wait(slot.pending)
+        return self.take(slot)
+
+    def take(self, slot: Slot) -> torch.Tensor:
+        """Do as `receive` for a slot whose round is over."""
+        recv = slot.recv
         assert recv is not None
-        self._session.wait(pending)
         slot.pending = None
         slot.sent = None
         slot.passes = 0

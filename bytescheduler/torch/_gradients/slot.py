@@ -37,9 +37,11 @@ class Slot:
         "__weakref__",
         "address",
         "context",
+        "elements",
         "group",
         "had_gradient",
         "index",
+        "is_ahead",
         "key",
         "name",
         "param",
@@ -58,10 +60,12 @@ class Slot:
         self.index = index
         self.name = name
         self.param = param
+        self.elements = param.numel()
         self.group = group
         self.key = 0
         self.priority = -index
         self.state = IDLE
+        self.is_ahead = False  # it was updated, and no guard of it has run since
         self.passes = 0  # by backward since the latest step
         self.pending: Optional[Pending] = None
         self.sent: Optional[torch.Tensor] = None  # the gradient that backward made

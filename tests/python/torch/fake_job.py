@@ -23,6 +23,8 @@ class FakePending:
         self.is_over = False
 
     def over(self) -> bool:
+        if self.session.names.get(self.key, "") in self.session.arrived:
+            self.wait()
         return self.is_over
 
     def wait(self) -> None:
@@ -52,6 +54,7 @@ class FakeSession:
         self.names: Dict[int, str] = {}
         self.shown: List[str] = []  # what timelines were told, in order
         self.held: List[str] = []  # names of keys whose sums do not come
+        self.arrived: List[str] = []  # names of keys whose sums come unasked
         self.failure: Optional[PeerLost] = None
         self.why = ""
         self.rounds: List[FakePending] = []

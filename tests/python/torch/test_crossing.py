@@ -8,6 +8,7 @@ from fake_job import FakeJob, Held
 from torch import nn
 
 from bytescheduler.errors import PeerLost, UsageError
+from bytescheduler.torch._gradients.slot import ARMED, IDLE
 from bytescheduler.torch._optimizer.stepper import Stepper
 
 Make = Callable[..., Stepper]
@@ -51,6 +52,64 @@ def test_forward_runs_up_to_the_layer_whose_sum_is_missing(
     optimizer.step()
     for one, other in zip(model.parameters(), alone.parameters()):
         assert torch.equal(one, other)
+
+
+def test_what_is_there_is_updated_along_up_to_a_sum_that_is_missing(
+    job: FakeJob, make_stepper: Make
+) -> None:
+    model = layers()
+    stepper = make_stepper(model)
+    stepped(stepper, model)
+    names = [name for name, _ in model.named_parameters()]
+    job.session.arrived = [name for name in names if name != "1.bias"]
+    before = {name: param.detach().clone() for name, param in model.named_parameters()}
+    model[0](ONES)
+    changed = [name for name, param in model.named_parameters() if (param != before[name]).any()]
+    assert changed == ["0.weight", "0.bias", "1.weight"]
+    stepper.synchronize()
+    assert stepper.gradients.unfinished() == [stepper.gradients.tally.pending]
+
+
+def test_a_sum_that_failed_is_told_by_the_guard_of_its_weight(
+    job: FakeJob, make_stepper: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def over() -> bool:
+        raise PeerLost("worker 1 was lost", 4)
+
+    model = layers()
+    stepper = make_stepper(model)
+    stepped(stepper, model)
+    monkeypatch.setattr(stepper.gradients.slots[2].pending, "over", over)
+    model[0](ONES)
+    job.session.failure = PeerLost("worker 1 was lost", 4)
+    with pytest.raises(PeerLost):
+        model[1](ONES)
+
+
+def test_a_watched_forward_updates_each_weight_at_its_own_guard(
+    job: FakeJob, make_stepper: Make
+) -> None:
+    model = layers()
+    stepper = make_stepper(model, watched_steps=2)
+    stepped(stepper, model)
+    job.session.arrived = ["0.weight", "0.bias", "1.weight", "1.bias", "2.weight", "2.bias"]
+    states: List[int] = []
+    model[0].register_forward_hook(lambda *_: states.append(stepper.gradients.slots[2].state))
+    for _ in range(2):
+        stepped(stepper, model)
+    assert states == [ARMED, IDLE]
+
+
+def test_a_large_weight_is_updated_where_it_is_used(job: FakeJob, make_stepper: Make) -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1 << 17, bias=False))
+    stepper = make_stepper(model)
+    stepped(stepper, model)
+    job.session.arrived = ["1.weight"]
+    before = model[1].weight.detach().clone()
+    model[0](ONES)
+    assert torch.equal(model[1].weight, before)
+    model[1](ONES)
+    assert not torch.equal(model[1].weight, before)
 
 
 def test_with_a_barrier_step_waits_for_every_sum(job: FakeJob, make_stepper: Make) -> None:
@@ -111,6 +170,22 @@ def test_a_gradient_of_a_stale_weight_fails_the_job(job: FakeJob, make_stepper: 
     with pytest.raises(UsageError, match="2.weight: a gradient came while its last update"):
         stale.sum().backward()
     assert "optimizer.guard(module" in job.session.why
+
+
+def test_a_gradient_of_a_weight_that_was_taken_along_unguarded_fails_the_job(
+    job: FakeJob, make_stepper: Make
+) -> None:
+    model = layers()
+    stepper = make_stepper(model, watched_steps=0)
+    for _ in range(2):  # a model whose guards run is well
+        stepped(stepper, model)
+        job.session.arrived = [name for name, _ in model.named_parameters()]
+    stale = nn.functional.linear(ONES, model[2].weight)
+    model[0](ONES)
+    with pytest.raises(UsageError, match="2.weight: a gradient came while its last update"):
+        stale.sum().backward()
+    stepper.synchronize()
+    nn.functional.linear(ONES, model[2].weight).sum().backward()
 
 
 def test_a_lost_peer_is_an_error_of_the_forward_pass(job: FakeJob, make_stepper: Make) -> None:
