@@ -8,13 +8,12 @@ import os
 import pathlib
 import re
 import subprocess
-import sys
 import tempfile
 from typing import Dict, List
 
-from cards import job_of, sums_of
+from cards import job_of
 from job import Process
-from jobs import ENV, LONG, SOON_S, begun
+from jobs import ENV, begun
 
 DEVICES = pathlib.Path("/sys/class/infiniband")
 # Of the cards; a server's only summing thread has a core of node 0.
@@ -67,7 +66,7 @@ def cores_of(thread: str, process: Process) -> List[str]:
 
 
 def main() -> None:
-    """Run the job, look at it in the middle, and let it end."""
+    """Run the job, and look at it in the middle."""
     with tempfile.TemporaryDirectory() as name:
         put_cards_on(NODE, pathlib.Path(name) / "devices")
         with job_of(pathlib.Path(name) / "job", {**ENV["rdma"], **ONE_SHARD}) as job:
@@ -81,11 +80,8 @@ def main() -> None:
                 assert cores_of("bs-io", process) == [CORES], cores_of("bs-io", process)
             for server in job.servers:
                 assert cores_of("bs-shard-0.0", server) in (["0"], ["1"])
-            for process in job.processes:
-                assert process.wait(SOON_S) == 0, job.all_output()
-            sums_of([worker.output() for worker in job.workers])
-    print(f"{LONG} steps with all memory for RDMA near the cards")
+    print("all memory for RDMA lies near the cards")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
