@@ -21,6 +21,7 @@ from bytescheduler._process.replaced import is_stdout, replaced
 from bytescheduler._process.say import plain, say
 from bytescheduler._timeline import plot as _timeline_plot
 from bytescheduler._timeline import steps as _timeline_steps
+from bytescheduler._timeline.carriers import Carriers
 from bytescheduler._timeline.clocks import FIRST_SERVER_PID
 from bytescheduler._timeline.files import (
     KEY_NAME,
@@ -109,7 +110,8 @@ def summary(events: Iterable[Event]) -> Dict[str, Any]:
 
         ``ranks`` has the medians over the steps of each rank.  ``tensors`` has the ten with the
         longest mean wait for other workers, and ``internal`` the same for keys that are no tensors
-        of the script.
+        of the script.  ``carriers`` has the bytes that each rank pushed and pulled by each carrier:
+        ``tcp``, ``shm`` or ``rdma``.
 
         From servers' files: ``servers`` has each server's number of sums, and its mean seconds from
         the last push of a sum to the sum.  ``late`` has each worker that came last, with the number
@@ -126,6 +128,7 @@ class _Job:
         self._sizes: Dict[int, int] = {}
         self.names = dict(OWN_KEYS)
         self._servers = _Servers()
+        self._carriers = Carriers()
         critical: _timeline_steps.CriticalWaits = {}
         for event in events:
             if event.get("name") == KEY_NAME:
@@ -140,6 +143,7 @@ class _Job:
                 self._servers.add(event)
                 continue
             _timeline_steps.add(self._rounds, event)
+            self._carriers.add(event)
             if event["cat"] == "tensor":
                 self._sizes[event["args"]["key"]] = event["args"]["bytes"]
         self.steps = _timeline_steps.in_step(self._rounds, self.names)
@@ -175,6 +179,7 @@ class _Job:
                 :_MOST_TENSORS
             ],
             "internal": [row for row in waits if is_internal(row["key"], self.names)],
+            "carriers": self._carriers.rows(),
             **self._servers.rows(),
         }
 
@@ -270,6 +275,20 @@ def _worker_blocks(of: Dict[str, Any]) -> List[str]:
 def table(of: Dict[str, Any]) -> str:
     """Return what `summary` returned, for people."""
     blocks = _worker_blocks(of) if of["steps"] else []
+    if of["carriers"]:
+        carried = [
+            [
+                str(row["rank"]),
+                plain(row["carrier"]),
+                _size(row["pushed_bytes"]),
+                _size(row["pulled_bytes"]),
+            ]
+            for row in of["carriers"]
+        ]
+        blocks.append(
+            "The carriers of all bytes:\n"
+            + _aligned_columns([["rank", "carrier", "pushed", "pulled"], *carried])
+        )
     if of["late"]:
         late = [[str(row["rank"]), str(row["sums"]), _ms(row["seconds"])] for row in of["late"]]
         blocks.append(

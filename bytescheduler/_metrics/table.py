@@ -46,6 +46,13 @@ _SENT = (
         None,
         "messages to other nodes that travelled inside another one (BYTESCHEDULER_FUSION)",
     ),
+    (
+        "sent_tcp_bytes_total",
+        None,
+        "bytes that left through TCP, with heads and everything; none where libzmq or a stock "
+        "store sends",
+    ),
+    ("sent_shared_bytes_total", None, "bytes that went to nodes of this host by shared memory"),
     ("rdma_links", None, "connections that use RDMA now"),
     ("rdma_sent_bytes_total", None, "bytes of gradients and sums that left by RDMA"),
     ("rdma_received_bytes_total", None, "bytes of gradients and sums that came by RDMA"),
@@ -53,7 +60,13 @@ _SENT = (
     ("rdma_bounced_bytes_total", None, "bytes that were copied so that a device could read them"),
     ("rdma_moved_bytes_total", None, "bytes that were copied behind the READ of a device"),
     ("rdma_pinned_bytes", None, "memory that the RDMA device may use now"),
-    ("rdma_breaks_total", None, "connections whose RDMA broke"),
+    ("rdma_window_bytes", None, "bytes that this node may be reading now, all peers together"),
+    (
+        "rdma_breaks_total",
+        "status",
+        "connections whose RDMA broke, by the number that libibverbs gives the failure: 12 is "
+        "`transport retry counter exceeded`. 0: no request failed, such as when the port went down",
+    ),
 )
 _WORKER = (
     ("steps_total", None, "steps: rounds of the largest tensor, which a model uses once in each"),

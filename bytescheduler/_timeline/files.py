@@ -119,6 +119,8 @@ def _check(event: object, place: _Place) -> Event:
                 raise place.wrong(f"{name!r} is not a number from 0")
         if not _is_number(args.get("priority", 0)):
             raise place.wrong("'priority' is not a number")
+        if not isinstance(args.get("carrier", ""), str):
+            raise place.wrong("'carrier' is not a text")
     return event
 
 

@@ -16,6 +16,7 @@
 
 #include "base/metrics.h"
 #include "base/unique_function.h"
+#include "bytescheduler/carrier.h"
 #include "bytescheduler/coding.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
@@ -85,6 +86,8 @@ class Backend {
   virtual uint32_t num_destinations() const = 0;
   // Each destination's share of all bytes, in any unit; empty: equal ones.
   virtual std::vector<uint32_t> shares() const { return {}; }
+  // The carriers of long data to and from a destination now.
+  virtual Carriers CarriersOf(uint32_t /*destination*/) const { return {}; }
   // Gives each partition of a new layout its destination, in place of those of the layout before.
   virtual void Place(std::span<Partition> partitions, std::span<const Partition> replaced) = 0;
   // Returns the destination of all partitions of a key whose tensor is small and seldom sent.

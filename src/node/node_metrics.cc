@@ -8,6 +8,8 @@ namespace bs::api {
 void AddSent(const ps::SentCounts& sent, Metrics* metrics) {
   metrics->Add("sent_messages_total", static_cast<double>(sent.messages.load()));
   metrics->Add("sent_fused_total", static_cast<double>(sent.fused.load()));
+  metrics->Add("sent_tcp_bytes_total", static_cast<double>(sent.tcp_bytes.load()));
+  metrics->Add("sent_shared_bytes_total", static_cast<double>(sent.shared_bytes.load()));
 }
 
 void AddRdma(const ps::RdmaCounts& counts, Metrics* metrics) {
@@ -21,7 +23,12 @@ void AddRdma(const ps::RdmaCounts& counts, Metrics* metrics) {
   add("rdma_bounced_bytes_total", counts.bounced_bytes);
   add("rdma_moved_bytes_total", counts.moved_bytes);
   add("rdma_pinned_bytes", counts.pinned_bytes);
-  add("rdma_breaks_total", counts.breaks);
+  add("rdma_window_bytes", counts.window_bytes);
+  for (size_t result = 0; result < counts.breaks.size(); ++result) {
+    const uint64_t count = counts.breaks.at(result).load();
+    if (count == 0 && result > 0) continue;
+    metrics->Add("rdma_breaks_total", static_cast<int32_t>(result), static_cast<double>(count));
+  }
 }
 
 Result<Metrics> MetricsOfWorker(Executor* executor, const std::unique_ptr<Worker>& worker,

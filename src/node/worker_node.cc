@@ -136,6 +136,7 @@ void WorkerNode::Begin(const Config& config) {
   backend_options.lend = [network = network_.get()](std::span<std::byte> memory, ps::Lending use) {
     return network->Lend(memory, use);
   };
+  backend_options.carriers = [transport](int32_t peer) { return transport->CarriersOf(peer); };
   backend_ = std::make_unique<worker::PsBackend>(
       backend_options, network_->io(),
       [transport](ps::Message message) { transport->Send(std::move(message)); }, log);

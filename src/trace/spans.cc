@@ -6,9 +6,10 @@ namespace bs::worker {
 using core::TraceEvent;
 
 void Spans::Partition(TraceEvent::Kind kind, const CommTask& task, const bs::Partition& partition,
-                      Times times) const {
+                      Times times, Carrier carrier) const {
   if (trace_ == nullptr) return;
   trace_->Record({.kind = kind,
+                  .carrier = carrier,
                   .partition = partition.index,
                   .server = partition.server,
                   .priority = task.priority(),

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/executor.h"
+#include "bytescheduler/carrier.h"
 #include "bytescheduler/comm_task.h"
 #include "bytescheduler/core.h"
 #include "trace/critical_tensor.h"
@@ -21,13 +22,14 @@ class Spans {
 
   // REQUIRES: made with some.
   const Steps& steps() const { return *steps_; }
+  bool records() const { return trace_ != nullptr; }
   // For the begin and the end of a span; not the time if there is no trace.
   TimePoint Now() const { return trace_ == nullptr ? TimePoint() : executor_->Now(); }
   struct Times {
     TimePoint begin, end;
   };
   void Partition(core::TraceEvent::Kind kind, const CommTask& task, const bs::Partition& partition,
-                 Times times) const;
+                 Times times, Carrier carrier = Carrier::kUnknown) const;
   // The task is ready now; `waited` is the time since the user's call.
   void Ready(const CommTask& task, Duration waited) const;
   void Tensor(const CommTask& task, Times times) const;

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 
+#include "bytescheduler/carrier.h"
 #include "bytescheduler/types.h"
 
 namespace bs::core {
@@ -35,7 +36,8 @@ struct TraceEvent {
     kSum,    // last push to the sum
   };
   Kind kind = Kind::kTensor;
-  uint32_t partition = 0;  // its index, of spans of partitions
+  Carrier carrier = Carrier::kUnknown;  // of kPush and kPull
+  uint32_t partition = 0;               // its index, of spans of partitions
   uint32_t server = 0;
   Priority priority = 0;  // of spans of a worker
   int32_t last_rank = 0;  // of kPeers

@@ -220,6 +220,9 @@ void TraceText::Span(const TraceEvent& event, int64_t row, std::string* text) co
   if (!IsOfServer(event.kind)) Field("priority", event.priority, text);
   if (!whole && !IsOfServer(event.kind)) Field("server", event.server, text);
   if (event.kind == TraceEvent::Kind::kPeers) Field("last", event.last_rank, text);
+  if (event.carrier != Carrier::kUnknown) {
+    text->append(",\"carrier\":\"").append(NameOf(event.carrier)).push_back('"');
+  }
   text->append("}},\n");
 }
 

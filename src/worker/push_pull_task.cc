@@ -90,10 +90,15 @@ void PushPullTask::Start(const bs::Partition& sent) {
   context_->backend->Start(*tensor_, std::move(exchange));
 }
 
+Carriers PushPullTask::CarriersOf(uint32_t server) const {
+  return context_->spans.records() ? context_->backend->CarriersOf(server) : Carriers{};
+}
+
 void PushPullTask::OnReleased(uint32_t index, TimePoint started, const Status& status) {
   if (status.ok()) {
-    context_->spans.Partition(Kind::kPush, *this, partitions()[index],
-                              {started, context_->spans.Now()});
+    const bs::Partition& sent = partitions()[index];
+    context_->spans.Partition(Kind::kPush, *this, sent, {started, context_->spans.Now()},
+                              CarriersOf(sent.server).to);
   } else {
     failure_ = context_->fail(status);
   }
@@ -105,7 +110,8 @@ void PushPullTask::OnSum(uint32_t index, TimePoint started, const Status& status
   if (index == 0) next_layout_ = next;
   if (status.ok()) {
     const bs::Partition& partition = tensor_->partitions[index];
-    context_->spans.Partition(Kind::kPull, *this, partition, {started, context_->spans.Now()});
+    context_->spans.Partition(Kind::kPull, *this, partition, {started, context_->spans.Now()},
+                              CarriersOf(partition.server).from);
     // Its bytes have just been read or written, so most are in a cache.
     if (factor_ != 1) {
       reduce::Scale(tensor_->dtype, out_.data() + partition.offset_bytes,

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/unique_function.h"
+#include "bytescheduler/carrier.h"
 #include "bytescheduler/comm_task.h"
 #include "worker/operation_context.h"
 
@@ -74,6 +75,8 @@ class PushPullTask final : public CommTask {
     return context.codecs->SentBytes(coding, size_bytes);
   }
   // `started`: when the partition was.
+  // Unknown unless they are recorded.
+  Carriers CarriersOf(uint32_t server) const;
   void OnReleased(uint32_t index, TimePoint started, const Status& status);
   void OnSum(uint32_t index, TimePoint started, const Status& status, const std::string& next);
   void GiveCredit(uint32_t index, const Status& status);

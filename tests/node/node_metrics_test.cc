@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "capi/job.h"
+#include "ps/transport.h"
+#include "transport/rdma/rdma_options.h"
 
 namespace bs::test {
 namespace {
@@ -50,6 +52,25 @@ TEST(AwaitMetrics, WhatComesTooLateHarmsNobody) {
 TEST(AwaitMetrics, WhatIsNeverGivenEndsAtTheDeadline) {
   const Result<Metrics> none = api::Await<Metrics>(milliseconds(1), [](const api::GiveMetrics&) {});
   EXPECT_EQ(none.status().code(), StatusCode::kDeadlineExceeded);
+}
+
+TEST(AddRdma, EachCarrierHasItsBytesAndEachBreakItsStatus) {
+  const ps::SentCounts sent{.shared_bytes = 20, .tcp_bytes = 30};
+  ps::RdmaCounts rdma;
+  rdma.sent_bytes = 10;
+  rdma.window_bytes = 1U << 17U;
+  rdma.breaks.at(12) = 2;
+  Metrics metrics;
+  api::AddSent(sent, &metrics);
+  api::AddRdma(rdma, &metrics);
+  const auto& told = metrics.numbers();
+  EXPECT_EQ(told.at({"rdma_sent_bytes_total", -1}), 10);
+  EXPECT_EQ(told.at({"sent_shared_bytes_total", -1}), 20);
+  EXPECT_EQ(told.at({"sent_tcp_bytes_total", -1}), 30);
+  EXPECT_EQ(told.at({"rdma_window_bytes", -1}), 1 << 17);
+  EXPECT_EQ(told.at({"rdma_breaks_total", 12}), 2);
+  EXPECT_EQ(told.at({"rdma_breaks_total", 0}), 0) << "the first one shows that there are none";
+  EXPECT_EQ(told.count({"rdma_breaks_total", 10}), 0U);
 }
 
 TEST(Measure, AServerThatWaitsForTheOthersSaysSo) {

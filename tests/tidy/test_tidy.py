@@ -68,6 +68,7 @@ MAY_INCLUDE = {
 }
 # Public headers belong to rooms too.
 PUBLIC = {
+    "carrier.h": "base",
     "status.h": "base",
     "types.h": "base",
     "coding.h": "codec",

@@ -37,6 +37,10 @@ PsWorkerOptions Traced(Trace* trace) {
   options.partition_bytes = 64;
   options.credit_bytes = 64;
   options.trace = trace;
+  options.carriers = [](int32_t peer) {
+    EXPECT_EQ(peer, ps::ServerId(0));
+    return Carriers{.to = Carrier::kRdma, .from = Carrier::kTcp};
+  };
   return options;
 }
 
@@ -78,6 +82,9 @@ TEST(Spans, EachPartitionIsQueuedThenPushedThenPulled) {
   for (uint32_t part = 0; part < 2; ++part) {
     EXPECT_EQ(queued[part].end, pushed[part].begin);
     EXPECT_EQ(pulled[part].begin, pushed[part].begin);
+    EXPECT_EQ(queued[part].carrier, Carrier::kUnknown);
+    EXPECT_EQ(pushed[part].carrier, Carrier::kRdma);
+    EXPECT_EQ(pulled[part].carrier, Carrier::kTcp) << "each direction has its own";
     for (const TraceEvent& event : {queued[part], pushed[part], pulled[part]}) {
       EXPECT_EQ(event.key, 7U);
       EXPECT_EQ(event.round, 1U);

@@ -80,6 +80,16 @@ TEST(TraceText, SpansHaveTheNamesOfTheirKeys) {
   EXPECT_THAT(Written(&writer, other), HasSubstr(R"("name":"key 8 part 3")"));
 }
 
+TEST(TraceText, ASpanNamesItsCarrierWhereItIsKnown) {
+  TraceText writer({});
+  TraceEvent push = Span(Kind::kPush, 0, 9);
+  EXPECT_THAT(Written(&writer, push), Not(HasSubstr("carrier")));
+  push.carrier = Carrier::kRdma;
+  EXPECT_THAT(Written(&writer, push), HasSubstr(R"("server":0,"carrier":"rdma"}})"));
+  push.carrier = Carrier::kSharedMemory;
+  EXPECT_THAT(Written(&writer, push), HasSubstr(R"("carrier":"shm"}})"));
+}
+
 TEST(TraceText, ADecisionIsAMoment) {
   TraceText writer({});
   EXPECT_EQ(

@@ -322,6 +322,11 @@ void PsBackend::SetOptimizer(OptimizerText optimizer, uint64_t number, Done done
                                    kept = std::move(kept)](const Status& status) { done(status); });
 }
 
+Carriers PsBackend::CarriersOf(uint32_t destination) const {
+  if (!options_.carriers) return {};
+  return options_.carriers(ps::ServerId(static_cast<int32_t>(destination)));
+}
+
 std::optional<PartitionAndCredit> PsBackend::TakeFitting() {
   if (estimator_.stopped()) return std::nullopt;
   std::optional<Bandwidth> found = estimator_.measured();

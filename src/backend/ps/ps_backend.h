@@ -37,6 +37,8 @@ struct PsBackendOptions {
   std::function<uint64_t()> shared_bytes{};
   // Lets a network device use memory of an operation: Transport::Lend.  Empty: none can.
   std::function<std::shared_ptr<void>(std::span<std::byte> memory, ps::Lending use)> lend{};
+  // Transport::CarriersOf; empty: they are not known.
+  std::function<Carriers(int32_t peer)> carriers{};
   // Partitions of a tensor of up to this size are pushed and pulled by one request.  Then their
   // credit returns when the network has them, so it does not bound what waits at a busy server.
   uint64_t together_bytes = 0;
@@ -60,6 +62,7 @@ class PsBackend final : public Backend {
 
   uint32_t num_destinations() const override { return num_servers_; }
   std::vector<uint32_t> shares() const override { return options_.server_weights; }
+  Carriers CarriersOf(uint32_t destination) const override;
   void Place(std::span<Partition> partitions, std::span<const Partition> replaced) override;
   uint32_t DestinationOf(Key key) const override { return HomeServer(key, num_servers_); }
   void Declare(const Tensor& tensor, Done done) override;

@@ -200,6 +200,11 @@ class TransportNode {
     RunInside([&] { foreign = record_->foreign.contains(peer); });
     return foreign;
   }
+  bs::Carriers CarriersOf(int32_t peer) {
+    bs::Carriers carriers;
+    RunInside([&] { carriers = transport_->CarriersOf(peer); });
+    return carriers;
+  }
   int disconnects(int32_t peer) {
     int count = 0;
     RunInside([&] { count = CountOf(record_->disconnects, peer); });

@@ -77,6 +77,30 @@ def test_tensors_have_the_names_of_their_keys(folder: Folder) -> None:
     assert "fc1_weight" in result.stdout
 
 
+def test_the_summary_shows_the_bytes_of_each_carrier(folder: Folder) -> None:
+    rdma, tcp = {"carrier": "rdma"}, {"carrier": "tcp", "part": 1}
+    pushes = [span(0, "push", 1, 3, **rdma), span(0, "push", 1, 4, **tcp)]
+    pulls = [span(0, "pull", 1, 5, **rdma), span(0, "pull", 1, 6, **{**rdma, "part": 1})]
+    unknown = [span(0, "push", 7, 8, round=2), span(0, "tensor", 1, 6)]
+    file = folder.put("a", about(0), *pushes, *pulls, *unknown, the_end(0))
+    found = timeline.summary(timeline.merge([file]))
+    assert found["carriers"] == [
+        {"rank": 0, "carrier": "rdma", "pushed_bytes": 100, "pulled_bytes": 200},
+        {"rank": 0, "carrier": "tcp", "pushed_bytes": 100, "pulled_bytes": 0},
+    ]
+    shown = timeline.table(found).split("The carriers of all bytes:\n")[1].splitlines()
+    assert [line.split() for line in shown[1:3]] == [
+        ["0", "rdma", "100", "B", "200", "B"],
+        ["0", "tcp", "100", "B", "0", "B"],
+    ]
+
+
+def test_a_carrier_that_is_no_text_is_damage(folder: Folder) -> None:
+    file = folder.put("a", about(0), span(0, "push", 1, 3, carrier=7), the_end(0))
+    with pytest.raises(timeline.TimelineError, match="'carrier' is not a text"):
+        list(timeline.merge([file]))
+
+
 def test_spans_of_servers_have_the_names_that_workers_give_their_keys(folder: Folder) -> None:
     server = {**about(20000, role="server"), "args": {**about(0)["args"], "role": "server"}}
     sums = [span(20000, "sum", 1, 2), span(20000, "sum", 2, 3, key=8)]

@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "base/executor.h"
+#include "bytescheduler/carrier.h"
 #include "bytescheduler/status.h"
 #include "ps/message.h"
 
@@ -55,6 +56,7 @@ struct SentCounts {
   std::atomic<uint64_t> messages = 0;
   std::atomic<uint64_t> fused = 0;         // messages that travelled inside another one
   std::atomic<uint64_t> shared_bytes = 0;  // frame bytes that went through shared memory
+  std::atomic<uint64_t> tcp_bytes = 0;     // all that the kernel has taken, on TcpTransport only
 };
 
 // Uses of lent memory.
@@ -134,6 +136,8 @@ class Transport {
   virtual std::shared_ptr<void> Lend(std::span<std::byte> /*memory*/, Lending /*use*/) {
     return nullptr;
   }
+  // The carriers of long data to `peer` and from it now.  REQUIRES: called on the executor.
+  virtual bs::Carriers CarriersOf(int32_t /*peer*/) const { return {}; }
   // Stops receiving, and makes no callback any more; one that already runs on another thread ends.
   // Messages that wait get `linger` to leave.  Idempotent.
   virtual void Close(bs::Duration linger) = 0;

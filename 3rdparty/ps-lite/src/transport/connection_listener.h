@@ -22,6 +22,8 @@ struct ConnectionListener {
   std::function<void(bool shares)> on_sharing{};
   // Until on_disconnected, messages leave by RDMA.
   std::function<void()> on_rdma{};
+  // This end has RDMA, and the other one takes none and shares no memory.  Called once.
+  std::function<void()> on_no_rdma{};
   // The first handshake failed; `what` is the reason, empty if none is known.  The connection
   // retries.
   std::function<void(const std::string& what)> on_refused;

@@ -82,6 +82,16 @@ class ConnectionHub : public std::enable_shared_from_this<ConnectionHub<Network>
     if constexpr (requires { network_.Lend(memory, use); }) return network_.Lend(memory, use);
     return nullptr;
   }
+  // REQUIRES: called on the loop.
+  bs::Carriers CarriersOf(int32_t peer) const {
+    bs::Carriers carriers;
+    if constexpr (requires { network_.CarrierFrom(peer); }) {
+      const auto connection = connections_.find(peer);
+      if (connection != connections_.end()) carriers.to = connection->second->carrier();
+      carriers.from = network_.CarrierFrom(peer);
+    }
+    return carriers;
+  }
   // Thread-safe.  Drops every callback from now on.
   void Mute() { upcalls_.Mute(); }
   // Blocks until every message is sent or given up.  REQUIRES: not called on the loop; Close was
@@ -171,6 +181,12 @@ ConnectionListener ConnectionHub<Network>::ListenerFor(int32_t peer, const Addre
       .on_sharing =
           [say](bool shares) { say(shares ? "sharing memory with " : "memory was refused by "); },
       .on_rdma = [say] { say("RDMA carries what goes to "); },
+      .on_no_rdma =
+          [this, peer, address] {
+            if (peer == kSchedulerId || peer >= kFirstTemporaryId) return;  // they get no data
+            log_.Warning("no RDMA to " + DescribeId(peer) + " at " + TextOf(address) +
+                         ": it offers none: set DMLC_ENABLE_RDMA there, and see its log");
+          },
       .on_refused =
           [this, peer](const std::string& what) {
             if (upcalls_.muted()) return;
@@ -269,6 +285,7 @@ class LoopTransport final : public Transport {
   std::shared_ptr<void> Lend(std::span<std::byte> memory, Lending use) override {
     return hub_->Lend(memory, use);
   }
+  bs::Carriers CarriersOf(int32_t peer) const override { return hub_->CarriersOf(peer); }
   void Close(bs::Duration linger) override {
     hub_->Mute();
     hub_->Post([linger](Hub* hub) { hub->Close(linger); });

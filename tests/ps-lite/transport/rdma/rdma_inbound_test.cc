@@ -103,6 +103,15 @@ TEST_F(RdmaInboundTest, ReadsWhatAnAdvertShows) {
   EXPECT_EQ(got_[0].value().data[0].bytes().back(), std::byte{9});
 }
 
+TEST_F(RdmaInboundTest, ItsWindowIsCountedAsLongAsItLives) {
+  const RdmaCounts* const counts = pair_.receiver_nic()->counts();
+  EXPECT_EQ(counts->window_bytes, RdmaWindow::kFirstBytes);
+  Renew();
+  EXPECT_EQ(counts->window_bytes, RdmaWindow::kFirstBytes);
+  inbound_.reset();
+  EXPECT_EQ(counts->window_bytes, 0U);
+}
+
 TEST_F(RdmaInboundTest, NothingIsTakenBeforeTheProof) {
   SendAdvert(Lent());
   EXPECT_THAT(broken_.message(), HasSubstr("before its proof"));

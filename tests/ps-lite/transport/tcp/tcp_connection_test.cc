@@ -138,11 +138,13 @@ TEST(TcpConnection, WhatIsFusedStaysInTheOrderOfUrgencyAndOvertakesNothingLong) 
   const Address address = world->FreeAddress();
   TransportNode sender(world.get());
   sender.Connect(8, address, 9);
+  uint64_t data_bytes = 0;
   for (int32_t i = 0; i < kMany; ++i) {
     const int32_t priority = i * 37 % kMany;
     Message message = Native(8, kMany - 1 - priority, priority);  // the number is its place
     // Two of nine are too long to travel with others, alone or for what is left.
     const size_t size_bytes = priority % 9 == 0 ? 20000 : priority % 9 == 4 ? 15000 : 300;
+    data_bytes += size_bytes;
     message.data.push_back(Frame::Copy(std::string(size_bytes, 'x')));
     sender.Send(std::move(message));
   }
@@ -152,6 +154,8 @@ TEST(TcpConnection, WhatIsFusedStaysInTheOrderOfUrgencyAndOvertakesNothingLong) 
   ASSERT_TRUE(receiver.AwaitMessages(kMany));
   EXPECT_EQ(NumbersOf(receiver.TakeMessages()), Count(0, kMany));
   EXPECT_GT(sent->fused, kMany / 3) << "most travelled with others";
+  EXPECT_GT(sent->tcp_bytes, data_bytes);
+  EXPECT_LT(sent->tcp_bytes, data_bytes + uint64_t{kMany} * 200) << "heads are small";
 }
 
 TEST(TcpConnection, TheWaterMarkCountsMessagesHoweverTheyTravel) {

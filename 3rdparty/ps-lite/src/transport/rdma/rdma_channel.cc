@@ -18,6 +18,12 @@ constexpr uint32_t kInlineBytes = 220;
 constexpr uint32_t kIndexBits = 24;
 constexpr uint32_t kIndexMask = (1U << kIndexBits) - 1;
 
+std::string CureOf(Completion::Result result) {
+  if (result != Completion::Result::kRetriesExceeded) return "";
+  return ": if the peer lives, let packets of RDMA pass (RoCE: UDP port 4791) and none be lost "
+         "(PFC, ECN)";
+}
+
 bs::Status Nonsense(const std::string& what) { return bs::Status::InvalidArgument(what); }
 
 }  // namespace
@@ -43,7 +49,8 @@ bs::Result<std::unique_ptr<RdmaChannel>> RdmaChannel::Create(RdmaNic* nic, RdmaE
   channel->queue_pair_ = std::move(queue_pair.value());
   if (!nic->Add(end, size.slots + kMostSends + size.reads, &channel->number_)) {
     return bs::Status::ResourceExhausted(nic->options().device +
-                                         " has no completions for one more link");
+                                         " has no completions for one more link: set "
+                                         "BYTESCHEDULER_RDMA_SLOTS to fewer");
   }
   for (uint32_t slot = 0; slot < size.slots; ++slot) {
     bs::Status posted = channel->PostSlot(slot);
@@ -67,14 +74,20 @@ RdmaOffer RdmaChannel::offer() const {
 bs::Status RdmaChannel::Join(const RdmaOffer& peer, uint32_t reads, uint32_t answered_reads) {
   BS_CHECK(!joined_);
   if (peer.address.layer != queue_pair_->address().layer) {
-    return bs::Status::FailedPrecondition("one end is on InfiniBand, the other on Ethernet");
+    return bs::Status::FailedPrecondition(
+        "one end is on InfiniBand, the other on Ethernet: name devices of one network with "
+        "BYTESCHEDULER_RDMA_DEVICE");
   }
   most_sends_ = std::min(kMostSends, peer.slots);
   send_bytes_ = std::min(peer.slot_bytes, nic_->options().slot_bytes);
   const uint64_t ring_bytes = uint64_t{std::min(kRdmaRingSends, peer.slots)} * send_bytes_;
   ring_ = RdmaRing(ring_bytes, send_bytes_);
   sends_ = nic_->memory()->Take(ring_bytes);
-  if (!sends_) return bs::Status::ResourceExhausted("there is no locked memory for what is sent");
+  if (!sends_) {
+    return bs::Status::ResourceExhausted(
+        "there is no locked memory for what is sent: ulimit -l unlimited, or --ulimit memlock=-1 "
+        "for a container");
+  }
   const QueuePairTerms terms{.mtu_bytes = std::min(peer.mtu_bytes, nic_->port().mtu_bytes),
                              .reads = reads,
                              .answered_reads = answered_reads};
@@ -143,9 +156,11 @@ bs::Status RdmaChannel::Read(uint32_t index, const RdmaPiece& memory, uint64_t a
 
 bs::Status RdmaChannel::OnCompletion(const Completion& completion) {
   if (!completion.ok()) {
+    if (failure_ == Completion::Result::kOk) failure_ = completion.result;
     return bs::Status::Unavailable(std::string(NameOf(completion.result)) + " (status " +
                                    std::to_string(static_cast<uint32_t>(completion.result)) +
-                                   ", vendor code " + std::to_string(completion.vendor_code) + ")");
+                                   ", vendor code " + std::to_string(completion.vendor_code) + ")" +
+                                   CureOf(completion.result));
   }
   const auto low = static_cast<uint32_t>(completion.id);
   const uint32_t index = low & kIndexMask;

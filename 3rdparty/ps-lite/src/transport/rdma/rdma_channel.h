@@ -71,6 +71,8 @@ class RdmaChannel {
 
   bs::Status OnCompletion(const Completion& completion);
   uint32_t number() const { return number_; }
+  // Result of the first completion that was not ok; kOk: all were.
+  Completion::Result failure() const { return failure_; }
   // Breaks what is under way, so that the other end hears of it too.
   void Abandon() { queue_pair_->Abandon(); }
 
@@ -97,6 +99,7 @@ class RdmaChannel {
   uint32_t credits_ = 0;  // slots of the other end that are ready
   uint32_t peer_slots_ = 0;
   uint32_t owed_ = 0;
+  Completion::Result failure_ = Completion::Result::kOk;
 };
 
 }  // namespace ps

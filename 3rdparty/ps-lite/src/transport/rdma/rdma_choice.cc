@@ -92,22 +92,29 @@ bs::Result<std::vector<Candidate>> Wished(const std::vector<RdmaDevice>& devices
   return candidates;
 }
 
+bs::Status IsIwarp(const RdmaDevice& device) {
+  return bs::Status::Unavailable(device.name +
+                                 " is an iWARP device, which is not supported: use TCP");
+}
+
+bs::Status IsDown(const RdmaDevice& device, const RdmaPort& port) {
+  return bs::Status::Unavailable(device.name + ": port " + std::to_string(port.number) + " is " +
+                                 port.state + ": bring its link up (ip link, ibstat)");
+}
+
 // Leaves those that can carry traffic now.
 bs::Status LeaveUsable(std::vector<Candidate>* candidates) {
   const auto iwarp = [](const Candidate& candidate) {
     return candidate.port->layer == RdmaLayer::kOther;
   };
   if (std::ranges::all_of(*candidates, iwarp)) {
-    return bs::Status::Unavailable(candidates->front().device->name +
-                                   " is an iWARP device, which is not supported: use TCP");
+    return IsIwarp(*candidates->front().device);
   }
   std::erase_if(*candidates, iwarp);
   const Candidate first = candidates->front();
   std::erase_if(*candidates, [](const Candidate& candidate) { return !candidate.port->active; });
   if (!candidates->empty()) return bs::Status::Ok();
-  return bs::Status::Unavailable(first.device->name + ": port " +
-                                 std::to_string(first.port->number) + " is " + first.port->state +
-                                 ": bring its link up (ip link, ibstat)");
+  return IsDown(*first.device, *first.port);
 }
 
 RdmaChoice ChoiceOf(const Candidate& candidate, const RdmaGid& gid) {
@@ -220,6 +227,20 @@ bs::Result<RdmaChoice> ChooseRdmaPort(const std::vector<RdmaDevice>& devices,
   }
   if (found->port->layer != RdmaLayer::kEthernet) return OnInfiniBand(*found);
   return ChoiceOf(*found, *EntryOf(*found->port, gid));
+}
+
+bs::Status CheckRdmaPort(const RdmaDevice& device, int port) {
+  const auto found = std::ranges::find(device.ports, port, &RdmaPort::number);
+  if (found == device.ports.end()) {
+    return bs::Status::Unavailable(device.name + ": port " + std::to_string(port) +
+                                   " is not there: set BYTESCHEDULER_RDMA_DEVICE to another");
+  }
+  if (found->layer == RdmaLayer::kOther) return IsIwarp(device);
+  if (!found->active) return IsDown(device, *found);
+  if (device.most_reads > 0 && device.most_answered_reads > 0) return bs::Status::Ok();
+  return bs::Status::Unavailable(device.name +
+                                 " allows no READs (max_qp_rd_atom), which RDMA needs here: set "
+                                 "BYTESCHEDULER_RDMA_DEVICE to another, or use TCP");
 }
 
 std::string InterfaceOf(const SocketAddress& address) {

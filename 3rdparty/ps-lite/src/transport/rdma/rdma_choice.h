@@ -36,6 +36,10 @@ bs::Result<RdmaChoice> ChooseRdmaPort(const std::vector<RdmaDevice>& devices,
                                       const SocketAddress& local, const std::string& interface,
                                       const RdmaWish& wish);
 
+// Checks that the port of an opened device can carry links now.  kUnavailable says why not, and
+// what to do.
+bs::Status CheckRdmaPort(const RdmaDevice& device, int port);
+
 // The network interface of this host that has the address; empty if none has.
 std::string InterfaceOf(const SocketAddress& address);
 

@@ -32,6 +32,7 @@ RdmaInbound::RdmaInbound(RdmaNic* nic, NewFrame new_frame, Listener listener)
 
 // The NIC writes nothing more before the memory is given back.
 RdmaInbound::~RdmaInbound() {
+  CountWindow(0);
   channel_.reset();
   for (Arrival& arrival : arrivals_) {
     if (arrival.landing) arrival.landing->EndWrites(arrival.landing->writes);
@@ -58,6 +59,7 @@ bs::Result<std::unique_ptr<RdmaInbound>> RdmaInbound::Take(RdmaNic* nic, std::st
   at->offer_ = peer.value();
   at->most_reads_ = reads;
   at->readings_.resize(reads);
+  at->CountWindow(at->window_.bytes());
   return inbound;
 }
 
@@ -302,6 +304,7 @@ bs::Status RdmaInbound::OnRead(uint32_t index) {
   carried_bytes_ += reading.size_bytes;
   window_.Measure(reading.size_bytes, nic_->executor()->Now() - reading.posted,
                   carried_bytes_ - reading.carried_bytes);
+  CountWindow(window_.bytes());
   if (nic_->counts() != nullptr) {
     ++nic_->counts()->reads;
     nic_->counts()->received_bytes += reading.size_bytes;
@@ -315,6 +318,11 @@ bs::Status RdmaInbound::OnRead(uint32_t index) {
   const bool posted = arrival->part == arrival->parts.size();
   if (posted && arrival->reads == 0) Finish(arrival);
   return bs::Status::Ok();
+}
+
+void RdmaInbound::CountWindow(uint64_t bytes) {
+  const uint64_t more = bytes - std::exchange(counted_window_bytes_, bytes);  // modulo 2^64
+  if (nic_->counts() != nullptr) nic_->counts()->window_bytes += more;
 }
 
 void RdmaInbound::Copy(const Reading& reading) {

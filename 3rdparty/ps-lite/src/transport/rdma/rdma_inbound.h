@@ -58,6 +58,7 @@ class RdmaInbound final : public RdmaEnd {
   // The line that answers the offer.
   std::string answer() const;
   bool proved() const { return proved_; }
+  Completion::Result failure() const { return channel_->failure(); }
   // A message has begun and is not whole.
   bool unfinished() const { return !arrivals_.empty(); }
 
@@ -139,6 +140,8 @@ class RdmaInbound final : public RdmaEnd {
   void HandUp(int32_t priority);
   Message TakeMessage(Arrival* arrival);
   bs::Status TellSender();
+  // Makes the counts show a window of `bytes`.
+  void CountWindow(uint64_t bytes);
 
   RdmaNic* const nic_;
   const NewFrame new_frame_;
@@ -157,6 +160,7 @@ class RdmaInbound final : public RdmaEnd {
   uint64_t reading_bytes_ = 0;
   uint64_t carried_bytes_ = 0;  // by READs that have ended
   RdmaWindow window_;
+  uint64_t counted_window_bytes_ = 0;
   std::vector<uint32_t> released_;
 };
 

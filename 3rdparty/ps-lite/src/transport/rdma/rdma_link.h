@@ -53,6 +53,7 @@ class RdmaLink final : public RdmaEnd {
   bs::Status OnTaken(std::string_view answer);
   // Both ends have seen that packets pass.
   bool proved() const { return proved_; }
+  Completion::Result failure() const { return channel_->failure(); }
   // Sends what may go now, most urgent first.  REQUIRES: proved.  Not ok: the link is broken.
   bs::Status Pump(SendQueue* queue);
   // Nothing is under way.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "transport/rdma/rdma_choice.h"
 
 namespace ps {
 namespace {
@@ -24,17 +25,8 @@ bs::Result<std::unique_ptr<RdmaNic>> RdmaNic::Open(const Loop& loop, const RdmaO
   BS_CHECK(options.verbs);
   auto device = options.verbs->Open(options.device, kMostRdmaCompletions);
   if (!device.ok()) return device.status();
-  const RdmaDevice& facts = device.value()->facts();
-  const RdmaPort* const port = FindPort(facts, options.path.port);
-  const std::string name = options.device + ": port " + std::to_string(options.path.port);
-  if (port == nullptr) return bs::Status::Unavailable(name + " is not there");
-  if (!port->active) return bs::Status::Unavailable(name + " is " + port->state);
-  if (port->layer == RdmaLayer::kOther) {
-    return bs::Status::Unavailable(name + " is neither InfiniBand nor Ethernet (RoCE)");
-  }
-  if (facts.most_reads == 0 || facts.most_answered_reads == 0) {
-    return bs::Status::Unavailable(options.device + " allows no READs, which RDMA here needs");
-  }
+  bs::Status usable = CheckRdmaPort(device.value()->facts(), options.path.port);
+  if (!usable.ok()) return usable;
   return std::make_unique<RdmaNic>(loop, options, std::move(device.value()), log);
 }
 
@@ -62,11 +54,14 @@ bs::Status RdmaNic::Trusts(const std::string& peer) {
   if (!usable_.ok()) return usable_;
   if (breaks == breaks_.end() || breaks->second.size() < kMostBreaks) return bs::Status::Ok();
   return bs::Status::Unavailable("RDMA has failed " + std::to_string(kMostBreaks) +
-                                 " times within a minute");
+                                 " times within a minute: see why in the log; the next job tries "
+                                 "again");
 }
 
-void RdmaNic::NoteBreak(const std::string& peer, const bs::Status& why) {
-  if (counts() != nullptr) ++counts()->breaks;
+void RdmaNic::NoteBreak(const std::string& peer, const bs::Status& why, Completion::Result result) {
+  if (counts() != nullptr) {
+    ++counts()->breaks.at(std::min(static_cast<size_t>(result), RdmaCounts::kResults - 1));
+  }
   std::deque<bs::TimePoint>& breaks = breaks_[peer];
   if (breaks.size() >= kMostBreaks) return;
   const bs::TimePoint now = loop_.executor->Now();

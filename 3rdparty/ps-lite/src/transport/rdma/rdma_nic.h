@@ -70,8 +70,10 @@ class RdmaNic {
 
   // Why no link can be made now with the peer of this name; ok: one can.
   bs::Status Trusts(const std::string& peer);
-  // A link to the peer broke, and is named in the log.
-  void NoteBreak(const std::string& peer, const bs::Status& why);
+  // A link to the peer broke, and is named in the log.  `result`: of the completion that broke it;
+  // kOk if none did.
+  void NoteBreak(const std::string& peer, const bs::Status& why,
+                 Completion::Result result = Completion::Result::kOk);
 
   // Makes room for `completions` that may wait to be polled; false: there is none.  The
   // number of the end is the upper half of the ids that it posts.

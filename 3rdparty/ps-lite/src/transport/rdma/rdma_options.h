@@ -1,6 +1,7 @@
 // RdmaOptions: how a node uses RDMA.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -21,7 +22,11 @@ struct RdmaCounts {
   std::atomic<uint64_t> moved_bytes = 0;    // copied from where they were read to
   std::atomic<uint64_t> pinned_bytes = 0;   // registered now
   std::atomic<uint64_t> links = 0;          // connections that use RDMA now
-  std::atomic<uint64_t> breaks = 0;         // connections that RDMA has broken
+  std::atomic<uint64_t> window_bytes = 0;   // READs may have under way now
+  // Connections that RDMA has broken, by the number of the result that broke them (ibv_wc_status).
+  // kOk: none did; the last one counts all that are above it.
+  static constexpr size_t kResults = 32;
+  std::array<std::atomic<uint64_t>, kResults> breaks{};
 };
 
 struct RdmaOptions {

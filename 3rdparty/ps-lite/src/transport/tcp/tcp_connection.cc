@@ -162,7 +162,7 @@ void TcpConnection::Connect(const SocketAddress& address) {
     ProbeHost(socket_.fd(), host_timeout() / kProbesInTimeout);
     LookAtHost();
   }
-  greeted_ = ready_ = refused_ = false;
+  greeted_ = ready_ = refused_ = takes_rdma_ = false;
   input_ = std::make_unique<ZmtpInput>(
       shared_->input,
       ZmtpInput::Listener{
@@ -175,7 +175,11 @@ void TcpConnection::Connect(const SocketAddress& address) {
               },
           .on_takes_memory = [this] { OfferMemory(); },
           .on_memory_answer = [this](bool taken) { OnMemoryAnswer(taken); },
-          .on_takes_rdma = [this] { OfferRdma(); },
+          .on_takes_rdma =
+              [this] {
+                takes_rdma_ = true;
+                OfferRdma();
+              },
           .on_rdma_answer = [this](bool taken,
                                    std::string_view text) { OnRdmaAnswer(taken, text); },
           .on_message = {},  // peers respond on their own connection
@@ -208,6 +212,8 @@ void TcpConnection::OnChange() {
   if (!Greet() || !Read()) return Break(kRetryInterval);
   if (ready_ && !std::exchange(connected_, true)) {
     if (foreign_ && listener_.on_foreign) listener_.on_foreign();
+    const bool lacks_rdma = shared_->nic != nullptr && !takes_rdma_ && !outbox_ && !foreign_;
+    if (lacks_rdma && listener_.on_no_rdma) std::exchange(listener_.on_no_rdma, {})();
     ShareLink();
     if (listener_.on_connected) listener_.on_connected();
   }
@@ -262,8 +268,10 @@ void TcpConnection::OfferRdma() {
   refused_ = !Put(ZmtpRdma(rdma_->offer()));
   rdma_timer_ = loop_->PostAt(loop_->Now() + kRdmaPatience, [this] {
     rdma_timer_ = 0;
-    shared_->nic->NoteBreak(where_, bs::Status::DeadlineExceeded("its proof has not come in time"));
-    GiveUpRdma("its proof has not come in time");
+    const std::string why =
+        "its proof has not come in time: let packets of RDMA pass (RoCE: UDP port 4791)";
+    shared_->nic->NoteBreak(where_, bs::Status::DeadlineExceeded(why));
+    GiveUpRdma(why);
     Pump();
   });
 }
@@ -292,7 +300,7 @@ void TcpConnection::OnRdmaTurn() {
 
 void TcpConnection::BreakRdma(const bs::Status& why) {
   const auto self = shared_from_this();  // the listener may drop the connection
-  shared_->nic->NoteBreak(where_, why);
+  shared_->nic->NoteBreak(where_, why, rdma_->failure());
   Break(kRetryInterval);
 }
 
@@ -353,6 +361,12 @@ void TcpConnection::Break(bs::Duration retry_after) {
 void TcpConnection::Send(Message message) {
   queue_.Add(std::move(message));
   PumpLater();  // messages of the same turn go out in one call
+}
+
+bs::Carrier TcpConnection::carrier() const {
+  if (!connected_) return bs::Carrier::kUnknown;
+  if (rdma_ && rdma_->proved()) return bs::Carrier::kRdma;
+  return shares_ ? bs::Carrier::kSharedMemory : bs::Carrier::kTcp;
 }
 
 void TcpConnection::Drain(bs::TimePoint /*deadline*/, bs::Task on_drained) {
@@ -478,6 +492,7 @@ size_t TcpConnection::Gather(std::span<iovec> parts, uint64_t most_bytes) const 
 }
 
 void TcpConnection::Leave(uint64_t size_bytes) {
+  if (shared_->options.sent) shared_->options.sent->tcp_bytes += size_bytes;
   out_bytes_ -= size_bytes;
   while (size_bytes > 0) {
     Outgoing& first = out_.front();

@@ -66,6 +66,8 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   uint64_t waiting_bytes() const {
     return queue_.waiting_bytes() + (rdma_ ? rdma_->waiting_bytes() : 0);
   }
+  // The carrier of long data now; kUnknown while it is not up.
+  bs::Carrier carrier() const;
   // Sends the messages that wait, calls the listener no more, and posts `on_drained` once none
   // waits here.  The owner drops the connection then, or at the deadline.
   void Drain(bs::TimePoint deadline, bs::Task on_drained);
@@ -146,6 +148,7 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   bool ready_ = false;                         // the peer's READY has come
   bool foreign_ = false;                       // the peer is no node of ours; valid once ready_
   bool refused_ = false;                       // the peer did not take our READY
+  bool takes_rdma_ = false;                    // the peer's READY said so
   bool connected_ = false;                     // ready_, and the listener has been called
   std::unique_ptr<SharedOutbox> outbox_;       // of socket_
   bool shares_ = false;                        // the peer has opened outbox_

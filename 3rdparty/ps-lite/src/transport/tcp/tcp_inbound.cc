@@ -90,6 +90,11 @@ bool TcpInbound::torn() const {
          (::ioctl(socket_.fd(), FIONREAD, &unread_bytes) == 0 && unread_bytes > 0);
 }
 
+bs::Carrier TcpInbound::carrier() const {
+  if (rdma_ && rdma_->proved()) return bs::Carrier::kRdma;
+  return shares_ ? bs::Carrier::kSharedMemory : bs::Carrier::kTcp;
+}
+
 void TcpInbound::OnReadable() {
   const bs::Status over = Read();
   if (!over.ok()) listener_.on_closed(over);
@@ -137,6 +142,7 @@ void TcpInbound::TakeMemory(std::string_view offer) {
   auto inbox = SharedInbox::Open(offer);
   if (inbox.ok()) {
     input_.Share(std::move(inbox.value()));
+    shares_ = true;
   } else {
     listener_.on_memory_refused(inbox.status().message());
   }
@@ -182,7 +188,7 @@ void TcpInbound::RefuseRdma(const std::string& why) {
 }
 
 void TcpInbound::OnRdmaBroken(const bs::Status& why) {
-  takes_.nic->NoteBreak(DescribeId(peer_), why);
+  takes_.nic->NoteBreak(DescribeId(peer_), why, rdma_->failure());
   if (rdma_timer_ != 0) loop_->Cancel(std::exchange(rdma_timer_, 0));
   // A peer that sends nonsense is named.
   const bool nonsense = why.code() == bs::StatusCode::kInvalidArgument;

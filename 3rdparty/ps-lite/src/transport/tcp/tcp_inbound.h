@@ -61,6 +61,8 @@ class TcpInbound {
   // True if bytes have come that are not yet a whole message: they are lost if the connection ends.
   bool torn() const;
   bool has_rdma() const { return rdma_ != nullptr; }
+  // The carrier of long data now.
+  bs::Carrier carrier() const;
 
  private:
   void OnReadable();
@@ -94,6 +96,7 @@ class TcpInbound {
   const bs::Duration patience_;
   bs::TimerId timer_ = 0;
   bool takes_memory_ = false;  // until the first offer
+  bool shares_ = false;        // an offer of memory was taken
   bool heard_ = false;         // a byte has come
   bool greeted_ = false;       // a ZMTP greeting has come
   bool introduced_ = false;    // READY has come

@@ -91,6 +91,8 @@ class TcpNetwork {
                                                      const std::string& identity,
                                                      ConnectionListener listener);
   std::shared_ptr<void> Lend(std::span<std::byte> memory, Lending use) const;
+  // kUnknown: there is no connection of `peer`.
+  bs::Carrier CarrierFrom(int32_t peer) const;
   void StopListening();
   void AwaitEnd() {
     lookup_.reset();
@@ -295,6 +297,13 @@ std::shared_ptr<void> TcpNetwork::Lend(std::span<std::byte> memory, Lending use)
   auto loan =
       nic_->memory()->Lend(memory, sent ? VerbsDevice::Access::kLend : VerbsDevice::Access::kFill);
   return loan.ok() ? std::shared_ptr<void>(std::move(loan.value())) : nullptr;
+}
+
+bs::Carrier TcpNetwork::CarrierFrom(int32_t peer) const {
+  for (const auto& [number, inbound] : inbound_) {
+    if (inbound->peer() == peer) return inbound->carrier();
+  }
+  return bs::Carrier::kUnknown;
 }
 
 void TcpNetwork::StopListening() {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "ps-lite/transport/loop_world.h"
 #include "ps-lite/transport/rdma/simulated_fabric.h"
 #include "ps-lite/transport/transport_node.h"
@@ -18,6 +19,9 @@
 
 namespace ps::testing {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 class RdmaTransportTest : public ::testing::Test {
  protected:
@@ -36,7 +40,11 @@ class RdmaTransportTest : public ::testing::Test {
       options.rdma.path.gid_index = 1;
       options.rdma.counts = counts_[number] = std::make_shared<RdmaCounts>();
     }
-    return MakeTcpTransport(loop, options, bs::Logger("", bs::LogLevel::kOff));
+    const auto hear = [this](bs::LogLevel, std::string_view line) {
+      const bs::MutexLock lock(&mutex_);
+      log_.append(line).push_back('\n');
+    };
+    return MakeTcpTransport(loop, options, bs::Logger("", bs::LogLevel::kWarning, hear));
   }
   void Begin(bool known = true) {
     receiver_ = std::make_unique<TransportNode>(&world_, [known](int32_t) { return known; });
@@ -68,6 +76,11 @@ class RdmaTransportTest : public ::testing::Test {
     receiver_->TakeMessages();
   }
   uint64_t reads() const { return fabric_.Counts().reads; }
+  // What the nodes have warned of.
+  std::string TakeLog() {
+    const bs::MutexLock lock(&mutex_);
+    return std::exchange(log_, {});
+  }
 
   const std::vector<std::byte> bytes_ = std::vector<std::byte>(kBytes, std::byte{5});
   uint64_t shared_bytes_ = 0;
@@ -77,6 +90,8 @@ class RdmaTransportTest : public ::testing::Test {
   size_t refuses_ = 0;
   size_t silent_ = 0;
   int num_nics_ = 0;
+  bs::Mutex mutex_;
+  std::string log_ BS_GUARDED_BY(mutex_);
   SimulatedFabric fabric_;
   std::map<size_t, std::shared_ptr<SimulatedNic>> nics_;
   std::map<size_t, std::shared_ptr<RdmaCounts>> counts_;
@@ -92,6 +107,8 @@ TEST_F(RdmaTransportTest, DataGoesByReadWhereBothEndsHaveRdma) {
   EXPECT_EQ(counts_[2]->sent_bytes, kBytes);
   EXPECT_EQ(counts_[1]->received_bytes, kBytes);
   EXPECT_EQ(counts_[1]->links, 1U);
+  EXPECT_EQ(sender_->CarriersOf(8), (bs::Carriers{.to = bs::Carrier::kRdma}));
+  EXPECT_EQ(receiver_->CarriersOf(9), (bs::Carriers{.from = bs::Carrier::kRdma}));
   End();
 }
 
@@ -131,6 +148,14 @@ TEST_F(RdmaTransportTest, DataGoesOverTcpWhereOneEndHasNone) {
     sender.Send(std::move(message));
     EXPECT_TRUE(receiver.AwaitMessages(1));
     EXPECT_EQ(reads(), 0U);
+    EXPECT_EQ(sender.CarriersOf(8).to, bs::Carrier::kTcp);
+    EXPECT_EQ(receiver.CarriersOf(9).from, bs::Carrier::kTcp);
+    const std::string log = TakeLog();
+    if (without == 1) {
+      EXPECT_THAT(log, AllOf(HasSubstr("no RDMA to server 0 at "), HasSubstr("it offers none: ")));
+    } else {
+      EXPECT_EQ(log, "") << "it wants none";
+    }
   }
 }
 
@@ -147,6 +172,7 @@ TEST_F(RdmaTransportTest, AnEndThatCannotHaveALinkLeavesTheDataToTcp) {
   Begin();
   SendUntilOneComes(1);
   EXPECT_EQ(reads(), 0U);
+  EXPECT_THAT(TakeLog(), HasSubstr("it refuses: "));
   End();
 }
 
@@ -155,6 +181,7 @@ TEST_F(RdmaTransportTest, WithoutLockedMemoryDataGoesOverTcp) {
   Begin();
   SendUntilOneComes(1);
   EXPECT_EQ(reads(), 0U);
+  EXPECT_THAT(TakeLog(), HasSubstr("for the slots of a peer (32768 bytes): ulimit -l unlimited"));
   End();
 }
 
@@ -172,7 +199,9 @@ TEST_F(RdmaTransportTest, ALinkThatBreaksComesBackAndAfterThreeTimesTcpTakesOver
     SendUntilOneComes(10 * i + 1);
     EXPECT_EQ(reads() > before, i < 3) << "break " << i;
   }
-  EXPECT_EQ(counts_[2]->breaks, 3U);
+  const auto exceeded = static_cast<size_t>(Completion::Result::kRetriesExceeded);
+  EXPECT_EQ(counts_[2]->breaks.at(exceeded), 3U);
+  EXPECT_EQ(counts_[2]->breaks.at(0), 0U);
   End();
 }
 
@@ -201,6 +230,7 @@ TEST_F(RdmaTransportTest, PacketsThatDoNotPassLeaveTheDataToTcp) {
   Begin();
   SendUntilOneComes(1);
   EXPECT_EQ(reads(), 0U);
+  EXPECT_THAT(TakeLog(), HasSubstr("let packets of RDMA pass (RoCE: UDP port 4791)"));
   End();
 }
 
