@@ -161,6 +161,16 @@ class Worker:
     @property
     def closed(self) -> bool: ...
 
+class RdmaProbe:
+    """One end of a measurement of READs by RDMA; see python/rdma.pxi."""
+
+    @staticmethod
+    def open(settings: Optional[Mapping[str, str]] = None) -> "RdmaProbe": ...
+    @property
+    def offer(self) -> str: ...
+    def join(self, offer: str) -> None: ...
+    def read(self, size_bytes: int, most_reads: int, limit_s: float) -> Tuple[int, float]: ...
+
 class Node:
     """A scheduler or server role on threads of its own; see python/_core.pyx."""
 

@@ -11,7 +11,7 @@ from time import monotonic, sleep
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.stdint cimport int64_t, uint64_t, uintptr_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
@@ -794,4 +794,5 @@ cdef class Worker:
 include "coding.pxi"
 include "predict.pxi"
 include "node.pxi"
+include "rdma.pxi"
 include "mxnet.pxi"

@@ -1,9 +1,10 @@
 """A short, bounded measurement of the link between two hosts over plain sockets.
 
 The measuring side (`measure`) opens one connection to the listening side (`Answerer`) for each of
-three experiments.  The measuring side begins with one line, the other responds with one::
+three experiments, and `reads` for one more.  The measuring side begins with one line, the other
+responds with one::
 
-    bytescheduler-doctor 1 echo|upload|download MILLISECONDS BYTES
+    bytescheduler-doctor 1 echo|upload|download|rdma MILLISECONDS BYTES
     ok | no: REASON
 
 MILLISECONDS and BYTES are the limits of the experiment; it ends at the first one.
@@ -24,9 +25,18 @@ import socket
 import statistics
 import struct
 import time
-from typing import Callable, NamedTuple, Optional, Tuple
+from typing import Callable, Mapping, NamedTuple, Optional, Tuple
 
-__all__ = ["LARGEST_BYTES", "Answerer", "LinkError", "Measurement", "measure", "read_whole"]
+__all__ = [
+    "LARGEST_BYTES",
+    "Answerer",
+    "LinkError",
+    "Measurement",
+    "begin_experiment",
+    "measure",
+    "read_line",
+    "read_whole",
+]
 
 LARGEST_BYTES = 256 << 20  # both ways together
 _LONGEST_MS = 10_000  # one way
@@ -66,7 +76,7 @@ class _Rate(NamedTuple):
         return self.size_bytes * 8e9 / self.time_ns
 
 
-def _read_line(connection: socket.socket) -> str:
+def read_line(connection: socket.socket, most_bytes: int = _LINE_BYTES) -> str:
     """Return a line of ASCII without its end.
 
     Raises
@@ -85,7 +95,7 @@ def _read_line(connection: socket.socket) -> str:
         if not byte:
             raise LinkError("hung up in the middle of a line" if line else "hung up")
         line += byte
-        if len(line) > _LINE_BYTES:
+        if len(line) > most_bytes:
             raise LinkError("what came is no line of this measurement")
     try:
         text = line[:-1].decode("ascii")
@@ -139,13 +149,17 @@ def _receive(connection: socket.socket, time_ms: int, most_bytes: int) -> _Rate:
 # -- the side that is asked --------------------------------------------------------------------
 
 
-def _parse_request(line: str) -> Tuple[str, int, int]:
+_Answer = Callable[[socket.socket, int, int], None]
+
+
+def _parse_request(line: str, known: Mapping[str, _Answer]) -> Tuple[str, int, int]:
     words = line.split(" ")
     if len(words) != 5 or " ".join(words[:2]) != _HELLO:
         raise LinkError(f"want a line such as {_HELLO} echo 1000 1048576")
     what, numbers = words[2], words[3:]
-    if what not in _ANSWERS:
-        raise LinkError("want echo, upload or download")
+    if what not in known:
+        *names, last = known
+        raise LinkError(f"want {', '.join(names)} or {last}")
     if not all(text.isdigit() and len(text) < 12 for text in numbers):
         raise LinkError("want milliseconds and bytes as numbers")
     time_ms, size_bytes = int(numbers[0]), int(numbers[1])
@@ -186,7 +200,11 @@ def _answer_download(connection: socket.socket, time_ms: int, size_bytes: int) -
     connection.recv(1)
 
 
-_ANSWERS = {"echo": _answer_echo, "upload": _answer_upload, "download": _answer_download}
+_ANSWERS: Mapping[str, _Answer] = {
+    "echo": _answer_echo,
+    "upload": _answer_upload,
+    "download": _answer_download,
+}
 
 
 def _listener(port: int) -> socket.socket:
@@ -206,6 +224,8 @@ class Answerer:
     ----------
     port : int
         Where to listen, on every address of this host; 0 takes any free one.
+    more : mapping of str to callable, optional
+        Experiments besides the three, each with its part on this side.
 
     Raises
     ------
@@ -213,8 +233,9 @@ class Answerer:
         The port cannot be had.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, more: Optional[Mapping[str, _Answer]] = None) -> None:
         self._socket = _listener(port)
+        self._answers = {**_ANSWERS, **(more or {})}
 
     @property
     def port(self) -> int:
@@ -272,11 +293,12 @@ class Answerer:
                 return address
         return None
 
-    @staticmethod
-    def _answer(connection: socket.socket, address: str, refused: Callable[[str], None]) -> str:
+    def _answer(
+        self, connection: socket.socket, address: str, refused: Callable[[str], None]
+    ) -> str:
         """Return which experiment ran; empty if none did."""
         try:
-            what, time_ms, size_bytes = _parse_request(_read_line(connection))
+            what, time_ms, size_bytes = _parse_request(read_line(connection), self._answers)
         except (LinkError, OSError) as error:
             with contextlib.suppress(OSError):
                 connection.sendall(f"no: {error}\n".encode()[:_LINE_BYTES])
@@ -286,7 +308,10 @@ class Answerer:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.settimeout(_PATIENCE_S)
             connection.sendall(b"ok\n")
-            _ANSWERS[what](connection, time_ms, size_bytes)
+            self._answers[what](connection, time_ms, size_bytes)
+        except LinkError as error:
+            refused(f"{address}: {what}: {error}")
+            return ""
         except OSError as error:
             # The end of a download: the other side has seen enough.
             if what != "download" or isinstance(error, socket.timeout):
@@ -298,13 +323,15 @@ class Answerer:
 # -- the side that asks ------------------------------------------------------------------------
 
 
-def _begin(address: Tuple[str, int], what: str, time_ms: int, size_bytes: int) -> socket.socket:
+def begin_experiment(
+    address: Tuple[str, int], what: str, time_ms: int, size_bytes: int
+) -> socket.socket:
     """Return a connection on which the experiment has begun."""
     connection = socket.create_connection(address, _PATIENCE_S)
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.sendall(f"{_HELLO} {what} {time_ms} {size_bytes}\n".encode())
-        answer = _read_line(connection)
+        answer = read_line(connection)
         if answer != "ok":
             said = answer if answer.startswith("no: ") else "what answers is no doctor --listen"
             raise LinkError(said)
@@ -317,7 +344,7 @@ def _begin(address: Tuple[str, int], what: str, time_ms: int, size_bytes: int) -
 def _round_trip_us(address: Tuple[str, int]) -> float:
     times_ns = []
     deadline = time.monotonic() + _PATIENCE_S
-    with _begin(address, "echo", _LONGEST_MS, _ECHOES * _ECHO_BYTES) as connection:
+    with begin_experiment(address, "echo", _LONGEST_MS, _ECHOES * _ECHO_BYTES) as connection:
         for _ in range(_ECHOES):
             token = os.urandom(_ECHO_BYTES)
             begin = time.monotonic_ns()
@@ -344,7 +371,7 @@ def _upload(address: Tuple[str, int], time_ms: int, size_bytes: int) -> _Rate:
     deadline = time.monotonic() + time_ms / 1e3 + 2 * _PATIENCE_S
     chunk = os.urandom(_CHUNK_BYTES)
     sent = 0
-    with _begin(address, "upload", time_ms, size_bytes) as connection:
+    with begin_experiment(address, "upload", time_ms, size_bytes) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _GO_AWAY)
         connection.setblocking(False)
         with selectors.DefaultSelector() as selector:
@@ -352,7 +379,7 @@ def _upload(address: Tuple[str, int], time_ms: int, size_bytes: int) -> _Rate:
             while time.monotonic() < deadline:
                 ready = selector.select(max(deadline - time.monotonic(), 0))
                 if any(events & selectors.EVENT_READ for _, events in ready):
-                    return _parse_report(_read_line(connection), time_ms, sent)
+                    return _parse_report(read_line(connection), time_ms, sent)
                 if ready:
                     sent += connection.send(chunk[: min(_CHUNK_BYTES, size_bytes - sent)])
                 if sent == size_bytes:
@@ -361,7 +388,7 @@ def _upload(address: Tuple[str, int], time_ms: int, size_bytes: int) -> _Rate:
 
 
 def _download(address: Tuple[str, int], time_ms: int, size_bytes: int) -> _Rate:
-    with _begin(address, "download", time_ms, size_bytes) as connection:
+    with begin_experiment(address, "download", time_ms, size_bytes) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _GO_AWAY)
         return _receive(connection, time_ms, size_bytes)
 

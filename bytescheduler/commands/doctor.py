@@ -12,7 +12,8 @@ from bytescheduler import config
 from bytescheduler._doctor import host, network, rdma, software
 from bytescheduler._doctor.findings import Finding, as_text, good, problem, warning
 from bytescheduler._doctor.link import Answerer, LinkError, Measurement, measure
-from bytescheduler._native import about_host
+from bytescheduler._doctor.reads import EXPERIMENT, Reads, answer_with, measure_reads
+from bytescheduler._native import RdmaProbe, about_host
 from bytescheduler._process.numbers import Count, Seconds, shortened
 from bytescheduler._process.say import counted, plain, say
 from bytescheduler._process.where import at, bare
@@ -97,10 +98,46 @@ def _ask(peer: Tuple[str, int], time_s: float) -> Tuple[List[Finding], Optional[
     return _link_findings(shown, found), found
 
 
+def _open_probe(peer: str) -> RdmaProbe:
+    """Open the device that has this host's address on the way to `peer`, unless settings say."""
+    _, overrides = config.examine()
+    return RdmaProbe.open({**overrides, "DMLC_PS_ROOT_URI": peer})
+
+
+def _reads_findings(peer: str, found: List[Reads]) -> List[Finding]:
+    return [
+        good(
+            "link",
+            f"rdma_read_{each.size_bytes}",
+            f"a READ of {each.size_bytes} bytes from {peer} by RDMA: {each.median_us:.3g} us, "
+            f"{_rate(each.bits_per_s)}",
+        )
+        for each in found
+    ]
+
+
+def _ask_rdma(peer: Tuple[str, int]) -> Tuple[List[Finding], Optional[List[Reads]]]:
+    shown = at(*peer)
+    try:
+        found = measure_reads((network.resolve(peer[0], _LIMIT_S), peer[1]), _open_probe)
+    except LinkError as error:
+        # Each sentence of the engine ends with what to do, behind a colon.
+        why, _, advice = str(error).rpartition(": ")
+    except OSError as error:
+        why, advice = error.strerror or str(error), ""
+    else:
+        return _reads_findings(shown, found), found
+    if not why:
+        why, advice = advice, ""
+    text = f"RDMA to {shown} was not measured: {why}"
+    advice = advice or "run bytescheduler doctor --listen PORT there, of the same version"
+    return [problem("link", "rdma", text, advice)], None
+
+
 def _listen(port: int, wait_s: float, as_json: bool) -> int:
     """Answer one measurement; return the exit code."""
     try:
-        answerer = Answerer(port)
+        answerer = Answerer(port, {EXPERIMENT: answer_with(_open_probe)})
     except OSError as error:
         say(f"bytescheduler: cannot listen on port {port}: {os.strerror(error.errno or 0)}")
         return 1
@@ -142,6 +179,9 @@ class _HostPort(click.ParamType):
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--peer", type=_HostPort(), help="Also measure the link to a host that listens.")
 @click.option(
+    "--rdma", "by_rdma", is_flag=True, help="With --peer: also measure READs by RDMA from there."
+)
+@click.option(
     "--listen",
     type=Count(0, 65535),
     is_flag=False,
@@ -163,6 +203,7 @@ class _HostPort(click.ParamType):
 def command(
     as_json: bool,
     peer: Optional[Tuple[str, int]],
+    by_rdma: bool,
     listen: Optional[int],
     seconds: Optional[float],
     wait: Optional[float],
@@ -173,19 +214,25 @@ def command(
     there is a problem; warnings alone are no failure.
     """
     if listen is not None:
-        if peer is not None or seconds is not None:
-            raise click.UsageError("--listen answers another host: no --peer, no --seconds")
+        if peer is not None or seconds is not None or by_rdma:
+            raise click.UsageError("--listen answers another host: no --peer, --seconds, --rdma")
         sys.exit(_listen(listen, 60.0 if wait is None else wait, as_json))
     if wait is not None:
         raise click.UsageError("--wait goes with --listen")
     if seconds is not None and peer is None:
         raise click.UsageError("--seconds goes with --peer")
+    if by_rdma and peer is None:
+        raise click.UsageError("--rdma goes with --peer")
     try:
         findings = examine()
     except ConfigError as error:  # a name that is no text cannot be hidden from the engine
         say(f"bytescheduler: {plain(str(error))}")
         sys.exit(2)
     found: Optional[Measurement] = None
+    reads: Optional[List[Reads]] = None
+    if peer is not None and by_rdma:  # first: the measurement of TCP ends the other side
+        more, reads = _ask_rdma(peer)
+        findings += more
     if peer is not None:
         more, found = _ask(peer, 2.0 if seconds is None else seconds)
         findings += more
@@ -196,6 +243,7 @@ def command(
             "worst": worst,
             "findings": [finding._asdict() for finding in findings],
             "link": found._asdict() if found else None,
+            "rdma": [each._asdict() for each in reads] if reads else None,
         }
         click.echo(json.dumps(report, indent=2))
     else:

@@ -340,6 +340,21 @@ int bs_settings_check(const bs_setting* settings, size_t num_settings, bs_error*
 typedef void (*bs_host_row)(void* context, const char* what, const char* name, const char* value);
 int bs_host_about(const bs_setting* settings, size_t num_settings, bs_host_row row, void* context,
                   bs_error* error);
+// One end of a measurement of READs by RDMA, with the device that a node here would use
+// (3rdparty/ps-lite/src/transport/rdma/rdma_probe.h).  One thread at a time.
+typedef struct bs_rdma_probe bs_rdma_probe;
+// Null and an error that says why there is no RDMA and what to do.
+bs_rdma_probe* bs_rdma_probe_open(const bs_setting* settings, size_t num_settings, bs_error* error);
+void bs_rdma_probe_close(bs_rdma_probe* probe);
+// The line for the other end; as long-lived as the probe.
+const char* bs_rdma_probe_offer(const bs_rdma_probe* probe);
+int bs_rdma_probe_join(bs_rdma_probe* probe, const char* offer, bs_error* error);
+// The size of the largest READ.
+uint32_t bs_rdma_probe_block_bytes(void);
+// Fills `reads`, the READs that ended, and `median_s`, the median of their times.  A wait lasts at
+// most `limit_ms`.
+int bs_rdma_probe_read(bs_rdma_probe* probe, uint32_t size_bytes, uint32_t most_reads, int limit_ms,
+                       uint32_t* reads, double* median_s, bs_error* error);
 const char* bs_version(void);
 // From now on this process exits with 1 where it would exit with 0, for an error found too late to
 // raise.  The C library's streams are flushed; destructors of static objects do not run.

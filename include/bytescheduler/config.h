@@ -85,7 +85,7 @@ struct Config {
   std::string secret_file;
   std::string secret;  // what ConfigFromProcess found in secret_file; empty: there is none
   // RDMA beside TCP.
-  std::string rdma;         // "0", "1", "ibverbs" (as 1), "auto"
+  std::string rdma = "0";   // "0", "1", "ibverbs" (as 1), "auto"
   std::string rdma_device;  // "mlx5_0", "mlx5_0:1"; empty: the one of this node's address
   int32_t rdma_gid = -1;    // index of the port's table; -1: the one of this node's address
   int32_t rdma_traffic_class = 0;

@@ -1,6 +1,7 @@
 // Brings the node's address and the host's devices together.
 #include "node/rdma.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -36,8 +37,7 @@ uint64_t SlotBytes(const Config& config) {
                              static_cast<uint32_t>(config.rdma_slot_bytes));
 }
 
-Status CheckLockedMemory(const Config& config, const Logger& log) {
-  const uint64_t limit = ps::LockedMemoryLimit();
+Status CheckLockedMemory(const Config& config, uint64_t limit, const Logger& log) {
   if (limit == ps::kNoLockedMemoryLimit) return Status::Ok();
   const uint64_t needed = SlotBytes(config);
   if (limit < needed) {
@@ -52,13 +52,24 @@ Status CheckLockedMemory(const Config& config, const Logger& log) {
 Result<ps::RdmaOptions> TryRdma(const Config& config, const Logger& log) {
   const Result<std::shared_ptr<ps::Verbs>> verbs = ps::LoadVerbsLibrary({});
   if (!verbs.ok()) return verbs.status();
-  const Result<std::vector<ps::RdmaDevice>> devices = verbs.value()->Devices();
+  return UseRdma(config, verbs.value(), ps::LockedMemoryLimit(), log);
+}
+
+}  // namespace
+
+Result<ps::RdmaOptions> UseRdma(const Config& config, const std::shared_ptr<ps::Verbs>& verbs,
+                                uint64_t locked_limit_bytes, const Logger& log) {
+  const Result<std::vector<ps::RdmaDevice>> devices = verbs->Devices();
   if (!devices.ok()) return devices.status();
   const Result<ps::RdmaChoice> choice = ChooseRdma(config, devices.value());
   if (!choice.ok()) return choice.status();
-  if (Status few = CheckLockedMemory(config, log); !few.ok()) return few;
+  const auto device =
+      std::ranges::find(devices.value(), choice.value().device, &ps::RdmaDevice::name);
+  Status usable = ps::CheckRdmaPort(*device, choice.value().path.port);
+  if (usable.ok()) usable = CheckLockedMemory(config, locked_limit_bytes, log);
+  if (!usable.ok()) return usable;
   ps::RdmaOptions options;
-  options.verbs = verbs.value();
+  options.verbs = verbs;
   options.device = choice.value().device;
   options.path = choice.value().path;
   options.path.traffic_class = static_cast<uint8_t>(config.rdma_traffic_class);
@@ -79,8 +90,6 @@ Result<ps::RdmaOptions> TryRdma(const Config& config, const Logger& log) {
   }
   return options;
 }
-
-}  // namespace
 
 Result<ps::RdmaChoice> ChooseRdma(const Config& config,
                                   const std::vector<ps::RdmaDevice>& devices) {

@@ -3,6 +3,8 @@
 // Blocks while this node's name is looked up.  Thread-safe.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "base/log.h"
@@ -11,6 +13,7 @@
 #include "bytescheduler/status.h"
 #include "transport/rdma/rdma_choice.h"
 #include "transport/rdma/rdma_options.h"
+#include "transport/rdma/verbs.h"
 
 namespace bs::api {
 
@@ -22,6 +25,11 @@ Result<ps::RdmaChoice> ChooseRdma(const Config& config, const std::vector<ps::Rd
 // log says where that is forbidden.  No more than one of `nodes`, or another: changes nothing.
 void PlaceNear(int numa_node, const std::vector<NumaNode>& nodes, const Logger& log,
                ps::RdmaOptions* options);
+
+// How this node uses the devices of `verbs`, whatever DMLC_ENABLE_RDMA says, where the kernel lets
+// it lock `locked_limit_bytes`.  Not ok where it cannot; the message says why and what to do.
+Result<ps::RdmaOptions> UseRdma(const Config& config, const std::shared_ptr<ps::Verbs>& verbs,
+                                uint64_t locked_limit_bytes, const Logger& log);
 
 // How a worker or server uses RDMA; without `verbs` it does not.  Loads libibverbs.  Not ok if
 // RDMA is required and cannot be had; the message says why and what to do.  Where it is only

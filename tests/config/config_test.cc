@@ -69,6 +69,7 @@ TEST(Config, DefaultsAreThoseOfTheTable) {
   EXPECT_TRUE(config.scheduling);
   EXPECT_EQ(config.priority, "measured");
   EXPECT_EQ(config.rdma, "0");
+  EXPECT_EQ(Config().rdma, "0");
   EXPECT_FALSE(config.RequiresRdma());
   EXPECT_EQ(config.rdma_gid, -1);
   EXPECT_EQ(config.rdma_window_bytes, 0U);

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "ps-lite/transport/rdma/simulated_fabric.h"
+#include "transport/rdma/locked_memory.h"
 #include "transport/rdma/sysfs_devices.h"
 
 namespace bs::api {
@@ -84,6 +86,47 @@ Config Worker(const std::string& rdma) {
   config.root_uri = "127.0.0.1";
   config.rdma = rdma;
   return config;
+}
+
+class UseRdmaTest : public ::testing::Test {
+ protected:
+  // Of a worker with two servers, whose card is simulated.
+  std::string WhyNot(const ps::testing::NicOptions& nic, uint64_t locked_limit_bytes,
+                     bool up = true) {
+    const auto verbs = fabric_.Add("sim" + std::to_string(cards_++), nic);
+    verbs->SetPort(up);
+    Config config = Worker("0");
+    config.num_servers = 2;
+    config.rdma_slots = 64;
+    config.rdma_slot_bytes = 8192;
+    const auto options = UseRdma(config, verbs, locked_limit_bytes, Logger("", LogLevel::kOff));
+    if (options.ok()) {
+      EXPECT_EQ(options.value().verbs, verbs);
+    }
+    return options.ok() ? "" : options.status().message();
+  }
+
+  ps::testing::SimulatedFabric fabric_{{.threaded = false}};
+  int cards_ = 0;
+};
+
+TEST_F(UseRdmaTest, ACardThatCanServeIsUsed) {
+  EXPECT_EQ(WhyNot({}, ps::kNoLockedMemoryLimit), "");
+  EXPECT_EQ(WhyNot({}, 4U << 20U), "") << "what does not fit is copied";
+}
+
+TEST_F(UseRdmaTest, EachReasonNamesItsCure) {
+  EXPECT_EQ(WhyNot({.most_reads = 0}, ps::kNoLockedMemoryLimit),
+            "sim0 allows no READs (max_qp_rd_atom), which RDMA needs here: set "
+            "BYTESCHEDULER_RDMA_DEVICE to another, or use TCP");
+  EXPECT_EQ(WhyNot({}, 64U << 10U),
+            "RDMA needs 4097 KiB of locked memory for its connections alone, and the limit of "
+            "locked memory is 64 KiB: ulimit -l unlimited, or --ulimit memlock=-1 for a container");
+  EXPECT_EQ(WhyNot({}, ps::kNoLockedMemoryLimit, false),
+            "sim2: port 1 is DOWN: bring its link up (ip link, ibstat)");
+  EXPECT_EQ(WhyNot({.address = "10.0.0.5"}, ps::kNoLockedMemoryLimit),
+            "no RDMA device has the address 127.0.0.1 (sim3 has 10.0.0.5): set DMLC_INTERFACE or "
+            "BYTESCHEDULER_RDMA_DEVICE");
 }
 
 TEST(MakeRdmaOptions, ThereIsNoneWhereNoneIsWanted) {

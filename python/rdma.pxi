@@ -1,0 +1,86 @@
+"""A measurement of READs by RDMA between this host and another."""
+
+
+cdef class RdmaProbe:
+    """One end of a measurement; made by `RdmaProbe.open`.  One thread at a time."""
+
+    cdef bs_rdma_probe* probe
+
+    def __init__(self):
+        raise TypeError("use RdmaProbe.open()")
+
+    def __dealloc__(self):
+        bs_rdma_probe_close(self.probe)
+
+    @staticmethod
+    def open(settings=None):
+        """Open the device that a worker or server here would use.
+
+        Blocks while this node's name is looked up, and a little for the device.
+
+        Parameters
+        ----------
+        settings : mapping of str to str, optional
+            Settings that win over the environment.
+
+        Raises
+        ------
+        ConfigError
+            As `check_settings`.
+        Error
+            RDMA cannot be used; the message says why, and after the last colon what to do.
+        """
+        cdef _Settings given = _Settings(settings)
+        cdef bs_error error
+        cdef RdmaProbe made = RdmaProbe.__new__(RdmaProbe)
+        with nogil:
+            made.probe = bs_rdma_probe_open(given.rows, given.count, &error)
+        if made.probe == NULL:
+            _raise(&error)
+        return made
+
+    @property
+    def offer(self):
+        """The line that the other end joins."""
+        return bs_rdma_probe_offer(self.probe).decode()
+
+    def join(self, offer):
+        """Connect to the end with this offer.
+
+        Raises
+        ------
+        Error
+            It is no offer, or of another network.
+        """
+        cdef bs_error error
+        text = offer.encode("ascii", "replace")
+        _check(bs_rdma_probe_join(self.probe, text, &error), &error)
+
+    def read(self, size_bytes, most_reads, limit_s):
+        """READ from the other end, and return how often and the median of the seconds of a READ.
+
+        Parameters
+        ----------
+        size_bytes : int
+            Of each READ, up to 256 KiB.
+        most_reads : int
+            How many, one after the other.
+        limit_s : float
+            It begins none later, and waits for none longer.
+
+        Raises
+        ------
+        Error
+            A READ failed, or did not end in time; the message says what to do.
+        """
+        cdef bs_error error
+        cdef uint32_t reads = 0
+        cdef double median_s = 0
+        cdef uint32_t size = size_bytes
+        cdef uint32_t most = most_reads
+        cdef int limit_ms = <int>(limit_s * 1000)
+        cdef int code
+        with nogil:
+            code = bs_rdma_probe_read(self.probe, size, most, limit_ms, &reads, &median_s, &error)
+        _check(code, &error)
+        return reads, median_s
