@@ -256,9 +256,18 @@ cdef class Pending:
     """An operation under way; made by `Worker.start_push_pull`."""
 
     cdef _Waiter waiter
+    cdef bs_held* held
 
     def __init__(self):
         raise TypeError("use Worker.start_push_pull()")
+
+    @property
+    def starter(self):
+        """The addresses of a C function and of its argument that start it, if it is held.
+
+        Call the function once, from any thread; it needs no lock of Python's.
+        """
+        return <uintptr_t><void*>bs_held_start, <uintptr_t>self.held
 
     def pushed(self):
         """Return whether what is sent may change again; raise what it failed with."""
@@ -279,6 +288,18 @@ cdef class Pending:
     def wait(self):
         """Block until it has ended; raise what it failed with."""
         self.waiter.wait()
+
+    def wait_for(self, int timeout_ms):
+        """Block for up to `timeout_ms`; return whether it has ended, raise what it failed with."""
+        cdef bs_error error
+        cdef int over
+        with nogil:
+            over = bs_waiter_wait(self.waiter.waiter, timeout_ms, &error)
+        PyErr_CheckSignals()
+        if not over:
+            return False
+        _check(error.code, &error)
+        return True
 
 
 cdef class Worker:
@@ -620,7 +641,8 @@ cdef class Worker:
 
     def start_push_pull(self, uint64_t key, uintptr_t send, uintptr_t recv, uint64_t size, *,
                         owner, int priority=0, uint64_t called=0, bint at_once=False,
-                        int64_t waited_ns=0, double factor=1, Coding coding=None):
+                        int64_t waited_ns=0, double factor=1, Coding coding=None,
+                        bint held=False):
         """Register one round of `key` from `send` to `recv`; returns at once.
 
         Parameters
@@ -647,6 +669,8 @@ cdef class Worker:
             that is shorter; 1/n gives the average.  Integers have no other than 1.
         coding : Coding, optional
             How float32 is coded on its way to the servers.
+        held : bool
+            Whether it starts later, by `Pending.starter`, when `send` holds what is to be sent.
 
         Returns
         -------
@@ -674,7 +698,10 @@ cdef class Worker:
         request.waited_ns = waited_ns
         request.factor = factor
         with nogil:
-            code = bs_worker_push_pull(worker, &request, &error)
+            if held:
+                code = bs_worker_hold_push_pull(worker, &request, &pending.held, &error)
+            else:
+                code = bs_worker_push_pull(worker, &request, &error)
         if code == 0:
             pending.waiter.unstarted = 0
         pending.waiter.skip()

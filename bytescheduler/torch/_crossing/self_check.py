@@ -35,14 +35,13 @@ def why_not_separable(inner: _Optimizer) -> Optional[str]:
         return "its step evaluates the loss itself"
     if not inner.param_groups:
         return "it has no parameters"
-    before = torch.get_rng_state()
+    params = [param for group in inner.param_groups for param in group["params"]]
+    gpus = sorted({param.device.index for param in params if param.is_cuda})
     try:
-        with torch.inference_mode(False), torch.no_grad():
+        with torch.random.fork_rng(gpus), torch.inference_mode(False), torch.no_grad():
             return _compare(inner)
     except Exception as error:  # noqa: B902 - any optimizer's own
         return f"a step with copies of its parameters failed ({type(error).__name__}: {error})"
-    finally:
-        torch.set_rng_state(before)
 
 
 def _compare(inner: _Optimizer) -> Optional[str]:

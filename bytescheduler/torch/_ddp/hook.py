@@ -56,7 +56,8 @@ def ddp_hook(state: Optional[Type[Compressor]], bucket: Any) -> Any:  # noqa: AN
     # The last bucket has the first layers, which forward uses first.
     call = Call(True, name, bucket.index(), state or Compression.none)
     sums = current().get().sums
-    future = torch.futures.Future()
+    devices = [tensor.device] if tensor.is_cuda else None  # whose streams wait for the result
+    future = torch.futures.Future(devices=devices)
     _BACKWARD.add(_Bucket(sums, sums.start(tensor, call), future))
     return future
 

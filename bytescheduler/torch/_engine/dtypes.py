@@ -37,12 +37,6 @@ def check_summable(tensor: torch.Tensor, name: str) -> None:
         raise UsageError(
             f"{name}: servers cannot sum {tensor.dtype}; convert it to one of {known}", 5
         )
-    if tensor.device.type != "cpu":
-        raise UsageError(
-            f"{name}: it is on {tensor.device}, and this build carries tensors of the CPU; "
-            "move it there first: tensor.cpu()",
-            5,
-        )
 
 
 def code_of(dtype: torch.dtype) -> int:

@@ -4,18 +4,27 @@ import time
 import weakref
 from typing import List, Optional, Protocol
 
-from bytescheduler._native import Pending
 from bytescheduler.errors import Error
 
-__all__ = ["Rounds", "Source", "Torch"]
+__all__ = ["Round", "Rounds", "Source", "Torch"]
 
 _LOOK_EVERY_S = 0.005
+
+
+class Round(Protocol):
+    """A round under way; see `Pending`, which is one."""
+
+    def over(self) -> bool:
+        """Return whether it has ended; raise what it failed with."""
+
+    def wait(self) -> None:
+        """Block until it has ended; raise what it failed with."""
 
 
 class Source(Protocol):
     """An object that starts rounds and keeps them."""
 
-    def unfinished(self) -> List[Pending]:
+    def unfinished(self) -> List[Round]:
         """Return the rounds that may still be under way."""
 
     def at_end(self) -> None:
@@ -48,7 +57,7 @@ class Rounds:
         """Count the rounds of `source` too, as long as it lives."""
         self._sources.add(source)
 
-    def _under_way(self) -> List[Pending]:
+    def _under_way(self) -> List[Round]:
         rounds = [each for source in list(self._sources) for each in source.unfinished()]
         return [each for each in rounds if not _is_over(each)]
 
@@ -76,14 +85,14 @@ class Rounds:
         self._sources.clear()
 
 
-def _is_over(pending: Pending) -> bool:
+def _is_over(pending: Round) -> bool:
     try:
         return pending.over()
     except Error:  # the worker has it too
         return True
 
 
-def _wait(pending: Pending) -> None:
+def _wait(pending: Round) -> None:
     try:
         pending.wait()
     except Error:

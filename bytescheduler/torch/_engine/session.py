@@ -9,7 +9,7 @@ from bytescheduler._native import Coding, Pending, Worker
 from bytescheduler._session.session import Session, clamped
 from bytescheduler.errors import Error
 from bytescheduler.torch._engine.dtypes import address_of, code_of, size_of
-from bytescheduler.torch._engine.framework import Rounds, Source, Torch
+from bytescheduler.torch._engine.framework import Round, Rounds, Source, Torch
 
 __all__ = ["RoundCall", "TorchSession"]
 
@@ -22,6 +22,7 @@ class RoundCall(NamedTuple):
     called: int = 0  # see `Worker.start_push_pull`
     at_once: bool = False
     coding: Optional[Coding] = None
+    held: bool = False
 
 
 class TorchSession(Session):
@@ -67,7 +68,7 @@ class TorchSession(Session):
             self._worker.broadcast_from(root, items, owner=tensors)
 
     def start(self, key: int, send: torch.Tensor, recv: torch.Tensor, call: RoundCall) -> Pending:
-        """Begin the next round of `key`; both tensors are dense and do not overlap."""
+        """Begin the next round of `key`; both tensors are dense, apart, and in the CPU's memory."""
         size = send.numel() * send.element_size()
         try:
             return self._worker.start_push_pull(
@@ -81,11 +82,12 @@ class TorchSession(Session):
                 at_once=call.at_once,
                 factor=self._mean if call.average else 1.0,
                 coding=call.coding,
+                held=call.held,
             )
         except Error as error:
             self._raise(error)
 
-    def wait(self, pending: Pending) -> None:
+    def wait(self, pending: Round) -> None:
         """Block until a round is over; raise what it failed with, with the users' names."""
         try:
             pending.wait()

@@ -1,14 +1,16 @@
 """The gradients of a set of parameters: sent as backward makes them, averaged, given back."""
 
+import threading
 import weakref
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Tuple, Type
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple, Type
 
 import torch
 
-from bytescheduler._native import Pending
 from bytescheduler._process.say import counted, say
 from bytescheduler._session.keys import EngineKeys
 from bytescheduler.errors import UsageError
+from bytescheduler.torch._device.transit import Transit
+from bytescheduler.torch._engine.framework import Round
 from bytescheduler.torch._engine.session import RoundCall
 from bytescheduler.torch._gradients.checks import check_parameter
 from bytescheduler.torch._gradients.slot import ARMED, IDLE, PUSHED, SUMMED, Slot
@@ -66,10 +68,11 @@ class Gradients:
         self.paused = False  # gradients accumulate, and none is sent
         self.has_any = False  # backward has made a gradient since the latest round
         self._keys = EngineKeys(self._session)
-        self._orphans: List[Pending] = []
+        self._orphans: List[Round] = []
         self._called = 1  # the number of the first slot in this round
         self._zeros: Dict[torch.dtype, torch.Tensor] = {}
         self._handles: List[Any] = []
+        self._hooks = threading.Lock()  # held while a hook runs
         self._tallies = 0
         self.tally: Tally
         self.add(members)
@@ -89,9 +92,9 @@ class Gradients:
         keys = self._keys.of([slot.name for slot in new])
         for slot in new:
             slot.key = keys[slot.name]
+            slot.device = self._job.devices.of(slot.param, slot.name)
             self._make_buffers(slot)
-        targets = [(s.key, s.recv if s.received is None else s.received) for s in new]
-        self._session.declare_tensors([(key, t) for key, t in targets if t is not None])
+        self._session.declare_tensors([(slot.key, _target(slot)) for slot in new])
         for slot in new:
             wrapped().take(slot.param, self)
             self._handles.append(slot.param.register_post_accumulate_grad_hook(_hook(self, slot)))
@@ -106,9 +109,9 @@ class Gradients:
         for slot in sorted(self.slots, key=lambda slot: -slot.priority):
             self._session.show(slot.key, slot.name)
 
-    def unfinished(self) -> List[Pending]:
+    def unfinished(self) -> List[Round]:
         """See `Source`."""
-        rounds = [slot.pending for slot in self.slots]
+        rounds: List[Optional[Round]] = [slot.pending for slot in self.slots]
         rounds += [*self._orphans, self.tally.pending]
         return [each for each in rounds if each is not None]
 
@@ -132,7 +135,14 @@ class Gradients:
     # -- from backward -------------------------------------------------------------------------
 
     def arrived(self, slot: Slot) -> None:
-        """Take a gradient that backward has accumulated; the hook calls it."""
+        """Take a gradient that backward has accumulated; the hook calls it.
+
+        Backward has a thread for each device.
+        """
+        with self._hooks:
+            self._accept(slot)
+
+    def _accept(self, slot: Slot) -> None:
         if self.paused:
             return
         if slot.state != IDLE or slot.is_ahead:
@@ -193,21 +203,37 @@ class Gradients:
         return slot.param.grad
 
     def _send(self, slot: Slot, dense: torch.Tensor) -> None:
-        recv = slot.recv
-        if recv is None or recv.data_ptr() == dense.data_ptr():
-            self._make_buffers(slot)
-            recv = slot.recv
-        if slot.received is not None:
-            dense, slot.context = self.options.compression.compress(dense)
-            recv = slot.received
         # Numbered in the order of the parameters, as the engine compares that with this one.
         called = self._called + slot.index
         coding = self.options.compression.coding if dense.dtype is torch.float32 else None
         call = RoundCall(slot.priority, self.options.average, called, not slot.had_gradient, coding)
-        slot.pending = self._session.start(slot.key, dense, recv, call)
+        if slot.device is None:
+            slot.pending = self._start(slot, dense, call)
+        else:
+            slot.pending = self._start_on_device(slot, dense, call)
         slot.state = PUSHED
 
+    def _start(self, slot: Slot, dense: torch.Tensor, call: RoundCall) -> Round:
+        if slot.recv is None or slot.recv.data_ptr() == dense.data_ptr():
+            self._make_buffers(slot)
+        if slot.received is not None:
+            dense, slot.context = self.options.compression.compress(dense)
+        return self._session.start(slot.key, dense, _target(slot), call)
+
+    def _start_on_device(self, slot: Slot, dense: torch.Tensor, call: RoundCall) -> Round:
+        if slot.transit is None:
+            self._make_buffers(slot)
+        assert slot.transit is not None
+        dense, slot.context = self.options.compression.compress(dense)
+        start = slot.transit.start if slot.had_gradient else slot.transit.start_here
+        return start(self._session, slot.key, dense, call)
+
     def _make_buffers(self, slot: Slot) -> None:
+        if slot.device is not None:
+            empty = torch.empty_like(slot.param, requires_grad=False)
+            slot.transit = Transit(slot.device, self.options.compression.compress(empty)[0])
+            slot.transit.received.zero_()
+            return
         slot.recv = torch.empty_like(slot.param, requires_grad=False).zero_()
         if self.options.compression is not Compression.none:
             narrow, slot.context = self.options.compression.compress(slot.recv)
@@ -284,14 +310,16 @@ class Gradients:
 
     def take(self, slot: Slot) -> torch.Tensor:
         """Do as `receive` for a slot whose round is over."""
-        recv = slot.recv
-        assert recv is not None
         slot.pending = None
         slot.sent = None
         slot.passes = 0
+        decompress = self.options.compression.decompress
+        if slot.transit is not None:
+            return decompress(slot.transit.finish(), slot.context)
+        assert slot.recv is not None
         if slot.received is not None:
-            recv.copy_(self.options.compression.decompress(slot.received, slot.context))
-        return recv
+            slot.recv.copy_(decompress(slot.received, slot.context))
+        return slot.recv
 
     def is_used(self, slot: Slot) -> bool:
         """Return whether any worker had a gradient in the latest round.  Blocks at times."""
@@ -316,7 +344,7 @@ class Gradients:
         if grad is None:
             slot.param.grad, slot.recv = mean, None
         elif grad.stride() == slot.stride:
-            slot.recv = grad.detach()
+            slot.recv = None if slot.transit is not None else grad.detach()
             grad.data = mean  # whatever else refers to the gradient has the mean too
         else:
             grad.copy_(mean)
@@ -338,7 +366,7 @@ class Gradients:
             assert slot.pending is not None
             self._orphans.append(slot.pending)
             # The engine still writes to this memory.
-            slot.pending = slot.recv = slot.sent = slot.received = None
+            slot.pending = slot.recv = slot.sent = slot.received = slot.transit = None
             slot.param.grad = None
             slot.state, slot.passes = IDLE, 0
         return True
@@ -351,6 +379,15 @@ class Gradients:
     def has_state(self, state: int) -> bool:
         """Return whether any slot has this state."""
         return any(slot.state == state for slot in self.slots)
+
+
+def _target(slot: Slot) -> torch.Tensor:
+    """Return the memory that the engine writes to."""
+    if slot.transit is not None:
+        return slot.transit.received
+    target = slot.recv if slot.received is None else slot.received
+    assert target is not None
+    return target
 
 
 def _hook(gradients: Gradients, slot: Slot) -> Callable[[torch.nn.Parameter], None]:

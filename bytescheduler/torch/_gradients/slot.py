@@ -4,7 +4,9 @@ from typing import Optional
 
 import torch
 
-from bytescheduler._native import Pending
+from bytescheduler.torch._device.device import Device
+from bytescheduler.torch._device.transit import Transit
+from bytescheduler.torch._engine.framework import Round
 
 __all__ = ["ARMED", "IDLE", "PUSHED", "SUMMED", "Slot"]
 
@@ -37,6 +39,7 @@ class Slot:
         "__weakref__",
         "address",
         "context",
+        "device",
         "elements",
         "group",
         "had_gradient",
@@ -53,6 +56,7 @@ class Slot:
         "sent",
         "state",
         "stride",
+        "transit",
         "version",
     )
 
@@ -67,7 +71,7 @@ class Slot:
         self.state = IDLE
         self.is_ahead = False  # it was updated, and no guard of it has run since
         self.passes = 0  # by backward since the latest step
-        self.pending: Optional[Pending] = None
+        self.pending: Optional[Round] = None
         self.sent: Optional[torch.Tensor] = None  # the gradient that backward made
         self.version = 0  # how often it had been changed when it was sent
         self.address = 0  # where it lay then
@@ -76,4 +80,6 @@ class Slot:
         self.recv: Optional[torch.Tensor] = None
         self.received: Optional[torch.Tensor] = None  # if compressed: what arrives in its place
         self.context: Optional[torch.dtype] = None
+        self.device: Optional[Device] = None  # that the parameter is on, if not the processor's
+        self.transit: Optional[Transit] = None  # has a device's memory in the place of `recv`
         self.stride = torch.empty_like(param, device="meta").stride()

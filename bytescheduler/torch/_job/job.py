@@ -5,6 +5,7 @@ from typing import Callable, List, Optional, Protocol
 
 from bytescheduler._settings import Settings
 from bytescheduler.errors import UsageError
+from bytescheduler.torch._device.devices import Devices
 from bytescheduler.torch._engine.session import TorchSession
 from bytescheduler.torch._job.opening import open_session
 from bytescheduler.torch._sums.named_sums import NamedSums
@@ -30,16 +31,25 @@ class Joined:
         Owned from now on; None where this worker is alone.
     records : bool
         Whether a timeline is written, which may be made a profile of.
+    devices : Devices
+        Those of this process.
     """
 
-    def __init__(self, session: Optional[TorchSession], *, records: bool = False) -> None:
+    def __init__(
+        self,
+        session: Optional[TorchSession],
+        *,
+        records: bool = False,
+        devices: Devices,
+    ) -> None:
         self.session = session
         self.rank = 0 if session is None else session.rank
         self.size = 1 if session is None else session.num_workers
         # Alone nothing has to be carried; a timeline shows what is.
         self.carrier = session if self.size > 1 or records else None
         relay = None if self.carrier is None else Relay(self.carrier)
-        self.sums = NamedSums(self.carrier)
+        self.devices = devices
+        self.sums = NamedSums(self.carrier, self.devices)
         self.objects = Objects(relay, self.rank, self.size)
         self.local_rank = 0 if self.carrier is None else self.carrier.local_rank
         self.local_size = 1 if self.carrier is None else self.carrier.local_size
@@ -53,6 +63,7 @@ class Job:
         self._joined: Optional[Joined] = None
         self._left = False
         self._flushed: List[weakref.ref[Flushes]] = []
+        self.devices = Devices()  # a test gives its own before `join`
 
     @property
     def is_joined(self) -> bool:
@@ -78,7 +89,8 @@ class Job:
                 5,
             )
         session = self._open_session()
-        self._joined = Joined(session, records=bool(Settings.read().timeline))
+        records = bool(Settings.read().timeline)
+        self._joined = Joined(session, records=records, devices=self.devices)
 
     def get(self) -> Joined:
         """Return what this worker has in the job.

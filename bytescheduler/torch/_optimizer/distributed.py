@@ -58,6 +58,9 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
         A parameter or an option cannot be used; the message names it.
     """
 
+    # GradScaler would leave scaled gradients to an optimizer that has this, as fused ones do.
+    _step_supports_amp_scaling = False
+
     def __init__(
         self,
         optimizer: _Optimizer,

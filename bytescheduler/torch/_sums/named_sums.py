@@ -5,10 +5,12 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Type
 
 import torch
 
-from bytescheduler._native import Pending
 from bytescheduler._session.keys import EngineKeys
 from bytescheduler.errors import UsageError
+from bytescheduler.torch._device.devices import Devices
+from bytescheduler.torch._device.transit import Transit
 from bytescheduler.torch._engine.dtypes import check_summable
+from bytescheduler.torch._engine.framework import Round
 from bytescheduler.torch._engine.session import RoundCall, TorchSession
 from bytescheduler.torch._sums.compression import Compression, Compressor
 
@@ -34,12 +36,13 @@ class _Key(NamedTuple):
 
 
 class _Round(NamedTuple):
-    pending: Optional[Pending]  # None: there is nothing to send
+    pending: Optional[Round]  # None: there is nothing to send
     result: torch.Tensor
     compression: Type[Compressor]
     context: Optional[torch.dtype]
     shape: torch.Size
     into: Optional[torch.Tensor]
+    transit: Optional[Transit]  # None: the tensor is the processor's
 
 
 class NamedSums:
@@ -51,10 +54,13 @@ class NamedSums:
     ----------
     session : TorchSession, optional
         The session that carries the tensors; None where this worker is alone.
+    devices : Devices
+        Those of this process.
     """
 
-    def __init__(self, session: Optional[TorchSession]) -> None:
+    def __init__(self, session: Optional[TorchSession], devices: Devices) -> None:
         self._session = session
+        self._devices = devices
         self._keys = None if session is None else EngineKeys(session)
         self._known: Dict[str, _Key] = {}
         self._rounds: Dict[int, _Round] = {}
@@ -63,7 +69,7 @@ class NamedSums:
         if session is not None:
             session.count(self)
 
-    def unfinished(self) -> List[Pending]:
+    def unfinished(self) -> List[Round]:
         """See `Source`."""
         return [each.pending for each in self._rounds.values() if each.pending is not None]
 
@@ -92,18 +98,24 @@ class NamedSums:
             )
         plain = tensor.detach().contiguous().resolve_conj().resolve_neg()
         send, context = call.compression.compress(plain)
-        pending, result = None, send
+        pending: Optional[Round] = None
+        result, transit = send, None
         if self._session is not None and self._session.num_workers > 1 and send.numel():
+            device = self._devices.of(send, f"push_pull of {label}")
             key = self._key(call.name, send)
-            result = torch.empty_like(send)
             coding = call.compression.coding if send.dtype == torch.float32 else None
             how = RoundCall(call.priority, call.average, coding=coding)
-            pending = self._session.start(key, send, result, how)
+            if device is None:
+                result = torch.empty_like(send)
+                pending = self._session.start(key, send, result, how)
+            else:
+                transit = Transit(device, send)
+                pending = transit.start(self._session, key, send, how)
         elif result.data_ptr() == tensor.data_ptr():
             result = send.clone()
         number = next(self._numbers)
         self._rounds[number] = _Round(
-            pending, result, call.compression, context, tensor.shape, into
+            pending, result, call.compression, context, tensor.shape, into, transit
         )
         return number
 
@@ -122,6 +134,8 @@ class NamedSums:
         result = done.result
         if done.pending is not None and self._session is not None:
             self._session.wait(done.pending)
+        if done.transit is not None:
+            result = done.transit.finish()
         result = done.compression.decompress(result, done.context).view(done.shape)
         if done.into is None:
             return result
@@ -164,6 +178,6 @@ class NamedSums:
         assert self._keys is not None
         assert self._session is not None
         number = self._keys.of([name])[name]
-        self._session.declare_tensors([(number, torch.zeros_like(send))])
+        self._session.declare_tensors([(number, torch.zeros_like(send, device="cpu"))])
         self._known[name] = _Key(number, send.dtype, send.numel())
         return self._known[name]

@@ -17,8 +17,8 @@ _TOGETHER_BYTES = 4 << 20
 
 
 def octets_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the bytes of a tensor as a vector of uint8; it shares memory where it can."""
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    """Return a tensor's bytes as a vector of uint8 of the CPU; it shares memory where it can."""
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).cpu()
 
 
 def _count(octets: torch.Tensor) -> int:

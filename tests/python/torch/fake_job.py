@@ -1,10 +1,13 @@
 """A job of two workers without a network: the other one sends the same as this one."""
 
+import ctypes
 from typing import Dict, List, Optional, Sequence, Tuple
 
 import torch
+from fake_device import FakeDevices
 
 from bytescheduler.errors import PeerLost
+from bytescheduler.torch._device.devices import Devices
 from bytescheduler.torch._engine.session import RoundCall
 
 
@@ -20,7 +23,27 @@ class FakePending:
         self.key = key
         self.call = call
         self.memory: Tuple[torch.Tensor, torch.Tensor]
+        self.is_begun = False
         self.is_over = False
+        self._begin = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: self.begin())
+
+    @property
+    def starter(self) -> Tuple[int, int]:
+        return ctypes.cast(self._begin, ctypes.c_void_p).value or 0, 0
+
+    def begin(self) -> None:
+        """Send what is there now, and receive the sum at once, as a quick network does."""
+        assert not self.is_begun
+        self.is_begun = True
+        send, recv = self.memory
+        recv.copy_(send * (1 if self.call.average else 2))
+
+    def wait_for(self, timeout_ms: int) -> bool:
+        assert self.session.devices is not None
+        self.session.devices.advance()
+        if self.is_begun:
+            self.wait()
+        return self.is_begun
 
     def over(self) -> bool:
         if self.session.names.get(self.key, "") in self.session.arrived:
@@ -33,10 +56,9 @@ class FakePending:
             raise Held(f"{name} is held back")
         if self.session.failure is not None:
             raise self.session.failure
-        if not self.is_over:
-            self.is_over = True
-            send, recv = self.memory
-            recv.copy_(send * (1 if self.call.average else 2))
+        if not self.is_begun:
+            self.begin()
+        self.is_over = True
 
 
 class Held(Exception):
@@ -58,6 +80,7 @@ class FakeSession:
         self.failure: Optional[PeerLost] = None
         self.why = ""
         self.rounds: List[FakePending] = []
+        self.devices: Optional[FakeDevices] = None
         self._spaces = 0
 
     def new_key_space(self) -> int:
@@ -88,6 +111,7 @@ class FakeSession:
         assert send.stride() == recv.stride() or send.dim() == 1
         pending = FakePending(self, key, call)
         pending.memory = send.view(recv.shape) if send.dim() == 1 else send, recv
+        assert not call.held or self.devices is not None
         self.rounds.append(pending)
         return pending
 
@@ -112,8 +136,10 @@ class FakeObjects:
 class FakeJob:
     """See `Joined`."""
 
-    def __init__(self) -> None:
+    def __init__(self, devices: "Optional[FakeDevices]" = None) -> None:
         self.session = self.carrier = FakeSession()
+        self.session.devices = devices
+        self.devices = devices or Devices()
         self.objects = FakeObjects()
         self.rank = 0
         self.size = 2

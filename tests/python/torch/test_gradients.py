@@ -1,5 +1,7 @@
 """Gradients on their way: memory, unused ones, rounds that nothing wants."""
 
+import threading
+import time
 from typing import Any, Callable
 
 import pytest
@@ -9,6 +11,7 @@ from torch import nn
 
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._gradients.checks import check_parameter
+from bytescheduler.torch._gradients.gradients import GradientOptions, Gradients
 from bytescheduler.torch._gradients.slot import IDLE, PUSHED, SUMMED
 from bytescheduler.torch._optimizer.stepper import Stepper
 
@@ -112,6 +115,27 @@ def test_a_tensor_that_backward_leaves_no_gradient_in_is_refused() -> None:
     made = nn.Parameter(torch.ones(2)) * 2
     with pytest.raises(UsageError, match="made: it is no leaf"):
         check_parameter("made", made)
+
+
+def test_hooks_of_two_devices_begin_one_round(job: FakeJob) -> None:
+    begun = []
+
+    def begin() -> None:
+        time.sleep(0.02)  # gives the other thread its turn
+        begun.append(threading.current_thread())
+
+    model = nn.Linear(2, 2)
+    members = [(name, param, 0) for name, param in model.named_parameters()]
+    gradients = Gradients(job, members, GradientOptions(), begin)  # type: ignore[arg-type]
+    model.weight.grad, model.bias.grad = torch.ones(2, 2), torch.ones(2)
+    hooks = [threading.Thread(target=gradients.arrived, args=(s,)) for s in gradients.slots]
+    for hook in hooks:
+        hook.start()
+    for hook in hooks:
+        hook.join()
+    assert len(begun) == 1
+    assert [slot.state for slot in gradients.slots] == [PUSHED, PUSHED]
+    gradients.close()
 
 
 @pytest.mark.parametrize("kind", ["DTensor", "FlatParameter"])

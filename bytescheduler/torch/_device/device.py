@@ -1,0 +1,53 @@
+"""Copies between a device and the processor, each behind the work that it needs."""
+
+from typing import Optional, Tuple
+
+import torch
+
+from bytescheduler.torch._device.runtime import Event, Runtime
+
+__all__ = ["Device"]
+
+
+class Device:
+    """Orders copies by events; the processor waits for none of them.
+
+    Parameters
+    ----------
+    runtime : Runtime
+        The device itself.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._down = runtime.stream()
+        self._up = runtime.stream()
+
+    def pinned(self, like: torch.Tensor) -> torch.Tensor:
+        """Return memory of the processor that the device reaches, for a tensor like this one."""
+        return self._runtime.pinned(like)
+
+    def download(self, source: torch.Tensor, stage: torch.Tensor) -> None:
+        """Copy `source` to `stage` when the work on the current stream is done."""
+        self._down.wait_event(self._runtime.current().record_event())
+        self._runtime.copy(self._down, source, stage)
+
+    def then_call(self, starter: Tuple[int, int], after: Optional[Event]) -> None:
+        """Call a C function, with its argument, after all downloads and `after`."""
+        if after is not None:
+            self._down.wait_event(after)
+        self._runtime.call(self._down, *starter)
+
+    def upload(self, stage: torch.Tensor) -> Tuple[torch.Tensor, Event]:
+        """Return a copy of `stage` that the current stream can use, and the end of the copy."""
+        tensor = self._runtime.empty(self._up, stage)
+        self._runtime.copy(self._up, stage, tensor)
+        event = self._up.record_event()
+        current = self._runtime.current()
+        current.wait_event(event)
+        self._runtime.lend(tensor, current)
+        return tensor, event
+
+    def check(self) -> None:
+        """Raise the error that the device has, if it has one."""
+        self._runtime.check()

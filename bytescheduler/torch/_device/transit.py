@@ -1,0 +1,82 @@
+"""The rounds of one tensor that lies on a device, through memory that the engine reads too."""
+
+from typing import Optional
+
+import torch
+
+from bytescheduler._native import Pending
+from bytescheduler.torch._device.device import Device
+from bytescheduler.torch._device.runtime import Event
+from bytescheduler.torch._engine.session import RoundCall, TorchSession
+
+__all__ = ["CopiedRound", "Transit"]
+
+_LOOK_EVERY_MS = 250
+
+
+class CopiedRound:
+    """A round that starts when its device gets to it.
+
+    Parameters
+    ----------
+    pending : Pending
+        Held back.
+    device : Device
+        Starts it.
+    source : Tensor
+        Kept alive until the copy is over.
+    """
+
+    def __init__(self, pending: Pending, device: Device, source: torch.Tensor) -> None:
+        self._pending = pending
+        self._device = device
+        self._source = source
+
+    def over(self) -> bool:
+        """See `Pending`."""
+        return self._pending.over()
+
+    def wait(self) -> None:
+        """See `Pending`; it also raises an error of the device, which may never start it then."""
+        while not self._pending.wait_for(_LOOK_EVERY_MS):
+            self._device.check()
+
+
+class Transit:
+    """Two pieces of memory for one tensor: one is sent, the other receives.
+
+    Parameters
+    ----------
+    device : Device
+        Reaches both.
+    like : Tensor
+        Has the dtype and the strides of what travels.
+    """
+
+    def __init__(self, device: Device, like: torch.Tensor) -> None:
+        self._device = device
+        self._sent = device.pinned(like)
+        self.received = device.pinned(like)
+        self._read: Optional[Event] = None  # since then no upload reads what was received
+
+    def start(
+        self, session: TorchSession, key: int, source: torch.Tensor, call: RoundCall
+    ) -> CopiedRound:
+        """Start a round when the current stream has made `source`, and a copy of it is here."""
+        pending = session.start(key, self._sent, self.received, call._replace(held=True))
+        self._device.download(source, self._sent)
+        self._device.then_call(pending.starter, self._read)
+        return CopiedRound(pending, self._device, source)
+
+    def start_here(
+        self, session: TorchSession, key: int, source: torch.Tensor, call: RoundCall
+    ) -> CopiedRound:
+        """Do the same with a `source` that lies in the processor's memory."""
+        pending = session.start(key, source, self.received, call._replace(held=True))
+        self._device.then_call(pending.starter, self._read)
+        return CopiedRound(pending, self._device, source)
+
+    def finish(self) -> torch.Tensor:
+        """Return what the round that is over brought, as the current stream can use it."""
+        tensor, self._read = self._device.upload(self.received)
+        return tensor

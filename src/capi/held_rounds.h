@@ -1,0 +1,40 @@
+// HeldRounds: push-pulls of one worker whose tensors are not ready yet.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <unordered_map>
+
+#include "base/mutex.h"
+#include "bytescheduler/c_api.h"
+
+namespace bs::api {
+
+using Clock = std::chrono::steady_clock;
+
+// Thread-safe.  What it starts may outlive the worker, so each bs_held shares it.
+class HeldRounds : public std::enable_shared_from_this<HeldRounds> {
+ public:
+  // Returns a push-pull that Start starts and frees.  REQUIRES: Close comes later.
+  bs_held* Hold(bs_worker* worker, const bs_push_pull& request);
+
+  // Starts it, unless Close came first.  Its callbacks get an error of the start.
+  static void Start(bs_held* held);
+
+  // Lets all that are held fail.  Start does nothing but free them from then on.
+  void Close();
+
+ private:
+  Mutex mutex_;
+  std::unordered_map<const bs_held*, bs_push_pull> waiting_ BS_GUARDED_BY(mutex_);
+
+  void StartNow(const bs_held& held);
+};
+
+}  // namespace bs::api
+
+struct bs_held {
+  const std::shared_ptr<bs::api::HeldRounds> owner;
+  bs_worker* const worker;
+  const bs::api::Clock::time_point since;
+};

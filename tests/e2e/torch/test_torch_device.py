@@ -1,0 +1,32 @@
+"""Jobs whose tensors are on the double of a device, which copies late; no GPU takes part."""
+
+import os
+import pathlib
+import sys
+from typing import Callable
+
+import torch
+from job import Job
+from launched import run
+
+MakeJob = Callable[..., Job]
+DOUBLE = "torch/on_double.py"
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "gpu" / "run.sh"
+
+
+def test_weights_are_those_of_one_process(make_job: MakeJob) -> None:
+    for output in make_job().run(DOUBLE, "--late", "identity.py", "adamw"):
+        assert "adamw is the same" in output
+
+
+def test_single_tensors_travel_too(make_job: MakeJob) -> None:
+    for output in make_job().run(DOUBLE, "sums.py"):
+        assert "all is well" in output
+
+
+def test_the_script_for_machines_with_a_gpu_runs_on_the_double(tmp_path: pathlib.Path) -> None:
+    env = {**os.environ, "PYTHON": sys.executable, "OUT": str(tmp_path)}
+    done = run([str(SCRIPT), "--double", "--installed"], env)
+    assert "all is well, on the double of a device" in done.stdout
+    if not torch.cuda.is_available():
+        assert "nothing ran on a GPU" in run([str(SCRIPT), "--installed"], env, code=2).stdout

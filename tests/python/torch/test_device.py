@@ -1,0 +1,277 @@
+"""Gradients of a device: each copy comes late, and no mistake of order goes unseen."""
+
+from typing import Any, List, Optional, Tuple
+
+import pytest
+import torch
+from fake_device import FakeDevices
+from fake_job import FakeJob
+from torch import nn
+
+from bytescheduler.errors import UsageError
+from bytescheduler.torch._device import transit
+from bytescheduler.torch._device.cuda import Cuda
+from bytescheduler.torch._device.device import Device
+from bytescheduler.torch._device.devices import Devices
+from bytescheduler.torch._device.driver import Driver
+from bytescheduler.torch._engine.session import RoundCall
+from bytescheduler.torch._optimizer.options import Options
+from bytescheduler.torch._optimizer.stepper import Stepper
+from bytescheduler.torch._sums.compression import Compression
+from bytescheduler.torch._sums.named_sums import Call, NamedSums
+
+STEPS = 4
+SEEDS = range(12)
+MORE_SEEDS = range(60)
+
+
+class Model(nn.Module):
+    """Three layers, of which one is left out in every other step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.sometimes, self.last = (nn.Linear(3, 3) for _ in range(3))
+        self.takes = True
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        if self.takes:
+            x = self.sometimes(x)
+        return self.last(x)
+
+
+def train(model: Model, optimizer: Any) -> None:  # noqa: ANN401
+    generator = torch.Generator().manual_seed(1)
+    for step in range(STEPS):
+        model.takes = step % 2 == 0
+        optimizer.zero_grad(True)
+        model(torch.randn(4, 3, generator=generator)).square().sum().backward()
+        optimizer.step(None)
+
+
+def weights(devices: Optional[FakeDevices], **options: Any) -> List[torch.Tensor]:  # noqa: ANN401
+    """Return those after a training in a fake job, or alone."""
+    model = Model()
+    inner = torch.optim.SGD(model.parameters(), 0.01, momentum=0.5)
+    if devices is None:
+        train(model, inner)
+        return list(model.parameters())
+    if "compression" not in options:  # it reads the values, which the double lets come later
+        devices.make_late(model.named_parameters())
+    job: Any = FakeJob(devices)
+    stepper = Stepper(job, inner, Options(model=model, **options).checked())
+    train(model, stepper)
+    stepper.synchronize()
+    devices.runtime.run_until(lambda: not devices.runtime.has_work)
+    stepper.close()
+    return list(model.parameters())
+
+
+def check(devices: FakeDevices, **options: Any) -> None:  # noqa: ANN401
+    for one, other in zip(weights(devices, **options), weights(None)):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("crossing", [True, False])
+def test_weights_are_those_of_the_plain_optimizer(crossing: bool) -> None:
+    for seed in SEEDS:
+        check(FakeDevices(seed), crossing=crossing)
+
+
+def test_parameters_of_both_kinds_train_in_one_model() -> None:
+    for seed in SEEDS:
+        check(FakeDevices(seed, lambda name: "first" in name))
+
+
+def test_compressed_gradients_are_narrow_on_their_way() -> None:
+    devices = FakeDevices(3)
+    for one, other in zip(weights(devices, compression=Compression.bf16), weights(None)):
+        assert torch.allclose(one, other, rtol=0.02, atol=0.01)
+
+
+# -- mistakes that the double must find ------------------------------------------------------------
+
+
+class PushedTooEarly(Device):
+    def then_call(self, starter: Tuple[int, int], after: Any) -> None:  # noqa: ANN401
+        self._runtime.call(self._runtime.stream(), *starter)
+
+
+class CopiedTooEarly(Device):
+    def download(self, source: torch.Tensor, stage: torch.Tensor) -> None:
+        self._runtime.copy(self._down, source, stage)
+
+
+class ReceivedTooEarly(Device):
+    def then_call(self, starter: Tuple[int, int], after: Any) -> None:  # noqa: ANN401
+        super().then_call(starter, None)
+
+
+class UpdatedTooEarly(Device):
+    def upload(self, stage: torch.Tensor) -> Tuple[torch.Tensor, Any]:
+        tensor = self._runtime.empty(self._up, stage)
+        self._runtime.copy(self._up, stage, tensor)
+        return tensor, self._up.record_event()
+
+
+@pytest.mark.parametrize(
+    "mistake", [PushedTooEarly, CopiedTooEarly, ReceivedTooEarly, UpdatedTooEarly]
+)
+def test_a_copy_without_its_event_is_found(mistake: Any) -> None:  # noqa: ANN401
+    with pytest.raises(AssertionError):  # noqa: PT012 - any seed may find it
+        for seed in MORE_SEEDS:
+            check(FakeDevices(seed, kind=mistake))
+
+
+def test_memory_that_is_given_back_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Forgetful(transit.CopiedRound):
+        def __init__(self, pending: Any, device: Device, source: torch.Tensor) -> None:  # noqa: ANN401
+            super().__init__(pending, device, torch.empty(0))
+
+    monkeypatch.setattr(transit, "CopiedRound", Forgetful)
+    with pytest.raises(AssertionError, match="given back"):
+        one_round(FakeDevices())
+
+
+def test_a_round_keeps_what_is_copied_alive() -> None:
+    one_round(FakeDevices())
+
+
+def one_round(devices: FakeDevices) -> None:
+    session: Any = FakeJob(devices).session
+    devices.runtime.is_slow = True
+    way = transit.Transit(devices.device, torch.empty(3))
+    pending = way.start(session, 1, torch.ones(3) * 2, RoundCall(average=True))
+    devices.runtime.run_until(lambda: not devices.runtime.has_work)
+    pending.wait()
+    assert way.received.tolist() == [2.0, 2.0, 2.0]
+
+
+# -- waiting ---------------------------------------------------------------------------------------
+
+
+def test_a_guard_waits_for_the_sum_and_not_for_the_device() -> None:
+    devices = FakeDevices()
+    model = Model()
+    job: Any = FakeJob(devices)
+    inner = torch.optim.SGD(model.parameters(), 0.5)
+    stepper = Stepper(job, inner, Options(model=model).checked())
+    model(torch.ones(1, 3)).sum().backward()
+    stepper.step(None)
+    devices.runtime.run_until(lambda: not devices.runtime.has_work)  # all sums are here
+    devices.runtime.is_slow = True
+    model(torch.ones(1, 3))
+    assert devices.runtime.has_work
+    assert stepper.gradients.slots[0].param.grad is None  # it was updated
+
+
+def test_a_hook_waits_for_nothing_and_the_engine_gets_the_gradient_later() -> None:
+    devices = FakeDevices()
+    model = Model()
+    job: Any = FakeJob(devices)
+    inner = torch.optim.SGD(model.parameters(), 0.5)
+    stepper = Stepper(job, inner, Options(model=model).checked())
+    devices.runtime.is_slow = True
+    model(torch.ones(1, 3)).sum().backward()
+    assert len(job.session.rounds) == 6
+    assert not any(each.is_begun for each in job.session.rounds)
+    devices.runtime.run_until(lambda: not devices.runtime.has_work)
+    assert all(each.is_begun for each in job.session.rounds)
+    stepper.close()
+
+
+def test_a_device_that_fails_ends_a_wait_with_its_error() -> None:
+    devices = FakeDevices()
+    sums, _ = named_sums(devices)
+    devices.runtime.is_slow = True
+    handle = sums.start(torch.ones(3), Call(name="one"))
+    devices.runtime.failure = RuntimeError("CUDA error: an illegal memory access was encountered")
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        sums.finish(handle)
+
+
+# -- single tensors --------------------------------------------------------------------------------
+
+
+class Worker:
+    """Enough of a session for named sums."""
+
+    def __init__(self, job: FakeJob) -> None:
+        self._session = job.session
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._session, name)
+
+
+def named_sums(devices: FakeDevices) -> Tuple[NamedSums, FakeJob]:
+    job = FakeJob(devices)
+    session: Any = Worker(job)
+    return NamedSums(session, job.devices), job  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("compression", [Compression.none, Compression.fp16])
+def test_single_tensors_travel_too(compression: Any) -> None:  # noqa: ANN401
+    for seed in SEEDS:
+        devices = FakeDevices(seed)
+        sums, _ = named_sums(devices)
+        mine = torch.arange(6.0).view(2, 3).t()
+        handle = sums.start(mine, Call(False, "one", 0, compression), into=mine)
+        want = mine * 2
+        assert sums.finish(handle) is mine
+        assert torch.equal(mine, want)
+        devices.runtime.run_until(lambda: not devices.runtime.has_work)  # noqa: B023
+
+
+# -- CUDA itself -----------------------------------------------------------------------------------
+
+
+class Library:
+    """Stands for libcuda.so.1."""
+
+    def __init__(self, code: int) -> None:
+        self.calls: List[Tuple[int, ...]] = []
+
+        def launch(*given: int) -> int:
+            self.calls.append(given)
+            return code
+
+        def text(code: int, where: Any) -> None:  # noqa: ANN401
+            where._obj.value = b"device is lost"
+
+        self.cuLaunchHostFunc: Any = launch
+        self.cuGetErrorString: Any = text
+
+
+def loads(library: object) -> Any:  # noqa: ANN401
+    return {"libcuda.so.1": library}.__getitem__
+
+
+def test_the_driver_is_called_with_plain_numbers() -> None:
+    library = Library(0)
+    Driver("weight", loads(library)).launch(11, 22, 33)
+    assert library.calls == [(11, 22, 33)]
+    with pytest.raises(RuntimeError, match="CUDA error 46 in cuLaunchHostFunc: device is lost"):
+        Driver("weight", loads(Library(46))).launch(1, 2, 3)
+
+
+@pytest.mark.parametrize("library", [None, object()])
+def test_a_driver_that_is_missing_or_old_is_a_sentence(library: Optional[object]) -> None:
+    def load(name: str) -> Any:  # noqa: ANN401
+        if library is None:
+            raise OSError(f"{name}: cannot open shared object file")
+        return library
+
+    with pytest.raises(UsageError, match=r"weight: it is on a GPU, and NVIDIA's driver library"):
+        Driver("weight", load)
+
+
+def test_other_devices_are_refused_by_name() -> None:
+    with pytest.raises(UsageError, match="weight: it is on meta; .* tensor.cpu()"):
+        Devices().of(torch.empty(1, device="meta"), "weight")
+    assert Devices().of(torch.empty(1), "weight") is None
+
+
+def test_cuda_has_all_that_a_device_needs() -> None:
+    needed = {name for name in vars(Cuda) if not name.startswith("_")}
+    assert needed == {"call", "check", "copy", "current", "empty", "lend", "pinned", "stream"}
