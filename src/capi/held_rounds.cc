@@ -16,9 +16,9 @@ void Fail(const bs_push_pull& request, int code, const char* why) {
 }  // namespace
 
 bs_held* HeldRounds::Hold(bs_worker* worker, const bs_push_pull& request) {
-  auto held = std::make_unique<bs_held>(shared_from_this(), worker, Clock::now());
   const MutexLock lock(&mutex_);
-  waiting_.emplace(held.get(), request);
+  auto held = std::make_unique<bs_held>(shared_from_this(), worker, ++count_, Clock::now());
+  waiting_.emplace(held->number, request);
   return held.release();
 }
 
@@ -33,7 +33,7 @@ void HeldRounds::StartNow(const bs_held& held) {
   {
     // Under the lock, as Close must not free the worker meanwhile.
     const MutexLock lock(&mutex_);
-    const auto found = waiting_.find(&held);
+    const auto found = waiting_.find(held.number);
     if (found == waiting_.end()) return;
     request = found->second;
     waiting_.erase(found);
@@ -45,12 +45,12 @@ void HeldRounds::StartNow(const bs_held& held) {
 }
 
 void HeldRounds::Close() {
-  std::unordered_map<const bs_held*, bs_push_pull> left;
+  std::map<uint64_t, bs_push_pull> left;
   {
     const MutexLock lock(&mutex_);
     std::swap(left, waiting_);
   }
-  for (const auto& [held, request] : left) {
+  for (const auto& [number, request] : left) {
     Fail(request, static_cast<int>(StatusCode::kCancelled),
          "the worker was closed before the tensor was ready");
   }

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <map>
 #include <memory>
-#include <unordered_map>
 
 #include "base/mutex.h"
 #include "bytescheduler/c_api.h"
@@ -26,7 +27,8 @@ class HeldRounds : public std::enable_shared_from_this<HeldRounds> {
 
  private:
   Mutex mutex_;
-  std::unordered_map<const bs_held*, bs_push_pull> waiting_ BS_GUARDED_BY(mutex_);
+  uint64_t count_ BS_GUARDED_BY(mutex_) = 0;
+  std::map<uint64_t, bs_push_pull> waiting_ BS_GUARDED_BY(mutex_);  // by their numbers
 
   void StartNow(const bs_held& held);
 };
@@ -36,5 +38,6 @@ class HeldRounds : public std::enable_shared_from_this<HeldRounds> {
 struct bs_held {
   const std::shared_ptr<bs::api::HeldRounds> owner;
   bs_worker* const worker;
+  const uint64_t number;
   const bs::api::Clock::time_point since;
 };

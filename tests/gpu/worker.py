@@ -13,7 +13,7 @@ import bytescheduler.torch as bps
 
 Machine = Union[Gpu, Double]
 Make = Callable[[Any], torch.optim.Optimizer]
-STEPS = 6
+STEPS = 4
 WIDTH = 64
 OPTIMIZERS: Dict[str, Make] = {
     "sgd": lambda params: torch.optim.SGD(params, 0.05, momentum=0.9, weight_decay=0.01),

@@ -19,11 +19,6 @@ def test_weights_are_those_of_one_process(make_job: MakeJob) -> None:
         assert "adamw is the same" in output
 
 
-def test_single_tensors_travel_too(make_job: MakeJob) -> None:
-    for output in make_job().run(DOUBLE, "sums.py"):
-        assert "all is well" in output
-
-
 def test_the_script_for_machines_with_a_gpu_runs_on_the_double(tmp_path: pathlib.Path) -> None:
     env = {**os.environ, "PYTHON": sys.executable, "OUT": str(tmp_path)}
     done = run([str(SCRIPT), "--double", "--installed"], env)

@@ -5,6 +5,7 @@ where the current stream waits for a copy from the processor, its target has the
 the copy itself still comes late: it fails if the memory that it reads has changed by then.
 """
 
+import atexit
 import collections
 import ctypes
 import random
@@ -222,13 +223,21 @@ class FakeRuntime:
 
     def on_a_thread(self) -> None:
         """Do work beside the caller, as devices do, until the process ends."""
+        over = threading.Event()
 
         def run() -> None:
-            while True:
+            while not over.is_set():
                 if not self._one() or self._random.random() < _PAUSES:
                     time.sleep(_PAUSE_S)
 
-        threading.Thread(target=run, daemon=True).start()
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+
+        def stop() -> None:
+            over.set()
+            thread.join()
+
+        atexit.register(stop)  # a thread in PyTorch's code would abort the end of Python
 
     def _speed(self) -> float:
         return 10.0 ** self._random.uniform(-3, 0)
