@@ -127,7 +127,7 @@ class StockPeer:
         return sender, decode(meta), frames
 
     def _await_list(self) -> "List[Field]":
-        """Return the nodes of the list; another job may still write to an old owner of this port."""
+        """Return the nodes of the list; another job may write to an old owner of this port."""
         for _ in range(STRAYS):
             _, meta, _ = self.receive()
             control = decode(bytes(meta[3][0])) if 3 in meta else {}
