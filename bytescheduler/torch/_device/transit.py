@@ -63,7 +63,8 @@ class Transit:
         self, session: TorchSession, key: int, source: torch.Tensor, call: RoundCall
     ) -> CopiedRound:
         """Start a round when the current stream has made `source`, and a copy of it is here."""
-        pending = session.start(key, self._sent, self.received, call._replace(held=True))
+        how = call._replace(held=True, source=source)
+        pending = session.start(key, self._sent, self.received, how)
         self._device.download(source, self._sent)
         self._device.then_call(pending.starter, self._read)
         return CopiedRound(pending, self._device, source)

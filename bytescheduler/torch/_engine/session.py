@@ -22,7 +22,8 @@ class RoundCall(NamedTuple):
     called: int = 0  # see `Worker.start_push_pull`
     at_once: bool = False
     coding: Optional[Coding] = None
-    held: bool = False
+    held: bool = False  # see `Pending.starter`
+    source: Optional[torch.Tensor] = None  # on a device: what is sent becomes a copy of it
 
 
 class TorchSession(Session):
@@ -70,13 +71,14 @@ class TorchSession(Session):
     def start(self, key: int, send: torch.Tensor, recv: torch.Tensor, call: RoundCall) -> Pending:
         """Begin the next round of `key`; both tensors are dense, apart, and in the CPU's memory."""
         size = send.numel() * send.element_size()
+        used = (send, recv) if call.source is None else (send, recv, call.source)
         try:
             return self._worker.start_push_pull(
                 key,
                 send.data_ptr(),
                 recv.data_ptr(),
                 size,
-                owner=(send.untyped_storage(), recv.untyped_storage()),
+                owner=tuple(each.untyped_storage() for each in used),
                 priority=clamped(call.priority),
                 called=call.called,
                 at_once=call.at_once,

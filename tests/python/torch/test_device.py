@@ -5,7 +5,7 @@ from typing import Any, List, Optional, Tuple
 import pytest
 import torch
 from fake_device import FakeDevices
-from fake_job import FakeJob
+from fake_job import FakeJob, FakeSession
 from torch import nn
 
 from bytescheduler.errors import UsageError
@@ -129,7 +129,12 @@ def test_memory_that_is_given_back_too_early_is_found(monkeypatch: pytest.Monkey
         def __init__(self, pending: Any, device: Device, source: torch.Tensor) -> None:  # noqa: ANN401
             super().__init__(pending, device, torch.empty(0))
 
+    def start(self: FakeSession, *given: Any) -> Any:  # noqa: ANN401
+        return plain(self, *given[:-1], given[-1]._replace(source=None))
+
+    plain = FakeSession.start
     monkeypatch.setattr(transit, "CopiedRound", Forgetful)
+    monkeypatch.setattr(FakeSession, "start", start)
     with pytest.raises(AssertionError, match="given back"):
         one_round(FakeDevices())
 
