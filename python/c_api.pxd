@@ -198,13 +198,16 @@ cdef extern from "bytescheduler/c_api.h" nogil:
     void bs_fail_exit()
     ctypedef struct bs_rdma_probe:
         pass
+    ctypedef struct bs_rdma_reads:
+        uint32_t count
+        double median_s
     bs_rdma_probe* bs_rdma_probe_open(const bs_setting* settings, size_t num_settings,
                                       bs_error* error)
     void bs_rdma_probe_close(bs_rdma_probe* probe)
     const char* bs_rdma_probe_offer(const bs_rdma_probe* probe)
     int bs_rdma_probe_join(bs_rdma_probe* probe, const char* offer, bs_error* error)
     int bs_rdma_probe_read(bs_rdma_probe* probe, uint32_t size_bytes, uint32_t most_reads,
-                           int limit_ms, uint32_t* reads, double* median_s, bs_error* error)
+                           int limit_ms, bs_rdma_reads* found, bs_error* error)
 
 cdef extern from "bytescheduler/c_api.h":
     # With the GIL: these call back inside the call.

@@ -74,13 +74,12 @@ cdef class RdmaProbe:
             A READ failed, or did not end in time; the message says what to do.
         """
         cdef bs_error error
-        cdef uint32_t reads = 0
-        cdef double median_s = 0
+        cdef bs_rdma_reads found
         cdef uint32_t size = size_bytes
         cdef uint32_t most = most_reads
         cdef int limit_ms = <int>(limit_s * 1000)
         cdef int code
         with nogil:
-            code = bs_rdma_probe_read(self.probe, size, most, limit_ms, &reads, &median_s, &error)
+            code = bs_rdma_probe_read(self.probe, size, most, limit_ms, &found, &error)
         _check(code, &error)
-        return reads, median_s
+        return found.count, found.median_s

@@ -76,22 +76,25 @@ class _Rate(NamedTuple):
         return self.size_bytes * 8e9 / self.time_ns
 
 
-def read_line(connection: socket.socket, most_bytes: int = _LINE_BYTES) -> str:
-    """Return a line of ASCII without its end.
+def read_line(
+    connection: socket.socket, most_bytes: int = _LINE_BYTES, limit_s: Optional[float] = None
+) -> str:
+    """Return a line of ASCII without its end.  It may take `limit_s`, or else five seconds.
 
     Raises
     ------
     LinkError
         It is none, it is too long, or it does not come.
     """
-    deadline = time.monotonic() + _PATIENCE_S
+    limit_s = _PATIENCE_S if limit_s is None else limit_s
+    deadline = time.monotonic() + limit_s
     line = b""
     while not line.endswith(b"\n"):
         connection.settimeout(max(deadline - time.monotonic(), 1e-3))
         try:
             byte = connection.recv(1)
         except socket.timeout:
-            raise LinkError(f"no line in {_PATIENCE_S:g} s") from None
+            raise LinkError(f"no line in {limit_s:g} s") from None
         if not byte:
             raise LinkError("hung up in the middle of a line" if line else "hung up")
         line += byte

@@ -20,7 +20,8 @@ __all__ = ["EXPERIMENT", "Probe", "Reads", "answer_with", "measure_reads"]
 EXPERIMENT = "rdma"
 _SIZES = (4, 256 << 10)  # a READ's own time; what a link carries in a READ
 _MOST_READS = 200
-_LIMIT_S = 5.0  # for the READs of a size, and for a line
+_LIMIT_S = 5.0  # for the READs of a size
+_OPEN_S = 20.0  # for the other host to open its device
 _OFFER_BYTES = 1024
 
 
@@ -60,7 +61,7 @@ def answer_with(open_probe: OpenProbe) -> Callable[[socket.socket, int, int], No
 
     def answer(connection: socket.socket, time_ms: int, size_bytes: int) -> None:
         del time_ms, size_bytes  # those of the probe are fixed
-        offer = read_line(connection, _OFFER_BYTES)
+        offer = read_line(connection, _OFFER_BYTES)  # its sender has opened its own
         try:
             probe = open_probe(str(connection.getpeername()[0]).removeprefix("::ffff:"))
             probe.join(offer)
@@ -96,7 +97,7 @@ def measure_reads(address: Tuple[str, int], open_probe: OpenProbe) -> List[Reads
         probe = open_probe(address[0])
         with begin_experiment(address, EXPERIMENT, int(_LIMIT_S * 1e3), max(_SIZES)) as connection:
             connection.sendall(f"{probe.offer}\n".encode())
-            line = read_line(connection, _OFFER_BYTES)
+            line = read_line(connection, _OFFER_BYTES, _OPEN_S)
             if not line.startswith("ok "):
                 raise LinkError(f"the other host has no RDMA: {line.removeprefix('no: ')}")
             probe.join(line.removeprefix("ok "))

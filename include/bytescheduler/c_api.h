@@ -360,10 +360,14 @@ const char* bs_rdma_probe_offer(const bs_rdma_probe* probe);
 int bs_rdma_probe_join(bs_rdma_probe* probe, const char* offer, bs_error* error);
 // The size of the largest READ.
 uint32_t bs_rdma_probe_block_bytes(void);
-// Fills `reads`, the READs that ended, and `median_s`, the median of their times.  A wait lasts at
-// most `limit_ms`.
+// READs that ended, and the median of their times.
+typedef struct bs_rdma_reads {
+  uint32_t count;
+  double median_s;
+} bs_rdma_reads;
+// A wait lasts at most `limit_ms`.
 int bs_rdma_probe_read(bs_rdma_probe* probe, uint32_t size_bytes, uint32_t most_reads, int limit_ms,
-                       uint32_t* reads, double* median_s, bs_error* error);
+                       bs_rdma_reads* found, bs_error* error);
 const char* bs_version(void);
 // From now on this process exits with 1 where it would exit with 0, for an error found too late to
 // raise.  The C library's streams are flushed; destructors of static objects do not run.

@@ -48,13 +48,13 @@ int bs_rdma_probe_join(bs_rdma_probe* probe, const char* offer, bs_error* error)
 uint32_t bs_rdma_probe_block_bytes(void) { return RdmaMeasurement::block_bytes(); }
 
 int bs_rdma_probe_read(bs_rdma_probe* probe, uint32_t size_bytes, uint32_t most_reads, int limit_ms,
-                       uint32_t* reads, double* median_s, bs_error* error) {
+                       bs_rdma_reads* found, bs_error* error) {
   return Return(Guarded([&] {
-                  const auto found = probe->probe->Read(size_bytes, most_reads,
+                  const auto times = probe->probe->Read(size_bytes, most_reads,
                                                         std::chrono::milliseconds(limit_ms));
-                  if (!found.ok()) return found.status();
-                  *reads = found.value().reads;
-                  *median_s = std::chrono::duration<double>(found.value().median).count();
+                  if (!times.ok()) return times.status();
+                  found->count = times.value().reads;
+                  found->median_s = std::chrono::duration<double>(times.value().median).count();
                   return Status::Ok();
                 }),
                 error);

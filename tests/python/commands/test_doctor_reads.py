@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import queue
 import socket
 import threading
 from typing import Callable, Iterator, List, Optional, Tuple
@@ -57,14 +58,14 @@ class Served:
     """The other host, with a probe or without."""
 
     def __init__(self, open_probe: reads.OpenProbe) -> None:
-        self.refused: List[str] = []
+        self.refused: queue.Queue[str] = queue.Queue()
         self._answerer = Answerer(0, {reads.EXPERIMENT: answer_with(open_probe)})
         self.address = ("127.0.0.1", self._answerer.port)
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
     def _serve(self) -> None:
-        self._answerer.serve(LIMIT_S, self.refused.append)
+        self._answerer.serve(LIMIT_S, self.refused.put)
 
     def end(self) -> None:
         """Measure the link, which ends the other host's part."""
@@ -102,7 +103,7 @@ def test_few_bytes_and_many_are_read_from_the_other_host(serve: Serve) -> None:
     assert [each.size_bytes for each in found] == [4, 256 << 10]
     assert all(each.reads > 1 for each in found)
     assert found[1].bits_per_s == pytest.approx(8e9, rel=0.01)
-    assert served.refused == []
+    assert served.refused.empty()
 
 
 def why_not(served: Served, open_probe: reads.OpenProbe) -> str:
@@ -115,7 +116,7 @@ def test_the_host_without_rdma_is_named_with_its_reason(serve: Serve) -> None:
     served = serve(opens_none)
     why = why_not(served, opens(FakeProbe("here")))
     assert why == f"the other host has no RDMA: {NO_DEVICE}"
-    assert served.refused == [f"127.0.0.1: rdma: {NO_DEVICE}"]
+    assert served.refused.get(timeout=LIMIT_S) == f"127.0.0.1: rdma: {NO_DEVICE}"
     assert why_not(serve(opens(FakeProbe("there"))), opens_none) == NO_DEVICE
 
 
@@ -150,7 +151,7 @@ def test_what_is_no_offer_is_refused_and_the_next_is_served(serve: Serve, said: 
             connection.shutdown(socket.SHUT_WR)
             connection.recv(1024)
     assert measure_reads(served.address, opens(FakeProbe("here")))
-    assert len(served.refused) == 1
+    assert served.refused.qsize() == 1
 
 
 # -- the command -------------------------------------------------------------------------------
@@ -184,7 +185,7 @@ def test_the_command_shows_each_size(monkeypatch: pytest.MonkeyPatch, *, failing
     assert names[:2] == ["rdma_read_4", "rdma_read_262144"]
     text: Optional[str] = report["findings"][1]["text"]
     assert text is not None
-    assert text.endswith("by RDMA: 263 us, 7.97 Gbit/s")
+    assert text.endswith("by RDMA: 0.263 ms, 7.97 Gbit/s")
     assert [Reads(**each).size_bytes for each in report["rdma"]] == [4, 262144]
 
 
