@@ -133,22 +133,25 @@ std::byte* RdmaMemory::TakeFree(size_t block_bytes) {
   return begin;
 }
 
-void RdmaMemory::JoinFree() {
-  for (size_t bytes = kPageBytes; bytes < kArenaBytes; bytes *= 2) {
-    std::vector<std::byte*> alone;
-    std::vector<std::byte*>& free = free_[bytes];
-    std::ranges::sort(free);
-    for (size_t i = 0; i < free.size(); ++i) {
-      const std::byte* const arena = std::prev(arenas_.upper_bound(free[i]))->first;
-      const bool first = static_cast<size_t>(free[i] - arena) % (2 * bytes) == 0;
-      if (first && i + 1 < free.size() && free[i + 1] == free[i] + bytes) {
-        free_[2 * bytes].push_back(free[i++]);
-      } else {
-        alone.push_back(free[i]);
-      }
+void RdmaMemory::JoinFree(size_t block_bytes) {
+  std::vector<std::byte*>& free = free_[block_bytes];
+  std::vector<std::byte*>& joined = free_[2 * block_bytes];
+  std::ranges::sort(free);
+  const auto is_first_half = [&](std::byte* begin) BS_REQUIRES(mutex_) {
+    const std::byte* const arena = std::prev(arenas_.upper_bound(begin))->first;
+    return static_cast<size_t>(begin - arena) % (2 * block_bytes) == 0;
+  };
+  std::vector<std::byte*> alone;
+  for (std::byte* const begin : free) {
+    const bool has_first = !alone.empty() && alone.back() + block_bytes == begin;
+    if (has_first && is_first_half(alone.back())) {
+      joined.push_back(alone.back());
+      alone.pop_back();
+    } else {
+      alone.push_back(begin);
     }
-    free = std::move(alone);
   }
+  free = std::move(alone);
 }
 
 RdmaMemory::Block RdmaMemory::Take(size_t size_bytes) {
@@ -156,7 +159,7 @@ RdmaMemory::Block RdmaMemory::Take(size_t size_bytes) {
   const bs::MutexLock lock(&mutex_);
   std::byte* begin = TakeFree(block_bytes);
   if (begin == nullptr && block_bytes <= kArenaBytes) {
-    JoinFree();
+    for (size_t bytes = kPageBytes; bytes < block_bytes; bytes *= 2) JoinFree(bytes);
     begin = TakeFree(block_bytes);
   }
   if (begin == nullptr) {

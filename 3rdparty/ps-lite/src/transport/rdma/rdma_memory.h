@@ -133,8 +133,8 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
   bool MakeBounce() BS_REQUIRES(mutex_);
   // A free block of a power of two, perhaps cut off a larger one; null if there is none.
   std::byte* TakeFree(size_t block_bytes) BS_REQUIRES(mutex_);
-  // Joins halves that are free into what they were cut from.
-  void JoinFree() BS_REQUIRES(mutex_);
+  // Joins blocks of this size that are free into those they were cut from.
+  void JoinFree(size_t block_bytes) BS_REQUIRES(mutex_);
 
   const std::shared_ptr<VerbsDevice> device_;
   const size_t bounce_bytes_;
