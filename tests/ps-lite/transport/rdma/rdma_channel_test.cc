@@ -88,7 +88,7 @@ TEST_F(RdmaChannelTest, NoCreditIsLost) {
 
 TEST(RdmaRingTest, GivesRoomInOnePieceWhileItLasts) {
   RdmaRing ring(1024, 300);
-  for (const size_t offset : {0, 320, 640}) {  // whole lines
+  for (const size_t offset : {0U, 320U, 640U}) {  // whole lines
     ASSERT_TRUE(ring.has_room());
     EXPECT_EQ(ring.offset(), offset);
     ring.Push(300);

@@ -116,7 +116,7 @@ TEST(RdmaNicMemory, AServerPinsLittleForEachWorker) {
   constexpr uint64_t kPartition = uint64_t{256} << 10U;
   constexpr size_t kPartitions = 4;
   constexpr uint64_t kForWorker = 6 * (uint64_t{1} << 20U) / 10;
-  for (const size_t workers : {1, 8, 64}) {
+  for (const size_t workers : {1U, 8U, 64U}) {
     size_t pushed = 0;
     RdmaStar star(workers, [&](const Message&) { ++pushed; });
     ASSERT_TRUE(star.AwaitLinks());
