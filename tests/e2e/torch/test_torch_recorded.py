@@ -40,14 +40,3 @@ def test_a_timeline_has_them_and_the_order_of_calls_is_measured(make_job: MakeJo
     assert set(forward) < names
     # The engine sees the calls of all parameters, and of nothing else.
     assert f"priorities stay: {len(forward)} tensors become ready" in "".join(outputs)
-
-
-def test_a_direct_job_is_recorded_by_each_process(tmp_path: pathlib.Path) -> None:
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    named = f"BYTESCHEDULER_TIMELINE={tmp_path / 't.json'}"
-    done = run(["env", named, *torchrun, "--standalone", str(WORKERS / SCRIPT), "3"])
-    paths = sorted(tmp_path.iterdir())
-    print([path.name for path in paths])
-    events = timeline.merge(paths)
-    names = {e["args"]["name"] for e in events if e["name"] == KEY_NAME}
-    assert set(re.findall(r"FORWARD (.*)", done.stdout)[0].split()) < names
