@@ -137,6 +137,7 @@ def check_waits(machine: Machine) -> None:
     optimizer.step()
     assert not done(), "backward or step() waited for the device"
     machine.wait()
+    bps.barrier()  # all workers have sent their gradients
     time.sleep(machine.long_s)  # all sums have come
     machine.busy(machine.long_s)
     done = machine.mark()

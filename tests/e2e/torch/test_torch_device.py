@@ -3,20 +3,11 @@
 import os
 import pathlib
 import sys
-from typing import Callable
 
 import torch
-from job import Job
 from launched import run
 
-MakeJob = Callable[..., Job]
-DOUBLE = "torch/on_double.py"
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "gpu" / "run.sh"
-
-
-def test_weights_are_those_of_one_process(make_job: MakeJob) -> None:
-    for output in make_job().run(DOUBLE, "--late", "identity.py", "adamw"):
-        assert "adamw is the same" in output
 
 
 def test_the_script_for_machines_with_a_gpu_runs_on_the_double(tmp_path: pathlib.Path) -> None:
