@@ -58,7 +58,7 @@ _SENT = (
     ("rdma_received_bytes_total", None, "bytes of gradients and sums that came by RDMA"),
     ("rdma_reads_total", None, "READs of this node's RDMA device that are complete"),
     ("rdma_bounced_bytes_total", None, "bytes that were copied so that a device could read them"),
-    ("rdma_moved_bytes_total", None, "bytes that were copied behind the READ of a device"),
+    ("rdma_moved_bytes_total", None, "bytes that were copied after a READ"),
     ("rdma_pinned_bytes", None, "memory that the RDMA device may use now"),
     ("rdma_window_bytes", None, "bytes that this node may be reading now, all peers together"),
     (

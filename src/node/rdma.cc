@@ -11,6 +11,7 @@
 #include "node/network.h"
 #include "transport/rdma/ibverbs.h"
 #include "transport/rdma/locked_memory.h"
+#include "transport/rdma/rdma_memory.h"
 #include "transport/socket_address.h"
 
 namespace bs::api {
@@ -29,19 +30,22 @@ Result<ps::RdmaWish> WishOf(const Config& config) {
   return wish;
 }
 
-// Memory that the connections to all peers have ready, before any data moves.
+// Memory that the connections to all peers have ready, before any data moves.  It comes in whole
+// arenas.
 uint64_t SlotBytes(const Config& config) {
+  constexpr uint64_t kArenaBytes = ps::RdmaMemory::kArenaBytes;
   const int32_t peers = config.role == "worker" ? config.num_servers : config.num_workers;
-  return static_cast<uint64_t>(peers) *
-         ps::RdmaBytesOfPeer(static_cast<uint32_t>(config.rdma_slots),
-                             static_cast<uint32_t>(config.rdma_slot_bytes));
+  const uint64_t bytes = static_cast<uint64_t>(peers) *
+                         ps::RdmaBytesOfPeer(static_cast<uint32_t>(config.rdma_slots),
+                                             static_cast<uint32_t>(config.rdma_slot_bytes));
+  return (bytes + kArenaBytes - 1) / kArenaBytes * kArenaBytes;
 }
 
 Status CheckLockedMemory(const Config& config, uint64_t limit, const Logger& log) {
   if (limit == ps::kNoLockedMemoryLimit) return Status::Ok();
   const uint64_t needed = SlotBytes(config);
   if (limit < needed) {
-    return Status::Unavailable("RDMA needs " + std::to_string((needed >> 10U) + 1) +
+    return Status::Unavailable("RDMA needs " + std::to_string(needed >> 10U) +
                                " KiB of locked memory for its connections alone, and " +
                                ps::TextOfLockedMemory(limit));
   }

@@ -22,7 +22,7 @@ namespace bs::api {
 Result<ps::RdmaChoice> ChooseRdma(const Config& config, const std::vector<ps::RdmaDevice>& devices);
 
 // Has memory and the thread of RDMA near the device, which is on `numa_node` (-1: not known).  The
-// log says where that is forbidden.  No more than one of `nodes`, or another: changes nothing.
+// log says where that is forbidden.  It changes nothing if `nodes` is only one, or lacks that one.
 void PlaceNear(int numa_node, const std::vector<NumaNode>& nodes, const Logger& log,
                ps::RdmaOptions* options);
 

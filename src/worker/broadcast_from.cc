@@ -7,8 +7,8 @@
 namespace bs::worker {
 namespace {
 
-// The system gives zeros of its own until they are written, which those of a push never are.  Null
-// if it has no memory.
+// The system gives zeros of its own until they are written, or registered for RDMA.  Null if it has
+// no memory.
 std::byte* Zeros(size_t size_bytes) {
   return static_cast<std::byte*>(std::calloc(std::max<size_t>(size_bytes, 1), 1));
 }

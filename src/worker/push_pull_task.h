@@ -74,9 +74,9 @@ class PushPullTask final : public CommTask {
                             uint64_t size_bytes) {
     return context.codecs->SentBytes(coding, size_bytes);
   }
-  // `started`: when the partition was.
   // Unknown unless they are recorded.
   Carriers CarriersOf(uint32_t server) const;
+  // `started`: when the partition was.
   void OnReleased(uint32_t index, TimePoint started, const Status& status);
   void OnSum(uint32_t index, TimePoint started, const Status& status, const std::string& next);
   void GiveCredit(uint32_t index, const Status& status);

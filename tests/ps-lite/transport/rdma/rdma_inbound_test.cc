@@ -156,6 +156,16 @@ TEST_F(RdmaInboundTest, NonsenseBreaksTheLinkAndSaysWhat) {
   }
 }
 
+// A peer that takes no releases, and shows memory all the same.
+TEST_F(RdmaInboundTest, AdvertsThatAreNotReleasedAreBounded) {
+  Prove();
+  const RdmaFrame frame = Lent();
+  size_t sent = 0;
+  for (; sent < 10 * kMostRdmaAdverts && broken_.ok(); ++sent) SendAdvert(frame);
+  EXPECT_EQ(broken_.code(), bs::StatusCode::kInvalidArgument) << sent;
+  EXPECT_THAT(broken_.message(), HasSubstr("more adverts at a time than 256"));
+}
+
 TEST_F(RdmaInboundTest, AnAdvertOfMemoryThatIsNotLentBreaksTheLink) {
   Prove();
   RdmaFrame frame = Lent();

@@ -111,7 +111,7 @@ TEST_F(RdmaMemoryTest, BlocksAreWholePagesAndServeAgain) {
   std::byte* const begin = first.bytes().data();
   first = RdmaMemory::Block();
   EXPECT_EQ(memory_->Take(8'000).bytes().data(), begin);
-  // What lies in a block can be shown to a peer.
+  // A block can be shown to a peer.
   EXPECT_TRUE(memory_->Find(second.bytes(), Access::kLend));
 }
 

@@ -147,7 +147,7 @@ TEST(RdmaNicMemory, AServerPinsLittleForEachWorker) {
       return pushed == workers * kPartitions && star.idle();
     }));
     EXPECT_LE(most, 3 * kShare + workers * kForWorker) << workers << " workers";
-    // Of each link one message is being read, and the next has begun.
+    // Each link has one message that is being read, and the next has begun.
     EXPECT_LE(most, 2 * kShare + workers * (kForWorker + 2 * kPartition) + RdmaMemory::kArenaBytes);
     RecordProperty("pinned_by_" + std::to_string(workers), std::to_string(most));
   }

@@ -99,8 +99,13 @@ bs::Status RdmaInbound::OnBegin(const RdmaPacket& packet) {
   if (header.meta_bytes == 0 || header.meta_bytes > most) {
     return Nonsense("meta of " + bs::CountOf(header.meta_bytes, "byte"));
   }
+  const bool advert = header.kind == RdmaHeader::Kind::kAdvert;
+  if (advert && adverts_ == kMostRdmaAdverts) {
+    return Nonsense("more adverts at a time than " + std::to_string(kMostRdmaAdverts));
+  }
+  adverts_ += advert ? 1 : 0;
   Arrival& arrival = arrivals_.emplace_back();
-  arrival.advert = header.kind == RdmaHeader::Kind::kAdvert;
+  arrival.advert = advert;
   arrival.id = header.id;
   arrival.meta_bytes = header.meta_bytes;
   for (size_t i = 0; i < header.frames; ++i) {
@@ -395,6 +400,7 @@ bs::Status RdmaInbound::TellSender() {
     const size_t count = std::min({released_.size(), kMostIds, room.size() / kRdmaIdBytes});
     for (size_t i = 0; i < count; ++i) WriteRdmaId(released_[i], room.subspan(i * kRdmaIdBytes));
     released_.erase(released_.begin(), released_.begin() + static_cast<ptrdiff_t>(count));
+    adverts_ -= count;
     bs::Status sent =
         channel_->Send({.kind = RdmaHeader::Kind::kControl, .count = static_cast<uint32_t>(count)},
                        count * kRdmaIdBytes, true);

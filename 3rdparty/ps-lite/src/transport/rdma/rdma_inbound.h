@@ -162,6 +162,7 @@ class RdmaInbound final : public RdmaEnd {
   RdmaWindow window_;
   uint64_t counted_window_bytes_ = 0;
   std::vector<uint32_t> released_;
+  size_t adverts_ = 0;  // that came, and that the sender does not know to be released
 };
 
 }  // namespace ps

@@ -14,6 +14,9 @@
 
 namespace ps {
 
+// Adverts of a link that are not released.
+inline constexpr size_t kMostRdmaAdverts = 256;
+
 struct RdmaHeader {
   enum class Kind : uint8_t {
     kMessage = 1,  // the beginning of a message, or all of it

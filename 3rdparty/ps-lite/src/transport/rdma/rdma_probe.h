@@ -75,7 +75,7 @@ class RdmaProbe {
   Memory block_;                           // the other end reads it
   Memory landing_;                         // READs of this end fill it
   std::unique_ptr<QueuePair> queue_pair_;  // ends before the memory
-  // Of the other end.
+  // The other end's.
   RdmaToken peer_token_{};
   uint64_t peer_address_ = 0;
   uint32_t peer_key_ = 0;

@@ -29,7 +29,7 @@ namespace ps::testing {
 
 class RdmaTraffic {
  public:
-  // What messages carry is taken out of kPatternBytes that repeat in no short distance.
+  // Messages carry bytes out of kPatternBytes that repeat in no short distance.
   static constexpr size_t kMostBytes = 100'000;
   static constexpr size_t kMostShift = 4096;
   static constexpr size_t kPatternBytes = kMostBytes + kMostShift;
@@ -197,7 +197,7 @@ class RdmaTraffic {
       }
     }
   }
-  // As the owner that has set `revoked` does once no write is under way.
+  // Like an owner that has set `revoked`, once no write is under way.
   static void GiveBack(Memory* memory) {
     if (memory->given_back || !memory->landing->revoked || memory->landing->writes > 0) return;
     memory->given_back = true;

@@ -76,7 +76,7 @@ class RdmaTransportTest : public ::testing::Test {
     receiver_->TakeMessages();
   }
   uint64_t reads() const { return fabric_.Counts().reads; }
-  // What the nodes have warned of.
+  // The warnings of the nodes.
   std::string TakeLog() {
     const bs::MutexLock lock(&mutex_);
     return std::exchange(log_, {});
