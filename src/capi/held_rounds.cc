@@ -17,7 +17,8 @@ void Fail(const bs_push_pull& request, int code, const char* why) {
 
 bs_held* HeldRounds::Hold(bs_worker* worker, const bs_push_pull& request) {
   const MutexLock lock(&mutex_);
-  auto held = std::make_unique<bs_held>(shared_from_this(), worker, ++count_, Clock::now());
+  auto held =
+      std::make_unique<bs_held>(bs_held{shared_from_this(), worker, ++count_, Clock::now()});
   waiting_.emplace(held->number, request);
   return held.release();
 }
