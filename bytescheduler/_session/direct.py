@@ -13,7 +13,6 @@ from bytescheduler._launch.environments import LaunchError, direct_place
 from bytescheduler._metrics.serving import serve
 from bytescheduler._native import Node, Worker, names_known
 from bytescheduler._process.say import say
-from bytescheduler._session.last_word import LastWord
 from bytescheduler._settings import Settings
 from bytescheduler.errors import ConfigError, Error, UsageError
 
@@ -28,7 +27,6 @@ Variables = Mapping[str, str]
 
 _ROLES = ("DMLC_ROLE", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER")
 _MEETING_PLACE = ("MASTER_ADDR", "MASTER_PORT")
-_TORCHRUN = "TORCHELASTIC_RUN_ID"
 _ALONE = {
     "DMLC_NUM_WORKER": "1",
     "DMLC_NUM_SERVER": "1",
@@ -181,6 +179,4 @@ def open_worker(agree: Optional[Agree] = None, variables: Optional[Variables] = 
         hosted.close(f"its worker could not join: {error}")
         raise
     worker.end_with(hosted.end)
-    if given.get(_TORCHRUN):
-        LastWord(worker.status).install()
     return worker

@@ -1,7 +1,7 @@
 """The last word of a worker that its launcher ends because another one is lost.
 
-torchrun looks ten times a second and sends SIGTERM, while the engine waits a second for a lost peer
-to come back.  Without a handler the worker would end before it knows why.
+A launcher, such as torchrun, looks ten times a second and sends SIGTERM.  The engine waits a second
+for a lost peer to come back, so without a handler the worker ends before it knows why.
 """
 
 import os
