@@ -16,7 +16,8 @@ CLANG_PACKAGES_DEBIAN := libclang-rt-14-dev
 # Other people's launchers, which only a nightly part needs.
 LAUNCHER_PACKAGES := openmpi-bin mpich openssh-client openssh-server munge slurmctld slurmd slurm-client
 # A guest with soft-RoCE devices, which only a nightly part needs.
-RDMA_PACKAGES := qemu-system-x86 busybox-static cpio kmod iproute2 rdma-core ibverbs-providers ibverbs-utils numactl
+RDMA_PACKAGES := qemu-system-x86 busybox-static cpio kmod iproute2 rdma-core ibverbs-providers ibverbs-utils numactl \
+                 perftest
 # Lines are enough for a report: all of -g takes the compiler a third longer, and -O2 instead of -O1 another.
 SANITIZE_FLAGS := -O1 -g1 -DNDEBUG
 # The tests' own code need not be fast: -O0 takes half the compiler's time.
@@ -221,9 +222,10 @@ $(VENV)/.rdma-packages: $(VENV)/.packages
 	$(call install,$(RDMA_PACKAGES),)
 
 nightly-rdma: setup $(VENV)/.rdma-packages  ## in an emulated guest with two soft-RoCE devices: conformance, jobs, faults
-	cmake -S . -B $(BUILD)/release -DBS_BUILD_PYTHON=OFF -DBS_BUILD_TESTS=ON $(TEST_FLAGS)
-	cmake --build $(BUILD)/release -j $(JOBS) --target soft_roce_conformance
+	cmake -S . -B $(BUILD)/release -DBS_BUILD_PYTHON=OFF -DBS_BUILD_TESTS=ON -DBS_BUILD_BENCHMARKS=ON $(TEST_FLAGS)
+	cmake --build $(BUILD)/release -j $(JOBS) --target soft_roce_conformance wire_benchmark
 	BS_CONFORMANCE=$(abspath $(BUILD))/release/tests/ps-lite/transport/rdma/links/soft_roce_conformance \
+	BS_WIRE_BENCHMARK=$(abspath $(BUILD))/release/benchmarks/wire_benchmark \
 	  $(PYTEST) -rs --junitxml=$(RESULTS)/nightly-rdma.xml tests/rdma
 
 nightly-pythons: setup  ## every promised Python that is here: build, install, run a job
