@@ -11,12 +11,12 @@ from job import Job
 __all__ = ["BESIDE", "BESIDE_ADDRESS", "HOSTS", "SUMS", "Cards", "job_of", "sums_of"]
 
 SUMS = str(pathlib.Path(__file__).resolve().parent / "summing_worker.py")
-# Two workers and two servers; the nodes of one host would share its memory.
+# Two workers and two servers; the nodes of one host would share its memory.  They start slowly.
 HOSTS = (0, 1, 1, 0, 0)
 # The same with servers at an address that no device has.
 BESIDE = (0, 2, 2, 0, 0)
 BESIDE_ADDRESS = "10.78.0.1"
-APART = {"BYTESCHEDULER_SHARED_MEMORY": "0"}
+APART = {"BYTESCHEDULER_SHARED_MEMORY": "0", "BYTESCHEDULER_TIMEOUT": "10m"}
 
 
 class Cards:
