@@ -56,6 +56,9 @@ class SumBuffer {
 
   // Memory whose registration with a network device ends before it.
   struct Lent {
+    Lent(NodeBuffer pages, std::shared_ptr<void> registration)
+        : memory(std::move(pages)), loan(std::move(registration)) {}
+
     NodeBuffer memory;
     std::shared_ptr<void> loan;
   };

@@ -75,6 +75,7 @@ bs::Status RdmaInbound::OnPacket(const RdmaPacket& packet) {
   const Kind kind = packet.header.kind;
   if (kind == Kind::kProof) return OnProof(packet);
   if (!proved_) return Nonsense("the peer sends before its proof");
+  used_ = true;
   if (kind == Kind::kControl && packet.header.count == 0) return bs::Status::Ok();  // credits
   if (kind == Kind::kControl) return Nonsense("the sending end of a link releases adverts");
   if ((kind == Kind::kMore) != (streaming_ != nullptr)) {
@@ -320,9 +321,14 @@ bs::Status RdmaInbound::OnRead(uint32_t index) {
   } else if (arrival->landing) {
     arrival->landing->EndWrites(1);
   }
+  if (arrival->reads == 0 && IsRevoked(*arrival)) ForgetRegions(arrival);
   const bool posted = arrival->part == arrival->parts.size();
   if (posted && arrival->reads == 0) Finish(arrival);
   return bs::Status::Ok();
+}
+
+void RdmaInbound::ForgetRegions(Arrival* arrival) {
+  for (Part& part : arrival->parts) part.region.reset();
 }
 
 void RdmaInbound::CountWindow(uint64_t bytes) {
@@ -339,6 +345,7 @@ void RdmaInbound::Copy(const Reading& reading) {
 
 void RdmaInbound::Finish(Arrival* arrival) {
   arrival->whole = true;
+  ForgetRegions(arrival);
   if (arrival->advert) released_.push_back(arrival->id);
   if (arrival->wrong.ok() && IsFused(arrival->meta)) return TakeApartFused(arrival);
   HandUp(arrival->meta.priority);

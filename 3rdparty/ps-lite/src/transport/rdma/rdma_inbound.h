@@ -58,6 +58,8 @@ class RdmaInbound final : public RdmaEnd {
   // The line that answers the offer.
   std::string answer() const;
   bool proved() const { return proved_; }
+  // The peer has sent something besides its proof.
+  bool used() const { return used_; }
   Completion::Result failure() const { return channel_->failure(); }
   // A message has begun and is not whole.
   bool unfinished() const { return !arrivals_.empty(); }
@@ -133,6 +135,8 @@ class RdmaInbound final : public RdmaEnd {
   static bool IsRevoked(const Arrival& arrival) {
     return arrival.landing && arrival.landing->revoked;
   }
+  // No READ into a landing is under way or will be: its owner may give the memory away.
+  static void ForgetRegions(Arrival* arrival);
   // The arrival needs no READ any more.
   void Finish(Arrival* arrival);
   void TakeApartFused(Arrival* arrival);
@@ -149,6 +153,7 @@ class RdmaInbound final : public RdmaEnd {
   RdmaOffer offer_{};
   uint32_t most_reads_ = 0;
   bool proved_ = false;
+  bool used_ = false;
   std::unique_ptr<RdmaChannel> channel_;
 
   Arrivals arrivals_;             // in the order of Send

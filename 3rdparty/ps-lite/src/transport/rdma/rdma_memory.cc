@@ -69,11 +69,18 @@ bs::Result<std::unique_ptr<RdmaMemory::Loan>> RdmaMemory::Lend(std::span<std::by
     return bs::Status::FailedPrecondition("a child process needs what else lies on these pages");
   }
   if (Find(bytes, access)) return bs::Status::AlreadyExists("this memory is lent already");
+  {
+    const bs::MutexLock lock(&mutex_);
+    if (bytes.size() > rules_.most_bytes - lent_bytes_) {
+      return bs::Status::ResourceExhausted("more memory is lent than the limit allows");
+    }
+    lent_bytes_ += bytes.size();
+  }
   auto region = Register(bytes, access);  // may block
-  if (!region.ok()) return region.status();
   const bs::MutexLock lock(&mutex_);
-  if (bytes.size() > rules_.most_bytes - lent_bytes_) {
-    return bs::Status::ResourceExhausted("more memory is lent than the limit allows");
+  if (!region.ok()) {
+    lent_bytes_ -= bytes.size();
+    return region.status();
   }
   const bool added = table_
                          .emplace(bytes.data(), Entry{.end = bytes.data() + bytes.size(),
@@ -81,8 +88,10 @@ bs::Result<std::unique_ptr<RdmaMemory::Loan>> RdmaMemory::Lend(std::span<std::by
                                                       .region = std::move(region.value()),
                                                       .loan = true})
                          .second;
-  if (!added) return bs::Status::AlreadyExists("a loan begins at this address already");
-  lent_bytes_ += bytes.size();
+  if (!added) {
+    lent_bytes_ -= bytes.size();
+    return bs::Status::AlreadyExists("a loan begins at this address already");
+  }
   return std::make_unique<Loan>(shared_from_this(), bytes.data());
 }
 

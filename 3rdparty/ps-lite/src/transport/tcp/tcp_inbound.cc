@@ -188,10 +188,12 @@ void TcpInbound::RefuseRdma(const std::string& why) {
 }
 
 void TcpInbound::OnRdmaBroken(const bs::Status& why) {
-  takes_.nic->NoteBreak(DescribeId(peer_), why, rdma_->failure());
   if (rdma_timer_ != 0) loop_->Cancel(std::exchange(rdma_timer_, 0));
   // A peer that sends nonsense is named.
   const bool nonsense = why.code() == bs::StatusCode::kInvalidArgument;
+  // The answer to the proof did not reach the peer, so all its data come by TCP.
+  if (!nonsense && !rdma_->used()) return rdma_.reset();
+  takes_.nic->NoteBreak(DescribeId(peer_), why, rdma_->failure());
   const bs::Status over = nonsense ? Strange("RDMA: " + why.message()) : Closed(why.message());
   rdma_.reset();  // which may own `why`
   listener_.on_closed(over);

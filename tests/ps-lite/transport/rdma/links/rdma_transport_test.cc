@@ -234,5 +234,19 @@ TEST_F(RdmaTransportTest, PacketsThatDoNotPassLeaveTheDataToTcp) {
   End();
 }
 
+TEST_F(RdmaTransportTest, AnAnswerThatDoesNotPassLeavesTheConnection) {
+  silent_ = 1;
+  Begin();
+  SendUntilOneComes(1);
+  for (int i = 0; i < 5000 && fabric_.Counts().queue_pairs > 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(fabric_.Counts().queue_pairs, 0U) << "both ends have given up";
+  SendUntilOneComes(2);
+  EXPECT_EQ(reads(), 0U);
+  EXPECT_EQ(receiver_->disconnects(9), 0);
+  End();
+}
+
 }  // namespace
 }  // namespace ps::testing
