@@ -68,7 +68,7 @@ def broadcast_optimizer_state(optimizer: Any, root_rank: int = 0) -> None:  # no
     assert isinstance(told, tuple)
     theirs, likes = told
     if job.rank != root_rank:
-        tensors = [torch.empty(shape, dtype=dtype) for dtype, shape in likes]
+        tensors = [torch.empty(shape, dtype=dtype, device="cpu") for dtype, shape in likes]
     job.objects.overwrite(tensors, root_rank)
     if job.rank == root_rank:
         return

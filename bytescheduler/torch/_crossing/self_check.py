@@ -48,7 +48,7 @@ def _compare(inner: _Optimizer) -> Optional[str]:
     whole = twin_of(inner, _copied_groups(inner))
     apart = twin_of(inner, _copied_groups(inner))
     shadow = Shadow(apart)
-    generator = torch.Generator().manual_seed(_SEED)
+    generator = torch.Generator("cpu").manual_seed(_SEED)
     step = plain_step(type(inner))
     random = torch.get_rng_state()
     for number in range(_STEPS):
@@ -69,7 +69,7 @@ def _compare(inner: _Optimizer) -> Optional[str]:
 
 def _copied_groups(inner: _Optimizer) -> List[Group]:
     """Return groups with small copies of the parameters."""
-    generator = torch.Generator().manual_seed(_SEED)
+    generator = torch.Generator("cpu").manual_seed(_SEED)
     left = _MOST_ELEMENTS
     groups = []
     for group in inner.param_groups:
@@ -99,7 +99,8 @@ def _small_copy(param: torch.nn.Parameter, generator: torch.Generator) -> torch.
 
 def _random_like(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     wide = torch.complex64 if like.is_complex() else torch.float32
-    return torch.empty_like(like).copy_(torch.randn(like.shape, generator=generator, dtype=wide))
+    made = torch.randn(like.shape, generator=generator, dtype=wide, device="cpu")
+    return torch.empty_like(like).copy_(made)
 
 
 def _give_gradients(whole: _Optimizer, apart: _Optimizer, generator: torch.Generator) -> None:

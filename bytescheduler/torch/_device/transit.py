@@ -21,14 +21,19 @@ class CopiedRound:
     ----------
     pending : Pending
         Held back.
+    session : TorchSession
+        Carries it.
     device : Device
         Starts it.
     source : Tensor
         Kept alive until the copy is over.
     """
 
-    def __init__(self, pending: Pending, device: Device, source: torch.Tensor) -> None:
+    def __init__(
+        self, pending: Pending, session: TorchSession, device: Device, source: torch.Tensor
+    ) -> None:
         self._pending = pending
+        self._session = session
         self._device = device
         self._source = source
 
@@ -37,9 +42,12 @@ class CopiedRound:
         return self._pending.over()
 
     def wait(self) -> None:
-        """See `Pending`; it also raises an error of the device, which may never start it then."""
+        """See `Pending`; it also raises what the device or the job failed with before it starts."""
         while not self._pending.wait_for(_LOOK_EVERY_MS):
             self._device.check()
+            failure = self._session.failure
+            if failure is not None:
+                raise failure
 
 
 class Transit:
@@ -67,7 +75,7 @@ class Transit:
         pending = session.start(key, self._sent, self.received, how)
         self._device.download(source, self._sent)
         self._device.then_call(pending.starter, self._read)
-        return CopiedRound(pending, self._device, source)
+        return CopiedRound(pending, session, self._device, source)
 
     def start_here(
         self, session: TorchSession, key: int, source: torch.Tensor, call: RoundCall
@@ -75,7 +83,7 @@ class Transit:
         """Do the same with a `source` that lies in the processor's memory."""
         pending = session.start(key, source, self.received, call._replace(held=True))
         self._device.then_call(pending.starter, self._read)
-        return CopiedRound(pending, self._device, source)
+        return CopiedRound(pending, session, self._device, source)
 
     def finish(self) -> torch.Tensor:
         """Return what the round that is over brought, as the current stream can use it."""

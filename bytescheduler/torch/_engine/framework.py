@@ -1,5 +1,6 @@
 """PyTorch as a session sees it: it has no engine of its own, so rounds end by themselves."""
 
+import contextlib
 import time
 import weakref
 from typing import List, Optional, Protocol
@@ -70,7 +71,7 @@ class Rounds:
         if timeout is None:
             for each in self._under_way():
                 _wait(each)
-            return True
+            return not self._under_way()
         end = time.monotonic() + timeout
         while self._under_way():
             if time.monotonic() >= end:
@@ -93,7 +94,5 @@ def _is_over(pending: Round) -> bool:
 
 
 def _wait(pending: Round) -> None:
-    try:
+    with contextlib.suppress(Exception):  # the worker has it too, or a device can do no more
         pending.wait()
-    except Error:
-        return  # the worker has it too

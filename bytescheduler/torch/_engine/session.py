@@ -7,7 +7,7 @@ import torch
 
 from bytescheduler._native import Coding, Pending, Worker
 from bytescheduler._session.session import Session, clamped
-from bytescheduler.errors import Error
+from bytescheduler.errors import Error, UsageError
 from bytescheduler.torch._engine.dtypes import address_of, code_of, size_of
 from bytescheduler.torch._engine.framework import Round, Rounds, Source, Torch
 
@@ -40,6 +40,11 @@ class TorchSession(Session):
         super().__init__(worker, self._rounds, Torch())
         self._mean = 1.0 / worker.num_workers
 
+    @property
+    def failure(self) -> Optional[Error]:
+        """The error that the job failed with, or None."""
+        return self._worker.status()
+
     def count(self, source: Source) -> None:
         """Let the end of the job wait for the rounds of `source`, as long as it lives."""
         self._rounds.add(source)
@@ -69,7 +74,17 @@ class TorchSession(Session):
             self._worker.broadcast_from(root, items, owner=tensors)
 
     def start(self, key: int, send: torch.Tensor, recv: torch.Tensor, call: RoundCall) -> Pending:
-        """Begin the next round of `key`; both tensors are dense, apart, and in the CPU's memory."""
+        """Begin the next round of `key`; both tensors are dense, apart, and in the CPU's memory.
+
+        Raises
+        ------
+        UsageError
+            One is not in the CPU's memory, which the engine reads and writes.
+        """
+        if not (send.is_cpu and recv.is_cpu):
+            where = recv.device if send.is_cpu else send.device
+            why = f"key {key}: its memory is on {where}; give the engine tensors of the CPU"
+            raise self._named(UsageError(why, 5))
         size = send.numel() * send.element_size()
         used = (send, recv) if call.source is None else (send, recv, call.source)
         try:

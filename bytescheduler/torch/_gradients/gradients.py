@@ -185,6 +185,7 @@ class Gradients:
         grad = slot.param.grad
         if grad.layout is not torch.strided:
             grad = self._densified(slot, grad)
+        _check_place(slot, grad)
         slot.sent = grad
         slot.version = grad._version
         slot.address = grad.data_ptr()
@@ -271,6 +272,7 @@ class Gradients:
                 "or pass find_unused=True",
                 5,
             )
+        _check_place(slot, slot.param)
         slot.sent = None
         slot.had_gradient = False
         self._send(slot, self._nothing(slot))
@@ -280,7 +282,7 @@ class Gradients:
         dtype, elements = slot.param.dtype, slot.param.numel()
         zeros = self._zeros.get(dtype)
         if zeros is None or zeros.numel() < elements:
-            zeros = self._zeros[dtype] = torch.zeros(elements, dtype=dtype)
+            zeros = self._zeros[dtype] = torch.zeros(elements, dtype=dtype, device="cpu")
         return zeros[:elements]
 
     def _check_unchanged(self, slot: Slot) -> None:
@@ -379,6 +381,15 @@ class Gradients:
     def has_state(self, state: int) -> bool:
         """Return whether any slot has this state."""
         return any(slot.state == state for slot in self.slots)
+
+
+def _check_place(slot: Slot, tensor: torch.Tensor) -> None:
+    if tensor.device != slot.place:
+        raise UsageError(
+            f"{slot.name}: it moved from {slot.place} to {tensor.device}; move the model first, "
+            "wrap then",
+            5,
+        )
 
 
 def _target(slot: Slot) -> torch.Tensor:

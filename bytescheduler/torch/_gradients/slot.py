@@ -50,6 +50,7 @@ class Slot:
         "param",
         "passes",
         "pending",
+        "place",
         "priority",
         "received",
         "recv",
@@ -80,6 +81,7 @@ class Slot:
         self.recv: Optional[torch.Tensor] = None
         self.received: Optional[torch.Tensor] = None  # if compressed: what arrives in its place
         self.context: Optional[torch.dtype] = None
+        self.place = param.device  # where gradients are taken from
         self.device: Optional[Device] = None  # that the parameter is on, if not the processor's
         self.transit: Optional[Transit] = None  # has a device's memory in the place of `recv`
         self.stride = torch.empty_like(param, device="meta").stride()

@@ -40,7 +40,7 @@ class Tally:
     def __init__(self, session: TorchSession, key: int, count: int) -> None:
         self._session = session
         self._key = key
-        self._send = torch.zeros(_HEAD + count, dtype=torch.int32)
+        self._send = torch.zeros(_HEAD + count, dtype=torch.int32, device="cpu")
         self._recv = torch.zeros_like(self._send)
         session.declare_tensors([(key, self._recv)])
         self._pending: Optional[Pending] = None
@@ -61,7 +61,8 @@ class Tally:
         self._rounds += 1
         self._end = end
         head = [self._rounds] + [int(end == each) for each in range(len(_ENDS))]
-        self._send.copy_(torch.tensor(head + [int(each) for each in present], dtype=torch.int32))
+        numbers = head + [int(each) for each in present]
+        self._send.copy_(torch.tensor(numbers, dtype=torch.int32, device="cpu"))
         self._pending = self._session.start(self._key, self._send, self._recv, RoundCall(_PRIORITY))
 
     def settle(self) -> None:

@@ -30,7 +30,13 @@ def _bytes(octets: torch.Tensor) -> bytes:
 
 
 def _vector(data: bytes) -> torch.Tensor:
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0).byte()
+    if not data:
+        return _empty(0)
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+def _empty(size: int) -> torch.Tensor:
+    return torch.empty(size, dtype=torch.uint8, device="cpu")  # whatever the default is
 
 
 class Objects:
@@ -62,7 +68,7 @@ class Objects:
         mine = _vector(pickle.dumps(value) if self._rank == root else b"")
         count = _vector(mine.numel().to_bytes(_COUNT_BYTES, "little"))
         self._relay.broadcast(count, root)
-        data = mine if self._rank == root else torch.empty(_count(count), dtype=torch.uint8)
+        data = mine if self._rank == root else _empty(_count(count))
         self._relay.broadcast(data, root)
         return value if self._rank == root else pickle.loads(_bytes(data))
 

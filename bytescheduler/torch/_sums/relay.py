@@ -50,7 +50,7 @@ class Relay:
         for part in data.split(_LARGEST):
             size = _fitting(part.numel())
             if part.numel() < size:  # only the last one
-                whole = torch.zeros(size, dtype=torch.uint8)
+                whole = torch.zeros(size, dtype=torch.uint8, device="cpu")
                 whole[: part.numel()] = part
                 part = whole
             parts.append(part)

@@ -107,6 +107,8 @@ class FakeSession:
     def start(
         self, key: int, send: torch.Tensor, recv: torch.Tensor, call: RoundCall
     ) -> FakePending:
+        assert send.is_cpu
+        assert recv.is_cpu
         assert send.data_ptr() != recv.data_ptr()
         assert send.stride() == recv.stride() or send.dim() == 1
         pending = FakePending(self, key, call)

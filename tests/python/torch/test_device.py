@@ -5,16 +5,18 @@ from typing import Any, List, Optional, Tuple
 import pytest
 import torch
 from fake_device import FakeDevices
+from fake_engine import FakeWorker
 from fake_job import FakeJob, FakeSession
 from torch import nn
 
-from bytescheduler.errors import UsageError
+from bytescheduler.errors import PeerLost, UsageError
 from bytescheduler.torch._device import transit
 from bytescheduler.torch._device.cuda import Cuda
 from bytescheduler.torch._device.device import Device
 from bytescheduler.torch._device.devices import Devices
 from bytescheduler.torch._device.driver import Driver
-from bytescheduler.torch._engine.session import RoundCall
+from bytescheduler.torch._engine.framework import Rounds
+from bytescheduler.torch._engine.session import RoundCall, TorchSession
 from bytescheduler.torch._optimizer.options import Options
 from bytescheduler.torch._optimizer.stepper import Stepper
 from bytescheduler.torch._sums.compression import Compression
@@ -126,8 +128,8 @@ def test_a_copy_without_its_event_is_found(mistake: Any) -> None:  # noqa: ANN40
 
 def test_memory_that_is_given_back_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     class Forgetful(transit.CopiedRound):
-        def __init__(self, pending: Any, device: Device, source: torch.Tensor) -> None:  # noqa: ANN401
-            super().__init__(pending, device, torch.empty(0))
+        def __init__(self, *given: Any) -> None:  # noqa: ANN401
+            super().__init__(*given[:-1], torch.empty(0))
 
     def start(self: FakeSession, *given: Any) -> Any:  # noqa: ANN401
         return plain(self, *given[:-1], given[-1]._replace(source=None))
@@ -194,6 +196,39 @@ def test_a_device_that_fails_ends_a_wait_with_its_error() -> None:
     devices.runtime.failure = RuntimeError("CUDA error: an illegal memory access was encountered")
     with pytest.raises(RuntimeError, match="illegal memory access"):
         sums.finish(handle)
+
+
+def test_the_end_of_a_job_waits_for_no_device_that_failed() -> None:
+    devices = FakeDevices()
+    sums, _ = named_sums(devices)
+    rounds = Rounds()
+    rounds.add(sums)
+    devices.runtime.is_slow = True
+    sums.start(torch.ones(3), Call(name="one"))
+    devices.runtime.failure = RuntimeError("CUDA error: an illegal memory access was encountered")
+    assert not rounds.drain()  # the session fails the job then
+    assert rounds.pending() == 1
+
+
+def test_a_wait_for_a_device_ends_when_the_job_fails() -> None:
+    devices = FakeDevices()
+    sums, job = named_sums(devices)
+    devices.runtime.is_slow = True
+    handle = sums.start(torch.ones(3), Call(name="one"))
+    job.session.failure = PeerLost("lost worker 1", 4)
+    with pytest.raises(PeerLost, match="lost worker 1"):
+        sums.finish(handle)
+
+
+def test_the_engine_gets_no_address_of_a_device() -> None:
+    worker: Any = FakeWorker()
+    session = TorchSession(worker)
+    session.name(7, "weight")
+    for send, recv in (("meta", "cpu"), ("cpu", "meta")):
+        tensors = torch.ones(2, device=send), torch.ones(2, device=recv)
+        with pytest.raises(UsageError, match="key 'weight': its memory is on meta"):
+            session.start(7, *tensors, RoundCall())
+    session.close()
 
 
 # -- single tensors --------------------------------------------------------------------------------

@@ -138,6 +138,31 @@ def test_hooks_of_two_devices_begin_one_round(job: FakeJob) -> None:
     gradients.close()
 
 
+def test_a_model_that_moves_after_it_was_wrapped_is_refused(make_stepper: Make) -> None:
+    model = nn.Linear(2, 2)
+    stepper = make_stepper(model, crossing=False)
+    slot = stepper.gradients.slots[0]
+    slot.param = nn.Parameter(torch.ones(2, 2, device="meta"))
+    moved = "weight: it moved from cpu to meta; move the model first, wrap then"
+    with pytest.raises(UsageError, match=moved):
+        stepper.gradients.complete(0)  # it has no gradient
+    slot.param.grad = torch.ones(2, 2, device="meta")
+    with pytest.raises(UsageError, match=moved):
+        stepper.gradients.arrived(slot)
+
+
+def test_a_default_device_changes_nothing(job: FakeJob, make_stepper: Make) -> None:
+    model = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
+    inputs = torch.ones(1, 2)
+    before = model[0].weight.detach().clone()
+    with torch.device("meta"):
+        stepper = make_stepper(model, crossing=False)
+        model[0](inputs).sum().backward()  # nothing uses the other one
+        stepper.step(None)
+    assert len(job.session.rounds) == 5  # all in the memory of the CPU, and the tally too
+    assert not torch.equal(model[0].weight, before)
+
+
 @pytest.mark.parametrize("kind", ["DTensor", "FlatParameter"])
 def test_parts_of_parameters_are_refused(make_stepper: Make, kind: str) -> None:
     model = nn.Linear(2, 2)

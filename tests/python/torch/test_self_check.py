@@ -42,6 +42,12 @@ def test_optimizers_of_pytorch_are_separable(name: str) -> None:
     assert why_not_separable(kind(groups(), **SEPARABLE[name])) is None
 
 
+def test_a_default_device_changes_nothing() -> None:
+    optimizer = torch.optim.SGD(groups(), lr=0.1, momentum=0.9)
+    with torch.device("meta"):
+        assert why_not_separable(optimizer) is None
+
+
 class GlobalNormSGD(torch.optim.SGD):
     """Divides by the norm of all gradients."""
 
