@@ -8,8 +8,8 @@ from bytescheduler._native import Worker, check_settings
 from bytescheduler._process.say import say
 from bytescheduler._process.where import at
 from bytescheduler._session.direct import is_direct, open_worker
-from bytescheduler._session.last_word import LastWord
 from bytescheduler._session.place import Place
+from bytescheduler._session.termination_report import TerminationReport
 from bytescheduler._settings import Settings
 from bytescheduler.errors import ConfigError
 from bytescheduler.torch._engine.framework import Torch
@@ -71,13 +71,13 @@ def open_session() -> Optional[TorchSession]:
     known = settings.root_host and settings.root_port
     job = at(settings.root_host, settings.root_port) if known else ""
     meeting = _Meeting()
-    return JOB.join(TorchSession, Torch(), job=job, open_worker=lambda: _opened(meeting))
+    return JOB.join(TorchSession, Torch(), job=job, open_worker=lambda: _open_worker(meeting))
 
 
-def _opened(meeting: _Meeting) -> Worker:
+def _open_worker(meeting: _Meeting) -> Worker:
     worker = open_worker(meeting.agree)
     if os.environ.get("TORCHELASTIC_RUN_ID"):  # torchrun ends the others as soon as one is lost
-        LastWord(worker.status).install()
+        TerminationReport(worker.status).install()
     return worker
 
 

@@ -54,5 +54,6 @@ def test_ctrl_c_ends_a_wait_in_a_guard(make_job: MakeJob) -> None:
 def test_under_torchrun_a_killed_worker_is_named_before_the_others_are_ended() -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     done = run([*torchrun, "--standalone", str(WORKERS / "torch/faults.py"), "dies"], code=1)
-    said = r"^bytescheduler: the job failed: lost (worker|server) 1 "
+    # On a busy machine the guard may raise before the signal comes.
+    said = r"^bytescheduler(: the job failed|\.errors\.PeerLost): .*\blost (worker|server) 1 "
     assert re.search(said, done.stdout, re.M), done.stdout

@@ -8,7 +8,7 @@ import pytest
 
 SCRIPT = """
 import os, signal, sys, time
-from bytescheduler._session.last_word import LastWord
+from bytescheduler._session.termination_report import TerminationReport
 from bytescheduler.errors import PeerLost, UsageError
 
 seen = []
@@ -21,9 +21,11 @@ def status():
 
 if sys.argv[1] == "own":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("its own"))
-LastWord(status).install()
+TerminationReport(status).install()
 if sys.argv[1] == "child" and os.fork():
     sys.exit(os.WTERMSIG(os.wait()[1]))
+if sys.argv[1] == "child":
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 os.kill(os.getpid(), signal.SIGTERM)
 time.sleep(60)
 """

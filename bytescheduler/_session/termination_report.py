@@ -1,7 +1,7 @@
-"""The last word of a worker that its launcher ends because another one is lost.
+"""The report of a worker that its launcher ends because another one is lost.
 
-A launcher, such as torchrun, looks ten times a second and sends SIGTERM.  The engine waits a second
-for a lost peer to come back, so without a handler the worker ends before it knows why.
+A launcher may look ten times a second and send SIGTERM, while the engine waits a second for a lost
+peer to come back.  Without a handler the worker would end before it knows why.
 """
 
 import os
@@ -14,14 +14,14 @@ from typing import Callable, Optional
 from bytescheduler._process.say import say
 from bytescheduler.errors import Error
 
-__all__ = ["LastWord"]
+__all__ = ["TerminationReport"]
 
 _PATIENCE_S = 5.0  # until a worker knows that another one is lost
 _LOOK_S = 0.05
 
 
-class LastWord:
-    """Says at SIGTERM why the job failed, and lets the process end by the signal.
+class TerminationReport:
+    """Logs at SIGTERM why the job failed, and lets the process end by the signal.
 
     Parameters
     ----------
@@ -31,21 +31,25 @@ class LastWord:
 
     def __init__(self, status: Callable[[], Optional[Error]]) -> None:
         self._status = status
-        self._process = os.getpid()
 
     def install(self) -> None:
         """Handle SIGTERM, unless the script does; only a main thread can."""
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._ended)
+            os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        """Leave the signal to its default in a forked child, which has no job."""
+        if signal.getsignal(signal.SIGTERM) == self._ended:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def _ended(self, number: int, frame: Optional[FrameType]) -> None:
         signal.signal(number, signal.SIG_DFL)
-        if os.getpid() == self._process:  # a forked child has no job
-            self._say_why()
+        self._log_failure()
         os.kill(os.getpid(), number)
 
-    def _say_why(self) -> None:
+    def _log_failure(self) -> None:
         end = time.monotonic() + _PATIENCE_S
         while time.monotonic() < end:
             try:
