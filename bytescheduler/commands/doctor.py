@@ -109,8 +109,8 @@ def _reads_findings(peer: str, found: List[Reads]) -> List[Finding]:
         good(
             "link",
             f"rdma_read_{each.size_bytes}",
-            f"a READ of {each.size_bytes} bytes from {peer} by RDMA: {each.median_us / 1e3:.3g} ms, "
-            f"{_rate(each.bits_per_s)}",
+            f"a READ of {each.size_bytes} bytes from {peer} by RDMA: "
+            f"{each.median_us / 1e3:.3g} ms, {_rate(each.bits_per_s)}",
         )
         for each in found
     ]

@@ -88,35 +88,46 @@ class Updates:
         if slot.is_ahead:
             slot.is_ahead = False
             self.ahead -= 1
+            if slot.device is not None and slot.updated is not None:
+                slot.device.follow(slot.updated)
+                slot.updated = None
 
     def _update(self, armed: List[Slot]) -> None:
         params: Dict[int, List[torch.nn.Parameter]] = {}
         kept: List[_Kept] = []
-        for slot in armed:
-            if self._gradients.is_used(slot):
-                self._take(slot, params, kept)
-            else:  # no worker has a gradient, so the plain optimizer passes it over
-                self._mean_of(slot)
+        # The plain optimizer passes over a weight of which no worker has a gradient.
+        used = [slot for slot in armed if self._gradients.is_used(slot)]
+        along: List[Slot] = []
         if self.takes_along:
-            for slot in self._ready(_TOGETHER - sum(slot.elements for slot in armed)):
-                # A use without a guard is found as if it were ARMED still.
-                slot.is_ahead = True
-                self.ahead += 1
-                self._take(slot, params, kept)
+            along += self._ready(_TOGETHER - sum(slot.elements for slot in armed), armed)
+        means = [self._gradients.mean(slot) for slot in used + along]  # memory may be short
+        for slot in armed + along:
+            self._gradients.let_go(slot)
+            slot.state = IDLE
+            self.waiting -= 1
+        for slot in along:
+            # A use without a guard is found as if it were ARMED still.
+            slot.is_ahead = True
+            self.ahead += 1
+        for slot, mean in zip(used + along, means):
+            self._take(slot, mean, params, kept)
         if params:
             self._shadow.step(params)
+        for slot in along:
+            if slot.device is not None:  # a module on another stream may use it
+                slot.updated = slot.device.mark()
         for these in params.values():
             for param in these:
                 param.grad = None
         for param, grad in kept:
             param.grad = grad
 
-    def _ready(self, room: int) -> Iterator[Slot]:
-        """Yield what forward uses next, as far as its sums are there and it is small."""
-        queue = self._queue
+    def _ready(self, room: int, armed: List[Slot]) -> Iterator[Slot]:
+        """Yield what forward uses after `armed`, as far as its sums are there and it is small."""
+        queue, taken = self._queue, set(armed)
         while queue:
             slot = queue[-1]
-            is_armed = slot.state == ARMED
+            is_armed = slot.state == ARMED and slot not in taken
             if is_armed and (slot.elements > room or not slot.had_gradient or not _is_there(slot)):
                 return
             queue.pop()
@@ -125,22 +136,20 @@ class Updates:
                 yield slot
 
     def _take(
-        self, slot: Slot, params: Dict[int, List[torch.nn.Parameter]], kept: List[_Kept]
+        self,
+        slot: Slot,
+        mean: torch.Tensor,
+        params: Dict[int, List[torch.nn.Parameter]],
+        kept: List[_Kept],
     ) -> None:
         """Give a parameter its mean, and add it to those of its group."""
         param = slot.param
-        mean = self._mean_of(slot)
         if param.grad is not None:
             kept.append((param, param.grad))
         param.grad = mean
         if self._on_gradient is not None:
             self._on_gradient(param)
         params.setdefault(slot.group, []).append(param)
-
-    def _mean_of(self, slot: Slot) -> torch.Tensor:
-        slot.state = IDLE
-        self.waiting -= 1
-        return self._gradients.take(slot)
 
 
 def _urgency(slot: Slot) -> int:

@@ -25,8 +25,8 @@ class _Backward:
 
     def add(self, bucket: _Bucket) -> None:
         """Give the future of `bucket` its mean at the end of this backward."""
-        if not self._buckets:
-            torch.autograd.Variable._execution_engine.queue_callback(self._end)
+        # Each time, as a backward that failed has left buckets and called nothing.
+        torch.autograd.Variable._execution_engine.queue_callback(self._end)
         self._buckets.append(bucket)
 
     def _end(self) -> None:

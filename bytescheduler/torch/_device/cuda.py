@@ -19,7 +19,7 @@ class Cuda:
     device : torch.device
         One GPU.
     driver : Driver
-        Of CUDA.
+        Its library, which calls the engine.
     """
 
     def __init__(self, device: torch.device, driver: Driver) -> None:
@@ -56,6 +56,10 @@ class Cuda:
         """See `Runtime`."""
         with torch.cuda.stream(stream):  # the driver wants the device's context
             self._driver.launch(stream.cuda_stream, function, argument)
+
+    def is_capturing(self) -> bool:
+        """See `Runtime`."""
+        return bool(torch.cuda.is_current_stream_capturing())
 
     def check(self) -> None:
         """See `Runtime`."""

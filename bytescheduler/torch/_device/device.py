@@ -4,6 +4,7 @@ from typing import Optional, Tuple
 
 import torch
 
+from bytescheduler.errors import UsageError
 from bytescheduler.torch._device.runtime import Event, Runtime
 
 __all__ = ["Device"]
@@ -27,6 +28,18 @@ class Device:
         """Return memory of the processor that the device reaches, for a tensor like this one."""
         return self._runtime.pinned(like)
 
+    def check_works(self, name: str) -> None:
+        """Raise UsageError, with `name`, if the current stream is captured into a graph.
+
+        Each replay would start a round that is over.
+        """
+        if self._runtime.is_capturing():
+            raise UsageError(
+                f"{name}: a CUDA graph is captured, and its replays cannot send a gradient again; "
+                "capture the model without its backward, or train without graphs",
+                5,
+            )
+
     def download(self, source: torch.Tensor, stage: torch.Tensor) -> None:
         """Copy `source` to `stage` when the work on the current stream is done."""
         self._down.wait_event(self._runtime.current().record_event())
@@ -47,6 +60,14 @@ class Device:
         current.wait_event(event)
         self._runtime.lend(tensor, current)
         return tensor, event
+
+    def mark(self) -> Event:
+        """Return the end of the work on the current stream."""
+        return self._runtime.current().record_event()
+
+    def follow(self, event: Event) -> None:
+        """Let the current stream wait for `event`."""
+        self._runtime.current().wait_event(event)
 
     def check(self) -> None:
         """Raise the error that the device has, if it has one."""

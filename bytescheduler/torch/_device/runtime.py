@@ -50,5 +50,8 @@ class Runtime(Protocol):
     def call(self, stream: Stream, function: int, argument: int) -> None:
         """Put a call on `stream`, of a C function that takes a pointer."""
 
+    def is_capturing(self) -> bool:
+        """Return whether the current stream records its work, and does none of it."""
+
     def check(self) -> None:
         """Raise the error that the device has, if it has one."""

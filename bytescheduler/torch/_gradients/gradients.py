@@ -225,6 +225,8 @@ class Gradients:
         if slot.transit is None:
             self._make_buffers(slot)
         assert slot.transit is not None
+        assert slot.device is not None
+        slot.device.check_works(slot.name)
         dense, slot.context = self.options.compression.compress(dense)
         start = slot.transit.start if slot.had_gradient else slot.transit.start_here
         return start(self._session, slot.key, dense, call)
@@ -312,9 +314,18 @@ class Gradients:
 
     def take(self, slot: Slot) -> torch.Tensor:
         """Do as `receive` for a slot whose round is over."""
+        mean = self.mean(slot)
+        self.let_go(slot)
+        return mean
+
+    def let_go(self, slot: Slot) -> None:
+        """Forget a round that is over."""
         slot.pending = None
         slot.sent = None
         slot.passes = 0
+
+    def mean(self, slot: Slot) -> torch.Tensor:
+        """Return what a round that is over brought; changes nothing."""
         decompress = self.options.compression.decompress
         if slot.transit is not None:
             return decompress(slot.transit.finish(), slot.context)

@@ -5,6 +5,7 @@ from typing import Optional
 import torch
 
 from bytescheduler.torch._device.device import Device
+from bytescheduler.torch._device.runtime import Event
 from bytescheduler.torch._device.transit import Transit
 from bytescheduler.torch._engine.framework import Round
 
@@ -58,6 +59,7 @@ class Slot:
         "state",
         "stride",
         "transit",
+        "updated",
         "version",
     )
 
@@ -84,4 +86,5 @@ class Slot:
         self.place = param.device  # where gradients are taken from
         self.device: Optional[Device] = None  # that the parameter is on, if not the processor's
         self.transit: Optional[Transit] = None  # has a device's memory in the place of `recv`
+        self.updated: Optional[Event] = None  # on a device: since then it has the newest weights
         self.stride = torch.empty_like(param, device="meta").stride()

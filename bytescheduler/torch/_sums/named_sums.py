@@ -109,6 +109,7 @@ class NamedSums:
                 result = torch.empty_like(send)
                 pending = self._session.start(key, send, result, how)
             else:
+                device.check_works(f"push_pull of {label}")
                 transit = Transit(device, send)
                 pending = transit.start(self._session, key, send, how)
         elif result.data_ptr() == tensor.data_ptr():

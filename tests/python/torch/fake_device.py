@@ -16,6 +16,7 @@ from typing import Any, Callable, Deque, Iterable, List, Optional, Set, Tuple
 
 import torch
 
+from bytescheduler._native import fail_exit
 from bytescheduler.torch._device.device import Device
 
 _PAUSE_S = 0.0005
@@ -159,7 +160,9 @@ class FakeRuntime:
         self.is_slow = False  # nothing is done but by `run_until`
         self._pinned: Set[int] = set()
         self.copies = 0
-        self.failure: Optional[RuntimeError] = None
+        self.captures = False
+        self._not_lent: Set[int] = set()
+        self.failure: Optional[Exception] = None
 
     # -- as of any runtime -----------------------------------------------------------------------
 
@@ -177,10 +180,17 @@ class FakeRuntime:
         return memory
 
     def empty(self, stream: FakeStream, like: torch.Tensor) -> torch.Tensor:
-        return _poisoned(torch.empty_like(like))
+        self._check_lent()
+        memory = _poisoned(torch.empty_like(like))
+        self._not_lent.add(id(memory))
+        return memory
 
     def lend(self, tensor: torch.Tensor, stream: FakeStream) -> None:
         assert stream is self._current
+        self._not_lent.discard(id(tensor))
+
+    def _check_lent(self) -> None:
+        assert not self._not_lent, "memory was not lent to the stream that uses it"
 
     def copy(self, stream: FakeStream, source: torch.Tensor, target: torch.Tensor) -> None:
         self.copies += 1
@@ -189,6 +199,9 @@ class FakeRuntime:
     def call(self, stream: FakeStream, function: int, argument: int) -> None:
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
         stream.put(Work(lambda: kind(function)(argument)))
+
+    def is_capturing(self) -> bool:
+        return self.captures
 
     def check(self) -> None:
         if self.failure is not None:
@@ -218,26 +231,43 @@ class FakeRuntime:
 
     def run_until(self, condition: Callable[[], bool]) -> None:
         """Do work until `condition` is true."""
+        self._check_lent()
         while not condition():
             assert self._one(), "the device has no work left"
 
-    def on_a_thread(self) -> None:
-        """Do work beside the caller, as devices do, until the process ends."""
+    def on_a_thread(self) -> Callable[[], None]:
+        """Do work beside the caller, as devices do; return what ends it, as the process does too.
+
+        A mistake that is found there ends each wait for the device, and the process with 1.
+        """
         over = threading.Event()
 
         def run() -> None:
-            while not over.is_set():
-                if not self._one() or self._random.random() < _PAUSES:
-                    time.sleep(_PAUSE_S)
+            try:
+                while not over.is_set():
+                    if not self._one() or self._random.random() < _PAUSES:
+                        time.sleep(_PAUSE_S)
+            except Exception as error:  # noqa: B902 - of any work
+                self.failure = error
 
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
 
         def stop() -> None:
+            atexit.unregister(at_exit)
             over.set()
             thread.join()
+            self.check()
 
-        atexit.register(stop)  # a thread in PyTorch's code would abort the end of Python
+        def at_exit() -> None:
+            try:
+                stop()
+            except Exception:
+                fail_exit()
+                raise
+
+        atexit.register(at_exit)  # a thread in PyTorch's code would abort the end of Python
+        return stop
 
     def _speed(self) -> float:
         return 10.0 ** self._random.uniform(-3, 0)

@@ -1,10 +1,12 @@
 """Gradients of a device: each copy comes late, and no mistake of order goes unseen."""
 
-from typing import Any, List, Optional, Tuple
+import contextlib
+import time
+from typing import Any, Iterator, List, Optional, Tuple
 
 import pytest
 import torch
-from fake_device import FakeDevices
+from fake_device import FakeDevices, Wait, Work
 from fake_engine import FakeWorker
 from fake_job import FakeJob, FakeSession
 from torch import nn
@@ -17,6 +19,7 @@ from bytescheduler.torch._device.devices import Devices
 from bytescheduler.torch._device.driver import Driver
 from bytescheduler.torch._engine.framework import Rounds
 from bytescheduler.torch._engine.session import RoundCall, TorchSession
+from bytescheduler.torch._gradients.slot import ARMED
 from bytescheduler.torch._optimizer.options import Options
 from bytescheduler.torch._optimizer.stepper import Stepper
 from bytescheduler.torch._sums.compression import Compression
@@ -61,7 +64,7 @@ def weights(devices: Optional[FakeDevices], **options: Any) -> List[torch.Tensor
         return list(model.parameters())
     if "compression" not in options:  # it reads the values, which the double lets come later
         devices.make_late(model.named_parameters())
-    job: Any = FakeJob(devices)
+    job: Any = options.pop("job", None) or FakeJob(devices)
     stepper = Stepper(job, inner, Options(model=model, **options).checked())
     train(model, stepper)
     stepper.synchronize()
@@ -88,8 +91,13 @@ def test_parameters_of_both_kinds_train_in_one_model() -> None:
 
 def test_compressed_gradients_are_narrow_on_their_way() -> None:
     devices = FakeDevices(3)
-    for one, other in zip(weights(devices, compression=Compression.bf16), weights(None)):
+    job = FakeJob(devices)
+    narrow = weights(devices, job=job, compression=Compression.bf16)
+    for one, other in zip(narrow, weights(None)):
         assert torch.allclose(one, other, rtol=0.02, atol=0.01)
+    sent = [each.memory for each in job.session.rounds if each.key != job.session.rounds[-1].key]
+    assert len(sent) == STEPS * 6  # all but the tallies
+    assert {each.dtype for memory in sent for each in memory} == {torch.bfloat16}
 
 
 # -- mistakes that the double must find ------------------------------------------------------------
@@ -115,6 +123,34 @@ class UpdatedTooEarly(Device):
         tensor = self._runtime.empty(self._up, stage)
         self._runtime.copy(self._up, stage, tensor)
         return tensor, self._up.record_event()
+
+
+class NotLent(Device):
+    def upload(self, stage: torch.Tensor) -> Tuple[torch.Tensor, Any]:
+        tensor = self._runtime.empty(self._up, stage)
+        self._runtime.copy(self._up, stage, tensor)
+        event = self._up.record_event()
+        self._runtime.current().wait_event(event)
+        return tensor, event
+
+
+def test_memory_that_is_not_lent_is_found() -> None:
+    with pytest.raises(AssertionError, match="was not lent"):
+        check(FakeDevices(kind=NotLent))
+
+
+def test_a_mistake_that_is_found_on_a_thread_is_not_lost() -> None:
+    def mistake() -> None:
+        raise AssertionError("memory was used again")
+
+    runtime = FakeDevices().runtime
+    runtime.is_slow = True
+    runtime.current().put(Work(mistake))
+    stop = runtime.on_a_thread()
+    while runtime.failure is None:
+        time.sleep(0.001)
+    with pytest.raises(AssertionError, match="memory was used again"):
+        stop()
 
 
 @pytest.mark.parametrize(
@@ -220,6 +256,19 @@ def test_a_wait_for_a_device_ends_when_the_job_fails() -> None:
         sums.finish(handle)
 
 
+def test_the_engine_keeps_all_that_a_copy_reads() -> None:
+    class Keeping(FakeWorker):
+        def start_push_pull(self, key: int, *where: int, owner: Any, **how: Any) -> None:  # noqa: ANN401
+            self.kept = {storage.data_ptr() for storage in owner}
+
+    worker: Any = Keeping()
+    session = TorchSession(worker)
+    send, recv, source = (torch.ones(2) for _ in range(3))
+    session.start(7, send, recv, RoundCall(held=True, source=source))
+    assert worker.kept == {each.data_ptr() for each in (send, recv, source)}
+    session.close()
+
+
 def test_the_engine_gets_no_address_of_a_device() -> None:
     worker: Any = FakeWorker()
     session = TorchSession(worker)
@@ -229,6 +278,70 @@ def test_the_engine_gets_no_address_of_a_device() -> None:
         with pytest.raises(UsageError, match="key 'weight': its memory is on meta"):
             session.start(7, *tensors, RoundCall())
     session.close()
+
+
+def test_a_captured_stream_is_refused_by_name() -> None:
+    devices = FakeDevices()
+    model = nn.Linear(2, 2)
+    job: Any = FakeJob(devices)
+    stepper = Stepper(job, torch.optim.SGD(model.parameters(), 0.5), Options().checked())
+    sums, other = named_sums(devices)
+    devices.runtime.captures = True
+    with pytest.raises(UsageError, match="(weight|parameter .): a CUDA graph is captured"):
+        model(torch.ones(1, 2)).sum().backward()
+    with pytest.raises(UsageError, match="push_pull of 'one': a CUDA graph is captured"):
+        sums.start(torch.ones(3), Call(name="one"))
+    assert not job.session.rounds
+    assert not other.session.rounds
+    stepper.close()
+
+
+def test_a_module_on_another_stream_waits_for_weights_that_were_taken_along() -> None:
+    devices = FakeDevices()
+    runtime: Any = devices.runtime
+    model = Model()
+    job: Any = FakeJob(devices)
+    inner = torch.optim.SGD(model.parameters(), 0.5)
+    stepper = Stepper(job, inner, Options(model=model).checked())
+    model(torch.ones(1, 3)).sum().backward()
+    stepper.step(None)
+    job.session.arrived = list(job.session.names.values())  # sums are there when they are asked for
+    runtime.run_until(lambda: not runtime.has_work)
+    model.first(torch.ones(1, 3))
+    assert [slot.is_ahead for slot in stepper.gradients.slots] == [False] * 2 + [True] * 4
+    runtime.is_slow = True
+    runtime._current = other = runtime.stream()
+    model.sometimes(torch.ones(1, 3))
+    assert [type(work) for work in other.work] == [Wait] * 2
+    stepper.close()
+
+
+def test_memory_that_is_short_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = FakeDevices()
+    model = Model()
+    job: Any = FakeJob(devices)
+    inner = torch.optim.SGD(model.parameters(), 0.5)
+    stepper = Stepper(job, inner, Options(model=model).checked())
+    model(torch.ones(1, 3)).sum().backward()
+    stepper.step(None)
+    left = [2]
+
+    def empty(*given: Any) -> torch.Tensor:  # noqa: ANN401
+        left[0] -= 1
+        if left[0] < 0:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return plain(*given)
+
+    plain = devices.runtime.empty
+    monkeypatch.setattr(devices.runtime, "empty", empty)
+    before = [each.clone() for each in model.parameters()]
+    with pytest.raises(torch.OutOfMemoryError):
+        stepper.flush()
+    assert all(slot.state == ARMED for slot in stepper.gradients.slots)
+    left[0] = 6
+    stepper.flush()
+    assert not any(torch.equal(*each) for each in zip(before, model.parameters()))
+    stepper.close()
 
 
 # -- single tensors --------------------------------------------------------------------------------
@@ -254,10 +367,12 @@ def named_sums(devices: FakeDevices) -> Tuple[NamedSums, FakeJob]:
 def test_single_tensors_travel_too(compression: Any) -> None:  # noqa: ANN401
     for seed in SEEDS:
         devices = FakeDevices(seed)
-        sums, _ = named_sums(devices)
+        sums, job = named_sums(devices)
         mine = torch.arange(6.0).view(2, 3).t()
         handle = sums.start(mine, Call(False, "one", 0, compression), into=mine)
         want = mine * 2
+        is_narrow = compression is not Compression.none
+        assert job.session.rounds[0].memory[0].dtype == (torch.half if is_narrow else torch.float)
         assert sums.finish(handle) is mine
         assert torch.equal(mine, want)
         devices.runtime.run_until(lambda: not devices.runtime.has_work)  # noqa: B023
@@ -312,6 +427,67 @@ def test_other_devices_are_refused_by_name() -> None:
     assert Devices().of(torch.empty(1), "weight") is None
 
 
-def test_cuda_has_all_that_a_device_needs() -> None:
-    needed = {name for name in vars(Cuda) if not name.startswith("_")}
-    assert needed == {"call", "check", "copy", "current", "empty", "lend", "pinned", "stream"}
+class Recorded:
+    """Stands for a stream of torch.cuda."""
+
+    def __init__(self, name: str, log: List[str]) -> None:
+        self.name, self.log = name, log
+        self.cuda_stream = 11
+
+    def record_event(self) -> str:
+        return f"the end of {self.name}"
+
+    def wait_event(self, event: str) -> None:
+        self.log.append(f"{self.name} waits for {event}")
+
+    def query(self) -> None:
+        raise RuntimeError(f"CUDA error on {self.name}")
+
+
+def recorded_cuda(monkeypatch: pytest.MonkeyPatch, log: List[str]) -> Device:
+    """Return a device of CUDA, over a torch.cuda that notes what it is asked."""
+
+    @contextlib.contextmanager
+    def within(stream: Recorded) -> Iterator[None]:
+        log.append(f"on {stream.name}:")
+        yield
+
+    def empty_like(like: torch.Tensor, pin_memory: bool = False, **options: Any) -> torch.Tensor:  # noqa: ANN401
+        log.append(f"memory, {pin_memory=}")
+        return plain(like, **options)
+
+    plain, names = torch.empty_like, iter(["down", "up"])
+    current = Recorded("current", log)
+    monkeypatch.setattr(torch, "empty_like", empty_like)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: Recorded(next(names), log))
+    monkeypatch.setattr(torch.cuda, "stream", within)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: bool(log))
+    lend = lambda tensor, stream: log.append(f"lent to {stream.name}")  # noqa: E731
+    monkeypatch.setattr(torch.Tensor, "record_stream", lend)
+    library = Library(0)
+    library.cuLaunchHostFunc = lambda *given: log.append(f"calls {given}") or 0
+    return Device(Cuda(torch.device("cpu"), Driver("weight", loads(library))))
+
+
+def test_cuda_asks_pytorch_for_all_that_a_device_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    log: List[str] = []
+    device = recorded_cuda(monkeypatch, log)
+    device.check_works("weight")  # no graph is captured
+    source = torch.ones(2)
+    stage = device.pinned(source)
+    device.download(source, stage)
+    device.then_call((22, 33), "the end of up")
+    tensor, read = device.upload(stage)
+    assert torch.equal(tensor, source)
+    assert read == "the end of up"
+    assert log == [
+        *["memory, pin_memory=True", "down waits for the end of current", "on down:"],
+        *["down waits for the end of up", "on down:", "calls (11, 22, 33)"],
+        *["on up:", "memory, pin_memory=False", "on up:", "current waits for the end of up"],
+        "lent to current",
+    ]
+    with pytest.raises(UsageError, match="weight: a CUDA graph is captured"):
+        device.check_works("weight")
+    with pytest.raises(RuntimeError, match="CUDA error on current"):
+        device.check()
