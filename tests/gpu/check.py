@@ -6,6 +6,7 @@ import pathlib
 import socket
 import subprocess
 import sys
+import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -13,6 +14,8 @@ LARGEST_WHEEL = 40 << 20
 LEAST_TORCH = (2, 11)
 WORKERS = 2
 LIMIT_S = 240
+
+Process = Any  # subprocess.Popen
 
 
 def why_not_wheel(wheel: pathlib.Path) -> Optional[str]:
@@ -52,26 +55,41 @@ def run_workers(double: bool, out: pathlib.Path) -> List[str]:
     environment.update(WORLD_SIZE=str(WORKERS), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     environment.update(BYTESCHEDULER_TIMELINE=str(out / "timeline.json"))
     command = [sys.executable, str(HERE / "worker.py"), *(["--double"] if double else [])]
+    paths = [out / f"worker-{rank}.txt" for rank in range(WORKERS)]
     workers = [
-        subprocess.Popen(
-            command,
-            env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(WORKERS)
+        start(command, {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}, path)
+        for rank, path in enumerate(paths)
     ]
+    why = why_not_well(workers, LIMIT_S)
+    outputs = [path.read_text() for path in paths]
+    for output in outputs:
+        sys.stdout.write(output)
+    if why is not None:
+        sys.stdout.flush()
+        raise SystemExit(why)
+    return outputs
+
+
+def start(command: List[str], environment: Dict[str, str], path: pathlib.Path) -> Process:
+    """Start a worker that prints to a file."""
+    with path.open("w") as file:
+        return subprocess.Popen(command, env=environment, stdout=file, stderr=subprocess.STDOUT)
+
+
+def why_not_well(workers: Sequence[Process], limit_s: float) -> Optional[str]:
+    """Wait until all workers have ended, and end those that do not; return what is wrong."""
+    end = time.monotonic() + limit_s
     try:
-        outputs = [worker.communicate(timeout=LIMIT_S)[0] for worker in workers]
+        for worker in workers:
+            worker.wait(max(0.0, end - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return f"a worker still runs after {limit_s} seconds"
     finally:
         for worker in workers:
             worker.kill()
-    for worker, output in zip(workers, outputs):
-        sys.stdout.write(output)
-        if worker.returncode != 0:
-            raise SystemExit(f"a worker ended with {worker.returncode}")
-    return outputs
+            worker.wait()
+    codes = [worker.returncode for worker in workers]
+    return f"the workers ended with {codes}" if any(codes) else None
 
 
 def copies_of(events: Sequence[Dict[str, Any]], name: str) -> List[float]:

@@ -1,7 +1,9 @@
 """What tests/gpu/check.py finds before and after its workers, on machines without a GPU too."""
 
 import importlib.util
+import os
 import pathlib
+import sys
 from types import ModuleType
 from typing import Any, Dict
 
@@ -50,6 +52,17 @@ def test_a_machine_without_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert "no GPU is on this machine" in CHECK.why_not_here(False)
     assert CHECK.why_not_here(True) is None
+
+
+def test_all_that_workers_print_is_kept_though_one_stands_still(tmp_path: pathlib.Path) -> None:
+    paths = [tmp_path / f"{number}.txt" for number in range(2)]
+    scripts = ["import sys; sys.exit('why it ends')", "import time; time.sleep(60)"]
+    command = [sys.executable, "-c"]
+    workers = [CHECK.start([*command, s], dict(os.environ), p) for s, p in zip(scripts, paths)]
+    assert workers[0].wait() == 1
+    assert CHECK.why_not_well(workers, 0.1) == "a worker still runs after 0.1 seconds"
+    assert "why it ends" in paths[0].read_text()
+    assert CHECK.why_not_well(workers[:1], 10) == "the workers ended with [1]"
 
 
 def test_copies_during_backward_are_told_from_those_at_its_end() -> None:
