@@ -670,7 +670,7 @@ cdef class Worker:
         coding : Coding, optional
             How float32 is coded on its way to the servers.
         held : bool
-            Whether it starts later, by `Pending.starter`, when `send` holds what is to be sent.
+            True lets it start later, by `Pending.starter`, when `send` holds what is to be sent.
 
         Returns
         -------
