@@ -1,0 +1,44 @@
+"""Jobs of PyTorch that show metrics and tune themselves, as those of MXNet do."""
+
+import json
+from typing import Callable
+
+from click_runner import runner
+from job import Job
+
+from bytescheduler import cli
+
+MakeJob = Callable[..., Job]
+TUNED = {
+    "BYTESCHEDULER_TUNING": "once",
+    "BYTESCHEDULER_TUNING_CACHE": "tuning.json",
+    "BYTESCHEDULER_LOG_LEVEL": "debug",
+    "PYTHONPATH": "",  # the model of what was measured needs scipy
+}
+
+
+def test_metrics_show_steps_and_bytes_and_the_partitions_are_tuned(
+    make_job: MakeJob, free_port: Callable[[], int]
+) -> None:
+    port = free_port()
+    job = make_job(env={"BYTESCHEDULER_METRICS": str(port)})
+    for _ in range(2):
+        job.start_worker("torch/watched.py", env=TUNED)
+    for worker in job.workers:
+        worker.wait_for_line("under way")
+    look = ["top", "--once", "--json", "--interval", "2", str(port)]
+    for _ in range(10):  # on a busy machine one may not answer in time
+        result = runner().invoke(cli._cli, look)
+        found = json.loads(result.stdout or "{}")
+        if [row["answers"] for row in found.get("workers", [])] == [True, True]:
+            break
+    changes = job.all_output().count(" from the next rounds on")
+    (job.folder / "stop").touch()
+    for process in [*job.workers, *job.processes]:
+        assert process.wait() == 0, job.all_output()
+    assert result.exit_code == 0, result.stderr
+    for row in found["workers"]:
+        assert row["steps_per_s"] > 0
+        assert row["pushed_bytes_per_s"] > 0
+    assert found["servers"][0]["rounds_per_s"] > 0
+    assert changes > 1, job.all_output()
