@@ -1,6 +1,7 @@
 """Jobs of PyTorch that show metrics and tune themselves, as those of MXNet do."""
 
 import json
+import time
 from typing import Callable
 
 from click_runner import runner
@@ -32,6 +33,9 @@ def test_metrics_show_steps_and_bytes_and_the_partitions_are_tuned(
         found = json.loads(result.stdout or "{}")
         if [row["answers"] for row in found.get("workers", [])] == [True, True]:
             break
+    end = time.monotonic() + 60
+    while job.all_output().count(" from the next rounds on") < 2 and time.monotonic() < end:
+        time.sleep(0.2)
     changes = job.all_output().count(" from the next rounds on")
     (job.folder / "stop").touch()
     for process in [*job.workers, *job.processes]:
