@@ -86,14 +86,16 @@ class TorchSession(Session):
             why = f"key {key}: its memory is on {where}; give the engine tensors of the CPU"
             raise self._named(UsageError(why, 5))
         size = send.numel() * send.element_size()
-        used = (send, recv) if call.source is None else (send, recv, call.source)
+        owner: Tuple[torch.UntypedStorage, ...] = (send.untyped_storage(), recv.untyped_storage())
+        if call.source is not None:
+            owner += (call.source.untyped_storage(),)
         try:
             return self._worker.start_push_pull(
                 key,
                 send.data_ptr(),
                 recv.data_ptr(),
                 size,
-                owner=tuple(each.untyped_storage() for each in used),
+                owner=owner,
                 priority=clamped(call.priority),
                 called=call.called,
                 at_once=call.at_once,
