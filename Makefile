@@ -223,8 +223,8 @@ $(VENV)/.rdma-packages: $(VENV)/.packages
 
 nightly-rdma: setup $(VENV)/.rdma-packages  ## in an emulated guest with two soft-RoCE devices: conformance, jobs, faults
 	cmake -S . -B $(BUILD)/release -DBS_BUILD_PYTHON=OFF -DBS_BUILD_TESTS=ON -DBS_BUILD_BENCHMARKS=ON $(TEST_FLAGS)
-	cmake --build $(BUILD)/release -j $(JOBS) --target soft_roce_conformance wire_benchmark
-	BS_CONFORMANCE=$(abspath $(BUILD))/release/tests/ps-lite/transport/rdma/links/soft_roce_conformance \
+	cmake --build $(BUILD)/release -j $(JOBS) --target library_conformance_test wire_benchmark
+	BS_CONFORMANCE=$(abspath $(BUILD))/release/tests/ps-lite/transport/rdma/links/library_conformance_test \
 	BS_WIRE_BENCHMARK=$(abspath $(BUILD))/release/benchmarks/wire_benchmark \
 	  $(PYTEST) -rs --junitxml=$(RESULTS)/nightly-rdma.xml tests/rdma
 

@@ -19,7 +19,9 @@ def test_the_transport_keeps_its_promises_over_two_devices(inside: Run) -> None:
     program = os.environ.get("BS_CONFORMANCE")
     if program is None:
         pytest.skip("no program for it: make nightly-rdma builds it")
-    assert "[  PASSED  ]" in inside([program], rdma=True, limit_s=900)
+    said = inside([program], rdma=True, limit_s=900)
+    assert "[  PASSED  ]" in said
+    assert "[       OK ] LibraryConformanceTest.DataGoesByRdma" in said, said
 
 
 def test_sums_are_those_of_tcp_bit_for_bit(run_case: Run) -> None:
