@@ -181,7 +181,7 @@ TEST_F(RdmaTransportTest, WithoutLockedMemoryDataGoesOverTcp) {
   Begin();
   SendUntilOneComes(1);
   EXPECT_EQ(reads(), 0U);
-  EXPECT_THAT(TakeLog(), HasSubstr("for the slots of a peer (32768 bytes): ulimit -l unlimited"));
+  EXPECT_THAT(TakeLog(), HasSubstr("for the slots of a peer (16384 bytes): ulimit -l unlimited"));
   End();
 }
 
