@@ -24,14 +24,14 @@ class RawLink {
  public:
   static constexpr uint32_t kSlots = 64;
   static constexpr uint32_t kSlotBytes = 2048;
-  static constexpr uint32_t kSends = 128;  // ever
+  static constexpr uint32_t kSends = 384;  // ever
 
   explicit RawLink(RdmaPair* pair)
       : device_(pair->sender_nic()->device()),
         memory_((kSlots + kSends) * kSlotBytes),
         region_(std::move(device_->Register(memory_, VerbsDevice::Access::kBoth).value())),
         queue_pair_(std::move(
-            device_->Create({.gid_index = 1}, {.sends = 256, .receives = kSlots}).value())) {
+            device_->Create({.gid_index = 1}, {.sends = kSends, .receives = kSlots}).value())) {
     for (uint32_t i = 0; i < kSlots; ++i) {
       EXPECT_TRUE(queue_pair_->PostReceive(0, Piece(kSends + i, kSlotBytes)).ok());
     }
