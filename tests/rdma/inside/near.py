@@ -11,12 +11,11 @@ import subprocess
 import tempfile
 from typing import Dict, List
 
-from cards import job_of
 from job import Process
-from jobs import ENV, begun
+from jobs import Case, begin
 
 DEVICES = pathlib.Path("/sys/class/infiniband")
-# Of the cards; a server's only summing thread has a core of node 0.
+# Where the cards are; a server's only summing thread has a core of node 0.
 NODE, CORES = 1, "2-3"
 ONE_SHARD = {"BYTESCHEDULER_SERVER_THREADS": "1"}
 # The slots of two peers are pinned in any case.
@@ -69,8 +68,9 @@ def main() -> None:
     """Run the job, and look at it in the middle."""
     with tempfile.TemporaryDirectory() as name:
         put_cards_on(NODE, pathlib.Path(name) / "devices")
-        with job_of(pathlib.Path(name) / "job", {**ENV["rdma"], **ONE_SHARD}) as job:
-            begun(job)
+        case = Case(pathlib.Path(name), "rdma")
+        with case.job(**ONE_SHARD) as job:
+            begin(job)  # the copy of the folder counts no packets
             for process in [*job.servers, *job.workers]:
                 pages = pages_placed_on(NODE, process)
                 placed = pages.pop(NODE, 0)
