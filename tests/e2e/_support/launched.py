@@ -1,5 +1,6 @@
 """Commands under real launchers: whether they are here, and what their workers print."""
 
+import importlib.util
 import os
 import pathlib
 import re
@@ -12,13 +13,28 @@ import pytest
 
 from bytescheduler._launch.launcher import node_command
 
-__all__ = ["BSLAUNCH", "DIRECT", "WORKER", "assert_direct", "ranks_in", "require", "run"]
+__all__ = [
+    "BSLAUNCH",
+    "DIRECT",
+    "TORCH",
+    "WORKER",
+    "assert_direct",
+    "needs_torch",
+    "ranks_in",
+    "require",
+    "run",
+]
 
 BSLAUNCH = node_command()
 _STEPS = pathlib.Path(__file__).resolve().parents[1] / "workers" / "steps"
 WORKER = [sys.executable, str(_STEPS / "ranked_worker.py")]
 # Two averages by a worker whose process hosts a server.
 DIRECT = [sys.executable, str(_STEPS / "direct_worker.py"), "2"]
+# A worker of PyTorch, which says so if all is well.
+TORCH = [sys.executable, str(_STEPS.parent / "torch" / "sums.py")]
+needs_torch = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="PyTorch is not installed"
+)
 _LIMIT_S = 120.0
 # `make nightly-launchers` sets it: there all programs must be installed.
 _NEEDED = "BS_LAUNCHERS_NEEDED"

@@ -4,7 +4,17 @@ import os
 from typing import List
 
 import pytest
-from launched import BSLAUNCH, DIRECT, WORKER, assert_direct, ranks_in, require, run
+from launched import (
+    BSLAUNCH,
+    DIRECT,
+    TORCH,
+    WORKER,
+    assert_direct,
+    needs_torch,
+    ranks_in,
+    require,
+    run,
+)
 
 OPEN_MPI = ["mpirun.openmpi", "--oversubscribe"]
 MPICH = ["mpiexec.hydra"]
@@ -48,3 +58,9 @@ def test_mpirun_may_start_the_workers_alone() -> None:
 @BOTH
 def test_without_bslaunch_each_process_hosts_a_server(mpirun: List[str]) -> None:
     assert_direct(run([*command_of(mpirun, 3), *DIRECT]).stdout, 3)
+
+
+@needs_torch
+@BOTH
+def test_workers_of_pytorch_need_nothing_else(mpirun: List[str]) -> None:
+    assert run([*command_of(mpirun, 2), *TORCH]).stdout.count("all is well") == 2

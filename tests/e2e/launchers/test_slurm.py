@@ -8,7 +8,17 @@ import sys
 from typing import Dict, Iterator
 
 import pytest
-from launched import BSLAUNCH, DIRECT, WORKER, assert_direct, ranks_in, require, run
+from launched import (
+    BSLAUNCH,
+    DIRECT,
+    TORCH,
+    WORKER,
+    assert_direct,
+    needs_torch,
+    ranks_in,
+    require,
+    run,
+)
 from slurm import SLURM_PROGRAMS, slurm
 from written import ROOT, blocks
 
@@ -32,6 +42,11 @@ def test_srun_starts_a_job_without_a_wrapper(env: Dict[str, str]) -> None:
 
 def test_without_bslaunch_each_task_hosts_a_server(env: Dict[str, str]) -> None:
     assert_direct(run(["srun", "-n", "3", *DIRECT], env).stdout, 3)
+
+
+@needs_torch
+def test_tasks_of_pytorch_need_nothing_else(env: Dict[str, str]) -> None:
+    assert run(["srun", "-n", "2", *TORCH], env).stdout.count("all is well") == 2
 
 
 def test_without_servers_every_task_names_the_option(env: Dict[str, str]) -> None:

@@ -46,3 +46,6 @@ def test_metrics_show_steps_and_bytes_and_the_partitions_are_tuned(
         assert row["pushed_bytes_per_s"] > 0
     assert found["servers"][0]["rounds_per_s"] > 0
     assert changes > 1, job.all_output()
+    # The last layers' gradients are ready first, and their weights are used last.
+    renumbered = "the priorities of 12 tensors are those of the order in which they become ready"
+    assert renumbered in job.all_output()
