@@ -361,7 +361,7 @@ int bs_rdma_probe_join(bs_rdma_probe* probe, const char* offer, bs_error* error)
 // The size of the largest READ.
 uint32_t bs_rdma_probe_block_bytes(void);
 // READs that ended, and the median of their times.
-typedef struct bs_rdma_reads {
+typedef struct {
   uint32_t count;
   double median_s;
 } bs_rdma_reads;
