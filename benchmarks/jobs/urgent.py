@@ -21,7 +21,7 @@ import json
 import pathlib
 import statistics
 import tempfile
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Sequence
 
 from benchmarks.lab import arms, lab_job, machine, options
 from benchmarks.lab.output import add_out_option
@@ -89,15 +89,22 @@ def measure(arm: str, args: argparse.Namespace) -> Dict[str, Any]:
     }
 
 
-def summary(runs: List[Dict[str, Any]]) -> Dict[str, Any]:
-    """Return medians over runs."""
-    result: Dict[str, Any] = {
+def medians(
+    runs: List[Dict[str, Any]], ways: Sequence[str], digits: int
+) -> Dict[str, Dict[str, float]]:
+    """Return what `quantiles` found each way, as medians over runs."""
+    return {
         way: {
-            name: round(statistics.median(run[way][name] for run in runs), 3)
+            name: round(statistics.median(run[way][name] for run in runs), digits)
             for name in ("median_ms", "p99_ms")
         }
-        for way in ("to_server", "to_sum", "to_sum_idle")
+        for way in ways
     }
+
+
+def summary(runs: List[Dict[str, Any]]) -> Dict[str, Any]:
+    """Return medians over runs."""
+    result: Dict[str, Any] = medians(runs, ("to_server", "to_sum", "to_sum_idle"), 3)
     rates = [run["bulk_mbytes_per_s"] for run in runs]
     return {**result, "bulk_mbytes_per_s": round(statistics.median(rates), 2)}
 

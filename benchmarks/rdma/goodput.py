@@ -17,8 +17,7 @@ import statistics
 from typing import Any, Dict, List
 
 from benchmarks.jobs import throughput
-from benchmarks.lab import arms, local_job, machine, options
-from benchmarks.lab.output import add_out_option
+from benchmarks.lab import arms, local_job, options
 from benchmarks.rdma import hosts, perftest
 
 ARMS = ("read", "read-both", *hosts.CARRIERS)
@@ -70,16 +69,11 @@ def shares(ended: Dict[str, List[Figures]]) -> Dict[str, Any]:
 def main() -> None:
     """Run all arms in turn, several times, and print medians as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    hosts.add_hosts_option(parser)
+    hosts.add_options(parser, ARMS)
+    hosts.add_program_options(parser)
     parser.add_argument("--bytes", type=throughput.bytes_of, default="64M", help="of the tensor")
     parser.add_argument("--rounds", type=options.count(), default=16, help="push-pulls of a run")
     parser.add_argument("--reads", type=options.count(5), default=5000, help="of a run of perftest")
-    parser.add_argument("--repeats", type=options.count(), default=5)
-    arms.add_arms_option(parser, ARMS, ",".join(ARMS))
-    parser.add_argument("--timeout", type=float, default=120, help="seconds for an arm's run")
-    parser.add_argument("--native", default="build/benchmarks/wire_benchmark")
-    machine.add_option(parser)
-    add_out_option(parser)
     args = parser.parse_args()
     if len(args.bytes) != 1:
         parser.error("--bytes: want one size")

@@ -6,12 +6,20 @@ import subprocess
 import sys
 from typing import Any, Dict, List, NamedTuple, Sequence
 
-from benchmarks.lab import lab_job, local_job
+from benchmarks.lab import arms, lab_job, local_job, machine, options
+from benchmarks.lab.output import add_out_option
 from benchmarks.rdma.device import Device, device_at
 from bytescheduler._launch.launcher import Launcher, Place
 from bytescheduler._process.child import SPEAKS, Streams
 
-__all__ = ["CARRIERS", "add_hosts_option", "device_of", "require_devices", "results"]
+__all__ = [
+    "CARRIERS",
+    "add_options",
+    "add_program_options",
+    "device_of",
+    "require_devices",
+    "results",
+]
 
 # How data travel between hosts.  Those of one machine have no memory in common either.
 CARRIERS: Dict[str, Dict[str, str]] = {
@@ -38,8 +46,8 @@ def _places(text: str) -> List[Place]:
     return found
 
 
-def add_hosts_option(parser: argparse.ArgumentParser) -> None:
-    """Let the caller say where the nodes are."""
+def add_options(parser: argparse.ArgumentParser, known: Sequence[str]) -> None:
+    """Let the caller say where the nodes are, which of the `known` arms run, and how often."""
     parser.add_argument(
         "--hosts",
         type=_places,
@@ -47,6 +55,16 @@ def add_hosts_option(parser: argparse.ArgumentParser) -> None:
         help="the addresses of RDMA devices: 10.0.0.1 is on this machine, node2=10.0.0.2 on "
         "another, which `ssh node2` reaches without a password and which has this folder too",
     )
+    parser.add_argument("--repeats", type=options.count(), default=5)
+    arms.add_arms_option(parser, known, ",".join(known))
+    machine.add_option(parser)
+    add_out_option(parser)
+
+
+def add_program_options(parser: argparse.ArgumentParser, timeout_s: float = 120) -> None:
+    """Let the caller name the program of our engine, and bound its runs."""
+    parser.add_argument("--timeout", type=float, default=timeout_s, help="seconds for an arm's run")
+    parser.add_argument("--native", default="build/benchmarks/wire_benchmark")
 
 
 def device_of(host: Place) -> Device:

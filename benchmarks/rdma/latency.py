@@ -13,8 +13,7 @@ import statistics
 from typing import Dict, List
 
 from benchmarks.jobs.small import SIZE_BYTES
-from benchmarks.lab import arms, local_job, machine, options
-from benchmarks.lab.output import add_out_option
+from benchmarks.lab import arms, local_job, options
 from benchmarks.rdma import hosts
 
 _SLEEPS = {"BYTESCHEDULER_SPIN": "0"}
@@ -49,14 +48,9 @@ def summary(runs: List[float]) -> Dict[str, float]:
 def main() -> None:
     """Run all arms in turn, several times, and print medians as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    hosts.add_hosts_option(parser)
+    hosts.add_options(parser, ARMS)
+    hosts.add_program_options(parser)
     parser.add_argument("--rounds", type=options.count(), default=50, help="of 100 push-pulls")
-    parser.add_argument("--repeats", type=options.count(), default=5)
-    arms.add_arms_option(parser, ARMS, ",".join(ARMS))
-    parser.add_argument("--timeout", type=float, default=120, help="seconds for an arm's run")
-    parser.add_argument("--native", default="build/benchmarks/wire_benchmark")
-    machine.add_option(parser)
-    add_out_option(parser)
     args = parser.parse_args()
     hosts.require_devices(args.hosts[:2])
     arms.alternate(args, lambda arm: measure(arm, args), summary)

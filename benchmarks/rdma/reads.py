@@ -14,8 +14,7 @@ import statistics
 from typing import Any, Dict, List
 
 from benchmarks.jobs import throughput
-from benchmarks.lab import arms, machine, options
-from benchmarks.lab.output import add_out_option
+from benchmarks.lab import arms, options
 from benchmarks.rdma import hosts, perftest
 
 ARMS = {"read": "ib_read_bw", "write": "ib_write_bw"}
@@ -47,13 +46,9 @@ def shares(ended: Dict[str, List[Figures]]) -> Dict[str, Any]:
 def main() -> None:
     """Run both arms in turn, several times, and print medians as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    hosts.add_hosts_option(parser)
+    hosts.add_options(parser, ARMS)
     parser.add_argument("--sizes", type=throughput.bytes_of, default="64K,128K,256K,512K,1M")
     parser.add_argument("--count", type=options.count(5), default=5000, help="messages of a run")
-    parser.add_argument("--repeats", type=options.count(), default=5)
-    arms.add_arms_option(parser, ARMS, ",".join(ARMS))
-    machine.add_option(parser)
-    add_out_option(parser)
     args = parser.parse_args()
     hosts.require_devices(args.hosts[:2])
     arms.alternate(args, lambda arm: measure(arm, args), summary, together=shares)

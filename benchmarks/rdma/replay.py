@@ -14,8 +14,7 @@ import statistics
 from typing import Any, Dict, List
 
 from benchmarks.jobs.replay import SCALES
-from benchmarks.lab import arms, machine, options
-from benchmarks.lab.output import add_out_option
+from benchmarks.lab import arms, options
 from benchmarks.rdma import hosts
 from bytescheduler._advise import models
 
@@ -50,19 +49,14 @@ def shares(ended: Dict[str, List[float]]) -> Dict[str, Any]:
 def main() -> None:
     """Run both arms in turn, several times, and print medians as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    hosts.add_hosts_option(parser)
+    hosts.add_options(parser, list(hosts.CARRIERS))
+    hosts.add_program_options(parser, 300)
     parser.add_argument("--model", choices=sorted(SCALES), default="vgg16")
     parser.add_argument(
         "--scale", type=options.count(), default=1, help="divide parameters by this"
     )
     parser.add_argument("--compute", type=options.seconds, default=0.2, help="seconds a step")
     parser.add_argument("--iterations", type=options.count(4), default=20, help="steps of a run")
-    parser.add_argument("--repeats", type=options.count(), default=5)
-    arms.add_arms_option(parser, hosts.CARRIERS, ",".join(hosts.CARRIERS))
-    parser.add_argument("--timeout", type=float, default=300, help="seconds for an arm's run")
-    parser.add_argument("--native", default="build/benchmarks/wire_benchmark")
-    machine.add_option(parser)
-    add_out_option(parser)
     args = parser.parse_args()
     hosts.require_devices(args.hosts)
     about = {"model": args.model, "scale": args.scale, "compute_s": args.compute}

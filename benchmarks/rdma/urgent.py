@@ -15,9 +15,8 @@ import argparse
 import statistics
 from typing import Any, Dict, List
 
-from benchmarks.jobs.urgent import TENSOR_BYTES, TENSORS, quantiles
-from benchmarks.lab import arms, machine, options
-from benchmarks.lab.output import add_out_option
+from benchmarks.jobs.urgent import TENSOR_BYTES, TENSORS, medians, quantiles
+from benchmarks.lab import arms, options
 from benchmarks.rdma import hosts
 
 URGENT_BYTES = 4096
@@ -41,13 +40,7 @@ def measure(arm: str, args: argparse.Namespace) -> Dict[str, Any]:
 
 def summary(runs: List[Dict[str, Any]]) -> Dict[str, Any]:
     """Return medians over runs."""
-    found: Dict[str, Any] = {
-        way: {
-            name: round(statistics.median(run[way][name] for run in runs), 4)
-            for name in ("median_ms", "p99_ms")
-        }
-        for way in ("to_sum", "to_sum_idle")
-    }
+    found: Dict[str, Any] = medians(runs, ("to_sum", "to_sum_idle"), 4)
     rate = statistics.median(run["bulk_mbytes_per_s"] for run in runs)
     bound = 2 * WINDOW_BYTES / (rate * 1e6) * 1e3 + SLACK_MS
     return {**found, "bulk_mbytes_per_s": round(rate, 2), "bound_ms": round(bound, 4)}
@@ -56,14 +49,9 @@ def summary(runs: List[Dict[str, Any]]) -> Dict[str, Any]:
 def main() -> None:
     """Run both arms in turn, several times, and print medians as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    hosts.add_hosts_option(parser)
+    hosts.add_options(parser, list(hosts.CARRIERS))
+    hosts.add_program_options(parser)
     parser.add_argument("--count", type=options.count(), default=2000, help="urgent tensors")
-    parser.add_argument("--repeats", type=options.count(), default=5)
-    arms.add_arms_option(parser, hosts.CARRIERS, ",".join(hosts.CARRIERS))
-    parser.add_argument("--timeout", type=float, default=120, help="seconds for an arm's run")
-    parser.add_argument("--native", default="build/benchmarks/wire_benchmark")
-    machine.add_option(parser)
-    add_out_option(parser)
     args = parser.parse_args()
     hosts.require_devices(args.hosts[:2])
     arms.alternate(args, lambda arm: measure(arm, args), summary)

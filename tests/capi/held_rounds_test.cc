@@ -15,63 +15,49 @@ namespace {
 
 constexpr uint64_t kKey = 7;
 
-void Declare(Job* job) {
-  std::vector<Floats> values(1, Floats(4, 0.0F));
-  BroadcastAll(job, kKey, &values);
+// A worker alone, and a tensor that is held.
+class HeldRoundsTest : public ::testing::Test {
+ protected:
+  HeldRoundsTest() {
+    job_.StartAll();
+    std::vector<Floats> values(1, Floats(4, 0.0F));
+    BroadcastAll(&job_, kKey, &values);
+    const bs_push_pull request = MakePushPull(kKey, in_, &out_, waiter_.get());
+    EXPECT_EQ(bs_worker_hold_push_pull(worker(), &request, &held_, nullptr), 0);
+  }
+  bs_worker* worker() { return job_.workers[0].get(); }
+
+  Job job_{1, 1};
+  Floats in_ = Floats(4, 1.0F);
+  Floats out_ = Floats(4, 0.0F);
+  const WaiterPtr waiter_{bs_waiter_new(2)};
+  bs_held* held_ = nullptr;
+};
+
+TEST_F(HeldRoundsTest, AnotherThreadStartsThemWithWhatMemoryHoldsThen) {
+  EXPECT_EQ(bs_waiter_wait(waiter_.get(), 20, nullptr), 0);
+  std::ranges::fill(in_, 3.0F);  // the copy is over
+  std::thread(bs_held_start, held_).join();
+  EXPECT_EQ(Await(waiter_.get()).code, 0);
+  EXPECT_EQ(out_, in_);
+  CloseWorkers(&job_);
+  ExpectAllEndedWell(&job_);
 }
 
-bs_held* Hold(Job* job, const Floats& in, Floats* out, bs_waiter* waiter) {
-  const bs_push_pull request = MakePushPull(kKey, in, out, waiter);
-  bs_held* held = nullptr;
-  EXPECT_EQ(bs_worker_hold_push_pull(job->workers[0].get(), &request, &held, nullptr), 0);
-  return held;
-}
-
-TEST(HeldRounds, AnotherThreadStartsThemWithWhatMemoryHoldsThen) {
-  Job job(1, 1);
-  job.StartAll();
-  Declare(&job);
-  Floats in(4, -1.0F);
-  Floats out(4, 0.0F);
-  const WaiterPtr waiter(bs_waiter_new(2));
-  bs_held* const held = Hold(&job, in, &out, waiter.get());
-  EXPECT_EQ(bs_waiter_wait(waiter.get(), 20, nullptr), 0);
-  std::ranges::fill(in, 3.0F);  // the copy is over
-  std::thread(bs_held_start, held).join();
-  EXPECT_EQ(Await(waiter.get()).code, 0);
-  EXPECT_EQ(out, in);
-  CloseWorkers(&job);
-  ExpectAllEndedWell(&job);
-}
-
-TEST(HeldRounds, FailWhenTheirWorkerIsClosedAndCanBeStartedLater) {
-  Job job(1, 1);
-  job.StartAll();
-  Declare(&job);
-  const Floats in(4, 1.0F);
-  Floats out(4, 0.0F);
-  const WaiterPtr waiter(bs_waiter_new(2));
-  bs_held* const held = Hold(&job, in, &out, waiter.get());
-  CloseWorkers(&job);
-  const bs_error error = Await(waiter.get());
+TEST_F(HeldRoundsTest, FailWhenTheirWorkerIsClosedAndCanBeStartedLater) {
+  CloseWorkers(&job_);
+  const bs_error error = Await(waiter_.get());
   EXPECT_EQ(error.code, static_cast<int>(StatusCode::kCancelled));
   EXPECT_STREQ(error.message, "the worker was closed before the tensor was ready");
-  bs_held_start(held);
-  ExpectAllEndedWell(&job);
+  bs_held_start(held_);
+  ExpectAllEndedWell(&job_);
 }
 
-TEST(HeldRounds, AnErrorOfTheStartGoesToBothCallbacks) {
-  Job job(1, 1);
-  job.StartAll();
-  Declare(&job);
-  const Floats in(4, 1.0F);
-  Floats out(4, 0.0F);
-  const WaiterPtr waiter(bs_waiter_new(2));
-  bs_held* const held = Hold(&job, in, &out, waiter.get());
-  bs_worker_fail(job.workers[0].get(), "for this test");
-  while (bs_worker_status(job.workers[0].get(), nullptr) == 0) std::this_thread::yield();
-  bs_held_start(held);
-  EXPECT_NE(std::strstr(Await(waiter.get()).message, "for this test"), nullptr);
+TEST_F(HeldRoundsTest, AnErrorOfTheStartGoesToBothCallbacks) {
+  bs_worker_fail(worker(), "for this test");
+  while (bs_worker_status(worker(), nullptr) == 0) std::this_thread::yield();
+  bs_held_start(held_);
+  EXPECT_NE(std::strstr(Await(waiter_.get()).message, "for this test"), nullptr);
 }
 
 }  // namespace

@@ -1,12 +1,9 @@
 """A job of real processes, looked at while it runs."""
 
-import json
 from typing import Callable
 
-from click_runner import runner
 from job import Job
-
-from bytescheduler import cli
+from looked_at import look_at
 
 MakeJob = Callable[..., Job]
 
@@ -22,17 +19,10 @@ def test_top_shows_what_the_processes_do_and_who_is_late(
         process.wait_for_line("shows metrics at http://127.0.0.1:")
     for worker in job.workers:
         worker.wait_for_line("under way")
-    look = ["top", "--once", "--json", "--interval", "2", str(port)]
-    for _ in range(10):  # on a busy machine one may not answer in time
-        result = runner().invoke(cli._cli, look)
-        found = json.loads(result.stdout or "{}")
-        rows = [*found.get("workers", []), *found.get("servers", [])]
-        if len(rows) == 3 and all(row["answers"] for row in rows):
-            break
+    found = look_at(port, 3)
     (job.folder / "stop").touch()
     for process in [*job.workers, *job.processes]:
         assert process.wait() == 0, job.all_output()
-    assert result.exit_code == 0, result.stderr
     assert [row["rank"] for row in found["workers"]] == [0, 1]
     for row in found["workers"]:
         assert row["steps_per_s"] > 0

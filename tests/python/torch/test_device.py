@@ -194,12 +194,18 @@ def one_round(devices: FakeDevices) -> None:
 # -- waiting ---------------------------------------------------------------------------------------
 
 
-def test_a_guard_waits_for_the_sum_and_not_for_the_device() -> None:
-    devices = FakeDevices()
+def crossing_on(devices: FakeDevices) -> Tuple[Model, Any, Stepper]:
+    """Return a model on a device, its job, and what steps it across the barrier."""
     model = Model()
     job: Any = FakeJob(devices)
     inner = torch.optim.SGD(model.parameters(), 0.5)
     stepper = Stepper(job, inner, Options(model=model).checked())
+    return model, job, stepper
+
+
+def test_a_guard_waits_for_the_sum_and_not_for_the_device() -> None:
+    devices = FakeDevices()
+    model, job, stepper = crossing_on(devices)
     model(torch.ones(1, 3)).sum().backward()
     stepper.step(None)
     devices.runtime.run_until(lambda: not devices.runtime.has_work)  # all sums are here
@@ -211,10 +217,7 @@ def test_a_guard_waits_for_the_sum_and_not_for_the_device() -> None:
 
 def test_a_hook_waits_for_nothing_and_the_engine_gets_the_gradient_later() -> None:
     devices = FakeDevices()
-    model = Model()
-    job: Any = FakeJob(devices)
-    inner = torch.optim.SGD(model.parameters(), 0.5)
-    stepper = Stepper(job, inner, Options(model=model).checked())
+    model, job, stepper = crossing_on(devices)
     devices.runtime.is_slow = True
     model(torch.ones(1, 3)).sum().backward()
     assert len(job.session.rounds) == 6
@@ -299,10 +302,7 @@ def test_a_captured_stream_is_refused_by_name() -> None:
 def test_a_module_on_another_stream_waits_for_weights_that_were_taken_along() -> None:
     devices = FakeDevices()
     runtime: Any = devices.runtime
-    model = Model()
-    job: Any = FakeJob(devices)
-    inner = torch.optim.SGD(model.parameters(), 0.5)
-    stepper = Stepper(job, inner, Options(model=model).checked())
+    model, job, stepper = crossing_on(devices)
     model(torch.ones(1, 3)).sum().backward()
     stepper.step(None)
     job.session.arrived = list(job.session.names.values())  # sums are there when they are asked for
@@ -318,10 +318,7 @@ def test_a_module_on_another_stream_waits_for_weights_that_were_taken_along() ->
 
 def test_memory_that_is_short_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = FakeDevices()
-    model = Model()
-    job: Any = FakeJob(devices)
-    inner = torch.optim.SGD(model.parameters(), 0.5)
-    stepper = Stepper(job, inner, Options(model=model).checked())
+    model, job, stepper = crossing_on(devices)
     model(torch.ones(1, 3)).sum().backward()
     stepper.step(None)
     left = [2]
