@@ -89,9 +89,9 @@ def measure_reads(address: Tuple[str, int], open_probe: OpenProbe) -> List[Reads
     Raises
     ------
     LinkError
-        One of both has no RDMA, or a READ failed; the message ends with what to do, behind a colon.
+        One of both has no RDMA, a READ failed, or the other host hung up or did not answer in time.
     OSError
-        The host cannot be reached, hung up, or did not answer in time.
+        The host cannot be reached.
     """
     try:
         probe = open_probe(address[0])
@@ -99,7 +99,7 @@ def measure_reads(address: Tuple[str, int], open_probe: OpenProbe) -> List[Reads
             connection.sendall(f"{probe.offer}\n".encode())
             line = read_line(connection, _OFFER_BYTES, _OPEN_S)
             if not line.startswith("ok "):
-                raise LinkError(f"the other host has no RDMA: {line.removeprefix('no: ')}")
+                raise LinkError(f"the other host says: {line.removeprefix('no: ')}")
             probe.join(line.removeprefix("ok "))
             found = [(size, *probe.read(size, _MOST_READS, _LIMIT_S)) for size in _SIZES]
     except Error as error:

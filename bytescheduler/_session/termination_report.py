@@ -23,6 +23,8 @@ _LOOK_S = 0.05
 class TerminationReport:
     """Logs at SIGTERM why the job failed, and lets the process end by the signal.
 
+    The main thread waits up to five seconds for a reason, and that long if the job is well.
+
     Parameters
     ----------
     status : callable
@@ -46,8 +48,12 @@ class TerminationReport:
 
     def _ended(self, number: int, frame: Optional[FrameType]) -> None:
         signal.signal(number, signal.SIG_DFL)
-        self._log_failure()
-        os.kill(os.getpid(), number)
+        try:
+            self._log_failure()
+        except RuntimeError:  # the signal came inside a write to stderr
+            pass
+        finally:
+            os.kill(os.getpid(), number)
 
     def _log_failure(self) -> None:
         end = time.monotonic() + _PATIENCE_S

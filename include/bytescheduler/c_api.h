@@ -147,8 +147,8 @@ typedef struct bs_held bs_held;
 int bs_worker_hold_push_pull(bs_worker* worker, const bs_push_pull* request, bs_held** held,
                              bs_error* error);
 // Starts a bs_held and frees it; call it once, from any thread.  It takes no lock of the caller's
-// language.  An error of the start goes to both callbacks, and so does bs_worker_close if that
-// comes first.
+// language.  An error of the start goes to both callbacks inside this call.  bs_worker_close, if it
+// comes first, cancels both inside its own; even then this has to be called, and only frees it.
 void bs_held_start(void* held);
 // Runs `visit` once on the engine's thread, soon, unless it returns an error; there a caller of
 // bs_worker_push_pull wakes no thread.  REQUIRES: bs_worker_close comes after that.
@@ -365,7 +365,7 @@ typedef struct {
   uint32_t count;
   double median_s;
 } bs_rdma_reads;
-// A wait lasts at most `limit_ms`.
+// Blocks for up to twice `limit_ms`.
 int bs_rdma_probe_read(bs_rdma_probe* probe, uint32_t size_bytes, uint32_t most_reads, int limit_ms,
                        bs_rdma_reads* found, bs_error* error);
 const char* bs_version(void);

@@ -94,7 +94,7 @@ struct Config {
   uint64_t rdma_slot_bytes = 0;
   int32_t rdma_slots = 0;  // for each peer
   uint64_t rdma_bounce_bytes = 0;
-  uint64_t rdma_pinned_bytes = 0;  // registered where it lies; 0: half of the memory
+  uint64_t rdma_pinned_bytes = 0;  // registered where it lies; 0: half of what is available
   // Names of BytePS's RDMA that ConfigFromProcess found; they have no effect.
   std::vector<std::string> byteps_rdma_names;
   // Read by the Python side.

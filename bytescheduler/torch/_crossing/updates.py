@@ -36,7 +36,9 @@ class Updates:
         self._gradients = gradients
         self._on_gradient = on_gradient
         self._shadow = Shadow(inner)
-        self._queue: List[Slot] = []  # those that were armed; what forward uses first is last
+        self._queue: List[
+            Slot
+        ] = []  # slots that `_ready` has not passed; what forward uses first is last
         self.waiting = 0  # slots that are ARMED
         self.ahead = 0  # slots that were taken along, and no guard of them has run since
         self.applying = False

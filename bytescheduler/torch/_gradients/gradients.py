@@ -310,10 +310,6 @@ class Gradients:
         """Return the mean of a slot that is PUSHED or ARMED.  Blocks."""
         assert slot.pending is not None
         self._session.wait(slot.pending)
-        return self.take(slot)
-
-    def take(self, slot: Slot) -> torch.Tensor:
-        """Do as `receive` for a slot whose round is over."""
         mean = self.mean(slot)
         self.let_go(slot)
         return mean
@@ -325,7 +321,7 @@ class Gradients:
         slot.passes = 0
 
     def mean(self, slot: Slot) -> torch.Tensor:
-        """Return what a round that is over brought; changes nothing."""
+        """Return what a round that is over brought; the slot's state stays."""
         decompress = self.options.compression.decompress
         if slot.transit is not None:
             return decompress(slot.transit.finish(), slot.context)

@@ -115,7 +115,7 @@ def why_not(served: Served, open_probe: reads.OpenProbe) -> str:
 def test_the_host_without_rdma_is_named_with_its_reason(serve: Serve) -> None:
     served = serve(opens_none)
     why = why_not(served, opens(FakeProbe("here")))
-    assert why == f"the other host has no RDMA: {NO_DEVICE}"
+    assert why == f"the other host says: {NO_DEVICE}"
     assert served.refused.get(timeout=LIMIT_S) == f"127.0.0.1: rdma: {NO_DEVICE}"
     assert why_not(serve(opens(FakeProbe("there"))), opens_none) == NO_DEVICE
 
@@ -177,7 +177,7 @@ def test_the_command_shows_each_size(monkeypatch: pytest.MonkeyPatch, *, failing
     served.close()
     assert result.exit_code == int(failing), result.output
     if failing:
-        assert "was not measured: the other host has no RDMA: this host shows no" in result.output
+        assert "was not measured: the other host says: this host shows no" in result.output
         assert "-> load the driver" in result.output
         return
     report = json.loads(result.stdout)

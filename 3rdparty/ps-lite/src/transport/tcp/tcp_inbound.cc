@@ -191,7 +191,8 @@ void TcpInbound::OnRdmaBroken(const bs::Status& why) {
   if (rdma_timer_ != 0) loop_->Cancel(std::exchange(rdma_timer_, 0));
   // A peer that sends nonsense is named.
   const bool nonsense = why.code() == bs::StatusCode::kInvalidArgument;
-  // The answer to the proof did not reach the peer, so all its data come by TCP.
+  // Nothing has come by RDMA: the peer may not know that it could, and goes on by TCP.  If it does
+  // know, its own end breaks and it connects anew.
   if (!nonsense && !rdma_->used()) return rdma_.reset();
   takes_.nic->NoteBreak(DescribeId(peer_), why, rdma_->failure());
   const bs::Status over = nonsense ? Strange("RDMA: " + why.message()) : Closed(why.message());
