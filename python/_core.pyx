@@ -256,18 +256,18 @@ cdef class Pending:
     """An operation under way; made by `Worker.start_push_pull`."""
 
     cdef _Waiter waiter
-    cdef bs_held* held
+    cdef bs_deferred* deferred
 
     def __init__(self):
         raise TypeError("use Worker.start_push_pull()")
 
     @property
     def starter(self):
-        """The addresses of a C function and of its argument that start it, if it is held.
+        """The addresses of a C function and of its argument that start it, if it is deferred.
 
         Call the function once, from any thread; it needs no lock of Python's.
         """
-        return <uintptr_t><void*>bs_held_start, <uintptr_t>self.held
+        return <uintptr_t><void*>bs_deferred_start, <uintptr_t>self.deferred
 
     def pushed(self):
         """Return whether what is sent may change again; raise what it failed with."""
@@ -642,7 +642,7 @@ cdef class Worker:
     def start_push_pull(self, uint64_t key, uintptr_t send, uintptr_t recv, uint64_t size, *,
                         owner, int priority=0, uint64_t called=0, bint at_once=False,
                         int64_t waited_ns=0, double factor=1, Coding coding=None,
-                        bint held=False):
+                        bint deferred=False):
         """Register one round of `key` from `send` to `recv`; returns at once.
 
         Parameters
@@ -669,7 +669,7 @@ cdef class Worker:
             that is shorter; 1/n gives the average.  Integers have no other than 1.
         coding : Coding, optional
             How float32 is coded on its way to the servers.
-        held : bool
+        deferred : bool
             True lets it start later, by `Pending.starter`, when `send` holds what is to be sent.
 
         Returns
@@ -698,8 +698,8 @@ cdef class Worker:
         request.waited_ns = waited_ns
         request.factor = factor
         with nogil:
-            if held:
-                code = bs_worker_hold_push_pull(worker, &request, &pending.held, &error)
+            if deferred:
+                code = bs_worker_defer_push_pull(worker, &request, &pending.deferred, &error)
             else:
                 code = bs_worker_push_pull(worker, &request, &error)
         if code == 0:

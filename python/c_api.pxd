@@ -75,12 +75,12 @@ cdef extern from "bytescheduler/c_api.h" nogil:
         double factor
 
     int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error* error)
-    ctypedef struct bs_held:
+    ctypedef struct bs_deferred:
         pass
 
-    int bs_worker_hold_push_pull(bs_worker* worker, const bs_push_pull* request, bs_held** held,
+    int bs_worker_defer_push_pull(bs_worker* worker, const bs_push_pull* request, bs_deferred** deferred,
                                  bs_error* error)
-    void bs_held_start(void* held)
+    void bs_deferred_start(void* deferred)
     ctypedef struct bs_rates:
         double learning_rate
         double weight_decay

@@ -142,14 +142,15 @@ typedef struct {
 } bs_push_pull;
 int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error* error);
 // A push-pull whose `in` is not ready yet, such as a copy from a GPU that is under way.
-typedef struct bs_held bs_held;
-// Holds it back until bs_held_start.  `waited_ns` grows by the time until then.
-int bs_worker_hold_push_pull(bs_worker* worker, const bs_push_pull* request, bs_held** held,
-                             bs_error* error);
-// Starts a bs_held and frees it; call it once, from any thread.  It takes no lock of the caller's
-// language.  An error of the start goes to both callbacks inside this call.  bs_worker_close, if it
-// comes first, cancels both inside its own; even then this has to be called, and only frees it.
-void bs_held_start(void* held);
+typedef struct bs_deferred bs_deferred;
+// Defers it until bs_deferred_start.  `waited_ns` grows by the time until then.
+int bs_worker_defer_push_pull(bs_worker* worker, const bs_push_pull* request,
+                              bs_deferred** deferred, bs_error* error);
+// Starts a bs_deferred and frees it; call it once, from any thread.  It takes no lock of the
+// caller's language.  An error of the start goes to both callbacks inside this call.
+// bs_worker_close, if it comes first, cancels both inside its own; even then this has to be called,
+// and only frees it.
+void bs_deferred_start(void* deferred);
 // Runs `visit` once on the engine's thread, soon, unless it returns an error; there a caller of
 // bs_worker_push_pull wakes no thread.  REQUIRES: bs_worker_close comes after that.
 int bs_worker_visit(bs_worker* worker, void (*visit)(void* context), void* context,

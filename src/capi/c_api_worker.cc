@@ -17,7 +17,7 @@
 #include "bytescheduler/config.h"
 #include "capi/c_api_guard.h"
 #include "capi/coding.h"
-#include "capi/held_rounds.h"
+#include "capi/deferred_rounds.h"
 #include "capi/store_function.h"
 #include "node/leave_for.h"
 #include "node/node.h"
@@ -27,7 +27,8 @@ using bs::Status;
 struct bs_worker {
   const pid_t owner;  // a forked child has the memory and none of the threads
   std::variant<std::unique_ptr<bs::api::WorkerNode>, std::unique_ptr<bs::api::KvstoreNode>> node;
-  const std::shared_ptr<bs::api::HeldRounds> held = std::make_shared<bs::api::HeldRounds>();
+  const std::shared_ptr<bs::api::DeferredRounds> deferred =
+      std::make_shared<bs::api::DeferredRounds>();
 
   template <typename F>
   auto Visit(F f) const {
@@ -362,15 +363,17 @@ int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error
   });
 }
 
-int bs_worker_hold_push_pull(bs_worker* worker, const bs_push_pull* request, bs_held** held,
-                             bs_error* error) {
+int bs_worker_defer_push_pull(bs_worker* worker, const bs_push_pull* request,
+                              bs_deferred** deferred, bs_error* error) {
   return IfUsable(worker, error, [&] {
-    *held = worker->held->Hold(worker, *request);
+    *deferred = worker->deferred->Defer(worker, *request);
     return Status::Ok();
   });
 }
 
-void bs_held_start(void* held) { bs::api::HeldRounds::Start(static_cast<bs_held*>(held)); }
+void bs_deferred_start(void* deferred) {
+  bs::api::DeferredRounds::Start(static_cast<bs_deferred*>(deferred));
+}
 
 int bs_worker_visit(bs_worker* worker, void (*visit)(void* context), void* context,
                     bs_error* error) {
@@ -446,7 +449,7 @@ int bs_worker_steps(const bs_worker* worker, int timeout_ms, bs_step_row row, vo
 int bs_worker_close(bs_worker* worker, int drain_ms, bs_error* error) {
   if (!CheckProcess(worker).ok()) return Return(Status::Ok(), error);
   return Return(Guarded([&] {
-                  worker->held->Close();
+                  worker->deferred->Close();
                   const auto drain = std::chrono::milliseconds(std::max(drain_ms, 0));
                   worker->Visit([&](auto& n) { n.Close(drain); });
                   const auto* const kvstore = std::get_if<1>(&worker->node);

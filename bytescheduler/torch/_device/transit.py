@@ -20,7 +20,7 @@ class CopiedRound:
     Parameters
     ----------
     pending : Pending
-        Held back.
+        Deferred.
     session : TorchSession
         Carries it.
     device : Device
@@ -71,7 +71,7 @@ class Transit:
         self, session: TorchSession, key: int, source: torch.Tensor, call: RoundCall
     ) -> CopiedRound:
         """Start a round when the current stream has made `source`, and a copy of it is here."""
-        how = call._replace(held=True, source=source)
+        how = call._replace(deferred=True, source=source)
         pending = session.start(key, self._sent, self.received, how)
         self._device.download(source, self._sent)
         self._device.then_call(pending.starter, self._read)
@@ -81,7 +81,7 @@ class Transit:
         self, session: TorchSession, key: int, source: torch.Tensor, call: RoundCall
     ) -> CopiedRound:
         """Do the same with a `source` that lies in the processor's memory."""
-        pending = session.start(key, source, self.received, call._replace(held=True))
+        pending = session.start(key, source, self.received, call._replace(deferred=True))
         self._device.then_call(pending.starter, self._read)
         return CopiedRound(pending, session, self._device, source)
 

@@ -22,7 +22,7 @@ class RoundCall(NamedTuple):
     called: int = 0  # see `Worker.start_push_pull`
     at_once: bool = False
     coding: Optional[Coding] = None
-    held: bool = False  # see `Pending.starter`
+    deferred: bool = False  # see `Pending.starter`
     source: Optional[torch.Tensor] = None  # on a device: what is sent becomes a copy of it
 
 
@@ -101,7 +101,7 @@ class TorchSession(Session):
                 at_once=call.at_once,
                 factor=self._mean if call.average else 1.0,
                 coding=call.coding,
-                held=call.held,
+                deferred=call.deferred,
             )
         except Error as error:
             self._raise(error)

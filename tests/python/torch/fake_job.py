@@ -113,7 +113,7 @@ class FakeSession:
         assert send.stride() == recv.stride() or send.dim() == 1
         pending = FakePending(self, key, call)
         pending.memory = send.view(recv.shape) if send.dim() == 1 else send, recv
-        assert not call.held or self.devices is not None
+        assert not call.deferred or self.devices is not None
         self.rounds.append(pending)
         return pending
 

@@ -267,7 +267,7 @@ def test_the_engine_keeps_all_that_a_copy_reads() -> None:
     worker: Any = Keeping()
     session = TorchSession(worker)
     send, recv, source = (torch.ones(2) for _ in range(3))
-    session.start(7, send, recv, RoundCall(held=True, source=source))
+    session.start(7, send, recv, RoundCall(deferred=True, source=source))
     assert worker.kept == {each.data_ptr() for each in (send, recv, source)}
     session.close()
 

@@ -1,5 +1,5 @@
-// Push-pulls that are held back until their tensors are ready.
-#include "capi/held_rounds.h"
+// Push-pulls that are deferred until their tensors are ready.
+#include "capi/deferred_rounds.h"
 
 #include <gtest/gtest.h>
 
@@ -15,15 +15,15 @@ namespace {
 
 constexpr uint64_t kKey = 7;
 
-// A worker alone, and a tensor that is held.
-class HeldRoundsTest : public ::testing::Test {
+// A worker alone, and a push-pull that is deferred.
+class DeferredRoundsTest : public ::testing::Test {
  protected:
-  HeldRoundsTest() {
+  DeferredRoundsTest() {
     job_.StartAll();
     std::vector<Floats> values(1, Floats(4, 0.0F));
     BroadcastAll(&job_, kKey, &values);
     const bs_push_pull request = MakePushPull(kKey, in_, &out_, waiter_.get());
-    EXPECT_EQ(bs_worker_hold_push_pull(worker(), &request, &held_, nullptr), 0);
+    EXPECT_EQ(bs_worker_defer_push_pull(worker(), &request, &deferred_, nullptr), 0);
   }
   bs_worker* worker() { return job_.workers[0].get(); }
 
@@ -31,32 +31,32 @@ class HeldRoundsTest : public ::testing::Test {
   Floats in_ = Floats(4, 1.0F);
   Floats out_ = Floats(4, 0.0F);
   const WaiterPtr waiter_{bs_waiter_new(2)};
-  bs_held* held_ = nullptr;
+  bs_deferred* deferred_ = nullptr;
 };
 
-TEST_F(HeldRoundsTest, AnotherThreadStartsThemWithWhatMemoryHoldsThen) {
+TEST_F(DeferredRoundsTest, AnotherThreadStartsThemWithWhatMemoryHoldsThen) {
   EXPECT_EQ(bs_waiter_wait(waiter_.get(), 20, nullptr), 0);
   std::ranges::fill(in_, 3.0F);  // the copy is over
-  std::thread(bs_held_start, held_).join();
+  std::thread(bs_deferred_start, deferred_).join();
   EXPECT_EQ(Await(waiter_.get()).code, 0);
   EXPECT_EQ(out_, in_);
   CloseWorkers(&job_);
   ExpectAllEndedWell(&job_);
 }
 
-TEST_F(HeldRoundsTest, FailWhenTheirWorkerIsClosedAndCanBeStartedLater) {
+TEST_F(DeferredRoundsTest, FailWhenTheirWorkerIsClosedAndCanBeStartedLater) {
   CloseWorkers(&job_);
   const bs_error error = Await(waiter_.get());
   EXPECT_EQ(error.code, static_cast<int>(StatusCode::kCancelled));
   EXPECT_STREQ(error.message, "the worker was closed before the tensor was ready");
-  bs_held_start(held_);
+  bs_deferred_start(deferred_);
   ExpectAllEndedWell(&job_);
 }
 
-TEST_F(HeldRoundsTest, AnErrorOfTheStartGoesToBothCallbacks) {
+TEST_F(DeferredRoundsTest, AnErrorOfTheStartGoesToBothCallbacks) {
   bs_worker_fail(worker(), "for this test");
   while (bs_worker_status(worker(), nullptr) == 0) std::this_thread::yield();
-  bs_held_start(held_);
+  bs_deferred_start(deferred_);
   EXPECT_NE(std::strstr(Await(waiter_.get()).message, "for this test"), nullptr);
 }
 

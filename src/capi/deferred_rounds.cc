@@ -1,6 +1,7 @@
-// Push-pulls that are held back: see held_rounds.h.
-#include "capi/held_rounds.h"
+// Push-pulls that start later: see deferred_rounds.h.
+#include "capi/deferred_rounds.h"
 
+#include <chrono>
 #include <utility>
 
 #include "bytescheduler/status.h"
@@ -15,37 +16,38 @@ void Fail(const bs_push_pull& request, int code, const char* why) {
 
 }  // namespace
 
-bs_held* HeldRounds::Hold(bs_worker* worker, const bs_push_pull& request) {
+bs_deferred* DeferredRounds::Defer(bs_worker* worker, const bs_push_pull& request) {
   const MutexLock lock(&mutex_);
-  auto held =
-      std::make_unique<bs_held>(bs_held{shared_from_this(), worker, ++count_, Clock::now()});
-  waiting_.emplace(held->number, request);
-  return held.release();
+  const TimePoint now = std::chrono::steady_clock::now();
+  auto deferred =
+      std::make_unique<bs_deferred>(bs_deferred{shared_from_this(), worker, ++count_, now});
+  waiting_.emplace(deferred->number, request);
+  return deferred.release();
 }
 
-void HeldRounds::Start(bs_held* held) {
-  const std::unique_ptr<bs_held> owned(held);
+void DeferredRounds::Start(bs_deferred* deferred) {
+  const std::unique_ptr<bs_deferred> owned(deferred);
   owned->owner->StartNow(*owned);
 }
 
-void HeldRounds::StartNow(const bs_held& held) {
+void DeferredRounds::StartNow(const bs_deferred& deferred) {
   bs_push_pull request{};
   bs_error error{};
   {
     // Under the lock, as Close must not free the worker meanwhile.
     const MutexLock lock(&mutex_);
-    const auto found = waiting_.find(held.number);
+    const auto found = waiting_.find(deferred.number);
     if (found == waiting_.end()) return;
     request = found->second;
     waiting_.erase(found);
-    const auto waited = Clock::now() - held.since;
+    const auto waited = std::chrono::steady_clock::now() - deferred.since;
     request.waited_ns += std::chrono::nanoseconds(waited).count();
-    if (bs_worker_push_pull(held.worker, &request, &error) == 0) return;
+    if (bs_worker_push_pull(deferred.worker, &request, &error) == 0) return;
   }
   Fail(request, error.code, error.message);
 }
 
-void HeldRounds::Close() {
+void DeferredRounds::Close() {
   std::map<uint64_t, bs_push_pull> left;
   {
     const MutexLock lock(&mutex_);
