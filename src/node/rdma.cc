@@ -30,15 +30,12 @@ Result<ps::RdmaWish> WishOf(const Config& config) {
   return wish;
 }
 
-// Memory that the connections to all peers have ready, before any data moves.  It comes in whole
-// arenas.
+// Memory that the connections to all peers have ready, before any data moves.
 uint64_t SlotBytes(const Config& config) {
-  constexpr uint64_t kArenaBytes = ps::RdmaMemory::kArenaBytes;
   const int32_t peers = config.role == "worker" ? config.num_servers : config.num_workers;
-  const uint64_t bytes = static_cast<uint64_t>(peers) *
-                         ps::RdmaBytesOfPeer(static_cast<uint32_t>(config.rdma_slots),
-                                             static_cast<uint32_t>(config.rdma_slot_bytes));
-  return (bytes + kArenaBytes - 1) / kArenaBytes * kArenaBytes;
+  return ps::RdmaBytesOfPeers(static_cast<uint32_t>(peers),
+                              static_cast<uint32_t>(config.rdma_slots),
+                              static_cast<uint32_t>(config.rdma_slot_bytes));
 }
 
 Status CheckLockedMemory(const Config& config, uint64_t limit, const Logger& log) {

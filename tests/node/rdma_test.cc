@@ -92,12 +92,12 @@ class UseRdmaTest : public ::testing::Test {
  protected:
   // Says why not, for a worker with two servers whose card is simulated.
   std::string WhyNot(const ps::testing::NicOptions& nic, uint64_t locked_limit_bytes,
-                     bool up = true) {
+                     bool up = true, int32_t slots = 64) {
     const auto verbs = fabric_.Add("sim" + std::to_string(cards_++), nic);
     verbs->SetPort(up);
     Config config = Worker("0");
     config.num_servers = 2;
-    config.rdma_slots = 64;
+    config.rdma_slots = slots;
     config.rdma_slot_bytes = 8192;
     const auto options = UseRdma(config, verbs, locked_limit_bytes, Logger("", LogLevel::kOff));
     if (options.ok()) {
@@ -124,10 +124,15 @@ TEST_F(UseRdmaTest, EachReasonNamesItsCure) {
       WhyNot({}, 1536U << 10U),
       "RDMA needs 2048 KiB of locked memory for its connections alone, and the limit of "
       "locked memory is 1536 KiB: ulimit -l unlimited, or --ulimit memlock=-1 for a container");
+  // A block of 65 slots is as large as one of 128.
+  EXPECT_EQ(
+      WhyNot({}, 2048U << 10U, true, 65),
+      "RDMA needs 4096 KiB of locked memory for its connections alone, and the limit of "
+      "locked memory is 2048 KiB: ulimit -l unlimited, or --ulimit memlock=-1 for a container");
   EXPECT_EQ(WhyNot({}, ps::kNoLockedMemoryLimit, false),
-            "sim2: port 1 is DOWN: bring its link up (ip link, ibstat)");
+            "sim3: port 1 is DOWN: bring its link up (ip link, ibstat)");
   EXPECT_EQ(WhyNot({.address = "10.0.0.5"}, ps::kNoLockedMemoryLimit),
-            "no RDMA device has the address 127.0.0.1 (sim3 has 10.0.0.5): set DMLC_INTERFACE or "
+            "no RDMA device has the address 127.0.0.1 (sim4 has 10.0.0.5): set DMLC_INTERFACE or "
             "BYTESCHEDULER_RDMA_DEVICE");
 }
 

@@ -110,6 +110,26 @@ TEST(RdmaNicOpenTest, SaysWhyADeviceCannotBeUsed) {
   EXPECT_THAT(open("d", 1, {.most_reads = 0}, true), HasSubstr("allows no READs"));
 }
 
+// The check of locked memory at the start of a node is as good as this sum.
+TEST(RdmaNicMemory, WhatLinksPinBeforeDataMovesIsKnown) {
+  struct Case {
+    uint32_t slots;
+    uint32_t slot_bytes;
+    size_t workers;
+  };
+  for (const Case& one : {Case{64, 8192, 1}, Case{65, 8192, 3}, Case{128, 8192, 5},
+                          Case{4, 1024, 70}, Case{4, 3000, 3}, Case{300, 8192, 3}}) {
+    const RdmaStar star(one.workers, [](const Message&) {},
+                        {.slot_bytes = one.slot_bytes, .slots = one.slots});
+    const auto workers = static_cast<uint32_t>(one.workers);
+    EXPECT_EQ(star.server()->counts()->pinned_bytes,
+              RdmaBytesOfPeers(workers, one.slots, one.slot_bytes))
+        << one.slots << " slots of " << one.slot_bytes << " bytes for " << workers;
+    EXPECT_EQ(star.worker(0)->counts()->pinned_bytes,
+              RdmaBytesOfPeers(1, one.slots, one.slot_bytes));
+  }
+}
+
 // All workers push and pull at the same time.
 TEST(RdmaNicMemory, AServerPinsLittleForEachWorker) {
   constexpr uint64_t kShare = uint64_t{32} << 20U;  // of the model

@@ -17,12 +17,6 @@ constexpr size_t kMostKeptBytes = size_t{64} << 20U;
 
 size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-// Few sizes, so that a block serves again.
-size_t BlockBytes(size_t size_bytes) {
-  if (size_bytes > RdmaMemory::kArenaBytes) return RoundUp(size_bytes, RdmaMemory::kArenaBytes / 2);
-  return std::bit_ceil(std::max(size_bytes, RdmaMemory::kPageBytes));
-}
-
 // By the system's pages, which may be longer than ours.
 bool IsWholePages(std::span<const std::byte> bytes) {
   const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
@@ -126,6 +120,11 @@ std::optional<RdmaMemory::Arena> RdmaMemory::NewArena(size_t size_bytes) {
     return region.status();
   });
   return made.ok() ? std::optional(std::move(arena)) : std::nullopt;
+}
+
+size_t RdmaMemory::BlockBytes(size_t size_bytes) {
+  if (size_bytes > kArenaBytes) return RoundUp(size_bytes, kArenaBytes / 2);
+  return std::bit_ceil(std::max(size_bytes, kPageBytes));
 }
 
 std::byte* RdmaMemory::TakeFree(size_t block_bytes) {
@@ -266,6 +265,22 @@ void RdmaMemory::Block::GiveBack() {
   if (memory_) memory_->GiveBack(bytes_);
   memory_.reset();
   bytes_ = {};
+}
+
+uint64_t RdmaBytesOfPeers(uint32_t peers, uint32_t slots, uint32_t slot_bytes) {
+  const uint64_t ring_slots = std::min(slots, kRdmaRingSends);
+  const uint64_t return_ring_slots = std::min(kRdmaReturnSlots, kRdmaRingSends);
+  uint64_t shared_bytes = 0;  // of blocks that share arenas
+  uint64_t large_bytes = 0;
+  for (const uint64_t size_bytes :
+       {uint64_t{slots} * slot_bytes, ring_slots * slot_bytes,
+        uint64_t{kRdmaReturnSlots} * kRdmaReturnSlotBytes,
+        return_ring_slots * std::min(kRdmaReturnSlotBytes, slot_bytes)}) {
+    const uint64_t block_bytes = RdmaMemory::BlockBytes(size_bytes);
+    (block_bytes > RdmaMemory::kArenaBytes ? large_bytes : shared_bytes) += block_bytes;
+  }
+  // Powers of two leave no gap in an arena while all are in use.
+  return peers * large_bytes + RoundUp(peers * shared_bytes, RdmaMemory::kArenaBytes);
 }
 
 }  // namespace ps

@@ -95,6 +95,8 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
     std::shared_ptr<RdmaRegion> region_;
     std::span<std::byte> bytes_;
   };
+  // What a block of `size_bytes` takes up: one of few sizes, so that it serves again.
+  static size_t BlockBytes(size_t size_bytes);
   // Empty if there is no memory, or none that may be locked.  The block begins with a page.
   Block Take(size_t size_bytes);
   // A frame of `size_bytes` in such a block, not filled, and its local key; empty as above.
@@ -153,5 +155,9 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
   bool no_bounce_ BS_GUARDED_BY(mutex_) = false;  // it cannot be had
   std::vector<bool> bounce_used_ BS_GUARDED_BY(mutex_);
 };
+
+// Memory that a node pins for its links to and from `peers`, before any data moves: slots and rings
+// each way, in whole arenas.  All nodes have `slots` of `slot_bytes` for each peer.
+uint64_t RdmaBytesOfPeers(uint32_t peers, uint32_t slots, uint32_t slot_bytes);
 
 }  // namespace ps

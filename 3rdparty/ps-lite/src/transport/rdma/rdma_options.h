@@ -59,10 +59,4 @@ inline constexpr uint32_t kRdmaRingSends = 8;
 inline constexpr uint32_t kRdmaReturnSlots = 16;
 inline constexpr uint32_t kRdmaReturnSlotBytes = 1U << 10U;
 
-// Memory that is pinned for a peer before any data moves: slots and rings of a link each way.
-constexpr uint64_t RdmaBytesOfPeer(uint32_t slots, uint32_t slot_bytes) {
-  return uint64_t{slots + kRdmaRingSends} * slot_bytes +
-         uint64_t{kRdmaReturnSlots + kRdmaRingSends} * kRdmaReturnSlotBytes;
-}
-
 }  // namespace ps

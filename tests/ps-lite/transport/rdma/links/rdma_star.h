@@ -19,11 +19,13 @@ namespace ps::testing {
 
 class RdmaStar {
  public:
-  // `on_message`: what comes at the server.  What comes at a worker is dropped.
-  RdmaStar(size_t workers, std::function<void(Message message)> on_message)
-      : server_(loop_.AddNode("server", {}, {})) {
+  // `on_message`: what comes at the server.  What comes at a worker is dropped.  `rdma`: of all;
+  // device and verbs are filled in.
+  RdmaStar(size_t workers, std::function<void(Message message)> on_message,
+           const RdmaOptions& rdma = {})
+      : server_(loop_.AddNode("server", rdma, {})) {
     for (size_t i = 0; i < workers; ++i) {
-      nics_.push_back(loop_.AddNode("worker" + std::to_string(i), {}, {}));
+      nics_.push_back(loop_.AddNode("worker" + std::to_string(i), rdma, {}));
       pushes_.push_back(std::make_unique<Direction>(nics_[i].get(), server_.get(), on_message));
       pulls_.push_back(std::make_unique<Direction>(server_.get(), nics_[i].get(), [](Message) {}));
     }
@@ -54,8 +56,8 @@ class RdmaStar {
     return over();
   }
 
-  RdmaNic* server() { return server_.get(); }
-  RdmaNic* worker(size_t i) { return nics_.at(i).get(); }
+  RdmaNic* server() const { return server_.get(); }
+  RdmaNic* worker(size_t i) const { return nics_.at(i).get(); }
 
  private:
   // A link from one node to another.
