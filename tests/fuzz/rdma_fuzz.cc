@@ -1,5 +1,6 @@
-// A peer over RDMA that sends anything: headers, ids, credits, adverts of memory that it lends and
-// that it does not.  Whatever comes, the link goes on or breaks, and the NIC sees no misuse.
+// A peer over RDMA that sends anything, as either end of a link: headers, ids, credits, releases,
+// adverts of memory that it lends and that it does not.  Whatever comes, the link goes on or
+// breaks, and the NIC sees no misuse.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +13,7 @@
 
 #include "ps-lite/transport/rdma/links/raw_link.h"
 #include "ps-lite/transport/rdma/links/rdma_pair.h"
+#include "ps-lite/transport/transport_node.h"
 
 namespace {
 
@@ -66,18 +68,78 @@ void SendOne(Input* input, ps::testing::RawLink* raw, const ps::RdmaMemory::Bloc
   raw->Send(header, frames, {reinterpret_cast<const char*>(rest.data()), rest.size()});
 }
 
-}  // namespace
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  Input input({data, size});
-  const uint64_t flags = input.Take(1);
+ps::testing::RdmaPair::Options OptionsOf(uint64_t flags) {
   ps::testing::RdmaPair::Options options;
   options.seed = flags;
   options.rdma.slots = 8;
   options.rdma.slot_bytes = 1024;
-  ps::testing::RdmaPair pair(options);
+  options.rdma.bounce_bytes = 64U << 10U;
+  return options;
+}
+
+// One SEND by a peer that got messages.
+void AnswerOne(Input* input, ps::testing::RawLink* raw) {
+  const uint64_t what = input->Take(1);
+  if (what % 8 == 0) {
+    raw->Send(std::as_bytes(input->TakeBytes(input->Take(1))));
+    return;
+  }
+  RdmaHeader header{.kind = RdmaHeader::Kind::kControl};
+  if (what % 8 == 1) header.kind = static_cast<RdmaHeader::Kind>(input->Take(1) % 8);
+  header.credits = static_cast<uint16_t>(input->Take(1) % 8);
+  const uint64_t ids = what >> 5U;
+  header.count = static_cast<uint32_t>(ids + input->Take(1) / 240);
+  std::string rest(ids * ps::kRdmaIdBytes, '\0');
+  for (size_t i = 0; i < ids; ++i) {
+    ps::WriteRdmaId(static_cast<uint32_t>(input->Take(1) % 32),
+                    std::as_writable_bytes(std::span(rest)).subspan(i * ps::kRdmaIdBytes));
+  }
+  raw->Send(header, {}, rest);
+}
+
+// The peer is the receiver.
+void FuzzSender(Input* input, uint64_t flags) {
+  ps::testing::RdmaPair pair(OptionsOf(flags));
+  ps::testing::RawLink raw(pair.receiver_nic());
+  const std::vector<std::byte> bytes(20'000);
+  int held = 0;
+  ps::SendQueue queue;
+  std::unique_ptr<ps::RdmaLink> link;
+  const auto pump = [&] {
+    if (link && link->proved() && !link->Pump(&queue).ok()) link.reset();
+  };
+  auto made = ps::RdmaLink::Create(
+      pair.sender_nic(), {.fusion_bytes = flags % 2 * 512},
+      {.on_turn = pump, .on_broken = [&](const bs::Status&) { link.reset(); }});
+  if (!made.ok()) std::abort();
+  link = std::move(made.value());
+  raw.Join(link->offer());
+  if (!link->OnTaken(TextOf(raw.offer())).ok()) std::abort();
+  if (flags % 8 != 2) raw.SendProof(ps::ParseRdmaOffer(link->offer()).value().token);
+  Steps(&pair, 100);
+  for (int sends = 0; sends < 64 && link && !input->empty(); ++sends) {
+    const uint64_t size_bytes = input->Take(2) % bytes.size();
+    ps::Message message = ps::testing::Native(8, sends);
+    ++held;
+    message.data.push_back(
+        ps::Frame::Borrow(std::span(bytes).first(size_bytes), [&held] { --held; }));
+    queue.Add(std::move(message));
+    pump();
+    Steps(&pair, 20);
+    AnswerOne(input, &raw);
+    Steps(&pair, 20);
+  }
+  Steps(&pair, 2000);
+  link.reset();
+  while (!queue.empty()) queue.Take();
+  if (held != 0 || !pair.fabric().Violations().empty()) std::abort();
+}
+
+// The peer is the sender.
+void FuzzReceiver(Input* input, uint64_t flags) {
+  ps::testing::RdmaPair pair(OptionsOf(flags));
   const auto blocks = std::make_shared<ps::BlockPool>();
-  ps::testing::RawLink raw(&pair);
+  ps::testing::RawLink raw(pair.sender_nic());
   const ps::RdmaMemory::Block lent = pair.sender_nic()->memory()->Take(20'000);
   std::unique_ptr<ps::RdmaInbound> inbound;
   auto taken = ps::RdmaInbound::Take(
@@ -93,12 +155,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   raw.Join(inbound->answer());
   if (flags % 8 != 2) raw.SendProof();
   Steps(&pair, 100);
-  for (int sends = 0; sends < 64 && inbound && !input.empty(); ++sends) {
-    SendOne(&input, &raw, lent);
+  for (int sends = 0; sends < 64 && inbound && !input->empty(); ++sends) {
+    SendOne(input, &raw, lent);
     Steps(&pair, 20);
   }
   Steps(&pair, 2000);
   inbound.reset();
   if (!pair.fabric().Violations().empty()) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  Input input({data, size});
+  const uint64_t flags = input.Take(1);
+  flags < 128 ? FuzzReceiver(&input, flags) : FuzzSender(&input, flags);
   return 0;
 }

@@ -27,7 +27,7 @@ class RdmaInboundTest : public ::testing::Test {
   void Renew() {
     inbound_.reset();
     broken_ = bs::Status::Ok();
-    raw_ = std::make_unique<RawLink>(&pair_);
+    raw_ = std::make_unique<RawLink>(pair_.sender_nic());
     auto taken = RdmaInbound::Take(
         pair_.receiver_nic(), TextOf(raw_->offer()),
         [blocks = blocks_](size_t size, std::span<std::byte>* memory) {

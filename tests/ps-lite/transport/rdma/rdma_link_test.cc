@@ -5,11 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "ps-lite/transport/rdma/links/raw_link.h"
 #include "ps-lite/transport/rdma/links/rdma_pair.h"
 #include "ps-lite/transport/transport_node.h"
 
@@ -157,6 +160,141 @@ TEST_F(RdmaLinkTest, AnAnswerThatIsNoneIsRefused) {
   RdmaOffer other = ParseRdmaOffer(link.value()->offer()).value();
   other.address.layer = RdmaLayer::kInfiniBand;
   EXPECT_THAT(link.value()->OnTaken(TextOf(other)).message(), HasSubstr("on InfiniBand"));
+}
+
+// A link whose other end says what it likes.
+class LyingReceiverTest : public ::testing::Test {
+ protected:
+  ~LyingReceiverTest() override {
+    End();
+    EXPECT_THAT(pair_.fabric().Violations(), ::testing::IsEmpty());
+  }
+  // A fresh link, not proved.
+  void Renew() {
+    End();
+    breaks_ = 0;
+    broken_ = bs::Status::Ok();
+    raw_.emplace(pair_.receiver_nic());
+    auto link = RdmaLink::Create(pair_.sender_nic(), {},
+                                 {.on_turn = [this] { Pump(); },
+                                  .on_broken =
+                                      [this](const auto& why) {
+                                        ++breaks_;
+                                        broken_ = why;
+                                        link_.reset();
+                                      }});
+    ASSERT_TRUE(link.ok()) << link.status().ToString();
+    link_ = std::move(link.value());
+    raw_->Join(link_->offer());
+    token_ = ParseRdmaOffer(link_->offer()).value().token;
+    ASSERT_TRUE(link_->OnTaken(TextOf(raw_->offer())).ok());
+    Settle();
+  }
+  // The link is proved, and shows advert 1.
+  void ShowOne() {
+    Renew();
+    ASSERT_TRUE(raw_->SendProof(token_));
+    Settle();
+    ASSERT_TRUE(link_ && link_->proved());
+    Message message = Native(8, 1);
+    message.data.push_back(Frame::Borrow(bytes_, [this] { --held_; }));
+    ++held_;
+    queue_.Add(std::move(message));
+    Pump();
+    Settle();
+    ASSERT_TRUE(queue_.empty());
+  }
+  void Settle() {
+    for (int i = 0; i < 10'000 && pair_.Step(); ++i) {
+    }
+  }
+  void End() {
+    link_.reset();
+    raw_.reset();
+  }
+
+  const std::vector<std::byte> bytes_ = std::vector<std::byte>(100'000, std::byte{7});
+  int held_ = 0;  // frames
+  int breaks_ = 0;
+  bs::Status broken_;
+  RdmaToken token_{};
+  RdmaPair pair_{{}};
+  SendQueue queue_;
+  std::optional<RawLink> raw_;
+  std::unique_ptr<RdmaLink> link_;
+
+ private:
+  void Pump() {
+    if (!link_ || !link_->proved()) return;
+    EXPECT_TRUE(link_->Pump(&queue_).ok());
+  }
+};
+
+TEST_F(LyingReceiverTest, AnHonestOneGivesTheFrameBack) {
+  ShowOne();
+  EXPECT_EQ(held_, 1);
+  ASSERT_TRUE(raw_->Send({.kind = RdmaHeader::Kind::kControl, .credits = 2}));  // proof and advert
+  ASSERT_TRUE(raw_->SendReleases({1}));
+  Settle();
+  EXPECT_EQ(held_, 0);
+  EXPECT_TRUE(broken_.ok()) << broken_.ToString();
+}
+
+TEST_F(LyingReceiverTest, EachLieBreaksTheLinkOnceAndSaysWhat) {
+  using Kind = RdmaHeader::Kind;
+  struct Case {
+    std::function<void(RawLink* raw)> lies;
+    const char* what;
+  };
+  const auto sends = [](const RdmaHeader& header, const std::string& rest = "") {
+    return [=](RawLink* raw) { EXPECT_TRUE(raw->Send(header, {}, rest)); };
+  };
+  const auto releases = [](const std::vector<uint32_t>& ids) {
+    return [=](RawLink* raw) { EXPECT_TRUE(raw->SendReleases(ids)); };
+  };
+  const std::vector<Case> cases = {
+      {releases({7}), "releases advert 7, which it has not got"},
+      {releases({0}), "releases advert 0, which"},
+      {releases({1, UINT32_MAX}), "releases advert 4294967295, which"},
+      {releases({1, 1}), "releases advert 1, which"},
+      {[](RawLink* raw) {
+         EXPECT_TRUE(raw->SendReleases({1}));
+         EXPECT_TRUE(raw->SendReleases({1}));
+       },
+       "releases advert 1, which"},
+      {sends({.kind = Kind::kControl, .credits = 3}), "more credits than it got"},
+      {sends({.kind = Kind::kControl, .credits = UINT16_MAX}), "more credits than it got"},
+      {sends({.kind = Kind::kControl, .count = 2}, std::string(4, '\1')), "ids that is not whole"},
+      {sends({.kind = Kind::kControl, .count = UINT32_MAX}), "ids that is not whole"},
+      {sends({.kind = Kind::kControl}, "x"), "ids that is not whole"},
+      {sends({.kind = Kind::kControl, .frames = 1}, std::string(24, '\0')), "frames of no message"},
+      {sends({.kind = Kind::kMessage, .meta_bytes = 1}, "x"), "receiving end of a link sends"},
+      {sends({.kind = Kind::kAdvert, .meta_bytes = 1}, "x"), "receiving end of a link sends"},
+      {sends({.kind = Kind::kMore}, "x"), "receiving end of a link sends"},
+      {sends({.kind = Kind::kProof}, std::string(kRdmaTokenBytes, '\1')), "another token"},
+      {[this](RawLink* raw) { EXPECT_TRUE(raw->SendProof(token_)); }, "another token"},
+      {sends({.kind = Kind::kProof}, "short"), "a token of another size"},
+      {sends({.kind = Kind{}}), "kind 0"},
+      {[](RawLink* raw) { EXPECT_TRUE(raw->Send(std::vector<std::byte>(3))); }, "cut short"},
+      {[](RawLink* raw) { EXPECT_TRUE(raw->Send(std::vector<std::byte>(RawLink::kSlotBytes))); },
+       "local length error"}};
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.what);
+    ShowOne();
+    one.lies(&*raw_);
+    Settle();
+    EXPECT_EQ(breaks_, 1);
+    EXPECT_THAT(broken_.message(), HasSubstr(one.what));
+    EXPECT_EQ(held_, 0) << "a link that is gone holds no frame";
+  }
+}
+
+TEST_F(LyingReceiverTest, NoProofIsTakenButThatOfTheOffer) {
+  Renew();
+  ASSERT_TRUE(raw_->SendProof());
+  Settle();
+  EXPECT_EQ(breaks_, 1);
+  EXPECT_THAT(broken_.message(), HasSubstr("another token"));
 }
 
 }  // namespace

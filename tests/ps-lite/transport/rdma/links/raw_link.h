@@ -1,4 +1,4 @@
-// RawLink: a peer that connects by RDMA and sends what a test likes.
+// RawLink: one end of a link by RDMA that sends what a test likes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,15 +19,15 @@
 
 namespace ps::testing {
 
-// On the NIC of the sender of `pair`.
 class RawLink {
  public:
   static constexpr uint32_t kSlots = 64;
   static constexpr uint32_t kSlotBytes = 2048;
   static constexpr uint32_t kSends = 384;  // ever
 
-  explicit RawLink(RdmaPair* pair)
-      : device_(pair->sender_nic()->device()),
+  // `nic` outlives it.
+  explicit RawLink(RdmaNic* nic)
+      : device_(nic->device()),
         memory_((kSlots + kSends) * kSlotBytes),
         region_(std::move(device_->Register(memory_, VerbsDevice::Access::kBoth).value())),
         queue_pair_(std::move(
@@ -45,9 +45,9 @@ class RawLink {
             .slot_bytes = kSlotBytes,
             .token = token_};
   }
-  // Connects to the end that has taken the offer.
-  void Join(std::string_view answer) {
-    const RdmaOffer peer = ParseRdmaOffer(answer).value();
+  // Connects to the end that has made `line`: an answer to the offer, or an offer.
+  void Join(std::string_view line) {
+    const RdmaOffer peer = ParseRdmaOffer(line).value();
     const QueuePairTerms terms{.mtu_bytes = 1024, .reads = 1, .answered_reads = peer.reads};
     EXPECT_TRUE(queue_pair_->Receive(peer.address, terms).ok());
     EXPECT_TRUE(queue_pair_->Activate().ok());
@@ -72,9 +72,19 @@ class RawLink {
     std::copy_n(bytes.begin(), size_bytes, piece[0].data);
     return queue_pair_->PostSend({.id = 0, .pieces = piece}).ok();
   }
-  bool SendProof() {
+  bool SendProof() { return SendProof(token_); }
+  bool SendProof(const RdmaToken& token) {
     return Send({.kind = RdmaHeader::Kind::kProof}, {},
-                {reinterpret_cast<const char*>(token_.data()), token_.size()});
+                {reinterpret_cast<const char*>(token.data()), token.size()});
+  }
+  // Says that these adverts are read.
+  bool SendReleases(const std::vector<uint32_t>& ids) {
+    std::string rest(ids.size() * kRdmaIdBytes, '\0');
+    for (size_t i = 0; i < ids.size(); ++i) {
+      WriteRdmaId(ids[i], std::as_writable_bytes(std::span(rest)).subspan(i * kRdmaIdBytes));
+    }
+    return Send({.kind = RdmaHeader::Kind::kControl, .count = static_cast<uint32_t>(ids.size())},
+                {}, rest);
   }
   // The state of errors.
   void Abandon() { queue_pair_->Abandon(); }
