@@ -75,6 +75,12 @@ MUTANTS = [
         "  return joined_ && has_credit && sent_ - done_ < most_sends_ && ring_.has_room();\n",
         "  return joined_ && has_credit;\n",
     ),
+    Mutant(
+        "a SEND begins on bytes that another still needs",
+        "rdma_channel.cc",
+        "sent_ - done_ < most_sends_ && ring_.has_room();\n",
+        "sent_ - done_ < most_sends_;\n",
+    ),
 ]
 
 
