@@ -24,6 +24,12 @@ std::string CureOf(Completion::Result result) {
          "(PFC, ECN)";
 }
 
+// `why` is that of the memory, which names the limit if there is one.
+bs::Status NoMemory(const std::string& what, uint64_t size_bytes, const bs::Status& why) {
+  return bs::Status::ResourceExhausted("the card gets no memory for " + what + " (" +
+                                       std::to_string(size_bytes) + " bytes): " + why.message());
+}
+
 bs::Status Nonsense(const std::string& what) { return bs::Status::InvalidArgument(what); }
 
 }  // namespace
@@ -35,13 +41,9 @@ bs::Result<std::unique_ptr<RdmaChannel>> RdmaChannel::Create(RdmaNic* nic, RdmaE
                                                              const Size& size, Listener listener) {
   auto channel = std::make_unique<RdmaChannel>(nic, size, std::move(listener));
   const uint64_t slots_bytes = uint64_t{size.slots} * size.slot_bytes;
-  channel->slots_ = nic->memory()->Take(slots_bytes);
-  if (!channel->slots_) {
-    return bs::Status::ResourceExhausted(
-        "there is too little locked memory for the slots of a peer (" +
-        std::to_string(slots_bytes) +
-        " bytes): ulimit -l unlimited, or --ulimit memlock=-1 for a container");
-  }
+  bs::Status why;
+  channel->slots_ = nic->memory()->Take(slots_bytes, &why);
+  if (!channel->slots_) return NoMemory("the slots of a peer", slots_bytes, why);
   auto queue_pair = nic->device()->Create(
       nic->options().path,
       {.sends = kMostSends + size.reads, .receives = size.slots, .inline_bytes = kInlineBytes});
@@ -82,12 +84,9 @@ bs::Status RdmaChannel::Join(const RdmaOffer& peer, uint32_t reads, uint32_t ans
   send_bytes_ = std::min(peer.slot_bytes, nic_->options().slot_bytes);
   const uint64_t ring_bytes = uint64_t{std::min(kRdmaRingSends, peer.slots)} * send_bytes_;
   ring_ = RdmaRing(ring_bytes, send_bytes_);
-  sends_ = nic_->memory()->Take(ring_bytes);
-  if (!sends_) {
-    return bs::Status::ResourceExhausted(
-        "there is no locked memory for what is sent: ulimit -l unlimited, or --ulimit memlock=-1 "
-        "for a container");
-  }
+  bs::Status why;
+  sends_ = nic_->memory()->Take(ring_bytes, &why);
+  if (!sends_) return NoMemory("what is sent to a peer", ring_bytes, why);
   const QueuePairTerms terms{.mtu_bytes = std::min(peer.mtu_bytes, nic_->port().mtu_bytes),
                              .reads = reads,
                              .answered_reads = answered_reads};

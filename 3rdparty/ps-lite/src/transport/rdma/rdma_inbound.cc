@@ -272,9 +272,11 @@ bs::Status RdmaInbound::PostRead(uint32_t index, Arrival* arrival, bool* posted)
                   .size_bytes = static_cast<uint32_t>(size),
                   .local_key = part.local_key};
   if (!part.registered) {
-    reading.block = nic_->memory()->Take(size);
+    bs::Status why;
+    reading.block = nic_->memory()->Take(size, &why);
     if (!reading.block && reading_bytes_ == 0) {
-      return bs::Status::ResourceExhausted("there is no locked memory to read into");
+      return bs::Status::ResourceExhausted("the card gets no memory to READ into: " +
+                                           why.message());
     }
     if (!reading.block) return bs::Status::Ok();  // when a READ has ended
     piece.data = reading.block.bytes().data();

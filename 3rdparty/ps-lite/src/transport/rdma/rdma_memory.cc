@@ -110,16 +110,17 @@ std::shared_ptr<const RdmaRegion> RdmaMemory::Find(std::span<const std::byte> by
   return whole && Allows(entry.access, access) ? entry.region : nullptr;
 }
 
-std::optional<RdmaMemory::Arena> RdmaMemory::NewArena(size_t size_bytes) {
+bs::Result<RdmaMemory::Arena> RdmaMemory::NewArena(size_t size_bytes) {
   Arena arena;
-  const bs::Status made = bs::Guarded([&] {
+  bs::Status made = bs::Guarded([&] {
     arena.memory =
         bs::NodeBuffer(std::max(size_bytes, bs::NodeBuffer::kWholePagesFrom), numa_node_);
     auto region = Register({arena.begin(), arena.end()}, VerbsDevice::Access::kBoth);
     if (region.ok()) arena.region = std::move(region.value());
     return region.status();
   });
-  return made.ok() ? std::optional(std::move(arena)) : std::nullopt;
+  if (!made.ok()) return made;
+  return arena;
 }
 
 size_t RdmaMemory::BlockBytes(size_t size_bytes) {
@@ -162,7 +163,7 @@ void RdmaMemory::JoinFree(size_t block_bytes) {
   free = std::move(alone);
 }
 
-RdmaMemory::Block RdmaMemory::Take(size_t size_bytes) {
+RdmaMemory::Block RdmaMemory::Take(size_t size_bytes, bs::Status* why) {
   const size_t block_bytes = BlockBytes(size_bytes);
   const bs::MutexLock lock(&mutex_);
   std::byte* begin = TakeFree(block_bytes);
@@ -172,15 +173,16 @@ RdmaMemory::Block RdmaMemory::Take(size_t size_bytes) {
   }
   if (begin == nullptr) {
     const size_t arena_bytes = std::max(block_bytes, kArenaBytes);
-    std::optional<Arena> arena = NewArena(arena_bytes);
-    if (!arena) return {};
-    std::byte* const added = arena->begin();
+    bs::Result<Arena> arena = NewArena(arena_bytes);
+    if (!arena.ok() && why != nullptr) *why = arena.status();
+    if (!arena.ok()) return {};
+    std::byte* const added = arena.value().begin();
     free_[arena_bytes].push_back(added);
     if (block_bytes > kArenaBytes) free_large_bytes_ += block_bytes;
     table_.emplace(added, Entry{.end = added + arena_bytes,
                                 .access = VerbsDevice::Access::kBoth,
-                                .region = arena->region});
-    arenas_.emplace(added, std::move(*arena));
+                                .region = arena.value().region});
+    arenas_.emplace(added, std::move(arena.value()));
     begin = TakeFree(block_bytes);
   }
   Block block;
@@ -201,10 +203,12 @@ Frame RdmaMemory::New(size_t size_bytes, std::span<std::byte>* memory, uint32_t*
 
 bool RdmaMemory::MakeBounce() {
   if (bounce_.region || no_bounce_) return !no_bounce_;
-  std::optional<Arena> arena = bounce_bytes_ == 0 ? std::nullopt : NewArena(bounce_bytes_);
-  no_bounce_ = !arena;
+  no_bounce_ = bounce_bytes_ == 0;
   if (no_bounce_) return false;
-  bounce_ = std::move(*arena);
+  bs::Result<Arena> arena = NewArena(bounce_bytes_);
+  no_bounce_ = !arena.ok();
+  if (no_bounce_) return false;
+  bounce_ = std::move(arena.value());
   bounce_used_.assign(bounce_bytes_ / kPageBytes, false);
   return true;
 }

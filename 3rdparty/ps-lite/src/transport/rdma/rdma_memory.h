@@ -97,8 +97,9 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
   };
   // What a block of `size_bytes` takes up: one of few sizes, so that it serves again.
   static size_t BlockBytes(size_t size_bytes);
-  // Empty if there is no memory, or none that may be locked.  The block begins with a page.
-  Block Take(size_t size_bytes);
+  // Empty if there is no memory, or none that may be locked; `why`, unless it is null, says which.
+  // The block begins with a page.
+  Block Take(size_t size_bytes, bs::Status* why = nullptr);
   // A frame of `size_bytes` in such a block, not filled, and its local key; empty as above.
   Frame New(size_t size_bytes, std::span<std::byte>* memory, uint32_t* local_key);
 
@@ -128,7 +129,7 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
 
   void End(const std::byte* begin);
   void GiveBack(std::span<std::byte> bytes);
-  std::optional<Arena> NewArena(size_t size_bytes);
+  bs::Result<Arena> NewArena(size_t size_bytes);
   // Registers, and counts what is pinned.
   bs::Result<std::shared_ptr<RdmaRegion>> Register(std::span<std::byte> bytes,
                                                    VerbsDevice::Access access) const;

@@ -268,10 +268,11 @@ void TcpConnection::OfferRdma() {
   refused_ = !Put(ZmtpRdma(rdma_->offer()));
   rdma_timer_ = loop_->PostAt(loop_->Now() + kRdmaPatience, [this] {
     rdma_timer_ = 0;
-    const std::string why =
-        "its proof has not come in time: let packets of RDMA pass (RoCE: UDP port 4791)";
-    shared_->nic->NoteBreak(where_, bs::Status::DeadlineExceeded(why));
-    GiveUpRdma(why);
+    rdma_.reset();
+    shared_->nic->NoteBreak(  // which logs it
+        where_,
+        bs::Status::DeadlineExceeded(
+            "its proof has not come in time: let packets of RDMA pass (RoCE: UDP port 4791)"));
     Pump();
   });
 }
