@@ -2,11 +2,11 @@
 
 import concurrent.futures
 import threading
-from typing import Callable, List, NamedTuple, Sequence, TypeVar
+from typing import Callable, List, NamedTuple, Sequence, Tuple, TypeVar
 
 from bytescheduler._process.say import plain
 
-__all__ = ["Finding", "as_text", "good", "problem", "warning", "within"]
+__all__ = ["Finding", "as_text", "good", "problem", "split_cure", "warning", "within"]
 
 _Answer = TypeVar("_Answer")
 
@@ -34,6 +34,17 @@ def warning(area: str, name: str, text: str, advice: str) -> Finding:
 def problem(area: str, name: str, text: str, advice: str) -> Finding:
     """Return a finding with which a job will not run."""
     return Finding(area, name, "problem", text, advice)
+
+
+def split_cure(message: str) -> Tuple[str, str]:
+    """Split a sentence of the engine into what is wrong and what to do; the latter may be empty.
+
+    What to do stands behind the last colon, and begins with a small letter or the name of a
+    command.  A call that failed ends with the words of the system instead: ``mlx5_0:
+    ibv_create_qp: Cannot allocate memory``.  They begin with a capital.
+    """
+    why, colon, cure = message.rpartition(": ")
+    return (why, cure) if colon and cure[:1].islower() else (message, "")
 
 
 def as_text(findings: Sequence[Finding]) -> str:

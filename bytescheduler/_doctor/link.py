@@ -27,6 +27,8 @@ import struct
 import time
 from typing import Callable, Mapping, NamedTuple, Optional, Tuple
 
+from bytescheduler._process.where import unmapped
+
 __all__ = [
     "LARGEST_BYTES",
     "Answerer",
@@ -287,7 +289,7 @@ class Answerer:
                 break
             except ConnectionAbortedError:
                 continue
-            address = str(peer[0]).removeprefix("::ffff:")  # IPv4 on an IPv6 socket
+            address = unmapped(str(peer[0]))  # IPv4 on an IPv6 socket
             with connection:
                 what = self._answer(connection, address, refuse)
             if what == "upload":

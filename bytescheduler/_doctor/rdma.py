@@ -2,13 +2,14 @@
 
 from typing import List, Sequence
 
-from bytescheduler._doctor.findings import Finding, good, problem, warning
+from bytescheduler._doctor.findings import Finding, good, problem, split_cure, warning
 from bytescheduler._native import HostFact
 
 __all__ = ["check"]
 
 _AREA = "rdma"
 _REQUIRED = ("1", "ibverbs")
+_NO_CURE = "docs/user/rdma.md says what RDMA needs; DMLC_ENABLE_RDMA=0 goes without"
 
 
 def _rows(facts: Sequence[HostFact], what: str) -> List[HostFact]:
@@ -31,12 +32,11 @@ def _choice(facts: Sequence[HostFact], enabled: str) -> Finding:
         if enabled not in (*_REQUIRED, "auto"):
             text += ", with DMLC_ENABLE_RDMA=1"
         return good(_AREA, "rdma_choice", text)
-    # Each sentence of the engine ends with what to do, behind a colon.
-    why, _, advice = choice.value.rpartition(": ")
+    why, advice = split_cure(choice.value)
     if enabled not in _REQUIRED:
         text = choice.value if _rows(facts, "rdma_port") else why
         return good(_AREA, "rdma_choice", f"a worker or server here uses TCP: {text}")
-    return problem(_AREA, "rdma_choice", f"RDMA cannot be used: {why}", advice)
+    return problem(_AREA, "rdma_choice", f"RDMA cannot be used: {why}", advice or _NO_CURE)
 
 
 def _memory(fact: HostFact) -> Finding:

@@ -13,11 +13,13 @@ import socket
 from typing import Callable, List, NamedTuple, Protocol, Tuple
 
 from bytescheduler._doctor.link import LinkError, begin_experiment, read_line, read_whole
+from bytescheduler._process.where import unmapped
 from bytescheduler.errors import Error
 
-__all__ = ["EXPERIMENT", "Probe", "Reads", "answer_with", "measure_reads"]
+__all__ = ["EXPERIMENT", "OTHER_HOST", "Probe", "Reads", "answer_with", "measure_reads"]
 
 EXPERIMENT = "rdma"
+OTHER_HOST = "the other host says: "  # begins a reason that is the other host's
 _SIZES = (4, 256 << 10)  # a READ's own time; what a link carries in a READ
 _MOST_READS = 200
 _LIMIT_S = 5.0  # for the READs of a size
@@ -63,7 +65,7 @@ def answer_with(open_probe: OpenProbe) -> Callable[[socket.socket, int, int], No
         del time_ms, size_bytes  # those of the probe are fixed
         offer = read_line(connection, _OFFER_BYTES)  # its sender has opened its own
         try:
-            probe = open_probe(str(connection.getpeername()[0]).removeprefix("::ffff:"))
+            probe = open_probe(unmapped(str(connection.getpeername()[0])))
             probe.join(offer)
         except Error as error:
             why = f"no: {error}".encode("ascii", "replace")
@@ -99,8 +101,8 @@ def measure_reads(address: Tuple[str, int], open_probe: OpenProbe) -> List[Reads
             connection.sendall(f"{probe.offer}\n".encode())
             line = read_line(connection, _OFFER_BYTES, _OPEN_S)
             if not line.startswith("ok "):
-                raise LinkError(f"the other host says: {line.removeprefix('no: ')}")
-            probe.join(line.removeprefix("ok "))
+                raise LinkError(OTHER_HOST + (line[4:] if line.startswith("no: ") else line))
+            probe.join(line[3:])
             found = [(size, *probe.read(size, _MOST_READS, _LIMIT_S)) for size in _SIZES]
     except Error as error:
         raise LinkError(str(error)) from None

@@ -10,9 +10,9 @@ import click
 
 from bytescheduler import config
 from bytescheduler._doctor import host, network, rdma, software
-from bytescheduler._doctor.findings import Finding, as_text, good, problem, warning
+from bytescheduler._doctor.findings import Finding, as_text, good, problem, split_cure, warning
 from bytescheduler._doctor.link import Answerer, LinkError, Measurement, measure
-from bytescheduler._doctor.reads import EXPERIMENT, Reads, answer_with, measure_reads
+from bytescheduler._doctor.reads import EXPERIMENT, OTHER_HOST, Reads, answer_with, measure_reads
 from bytescheduler._native import RdmaProbe, about_host
 from bytescheduler._process.numbers import Count, Seconds, shortened
 from bytescheduler._process.say import counted, plain, say
@@ -121,14 +121,14 @@ def _ask_rdma(peer: Tuple[str, int]) -> Tuple[List[Finding], Optional[List[Reads
     try:
         found = measure_reads((network.resolve(peer[0], _LIMIT_S), peer[1]), _open_probe)
     except LinkError as error:
-        # Each sentence of the engine ends with what to do, behind a colon.
-        why, _, advice = str(error).rpartition(": ")
+        said = str(error)
+        begin = len(OTHER_HOST) if said.startswith(OTHER_HOST) else 0
+        why, advice = split_cure(said[begin:])
+        why = said[:begin] + why
     except OSError as error:
         why, advice = error.strerror or str(error), ""
     else:
         return _reads_findings(shown, found), found
-    if not why:
-        why, advice = advice, ""
     text = f"RDMA to {shown} was not measured: {why}"
     advice = advice or "run bytescheduler doctor --listen PORT there, of the same version"
     return [problem("link", "rdma", text, advice)], None

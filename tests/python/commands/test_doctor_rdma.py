@@ -11,6 +11,7 @@ from bytescheduler._native import HostFact
 NO_DEVICE = HostFact("rdma_choice", "", "this host shows no RDMA device: load the driver")
 CHOICE = HostFact("rdma_choice", "mlx5_0:1", "GID 3")
 DOWN = HostFact("rdma_choice", "", "mlx5_0: port 1 is DOWN: bring its link up (ip link, ibstat)")
+REFUSED = HostFact("rdma_choice", "", "mlx5_0: ibv_query_port: Permission denied")
 PORTS = [
     HostFact("rdma_port", "mlx5_0:1", "ACTIVE, Ethernet, MTU 4096"),
     HostFact("rdma_gid", "mlx5_0:1/2", "10.0.0.5 (RoCE v1)"),
@@ -59,6 +60,11 @@ def test_a_device_that_cannot_be_used_is_told_with_the_reason() -> None:
             DOWN,
             "RDMA cannot be used: mlx5_0: port 1 is DOWN",
             "bring its link up (ip link, ibstat)",
+        ),
+        (
+            REFUSED,
+            "RDMA cannot be used: mlx5_0: ibv_query_port: Permission denied",
+            "docs/user/rdma.md says what RDMA needs; DMLC_ENABLE_RDMA=0 goes without",
         ),
     ],
 )

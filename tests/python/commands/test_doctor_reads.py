@@ -121,7 +121,7 @@ def test_the_host_without_rdma_is_named_with_its_reason(serve: Serve) -> None:
 
 
 def test_a_read_that_fails_is_the_reason(serve: Serve) -> None:
-    failed = "rxe0: transport retry counter exceeded: let UDP port 4791 through"
+    failed = "rxe0: transport retry counter exceeded: let packets of RDMA pass"
     served = serve(opens(FakeProbe("there")))
     assert why_not(served, opens(FakeProbe("here", failed))) == failed
 
@@ -187,6 +187,26 @@ def test_the_command_shows_each_size(monkeypatch: pytest.MonkeyPatch, *, failing
     assert text is not None
     assert text.endswith("by RDMA: 0.263 ms, 7.97 Gbit/s")
     assert [Reads(**each).size_bytes for each in report["rdma"]] == [4, 262144]
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("there", [False, True])
+def test_a_reason_without_a_cure_stays_whole(
+    monkeypatch: pytest.MonkeyPatch, *, there: bool
+) -> None:
+    why = "rxe0: ibv_create_qp: Cannot allocate memory"
+
+    def refuses(peer: str) -> FakeProbe:
+        del peer
+        raise Error(why, 4)
+
+    served = Served(refuses if there else opens(FakeProbe("there")))
+    monkeypatch.setattr(doctor, "_open_probe", opens(FakeProbe("here")) if there else refuses)
+    result = run(served, "--seconds", "0.2")
+    served.close()
+    said = f"the other host says: {why}" if there else why
+    assert f"was not measured: {said}\n" in result.output
+    assert "-> run bytescheduler doctor --listen PORT there" in result.output
 
 
 @pytest.mark.parametrize("arguments", [["--rdma"], ["--listen", "--rdma"]])

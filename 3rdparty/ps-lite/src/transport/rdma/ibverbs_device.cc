@@ -296,7 +296,7 @@ bs::Result<std::unique_ptr<RdmaRegion>> Device::Register(std::span<std::byte> me
     const bs::Status refused = Refused("ibv_reg_mr", errno);
     const std::string limit = TextOfLockedMemory(LockedMemoryLimit());
     if (refused.code() != bs::StatusCode::kResourceExhausted || limit.empty()) return refused;
-    return bs::Status::ResourceExhausted(refused.message() + " (" + limit + ")");
+    return bs::Status::ResourceExhausted(refused.message() + "; " + limit);
   }
   return std::unique_ptr<RdmaRegion>(
       std::make_unique<Region>(opened_, Owned<ibv_mr>(region, opened_->symbols->dereg_mr)));
