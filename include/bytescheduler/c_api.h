@@ -359,8 +359,6 @@ void bs_rdma_probe_close(bs_rdma_probe* probe);
 // The line for the other end; as long-lived as the probe.
 const char* bs_rdma_probe_offer(const bs_rdma_probe* probe);
 int bs_rdma_probe_join(bs_rdma_probe* probe, const char* offer, bs_error* error);
-// The size of the largest READ.
-uint32_t bs_rdma_probe_block_bytes(void);
 // READs that ended, and the median of their times.
 typedef struct {
   uint32_t count;

@@ -45,8 +45,6 @@ int bs_rdma_probe_join(bs_rdma_probe* probe, const char* offer, bs_error* error)
   return Return(Guarded([&] { return probe->probe->Join(offer); }), error);
 }
 
-uint32_t bs_rdma_probe_block_bytes(void) { return RdmaMeasurement::block_bytes(); }
-
 int bs_rdma_probe_read(bs_rdma_probe* probe, uint32_t size_bytes, uint32_t most_reads, int limit_ms,
                        bs_rdma_reads* found, bs_error* error) {
   return Return(Guarded([&] {

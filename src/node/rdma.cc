@@ -50,12 +50,6 @@ Status CheckLockedMemory(const Config& config, uint64_t limit, const Logger& log
   return Status::Ok();
 }
 
-Result<ps::RdmaOptions> TryRdma(const Config& config, const Logger& log) {
-  const Result<std::shared_ptr<ps::Verbs>> verbs = ps::LoadVerbsLibrary({});
-  if (!verbs.ok()) return verbs.status();
-  return UseRdma(config, verbs.value(), ps::LockedMemoryLimit(), log);
-}
-
 }  // namespace
 
 Result<ps::RdmaOptions> UseRdma(const Config& config, const std::shared_ptr<ps::Verbs>& verbs,
@@ -86,9 +80,7 @@ Result<ps::RdmaOptions> UseRdma(const Config& config, const std::shared_ptr<ps::
         "RDMA copies gradients: this kernel keeps registered memory from the child processes of "
         "fork(); Linux 5.12 or newer with rdma-core 35 or newer does not");
   }
-  if (choice.value().numa_node >= 0) {
-    PlaceNear(choice.value().numa_node, DiscoverNumaNodes(), log, &options);
-  }
+  PlaceNear(choice.value().numa_node, DiscoverNumaNodes(), log, &options);
   return options;
 }
 
@@ -109,6 +101,12 @@ Result<ps::RdmaChoice> ChooseRdma(const Config& config,
   return ps::ChooseRdmaPort(devices, local, ps::InterfaceOf(local), wish.value());
 }
 
+Result<ps::RdmaOptions> UseRdma(const Config& config, const Logger& log) {
+  const Result<std::shared_ptr<ps::Verbs>> verbs = ps::LoadVerbsLibrary({});
+  if (!verbs.ok()) return verbs.status();
+  return UseRdma(config, verbs.value(), ps::LockedMemoryLimit(), log);
+}
+
 void PlaceNear(int numa_node, const std::vector<NumaNode>& nodes, const Logger& log,
                ps::RdmaOptions* options) {
   const NumaNode* const node = FindNode(nodes, numa_node);
@@ -125,7 +123,7 @@ Result<ps::RdmaOptions> MakeRdmaOptions(const Config& config, const Logger& log)
   if (config.rdma == "0" || config.role == "scheduler" || !IsPlainTcp(config)) {
     return ps::RdmaOptions{};
   }
-  Result<ps::RdmaOptions> options = TryRdma(config, log);
+  Result<ps::RdmaOptions> options = UseRdma(config, log);
   if (options.ok()) return options;
   const std::string why = "DMLC_ENABLE_RDMA=" + config.rdma + ": " + options.status().message();
   if (config.RequiresRdma()) return Status::InvalidArgument(why);

@@ -31,6 +31,9 @@ void PlaceNear(int numa_node, const std::vector<NumaNode>& nodes, const Logger& 
 Result<ps::RdmaOptions> UseRdma(const Config& config, const std::shared_ptr<ps::Verbs>& verbs,
                                 uint64_t locked_limit_bytes, const Logger& log);
 
+// The same with those of libibverbs, which it loads, and this process's limit of locked memory.
+Result<ps::RdmaOptions> UseRdma(const Config& config, const Logger& log);
+
 // How a worker or server uses RDMA; without `verbs` it does not.  Loads libibverbs.  Not ok if
 // RDMA is required and cannot be had; the message says why and what to do.  Where it is only
 // allowed, the log says that.

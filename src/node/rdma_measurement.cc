@@ -4,17 +4,12 @@
 #include <utility>
 
 #include "node/rdma.h"
-#include "transport/rdma/ibverbs.h"
-#include "transport/rdma/locked_memory.h"
 #include "transport/rdma/rdma_probe.h"
 
 namespace bs::api {
 
 Result<std::unique_ptr<RdmaMeasurement>> RdmaMeasurement::Open(const Config& config) {
-  const Result<std::shared_ptr<ps::Verbs>> verbs = ps::LoadVerbsLibrary({});
-  if (!verbs.ok()) return verbs.status();
-  const Result<ps::RdmaOptions> options =
-      UseRdma(config, verbs.value(), ps::LockedMemoryLimit(), Logger("", LogLevel::kOff));
+  const Result<ps::RdmaOptions> options = UseRdma(config, Logger("", LogLevel::kOff));
   if (!options.ok()) return options.status();
   auto clock = std::make_unique<LoopThread>("bs-doctor");
   Result<std::unique_ptr<ps::RdmaProbe>> probe = ps::RdmaProbe::Open(options.value(), clock.get());

@@ -128,7 +128,7 @@ TEST_F(RdmaLinkTest, ShowsNoMoreThanTheBound) {
     most_bytes = std::max(most_bytes, pair_->link()->waiting_bytes());
     return got_.size() == 601 && pair_->link()->idle();
   }));
-  EXPECT_EQ(most_bytes, RdmaLink::kMostAdverts * SendQueue::BytesOf(Native(8, 0)));
+  EXPECT_EQ(most_bytes, kMostRdmaAdverts * SendQueue::BytesOf(Native(8, 0)));
   EXPECT_EQ(NumbersOf(got_), Count(0, 601));
 }
 

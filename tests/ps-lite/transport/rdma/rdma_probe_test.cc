@@ -88,7 +88,8 @@ TEST_F(RdmaProbeTest, AHostThatIsSilentEndsTheWait) {
   const bs::Status exceeded = here_->Read(4, 1, kLimit).status();
   EXPECT_EQ(exceeded.code(), bs::StatusCode::kUnavailable);
   EXPECT_THAT(exceeded.message(), StartsWith("here: transport retry counter exceeded (status 12"));
-  EXPECT_THAT(exceeded.message(), HasSubstr("let UDP port 4791 through"));
+  EXPECT_THAT(exceeded.message(), HasSubstr("let packets of RDMA pass (RoCE: UDP port 4791)"));
+  EXPECT_THAT(exceeded.message(), HasSubstr("BYTESCHEDULER_RDMA_GID"));
 }
 
 TEST_F(RdmaProbeTest, ACardThatSaysNothingEndsTheWaitToo) {
@@ -97,7 +98,8 @@ TEST_F(RdmaProbeTest, ACardThatSaysNothingEndsTheWaitToo) {
   nic_there_->SetSilent(true);
   const bs::Status late = here_->Read(4, 1, milliseconds(1)).status();
   EXPECT_EQ(late.code(), bs::StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(late.message(), StartsWith("here: a READ has not ended in time: packets of RDMA"));
+  EXPECT_THAT(late.message(),
+              StartsWith("here: a READ has not ended in time: let packets of RDMA"));
 }
 
 TEST_F(RdmaProbeTest, AReadThatIsRefusedNamesItsStatus) {

@@ -18,12 +18,6 @@ constexpr uint32_t kInlineBytes = 220;
 constexpr uint32_t kIndexBits = 24;
 constexpr uint32_t kIndexMask = (1U << kIndexBits) - 1;
 
-std::string CureOf(Completion::Result result) {
-  if (result != Completion::Result::kRetriesExceeded) return "";
-  return ": if the peer lives, let packets of RDMA pass (RoCE: UDP port 4791) and none be lost "
-         "(PFC, ECN)";
-}
-
 // `why` is that of the memory, which names the limit if there is one.
 bs::Status NoMemory(const std::string& what, uint64_t size_bytes, const bs::Status& why) {
   return bs::Status::ResourceExhausted("the card gets no memory for " + what + " (" +
@@ -156,10 +150,7 @@ bs::Status RdmaChannel::Read(uint32_t index, const RdmaPiece& memory, uint64_t a
 bs::Status RdmaChannel::OnCompletion(const Completion& completion) {
   if (!completion.ok()) {
     if (failure_ == Completion::Result::kOk) failure_ = completion.result;
-    return bs::Status::Unavailable(std::string(NameOf(completion.result)) + " (status " +
-                                   std::to_string(static_cast<uint32_t>(completion.result)) +
-                                   ", vendor code " + std::to_string(completion.vendor_code) + ")" +
-                                   CureOf(completion.result));
+    return bs::Status::Unavailable(TextOfFailure(completion));
   }
   const auto low = static_cast<uint32_t>(completion.id);
   const uint32_t index = low & kIndexMask;

@@ -229,9 +229,14 @@ bs::Result<RdmaChoice> ChooseRdmaPort(const std::vector<RdmaDevice>& devices,
   return ChoiceOf(*found, *EntryOf(*found->port, gid));
 }
 
-bs::Status CheckRdmaPort(const RdmaDevice& device, int port) {
+const RdmaPort* FindRdmaPort(const RdmaDevice& device, int port) {
   const auto found = std::ranges::find(device.ports, port, &RdmaPort::number);
-  if (found == device.ports.end()) {
+  return found == device.ports.end() ? nullptr : &*found;
+}
+
+bs::Status CheckRdmaPort(const RdmaDevice& device, int port) {
+  const RdmaPort* const found = FindRdmaPort(device, port);
+  if (found == nullptr) {
     return bs::Status::Unavailable(device.name + ": port " + std::to_string(port) +
                                    " is not there: set BYTESCHEDULER_RDMA_DEVICE to another");
   }

@@ -36,6 +36,9 @@ bs::Result<RdmaChoice> ChooseRdmaPort(const std::vector<RdmaDevice>& devices,
                                       const SocketAddress& local, const std::string& interface,
                                       const RdmaWish& wish);
 
+// The port of this number, or null.
+const RdmaPort* FindRdmaPort(const RdmaDevice& device, int port);
+
 // Checks that the port of an opened device can carry links now.  kUnavailable says why not, and
 // what to do.
 bs::Status CheckRdmaPort(const RdmaDevice& device, int port);

@@ -1,8 +1,6 @@
 // Sends messages and adverts.
 #include "transport/rdma/rdma_link.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -54,10 +52,9 @@ RdmaLink::~RdmaLink() {
 bs::Result<std::unique_ptr<RdmaLink>> RdmaLink::Create(RdmaNic* nic, Options options,
                                                        Listener listener) {
   auto link = std::make_unique<RdmaLink>(nic, std::move(options), std::move(listener));
-  if (::getrandom(link->token_.data(), link->token_.size(), 0) !=
-      static_cast<ssize_t>(link->token_.size())) {
-    return bs::Status::ResourceExhausted("the system gives no random numbers");
-  }
+  const bs::Result<RdmaToken> token = NewRdmaToken();
+  if (!token.ok()) return token.status();
+  link->token_ = token.value();
   auto channel = RdmaChannel::Create(
       nic, link.get(), kSize,
       {.on_packet = [at = link.get()](const RdmaPacket& packet) { return at->OnPacket(packet); }});
@@ -152,7 +149,7 @@ bs::Status RdmaLink::SendNext(SendQueue* queue) {
     if (options_.sent) options_.sent->fused += messages.size() - 1;
     return SendMessages(std::move(messages), std::move(meta), queue->empty());
   }
-  blocked_ = adverts_.size() == kMostAdverts;  // a release goes on
+  blocked_ = adverts_.size() == kMostRdmaAdverts;  // a release goes on
   if (blocked_) return bs::Status::Ok();
   Advert advert;
   std::vector<RdmaFrame> frames;

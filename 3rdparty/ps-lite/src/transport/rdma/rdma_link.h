@@ -26,7 +26,6 @@ namespace ps {
 class RdmaLink final : public RdmaEnd {
  public:
   // The bound of adverts that are not released.
-  static constexpr size_t kMostAdverts = kMostRdmaAdverts;
 
   struct Options {
     uint64_t fusion_bytes = 0;           // see TcpOptions

@@ -13,11 +13,6 @@ namespace {
 
 constexpr bs::Duration kBreaksWithin = std::chrono::minutes(1);
 
-const RdmaPort* FindPort(const RdmaDevice& facts, int number) {
-  const auto found = std::ranges::find(facts.ports, number, &RdmaPort::number);
-  return found == facts.ports.end() ? nullptr : &*found;
-}
-
 }  // namespace
 
 bs::Result<std::unique_ptr<RdmaNic>> RdmaNic::Open(const Loop& loop, const RdmaOptions& options,
@@ -36,7 +31,7 @@ RdmaNic::RdmaNic(Loop loop, RdmaOptions options, std::shared_ptr<VerbsDevice> de
       options_(std::move(options)),
       log_(log),
       device_(std::move(device)),
-      port_(*FindPort(device_->facts(), options_.path.port)),
+      port_(*FindRdmaPort(device_->facts(), options_.path.port)),
       memory_(std::make_shared<RdmaMemory>(
           device_, options_.bounce_bytes, options_.counts,
           RdmaLoanRules{.most_bytes = options_.most_lent_bytes,

@@ -1,6 +1,8 @@
 // Writes and reads offers.
 #include "transport/rdma/rdma_offer.h"
 
+#include <sys/random.h>
+
 #include <charconv>
 #include <span>
 #include <vector>
@@ -56,6 +58,14 @@ std::vector<std::string_view> WordsOf(std::string_view text) {
 bool IsMtu(uint32_t bytes) { return bytes >= 256 && bytes <= 4096 && (bytes & (bytes - 1)) == 0; }
 
 }  // namespace
+
+bs::Result<RdmaToken> NewRdmaToken() {
+  RdmaToken token;
+  if (::getrandom(token.data(), token.size(), 0) != static_cast<ssize_t>(token.size())) {
+    return bs::Status::ResourceExhausted("the system gives no random numbers");
+  }
+  return token;
+}
 
 std::string TextOf(const RdmaOffer& offer) {
   const auto number = [](uint32_t value) { return " " + std::to_string(value); };

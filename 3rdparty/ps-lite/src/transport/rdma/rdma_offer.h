@@ -1,6 +1,6 @@
 // The lines by which the two ends of a TCP connection agree on a queue pair (PROTOCOL.md, "RDMA").
 //
-// Pure functions, thread-safe.  Parsing never aborts whatever the text is.
+// Thread-safe; pure functions, but for NewRdmaToken.  Parsing never aborts whatever the text is.
 #pragma once
 
 #include <array>
@@ -16,6 +16,9 @@
 namespace ps {
 
 using RdmaToken = std::array<std::byte, kRdmaTokenBytes>;
+
+// A token that is not to be guessed.  kResourceExhausted: the system has none.
+bs::Result<RdmaToken> NewRdmaToken();
 
 struct RdmaOffer {
   QueuePairAddress address{};

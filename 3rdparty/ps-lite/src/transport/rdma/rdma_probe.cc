@@ -2,24 +2,22 @@
 #include "transport/rdma/rdma_probe.h"
 
 #include <poll.h>
-#include <sys/random.h>
 
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "base/guarded.h"
 #include "transport/rdma/locked_memory.h"
 #include "transport/rdma/rdma_choice.h"
 
 namespace ps {
 namespace {
 
-constexpr size_t kPageBytes = 4096;
 // READs of a few bytes end within this, and the kernel need not wake the thread.
 constexpr bs::Duration kPolls = std::chrono::microseconds(50);
 
@@ -46,17 +44,17 @@ bool TakeNumber(std::string_view* text, T* number) {
   return error == std::errc() && end == word.end();
 }
 
-std::string CureOf(Completion::Result result) {
-  if (result == Completion::Result::kRetriesExceeded) {
-    return ": packets of RDMA do not pass between the hosts: let UDP port 4791 through (RoCE), or "
-           "name other devices with BYTESCHEDULER_RDMA_DEVICE or BYTESCHEDULER_RDMA_GID";
-  }
-  return ": run both ends again, with the same version of bytescheduler";
+constexpr std::string_view kOtherDevices =
+    ", or name other devices with BYTESCHEDULER_RDMA_DEVICE or BYTESCHEDULER_RDMA_GID";
+
+std::string TextOfFailedRead(const Completion& completion) {
+  const bool lost = completion.result == Completion::Result::kRetriesExceeded;
+  return TextOfFailure(completion)
+      .append(lost ? kOtherDevices
+                   : ": run both ends again, with the same version of bytescheduler");
 }
 
 }  // namespace
-
-void RdmaProbe::Free::operator()(std::byte* bytes) const { std::free(bytes); }
 
 RdmaProbe::RdmaProbe(std::shared_ptr<VerbsDevice> device, RdmaPort port, const bs::Executor* clock)
     : device_(std::move(device)), port_(std::move(port)), clock_(clock) {}
@@ -69,20 +67,20 @@ bs::Result<std::unique_ptr<RdmaProbe>> RdmaProbe::Open(const RdmaOptions& option
   const RdmaDevice& facts = device.value()->facts();
   bs::Status usable = CheckRdmaPort(facts, options.path.port);
   if (!usable.ok()) return usable;
-  const auto port = std::ranges::find(facts.ports, options.path.port, &RdmaPort::number);
-  auto probe = std::make_unique<RdmaProbe>(std::move(device.value()), *port, clock);
-  bs::Status begun = probe->Begin(options.path);
+  const RdmaPort port = *FindRdmaPort(facts, options.path.port);
+  auto probe = std::make_unique<RdmaProbe>(std::move(device.value()), port, clock);
+  bs::Status begun = probe->Begin(options.path, options.numa_node);
   if (!begun.ok()) return begun;
   return probe;
 }
 
-bs::Status RdmaProbe::Begin(const RdmaPath& path) {
-  if (::getrandom(token_.data(), token_.size(), 0) != static_cast<ssize_t>(token_.size())) {
-    return bs::Status::ResourceExhausted("the system gives no random numbers");
-  }
-  bs::Result<Memory> block = Register(VerbsDevice::Access::kLend);
+bs::Status RdmaProbe::Begin(const RdmaPath& path, int numa_node) {
+  const bs::Result<RdmaToken> token = NewRdmaToken();
+  if (!token.ok()) return token.status();
+  token_ = token.value();
+  bs::Result<Memory> block = Register(VerbsDevice::Access::kLend, numa_node);
   if (!block.ok()) return block.status();
-  bs::Result<Memory> landing = Register(VerbsDevice::Access::kFill);
+  bs::Result<Memory> landing = Register(VerbsDevice::Access::kFill, numa_node);
   if (!landing.ok()) return landing.status();
   block_ = std::move(block.value());
   landing_ = std::move(landing.value());
@@ -96,16 +94,18 @@ bs::Status RdmaProbe::Begin(const RdmaPath& path) {
                         .slots = kLeastRdmaSlots,
                         .slot_bytes = kLeastRdmaSlotBytes,
                         .token = token_};
-  offer_ = TextOf(offer) + " " + std::to_string(reinterpret_cast<uintptr_t>(block_.bytes.get())) +
+  offer_ = TextOf(offer) + " " + std::to_string(reinterpret_cast<uintptr_t>(block_.bytes.data())) +
            " " + std::to_string(block_.region->remote_key());
   return bs::Status::Ok();
 }
 
-bs::Result<RdmaProbe::Memory> RdmaProbe::Register(VerbsDevice::Access access) const {
+bs::Result<RdmaProbe::Memory> RdmaProbe::Register(VerbsDevice::Access access, int numa_node) const {
   Memory memory;
-  memory.bytes.reset(static_cast<std::byte*>(std::aligned_alloc(kPageBytes, kBlockBytes)));
-  if (!memory.bytes) return bs::Status::ResourceExhausted("there is no memory to READ");
-  std::memset(memory.bytes.get(), 0, kBlockBytes);
+  bs::Status made = bs::Guarded([&] {
+    memory.bytes = bs::NodeBuffer(kBlockBytes, numa_node);
+    return bs::Status::Ok();
+  });
+  if (!made.ok()) return made;
   auto region = device_->Register(memory.span(), access);
   if (!region.ok()) return region.status();
   memory.region = std::move(region.value());
@@ -139,7 +139,7 @@ bs::Result<RdmaProbe::Times> RdmaProbe::Read(uint32_t size_bytes, uint32_t most_
   const bs::TimePoint deadline = clock_->Now() + limit;
   std::vector<bs::Duration> times;
   while (times.size() < most_reads && (times.empty() || clock_->Now() < deadline)) {
-    std::memset(landing_.bytes.get(), 0, size_bytes);
+    std::memset(landing_.bytes.data(), 0, size_bytes);
     const bs::TimePoint begin = clock_->Now();
     bs::Status read = ReadOnce(size_bytes, limit);
     if (!read.ok()) return read;
@@ -157,7 +157,7 @@ bs::Result<RdmaProbe::Times> RdmaProbe::Read(uint32_t size_bytes, uint32_t most_
 
 bs::Status RdmaProbe::ReadOnce(uint32_t size_bytes, bs::Duration limit) {
   bs::Status posted = queue_pair_->PostRead(1,
-                                            {.data = landing_.bytes.get(),
+                                            {.data = landing_.bytes.data(),
                                              .size_bytes = size_bytes,
                                              .local_key = landing_.region->local_key()},
                                             peer_address_, peer_key_);
@@ -173,15 +173,13 @@ bs::Status RdmaProbe::AwaitOne(bs::TimePoint deadline) {
     if (!polled.ok()) return polled.status();
     if (polled.value() > 0 && completion.ok()) return bs::Status::Ok();
     if (polled.value() > 0) {
-      return Wrong(bs::StatusCode::kUnavailable,
-                   std::string(NameOf(completion.result)) + " (status " +
-                       std::to_string(static_cast<uint32_t>(completion.result)) + ", vendor code " +
-                       std::to_string(completion.vendor_code) + ")" + CureOf(completion.result));
+      return Wrong(bs::StatusCode::kUnavailable, TextOfFailedRead(completion));
     }
     const bs::TimePoint now = clock_->Now();
     if (now >= deadline) {
-      return Wrong(bs::StatusCode::kDeadlineExceeded,
-                   "a READ has not ended in time" + CureOf(Completion::Result::kRetriesExceeded));
+      return Wrong(
+          bs::StatusCode::kDeadlineExceeded,
+          std::string("a READ has not ended in time: ").append(kLetRdmaPass).append(kOtherDevices));
     }
     if (now - begin < kPolls) continue;
     if (std::exchange(armed, !armed)) {

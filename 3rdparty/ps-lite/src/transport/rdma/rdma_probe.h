@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "base/executor.h"
+#include "base/numa.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 #include "transport/rdma/rdma_offer.h"
@@ -50,19 +51,16 @@ class RdmaProbe {
   bs::Result<Times> Read(uint32_t size_bytes, uint32_t most_reads, bs::Duration limit);
 
  private:
-  struct Free {
-    void operator()(std::byte* bytes) const;
-  };
   // Whole pages with their region.
   struct Memory {
-    std::unique_ptr<std::byte, Free> bytes{};
+    bs::NodeBuffer bytes{};
     std::unique_ptr<RdmaRegion> region{};  // ends first
 
-    std::span<std::byte> span() const { return {bytes.get(), kBlockBytes}; }
+    std::span<std::byte> span() const { return {bytes.data(), kBlockBytes}; }
   };
 
-  bs::Status Begin(const RdmaPath& path);
-  bs::Result<Memory> Register(VerbsDevice::Access access) const;
+  bs::Status Begin(const RdmaPath& path, int numa_node);
+  bs::Result<Memory> Register(VerbsDevice::Access access, int numa_node) const;
   bs::Status ReadOnce(uint32_t size_bytes, bs::Duration limit);
   bs::Status AwaitOne(bs::TimePoint deadline);
   bs::Status Wrong(bs::StatusCode code, const std::string& what) const;

@@ -1,4 +1,4 @@
-// Names results of completions as libibverbs does.
+// Names results of completions as libibverbs does, and says what to do.
 #include "transport/rdma/verbs.h"
 
 namespace ps {
@@ -26,6 +26,16 @@ std::string_view NameOf(Completion::Result result) {
       return "RNR retry counter exceeded";
   }
   return "another error";
+}
+
+std::string TextOfFailure(const Completion& completion) {
+  std::string text = std::string(NameOf(completion.result)) + " (status " +
+                     std::to_string(static_cast<uint32_t>(completion.result)) + ", vendor code " +
+                     std::to_string(completion.vendor_code) + ")";
+  if (completion.result == Completion::Result::kRetriesExceeded) {
+    text.append(": if the peer lives, ").append(kLetRdmaPass);
+  }
+  return text;
 }
 
 }  // namespace ps

@@ -270,9 +270,8 @@ void TcpConnection::OfferRdma() {
     rdma_timer_ = 0;
     rdma_.reset();
     shared_->nic->NoteBreak(  // which logs it
-        where_,
-        bs::Status::DeadlineExceeded(
-            "its proof has not come in time: let packets of RDMA pass (RoCE: UDP port 4791)"));
+        where_, bs::Status::DeadlineExceeded("its proof has not come in time: " +
+                                             std::string(kLetRdmaPass)));
     Pump();
   });
 }
