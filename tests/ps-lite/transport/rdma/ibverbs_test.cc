@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -19,6 +20,7 @@
 
 #include "ps-lite/transport/rdma/device_folder.h"
 #include "ps-lite/transport/rdma/simulated_fabric.h"
+#include "transport/rdma/ibverbs_symbols.h"
 #include "transport/rdma/rdma_choice.h"
 
 namespace ps::testing {
@@ -39,6 +41,26 @@ TEST(VerbsLibraryTest, AMissingLibrarySaysWhatToInstall) {
 TEST(VerbsLibraryTest, ALibraryWithoutTheFunctionsIsTooOld) {
   EXPECT_EQ(LoadVerbsLibrary({.library = "libm.so.6"}).status().message(),
             "libm.so.6 lacks ibv_get_device_list: install libibverbs1 of rdma-core 28 or newer");
+}
+
+TEST(VerbsLibraryTest, ItDecidesAboutForkOrSaysWhyNot) {
+  const auto decide = [](int (*init)(), int (*initialized)()) {
+    IbverbsSymbols symbols{};
+    symbols.fork_init = init;
+    symbols.is_fork_initialized = initialized;
+    return DecideFork(symbols);
+  };
+  const auto done = [] { return 0; };
+  const auto refused = [] { return EINVAL; };
+  const auto unneeded = [] { return 2; };
+  EXPECT_EQ(decide(done, nullptr).value(), RdmaFork::kProtected) << "an old library";
+  EXPECT_EQ(decide(done, done).value(), RdmaFork::kProtected);
+  EXPECT_EQ(decide(refused, unneeded).value(), RdmaFork::kHarmless) << "it is not asked";
+  const bs::Status no = decide(refused, done).status();
+  EXPECT_EQ(no.code(), bs::StatusCode::kUnavailable);
+  EXPECT_EQ(no.message(),
+            "ibv_fork_init: Invalid argument: another library of this process uses RDMA already: "
+            "set RDMAV_FORK_SAFE=1");
 }
 
 TEST(VerbsLibraryTest, DevicesThatCannotBeOpenedSayWhatToDo) {

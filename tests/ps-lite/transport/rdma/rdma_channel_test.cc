@@ -104,6 +104,29 @@ TEST(RdmaRingTest, GivesRoomInOnePieceWhileItLasts) {
   EXPECT_TRUE(ring.has_room()) << "they use none";
 }
 
+TEST(RdmaChannelCreateTest, ALinkWithoutRoomForItsCompletionsIsRefused) {
+  RdmaPair::Options options;
+  options.nic.most_completions = 200;
+  RdmaPair pair(options);
+  const Counting first(pair.sender_nic(), 100);
+  const auto second =
+      RdmaChannel::Create(pair.sender_nic(), nullptr, {.slots = 100, .slot_bytes = 1024},
+                          {.on_packet = [](const RdmaPacket&) { return bs::Status::Ok(); }});
+  EXPECT_EQ(second.status().code(), bs::StatusCode::kResourceExhausted);
+  EXPECT_EQ(second.status().message(),
+            "sim0 has no completions for one more link: set BYTESCHEDULER_RDMA_SLOTS to fewer");
+  EXPECT_EQ(pair.sender_nic()->counts()->links, 1U);
+}
+
+TEST_F(RdmaChannelTest, EndsOnInfiniBandAndOnEthernetDoNotJoin) {
+  const Counting other(pair_.sender_nic(), 4);
+  RdmaOffer offer = b_.channel->offer();
+  offer.address.layer = RdmaLayer::kInfiniBand;
+  EXPECT_EQ(other.channel->Join(offer, 2, 2).message(),
+            "one end is on InfiniBand, the other on Ethernet: name devices of one network with "
+            "BYTESCHEDULER_RDMA_DEVICE");
+}
+
 TEST_F(RdmaChannelTest, AnErrorNamesItsNumbers) {
   pair_.verbs(0)->FailNext(Completion::Result::kRetriesExceeded);
   ASSERT_TRUE(a_.SendOne().ok());

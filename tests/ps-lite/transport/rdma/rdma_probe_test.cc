@@ -82,6 +82,14 @@ TEST_F(RdmaProbeTest, WhatIsNoOfferIsRefused) {
   }
 }
 
+TEST_F(RdmaProbeTest, HostsOnInfiniBandAndOnEthernetDoNotJoin) {
+  Join();
+  std::string offer = there_->offer();
+  offer.replace(offer.find(" eth "), 5, " ib ");
+  EXPECT_THAT(here_->Join(offer).message(),
+              StartsWith("one host is on InfiniBand and the other on Ethernet: name devices of"));
+}
+
 TEST_F(RdmaProbeTest, AHostThatIsSilentEndsTheWait) {
   Join();
   nic_there_->SetSilent(true);

@@ -1,4 +1,4 @@
-// The library: its devices, and what it does about fork.
+// The library and its devices.
 #include "transport/rdma/ibverbs.h"
 
 #include <sys/stat.h>
@@ -16,22 +16,6 @@
 
 namespace ps {
 namespace {
-
-constexpr int kForkUnneeded = 2;  // IBV_FORK_UNNEEDED
-
-bs::Result<RdmaFork> DecideFork(const IbverbsSymbols& symbols) {
-  const auto initialized = symbols.is_fork_initialized;
-  if (initialized != nullptr && initialized() == kForkUnneeded) return RdmaFork::kHarmless;
-  const int error = symbols.fork_init();
-  if (error == 0) {
-    // With a kernel that copies pinned pages the call did nothing.
-    if (initialized != nullptr && initialized() == kForkUnneeded) return RdmaFork::kHarmless;
-    return RdmaFork::kProtected;
-  }
-  return bs::Status::Unavailable(
-      std::string("ibv_fork_init: ") + std::generic_category().message(error) +
-      ": another library of this process uses RDMA already: set RDMAV_FORK_SAFE=1");
-}
 
 class VerbsLibrary final : public Verbs {
  public:

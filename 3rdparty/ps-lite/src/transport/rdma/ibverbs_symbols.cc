@@ -3,8 +3,12 @@
 
 #include <dlfcn.h>
 
+#include <system_error>
+
 namespace ps {
 namespace {
+
+constexpr int kForkUnneeded = 2;  // IBV_FORK_UNNEEDED
 
 // Finds functions until one is missing.
 class Finder {
@@ -71,6 +75,20 @@ bs::Result<IbverbsSymbols> LoadIbverbs(const std::string& library) {
   const bs::Status status = finder.status();
   if (!status.ok()) return status;
   return symbols;
+}
+
+bs::Result<RdmaFork> DecideFork(const IbverbsSymbols& symbols) {
+  const auto initialized = symbols.is_fork_initialized;
+  if (initialized != nullptr && initialized() == kForkUnneeded) return RdmaFork::kHarmless;
+  const int error = symbols.fork_init();
+  if (error == 0) {
+    // With a kernel that copies pinned pages the call did nothing.
+    if (initialized != nullptr && initialized() == kForkUnneeded) return RdmaFork::kHarmless;
+    return RdmaFork::kProtected;
+  }
+  return bs::Status::Unavailable(
+      std::string("ibv_fork_init: ") + std::generic_category().message(error) +
+      ": another library of this process uses RDMA already: set RDMAV_FORK_SAFE=1");
 }
 
 }  // namespace ps

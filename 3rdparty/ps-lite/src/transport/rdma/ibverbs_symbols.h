@@ -10,6 +10,7 @@
 #include <string>
 
 #include "bytescheduler/status.h"
+#include "transport/rdma/verbs.h"
 
 // These would refer to functions of the library.
 #undef ibv_get_device_list
@@ -53,5 +54,9 @@ struct IbverbsSymbols {
 
 // Loads `library`, "libibverbs.so.1".  kUnavailable says what to install.
 bs::Result<IbverbsSymbols> LoadIbverbs(const std::string& library);
+
+// Protects memory from fork() for the whole process, unless that is not needed.  kUnavailable: the
+// library refuses.
+bs::Result<RdmaFork> DecideFork(const IbverbsSymbols& symbols);
 
 }  // namespace ps
