@@ -45,33 +45,49 @@ cdef class RdmaProbe:
         return bs_rdma_probe_offer(self.probe).decode()
 
     def join(self, offer):
-        """Connect to the end with this offer.
+        """Connect to the end with this offer; once, before either end READs.
+
+        Blocks a little, for the device alone, and holds the GIL meanwhile.  Not thread-safe.
+
+        Parameters
+        ----------
+        offer : str
+            The `offer` of the other end, one line of ASCII.
 
         Raises
         ------
         Error
-            It is no offer, or of another network.
+            It is no offer, or of another network, or the device refuses; the message says which.
         """
         cdef bs_error error
         text = offer.encode("ascii", "replace")
         _check(bs_rdma_probe_join(self.probe, text, &error), &error)
 
     def read(self, size_bytes, most_reads, limit_s):
-        """READ from the other end, and return how often and the median of the seconds of a READ.
+        """READ from the other end, one READ after the other, and take their time.
+
+        Blocks for at most twice `limit_s`, without the GIL.  Not thread-safe.  Both ends have joined
+        before.  After an error of a READ the probe is of no use.
 
         Parameters
         ----------
         size_bytes : int
-            Of each READ, up to 256 KiB.
+            Bytes of each READ, from 1 to 262,144.
         most_reads : int
-            How many, one after the other.
+            READs at most, at least one.
         limit_s : float
-            It begins none later, and waits for none longer.
+            Seconds after which none begins, and for which one is waited for; milliseconds at least.
+
+        Returns
+        -------
+        tuple of int and float
+            READs that ended, and the median of their times in seconds.
 
         Raises
         ------
         Error
-            A READ failed, or did not end in time; the message says what to do.
+            A number is out of its range, a READ failed, or it did not end in time; the message says
+            which, and what to do.
         """
         cdef bs_error error
         cdef bs_rdma_reads found

@@ -16,10 +16,12 @@ class RdmaProbe;  // transport/rdma/rdma_probe.h, which has the promises
 
 namespace bs::api {
 
+// Confined to one thread.
 class RdmaMeasurement {
  public:
-  // With the device that this node would use.  Loads libibverbs.  Errors are those of UseRdma
-  // (node/rdma.h).
+  // With the device that this node would use.  Loads libibverbs; blocks while this node's name is
+  // looked up, and a little for the device.  Errors are those of UseRdma (node/rdma.h) and of the
+  // probe.
   static Result<std::unique_ptr<RdmaMeasurement>> Open(const Config& config);
   // `clock` is that of the probe.
   RdmaMeasurement(std::unique_ptr<LoopThread> clock, std::unique_ptr<ps::RdmaProbe> probe);
@@ -29,12 +31,12 @@ class RdmaMeasurement {
 
   static uint32_t block_bytes();
   const std::string& offer() const;
-  Status Join(const std::string& offer);
+  Status Join(const std::string& offer);  // blocks a little, for the device
   struct Times {
     uint32_t reads = 0;
     Duration median{};
   };
-  // kInvalidArgument unless the size is that of a READ, and there are some.
+  // Blocks for at most twice `limit`.  kInvalidArgument unless the size is that of a READ, and there are some.
   Result<Times> Read(uint32_t size_bytes, uint32_t most_reads, Duration limit);
 
  private:

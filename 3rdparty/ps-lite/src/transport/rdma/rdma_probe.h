@@ -21,7 +21,8 @@
 
 namespace ps {
 
-// Confined to one thread.  An error names the device; after one the probe is of no use.
+// Confined to one thread.  An error names the device; after one the probe is of no use.  Open, Join
+// and destruction block for the device alone, for milliseconds; Read blocks for the other end.
 class RdmaProbe {
  public:
   static constexpr uint32_t kBlockBytes = 256U << 10U;
@@ -47,6 +48,7 @@ class RdmaProbe {
   };
   // READs the first `size_bytes` of the other end's block up to `most_reads` times, one after the
   // other, and checks them.  It begins none after `limit`; kDeadlineExceeded if one takes as long.
+  // So it blocks for at most twice `limit`.
   // REQUIRES: Join was ok on both ends; 0 < size_bytes <= kBlockBytes.
   bs::Result<Times> Read(uint32_t size_bytes, uint32_t most_reads, bs::Duration limit);
 
