@@ -26,7 +26,7 @@ Agree = Callable[[Optional[int]], int]
 Variables = Mapping[str, str]
 
 _ROLES = ("DMLC_ROLE", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER")
-_MEETING_PLACE = ("MASTER_ADDR", "MASTER_PORT")
+_MEETING_PLACE = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _ALONE = {
     "DMLC_NUM_WORKER": "1",
     "DMLC_NUM_SERVER": "1",
@@ -153,8 +153,8 @@ def open_worker(agree: Optional[Agree] = None, variables: Optional[Variables] = 
     Parameters
     ----------
     agree : callable, optional
-        Lets the processes agree on a free port; called where MASTER_ADDR and MASTER_PORT are set.
-        Elsewhere, and without it, the port follows from the job's number.
+        Lets the processes agree on a free port; called where PyTorch's variables are set, from
+        RANK to MASTER_PORT.  Elsewhere, and without it, the port follows from the job's number.
     variables : mapping of str to str, optional
         Those of this process, if not its environment.
 

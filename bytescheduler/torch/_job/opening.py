@@ -1,7 +1,7 @@
 """The way into the job: what the environment says about this process."""
 
 import os
-from typing import Any, Optional
+from typing import Optional
 
 from bytescheduler._launch.environments import LaunchError, direct_place
 from bytescheduler._native import Worker, check_settings
@@ -14,6 +14,7 @@ from bytescheduler._settings import Settings
 from bytescheduler.errors import ConfigError
 from bytescheduler.torch._engine.framework import Torch
 from bytescheduler.torch._engine.session import TorchSession
+from bytescheduler.torch._job.meeting import Meeting
 
 __all__ = ["open_session"]
 
@@ -24,24 +25,6 @@ _ALONE = (
     "bytescheduler: no launcher's variables are set, so this process trains alone; start several "
     "with bslaunch or torchrun"
 )
-
-
-class _Meeting:
-    """The store of PyTorch's launchers, by which processes agree on a port."""
-
-    def __init__(self) -> None:
-        self._store: Any = None  # that of process 0 must live until the others have read
-
-    def agree(self, port: Optional[int]) -> int:
-        """Return the port that process 0 has; the others pass None.  Blocks."""
-        from torch.distributed import rendezvous  # a build of PyTorch may be without
-
-        self._store, _, _ = next(iter(rendezvous("env://")))
-        # torchrun's store outlives its workers, which may start again.
-        key = f"bytescheduler port {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
-        if port is not None:
-            self._store.set(key, str(port))
-        return int(self._store.get(key))
 
 
 def open_session() -> Optional[TorchSession]:
@@ -70,11 +53,11 @@ def open_session() -> Optional[TorchSession]:
         check_settings()
     known = settings.root_host and settings.root_port
     job = at(settings.root_host, settings.root_port) if known else ""
-    meeting = _Meeting()
+    meeting = Meeting()
     return JOB.join(TorchSession, Torch(), job=job, open_worker=lambda: _open_worker(meeting))
 
 
-def _open_worker(meeting: _Meeting) -> Worker:
+def _open_worker(meeting: Meeting) -> Worker:
     worker = open_worker(meeting.agree)
     if os.environ.get("TORCHELASTIC_RUN_ID"):  # torchrun ends the others as soon as one is lost
         TerminationReport(worker.status).install()

@@ -6,8 +6,9 @@ import sys
 import pytest
 
 import bytescheduler.torch as bps
-from bytescheduler.errors import ConfigError, UsageError
+from bytescheduler.errors import ConfigError, Timeout, UsageError
 from bytescheduler.torch._job.job import Job
+from bytescheduler.torch._job.meeting import Meeting
 from bytescheduler.torch._job.opening import open_session
 
 
@@ -19,6 +20,17 @@ def test_a_server_is_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DMLC_ROLE", "server")
     with pytest.raises(ConfigError, match="a training script is a worker"):
         open_session()
+
+
+def test_a_process_whose_others_do_not_come_says_what_it_waits_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("BYTESCHEDULER_TIMEOUT", "1")
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MASTER_PORT", "0")  # PyTorch takes a free one
+    with pytest.raises(Timeout, match=r"RANK=0 waits .* start all 2 \(WORLD_SIZE\)"):
+        Meeting().agree(9)
 
 
 def test_the_job_is_joined_once() -> None:
