@@ -200,9 +200,15 @@ def _root_host(row: Environment, variables: Variables, rank: int, size: int) -> 
         return _first_pod(rank)
     if _is_on_one_host(row, variables, size):
         return _LOOPBACK
+    cure = "MASTER_ADDR" if _is_by_hand(row) else "DMLC_PS_ROOT_URI"
     raise LaunchError(
-        f"{row.name} does not say on which host process 0 runs: set DMLC_PS_ROOT_URI to that host"
+        f"{row.name} does not say on which host process 0 runs: set {cure} to that host"
     )
+
+
+def _is_by_hand(row: Environment) -> bool:
+    """Return whether people set these variables too, and know their names."""
+    return row.rank == "RANK"
 
 
 def _is_on_one_host(row: Environment, variables: Variables, size: int) -> bool:
@@ -235,9 +241,10 @@ def _root_port(row: Environment, variables: Variables, root: str, size: int) -> 
         names = (row.rank, *row.sizes)
         job = f"daemon {starter({name: variables.get(name, '') for name in names})}"
     if not job:
+        cure = "MASTER_PORT" if _is_by_hand(row) else "DMLC_PS_ROOT_PORT"
         raise LaunchError(
-            f"{row.name} does not number its jobs: set DMLC_PS_ROOT_PORT to a free port of the "
-            "host of process 0"
+            f"{row.name} does not number its jobs: set {cure} to a free port of the host of "
+            "process 0"
         )
     return str(_FIRST_PORT + zlib.crc32(job.encode(errors="replace")) % _PORTS)
 

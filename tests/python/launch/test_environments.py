@@ -300,5 +300,8 @@ def test_what_makes_no_direct_job_is_named() -> None:
     )
     assert why_not(of("torchrun", SIZE)) == "RANK=5 of WORLD_SIZE=5: want a number from 0 to 4"
     assert why_not({"RANK": "1", "WORLD_SIZE": "2"}) == (
-        "torchrun does not say on which host process 0 runs: set DMLC_PS_ROOT_URI to that host"
+        "torchrun does not say on which host process 0 runs: set MASTER_ADDR to that host"
+    )
+    assert why_not({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a"}) == (
+        "torchrun does not number its jobs: set MASTER_PORT to a free port of the host of process 0"
     )
