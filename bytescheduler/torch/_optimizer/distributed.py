@@ -79,8 +79,11 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
         if isinstance(optimizer, DistributedOptimizer):
             raise UsageError("optimizer: it is a DistributedOptimizer already; wrap it once", 5)
         if not isinstance(optimizer, torch.optim.Optimizer):
+            cure = ""
+            if isinstance(optimizer, torch.nn.Module):
+                cure = "; give it first and the model as model=model"
             raise UsageError(
-                f"optimizer: want a torch.optim.Optimizer, got {type(optimizer).__name__}", 5
+                f"optimizer: want a torch.optim.Optimizer, got {type(optimizer).__name__}{cure}", 5
             )
         # The base's own start is left out: groups, state and hooks are the inner optimizer's.
         self.inner = optimizer

@@ -282,7 +282,7 @@ def wrong_use() -> None:
     refused('want True, False or "auto"', wrap_it, model=model, crossing="maybe")
     refused("want 1 or more", wrap_it, backward_passes_per_step=0)
     refused("want Average or Sum", wrap_it, op="adasum")
-    refused("want a torch.optim.Optimizer", bps.DistributedOptimizer, model)
+    refused("give it first and the model as model=model", bps.DistributedOptimizer, model)
     refused("it is a DataParallel", wrap_it, model=nn.DataParallel(model))
     sharded = type("FullyShardedDataParallel", (nn.Module,), {})()
     refused("it is sharded (FSDP)", wrap_it, model=nn.Sequential(sharded))
