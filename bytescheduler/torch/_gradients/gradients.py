@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tu
 
 import torch
 
+from bytescheduler._process.ending import uncaught
 from bytescheduler._process.say import counted, say
 from bytescheduler._session.keys import EngineKeys
 from bytescheduler.errors import UsageError
@@ -118,7 +119,7 @@ class Gradients:
     def at_end(self) -> None:
         """See `Source`."""
         waiting = sum(slot.state == ARMED for slot in self.slots)
-        if waiting:
+        if waiting and uncaught() is None:  # an exception says more
             say(
                 f"bytescheduler: the script ends while {counted(waiting, 'update')} of weights "
                 "wait, which are lost; call optimizer.synchronize() before the last use of weights"
