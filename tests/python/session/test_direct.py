@@ -151,6 +151,19 @@ def test_a_forked_child_ends_nothing() -> None:
     worker.close()
 
 
+def test_a_launcher_without_a_store_is_not_asked_to_agree() -> None:
+    # MASTER_ADDR and MASTER_PORT may be there under mpirun; PyTorch's store wants RANK too.
+    variables = {"OMPI_COMM_WORLD_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    variables.update(OMPI_COMM_WORLD_SIZE="1", OMPI_COMM_WORLD_LOCAL_SIZE="1")
+
+    def agree(port: Optional[int]) -> int:
+        raise AssertionError(port)
+
+    worker = open_worker(agree, variables)
+    assert (worker.rank, worker.num_workers) == (0, 1)
+    worker.close()
+
+
 def test_a_port_in_use_names_the_setting(free_port: Callable[[], int]) -> None:
     port = str(free_port())
     settings = {"DMLC_ROLE": "scheduler", "DMLC_NUM_WORKER": "1", "DMLC_NUM_SERVER": "1"}
