@@ -141,6 +141,10 @@ class FabricModel {
   size_t Poll(ModelDevice* device, std::span<Completion> completions);
   std::optional<RdmaEvent> TakeEvent(ModelDevice* device);
 
+  void WatchReads(std::span<const std::byte> from, std::span<const std::byte> into) {
+    watched_from_ = from;
+    watched_into_ = into;
+  }
   const FabricCounts& counts() const { return counts_; }
   const std::vector<std::string>& violations() const { return violations_; }
 
@@ -191,6 +195,8 @@ class FabricModel {
   std::map<uint32_t, std::unique_ptr<ModelQueuePair>> pairs_;
   std::unordered_map<uint32_t, ModelRegion> regions_;  // by local key
   std::vector<ModelDevice*> devices_;
+  std::span<const std::byte> watched_from_;
+  std::span<const std::byte> watched_into_;
   FabricCounts counts_;
   std::vector<std::string> violations_;
 };

@@ -182,6 +182,12 @@ void FabricModel::Answer(ModelQueuePair* pair, uint64_t number) {
   } else {
     std::memcpy(read.pieces[0].data, lent, read.pieces[0].size_bytes);
     ++counts_.reads;
+    const auto counted = [&](std::span<const std::byte> watched, const std::byte* at) -> uint64_t {
+      const bool inside = at >= watched.data() && at < watched.data() + watched.size();
+      return inside ? read.pieces[0].size_bytes : 0;
+    };
+    counts_.read_from_bytes += counted(watched_from_, lent);
+    counts_.read_into_bytes += counted(watched_into_, read.pieces[0].data);
   }
   read.done = true;
   --pair->reads_answered;

@@ -252,6 +252,11 @@ std::shared_ptr<SimulatedNic> SimulatedFabric::Add(const std::string& name,
   return std::make_shared<Nic>(shared_, shared_->model.AddHost(name, options));
 }
 
+void SimulatedFabric::WatchReads(std::span<const std::byte> from, std::span<const std::byte> into) {
+  const bs::MutexLock lock(&shared_->mutex);
+  shared_->model.WatchReads(from, into);
+}
+
 FabricCounts SimulatedFabric::Counts() const {
   const bs::MutexLock lock(&shared_->mutex);
   return shared_->model.counts();

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -55,6 +56,9 @@ struct FabricCounts {
   uint64_t pinned_bytes = 0;
   uint64_t sends = 0;  // SENDs that arrived, ever
   uint64_t reads = 0;  // READs that are complete, ever
+  // Of those, bytes out of memory that is watched, and into such memory.
+  uint64_t read_from_bytes = 0;
+  uint64_t read_into_bytes = 0;
   uint64_t most_reads_under_way = 0;
   uint64_t receiver_not_ready = 0;  // times that a SEND found no receive
 };
@@ -86,6 +90,9 @@ class SimulatedFabric {
   // Moves time to the next packet and the packet; false if none is under way.  REQUIRES: not
   // threaded.
   bool Step();
+  // From now on counts the bytes that READs take out of `from` and put into `into`; only addresses
+  // are looked at.
+  void WatchReads(std::span<const std::byte> from, std::span<const std::byte> into);
   FabricCounts Counts() const;
   // Uses of the interface that it forbids, in words; empty in a test that is right.
   std::vector<std::string> Violations() const;
