@@ -66,8 +66,8 @@ cdef class RdmaProbe:
     def read(self, size_bytes, most_reads, limit_s):
         """READ from the other end, one READ after the other, and take their time.
 
-        Blocks for at most twice `limit_s`, without the GIL.  Not thread-safe.  Both ends have joined
-        before.  After an error of a READ the probe is of no use.
+        Blocks for at most twice `limit_s`, without the GIL.  Not thread-safe.  Both ends have
+        joined before.  After an error of a READ the probe is of no use.
 
         Parameters
         ----------

@@ -9,7 +9,7 @@ __all__ = ["check"]
 
 _AREA = "rdma"
 _REQUIRED = ("1", "ibverbs")
-_NO_CURE = "docs/user/rdma.md says what RDMA needs; DMLC_ENABLE_RDMA=0 goes without"
+_NO_CURE = "install the newest rdma-core and driver of the card, or unset DMLC_ENABLE_RDMA"
 
 
 def _rows(facts: Sequence[HostFact], what: str) -> List[HostFact]:

@@ -36,7 +36,8 @@ class RdmaMeasurement {
     uint32_t reads = 0;
     Duration median{};
   };
-  // Blocks for at most twice `limit`.  kInvalidArgument unless the size is that of a READ, and there are some.
+  // Blocks for at most twice `limit`.  kInvalidArgument unless the size is that of a READ, and
+  // there are some.
   Result<Times> Read(uint32_t size_bytes, uint32_t most_reads, Duration limit);
 
  private:

@@ -95,7 +95,7 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
     std::shared_ptr<RdmaRegion> region_;
     std::span<std::byte> bytes_;
   };
-  // What a block of `size_bytes` takes up: one of few sizes, so that it serves again.
+  // The size of the block for `size_bytes`: one of few sizes, so that it serves again.
   static size_t BlockBytes(size_t size_bytes);
   // Empty if there is no memory, or none that may be locked; `why`, unless it is null, says which.
   // The block begins with a page.

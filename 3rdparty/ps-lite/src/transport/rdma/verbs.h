@@ -131,7 +131,7 @@ struct Completion {
 // For people: "transport retry counter exceeded".
 std::string_view NameOf(Completion::Result result);
 
-// What to do where no packet of RDMA arrives.
+// The cure where no packet of RDMA arrives.
 inline constexpr std::string_view kLetRdmaPass =
     "let packets of RDMA pass (RoCE: UDP port 4791), and none be lost (PFC, ECN)";
 // A completion that is not ok, for people: its result and numbers, and behind a colon what to do
