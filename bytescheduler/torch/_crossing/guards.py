@@ -147,7 +147,7 @@ class Guards:
             self._updates.takes_along = False
 
     def _end(self) -> None:
-        if self._watch is not None:
+        if self._watch is not None and self._watch.is_here:
             self._watch.end()
             self._watch = None
             self._updates.takes_along = True

@@ -1,5 +1,6 @@
 """Updates that wait for their sums: made where a weight is needed first, or all at once."""
 
+import threading
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
@@ -43,21 +44,23 @@ class Updates:
         self.ahead = 0  # slots that were taken along, and no guard of them has run since
         self.applying = False
         self.takes_along = True  # an update makes others that are there
+        self._lock = threading.RLock()  # held from the first look at states to the last update
 
     def arm(self) -> None:
         """End a step: from here on each update is made when its weight is needed.
 
         The numbers of the optimizer are those of now, though schedulers change them right after.
         """
-        self.flush()
-        self._gradients.complete(CROSSES)
-        self._shadow.snapshot()
-        for slot in self._gradients.slots:
-            if slot.state == PUSHED:
-                slot.param.grad = None  # it is the engine's until the update
-                slot.state = ARMED
-                self.waiting += 1
-        self._queue = sorted(self._gradients.slots, key=_urgency)
+        with self._lock:
+            self.flush()
+            self._gradients.complete(CROSSES)
+            self._shadow.snapshot()
+            for slot in self._gradients.slots:
+                if slot.state == PUSHED:
+                    slot.param.grad = None  # it is the engine's until the update
+                    slot.state = ARMED
+                    self.waiting += 1
+            self._queue = sorted(self._gradients.slots, key=_urgency)
 
     def flush(self) -> None:
         """Make all updates that wait.  Blocks."""
@@ -67,8 +70,13 @@ class Updates:
     def apply(self, slots: Sequence[Slot]) -> None:
         """Update those of `slots` that are ARMED, in one step of the optimizer.  Blocks.
 
-        If a wait is interrupted, nothing has changed but that slots are no longer ahead.
+        If a wait is interrupted, nothing has changed but that slots are no longer ahead.  Several
+        threads may run the model: each returns when its weights are the newest.
         """
+        with self._lock:
+            self._apply(slots)
+
+    def _apply(self, slots: Sequence[Slot]) -> None:
         armed: List[Slot] = []
         for slot in slots:
             if slot.state == ARMED:
@@ -106,15 +114,18 @@ class Updates:
         for slot in armed + along:
             self._gradients.let_go(slot)
             slot.state = IDLE
-            self.waiting -= 1
         for slot in along:
             # A use without a guard is found as if it were ARMED still.
             slot.is_ahead = True
             self.ahead += 1
         for slot, mean in zip(used + along, means):
             self._take(slot, mean, params, kept)
-        if params:
-            self._shadow.step(params)
+        try:
+            if params:
+                self._shadow.step(params)
+        finally:
+            # Not before, as a guard in another thread passes where nothing waits.
+            self.waiting -= len(armed) + len(along)
         for slot in along:
             if slot.device is not None:  # a module on another stream may use it
                 slot.updated = slot.device.mark()

@@ -1,5 +1,6 @@
 """A look at every function that a forward pass calls: which module uses which weight."""
 
+import threading
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import torch
@@ -57,15 +58,22 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch's types are not
         self._used = used
         self._stack: List[torch.nn.Module] = []
         self._handles: List[Any] = []
+        self._thread = 0
 
     @property
     def is_on(self) -> bool:
         """True between `begin` and `end`."""
         return bool(self._handles)
 
+    @property
+    def is_here(self) -> bool:
+        """True in the thread that called `begin`, which is the one that is watched."""
+        return self._thread == threading.get_ident()
+
     def begin(self, root: torch.nn.Module) -> None:
         """Watch what `root`, which begins to run, and all modules under it do."""
         self._stack = [root]
+        self._thread = threading.get_ident()
         self._handles = [
             register_module_forward_pre_hook(self._entered),
             register_module_forward_hook(self._left, always_call=True),
@@ -81,10 +89,15 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch's types are not
             self.__exit__(None, None, None)
 
     def _entered(self, module: torch.nn.Module, args: _Values) -> None:
-        self._stack.append(module)
+        if torch.compiler.is_compiling():  # nothing of this is traced
+            return
+        if self.is_here:
+            self._stack.append(module)
 
     def _left(self, module: torch.nn.Module, args: _Values, output: _Values) -> None:
-        if len(self._stack) > 1 and self._stack[-1] is module:
+        if torch.compiler.is_compiling():
+            return
+        if self.is_here and len(self._stack) > 1 and self._stack[-1] is module:
             self._stack.pop()
 
     def __torch_function__(

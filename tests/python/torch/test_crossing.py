@@ -1,10 +1,12 @@
 """Forward begins while sums are held back, and every wait happens where a weight is used."""
 
+import threading
+import time
 from typing import Callable, List
 
 import pytest
 import torch
-from fake_job import FakeJob, Held
+from fake_job import FakeJob, FakePending, Held
 from torch import nn
 
 from bytescheduler.errors import PeerLost, UsageError
@@ -227,3 +229,49 @@ def test_the_numbers_of_steps_and_the_memory_stay_bounded(job: FakeJob, make_ste
         stepper.synchronize()
         places.add(tuple(slot.recv.data_ptr() for slot in stepper.gradients.slots))
     assert len(places) == 1  # sums arrive where they did before
+
+
+def run_together(*calls: Callable[[], object]) -> None:
+    threads = [threading.Thread(target=call) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.parametrize("watched_steps", [0, 9])
+def test_threads_that_run_one_model_make_each_update_once(
+    job: FakeJob, make_stepper: Make, monkeypatch: pytest.MonkeyPatch, watched_steps: int
+) -> None:
+    def wait(pending: FakePending) -> None:
+        time.sleep(0.01)  # gives the other threads their turn
+        pending.wait()
+
+    model, alone = layers(), layers()
+    stepper = make_stepper(model, watched_steps=watched_steps)
+    stepped(stepper, model)
+    optimizer = torch.optim.SGD(alone.parameters(), 0.5)
+    alone(ONES).sum().backward()
+    optimizer.step()
+    monkeypatch.setattr(job.session, "wait", wait)
+    outputs: List[torch.Tensor] = []
+    run_together(*[lambda: outputs.append(model(ONES))] * 4)
+    assert [torch.equal(output, alone(ONES)) for output in outputs] == [True] * 4
+    assert stepper._updates.waiting == 0
+
+
+class Slow(torch.optim.SGD):
+    """Takes its time, in which other threads run."""
+
+    def step(self, closure: object = None) -> None:
+        time.sleep(0.05)
+        super().step()
+
+
+def test_no_thread_passes_while_another_one_updates(make_stepper: Make) -> None:
+    model = nn.Linear(3, 3)
+    stepper = make_stepper(model, Slow(model.parameters(), 0.5))
+    stepped(stepper, model)
+    outputs: List[torch.Tensor] = []
+    run_together(lambda: model(ONES), lambda: (time.sleep(0.02), outputs.append(model(ONES))))
+    assert torch.equal(outputs[0], model(ONES))
