@@ -107,11 +107,26 @@ class TorchSession(Session):
             self._raise(error)
 
     def wait(self, pending: Round) -> None:
-        """Block until a round is over; raise what it failed with, with the users' names."""
+        """Block until a round is over; raise what it failed with, with the users' names.
+
+        Raises
+        ------
+        UsageError
+            This is a forked process, in which no round ends.
+        """
+        self._check_not_forked()
         try:
             pending.wait()
         except Error as error:
             self._raise(error)
+
+    def _check_not_forked(self) -> None:
+        if self._forked:
+            raise UsageError(
+                "this process was forked from a worker, whose job it has no part in: call "
+                "optimizer.synchronize() before the fork, and train in the worker",
+                5,
+            )
 
     def give_up(self, why: str) -> None:
         """Fail the job on every worker; the caller raises an error here."""
