@@ -1,7 +1,7 @@
 """Updates that wait for their sums: made where a weight is needed first, or all at once."""
 
 import threading
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import torch
 
@@ -31,11 +31,20 @@ class Updates:
         Where the sums come from.
     on_gradient : callable, optional
         May change the mean of a parameter before its update.
+    unflushed : set
+        Has this object as long as updates wait.
     """
 
-    def __init__(self, inner: Any, gradients: Gradients, on_gradient: OnGradient) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        inner: Any,  # noqa: ANN401
+        gradients: Gradients,
+        on_gradient: OnGradient,
+        unflushed: Set[Any],
+    ) -> None:
         self._gradients = gradients
         self._on_gradient = on_gradient
+        self._unflushed = unflushed
         self._shadow = Shadow(inner)
         self._queue: List[
             Slot
@@ -61,6 +70,8 @@ class Updates:
                     slot.state = ARMED
                     self.waiting += 1
             self._queue = sorted(self._gradients.slots, key=_urgency)
+            if self.waiting:
+                self._unflushed.add(self)
 
     def flush(self) -> None:
         """Make all updates that wait.  Blocks."""
@@ -126,6 +137,8 @@ class Updates:
         finally:
             # Not before, as a guard in another thread passes where nothing waits.
             self.waiting -= len(armed) + len(along)
+            if not self.waiting:
+                self._unflushed.discard(self)
         for slot in along:
             if slot.device is not None:  # a module on another stream may use it
                 slot.updated = slot.device.mark()

@@ -62,6 +62,7 @@ class DistributedDataParallel(torch.nn.Module):  # type: ignore[misc]  # types a
         self.module = module
         self.broadcast_buffers = broadcast_buffers
         self._job = current().get()
+        current().flush()  # these parameters may have had another optimizer
         self._gradients: Optional[Gradients] = None
         if self._job.carrier is None:
             return

@@ -1,7 +1,6 @@
 """The job of this process, from init() to shutdown()."""
 
-import weakref
-from typing import Callable, List, Optional, Protocol
+from typing import Callable, Optional, Protocol, Set
 
 from bytescheduler._settings import Settings
 from bytescheduler.errors import UsageError
@@ -16,7 +15,7 @@ __all__ = ["Flushes", "Job", "current"]
 
 
 class Flushes(Protocol):
-    """An object that has updates to make before the job ends."""
+    """An object that has updates to make, at the latest when the job ends."""
 
     def flush(self) -> None:
         """Make them.  Blocks."""
@@ -49,6 +48,8 @@ class Joined:
         self.carrier = session if self.size > 1 or records else None
         relay = None if self.carrier is None else Relay(self.carrier)
         self.devices = devices
+        # Kept alive, as a script may drop its optimizer after the last step.
+        self.unflushed: Set[Flushes] = set()
         self.sums = NamedSums(self.carrier, self.devices)
         self.objects = Objects(relay, self.rank, self.size)
         self.local_rank = 0 if self.carrier is None else self.carrier.local_rank
@@ -62,7 +63,6 @@ class Job:
         self._open_session = open_session
         self._joined: Optional[Joined] = None
         self._left = False
-        self._flushed: List[weakref.ref[Flushes]] = []
         self.devices = Devices()  # a test gives its own before `join`
 
     @property
@@ -105,17 +105,10 @@ class Job:
             raise ValueError(f"bytescheduler.torch is not initialised: {said}")
         return self._joined
 
-    def flush_at_end(self, one: Flushes) -> None:
-        """Call `one.flush` before `leave` leaves, if it lives then."""
-        self._flushed = [each for each in self._flushed if each() is not None]
-        self._flushed.append(weakref.ref(one))
-
     def flush(self) -> None:
         """Make all updates that wait, of all optimizers.  Blocks."""
-        for each in self._flushed:
-            one = each()
-            if one is not None:
-                one.flush()
+        for each in [] if self._joined is None else list(self._joined.unflushed):
+            each.flush()
 
     def leave(self) -> None:
         """Make pending updates, wait for rounds, and leave; a second call does nothing.  Blocks."""

@@ -101,10 +101,9 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
             watched_steps,
         ).checked()
         job = current().get()
+        current().flush()  # these parameters may have had another optimizer
         self._stepper = None if job.carrier is None else Stepper(job, optimizer, options)
         self._on_gradient = on_gradient
-        if self._stepper is not None:
-            current().flush_at_end(self._stepper)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         """Return what the optimizer itself has."""

@@ -105,7 +105,9 @@ class Stepper:
     def _install(self) -> None:
         model = self._options.model
         assert model is not None
-        self._updates = Updates(self._inner, self.gradients, self._options.on_gradient)
+        self._updates = Updates(
+            self._inner, self.gradients, self._options.on_gradient, self._job.unflushed
+        )
         self._guards = Guards(
             model, self._updates, list(self.gradients.slots), self._options.watched_steps
         )

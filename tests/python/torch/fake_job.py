@@ -1,7 +1,7 @@
 """A job of two workers without a network: the other one sends the same as this one."""
 
 import ctypes
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 from fake_device import FakeDevices
@@ -143,5 +143,6 @@ class FakeJob:
         self.session.devices = devices
         self.devices = devices or Devices()
         self.objects = FakeObjects()
+        self.unflushed: Set[object] = set()
         self.rank = 0
         self.size = 2

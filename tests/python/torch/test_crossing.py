@@ -1,7 +1,9 @@
 """Forward begins while sums are held back, and every wait happens where a weight is used."""
 
+import gc
 import threading
 import time
+import weakref
 from typing import Callable, List
 
 import pytest
@@ -275,3 +277,22 @@ def test_no_thread_passes_while_another_one_updates(make_stepper: Make) -> None:
     outputs: List[torch.Tensor] = []
     run_together(lambda: model(ONES), lambda: (time.sleep(0.02), outputs.append(model(ONES))))
     assert torch.equal(outputs[0], model(ONES))
+
+
+@pytest.mark.parametrize("watched_steps", [0, 9])
+def test_updates_outlive_an_optimizer_that_is_dropped(
+    job: FakeJob, make_stepper: Make, watched_steps: int
+) -> None:
+    model, alone = layers(), layers()
+    stepper = make_stepper(model, watched_steps=watched_steps)
+    stepped(stepper, model)
+    optimizer = torch.optim.SGD(alone.parameters(), 0.5)
+    alone(ONES).sum().backward()
+    optimizer.step()
+    gone = weakref.ref(stepper._updates)
+    del stepper
+    gc.collect()
+    assert torch.equal(model(ONES), alone(ONES))
+    assert not job.unflushed
+    gc.collect()
+    assert gone() is None
