@@ -51,7 +51,8 @@ class Guard:
     def __call__(self, module: torch.nn.Module, args: Tuple[Any, ...]) -> None:
         """Wait for the weights and update them."""
         if torch.compiler.is_compiling():
-            self._wait_apart()
+            if self.slots or not torch.is_grad_enabled():
+                self._wait_apart()
         else:
             self.wait()
 
@@ -61,13 +62,21 @@ class Guard:
         return self._on_run is None
 
     def wait(self) -> None:
-        """Update all slots that are ARMED, and note that this module waits for them.  Blocks."""
+        """Update all slots that are ARMED, and note that this module waits for them.  Blocks.
+
+        Without gradients all updates are made: no gradient tells of a weight that a module uses
+        and does not wait for.
+        """
         if self._on_run is not None:
             on_run, self._on_run = self._on_run, None
             on_run(self)
         updates = self._updates()
-        if updates is not None and (updates.waiting or updates.ahead):
+        if updates is None or not (updates.waiting or updates.ahead):
+            return
+        if torch.is_grad_enabled():
             updates.apply(self.slots)
+        else:
+            updates.flush()
 
     def __deepcopy__(self, memo: object) -> Passive:
         """Return no guard: a copied module has weights of its own."""

@@ -77,12 +77,15 @@ class Guards:
     # -- installing ----------------------------------------------------------------------------
 
     def add(self, slots: List[Slot]) -> None:
-        """Guard more weights, in the modules that own them."""
+        """Guard more weights, in the modules that own them.
+
+        What has such modules within waits too, for evaluation: it may use their weights itself.
+        """
         new = {id(slot.param): slot for slot in slots}
         self._slots += slots
         for module in self._model.modules():
             own = [new[id(param)] for param in module.parameters(recurse=False) if id(param) in new]
-            if own:
+            if own or any(id(param) in new for param in module.parameters()):
                 self._guard(module, own)
 
     def guard(self, module: torch.nn.Module, params: List[torch.nn.Parameter]) -> None:
@@ -136,7 +139,8 @@ class Guards:
         """Begin a forward of the root."""
         changed = self._was_training is not self._model.training
         self._was_training = self._model.training
-        if self._to_watch <= 0 and not changed:
+        # Without gradients all updates are made before, and PyTorch may take faster ways.
+        if (self._to_watch <= 0 and not changed) or not torch.is_grad_enabled():
             return
         self._to_watch -= 1
         if self._watch is None or not self._watch.is_on:

@@ -2,7 +2,7 @@
 
 import copy
 import pickle
-from typing import Callable, List, Tuple
+from typing import Any, Callable, List, Tuple
 
 import pytest
 import torch
@@ -128,3 +128,42 @@ def test_what_reads_no_element_is_no_use() -> None:
         lambda layer: layer.weight.requires_grad,
     ):
         assert uses(call) == []
+
+
+class Evaluating(Parent):
+    """Uses another module's weight in evaluation only."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            return self.other(self.child(x))
+        return nn.functional.linear(x, self.other.weight) + self.child(x)
+
+
+@pytest.mark.parametrize("watched_steps", [0, 9])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("part", ["the whole", "a part"])
+def test_without_gradients_every_weight_is_the_newest(
+    make_stepper: Make, watched_steps: int, mode: Callable[[], Any], part: str
+) -> None:
+    model = Evaluating()
+    whole = nn.Sequential(model)
+    stepper = make_stepper(whole, watched_steps=watched_steps)
+    called = whole if part == "the whole" else model
+    for _ in range(2):
+        step(stepper, whole)
+        model.train(False)
+        with mode():
+            early = called(torch.ones(1, 3))
+            stepper.synchronize()
+            assert torch.equal(early, called(torch.ones(1, 3)))
+        model.train(True)
+
+
+def test_an_evaluation_takes_the_ways_that_it_takes_without_us(make_stepper: Make) -> None:
+    model = nn.MultiheadAttention(64, 4, batch_first=True).train(False)
+    plain = copy.deepcopy(model)
+    make_stepper(model)
+    x = torch.randn(4, 16, 64)
+    with torch.no_grad():
+        want = plain(x, x, x, need_weights=False)[0]
+        assert torch.equal(model(x, x, x, need_weights=False)[0], want)
