@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import torch
 
 from bytescheduler.errors import UsageError
+from bytescheduler.torch._crossing.copied import Copied
 from bytescheduler.torch._crossing.guard import Guard
 from bytescheduler.torch._crossing.updates import Updates
 from bytescheduler.torch._crossing.watch import Watch
@@ -110,12 +111,13 @@ class Guards:
             root.register_forward_pre_hook(begin, prepend=True),
             root.register_forward_hook(end, always_call=True),
         ]
-        # A state dict has the newest weights, and what is loaded is not overwritten by updates.
+        # A state dict or a copy has the newest weights, and what is loaded is not overwritten.
         flush = _Hook(self._updates.flush)
         for module in root.modules():
             self._handles += [
                 module.register_state_dict_pre_hook(flush),
                 module._register_load_state_dict_pre_hook(flush),
+                Copied(module, flush),
             ]
 
     def close(self) -> None:

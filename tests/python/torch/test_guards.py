@@ -1,8 +1,9 @@
 """Guards: which module waits for which weight, and what copies of a module have."""
 
 import copy
+import io
 import pickle
-from typing import Any, Callable, List, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 import pytest
 import torch
@@ -79,8 +80,10 @@ def test_copies_wait_for_nothing(make_stepper: Make, job: FakeJob) -> None:
     model = Parent()
     stepper = make_stepper(model)
     step(stepper, model)
+    twins = (copy.deepcopy(model), pickle.loads(pickle.dumps(model)))
+    step(stepper, model)
     job.session.held = ["child.weight", "other.weight"]
-    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+    for twin in twins:
         twin(torch.ones(1, 3)).sum().backward()
         twin.state_dict()
 
@@ -167,3 +170,46 @@ def test_an_evaluation_takes_the_ways_that_it_takes_without_us(make_stepper: Mak
     with torch.no_grad():
         want = plain(x, x, x, need_weights=False)[0]
         assert torch.equal(model(x, x, x, need_weights=False)[0], want)
+
+
+def copied_by_torch(model: nn.Module) -> nn.Module:
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)  # type: ignore[no-any-return]
+
+
+class Own(nn.Linear):
+    """Pickles itself in its own way."""
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {**self.__dict__, "own": True}
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        copy.deepcopy,
+        copied_by_torch,
+        lambda model: pickle.loads(pickle.dumps(model)),
+        lambda model: torch.optim.swa_utils.AveragedModel(model).module,
+    ],
+)
+def test_copies_have_the_newest_weights(
+    make_stepper: Make, copied: Callable[[nn.Module], nn.Module]
+) -> None:
+    model = nn.Sequential(Parent(), Own(3, 3))
+    stepper = make_stepper(model)
+    for part in (model, model[0]):
+        step(stepper, model)
+        twin = copied(part)
+        for one, other in zip(twin.parameters(), part.parameters()):
+            assert torch.equal(one, other)
+        stepper.synchronize()
+        for one, other in zip(twin.parameters(), part.parameters()):
+            assert torch.equal(one, other)
+        assert "__getstate__" not in vars(twin)
+        copied(twin)
+    assert copied(model)[1].own
+    stepper.close()
+    assert "__getstate__" not in vars(model)
