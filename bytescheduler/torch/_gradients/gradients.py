@@ -293,13 +293,34 @@ class Gradients:
             return
         grad, sent = slot.param.grad, slot.sent
         same = grad is sent and grad is not None and grad.data_ptr() == slot.address
-        if not same or grad._version != slot.version:
+        if not same or (grad._version != slot.version and not self._is_counted_twice(slot)):
             what = "taken away" if grad is None else "changed"
             raise UsageError(
                 f"{slot.name}: its gradient was {what} after backward sent it; call "
                 "optimizer.synchronize() before gradients are clipped, scaled or set to zero",
                 5,
             )
+
+    def _is_counted_twice(self, slot: Slot) -> bool:
+        """Return whether the only changes were those of a gradient that was sent later.
+
+        Gradients that backward made as parts of one tensor, as that of `torch.cat` does, count
+        their changes together.
+        """
+        assert slot.sent is not None
+        count = slot.sent._version
+        alike = [
+            (each, each.sent)
+            for each in self.slots
+            if each.state == PUSHED and each.sent is not None and each.sent._version == count
+        ]
+        slot.sent.detach().as_strided((0,), (1,)).zero_()  # a change of no element
+        joint = [each for each, grad in alike if each.version == count != grad._version]
+        if not joint:
+            return False
+        for each in [slot, *joint]:
+            each.version = slot.sent._version
+        return True
 
     def wait(self, slots: Iterable[Slot]) -> None:
         """Return when the sums of slots that are PUSHED or ARMED are there; changes nothing."""

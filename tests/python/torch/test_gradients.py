@@ -176,3 +176,55 @@ def test_dtypes_that_servers_cannot_sum_are_refused(make_stepper: Make) -> None:
     model.weight = nn.Parameter(torch.ones(2, 2).to(torch.float8_e4m3fn))
     with pytest.raises(UsageError, match="weight: servers cannot sum torch.float8_e4m3fn"):
         make_stepper(model)
+
+
+class Joint(nn.Module):
+    """Its gradients are parts of one tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ParameterList([torch.ones(2, 2) for _ in range(3)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat(list(self.parts)) @ x
+
+
+@pytest.mark.parametrize("crossing", [True, False])
+def test_gradients_that_are_parts_of_one_tensor_accumulate(
+    make_stepper: Make, crossing: bool
+) -> None:
+    model, alone = Joint(), Joint()
+    stepper = make_stepper(model, crossing=crossing, passes=2)
+    optimizer = torch.optim.SGD(alone.parameters(), 0.5)
+    for _ in range(2):
+        for number in (1, 2):
+            for each in (model, alone):
+                each(torch.ones(2) * number).sum().backward()
+        stepper.step(None)
+        stepper.zero_grad(False)
+        optimizer.step()
+        optimizer.zero_grad(False)
+    stepper.synchronize()
+    for one, other in zip(model.parameters(), alone.parameters()):
+        assert torch.equal(one, other)
+    for changed in range(3):
+        for _ in range(2):
+            model(torch.ones(2)).sum().backward()
+        model.parts[changed].grad.mul_(2)
+        with pytest.raises(UsageError, match="its gradient was changed after backward sent it"):
+            stepper.step(None)
+        stepper.zero_grad(True)
+
+
+def test_a_change_is_found_beside_a_gradient_that_was_changed_as_often(make_stepper: Make) -> None:
+    model = nn.ModuleList([nn.Linear(2, 2, bias=False) for _ in range(3)])
+    stepper = make_stepper(model, passes=2)
+    for _ in range(2):
+        for _ in range(2):
+            sum(layer(torch.ones(2)).sum() for layer in model).backward()
+            if stepper.gradients.slots[0].state == IDLE:
+                model[0].weight.grad.mul_(2)
+        model[1].weight.grad.mul_(2)
+        with pytest.raises(UsageError, match="1.weight: its gradient was changed"):
+            stepper.step(None)
+        stepper.zero_grad(True)
