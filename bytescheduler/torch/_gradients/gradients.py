@@ -191,8 +191,8 @@ class Gradients:
         slot.version = grad._version
         slot.address = grad.data_ptr()
         slot.had_gradient = True
-        fits = grad.stride() == slot.stride and not grad.is_conj() and not grad.is_neg()
-        self._send(slot, grad if fits else torch.empty_like(slot.param).copy_(grad))
+        dense = grad if _fits(slot, grad) else torch.empty_like(slot.param).copy_(grad)
+        self._send(slot, dense)
 
     def _densified(self, slot: Slot, grad: torch.Tensor) -> torch.Tensor:
         if not self.options.sparse_as_dense:
@@ -375,7 +375,8 @@ class Gradients:
         if grad is None:
             slot.param.grad, slot.recv = mean, None
         elif grad.stride() == slot.stride:
-            slot.recv = None if slot.transit is not None else grad.detach()
+            is_next = slot.transit is None and _fits(slot, grad)
+            slot.recv = grad.detach() if is_next else None
             grad.data = mean  # whatever else refers to the gradient has the mean too
         else:
             grad.copy_(mean)
@@ -410,6 +411,11 @@ class Gradients:
     def has_state(self, state: int) -> bool:
         """Return whether any slot has this state."""
         return any(slot.state == state for slot in self.slots)
+
+
+def _fits(slot: Slot, grad: torch.Tensor) -> bool:
+    """Return whether the memory of a gradient is what the engine sends and receives."""
+    return grad.stride() == slot.stride and not grad.is_conj() and not grad.is_neg()
 
 
 def _check_place(slot: Slot, tensor: torch.Tensor) -> None:

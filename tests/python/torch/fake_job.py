@@ -110,6 +110,7 @@ class FakeSession:
         assert send.is_cpu
         assert recv.is_cpu
         assert send.data_ptr() != recv.data_ptr()
+        assert not any(each.is_conj() or each.is_neg() for each in (send, recv))  # as memory is
         assert send.stride() == recv.stride() or send.dim() == 1
         pending = FakePending(self, key, call)
         pending.memory = send.view(recv.shape) if send.dim() == 1 else send, recv

@@ -228,3 +228,30 @@ def test_a_change_is_found_beside_a_gradient_that_was_changed_as_often(make_step
         with pytest.raises(UsageError, match="1.weight: its gradient was changed"):
             stepper.step(None)
         stepper.zero_grad(True)
+
+
+class Complex(nn.Module):
+    """Backward leaves it a gradient whose memory is the conjugate of what it means."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor([1 + 2j, 3 - 1j]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.factor.conj() * x).sum().imag
+
+
+@pytest.mark.parametrize("crossing", [True, False])
+def test_conjugate_gradients_are_those_of_one_process(make_stepper: Make, crossing: bool) -> None:
+    model, alone = Complex(), Complex()
+    stepper = make_stepper(model, crossing=crossing)
+    optimizer = torch.optim.SGD(alone.parameters(), 0.5)
+    for number in range(4):
+        for each in (model, alone):
+            each(torch.tensor([1 + 3j, 2 - 5j]) * number).backward()
+        stepper.step(None)
+        stepper.zero_grad(True)
+        optimizer.step()
+        optimizer.zero_grad()
+    stepper.synchronize()
+    assert torch.equal(model.factor, alone.factor)
