@@ -1,6 +1,6 @@
 """The steps of an optimizer in a job: with a barrier, or across it."""
 
-from typing import Any, Callable, List, Optional, Set
+from typing import Any, Callable, Dict, List, Optional, Set
 
 import torch
 
@@ -15,6 +15,7 @@ from bytescheduler.torch._gradients.gradients import GradientOptions, Gradients,
 from bytescheduler.torch._gradients.slot import SUMMED
 from bytescheduler.torch._job.job import Joined
 from bytescheduler.torch._optimizer.options import Options
+from bytescheduler.torch._optimizer.places import Places
 from bytescheduler.torch._sums.named_sums import Call
 
 __all__ = ["Stepper"]
@@ -60,15 +61,17 @@ class Stepper:
             ),
             self._on_first,
         )
+        self._places = Places(inner)
+        self._places.take(self.gradients.slots)
         self._updates: Optional[Updates] = None
         self._guards: Optional[Guards] = None
         if may_cross:
             self._install()
 
     def _members(self, groups: List[Any], *, all_named: bool = True) -> List[Member]:
-        params = [param for group in groups for param in group["params"]]
-        options = self._options
-        names = names_of(params, options.named_parameters, options.model, all_named=all_named)
+        names = self._names(
+            [param for group in groups for param in group["params"]], all_named=all_named
+        )
         members = [
             (names[id(param)], param, at)
             for at, group in enumerate(groups)
@@ -77,6 +80,10 @@ class Stepper:
         ]
         order = {key: place for place, key in enumerate(names)}
         return sorted(members, key=lambda member: order[id(member[1])])
+
+    def _names(self, params: List[torch.nn.Parameter], *, all_named: bool) -> Dict[int, str]:
+        options = self._options
+        return names_of(params, options.named_parameters, options.model, all_named=all_named)
 
     # -- crossing ------------------------------------------------------------------------------
 
@@ -154,6 +161,7 @@ class Stepper:
             with torch.enable_grad():
                 loss = closure()
         self._check_begun()
+        self._check_places()
         if self.gradients.has_state(SUMMED):
             self._step_summed()
         elif self.skips:
@@ -185,6 +193,13 @@ class Stepper:
                 "tell whether others wait in synchronize(); call backward on every worker",
                 5,
             )
+
+    def _check_places(self) -> None:
+        """Look at what a script did to the groups and to frozen parameters."""
+        if self._places.have_changed():
+            self.flush()  # each update is made with the numbers of its group of then
+            self._places.take(self.gradients.slots)
+        self._places.check_left_out(lambda params: self._names(params, all_named=False))
 
     def _does_cross(self) -> bool:
         if self._updates is None:
@@ -223,6 +238,7 @@ class Stepper:
         def evaluate() -> Any:  # noqa: ANN401
             with torch.enable_grad():
                 loss = closure()
+            self._check_places()
             self.synchronize(always=True)
             # Decisions of the optimizer must be alike on all workers.
             value = torch.as_tensor(loss).detach().to(torch.float64)
@@ -291,11 +307,13 @@ class Stepper:
         members = self._members(self._inner.param_groups, all_named=False)
         new = [each for each in members if id(each[1]) not in known]
         if not new:
+            self._places.take(self.gradients.slots)
             return
         before = len(self.gradients.slots)
         self.gradients.add(new)
         if self._guards is not None:
             self._guards.add(self.gradients.slots[before:])
+        self._places.take(self.gradients.slots)
 
     def close(self) -> None:
         """Make updates that wait, and average nothing any more."""
