@@ -1,8 +1,9 @@
 """The steps of an optimizer in a job: with a barrier, or across it."""
 
-from typing import Any, Callable, Dict, List, Optional, Set
+from typing import Any, Callable, Dict, List, Mapping, Optional, Set
 
 import torch
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from bytescheduler._process.say import say
 from bytescheduler.errors import UsageError
@@ -216,11 +217,15 @@ class Stepper:
     def _step_across(self) -> None:
         assert self._updates is not None
         inner = self._inner
-        for hook in list(inner._optimizer_step_pre_hooks.values()):
+        for hook in _in_order(_global_optimizer_pre_hooks, inner._optimizer_step_pre_hooks):
             hook(inner, (), {})
         self._updates.arm()
         inner._opt_called = True  # else a scheduler believes that step() was left out
-        for hook in list(inner._optimizer_step_post_hooks.values()):
+        hooks = _in_order(inner._optimizer_step_post_hooks, _global_optimizer_post_hooks)
+        if hooks:
+            self._tell("a hook comes after each step, which waits for all sums, as it sees weights")
+            self.flush()
+        for hook in hooks:
             hook(inner, (), {})
 
     def _step_summed(self) -> None:
@@ -320,3 +325,7 @@ class Stepper:
         self.flush()
         self._uninstall()
         self.gradients.close()
+
+
+def _in_order(first: Mapping[int, Any], then: Mapping[int, Any]) -> List[Any]:
+    return [*first.values(), *then.values()]

@@ -10,6 +10,10 @@ import pytest
 import torch
 from fake_job import FakeJob, FakePending, Held
 from torch import nn
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from bytescheduler.errors import PeerLost, UsageError
 from bytescheduler.torch._gradients.slot import ARMED, IDLE
@@ -200,16 +204,41 @@ def test_a_lost_peer_is_an_error_of_the_forward_pass(job: FakeJob, make_stepper:
         model(ONES)
 
 
-def test_hooks_of_the_optimizer_run_once_a_step(make_stepper: Make) -> None:
+@pytest.mark.parametrize("crossing", [True, False])
+def test_hooks_of_optimizers_run_once_a_step_and_see_the_newest_weights(
+    make_stepper: Make, crossing: bool
+) -> None:
+    def seen(
+        model: nn.Sequential, step: Callable[[torch.optim.Optimizer], Callable[[], object]]
+    ) -> List[object]:
+        def after(*_: object) -> None:
+            calls.extend(["after", *[param.tolist() for param in model.parameters()]])
+
+        inner = torch.optim.SGD(model.parameters(), 0.5)
+        calls: List[object] = []
+        handles = [
+            register_optimizer_step_pre_hook(lambda *_: calls.append("before all")),
+            register_optimizer_step_post_hook(lambda *_: calls.append("after all")),
+        ]
+        inner.register_step_pre_hook(lambda *_: calls.append("before"))
+        inner.register_step_post_hook(after)
+        steps = step(inner)
+        try:
+            for _ in range(2):
+                model(ONES).sum().backward()
+                steps()
+                inner.zero_grad()
+        finally:
+            for handle in handles:
+                handle.remove()
+        return calls
+
+    def ours(inner: torch.optim.Optimizer) -> Callable[[], object]:
+        stepper = make_stepper(model, inner, crossing=crossing)
+        return lambda: stepper.step(None)
+
     model = layers()
-    inner = torch.optim.SGD(model.parameters(), 0.5)
-    calls: List[str] = []
-    inner.register_step_pre_hook(lambda *_: calls.append("before"))
-    inner.register_step_post_hook(lambda *_: calls.append("after"))
-    stepper = make_stepper(model, inner)
-    stepped(stepper, model)
-    model(ONES)
-    assert calls == ["before", "after"]
+    assert seen(model, ours) == seen(layers(), lambda inner: inner.step)
 
 
 def test_state_made_in_inference_mode_is_ordinary(make_stepper: Make) -> None:
