@@ -8,6 +8,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 from bytescheduler._process.say import say
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._crossing.guards import Guards
+from bytescheduler.torch._crossing.joint import why_joint
 from bytescheduler.torch._crossing.self_check import why_not_separable
 from bytescheduler.torch._crossing.shadow import needs_closure
 from bytescheduler.torch._crossing.updates import Updates
@@ -66,7 +67,7 @@ class Stepper:
         self._places.take(self.gradients.slots)
         self._updates: Optional[Updates] = None
         self._guards: Optional[Guards] = None
-        if may_cross:
+        if may_cross and not self._stays_joint():
             self._install()
 
     def _members(self, groups: List[Any], *, all_named: bool = True) -> List[Member]:
@@ -95,6 +96,12 @@ class Stepper:
             self._stay("its step evaluates the loss itself")
             return False
         return True
+
+    def _stays_joint(self) -> bool:
+        why = why_joint(self.gradients.slots)
+        if why is not None:
+            self._stay(why)
+        return why is not None
 
     def _stay(self, why: str) -> None:
         """Keep the barrier, and say so; an error if crossing was asked for."""
@@ -316,7 +323,9 @@ class Stepper:
             return
         before = len(self.gradients.slots)
         self.gradients.add(new)
-        if self._guards is not None:
+        if self._guards is not None and self._stays_joint():
+            self._uninstall()
+        elif self._guards is not None:
             self._guards.add(self.gradients.slots[before:])
         self._places.take(self.gradients.slots)
 

@@ -1,0 +1,53 @@
+"""Parameters that lie in one memory, which updates at different times would mix up."""
+
+from typing import Dict, List, Optional, Sequence, Tuple
+
+import torch
+
+from bytescheduler.torch._gradients.slot import Slot
+
+__all__ = ["why_joint"]
+
+
+def why_joint(slots: Sequence[Slot]) -> Optional[str]:
+    """Return why the weights of `slots` cannot be updated one by one, or None.
+
+    Two may overlap.  Parts of one tensor may also count their changes together: then backward
+    takes an update of one for a change of another one, which forward has used.
+    """
+    storages: Dict[Tuple[torch.device, int], List[Slot]] = {}
+    for slot in slots:
+        where = slot.param.device, slot.param.untyped_storage().data_ptr()
+        storages.setdefault(where, []).append(slot)
+    for together in storages.values():
+        found = _overlapping(together) or _counting_together(together)
+        if found is not None:
+            return f"{found[0].name} and {found[1].name} are parts of one tensor"
+    return None
+
+
+def _span(slot: Slot) -> Tuple[int, int]:
+    """Return where in its memory a parameter begins and ends."""
+    param = slot.param
+    last = sum((size - 1) * stride for size, stride in zip(param.shape, param.stride()))
+    return param.storage_offset(), param.storage_offset() + last + 1
+
+
+def _overlapping(slots: List[Slot]) -> Optional[Tuple[Slot, Slot]]:
+    spans = sorted((*_span(slot), slot.index, slot) for slot in slots)
+    for (_, end, _, one), (begin, _, _, other) in zip(spans, spans[1:]):
+        if begin < end:
+            return one, other
+    return None
+
+
+def _counting_together(slots: List[Slot]) -> Optional[Tuple[Slot, Slot]]:
+    for at, slot in enumerate(slots[:-1]):
+        rest = slots[at + 1 :]
+        before = [each.param._version for each in rest]
+        with torch.no_grad():
+            slot.param.as_strided((0,), (1,)).zero_()  # a change of no element
+        for each, version in zip(rest, before):
+            if each.param._version != version:
+                return slot, each
+    return None
