@@ -5,7 +5,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set,
 
 import torch
 
-from bytescheduler.errors import Error
+from bytescheduler.errors import Error, UsageError
 from bytescheduler.torch._crossing.shadow import Shadow
 from bytescheduler.torch._gradients.gradients import Gradients
 from bytescheduler.torch._gradients.slot import ARMED, IDLE, PUSHED, Slot
@@ -67,6 +67,7 @@ class Updates:
             for slot in self._gradients.slots:
                 if slot.state == PUSHED:
                     slot.param.grad = None  # it is the engine's until the update
+                    slot.weight_version = slot.param._version
                     slot.state = ARMED
                     self.waiting += 1
             self._queue = sorted(self._gradients.slots, key=_urgency)
@@ -121,6 +122,8 @@ class Updates:
         along: List[Slot] = []
         if self.takes_along:
             along += self._ready(_TOGETHER - sum(slot.elements for slot in armed), armed)
+        for slot in used + along:
+            _check_unchanged(slot)
         means = [self._gradients.mean(slot) for slot in used + along]  # memory may be short
         for slot in armed + along:
             self._gradients.let_go(slot)
@@ -176,6 +179,15 @@ class Updates:
         if self._on_gradient is not None:
             self._on_gradient(param)
         params.setdefault(slot.group, []).append(param)
+
+
+def _check_unchanged(slot: Slot) -> None:
+    if slot.param._version != slot.weight_version:
+        raise UsageError(
+            f"{slot.name}: it was changed after step() and before its update, which waits for a "
+            "sum; call optimizer.synchronize() after step() before weights are changed",
+            5,
+        )
 
 
 def _urgency(slot: Slot) -> int:

@@ -61,6 +61,7 @@ class Slot:
         "transit",
         "updated",
         "version",
+        "weight_version",
     )
 
     def __init__(self, index: int, name: str, param: torch.nn.Parameter, group: int = 0) -> None:
@@ -77,6 +78,7 @@ class Slot:
         self.pending: Optional[Round] = None
         self.sent: Optional[torch.Tensor] = None  # the gradient that backward made
         self.version = 0  # how often it had been changed when it was sent
+        self.weight_version = 0  # how often the weight had been changed at step()
         self.address = 0  # where it lay then
         self.had_gradient = False
         # Where sums arrive: dense, with the parameter's strides where that is dense.

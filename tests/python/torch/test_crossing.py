@@ -325,3 +325,62 @@ def test_updates_outlive_an_optimizer_that_is_dropped(
     assert not job.unflushed
     gc.collect()
     assert gone() is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda param: param.clamp_(-0.1, 0.1),
+        lambda param: param[:1].zero_(),
+        nn.init.zeros_,
+        lambda param: param.detach().mul_(0.5),
+    ],
+)
+@pytest.mark.parametrize("arrived", [[], ["0.weight", "0.bias", "1.weight"]])
+def test_a_weight_that_changes_before_its_update_is_an_error(
+    job: FakeJob, make_stepper: Make, change: Callable[[torch.Tensor], object], arrived: List[str]
+) -> None:
+    model = layers()
+    stepper = make_stepper(model, watched_steps=0)
+    stepped(stepper, model)
+    job.session.arrived = arrived
+    with torch.no_grad():
+        change(model[1].weight)
+    for _ in range(2):
+        with pytest.raises(UsageError, match="1.weight: it was changed after step.*synchronize"):
+            model(ONES)
+
+
+def joint(layer: nn.Sequential, split: Callable[[torch.Tensor, int, int], torch.Tensor]) -> None:
+    """Put the weights of all layers into one tensor."""
+    flat = torch.cat([part.weight.detach().reshape(-1) for part in layer])
+    for at, part in enumerate(layer):
+        part.weight = nn.Parameter(split(flat, 9 * at, 9 * at + 9).view(3, 3))
+
+
+@pytest.mark.parametrize(
+    ("split", "crosses"),
+    [
+        (lambda flat, begin, end: flat[begin:end], False),  # they count their changes together
+        (lambda flat, begin, end: flat.data[begin:end].data, True),
+        (lambda flat, begin, end: flat.data[: end - begin].data, False),  # they overlap
+    ],
+)
+def test_weights_that_are_parts_of_one_tensor(
+    make_stepper: Make, split: Callable[..., torch.Tensor], crosses: bool
+) -> None:
+    model, alone = layers(), layers()
+    for each in (model, alone):
+        joint(each, split)
+    stepper = make_stepper(model, torch.optim.SGD(model.parameters(), 0.5, momentum=0.5))
+    optimizer = torch.optim.SGD(alone.parameters(), 0.5, momentum=0.5)
+    assert stepper.crosses == crosses
+    for _ in range(4):
+        stepped(stepper, model)
+        stepper.zero_grad(True)
+        alone(ONES).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    stepper.synchronize()
+    for one, other in zip(model.parameters(), alone.parameters()):
+        assert torch.equal(one, other)
