@@ -25,14 +25,26 @@ class _Backward:
 
     def add(self, bucket: _Bucket) -> None:
         """Give the future of `bucket` its mean at the end of this backward."""
-        # Each time, as a backward that failed has left buckets and called nothing.
-        torch.autograd.Variable._execution_engine.queue_callback(self._end)
         self._buckets.append(bucket)
+        if _is_at_end():
+            self._end()
+        else:
+            # Each time, as a backward that failed has left buckets and called nothing.
+            torch.autograd.Variable._execution_engine.queue_callback(self._end)
 
     def _end(self) -> None:
         buckets, self._buckets = self._buckets, []
         for bucket in buckets:
             bucket.future.set_result(bucket.sums.finish(bucket.round))
+
+
+def _is_at_end() -> bool:
+    """Return whether backward has made all gradients.
+
+    With a static graph the first backward hands over its buckets only then, and waits at once.
+    """
+    current = getattr(torch._C, "_current_autograd_node", None)  # since PyTorch 2.1
+    return current is not None and current() is None
 
 
 _BACKWARD = _Backward()

@@ -1,6 +1,6 @@
 """The hook for PyTorch's own DistributedDataParallel: the end of a backward."""
 
-from typing import Any
+from typing import Any, List
 
 import pytest
 import torch
@@ -34,3 +34,21 @@ def test_a_backward_after_one_that_failed_ends() -> None:
         else:
             weight.sum().backward()
     assert [float(future.value()) for future in futures] == [0.0, 1.0]
+
+
+def test_a_bucket_that_comes_at_the_end_of_backward_is_waited_for_at_once() -> None:
+    backward = _Backward()
+    sums: Any = Sums()
+    future = torch.futures.Future()
+    done: List[bool] = []
+
+    def at_end() -> None:
+        backward.add(_Bucket(sums, 7, future))
+        done.append(future.done())  # PyTorch waits for it here, and calls nothing else before
+
+    weight = torch.ones(1, requires_grad=True)
+    end = torch.autograd.Variable._execution_engine.queue_callback
+    weight.register_hook(lambda grad: end(at_end))
+    weight.sum().backward()
+    assert done == [True]
+    assert float(future.value()) == 7.0

@@ -118,19 +118,20 @@ def stock_with_our_hook(rank: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         meeting = bps.broadcast_object(f"file://{folder}/meet")
         torch.distributed.init_process_group("gloo", meeting, rank=rank, world_size=bps.size())
-        stock = nn.parallel.DistributedDataParallel(new_model(), find_unused_parameters=True)
-        hooked = nn.parallel.DistributedDataParallel(
-            new_model(), find_unused_parameters=True, bucket_cap_mb=0.001
-        )
-        hooked.register_comm_hook(None, bps.ddp_hook)
-        for step in range(4):
-            for ddp in (stock, hooked):
-                ddp.zero_grad()
-                loss_of(ddp, step, rank).backward()
-            pairs = zip(stock.named_parameters(), hooked.module.parameters())
-            for (name, one), other in pairs:
-                if one.grad is not None:
-                    assert torch.equal(one.grad, other.grad), name
+        for options in ({"find_unused_parameters": True}, {"static_graph": True}):
+            stock = nn.parallel.DistributedDataParallel(new_model(), **options)
+            hooked = nn.parallel.DistributedDataParallel(
+                new_model(), bucket_cap_mb=0.001, **options
+            )
+            hooked.register_comm_hook(None, bps.ddp_hook)
+            for step in range(4):
+                for ddp in (stock, hooked):
+                    ddp.zero_grad()
+                    loss_of(ddp, step, rank).backward()
+                pairs = zip(stock.named_parameters(), hooked.module.parameters())
+                for (name, one), other in pairs:
+                    if one.grad is not None:
+                        assert torch.equal(one.grad, other.grad), name
         bps.barrier()
         torch.distributed.destroy_process_group()
 
