@@ -13,12 +13,14 @@ from bytescheduler.torch._sums.relay import Relay
 __all__ = ["Objects"]
 
 _COUNT_BYTES = 8
+_NO_OBJECT = 2**63  # a count that no object has
 _TOGETHER_BYTES = 4 << 20
 
 
 def octets_of(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor's bytes as a vector of uint8 of the CPU; it shares memory where it can."""
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).cpu()
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    return plain.contiguous().reshape(-1).view(torch.uint8).cpu()
 
 
 def _count(octets: torch.Tensor) -> int:
@@ -65,10 +67,24 @@ class Objects:
         self.check_root(root)
         if self._relay is None:
             return value
-        mine = _vector(pickle.dumps(value) if self._rank == root else b"")
-        count = _vector(mine.numel().to_bytes(_COUNT_BYTES, "little"))
+        mine, error = b"", None
+        if self._rank == root:
+            try:
+                mine = pickle.dumps(value)
+            except Exception as failed:  # noqa: B902 - any object's own
+                error = failed
+        size = _NO_OBJECT if error is not None else len(mine)
+        count = _vector(size.to_bytes(_COUNT_BYTES, "little"))
         self._relay.broadcast(count, root)
-        data = mine if self._rank == root else _empty(_count(count))
+        if error is not None:
+            raise error
+        if _count(count) == _NO_OBJECT:
+            raise UsageError(
+                f"worker {root} could not pickle its object, and says why; give an object that "
+                "pickle takes",
+                5,
+            )
+        data = _vector(mine) if self._rank == root else _empty(_count(count))
         self._relay.broadcast(data, root)
         return value if self._rank == root else pickle.loads(_bytes(data))
 

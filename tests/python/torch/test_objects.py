@@ -1,10 +1,13 @@
 """Objects of one worker reach another one, whatever PyTorch's default device is."""
 
+import pickle
 from typing import Any, List, Sequence, Tuple
 
+import pytest
 import torch
 from fake_job import FakeSession
 
+from bytescheduler.errors import UsageError
 from bytescheduler.torch._sums.objects import Objects
 from bytescheduler.torch._sums.relay import Relay
 
@@ -32,3 +35,31 @@ def test_a_default_device_changes_nothing() -> None:
         session.rank = 1
         assert Objects(Relay(session), 1, 2).broadcast(None, 0) == told == {"step": 3}
     assert not session.kept
+
+
+def test_an_object_that_pickle_refuses_is_an_error_on_every_worker() -> None:
+    session: Any = Relaying()
+    for value in (lambda: 0, 7):
+        session.rank = 0
+        relay = Relay(session)
+        if value == 7:
+            Objects(relay, 0, 2).broadcast(value, 0)
+        else:
+            with pytest.raises((pickle.PicklingError, AttributeError)):
+                Objects(relay, 0, 2).broadcast(value, 0)
+        session.rank = 1
+        if value == 7:
+            assert Objects(Relay(session), 1, 2).broadcast(None, 0) == value
+        else:
+            with pytest.raises(UsageError, match="worker 0 could not pickle its object"):
+                Objects(Relay(session), 1, 2).broadcast(None, 0)
+        assert not session.kept
+
+
+def test_a_conjugate_tensor_gets_the_values_of_the_other_worker() -> None:
+    session: Any = Relaying()
+    numbers = torch.tensor([1 + 2j, 3 - 1j]), torch.zeros(2, dtype=torch.complex64)
+    for rank, tensor in enumerate(numbers):
+        session.rank = rank
+        Objects(Relay(session), rank, 2).overwrite([tensor.conj(), tensor.imag], 0)
+    assert torch.equal(numbers[0], numbers[1])
