@@ -64,9 +64,10 @@ def ddp_hook(state: Optional[Type[Compressor]], bucket: Any) -> Any:  # noqa: AN
         Given by PyTorch.
     """
     tensor = bucket.buffer()
-    name = f"bucket {bucket.index()}, {tensor.numel()} x {tensor.dtype}"
+    compression = state or Compression.none
+    name = f"bucket {bucket.index()}, {tensor.numel()} x {tensor.dtype}, {compression.__name__}"
     # The last bucket has the first layers, which forward uses first.
-    call = Call(True, name, bucket.index(), state or Compression.none)
+    call = Call(True, name, bucket.index(), compression)
     sums = current().get().sums
     devices = [tensor.device] if tensor.is_cuda else None  # whose streams wait for the result
     future = torch.futures.Future(devices=devices)

@@ -1,11 +1,14 @@
 """The hook for PyTorch's own DistributedDataParallel: the end of a backward."""
 
-from typing import Any, List
+from types import SimpleNamespace
+from typing import Any, List, Optional
 
 import pytest
 import torch
 
+from bytescheduler.torch._ddp import hook
 from bytescheduler.torch._ddp.hook import _Backward, _Bucket
+from bytescheduler.torch._sums.compression import Compression
 
 
 class Sums:
@@ -52,3 +55,24 @@ def test_a_bucket_that_comes_at_the_end_of_backward_is_waited_for_at_once() -> N
     weight.sum().backward()
     assert done == [True]
     assert float(future.value()) == 7.0
+
+
+def test_buckets_that_travel_in_another_form_have_other_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Bucket:
+        def index(self) -> int:
+            return 3
+
+        def buffer(self) -> torch.Tensor:
+            return torch.ones(2)
+
+    names: List[Optional[str]] = []
+    job: Any = SimpleNamespace()
+    job.get = lambda: SimpleNamespace(sums=SimpleNamespace(start=lambda _, c: names.append(c.name)))
+    monkeypatch.setattr(hook, "current", lambda: job)
+    monkeypatch.setattr(hook, "_BACKWARD", SimpleNamespace(add=lambda bucket: None))
+    for state in (None, Compression.none, Compression.fp16, Compression.bf16):
+        hook.ddp_hook(state, Bucket())
+    assert names[0] == names[1]
+    assert len(set(names)) == 3
