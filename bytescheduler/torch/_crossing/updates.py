@@ -1,5 +1,6 @@
 """Updates that wait for their sums: made where a weight is needed first, or all at once."""
 
+import contextlib
 import threading
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
@@ -100,7 +101,7 @@ class Updates:
         self._gradients.wait(armed)
         self.applying = True
         try:
-            with torch.inference_mode(False), torch.no_grad():
+            with torch.inference_mode(False), torch.no_grad(), _outside():
                 self._update(armed)
         finally:
             self.applying = False
@@ -179,6 +180,24 @@ class Updates:
         if self._on_gradient is not None:
             self._on_gradient(param)
         params.setdefault(slot.group, []).append(param)
+
+
+@contextlib.contextmanager
+def _outside() -> Iterator[None]:
+    """Leave what records or transforms the forward pass around an update, which is no part of it.
+
+    That is `torch.func.grad` and its like, which refuse to change a weight, and `torch.jit.trace`.
+    """
+    transforms = getattr(torch._C, "_DisableFuncTorch", contextlib.nullcontext)
+    trace = torch._C._get_tracing_state()
+    if trace is not None:
+        torch._C._set_tracing_state(None)
+    try:
+        with transforms():
+            yield
+    finally:
+        if trace is not None:
+            torch._C._set_tracing_state(trace)
 
 
 def _check_unchanged(slot: Slot) -> None:

@@ -384,3 +384,34 @@ def test_weights_that_are_parts_of_one_tensor(
     stepper.synchronize()
     for one, other in zip(model.parameters(), alone.parameters()):
         assert torch.equal(one, other)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace")
+def test_an_update_is_no_part_of_what_transforms_the_forward_pass(
+    job: FakeJob, make_stepper: Make
+) -> None:
+    def gradient_of(model: nn.Module) -> object:
+        weights = dict(model.named_parameters())
+        return torch.func.grad(
+            lambda given: torch.func.functional_call(model, given, (ONES,)).square().sum()
+        )(weights)
+
+    def traced(model: nn.Module) -> object:
+        graph = torch.jit.trace(model, ONES, check_trace=False)
+        return [graph(ONES), str(graph.inlined_graph).count("= aten::")]
+
+    model, alone = layers(), layers()
+    stepper = make_stepper(model, watched_steps=1)
+    optimizer = torch.optim.SGD(alone.parameters(), 0.5)
+    for call in (gradient_of, traced, lambda each: torch.vmap(each)(torch.ones(4, 2, 3))):
+        stepped(stepper, model)
+        stepper.zero_grad(True)
+        alone(ONES).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        for each in job.session.rounds:
+            each.wait()  # the engine receives without PyTorch
+        got, want = call(model), call(alone)
+        assert str(got) == str(want)
+        for one, other in zip(model.parameters(), alone.parameters()):
+            assert torch.equal(one, other)
