@@ -155,6 +155,34 @@ void bs_deferred_start(void* deferred);
 // bs_worker_push_pull wakes no thread.  REQUIRES: bs_worker_close comes after that.
 int bs_worker_visit(bs_worker* worker, void (*visit)(void* context), void* context,
                     bs_error* error);
+// Memory of a key that a network device (RDMA) uses where it lies.  What the device has registered,
+// which takes it about as long as a transfer, stays registered for the key's later operations.
+typedef struct {
+  uint64_t key;
+  int filled;  // 0: operations send the memory; 1: they fill it
+  void* memory;
+  uint64_t size_bytes;
+  // What the memory is a part of: other values are other memory, even at the same address.
+  const void* storage;
+  uint64_t storage_bytes;
+  // Runs inside the call, if at all: returns an owner, which keeps the memory; null: none can.
+  void* (*own)(void* context);
+  // Ends an owner that the device has forgotten; any thread, at the latest in bs_worker_close.
+  void (*disown)(void* owner);
+  void* context;
+} bs_kept_memory;
+// Returns the least size of memory that a device of this worker may use; UINT64_MAX: none ever does.
+uint64_t bs_worker_least_kept_bytes(const bs_worker* worker);
+// Lets a device use the memory until bs_memory_use_end; for one operation, which the caller keeps
+// the memory for anyway.  The first call for a memory may block for as long as the system locks its
+// pages.  Sets `use` to null where no device helps or there is no room: the operation works as
+// well, and copies.  What was kept for the key ends if it is other memory, and what was not used
+// for the longest time if the room is needed.
+typedef struct bs_memory_use bs_memory_use;
+int bs_worker_use_memory(bs_worker* worker, const bs_kept_memory* memory, bs_memory_use** use,
+                         bs_error* error);
+// Call it once, from any thread, when the operation is out of the memory.  May be null.
+void bs_memory_use_end(bs_memory_use* use);
 // Asynchronous keys: bs::Worker::Broadcast with bs::Mode::kAsynchronous, Update, SetOptimizer.
 int bs_worker_broadcast_async(bs_worker* worker, uint64_t key, int dtype, void* value,
                               uint64_t size_bytes, bs_done done, void* context, bs_error* error);

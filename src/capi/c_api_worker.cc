@@ -39,6 +39,10 @@ struct bs_worker {
   }
 };
 
+struct bs_memory_use {
+  std::shared_ptr<void> use;
+};
+
 namespace {
 
 using bs::Config;
@@ -383,6 +387,35 @@ int bs_worker_visit(bs_worker* worker, void (*visit)(void* context), void* conte
     return Status::Ok();
   });
 }
+
+uint64_t bs_worker_least_kept_bytes(const bs_worker* worker) {
+  const auto* const node = std::get_if<0>(&worker->node);
+  return node == nullptr || !CheckUsable(worker).ok() ? UINT64_MAX : (*node)->LeastKeptBytes();
+}
+
+int bs_worker_use_memory(bs_worker* worker, const bs_kept_memory* memory, bs_memory_use** use,
+                         bs_error* error) {
+  *use = nullptr;
+  return IfUsable(worker, error, [&] {
+    const auto* const node = std::get_if<0>(&worker->node);
+    if (node == nullptr) return Status::Ok();
+    const bs::api::KeptMemory::Memory kept{
+        .key = memory->key,
+        .use = memory->filled == 0 ? ps::Lending::kSent : ps::Lending::kFilled,
+        .bytes = {static_cast<std::byte*>(memory->memory), memory->size_bytes},
+        .storage = {reinterpret_cast<uintptr_t>(memory->storage), memory->storage_bytes}};
+    const auto own = [memory]() -> std::shared_ptr<void> {
+      void* const owner = memory->own(memory->context);
+      if (owner == nullptr) return nullptr;
+      return {owner, memory->disown};
+    };
+    std::shared_ptr<void> found = (*node)->UseMemory(kept, own);
+    if (found) *use = new bs_memory_use{std::move(found)};
+    return Status::Ok();
+  });
+}
+
+void bs_memory_use_end(bs_memory_use* use) { delete use; }
 
 int bs_worker_barrier_start(bs_worker* worker, bs_done done, void* context, bs_error* error) {
   return IfUsable(worker, error, [&] {

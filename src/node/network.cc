@@ -235,4 +235,10 @@ std::shared_ptr<void> Network::Lend(std::span<std::byte> memory, ps::Lending use
   return transport_->Lend(memory, use);
 }
 
+Result<std::shared_ptr<ps::Registration>> Network::Register(std::span<std::byte> memory,
+                                                            ps::Lending use) {
+  if (!fork_is_harmless_ || rdma_->links == 0) return std::shared_ptr<ps::Registration>();
+  return transport_->Register(memory, use);
+}
+
 }  // namespace bs::api

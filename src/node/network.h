@@ -84,6 +84,10 @@ class Network {
   // Transport::Lend for memory of the framework's, whose child processes may use it too.  Null
   // while nothing goes by RDMA.  Thread-safe.
   std::shared_ptr<void> Lend(std::span<std::byte> memory, ps::Lending use);
+  // Transport::Register for such memory.  Null while nothing goes by RDMA.  Thread-safe.
+  Result<std::shared_ptr<ps::Registration>> Register(std::span<std::byte> memory, ps::Lending use);
+  // False: both always give null.
+  bool MayLend() const { return fork_is_harmless_; }
   // The transport's end, before that of the thread; blocks as the destructor does.
   void EndTransport() { transport_.reset(); }
 

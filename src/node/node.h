@@ -16,6 +16,7 @@
 #include "bytescheduler/config.h"
 #include "bytescheduler/server.h"
 #include "bytescheduler/worker.h"
+#include "node/kept_memory.h"
 #include "node/network.h"
 #include "node/node_metrics.h"
 #include "node/outcome.h"
@@ -138,6 +139,10 @@ class WorkerNode {
                 std::span<std::byte> out, Done pushed, Done pulled);
   // Runs `visit` on the worker's thread.
   void Visit(Task visit) { network_->io()->Post(std::move(visit)); }
+  // KeptMemory::Use; null for memory of less than LeastKeptBytes.
+  std::shared_ptr<void> UseMemory(const KeptMemory::Memory& memory, const KeptMemory::OwnFn& own);
+  // UINT64_MAX: no device ever uses the framework's memory.
+  uint64_t LeastKeptBytes() const;
   // For asynchronous keys; see Worker.
   void Broadcast(Key key, DType dtype, Mode mode, std::span<std::byte> value, Done done);
   void Update(Key key, Worker::UpdateCall call);
@@ -178,6 +183,7 @@ class WorkerNode {
   Notification drained_;
   Notification left_;
   std::unique_ptr<Network> network_;
+  KeptMemory kept_memory_;
   std::unique_ptr<ps::Member> member_;  // on bs-io
   std::unique_ptr<Timeline> timeline_;  // of worker_; may be null
   // On bs-io; null before joined_.

@@ -6,10 +6,11 @@
 //     new is sent;
 //  2. the member says goodbye, if the job is well, and closes: nothing more is received;
 //  3. one task later it is destroyed on bs-io, behind everything it has posted there;
-//  4. the transport comes to rest: every frame of the caller's memory is released, so the worker's
+//  4. registrations of the framework's memory end, but for what the network still uses;
+//  5. the transport comes to rest: every frame of the caller's memory is released, so the worker's
 //     last callbacks run;
-//  5. the worker is destroyed on bs-io, and the thread ends;
-//  6. the timeline writes its end.
+//  6. the worker is destroyed on bs-io, and the thread ends;
+//  7. the timeline writes its end.
 //
 // The worker lives on bs-io, beside the sockets, so that messages do not wait for another thread to
 // wake up.
@@ -77,7 +78,10 @@ Result<std::unique_ptr<WorkerNode>> WorkerNode::Start(const Config& config, int3
 
 WorkerNode::WorkerNode(const Config& config, const ps::MembershipOptions& options,
                        ps::RdmaOptions rdma)
-    : log_(MakeLogger(config)) {
+    : log_(MakeLogger(config)),
+      kept_memory_([this](std::span<std::byte> memory, ps::Lending use) {
+        return network_->Register(memory, use);
+      }) {
   const Logger network_log = MakeNetworkLogger(config, log_);
   WarnOfUnknownRoot(config, network_log);
   WarnOfLoopback(config, network_log);
@@ -191,6 +195,15 @@ void WorkerNode::PushPull(Key key, const PushPullOptions& options, std::span<con
   worker_->PushPull(key, options, in, out, Counted(std::move(pushed)), Counted(std::move(pulled)));
 }
 
+std::shared_ptr<void> WorkerNode::UseMemory(const KeptMemory::Memory& memory,
+                                            const KeptMemory::OwnFn& own) {
+  return memory.bytes.size() < LeastKeptBytes() ? nullptr : kept_memory_.Use(memory, own);
+}
+
+uint64_t WorkerNode::LeastKeptBytes() const {
+  return network_->MayLend() ? worker::PsBackend::kLeastLentBytes : UINT64_MAX;
+}
+
 void WorkerNode::Broadcast(Key key, DType dtype, Mode mode, std::span<std::byte> value, Done done) {
   worker_->Broadcast(key, dtype, mode, value, Counted(std::move(done)));
 }
@@ -272,6 +285,7 @@ void WorkerNode::Close(Duration drain) {
     RunOn(io, [this] { member_->Close(kLinger); });
   }
   RunOn(io, [this] { member_.reset(); });
+  kept_memory_.DropAll();
   network_->EndTransport();
   if (worker_) {
     released.Wait();

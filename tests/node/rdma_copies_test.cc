@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -214,6 +215,55 @@ TEST_F(RdmaCopiesTest, NothingIsRegisteredBehindAnOperation) {
   const std::vector<float> received = std::exchange(out_, std::vector<float>(kElements));
   Exchange();
   EXPECT_EQ(Read(worker_->Measure(kPatience).value(), "rdma_pinned_bytes"), before);
+}
+
+// Only what a use of kept memory shows is there for the NIC: what lies at the address later is not.
+TEST_F(RdmaCopiesTest, KeptMemoryIsRegisteredOnceForManyRounds) {
+  Start();
+  Declare();
+  Exchange();
+  const auto owner = std::make_shared<int>();
+  uint64_t registrations = 0;
+  Copies before;
+  for (int i = 0; i < 5; ++i) {
+    const std::shared_ptr<void> sent = worker_->UseMemory(
+        {.key = kKey, .use = ps::Lending::kSent, .bytes = Bytes(&in_)}, [&] { return owner; });
+    const std::shared_ptr<void> filled = worker_->UseMemory(
+        {.key = kKey, .use = ps::Lending::kFilled, .bytes = Bytes(&out_)}, [&] { return owner; });
+    EXPECT_TRUE(sent && filled);
+    if (i == 0) registrations = fabric_.Counts().registrations;
+    if (i == 0) before = Count();
+    Exchange();
+    EXPECT_EQ(out_, in_);
+  }
+  EXPECT_EQ(fabric_.Counts().registrations, registrations);
+  EXPECT_EQ(Count().gradient - before.gradient, 0);
+  EXPECT_EQ(Count().sum - before.sum, 0);
+  EXPECT_EQ(owner.use_count(), 3) << "they stay registered";
+  worker_->Close(kPatience);
+  EXPECT_EQ(owner.use_count(), 1);
+}
+
+// As the test above counts it, each operation registers for itself.
+TEST_F(RdmaCopiesTest, MemoryThatIsNotKeptIsRegisteredForEachRound) {
+  Start();
+  Declare();
+  Exchange();
+  const uint64_t registrations = fabric_.Counts().registrations;
+  for (int i = 0; i < 5; ++i) Exchange();
+  EXPECT_GE(fabric_.Counts().registrations, registrations + 10);
+}
+
+TEST_F(RdmaCopiesTest, WhereAChildWouldLoseTheMemoryNoneIsKept) {
+  fork_ = ps::RdmaFork::kProtected;
+  Start();
+  Declare();
+  EXPECT_EQ(worker_->LeastKeptBytes(), UINT64_MAX);
+  EXPECT_FALSE(worker_->UseMemory(
+      {.key = kKey, .use = ps::Lending::kSent, .bytes = Bytes(&in_)}, [&]() -> std::shared_ptr<void> {
+        ADD_FAILURE() << "nothing is registered that an owner could keep";
+        return nullptr;
+      }));
 }
 
 }  // namespace

@@ -20,7 +20,10 @@ extern "C" {
 typedef struct bs_mxnet bs_mxnet;
 
 /* `worker` must outlive the plug-in handle.  Uses push_async_nd and get_data; for rounds with a
- * value share_array, free_array and make_plain. */
+ * value share_array, free_array and make_plain.
+ *
+ * Where a network device (RDMA) uses arrays, also create_array.  Then the worker keeps handles of
+ * what the latest round of each key has sent and filled (bs_kept_memory). */
 int bs_mxnet_open(bs_worker* worker, const bs_mxnet_functions* functions, bs_mxnet** plugin,
                   bs_error* error);
 

@@ -51,6 +51,18 @@ inline void* ChunkOf(const void* array) {
   return chunk;
 }
 
+// Where that memory is.  MXNet gives an array that we have a handle of other memory only where it
+// needs more (another layout may be longer), so what changes is one of the two.
+struct Storage {
+  void* data;
+  uint64_t size_bytes;
+};
+inline Storage StorageOf(const void* array) {
+  Storage storage{};
+  std::memcpy(&storage, ChunkOf(array), sizeof(storage));
+  return storage;
+}
+
 // bs_mxnet_functions as they are called.  Each but the last two returns 0, or else the last says
 // why.
 struct Functions {

@@ -37,13 +37,14 @@ struct Round;
 
 // Owners: the handle, and every round that has not ended.
 struct Plugin {
-  Plugin(bs_worker* w, const bs_mxnet_functions& functions) : worker(w), mxnet(functions) {}
+  Plugin(bs_worker* w, const bs_mxnet_functions& functions);
   Plugin(const Plugin&) = delete;
   Plugin& operator=(const Plugin&) = delete;
   ~Plugin() { FreeEnded(); }
 
   bs_worker* const worker;
   const Functions mxnet;
+  const uint64_t least_kept_bytes;  // of arrays that a network device may use
   // Done when `uses` reaches 0.
   const std::unique_ptr<bs_waiter, void (*)(bs_waiter*)> drained{bs_waiter_new(1), bs_waiter_free};
   std::atomic<uint64_t> calls{0};
@@ -77,6 +78,8 @@ struct Proxy {
   OnComplete on_complete{};
   bool ran = false;
   std::string problem{};
+  // A network device's, of the memory at `data`; ends before MXNet may do something with that.
+  std::unique_ptr<bs_memory_use, void (*)(bs_memory_use*)> use{nullptr, bs_memory_use_end};
 
   void Complete(const dmlc::Error* error) const {
     if (!ran) return;
@@ -203,6 +206,8 @@ struct Round {
     proxy.Complete(&error);
   }
   void GiveUp(int code, const std::string& why) {
+    push.use.reset();
+    pull.use.reset();
     FailWith(code, why);
     CompletePush();
     CompletePull();

@@ -3,9 +3,15 @@
 
 #include <atomic>
 #include <cstring>
+#include <memory>
+#include <utility>
 
 struct bs_waiter {
   std::atomic<size_t> left;
+};
+
+struct bs_memory_use {
+  std::shared_ptr<void> use;
 };
 
 void bs_worker::Push(size_t index, int code, const char* message) const {
@@ -54,6 +60,17 @@ int bs_worker_fail(bs_worker* worker, const char* why) {
   worker->failures.emplace_back(why);
   return 0;
 }
+
+uint64_t bs_worker_least_kept_bytes(const bs_worker* worker) { return worker->least_kept_bytes; }
+
+int bs_worker_use_memory(bs_worker* worker, const bs_kept_memory* memory, bs_memory_use** use,
+                         bs_error* /*error*/) {
+  std::shared_ptr<void> found = worker->use_memory(*memory);
+  *use = found ? new bs_memory_use{std::move(found)} : nullptr;
+  return 0;
+}
+
+void bs_memory_use_end(bs_memory_use* use) { delete use; }
 
 bs_waiter* bs_waiter_new(size_t count) { return new bs_waiter{count}; }
 void bs_waiter_done(void* waiter, int /*code*/, const char* /*message*/) {

@@ -1,7 +1,9 @@
 // A stand-in for the engine behind the C API: keeps what it is asked, answers when told to.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +19,9 @@ struct bs_worker {
   bool takes_visits = true;
   bool holds_visits = false;  // until they are run
   std::vector<std::function<void()>> visits;
+  uint64_t least_kept_bytes = UINT64_MAX;
+  // Returns what a use of the memory holds.
+  std::function<std::shared_ptr<void>(const bs_kept_memory& memory)> use_memory;
 
   // Answers requests[index]: the sum is the input itself.
   void Push(size_t index, int code = 0, const char* message = "") const;

@@ -1,6 +1,7 @@
 // A stand-in for MXNet's engine: runs, skips and ends operations when the test says so.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <optional>
@@ -25,6 +26,13 @@ class FakeMxnet {
     int times_ended = 0;
     std::optional<std::string> error;
   };
+  struct Array;
+  // The memory of an array.
+  struct Memory {
+    void* data;  // first, before the size: as MXNet's
+    uint64_t size_bytes;
+    Array* array;
+  };
   // An array whose address is asked for.
   struct Array {
     // NOLINTNEXTLINE(google-explicit-constructor): as values in braces
@@ -34,8 +42,9 @@ class FakeMxnet {
     Array& operator=(const Array&) = delete;
     ~Array() = default;
 
-    void* memory = this;  // first: MXNet's arrays begin with theirs
+    Memory* memory = &own_memory;  // first: MXNet's arrays begin with theirs
     std::vector<float> values;
+    Memory own_memory{values.data(), values.size() * sizeof(float), this};
     bool fails;
     bool is_plain;
     int num_shared = 0;          // handles of it besides its own, which share its memory

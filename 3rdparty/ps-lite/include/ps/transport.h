@@ -62,6 +62,21 @@ struct SentCounts {
 // Uses of lent memory.
 enum class Lending { kSent, kFilled };
 
+// Memory of a caller that a network device has registered.  Thread-safe.  Destroying it ends that,
+// and blocks a little.
+class Registration {
+ public:
+  Registration() = default;
+  Registration(const Registration&) = delete;
+  Registration& operator=(const Registration&) = delete;
+  virtual ~Registration() = default;
+
+  // Lends the memory as Transport::Lend does, without a call of the device.  Between uses the
+  // device is asked for nothing there, so other data may have come to lie at the address.  The
+  // handle keeps the registration.  Null where another loan begins at the address.
+  virtual std::shared_ptr<void> Use() = 0;
+};
+
 class Transport {
  public:
   struct Handler {
@@ -135,6 +150,13 @@ class Transport {
   // helps, or where it refuses; then bytes are copied.
   virtual std::shared_ptr<void> Lend(std::span<std::byte> /*memory*/, Lending /*use*/) {
     return nullptr;
+  }
+  // Registers memory for many loans; may block for as long as the system locks its pages.  Null
+  // where no device helps.  kResourceExhausted if there would be room without others;
+  // kFailedPrecondition if not even then.
+  virtual bs::Result<std::shared_ptr<Registration>> Register(std::span<std::byte> /*memory*/,
+                                                             Lending /*use*/) {
+    return std::shared_ptr<Registration>();
   }
   // The carriers of long data to `peer` and from it now.  REQUIRES: called on the executor.
   virtual bs::Carriers CarriersOf(int32_t /*peer*/) const { return {}; }

@@ -21,6 +21,8 @@
 //                                             listener);
 //   // See Transport::Lend.  Thread-safe.  May be missing.
 //   std::shared_ptr<void> Lend(std::span<std::byte> memory, Lending use);
+//   // See Transport::Register.  Thread-safe.  Is there if Lend is.
+//   bs::Result<std::shared_ptr<Registration>> Register(std::span<std::byte> memory, Lending use);
 //   // Receives nothing from now on.
 //   void StopListening();
 //   // Blocks.  REQUIRES: not called on the loop; after StopListening; every connection is gone.
@@ -81,6 +83,11 @@ class ConnectionHub : public std::enable_shared_from_this<ConnectionHub<Network>
   std::shared_ptr<void> Lend(std::span<std::byte> memory, Lending use) {
     if constexpr (requires { network_.Lend(memory, use); }) return network_.Lend(memory, use);
     return nullptr;
+  }
+  // Thread-safe.
+  bs::Result<std::shared_ptr<Registration>> Register(std::span<std::byte> memory, Lending use) {
+    if constexpr (requires { network_.Lend(memory, use); }) return network_.Register(memory, use);
+    return std::shared_ptr<Registration>();
   }
   // REQUIRES: called on the loop.
   bs::Carriers CarriersOf(int32_t peer) const {
@@ -284,6 +291,10 @@ class LoopTransport final : public Transport {
   }
   std::shared_ptr<void> Lend(std::span<std::byte> memory, Lending use) override {
     return hub_->Lend(memory, use);
+  }
+  bs::Result<std::shared_ptr<Registration>> Register(std::span<std::byte> memory,
+                                                     Lending use) override {
+    return hub_->Register(memory, use);
   }
   bs::Carriers CarriersOf(int32_t peer) const override { return hub_->CarriersOf(peer); }
   void Close(bs::Duration linger) override {

@@ -153,6 +153,7 @@ bs::Result<uint32_t> FabricModel::Register(ModelDevice* device, std::span<std::b
   host.pinned_bytes += end - begin;
   counts_.pinned_bytes += end - begin;
   ++counts_.regions;
+  ++counts_.registrations;
   return key;
 }
 

@@ -71,6 +71,43 @@ TEST_F(RdmaMemoryTest, WhatALoanCoversIsNotRegisteredAgain) {
   EXPECT_TRUE(memory_->Lend(all.subspan(100, 1'000), Access::kFill).ok()) << "for another use";
 }
 
+TEST_F(RdmaMemoryTest, WhatIsKeptIsFoundOnlyWhileItIsLent) {
+  std::vector<std::byte> bytes(10'000);
+  auto kept = memory_->Keep(bytes, Access::kLend);
+  ASSERT_TRUE(kept.ok());
+  EXPECT_FALSE(memory_->Find(bytes, Access::kLend)) << "other data may lie there by now";
+  for (int i = 0; i < 3; ++i) {
+    std::shared_ptr<void> first = kept.value()->Use();
+    std::shared_ptr<void> second = kept.value()->Use();
+    EXPECT_TRUE(memory_->Find(bytes, Access::kLend));
+    EXPECT_FALSE(memory_->Find(bytes, Access::kFill));
+    EXPECT_EQ(memory_->Lend(bytes, Access::kLend).status().code(),
+              bs::StatusCode::kAlreadyExists)
+        << "an operation's own loan";
+    first.reset();
+    EXPECT_TRUE(memory_->Find(bytes, Access::kLend)) << "two operations send the same";
+    second.reset();
+    EXPECT_FALSE(memory_->Find(bytes, Access::kLend));
+  }
+  EXPECT_EQ(fabric_.Counts().registrations, 1U);
+  std::shared_ptr<void> last = kept.value()->Use();
+  kept.value().reset();
+  EXPECT_TRUE(memory_->Find(bytes, Access::kLend)) << "a loan keeps the registration";
+  last.reset();
+  EXPECT_EQ(fabric_.Counts().regions, 0U);
+  EXPECT_EQ(counts_->pinned_bytes, 0U);
+}
+
+TEST_F(RdmaMemoryTest, WhatIsKeptIsNotLentWhereAnotherLoanBegins) {
+  std::vector<std::byte> bytes(10'000);
+  auto kept = memory_->Keep(bytes, Access::kLend);
+  auto other = memory_->Lend(std::span(bytes).first(5'000), Access::kLend);
+  ASSERT_TRUE(kept.ok() && other.ok());
+  EXPECT_FALSE(kept.value()->Use());
+  other.value().reset();
+  EXPECT_TRUE(kept.value()->Use());
+}
+
 TEST_F(RdmaMemoryTest, LoansAreBounded) {
   const auto memory = std::make_shared<RdmaMemory>(
       std::shared_ptr<VerbsDevice>(std::move(nic_->Open("sim0", 16).value())), kBounceBytes,
@@ -85,6 +122,11 @@ TEST_F(RdmaMemoryTest, LoansAreBounded) {
   auto first = memory->Lend(all.first(6'000), Access::kLend);
   ASSERT_TRUE(first.ok());
   EXPECT_FALSE(memory->Lend(all.subspan(6'000), Access::kLend).ok());
+  EXPECT_EQ(memory->Keep(all.first(4'001), Access::kFill).status().code(),
+            bs::StatusCode::kResourceExhausted);
+  EXPECT_EQ(memory->Keep(all, Access::kFill).status().code(),
+            bs::StatusCode::kFailedPrecondition)
+      << "not even alone";
   first.value().reset();
   EXPECT_TRUE(memory->Lend(all.subspan(6'000), Access::kLend).ok()) << "there is room again";
   EXPECT_EQ(fabric_.Counts().regions, 0U);

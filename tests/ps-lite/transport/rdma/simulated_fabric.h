@@ -53,6 +53,7 @@ struct FabricCounts {
   uint64_t devices = 0;  // open now
   uint64_t queue_pairs = 0;
   uint64_t regions = 0;
+  uint64_t registrations = 0;  // ever
   uint64_t pinned_bytes = 0;
   uint64_t sends = 0;  // SENDs that arrived, ever
   uint64_t reads = 0;  // READs that are complete, ever

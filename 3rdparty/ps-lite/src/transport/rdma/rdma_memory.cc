@@ -57,12 +57,14 @@ bs::Result<std::shared_ptr<RdmaRegion>> RdmaMemory::Register(std::span<std::byte
                                      });
 }
 
-bs::Result<std::unique_ptr<RdmaMemory::Loan>> RdmaMemory::Lend(std::span<std::byte> bytes,
-                                                               VerbsDevice::Access access) {
+bs::Result<std::shared_ptr<RdmaMemory::Kept>> RdmaMemory::RegisterLent(std::span<std::byte> bytes,
+                                                                       VerbsDevice::Access access) {
   if (rules_.whole_pages && !IsWholePages(bytes)) {
     return bs::Status::FailedPrecondition("a child process needs what else lies on these pages");
   }
-  if (Find(bytes, access)) return bs::Status::AlreadyExists("this memory is lent already");
+  if (bytes.size() > rules_.most_bytes) {
+    return bs::Status::FailedPrecondition("this memory alone is more than the limit allows");
+  }
   {
     const bs::MutexLock lock(&mutex_);
     if (bytes.size() > rules_.most_bytes - lent_bytes_) {
@@ -71,32 +73,56 @@ bs::Result<std::unique_ptr<RdmaMemory::Loan>> RdmaMemory::Lend(std::span<std::by
     lent_bytes_ += bytes.size();
   }
   auto region = Register(bytes, access);  // may block
+  if (region.ok()) {
+    return std::make_shared<Kept>(shared_from_this(), bytes, access, std::move(region.value()));
+  }
   const bs::MutexLock lock(&mutex_);
-  if (!region.ok()) {
-    lent_bytes_ -= bytes.size();
-    return region.status();
-  }
-  const bool added = table_
-                         .emplace(bytes.data(), Entry{.end = bytes.data() + bytes.size(),
-                                                      .access = access,
-                                                      .region = std::move(region.value()),
-                                                      .loan = true})
-                         .second;
-  if (!added) {
-    lent_bytes_ -= bytes.size();
-    return bs::Status::AlreadyExists("a loan begins at this address already");
-  }
-  return std::make_unique<Loan>(shared_from_this(), bytes.data());
+  lent_bytes_ -= bytes.size();
+  return region.status();
 }
 
-void RdmaMemory::End(const std::byte* begin) {
-  std::shared_ptr<RdmaRegion> ended;  // after the lock is gone: this may block
+// The region ends before its room is given to others.
+RdmaMemory::Kept::~Kept() {
+  region_.reset();
+  const bs::MutexLock lock(&memory_->mutex_);
+  memory_->lent_bytes_ -= bytes_.size();
+}
+
+bs::Result<std::shared_ptr<Registration>> RdmaMemory::Keep(std::span<std::byte> bytes,
+                                                           VerbsDevice::Access access) {
+  auto kept = RegisterLent(bytes, access);
+  if (!kept.ok()) return kept.status();
+  return std::shared_ptr<Registration>(std::move(kept.value()));
+}
+
+bs::Result<std::unique_ptr<RdmaMemory::Loan>> RdmaMemory::Lend(std::span<std::byte> bytes,
+                                                               VerbsDevice::Access access) {
+  if (Find(bytes, access)) return bs::Status::AlreadyExists("this memory is lent already");
+  auto kept = RegisterLent(bytes, access);
+  if (!kept.ok()) return kept.status();
+  std::unique_ptr<Loan> loan = Show(std::move(kept.value()));
+  if (!loan) return bs::Status::AlreadyExists("a loan begins at this address already");
+  return loan;
+}
+
+std::unique_ptr<RdmaMemory::Loan> RdmaMemory::Show(std::shared_ptr<const Kept> kept) {
+  const std::span<std::byte> bytes = kept->bytes_;
   const bs::MutexLock lock(&mutex_);
-  const auto it = table_.find(begin);
-  BS_CHECK(it != table_.end() && it->second.loan);
-  lent_bytes_ -= static_cast<uint64_t>(it->second.end - begin);
-  ended = std::move(it->second.region);
-  table_.erase(it);
+  Entry& entry = table_
+                     .try_emplace(bytes.data(), Entry{.end = bytes.data() + bytes.size(),
+                                                      .access = kept->access_,
+                                                      .region = kept->region_})
+                     .first->second;
+  if (entry.region != kept->region_) return nullptr;
+  ++entry.loans;
+  return std::make_unique<Loan>(std::move(kept));
+}
+
+void RdmaMemory::End(const Kept& kept) {
+  const bs::MutexLock lock(&mutex_);
+  const auto it = table_.find(kept.bytes_.data());
+  BS_CHECK(it != table_.end() && it->second.region == kept.region_ && it->second.loans > 0);
+  if (--it->second.loans == 0) table_.erase(it);  // `kept` has the region still
 }
 
 std::shared_ptr<const RdmaRegion> RdmaMemory::Find(std::span<const std::byte> bytes,

@@ -1,8 +1,9 @@
 // RdmaMemory: memory that the NIC of a node may use.
 //
-// The owner of memory registers it (Lend), and keeps the loan as long as the memory.  There
-// is no cache of addresses: an address that is freed and mapped again would still mean the old
-// pages to the NIC.  Blocks come from memory of our own, which is registered once.
+// The owner of memory registers it, for one loan (Lend) or for many (Keep).  There is no cache of
+// addresses: an address that is freed and mapped again would still mean the old pages to the NIC.
+// So memory is found only while its owner says that it is there, by a loan.  Blocks come from
+// memory of our own, which is registered once.
 //
 // Thread-safe; held by shared_ptr, also by the blocks and loans.
 #pragma once
@@ -21,6 +22,7 @@
 #include "base/numa.h"
 #include "bytescheduler/status.h"
 #include "ps/message.h"
+#include "ps/transport.h"
 #include "transport/rdma/rdma_options.h"
 #include "transport/rdma/verbs.h"
 
@@ -47,26 +49,44 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
   RdmaMemory& operator=(const RdmaMemory&) = delete;
   ~RdmaMemory();
 
-  // A registration of memory of the caller's.  Destroying it blocks a little.  What is under way
-  // holds the region until it has ended, so the memory must stay until frames and landings in it
-  // are given back.
-  class Loan {
+  // Memory of the caller's that is registered.  Destroying it blocks a little.
+  class Kept final : public Registration, public std::enable_shared_from_this<Kept> {
    public:
-    Loan(std::shared_ptr<RdmaMemory> memory, const std::byte* begin)
-        : memory_(std::move(memory)), begin_(begin) {}
-    Loan(const Loan&) = delete;
-    Loan& operator=(const Loan&) = delete;
-    ~Loan() { memory_->End(begin_); }
+    Kept(std::shared_ptr<RdmaMemory> memory, std::span<std::byte> bytes, VerbsDevice::Access access,
+         std::shared_ptr<RdmaRegion> region)
+        : memory_(std::move(memory)), bytes_(bytes), access_(access), region_(std::move(region)) {}
+    ~Kept() override;
+    std::shared_ptr<void> Use() override { return memory_->Show(shared_from_this()); }
 
    private:
+    friend class RdmaMemory;
     const std::shared_ptr<RdmaMemory> memory_;
-    const std::byte* const begin_;
+    const std::span<std::byte> bytes_;
+    const VerbsDevice::Access access_;
+    std::shared_ptr<RdmaRegion> region_;
   };
-  // kAlreadyExists if another loan begins at the same address, or shows all of it for this use;
-  // kFailedPrecondition or kResourceExhausted by the rules.
+  // Registers `bytes` for loans, of which there is none yet; kFailedPrecondition or
+  // kResourceExhausted by the rules.
+  bs::Result<std::shared_ptr<Registration>> Keep(std::span<std::byte> bytes,
+                                                 VerbsDevice::Access access);
+
+  // While it exists, its memory is found.  What is under way holds the region until it has ended,
+  // so the memory must stay until frames and landings in it are given back.
+  class Loan {
+   public:
+    explicit Loan(std::shared_ptr<const Kept> kept) : kept_(std::move(kept)) {}
+    Loan(const Loan&) = delete;
+    Loan& operator=(const Loan&) = delete;
+    ~Loan() { kept_->memory_->End(*kept_); }
+
+   private:
+    const std::shared_ptr<const Kept> kept_;
+  };
+  // Registers for one loan.  kAlreadyExists if another one begins at the same address, or shows all
+  // of it for this use; else as Keep.
   bs::Result<std::unique_ptr<Loan>> Lend(std::span<std::byte> bytes, VerbsDevice::Access access);
-  // The region around `bytes`, all of them; null: they are not registered for that.  It is
-  // registered as long as the pointer is held.
+  // The region around `bytes`, all of them; null: they are not lent for that.  It is registered as
+  // long as the pointer is held.
   std::shared_ptr<const RdmaRegion> Find(std::span<const std::byte> bytes,
                                          VerbsDevice::Access access) const;
 
@@ -116,7 +136,7 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
     const std::byte* end = nullptr;
     VerbsDevice::Access access{};
     std::shared_ptr<RdmaRegion> region{};
-    bool loan = false;  // of a caller; else memory of ours
+    int loans = 0;  // of callers; 0: memory of ours
   };
   // Memory of ours with its region.
   struct Arena {
@@ -127,7 +147,11 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
     std::byte* end() const { return memory.data() + memory.size_bytes(); }
   };
 
-  void End(const std::byte* begin);
+  bs::Result<std::shared_ptr<Kept>> RegisterLent(std::span<std::byte> bytes,
+                                                 VerbsDevice::Access access);
+  // Null if another loan begins there.
+  std::unique_ptr<Loan> Show(std::shared_ptr<const Kept> kept);
+  void End(const Kept& kept);
   void GiveBack(std::span<std::byte> bytes);
   bs::Result<Arena> NewArena(size_t size_bytes);
   // Registers, and counts what is pinned.
@@ -150,7 +174,7 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
   std::map<const std::byte*, Arena> arenas_ BS_GUARDED_BY(mutex_);
   std::map<size_t, std::vector<std::byte*>> free_ BS_GUARDED_BY(mutex_);  // by size
   size_t free_large_bytes_ BS_GUARDED_BY(mutex_) = 0;  // of blocks with an arena of their own
-  uint64_t lent_bytes_ BS_GUARDED_BY(mutex_) = 0;      // of all loans
+  uint64_t lent_bytes_ BS_GUARDED_BY(mutex_) = 0;      // that callers have registered
   // The bounce arena: which of its pages are taken.  Empty before it is used first.
   Arena bounce_ BS_GUARDED_BY(mutex_);
   bool no_bounce_ BS_GUARDED_BY(mutex_) = false;  // it cannot be had

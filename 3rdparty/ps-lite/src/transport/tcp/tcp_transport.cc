@@ -39,6 +39,10 @@ int MostStrangers(const TcpOptions& options) {
   return static_cast<int>(std::clamp<rlim_t>(descriptors.rlim_cur / 4, 1, kMost));
 }
 
+VerbsDevice::Access AccessFor(Lending use) {
+  return use == Lending::kSent ? VerbsDevice::Access::kLend : VerbsDevice::Access::kFill;
+}
+
 // Null, and the log says why, if it cannot be used.
 std::unique_ptr<RdmaNic> OpenNic(bs::LoopThread* loop, const RdmaOptions& options,
                                  const bs::Logger& log) {
@@ -91,6 +95,8 @@ class TcpNetwork {
                                                      const std::string& identity,
                                                      ConnectionListener listener);
   std::shared_ptr<void> Lend(std::span<std::byte> memory, Lending use) const;
+  bs::Result<std::shared_ptr<Registration>> Register(std::span<std::byte> memory,
+                                                     Lending use) const;
   // kUnknown: there is no connection of `peer`.
   bs::Carrier CarrierFrom(int32_t peer) const;
   void StopListening();
@@ -293,10 +299,14 @@ bs::Result<std::shared_ptr<TcpConnection>> TcpNetwork::Connect(int32_t peer, con
 
 std::shared_ptr<void> TcpNetwork::Lend(std::span<std::byte> memory, Lending use) const {
   if (!nic_) return nullptr;
-  const bool sent = use == Lending::kSent;
-  auto loan =
-      nic_->memory()->Lend(memory, sent ? VerbsDevice::Access::kLend : VerbsDevice::Access::kFill);
+  auto loan = nic_->memory()->Lend(memory, AccessFor(use));
   return loan.ok() ? std::shared_ptr<void>(std::move(loan.value())) : nullptr;
+}
+
+bs::Result<std::shared_ptr<Registration>> TcpNetwork::Register(std::span<std::byte> memory,
+                                                               Lending use) const {
+  if (!nic_) return std::shared_ptr<Registration>();
+  return nic_->memory()->Keep(memory, AccessFor(use));
 }
 
 bs::Carrier TcpNetwork::CarrierFrom(int32_t peer) const {
