@@ -155,6 +155,33 @@ TEST(CApi, NodesOfOneHostShareMemoryUnlessToldNotTo) {
   }
 }
 
+TEST(CApi, WithoutANetworkDeviceNoMemoryIsKept) {
+  Job job(1, 1);
+  job.StartAll();
+  ASSERT_FALSE(HasFatalFailure());
+  EXPECT_EQ(bs_worker_least_kept_bytes(job.workers[0].get()), UINT64_MAX);
+  std::vector<char> memory(1U << 20U);
+  const bs_kept_memory kept{.key = 1,
+                            .filled = 0,
+                            .memory = memory.data(),
+                            .size_bytes = memory.size(),
+                            .storage = nullptr,
+                            .storage_bytes = 0,
+                            .own = [](void*) -> void* {
+                              ADD_FAILURE() << "it needs no owner";
+                              return nullptr;
+                            },
+                            .disown = [](void*) {},
+                            .context = nullptr};
+  bs_memory_use* use = nullptr;
+  bs_error error{};
+  EXPECT_EQ(bs_worker_use_memory(job.workers[0].get(), &kept, &use, &error), 0) << error.message;
+  EXPECT_EQ(use, nullptr);
+  bs_memory_use_end(use);
+  CloseWorkers(&job);
+  ExpectAllEndedWell(&job);
+}
+
 TEST(CApi, ASchedulerBehindAServiceListensEverywhere) {
   Job job(2, 1, {{"DMLC_USE_KUBERNETES", "1"}});
   RunAWholeJob(&job);
