@@ -162,7 +162,7 @@ typedef struct {
   int filled;  // 0: operations send the memory; 1: they fill it
   void* memory;
   uint64_t size_bytes;
-  // What the memory is a part of: other values are other memory, even at the same address.
+  // The whole that the memory is a part of: other values are other memory, even at the address.
   const void* storage;
   uint64_t storage_bytes;
   // Runs inside the call, if at all: returns an owner, which keeps the memory; null: none can.
@@ -171,7 +171,8 @@ typedef struct {
   void (*disown)(void* owner);
   void* context;
 } bs_kept_memory;
-// Returns the least size of memory that a device of this worker may use; UINT64_MAX: none ever does.
+// Returns the least size of memory that a device of this worker may use; UINT64_MAX: none ever
+// does.
 uint64_t bs_worker_least_kept_bytes(const bs_worker* worker);
 // Lets a device use the memory until bs_memory_use_end; for one operation, which the caller keeps
 // the memory for anyway.  The first call for a memory may block for as long as the system locks its

@@ -1,6 +1,6 @@
 // Looks memory up by its key, and makes room for what is new.
 //
-// What is dropped ends after the lock is gone: the device, and the framework, take their time.
+// Memory that is dropped ends after the lock is gone: the device and the framework take their time.
 #include "node/kept_memory.h"
 
 #include <algorithm>

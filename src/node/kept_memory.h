@@ -38,7 +38,7 @@ class KeptMemory {
     Key key = 0;
     ps::Lending use{};
     std::span<std::byte> bytes{};
-    // Of what the bytes are a part: other numbers are other memory, even at the same address.
+    // The whole that the bytes are a part of: other numbers are other memory, even at the address.
     std::array<uint64_t, 2> storage{};
 
     bool IsThatOf(const Memory& other) const {
@@ -56,7 +56,7 @@ class KeptMemory {
   // caller keeps the memory for anyway.  `own` is called where it is registered anew.  Null: no
   // device uses it, or there is no room; then the operation copies.
   std::shared_ptr<void> Use(const Memory& memory, const OwnFn& own);
-  // What is in use ends with its use.  Nothing is kept from here on.
+  // Memory in use ends with its use.  Nothing is kept from here on.
   void DropAll();
 
  private:

@@ -78,8 +78,7 @@ Result<std::unique_ptr<WorkerNode>> WorkerNode::Start(const Config& config, int3
 
 WorkerNode::WorkerNode(const Config& config, const ps::MembershipOptions& options,
                        ps::RdmaOptions rdma)
-    : log_(MakeLogger(config)),
-      kept_memory_([this](std::span<std::byte> memory, ps::Lending use) {
+    : log_(MakeLogger(config)), kept_memory_([this](std::span<std::byte> memory, ps::Lending use) {
         return network_->Register(memory, use);
       }) {
   const Logger network_log = MakeNetworkLogger(config, log_);

@@ -51,8 +51,7 @@ class KeptMemoryTest : public ::testing::Test {
     return std::shared_ptr<ps::Registration>(
         std::make_shared<OneOfDevice>(&device_, memory.size()));
   }
-  std::shared_ptr<void> Use(Key key, size_t bytes = kBytes,
-                            ps::Lending use = ps::Lending::kSent) {
+  std::shared_ptr<void> Use(Key key, size_t bytes = kBytes, ps::Lending use = ps::Lending::kSent) {
     return kept_.Use({.key = key, .use = use, .bytes = std::span(memory_).first(bytes)},
                      [this] { return owner_; });
   }
@@ -78,9 +77,10 @@ TEST_F(KeptMemoryTest, OtherMemoryOfTheKeyReplacesIt) {
   EXPECT_TRUE(Use(1));
   EXPECT_TRUE(Use(1, 2 * kBytes)) << "another size";
   const auto own = [this] { return owner_; };
-  const KeptMemory::Memory other{
-      .key = 1, .use = ps::Lending::kSent, .bytes = std::span(memory_).first(2 * kBytes),
-      .storage = {7, 8}};
+  const KeptMemory::Memory other{.key = 1,
+                                 .use = ps::Lending::kSent,
+                                 .bytes = std::span(memory_).first(2 * kBytes),
+                                 .storage = {7, 8}};
   EXPECT_TRUE(kept_.Use(other, own)) << "another storage";
   EXPECT_EQ(device_.registrations, 3U);
   EXPECT_EQ(device_.bytes, 2 * kBytes);

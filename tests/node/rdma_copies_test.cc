@@ -259,11 +259,12 @@ TEST_F(RdmaCopiesTest, WhereAChildWouldLoseTheMemoryNoneIsKept) {
   Start();
   Declare();
   EXPECT_EQ(worker_->LeastKeptBytes(), UINT64_MAX);
-  EXPECT_FALSE(worker_->UseMemory(
-      {.key = kKey, .use = ps::Lending::kSent, .bytes = Bytes(&in_)}, [&]() -> std::shared_ptr<void> {
-        ADD_FAILURE() << "nothing is registered that an owner could keep";
-        return nullptr;
-      }));
+  EXPECT_FALSE(worker_->UseMemory({.key = kKey, .use = ps::Lending::kSent, .bytes = Bytes(&in_)},
+                                  [&]() -> std::shared_ptr<void> {
+                                    ADD_FAILURE()
+                                        << "nothing is registered that an owner could keep";
+                                    return nullptr;
+                                  }));
 }
 
 }  // namespace

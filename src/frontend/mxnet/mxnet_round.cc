@@ -107,78 +107,18 @@ void Arrive(Round* round) {
   BeginSoon(round);
 }
 
-// Returns a handle of our own of a proxy's array.
-void* OwnArray(void* context) {
-  const auto* const proxy = static_cast<const Proxy*>(context);
-  const Functions& mxnet = proxy->round->plugin->mxnet;
-  void* handle = nullptr;
-  if (mxnet.share_array(proxy->array, &handle) != 0) return nullptr;
-  return new Functions::Owned(Functions::Owned(handle, mxnet.free_array));
-}
-
-void DisownArray(void* owner) { delete static_cast<Functions::Owned*>(owner); }
-
-// Lets a network device use what a proxy has located.  A thread of MXNet's waits here where the
-// device has not registered it yet; the worker's thread would hold up all other messages.
-void LetDeviceUse(Proxy* proxy) {
-  const Round& round = *proxy->round;
-  const bool is_sent = proxy == &round.push;
-  if (round.size_bytes < round.plugin->least_kept_bytes) return;
-  if (is_sent && round.coding.codec != 0) return;  // codes lie elsewhere
-  const Storage storage = StorageOf(proxy->array);
-  const bs_kept_memory memory{.key = round.key,
-                              .filled = is_sent ? 0 : 1,
-                              .memory = proxy->data,
-                              .size_bytes = round.size_bytes,
-                              .storage = ChunkOf(proxy->array),
-                              .storage_bytes = storage.size_bytes,
-                              .own = OwnArray,
-                              .disown = DisownArray,
-                              .context = proxy};
-  bs_memory_use* use = nullptr;
-  bs_worker_use_memory(round.plugin->worker, &memory, &use, nullptr);  // else it is copied
-  proxy->use.reset(use);
-}
-
-// True if arrays begin with where their memory is.
-bool SeesStorage(const Functions& mxnet) {
-  constexpr uint32_t kLength = 3;
-  constexpr int kFloat32 = 0;
-  void* handle = nullptr;
-  if (mxnet.create_array(&kLength, 1, kCpu.dev_type, kCpu.dev_id, 0, kFloat32, &handle) != 0) {
-    return false;
-  }
-  const Functions::Owned array(handle, mxnet.free_array);
-  void* data = nullptr;
-  if (ChunkOf(handle) == nullptr || mxnet.get_data(handle, &data) != 0) return false;
-  const Storage storage = StorageOf(handle);
-  return storage.data == data && storage.size_bytes == kLength * sizeof(float);
-}
-
-uint64_t LeastKeptBytes(const bs_worker* worker, const Functions& mxnet) {
-  const uint64_t least_bytes = bs_worker_least_kept_bytes(worker);
-  return least_bytes != UINT64_MAX && SeesStorage(mxnet) ? least_bytes : UINT64_MAX;
-}
-
 // Runs in the proxy's function: only there the arrays are ours, so that no other operation changes
 // their layout meanwhile.
 void Locate(Proxy* proxy) {
   Round* const round = proxy->round;
   if (round->copied && proxy == &round->push) return;
   for (Proxy* each : {&round->push, &round->pull}) {
-    if (each != proxy && !round->joined) continue;
-    if (round->plugin->mxnet.get_data(each->array, &each->data) == 0) {
-      LetDeviceUse(each);
-      continue;
-    }
+    if ((each != proxy && !round->joined) || each->Locate()) continue;
     proxy->problem = std::string("cannot ") + each->what + ": " + round->plugin->mxnet.last_error();
   }
 }
 
 }  // namespace
-
-Plugin::Plugin(bs_worker* w, const bs_mxnet_functions& functions)
-    : worker(w), mxnet(functions), least_kept_bytes(LeastKeptBytes(w, mxnet)) {}
 
 void Plugin::FreeEnded() {
   Round* round = ended.exchange(nullptr);

@@ -81,6 +81,11 @@ struct Proxy {
   // A network device's, of the memory at `data`; ends before MXNet may do something with that.
   std::unique_ptr<bs_memory_use, void (*)(bs_memory_use*)> use{nullptr, bs_memory_use_end};
 
+  // Finds the array's memory, and lets a device use it.  Returns false if MXNet does not say where
+  // it is.  The calling thread, MXNet's, waits where the device has not registered it yet; the
+  // worker's thread would hold up all other messages.
+  bool Locate();
+  void LetDeviceUse();
   void Complete(const dmlc::Error* error) const {
     if (!ran) return;
     const OnComplete copy = on_complete;  // the proxy may be gone before the callback returns

@@ -104,9 +104,7 @@ bool IsBlocked(const void* memory) {
   return !static_cast<const FakeMxnet::Memory*>(memory)->array->is_plain;
 }
 
-void MakeDefault(void* memory) {
-  static_cast<FakeMxnet::Memory*>(memory)->array->is_plain = true;
-}
+void MakeDefault(void* memory) { static_cast<FakeMxnet::Memory*>(memory)->array->is_plain = true; }
 
 void MakePlain(const void* array) {
   const auto* const fake = static_cast<const FakeMxnet::Array*>(array);

@@ -1,4 +1,5 @@
-// Arrays that stay registered between rounds: with the engine's table of them, over a simulated NIC.
+// Arrays that stay registered between rounds: with the engine's table of them, over a simulated
+// NIC.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -83,8 +84,7 @@ class KeptTest : public MxnetTest {
              const bs_coding& coding = {}) {
     const size_t first = mxnet_.operations.size();
     const size_t before = worker_.requests.size();
-    const bs_mxnet_round round{key,    name_, 0,     nullptr, sum,    kBytes,
-                               coding, 0,     value, 0,       nullptr};
+    const bs_mxnet_round round{key, name_, 0, nullptr, sum, kBytes, coding, 0, value, 0, nullptr};
     ASSERT_EQ(bs_mxnet_push_pull(plugin_, &round, &error_), 0);
     mxnet_.Run(first + kPush);
     mxnet_.Run(first + kPull);
@@ -236,8 +236,8 @@ TEST_F(KeptTest, SmallArraysAreNotAskedFor) {
 // It could not tell that MXNet has replaced an array's memory.
 TEST_F(KeptTest, WithoutASightOfTheirMemoryNoArrayIsKept) {
   bs_mxnet_functions functions = mxnet_.functions_for_copies();
-  functions.create_array = reinterpret_cast<void*>(
-      +[](const uint32_t* shape, uint32_t, int, int, int, int, void** out) {
+  functions.create_array =
+      reinterpret_cast<void*>(+[](const uint32_t* shape, uint32_t, int, int, int, int, void** out) {
         auto* const array = new FakeMxnet::Array(std::vector<float>(shape[0]));
         array->own_memory.size_bytes = 1;
         *out = array;

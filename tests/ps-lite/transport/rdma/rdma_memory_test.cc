@@ -81,8 +81,7 @@ TEST_F(RdmaMemoryTest, WhatIsKeptIsFoundOnlyWhileItIsLent) {
     std::shared_ptr<void> second = kept.value()->Use();
     EXPECT_TRUE(memory_->Find(bytes, Access::kLend));
     EXPECT_FALSE(memory_->Find(bytes, Access::kFill));
-    EXPECT_EQ(memory_->Lend(bytes, Access::kLend).status().code(),
-              bs::StatusCode::kAlreadyExists)
+    EXPECT_EQ(memory_->Lend(bytes, Access::kLend).status().code(), bs::StatusCode::kAlreadyExists)
         << "an operation's own loan";
     first.reset();
     EXPECT_TRUE(memory_->Find(bytes, Access::kLend)) << "two operations send the same";
@@ -124,8 +123,7 @@ TEST_F(RdmaMemoryTest, LoansAreBounded) {
   EXPECT_FALSE(memory->Lend(all.subspan(6'000), Access::kLend).ok());
   EXPECT_EQ(memory->Keep(all.first(4'001), Access::kFill).status().code(),
             bs::StatusCode::kResourceExhausted);
-  EXPECT_EQ(memory->Keep(all, Access::kFill).status().code(),
-            bs::StatusCode::kFailedPrecondition)
+  EXPECT_EQ(memory->Keep(all, Access::kFill).status().code(), bs::StatusCode::kFailedPrecondition)
       << "not even alone";
   first.value().reset();
   EXPECT_TRUE(memory->Lend(all.subspan(6'000), Access::kLend).ok()) << "there is room again";
