@@ -263,10 +263,21 @@ cdef class Pending:
 
     @property
     def starter(self):
-        """The addresses of a C function and of its argument that start it, if it is deferred.
+        """The addresses of a C function and of its argument that start it.
 
-        Call the function once, from any thread; it needs no lock of Python's.
+        Call the function once, from any thread, even after `Worker.close`: it owns the argument
+        from then on, and frees it.  It needs no lock of Python's.  An error of the start is that
+        of this operation; the function itself returns nothing.
+
+        Raises
+        ------
+        UsageError
+            It was not deferred, so it has started.
         """
+        if self.deferred == NULL:
+            raise UsageError(
+                "Pending.starter: this round has started; only one that was made with "
+                "deferred=True can be started", 5)
         return <uintptr_t><void*>bs_deferred_start, <uintptr_t>self.deferred
 
     def pushed(self):
@@ -290,7 +301,11 @@ cdef class Pending:
         self.waiter.wait()
 
     def wait_for(self, int timeout_ms):
-        """Block for up to `timeout_ms`; return whether it has ended, raise what it failed with."""
+        """Block for up to `timeout_ms`; return whether it has ended, raise what it failed with.
+
+        Other threads of Python run meanwhile.  Signals are looked at when it returns.  One that is
+        deferred does not end before it is started, or before `Worker.close`, even if the job fails.
+        """
         cdef bs_error error
         cdef int over
         with nogil:

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set,
 
 import torch
 
-from bytescheduler.errors import Error, UsageError
+from bytescheduler.errors import UsageError
 from bytescheduler.torch._crossing.shadow import Shadow
 from bytescheduler.torch._gradients.gradients import Gradients
 from bytescheduler.torch._gradients.slot import ARMED, IDLE, PUSHED, Slot
@@ -217,5 +217,5 @@ def _is_there(slot: Slot) -> bool:
     assert slot.pending is not None
     try:
         return slot.pending.over()
-    except Error:  # the guard of this weight says it, with its name
+    except RuntimeError:  # the job's or a device's; the guard of this weight raises it
         return False

@@ -70,5 +70,9 @@ class Device:
         self._runtime.current().wait_event(event)
 
     def check(self) -> None:
-        """Raise the error that the device has, if it has one."""
-        self._runtime.check()
+        """Raise the error that the device has, if it has one.
+
+        A stream that is captured is not asked, as that would end the capture.
+        """
+        if not self._runtime.is_capturing():
+            self._runtime.check()

@@ -20,34 +20,35 @@ class CopiedRound:
     Parameters
     ----------
     pending : Pending
-        Deferred.
+        Deferred; it keeps all memory alive that the copy uses.
     session : TorchSession
         Carries it.
     device : Device
         Starts it.
-    source : Tensor
-        Kept alive until the copy is over.
     """
 
-    def __init__(
-        self, pending: Pending, session: TorchSession, device: Device, source: torch.Tensor
-    ) -> None:
+    def __init__(self, pending: Pending, session: TorchSession, device: Device) -> None:
         self._pending = pending
         self._session = session
         self._device = device
-        self._source = source
 
     def over(self) -> bool:
-        """See `Pending`."""
-        return self._pending.over()
+        """See `Pending`; it also raises what the device or the job failed with before it starts."""
+        if self._pending.over():
+            return True
+        self._check_others()
+        return False
 
     def wait(self) -> None:
         """See `Pending`; it also raises what the device or the job failed with before it starts."""
         while not self._pending.wait_for(_LOOK_EVERY_MS):
-            self._device.check()
-            failure = self._session.failure
-            if failure is not None:
-                raise failure
+            self._check_others()
+
+    def _check_others(self) -> None:
+        self._device.check()
+        failure = self._session.failure
+        if failure is not None:
+            raise failure
 
 
 class Transit:
@@ -75,7 +76,7 @@ class Transit:
         pending = session.start(key, self._sent, self.received, how)
         self._device.download(source, self._sent)
         self._device.then_call(pending.starter, self._read)
-        return CopiedRound(pending, session, self._device, source)
+        return CopiedRound(pending, session, self._device)
 
     def start_here(
         self, session: TorchSession, key: int, source: torch.Tensor, call: RoundCall
@@ -83,7 +84,7 @@ class Transit:
         """Do the same with a `source` that lies in the processor's memory."""
         pending = session.start(key, source, self.received, call._replace(deferred=True))
         self._device.then_call(pending.starter, self._read)
-        return CopiedRound(pending, session, self._device, source)
+        return CopiedRound(pending, session, self._device)
 
     def finish(self) -> torch.Tensor:
         """Return what the round that is over brought, as the current stream can use it."""

@@ -91,6 +91,8 @@ def _is_over(pending: Round) -> bool:
         return pending.over()
     except Error:  # the worker has it too
         return True
+    except RuntimeError:  # a device failed, so it never ends
+        return False
 
 
 def _wait(pending: Round) -> None:

@@ -1,7 +1,8 @@
 """A job of two workers without a network: the other one sends the same as this one."""
 
+import contextlib
 import ctypes
-from typing import Dict, List, Optional, Sequence, Set, Tuple
+from typing import ContextManager, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 from fake_device import FakeDevices
@@ -120,6 +121,9 @@ class FakeSession:
 
     def wait(self, pending: FakePending) -> None:
         pending.wait()
+
+    def translated(self) -> ContextManager[None]:
+        return contextlib.nullcontext()
 
     def give_up(self, why: str) -> None:
         self.why = why

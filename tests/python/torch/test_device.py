@@ -11,6 +11,7 @@ from fake_engine import FakeWorker
 from fake_job import FakeJob, FakeSession
 from torch import nn
 
+from bytescheduler._native import Pending
 from bytescheduler.errors import PeerLost, UsageError
 from bytescheduler.torch._device import transit
 from bytescheduler.torch._device.cuda import Cuda
@@ -163,18 +164,18 @@ def test_a_copy_without_its_event_is_found(mistake: Any) -> None:  # noqa: ANN40
 
 
 def test_memory_that_is_given_back_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Forgetful(transit.CopiedRound):
-        def __init__(self, *given: Any) -> None:  # noqa: ANN401
-            super().__init__(*given[:-1], torch.empty(0))
-
     def start(self: FakeSession, *given: Any) -> Any:  # noqa: ANN401
         return plain(self, *given[:-1], given[-1]._replace(source=None))
 
     plain = FakeSession.start
-    monkeypatch.setattr(transit, "CopiedRound", Forgetful)
     monkeypatch.setattr(FakeSession, "start", start)
     with pytest.raises(AssertionError, match="given back"):
         one_round(FakeDevices())
+
+
+def test_only_a_round_that_is_deferred_can_be_started() -> None:
+    with pytest.raises(UsageError, match="made with deferred=True"):
+        print(Pending.__new__(Pending).starter)
 
 
 def test_a_round_keeps_what_is_copied_alive() -> None:
@@ -234,7 +235,31 @@ def test_a_device_that_fails_ends_a_wait_with_its_error() -> None:
     handle = sums.start(torch.ones(3), Call(name="one"))
     devices.runtime.failure = RuntimeError("CUDA error: an illegal memory access was encountered")
     with pytest.raises(RuntimeError, match="illegal memory access"):
+        sums.over(handle)
+    with pytest.raises(RuntimeError, match="illegal memory access"):
         sums.finish(handle)
+
+
+def test_a_device_that_fails_is_told_by_the_guard_that_waits_for_it() -> None:
+    devices = FakeDevices()
+    model, job, stepper = crossing_on(devices)
+    devices.runtime.is_slow = True
+    model(torch.ones(1, 3)).sum().backward()
+    stepper.step(None)
+    for slot in stepper.gradients.slots[:2]:
+        slot.pending._pending.begin()
+    devices.runtime.failure = RuntimeError("CUDA error: an illegal memory access was encountered")
+    model.first(torch.ones(1, 3))  # it looks at other sums, and leaves the error to their guards
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        model.last(torch.ones(1, 3))
+    stepper.close()
+
+
+def test_a_stream_that_is_captured_is_not_asked_for_errors() -> None:
+    devices = FakeDevices()
+    devices.runtime.failure = RuntimeError("CUDA error: operation not permitted when capturing")
+    devices.runtime.captures = True
+    devices.device.check()
 
 
 def test_the_end_of_a_job_waits_for_no_device_that_failed() -> None:
@@ -255,6 +280,8 @@ def test_a_wait_for_a_device_ends_when_the_job_fails() -> None:
     devices.runtime.is_slow = True
     handle = sums.start(torch.ones(3), Call(name="one"))
     job.session.failure = PeerLost("lost worker 1", 4)
+    with pytest.raises(PeerLost, match="lost worker 1"):
+        sums.over(handle)
     with pytest.raises(PeerLost, match="lost worker 1"):
         sums.finish(handle)
 
