@@ -38,7 +38,8 @@ def why_not_here(double: bool) -> Optional[str]:
         return None
     have = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     if have < LEAST_TORCH:
-        return f"PyTorch is {torch.__version__}, want 2.11 or later"
+        least = ".".join(map(str, LEAST_TORCH))
+        return f"PyTorch is {torch.__version__}, want {least} or later"
     if torch.version.cuda is None:
         return f"PyTorch {torch.__version__} is a build for the CPU: nothing ran on a GPU"
     if not torch.cuda.is_available():
@@ -46,8 +47,8 @@ def why_not_here(double: bool) -> Optional[str]:
     return None
 
 
-def run_workers(double: bool, out: pathlib.Path) -> List[str]:
-    """Run the workers to a good end; return what they printed."""
+def run_workers(double: bool, out: pathlib.Path) -> None:
+    """Run the workers to a good end, and print what they printed."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -61,13 +62,11 @@ def run_workers(double: bool, out: pathlib.Path) -> List[str]:
         for rank, path in enumerate(paths)
     ]
     why = why_not_well(workers, LIMIT_S)
-    outputs = [path.read_text() for path in paths]
-    for output in outputs:
-        sys.stdout.write(output)
+    for path in paths:
+        sys.stdout.write(path.read_text())
     if why is not None:
         sys.stdout.flush()
         raise SystemExit(why)
-    return outputs
 
 
 def start(command: List[str], environment: Dict[str, str], path: pathlib.Path) -> Process:
