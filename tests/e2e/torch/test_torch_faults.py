@@ -9,6 +9,8 @@ from job import WORKERS, Job
 from launched import run
 
 MakeJob = Callable[..., Job]
+STRICT = {"BYTESCHEDULER_HEARTBEAT_INTERVAL": "200ms", "BYTESCHEDULER_HEARTBEAT_TIMEOUT": "3s"}
+SOON_S = 25.0  # a silent worker is lost after 30 s without that
 
 
 def start(job: Job, case: str) -> None:
@@ -32,6 +34,19 @@ def test_a_killed_worker_is_named_in_the_forward_pass(make_job: MakeJob) -> None
     assert left.wait() == 1
     assert "forward of step 4: lost worker 1" in left.output()
     assert "PeerLost" in left.output()
+
+
+def test_a_silent_worker_is_named_within_the_time_of_heartbeats(make_job: MakeJob) -> None:
+    job = make_job(env=STRICT)
+    start(job, "slow")
+    left = job.workers[waiting(job)]
+    silent = job.wait_for_text(job.workers, "waits")
+    silent.signal(signal.SIGSTOP)  # no connection of it closes, as when a host loses its power
+    try:
+        assert left.wait(SOON_S) == 1
+    finally:
+        silent.signal(signal.SIGCONT)
+    assert re.search(r"forward of step 4: .*worker 1.* silent for ", left.output()), left.output()
 
 
 def test_a_worker_with_fewer_steps_is_named(make_job: MakeJob) -> None:
