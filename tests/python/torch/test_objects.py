@@ -1,6 +1,7 @@
 """Objects of one worker reach another one, whatever PyTorch's default device is."""
 
 import pickle
+import types
 from typing import Any, List, Sequence, Tuple
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from fake_job import FakeSession
 
 from bytescheduler.errors import UsageError
+from bytescheduler.torch._api import broadcast
 from bytescheduler.torch._sums.objects import Objects
 from bytescheduler.torch._sums.relay import Relay
 
@@ -63,3 +65,21 @@ def test_a_conjugate_tensor_gets_the_values_of_the_other_worker() -> None:
         session.rank = rank
         Objects(Relay(session), rank, 2).overwrite([tensor.conj(), tensor.imag], 0)
     assert torch.equal(numbers[0], numbers[1])
+
+
+def test_nor_does_one_change_the_state_of_an_optimizer_that_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session: Any = Relaying()
+    job = types.SimpleNamespace(rank=0, size=2)
+    monkeypatch.setattr(broadcast, "current", lambda: types.SimpleNamespace(get=lambda: job))
+    params = [torch.nn.Parameter(torch.ones(3)) for _ in range(2)]
+    theirs, mine = (torch.optim.SGD([param], 0.5, momentum=0.9) for param in params)
+    params[0].grad = torch.full((3,), 2.0)
+    theirs.step()
+    with torch.device("meta"):
+        for job.rank, inner in enumerate((theirs, mine)):
+            session.rank = job.rank
+            job.objects = Objects(Relay(session), job.rank, 2)
+            broadcast.broadcast_optimizer_state(inner, 0)
+    assert mine.state[params[1]]["momentum_buffer"].tolist() == [2.0] * 3
