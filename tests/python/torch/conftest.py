@@ -19,7 +19,7 @@ def job() -> FakeJob:
 
 @pytest.fixture
 def make_stepper(job: FakeJob) -> Make:
-    def make(model: torch.nn.Module, inner: Any = None, **options: Any) -> Stepper:  # noqa: ANN401
+    def make(model: Any, inner: Any = None, **options: Any) -> Stepper:  # noqa: ANN401
         inner = inner or torch.optim.SGD(model.parameters(), 0.5)
         return Stepper(job, inner, Options(model=model, **options).checked())  # type: ignore[arg-type]
 

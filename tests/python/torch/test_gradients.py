@@ -1,11 +1,13 @@
 """Gradients on their way: memory, unused ones, rounds that nothing wants."""
 
+import pathlib
 import threading
 import time
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 import pytest
 import torch
+import torch.distributed.fsdp
 from fake_job import FakeJob
 from torch import nn
 
@@ -255,3 +257,35 @@ def test_conjugate_gradients_are_those_of_one_process(make_stepper: Make, crossi
         optimizer.zero_grad()
     stepper.synchronize()
     assert torch.equal(model.factor, alone.factor)
+
+
+def test_a_parameter_that_is_no_leaf_is_named_by_the_optimizer(make_stepper: Make) -> None:
+    model = nn.Linear(2, 2)
+    inner = torch.optim.SGD(model.parameters(), 0.5)
+    made = model.weight * 2
+    inner.param_groups[0]["params"][0] = made  # as some code does that builds weights anew
+    with pytest.raises(UsageError, match="made: it is no leaf"):
+        make_stepper(None, inner, named_parameters=[("made", made), ("bias", model.bias)])
+
+
+@pytest.fixture
+def _process_group(tmp_path: pathlib.Path) -> Iterator[None]:
+    meeting = f"file://{tmp_path / 'meet'}"
+    torch.distributed.init_process_group("gloo", meeting, rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("_process_group")
+def test_a_model_that_pytorch_shards_is_refused_by_its_parameter_or_module(
+    make_stepper: Make,
+) -> None:
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    torch.distributed.fsdp.fully_shard(model[1], mesh=mesh)
+    with pytest.raises(UsageError, match=r"^1: it is sharded \(FSDP\), .*: leave FSDP out"):
+        make_stepper(model)
+    inner = torch.optim.SGD(model.parameters(), 0.5)
+    named = list(model.named_parameters())
+    with pytest.raises(UsageError, match=r"^1.weight: it is sharded \(DTensor\), .*: leave FSDP"):
+        make_stepper(None, inner, named_parameters=named)
