@@ -71,7 +71,7 @@ class Guard:
             on_run, self._on_run = self._on_run, None
             on_run(self)
         updates = self._updates()
-        if updates is None or not (updates.waiting or updates.ahead):
+        if updates is None or not (updates.waiting or updates.ahead or updates.marked):
             return
         if torch.is_grad_enabled():
             updates.apply(self.slots)

@@ -101,7 +101,10 @@ class Guards:
         if guard is None:
             guard = self._guards[module] = Guard(self._updates, self._ran)
             self._handles.append(module.register_forward_pre_hook(guard, prepend=True))
-        guard.slots += [slot for slot in slots if slot not in guard.slots]
+        new = [slot for slot in slots if slot not in guard.slots]
+        guard.slots += new
+        for slot in new:
+            slot.guards += 1
 
     def _hook_root(self) -> None:
         root = self._model

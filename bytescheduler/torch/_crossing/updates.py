@@ -52,6 +52,7 @@ class Updates:
         ] = []  # slots that `_ready` has not passed; what forward uses first is last
         self.waiting = 0  # slots that are ARMED
         self.ahead = 0  # slots that were taken along, and no guard of them has run since
+        self.marked: List[Slot] = []  # on a device, updated, and several modules wait for them
         self.applying = False
         self.takes_along = True  # an update makes others that are there
         self._lock = threading.RLock()  # held from the first look at states to the last update
@@ -63,6 +64,9 @@ class Updates:
         """
         with self._lock:
             self.flush()
+            for slot in self.marked:
+                slot.updated = None
+            self.marked.clear()
             self._gradients.complete(CROSSES)
             self._shadow.snapshot()
             for slot in self._gradients.slots:
@@ -77,7 +81,7 @@ class Updates:
 
     def flush(self) -> None:
         """Make all updates that wait.  Blocks."""
-        if self.waiting or self.ahead:
+        if self.waiting or self.ahead or self.marked:
             self.apply(self._gradients.slots)
 
     def apply(self, slots: Sequence[Slot]) -> None:
@@ -94,7 +98,7 @@ class Updates:
         for slot in slots:
             if slot.state == ARMED:
                 armed.append(slot)
-            elif slot.is_ahead:
+            elif slot.is_ahead or slot.updated is not None:
                 self.guarded(slot)
         if not armed:
             return
@@ -111,8 +115,9 @@ class Updates:
         if slot.is_ahead:
             slot.is_ahead = False
             self.ahead -= 1
-            if slot.device is not None and slot.updated is not None:
-                slot.device.follow(slot.updated)
+        if slot.device is not None and slot.updated is not None:
+            slot.device.follow(slot.updated)
+            if slot.guards < 2:
                 slot.updated = None
 
     def _update(self, armed: List[Slot]) -> None:
@@ -143,9 +148,13 @@ class Updates:
             self.waiting -= len(armed) + len(along)
             if not self.waiting:
                 self._unflushed.discard(self)
-        for slot in along:
-            if slot.device is not None:  # a module on another stream may use it
+        for slot in armed + along:
+            if slot.device is None:
+                continue
+            if slot.is_ahead or slot.guards > 1:  # a module on another stream may use it
                 slot.updated = slot.device.mark()
+            if slot.guards > 1:
+                self.marked.append(slot)
         for these in params.values():
             for param in these:
                 param.grad = None

@@ -43,6 +43,7 @@ class Slot:
         "device",
         "elements",
         "group",
+        "guards",
         "had_gradient",
         "index",
         "is_ahead",
@@ -74,6 +75,7 @@ class Slot:
         self.priority = -index
         self.state = IDLE
         self.is_ahead = False  # it was updated, and no guard of it has run since
+        self.guards = 0  # modules that wait for it
         self.passes = 0  # by backward since the latest step
         self.pending: Optional[Round] = None
         self.sent: Optional[torch.Tensor] = None  # the gradient that backward made

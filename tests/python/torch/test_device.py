@@ -342,6 +342,26 @@ def test_a_module_on_another_stream_waits_for_weights_that_were_taken_along() ->
     stepper.close()
 
 
+def test_a_weight_of_two_modules_is_awaited_on_the_stream_of_each() -> None:
+    devices = FakeDevices()
+    runtime: Any = devices.runtime
+    model = Model()
+    model.last = nn.Linear(3, 3, bias=False)
+    model.last.weight = model.first.weight
+    job: Any = FakeJob(devices)
+    inner = torch.optim.SGD(model.parameters(), 0.5)
+    stepper = Stepper(job, inner, Options(model=model).checked())
+    model(torch.ones(1, 3)).sum().backward()
+    stepper.step(None)
+    runtime.run_until(lambda: not runtime.has_work)
+    model.first(torch.ones(1, 3))  # updates the weight by its own guard
+    runtime.is_slow = True
+    runtime._current = other = runtime.stream()
+    model.last(torch.ones(1, 3))
+    assert [type(work) for work in other.work] == [Wait]
+    stepper.close()
+
+
 def test_memory_that_is_short_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = FakeDevices()
     model, job, stepper = crossing_on(devices)
