@@ -80,7 +80,7 @@ cdef extern from "bytescheduler/c_api.h" nogil:
 
     int bs_worker_defer_push_pull(bs_worker* worker, const bs_push_pull* request,
                                   bs_deferred** deferred,
-                                 bs_error* error)
+                                  bs_error* error)
     void bs_deferred_start(void* deferred)
     ctypedef struct bs_rates:
         double learning_rate

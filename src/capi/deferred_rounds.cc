@@ -18,7 +18,7 @@ void Fail(const bs_push_pull& request, int code, const char* why) {
 
 bs_deferred* DeferredRounds::Defer(bs_worker* worker, const bs_push_pull& request) {
   const MutexLock lock(&mutex_);
-  const TimePoint now = std::chrono::steady_clock::now();
+  const TimePoint now = TimePoint::clock::now();
   auto deferred =
       std::make_unique<bs_deferred>(bs_deferred{shared_from_this(), worker, ++count_, now});
   waiting_.emplace(deferred->number, request);
@@ -40,7 +40,7 @@ void DeferredRounds::StartNow(const bs_deferred& deferred) {
     if (found == waiting_.end()) return;
     request = found->second;
     waiting_.erase(found);
-    const auto waited = std::chrono::steady_clock::now() - deferred.since;
+    const auto waited = TimePoint::clock::now() - deferred.since;
     request.waited_ns += std::chrono::nanoseconds(waited).count();
     if (bs_worker_push_pull(deferred.worker, &request, &error) == 0) return;
   }
