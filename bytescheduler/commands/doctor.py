@@ -86,15 +86,19 @@ def _link_findings(peer: str, found: Measurement) -> List[Finding]:
     ]
 
 
-def _ask(peer: Tuple[str, int], time_s: float) -> Tuple[List[Finding], Optional[Measurement]]:
-    shown = at(*peer)
+def _unmeasured(shown: str, error: Exception, advice: str) -> Finding:
+    why = (isinstance(error, OSError) and error.strerror) or error
+    return problem("link", "link", f"the link to {shown} was not measured: {why}", advice)
+
+
+def _ask(
+    peer: Tuple[str, int], shown: str, time_s: float
+) -> Tuple[List[Finding], Optional[Measurement]]:
     try:
-        found = measure((network.resolve(peer[0], _LIMIT_S), peer[1]), time_s=time_s)
+        found = measure(peer, time_s=time_s)
     except (LinkError, OSError) as error:
-        why = (isinstance(error, OSError) and error.strerror) or error
         advice = "run bytescheduler doctor --listen PORT there; let the hosts reach each other"
-        text = f"the link to {shown} was not measured: {why}"
-        return [problem("link", "link", text, advice)], None
+        return [_unmeasured(shown, error, advice)], None
     return _link_findings(shown, found), found
 
 
@@ -116,10 +120,9 @@ def _reads_findings(peer: str, found: List[Reads]) -> List[Finding]:
     ]
 
 
-def _ask_rdma(peer: Tuple[str, int]) -> Tuple[List[Finding], Optional[List[Reads]]]:
-    shown = at(*peer)
+def _ask_rdma(peer: Tuple[str, int], shown: str) -> Tuple[List[Finding], Optional[List[Reads]]]:
     try:
-        found = measure_reads((network.resolve(peer[0], _LIMIT_S), peer[1]), _open_probe)
+        found = measure_reads(peer, _open_probe)
     except LinkError as error:
         said = str(error)
         begin = len(OTHER_HOST) if said.startswith(OTHER_HOST) else 0
@@ -132,6 +135,21 @@ def _ask_rdma(peer: Tuple[str, int]) -> Tuple[List[Finding], Optional[List[Reads
     text = f"RDMA to {shown} was not measured: {why}"
     advice = advice or "run bytescheduler doctor --listen PORT there, of the same version"
     return [problem("link", "rdma", text, advice)], None
+
+
+def _measure(
+    peer: Tuple[str, int], time_s: float, *, by_rdma: bool
+) -> Tuple[List[Finding], Optional[Measurement], Optional[List[Reads]]]:
+    shown = at(*peer)
+    try:
+        address = (network.resolve(peer[0], _LIMIT_S), peer[1])
+    except OSError as error:
+        advice = "correct the name of the host, or write its address"
+        return [_unmeasured(shown, error, advice)], None, None
+    # RDMA first: the measurement of TCP ends the other side.
+    first, reads = _ask_rdma(address, shown) if by_rdma else ([], None)
+    second, found = _ask(address, shown, time_s)
+    return first + second, found, reads
 
 
 def _listen(port: int, wait_s: float, as_json: bool) -> int:
@@ -230,11 +248,8 @@ def command(
         sys.exit(2)
     found: Optional[Measurement] = None
     reads: Optional[List[Reads]] = None
-    if peer is not None and by_rdma:  # first: the measurement of TCP ends the other side
-        more, reads = _ask_rdma(peer)
-        findings += more
     if peer is not None:
-        more, found = _ask(peer, 2.0 if seconds is None else seconds)
+        more, found, reads = _measure(peer, 2.0 if seconds is None else seconds, by_rdma=by_rdma)
         findings += more
     levels = [finding.level for finding in findings]
     worst = next(level for level in ("problem", "warning", "ok") if level in levels)

@@ -388,9 +388,12 @@ def test_a_peer_that_speaks_something_else_is_a_problem() -> None:
 
 @pytest.mark.usefixtures("nothing_else")
 def test_a_peer_whose_name_nobody_knows_is_a_problem() -> None:
-    result = invoke("--peer", "nosuch.invalid.:9")
-    assert result.exit_code == 1
-    assert "the link to nosuch.invalid.:9 was not measured: " in result.stdout
+    for options in ([], ["--rdma"]):
+        result = invoke("--peer", "nosuch.invalid.:9", *options)
+        assert result.exit_code == 1
+        assert result.stdout.count("the link to nosuch.invalid.:9 was not measured: ") == 1
+        assert "-> correct the name of the host" in result.stdout
+        assert "--listen" not in result.stdout
 
 
 @pytest.mark.usefixtures("nothing_else")
