@@ -244,7 +244,35 @@ TEST_F(RdmaCopiesTest, KeptMemoryIsRegisteredOnceForManyRounds) {
   EXPECT_EQ(owner.use_count(), 1);
 }
 
-// As the test above counts it, each operation registers for itself.
+TEST_F(RdmaCopiesTest, AnArrayThatTwoKeysSendIsNotCopied) {
+  Start();
+  Declare();
+  std::vector<float> other_out(kElements);
+  Outcome declared;
+  worker_->Broadcast(kKey + 1, DType::kFloat32, Mode::kSynchronous, Bytes(&other_out),
+                     Into(&declared));
+  Await(declared);
+  Exchange();
+  const auto owner = std::make_shared<int>();
+  std::vector<std::shared_ptr<void>> uses;
+  for (const Key key : {kKey, kKey + 1}) {
+    uses.push_back(worker_->UseMemory({.key = key, .use = ps::Lending::kSent, .bytes = Bytes(&in_)},
+                                      [&] { return owner; }));
+    EXPECT_TRUE(uses.back());
+  }
+  const Copies before = Count();
+  uses.front().reset();  // the array of the other key stays
+  Outcome pushed;
+  Outcome pulled;
+  worker_->PushPull(kKey + 1, PushPullOptions(0), Bytes(&in_), Bytes(&other_out), Into(&pushed),
+                    Into(&pulled));
+  Await(pushed);
+  Await(pulled);
+  EXPECT_EQ(other_out, in_);
+  EXPECT_EQ(Count().gradient - before.gradient, 0);
+}
+
+// As the tests above count it, each operation registers for itself.
 TEST_F(RdmaCopiesTest, MemoryThatIsNotKeptIsRegisteredForEachRound) {
   Start();
   Declare();

@@ -73,7 +73,7 @@ class Registration {
 
   // Lends the memory as Transport::Lend does, without a call of the device.  Between uses the
   // device is asked for nothing there, so other data may have come to lie at the address.  The
-  // handle keeps the registration.  Null where another loan begins at the address.
+  // handle keeps the registration.  Loans may overlap.  Null: the memory cannot be lent now.
   virtual std::shared_ptr<void> Use() = 0;
 };
 

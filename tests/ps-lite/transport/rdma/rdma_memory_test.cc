@@ -97,14 +97,29 @@ TEST_F(RdmaMemoryTest, WhatIsKeptIsFoundOnlyWhileItIsLent) {
   EXPECT_EQ(counts_->pinned_bytes, 0U);
 }
 
-TEST_F(RdmaMemoryTest, WhatIsKeptIsNotLentWhereAnotherLoanBegins) {
+// Two keys may send one array, or one of them a part of it.
+TEST_F(RdmaMemoryTest, LoansMayBeginAtOneAddress) {
   std::vector<std::byte> bytes(10'000);
-  auto kept = memory_->Keep(bytes, Access::kLend);
-  auto other = memory_->Lend(std::span(bytes).first(5'000), Access::kLend);
-  ASSERT_TRUE(kept.ok() && other.ok());
-  EXPECT_FALSE(kept.value()->Use());
-  other.value().reset();
-  EXPECT_TRUE(kept.value()->Use());
+  const std::span<std::byte> all = bytes;
+  auto sent = memory_->Keep(all, Access::kLend);
+  auto filled = memory_->Keep(all, Access::kFill);
+  auto part = memory_->Keep(all.first(5'000), Access::kLend);
+  ASSERT_TRUE(sent.ok() && filled.ok() && part.ok());
+  std::shared_ptr<void> of_part = part.value()->Use();
+  std::shared_ptr<void> of_sent = sent.value()->Use();
+  std::shared_ptr<void> of_filled = filled.value()->Use();
+  ASSERT_TRUE(of_part && of_sent && of_filled);
+  const auto to_send = memory_->Find(all.subspan(5'000), Access::kLend);
+  const auto to_fill = memory_->Find(all.subspan(5'000), Access::kFill);
+  EXPECT_TRUE(to_send && to_fill);
+  EXPECT_NE(to_send, to_fill) << "a peer must not read what is only filled";
+  of_sent.reset();
+  EXPECT_FALSE(memory_->Find(all, Access::kLend));
+  EXPECT_TRUE(memory_->Find(all.first(5'000), Access::kLend));
+  EXPECT_TRUE(memory_->Find(all, Access::kFill));
+  of_part.reset();
+  of_filled.reset();
+  EXPECT_FALSE(memory_->Find(all.first(1), Access::kFill));
 }
 
 TEST_F(RdmaMemoryTest, LoansAreBounded) {

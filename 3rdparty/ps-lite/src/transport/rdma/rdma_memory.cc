@@ -7,6 +7,7 @@
 #include <bit>
 #include <iterator>
 
+#include "base/check.h"
 #include "base/guarded.h"
 
 namespace ps {
@@ -100,28 +101,34 @@ bs::Result<std::unique_ptr<RdmaMemory::Loan>> RdmaMemory::Lend(std::span<std::by
   if (Find(bytes, access)) return bs::Status::AlreadyExists("this memory is lent already");
   auto kept = RegisterLent(bytes, access);
   if (!kept.ok()) return kept.status();
-  std::unique_ptr<Loan> loan = Show(std::move(kept.value()));
-  if (!loan) return bs::Status::AlreadyExists("a loan begins at this address already");
-  return loan;
+  return Show(std::move(kept.value()));
+}
+
+std::multimap<const std::byte*, RdmaMemory::Entry>::iterator RdmaMemory::EntryOf(
+    const std::byte* begin, const RdmaRegion* region) {
+  const auto [first, last] = table_.equal_range(begin);
+  const auto it = std::find_if(
+      first, last, [&](const auto& entry) { return entry.second.region.get() == region; });
+  return it != last ? it : table_.end();
 }
 
 std::unique_ptr<RdmaMemory::Loan> RdmaMemory::Show(std::shared_ptr<const Kept> kept) {
   const std::span<std::byte> bytes = kept->bytes_;
   const bs::MutexLock lock(&mutex_);
-  Entry& entry = table_
-                     .try_emplace(bytes.data(), Entry{.end = bytes.data() + bytes.size(),
-                                                      .access = kept->access_,
-                                                      .region = kept->region_})
-                     .first->second;
-  if (entry.region != kept->region_) return nullptr;
-  ++entry.loans;
+  auto it = EntryOf(bytes.data(), kept->region_.get());
+  if (it == table_.end()) {
+    it = table_.emplace(bytes.data(), Entry{.end = bytes.data() + bytes.size(),
+                                            .access = kept->access_,
+                                            .region = kept->region_});
+  }
+  ++it->second.loans;
   return std::make_unique<Loan>(std::move(kept));
 }
 
 void RdmaMemory::End(const Kept& kept) {
   const bs::MutexLock lock(&mutex_);
-  const auto it = table_.find(kept.bytes_.data());
-  BS_CHECK(it != table_.end() && it->second.region == kept.region_ && it->second.loans > 0);
+  const auto it = EntryOf(kept.bytes_.data(), kept.region_.get());
+  BS_CHECK(it != table_.end() && it->second.loans > 0);
   if (--it->second.loans == 0) table_.erase(it);  // `kept` has the region still
 }
 
@@ -129,11 +136,14 @@ std::shared_ptr<const RdmaRegion> RdmaMemory::Find(std::span<const std::byte> by
                                                    VerbsDevice::Access access) const {
   if (bytes.empty()) return nullptr;
   const bs::MutexLock lock(&mutex_);
-  auto it = table_.upper_bound(bytes.data());
-  if (it == table_.begin()) return nullptr;
-  const Entry& entry = std::prev(it)->second;
-  const bool whole = bytes.data() + bytes.size() <= entry.end;
-  return whole && Allows(entry.access, access) ? entry.region : nullptr;
+  const auto behind = table_.upper_bound(bytes.data());
+  if (behind == table_.begin()) return nullptr;
+  const std::byte* const begin = std::prev(behind)->first;
+  for (auto it = table_.lower_bound(begin); it != behind; ++it) {
+    const bool whole = bytes.data() + bytes.size() <= it->second.end;
+    if (whole && Allows(it->second.access, access)) return it->second.region;
+  }
+  return nullptr;
 }
 
 bs::Result<RdmaMemory::Arena> RdmaMemory::NewArena(size_t size_bytes) {
@@ -272,9 +282,11 @@ void RdmaMemory::GiveBack(std::span<std::byte> bytes) {
   const size_t block_bytes = BlockBytes(bytes.size());
   const bool large = block_bytes > kArenaBytes;
   if (large && free_large_bytes_ + block_bytes > kMostKeptBytes) {
-    region = std::move(table_.at(begin).region);
-    table_.erase(begin);
     ended = std::move(arenas_.extract(begin).mapped());
+    const auto it = EntryOf(begin, ended.region.get());
+    BS_CHECK(it != table_.end());
+    region = std::move(it->second.region);
+    table_.erase(it);
     return;
   }
   if (large) free_large_bytes_ += block_bytes;

@@ -82,8 +82,8 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
    private:
     const std::shared_ptr<const Kept> kept_;
   };
-  // Registers for one loan.  kAlreadyExists if another one begins at the same address, or shows all
-  // of it for this use; else as Keep.
+  // Registers for one loan.  kAlreadyExists if another one shows all of it for this use; else as
+  // Keep.
   bs::Result<std::unique_ptr<Loan>> Lend(std::span<std::byte> bytes, VerbsDevice::Access access);
   // The region around `bytes`, all of them; null: they are not lent for that.  It is registered as
   // long as the pointer is held.
@@ -149,9 +149,12 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
 
   bs::Result<std::shared_ptr<Kept>> RegisterLent(std::span<std::byte> bytes,
                                                  VerbsDevice::Access access);
-  // Null if another loan begins there.
   std::unique_ptr<Loan> Show(std::shared_ptr<const Kept> kept);
   void End(const Kept& kept);
+  // The entry of a region that begins there; table_.end(): there is none.
+  std::multimap<const std::byte*, Entry>::iterator EntryOf(const std::byte* begin,
+                                                           const RdmaRegion* region)
+      BS_REQUIRES(mutex_);
   void GiveBack(std::span<std::byte> bytes);
   bs::Result<Arena> NewArena(size_t size_bytes);
   // Registers, and counts what is pinned.
@@ -170,7 +173,8 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
   const int numa_node_;
 
   mutable bs::Mutex mutex_;
-  std::map<const std::byte*, Entry> table_ BS_GUARDED_BY(mutex_);  // by the first byte
+  // By the first byte.  Several loans may begin there: two keys may send one array.
+  std::multimap<const std::byte*, Entry> table_ BS_GUARDED_BY(mutex_);
   std::map<const std::byte*, Arena> arenas_ BS_GUARDED_BY(mutex_);
   std::map<size_t, std::vector<std::byte*>> free_ BS_GUARDED_BY(mutex_);  // by size
   size_t free_large_bytes_ BS_GUARDED_BY(mutex_) = 0;  // of blocks with an arena of their own
