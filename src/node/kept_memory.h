@@ -1,7 +1,7 @@
 // KeptMemory: memory of a framework that a network device has registered, from one operation on a
 // key to the next.
 //
-// To register memory takes about as long as to send it, so the registration stays for the key's
+// To register memory takes time that grows with its length, so the registration stays for the key's
 // next operation.  With it stays an owner of the memory, so that the framework cannot give it away.
 // Both end when the key comes with other memory, when other memory needs the room (the least
 // recently used first), and at DropAll.
