@@ -112,6 +112,13 @@ TEST_F(RdmaInboundTest, ItsWindowIsCountedAsLongAsItLives) {
   EXPECT_EQ(counts->window_bytes, 0U);
 }
 
+TEST_F(RdmaInboundTest, AFixedWindowBoundsEachReadInWholePages) {
+  EXPECT_EQ(RdmaWindow(0).read_bytes(), RdmaWindow::kLongestRead);
+  EXPECT_EQ(RdmaWindow(1U << 20U).read_bytes(), RdmaWindow::kLongestRead);
+  EXPECT_EQ(RdmaWindow(10'000).read_bytes(), 8192U);
+  EXPECT_EQ(RdmaWindow(1).read_bytes(), 4096U);
+}
+
 TEST_F(RdmaInboundTest, NothingIsTakenBeforeTheProof) {
   SendAdvert(Lent());
   EXPECT_THAT(broken_.message(), HasSubstr("before its proof"));

@@ -23,7 +23,7 @@ class RdmaWindow {
   static constexpr uint64_t kShortRead = 16U << 10U;
   static constexpr double kSlow = 5e9 / 8;  // bytes a second
 
-  // `bytes`: fixed; 0: it adapts.
+  // `bytes`: fixed, at least a page; 0: it adapts.
   explicit RdmaWindow(uint64_t bytes) : fixed_bytes_(bytes) {}
 
   uint64_t bytes() const {
@@ -32,7 +32,12 @@ class RdmaWindow {
     const double least = std::chrono::duration<double>(least_).count();
     return std::clamp(static_cast<uint64_t>(2 * rate_ * least), 2 * read_bytes(), kMostBytes);
   }
-  uint64_t read_bytes() const { return rate_ > 0 && rate_ < kSlow ? kShortRead : kLongestRead; }
+  // One READ, in whole pages.
+  uint64_t read_bytes() const {
+    const uint64_t longest = rate_ > 0 && rate_ < kSlow ? kShortRead : kLongestRead;
+    if (fixed_bytes_ == 0) return longest;
+    return std::clamp(fixed_bytes_ / kPageBytes * kPageBytes, kPageBytes, longest);
+  }
   // A READ of `size_bytes` took `time`.  Meanwhile READs of `carried_bytes` ended, with itself.
   void Measure(uint64_t size_bytes, bs::Duration time, uint64_t carried_bytes) {
     if (size_bytes < read_bytes() || time <= bs::Duration::zero()) return;
@@ -43,6 +48,7 @@ class RdmaWindow {
 
  private:
   static constexpr double kForget = 1 - 1.0 / 64;
+  static constexpr uint64_t kPageBytes = 4096;
   uint64_t fixed_bytes_;
   double rate_ = 0;       // of late, the most
   bs::Duration least_{};  // of late, the least
