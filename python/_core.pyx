@@ -265,9 +265,9 @@ cdef class Pending:
     def starter(self):
         """The addresses of a C function and of its argument that start it.
 
-        Call the function once, from any thread, even after `Worker.close`: it owns the argument
-        from then on, and frees it.  It needs no lock of Python's.  An error of the start is that
-        of this operation; the function itself returns nothing.
+        Call the function once, from any thread, even after `Worker.close`.  The call frees the
+        argument, so a second one is an error that nothing checks.  It needs no lock of Python's.  An
+        error of the start is that of this operation; the function itself returns nothing.
 
         Raises
         ------

@@ -167,7 +167,8 @@ typedef struct {
   uint64_t storage_bytes;
   // Runs inside the call, if at all: returns an owner, which keeps the memory; null: none can.
   void* (*own)(void* context);
-  // Ends an owner that the device has forgotten; any thread, at the latest in bs_worker_close.
+  // Ends an owner that the device has forgotten; any thread, at the latest in bs_worker_close, or
+  // when a use ends that outlasts it.
   void (*disown)(void* owner);
   void* context;
 } bs_kept_memory;
@@ -178,7 +179,7 @@ uint64_t bs_worker_least_kept_bytes(const bs_worker* worker);
 // the memory for anyway.  The first call for a memory may block for as long as the system locks its
 // pages.  Sets `use` to null where no device helps or there is no room: the operation works as
 // well, and copies.  What was kept for the key ends if it is other memory, and what was not used
-// for the longest time if the room is needed.
+// for the longest time if the room is needed.  REQUIRES: bs_worker_close comes after it returns.
 typedef struct bs_memory_use bs_memory_use;
 int bs_worker_use_memory(bs_worker* worker, const bs_kept_memory* memory, bs_memory_use** use,
                          bs_error* error);

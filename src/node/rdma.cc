@@ -50,6 +50,15 @@ Status CheckLockedMemory(const Config& config, uint64_t limit, const Logger& log
   return Status::Ok();
 }
 
+// Loans may last, so they leave half of what the limit allows to blocks that READs land in.
+uint64_t MostLentBytes(const Config& config, uint64_t limit) {
+  const uint64_t wanted =
+      config.rdma_pinned_bytes > 0 ? config.rdma_pinned_bytes : AvailableBytes() / 2;
+  if (limit == ps::kNoLockedMemoryLimit) return wanted;
+  const uint64_t taken = SlotBytes(config) + config.rdma_bounce_bytes;
+  return std::min(wanted, (std::max(limit, taken) - taken) / 2);
+}
+
 }  // namespace
 
 Result<ps::RdmaOptions> UseRdma(const Config& config, const std::shared_ptr<ps::Verbs>& verbs,
@@ -73,8 +82,7 @@ Result<ps::RdmaOptions> UseRdma(const Config& config, const std::shared_ptr<ps::
   options.slot_bytes = static_cast<uint32_t>(config.rdma_slot_bytes);
   options.slots = static_cast<uint32_t>(config.rdma_slots);
   options.bounce_bytes = config.rdma_bounce_bytes;
-  options.most_lent_bytes =
-      config.rdma_pinned_bytes > 0 ? config.rdma_pinned_bytes : AvailableBytes() / 2;
+  options.most_lent_bytes = MostLentBytes(config, locked_limit_bytes);
   if (options.verbs->fork() == ps::RdmaFork::kProtected) {
     log.Warning(
         "RDMA copies gradients: this kernel keeps registered memory from the child processes of "

@@ -217,7 +217,7 @@ TEST_F(RdmaCopiesTest, NothingIsRegisteredBehindAnOperation) {
   EXPECT_EQ(Read(worker_->Measure(kPatience).value(), "rdma_pinned_bytes"), before);
 }
 
-// Only what a use of kept memory shows is there for the NIC: what lies at the address later is not.
+// It is registered at the first use, and the owner stays until Close.
 TEST_F(RdmaCopiesTest, KeptMemoryIsRegisteredOnceForManyRounds) {
   Start();
   Declare();
@@ -262,6 +262,7 @@ TEST_F(RdmaCopiesTest, AnArrayThatTwoKeysSendIsNotCopied) {
   }
   const Copies before = Count();
   uses.front().reset();  // the array of the other key stays
+  const uint64_t registrations = fabric_.Counts().registrations;
   Outcome pushed;
   Outcome pulled;
   worker_->PushPull(kKey + 1, PushPullOptions(0), Bytes(&in_), Bytes(&other_out), Into(&pushed),
@@ -270,9 +271,10 @@ TEST_F(RdmaCopiesTest, AnArrayThatTwoKeysSendIsNotCopied) {
   Await(pulled);
   EXPECT_EQ(other_out, in_);
   EXPECT_EQ(Count().gradient - before.gradient, 0);
+  EXPECT_EQ(fabric_.Counts().registrations, registrations + 1) << "of `other_out`";
 }
 
-// As the tests above count it, each operation registers for itself.
+// Without UseMemory each operation registers its own memory.
 TEST_F(RdmaCopiesTest, MemoryThatIsNotKeptIsRegisteredForEachRound) {
   Start();
   Declare();

@@ -99,20 +99,35 @@ class UseRdmaTest : public ::testing::Test {
     config.num_servers = 2;
     config.rdma_slots = slots;
     config.rdma_slot_bytes = 8192;
+    config.rdma_bounce_bytes = 1U << 20U;
+    config.rdma_pinned_bytes = 16U << 20U;
     const auto options = UseRdma(config, verbs, locked_limit_bytes, Logger("", LogLevel::kOff));
     if (options.ok()) {
       EXPECT_EQ(options.value().verbs, verbs);
+      most_lent_bytes_ = options.value().most_lent_bytes;
     }
     return options.ok() ? "" : options.status().message();
   }
 
   ps::testing::SimulatedFabric fabric_{{.threaded = false}};
   int cards_ = 0;
+  uint64_t most_lent_bytes_ = 0;  // of the latest card that is used
 };
 
 TEST_F(UseRdmaTest, ACardThatCanServeIsUsed) {
   EXPECT_EQ(WhyNot({}, ps::kNoLockedMemoryLimit), "");
   EXPECT_EQ(WhyNot({}, 4U << 20U), "") << "what does not fit is copied";
+}
+
+TEST_F(UseRdmaTest, LoansLeaveRoomForBlocksWhereLockedMemoryIsLimited) {
+  EXPECT_EQ(WhyNot({}, ps::kNoLockedMemoryLimit), "");
+  EXPECT_EQ(most_lent_bytes_, 16U << 20U) << "what BYTESCHEDULER_RDMA_PINNED says";
+  EXPECT_EQ(WhyNot({}, 64U << 20U), "");
+  EXPECT_EQ(most_lent_bytes_, 16U << 20U);
+  EXPECT_EQ(WhyNot({}, 11U << 20U), "");
+  EXPECT_EQ(most_lent_bytes_, 4U << 20U) << "half of 11 MiB without 2 of slots and 1 of bounce";
+  EXPECT_EQ(WhyNot({}, 2U << 20U), "");
+  EXPECT_EQ(most_lent_bytes_, 0U);
 }
 
 TEST_F(UseRdmaTest, EachReasonNamesItsCure) {

@@ -51,6 +51,7 @@ bool Proxy::Locate() {
 }
 
 void Proxy::LetDeviceUse() {
+  if (round->copied) return;  // it may run inside the caller's call, which must not block
   const bool is_sent = this == &round->push;
   if (round->size_bytes < round->plugin->least_kept_bytes) return;
   if (is_sent && round->coding.codec != 0) return;  // codes lie elsewhere

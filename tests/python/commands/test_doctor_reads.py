@@ -12,6 +12,7 @@ from click.testing import Result
 from click_runner import runner
 
 from bytescheduler._doctor import link, reads
+from bytescheduler._doctor.findings import split_cure
 from bytescheduler._doctor.link import Answerer, LinkError
 from bytescheduler._doctor.reads import Reads, answer_with, measure_reads
 from bytescheduler.commands import doctor
@@ -124,6 +125,22 @@ def test_a_read_that_fails_is_the_reason(serve: Serve) -> None:
     failed = "rxe0: transport retry counter exceeded: let packets of RDMA pass"
     served = serve(opens(FakeProbe("there")))
     assert why_not(served, opens(FakeProbe("here", failed))) == failed
+
+
+@pytest.mark.parametrize(
+    ("why", "cure"),
+    [
+        (
+            "rxe0: transport retry counter exceeded (status 12, vendor 0x81)",
+            "let packets of RDMA pass (for RoCE UDP port 4791), and none be lost (PFC, ECN)",
+        ),
+        ("mlx5_0: ibv_create_qp: Cannot allocate memory", ""),
+        ("port 1 is DOWN", "bring its link up (ip link, ibstat)"),
+        ("no colon", ""),
+    ],
+)
+def test_what_to_do_is_split_off_where_it_is_said(why: str, cure: str) -> None:
+    assert split_cure(f"{why}: {cure}" if cure else why) == (why, cure)
 
 
 def test_a_doctor_that_knows_no_rdma_says_so() -> None:

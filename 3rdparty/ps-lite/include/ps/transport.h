@@ -71,8 +71,8 @@ class Registration {
   Registration& operator=(const Registration&) = delete;
   virtual ~Registration() = default;
 
-  // Lends the memory as Transport::Lend does, without a call of the device.  Between uses the
-  // device is asked for nothing there, so other data may have come to lie at the address.  The
+  // Lends the memory as Transport::Lend does, without a call of the device.  Between uses
+  // no message reads or fills the memory, so other data may have come to lie at the address.  The
   // handle keeps the registration.  Loans may overlap.  Null: the memory cannot be lent now.
   virtual std::shared_ptr<void> Use() = 0;
 };

@@ -96,7 +96,7 @@ TEST_F(RdmaProbeTest, AHostThatIsSilentEndsTheWait) {
   const bs::Status exceeded = here_->Read(4, 1, kLimit).status();
   EXPECT_EQ(exceeded.code(), bs::StatusCode::kUnavailable);
   EXPECT_THAT(exceeded.message(), StartsWith("here: transport retry counter exceeded (status 12"));
-  EXPECT_THAT(exceeded.message(), HasSubstr("let packets of RDMA pass (RoCE: UDP port 4791)"));
+  EXPECT_THAT(exceeded.message(), HasSubstr("let packets of RDMA pass (for RoCE UDP port 4791)"));
   EXPECT_THAT(exceeded.message(), HasSubstr("BYTESCHEDULER_RDMA_GID"));
 }
 

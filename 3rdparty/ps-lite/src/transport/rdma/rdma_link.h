@@ -25,8 +25,6 @@ namespace ps {
 // Belongs to the executor of its RdmaNic.
 class RdmaLink final : public RdmaEnd {
  public:
-  // The bound of adverts that are not released.
-
   struct Options {
     uint64_t fusion_bytes = 0;           // see TcpOptions
     std::shared_ptr<SentCounts> sent{};  // may be null

@@ -82,7 +82,7 @@ bs::Result<std::shared_ptr<RdmaMemory::Kept>> RdmaMemory::RegisterLent(std::span
   return region.status();
 }
 
-// The region ends before its room is given to others.
+// The region ends before its room is given to others, unless something under way holds it still.
 RdmaMemory::Kept::~Kept() {
   region_.reset();
   const bs::MutexLock lock(&memory_->mutex_);

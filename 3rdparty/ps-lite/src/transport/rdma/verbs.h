@@ -133,7 +133,7 @@ std::string_view NameOf(Completion::Result result);
 
 // The cure where no packet of RDMA arrives.
 inline constexpr std::string_view kLetRdmaPass =
-    "let packets of RDMA pass (RoCE: UDP port 4791), and none be lost (PFC, ECN)";
+    "let packets of RDMA pass (for RoCE UDP port 4791), and none be lost (PFC, ECN)";
 // A completion that is not ok, for people: its result and numbers, and behind a colon what to do
 // where that is known.
 std::string TextOfFailure(const Completion& completion);

@@ -234,7 +234,7 @@ TEST_F(RdmaTransportTest, PacketsThatDoNotPassLeaveTheDataToTcp) {
   Begin();
   SendUntilOneComes(1);
   EXPECT_EQ(reads(), 0U);
-  EXPECT_THAT(TakeLog(), HasSubstr("let packets of RDMA pass (RoCE: UDP port 4791)"));
+  EXPECT_THAT(TakeLog(), HasSubstr("let packets of RDMA pass (for RoCE UDP port 4791)"));
   End();
 }
 
