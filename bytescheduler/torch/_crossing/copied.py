@@ -34,10 +34,12 @@ class Copied:
         module = self._module()
         assert module is not None
         self._flush()
-        state = _state_of(module)
-        if isinstance(state, dict):
-            state = {name: value for name, value in state.items() if name != _NAME}
-        return state
+        # Not in it meanwhile, as a class may copy the attributes to anywhere in what it returns.
+        del module.__dict__[_NAME]
+        try:
+            return _state_of(module)
+        finally:
+            module.__dict__[_NAME] = self
 
     def remove(self) -> None:
         """Leave the module as it was."""

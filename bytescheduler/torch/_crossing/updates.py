@@ -81,13 +81,15 @@ class Updates:
 
     def flush(self) -> None:
         """Make all updates that wait.  Blocks."""
-        if self.waiting or self.ahead or self.marked:
+        if self.waiting or self.ahead:
             self.apply(self._gradients.slots)
+        elif self.marked:
+            self.apply(self.marked)
 
     def apply(self, slots: Sequence[Slot]) -> None:
         """Update those of `slots` that are ARMED, in one step of the optimizer.  Blocks.
 
-        If a wait is interrupted, nothing has changed but that slots are no longer ahead.  Several
+        If a wait is interrupted, no update was made here, but slots are no longer ahead.  Several
         threads may run the model: each returns when its weights are the newest.
         """
         with self._lock:
@@ -103,6 +105,9 @@ class Updates:
         if not armed:
             return
         self._gradients.wait(armed)
+        armed = [slot for slot in armed if slot.state == ARMED]  # a signal's handler may flush
+        if not armed:
+            return
         self.applying = True
         try:
             with torch.inference_mode(False), torch.no_grad(), _outside():
@@ -138,28 +143,32 @@ class Updates:
             # A use without a guard is found as if it were ARMED still.
             slot.is_ahead = True
             self.ahead += 1
-        for slot, mean in zip(used + along, means):
-            self._take(slot, mean, params, kept)
         try:
+            for slot, mean in zip(used + along, means):
+                self._take(slot, mean, params, kept)
             if params:
                 self._shadow.step(params)
+            for slot in armed + along:
+                if slot.device is not None:
+                    self._mark(slot)
         finally:
             # Not before, as a guard in another thread passes where nothing waits.
             self.waiting -= len(armed) + len(along)
             if not self.waiting:
                 self._unflushed.discard(self)
-        for slot in armed + along:
-            if slot.device is None:
-                continue
-            if slot.is_ahead or slot.guards > 1:  # a module on another stream may use it
-                slot.updated = slot.device.mark()
-            if slot.guards > 1:
-                self.marked.append(slot)
-        for these in params.values():
-            for param in these:
-                param.grad = None
-        for param, grad in kept:
-            param.grad = grad
+            for these in params.values():
+                for param in these:
+                    param.grad = None
+            for param, grad in kept:
+                param.grad = grad
+
+    def _mark(self, slot: Slot) -> None:
+        """Let modules on other streams wait for an update of this one."""
+        assert slot.device is not None
+        if slot.is_ahead or slot.guards > 1:
+            slot.updated = slot.device.mark()
+        if slot.guards > 1:
+            self.marked.append(slot)
 
     def _ready(self, room: int, armed: List[Slot]) -> Iterator[Slot]:
         """Yield what forward uses after `armed`, as far as its sums are there and it is small."""
@@ -186,23 +195,24 @@ class Updates:
         if param.grad is not None:
             kept.append((param, param.grad))
         param.grad = mean
+        params.setdefault(slot.group, []).append(param)
         if self._on_gradient is not None:
             self._on_gradient(param)
-        params.setdefault(slot.group, []).append(param)
 
 
 @contextlib.contextmanager
 def _outside() -> Iterator[None]:
     """Leave what records or transforms the forward pass around an update, which is no part of it.
 
-    That is `torch.func.grad` and its like, which refuse to change a weight, and `torch.jit.trace`.
+    That is `torch.func.grad` and its like, which refuse to change a weight, `torch.jit.trace`, and
+    autocast, under which some optimizers compute less exactly.
     """
     transforms = getattr(torch._C, "_DisableFuncTorch", contextlib.nullcontext)
     trace = torch._C._get_tracing_state()
     if trace is not None:
         torch._C._set_tracing_state(None)
     try:
-        with transforms():
+        with transforms(), torch._C._DisableAutocast():
             yield
     finally:
         if trace is not None:

@@ -4,7 +4,7 @@ import gc
 import threading
 import time
 import weakref
-from typing import Callable, List
+from typing import Any, Callable, List
 
 import pytest
 import torch
@@ -415,3 +415,64 @@ def test_an_update_is_no_part_of_what_transforms_the_forward_pass(
         assert str(got) == str(want)
         for one, other in zip(model.parameters(), alone.parameters()):
             assert torch.equal(one, other)
+
+
+def test_updates_are_the_same_inside_autocast(make_stepper: Make) -> None:
+    model, alone = layers(), layers()
+    stepper = make_stepper(model, torch.optim.Adafactor(model.parameters(), lr=0.1))
+    optimizer = torch.optim.Adafactor(alone.parameters(), lr=0.1)
+    for _ in range(3):
+        with torch.autocast("cpu", torch.bfloat16):
+            losses = [each(ONES).float().sum() for each in (model, alone)]
+        for loss in losses:
+            loss.backward()
+        stepper.step(None)
+        stepper.zero_grad(True)
+        optimizer.step()
+        optimizer.zero_grad()
+    with torch.autocast("cpu", torch.bfloat16):
+        model(ONES)
+    for one, other in zip(model.parameters(), alone.parameters()):
+        assert torch.equal(one, other)
+    assert stepper.crosses
+
+
+def test_a_signal_may_make_the_updates_that_a_guard_waits_for(
+    make_stepper: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, alone = layers(), layers()
+    stepper = make_stepper(model)
+    stepped(stepper, model)
+    wait, handled = stepper.gradients.wait, []
+
+    def interrupted(slots: Any) -> None:  # noqa: ANN401
+        wait(slots)
+        if not handled:  # as the handler of a signal does that comes during the wait
+            handled.append(True)
+            model.state_dict()
+
+    monkeypatch.setattr(stepper.gradients, "wait", interrupted)
+    model(ONES)
+    assert handled
+    optimizer = torch.optim.SGD(alone.parameters(), 0.5)
+    alone(ONES).sum().backward()
+    optimizer.step()
+    for one, other in zip(model.parameters(), alone.parameters()):
+        assert torch.equal(one, other)
+
+
+def test_a_callback_that_fails_leaves_no_update_behind(make_stepper: Make, job: FakeJob) -> None:
+    def on_gradient(param: nn.Parameter) -> None:
+        raise ZeroDivisionError
+
+    model = layers()
+    stepper = make_stepper(model, on_gradient=on_gradient)
+    stepped(stepper, model)
+    for _ in model:
+        with pytest.raises(ZeroDivisionError):
+            model(ONES)
+        if not job.unflushed:
+            break
+    assert not job.unflushed
+    model(ONES)
+    assert all(each.grad is None for each in model.parameters())

@@ -182,8 +182,13 @@ def copied_by_torch(model: nn.Module) -> nn.Module:
 class Own(nn.Linear):
     """Pickles itself in its own way."""
 
+    own = False
+
     def __getstate__(self) -> Dict[str, Any]:
-        return {**self.__dict__, "own": True}
+        return {"own": True, "attributes": self.__dict__.copy()}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__dict__.update(state["attributes"], own=state["own"])
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from typing import Any, Callable, Dict, Optional
 import pytest
 import torch
 
+from bytescheduler.torch._crossing import self_check
 from bytescheduler.torch._crossing.self_check import why_not_separable
 from bytescheduler.torch._crossing.shadow import Shadow, needs_closure, plain_step
 from bytescheduler.torch._optimizer.stepper import Stepper
@@ -121,6 +122,21 @@ def test_what_is_not_separable_keeps_the_barrier_and_says_so_once(
     assert not stepper.crosses
     said = "GlobalNormSGD cannot cross the barrier: an update of one parameter depends on others"
     assert capfd.readouterr().err.count(said) == 1
+
+
+def test_numbers_that_another_thread_draws_are_not_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+
+    def step(optimizer: Any) -> None:  # noqa: ANN401
+        if not drawn:
+            drawn.append(torch.rand(1))
+        plain(optimizer)
+
+    optimizer = torch.optim.SGD(groups(), lr=0.1)
+    plain = self_check.plain_step(type(optimizer))
+    monkeypatch.setattr(self_check, "plain_step", lambda _: step)
+    assert why_not_separable(optimizer) is None
+    assert drawn
 
 
 def test_the_check_changes_nothing() -> None:
