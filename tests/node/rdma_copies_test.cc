@@ -260,15 +260,19 @@ TEST_F(RdmaCopiesTest, AnArrayThatTwoKeysSendIsNotCopied) {
                                       [&] { return owner; }));
     EXPECT_TRUE(uses.back());
   }
+  const auto exchange = [&] {
+    Outcome pushed;
+    Outcome pulled;
+    worker_->PushPull(kKey + 1, PushPullOptions(0), Bytes(&in_), Bytes(&other_out), Into(&pushed),
+                      Into(&pulled));
+    Await(pushed);
+    Await(pulled);
+  };
+  exchange();  // the server registers its sum
   const Copies before = Count();
   uses.front().reset();  // the array of the other key stays
   const uint64_t registrations = fabric_.Counts().registrations;
-  Outcome pushed;
-  Outcome pulled;
-  worker_->PushPull(kKey + 1, PushPullOptions(0), Bytes(&in_), Bytes(&other_out), Into(&pushed),
-                    Into(&pulled));
-  Await(pushed);
-  Await(pulled);
+  exchange();
   EXPECT_EQ(other_out, in_);
   EXPECT_EQ(Count().gradient - before.gradient, 0);
   EXPECT_EQ(fabric_.Counts().registrations, registrations + 1) << "of `other_out`";
