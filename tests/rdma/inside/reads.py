@@ -29,7 +29,7 @@ def main() -> int:
         # The whole command would import frameworks first, which takes a while in the guest.
         from bytescheduler.commands.doctor import _ask_rdma  # needs the environment
 
-        findings, _ = _ask_rdma((guest.ADDRESSES[1], int(found.group(1))))
+        findings, _ = _ask_rdma((guest.ADDRESSES[1], int(found.group(1))), "card 1")
     finally:
         listener.kill()
         listener.wait(LIMIT_S)
