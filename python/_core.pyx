@@ -266,8 +266,8 @@ cdef class Pending:
         """The addresses of a C function and of its argument that start it.
 
         Call the function once, from any thread, even after `Worker.close`.  The call frees the
-        argument, so a second one is an error that nothing checks.  It needs no lock of Python's.  An
-        error of the start is that of this operation; the function itself returns nothing.
+        argument, so a second one is an error that nothing checks.  It needs no lock of Python's.
+        An error of the start is that of this operation; the function itself returns nothing.
 
         Raises
         ------
