@@ -147,8 +147,7 @@ constexpr auto kRows = std::to_array<SettingRow>({
      "7"},
     {{"BYTESCHEDULER_RDMA_WINDOW", "bytes", "bytes", "0", "process",
       "what a node reads by RDMA from one peer at a time, at least 4 KiB: nothing can overtake "
-      "that; "
-      "0: as much as the link needs, between 128 KiB and 1 MiB"},
+      "that; 0: as much as the link needs, between 128 KiB and 1 MiB"},
      &Config::rdma_window_bytes,
      "0",
      "64MiB"},

@@ -33,6 +33,15 @@ def stepped(stepper: Stepper, model: nn.Module) -> None:
     stepper.step(None)
 
 
+def stepped_alone() -> nn.Sequential:
+    """Return layers after a step of the plain optimizer."""
+    model = layers()
+    optimizer = torch.optim.SGD(model.parameters(), 0.5)
+    model(ONES).sum().backward()
+    optimizer.step()
+    return model
+
+
 def ran(model: nn.Sequential) -> List[int]:
     """Return a list that grows with the layers that run from now on."""
     seen: List[int] = []
@@ -44,7 +53,7 @@ def ran(model: nn.Sequential) -> List[int]:
 def test_forward_runs_up_to_the_layer_whose_sum_is_missing(
     job: FakeJob, make_stepper: Make
 ) -> None:
-    model, alone = layers(), layers()
+    model = layers()
     stepper = make_stepper(model, watched_steps=1)
     stepped(stepper, model)
     job.session.held = ["2.weight"]
@@ -55,9 +64,7 @@ def test_forward_runs_up_to_the_layer_whose_sum_is_missing(
     assert seen == [0, 1, 0, 1]
     job.session.held = []
     stepper.synchronize()
-    optimizer = torch.optim.SGD(alone.parameters(), 0.5)
-    alone(ONES).sum().backward()
-    optimizer.step()
+    alone = stepped_alone()
     for one, other in zip(model.parameters(), alone.parameters()):
         assert torch.equal(one, other)
 
@@ -278,12 +285,10 @@ def test_threads_that_run_one_model_make_each_update_once(
         time.sleep(0.01)  # gives the other threads their turn
         pending.wait()
 
-    model, alone = layers(), layers()
+    model = layers()
     stepper = make_stepper(model, watched_steps=watched_steps)
     stepped(stepper, model)
-    optimizer = torch.optim.SGD(alone.parameters(), 0.5)
-    alone(ONES).sum().backward()
-    optimizer.step()
+    alone = stepped_alone()
     monkeypatch.setattr(job.session, "wait", wait)
     outputs: List[torch.Tensor] = []
     run_together(*[lambda: outputs.append(model(ONES))] * 4)
@@ -312,12 +317,10 @@ def test_no_thread_passes_while_another_one_updates(make_stepper: Make) -> None:
 def test_updates_outlive_an_optimizer_that_is_dropped(
     job: FakeJob, make_stepper: Make, watched_steps: int
 ) -> None:
-    model, alone = layers(), layers()
+    model = layers()
     stepper = make_stepper(model, watched_steps=watched_steps)
     stepped(stepper, model)
-    optimizer = torch.optim.SGD(alone.parameters(), 0.5)
-    alone(ONES).sum().backward()
-    optimizer.step()
+    alone = stepped_alone()
     gone = weakref.ref(stepper._updates)
     del stepper
     gc.collect()
@@ -440,7 +443,7 @@ def test_updates_are_the_same_inside_autocast(make_stepper: Make) -> None:
 def test_a_signal_may_make_the_updates_that_a_guard_waits_for(
     make_stepper: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, alone = layers(), layers()
+    model = layers()
     stepper = make_stepper(model)
     stepped(stepper, model)
     wait, handled = stepper.gradients.wait, []
@@ -454,9 +457,7 @@ def test_a_signal_may_make_the_updates_that_a_guard_waits_for(
     monkeypatch.setattr(stepper.gradients, "wait", interrupted)
     model(ONES)
     assert handled
-    optimizer = torch.optim.SGD(alone.parameters(), 0.5)
-    alone(ONES).sum().backward()
-    optimizer.step()
+    alone = stepped_alone()
     for one, other in zip(model.parameters(), alone.parameters()):
         assert torch.equal(one, other)
 

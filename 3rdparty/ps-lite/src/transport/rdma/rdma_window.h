@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "bytescheduler/types.h"
+#include "transport/rdma/rdma_memory.h"
 
 namespace ps {
 
@@ -36,7 +37,8 @@ class RdmaWindow {
   uint64_t read_bytes() const {
     const uint64_t longest = rate_ > 0 && rate_ < kSlow ? kShortRead : kLongestRead;
     if (fixed_bytes_ == 0) return longest;
-    return std::clamp(fixed_bytes_ / kPageBytes * kPageBytes, kPageBytes, longest);
+    constexpr uint64_t kPage = RdmaMemory::kPageBytes;
+    return std::clamp(fixed_bytes_ / kPage * kPage, kPage, longest);
   }
   // A READ of `size_bytes` took `time`.  Meanwhile READs of `carried_bytes` ended, with itself.
   void Measure(uint64_t size_bytes, bs::Duration time, uint64_t carried_bytes) {
@@ -48,7 +50,6 @@ class RdmaWindow {
 
  private:
   static constexpr double kForget = 1 - 1.0 / 64;
-  static constexpr uint64_t kPageBytes = 4096;
   uint64_t fixed_bytes_;
   double rate_ = 0;       // of late, the most
   bs::Duration least_{};  // of late, the least
