@@ -156,7 +156,7 @@ void bs_deferred_start(void* deferred);
 int bs_worker_visit(bs_worker* worker, void (*visit)(void* context), void* context,
                     bs_error* error);
 // Memory of a key that a network device (RDMA) uses where it lies.  What the device has registered,
-// which takes it about as long as a transfer, stays registered for the key's later operations.
+// which takes time that grows with the size, stays registered for the key's later operations.
 typedef struct {
   uint64_t key;
   int filled;  // 0: operations send the memory; 1: they fill it
@@ -173,13 +173,14 @@ typedef struct {
   void* context;
 } bs_kept_memory;
 // Returns the least size of memory that a device of this worker may use; UINT64_MAX: none ever
-// does.
+// does.  Any thread.
 uint64_t bs_worker_least_kept_bytes(const bs_worker* worker);
 // Lets a device use the memory until bs_memory_use_end; for one operation, which the caller keeps
-// the memory for anyway.  The first call for a memory may block for as long as the system locks its
-// pages.  Sets `use` to null where no device helps or there is no room: the operation works as
-// well, and copies.  What was kept for the key ends if it is other memory, and what was not used
-// for the longest time if the room is needed.  REQUIRES: bs_worker_close comes after it returns.
+// the memory for anyway.  Any thread but the engine's, whose messages would wait.  The first call
+// for a memory may block for as long as the system locks its pages.  Sets `use` to null where no
+// device helps or there is no room: the operation works as well, and copies.  What was kept for the
+// key ends if it is other memory, and what was not used for the longest time if the room is needed.
+// REQUIRES: bs_worker_close comes after it returns.
 typedef struct bs_memory_use bs_memory_use;
 int bs_worker_use_memory(bs_worker* worker, const bs_kept_memory* memory, bs_memory_use** use,
                          bs_error* error);

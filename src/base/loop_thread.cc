@@ -369,6 +369,8 @@ LoopThread::~LoopThread() = default;
 
 TimePoint LoopThread::Now() const { return Impl::Now(); }
 
+TimePoint LoopThread::SteadyTime() { return Impl::Now(); }
+
 Duration LoopThread::WallTime() { return std::chrono::system_clock::now().time_since_epoch(); }
 
 void LoopThread::Post(Task task) { impl_->Post(std::move(task)); }

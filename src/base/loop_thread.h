@@ -40,6 +40,8 @@ class LoopThread final : public Executor {
   void Cancel(TimerId id) override;
   bool IsCurrent() const override;
 
+  // As Now, for those who have no loop.
+  static TimePoint SteadyTime();
   // Time since 1970 as this host has it, to compare hosts; jumps when the clock is set.
   static Duration WallTime();
 

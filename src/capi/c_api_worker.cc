@@ -18,6 +18,7 @@
 #include "capi/c_api_guard.h"
 #include "capi/coding.h"
 #include "capi/deferred_rounds.h"
+#include "capi/memory_request.h"
 #include "capi/store_function.h"
 #include "node/leave_for.h"
 #include "node/node.h"
@@ -399,17 +400,8 @@ int bs_worker_use_memory(bs_worker* worker, const bs_kept_memory* memory, bs_mem
   return IfUsable(worker, error, [&] {
     const auto* const node = std::get_if<0>(&worker->node);
     if (node == nullptr) return Status::Ok();
-    const bs::api::KeptMemory::Memory kept{
-        .key = memory->key,
-        .use = memory->filled == 0 ? ps::Lending::kSent : ps::Lending::kFilled,
-        .bytes = {static_cast<std::byte*>(memory->memory), memory->size_bytes},
-        .storage = {reinterpret_cast<uintptr_t>(memory->storage), memory->storage_bytes}};
-    const auto own = [memory]() -> std::shared_ptr<void> {
-      void* const owner = memory->own(memory->context);
-      if (owner == nullptr) return nullptr;
-      return {owner, memory->disown};
-    };
-    std::shared_ptr<void> found = (*node)->UseMemory(kept, own);
+    std::shared_ptr<void> found =
+        (*node)->UseMemory(bs::api::MemoryOf(*memory), bs::api::OwnOf(*memory));
     if (found) *use = new bs_memory_use{std::move(found)};
     return Status::Ok();
   });

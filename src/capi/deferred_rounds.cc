@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/loop_thread.h"
 #include "bytescheduler/status.h"
 
 namespace bs::api {
@@ -18,7 +19,7 @@ void Fail(const bs_push_pull& request, int code, const char* why) {
 
 bs_deferred* DeferredRounds::Defer(bs_worker* worker, const bs_push_pull& request) {
   const MutexLock lock(&mutex_);
-  const TimePoint now = TimePoint::clock::now();
+  const TimePoint now = LoopThread::SteadyTime();
   auto deferred =
       std::make_unique<bs_deferred>(bs_deferred{shared_from_this(), worker, ++count_, now});
   waiting_.emplace(deferred->number, request);
@@ -40,7 +41,7 @@ void DeferredRounds::StartNow(const bs_deferred& deferred) {
     if (found == waiting_.end()) return;
     request = found->second;
     waiting_.erase(found);
-    const auto waited = TimePoint::clock::now() - deferred.since;
+    const auto waited = LoopThread::SteadyTime() - deferred.since;
     request.waited_ns += std::chrono::nanoseconds(waited).count();
     if (bs_worker_push_pull(deferred.worker, &request, &error) == 0) return;
   }

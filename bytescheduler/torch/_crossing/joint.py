@@ -4,7 +4,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 import torch
 
-from bytescheduler.torch._gradients.slot import Slot
+from bytescheduler.torch._gradients.slot import Slot, touch
 
 __all__ = ["why_joint"]
 
@@ -45,8 +45,7 @@ def _counting_together(slots: List[Slot]) -> Optional[Tuple[Slot, Slot]]:
     for at, slot in enumerate(slots[:-1]):
         rest = slots[at + 1 :]
         before = [each.param._version for each in rest]
-        with torch.no_grad():
-            slot.param.as_strided((0,), (1,)).zero_()  # a change of no element
+        touch(slot.param)
         for each, version in zip(rest, before):
             if each.param._version != version:
                 return slot, each

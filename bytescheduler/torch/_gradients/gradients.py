@@ -14,7 +14,7 @@ from bytescheduler.torch._device.transit import Transit
 from bytescheduler.torch._engine.framework import Round
 from bytescheduler.torch._engine.session import RoundCall
 from bytescheduler.torch._gradients.checks import check_parameter
-from bytescheduler.torch._gradients.slot import ARMED, IDLE, PUSHED, SUMMED, Slot
+from bytescheduler.torch._gradients.slot import ARMED, IDLE, PUSHED, SUMMED, Slot, touch
 from bytescheduler.torch._gradients.tally import DISCARDS, SUMS, Tally
 from bytescheduler.torch._gradients.wrapped import wrapped
 from bytescheduler.torch._job.job import Joined
@@ -314,7 +314,7 @@ class Gradients:
             for each in self.slots
             if each.state == PUSHED and each.sent is not None and each.sent._version == count
         ]
-        slot.sent.detach().as_strided((0,), (1,)).zero_()  # a change of no element
+        touch(slot.sent)
         joint = [each for each, grad in alike if each.version == count != grad._version]
         if not joint:
             return False

@@ -9,7 +9,7 @@ from bytescheduler.torch._device.runtime import Event
 from bytescheduler.torch._device.transit import Transit
 from bytescheduler.torch._engine.framework import Round
 
-__all__ = ["ARMED", "IDLE", "PUSHED", "SUMMED", "Slot"]
+__all__ = ["ARMED", "IDLE", "PUSHED", "SUMMED", "Slot", "touch"]
 
 # Nothing is under way, and the weights are the newest.
 IDLE = 0
@@ -19,6 +19,12 @@ PUSHED = 1
 ARMED = 2
 # The gradient is the mean over all workers, and step() has not come.
 SUMMED = 3
+
+
+def touch(tensor: torch.Tensor) -> None:
+    """Count a change of `tensor`, and of all that counts with it, without changing an element."""
+    with torch.no_grad():
+        tensor.detach().as_strided((0,), (1,)).zero_()
 
 
 class Slot:

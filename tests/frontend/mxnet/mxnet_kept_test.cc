@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "capi/memory_request.h"
 #include "frontend/mxnet/mxnet_fixture.h"
 #include "node/kept_memory.h"
 #include "ps-lite/transport/rdma/simulated_fabric.h"
@@ -63,20 +64,14 @@ class KeptTest : public MxnetTest {
                                      : ps::VerbsDevice::Access::kFill;
   }
   std::shared_ptr<void> Use(const bs_kept_memory& memory) {
-    const KeptMemory::Memory wanted{
-        .key = memory.key,
-        .use = memory.filled == 0 ? ps::Lending::kSent : ps::Lending::kFilled,
-        .bytes = {static_cast<std::byte*>(memory.memory), memory.size_bytes},
-        .storage = {reinterpret_cast<uintptr_t>(memory.storage), memory.storage_bytes}};
-    return kept_->Use(wanted, [this, &memory] {
+    return kept_->Use(bs::api::MemoryOf(memory), [this, &memory] {
       ++owners_;
-      return std::shared_ptr<void>(memory.own(memory.context),
-                                   [this, disown = memory.disown](void* owner) {
-                                     --owners_;
-                                     EXPECT_LE(fabric_.Counts().regions, owners_)
-                                         << "the card knows memory that is given back";
-                                     disown(owner);
-                                   });
+      std::shared_ptr<void> owner = bs::api::OwnOf(memory)();
+      void* const address = owner.get();
+      return std::shared_ptr<void>(address, [this, owner = std::move(owner)](void*) {
+        --owners_;
+        EXPECT_LE(fabric_.Counts().regions, owners_) << "the card knows memory that is given back";
+      });
     });
   }
 
@@ -222,6 +217,7 @@ TEST_F(KeptTest, ARoundThatFailsUsesNothing) {
   ASSERT_EQ(bs_mxnet_push_pull(plugin_, &round, &error_), 0);
   mxnet_.Run(kPush);
   mxnet_.Run(kPull);
+  EXPECT_EQ(registrations(), 2U);
   EXPECT_FALSE(IsSent(value_));
   EXPECT_FALSE(IsFound(sum_, ps::Lending::kFilled));
 }

@@ -100,3 +100,42 @@ def test_a_parameter_that_was_taken_out_is_refused(make_stepper: Make) -> None:
     model(ONES).sum().backward()
     with pytest.raises(UsageError, match="2.weight: it was taken out of the optimizer's groups"):
         stepper.step(None)
+
+
+class Skipping(nn.Module):
+    """Uses its first layer only where it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor, skips: bool) -> torch.Tensor:
+        return self.second(x if skips else self.first(x))
+
+
+def test_an_update_that_still_waits_has_the_numbers_of_its_group_before(make_stepper: Make) -> None:
+    models = [Skipping(), Skipping()]
+    inner, plain = (
+        torch.optim.SGD(
+            [
+                {"params": list(model.first.parameters()), "lr": 0.5},
+                {"params": list(model.second.parameters()), "lr": 0.01},
+            ]
+        )
+        for model in models
+    )
+    stepper = make_stepper(models[0], inner)
+    for skips in (False, True):
+        for model in models:
+            model(ONES, skips).sum().backward()
+        if skips:
+            for each in (inner, plain):
+                each.param_groups.reverse()
+        stepper.step(None)
+        stepper.zero_grad(True)
+        plain.step()
+        plain.zero_grad()
+    stepper.synchronize()
+    for one, other in zip(models[0].parameters(), models[1].parameters()):
+        assert torch.equal(one, other)
