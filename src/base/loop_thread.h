@@ -40,7 +40,7 @@ class LoopThread final : public Executor {
   void Cancel(TimerId id) override;
   bool IsCurrent() const override;
 
-  // As Now, for those who have no loop.
+  // The time of Now, where there is no loop.
   static TimePoint SteadyTime();
   // Time since 1970 as this host has it, to compare hosts; jumps when the clock is set.
   static Duration WallTime();
