@@ -55,6 +55,8 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
     Kept(std::shared_ptr<RdmaMemory> memory, std::span<std::byte> bytes, VerbsDevice::Access access,
          std::shared_ptr<RdmaRegion> region)
         : memory_(std::move(memory)), bytes_(bytes), access_(access), region_(std::move(region)) {}
+    Kept(const Kept&) = delete;
+    Kept& operator=(const Kept&) = delete;
     ~Kept() override;
     std::shared_ptr<void> Use() override { return memory_->Show(shared_from_this()); }
 
