@@ -134,7 +134,7 @@ class Updates:
         if self.takes_along:
             along += self._ready(_TOGETHER - sum(slot.elements for slot in armed), armed)
         for slot in used + along:
-            _check_unchanged(slot)
+            _check_weight(slot)
         means = [self._gradients.mean(slot) for slot in used + along]  # memory may be short
         for slot in armed + along:
             self._gradients.let_go(slot)
@@ -219,7 +219,7 @@ def _outside() -> Iterator[None]:
             torch._C._set_tracing_state(trace)
 
 
-def _check_unchanged(slot: Slot) -> None:
+def _check_weight(slot: Slot) -> None:
     if slot.param._version != slot.weight_version:
         raise UsageError(
             f"{slot.name}: it was changed after step() and before its update, which waits for a "
