@@ -88,7 +88,7 @@ class Link {
   }
 
  private:
-  std::unique_ptr<ps::RdmaNic> Open() {
+  std::shared_ptr<ps::RdmaNic> Open() {
     ps::RdmaOptions options{.verbs = std::make_shared<InstantVerbs>(&network_),
                             .device = "instant0",
                             .path = {.port = 1, .gid_index = 0}};
@@ -109,8 +109,8 @@ class Link {
   using InstantVerbs = bench::InstantVerbs;
   IdleExecutor executor_;
   bench::InstantNetwork network_;
-  std::unique_ptr<ps::RdmaNic> sender_;
-  std::unique_ptr<ps::RdmaNic> receiver_;
+  std::shared_ptr<ps::RdmaNic> sender_;
+  std::shared_ptr<ps::RdmaNic> receiver_;
   ps::SendQueue queue_;
   std::unique_ptr<ps::RdmaLink> link_;
   std::unique_ptr<ps::RdmaInbound> inbound_;

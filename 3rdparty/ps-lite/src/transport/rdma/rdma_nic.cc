@@ -15,14 +15,14 @@ constexpr bs::Duration kBreaksWithin = std::chrono::minutes(1);
 
 }  // namespace
 
-bs::Result<std::unique_ptr<RdmaNic>> RdmaNic::Open(const Loop& loop, const RdmaOptions& options,
+bs::Result<std::shared_ptr<RdmaNic>> RdmaNic::Open(const Loop& loop, const RdmaOptions& options,
                                                    const bs::Logger& log) {
   BS_CHECK(options.verbs);
   auto device = options.verbs->Open(options.device, kMostRdmaCompletions);
   if (!device.ok()) return device.status();
   bs::Status usable = CheckRdmaPort(device.value()->facts(), options.path.port);
   if (!usable.ok()) return usable;
-  return std::make_unique<RdmaNic>(loop, options, std::move(device.value()), log);
+  return std::make_shared<RdmaNic>(loop, options, std::move(device.value()), log);
 }
 
 RdmaNic::RdmaNic(Loop loop, RdmaOptions options, std::shared_ptr<VerbsDevice> device,
@@ -38,10 +38,7 @@ RdmaNic::RdmaNic(Loop loop, RdmaOptions options, std::shared_ptr<VerbsDevice> de
                         .whole_pages = options_.verbs->fork() == RdmaFork::kProtected},
           options_.numa_node)) {}
 
-RdmaNic::~RdmaNic() {
-  BS_CHECK(members_.empty());
-  *alive_ = false;
-}
+RdmaNic::~RdmaNic() { BS_CHECK(members_.empty()); }
 
 bs::Status RdmaNic::Trusts(const std::string& peer) {
   OnEvents();  // nothing watches while there is no link
@@ -93,10 +90,15 @@ void RdmaNic::Remove(uint32_t number) {
 
 void RdmaNic::RoomFreed() {
   if (awaiting_room_.empty()) return;
-  loop_.executor->Post([this, alive = alive_] {
-    if (!*alive) return;
-    touched_.merge(std::exchange(awaiting_room_, {}));
-    EndTurn();
+  PostToSelf([](RdmaNic* self) {
+    self->touched_.merge(std::exchange(self->awaiting_room_, {}));
+    self->EndTurn();
+  });
+}
+
+void RdmaNic::PostToSelf(void (*task)(RdmaNic* self)) {
+  loop_.executor->Post([weak = weak_from_this(), task] {
+    if (const auto self = weak.lock()) task(self.get());
   });
 }
 
@@ -107,10 +109,7 @@ void RdmaNic::Watch(bool on) {
   };
   watch(device_->completion_fd(), [this] { OnCompletions(); });
   watch(device_->event_fd(), [this] { OnEvents(); });
-  if (on)
-    loop_.executor->Post([this, alive = alive_] {
-      if (*alive) OnCompletions();  // which asks for the next notification
-    });
+  if (on) PostToSelf([](RdmaNic* self) { self->OnCompletions(); });  // asks for a notification
 }
 
 void RdmaNic::OnCompletions() {
@@ -125,9 +124,7 @@ void RdmaNic::OnCompletions() {
   EndTurn();
   // The descriptor tells of later ones only.
   if (taken < kCompletionsPerTurn) return;
-  loop_.executor->Post([this, alive = alive_] {
-    if (*alive) OnCompletions();
-  });
+  PostToSelf([](RdmaNic* self) { self->OnCompletions(); });
 }
 
 void RdmaNic::Settle() {

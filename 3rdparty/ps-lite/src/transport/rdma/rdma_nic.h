@@ -36,8 +36,9 @@ class RdmaEnd {
   virtual void OnBroken(const bs::Status& why) = 0;
 };
 
-// Belongs to the executor of its Loop, but for Open and destruction.
-class RdmaNic {
+// Belongs to the executor of its Loop, but for Open and destruction.  Its owner may let go of it on
+// another thread once no end is left: a task that runs then keeps it until its end.
+class RdmaNic : public std::enable_shared_from_this<RdmaNic> {
  public:
   // A link that broke so often within a minute is not tried again in this job.
   static constexpr size_t kMostBreaks = 3;
@@ -51,7 +52,7 @@ class RdmaNic {
     std::function<void(int fd, const std::function<void()>& on_readable)> watch{};
   };
   // Opens the device that `options` name.  REQUIRES: options.verbs is not null.
-  static bs::Result<std::unique_ptr<RdmaNic>> Open(const Loop& loop, const RdmaOptions& options,
+  static bs::Result<std::shared_ptr<RdmaNic>> Open(const Loop& loop, const RdmaOptions& options,
                                                    const bs::Logger& log);
   // Used by Open.
   RdmaNic(Loop loop, RdmaOptions options, std::shared_ptr<VerbsDevice> device,
@@ -90,6 +91,8 @@ class RdmaNic {
 
  private:
   void Watch(bool on);
+  // Runs `task` soon on the executor, unless nothing owns this by then.
+  void PostToSelf(void (*task)(RdmaNic* self));
   void OnCompletions();
   void OnEvents();
   // Takes what is there; returns how many.
@@ -116,7 +119,6 @@ class RdmaNic {
   std::set<uint32_t> touched_;  // in this turn
   std::set<uint32_t> awaiting_room_;
   std::map<std::string, std::deque<bs::TimePoint>> breaks_;  // by peer
-  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
 // The bound of completions that may wait.

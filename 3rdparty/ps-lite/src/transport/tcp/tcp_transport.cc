@@ -44,7 +44,7 @@ VerbsDevice::Access AccessFor(Lending use) {
 }
 
 // Null, and the log says why, if it cannot be used.
-std::unique_ptr<RdmaNic> OpenNic(bs::LoopThread* loop, const RdmaOptions& options,
+std::shared_ptr<RdmaNic> OpenNic(bs::LoopThread* loop, const RdmaOptions& options,
                                  const bs::Logger& log) {
   if (!options.verbs) return nullptr;
   const auto watch = [loop](int fd, const std::function<void()>& on_readable) {
@@ -125,7 +125,7 @@ class TcpNetwork {
   UnknownPeerLog unknown_peers_;
   const int most_strangers_;  // of one host
   std::vector<std::byte> scratch_;
-  const std::unique_ptr<RdmaNic> nic_;  // null: no RDMA
+  const std::shared_ptr<RdmaNic> nic_;  // null: no RDMA
   LinkBudget budget_;
   const TcpConnection::Shared shared_;
   bool told_of_no_memory_ = false;

@@ -98,7 +98,7 @@ class RdmaPair {
   const Options options_;
   SimulatedLoop loop_;
   std::vector<std::shared_ptr<SimulatedNic>> verbs_;
-  std::vector<std::unique_ptr<RdmaNic>> nics_;
+  std::vector<std::shared_ptr<RdmaNic>> nics_;
   const std::shared_ptr<BlockPool> blocks_ = std::make_shared<BlockPool>();
   bs::Status broken_;
   SendQueue queue_;

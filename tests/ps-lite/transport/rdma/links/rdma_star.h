@@ -93,8 +93,8 @@ class RdmaStar {
   };
 
   SimulatedLoop loop_{1};
-  const std::unique_ptr<RdmaNic> server_;
-  std::vector<std::unique_ptr<RdmaNic>> nics_;
+  const std::shared_ptr<RdmaNic> server_;
+  std::vector<std::shared_ptr<RdmaNic>> nics_;
   std::vector<std::unique_ptr<Direction>> pushes_;
   std::vector<std::unique_ptr<Direction>> pulls_;
 };

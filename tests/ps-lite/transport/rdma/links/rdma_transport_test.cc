@@ -270,5 +270,25 @@ TEST_F(RdmaTransportTest, AnAnswerThatDoesNotPassLeavesTheConnection) {
   End();
 }
 
+// The sanitizers see what a task of the loop touches after the end of its transport.
+TEST_F(RdmaTransportTest, TransportMayEndAtAnyMomentOfALink) {
+  const auto settle = [](int steps) {
+    std::this_thread::sleep_for(steps * std::chrono::microseconds(50));
+  };
+  for (int i = 0; i < 60; ++i) {
+    LoopWorld world([this](bs::LoopThread* loop, size_t number) { return Make(loop, number); });
+    TransportNode receiver(&world);
+    Address address = world.AnyAddress();
+    address.port = receiver.Bind(address).value();
+    TransportNode sender(&world);
+    sender.Connect(8, address, 9);
+    settle(i);
+    sender.End();
+    settle(i % 7);
+    receiver.End();
+  }
+  End();
+}
+
 }  // namespace
 }  // namespace ps::testing

@@ -28,7 +28,7 @@ class SimulatedLoop {
   ~SimulatedLoop() = default;
 
   // The NIC of a node; device, verbs and counts of `own` are filled in.
-  std::unique_ptr<RdmaNic> AddNode(const std::string& name, RdmaOptions own,
+  std::shared_ptr<RdmaNic> AddNode(const std::string& name, RdmaOptions own,
                                    const NicOptions& options,
                                    std::shared_ptr<SimulatedNic>* verbs = nullptr) {
     const std::shared_ptr<SimulatedNic> added = fabric_.Add(name, options);
