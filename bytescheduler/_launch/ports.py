@@ -5,6 +5,8 @@ from typing import List
 
 __all__ = ["Ports"]
 
+TRIES = 100
+
 
 class Ports:
     """Finds free ports and reserves them until `close`.
@@ -17,12 +19,27 @@ class Ports:
     def __init__(self) -> None:
         self._sockets: List[socket.socket] = []
 
-    def free(self) -> int:
-        """Return another port, which no process uses on any address of this host."""
+    def free(self, following: int = 0) -> int:
+        """Return another port, which no process uses on any address of this host.
+
+        So many ports that follow it are reserved too.  Raises OSError if the system has none.
+        """
+        for _ in range(TRIES):
+            first = self._hold(0)
+            try:
+                for port in range(first + 1, first + 1 + following):
+                    self._hold(port)
+            except (OSError, OverflowError):
+                continue  # another process has it; what is held stays so, and is not tried again
+            return first
+        raise OSError(f"no {following + 1} free ports in a row in {TRIES} tries")
+
+    def _hold(self, port: int) -> int:
         holder = socket.socket()
         self._sockets.append(holder)
+        holder.bind(("", port))
+        # Not before: the system would then let two of these share a port.
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.bind(("", 0))
         return int(holder.getsockname()[1])
 
     def close(self) -> None:

@@ -9,9 +9,9 @@ MakeJob = Callable[..., Job]
 
 
 def test_top_shows_what_the_processes_do_and_who_is_late(
-    make_job: MakeJob, free_port: Callable[[], int]
+    make_job: MakeJob, free_port: Callable[..., int]
 ) -> None:
-    port = free_port()
+    port = free_port(following=3)  # each process of the job listens on the next
     job = make_job(env={"BYTESCHEDULER_METRICS": str(port)})
     for _ in range(2):
         job.start_worker("steps/looked_at_worker.py")

@@ -16,9 +16,9 @@ TUNED = {
 
 
 def test_metrics_show_steps_and_bytes_and_the_partitions_are_tuned(
-    make_job: MakeJob, free_port: Callable[[], int]
+    make_job: MakeJob, free_port: Callable[..., int]
 ) -> None:
-    port = free_port()
+    port = free_port(following=3)  # each process of the job listens on the next
     job = make_job(env={"BYTESCHEDULER_METRICS": str(port)})
     for _ in range(2):
         job.start_worker("torch/watched.py", env=TUNED)

@@ -12,6 +12,36 @@ def test_each_port_is_another_one() -> None:
         assert len({ports.free() for _ in range(50)}) == 50
 
 
+def test_those_that_follow_are_reserved_too() -> None:
+    with Ports() as ports:
+        first = ports.free(following=3)
+        for port in range(first, first + 4):
+            with socket.socket() as other, pytest.raises(OSError, match="in use"):
+                other.bind(("127.0.0.1", port))
+            with socket.create_server(("127.0.0.1", port)):
+                pass
+
+
+def test_where_another_process_has_the_next_one_it_looks_further(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Ports() as others, Ports() as ports:
+        hold = ports._hold
+        taken = []
+
+        def hold_after_another(port: int) -> int:
+            if port != 0 and len(taken) < 2:
+                taken.append(port - 1)
+                others._hold(port)
+            return hold(port)
+
+        monkeypatch.setattr(ports, "_hold", hold_after_another)
+        assert ports.free(following=1) not in taken
+        assert len(taken) == 2
+    with Ports() as ports, pytest.raises(OSError, match="no 70000 free ports in a row in "):
+        ports.free(following=69999)
+
+
 def test_the_system_gives_it_to_no_other_process() -> None:
     with Ports() as ports:
         reserved = {ports.free() for _ in range(200)}

@@ -99,9 +99,9 @@ def test_a_process_without_a_launcher_is_alone(capfd: "pytest.CaptureFixture[str
 
 
 def test_what_it_hosts_shows_metrics_too(
-    monkeypatch: pytest.MonkeyPatch, free_port: Callable[[], int]
+    monkeypatch: pytest.MonkeyPatch, free_port: Callable[..., int]
 ) -> None:
-    port = free_port()
+    port = free_port(following=2)
     monkeypatch.setenv("BYTESCHEDULER_METRICS", str(port))
     worker = open_worker(variables={})
     for beside, role in enumerate(["scheduler", "server"]):
@@ -111,9 +111,9 @@ def test_what_it_hosts_shows_metrics_too(
 
 
 def test_a_given_port_is_the_servers_and_the_next_one_the_workers(
-    monkeypatch: pytest.MonkeyPatch, free_port: Callable[[], int]
+    monkeypatch: pytest.MonkeyPatch, free_port: Callable[..., int]
 ) -> None:
-    port = free_port()
+    port = free_port(following=1)
     monkeypatch.setenv("DMLC_PORT", str(port))
     worker = open_worker(variables={})
     for listening in (port, port + 1):
