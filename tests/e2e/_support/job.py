@@ -80,9 +80,16 @@ class Process:
         try:
             return self.child.wait(deadline_s)
         except subprocess.TimeoutExpired:
+            self.abort()
             raise AssertionError(
                 f"{self.name} still runs after {deadline_s:g} s:\n{self.output()}"
             ) from None
+
+    def abort(self) -> None:
+        """End it so that its output shows where each thread of Python was."""
+        self.signal(signal.SIGABRT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.child.wait(10)
 
     def wait_for_line(self, text: str, deadline_s: float = PATIENCE_S) -> None:
         """Return when its output contains `text`."""
@@ -183,6 +190,7 @@ class Job:
         common = {
             **without_settings(),
             "OMP_NUM_THREADS": "1",
+            "PYTHONFAULTHANDLER": "1",  # see Process.abort
             "PYTHONPATH": str(HERE / "on_path"),
             "PYTHONUNBUFFERED": "1",
             # Partitions that a test counts stay as they are, and its steps are too uneven to tell
@@ -248,7 +256,13 @@ class Job:
         for _ in range(self._num_workers):
             self.start_worker(script, *arguments, env=env)
         for process in [*self.workers, *self.processes]:
-            assert process.wait() == 0, f"{process.name} failed:\n{self.all_output()}"
+            try:
+                code = process.wait()
+            except AssertionError:
+                for other in filter(Process.running, self.processes):
+                    other.abort()
+                raise
+            assert code == 0, f"{process.name} failed:\n{self.all_output()}"
         return [worker.output() for worker in self.workers]
 
     def run_with(
