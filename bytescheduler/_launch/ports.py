@@ -22,7 +22,12 @@ class Ports:
     def free(self, following: int = 0) -> int:
         """Return another port, which no process uses on any address of this host.
 
-        So many ports that follow it are reserved too.  Raises OSError if the system has none.
+        The `following` ports after it are reserved too.
+
+        Raises
+        ------
+        OSError
+            The system has no such row of ports.
         """
         for _ in range(TRIES):
             first = self._hold(0)
