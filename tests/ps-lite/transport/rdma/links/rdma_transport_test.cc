@@ -30,7 +30,7 @@ class RdmaTransportTest : public ::testing::Test {
   explicit RdmaTransportTest(const FabricOptions& fabric) : fabric_(fabric) {}
   static constexpr size_t kBytes = 100'000;
 
-  // Node 1 receives, node 2 sends.
+  // Node 1 of a world receives, node 2 sends.
   std::unique_ptr<Transport> Make(bs::LoopThread* loop, size_t number) {
     TcpOptions options;
     options.shared_bytes = shared_bytes_;
@@ -50,19 +50,18 @@ class RdmaTransportTest : public ::testing::Test {
     return MakeTcpTransport(loop, options, bs::Logger("", bs::LogLevel::kWarning, hear));
   }
   void Begin(bool known = true) {
-    receiver_ = std::make_unique<TransportNode>(&world_, [known](int32_t) { return known; });
-    Address address = world_.AnyAddress();
+    world_ = std::make_unique<LoopWorld>(
+        [this](bs::LoopThread* loop, size_t number) { return Make(loop, number); });
+    receiver_ = std::make_unique<TransportNode>(world_.get(), [known](int32_t) { return known; });
+    Address address = world_->AnyAddress();
     address.port = receiver_->Bind(address).value();
-    sender_ = std::make_unique<TransportNode>(&world_);
+    sender_ = std::make_unique<TransportNode>(world_.get());
     sender_->Connect(8, address, 9);
   }
   void End() {
     sender_.reset();
     receiver_.reset();
-    // The last task of a loop may still hold its transport.
-    for (int i = 0; i < 5000 && fabric_.Counts().regions > 0; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    world_.reset();  // the last task of a loop may still hold its transport
     EXPECT_THAT(fabric_.Violations(), ::testing::IsEmpty());
     EXPECT_EQ(fabric_.Counts().queue_pairs, 0U);
     EXPECT_EQ(fabric_.Counts().regions, 0U);
@@ -98,7 +97,7 @@ class RdmaTransportTest : public ::testing::Test {
   SimulatedFabric fabric_;
   std::map<size_t, std::shared_ptr<SimulatedNic>> nics_;
   std::map<size_t, std::shared_ptr<RdmaCounts>> counts_;
-  LoopWorld world_{[this](bs::LoopThread* loop, size_t number) { return Make(loop, number); }};
+  std::unique_ptr<LoopWorld> world_;
   std::unique_ptr<TransportNode> receiver_;
   std::unique_ptr<TransportNode> sender_;
 };
@@ -140,25 +139,18 @@ TEST_F(RdmaTransportTest, LentMemoryIsSentWithoutACopy) {
 TEST_F(RdmaTransportTest, DataGoesOverTcpWhereOneEndHasNone) {
   for (const size_t without : {1, 2}) {
     without_ = without;
-    LoopWorld world([this](bs::LoopThread* loop, size_t number) { return Make(loop, number); });
-    TransportNode receiver(&world);
-    Address address = world.AnyAddress();
-    address.port = receiver.Bind(address).value();
-    TransportNode sender(&world);
-    sender.Connect(8, address, 9);
-    Message message = Native(8, 1);
-    message.data.push_back(Frame::Borrow(bytes_, {}));
-    sender.Send(std::move(message));
-    EXPECT_TRUE(receiver.AwaitMessages(1));
+    Begin();
+    SendUntilOneComes(1);
     EXPECT_EQ(reads(), 0U);
-    EXPECT_EQ(sender.CarriersOf(8).to, bs::Carrier::kTcp);
-    EXPECT_EQ(receiver.CarriersOf(9).from, bs::Carrier::kTcp);
+    EXPECT_EQ(sender_->CarriersOf(8).to, bs::Carrier::kTcp);
+    EXPECT_EQ(receiver_->CarriersOf(9).from, bs::Carrier::kTcp);
     const std::string log = TakeLog();
     if (without == 1) {
       EXPECT_THAT(log, AllOf(HasSubstr("no RDMA to server 0 at "), HasSubstr("it offers none: ")));
     } else {
       EXPECT_EQ(log, "") << "it wants none";
     }
+    End();
   }
 }
 
@@ -276,18 +268,12 @@ TEST_F(RdmaTransportTest, TransportMayEndAtAnyMomentOfALink) {
     std::this_thread::sleep_for(steps * std::chrono::microseconds(50));
   };
   for (int i = 0; i < 60; ++i) {
-    LoopWorld world([this](bs::LoopThread* loop, size_t number) { return Make(loop, number); });
-    TransportNode receiver(&world);
-    Address address = world.AnyAddress();
-    address.port = receiver.Bind(address).value();
-    TransportNode sender(&world);
-    sender.Connect(8, address, 9);
+    Begin();
     settle(i);
-    sender.End();
+    sender_.reset();
     settle(i % 7);
-    receiver.End();
+    End();
   }
-  End();
 }
 
 }  // namespace
