@@ -1,11 +1,13 @@
 """Ports of this host that stay free until a node of a job listens there."""
 
+import errno
 import socket
 from typing import List
 
 __all__ = ["Ports"]
 
 TRIES = 100
+LAST_PORT = 65535
 
 
 class Ports:
@@ -27,17 +29,23 @@ class Ports:
         Raises
         ------
         OSError
-            The system has no such row of ports.
+            The system gives no port, or no such row was found.
         """
         for _ in range(TRIES):
             first = self._hold(0)
+            if first + following > LAST_PORT:
+                continue
             try:
                 for port in range(first + 1, first + 1 + following):
                     self._hold(port)
-            except (OSError, OverflowError):
-                continue  # another process has it; what is held stays so, and is not tried again
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                continue  # the sockets stay, so that no port is tried twice
             return first
-        raise OSError(f"no {following + 1} free ports in a row in {TRIES} tries")
+        raise OSError(
+            errno.EADDRINUSE, f"found no {following + 1} free ports in a row in {TRIES} tries"
+        )
 
     def _hold(self, port: int) -> int:
         holder = socket.socket()

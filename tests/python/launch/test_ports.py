@@ -1,10 +1,12 @@
 """Ports that are reserved until a process listens there."""
 
+import errno
 import socket
+from typing import List
 
 import pytest
 
-from bytescheduler._launch.ports import Ports
+from bytescheduler._launch.ports import TRIES, Ports
 
 
 def test_each_port_is_another_one() -> None:
@@ -22,24 +24,46 @@ def test_those_that_follow_are_reserved_too() -> None:
                 pass
 
 
+@pytest.mark.parametrize("number_taken", [2, TRIES])
 def test_where_another_process_has_the_next_one_it_looks_further(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, number_taken: int
 ) -> None:
     with Ports() as others, Ports() as ports:
         hold = ports._hold
-        taken = []
+        before: List[int] = []  # the ports that another process has
 
         def hold_after_another(port: int) -> int:
-            if port != 0 and len(taken) < 2:
-                taken.append(port - 1)
+            if port != 0 and len(before) < number_taken:
+                before.append(port - 1)
                 others._hold(port)
             return hold(port)
 
         monkeypatch.setattr(ports, "_hold", hold_after_another)
-        assert ports.free(following=1) not in taken
-        assert len(taken) == 2
-    with Ports() as ports, pytest.raises(OSError, match="no 70000 free ports in a row in "):
-        ports.free(following=69999)
+        if number_taken < TRIES:
+            assert ports.free(following=1) not in before
+        else:
+            with pytest.raises(OSError, match="found no 2 free ports in a row in 100 tries"):
+                ports.free(following=1)
+        assert len(before) == number_taken
+
+
+def test_a_lack_of_descriptors_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Ports() as ports:
+        hold = ports._hold
+
+        def refuse(port: int) -> int:
+            if port != 0:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return hold(port)
+
+        monkeypatch.setattr(ports, "_hold", refuse)
+        with pytest.raises(OSError, match="Too many open files"):
+            ports.free(following=1)
+
+
+def test_a_row_that_would_end_beyond_the_last_port_is_not_begun() -> None:
+    with Ports() as ports, pytest.raises(OSError, match="found no 65536 free ports in a row"):
+        ports.free(following=65535)
 
 
 def test_the_system_gives_it_to_no_other_process() -> None:
