@@ -80,7 +80,6 @@ class Process:
         try:
             return self.child.wait(deadline_s)
         except subprocess.TimeoutExpired:
-            self.abort()
             raise AssertionError(
                 f"{self.name} still runs after {deadline_s:g} s:\n{self.output()}"
             ) from None
@@ -255,14 +254,7 @@ class Job:
         """Run all workers to a good end, and the job too; return the workers' outputs."""
         for _ in range(self._num_workers):
             self.start_worker(script, *arguments, env=env)
-        for process in [*self.workers, *self.processes]:
-            try:
-                code = process.wait()
-            except AssertionError:
-                for other in filter(Process.running, self.processes):
-                    other.abort()
-                raise
-            assert code == 0, f"{process.name} failed:\n{self.all_output()}"
+        self._await_good_ends()
         return [worker.output() for worker in self.workers]
 
     def run_with(
@@ -281,8 +273,7 @@ class Job:
         where = [f"{each}={job.root_port}" for each, job in zip(cases, jobs)]
         outputs = self.run(script, kind, *where, env=env)
         for job in others:
-            for process in job.processes:
-                assert process.wait() == 0, f"{process.name} failed:\n{job.all_output()}"
+            job._await_good_ends()
         return outputs
 
     def run_into(self, text: str, script: str, *arguments: str) -> None:
@@ -314,6 +305,17 @@ class Job:
     def all_output(self) -> str:
         """Return what all processes wrote, for a message."""
         return "".join(f"--- {p.name}\n{p.output()}" for p in self.processes)
+
+    def _await_good_ends(self) -> None:
+        """Wait for all processes, workers first; abort them if one does not end."""
+        for process in [*self.workers, *self.processes]:
+            try:
+                code = process.wait()
+            except AssertionError:
+                for late in filter(Process.running, self.processes):
+                    late.abort()
+                raise
+            assert code == 0, f"{process.name} failed:\n{self.all_output()}"
 
     # -- roles ---------------------------------------------------------------------------------
 
