@@ -17,6 +17,8 @@ from children import in_turn
 
 from bytescheduler.mxnet import ScheduledTrainer
 
+# The worker, also in its children.
+WORKER = os.getpid()
 # More steps than the order of keys takes to be learned.
 FEATURES, BATCH, STEPS = 6, 4, 12
 Weights = Dict[str, "np.ndarray[tuple[int, ...], np.dtype[np.float32]]"]
@@ -323,7 +325,8 @@ def fitted(
 
 def checkpoint(store: mx.kvstore.KVStore, who: "List[int]") -> "tuple[str, Dict[str, object]]":
     """Return where a worker's checkpoints are, of any process of it, and a module's options."""
-    prefix = f"fit-{store.type}-{who[0]}"
+    # Every worker trains alone as "local" 0, at the same time: each of them has its own files.
+    prefix = f"fit-{WORKER}-{store.type}"
     return prefix, {"label_names": ["label"], "context": contexts(who)}
 
 
