@@ -85,8 +85,8 @@ class Process:
             ) from None
 
     def abort(self) -> None:
-        """End it so that its output shows where each thread of Python was."""
-        self.signal(signal.SIGABRT)
+        """End it, and what it started, so that its output shows where each Python thread was."""
+        self.child.signal_group(signal.SIGABRT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.child.wait(10)
 
@@ -307,15 +307,21 @@ class Job:
         return "".join(f"--- {p.name}\n{p.output()}" for p in self.processes)
 
     def _await_good_ends(self) -> None:
-        """Wait for all processes, workers first; abort them if one does not end."""
-        for process in [*self.workers, *self.processes]:
-            try:
-                code = process.wait()
-            except AssertionError:
-                for late in filter(Process.running, self.processes):
-                    late.abort()
-                raise
-            assert code == 0, f"{process.name} failed:\n{self.all_output()}"
+        """Wait for all processes; abort the others when one fails, and all when one never ends."""
+        try:
+            failed = self._launcher.await_good_end(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._abort()
+            raise AssertionError(
+                f"the job still runs after {PATIENCE_S:g} s:\n{self.all_output()}"
+            ) from None
+        if failed is not None:
+            self._abort()
+            raise AssertionError(f"{failed.describe()}:\n{self.all_output()}")
+
+    def _abort(self) -> None:
+        for late in filter(Process.running, self.processes):
+            late.abort()
 
     # -- roles ---------------------------------------------------------------------------------
 
