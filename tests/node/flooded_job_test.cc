@@ -146,8 +146,10 @@ TEST_P(FloodedJob, NoGarbageDisturbsIt) {
 }
 
 TEST_P(FloodedJob, NobodyWhoStallsOrClosesHisHalfDisturbsIt) {
+  const bool tcp = GetParam() == std::string("tcp");
   std::string endless = Hello("");
-  ps::AppendFrameHeader(uint64_t{4} << 30U, false, &endless);
+  // libzmq takes all its memory at once, which under a sanitizer takes a second for each GiB.
+  ps::AppendFrameHeader(uint64_t{tcp ? 4096u : 64u} << 20U, false, &endless);
   const std::string frame = Hello("") + FrameOf(std::string(100, 'x'), false);
   const std::string begun = frame.substr(0, frame.size() - 50);
   const std::string greeting = ps::ZmtpGreeting();
@@ -155,7 +157,7 @@ TEST_P(FloodedJob, NobodyWhoStallsOrClosesHisHalfDisturbsIt) {
                                          const std::atomic<bool>& over) {
     StallOrClose(address, {"", greeting.substr(0, 20), greeting, Hello(""), begun, endless}, over);
   });
-  if (GetParam() != std::string("tcp")) return;
+  if (!tcp) return;
   EXPECT_THAT(said, ::testing::ContainsRegex("scheduler: hung up on 127.0.0.1:[0-9]+: "));
   EXPECT_THAT(said, ::testing::ContainsRegex("server: hung up on 127.0.0.1:[0-9]+: "));
 }

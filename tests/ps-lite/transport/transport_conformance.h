@@ -42,9 +42,10 @@ class TransportConformance
 inline std::vector<std::byte> Pattern(size_t size, uint64_t seed) {
   std::vector<std::byte> bytes(size);
   uint64_t state = seed * 2 + 1;
-  for (std::byte& byte : bytes) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    byte = static_cast<std::byte>(state >> 56);
+  std::array<uint64_t, 512> block;
+  for (size_t at = 0; at < size; at += sizeof(block)) {
+    for (uint64_t& word : block) word = state = state * 6364136223846793005u + 1442695040888963407u;
+    std::memcpy(&bytes[at], block.data(), std::min(sizeof(block), size - at));
   }
   return bytes;
 }
