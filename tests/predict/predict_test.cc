@@ -161,8 +161,8 @@ TEST(Predict, MoreServersThanTheWorkersNeedChangeNothingAndFewerDo) {
 
 TEST(Predict, FewSimulatedWorkersStandForMany) {
   Options options = Fat(Policy::kOurs);
-  options.num_workers = options.num_servers = 12;
-  options.most_workers = 12;
+  options.num_workers = options.num_servers = 16;
+  options.most_workers = 16;
   const double all = StepOf(options);
   options.most_workers = 4;
   EXPECT_NEAR(StepOf(options), all, 0.1 * all);
