@@ -99,8 +99,8 @@ class Worker {
 
   // `executor` (thread "bs-io", or "bs-worker" with the kvstore back end) and `backend`
   // (src/backend/backend.h), which lives on it, outlive the worker.  `on_failure` is called at most
-  // once, on the executor, when an operation failed for good; by then every pending operation is
-  // failing with the same status.  Fail and Close do not call it.
+  // once, on the executor, when an operation failed for good: before every pending operation fails
+  // with the same status.  Fail and Close do not call it.
   Worker(const WorkerOptions& options, Executor* executor, worker::Backend* backend,
          std::function<void(Status)> on_failure, const Logger& log);
   // REQUIRES: Close() was called, its callbacks have run, and the executor runs nothing of this

@@ -109,8 +109,8 @@ void Worker::Impl::Fail(const Status& status) {
 
 Status Worker::Impl::FailForGood(const Status& status) {
   if (!failure_.ok()) return failure_;
+  on_failure_(status);  // first: callers of operations find the worker failed
   Fail(status);
-  on_failure_(status);
   return status;
 }
 

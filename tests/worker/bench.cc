@@ -40,6 +40,7 @@ Worker::Done Bench::Into(Outcome* outcome) {
     EXPECT_TRUE(executor_.IsCurrent());
     ++outcome->calls;
     outcome->status = std::move(status);
+    outcome->worker_had_failed = !failures.empty();
   };
 }
 

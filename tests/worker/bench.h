@@ -21,6 +21,7 @@ namespace bs::worker {
 struct Outcome {
   int calls = 0;
   std::optional<Status> status;
+  bool worker_had_failed = false;
 
   bool ok() const { return calls == 1 && status && status->ok(); }
   // kOk while it was not called.

@@ -292,11 +292,14 @@ TEST(Worker, RefusedRequestFailsTheWorkerForGood) {
   std::vector<std::byte> value = Bytes(64, 0);
   std::vector<std::byte> out = Bytes(64, 0);
   std::vector<std::byte> other_out = Bytes(64, 0);
+  std::vector<std::byte> last_out = Bytes(64, 0);
   Bench bench(Alone());
   bench.Initialise(7, value);
   bench.Initialise(8, value);
+  bench.Initialise(9, value);
   const Bench::Sum first = bench.PushPull(7, 0, value, out);
   const Bench::Sum second = bench.PushPull(8, 0, value, other_out);
+  const Bench::Sum queued = bench.PushPull(9, 0, value, last_out);  // the credit is in use
   const Bench::Sum waits = bench.PushPull(7, 0, value, out);
   ps::Message push = bench.Next();
   bench.Next();
@@ -304,9 +307,10 @@ TEST(Worker, RefusedRequestFailsTheWorkerForGood) {
   bench.Refuse(std::move(push), Status::Unavailable("lost worker 1"));
   ASSERT_EQ(bench.failures.size(), 1U);
   EXPECT_EQ(bench.failures[0].message(), "lost worker 1");
-  for (const Outcome* outcome :
-       {first.pushed, first.pulled, waits.pushed, waits.pulled, second.pulled}) {
+  for (const Outcome* outcome : {first.pushed, first.pulled, queued.pushed, queued.pulled,
+                                 waits.pushed, waits.pulled, second.pulled}) {
     EXPECT_EQ(outcome->text(), "lost worker 1");
+    EXPECT_TRUE(outcome->worker_had_failed) << "a caller that closes now must see it";
   }
   EXPECT_EQ(second.pushed->calls, 0) << "its memory is still in use";
   held = {};

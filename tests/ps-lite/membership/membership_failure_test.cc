@@ -10,6 +10,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(Missing, CoordinatorNamesThemAndTellsThoseWhoCame) {
@@ -381,12 +382,15 @@ class Loss : public FourNodes {
 
 TEST_F(Loss, KilledWorkerIsNamedToEveryone) {
   w0->Barrier(kWorkerGroup);
+  w0->Barrier(kWorkerGroup);
   w1->Kill();
   job.Run(seconds(5));
   ExpectVerdict(w1, "lost worker 1 (10.0.0.8:4712): connection closed");
-  ASSERT_EQ(w0->barriers.size(), 1U);
+  // The owner knows of the failure before a caller of a barrier can ask it.
+  EXPECT_THAT(w0->ends, ElementsAre("failure", "barrier", "barrier"));
   EXPECT_EQ(w0->barriers.at(0).code(), bs::StatusCode::kUnavailable);
   EXPECT_THAT(w0->barriers.at(0).message(), HasSubstr("lost worker 1"));
+  EXPECT_EQ(w0->barriers.at(1).message(), w0->barriers.at(0).message());
 }
 
 TEST_F(Loss, KilledServerIsNamedToEveryone) {

@@ -34,9 +34,13 @@ void NativeNode::Start(bs::Duration delay) {
   handler.on_worker_vacant = [this](int32_t id, bool native) {
     workers_vacant.push_back((native ? "native " : "stock ") + std::to_string(id));
   };
-  handler.on_failure = [this](const bs::Status& why) { failures.push_back(why); };
+  handler.on_failure = [this](const bs::Status& why) {
+    failures.push_back(why);
+    ends.emplace_back("failure");
+  };
   handler.on_shutdown = [this] {
     ++shutdowns;
+    ends.emplace_back("shutdown");
     Leave();
   };
   executor_.PostAt(executor_.Now() + delay, [this, handler] { member_.Start(handler); });
@@ -44,7 +48,10 @@ void NativeNode::Start(bs::Duration delay) {
 
 void NativeNode::Barrier(int32_t group) {
   executor_.Post([this, group] {
-    member_.Barrier(group, [this](const bs::Status& status) { barriers.push_back(status); });
+    member_.Barrier(group, [this](const bs::Status& status) {
+      barriers.push_back(status);
+      ends.emplace_back("barrier");
+    });
   });
 }
 

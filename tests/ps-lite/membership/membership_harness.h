@@ -45,6 +45,7 @@ class NativeNode {
   std::optional<bs::Status> refused;  // on_ready's error
   std::vector<bs::Status> failures;
   std::vector<bs::Status> barriers;
+  std::vector<std::string> ends;  // "failure", "shutdown" and "barrier", as they came
   std::optional<bs::Status> left;
   std::vector<int32_t> workers_left;
   std::vector<std::string> workers_vacant;  // "native 9"

@@ -14,6 +14,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::ElementsAre;
 
 Body BodyOf(uint64_t job) { return Encode(MemberBody{.job = job}); }
 
@@ -193,6 +194,17 @@ TEST_F(OfAnotherJob, TheEndOfTheOwnJobIsToldBeforeItHasBegunToo) {
   Send({"10.0.0.1", 4711}, kSchedulerId, over);
   ASSERT_TRUE(worker->refused.has_value());
   EXPECT_EQ(worker->refused->message(), "the job is over");
+}
+
+TEST_F(OfAnotherJob, TheEndOfTheOwnJobIsToldBeforeTheBarrierThatItEnds) {
+  job.StartAll();
+  job.Run(seconds(2));
+  worker->Barrier(kEveryone);  // the server does not come
+  Meta over = Word(Command::kNone, Op::kShutdown);
+  over.extension.body = BodyOf(7);
+  Send({"10.0.0.1", 4711}, kSchedulerId, over);
+  EXPECT_THAT(worker->ends, ElementsAre("shutdown", "barrier"));
+  EXPECT_EQ(worker->barriers.at(0).message(), "the job is over");
 }
 
 // Its connection was that of a node which has the id now, and its sequences are as good.

@@ -83,9 +83,11 @@ class Member {
     // A worker was lost and another may take its place (servers get this).  Nothing more comes from
     // the lost one; the next of this id begins from the start.
     std::function<void(int32_t id, bool native)> on_worker_vacant{};
-    // The job failed: names the peer that was lost.  Sent at most once.
+    // The job failed: names the peer that was lost.  Sent at most once, before the barriers that
+    // the failure ends.
     std::function<void(bs::Status)> on_failure;
-    // The job is over in good order; servers end on this.  Sent at most once.
+    // The job is over in good order; servers end on this.  Sent at most once, before the barriers
+    // that this ends.
     std::function<void()> on_shutdown;
   };
 

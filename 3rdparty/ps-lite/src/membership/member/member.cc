@@ -70,7 +70,7 @@ void Member::Impl::Close(bs::Duration linger) {
     ready_told_ = true;
     handler_.on_ready(closed);
   }
-  RunDue();
+  while (!due_.empty()) RunNextDue();
 }
 
 void Member::Impl::Start(Handler handler) {

@@ -146,7 +146,7 @@ class Member::Impl {
   void GoOver(const bs::Status& why);
   void TellReady(bs::Result<View> view);
   void Complete(StatusCallback done, const bs::Status& status);
-  void RunDue();
+  void RunNextDue();
   uint64_t NextSequence() { return next_sequence_++; }
 
   // Constant after Start.
@@ -217,7 +217,7 @@ class Member::Impl {
   bool leaving_ = false;  // no response to Leave has come yet
   StatusCallback leave_done_;
   uint64_t leave_sequence_ = 0;
-  std::deque<Due> due_;  // posted callbacks
+  std::deque<Due> due_;  // callbacks, each posted by itself
 };
 
 }  // namespace ps

@@ -341,24 +341,24 @@ void Member::Impl::OnShutdown(const Extension& extension) {
   if (early) TellReady(bs::Status::Unavailable("the job is over"));
   if (phase_ == Phase::kOver) return;
   phase_ = Phase::kOver;
+  if (tell) {
+    scope_.Post([this] {
+      if (handler_.on_shutdown) handler_.on_shutdown();
+    });
+  }
   EndAllBarriers(bs::Status::Unavailable("the job is over"));
-  if (!tell) return;
-  scope_.Post([this] {
-    if (handler_.on_shutdown) handler_.on_shutdown();
-  });
 }
 
 void Member::Impl::Fail(const bs::Status& why) {
   if (phase_ == Phase::kOver || phase_ == Phase::kClosed || left_) return;
-  const bool was_ready = ready_told_ || ready_due_;
-  GoOver(why);
-  if (!was_ready) {
+  if (!ready_told_ && !ready_due_) {
     TellReady(why);
-    return;
+  } else {
+    scope_.Post([this, why] {
+      if (handler_.on_failure) handler_.on_failure(why);
+    });
   }
-  scope_.Post([this, why] {
-    if (handler_.on_failure) handler_.on_failure(why);
-  });
+  GoOver(why);
 }
 
 void Member::Impl::GoOver(const bs::Status& why) {
@@ -388,15 +388,13 @@ void Member::Impl::Complete(StatusCallback done, const bs::Status& status) {
     return;
   }
   due_.push_back({std::move(done), status});
-  scope_.Post([this] { RunDue(); });
+  scope_.Post([this] { RunNextDue(); });
 }
 
-void Member::Impl::RunDue() {
-  while (!due_.empty()) {
-    const Due due = std::move(due_.front());
-    due_.pop_front();
-    due.done(due.status);
-  }
+void Member::Impl::RunNextDue() {
+  const Due due = std::move(due_.front());
+  due_.pop_front();
+  due.done(due.status);
 }
 
 }  // namespace ps
