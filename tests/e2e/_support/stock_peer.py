@@ -1,6 +1,7 @@
 """Stock workers made of bytes, by PROTOCOL.md: what MXNet's own never send, and many of them."""
 
 import contextlib
+import os
 from typing import Dict, Iterator, List, Union
 
 import zmq
@@ -13,7 +14,6 @@ EVERYONE = 7
 Field = Union[int, bytes]
 Fields = Dict[int, List[Field]]
 PATIENCE_MS = 60_000
-STRAYS = 20
 
 
 def varint(value: int) -> bytes:
@@ -66,6 +66,16 @@ def heartbeat(node: "Dict[int, Field]", number: int) -> bytes:
     return encode({**unset, 1: UNSET, 3: control, 8: number, 10: UNSET})
 
 
+def own_host() -> str:
+    """Return a loopback address that only this process listens at.
+
+    Nodes of other jobs go on connecting to ports where their peers were.  A stock node hears one
+    connection of an identity, so it would never hear its own scheduler node behind another one.
+    """
+    process = os.getpid()
+    return f"127.{64 + (process >> 16)}.{process >> 8 & 255}.{process & 255}"
+
+
 class StockPeer:
     """A worker of a job with one server, in its dist_sync store, after `meet` and `begin`."""
 
@@ -73,8 +83,10 @@ class StockPeer:
         self._context = context
         self._receiver = context.socket(zmq.ROUTER)
         self._root_port = root_port
-        port = self._receiver.bind_to_random_port("tcp://127.0.0.1")
-        self.own: Dict[int, Field] = {1: WORKER, 2: UNSET, 3: b"127.0.0.1", 4: port, 5: 0, 10: 0}
+        self.host = own_host()
+        port = self._receiver.bind_to_random_port(f"tcp://{self.host}")
+        host = self.host.encode()
+        self.own: Dict[int, Field] = {1: WORKER, 2: UNSET, 3: host, 4: port, 5: 0, 10: 0}
         self.root = self._connect(root_port, b"")
 
     def register(self, early_heartbeats: int = 0) -> None:
@@ -86,8 +98,10 @@ class StockPeer:
 
     def meet(self, workers: int) -> None:
         """Take the list of all nodes, and ask to go on with them."""
-        listed = self._await_list()
-        nodes = [decode(node) for node in listed if isinstance(node, bytes)]
+        _, meta, _ = self.receive()
+        control = decode(bytes(meta[3][0]))
+        assert control[1] == [ADD_NODE]
+        nodes = [decode(bytes(node)) for node in control[2]]
         ids = {node[4][0]: int(node[2][0]) for node in nodes}
         assert sorted(ids.values()) == [1, 8, *range(9, 9 + 2 * workers, 2)]
         self.id = ids[self.own[4]]
@@ -125,15 +139,6 @@ class StockPeer:
         assert self._receiver.poll(PATIENCE_MS), "nothing came"
         sender, meta, *frames = self._receiver.recv_multipart()
         return sender, decode(meta), frames
-
-    def _await_list(self) -> "List[Field]":
-        """Return the nodes of the list; another job may write to an old owner of this port."""
-        for _ in range(STRAYS):
-            _, meta, _ = self.receive()
-            control = decode(bytes(meta[3][0])) if 3 in meta else {}
-            if control.get(1) == [ADD_NODE]:
-                return control[2]
-        raise AssertionError(f"no list of nodes among {STRAYS} messages")
 
     def _connect(self, port: int, identity: bytes) -> "zmq.Socket[bytes]":
         socket = self._context.socket(zmq.DEALER)

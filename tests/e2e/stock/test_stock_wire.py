@@ -82,7 +82,7 @@ def test_a_worker_that_lives_and_is_heard_no_more_is_named_and_ended(
         assert frames == []
         for process in job.processes:
             assert process.wait(SOON_S) == 1
-            assert re.search(rf"lost worker 0 \(127\.0\.0\.1:\d+\): {why}", process.output())
+            assert re.search(rf"lost worker 0 \({peer.host}:\d+\): {why}", process.output())
 
 
 def test_heartbeats_are_dropped_before_a_registration_and_answered_after_it(
