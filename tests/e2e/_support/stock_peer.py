@@ -67,7 +67,7 @@ def heartbeat(node: "Dict[int, Field]", number: int) -> bytes:
 
 
 def own_host() -> str:
-    """Return a loopback address that only this process listens at.
+    """Return a loopback address to which only nodes of this process's jobs connect.
 
     Nodes of other jobs go on connecting to ports where their peers were.  A stock node hears one
     connection of an identity, so it would never hear its own scheduler node behind another one.

@@ -80,9 +80,10 @@ def test_a_worker_that_lives_and_is_heard_no_more_is_named_and_ended(
             _, end, frames = peer.receive()
         assert why in said
         assert frames == []
+        host = re.escape(peer.host)
         for process in job.processes:
             assert process.wait(SOON_S) == 1
-            assert re.search(rf"lost worker 0 \({peer.host}:\d+\): {why}", process.output())
+            assert re.search(rf"lost worker 0 \({host}:\d+\): {why}", process.output())
 
 
 def test_heartbeats_are_dropped_before_a_registration_and_answered_after_it(
