@@ -9,11 +9,11 @@ import os
 import time
 from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Tuple
 
-from bytescheduler._launch.environments import LaunchError, direct_place
 from bytescheduler._metrics.serving import serve
 from bytescheduler._native import Node, Worker, names_known
 from bytescheduler._process.say import say
 from bytescheduler._settings import Settings
+from bytescheduler._started.environments import LaunchError, direct_place
 from bytescheduler.errors import ConfigError, Error, UsageError
 
 if TYPE_CHECKING:

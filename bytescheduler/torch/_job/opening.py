@@ -3,7 +3,6 @@
 import os
 from typing import Optional
 
-from bytescheduler._launch.environments import LaunchError, direct_place
 from bytescheduler._native import Worker, check_settings
 from bytescheduler._process.say import say
 from bytescheduler._process.where import at
@@ -11,6 +10,7 @@ from bytescheduler._session.direct import is_direct, open_worker
 from bytescheduler._session.place import Place
 from bytescheduler._session.termination_report import TerminationReport
 from bytescheduler._settings import Settings
+from bytescheduler._started.environments import LaunchError, direct_place
 from bytescheduler.errors import ConfigError
 from bytescheduler.torch._engine.framework import Torch
 from bytescheduler.torch._engine.session import TorchSession

@@ -10,9 +10,9 @@ import socket
 import zlib
 from typing import Dict, Mapping, Optional, Tuple
 
-from bytescheduler._launch.host_names import expand
-from bytescheduler._launch.starter import starter
 from bytescheduler._process.say import counted, plain
+from bytescheduler._started.host_names import expand
+from bytescheduler._started.starter import starter
 
 __all__ = [
     "ENVIRONMENTS",
