@@ -19,6 +19,7 @@ __all__ = [
     "Environment",
     "LaunchError",
     "direct_place",
+    "ends_survivors",
     "place_in_job",
     "started_by",
 ]
@@ -383,3 +384,8 @@ def direct_place(variables: Variables, *, agrees: bool) -> Dict[str, str]:
     if not agrees or variables.get("DMLC_PS_ROOT_PORT"):
         place["DMLC_PS_ROOT_PORT"] = _root_port(row, variables, root, size)
     return place
+
+
+def ends_survivors(variables: Variables) -> bool:
+    """Return whether the launcher ends all workers as soon as it sees that one is lost."""
+    return bool(variables.get("TORCHELASTIC_RUN_ID"))
