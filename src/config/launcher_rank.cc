@@ -17,7 +17,7 @@ struct Launcher {
 };
 
 // The documented variables of each launcher; those of bslaunch itself are in
-// bytescheduler/_launch/environments.py.
+// bytescheduler/_started/environments.py.
 constexpr auto kLaunchers = std::to_array<Launcher>({
     {"RANK", {"WORLD_SIZE", ""}},
     {"OMPI_COMM_WORLD_RANK", {"OMPI_COMM_WORLD_SIZE", ""}},

@@ -14,9 +14,9 @@ from bytescheduler._session.sums import Judge, Numbers, Sum
 from bytescheduler.errors import Timeout
 from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._functions import engine_blocks, open_kvstore, open_plugin
-from bytescheduler.mxnet._stores.compressed_keys import CompressedKeys, threshold_for_stock
-from bytescheduler.mxnet._stores.framework import StockMXNet, abandon
-from bytescheduler.mxnet._stores.tensor_session import TensorSession
+from bytescheduler.mxnet._sessions.compressed_keys import CompressedKeys, threshold_for_stock
+from bytescheduler.mxnet._sessions.framework import StockMXNet, abandon
+from bytescheduler.mxnet._sessions.tensor_session import TensorSession
 from bytescheduler.mxnet._types import Store
 
 # The dtypes that stock servers add up; an integer makes them abort.

@@ -1,12 +1,12 @@
 """A short vector beside the gradients: which of them there are, and what each worker believes."""
 
+import ctypes
 from typing import List, Optional
 
-import torch
-
 from bytescheduler._native import Pending
+from bytescheduler._session.round_session import RoundSession
+from bytescheduler._session.rounds import RoundCall
 from bytescheduler.errors import UsageError
-from bytescheduler.torch._engine.session import RoundCall, TorchSession
 
 __all__ = ["CROSSES", "DISCARDS", "SUMS", "Tally"]
 
@@ -19,6 +19,7 @@ _ENDS = ("step()", "synchronize() before step()", "zero_grad() without step()")
 _HEAD = 1 + len(_ENDS)
 # Before all gradients, as what waits for it waits for all of them.
 _PRIORITY = 2**31 - 1
+_INT32 = 4  # the engine's code of the dtype
 
 
 class Tally:
@@ -29,7 +30,7 @@ class Tally:
 
     Parameters
     ----------
-    session : TorchSession
+    session : RoundSession
         Carries it.
     key : int
         Of its own, not declared yet.
@@ -37,12 +38,14 @@ class Tally:
         The number of parameters.
     """
 
-    def __init__(self, session: TorchSession, key: int, count: int) -> None:
+    def __init__(self, session: RoundSession, key: int, count: int) -> None:
         self._session = session
         self._key = key
-        self._send = torch.zeros(_HEAD + count, dtype=torch.int32, device="cpu")
-        self._recv = torch.zeros_like(self._send)
-        session.declare_tensors([(key, self._recv)])
+        vector = ctypes.c_int32 * (_HEAD + count)
+        self._send, self._recv = vector(), vector()
+        self._size = ctypes.sizeof(vector)
+        item = (key, _INT32, ctypes.addressof(self._recv), self._size)
+        session.declare([item], owner=self._recv)
         self._pending: Optional[Pending] = None
         self._rounds = 0
         self._end = CROSSES
@@ -61,9 +64,15 @@ class Tally:
         self._rounds += 1
         self._end = end
         head = [self._rounds] + [int(end == each) for each in range(len(_ENDS))]
-        numbers = head + [int(each) for each in present]
-        self._send.copy_(torch.tensor(numbers, dtype=torch.int32, device="cpu"))
-        self._pending = self._session.start(self._key, self._send, self._recv, RoundCall(_PRIORITY))
+        self._send[:] = [*head, *(int(each) for each in present)]
+        self._pending = self._session.start_round(
+            self._key,
+            ctypes.addressof(self._send),
+            ctypes.addressof(self._recv),
+            self._size,
+            RoundCall(_PRIORITY),
+            owner=(self._send, self._recv),
+        )
 
     def settle(self) -> None:
         """Wait for the latest round.
@@ -77,7 +86,7 @@ class Tally:
             return
         self._session.wait(self._pending)
         self._pending = None
-        got: List[int] = self._recv.tolist()
+        got: List[int] = list(self._recv)
         self._counts = got[_HEAD:]
         workers = self._session.num_workers
         if got[0] != workers * self._rounds:

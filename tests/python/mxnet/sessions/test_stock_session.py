@@ -13,9 +13,9 @@ from mxnet.base import MXNetError
 
 from bytescheduler._session.place import Place
 from bytescheduler.mxnet._arrays.tensor import Tensor
+from bytescheduler.mxnet._choice import opening
 from bytescheduler.mxnet._functions import open_copier
-from bytescheduler.mxnet._stores import opening
-from bytescheduler.mxnet._stores.stock_session import StockSession
+from bytescheduler.mxnet._sessions.stock_session import StockSession
 
 
 class RecordingWorker(FakeWorker):
@@ -63,7 +63,7 @@ def test_after_a_failure_the_process_ends_with_its_code_though_mxnet_waits_for_e
         import ctypes, sys
         sys.path[:0] = [{mxnet!r}, {os.path.dirname(mxnet)!r}]
         import mxnet as mx
-        from bytescheduler.mxnet._stores.stock_session import StockSession
+        from bytescheduler.mxnet._sessions.stock_session import StockSession
         from fake_engine import FakeWorker
         from fakes import FakePlugin
 

@@ -7,10 +7,10 @@ from typing import List
 
 import pytest
 
-from bytescheduler._launch.starter import starter
+from bytescheduler._started.starter import starter
 
 MARK = {"TEST_RANK": "1", "TEST_SIZE": "4"}
-ASK = "from bytescheduler._launch.starter import starter; print(starter({'TEST_RANK': '%s'}))"
+ASK = "from bytescheduler._started.starter import starter; print(starter({'TEST_RANK': '%s'}))"
 
 
 def said_by(*command: str) -> List[int]:

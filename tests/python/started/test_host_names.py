@@ -5,7 +5,7 @@ from typing import List
 
 import pytest
 
-from bytescheduler._launch.host_names import HostSlots, expand, read_hosts
+from bytescheduler._started.host_names import HostSlots, expand, read_hosts
 
 
 @pytest.mark.parametrize(

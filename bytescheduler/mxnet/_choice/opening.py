@@ -12,17 +12,17 @@ from bytescheduler._session.place import Place
 from bytescheduler._session.whose import Whose, whose_scheduler
 from bytescheduler._settings import Settings
 from bytescheduler.errors import ConfigError, UsageError
+from bytescheduler.mxnet._choice.meeting import await_names, meets_by_ipv6
+from bytescheduler.mxnet._choice.own_store import OwnStore
 from bytescheduler.mxnet._functions import open_plugin
+from bytescheduler.mxnet._sessions.framework import MXNet, give_up_at_end, let_go
+from bytescheduler.mxnet._sessions.stock_session import StockSession, open_stock_session
+from bytescheduler.mxnet._sessions.tensor_session import TensorSession
 from bytescheduler.mxnet._stores.async_store import AsyncStore
 from bytescheduler.mxnet._stores.backend import Backend
-from bytescheduler.mxnet._stores.framework import MXNet, give_up_at_end, let_go
-from bytescheduler.mxnet._stores.meeting import await_names, meets_by_ipv6
 from bytescheduler.mxnet._stores.native_store import NativeStore
-from bytescheduler.mxnet._stores.own_store import OwnStore
 from bytescheduler.mxnet._stores.passthrough import PassThrough
 from bytescheduler.mxnet._stores.stand_in import StandIn
-from bytescheduler.mxnet._stores.stock_session import StockSession, open_stock_session
-from bytescheduler.mxnet._stores.tensor_session import TensorSession
 from bytescheduler.mxnet._types import Store
 
 __all__ = ["await_scheduler", "open_backend", "open_stand_in", "passes_on"]

@@ -9,8 +9,8 @@ from fake_engine import FakeWorker
 from fakes import FakePlugin, full
 from mxnet.base import MXNetError
 
+from bytescheduler.mxnet._sessions.tensor_session import TensorSession
 from bytescheduler.mxnet._stores.native_store import NativeStore
-from bytescheduler.mxnet._stores.tensor_session import TensorSession
 
 
 def run_script(script: str) -> "subprocess.CompletedProcess[str]":
@@ -20,7 +20,7 @@ def run_script(script: str) -> "subprocess.CompletedProcess[str]":
         import sys
         sys.path[:0] = [{mxnet!r}, {os.path.dirname(mxnet)!r}]
         import mxnet as mx
-        from bytescheduler.mxnet._stores.tensor_session import TensorSession
+        from bytescheduler.mxnet._sessions.tensor_session import TensorSession
         from bytescheduler.errors import Error
         from fake_engine import FakeWorker
         from fakes import FakePlugin

@@ -10,7 +10,7 @@ import os
 import socket
 from typing import Dict, List
 
-from bytescheduler._launch import interrupt
+from bytescheduler._started import interrupt
 
 __all__ = ["NAME", "Listener", "tell", "tell_left", "tell_place", "tell_wait"]
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from bytescheduler._launch import interrupt
+from bytescheduler._started import interrupt
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from bytescheduler._launch import interrupt
     ],
 )
 def test_what_ctrl_c_caused_is_one_line_in_a_local_job(raised: str, said: str) -> None:
-    program = f"from bytescheduler._launch import ready; raise {raised}"
+    program = f"from bytescheduler._started import ready; raise {raised}"
     for local in (True, False):
         done = subprocess.run(
             [sys.executable, "-c", program],
@@ -35,7 +35,7 @@ def test_what_ctrl_c_caused_is_one_line_in_a_local_job(raised: str, said: str) -
 
 
 def test_other_exceptions_keep_their_traceback() -> None:
-    program = "from bytescheduler._launch import ready; raise ValueError('mine')"
+    program = "from bytescheduler._started import ready; raise ValueError('mine')"
     done = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, interrupt.NAME: "1"},

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from bytescheduler._settings import Settings
-from bytescheduler.mxnet._stores.meeting import meets_by_ipv6
+from bytescheduler.mxnet._choice.meeting import meets_by_ipv6
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,16 @@ import socket
 import zlib
 from typing import Dict, Mapping, Optional, Tuple
 
-from bytescheduler._launch.host_names import expand
-from bytescheduler._launch.starter import starter
 from bytescheduler._process.say import counted, plain
+from bytescheduler._started.host_names import expand
+from bytescheduler._started.starter import starter
 
 __all__ = [
     "ENVIRONMENTS",
     "Environment",
     "LaunchError",
     "direct_place",
+    "ends_survivors",
     "place_in_job",
     "started_by",
 ]
@@ -383,3 +384,8 @@ def direct_place(variables: Variables, *, agrees: bool) -> Dict[str, str]:
     if not agrees or variables.get("DMLC_PS_ROOT_PORT"):
         place["DMLC_PS_ROOT_PORT"] = _root_port(row, variables, root, size)
     return place
+
+
+def ends_survivors(variables: Variables) -> bool:
+    """Return whether the launcher ends all workers as soon as it sees that one is lost."""
+    return bool(variables.get("TORCHELASTIC_RUN_ID"))

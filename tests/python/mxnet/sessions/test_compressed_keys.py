@@ -12,11 +12,11 @@ from mxnet.base import MXNetError
 from bytescheduler._native import Coding
 from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._functions import open_copier
-from bytescheduler.mxnet._stores import compressed_keys, framework
+from bytescheduler.mxnet._sessions import compressed_keys, framework
+from bytescheduler.mxnet._sessions.compressed_keys import CompressedKeys, threshold_for_stock
+from bytescheduler.mxnet._sessions.stock_session import StockSession
 from bytescheduler.mxnet._stores.agreement import Agreement
-from bytescheduler.mxnet._stores.compressed_keys import CompressedKeys, threshold_for_stock
 from bytescheduler.mxnet._stores.native_store import NativeStore
-from bytescheduler.mxnet._stores.stock_session import StockSession
 
 PARAMS = {"type": "2bit", "threshold": 0.5}
 

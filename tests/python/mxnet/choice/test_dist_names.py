@@ -15,9 +15,9 @@ from bytescheduler._session import place
 from bytescheduler._session.whose import Whose
 from bytescheduler.errors import ConfigError, Timeout, UsageError
 from bytescheduler.mxnet import ScheduledKVS
-from bytescheduler.mxnet._stores import dist_names, opening
-from bytescheduler.mxnet._stores.dist_names import DistNames
-from bytescheduler.mxnet._stores.own_store import OwnStore
+from bytescheduler.mxnet._choice import dist_names, opening
+from bytescheduler.mxnet._choice.dist_names import DistNames
+from bytescheduler.mxnet._choice.own_store import OwnStore
 from bytescheduler.mxnet._stores.stand_in import StandIn
 
 WRAP = r"add kvs = ScheduledKVS\(kvs\)"

@@ -6,8 +6,8 @@ from typing import Dict, List
 
 import pytest
 
-from bytescheduler._launch import starter
-from bytescheduler._launch.environments import (
+from bytescheduler._started import starter
+from bytescheduler._started.environments import (
     ENVIRONMENTS,
     LaunchError,
     direct_place,

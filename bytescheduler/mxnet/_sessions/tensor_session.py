@@ -8,7 +8,7 @@ from bytescheduler._native import Coding, MXNetCopier, MXNetPlugin, MXNetRounds,
 from bytescheduler._session.session import Session, clamped
 from bytescheduler.errors import Error
 from bytescheduler.mxnet._arrays.tensor import Tensor
-from bytescheduler.mxnet._stores.framework import MXNet
+from bytescheduler.mxnet._sessions.framework import MXNet
 from bytescheduler.mxnet._types import Arrays, Key, Keys
 
 __all__ = ["TensorSession", "Usual"]

@@ -1,13 +1,14 @@
-"""PyTorch as a session sees it: it has no engine of its own, so rounds end by themselves."""
+"""Rounds of a framework without an engine of its own: they end by themselves."""
 
 import contextlib
 import time
 import weakref
-from typing import List, Optional, Protocol
+from typing import Any, List, NamedTuple, Optional, Protocol
 
+from bytescheduler._native import Coding
 from bytescheduler.errors import Error
 
-__all__ = ["Round", "Rounds", "Source", "Torch"]
+__all__ = ["Round", "RoundCall", "Rounds", "Source", "WithoutEngine"]
 
 _LOOK_EVERY_S = 0.005
 
@@ -32,17 +33,29 @@ class Source(Protocol):
         """Say what is lost, at the end of the job."""
 
 
-class Torch:
-    """See `Framework`."""
+class RoundCall(NamedTuple):
+    """The options of one round."""
+
+    priority: int = 0
+    average: bool = False
+    called: int = 0  # see `Worker.start_push_pull`
+    at_once: bool = False
+    coding: Optional[Coding] = None
+    deferred: bool = False  # see `Pending.starter`
+    source: Optional[Any] = None  # on a device: what is sent becomes a copy of it
+
+
+class WithoutEngine:
+    """See `Framework`: one that has no engine of its own, such as PyTorch."""
 
     error = Error  # users catch the engine's own
     owner = "job"
 
     def abandon(self) -> None:
-        """Do nothing: no thread of PyTorch waits for a round."""
+        """Do nothing: no thread of the framework waits for a round."""
 
     def release(self) -> None:
-        """Do nothing: PyTorch itself has no part in the job."""
+        """Do nothing: the framework itself has no part in the job."""
 
     def forget(self) -> None:
         """Do nothing: no destructor waits for a thread."""

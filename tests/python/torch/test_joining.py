@@ -1,4 +1,4 @@
-"""The way into a job: alone, with servers, or refused with a cure."""
+"""The module of PyTorch: its names, its import, and the others of a job that do not come."""
 
 import subprocess
 import sys
@@ -6,20 +6,8 @@ import sys
 import pytest
 
 import bytescheduler.torch as bps
-from bytescheduler.errors import ConfigError, Timeout, UsageError
-from bytescheduler.torch._job.job import Job
+from bytescheduler.errors import Timeout
 from bytescheduler.torch._job.meeting import Meeting
-from bytescheduler.torch._job.opening import open_session
-
-
-def test_a_process_alone_needs_no_server() -> None:
-    assert open_session() is None
-
-
-def test_a_server_is_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DMLC_ROLE", "server")
-    with pytest.raises(ConfigError, match="a training script is a worker"):
-        open_session()
 
 
 def test_a_process_whose_others_do_not_come_says_what_it_waits_for(
@@ -31,21 +19,6 @@ def test_a_process_whose_others_do_not_come_says_what_it_waits_for(
     monkeypatch.setenv("MASTER_PORT", "0")  # PyTorch takes a free one
     with pytest.raises(Timeout, match=r"RANK=0 waits .* start all 2 \(WORLD_SIZE\)"):
         Meeting().agree(9)
-
-
-def test_the_job_is_joined_once() -> None:
-    job = Job(lambda: None)
-    with pytest.raises(ValueError, match=r"call init\(\) first"):
-        job.get()
-    job.join()
-    job.join()
-    assert job.get().size == 1
-    job.leave()
-    job.leave()
-    with pytest.raises(ValueError, match="has left the job"):
-        job.get()
-    with pytest.raises(UsageError, match="a process joins one job"):
-        job.join()
 
 
 def test_names_of_other_packages_are_there() -> None:
