@@ -39,7 +39,7 @@ typedef struct {
   unsigned char parameters[BS_CODING_BYTES];  // 0 behind `parameter_bytes`
 } bs_coding;
 // Makes a coding from a codec's name ("2bit"; null if the user gave none) and its options as text
-// ({"threshold", "0.5"}). kInvalidArgument, with a sentence for the user, if there is no such
+// ({"threshold", "0.5"}).  kInvalidArgument, with a sentence for the user, if there is no such
 // codec, or if it refuses the options.
 int bs_coding_parse(const char* type, const bs_setting* options, size_t num_options,
                     bs_coding* coding, bs_error* error);

@@ -37,7 +37,7 @@ struct CoreOptions {
   // links to the workers are idle meanwhile.  Of an odd number of partitions, odd keys have the
   // larger half in front, so that half of the tensors of one partition go early.  See
   // docs/design/scale.md.  The option bounds the early bytes of a tensor, because urgent tensors
-  // wait for them. 0: nothing goes early.
+  // wait for them.  0: nothing goes early.
   uint64_t early_bytes = kEarlyBytes;
   // False: partitions start in the order in which they became ready, whatever their priority.  The
   // benchmarks compare with it.

@@ -41,7 +41,7 @@ class Server {
   };
 
   // `dispatcher` is the executor on which OnMessage is called.  The executors, and whatever `send`
-  // and `handler` use, outlive the server. REQUIRES: at least one shard.
+  // and `handler` use, outlive the server.  REQUIRES: at least one shard.
   Server(const ServerOptions& options, Executor* dispatcher, const std::vector<ServerShard>& shards,
          SendFn send, Handler handler, const Logger& log);
   // REQUIRES: the executors run nothing of this server any more, or end right after this call.
@@ -59,7 +59,8 @@ class Server {
   void OnWorkerGone(int32_t rank, const Status& why);
   // The worker of this id was lost, and another worker may take its place and begin from the start.
   // Complete pushes of the lost worker still count; nothing waits for the rest.  `native`: false
-  // for a worker of MXNet's own. kFailedPrecondition: the job cannot go on; the owner calls Fail().
+  // for a worker of MXNet's own.  kFailedPrecondition: the job cannot go on; the owner calls
+  // Fail().
   [[nodiscard]] Status OnWorkerVacant(int32_t id, bool native);
   // Fails every pending request with `why`, now and later.
   void Fail(const Status& why);

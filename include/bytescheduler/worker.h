@@ -167,7 +167,7 @@ class Worker {
   // Sets the optimizer of all servers for asynchronous keys, before later calls of Update take
   // effect (server/optimizer/optimizer.h has the grammar of `text`).  Every worker calls it equally
   // often: the servers take the n-th calls of all workers as a single call.  A further call starts
-  // all states afresh. kInvalidArgument, which concerns only this call: a server does not know the
+  // all states afresh.  kInvalidArgument, which concerns only this call: a server does not know the
   // optimizer, or another worker set a different optimizer.  `pickle` may be empty.  It is for the
   // processes that host the servers: they make all updates if the text is "hosted NAME", and always
   // those of `hosted` keys.
@@ -181,9 +181,9 @@ class Worker {
   // `partition_bytes` (rounded down to a multiple of 64); each worker may have `credit_bytes` in
   // flight to a server.  Rank 0's next push-pull of a key announces the change, and every worker
   // makes it behind that same round (protocol/next_layout.h).  The credit changes with the first
-  // key. Asynchronous keys stay as they are. `done` runs when the decision is taken here.
+  // key.  Asynchronous keys stay as they are.  `done` runs when the decision is taken here.
   // kFailedPrecondition (another rank) and kInvalidArgument (fewer than 64 bytes, or no credit)
-  // concern only this call. REQUIRES: native servers, not the kvstore back end.
+  // concern only this call.  REQUIRES: native servers, not the kvstore back end.
   void Retune(uint64_t partition_bytes, uint64_t credit_bytes, Done done);
 
   // Fails every pending and later operation with `status`, after its memory is out of use.

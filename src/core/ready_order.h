@@ -6,11 +6,11 @@
 //
 // Assumptions: the first tensor that is called for begins a step.  A step contains every regular
 // tensor (it comes about as often as most tensors, or more often) as often as its share says.  It
-// ends when a regular tensor is called for again after that.  So these change nothing: callers that
-// run ahead (a gradient that backward left out is ready before the gradients of the previous step),
-// pauses, tensors that come several times in a step, and tensors that come only in some steps.
-// Only tensors of every recorded step are renumbered.  The first step is not recorded: it contains
-// initialisation and compilation.
+// ends when a regular tensor is called for again after that.  Callers that run ahead change
+// nothing: a gradient that backward left out is ready before the gradients of the previous step.
+// Nor do pauses, tensors that come several times in a step, and tensors that come only in some
+// steps.  Only tensors of every recorded step are renumbered.  The first step is not recorded: it
+// contains initialisation and compilation.
 //
 // Tensors that became ready in the order of the calls say nothing: the caller may loop over
 // gradients that are all ready, and a large gradient takes longer to copy.  Then nothing is

@@ -6,8 +6,8 @@
 // alike.  Then a server with a small share of all bytes has its part early.  The link of a server
 // with a large share is idle in the first part of a step and too slow in the second.  A server
 // waits only for servers whose next partition is at least as urgent.  So a server that does not
-// respond holds back partitions that are not more urgent, until it responds or the worker learns
-// that it is lost.
+// respond holds back partitions that are not more urgent.  It does so until it responds or the
+// worker learns that it is lost.
 //
 // Source: start-time fair queuing, Goyal, Vin and Cheng, "Start-time Fair Queuing: A Scheduling
 // Algorithm for Integrated Services Packet Switching Networks", SIGCOMM 1996, section 2.

@@ -1,4 +1,4 @@
-// Words for requests and arrays, for people, and refusals of what does not fit.
+// Words for requests and arrays, for people, and refusals of requests that do not fit.
 //
 // Pure functions; thread-safe; never fail, never block.
 #pragma once
@@ -24,8 +24,8 @@ Status CheckArray(const protocol::Call& call, uint64_t size_bytes);
 // compressed, is a gradient of float32 in a coding that makes sense.
 Status CheckPayload(const protocol::Call& call, const codec::Table& codecs);
 
-// Where a partition lies in its tensor and what its elements are: never changes after its first
-// push.
+// The place of a partition in its tensor and the type of its elements: they never change after its
+// first push.
 struct PartitionShape {
   uint64_t offset_bytes = 0;
   uint64_t size_bytes = 0;
@@ -33,12 +33,11 @@ struct PartitionShape {
   bool operator==(const PartitionShape&) const = default;
 };
 PartitionShape ShapeOf(const protocol::Call& push);
-// The two below: kInvalidArgument, naming `call`, unless a push has the shape of the first one, or
+// The two below: kInvalidArgument, naming `call`, unless a push has the shape of the first push, or
 // a pull expects as many bytes as there are.
 Status CheckShape(const protocol::Call& call, const PartitionShape& shape);
 Status CheckPullSize(const protocol::Call& call, const PartitionShape& shape);
-// The answer to a pull: `values`, their shape, and what was said about the layout of the rounds
-// behind.
+// The answer to a pull: `values`, their shape, and the announced layout of the rounds behind.
 ps::Message MakeValuesResponse(const protocol::Call& call, const PartitionShape& shape,
                                ps::Frame values, std::string next_layout = {});
 

@@ -6,9 +6,9 @@
 // Element has kElementBytes, kStepBytes (of one array in a step), kPrefetch (whether a step takes
 // so long that the CPU sees too few of the loads to come) and:
 //   Load(from)         a step's elements, in the type in which they are added
-//   Add(a, b)          their sums, not yet rounded to what is stored
+//   Add(a, b)          their sums, not yet rounded for storage
 //   Round(sums)        rounded, and in the type in which they are added; any NaN stays some NaN
-//   Store(to, sums)    rounded and stored, any NaN as the one of the specification
+//   Store(to, sums)    rounded and stored, any NaN as the specification's
 #pragma once
 
 #include <cstddef>

@@ -202,7 +202,7 @@ void Timeline::Flush() {
   }
   dropped_ += events;
   if (fd_ < 0) return;
-  // A line that is half there would be the last; what cannot be cut is read without it.
+  // A half-written line would be the last.  If it cannot be cut off, readers leave it out.
   static_cast<void>(!ftruncate(fd_, file_bytes_));
   CloseOurs(std::exchange(fd_, -1));
   log_.Warning("BYTESCHEDULER_TIMELINE: " + path_ + ": " + Why(error) +
