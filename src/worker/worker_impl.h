@@ -1,6 +1,6 @@
 // Worker::Impl: the keys, and the order of the operations of each.
 //
-// Confined to the worker's executor, but for Post.  Errors are those of bytescheduler/worker.h.
+// Confined to the worker's executor, but for Post.  bytescheduler/worker.h lists the errors.
 #pragma once
 
 #include <cstdint>
@@ -60,8 +60,8 @@ struct KeyState {
 //  2. The layout of a key changes between two of its rounds, the same two on every worker.  The old
 //     layout is in use until every worker has pushed the round behind the change: when rank 0 has
 //     that round's sum, it tells the back end.
-//  3. After a failure nothing begins.  An operation under way ends when its memory is out of use;
-//     waiting ones end behind it, in order.
+//  3.  After a failure nothing begins.  An operation under way ends when its memory is out of use;
+//     waiting operations end behind it, in order.
 class Worker::Impl {
  public:
   Impl(const WorkerOptions& options, Executor* executor, worker::Backend* backend,
