@@ -81,7 +81,7 @@ class SumBuffer {
 
   // Zeroed at first, but for Adopted.
   std::variant<Tiny, NodeBuffer, Adopted, std::unique_ptr<Lent>> memory_;
-  // By rank.  Not shared_ptr::use_count(), nor SumRef's count: what reads them orders nothing.
+  // By rank.  Not shared_ptr::use_count(), nor SumRef's count: their readers order nothing.
   union {
     Counter few_[kFew] = {};
     Counter* more_;  // owned; unless has_few()
