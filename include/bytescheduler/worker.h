@@ -168,9 +168,9 @@ class Worker {
   // effect (server/optimizer/optimizer.h has the grammar of `text`).  Every worker calls it equally
   // often: the servers take the n-th calls of all workers as a single call.  A further call starts
   // all states afresh.  kInvalidArgument, which concerns only this call: a server does not know the
-  // optimizer, or another worker set a different optimizer.  `pickle` may be empty.  It is for the
-  // processes that host the servers: they make all updates if the text is "hosted NAME", and always
-  // those of `hosted` keys.
+  // optimizer, or another worker set a different optimizer.
+  // `pickle` may be empty.  It is for the processes that host the servers: they make all updates if
+  // the text is "hosted NAME", and always those of `hosted` keys.
   void SetOptimizer(std::string text, std::string pickle, Done done);
 
   // Replaces the options' values from now on: the partition size for keys declared later, the

@@ -19,7 +19,7 @@ struct NumaNode {
 std::vector<NumaNode> DiscoverNumaNodes();
 
 // The node of this number; null where there is no choice: the process may use one node only, or may
-// not use this node. -1: the number is not known.  Pure.
+// not use this node.  -1: the number is not known.  Pure.
 const NumaNode* FindNode(const std::vector<NumaNode>& nodes, int id);
 
 // True if memory of this process can be placed on the node.  The rules of a container may forbid
@@ -33,8 +33,8 @@ bool PinThisThread(const std::vector<int>& cores);
 
 // Zeroed memory placed on a NUMA node if the system can, elsewhere otherwise.  From kWholePagesFrom
 // bytes on it is whole pages.  Smaller memory comes from the heap, on any node: a page for each of
-// 100,000 values of 4 bytes would take a thousand times their size.  A resource: moved, not copied;
-// freed by the destructor.  Not thread-safe.
+// 100,000 values of 4 bytes would take a thousand times their size.
+// A resource: moved, not copied; freed by the destructor.  Not thread-safe.
 class NodeBuffer {
  public:
   static constexpr size_t kWholePagesFrom = 16384;

@@ -54,8 +54,8 @@ struct Codec {
   std::string (*describe)(const CodecParameters& parameters) = nullptr;
   // Bytes of the codes of `count` elements.  Any parameters.
   uint64_t (*encoded_bytes)(const CodecParameters& parameters, uint64_t count) = nullptr;
-  // kInvalidArgument, with the fault, for bytes of that size that are no codes.  Null: all bytes
-  // are.
+  // kInvalidArgument, with the fault, for bytes of that size that are no codes.  Null: any bytes
+  // are codes.
   Status (*check_codes)(const CodecParameters& parameters, std::span<const std::byte> codes,
                         uint64_t count) = nullptr;
   // residual = place.ratio * residual + in; its codes go to `codes`, and their values are

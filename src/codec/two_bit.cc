@@ -43,8 +43,8 @@ constexpr std::array<Values, 256> kValues = MakeValues();
 // All bits of it, or none.
 uint32_t Mask(bool condition) { return 0U - static_cast<uint32_t>(condition); }
 
-// Codes sixteen elements.  An element of `residual` that reaches the threshold, of either sign, is
-// reduced by it.
+// Codes sixteen elements.  Each element of `residual` that reaches the threshold is diminished by
+// it, of the same sign.
 void QuantizeWord(float threshold, const float* in, float* residual, unsigned char* word) {
   const auto value = std::bit_cast<uint32_t>(threshold);
   const auto negative = std::bit_cast<uint32_t>(-threshold);

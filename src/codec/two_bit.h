@@ -29,9 +29,9 @@ namespace bs::reduce {
 // Bytes of the words of `count` elements.
 constexpr size_t TwoBitBytes(size_t count) { return (count / 16 + (count % 16 != 0 ? 1 : 0)) * 4; }
 
-// residual += in; elements that reach the threshold are reduced by it and coded in `words`, which
-// has TwoBitBytes(count).  A residual that is NaN stays NaN, and its code is 0.  REQUIRES, of all
-// three: 0 < threshold < infinity; the ranges do not overlap.
+// residual += in; elements that reach the threshold, of either sign, are diminished by it and coded
+// in `words`, which has TwoBitBytes(count).  A residual that is NaN stays NaN, and its code is 0.
+// REQUIRES, of all three: 0 < threshold < infinity; the ranges do not overlap.
 void QuantizeTwoBit(float threshold, const void* in, float* residual, void* words, size_t count);
 // target = the values of `words`.
 void DequantizeTwoBit(float threshold, const void* words, void* target, size_t count);

@@ -49,7 +49,7 @@ struct Options {
   Duration latency = std::chrono::microseconds(50);  // one way
   uint64_t partition_bytes = uint64_t{128} << 10U;   // of MXNet's policies their own
   uint64_t credit_bytes = uint64_t{512} << 10U;      // of MXNet's policies none
-  uint32_t steps = 6;                                // measured, behind two more steps
+  uint32_t steps = 6;                                // measured, behind two steps that are not
   int32_t most_workers = 8;                          // that are simulated
   // The hosts of workers and servers, by rank: any numbers, and equal numbers share a link; then
   // all workers are simulated.  Empty: each node has a host of its own.

@@ -60,7 +60,7 @@ struct KeyState {
 //  2. The layout of a key changes between two of its rounds, the same two on every worker.  The old
 //     layout is in use until every worker has pushed the round behind the change: when rank 0 has
 //     that round's sum, it tells the back end.
-//  3.  After a failure nothing begins.  An operation under way ends when its memory is out of use;
+//  3. After a failure nothing begins.  An operation under way ends when its memory is out of use;
 //     waiting operations end behind it, in order.
 class Worker::Impl {
  public:

@@ -52,8 +52,8 @@ inline void* ChunkOf(const void* array) {
   return chunk;
 }
 
-// Where that memory is.  MXNet gives other memory to an array that we have a handle of only where
-// it needs more.  Another layout may be longer.  So `data` or `size_bytes` changes.
+// Where that memory is.  While we have a handle of an array, MXNet gives it other memory only where
+// it needs more.  Another layout may be longer.  Then `data` or `size_bytes` changes.
 struct Storage {
   void* data;
   uint64_t size_bytes;

@@ -52,7 +52,7 @@ void AsyncSlot::Push(protocol::Call& call) {
     if (const Status wrong = CheckUpdate(call); !wrong.ok()) return Refuse(call, wrong);
     if (updating_rank_) return Queue(call);
   }
-  // The promise lasts until the memory is used; memory for the hosting process is used later.
+  // Held until the memory is used; it does not cover memory that the hosting process uses later.
   const Result<MemoryRoom::Promise> memory = AskForMemory(call);
   if (!memory.ok()) return Refuse(call, memory.status());
   if (count == 0) {

@@ -76,8 +76,8 @@ class OptimizerState {
                  std::span<const std::byte> weights);
 
   // Makes one update of `weights`, which nothing else changes between two calls.  The gradient may
-  // start at any byte.  May throw std::bad_alloc; then nothing was changed.  REQUIRES: both have
-  // the size of the constructor's weights, which are aligned for their type.
+  // start at any byte.  May throw std::bad_alloc; then nothing was changed.
+  // REQUIRES: both have the size of the constructor's weights, which are aligned for their type.
   void Apply(const Rates& rates, std::span<const std::byte> gradient, std::span<std::byte> weights);
 
   const OptimizerSpec& spec() const { return *spec_; }

@@ -31,7 +31,7 @@ namespace ps {
 // The loans that callers get.
 struct RdmaLoanRules {
   uint64_t most_bytes = UINT64_MAX;  // of all together
-  // Only whole pages: a child process could not use the rest of a shared page.
+  // Only whole pages: a child process could not use the rest of a page.
   bool whole_pages = false;
 };
 

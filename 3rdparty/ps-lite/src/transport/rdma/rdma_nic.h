@@ -69,7 +69,7 @@ class RdmaNic : public std::enable_shared_from_this<RdmaNic> {
   RdmaCounts* counts() const { return options_.counts.get(); }  // may be null
   bs::Executor* executor() const { return loop_.executor; }
 
-  // The reason why no link can be made now with the peer of this name; ok: it can.
+  // The reason why no link can be made now with the peer of this name; ok if there is none.
   bs::Status Trusts(const std::string& peer);
   // A link to the peer broke, and is named in the log.  `result`: of the completion that broke it;
   // kOk if none did.

@@ -48,8 +48,8 @@ class RdmaProbe {
   };
   // READs the first `size_bytes` of the other end's block up to `most_reads` times, in sequence,
   // and checks them.  It begins no READ after `limit`; kDeadlineExceeded if a READ takes as long.
-  // So it blocks for at most twice `limit`.  REQUIRES: Join was ok on both ends; 0 < size_bytes <=
-  // kBlockBytes.
+  // So it blocks for at most twice `limit`.
+  // REQUIRES: Join was ok on both ends; 0 < size_bytes <= kBlockBytes.
   bs::Result<Times> Read(uint32_t size_bytes, uint32_t most_reads, bs::Duration limit);
 
  private:

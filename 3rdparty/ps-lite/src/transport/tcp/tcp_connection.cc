@@ -434,7 +434,7 @@ uint64_t TcpConnection::TakeWithin(uint64_t* taken_bytes) {
 
 uint64_t TcpConnection::TakeFromQueue(uint64_t most_bytes) {
   uint64_t shared_bytes = 0;
-  // Copied bytes cannot be overtaken any more, so a turn copies a single message.
+  // Copied bytes cannot be overtaken any more, so only one message is copied at a time.
   if (!out_.empty() && out_.back().shared_bytes > 0) return 0;
   while (!queue_.empty()) {
     const Room room = RoomAhead(most_bytes);

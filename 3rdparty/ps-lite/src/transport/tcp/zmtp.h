@@ -51,8 +51,8 @@ void AppendFrameHeader(uint64_t size_bytes, bool more, std::string* out);
 
 // The input of a connection: a greeting, READY, then messages.
 //
-// Keeps a single unfinished message, within the limits of its sender.  Memory for a long frame is
-// taken as its bytes come, and none for a frame that is refused.
+// Keeps no more than a single unfinished message, within the limits of its sender.  Memory for a
+// long frame is taken as its bytes come, and none for a frame that is refused.
 class ZmtpInput {
  public:
   // Called inside Filled.

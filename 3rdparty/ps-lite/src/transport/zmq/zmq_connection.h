@@ -16,9 +16,9 @@
 
 namespace ps {
 
-// A DEALER that connects, and that libzmq reconnects until it is destroyed.  Messages wait here,
-// not in libzmq, so that an urgent message can overtake: libzmq gets at most `committed_messages`,
-// and none before the connection is up.
+// A DEALER that connects, and that libzmq reconnects until it is destroyed.
+// Messages wait here, not in libzmq, so that an urgent message can overtake: libzmq gets at most
+// `committed_messages`, and none before the connection is up.
 //
 // Belongs to `loop`: every method, the destructor and the listener's callbacks run there.  The
 // owner bounds the queue.
