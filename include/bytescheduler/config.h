@@ -64,7 +64,7 @@ struct Config {
   Duration heartbeat_interval{};
   Duration heartbeat_timeout{};
   Duration rejoin_timeout{};
-  int32_t server_threads = 0;  // 0: the cores of each NUMA node, less one
+  int32_t server_threads = 0;  // 0: all cores but the first of each NUMA node
   bool deterministic = false;
   bool waiting_given = false;  // waiting_bytes is set
   bool spin_given = false;     // spin is set

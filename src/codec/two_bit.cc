@@ -43,8 +43,8 @@ constexpr std::array<Values, 256> kValues = MakeValues();
 // All bits of it, or none.
 uint32_t Mask(bool condition) { return 0U - static_cast<uint32_t>(condition); }
 
-// Codes sixteen elements.  Each element of `residual` that reaches the threshold is diminished by
-// it, of the same sign.
+// Codes sixteen elements.  Where an element of `residual` reaches the threshold in size, the
+// threshold with the element's sign is subtracted.
 void QuantizeWord(float threshold, const float* in, float* residual, unsigned char* word) {
   const auto value = std::bit_cast<uint32_t>(threshold);
   const auto negative = std::bit_cast<uint32_t>(-threshold);

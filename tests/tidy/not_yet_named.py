@@ -44,14 +44,7 @@ COMMENTS: Sequence[str] = [
     "src/node/rdma.h",
 ]
 
-PAGES: Sequence[str] = [
-    "docs/design/decisions/0011-measured-order.md",
-    "docs/design/decisions/0013-python-updates-on-servers.md",
-    "docs/design/decisions/0014-one-sum-in-rank-order.md",
-    "docs/migrate/from-byteps.md",
-    "docs/user/docker.md",
-    "docs/user/two-machines.md",
-]
+PAGES: Sequence[str] = []
 
 VARIABLES: Sequence[str] = [
     "bytescheduler/_advise/advice.py",
