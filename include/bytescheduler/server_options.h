@@ -49,8 +49,9 @@ struct ServerOptions {
   // The dispatcher itself keeps partitions of at most this many bytes: summing them takes less time
   // than another thread takes to wake up.
   uint64_t dispatcher_bytes = 0;
-  // The sum of a partition of at least this many bytes begins in the memory in which the round's
-  // first push was received, if the push has it for itself: no copy, but on no certain NUMA node.
+  // From this size on, the sum of a partition begins in the memory of the round's first push, if
+  // the push has that memory for itself.  That saves a copy, but the memory is on no certain NUMA
+  // node.
   uint64_t adopted_bytes = UINT64_MAX;
   // Gets the memory of each sum of whole pages that is not adopted; may be empty.
   LendPagesFn lend{};

@@ -7,12 +7,12 @@
 // The model is coarser than a real job:
 //  - Payloads are moved at up to 1/256 of their size and take the time of the whole; a tensor's
 //    size is rounded to as many bytes.
-//  - Of more than `most_workers` workers, which all do the same, so many are simulated, and the
-//    servers' interfaces and threads are slower by as much as there would be more of them.
-//  - The interface of a host sends one message at a time; there is no
-//    loss, no switch that is too slow, no other traffic.  Sums take no time.
+//  - At most `most_workers` workers are simulated, since all do the same.  With more workers, the
+//    servers' interfaces and threads are slower in proportion.
+//  - The interface of a host sends one message at a time; there is no loss, no switch that is too
+//    slow, no other traffic.  Sums take no time.
 //  - P3 and dist_sync are our own worker with MXNet's slices, requests and queues, not MXNet's
-//  code.
+//    code.
 #pragma once
 
 #include <cstdint>

@@ -32,8 +32,8 @@ std::vector<LinkHost> HostsOf(std::span<const ps::Node> nodes);
 // gets a number that no other has.
 std::vector<int32_t> HostsOfWorkers(std::span<const ps::Node> nodes, int32_t num_workers);
 
-// Returns how long each link is busy, each way, for one byte that each worker pushes and pulls,
-// where the servers of a host get `shares` of it (by host; they add up to 1).
+// Returns how long each link is busy, each way, for a byte that each worker pushes and pulls.  The
+// servers of a host get `shares` of that byte (by host; they add up to 1).
 std::vector<double> LoadsOf(std::span<const LinkHost> hosts, std::span<const double> shares);
 
 // Returns the shares of each host's servers.  With these shares the busiest link is least busy.

@@ -3,11 +3,11 @@
 // Every kernel gives the same bits as the scalar kernel, for any length and alignment.  Pure
 // functions on memory the caller owns; thread-safe; never fail, never block.
 //
-// Semantics: floating point adds in its own type, round to nearest even (float16 and bfloat16 are
-// widened to float32, added, and rounded back, which gives the same as one rounding of the exact
-// sum); subnormals are kept; integers wrap.
+// Semantics: floating point adds in its own type, round to nearest even; subnormals are kept;
+// integers wrap.  float16 and bfloat16 are widened to float32, added, and rounded back, which gives
+// the bits of a single rounding of the exact sum.
 // NaN: every NaN result is the positive quiet NaN without payload (0x7fc00000, 0x7e00, ...),
-// whatever the operands, so that sums do not depend on the order a compiler gives the operands of
+// whatever the operands.  So sums do not depend on the order that a compiler gives the operands of
 // an addition.
 // The sum of several inputs is ((a + b) + c) + ..., every partial sum rounded: it has the bits of
 // adding each input in turn.

@@ -12,8 +12,8 @@
 namespace bs::mxnet {
 namespace {
 
-// A round that begins so soon after its call did not wait for its tensor, only for threads and for
-// a copy, at 8 bytes a nanosecond.  A copy that may take longer says nothing.
+// A round that begins so soon after its call did not wait for its tensor.  It waited only for
+// threads and for a copy, at 8 bytes a nanosecond.  A copy that may take longer says nothing.
 bool WasThere(const Round& round, std::chrono::nanoseconds waited) {
   constexpr std::chrono::nanoseconds kThreads = std::chrono::milliseconds(1);
   constexpr std::chrono::nanoseconds kMostCopy = std::chrono::milliseconds(3);

@@ -363,8 +363,8 @@ std::optional<bs::Status> KvWorker::Impl::Overdue(const Pending& pending) const 
 }
 
 bs::Duration KvWorker::Impl::RepeatAfter(const Pending& pending) const {
-  // A repeat of a pull may bring the whole sum again once the first has left its server, so on a
-  // link that is merely slow repeats at a fixed interval would add to the backlog they wait for.
+  // A repeat of a pull may bring the whole sum again once the first has left its server.  So on a
+  // slow link, repeats at a fixed interval would add to the backlog that they wait for.
   constexpr uint32_t kMaxDoublings = 3;
   const uint32_t doublings = std::min(pending.tries - 1, kMaxDoublings);
   // And once before giving up, as only a repeat makes the server name the cause of its wait.

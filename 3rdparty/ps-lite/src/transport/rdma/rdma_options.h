@@ -37,8 +37,8 @@ struct RdmaOptions {
   RdmaPath path{};
   // Bytes of READs under way from a peer; 0: as the link needs, between 128 KiB and 1 MiB.
   uint64_t window_bytes = 0;
-  // A message of at most slot_bytes with its meta data is sent at once into one of `slots`, which
-  // the receiver has ready for each peer.
+  // A message of at most slot_bytes with its meta data is sent at once into one of `slots`.  The
+  // receiver has these ready for each peer.
   uint32_t slot_bytes = 8U << 10U;
   uint32_t slots = 64;
   // Memory for data that lies where it cannot be registered.
