@@ -75,7 +75,7 @@ struct Config {
   uint64_t link_rate = 0;      // bits a second of this host's link, each way; 0: not stated
   uint64_t waiting_bytes = 0;  // for one peer
   uint64_t shared_bytes = 0;   // with one peer of this host; 0: none
-  uint64_t fusion_bytes = 0;   // of small messages in one; 0: each alone
+  uint64_t fusion_bytes = 0;   // of small messages in a fused message; 0: each alone
   Duration spin{};             // of bs-io with nothing to do, at most; 0: it sleeps at once
   std::string log_level;
   bool debug = false;     // all lines to a file too

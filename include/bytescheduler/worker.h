@@ -149,7 +149,7 @@ class Worker {
   };
   void BroadcastWhole(Key key, WholeKey whole, std::span<std::byte> value, Done done);
 
-  // One use of an asynchronous key; the rules for memory are those of PushPull.
+  // A use of an asynchronous key; PushPull's rules for memory hold.
   struct UpdateCall {
     Priority priority = 0;
     Coding coding{};    // see PushPullOptions
@@ -170,7 +170,7 @@ class Worker {
   // all states afresh.  kInvalidArgument, which concerns only this call: a server does not know the
   // optimizer, or another worker set a different optimizer.
   // `pickle` may be empty.  It is for the processes that host the servers: they make all updates if
-  // the text is "hosted NAME", and always those of `hosted` keys.
+  // the text is "hosted NAME", and always the updates of `hosted` keys.
   void SetOptimizer(std::string text, std::string pickle, Done done);
 
   // Replaces the options' values from now on: the partition size for keys declared later, the

@@ -18,7 +18,7 @@ std::string DescribeArray(uint32_t dtype, uint64_t size_bytes);
 std::string DescribeWorkers(const std::vector<int32_t>& ranks);
 // "push key=7 round=12 partition=2 from worker 1", "declare key=7 from worker 0".
 std::string DescribeCall(const protocol::Call& call);
-// kInvalidArgument, naming `call`, unless `dtype` is one of ours and `size_bytes` whole elements.
+// kInvalidArgument, naming `call`, unless `dtype` is known and `size_bytes` whole elements.
 Status CheckArray(const protocol::Call& call, uint64_t size_bytes);
 // kInvalidArgument, naming `call`, unless a push has as many bytes as it announces.  A compressed
 // push must also be a gradient of float32 in a coding that makes sense.

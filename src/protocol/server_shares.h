@@ -22,10 +22,10 @@ struct LinkHost {
   bool operator==(const LinkHost&) const = default;
 };
 
-// The hosts of a job, in the order of the list that the scheduler node sends.  Hosts are those of
-// the beginning, also where another node has taken a lost node's place.  All loopback addresses are
-// one host.  A host has the lowest rate that any of its nodes states.  A host without a stated rate
-// counts as fast as the fastest host that states a rate.
+// The hosts of a job, in the order of the list that the scheduler node sends.  Hosts are the hosts
+// at the beginning, also where another node has taken a lost node's place.  All loopback addresses
+// are one host.  A host has the lowest rate that any of its nodes states.  A host without a stated
+// rate counts as fast as the fastest host that states a rate.
 std::vector<LinkHost> HostsOf(std::span<const ps::Node> nodes);
 
 // Returns the host of each worker, by rank: its place in that list.  A rank that is not in `nodes`

@@ -32,7 +32,7 @@ class Directory {
   void OnWorkerGone(int32_t rank, const Status& why);
   // `rank` was lost, and another worker takes its place.
   void OnWorkerVacant(int32_t rank);
-  // A key that was declared synchronous, if there is one.
+  // A key that was declared synchronous, if there is such a key.
   std::optional<Key> FindSynchronous() const;
   // Refuses every pending lookup.  Later requests are the dispatcher's to refuse.
   void Fail(const Status& why);

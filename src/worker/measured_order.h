@@ -28,7 +28,7 @@
 
 namespace bs::worker {
 
-// The keys of the count of numbers, and of the numbers.  No caller may use them or larger ones.
+// The keys of the count of numbers, and of the numbers.  No caller may use them or larger keys.
 inline constexpr Key kOrderHeaderKey = UINT64_MAX - 1;
 inline constexpr Key kOrderKey = UINT64_MAX;
 

@@ -59,7 +59,7 @@ class PushPullTask final : public CommTask {
   void OnFinished(Status status) override;
 
  private:
-  // Exchanges, as far as one direction is concerned.
+  // The exchanges in a single direction.
   struct Direction {
     UniqueFunction<void(Status)> done;  // empty once called
     // A network device's registration of the call's memory in this direction.  It ends before

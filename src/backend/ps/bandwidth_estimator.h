@@ -27,12 +27,12 @@ struct Bandwidth {
 
 // Partitions of a power of two, usually 32 to 256 KiB: the nearest to 0.55 ms of the bandwidth.
 // Credit is two of them for each server, four through shared memory.  It is more where the round
-// trip is so long that the network would be idle: twice what it carried meanwhile.  With more than
-// three servers the 0.55 ms shrink to 0.05 ms as their number grows.  The least partition is then
-// 0.4 ms of the bandwidth, 8 to 32 KiB, and 16 KiB at most with more than 16 servers.  The least
-// credit is 64 KiB, or four partitions if they are less.  The measurements for these rules are in
-// docs/results/history.md and docs/design/scale.md.
-// REQUIRES: bytes_per_second >= 0, num_servers > 0.
+// trip is so long that the network would be idle: twice the bytes that it carried meanwhile.  With
+// more than three servers the 0.55 ms shrink to 0.05 ms as their number grows.  The least partition
+// is then 0.4 ms of the bandwidth, 8 to 32 KiB, and 16 KiB at most with more than 16 servers.  The
+// least credit is 64 KiB, or four partitions if they are less.  The measurements for these rules
+// are in docs/results/history.md and docs/design/scale.md.  REQUIRES: bytes_per_second >= 0,
+// num_servers > 0.
 PartitionAndCredit PartitionAndCreditFor(const Bandwidth& bandwidth, uint32_t num_servers);
 
 class BandwidthEstimator {

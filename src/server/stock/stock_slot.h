@@ -78,7 +78,7 @@ class StockSlot {
   };
 
   Status Check(const StockCall& call) const;
-  // False, and the job has failed, if one request more than the `waiting` ones may not wait.
+  // False, and the job has failed, if a further request may not wait beside the `waiting` requests.
   // `owners` names their workers.
   bool MayWait(const StockCall& call, size_t waiting, const char* owners);
   bool MayWaitIn(const Party& party, const StockCall& call) {

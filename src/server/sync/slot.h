@@ -90,8 +90,8 @@ class Slot {
   std::string Wanted() const;
 
   // A server keeps one slot for each partition, so members that few slots need are made when
-  // needed, and then stay: a slot with an early contribution once is likely to have one in every
-  // round.
+  // needed, and then stay: a slot with an early contribution once is likely to have another in
+  // every round.
   ShardState* const shard_;
   const SlotId id_;
   RoundState rounds_;

@@ -95,7 +95,7 @@ class RdmaChannel {
   size_t quiet_bytes_ = 0;    // of the ring, since a SEND was signalled
   uint32_t quiet_sends_ = 0;  // since then
   uint64_t sent_ = 0;
-  uint64_t done_ = 0;     // of those, how many need their part of the ring no more
+  uint64_t done_ = 0;     // of sent_, how many need their part of the ring no more
   uint32_t credits_ = 0;  // slots of the other end that are ready
   uint32_t peer_slots_ = 0;
   uint32_t owed_ = 0;

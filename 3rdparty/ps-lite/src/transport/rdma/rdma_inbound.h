@@ -1,8 +1,8 @@
 // RdmaInbound: the receiver's half of a link by RDMA, beside the TCP connection that a peer opened.
 //
-// Short messages come in slots.  Longer ones are adverts: the data is read when it is the message's
-// turn, the most urgent first, and only a window of it is under way.  Messages of equal priority
-// are handed up in the order of Send.
+// Short messages come in slots.  Longer messages are adverts: the data is read when it is the
+// message's turn, the most urgent first, and only a window of it is under way.  Messages of equal
+// priority are handed up in the order of Send.
 #pragma once
 
 #include <chrono>

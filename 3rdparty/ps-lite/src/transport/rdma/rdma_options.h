@@ -32,7 +32,7 @@ struct RdmaCounts {
 struct RdmaOptions {
   std::shared_ptr<Verbs> verbs{};  // null: no RDMA
   // The device, and the port and address of its queue pairs.  The caller has chosen them: the GID
-  // of the address that this node gives to others.
+  // of the address that this node gives to other nodes.
   std::string device{};
   RdmaPath path{};
   // Bytes of READs under way from a peer; 0: as the link needs, between 128 KiB and 1 MiB.

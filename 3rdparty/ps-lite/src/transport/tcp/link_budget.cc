@@ -10,7 +10,8 @@
 namespace ps {
 namespace {
 
-// Several connections have bytes on their way, so that one slow receiver does not stop the others.
+// Several connections have bytes on their way, so that one slow receiver does not stop the other
+// receivers.
 constexpr size_t kMostShares = 4;
 constexpr bs::Duration kSample = std::chrono::milliseconds(5);
 constexpr bs::Duration kEpoch = std::chrono::seconds(1);

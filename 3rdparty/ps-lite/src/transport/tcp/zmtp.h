@@ -165,7 +165,7 @@ class ZmtpInput {
   void EndMessage();
   // Takes `frames` from the number that the turn has left.
   void Charge(uint64_t frames);
-  // Returns the parts of the current message, and begins a new one.
+  // Returns the parts of the current message, and begins a new message.
   Message TakeMessage();
 
   const Shared shared_;
