@@ -5,6 +5,7 @@ rule stand in `not_yet_named`; a list there may only shrink.
 """
 
 import ast
+import functools
 import re
 from typing import Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
@@ -36,6 +37,7 @@ EMPTY_NAMES = frozenset(
 )
 
 
+@functools.lru_cache(maxsize=None)
 def words_of(path: str, text: str) -> str:
     """Return the prose of a page, or the comments and docstrings of a source, without code."""
     if path.endswith(".md"):
