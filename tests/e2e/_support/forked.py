@@ -1,8 +1,8 @@
 """Workers of jobs that are forked from a process that has imported their framework.
 
 The test is the parent of a forked worker, as it is of a started one.  So groups, signals, exit
-codes and zombies are the same.  These differ: the words in /proc/PID/cmdline, one seed of hashes for
-all workers of a server, and the objects of the import, which no garbage collector visits.
+codes and zombies are the same.  These differ: the words in /proc/PID/cmdline, one seed of hashes
+for all workers of a server, and the objects of the import, which no garbage collector visits.
 """
 
 import array
