@@ -8,9 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from types import TracebackType
-from typing import Dict, List, Optional, Sequence, Type
+from typing import Dict, List, Optional, Sequence
 
+from ended import Ended
 from forked import ForkingLauncher
 from lab import Lab
 
@@ -130,7 +130,7 @@ class Process:
         self.child.wait()
 
 
-class Job:
+class Job(Ended):
     """One scheduler node and some servers; the test starts the workers.
 
     Parameters
@@ -217,12 +217,7 @@ class Job:
             self._ends = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def end(self) -> None:
         self._ends.close()
 
     @property
