@@ -35,7 +35,7 @@ typedef struct {
   void* send_stage;
   void* recv_stage;
   uint64_t size_bytes; /* of each stage */
-  bs_coding coding;    /* of what is sent; see bs_push_pull */
+  bs_coding coding;    /* of what is sent; see bs_operation */
   int joined;          /* one proxy for both directions, if both are wanted */
   /* Null, or what is sent in place of send_stage: an array of the caller's, dense and on the CPU,
    * of size_bytes, in any layout.  What was registered later does not change it until the proxy
