@@ -17,6 +17,7 @@
 #include <string>
 #include <thread>
 
+#include "base/snapshot.h"
 #include "bytescheduler/status.h"
 #include "capi/job.h"
 
@@ -445,8 +446,8 @@ TEST(CApi, WrongArgumentsAreRefusedBeforeAnythingStarts) {
   job.StartScheduler();
   rows = job.Rows("worker");
   EXPECT_EQ(bs_node_start(rows.data(), rows.size(), &node, &error), 1);
-  EXPECT_STREQ(error.message,
-               "DMLC_ROLE=worker: want scheduler or server; a worker runs the training script");
+  EXPECT_SNAPSHOT(error.message,
+                  "DMLC_ROLE=worker: want scheduler or server; a worker runs the training script");
   EXPECT_EQ(bs_worker_start(rows.data(), rows.size(), 1, &worker, &error), 1);
   EXPECT_STREQ(error.message, "rank 1 of only 1 worker");
   rows = job.Rows("scheduler");
@@ -454,7 +455,7 @@ TEST(CApi, WrongArgumentsAreRefusedBeforeAnythingStarts) {
   EXPECT_STREQ(error.message, "DMLC_ROLE=scheduler: want worker here");
   rows.push_back({"BYTESCHEDULER_CREDIT", "8Q"});
   EXPECT_EQ(bs_settings_check(rows.data(), rows.size(), &error), 1);
-  EXPECT_STREQ(error.message, "BYTESCHEDULER_CREDIT=8Q: want bytes, such as 8388608 or 8MiB");
+  EXPECT_SNAPSHOT(error.message, "BYTESCHEDULER_CREDIT=8Q: want bytes, such as 8388608 or 8MiB");
 }
 
 TEST(CApi, AnUnknownElementTypeIsRefused) {

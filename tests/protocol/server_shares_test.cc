@@ -9,6 +9,8 @@
 #include <numeric>
 #include <random>
 
+#include "base/snapshot.h"
+
 namespace bs::worker {
 namespace {
 
@@ -217,8 +219,8 @@ TEST(ServerShares, TheLowestRateOfAHostCountsAndOthersAreAsFastAsTheFastest) {
 }
 
 TEST(ServerShares, AreDescribedByServer) {
-  EXPECT_EQ(DescribeShares(std::vector<uint32_t>{21845, 10923, 10923, 21845}),
-            "17 % to each of servers 1, 2; 33 % to each of servers 0, 3");
+  EXPECT_SNAPSHOT(DescribeShares(std::vector<uint32_t>{21845, 10923, 10923, 21845}),
+                  "17 % to each of servers 1, 2; 33 % to each of servers 0, 3");
   EXPECT_EQ(DescribeShares(std::vector<uint32_t>{0, 65536}), "0 % to server 0; 100 % to server 1");
 }
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/snapshot.h"
 #include "protocol/bodies.h"
 #include "worker/bench.h"
 
@@ -264,7 +265,7 @@ TEST(Worker, MistakesOfTheCallerConcernOnlyThatCall) {
   EXPECT_TRUE(bench.Quiet());
   EXPECT_EQ(early.pushed->code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(early.pulled->code(), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(early.pulled->text(), "push_pull key=7: the key was never broadcast");
+  EXPECT_SNAPSHOT(early.pulled->text(), "push_pull key=7: the key was never broadcast");
 
   const Outcome* const odd = bench.Broadcast(7, DType::kFloat32, all.first(5));
   const Outcome* const unknown = bench.Broadcast(7, static_cast<DType>(99), value);
@@ -278,8 +279,9 @@ TEST(Worker, MistakesOfTheCallerConcernOnlyThatCall) {
   const Bench::Sum same = bench.PushPull(7, 0, value, value);
   EXPECT_TRUE(bench.Quiet());
   EXPECT_EQ(again->code(), StatusCode::kAlreadyExists);
-  EXPECT_EQ(small.pulled->text(),
-            "push_pull key=7: 64 bytes in and 128 bytes out, it was broadcast with 128 bytes");
+  EXPECT_SNAPSHOT(
+      small.pulled->text(),
+      "push_pull key=7: 64 bytes in and 128 bytes out, it was broadcast with 128 bytes");
   EXPECT_EQ(same.pushed->text(), "push_pull key=7: in and out overlap");
 
   const Bench::Sum good = bench.PushPull(7, 0, value, out);
@@ -414,13 +416,14 @@ TEST(Worker, SumsOfIntegersAreNotMultiplied) {
     bench.Run();
     return text;
   };
-  EXPECT_EQ(
+  EXPECT_SNAPSHOT(
       refusal(0.5),
       "push_pull key=7: a sum of int32 cannot be multiplied by 0.500000, only one of floating "
       "point; ask for the sum and divide it");
-  EXPECT_EQ(refusal(0),
-            "push_pull key=7: a sum cannot be multiplied by 0.000000, only by a finite number that "
-            "is not 0");
+  EXPECT_SNAPSHOT(
+      refusal(0),
+      "push_pull key=7: a sum cannot be multiplied by 0.000000, only by a finite number that "
+      "is not 0");
   EXPECT_TRUE(bench.Quiet());
   EXPECT_TRUE(bench.failures.empty());
 }

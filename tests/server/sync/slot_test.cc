@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/snapshot.h"
 #include "protocol/bodies.h"
 #include "server/support.h"
 #include "sim/sim_executor.h"
@@ -570,9 +571,10 @@ TEST(SlotTest, AnotherSizeDtypeOrOffsetIsRefusedByName) {
   bench.Round(0, {1, 2});
   auto [code, text] = bench.Refused(Push(1, 1, Floats({1})));
   EXPECT_EQ(code, StatusCode::kInvalidArgument);
-  EXPECT_EQ(text,
-            "push key=7 round=1 partition=0 from worker 1: it has float32 of 4 bytes at offset 0, "
-            "the initial value of worker 0 has float32 of 8 bytes at offset 0");
+  EXPECT_SNAPSHOT(
+      text,
+      "push key=7 round=1 partition=0 from worker 1: it has float32 of 4 bytes at offset 0, "
+      "the initial value of worker 0 has float32 of 8 bytes at offset 0");
   Ask other = Push(1, 1, Floats({1, 2}));
   other.dtype = DType::kInt32;
   EXPECT_THAT(bench.Refused(other).second, testing::HasSubstr("int32 of 8 bytes"));
@@ -580,9 +582,10 @@ TEST(SlotTest, AnotherSizeDtypeOrOffsetIsRefusedByName) {
   shifted.request.offset_bytes = 8;
   bench.slot().Push(shifted);
   EXPECT_EQ(CodeOf(bench.outbox().Next()), StatusCode::kInvalidArgument);
-  EXPECT_EQ(bench.Refused(Pull(1, 0, 4)).second,
-            "pull key=7 round=0 partition=0 from worker 1: it expects 4 bytes, the partition is "
-            "float32 of 8 bytes");
+  EXPECT_SNAPSHOT(
+      bench.Refused(Pull(1, 0, 4)).second,
+      "pull key=7 round=0 partition=0 from worker 1: it expects 4 bytes, the partition is "
+      "float32 of 8 bytes");
   EXPECT_EQ(bench.Refused(Pull(1, 1, 16)).first, StatusCode::kInvalidArgument)
       << "before the round completes, too";
   bench.Round(1, {1, 2});
@@ -599,17 +602,18 @@ TEST(SlotTest, APullThatCameFirstIsCheckedWhenTheSizeIsKnown) {
 
 TEST(SlotTest, HostilePushesAreRefused) {
   Bench bench(3);
-  EXPECT_EQ(bench.Refused(Push(1, 0, Floats({1}))).second,
-            "push key=7 round=0 partition=0 from worker 1: expected round 0 from worker 0");
+  EXPECT_SNAPSHOT(bench.Refused(Push(1, 0, Floats({1}))).second,
+                  "push key=7 round=0 partition=0 from worker 1: expected round 0 from worker 0");
   EXPECT_EQ(bench.Refused(Push(0, UINT64_MAX, Floats({1}))).first, StatusCode::kFailedPrecondition);
-  EXPECT_EQ(
+  EXPECT_SNAPSHOT(
       bench.Refused(Push(0, 0, {std::byte{1}, std::byte{2}, std::byte{3}})).second,
       "push key=7 round=0 partition=0 from worker 0: float32 of 3 bytes is no whole number of "
       "elements");
   Ask unknown = Push(0, 0, Floats({1}));
   unknown.dtype = static_cast<DType>(99);
-  EXPECT_EQ(bench.Refused(unknown).second,
-            "push key=7 round=0 partition=0 from worker 0: dtype 99 is none that a server can sum");
+  EXPECT_SNAPSHOT(
+      bench.Refused(unknown).second,
+      "push key=7 round=0 partition=0 from worker 0: dtype 99 is none that a server can sum");
   protocol::Call lying = MakeCall(Push(0, 0, Floats({1})));
   lying.request.size_bytes = uint64_t{1} << 40;
   bench.slot().Push(lying);
