@@ -11,8 +11,9 @@ from bytescheduler._process.where import at
 from bytescheduler._session.place import Place
 from bytescheduler._session.whose import Whose, whose_scheduler
 from bytescheduler._settings import Settings
+from bytescheduler._started.known_names import await_names
 from bytescheduler.errors import ConfigError, UsageError
-from bytescheduler.mxnet._choice.meeting import await_names, meets_by_ipv6
+from bytescheduler.mxnet._choice.meeting import meets_by_ipv6
 from bytescheduler.mxnet._choice.own_store import OwnStore
 from bytescheduler.mxnet._functions import open_plugin
 from bytescheduler.mxnet._sessions.framework import MXNet, give_up_at_end, let_go
