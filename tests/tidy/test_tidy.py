@@ -26,7 +26,6 @@ MAY_INCLUDE = {
     "transport": {"base", "ps", "wire"},
     "transport/shm": {"base", "ps", "transport"},
     "transport/rdma": {"base", "ps", "wire", "transport"},
-    "transport/inproc": {"base", "ps", "transport"},
     "transport/tcp": {"base", "ps", "wire", "transport", "transport/shm", "transport/rdma"},
     "transport/zmq": {"base", "ps", "wire", "transport"},
     "membership": {"base", "ps", "wire", "kv"},
