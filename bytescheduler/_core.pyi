@@ -33,7 +33,7 @@ class Value(NamedTuple):
     origin: str
 
 class HostFact(NamedTuple):
-    """What this host has: src/node/about_host.h lists the rows."""
+    """What this host has: src/host/about_host.h lists the rows."""
 
     what: str
     name: str

@@ -170,7 +170,7 @@ def names_known(overrides=None, *, double waited_s=0):
 
 
 def about_host(overrides=None):
-    """Return what this host has, as the engine finds it; src/node/about_host.h lists the rows.
+    """Return what this host has, as the engine finds it; src/host/about_host.h lists the rows.
 
     Blocks while the scheduler node's name is looked up.
 

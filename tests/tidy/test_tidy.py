@@ -54,14 +54,15 @@ MAY_INCLUDE = {
     "server": SERVER_FLOOR | {"server/sync", "server/async", "server/stock"},
     "sim": {"base", "ps", "wire"},
     "predict": {"base", "protocol", "backend/ps", "worker", "server", "sim"},
+    "host": {"base", "ps", "transport", "transport/rdma", "config", "reduce"},
     "node": {
-        *("base", "core", "ps", "config", "trace", "reduce", "codec", "protocol"),
+        *("base", "core", "ps", "config", "host", "trace", "codec", "protocol"),
         *("transport", "transport/rdma", "transport/tcp", "transport/zmq", "membership"),
         *("backend/ps", "backend/kvstore", "worker", "server"),
     },
     "capi": {
         *("c_api", "base", "config", "trace", "codec"),
-        *("backend/ps", "worker", "predict", "node"),
+        *("backend/ps", "worker", "predict", "host", "node"),
     },
     "frontend/mxnet": {"c_api"},
 }

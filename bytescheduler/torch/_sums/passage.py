@@ -1,4 +1,4 @@
-"""The way of one tensor: compressed, sent, received, and made a tensor again."""
+"""The way of a tensor: compressed, sent, received, and made a tensor again."""
 
 from typing import Optional, Type
 
@@ -15,7 +15,7 @@ __all__ = ["Passage"]
 
 
 class Passage:
-    """Rounds of one tensor, one after the other.
+    """Rounds of a tensor, one at a time.
 
     Parameters
     ----------
@@ -35,12 +35,12 @@ class Passage:
         self.received: Optional[torch.Tensor] = None  # the memory that the engine writes to
 
     def compress(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return what travels in the place of `tensor`; `result` undoes the latest call."""
+        """Return the form in which `tensor` travels; `result` undoes the latest call."""
         narrow, self._context = self._compression.compress(tensor)
         return narrow
 
     def make_room(self, like: torch.Tensor) -> torch.Tensor:
-        """Make memory for what arrives, of the dtype and strides of `like`, and return it."""
+        """Make memory for a sum, of the dtype and strides of `like`, and return it."""
         if self._device is None:
             self.received = torch.empty_like(like)
         else:
@@ -57,7 +57,7 @@ class Passage:
         *,
         is_here: bool = False,
     ) -> Round:
-        """Begin a round of what `compress` returned; there is room.
+        """Begin a round of a tensor that `compress` returned; there is room.
 
         Parameters
         ----------
@@ -79,7 +79,7 @@ class Passage:
         return start(session, key, send, call)
 
     def coding_of(self, send: torch.Tensor) -> Optional[Coding]:
-        """Return the engine's own coding of what travels."""
+        """Return the engine's own coding of a tensor that travels."""
         return self._compression.coding if send.dtype is torch.float32 else None
 
     def result(self) -> torch.Tensor:
