@@ -15,10 +15,9 @@ from typing import Callable, Iterator, Optional
 
 from bytescheduler._hosting.host import Host
 from bytescheduler._metrics.serving import serve
-from bytescheduler._native import Node
+from bytescheduler._native import Node, await_names
 from bytescheduler._process.say import say
 from bytescheduler._settings import Settings
-from bytescheduler._started.known_names import await_names
 from bytescheduler.errors import ConfigError, Error
 
 __all__ = ["run"]

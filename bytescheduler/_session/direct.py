@@ -9,11 +9,10 @@ import os
 from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Tuple
 
 from bytescheduler._metrics.serving import serve
-from bytescheduler._native import Node, Worker
+from bytescheduler._native import Node, Worker, await_names
 from bytescheduler._process.say import say
 from bytescheduler._settings import Settings
 from bytescheduler._started.environments import LaunchError, direct_place
-from bytescheduler._started.known_names import await_names
 from bytescheduler.errors import ConfigError, Error, UsageError
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ ROOMS = {
     "_doctor": f". {_BASE} _tuning",
     "_session": f"{_BASE} _started _metrics _tuning",
     "config": f"{_BASE} _metrics",
-    "server": f"{_BASE} _started _hosting _metrics",
+    "server": f"{_BASE} _hosting _metrics",
     "launch": f". {_BASE} _started _advise _launch config server",
     "timeline": f"{_BASE} _timeline",
     "commands": f"{_BASE} _advise _doctor _metrics config",
@@ -45,7 +45,7 @@ ROOMS = {
     "mxnet._sessions": f"{_BASE} _session mxnet._types mxnet._functions mxnet._arrays",
     "mxnet._stores": f"{_BASE} _session mxnet._types mxnet._functions mxnet._arrays"
     " mxnet._optimizer mxnet._sessions",
-    "mxnet._choice": f"{_BASE} _started _session mxnet._types mxnet._functions mxnet._sessions"
+    "mxnet._choice": f"{_BASE} _session mxnet._types mxnet._functions mxnet._sessions"
     " mxnet._stores",
     "mxnet.kvstore": f"{_BASE} _started mxnet._types mxnet._stores mxnet._choice",
     "mxnet.trainer": "mxnet._types mxnet.kvstore",

@@ -10,9 +10,8 @@ from typing import Callable
 import mxnet as mx
 from mxnet.kvstore import KVStoreBase
 
-from bytescheduler._native import check_settings
+from bytescheduler._native import await_names, check_settings
 from bytescheduler._settings import Settings
-from bytescheduler._started.known_names import await_names
 from bytescheduler.mxnet._choice.by_name import take_part
 from bytescheduler.mxnet._choice.meeting import own_address_shown
 from bytescheduler.mxnet._choice.opening import OWN, await_scheduler, open_stand_in
