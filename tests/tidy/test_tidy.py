@@ -71,6 +71,7 @@ PUBLIC = {
     "carrier.h": "base",
     "status.h": "base",
     "types.h": "base",
+    "first_sizes.h": "base",
     "coding.h": "codec",
     "comm_task.h": "core",
     "core.h": "core",
