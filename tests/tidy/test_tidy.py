@@ -26,7 +26,6 @@ MAY_INCLUDE = {
     "transport": {"base", "ps", "wire"},
     "transport/shm": {"base", "ps", "transport"},
     "transport/rdma": {"base", "ps", "wire", "transport"},
-    "transport/inproc": {"base", "ps", "transport"},
     "transport/tcp": {"base", "ps", "wire", "transport", "transport/shm", "transport/rdma"},
     "transport/zmq": {"base", "ps", "wire", "transport"},
     "membership": {"base", "ps", "wire", "kv"},
@@ -55,14 +54,15 @@ MAY_INCLUDE = {
     "server": SERVER_FLOOR | {"server/sync", "server/async", "server/stock"},
     "sim": {"base", "ps", "wire"},
     "predict": {"base", "protocol", "backend/ps", "worker", "server", "sim"},
+    "host": {"base", "ps", "transport", "transport/rdma", "config", "reduce"},
     "node": {
-        *("base", "core", "ps", "config", "trace", "reduce", "codec", "protocol"),
+        *("base", "core", "ps", "config", "host", "trace", "codec", "protocol"),
         *("transport", "transport/rdma", "transport/tcp", "transport/zmq", "membership"),
         *("backend/ps", "backend/kvstore", "worker", "server"),
     },
     "capi": {
         *("c_api", "base", "config", "trace", "codec"),
-        *("backend/ps", "worker", "predict", "node"),
+        *("backend/ps", "worker", "predict", "host", "node"),
     },
     "frontend/mxnet": {"c_api"},
 }
@@ -71,6 +71,7 @@ PUBLIC = {
     "carrier.h": "base",
     "status.h": "base",
     "types.h": "base",
+    "first_sizes.h": "base",
     "coding.h": "codec",
     "comm_task.h": "core",
     "core.h": "core",

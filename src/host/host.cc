@@ -1,5 +1,5 @@
 // Finds this node's own address: by settings, or by the route to the scheduler node.
-#include "node/host.h"
+#include "host/host.h"
 
 #include <ifaddrs.h>
 #include <net/if.h>

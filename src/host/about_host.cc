@@ -1,13 +1,13 @@
 // Asks the layers below what they found on this host.
-#include "node/about_host.h"
+#include "host/about_host.h"
 
 #include <cmath>
 #include <utility>
 
 #include "base/numa.h"
 #include "base/processors.h"
-#include "node/about_rdma.h"
-#include "node/host.h"
+#include "host/about_rdma.h"
+#include "host/host.h"
 #include "reduce/reduce.h"
 
 namespace bs::api {

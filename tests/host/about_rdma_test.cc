@@ -1,5 +1,5 @@
 // Rows about RDMA: what each device has, and which one a node would use.
-#include "node/about_rdma.h"
+#include "host/about_rdma.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

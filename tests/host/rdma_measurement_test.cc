@@ -1,5 +1,5 @@
 // The probe as rooms above see it; its measurements are tests/ps-lite/transport/rdma's.
-#include "node/rdma_measurement.h"
+#include "host/rdma_measurement.h"
 
 #include <gtest/gtest.h>
 

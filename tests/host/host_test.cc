@@ -1,5 +1,5 @@
 // Which address a node shows: what is set wins, loopback stays on loopback.
-#include "node/host.h"
+#include "host/host.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The facts about this host agree with the layers below.
-#include "node/about_host.h"
+#include "host/about_host.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
 // Opens the transport's probe on the device of this node.
-#include "node/rdma_measurement.h"
+#include "host/rdma_measurement.h"
 
 #include <utility>
 
-#include "node/rdma.h"
+#include "host/rdma.h"
 #include "transport/rdma/rdma_probe.h"
 
 namespace bs::api {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bytescheduler/config.h"
-#include "node/about_host.h"
+#include "host/about_host.h"
 #include "transport/rdma/locked_memory.h"
 #include "transport/rdma/verbs.h"
 

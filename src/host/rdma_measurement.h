@@ -20,7 +20,7 @@ namespace bs::api {
 class RdmaMeasurement {
  public:
   // With the device that this node would use.  Loads libibverbs; blocks while this node's name is
-  // looked up, and a little for the device.  Errors are those of UseRdma (node/rdma.h) and of the
+  // looked up, and a little for the device.  Errors are those of UseRdma (host/rdma.h) and of the
   // probe.
   static Result<std::unique_ptr<RdmaMeasurement>> Open(const Config& config);
   // `clock` is that of the probe.

@@ -1,11 +1,11 @@
 // Puts devices, ports and addresses into rows.
-#include "node/about_rdma.h"
+#include "host/about_rdma.h"
 
 #include <memory>
 #include <string>
 #include <utility>
 
-#include "node/rdma.h"
+#include "host/rdma.h"
 #include "transport/rdma/ibverbs.h"
 #include "transport/rdma/sysfs_devices.h"
 

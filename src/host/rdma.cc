@@ -1,5 +1,5 @@
 // Brings the node's address and the host's devices together.
-#include "node/rdma.h"
+#include "host/rdma.h"
 
 #include <algorithm>
 #include <memory>
@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/memory.h"
-#include "node/host.h"
-#include "node/network.h"
+#include "config/rdma_rules.h"
+#include "host/host.h"
 #include "transport/rdma/ibverbs.h"
 #include "transport/rdma/locked_memory.h"
 #include "transport/rdma/rdma_memory.h"

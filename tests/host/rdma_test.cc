@@ -1,5 +1,5 @@
 // The choice of a device follows the address that the node shows to the others.
-#include "node/rdma.h"
+#include "host/rdma.h"
 
 #include <gtest/gtest.h>
 
