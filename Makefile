@@ -42,7 +42,7 @@ BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml CMakeLists.txt _bytescheduler_command.py \
            $(shell find bytescheduler src include 3rdparty python -type f ! -name '*.so' ! -name '*.pyc')
 
-.PHONY: demo demo-torch quick test nightly setup style lint own-codec python python-units python-serial release-build release cpp \
+.PHONY: demo demo-torch quick test nightly setup style lint own-codec python python-units python-serial snapshots release-build release cpp \
         asan-build asan tsan-build tsan fuzz fuzz-corpus bench clean nightly-release nightly-gcc nightly-lint nightly-fuzz \
         pythons wheel docs keep-times nightly-pythons nightly-wheels nightly-launchers nightly-rdma nightly-docs
 
@@ -195,6 +195,11 @@ pythons: setup  ## the oldest and the newest promised Python: build, install, ru
 
 python-units: setup  ## the Python tests without whole jobs
 	$(PYTEST) $(PARALLEL) -m "not serial" --junitxml=$(RESULTS)/python-units.xml tests/python
+
+snapshots: own-codec  ## rewrites the sentences of the product that Python tests hold
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(PYTEST) --inline-snapshot=create,fix \
+	  $$(git grep -l --untracked 'import snapshot$$' -- tests/python tests/e2e) || true
+	git diff --stat -- tests
 
 python-serial: setup  ## the Python tests that compare times, one after the other
 	$(PYTEST) -m serial --junitxml=$(RESULTS)/python-serial.xml tests/python tests/e2e
