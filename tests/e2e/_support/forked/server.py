@@ -1,6 +1,6 @@
 """A process that has imported a framework, and forks the workers of tests: the import is paid once.
 
-``fork_server.py FRAMEWORK``: its standard input is a socket.  A request is a `dict` in JSON, with
+``server.py FRAMEWORK``: its standard input is a socket.  A request is a `dict` in JSON, with
 the descriptors of a worker's input, output and errors.  The response is the worker's number.
 
 A worker is forked twice, so that it stems from the process that asked: a parent that ends leaves

@@ -43,7 +43,7 @@ def framework_of(script: pathlib.Path) -> str:
     for framework in ("mxnet", "torch"):
         if framework in found:
             return framework
-    folders = (script.parent, _HERE / "on_path")
+    folders = (script.parent, _HERE.parent / "on_path")
     names = {folder / f"{name}.py" for folder in folders for name in found} - {script}
     return next(filter(None, (framework_of(each) for each in names if each.exists())), "")
 
@@ -73,7 +73,7 @@ def _adopting() -> Iterator[None]:
 
 
 class _ForkServer:
-    """One process that forks; see fork_server.py."""
+    """One process that forks; see server.py."""
 
     def __init__(self, framework: str, env: Mapping[str, str]) -> None:
         self._framework = framework
@@ -81,7 +81,7 @@ class _ForkServer:
         self._link.settimeout(_PATIENCE_S)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, str(_HERE / "fork_server.py"), framework],
+                [sys.executable, str(_HERE / "server.py"), framework],
                 env=env,
                 stdin=theirs,
                 stdout=subprocess.DEVNULL,
