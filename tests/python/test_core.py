@@ -21,7 +21,15 @@ from roles import in_threads, role
 from sentences import line_with
 
 from bytescheduler import Closed, ConfigError, Error, PeerLost, Timeout, UsageError
-from bytescheduler._core import Coding, MXNetPlugin, Node, Pending, Worker, names_known
+from bytescheduler._core import (
+    Coding,
+    MXNetPlugin,
+    Node,
+    Pending,
+    Worker,
+    await_names,
+    names_known,
+)
 
 FLOAT32 = 0
 TALKATIVE = {"BYTESCHEDULER_LOG_LEVEL": "info"}
@@ -353,6 +361,15 @@ def test_a_name_that_has_no_address_yet_is_no_error_until_the_time_is_over() -> 
         names_known(unknown, waited_s=2)
     assert names_known({**unknown, "DMLC_USE_KUBERNETES": "1"})
     assert names_known(role("worker", 9))
+
+
+def test_the_wait_for_names_ends_with_an_address_by_a_stop_or_with_an_error() -> None:
+    unknown = role("scheduler", 0, DMLC_PS_ROOT_URI="nosuch.invalid", BYTESCHEDULER_TIMEOUT="1s")
+    assert await_names(role("worker", 9))
+    looks = iter((False, True))
+    assert not await_names(unknown, is_stopped=lambda: next(looks))
+    with pytest.raises(ConfigError, match=r"DMLC_PS_ROOT_URI=nosuch.invalid: the name cannot be "):
+        await_names(unknown)
 
 
 # Runs a blocking call of which nothing ever comes, and lets SIGINT end it.
