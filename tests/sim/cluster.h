@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "membership/coordinator/peer_table.h"
 #include "ps/message.h"
 #include "server/rules.h"
 #include "sim/journal.h"
@@ -92,6 +93,7 @@ struct ClusterOptions {
   // Those that a test takes back are its own; not owned.
   const worker::Rules* worker_rules = &kWorkerRules;
   const server::Rules* server_rules = &kServerRules;
+  ps::PeerTable test_peers;          // of the scheduler node
   std::vector<core::Trace*> traces;  // empty, or one for each worker, not owned
 };
 
