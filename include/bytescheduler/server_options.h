@@ -78,9 +78,6 @@ struct ServerOptions {
   std::function<void(size_t shard, const RoundTimes& times)> on_round{};
   // Measure() includes how long rounds took, also where on_round is empty.
   bool timed = false;
-  // Another number than 2 is for the test that shows why two are needed:
-  // docs/design/decisions/0002-two-buffers-and-a-round-number.md.
-  uint32_t test_num_buffers = 2;
   // Codecs that workers may use; outlives the server.  Null: the engine's codecs.
   const codec::Table* codecs = nullptr;
   int32_t num_servers = 1;  // stock workers number keys from a first key of each server

@@ -91,9 +91,12 @@ Status StartPushPull(const bs_operation& operation, OperationHost* host) {
   if (!coding.value().plain() && !host->has_our_servers()) {
     return OnStockServers("gradient compression");
   }
-  const PushPullOptions options(
-      operation.priority, coding.value(), operation.called, operation.at_once != 0,
-      std::chrono::nanoseconds(operation.waited_ns), operation.factor == 0 ? 1 : operation.factor);
+  const PushPullOptions options = {.priority = operation.priority,
+                                   .coding = coding.value(),
+                                   .called = operation.called,
+                                   .at_once = operation.at_once != 0,
+                                   .waited = std::chrono::nanoseconds(operation.waited_ns),
+                                   .factor = operation.factor == 0 ? 1 : operation.factor};
   host->worker()->PushPull(operation.key, options, In(operation), Out(operation),
                            Calling(operation.pushed, operation, host),
                            Calling(operation.done, operation, host));

@@ -58,7 +58,7 @@ std::function<void(const RoundTimes&)> RoundReporter(const ServerOptions& option
 class Server::Impl {
  public:
   Impl(const ServerOptions& options, Executor* dispatcher, const std::vector<ServerShard>& shards,
-       SendFn send, Handler handler, const Logger& log);
+       SendFn send, Handler handler, const Logger& log, const server::Rules& rules);
 
   void OnMessage(ps::Message message);
   void OnWorkerGone(int32_t rank, const Status& why);
@@ -115,7 +115,7 @@ class Server::Impl {
 
 Server::Impl::Impl(const ServerOptions& options, Executor* dispatcher,
                    const std::vector<ServerShard>& shards, SendFn send, Handler handler,
-                   const Logger& log)
+                   const Logger& log, const server::Rules& rules)
     : options_(options),
       codecs_(options.codecs != nullptr ? *options.codecs : codec::Builtin()),
       dispatcher_(dispatcher),
@@ -135,7 +135,7 @@ Server::Impl::Impl(const ServerOptions& options, Executor* dispatcher,
   all.push_back({.executor = dispatcher, .numa_node = shards.front().numa_node});
   for (const ServerShard& shard : all) {
     server::ShardState state{server::MakeShardBase(options, shard, send_, hosted_, bounds_)};
-    state.num_buffers = options.test_num_buffers;
+    state.num_buffers = rules.num_buffers();
     state.adopted_bytes = options.adopted_bytes;
     state.max_staleness = options.max_staleness;
     state.on_round = RoundReporter(options, handles_.size());
@@ -382,9 +382,9 @@ void Server::Impl::Refuse(const protocol::Call& call, const Status& why) {
 
 Server::Server(const ServerOptions& options, Executor* dispatcher,
                const std::vector<ServerShard>& shards, SendFn send, Handler handler,
-               const Logger& log)
+               const Logger& log, const server::Rules& rules)
     : impl_(std::make_unique<Impl>(options, dispatcher, shards, std::move(send), std::move(handler),
-                                   log)) {}
+                                   log, rules)) {}
 
 Server::~Server() = default;
 

@@ -15,7 +15,7 @@ namespace bs::worker {
 struct OperationContext {
   int32_t rank = 0;
   bool rejoined = false;             // WorkerOptions::rejoined
-  bool credit_until_pulled = false;  // WorkerOptions::test_credit_until_pulled
+  bool credit_until_pulled = false;  // not Rules::credit_returns_with_the_push
   // Not owned.
   Backend* backend = nullptr;
   Core* core = nullptr;

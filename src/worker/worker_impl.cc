@@ -42,8 +42,10 @@ bool worker::KeyState::WillBeDeclared() const {
 }
 
 Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, worker::Backend* backend,
-                   std::function<void(Status)> on_failure, const Logger& log)
+                   std::function<void(Status)> on_failure, const Logger& log,
+                   const worker::Rules& rules)
     : options_(options),
+      changes_behind_round_(rules.layouts_change_behind_their_round()),
       executor_(executor),
       on_failure_(std::move(on_failure)),
       log_(log),
@@ -58,7 +60,7 @@ Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, worker::Bac
             [executor](std::function<void()> task) { executor->Post(std::move(task)); }),
       context_({.rank = options.rank,
                 .rejoined = options.rejoined,
-                .credit_until_pulled = options.test_credit_until_pulled,
+                .credit_until_pulled = !rules.credit_returns_with_the_push(),
                 .backend = backend,
                 .core = &core_,
                 .codecs = options.codecs != nullptr ? options.codecs : &codec::Builtin(),
@@ -265,7 +267,7 @@ std::string Worker::Impl::Announce(KeyState* state) {
   }
   credit_announced_ = decision_;
   std::string announced = worker::Encode(next);
-  if (options_.test_new_layout_at_once) ChangeLayout(state, announced);
+  if (!changes_behind_round_) ChangeLayout(state, announced);
   return announced;
 }
 

@@ -87,8 +87,7 @@ class RdmaCopiesTest : public ::testing::Test {
     std::iota(in_.begin(), in_.end(), static_cast<float>(++rounds_));
     Outcome pushed;
     Outcome pulled;
-    worker_->worker()->PushPull(kKey, PushPullOptions(0), Bytes(&in_), Bytes(&out_), Into(&pushed),
-                                Into(&pulled));
+    worker_->worker()->PushPull(kKey, {}, Bytes(&in_), Bytes(&out_), Into(&pushed), Into(&pulled));
     Await(pushed);
     Await(pulled);
   }
@@ -264,8 +263,8 @@ TEST_F(RdmaCopiesTest, AnArrayThatTwoKeysSendIsNotCopied) {
   const auto exchange = [&] {
     Outcome pushed;
     Outcome pulled;
-    worker_->worker()->PushPull(kKey + 1, PushPullOptions(0), Bytes(&in_), Bytes(&other_out),
-                                Into(&pushed), Into(&pulled));
+    worker_->worker()->PushPull(kKey + 1, {}, Bytes(&in_), Bytes(&other_out), Into(&pushed),
+                                Into(&pulled));
     Await(pushed);
     Await(pulled);
   };

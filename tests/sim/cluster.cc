@@ -169,8 +169,8 @@ std::unique_ptr<ServerNode> Cluster::MakeServer(int32_t index) {
   server.max_staleness = options_.max_staleness;
   server.dispatcher_bytes = options_.dispatcher_bytes;
   server.adopted_bytes = options_.adopted_bytes;
-  server.test_num_buffers = options_.test_num_buffers;
-  return std::make_unique<ServerNode>(&job_, index, server, options_.num_shards);
+  return std::make_unique<ServerNode>(&job_, index, server, options_.num_shards,
+                                      *options_.server_rules);
 }
 
 void Cluster::AddWorkers() {
@@ -190,8 +190,6 @@ std::unique_ptr<WorkerNode> Cluster::MakeWorker(int32_t index, uint64_t rank) {
   options.urgency = options_.urgency;
   options.requests.retry_interval = options_.retry_interval;
   options.requests.timeout = seconds(600);
-  options.test_credit_until_pulled = options_.test_credit_until_pulled;
-  options.test_new_layout_at_once = options_.test_new_layout_at_once;
   const ScriptOptions script{.keys = options_.keys,
                              .rank = 0,
                              .num_workers = options_.num_workers,
@@ -212,7 +210,8 @@ std::unique_ptr<WorkerNode> Cluster::MakeWorker(int32_t index, uint64_t rank) {
   }
   options.partition_bytes = options_.partition_bytes + rank * step;
   if (!options_.traces.empty()) options.trace = options_.traces.at(rank);
-  return std::make_unique<WorkerNode>(&job_, index, options, script, largest);
+  return std::make_unique<WorkerNode>(&job_, index, options, script, largest,
+                                      *options_.worker_rules);
 }
 
 Cluster::~Cluster() {

@@ -147,7 +147,7 @@ class RegisteredCodec : public ::testing::Test {
     outcomes_.assign(kNodes, Status::Internal("never called"));
     for (size_t rank = 0; rank < kNodes; ++rank) {
       workers_[rank]->worker()->PushPull(
-          7, {0, codings[rank]}, std::as_bytes(std::span(gradients_[rank])),
+          7, {.coding = codings[rank]}, std::as_bytes(std::span(gradients_[rank])),
           std::as_writable_bytes(std::span(sums_[rank])), [](const Status&) {},
           [this, rank](const Status& status) { outcomes_[rank] = status; });
     }

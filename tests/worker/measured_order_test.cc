@@ -68,8 +68,8 @@ class Training {
     for (const Key key : kReady) {
       busy ? bench_.Skip(kApart) : bench_.RunFor(kApart);
       bench_.worker()->PushPull(
-          key, {Callers().at(key), {}, called_ + Turn(key)}, in_, outs_.at(key - 1),
-          [this](const Status& status) { CountOk(status); },
+          key, {.priority = Callers().at(key), .called = called_ + Turn(key)}, in_,
+          outs_.at(key - 1), [this](const Status& status) { CountOk(status); },
           [this](const Status& status) { CountOk(status); });
     }
     called_ += kCalls.size();

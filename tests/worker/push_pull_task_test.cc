@@ -50,14 +50,18 @@ TEST(PushPullTask, EverySumLandsAtItsOffset) {
   for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(std::to_integer<size_t>(out[i]), i / 64 + 1);
 }
 
+class CreditWithTheSum final : public Rules {
+  bool credit_returns_with_the_push() const override { return false; }
+};
+
 // Decision 3 taken back, as the simulator does to show that it is one.
 TEST(PushPullTask, CreditMayBeHeldUntilTheSumComesForATest) {
   std::vector<std::byte> value = Bytes(256, 0);
   std::vector<std::byte> out = Bytes(256, 0);
   PsWorkerOptions options = TwoServers();
   options.num_servers = 1;
-  options.test_credit_until_pulled = true;
-  Bench bench(options);
+  const CreditWithTheSum rules;
+  Bench bench(options, rules);
   bench.Initialise(7, value);
   bench.PushPull(7, 0, value, out);
   bench.Answer(bench.Next());
@@ -100,7 +104,7 @@ TEST(PushPullTask, ItsMemoryIsLentUntilEachCallbackAndNotAMomentLonger) {
   int pushed = 0;
   int pulled = 0;
   bench.worker()->PushPull(
-      7, PushPullOptions(0), value, out,
+      7, {}, value, out,
       [&](const Status&) {
         ++pushed;
         EXPECT_TRUE(loans.given.at(0).handle.expired());

@@ -10,6 +10,9 @@
 namespace bs::worker {
 namespace {
 
+// Callers name the options: no value can stand in the first place.
+static_assert(!std::is_constructible_v<PushPullOptions, Priority>);
+
 PsWorkerOptions Alone() {
   PsWorkerOptions options;
   options.partition_bytes = 64;
@@ -387,9 +390,8 @@ TEST(Worker, TheSumIsMultipliedAsItArrives) {
   bench.Initialise(7, std::as_writable_bytes(std::span(value)));
   Outcome pulled;
   bench.worker()->PushPull(
-      7, {0, {}, 0, false, {}, 0.25}, std::as_bytes(std::span(in)),
-      std::as_writable_bytes(std::span(out)), [](const Status&) {},
-      [&](Status status) { pulled = {pulled.calls + 1, std::move(status)}; });
+      7, {.factor = 0.25}, std::as_bytes(std::span(in)), std::as_writable_bytes(std::span(out)),
+      [](const Status&) {}, [&](Status status) { pulled = {pulled.calls + 1, std::move(status)}; });
   const std::vector<float> sum(16, 6);
   ps::Message push = bench.Next();
   EXPECT_EQ(push.data.at(0).bytes().data(), std::as_bytes(std::span(in)).data()) << "not before";
@@ -411,7 +413,7 @@ TEST(Worker, SumsOfIntegersAreNotMultiplied) {
   const auto refusal = [&](double factor) {
     std::string text;
     bench.worker()->PushPull(
-        7, {0, {}, 0, false, {}, factor}, in, out, [](const Status&) {},
+        7, {.factor = factor}, in, out, [](const Status&) {},
         [&](const Status& status) { text = status.message(); });
     bench.Run();
     return text;
