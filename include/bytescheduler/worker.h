@@ -18,6 +18,7 @@
 #include "bytescheduler/coding.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
+#include "job/view.h"
 
 namespace bs {
 
@@ -42,8 +43,7 @@ enum class Urgency : uint8_t {
 };
 
 struct WorkerOptions {
-  int32_t rank = 0;
-  int32_t num_workers = 1;
+  job::SharedView view = job::ShareView({}, 1, 1);
   uint64_t partition_bytes = uint64_t{128} << 10U;  // at least 64; rank 0's value is in force
   uint64_t credit_bytes = uint64_t{512} << 10U;     // in flight to one server
   // Both hold only until rank 0's back end has measured what suits the network, if it does.  Then
@@ -52,8 +52,6 @@ struct WorkerOptions {
   bool priority_order = true;          // false: first ready, first sent
   uint64_t early_bytes = kEarlyBytes;  // CoreOptions::early_bytes
   Urgency urgency = Urgency::kCaller;  // without effect unless priority_order
-  // This worker has taken the rank of a lost one.
-  bool rejoined = false;
   // Codecs of PushPullOptions::coding; outlives the worker.  Null: those of the engine.
   const codec::Table* codecs = nullptr;
   // Records what happens to each partition, on the worker's executor; not owned; outlives the

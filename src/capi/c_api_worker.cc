@@ -59,6 +59,10 @@ constexpr uint64_t kLargestPartition = uint64_t{1} << 30U;
 constexpr uint64_t kLargestCredit = uint64_t{64} << 30U;
 constexpr int kForLong = 1'000'000;  // milliseconds
 
+bs::job::SharedView ViewOf(const bs_worker* worker) {
+  return worker->Visit([](const auto& node) { return node.view(); });
+}
+
 Status CheckProcess(const bs_worker* worker) {
   if (worker->owner == getpid()) return Status::Ok();
   return Status::FailedPrecondition(
@@ -217,9 +221,7 @@ int bs_worker_open(const bs_setting* settings, size_t num_settings, int wanted_r
   return joined.code;
 }
 
-int bs_worker_rank(const bs_worker* worker) {
-  return worker->Visit([](const auto& n) { return n.rank(); });
-}
+int bs_worker_rank(const bs_worker* worker) { return ViewOf(worker)->own.rank; }
 void bs_worker_place(const bs_worker* worker, char* place, size_t size) {
   const auto* const node = std::get_if<0>(&worker->node);
   const std::string text = node == nullptr ? "" : (*node)->place();
@@ -233,19 +235,17 @@ int bs_leave_for(const bs_setting* settings, size_t num_settings, const char* pl
                 }),
                 error);
 }
-int bs_worker_num_workers(const bs_worker* worker) {
-  return worker->Visit([](const auto& n) { return n.num_workers(); });
-}
-int bs_worker_num_servers(const bs_worker* worker) {
-  return worker->Visit([](const auto& n) { return n.num_servers(); });
-}
+int bs_worker_num_workers(const bs_worker* worker) { return ViewOf(worker)->num_workers(); }
+int bs_worker_num_servers(const bs_worker* worker) { return ViewOf(worker)->num_servers(); }
 
 int bs_worker_hosts(const bs_worker* worker, int* hosts, size_t count, bs_error* error) {
   return IfUsable(worker, error, [&] {
     Result<bs::api::WorkerNode*> node = Native(worker, "where workers run");
     if (!node.ok()) return node.status();
-    const std::vector<int32_t> found = node.value()->hosts();
-    std::copy_n(found.begin(), std::min(count, found.size()), hosts);
+    const std::vector<bs::job::Peer>& workers = ViewOf(worker)->workers;
+    for (size_t rank = 0; rank < std::min(count, workers.size()); ++rank) {
+      hosts[rank] = workers[rank].host;
+    }
     return Status::Ok();
   });
 }

@@ -34,10 +34,9 @@ uint64_t SampleBytes(const Config& config) {
   return config.partition_or_credit_given ? 0 : std::min(worker::kSampleBytes, BoundBytes(config));
 }
 
-WorkerOptions MakeOptions(const Config& config, int32_t rank) {
+WorkerOptions MakeOptions(const Config& config, const job::SharedView& view) {
   WorkerOptions options;
-  options.rank = rank;
-  options.num_workers = config.num_workers;
+  options.view = view;
   options.partition_bytes = PartitionBytes(config, worker::kUsualScale);
   options.credit_bytes = config.credit_bytes;
   options.priority_order = config.scheduling;
@@ -63,9 +62,7 @@ Result<std::unique_ptr<KvstoreNode>> KvstoreNode::Start(const Config& config, in
 }
 
 KvstoreNode::KvstoreNode(const Config& config, int32_t rank, BeginFn begin, bool blocks)
-    : rank_(rank),
-      num_workers_(config.num_workers),
-      num_servers_(config.num_servers),
+    : view_(job::ShareView({.rank = rank}, config.num_workers, config.num_servers)),
       timeout_(config.timeout),
       straggler_timeout_(config.straggler_timeout),
       begin_(std::move(begin)),
@@ -74,8 +71,7 @@ KvstoreNode::KvstoreNode(const Config& config, int32_t rank, BeginFn begin, bool
       store_thread_(blocks ? std::make_unique<LoopThread>("bs-kvstore") : nullptr) {
   backend_ = std::make_unique<worker::KvstoreBackend>(
       worker::KvstoreBackend::Options{
-          .rank = rank,
-          .num_servers = static_cast<uint32_t>(config.num_servers),
+          .view = view_,
           .straggler_timeout = config.straggler_timeout,
           .sample_bytes = SampleBytes(config),
           .on_scale = [this, config](uint32_t scale) { Scale(config, scale); },
@@ -85,8 +81,8 @@ KvstoreNode::KvstoreNode(const Config& config, int32_t rank, BeginFn begin, bool
         Begin(request, std::move(done));
       },
       log_);
-  timeline_ = Timeline::OfWorker(config, rank, log_);
-  WorkerOptions options = MakeOptions(config, rank);
+  timeline_ = Timeline::OfWorker(config, view_, log_);
+  WorkerOptions options = MakeOptions(config, view_);
   options.trace = timeline_ ? timeline_->trace() : nullptr;
   worker_ = std::make_unique<Worker>(
       options, thread_.get(), backend_.get(),
@@ -207,7 +203,8 @@ Result<std::vector<StepTime>> KvstoreNode::Steps(Duration timeout) const {
 }
 
 void KvstoreNode::Fail(const std::string& why) {
-  const Status status = Status::Unavailable("worker " + std::to_string(rank_) + " gave up: " + why);
+  const Status status =
+      Status::Unavailable("worker " + std::to_string(view_->own.rank) + " gave up: " + why);
   SetFailure(status);
   worker_->Fail(status);
 }

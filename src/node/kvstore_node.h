@@ -20,6 +20,7 @@
 #include "base/loop_thread.h"
 #include "bytescheduler/config.h"
 #include "bytescheduler/worker.h"
+#include "job/view.h"
 #include "node/node_metrics.h"
 #include "node/outcome.h"
 #include "trace/timeline.h"
@@ -49,9 +50,7 @@ class KvstoreNode {
   // Set when the worker failed for good.
   const Outcome& failure() const { return failure_; }
 
-  int32_t rank() const { return rank_; }
-  int32_t num_workers() const { return num_workers_; }
-  int32_t num_servers() const { return num_servers_; }
+  job::SharedView view() const { return view_; }
   void Broadcast(Key key, DType dtype, std::span<std::byte> value, Done done);
   // REQUIRES: a plain coding.
   void PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
@@ -95,7 +94,7 @@ class KvstoreNode {
   bool Drain(Duration timeout);
   void WaitUntilIdle(Duration timeout);
 
-  const int32_t rank_, num_workers_, num_servers_;
+  const job::SharedView view_;
   const Duration timeout_;
   const Duration straggler_timeout_;
   const BeginFn begin_;

@@ -16,6 +16,7 @@
 #include "bytescheduler/config.h"
 #include "bytescheduler/server.h"
 #include "bytescheduler/worker.h"
+#include "job/view.h"
 #include "node/kept_memory.h"
 #include "node/network.h"
 #include "node/node_metrics.h"
@@ -88,7 +89,7 @@ class ServerNode {
   void OnShutdown();
   void CollectMetrics(GiveMetrics give) const;
   std::vector<ServerShard> MakeShards(int32_t rank);
-  void OpenTimeline(uint64_t job, size_t num_shards, ServerOptions* options, const Logger& log);
+  void OpenTimeline(size_t num_shards, ServerOptions* options, const Logger& log);
 
   const Config config_;
   const Logger log_;
@@ -125,13 +126,10 @@ class WorkerNode {
   const Outcome& failure() const { return failure_; }
 
   // REQUIRES, here and below: joined() is ok.
-  int32_t rank() const { return view_.rank; }
+  job::SharedView view() const { return view_; }
+  int32_t rank() const { return view_->own.rank; }
   // For LeaveFor in another process.
-  std::string place() const;
-  int32_t num_workers() const { return view_.num_workers; }
-  int32_t num_servers() const { return view_.num_servers; }
-  // The host of each worker, by rank: equal numbers are one host (worker::HostsOfWorkers).
-  std::vector<int32_t> hosts() const;
+  std::string place() const { return place_; }
   void Broadcast(Key key, DType dtype, std::span<std::byte> value, Done done);
   // See Worker::BroadcastFrom.
   void BroadcastFrom(Key key, int32_t root, std::span<std::byte> value, Done done);
@@ -176,7 +174,8 @@ class WorkerNode {
   const Logger log_;
   Outcome joined_;
   Outcome failure_;
-  ps::View view_;  // written before joined_ is set
+  job::SharedView view_;  // written before joined_ is set
+  std::string place_;     // the same
   std::atomic<bool> closing_ = false;
   std::atomic<int64_t> pending_ = 0;  // callbacks still to come
   bool draining_ = false;             // on bs-io

@@ -21,6 +21,7 @@
 #include "base/run_on.h"
 #include "membership/goodbye.h"
 #include "node/node.h"
+#include "node/ps_view.h"
 #include "node/rdma.h"
 #include "protocol/server_shares.h"
 
@@ -32,26 +33,24 @@ constexpr Duration kLeaveWait = std::chrono::seconds(5);
 // Up to here a message costs more than what is in it.
 constexpr uint64_t kTogetherBytes = uint64_t{16} << 10U;
 
-WorkerOptions MakeWorkerOptions(const Config& config, const ps::View& view) {
+WorkerOptions MakeWorkerOptions(const Config& config, const job::SharedView& view) {
   WorkerOptions options;
-  options.rank = view.rank;
-  options.num_workers = view.num_workers;
+  options.view = view;
   options.partition_bytes = config.partition_bytes;
   options.credit_bytes = config.credit_bytes;
   options.priority_order = config.scheduling;
   options.urgency = config.priority == "measured" ? Urgency::kMeasured : Urgency::kCaller;
-  options.rejoined = view.incarnation > 0;
   return options;
 }
 
-worker::PsBackendOptions MakeBackendOptions(const Config& config, const ps::View& view) {
+worker::PsBackendOptions MakeBackendOptions(const Config& config, const job::SharedView& view) {
   worker::PsBackendOptions options;
-  options.num_servers = view.num_servers;
-  options.server_weights = worker::ServerWeights(worker::HostsOf(view.nodes), view.num_servers);
-  options.measures_bandwidth = view.rank == 0 && !config.partition_or_credit_given;
+  options.view = view;
+  options.server_weights = worker::ServerWeights(worker::HostsOf(*view), view->num_servers());
+  options.measures_bandwidth = view->own.rank == 0 && !config.partition_or_credit_given;
   options.together_bytes = kTogetherBytes;
-  options.requests.incarnation = view.incarnation;
-  options.requests.job = view.job;
+  options.requests.incarnation = view->own.incarnation;
+  options.requests.job = view->job;
   options.requests.timeout = config.timeout;
   options.requests.straggler_timeout = config.straggler_timeout;
   // Several tries before the deadline, however short it is.
@@ -113,7 +112,8 @@ WorkerNode::~WorkerNode() { Close(Duration::zero()); }
 
 void WorkerNode::OnReady(Result<ps::View> view, const Config& config) {
   if (!view.ok()) return OnJobFailure(view.status());
-  view_ = std::move(view.value());
+  place_ = ps::PlaceOf(view.value());
+  view_ = std::make_shared<const job::View>(ViewOf(view.value(), job::Role::kWorker));
   const Status begun = Guarded([&] {
     Begin(config);
     return Status::Ok();
@@ -125,13 +125,13 @@ void WorkerNode::OnReady(Result<ps::View> view, const Config& config) {
 
 void WorkerNode::Begin(const Config& config) {
   ps::Transport* const transport = network_->transport();
-  const Logger log = log_.Named("worker " + std::to_string(view_.rank));
-  timeline_ = Timeline::OfWorker(config, view_.rank, log, view_.job);
+  const Logger log = log_.Named("worker " + std::to_string(rank()));
+  timeline_ = Timeline::OfWorker(config, view_, log);
   worker::PsBackendOptions backend_options = MakeBackendOptions(config, view_);
   if (!backend_options.server_weights.empty()) {
     std::string shares =
         "of all bytes go " + worker::DescribeShares(backend_options.server_weights);
-    view_.rank == 0 ? log.Info(shares) : log.Debug([&] { return shares; });
+    rank() == 0 ? log.Info(shares) : log.Debug([&] { return shares; });
   }
   backend_options.shared_bytes = [network = network_.get()] {
     return network->sent().shared_bytes.load();
@@ -152,12 +152,6 @@ void WorkerNode::Begin(const Config& config) {
       },
       log);
   joined_.Set(Status::Ok());
-}
-
-std::string WorkerNode::place() const { return ps::PlaceOf(view_); }
-
-std::vector<int32_t> WorkerNode::hosts() const {
-  return worker::HostsOfWorkers(view_.nodes, view_.num_workers);
 }
 
 void WorkerNode::OnJobFailure(const Status& why) {
@@ -247,7 +241,7 @@ Result<std::vector<StepTime>> WorkerNode::Steps(Duration timeout) const {
 
 void WorkerNode::Fail(const std::string& why) {
   const Status status =
-      Status::Unavailable("worker " + std::to_string(view_.rank) + " gave up: " + why);
+      Status::Unavailable("worker " + std::to_string(rank()) + " gave up: " + why);
   if (!failure_.Set(status)) return;
   worker_->Fail(status);
   TellEveryone(status);

@@ -117,8 +117,8 @@ TEST(WorkerNode, JoinsSumsAndLeaves) {
   ASSERT_TRUE(node.joined().WaitFor(kPatience));
   ASSERT_TRUE(node.joined().Get()->ok()) << node.joined().Get()->ToString();
   EXPECT_EQ(node.rank(), 0);
-  EXPECT_EQ(node.num_workers(), 1);
-  EXPECT_EQ(node.num_servers(), 1);
+  EXPECT_EQ(node.view()->num_workers(), 1);
+  EXPECT_EQ(node.view()->num_servers(), 1);
   std::array<std::byte, 8> value{};
   Outcome declared;
   node.Broadcast(1, DType::kUint8, value, [&](Status status) { declared.Set(std::move(status)); });
