@@ -9,17 +9,17 @@ import os
 import time
 from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Tuple
 
-from bytescheduler._launch.environments import LaunchError, direct_place
 from bytescheduler._metrics.serving import serve
 from bytescheduler._native import Node, Worker, names_known
 from bytescheduler._process.say import say
 from bytescheduler._settings import Settings
+from bytescheduler._started.environments import LaunchError, direct_place
 from bytescheduler.errors import ConfigError, Error, UsageError
 
 if TYPE_CHECKING:
     from bytescheduler._metrics.exporter import Exporter
 
-__all__ = ["Agree", "is_direct", "open_worker"]
+__all__ = ["Agree", "is_direct", "open_worker", "settings_of_launcher"]
 
 # Gets the scheduler node's port in process 0, None in the others; returns it in all of them.
 Agree = Callable[[Optional[int]], int]
@@ -98,19 +98,24 @@ def is_direct(variables: Optional[Variables] = None) -> bool:
     return not any(given.get(name) for name in _ROLES)
 
 
-def _place(variables: Variables, agrees: bool) -> Dict[str, str]:
+def settings_of_launcher(variables: Variables, *, agrees: bool) -> Dict[str, str]:
+    """Return the settings of a direct job; if no launcher has started it, say so and return none.
+
+    Raises
+    ------
+    ConfigError
+        The launcher's variables make no job.
+    """
     try:
         place = direct_place(variables, agrees=agrees)
     except LaunchError as error:
         raise ConfigError(str(error), 1) from None
-    if place:
-        return place
-    if Settings.read().is_talkative:
+    if not place and Settings.read().is_talkative:
         say(
-            "bytescheduler: no launcher's variables are set, so this process trains alone; a "
-            "launcher, such as torchrun, starts several"
+            "bytescheduler: no launcher's variables are set, so this process trains alone; start "
+            "several with bslaunch, or with another launcher such as torchrun"
         )
-    return {**_ALONE, "DMLC_PS_ROOT_PORT": "0"}
+    return place
 
 
 def _await_names(settings: Mapping[str, str]) -> None:
@@ -171,7 +176,7 @@ def open_worker(agree: Optional[Agree] = None, variables: Optional[Variables] = 
     if not is_direct(given):
         return Worker.open()
     agrees = agree is not None and all(given.get(name) for name in _MEETING_PLACE)
-    place = _place(given, agrees)
+    place = settings_of_launcher(given, agrees=agrees) or {**_ALONE, "DMLC_PS_ROOT_PORT": "0"}
     hosted = _Hosted()
     try:
         worker = Worker.open(_start_nodes(hosted, place, agree))

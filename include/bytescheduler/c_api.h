@@ -30,21 +30,21 @@ typedef void (*bs_done)(void* context, int code, const char* message);
 
 // ---- gradient compression ----------------------------------------------------------------------
 
-// How what a push carries is coded (bs::Coding); all 0: not at all.  Only the codec reads its
-// parameters.  Equal codings have equal bytes.
+// The codec of a push's payload and its parameters (bs::Coding).  All bytes 0: not coded.  Only the
+// codec reads the parameters.  Equal codings have equal bytes.
 #define BS_CODING_BYTES 24
 typedef struct {
   uint32_t codec;  // its number on the wire
   uint32_t parameter_bytes;
-  unsigned char parameters[BS_CODING_BYTES];  // 0 behind those bytes
+  unsigned char parameters[BS_CODING_BYTES];  // 0 behind `parameter_bytes`
 } bs_coding;
-// Makes a coding of what a user asks for: a codec's name ("2bit"; null if none was given) and its
-// options as text ({"threshold", "0.5"}).  kInvalidArgument, with a sentence for the user, if there
-// is no such codec, or if it refuses the options.
+// Makes a coding from a codec's name ("2bit"; null if the user gave none) and its options as text
+// ({"threshold", "0.5"}).  kInvalidArgument, with a sentence for the user, if there is no such
+// codec, or if it refuses the options.
 int bs_coding_parse(const char* type, const bs_setting* options, size_t num_options,
                     bs_coding* coding, bs_error* error);
-// Calls `text`, inside this call, with what the coding is: "compressed to two bits with threshold
-// 0.5", "not compressed".  Any coding.
+// Calls `text`, inside this call, with a description of the coding: "compressed to two bits with
+// threshold 0.5", "not compressed".  Any coding.
 typedef void (*bs_coding_text)(void* context, const char* text);
 int bs_coding_describe(const bs_coding* coding, bs_coding_text text, void* context,
                        bs_error* error);
@@ -66,14 +66,15 @@ int bs_worker_start(const bs_setting* settings, size_t num_settings, int wanted_
                     bs_worker** worker, bs_error* error);
 int bs_worker_ready(const bs_worker* worker, int timeout_ms, bs_error* error);
 // The kvstore back end: a worker that sends through a synchronous stock store, by functions of the
-// caller.  This is one operation on that store; operations on one store_key do not overlap.
+// caller.  The struct is an operation on that store; operations on the same store_key do not
+// overlap.
 typedef struct {
   int what;       // 0 push: the key's first value; 1 pull; 2 push-pull: adds to the round
   int store_key;  // below 2**31 / 9973; lies on server (store_key * 9973) mod num_servers
   int dtype;      // MXNet's code
   int priority;
   uint64_t size_bytes;
-  const void* in;  // what a push sends, else null; valid during the call only
+  const void* in;  // the bytes of a push, else null; valid during the call only
   uint64_t token;  // names the operation in bs_store_done
 } bs_store_request;
 // Begins an operation; called on one thread of the engine.  The caller reports its end by one call
@@ -84,12 +85,12 @@ typedef void (*bs_store_fn)(void* context, bs_worker* worker, const bs_store_req
 void bs_store_done(bs_worker* worker, uint64_t token, int code, const char* message,
                    const void* value);
 // bs_worker_start for the kvstore back end.  Once it is ready, a barrier of the store must follow
-// on every worker.  Workers broadcast the same keys in the same order, rank 0 before the others,
-// with a barrier between. `blocks` is 1 if `begin` returns only when the operation is over.  Then
-// the thread "bs-kvstore" calls it for one operation after the other.  Until one is over, workers
-// must not begin others that they might begin in different orders. If operations on the store have
-// not ended, bs_worker_close returns kUnavailable and leaves the handle and its threads behind;
-// `context` must then stay valid for ever.
+// on every worker.  Workers broadcast the same keys in the same order, rank 0 before the other
+// workers, with a barrier between.  `blocks` is 1 if `begin` returns only when the operation is
+// over.  Then the thread "bs-kvstore" calls it for each operation in turn.  While an operation
+// runs, workers must not begin operations whose order may differ between workers.  If operations on
+// the store have not ended, bs_worker_close returns kUnavailable and leaves the handle and its
+// threads behind; `context` must then stay valid for ever.
 int bs_worker_start_kvstore(const bs_setting* settings, size_t num_settings, int rank, int blocks,
                             bs_store_fn begin, void* context, bs_worker** worker, bs_error* error);
 int bs_worker_rank(const bs_worker* worker);
@@ -102,8 +103,8 @@ void bs_worker_place(const bs_worker* worker, char* place, size_t size);
 int bs_leave_for(const bs_setting* settings, size_t num_settings, const char* place,
                  bs_error* error);
 int bs_worker_num_servers(const bs_worker* worker);
-// Writes for each of `count` workers, from rank 0, a number of its host: equal numbers are one
-// host.  REQUIRES: `count` is at most bs_worker_num_workers.
+// Writes a number of its host for each of `count` workers, from rank 0.  Workers of the same host
+// get equal numbers.  REQUIRES: `count` is at most bs_worker_num_workers.
 int bs_worker_hosts(const bs_worker* worker, int* hosts, size_t count, bs_error* error);
 
 // bs::Worker::Broadcast for one key.  The memory belongs to the caller and stays valid until
@@ -129,15 +130,16 @@ typedef struct {
   bs_done pushed;
   bs_done pulled;
   void* context;
-  bs_coding coding;  // of what is sent; only float32 can be coded
+  bs_coding coding;  // of the bytes sent; only float32 can be coded
   // 0, or a number that grows with the user's calls.  This call happens when the tensor is ready,
   // so the difference shows the order of the gradients (BYTESCHEDULER_PRIORITY).  bs_worker_update
   // does not use it.
   uint64_t called;
   int at_once;        // with `called`: `in` was ready at the user's call, for an unknown time
   int64_t waited_ns;  // from the user's call until `in` was ready; for the timeline
-  // 0, or what each element of the sum is multiplied by as it arrives (1/n: the average), in
-  // float32, or in float64 for that.  Integers are summed only.  bs_worker_update does not use it.
+  // 0, or the factor for each element of the sum, applied as the sum arrives (1/n: the average).
+  // The product is computed in float32, or in float64 for that type.  Integers are summed only.
+  // bs_worker_update does not use it.
   double factor;
 } bs_push_pull;
 int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error* error);
@@ -155,8 +157,8 @@ void bs_deferred_start(void* deferred);
 // bs_worker_push_pull wakes no thread.  REQUIRES: bs_worker_close comes after that.
 int bs_worker_visit(bs_worker* worker, void (*visit)(void* context), void* context,
                     bs_error* error);
-// Memory of a key that a network device (RDMA) uses where it lies.  What the device has registered,
-// which takes time that grows with the size, stays registered for the key's later operations.
+// Memory of a key that a network device (RDMA) uses without a copy.  Registration takes time that
+// grows with the size, so the memory stays registered for the key's later operations.
 typedef struct {
   uint64_t key;
   int filled;  // 0: operations send the memory; 1: they fill it
@@ -175,12 +177,12 @@ typedef struct {
 // Returns the least size of memory that a device of this worker may use; UINT64_MAX: none ever
 // does.  Any thread.
 uint64_t bs_worker_least_kept_bytes(const bs_worker* worker);
-// Lets a device use the memory until bs_memory_use_end; for one operation, which the caller keeps
-// the memory for anyway.  Any thread but the engine's, whose messages would wait.  The first call
+// Lets a device use the memory until bs_memory_use_end, for an operation during which the caller
+// keeps the memory anyway.  Any thread but the engine's, whose messages would wait.  The first call
 // for a memory may block for as long as the system locks its pages.  Sets `use` to null where no
-// device helps or there is no room: the operation works as well, and copies.  What was kept for the
-// key ends if it is other memory, and what was not used for the longest time if the room is needed.
-// REQUIRES: bs_worker_close comes after it returns.
+// device helps or there is no room: the operation works as well, and copies.  Other memory that was
+// kept for the key is released.  If the room is needed, so is the memory that was unused for the
+// longest time.  REQUIRES: bs_worker_close comes after it returns.
 typedef struct bs_memory_use bs_memory_use;
 int bs_worker_use_memory(bs_worker* worker, const bs_kept_memory* memory, bs_memory_use** use,
                          bs_error* error);
@@ -323,7 +325,7 @@ typedef struct {
   double forward_s;
   double backward_s;
 } bs_layer;
-// The host of a node: any number, equal ones share a link.
+// The host of a node, as any number; nodes with equal numbers share a link.
 typedef struct {
   int host;
   double bytes_per_second;  // of its link, each way
@@ -341,7 +343,7 @@ typedef struct {
   uint64_t credit_bytes;
   int steps;
   int most_workers;
-  // One for each worker and then for each server. Null: all have hosts of their own.
+  // A place for each worker and then for each server.  Null: each has a host of its own.
   const bs_place* places;
 } bs_job_to_predict;
 // bs::predict::Prediction.
@@ -384,7 +386,7 @@ int bs_host_about(const bs_setting* settings, size_t num_settings, bs_host_row r
 // One end of a measurement of READs by RDMA, with the device that a node here would use
 // (3rdparty/ps-lite/src/transport/rdma/rdma_probe.h).  One thread at a time.
 typedef struct bs_rdma_probe bs_rdma_probe;
-// Null and an error that says why there is no RDMA and what to do.
+// Returns null, and an error with the reason and the remedy, if RDMA is not available.
 bs_rdma_probe* bs_rdma_probe_open(const bs_setting* settings, size_t num_settings, bs_error* error);
 void bs_rdma_probe_close(bs_rdma_probe* probe);
 // The line for the other end; as long-lived as the probe.

@@ -1,7 +1,7 @@
 // Server shares: which part of all bytes each server gets, so that the busiest link is least busy.
 //
-// Pure functions of the nodes of a job and of the rates of their links: every node finds the same.
-// docs/design/placement.md derives them.
+// Pure functions of the nodes of a job and of the rates of their links: every node finds the same
+// shares.  docs/design/placement.md derives them.
 #pragma once
 
 #include <cstdint>
@@ -22,16 +22,17 @@ struct LinkHost {
   bool operator==(const LinkHost&) const = default;
 };
 
-// The hosts of a job, in the order of the view.  A host that states no rate counts as fast as the
-// fastest host that states one.  Nodes whose host is not known are left out.
+// The hosts of a job, in the order of the view.  A host without a stated rate counts as fast as the
+// fastest host that states a rate.  Nodes whose host is not known are left out.
 std::vector<LinkHost> HostsOf(const job::View& view);
 
-// Returns how long each link is busy, each way, for one byte that each worker pushes and pulls,
-// where the servers of a host get `shares` of it (by host; they add up to 1).
+// Returns how long each link is busy, each way, for a byte that each worker pushes and pulls.  The
+// servers of a host get `shares` of that byte (by host; they add up to 1).
 std::vector<double> LoadsOf(std::span<const LinkHost> hosts, std::span<const double> shares);
 
-// Returns the shares of each host's servers.  The busiest link is least busy; of all shares with
-// that they are nearest to those where each server gets bytes as its link has rate.
+// Returns the shares of each host's servers.  With these shares the busiest link is least busy.
+// Among all such shares they are nearest to shares in proportion to the rates of the servers'
+// links.
 std::vector<double> HostShares(std::span<const LinkHost> hosts);
 
 // Returns the share of each server, by rank, in 1/65,536; empty if all have the same, or if the

@@ -9,15 +9,14 @@ import torch
 from bytescheduler._process.ending import uncaught
 from bytescheduler._process.say import counted, say
 from bytescheduler._session.keys import EngineKeys
+from bytescheduler._session.rounds import Round, RoundCall
+from bytescheduler._session.tally import DISCARDS, SUMS, Tally
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._device.transit import Transit
-from bytescheduler.torch._engine.framework import Round
-from bytescheduler.torch._engine.session import RoundCall
 from bytescheduler.torch._gradients.checks import check_parameter
 from bytescheduler.torch._gradients.slot import ARMED, IDLE, PUSHED, SUMMED, Slot, touch
-from bytescheduler.torch._gradients.tally import DISCARDS, SUMS, Tally
 from bytescheduler.torch._gradients.wrapped import wrapped
-from bytescheduler.torch._job.job import Joined
+from bytescheduler.torch._job.job import TorchJoined
 from bytescheduler.torch._sums.compression import Compression, Compressor
 
 __all__ = ["GradientOptions", "Gradients"]
@@ -42,7 +41,7 @@ class Gradients:
 
     Parameters
     ----------
-    job : Joined
+    job : TorchJoined
         Carries the sums.
     members : list
         Parameters that have gradients, in an order that is the same on every worker.
@@ -54,7 +53,7 @@ class Gradients:
 
     def __init__(
         self,
-        job: Joined,
+        job: TorchJoined,
         members: Iterable[Member],
         options: GradientOptions,
         on_first: Callable[[], None] = lambda: None,

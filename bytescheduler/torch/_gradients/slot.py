@@ -4,10 +4,10 @@ from typing import Optional
 
 import torch
 
+from bytescheduler._session.rounds import Round
 from bytescheduler.torch._device.device import Device
 from bytescheduler.torch._device.runtime import Event
 from bytescheduler.torch._device.transit import Transit
-from bytescheduler.torch._engine.framework import Round
 
 __all__ = ["ARMED", "IDLE", "PUSHED", "SUMMED", "Slot", "touch"]
 

@@ -12,8 +12,8 @@
 namespace bs::mxnet {
 namespace {
 
-// A round that begins so soon after its call did not wait for its tensor, only for threads and for
-// a copy, at 8 bytes a nanosecond.  A copy that may take longer says nothing.
+// A round that begins so soon after its call did not wait for its tensor.  It waited only for
+// threads and for a copy, at 8 bytes a nanosecond.  A copy that may take longer says nothing.
 bool WasThere(const Round& round, std::chrono::nanoseconds waited) {
   constexpr std::chrono::nanoseconds kThreads = std::chrono::milliseconds(1);
   constexpr std::chrono::nanoseconds kMostCopy = std::chrono::milliseconds(3);
@@ -40,7 +40,7 @@ void OnPulled(void* context, int code, const char* message) {
   round->Release();
 }
 
-// Puts `round` in front of a list; returns what was there.
+// Puts `round` in front of a list; returns the former head.
 Round* Add(std::atomic<Round*>* list, Round* round) {
   Round* first = list->load();
   do {
@@ -75,7 +75,7 @@ void BeginNow(Round* round) {
   round->GiveUp(error.code, error.message);
 }
 
-// Begins what is ready, in the order in which it arrived.
+// Begins the ready rounds in the order of their arrival.
 void BeginReady(void* plugin) {
   Round* latest = static_cast<Plugin*>(plugin)->ready.exchange(nullptr);
   Round* earliest = nullptr;
@@ -87,8 +87,8 @@ void BeginReady(void* plugin) {
   }
 }
 
-// Rounds that become ready while others wait for the worker's thread begin with them: one wake-up,
-// and no memory that one thread takes and another gives back.
+// Rounds that become ready while other rounds wait for the worker's thread begin with them.  That
+// saves wake-ups, and no thread gives back memory that another thread took.
 void BeginSoon(Round* round) {
   Plugin* const plugin = round->plugin.get();
   ++round->owners;

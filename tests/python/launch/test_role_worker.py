@@ -13,8 +13,8 @@ import pytest
 from held_fifo import HeldFifo
 from test_launch import BSLAUNCH, JOB, LIMIT_S, bslaunch, start
 
-from bytescheduler._launch import ready
 from bytescheduler._process import family
+from bytescheduler._started import ready
 
 FreePort = Callable[[], int]
 WORKER = {**JOB, "DMLC_ROLE": "worker"}
@@ -322,7 +322,7 @@ def test_what_an_abort_means_depends_on_whether_it_was_in_the_job(
 ) -> None:
     then = (
         "import os; sys.path = [p for p in sys.path if p]\n"
-        "from bytescheduler._launch import ready\n"
+        "from bytescheduler._started import ready\n"
         f"if {told}: ready.tell()\n"
         # Blocked until it is waited for: one that came right before a pause would be slept over.
         "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]); f.write('y\\n'); f.flush()\n"
@@ -347,7 +347,7 @@ def test_a_worker_that_is_in_the_job_is_left_alone(
     # It lives on for longer than all times that could end it, then ends well.
     program = (
         "import sys, time; sys.path = [p for p in sys.path if p]; "
-        "from bytescheduler._launch import ready; input(); ready.tell(); time.sleep(3)"
+        "from bytescheduler._started import ready; input(); ready.tell(); time.sleep(3)"
     )
     port = scheduler.getsockname()[1]
     source, target = os.pipe()

@@ -11,9 +11,9 @@ import pytest
 from held_fifo import HeldFifo
 from stand_in_ssh import make_ssh
 
-from bytescheduler._launch.host_names import read_hosts
 from bytescheduler._launch.launcher import node_command
 from bytescheduler._launch.ssh_job import places_of
+from bytescheduler._started.host_names import read_hosts
 
 BSLAUNCH = node_command()
 LIMIT_S = 60

@@ -18,10 +18,10 @@ from bytescheduler._session import place
 from bytescheduler._session.whose import Whose
 from bytescheduler.errors import ConfigError, UsageError
 from bytescheduler.mxnet import ScheduledKVS, ScheduledKVStore, kvstore
-from bytescheduler.mxnet._stores import opening
+from bytescheduler.mxnet._choice import opening
+from bytescheduler.mxnet._sessions.stock_session import StockSession
 from bytescheduler.mxnet._stores.async_store import AsyncStore
 from bytescheduler.mxnet._stores.passthrough import PassThrough
-from bytescheduler.mxnet._stores.stock_session import StockSession
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from mxnet.gluon.parameter import DeferredInitializationError
 from mxnet.kvstore import KVStoreBase
 
 from bytescheduler.mxnet import ScheduledKVS, ScheduledTrainer
+from bytescheduler.mxnet._sessions.stock_session import StockSession
 from bytescheduler.mxnet._stores.native_store import NativeStore
-from bytescheduler.mxnet._stores.stock_session import StockSession
 
 
 @KVStoreBase.register

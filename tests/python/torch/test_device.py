@@ -12,19 +12,19 @@ from fake_job import FakeJob, FakeSession
 from torch import nn
 
 from bytescheduler._native import Pending
+from bytescheduler._session.rounds import RoundCall, Rounds
 from bytescheduler.errors import PeerLost, UsageError
 from bytescheduler.torch._device import transit
 from bytescheduler.torch._device.cuda import Cuda
 from bytescheduler.torch._device.device import Device
 from bytescheduler.torch._device.devices import Devices
 from bytescheduler.torch._device.driver import Driver
-from bytescheduler.torch._engine.framework import Rounds
-from bytescheduler.torch._engine.session import RoundCall, TorchSession
+from bytescheduler.torch._engine.session import TorchSession
 from bytescheduler.torch._gradients.slot import ARMED
 from bytescheduler.torch._optimizer.options import Options
 from bytescheduler.torch._optimizer.stepper import Stepper
 from bytescheduler.torch._sums.compression import Compression
-from bytescheduler.torch._sums.named_sums import Call, NamedSums
+from bytescheduler.torch._sums.tensor_sums import Call, TensorSums
 
 STEPS = 4
 SEEDS = range(12)
@@ -400,10 +400,10 @@ class Worker:
         return getattr(self._session, name)
 
 
-def named_sums(devices: FakeDevices) -> Tuple[NamedSums, FakeJob]:
+def named_sums(devices: FakeDevices) -> Tuple[TensorSums, FakeJob]:
     job = FakeJob(devices)
     session: Any = Worker(job)
-    return NamedSums(session, job.devices), job  # type: ignore[arg-type]
+    return TensorSums(session, job.devices), job  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("compression", [Compression.none, Compression.fp16])

@@ -108,7 +108,7 @@ def test_workers_that_do_something_else_are_found(job: FakeJob, make_stepper: Ma
     assert "equally often" in job.session.why
     tally.start(0, [True, True])
     tally._pending.wait()
-    tally._recv[1:3] = torch.tensor([1, 1])
+    tally._recv[1:3] = [1, 1]
     with pytest.raises(UsageError, match="on another worker by synchronize\\(\\) before step"):
         tally.settle()
 

@@ -12,8 +12,8 @@ from mxnet.base import MXNetError
 from bytescheduler._hosting import pickles
 from bytescheduler._native import Coding, MXNetRounds
 from bytescheduler.mxnet._optimizer.text import for_servers
+from bytescheduler.mxnet._sessions.tensor_session import TensorSession
 from bytescheduler.mxnet._stores.async_store import AsyncStore
-from bytescheduler.mxnet._stores.tensor_session import TensorSession
 
 
 class Worker(FakeWorker):

@@ -13,8 +13,8 @@ from mxnet.base import MXNetError
 
 from bytescheduler._session import keys
 from bytescheduler.mxnet._arrays import sparse as _sparse
+from bytescheduler.mxnet._sessions.tensor_session import TensorSession
 from bytescheduler.mxnet._stores.native_store import NativeStore
-from bytescheduler.mxnet._stores.tensor_session import TensorSession
 
 
 def value_of(store: NativeStore, key: "int | str") -> float:

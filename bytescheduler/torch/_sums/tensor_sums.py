@@ -1,0 +1,99 @@
+"""Sums of single tensors of PyTorch, on the processor or on a device."""
+
+from typing import NamedTuple, Optional, Type
+
+import torch
+
+from bytescheduler._session.named_sums import NamedSums
+from bytescheduler._session.rounds import Round, RoundCall
+from bytescheduler.errors import UsageError
+from bytescheduler.torch._device.devices import Devices
+from bytescheduler.torch._device.transit import Transit
+from bytescheduler.torch._engine.dtypes import check_summable
+from bytescheduler.torch._engine.session import TorchSession
+from bytescheduler.torch._sums.compression import Compression, Compressor
+
+__all__ = ["Call", "TensorSums"]
+
+
+class Call(NamedTuple):
+    """The options of one push-pull."""
+
+    average: bool = True
+    name: Optional[str] = None
+    priority: int = 0
+    compression: Type[Compressor] = Compression.none
+
+
+class TensorSums(NamedSums[torch.Tensor]):
+    """Starts the rounds of tensors.
+
+    Parameters
+    ----------
+    session : TorchSession, optional
+        The session that carries the tensors; None where this worker is alone.
+    devices : Devices
+        Those of this process.
+    """
+
+    def __init__(self, session: Optional[TorchSession], devices: Devices) -> None:
+        super().__init__(session)
+        self._tensors = session
+        self._devices = devices
+
+    def start(self, tensor: torch.Tensor, call: Call, into: Optional[torch.Tensor] = None) -> int:
+        """Begin to add up every worker's `tensor`; return the number to ask for it.
+
+        Parameters
+        ----------
+        tensor : Tensor
+            Must not change until the round is over.
+        call : Call
+            The options.
+        into : Tensor, optional
+            Receives the result at the end; may be `tensor`.
+        """
+        label = "a tensor without a name" if call.name is None else repr(call.name)
+        check_summable(tensor, f"push_pull of {label}")
+        if call.average and not (tensor.is_floating_point() or tensor.is_complex()):
+            raise UsageError(
+                f"push_pull of {label}: the mean of {tensor.dtype} is no whole number; pass "
+                "average=False, or a tensor of floats",
+                5,
+            )
+        plain = tensor.detach().contiguous().resolve_conj().resolve_neg()
+        send, context = call.compression.compress(plain)
+        pending: Optional[Round] = None
+        result, transit = send, None
+        session = self._tensors
+        if session is not None and session.num_workers > 1 and send.numel():
+            device = self._devices.of(send, f"push_pull of {label}")
+            key = self._key(session, call.name, send)
+            coding = call.compression.coding if send.dtype == torch.float32 else None
+            how = RoundCall(call.priority, call.average, coding=coding)
+            if device is None:
+                result = torch.empty_like(send)
+                pending = session.start(key, send, result, how)
+            else:
+                device.check_works(f"push_pull of {label}")
+                transit = Transit(device, send)
+                pending = transit.start(session, key, send, how)
+        elif result.data_ptr() == tensor.data_ptr():
+            result = send.clone()
+        shape = tensor.shape
+
+        def finish() -> torch.Tensor:
+            arrived = result if transit is None else transit.finish()
+            total = call.compression.decompress(arrived, context).view(shape)
+            if into is None:
+                return total
+            with torch.no_grad():
+                return into.copy_(total)
+
+        return self.keep(pending, finish)
+
+    def _key(self, session: TorchSession, name: Optional[str], send: torch.Tensor) -> int:
+        def declare(key: int) -> None:
+            session.declare_tensors([(key, torch.zeros_like(send, device="cpu"))])
+
+        return self.key_of(name, str(send.dtype), send.numel(), declare)
