@@ -3,9 +3,13 @@
 import importlib.util
 import pathlib
 import signal
-from typing import Callable, Iterator, List, Optional
+from typing import TYPE_CHECKING, Callable, Iterator, List, Optional
 
 import pytest
+
+if TYPE_CHECKING:
+    from longest_first import LongestFirst
+    from xdist.remote import Producer
 
 HERE = pathlib.Path(__file__).resolve().parent
 # Folders and files whose tests start workers with a framework, or import it.
@@ -78,6 +82,16 @@ def pytest_pycollect_makemodule(
     module: _SkippedModule = _SkippedModule.from_parent(parent, path=module_path)
     module.framework = framework
     return module
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "Optional[LongestFirst]":
+    """Let what takes long begin first, in the place of the files with the most tests."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from longest_first import LongestFirst
+
+    return LongestFirst(config, log)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -22,12 +22,13 @@
 #include "bytescheduler/worker.h"
 #include "job/view.h"
 #include "node/node_metrics.h"
+#include "node/operation_host.h"
 #include "node/outcome.h"
 #include "trace/timeline.h"
 
 namespace bs::api {
 
-class KvstoreNode {
+class KvstoreNode final : public OperationHost {
  public:
   using Done = Worker::Done;
   // Begins an operation on the store.  Runs on bs-worker, or on bs-kvstore if it `blocks` until the
@@ -51,10 +52,10 @@ class KvstoreNode {
   const Outcome& failure() const { return failure_; }
 
   job::SharedView view() const { return view_; }
-  void Broadcast(Key key, DType dtype, std::span<std::byte> value, Done done);
-  // REQUIRES: a plain coding.
-  void PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
-                std::span<std::byte> out, Done pushed, Done pulled);
+  Worker* worker() override { return worker_.get(); }
+  bool has_our_servers() const override { return false; }
+  void ExpectCallback() override { ++pending_; }
+  void EndCallback() override;
   // Runs `visit` on the worker's thread.
   void Visit(Task visit) { thread_->Post(std::move(visit)); }
   // `done` runs on bs-worker; kDeadlineExceeded after BYTESCHEDULER_STRAGGLER_TIMEOUT, which fails

@@ -304,8 +304,19 @@ def test_missing_headers_of_python_are_named_with_their_package(tmp_path: pathli
     assert "apt-get install python3.9-dev" in (line.strip() for line in done.stdout.splitlines())
 
 
+def test_cmake_installs_the_c_header_alone(tmp_path: pathlib.Path) -> None:
+    build, prefix = str(tmp_path / "build"), tmp_path / "prefix"
+    for command in (
+        ["-S", str(ROOT), "-B", build, "-DBS_BUILD_TESTS=OFF"],
+        ["--install", build, "--prefix", str(prefix), "--component", "headers"],
+    ):
+        subprocess.run(["cmake", *command], check=True, stdout=subprocess.DEVNULL)
+    files = [path.relative_to(prefix) for path in prefix.rglob("*") if path.is_file()]
+    assert files == [pathlib.Path("include/bytescheduler/c_api.h")]
+
+
 def test_a_ready_extension_is_packed_for_its_python(tmp_path: pathlib.Path) -> None:
-    """`make wheel` packs all Pythons' extensions from one; each wheel has pages and examples."""
+    """`make wheel` packs all Pythons' extensions from one; each has the header, pages, examples."""
     extension = tmp_path / "_core.cpython-38-x86_64-linux-gnu.so"
     extension.write_bytes(b"an extension")
     made = run_python(
@@ -323,4 +334,6 @@ def test_a_ready_extension_is_packed_for_its_python(tmp_path: pathlib.Path) -> N
     share = "bytescheduler/_share"
     assert {f"bytescheduler/{extension.name}", f"{share}/docs/operate/grafana.json"} <= set(names)
     assert f"{share}/example/image-classification/train_mnist.py" in names
+    headers = [name for name in names if name.startswith("bytescheduler/include/")]
+    assert headers == ["bytescheduler/include/bytescheduler/c_api.h"]
     assert len([name for name in names if name.endswith(".so")]) == 1

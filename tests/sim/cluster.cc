@@ -140,6 +140,7 @@ Cluster::Cluster(const ClusterOptions& options, uint64_t seed, const Journal::Tr
       journal_(&clock_, trace),
       network_(&clock_, options.network),
       job_{.clock = &clock_, .network = &network_, .journal = &journal_, .membership = {}} {
+  job_.peers = options.test_peers;
   job_.membership.num_workers = options.num_workers;
   job_.membership.num_servers = options.num_servers;
   job_.membership.root = {"10.0.0.1", 9091};

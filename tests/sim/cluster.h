@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "membership/coordinator/peer_table.h"
 #include "ps/message.h"
 #include "sim/journal.h"
 #include "sim/script.h"
@@ -86,6 +87,7 @@ struct ClusterOptions {
   uint32_t test_num_buffers = 2;
   bool test_credit_until_pulled = false;
   bool test_new_layout_at_once = false;
+  ps::PeerTable test_peers;          // of the scheduler node
   std::vector<core::Trace*> traces;  // empty, or one for each worker, not owned
 };
 

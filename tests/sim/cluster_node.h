@@ -16,6 +16,7 @@
 #include "backend/ps/ps_backend.h"
 #include "bytescheduler/server.h"
 #include "bytescheduler/worker.h"
+#include "membership/coordinator/peer_table.h"
 #include "protocol/bodies.h"
 #include "ps/membership.h"
 #include "sim/journal.h"
@@ -34,6 +35,7 @@ struct Job {
   SimNetwork* network;
   Journal* journal;
   ps::MembershipOptions membership;
+  ps::PeerTable peers{};                // of the scheduler node
   std::optional<std::string> victim{};  // "lost worker 1", once it was killed
   bool finished = false;                // the scheduler node has, in good order
   // For each round of each key: how often the layout had changed, as the first push says.

@@ -10,8 +10,8 @@ SchedulerHost::SchedulerHost(Job* job, const Logger& log)
     : job_(job),
       executor_(job->clock),
       transport_(job->network->MakeTransport(&executor_)),
-      coordinator_(
-          std::make_unique<ps::Coordinator>(job->membership, transport_.get(), &executor_, log)) {}
+      coordinator_(std::make_unique<ps::Coordinator>(job->membership, transport_.get(), &executor_,
+                                                     log, job->peers)) {}
 
 void SchedulerHost::Start(Duration delay) {
   ps::Coordinator::Handler handler;

@@ -311,6 +311,7 @@ TESTED_THROUGH = {
     f"{PS}/transport/zmq/zmq_socket.cc": "zmq_transport_test.cc",
     f"{PS}/transport/tcp/zmtp_write.cc": "zmtp_test.cc",
     "src/capi/c_api_worker.cc": "c_api_test.cc",
+    "src/capi/operation_fields.cc": "operations_test.cc",
     "src/codec/builtin.cc": "codec_test.cc",
     "src/config/settings_table.cc": "config_test.cc",
     "src/node/worker_node.cc": "node_test.cc",

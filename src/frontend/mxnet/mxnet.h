@@ -35,7 +35,7 @@ typedef struct {
   void* send_stage;
   void* recv_stage;
   uint64_t size_bytes; /* of each stage */
-  bs_coding coding;    /* of the bytes sent; see bs_push_pull */
+  bs_coding coding;    /* of the bytes sent; see bs_operation */
   int joined;          /* one proxy for both directions, if both are wanted */
   /* Null, or the array that is sent in place of send_stage: the caller's, dense and on the CPU, of
    * size_bytes, in any layout.  Operations that are registered later do not change it until the

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "frontend/mxnet/answer.h"
+#include "frontend/mxnet/round_operation.h"
 
 namespace bs::mxnet {
 namespace {
@@ -51,25 +52,11 @@ Round* Add(std::atomic<Round*>* list, Round* round) {
 
 // REQUIRES: runs on the worker's thread, or the worker takes no visits.
 void BeginNow(Round* round) {
-  const bs_push_pull request{.key = round->key,
-                             .priority = round->priority,
-                             .in = round->push.data,
-                             .out = round->pull.data,
-                             .size_bytes = round->size_bytes,
-                             .pushed = round->pushes ? OnPushed : nullptr,
-                             .pulled = round->pulls ? OnPulled : nullptr,
-                             .context = round,
-                             .coding = round->coding,
-                             .called = round->called,
-                             .at_once = WasThere(*round, round->waited) ? 1 : 0,
-                             .waited_ns = round->waited.count(),
-                             .factor = 0};
+  const bs_operation operation =
+      OperationOf(round, WasThere(*round, round->waited), OnPushed, OnPulled);
   bs_error error{};
   round->owners += round->num_callbacks();
-  const int code = round->asynchronous
-                       ? bs_worker_update(round->plugin->worker, &request,
-                                          round->has_rates ? &round->rates : nullptr, &error)
-                       : bs_worker_push_pull(round->plugin->worker, &request, &error);
+  const int code = bs_worker_start_operation(round->plugin->worker, &operation, &error);
   if (code == 0) return;
   round->owners -= round->num_callbacks();
   round->GiveUp(error.code, error.message);

@@ -128,6 +128,8 @@ class Member {
   const std::unique_ptr<Impl> impl_;
 };
 
+class PeerTable;
+
 // The scheduler node.
 class Coordinator {
  public:
@@ -142,6 +144,9 @@ class Coordinator {
 
   Coordinator(const MembershipOptions& options, Transport* transport, bs::Executor* executor,
               const bs::Logger& log);
+  // For tests, with another table of states.
+  Coordinator(const MembershipOptions& options, Transport* transport, bs::Executor* executor,
+              const bs::Logger& log, PeerTable table);
   ~Coordinator();
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;

@@ -11,7 +11,10 @@ namespace ps {
 
 Coordinator::Coordinator(const MembershipOptions& options, Transport* transport,
                          bs::Executor* executor, const bs::Logger& log)
-    : impl_(std::make_unique<Impl>(options, transport, executor, log)) {}
+    : Coordinator(options, transport, executor, log, PeerTable()) {}
+Coordinator::Coordinator(const MembershipOptions& options, Transport* transport,
+                         bs::Executor* executor, const bs::Logger& log, PeerTable table)
+    : impl_(std::make_unique<Impl>(options, transport, executor, log, std::move(table))) {}
 Coordinator::~Coordinator() = default;
 void Coordinator::Start(Handler handler) { impl_->Start(std::move(handler)); }
 void Coordinator::Abort(const bs::Status& why) { impl_->Abort(why); }
@@ -19,16 +22,15 @@ void Coordinator::Measure(bs::Metrics* metrics) const { impl_->Measure(metrics);
 void Coordinator::Close(bs::Duration linger) { impl_->Close(linger); }
 
 Coordinator::Impl::Impl(const MembershipOptions& options, Transport* transport,
-                        bs::Executor* executor, const bs::Logger& log)
+                        bs::Executor* executor, const bs::Logger& log, PeerTable table)
     : options_(options),
       transport_(transport),
       executor_(executor),
       log_(log),
       scope_(executor),
-      reconnect_timer_(&scope_, options.timeout, options.reconnect_grace,
-                       [this](int32_t id, const std::string& why) { OnUnconnected(id, why); }),
-      inbound_(&scope_, options.reconnect_grace,
-               [this](int32_t id, const std::string& why) { OnUnheard(id, why); }),
+      detector_(
+          options, &scope_, [this](int32_t id, const std::string& why) { OnLost(id, why); },
+          [this](int32_t id, const std::string& why) { OnUnheard(id, why); }),
       // A live node that was given up registers again.
       temporary_reconnect_timer_(
           &scope_, std::max(options.report_interval, options.reconnect_grace),
@@ -43,6 +45,14 @@ Coordinator::Impl::Impl(const MembershipOptions& options, Transport* transport,
       roster_(options.num_workers, options.num_servers),
       next_temporary_(kFirstTemporaryId),
       next_refused_(kFirstRefusedId),
+      peers_(
+          std::move(table),
+          [this](PeerCondition condition, const Peer& peer, const PeerDetails& details) {
+            return Holds(condition, peer, details);
+          },
+          [this](PeerAction action, Peer* peer, const PeerDetails& details) {
+            Act(action, peer, details);
+          }),
       barriers_(options.num_workers) {}
 
 Coordinator::Impl::~Impl() { Close(bs::Duration(0)); }
@@ -58,14 +68,13 @@ Transport::Handler Coordinator::Impl::TransportHandler() {
   Transport::Handler handler;
   handler.on_message = [this](const Message& message) { OnMessage(message); };
   handler.knows = [this](int32_t peer) {
-    const Peer* const known = FindPeer(peer);
-    return known != nullptr && !known->dismissed;
+    return FindPeer(peer) != nullptr && !detector_.IsDismissed(peer);
   };
   handler.most_bytes = [](int32_t, const Meta& meta) {
     return MostDataBytes(Role::kScheduler, meta, 0);
   };
   handler.on_garbage = [this](int32_t peer, const bs::Status& what) {
-    if (!peers_.contains(peer)) return;  // the transport has named it
+    if (FindPeer(peer) == nullptr) return;  // the transport has named it
     limited_log_.Warning("dropped bytes from " + DescribeSender(peer) + ": " + what.message());
     OnViolation(peer, what.message());
   };
@@ -75,26 +84,21 @@ Transport::Handler Coordinator::Impl::TransportHandler() {
     OnLost(peer, why);
   };
   handler.on_attempt = [this](int32_t peer, const std::string& what) {
+    if (peer < kFirstTemporaryId) return detector_.OnAttempt(peer, what);
     if (peer < kFirstRefusedId) attempts_.OnAttempt(peer, what);
   };
   handler.on_connected = [this](int32_t peer) {
+    if (peer < kFirstTemporaryId) return detector_.OnConnected(peer);
     if (peer < kFirstRefusedId) attempts_.OnConnected(peer);
     OnTemporaryConnected(peer);
-    reconnect_timer_.OnConnected(peer);
     temporary_reconnect_timer_.OnConnected(peer);
-    if (Peer* const known = FindPeer(peer)) known->connected = true;
   };
   handler.on_disconnected = [this](int32_t peer) {
-    reconnect_timer_.OnDisconnected(peer);
+    detector_.OnDisconnected(peer);
     temporary_reconnect_timer_.OnDisconnected(peer);
-    Peer* const known = FindPeer(peer);
-    if (known == nullptr) return;
-    known->broke = scope_.Now();
-    if (!known->left) return;
-    known->lost = true;  // it has closed, so our response to its goodbye has arrived
-    MaybeFinish();
+    peers_.Apply(peer, PeerEvent::kDisconnected);
   };
-  handler.on_inbound = [this](int32_t peer) { inbound_.OnOpened(peer); };
+  handler.on_inbound = [this](int32_t peer) { detector_.OnInbound(peer); };
   handler.on_inbound_ended = [this](int32_t peer, bool torn) { OnInboundEnded(peer, torn); };
   return handler;
 }
@@ -131,12 +135,11 @@ void Coordinator::Impl::OnMessage(const Message& message) {
     Drop(message, "it registered otherwise");
     return;
   }
-  if (peer->vacant || (peer->native && said.incarnation != peer->incarnation)) {
-    Dismiss(*peer, message);
-    return;
-  }
-  peer->last_heard = scope_.Now();
-  peer->heard = true;
+  const bool former = peer->native && said.incarnation != peer->incarnation;
+  peers_.Apply(message.peer, former ? PeerEvent::kFormerHeard : PeerEvent::kHeard,
+               {.message = &message});
+  if (former || IsVacant(peer->state)) return;
+  detector_.OnHeard(message.peer);
   if (!peer->native && !TakeStock(message)) return;
   switch (message.meta.control.command) {
     case Command::kBarrier:
@@ -212,7 +215,7 @@ void Coordinator::Impl::OnHeartbeat(int32_t id, const Message& message, const Me
   Meta answer;
   answer.is_control = true;
   if (extension.op == Op::kVacate) OnUnreachable(id, message.meta, said.lost_incarnation);
-  if (extension.op == Op::kState) ForgetOldReport(FindPeer(id));
+  if (extension.op == Op::kState) detector_.ForgetOldReport(id);
   if (message.meta.native()) {
     if (extension.op == Op::kState && extension.status != 0 && phase_ == Phase::kRunning) {
       EndJob(
@@ -230,57 +233,46 @@ void Coordinator::Impl::OnHeartbeat(int32_t id, const Message& message, const Me
 
 void Coordinator::Impl::OnPeerOp(int32_t id, const Message& message) {
   if (message.meta.extension.op == Op::kLeave) {
-    OnLeave(id, message.meta.extension);
+    OnLeave(id, message);
   } else {
     DropViolation(message, "unexpected operation");
   }
 }
 
-void Coordinator::Impl::OnLeave(int32_t id, const Extension& extension) {
-  Peer* const peer = FindPeer(id);
-  const auto answer = [this, id, sequence = extension.sequence] {
-    Send(id, NativeControl(Command::kNone, Op::kLeave, sequence));
-  };
+void Coordinator::Impl::OnLeave(int32_t id, const Message& message) {
+  const Extension& extension = message.meta.extension;
   if (extension.status != 0 && phase_ == Phase::kRunning) {
     EndJob({StatusOf(extension).code(), extension.text + " (reported by " + DescribeId(id) + ")"});
   }
-  if (phase_ != Phase::kRunning || peer->node.role == Role::kServer) {
-    MarkLeft(peer);
-    answer();
-    MaybeFinish();
-    return;
-  }
-  if (peer->left) {
-    if (peer->left_known) answer();
-    return;
-  }
-  MarkLeft(peer);
-  log_.Info(Describe(peer->node) + " left");
+  const Peers::Outcome outcome =
+      peers_.Apply(id, PeerEvent::kGoodbye, {.sequence = extension.sequence});
+  if (outcome == Peers::Outcome::kViolation) DropViolation(message, "a goodbye before the list");
+}
+
+void Coordinator::Impl::AnnounceGoodbye(const Peer& peer, uint64_t sequence) {
+  EndBarriers(peer);
+  log_.Info(Describe(peer.node) + " left");
   // The servers must know before the worker closes, or they would report it as lost.
+  const int32_t id = peer.node.id;
   Meta news = NativeControl(Command::kNone, Op::kLeave, 0);
   news.extension.body = BodyAbout(Op::kLeave, RankOf(id), 0);
-  news.control.nodes = {peer->node};
-  broadcast_.Send(NativeServers(), news, [this, id, answer] {
-    if (Peer* const gone = FindPeer(id)) gone->left_known = true;
-    answer();
-    CheckEnd();
+  news.control.nodes = {peer.node};
+  broadcast_.Send(peers_.NativeServers(), news, [this, id, sequence] {
+    peers_.Apply(id, PeerEvent::kGoodbyeKnown, {.sequence = sequence});
   });
 }
 
+void Coordinator::Impl::Respond(int32_t id, uint64_t sequence) {
+  Send(id, NativeControl(Command::kNone, Op::kLeave, sequence));
+}
+
 void Coordinator::Impl::CheckSilence() {
-  const bs::TimePoint now = scope_.Now();
-  const bs::TimePoint limit = now - options_.heartbeat_timeout;
-  if (!pause_detector_ || pause_detector_->LastPauseEnd(now) >= limit) return;
-  std::vector<int32_t> silent;
-  for (const auto& [id, peer] : peers_) {
-    if (peer.native && !peer.gone() && peer.in_list && peer.last_heard < limit) {
-      silent.push_back(id);
-    }
+  std::vector<int32_t> ids;
+  for (const auto& [id, peer] : peers_.all()) {
+    const bool listed = peer.state == PeerState::kListed || peer.state == PeerState::kLive;
+    if (peer.native && listed) ids.push_back(id);
   }
-  for (const int32_t id : silent) {
-    OnLost(id, attempts_.WhyLost(id, AddressOf(FindPeer(id)->node),
-                                 SilentFor(options_.heartbeat_timeout)));
-  }
+  detector_.CheckSilence(ids);
 }
 
 void Coordinator::Impl::EndForStragglers() {
@@ -357,37 +349,101 @@ void Coordinator::Impl::DropViolation(const Message& message, const std::string&
 
 void Coordinator::Impl::OnViolation(int32_t id, const std::string& what) {
   Peer* const peer = FindPeer(id);
-  const bool counts = peer != nullptr && !peer->gone() && phase_ == Phase::kRunning;
-  if (!counts || !violations_.Add(id, scope_.Now())) return;
-  peer->dismissed = true;
-  OnLost(id, ViolationLimiter::Why(what));
-}
-
-Coordinator::Impl::Peer* Coordinator::Impl::FindPeer(int32_t id) {
-  const auto it = peers_.find(id);
-  return it == peers_.end() ? nullptr : &it->second;
+  const bool counts = peer != nullptr && IsPresent(peer->state) && phase_ == Phase::kRunning;
+  if (counts && detector_.CountViolation(id)) OnLost(id, ViolationLimiter::Why(what));
 }
 
 void Coordinator::Impl::Measure(bs::Metrics* metrics) const {
   metrics->Add("workers", 0);
   metrics->Add("servers", 0);
-  for (const auto& [id, peer] : peers_) {
-    if (peer.gone()) continue;
+  for (const auto& [id, peer] : peers_.all()) {
+    if (!IsPresent(peer.state)) continue;
     const std::string role = peer.node.role == Role::kServer ? "server" : "worker";
     if (!IsAttachedId(id)) metrics->Add(role + "s", 1);
     // Stock nodes need not send heartbeats.
     if (!peer.native) continue;
-    const std::chrono::duration<double> silent = scope_.Now() - peer.last_heard;
+    const std::chrono::duration<double> silent = detector_.SilenceOf(id);
     metrics->Add(role + "_silent_seconds", RankOf(id), silent.count());
   }
 }
 
-std::vector<int32_t> Coordinator::Impl::NativeServers() const {
-  std::vector<int32_t> ids;
-  for (const auto& [id, peer] : peers_) {
-    if (peer.native && !peer.gone() && peer.node.role == Role::kServer) ids.push_back(id);
+bool Coordinator::Impl::Holds(PeerCondition condition, const Peer& peer,
+                              const PeerDetails& details) const {
+  switch (condition) {
+    case PeerCondition::kAlways:
+      return true;
+    case PeerCondition::kServersNeedNotKnow:
+      return phase_ != Phase::kRunning || peer.node.role == Role::kServer;
+    case PeerCondition::kAttachedLeft:
+      return HasLeftBeside(peer);
+    case PeerCondition::kReplaceable:
+      return MayReplace(peer);
+    case PeerCondition::kJobRuns:
+      return phase_ == Phase::kRunning;
+    case PeerCondition::kNeeded:
+      return phase_ == Phase::kRunning && !barriers_.final_done();
+    case PeerCondition::kSuccessorRepeats:
+      return AddressOf(peer.successor.node) == AddressOf(details.newcomer.node);
+    case PeerCondition::kNeverBroken:
+      return detector_.NeverBroke(peer.node.id);
   }
-  return ids;
+  return false;
+}
+
+void Coordinator::Impl::Act(PeerAction action, Peer* peer, const PeerDetails& details) {
+  switch (action) {
+    case PeerAction::kNone:
+      return;
+    case PeerAction::kConnect:
+    case PeerAction::kIntroduce:
+    case PeerAction::kAdmit:
+    case PeerAction::kSendList:
+    case PeerAction::kTakeSequence:
+    case PeerAction::kClaim:
+    case PeerAction::kAccept:
+    case PeerAction::kFill:
+    case PeerAction::kHold:
+    case PeerAction::kDismiss:
+    case PeerAction::kRefuseSuccessor:
+      ActOnJoining(action, peer, details);
+      return;
+    default:
+      ActOnEnd(action, peer, details);
+  }
+}
+
+void Coordinator::Impl::ActOnJoining(PeerAction action, Peer* peer, const PeerDetails& details) {
+  switch (action) {
+    case PeerAction::kConnect:
+      return Connect(peer, details.newcomer.node, details.native, details.newcomer.sequence,
+                     options_.timeout);
+    case PeerAction::kIntroduce:
+      return Introduce(peer, details.newcomer);
+    case PeerAction::kAdmit:
+      detector_.OnHeard(peer->node.id);
+      return SendList(peer->node.id);
+    case PeerAction::kSendList:
+      return SendList(peer->node.id);
+    case PeerAction::kTakeSequence:
+      peer->sequence = details.sequence;
+      return;
+    case PeerAction::kClaim:
+      peer->successor = details.newcomer;
+      return;
+    case PeerAction::kAccept:
+      return Fill(peer, details.newcomer);
+    case PeerAction::kFill:
+      return Fill(peer, Registrant(peer->successor));
+    case PeerAction::kHold:
+      return HoldAttached(details.newcomer, RankOf(peer->node.id),
+                          peer->state == PeerState::kClaimed ? peer->successor.node : peer->node);
+    case PeerAction::kDismiss:
+      return Dismiss(*peer, *details.message);
+    case PeerAction::kRefuseSuccessor:
+      return Refuse(peer->successor.node, peer->native, peer->successor.sequence, Over());
+    default:
+      return;
+  }
 }
 
 }  // namespace ps

@@ -25,22 +25,16 @@ void Coordinator::Impl::Abort(const bs::Status& why) {
   if (phase_ == Phase::kGathering || phase_ == Phase::kRunning) EndJob(why);
 }
 
-void Coordinator::Impl::OnUnconnected(int32_t id, const std::string& why) {
-  const Peer* const peer = FindPeer(id);
-  if (peer == nullptr) return;
-  OnLost(id, attempts_.WhyLost(id, AddressOf(peer->node), why));
-}
-
 void Coordinator::Impl::OnInboundEnded(int32_t id, bool torn) {
   const Peer* const peer = FindPeer(id);
-  const bool stock = peer != nullptr && !peer->native && !peer->gone();
-  inbound_.OnEnded(id, stock && phase_ == Phase::kRunning && !barriers_.final_done(),
-                   torn && !resends_.SendsAgain(id));
+  const bool stock = peer != nullptr && !peer->native && IsPresent(peer->state);
+  detector_.OnInboundEnded(id, stock && phase_ == Phase::kRunning && !barriers_.final_done(),
+                           torn && !resends_.SendsAgain(id));
 }
 
 void Coordinator::Impl::OnUnheard(int32_t id, const std::string& why) {
   const Peer* const peer = FindPeer(id);
-  if (peer == nullptr || peer->gone() || phase_ != Phase::kRunning) return;
+  if (peer == nullptr || !IsPresent(peer->state) || phase_ != Phase::kRunning) return;
   if (StandsAlone(id, *peer)) {
     EndStockNode(peer->node, id, LostStatus(peer->node, why).message());
     transport_->Disconnect(id, kFarewell);
@@ -49,44 +43,64 @@ void Coordinator::Impl::OnUnheard(int32_t id, const std::string& why) {
 }
 
 void Coordinator::Impl::OnLost(int32_t id, const std::string& why) {
-  inbound_.Forget(id);
-  Peer* const peer = FindPeer(id);
-  if (peer == nullptr || peer->gone()) return;
-  if (HasLeftBeside(id, *peer)) {
-    // The process ended without the destructor of MXNet's own store, in which it would leave.
-    MarkLeft(peer);
-    peer->left_known = true;
-    CheckEnd();
-    return;
-  }
-  peer->lost = true;
-  reconnect_timer_.Forget(id);
-  broadcast_.Forget(id);
-  if (MayReplace(id, *peer)) {
-    Vacate(peer, why);
-    // The stock worker of the same process is lost as well.  It reports nothing itself, and a
-    // stopped process keeps its connections.
-    if (IsAttachedId(id)) OnLost(WorkerId(RankOf(id)), why);
-    return;
-  }
-  if (phase_ == Phase::kRunning && !barriers_.final_done()) {
-    const bool hoped = options_.rejoin_timeout > bs::Duration(0);
-    std::string remedy;
-    if (hoped && peer->node.role == Role::kServer) remedy = kServersAreNotReplaced;
-    if (peer->node.role == Role::kWorker && why == kConnectionClosed) remedy = kCloseFirst;
-    EndJob(LostStatus(peer->node, why + remedy));
-    return;
-  }
-  CheckEnd();
-  MaybeFinish();
+  detector_.ForgetInbound(id);
+  peers_.Apply(id, PeerEvent::kLost, {.why = why});
 }
 
-void Coordinator::Impl::MarkLeft(Peer* peer) {
-  if (peer->left) return;
-  peer->left = true;
-  reconnect_timer_.Forget(peer->node.id);
-  broadcast_.Forget(peer->node.id);
-  SendAnswers(barriers_.Leave(peer->node.id));
+void Coordinator::Impl::ActOnEnd(PeerAction action, Peer* peer, const PeerDetails& details) {
+  const int32_t id = peer->node.id;
+  switch (action) {
+    case PeerAction::kAnnounceGoodbye:
+      return AnnounceGoodbye(*peer, details.sequence);
+    case PeerAction::kConfirmGoodbye:
+      EndBarriers(*peer);
+      Respond(id, details.sequence);
+      return MaybeFinish();
+    case PeerAction::kRespond:
+      Respond(id, details.sequence);
+      return MaybeFinish();
+    case PeerAction::kEndGoodbye:
+      Respond(id, details.sequence);
+      return CheckEnd();
+    case PeerAction::kCheckFinish:
+      return MaybeFinish();
+    case PeerAction::kRetire:
+      // The process ended without the destructor of MXNet's own store, in which it would leave.
+      EndBarriers(*peer);
+      return CheckEnd();
+    case PeerAction::kVacate:
+      Forget(id);
+      return Vacate(peer, details.why);
+    case PeerAction::kEndJob:
+      Forget(id);
+      return EndForLoss(*peer, details.why);
+    case PeerAction::kCheckEnd:
+      Forget(id);
+      CheckEnd();
+      return MaybeFinish();
+    case PeerAction::kFailPlace:
+      return FailPlace(*peer, details.why);
+    default:
+      return;
+  }
+}
+
+void Coordinator::Impl::EndForLoss(const Peer& peer, const std::string& why) {
+  const bool hoped = options_.rejoin_timeout > bs::Duration(0);
+  std::string remedy;
+  if (hoped && peer.node.role == Role::kServer) remedy = kServersAreNotReplaced;
+  if (peer.node.role == Role::kWorker && why == kConnectionClosed) remedy = kCloseFirst;
+  EndJob(LostStatus(peer.node, why + remedy));
+}
+
+void Coordinator::Impl::Forget(int32_t id) {
+  detector_.ForgetConnection(id);
+  broadcast_.Forget(id);
+}
+
+void Coordinator::Impl::EndBarriers(const Peer& peer) {
+  Forget(peer.node.id);
+  SendAnswers(barriers_.Leave(peer.node.id));
 }
 
 void Coordinator::Impl::CheckEnd() {
@@ -94,13 +108,12 @@ void Coordinator::Impl::CheckEnd() {
   bool stock = false;
   bool attached_gone = true;
   bool workers_gone = true;
-  for (const auto& [id, peer] : peers_) {
+  for (const auto& [id, peer] : peers_.all()) {
     if (peer.node.role != Role::kWorker) continue;
-    const bool gone = (peer.lost && !peer.vacant) || (peer.left && peer.left_known);
     if (IsAttachedId(id)) {
-      attached_gone = attached_gone && gone;
+      attached_gone = attached_gone && IsOver(peer.state);
     } else if (peer.native) {
-      workers_gone = workers_gone && gone;
+      workers_gone = workers_gone && IsOver(peer.state);
     } else {
       stock = true;
     }
@@ -124,10 +137,10 @@ void Coordinator::Impl::CheckEnd() {
 
 bool Coordinator::Impl::StockWorkersAreOver() const {
   bool one_left = false;
-  for (const auto& [id, peer] : peers_) {
+  for (const auto& [id, peer] : peers_.all()) {
     if (peer.node.role != Role::kWorker || peer.native) continue;
-    if (!peer.left && !barriers_.waits_at_end(id)) return false;
-    one_left = one_left || peer.left;
+    if (!HasLeft(peer.state) && !barriers_.waits_at_end(id)) return false;
+    one_left = one_left || HasLeft(peer.state);
   }
   return one_left;
 }
@@ -182,8 +195,8 @@ void Coordinator::Impl::TellGathered() {
 void Coordinator::Impl::TellRunning() {
   SendAnswers(barriers_.ReleaseStock());
   std::vector<int32_t> natives;
-  for (const auto& [id, peer] : peers_) {
-    if (peer.gone()) continue;
+  for (const auto& [id, peer] : peers_.all()) {
+    if (!IsPresent(peer.state)) continue;
     if (peer.native) {
       natives.push_back(id);
     } else if (StandsAlone(id, peer)) {
@@ -208,8 +221,9 @@ void Coordinator::Impl::TellRegistering() {
   for (const auto& [rank, early] : early_) {
     registering.emplace_back(TemporaryPeer(early.node, true), early.sequence);
   }
-  for (const auto& [id, peer] : peers_) {
-    if (peer.native && !peer.heard && !peer.gone()) registering.emplace_back(id, peer.sequence);
+  for (const auto& [id, peer] : peers_.all()) {
+    const bool unheard = peer.state == PeerState::kJoining || peer.state == PeerState::kListed;
+    if (peer.native && unheard) registering.emplace_back(id, peer.sequence);
   }
   const auto tell = [this, registering] {
     for (const auto& [peer, sequence] : registering) SendStatus(peer, sequence, Over(), "");
@@ -218,35 +232,36 @@ void Coordinator::Impl::TellRegistering() {
   report_.Start(std::min(options_.retry_interval, kFarewellRetry), tell);
 }
 
-bool Coordinator::Impl::HasLeftBeside(int32_t id, const Peer& peer) {
+bool Coordinator::Impl::HasLeftBeside(const Peer& peer) const {
+  const int32_t id = peer.node.id;
   if (peer.node.role != Role::kWorker || peer.native || IsAttachedId(id)) return false;
   // An attached worker may come beside one that died before the start, and leave.
   if (!barriers_.start_done()) return false;
-  const Peer* const beside = FindPeer(AttachedId(RankOf(id)));
-  return beside != nullptr && beside->left;
+  const Peer* const beside = peers_.Find(AttachedId(RankOf(id)));
+  return beside != nullptr && HasLeft(beside->state);
 }
 
 bool Coordinator::Impl::StandsAlone(int32_t id, const Peer& peer) {
   const Peer* const beside = FindPeer(AttachedId(RankOf(id)));
-  return peer.node.role != Role::kWorker || beside == nullptr || beside->gone();
+  return peer.node.role != Role::kWorker || beside == nullptr || !IsPresent(beside->state);
 }
 
 void Coordinator::Impl::MaybeFinish() {
   if (phase_ != Phase::kEnding || !everyone_told_) return;
   if (!verdict_.ok()) {
     // A stock node that reaches its last barrier after this would wait there for ever.
-    const bool stock_left = std::any_of(peers_.begin(), peers_.end(), [](const auto& entry) {
-      return !entry.second.native && !entry.second.gone();
+    const bool stock_left = std::ranges::any_of(peers_.all(), [](const auto& entry) {
+      return !entry.second.native && IsPresent(entry.second.state);
     });
     if (!stock_left) Finish();
     return;
   }
   bool all_gone = true;
   bool all_closed = true;
-  for (const auto& [id, peer] : peers_) {
+  for (const auto& [id, peer] : peers_.all()) {
     if (!peer.native) continue;
-    all_gone = all_gone && peer.gone();
-    all_closed = all_closed && peer.lost;
+    all_gone = all_gone && !IsPresent(peer.state);
+    all_closed = all_closed && HasNoProcess(peer.state);
   }
   if (!all_gone) return;
   // A node that left closes its end once it has our response; until then it may ask again.
@@ -264,7 +279,7 @@ void Coordinator::Impl::MaybeFinish() {
 void Coordinator::Impl::EndStockNodes() {
   for (const int32_t id : alone_) {
     const Peer& peer = *FindPeer(id);
-    if (!peer.gone()) EndStockNode(peer.node, id, verdict_.message());
+    if (IsPresent(peer.state)) EndStockNode(peer.node, id, verdict_.message());
   }
 }
 

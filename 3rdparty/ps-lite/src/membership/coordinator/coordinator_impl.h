@@ -18,14 +18,13 @@
 #include "membership/attempts.h"
 #include "membership/control_body.h"
 #include "membership/coordinator/barriers.h"
+#include "membership/coordinator/detector.h"
+#include "membership/coordinator/peers.h"
 #include "membership/coordinator/reliable_broadcast.h"
 #include "membership/coordinator/roster.h"
-#include "membership/pause_detector.h"
 #include "membership/reconnect_timer.h"
-#include "membership/stock/inbound_watch.h"
 #include "membership/stock/resends.h"
 #include "membership/task_scope.h"
-#include "membership/violation_limiter.h"
 #include "ps/membership.h"
 
 namespace ps {
@@ -33,7 +32,7 @@ namespace ps {
 class Coordinator::Impl {
  public:
   Impl(const MembershipOptions& options, Transport* transport, bs::Executor* executor,
-       const bs::Logger& log);
+       const bs::Logger& log, PeerTable table);
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl();
@@ -45,37 +44,9 @@ class Coordinator::Impl {
 
  private:
   enum class Phase { kGathering, kRunning, kEnding, kFinished };
-  // A node that has registered and is not in the job yet.
-  struct Early {
-    Node node;
-    uint64_t sequence = 0;
-  };
-  // A node of the running job; the key of peers_ is its id.
-  struct Peer {
-    Node node;
-    bool native = false;
-    uint64_t sequence = 0;  // that of its registration
-    bs::TimePoint last_heard{};
-    bool in_list = true;      // false: an attached worker that the servers do not know yet
-    bool left = false;        // it said goodbye
-    bool left_known = false;  // every server has confirmed that
-    bool lost = false;        // its connection is gone, or it is silent
-    bool connected = false;   // our connection is up, or was
-    bool heard = false;       // a message has come from it with its id
-    std::optional<bs::TimePoint> unreachable_since{};  // when it first reported a lost server
-    int heartbeats_since_report = 0;                   // heartbeats since its latest report
-    uint64_t incarnation = 0;                          // the present or next holder's
-    bool vacant = false;                               // lost, and another may take the place
-    bool named = false;                                // by WarnOfUnwrapped
-    bool dismissed = false;  // sent too many violations: unknown from then on
-    bool vacated = false;    // vacant, and every server knows
-    std::optional<Early> successor{};
-    std::optional<bs::TimePoint> broke{};  // when our connection to it last broke
-    bool gone() const { return left || lost; }
-  };
   // A worker that registered while every place was taken: a loss may not be noticed yet.
   struct Late {
-    Early early;
+    Registrant early;
     bool native = false;
     int32_t attach_rank = -1;  // an attached worker's wanted rank
     int32_t wanted_rank = -1;  // another worker's; -1: any
@@ -101,7 +72,10 @@ class Coordinator::Impl {
   void OnBarrier(int32_t id, const Message& message);
   void OnHeartbeat(int32_t id, const Message& message, const MemberBody& said);
   void OnPeerOp(int32_t id, const Message& message);
-  void OnLeave(int32_t id, const Extension& extension);
+  void OnLeave(int32_t id, const Message& message);
+  void AnnounceGoodbye(const Peer& peer, uint64_t sequence);
+  // Responds to a goodbye.
+  void Respond(int32_t id, uint64_t sequence);
   void CheckSilence();
   void EndForStragglers();
   // The body of what has none yet says which job this is.
@@ -116,9 +90,12 @@ class Coordinator::Impl {
   // Drops a message that no correct node sends, and counts it.
   void DropViolation(const Message& message, const std::string& why);
   void OnViolation(int32_t id, const std::string& what);
-  Peer* FindPeer(int32_t id);
-  // Ids of the native servers that neither left nor are lost.
-  std::vector<int32_t> NativeServers() const;
+  Peer* FindPeer(int32_t id) { return peers_.Find(id); }
+  bool Holds(PeerCondition condition, const Peer& peer, const PeerDetails& details) const;
+  void Act(PeerAction action, Peer* peer, const PeerDetails& details);
+  // The same for the actions of joining; of leaving and losses.
+  void ActOnJoining(PeerAction action, Peer* peer, const PeerDetails& details);
+  void ActOnEnd(PeerAction action, Peer* peer, const PeerDetails& details);
 
   // coordinator_rendezvous.cc: registration
   void OnRegister(const Message& message);
@@ -126,10 +103,9 @@ class Coordinator::Impl {
   void Register(const Node& node, const Extension& extension, const MemberBody& said, bool repeat);
   void OnLateRegister(const Node& node, bool native, uint64_t sequence, int32_t wanted_rank,
                       bool repeat);
-  // Several processes may register with one address, where one of them listens.  Until a message
-  // comes from `peer`, each that goes on registering is sent the list; only the listener receives
-  // it.  A process that took the list and is gone has broken the connection by then.
-  static void Adopt(Peer* peer, uint64_t sequence, bool repeat);
+  // True if a registration at the address of a holder needs nothing more.  False if another process
+  // has registered there and the holder is gone.
+  bool IsOfHolder(int32_t id, const Node& node, uint64_t sequence, bool repeat);
   // `first`: the node that has the address already.
   void WarnOfSharedAddress(const Node& node, const std::string& first);
   void Report();
@@ -143,10 +119,15 @@ class Coordinator::Impl {
   // Not ok, with the reason, if the registered nodes cannot form a job.
   bs::Status CheckRing() const;
   void CompleteRendezvous();
-  void AddPeer(const Node& node, bool native, uint64_t sequence);
+  // From now on the node holds the place, and is connected to.
+  void Connect(Peer* peer, const Node& node, bool native, uint64_t sequence, bs::Duration patience);
   void OnAttach(const Node& node, uint64_t sequence, int32_t rank, bool repeat);
+  void OnEarlyAttach(const Node& node, uint64_t sequence, int32_t rank);
+  void HoldAttached(const Registrant& newcomer, int32_t rank, const Node& holder);
   bs::Status CheckAttach(const Node& node, int32_t rank) const;
-  void Attach(int32_t rank, const Node& node, uint64_t sequence);
+  void Introduce(Peer* peer, const Registrant& newcomer);
+  // Every server must know the newcomer before it sends anything there.  Logs `text` then.
+  void NotifyServers(const Peer& newcomer, const std::string& text);
   // Names each stock worker without an attached one, once: some time after the start, or when it
   // ends.  Not where a server is MXNet's own: there a wrapped store has no attached worker either.
   void WarnOfUnwrapped();
@@ -183,23 +164,21 @@ class Coordinator::Impl {
   void TellWaiting();
 
   // coordinator_rejoin.cc: the place of a worker that was lost
-  bool MayReplace(int32_t id, const Peer& peer) const;
+  bool MayReplace(const Peer& peer) const;
   void Vacate(Peer* peer, const std::string& why);
-  void OnVacated(int32_t id, uint64_t incarnation);
+  // Returns the id of the free place that suits the node best; kEmpty if there is none.
+  int32_t FindPlace(const Node& node, bool native, int32_t wanted_rank) const;
   // True if the node gets the place of a lost worker, now or soon.
   bool TakePlace(const Node& node, bool native, uint64_t sequence, int32_t wanted_rank);
-  void TakePlaceOf(Peer* peer, const Node& node, uint64_t sequence);
   // Refuses the worker with `why` unless a place becomes free soon.
   void Hold(Late late, const bs::Status& why);
   void TakeHeld(Peer* peer);
   // The job ends: refuses the workers that wait for a place.
   void RefuseWaiting();
-  // True if a registration at a peer's address comes from another process.  The connection broke
-  // and came back, as when a process is killed and started again at once.
-  bool IsGone(const Peer& peer, uint64_t sequence) const;
   // True for a late repeat of a registration by a lost node.
   bool IsFormer(const Node& node, uint64_t sequence) const;
-  void Fill(Peer* peer);
+  void Fill(Peer* peer, const Registrant& next);
+  void FailPlace(const Peer& peer, const std::string& why);
   // Notifies the sender of a message, an earlier holder of a place, that it has none.
   void Dismiss(const Peer& peer, const Message& message);
   // Notifies a node of another job that its job is over: we have its scheduler node's address.
@@ -208,23 +187,21 @@ class Coordinator::Impl {
   bool HasAddress(const Node& node) const;
   // A server reports a lost worker, or a worker a lost server.
   void OnUnreachable(int32_t id, const Meta& meta, uint32_t lost_incarnation);
-  void OnUnreachableServer(int32_t id, const Peer& server, const std::string& why);
-  // A worker has sent a heartbeat.  If its reports of a lost server have stopped, it has
-  // reconnected.
-  static void ForgetOldReport(Peer* peer);
 
   // coordinator_end.cc: how the job ends
   void OnLost(int32_t id, const std::string& why);
-  // Our connection to the node did not come up in time, or not again.
-  void OnUnconnected(int32_t id, const std::string& why);
   void OnInboundEnded(int32_t id, bool torn);
   // A stock node fell silent, though it may be alive.
   void OnUnheard(int32_t id, const std::string& why);
   // True if a stock node has no attached worker, which would report a failure to its process.
   bool StandsAlone(int32_t id, const Peer& peer);
-  void MarkLeft(Peer* peer);
+  void EndForLoss(const Peer& peer, const std::string& why);
+  // The node left or is lost: no connection to it and no confirmation of it is missed.
+  void Forget(int32_t id);
+  // The node left: its barriers end, too.
+  void EndBarriers(const Peer& peer);
   // True if `peer` is the stock worker of a process whose attached worker left.
-  bool HasLeftBeside(int32_t id, const Peer& peer);
+  bool HasLeftBeside(const Peer& peer) const;
   // True if a stock worker left without the final barrier, and all others did or wait there.
   bool StockWorkersAreOver() const;
   // Ends the job in good order if no node has work left.
@@ -252,41 +229,39 @@ class Coordinator::Impl {
   // Time.
   TaskScope scope_;
   Attempts attempts_;
-  ReconnectTimer reconnect_timer_;
-  InboundWatch inbound_;  // for stock nodes
+  Detector detector_;
   ReconnectTimer temporary_reconnect_timer_;
   ReliableBroadcast broadcast_;
   Repeater report_;     // gathering: logs missing nodes; ending: notifies registering ones
   Repeater heartbeat_;  // running: checks for silent nodes and for stragglers at barriers
-  std::optional<PauseDetector> pause_detector_;  // while running
   bs::LimitedLog limited_log_;
-  ViolationLimiter violations_;
 
   // Gathering.
   Phase phase_ = Phase::kGathering;
   Address root_;  // with the real port
   Roster roster_;
-  std::map<int32_t, Early> early_;              // by rank
+  std::map<int32_t, Registrant> early_;         // by rank
   std::map<std::string, Temporary> temporary_;  // by "host:port"
-  std::map<std::string, Early> yielding_;       // by "host:port": workers of MemberBody::yields
+  std::map<std::string, Registrant> yielding_;  // by "host:port": workers of MemberBody::yields
   int32_t next_temporary_;
   int32_t next_refused_;  // the next peer for a message to a node without a place
   int32_t coming_again_ = 0;
   std::deque<std::string> refused_;  // the latest reasons; while gathering
   // The sentences about nodes that register and cannot be reached, by their texts.
   std::map<std::string, std::string> unreached_;
-  std::vector<Late> held_;           // while running
-  std::map<int32_t, Early> former_;  // by place: the native node that was lost there last
-  std::deque<Word> words_;           // not yet sent
-  int32_t words_under_way_ = 0;      // each on a connection of its own
-  uint64_t words_dropped_ = 0;       // since the last line about it
+  std::vector<Late> held_;                // while running
+  std::map<int32_t, Registrant> former_;  // by place: the native node that was lost there last
+  std::deque<Word> words_;                // not yet sent
+  int32_t words_under_way_ = 0;           // each on a connection of its own
+  uint64_t words_dropped_ = 0;            // since the last line about it
 
   // Running.
-  std::map<int32_t, Peer> peers_;
+  Peers peers_;
   Barriers barriers_;
-  Resends resends_;        // for stock peers
-  int32_t timestamp_ = 0;  // the protocol's count of control messages
-  bool attached_ = false;  // a worker was attached
+  Resends resends_;                                   // for stock peers
+  int32_t timestamp_ = 0;                             // the protocol's count of control messages
+  bool attached_ = false;                             // a worker was attached
+  std::set<std::pair<int32_t, uint64_t>> unwrapped_;  // warned of: id and incarnation
   bool final_timer_ = false;
   std::optional<bs::TimePoint> stock_replaced_;  // when a stock worker was last replaced
 

@@ -76,7 +76,7 @@ void Coordinator::Impl::Refuse(const Node& node, bool native, uint64_t sequence,
     // is in the job is not.
     const Roster::Entry* const entry = roster_.Find(node.hostname, node.port);
     const Peer* const peer = entry == nullptr ? nullptr : FindPeer(entry->node.id);
-    if (entry == nullptr || (peer != nullptr && peer->vacant)) {
+    if (entry == nullptr || (peer != nullptr && IsVacant(peer->state))) {
       TellOnce({node, std::nullopt, why.message()});
     }
     return;

@@ -128,24 +128,28 @@ void Coordinator::Impl::WarnOfSharedAddress(const Node& node, const std::string&
                        " a DMLC_NODE_HOST and DMLC_PORT that no other has");
 }
 
-void Coordinator::Impl::Adopt(Peer* peer, uint64_t sequence, bool repeat) {
-  if (repeat && !peer->heard && !peer->broke && !peer->gone()) peer->sequence = sequence;
+// Several processes may register with one address, where one of them listens.  Until a message
+// comes from the holder, each that goes on registering is sent the list; only the listener receives
+// it.  A process that took the list and is gone has broken the connection by then.
+bool Coordinator::Impl::IsOfHolder(int32_t id, const Node& node, uint64_t sequence, bool repeat) {
+  if (repeat) peers_.Apply(id, PeerEvent::kAddressShared, {.sequence = sequence});
+  const Peer& peer = *FindPeer(id);
+  if (sequence == peer.sequence) {
+    peers_.Apply(id, PeerEvent::kAsksForList);
+    return !IsVacant(peer.state);
+  }
+  const bool present = IsPresent(peer.state);
+  if (IsVacant(peer.state) || (present && detector_.IsGone(id))) return false;
+  if (present && detector_.HeardSinceBreak(id)) WarnOfSharedAddress(node, Describe(peer.node));
+  return true;
 }
 
 void Coordinator::Impl::OnLateRegister(const Node& node, bool native, uint64_t sequence,
                                        int32_t wanted_rank, bool repeat) {
   const Roster::Entry* const entry = roster_.Find(node.hostname, node.port);
   if (native && entry != nullptr && entry->native && entry->node.role == node.role) {
-    Peer* const peer = FindPeer(entry->node.id);
-    Adopt(peer, sequence, repeat);
-    const bool in_job = sequence == peer->sequence && !peer->gone() && peer->in_list;
-    if (in_job) SendList(peer->node.id);
-    if (!peer->vacant && !IsGone(*peer, sequence)) {  // perhaps another process of its address
-      const bool lives = !peer->gone() && (!peer->broke || peer->last_heard > *peer->broke);
-      if (lives && sequence != peer->sequence) WarnOfSharedAddress(node, Describe(peer->node));
-      return;
-    }
-    OnLost(peer->node.id, "connection closed, and another process has its address");
+    if (IsOfHolder(entry->node.id, node, sequence, repeat)) return;
+    OnLost(entry->node.id, "connection closed, and another process has its address");
     if (phase_ != Phase::kRunning) {
       Refuse(node, native, sequence, Over());
       return;
@@ -163,10 +167,10 @@ void Coordinator::Impl::OnLateRegister(const Node& node, bool native, uint64_t s
     }
     break;
   }
-  if (const auto holder = peers_.find(WorkerId(wanted_rank));
-      wanted_rank >= 0 && node.role == Role::kWorker && holder != peers_.end()) {
+  if (const Peer* const holder = FindPeer(WorkerId(wanted_rank));
+      wanted_rank >= 0 && node.role == Role::kWorker && holder != nullptr) {
     why += "; it asks for rank " + std::to_string(wanted_rank) + ", which " +
-           Describe(holder->second.node) + " has";
+           Describe(holder->node) + " has";
   }
   Hold({{node, sequence}, native, -1, wanted_rank}, bs::Status::AlreadyExists(why));
 }
@@ -246,19 +250,20 @@ void Coordinator::Impl::CompleteRendezvous() {
   std::vector<Node> nodes;
   for (const Roster::Entry& entry : roster_.entries()) {
     nodes.push_back(entry.node);
-    if (FindPeer(entry.node.id) == nullptr) AddPeer(entry.node, entry.native, entry.sequence);
-    if (reached.contains(TextOf(AddressOf(entry.node)))) attempts_.OnConnected(entry.node.id);
+    peers_.Apply(entry.node.id, PeerEvent::kAllThere,
+                 {.newcomer = {entry.node, entry.sequence}, .native = entry.native});
+    if (reached.contains(TextOf(AddressOf(entry.node)))) detector_.OnReached(entry.node.id);
   }
   barriers_.SetNodes(std::move(nodes));
   log_.Info("all nodes are there: " + bs::CountOf(options_.num_workers, "worker") + ", " +
             bs::CountOf(options_.num_servers, "server"));
   for (const Role role : {Role::kWorker, Role::kServer}) {  // the protocol's order of a group
-    for (const auto& [id, peer] : peers_) {
+    for (const auto& [id, peer] : peers_.all()) {
       if (peer.node.role == role) SendList(id);
     }
   }
   scope_.After(options_.timeout, [this] { WarnOfUnwrapped(); });
-  pause_detector_.emplace(options_.heartbeat_interval, options_.heartbeat_timeout, scope_.Now());
+  detector_.Start();
   heartbeat_.Start(options_.heartbeat_interval, [this] {
     CheckSilence();
     EndForStragglers();
@@ -266,61 +271,56 @@ void Coordinator::Impl::CompleteRendezvous() {
   for (const auto& [rank, early] : std::exchange(early_, {})) {
     const bs::Status check = CheckAttach(early.node, rank);
     if (check.ok()) {
-      Attach(rank, early.node, early.sequence);
+      peers_.Apply(AttachedId(rank), PeerEvent::kComes, {.newcomer = early});
     } else {
       Refuse(early.node, true, early.sequence, check);
     }
   }
 }
 
-void Coordinator::Impl::AddPeer(const Node& node, bool native, uint64_t sequence) {
-  Peer peer;
-  peer.node = node;
-  peer.native = native;
-  peer.sequence = sequence;
-  peer.last_heard = scope_.Now();
-  peers_[node.id] = peer;
-  attempts_.Forget(node.id);
+void Coordinator::Impl::Connect(Peer* peer, const Node& node, bool native, uint64_t sequence,
+                                bs::Duration patience) {
+  peer->node = node;
+  peer->native = native;
+  peer->sequence = sequence;
+  peer->successor = {};
   transport_->Connect(node.id, AddressOf(node), kSchedulerId);
-  reconnect_timer_.Watch(node.id);
+  detector_.Begin(node.id, AddressOf(node), patience);
 }
 
 void Coordinator::Impl::OnAttach(const Node& node, uint64_t sequence, int32_t rank, bool repeat) {
-  const auto refuse = [&](const bs::Status& why) { Refuse(node, true, sequence, why); };
   if (const bs::Status check = CheckAttach(node, rank); !check.ok()) {
-    refuse(check);
+    Refuse(node, true, sequence, check);
     return;
   }
-  const auto taken = [&](const Node& by) {
-    Hold({{node, sequence}, true, rank},
-         bs::Status::AlreadyExists(DescribeUnranked(node) + " cannot attach to worker " +
-                                   std::to_string(rank) + ": " + DescribeUnranked(by) +
-                                   " is attached there (another process has this rank)"));
-  };
-  if (phase_ == Phase::kGathering) {
-    const auto [it, added] = early_.try_emplace(rank, Early{node, sequence});
-    if (added) WatchSoon(node, true);
-    if (!(AddressOf(it->second.node) == AddressOf(node))) {
-      if (!ComesAgain(node, true)) taken(it->second.node);
+  if (phase_ == Phase::kGathering) return OnEarlyAttach(node, sequence, rank);
+  const int32_t id = AttachedId(rank);
+  const Peer* const peer = FindPeer(id);
+  if (peer != nullptr && AddressOf(peer->node) == AddressOf(node)) {
+    if (repeat) peers_.Apply(id, PeerEvent::kAddressShared, {.sequence = sequence});
+    if (!IsVacant(peer->state) && sequence <= peer->sequence) {
+      peers_.Apply(id, PeerEvent::kAsksForList);  // else a late repeat
       return;
     }
+  }
+  peers_.Apply(id, PeerEvent::kComes, {.newcomer = {node, sequence}});
+}
+
+void Coordinator::Impl::OnEarlyAttach(const Node& node, uint64_t sequence, int32_t rank) {
+  const auto [it, added] = early_.try_emplace(rank, Registrant{node, sequence});
+  if (added) WatchSoon(node, true);
+  if (AddressOf(it->second.node) == AddressOf(node)) {
     it->second.sequence = sequence;
-    return;
+  } else if (!ComesAgain(node, true)) {
+    HoldAttached({node, sequence}, rank, it->second.node);
   }
-  Peer* const peer = FindPeer(AttachedId(rank));
-  const bool same = peer != nullptr && AddressOf(peer->node) == AddressOf(node);
-  if (same) Adopt(peer, sequence, repeat);
-  if (same && !peer->vacant && sequence <= peer->sequence) {
-    if (!peer->gone() && peer->in_list) SendList(peer->node.id);  // else a late repeat
-  } else if (peer == nullptr || peer->left) {
-    Attach(rank, node, sequence);
-  } else if (!peer->vacant) {
-    taken(peer->node);
-  } else if (peer->successor && !(AddressOf(peer->successor->node) == AddressOf(node))) {
-    taken(peer->successor->node);
-  } else {
-    TakePlaceOf(peer, node, sequence);
-  }
+}
+
+void Coordinator::Impl::HoldAttached(const Registrant& newcomer, int32_t rank, const Node& holder) {
+  Hold({newcomer, true, rank},
+       bs::Status::AlreadyExists(DescribeUnranked(newcomer.node) + " cannot attach to worker " +
+                                 std::to_string(rank) + ": " + DescribeUnranked(holder) +
+                                 " is attached there (another process has this rank)"));
 }
 
 bs::Status Coordinator::Impl::CheckAttach(const Node& node, int32_t rank) const {
@@ -331,16 +331,16 @@ bs::Status Coordinator::Impl::CheckAttach(const Node& node, int32_t rank) const 
                                        bs::CountOf(options_.num_workers, "worker"));
   }
   if (phase_ == Phase::kGathering) return bs::Status::Ok();
-  const auto beside = peers_.find(WorkerId(rank));
-  if (beside != peers_.end() && beside->second.native) {
+  const Peer* const beside = peers_.Find(WorkerId(rank));
+  if (beside != nullptr && beside->native) {
     return bs::Status::AlreadyExists(who + " cannot attach to worker " + std::to_string(rank) +
                                      ": that is a native worker itself");
   }
-  if (beside != peers_.end() && beside->second.left) {
+  if (beside != nullptr && HasLeft(beside->state)) {
     return bs::Status::Unavailable(who + " cannot attach to worker " + std::to_string(rank) +
                                    ": that has left the job");
   }
-  for (const auto& [id, peer] : peers_) {
+  for (const auto& [id, peer] : peers_.all()) {
     if (peer.node.role == Role::kServer && !peer.native) {
       return bs::Status::NotFound(who + " cannot attach: " + Describe(peer.node) +
                                   " is a stock server");
@@ -349,35 +349,37 @@ bs::Status Coordinator::Impl::CheckAttach(const Node& node, int32_t rank) const 
   return bs::Status::Ok();
 }
 
-void Coordinator::Impl::Attach(int32_t rank, const Node& node, uint64_t sequence) {
+void Coordinator::Impl::Introduce(Peer* peer, const Registrant& newcomer) {
   attached_ = true;
-  Node entry = node;
-  entry.id = AttachedId(rank);
-  const Peer* const before = FindPeer(entry.id);
-  const uint64_t incarnation = before == nullptr ? 0 : before->incarnation;  // the servers keep it
-  AddPeer(entry, true, sequence);
-  peers_[entry.id].incarnation = incarnation;
-  peers_[entry.id].in_list = false;
+  Node entry = newcomer.node;
+  entry.id = peer->node.id;
+  Connect(peer, entry, true, newcomer.sequence, options_.timeout);
   barriers_.Join(entry.id);
-  // Every server must know the newcomer before it sends anything there.
-  Meta news = NativeControl(Command::kAddNode, Op::kAttach, 0);
-  news.extension.body = BodyAbout(Op::kAttach, rank, incarnation);
-  news.control.nodes = {entry};
-  broadcast_.Send(NativeServers(), news, [this, id = entry.id, incarnation] {
-    Peer* const peer = FindPeer(id);
-    if (peer == nullptr || peer->gone() || peer->incarnation != incarnation) return;
-    peer->in_list = true;
-    peer->last_heard = scope_.Now();
-    log_.Info(Describe(peer->node) + " attached");
-    SendList(id);
-  });
+  NotifyServers(*peer, Describe(entry) + " attached");
+}
+
+void Coordinator::Impl::NotifyServers(const Peer& newcomer, const std::string& text) {
+  const int32_t id = newcomer.node.id;
+  const Op op = IsAttachedId(id) ? Op::kAttach : Op::kRegister;
+  Meta news = NativeControl(Command::kAddNode, op, 0);
+  news.extension.body = BodyAbout(op, RankOf(id), newcomer.incarnation);
+  news.control.nodes = {newcomer.node};
+  broadcast_.Send(peers_.NativeServers(), news,
+                  [this, id, text, incarnation = newcomer.incarnation] {
+                    if (FindPeer(id)->incarnation != incarnation) return;
+                    const Peers::Outcome outcome = peers_.Apply(id, PeerEvent::kNewcomerKnown);
+                    if (outcome == Peers::Outcome::kDone && !text.empty()) log_.Info(text);
+                  });
 }
 
 void Coordinator::Impl::WarnOfUnwrapped() {
   if (phase_ != Phase::kRunning || StockServer() != nullptr) return;
-  for (auto& [id, peer] : peers_) {
+  for (const auto& [id, peer] : peers_.all()) {
     if (peer.native || peer.node.role != Role::kWorker) continue;
-    if (FindPeer(AttachedId(RankOf(id))) != nullptr || std::exchange(peer.named, true)) continue;
+    if (FindPeer(AttachedId(RankOf(id))) != nullptr ||
+        !unwrapped_.emplace(id, peer.incarnation).second) {
+      continue;
+    }
     log_.Warning(
         Describe(peer.node) +
         " uses MXNet's own store: not scheduled; add kvs = ScheduledKVS(kvs) (from "

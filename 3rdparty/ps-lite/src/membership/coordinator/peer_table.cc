@@ -1,0 +1,138 @@
+// PeerTable: the rows.
+#include "membership/coordinator/peer_table.h"
+
+namespace ps {
+namespace {
+
+using S = PeerState;
+using E = PeerEvent;
+using C = PeerCondition;
+using A = PeerAction;
+using Row = PeerTable::Row;
+
+constexpr EnumSet<S> kPresent{S::kJoining, S::kListed, S::kLive};
+constexpr EnumSet<S> kHeld{S::kJoining, S::kListed, S::kLive, S::kLost};
+constexpr EnumSet<S> kAllButFree{S::kJoining,  S::kListed,  S::kLive,   S::kLeaving,
+                                 S::kClosing,  S::kLeft,    S::kClosed, S::kLost,
+                                 S::kVacating, S::kClaimed, S::kVacant};
+constexpr std::nullopt_t kStays = std::nullopt;
+
+// The first row of a pair whose condition holds counts.
+std::vector<Row> RowsOfThePlace() {
+  return {
+      // Joining.
+      {{S::kFree}, E::kAllThere, C::kAlways, A::kConnect, S::kListed},
+      {{S::kFree, S::kLeaving, S::kClosing, S::kLeft, S::kClosed},
+       E::kComes,
+       C::kAlways,
+       A::kIntroduce,
+       S::kJoining},
+      {{S::kVacating}, E::kComes, C::kAlways, A::kClaim, S::kClaimed},
+      {{S::kClaimed}, E::kComes, C::kSuccessorRepeats, A::kClaim, kStays},
+      {{S::kVacant}, E::kComes, C::kAlways, A::kAccept, S::kJoining},
+      {kHeld, E::kComes, C::kAlways, A::kHold, kStays},
+      {{S::kClaimed}, E::kComes, C::kAlways, A::kHold, kStays},
+      {{S::kJoining}, E::kNewcomerKnown, C::kAlways, A::kAdmit, S::kListed},
+      {{S::kListed, S::kLive}, E::kAsksForList, C::kAlways, A::kSendList, kStays},
+      {{S::kJoining, S::kListed}, E::kAddressShared, C::kNeverBroken, A::kTakeSequence, kStays},
+      // Messages.
+      {{S::kListed}, E::kHeard, C::kAlways, A::kNone, S::kLive},
+      {{S::kVacating, S::kClaimed, S::kVacant}, E::kHeard, C::kAlways, A::kDismiss, kStays},
+      {kAllButFree, E::kFormerHeard, C::kAlways, A::kDismiss, kStays},
+      // Leaving.
+      {{S::kListed, S::kLive}, E::kGoodbye, C::kServersNeedNotKnow, A::kConfirmGoodbye, S::kLeft},
+      {{S::kLost}, E::kGoodbye, C::kServersNeedNotKnow, A::kConfirmGoodbye, S::kClosed},
+      {{S::kLeaving}, E::kGoodbye, C::kServersNeedNotKnow, A::kRespond, S::kLeft},
+      {{S::kClosing}, E::kGoodbye, C::kServersNeedNotKnow, A::kRespond, S::kClosed},
+      {{S::kLeft, S::kClosed}, E::kGoodbye, C::kAlways, A::kRespond, kStays},
+      {{S::kListed, S::kLive}, E::kGoodbye, C::kAlways, A::kAnnounceGoodbye, S::kLeaving},
+      {{S::kLost}, E::kGoodbye, C::kAlways, A::kAnnounceGoodbye, S::kClosing},
+      {{S::kLeaving}, E::kGoodbyeKnown, C::kAlways, A::kEndGoodbye, S::kLeft},
+      {{S::kClosing}, E::kGoodbyeKnown, C::kAlways, A::kEndGoodbye, S::kClosed},
+      {{S::kLeaving}, E::kDisconnected, C::kAlways, A::kCheckFinish, S::kClosing},
+      {{S::kLeft}, E::kDisconnected, C::kAlways, A::kCheckFinish, S::kClosed},
+      // Losses.
+      {kPresent, E::kLost, C::kAttachedLeft, A::kRetire, S::kLeft},
+      {kPresent, E::kLost, C::kReplaceable, A::kVacate, S::kVacating},
+      {kPresent, E::kLost, C::kNeeded, A::kEndJob, S::kLost},
+      {kPresent, E::kLost, C::kAlways, A::kCheckEnd, S::kLost},
+      {{S::kVacating}, E::kLossKnown, C::kAlways, A::kNone, S::kVacant},
+      {{S::kClaimed}, E::kLossKnown, C::kAlways, A::kFill, S::kJoining},
+      {{S::kVacating, S::kClaimed, S::kVacant},
+       E::kRejoinTimeout,
+       C::kJobRuns,
+       A::kFailPlace,
+       kStays},
+      {{S::kClaimed}, E::kJobEnds, C::kAlways, A::kRefuseSuccessor, S::kVacating},
+  };
+}
+
+// A node that has no place, or that was not sent the list, cannot use an id.
+std::vector<PeerTable::Violation> ViolationsOfThePlace() {
+  return {
+      {{S::kFree}, E::kHeard},
+      {{S::kFree}, E::kFormerHeard},
+      {{S::kFree, S::kJoining}, E::kGoodbye},
+  };
+}
+
+}  // namespace
+
+const std::array<std::string_view, 12> PeerRules::kStates = {
+    "free", "joining", "listed", "live",     "leaving", "closing",
+    "left", "closed",  "lost",   "vacating", "claimed", "vacant"};
+const std::array<std::string_view, 14> PeerRules::kEvents = {
+    "all nodes are there",
+    "a worker comes for the place",
+    "every server knows the newcomer",
+    "message under the id",
+    "message of an earlier holder",
+    "the holder repeats its registration",
+    "another process of the address registers",
+    "goodbye",
+    "every server knows the goodbye",
+    "our connection ends",
+    "loss",
+    "every server knows the loss",
+    "rejoin time-out",
+    "the job ends"};
+const std::array<std::string_view, 8> PeerRules::kConditions = {
+    "",
+    "the servers need not know",
+    "the attached worker beside it left",
+    "another worker may have the place",
+    "the job runs",
+    "the job needs the holder",
+    "the successor repeats",
+    "our connection never broke"};
+const std::array<std::string_view, 22> PeerRules::kActions = {
+    "",
+    "connect",
+    "connect, notify the servers",
+    "send the list, expect messages",
+    "send the list",
+    "answer this registration, too",
+    "end its barriers, notify the servers",
+    "end its barriers, respond",
+    "respond",
+    "respond, check the end",
+    "check the finish",
+    "end its barriers, check the end",
+    "disconnect, notify the servers",
+    "end the job",
+    "check the end and the finish",
+    "note the successor",
+    "connect to the worker, notify the servers",
+    "connect to the successor, notify the servers",
+    "let the worker wait",
+    "notify the sender that it has no place",
+    "end the job, no worker came",
+    "refuse the successor"};
+
+PeerTable::PeerTable() : PeerTable(RowsOfThePlace(), ViolationsOfThePlace()) {}
+
+std::string_view NameOf(PeerState state) {
+  return PeerRules::kStates.at(static_cast<size_t>(state));
+}
+
+}  // namespace ps
