@@ -88,7 +88,7 @@ class Backend {
   virtual void Prepare(Done done) { done(Status::Ok()); }
   // Ok if the back end carries more than first values and sums of synchronous keys with plain
   // codings: asynchronous keys, codings, optimizers, other layouts.  Else kFailedPrecondition,
-  // whose text begins with `what`.  Any thread.
+  // with a text that begins with `what`.  Any thread.
   virtual Status CheckExtra(const std::string& /*what*/) const { return Status::Ok(); }
   // Partition::server is less.
   virtual uint32_t num_destinations() const = 0;

@@ -1,9 +1,9 @@
-// Membership: how one node of a job learns which nodes are in it, waits for them, and leaves.
+// Membership: how a node of a job learns which nodes are in it, waits for them, and leaves.
 //
-// Implementations: src/node has one over the scheduler node's rendezvous, and one over the
-// application's own store.  A back end that brings its processes along, such as MPI, adds its own.
+// src/node/worker implements it over the scheduler node's rendezvous, and over the application's
+// own store.  A back end that brings its processes along, such as MPI, adds its own implementation.
 //
-// Confined to one executor, but for Close: every method is called there, and every callback runs
+// Confined to an executor, but for Close: every method is called there, and every callback runs
 // there, never inside the call that took it.  Only Close blocks.
 #pragma once
 
@@ -58,11 +58,11 @@ class Membership {
   // ended.  `done` runs once, after a bounded time: ok, or why no other node may have heard it.
   virtual void Leave(bool drained, Done done) = 0;
 
-  // Ends membership, and what carries the operations of this node with it.  Ends pending barriers
-  // with kCancelled; no other callback comes after it.  When it returns ok, nothing uses memory of
-  // an operation.  kUnavailable: something still does, and then nothing may be destroyed.
-  // Blocks for a bounded time.  REQUIRES: called once, on another thread than the executor's; no
-  // operation starts any more.
+  // Ends membership, and with it the network that carries the operations of this node.  Ends
+  // pending barriers with kCancelled; no other callback comes after it.  When it returns ok,
+  // nothing uses memory of an operation.  kUnavailable: something still does, and then nothing may
+  // be destroyed. Blocks for a bounded time.  REQUIRES: called once, on another thread than the
+  // executor's; no operation starts any more.
   virtual Status Close() = 0;
 };
 

@@ -1,4 +1,4 @@
-// Views of jobs whose hosts are not known.
+// Views of jobs of unknown hosts.
 #include "job/view.h"
 
 #include <utility>
@@ -11,12 +11,9 @@ View MakeView(Place own, int32_t num_workers, int32_t num_servers) {
   BS_CHECK(num_workers >= 0 && num_servers >= 0);
   View view;
   view.own = own;
-  const auto add = [&view](std::vector<Peer>* peers) {
-    peers->push_back({.host = static_cast<int32_t>(view.hosts.size())});
-    view.hosts.emplace_back();
-  };
-  for (int32_t rank = 0; rank < num_workers; ++rank) add(&view.workers);
-  for (int32_t rank = 0; rank < num_servers; ++rank) add(&view.servers);
+  int32_t host = 0;
+  for (int32_t rank = 0; rank < num_workers; ++rank) view.workers.push_back({.host = host++});
+  for (int32_t rank = 0; rank < num_servers; ++rank) view.servers.push_back({.host = host++});
   return view;
 }
 

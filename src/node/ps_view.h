@@ -1,4 +1,4 @@
-// The view of a job whose nodes the scheduler node has listed.
+// The view of a job, from the scheduler node's list of nodes.
 #pragma once
 
 #include "job/view.h"
@@ -6,8 +6,9 @@
 
 namespace bs::api {
 
-// Hosts stand in the order of the scheduler node's list.  They are those of the beginning, also
-// where another node has taken the place of a lost one.  All loopback addresses are one host.
+// Hosts stand in the order of the list.  A node counts for the host where its place was at the
+// beginning, also after another process has taken that place.  All loopback addresses are the same
+// host.
 job::View ViewOf(const ps::View& listed, job::Role role);
 
 }  // namespace bs::api

@@ -109,15 +109,12 @@ std::vector<double> Within(std::span<const Range> ranges, std::span<const double
 
 std::vector<LinkHost> HostsOf(const job::View& view) {
   std::vector<LinkHost> hosts(view.hosts.size());
-  const auto knows = [&hosts](const job::Peer& peer) {
-    return static_cast<size_t>(peer.host) < hosts.size();
-  };
   for (const job::Peer& worker : view.workers) {
-    if (knows(worker)) ++hosts[static_cast<size_t>(worker.host)].workers;
+    if (view.HostOf(worker)) ++hosts[static_cast<size_t>(worker.host)].workers;
   }
   for (int32_t rank = 0; rank < view.num_servers(); ++rank) {
     const job::Peer& server = view.servers[static_cast<size_t>(rank)];
-    if (knows(server)) hosts[static_cast<size_t>(server.host)].servers.push_back(rank);
+    if (view.HostOf(server)) hosts[static_cast<size_t>(server.host)].servers.push_back(rank);
   }
   uint64_t fastest = 0;
   for (const job::Host& host : view.hosts) fastest = std::max(fastest, host.link_rate);

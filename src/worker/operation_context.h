@@ -23,7 +23,7 @@ struct OperationContext {
   Spans spans{};
 
   int32_t rank() const { return view->own.rank; }
-  // This worker has taken the rank of a lost one.
+  // This worker has taken the rank of a lost worker.
   bool rejoined() const { return view->own.incarnation > 0; }
   // Fails the worker for good; exchanges and tasks are failing when it returns.  Returns the first
   // failure, which stays the worker's.

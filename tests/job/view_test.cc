@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <set>
+#include <vector>
 
 namespace bs::job {
 namespace {
@@ -16,13 +18,23 @@ TEST(View, CountsItsNodes) {
   EXPECT_EQ(view.epoch, 0U);
 }
 
-TEST(View, NodesOfAMadeViewShareNoHost) {
+TEST(View, NodesOfUnknownHostsShareNone) {
   const View view = MakeView({}, 3, 2);
   std::set<int32_t> hosts;
-  for (const Peer& worker : view.workers) hosts.insert(worker.host);
-  for (const Peer& server : view.servers) hosts.insert(server.host);
+  for (const std::vector<Peer>* const peers : {&view.workers, &view.servers}) {
+    for (const Peer& peer : *peers) {
+      hosts.insert(peer.host);
+      EXPECT_EQ(view.HostOf(peer), std::nullopt);
+    }
+  }
   EXPECT_EQ(hosts, (std::set<int32_t>{0, 1, 2, 3, 4}));
-  EXPECT_EQ(view.hosts.size(), 5U);
+}
+
+TEST(View, HostsOfTheListAreKnown) {
+  View view = MakeView({}, 2, 0);
+  view.hosts.resize(1);
+  EXPECT_EQ(view.HostOf(view.workers[0]), 0);
+  EXPECT_EQ(view.HostOf(view.workers[1]), std::nullopt);
 }
 
 TEST(View, HasWorkersOfTheirRanksOnly) {
@@ -35,8 +47,8 @@ TEST(View, HasWorkersOfTheirRanksOnly) {
 
 TEST(View, WithoutServersIsAView) {
   const View view = MakeView({}, 2, 0);
+  EXPECT_EQ(view.num_workers(), 2);
   EXPECT_EQ(view.num_servers(), 0);
-  EXPECT_EQ(view.hosts.size(), 2U);
 }
 
 TEST(View, DiffersInEveryPart) {
@@ -52,7 +64,7 @@ TEST(View, DiffersInEveryPart) {
   other.own.incarnation = 1;
   EXPECT_NE(other, view);
   other = view;
-  other.hosts[0].link_rate = 1;
+  other.hosts = {{.link_rate = 1}};
   EXPECT_NE(other, view);
 }
 

@@ -60,11 +60,15 @@ MAY_INCLUDE = {
     "node": {
         *("base", "job", "core", "ps", "config", "trace", "reduce", "codec", "protocol"),
         *("transport", "transport/rdma", "transport/tcp", "transport/zmq", "membership"),
-        *("backend/ps", "backend/kvstore", "worker", "server"),
+        *("worker", "server"),
+    },
+    "node/worker": {
+        *("base", "job", "ps", "config", "trace", "protocol", "membership"),
+        *("backend", "backend/ps", "backend/kvstore", "worker", "node"),
     },
     "capi": {
         *("c_api", "base", "job", "config", "trace", "codec"),
-        *("backend/ps", "worker", "predict", "node"),
+        *("backend/ps", "worker", "predict", "node", "node/worker"),
     },
     "frontend/mxnet": {"c_api"},
 }
@@ -314,7 +318,10 @@ TESTED_THROUGH = {
     "src/capi/operation_fields.cc": "operations_test.cc",
     "src/codec/builtin.cc": "codec_test.cc",
     "src/config/settings_table.cc": "config_test.cc",
-    "src/node/worker_node.cc": "node_test.cc",
+    "src/node/worker/ps_membership.cc": "node_test.cc",
+    "src/node/worker/ps_worker.cc": "node_test.cc",
+    "src/node/worker/store_membership.cc": "store_worker_test.cc",
+    "src/node/worker/wrapped_store.cc": "store_worker_test.cc",
     "src/frontend/mxnet/mxnet_round.cc": "mxnet_test.cc",
     "src/predict/replaying_worker.cc": "predict_test.cc",
     "src/server/optimizer/optimizer_text.cc": "optimizer_test.cc",

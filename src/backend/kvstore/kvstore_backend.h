@@ -145,7 +145,7 @@ class KvstoreBackend final : public Backend {
   };
 
   uint32_t num_servers() const { return static_cast<uint32_t>(options_.view->num_servers()); }
-  // `done` gets what comes first: its status, or that the time of Prepare is over.
+  // Returns `done`, which gets an error if the time of Prepare is over first.
   Done WithDeadline(Done done);
   void MeasureScale(Done done);
   void SetScale(uint32_t scale);

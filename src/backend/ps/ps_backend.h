@@ -40,7 +40,7 @@ struct PsBackendOptions {
   std::function<std::shared_ptr<void>(std::span<std::byte> memory, ps::Lending use)> lend{};
   // Transport::CarriersOf; empty: they are not known.
   std::function<Carriers(int32_t peer)> carriers{};
-  // Adds the metrics of the network for Measure; empty: there are none.
+  // Adds the metrics of the network for Measure; empty: nothing is added.
   std::function<void(Metrics*)> measure_network{};
   // Partitions of a tensor of up to this size are pushed and pulled by one request.  Then their
   // credit returns when the network has them, so it does not bound the bytes that wait at a busy
