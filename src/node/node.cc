@@ -18,8 +18,8 @@
 #include "base/numa.h"
 #include "base/processors.h"
 #include "base/run_on.h"
+#include "host/rdma.h"
 #include "node/ps_view.h"
-#include "node/rdma.h"
 #include "node/shard_places.h"
 #include "protocol/call.h"
 

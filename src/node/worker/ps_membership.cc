@@ -11,7 +11,7 @@
 #include "base/run_on.h"
 #include "membership/goodbye.h"
 #include "node/ps_view.h"
-#include "node/rdma.h"
+#include "host/rdma.h"
 
 namespace bs::api {
 namespace {

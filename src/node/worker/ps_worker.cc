@@ -6,7 +6,7 @@
 
 #include "backend/ps/ps_backend.h"
 #include "node/node_metrics.h"
-#include "node/rdma.h"
+#include "host/rdma.h"
 #include "node/worker/ps_membership.h"
 #include "protocol/server_shares.h"
 
