@@ -19,6 +19,7 @@
 #include "bytescheduler/first_sizes.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
+#include "job/view.h"
 #include "worker/rules.h"
 
 namespace bs {
@@ -44,8 +45,7 @@ enum class Urgency : uint8_t {
 };
 
 struct WorkerOptions {
-  int32_t rank = 0;
-  int32_t num_workers = 1;
+  job::SharedView view = job::ShareView({}, 1, 1);
   uint64_t partition_bytes = kFirstPartitionBytes;  // at least 64; rank 0's value is in force
   uint64_t credit_bytes = kFirstCreditBytes;        // in flight to one server
   // Both hold until rank 0's back end has measured values that suit the network, if it measures.
@@ -54,8 +54,6 @@ struct WorkerOptions {
   bool priority_order = true;          // false: first ready, first sent
   uint64_t early_bytes = kEarlyBytes;  // CoreOptions::early_bytes
   Urgency urgency = Urgency::kCaller;  // without effect unless priority_order
-  // This worker has taken the rank of a lost worker.
-  bool rejoined = false;
   // Codecs of PushPullOptions::coding; outlives the worker.  Null: the engine's codecs.
   const codec::Table* codecs = nullptr;
   // Records the events of each partition, on the worker's executor; not owned; outlives the worker.

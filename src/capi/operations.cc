@@ -27,8 +27,8 @@ struct Row {
   const char* name;
   Fields needs;     // `in` and `out` only if size_bytes is not 0
   Fields may_take;  // besides those
-  // Null, or the words for what stock servers cannot do.
-  const char* needs_our_servers;
+  // Null, or the words for an operation that not every back end has (Backend::CheckExtra).
+  const char* extra;
   Status (*start)(const bs_operation& operation, OperationHost* host);
 };
 
@@ -46,12 +46,6 @@ std::span<const std::byte> In(const bs_operation& operation) {
 
 std::span<std::byte> Out(const bs_operation& operation) {
   return {static_cast<std::byte*>(operation.out), operation.size_bytes};
-}
-
-Status OnStockServers(const std::string& asked) {
-  return Status::FailedPrecondition(asked +
-                                    ": stock servers know nothing of it; start the job with "
-                                    "bslaunch");
 }
 
 Result<DType> DTypeOf(const bs_operation& operation) {
@@ -88,8 +82,8 @@ Status StartBroadcastFrom(const bs_operation& operation, OperationHost* host) {
 Status StartPushPull(const bs_operation& operation, OperationHost* host) {
   const Result<Coding> coding = CodingOf(operation.coding);
   if (!coding.ok()) return coding.status();
-  if (!coding.value().plain() && !host->has_our_servers()) {
-    return OnStockServers("gradient compression");
+  if (!coding.value().plain()) {
+    if (Status lacks = host->CheckExtra("gradient compression"); !lacks.ok()) return lacks;
   }
   const PushPullOptions options = {.priority = operation.priority,
                                    .coding = coding.value(),
@@ -246,8 +240,8 @@ Status CheckOperation(const bs_operation& operation) {
 
 Status StartOperation(const bs_operation& operation, OperationHost* host) {
   const Row& row = *RowOf(operation.kind);
-  if (row.needs_our_servers != nullptr && !host->has_our_servers()) {
-    return OnStockServers(row.needs_our_servers);
+  if (row.extra != nullptr) {
+    if (Status lacks = host->CheckExtra(row.extra); !lacks.ok()) return lacks;
   }
   return row.start(operation, host);
 }

@@ -11,7 +11,7 @@ ReplayingWorker::ReplayingWorker(Replay* replay, const WorkerOptions& options,
                                  const worker::PsBackendOptions& backend_options,
                                  sim::SimClock* clock, sim::SimNetwork* network, const Place& place)
     : replay_(replay),
-      rank_(options.rank),
+      rank_(options.view->own.rank),
       network_(network),
       executor_(clock),
       transport_(network->MakeTransport(&executor_)),

@@ -90,7 +90,7 @@ class Worker::Impl {
   // Rank 0's decision, in force from the next rounds on; on another rank the latest it has
   // received.
   worker::PartitionAndCredit partition_and_credit() const {
-    return {partition_bytes_, options_.rank == 0 ? credit_bytes_ : core_.credit_bytes()};
+    return {partition_bytes_, options_.view->own.rank == 0 ? credit_bytes_ : core_.credit_bytes()};
   }
   void Fail(const Status& status);
   void Close(UniqueFunction<void()> closed);
@@ -140,7 +140,7 @@ class Worker::Impl {
   worker::Steps steps_;
   worker::CriticalTensor critical_;
   const worker::OperationContext context_;
-  bool fits_network_ = options_.rank == 0;  // until rank 0 has decided
+  bool fits_network_ = options_.view->own.rank == 0;  // until rank 0 has decided
   Status failure_;
   uint64_t num_optimizers_ = 0;  // calls of SetOptimizer
   uint64_t credit_bytes_ = options_.credit_bytes;

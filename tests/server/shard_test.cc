@@ -11,7 +11,7 @@ namespace {
 
 ShardState StateFor(int32_t num_workers, Outbox* outbox) {
   ShardState state;
-  state.num_workers = num_workers;
+  state.view = job::ShareView({.role = job::Role::kServer}, num_workers, 1);
   state.hold_bytes = 8;
   state.send = outbox->sender();
   return state;

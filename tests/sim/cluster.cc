@@ -162,7 +162,6 @@ void Cluster::AddServers() {
 
 std::unique_ptr<ServerNode> Cluster::MakeServer(int32_t index) {
   ServerOptions server;
-  server.num_workers = options_.num_workers;
   server.deterministic = options_.deterministic;
   server.hold_bytes = options_.hold_bytes;
   server.max_backlog_bytes = options_.max_backlog_bytes;
@@ -181,8 +180,6 @@ void Cluster::AddWorkers() {
 
 std::unique_ptr<WorkerNode> Cluster::MakeWorker(int32_t index, uint64_t rank) {
   worker::PsWorkerOptions options;
-  options.num_workers = options_.num_workers;
-  options.num_servers = options_.num_servers;
   options.credit_bytes = options_.credit_bytes;
   options.together_bytes = options_.together_bytes;
   options.priority_order = options_.priority_order;

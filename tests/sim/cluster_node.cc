@@ -144,6 +144,11 @@ void MemberNode::DestroyMember() {
   transport_.reset();
 }
 
+job::View MemberNode::ViewOf(job::Role role) const {
+  return job::MakeView({.role = role, .rank = rank_, .incarnation = incarnation_},
+                       job_->membership.num_workers, job_->membership.num_servers);
+}
+
 ServerNode::ServerNode(Job* job, int32_t index, const ServerOptions& options, int32_t num_shards,
                        const server::Rules& rules)
     : MemberNode(job, ps::Role::kServer, index),
@@ -157,8 +162,7 @@ ServerNode::ServerNode(Job* job, int32_t index, const ServerOptions& options, in
 
 void ServerNode::OnReady() {
   ServerOptions options = options_;
-  options.rank = rank();
-  options.num_servers = job_->membership.num_servers;
+  options.view = std::make_shared<const job::View>(ViewOf(job::Role::kServer));
   options.updater = {.executor = &updater_,
                      .set_optimizer =
                          [](std::string_view pickle) {
@@ -226,12 +230,11 @@ WorkerNode::WorkerNode(Job* job, int32_t index, const worker::PsWorkerOptions& o
       rules_(rules),
       most_in_flight_(WithReserve(std::max(options.credit_bytes, most_in_flight))),
       thread_(job->clock),
-      unacknowledged_(static_cast<size_t>(options.num_servers)),
-      unacknowledged_bytes_(static_cast<size_t>(options.num_servers)) {}
+      unacknowledged_(static_cast<size_t>(job->membership.num_servers)),
+      unacknowledged_bytes_(static_cast<size_t>(job->membership.num_servers)) {}
 
 void WorkerNode::OnReady() {
-  options_.rank = rank();
-  options_.rejoined = incarnation_ > 0;
+  options_.SetView(ViewOf(job::Role::kWorker));
   options_.requests.incarnation = incarnation_;
   options_.requests.job = number_;
   script_options_.rank = rank();

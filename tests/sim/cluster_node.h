@@ -89,6 +89,9 @@ class MemberNode {
   Job* const job_;
   std::string name_;
   std::string address_;
+  // REQUIRES: the node is in the job.
+  job::View ViewOf(job::Role role) const;
+
   SimExecutor io_;
   uint64_t incarnation_ = 0;
   uint64_t number_ = 0;  // of the job

@@ -12,7 +12,7 @@ namespace {
 
 PsWorkerOptions TwoServers() {
   PsWorkerOptions options;
-  options.num_servers = 2;
+  options.SetView(job::MakeView({}, 1, 2));
   options.partition_bytes = 64;
   options.credit_bytes = 64;
   return options;
@@ -59,7 +59,7 @@ TEST(PushPullTask, CreditMayBeHeldUntilTheSumComesForATest) {
   std::vector<std::byte> value = Bytes(256, 0);
   std::vector<std::byte> out = Bytes(256, 0);
   PsWorkerOptions options = TwoServers();
-  options.num_servers = 1;
+  options.SetView(job::MakeView({}, 1, 1));
   const CreditWithTheSum rules;
   Bench bench(options, rules);
   bench.Initialise(7, value);
@@ -144,7 +144,7 @@ TEST(PushPullTask, ShortTensorsAreCopiedInsteadOfLent) {
 
 PsWorkerOptions Together(uint64_t bytes) {
   PsWorkerOptions options = TwoServers();
-  options.num_servers = 1;
+  options.SetView(job::MakeView({}, 1, 1));
   options.together_bytes = bytes;
   return options;
 }

@@ -149,7 +149,7 @@ TEST(Worker, AKeyIsUsedInTheModeItWasDeclaredIn) {
 
 TEST(Worker, AnOptimizerIsToldToEveryServerAndItsRefusalConcernsOnlyTheCall) {
   PsWorkerOptions options = Alone();
-  options.num_servers = 3;
+  options.SetView(job::MakeView({}, 1, 3));
   Bench bench(options);
   for (const uint64_t number : {1, 2}) {
     Outcome outcome;
@@ -457,7 +457,7 @@ TEST(Worker, TwoInOneProcessDoNotMeet) {
 // The servers to which the first pushes of a tensor of 16 partitions go, while none answers.
 std::vector<int32_t> ServersInOrder(std::vector<uint32_t> weights) {
   PsWorkerOptions options = Alone();
-  options.num_servers = 2;
+  options.SetView(job::MakeView({}, 1, 2));
   options.server_weights = std::move(weights);
   options.partition_bytes = 32 << 10;
   options.credit_bytes = 1 << 20;

@@ -22,9 +22,9 @@ using What = StoreRequest::What;
 constexpr uint64_t kPart = 64;  // bytes of a partition
 constexpr size_t kPartFloats = kPart / sizeof(float);
 
-WorkerOptions Options(uint32_t rank) {
+WorkerOptions Options(const job::SharedView& view) {
   WorkerOptions options;
-  options.rank = static_cast<int32_t>(rank);
+  options.view = view;
   options.partition_bytes = kPart;
   options.credit_bytes = kPart;
   return options;
@@ -39,15 +39,15 @@ struct Node {
   Node(sim::SimClock* clock, StockStore* store, const WorkerOptions& options,
        KvstoreBackend::Options carries, const Rules& rules)
       : executor(clock),
-        backend(WithScale(std::move(carries), options.rank), &executor,
-                store->For(static_cast<uint32_t>(options.rank), &executor),
+        backend(WithScale(std::move(carries), options.view), &executor,
+                store->For(static_cast<uint32_t>(options.view->own.rank), &executor),
                 Logger("", LogLevel::kOff)),
         worker(
             options, &executor, &backend, [this](const Status& why) { failure = why; },
             Logger("", LogLevel::kOff), rules) {}
 
-  KvstoreBackend::Options WithScale(KvstoreBackend::Options carries, int32_t rank) {
-    carries.rank = rank;
+  KvstoreBackend::Options WithScale(KvstoreBackend::Options carries, job::SharedView view) {
+    carries.view = std::move(view);
     carries.straggler_timeout = std::chrono::seconds(30);
     carries.on_scale = [this](uint32_t measured) {
       scale = measured;
@@ -78,10 +78,11 @@ class KvstoreBackendTest : public testing::Test {
     store_ = std::make_unique<StockStore>(clock_.get(), num_workers, num_servers);
     for (uint32_t rank = 0; rank < num_workers; ++rank) {
       nodes_.push_back(std::make_unique<Node>(
-          clock_.get(), store_.get(), Options(rank),
-          KvstoreBackend::Options{
-              .num_servers = num_servers, .sample_bytes = sample_bytes, .small_bytes = small_bytes},
-          rules));
+          clock_.get(), store_.get(),
+          Options(job::ShareView({.rank = static_cast<int32_t>(rank)},
+                                 static_cast<int32_t>(num_workers),
+                                 static_cast<int32_t>(num_servers))),
+          KvstoreBackend::Options{.sample_bytes = sample_bytes, .small_bytes = small_bytes}, rules));
     }
     for (const auto& node : nodes_) {
       std::optional<Status> prepared;

@@ -19,8 +19,8 @@ namespace {
 class Bench {
  public:
   explicit Bench(int32_t num_workers, bool deterministic = true, uint64_t hold_bytes = 0,
-                 uint32_t num_buffers = 2) {
-    state_.num_workers = num_workers;
+                 uint32_t num_buffers = 2, int32_t server_rank = 0) {
+    state_.view = job::ShareView({.role = job::Role::kServer, .rank = server_rank}, num_workers, 3);
     state_.num_buffers = num_buffers;
     state_.deterministic = deterministic;
     state_.hold_bytes = hold_bytes;
@@ -53,11 +53,11 @@ class Bench {
   }
   // Contributions of everyone in the order of the ranks.
   void Round(uint64_t round, const std::vector<float>& values) {
-    const int32_t pushers = round == 0 ? 1 : state_.num_workers;
+    const int32_t pushers = round == 0 ? 1 : state_.view->num_workers();
     for (int32_t rank = 0; rank < pushers; ++rank) DoOk(Push(rank, round, Floats(values)));
   }
   void Gone(int32_t rank) {
-    state_.gone.resize(static_cast<size_t>(state_.num_workers));
+    state_.gone.resize(static_cast<size_t>(state_.view->num_workers()));
     state_.gone[static_cast<size_t>(rank)] =
         Status::Unavailable("worker " + std::to_string(rank) + " left");
     slot_->OnWorkerGone(rank);
@@ -374,8 +374,7 @@ TEST(SlotTest, PendingPullsAreAnsweredByTheLastPushMostUrgentFirst) {
 
 TEST(SlotTest, OfEqualPrioritiesEachServerAnswersAnotherWorkerFirst) {
   for (int32_t first = 0; first < 3; ++first) {
-    Bench bench(3);
-    bench.state().first_answered = first;
+    Bench bench(3, true, 0, 2, first);
     bench.Round(0, {0});
     for (const int32_t rank : {1, 0, 2}) EXPECT_TRUE(bench.Do(Pull(rank, 1, 4)).empty());
     bench.DoOk(Push(0, 1, Floats({1})));

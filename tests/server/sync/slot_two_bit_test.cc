@@ -30,7 +30,7 @@ std::vector<std::byte> Words(std::initializer_list<unsigned> codes) {
 class Bench {
  public:
   explicit Bench(int32_t num_workers, uint64_t hold_bytes = 0) {
-    state_.num_workers = num_workers;
+    state_.view = job::ShareView({.role = job::Role::kServer}, num_workers, 1);
     state_.hold_bytes = hold_bytes;
     state_.send = outbox_.sender();
     slot_ = std::make_unique<Slot>(&state_, SlotId{7, 0});
