@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "base/run_on.h"
+#include "host/rdma.h"
 #include "membership/goodbye.h"
 #include "node/ps_view.h"
-#include "host/rdma.h"
 
 namespace bs::api {
 namespace {

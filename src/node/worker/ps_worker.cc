@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "backend/ps/ps_backend.h"
-#include "node/node_metrics.h"
 #include "host/rdma.h"
+#include "node/node_metrics.h"
 #include "node/worker/ps_membership.h"
 #include "protocol/server_shares.h"
 
