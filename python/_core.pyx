@@ -170,8 +170,32 @@ def names_known(overrides=None, *, double waited_s=0):
     return known != 0
 
 
+def await_names(overrides=None, *, is_stopped=None):
+    """Return True when the host names that a node needs to start have addresses.  Blocks.
+
+    Parameters
+    ----------
+    overrides : mapping of str to str, optional
+        Settings that win over the environment.
+    is_stopped : callable, optional
+        Returns whether to return False instead, such as after a signal.
+
+    Raises
+    ------
+    ConfigError
+        As `names_known`.
+    """
+    begin, waited_s = monotonic(), 0.0
+    while not names_known(overrides, waited_s=waited_s):
+        if is_stopped is not None and is_stopped():
+            return False
+        sleep(NAMES_S)
+        waited_s = monotonic() - begin
+    return True
+
+
 def about_host(overrides=None):
-    """Return what this host has, as the engine finds it; src/node/about_host.h lists the rows.
+    """Return what this host has, as the engine finds it; src/host/about_host.h lists the rows.
 
     Blocks while the scheduler node's name is looked up.
 
@@ -361,10 +385,7 @@ cdef class Worker:
         cdef Worker self = Worker.__new__(Worker)
         cdef bs_error error
         self.abandoned = []
-        begin, waited_s = monotonic(), 0.0
-        while not names_known(settings, waited_s=waited_s):
-            sleep(NAMES_S)
-            waited_s = monotonic() - begin
+        await_names(settings)
         with nogil:
             code = bs_worker_start(given.rows, given.count, wanted_rank, &self.worker, &error)
         _check(code, &error)

@@ -1,6 +1,8 @@
 """What all Python tests share: signals, ports of their own, and what needs which framework."""
 
+import gc
 import importlib.util
+import os
 import pathlib
 import signal
 from typing import TYPE_CHECKING, Callable, Iterator, List, Optional
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
 
 HERE = pathlib.Path(__file__).resolve().parent
+# Threads for small matrices only wait for each other; it is read when numpy is imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Folders and files whose tests start workers with a framework, or import it.
 NEEDS = {
     "torch": ("e2e/torch", "python/torch"),
@@ -82,6 +86,12 @@ def pytest_pycollect_makemodule(
     module: _SkippedModule = _SkippedModule.from_parent(parent, path=module_path)
     module.framework = framework
     return module
+
+
+def pytest_collection_finish() -> None:
+    """Let no collection of garbage visit what was imported: most objects of this process."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -6,11 +6,10 @@ this process's server until then.
 """
 
 import os
-import time
 from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Tuple
 
 from bytescheduler._metrics.serving import serve
-from bytescheduler._native import Node, Worker, names_known
+from bytescheduler._native import Node, Worker, await_names
 from bytescheduler._process.say import say
 from bytescheduler._settings import Settings
 from bytescheduler._started.environments import LaunchError, direct_place
@@ -34,7 +33,6 @@ _ALONE = {
     "DMLC_WORKER_ID": "0",
     "DMLC_SERVER_ID": "0",
 }
-_LOOK_S = 0.25  # from one look-up of an unknown name to the next
 _PATIENCE_S = 10.0  # until nodes have heard that the job failed
 
 
@@ -118,20 +116,13 @@ def settings_of_launcher(variables: Variables, *, agrees: bool) -> Dict[str, str
     return place
 
 
-def _await_names(settings: Mapping[str, str]) -> None:
-    begin, waited_s = time.monotonic(), 0.0
-    while not names_known(settings, waited_s=waited_s):
-        time.sleep(_LOOK_S)
-        waited_s = time.monotonic() - begin
-
-
 def _start_nodes(hosted: _Hosted, place: Dict[str, str], agree: Optional[Agree]) -> Dict[str, str]:
     """Start what this process hosts; return the settings of its worker."""
     first = place["DMLC_WORKER_ID"] == "0"
     settings = {"DMLC_PS_ROOT_PORT": "0", **place}
     scheduler = {**settings, "DMLC_PORT": "0"}  # that of the setting is the server's
     port: Optional[int] = None
-    _await_names({**scheduler, "DMLC_ROLE": "scheduler"})
+    await_names({**scheduler, "DMLC_ROLE": "scheduler"})
     if first:
         try:
             port = hosted.start("scheduler", scheduler).port

@@ -418,7 +418,7 @@ void bs_settings_values(const bs_setting* settings, size_t num_settings, bs_valu
                         void* context);
 // Checks all settings without starting anything.
 int bs_settings_check(const bs_setting* settings, size_t num_settings, bs_error* error);
-// Calls `row` for each fact about this host; src/node/about_host.h lists them.  Blocks while the
+// Calls `row` for each fact about this host; src/host/about_host.h lists them.  Blocks while the
 // scheduler node's name is looked up.
 typedef void (*bs_host_row)(void* context, const char* what, const char* name, const char* value);
 int bs_host_about(const bs_setting* settings, size_t num_settings, bs_host_row row, void* context,

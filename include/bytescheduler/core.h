@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bytescheduler/comm_task.h"
+#include "bytescheduler/first_sizes.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 
@@ -25,11 +26,11 @@ struct CoreOptions {
   // Each server's share of all bytes, in any unit; empty: equal shares.  Partitions of equal
   // urgency start in that proportion: docs/design/placement.md.
   std::vector<uint32_t> server_weights{};
-  uint64_t partition_bytes = uint64_t{128} << 10U;
+  uint64_t partition_bytes = kFirstPartitionBytes;
   // Limit of the bytes in flight to one server: started and not finished.  A larger partition may
   // still start when nothing else is in flight to that server.  Small partitions (up to a sixteenth
   // of the limit) have a reserve of an eighth of it.
-  uint64_t credit_bytes = uint64_t{512} << 10U;
+  uint64_t credit_bytes = kFirstCreditBytes;
   // The first half of each tensor's partitions has at least kEarlyPriority.  These halves go in the
   // order in which the tensors became ready, and only the other halves by priority.  Otherwise each
   // newly ready tensor cuts off the tensors before it, at another partition on each worker.  Then

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "bytescheduler/coding.h"
+#include "bytescheduler/first_sizes.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 
@@ -44,8 +45,8 @@ enum class Urgency : uint8_t {
 struct WorkerOptions {
   int32_t rank = 0;
   int32_t num_workers = 1;
-  uint64_t partition_bytes = uint64_t{128} << 10U;  // at least 64; rank 0's value is in force
-  uint64_t credit_bytes = uint64_t{512} << 10U;     // in flight to one server
+  uint64_t partition_bytes = kFirstPartitionBytes;  // at least 64; rank 0's value is in force
+  uint64_t credit_bytes = kFirstCreditBytes;        // in flight to one server
   // Both hold until rank 0's back end has measured values that suit the network, if it measures.
   // Then rank 0 applies these values once, as if by Retune.  A call of Retune or a compressed
   // push-pull ends the measurement.  A push-pull of an asynchronous key applies nothing.

@@ -15,6 +15,9 @@ namespace bs::api {
 // Why DMLC_ENABLE_RDMA cannot be a value that BytePS takes; empty for any other text.
 std::string WhyNoRdmaOf(std::string_view value);
 
+// True where our own sockets carry everything, and not libzmq: RDMA may then be beside them.
+bool IsPlainTcp(const Config& config);
+
 // Ok unless RDMA is required together with a setting that rules it out.
 Status CheckRdma(const Config& config);
 

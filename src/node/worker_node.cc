@@ -19,9 +19,9 @@
 #include "backend/ps/ps_backend.h"
 #include "base/guarded.h"
 #include "base/run_on.h"
+#include "host/rdma.h"
 #include "membership/goodbye.h"
 #include "node/node.h"
-#include "node/rdma.h"
 #include "protocol/server_shares.h"
 
 namespace bs::api {

@@ -19,6 +19,7 @@
 #include <map>
 #include <vector>
 
+#include "bytescheduler/first_sizes.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 
@@ -47,8 +48,8 @@ struct Options {
   Policy policy = Policy::kOurs;
   double bytes_per_second = 0;                       // payload and headers, each way, of each host
   Duration latency = std::chrono::microseconds(50);  // one way
-  uint64_t partition_bytes = uint64_t{128} << 10U;   // of MXNet's policies their own
-  uint64_t credit_bytes = uint64_t{512} << 10U;      // of MXNet's policies none
+  uint64_t partition_bytes = kFirstPartitionBytes;   // of MXNet's policies their own
+  uint64_t credit_bytes = kFirstCreditBytes;         // of MXNet's policies none
   uint32_t steps = 6;                                // measured, behind two steps that are not
   int32_t most_workers = 8;                          // that are simulated
   // The hosts of workers and servers, by rank: any numbers, and equal numbers share a link; then

@@ -4,7 +4,6 @@ from typing import Sequence
 
 COMMENTS: Sequence[str] = [
     "3rdparty/ps-lite/src/membership/violation_limiter.h",
-    "3rdparty/ps-lite/src/transport/inproc/inproc_transport.h",
     "bytescheduler/_advise/recording.py",
     "bytescheduler/_advise/shape.py",
     "bytescheduler/_doctor/findings.py",
@@ -39,9 +38,9 @@ COMMENTS: Sequence[str] = [
     "bytescheduler/torch/_sums/objects.py",
     "python/mxnet.pxi",
     "src/backend/kvstore/store_scale.h",
-    "src/node/about_host.h",
-    "src/node/host.h",
-    "src/node/rdma.h",
+    "src/host/about_host.h",
+    "src/host/host.h",
+    "src/host/rdma.h",
 ]
 
 PAGES: Sequence[str] = []

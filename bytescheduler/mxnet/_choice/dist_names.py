@@ -10,10 +10,10 @@ from typing import Callable
 import mxnet as mx
 from mxnet.kvstore import KVStoreBase
 
-from bytescheduler._native import check_settings
+from bytescheduler._native import await_names, check_settings
 from bytescheduler._settings import Settings
 from bytescheduler.mxnet._choice.by_name import take_part
-from bytescheduler.mxnet._choice.meeting import await_names, own_address_shown
+from bytescheduler.mxnet._choice.meeting import own_address_shown
 from bytescheduler.mxnet._choice.opening import OWN, await_scheduler, open_stand_in
 from bytescheduler.mxnet._choice.own_store import OwnStore
 from bytescheduler.mxnet._types import Store

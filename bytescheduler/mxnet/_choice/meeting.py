@@ -1,39 +1,22 @@
-"""Before a stock store is made: names need addresses, and the node shows its own.
+"""Before a stock store is made: the node shows its own address, and meets the others by IPv4.
 
-A framework's own store waits for a name without end and without a message.  It shows the others the
-first network interface of the host, which may be that of a container bridge.  MXNet ends a process
-whose dist store should connect by IPv6.
+A framework's own store shows the others the first network interface of the host, which may be that
+of a container bridge.  MXNet ends a process whose dist store should connect by IPv6.
 """
 
 import contextlib
 import ipaddress
 import os
 import socket
-import time
 from typing import Iterator
 
-from bytescheduler._native import about_host, names_known
+from bytescheduler._native import about_host
 from bytescheduler._settings import Settings
 from bytescheduler.errors import ConfigError
 
-__all__ = ["await_names", "meets_by_ipv6", "own_address_shown"]
+__all__ = ["meets_by_ipv6", "own_address_shown"]
 
-_LOOK_EVERY_S = 0.2
 _SHOWN = "DMLC_NODE_HOST"
-
-
-def await_names() -> None:
-    """Return when the host names in the settings have addresses.  Blocks.
-
-    Raises
-    ------
-    ConfigError
-        One has none within BYTESCHEDULER_TIMEOUT.
-    """
-    begin, waited_s = time.monotonic(), 0.0
-    while not names_known(waited_s=waited_s):
-        time.sleep(_LOOK_EVERY_S)
-        waited_s = time.monotonic() - begin
 
 
 @contextlib.contextmanager

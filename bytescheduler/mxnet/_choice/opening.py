@@ -5,14 +5,14 @@ from typing import Dict, Optional, Tuple
 import mxnet as mx
 from mxnet.kvstore import KVStore
 
-from bytescheduler._native import check_settings
+from bytescheduler._native import await_names, check_settings
 from bytescheduler._process.say import counted, say
 from bytescheduler._process.where import at
 from bytescheduler._session.place import Place
 from bytescheduler._session.whose import Whose, whose_scheduler
 from bytescheduler._settings import Settings
 from bytescheduler.errors import ConfigError, UsageError
-from bytescheduler.mxnet._choice.meeting import await_names, meets_by_ipv6
+from bytescheduler.mxnet._choice.meeting import meets_by_ipv6
 from bytescheduler.mxnet._choice.own_store import OwnStore
 from bytescheduler.mxnet._functions import open_plugin
 from bytescheduler.mxnet._sessions.framework import MXNet, give_up_at_end, let_go

@@ -8,10 +8,10 @@ from bytescheduler._session.named_sums import NamedSums
 from bytescheduler._session.rounds import Round, RoundCall
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._device.devices import Devices
-from bytescheduler.torch._device.transit import Transit
 from bytescheduler.torch._engine.dtypes import check_summable
 from bytescheduler.torch._engine.session import TorchSession
 from bytescheduler.torch._sums.compression import Compression, Compressor
+from bytescheduler.torch._sums.passage import Passage
 
 __all__ = ["Call", "TensorSums"]
 
@@ -62,29 +62,26 @@ class TensorSums(NamedSums[torch.Tensor]):
                 5,
             )
         plain = tensor.detach().contiguous().resolve_conj().resolve_neg()
-        send, context = call.compression.compress(plain)
         pending: Optional[Round] = None
-        result, transit = send, None
         session = self._tensors
-        if session is not None and session.num_workers > 1 and send.numel():
-            device = self._devices.of(send, f"push_pull of {label}")
+        if session is not None and session.num_workers > 1 and plain.numel():
+            device = self._devices.of(plain, f"push_pull of {label}")
+            passage = Passage(call.compression, device)
+            send = passage.compress(plain)
             key = self._key(session, call.name, send)
-            coding = call.compression.coding if send.dtype == torch.float32 else None
-            how = RoundCall(call.priority, call.average, coding=coding)
-            if device is None:
-                result = torch.empty_like(send)
-                pending = session.start(key, send, result, how)
-            else:
+            if device is not None:
                 device.check_works(f"push_pull of {label}")
-                transit = Transit(device, send)
-                pending = transit.start(session, key, send, how)
-        elif result.data_ptr() == tensor.data_ptr():
-            result = send.clone()
+            passage.make_room(send)
+            how = RoundCall(call.priority, call.average, coding=passage.coding_of(send))
+            pending = passage.start(session, key, send, how)
+        else:
+            passage = Passage(call.compression, None)
+            send = passage.compress(plain)
+            passage.received = send.clone() if send.data_ptr() == tensor.data_ptr() else send
         shape = tensor.shape
 
         def finish() -> torch.Tensor:
-            arrived = result if transit is None else transit.finish()
-            total = call.compression.decompress(arrived, context).view(shape)
+            total = passage.result().view(shape)
             if into is None:
                 return total
             with torch.no_grad():

@@ -159,7 +159,7 @@ class Job(Ended):
     on_host : dict, optional
         More variables for the nodes of a host of the lab.
     forks : bool
-        Workers are forked from a process that has imported their framework (forked.py); False:
+        Workers are forked from a process that has imported their framework (forked/); False:
         they are started, for a test of what Python does at its start or its end.
     """
 

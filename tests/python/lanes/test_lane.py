@@ -180,7 +180,9 @@ while not pathlib.Path({str(log)!r}).read_text().strip():
 raise SystemExit(1)
 """
     steps = [Step("stubborn", load=0.5), Step("bad", load=0.5)]
+    begin = time.monotonic()
     assert written.run(steps, stubborn=stubborn, bad=wait) == 1
+    assert time.monotonic() - begin < 60
     child = pathlib.Path("/proc", log.read_text().strip(), "stat")
     end = time.monotonic() + 10
     # Until its new parent has waited for it, it may be there as a zombie.

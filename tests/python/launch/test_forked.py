@@ -13,7 +13,7 @@ import pytest
 from bytescheduler._launch.launcher import Launcher
 from bytescheduler._process.child import Child, Streams
 
-WORKERS = pathlib.Path(forked.__file__).parents[1] / "workers"
+WORKERS = pathlib.Path(forked.__file__).parents[2] / "workers"
 # Without the second numpy starts threads at its import.
 ENV = {**os.environ, "PYTHONFAULTHANDLER": "1", "OMP_NUM_THREADS": "1"}
 LOOKS = """

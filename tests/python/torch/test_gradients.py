@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.distributed.fsdp
 from fake_job import FakeJob
+from inline_snapshot import snapshot
 from torch import nn
 
 from bytescheduler.errors import UsageError
@@ -213,8 +214,12 @@ def test_gradients_that_are_parts_of_one_tensor_accumulate(
         for _ in range(2):
             model(torch.ones(2)).sum().backward()
         model.parts[changed].grad.mul_(2)
-        with pytest.raises(UsageError, match="its gradient was changed after backward sent it"):
+        with pytest.raises(UsageError) as raised:
             stepper.step(None)
+        assert str(raised.value) == snapshot(
+            "parts.0: its gradient was changed after backward sent it; call "
+            "optimizer.synchronize() before gradients are clipped, scaled or set to zero"
+        )
         stepper.zero_grad(True)
 
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from inline_snapshot import snapshot
 
 import bytescheduler.torch as bps
 from bytescheduler.errors import Timeout
@@ -40,4 +41,7 @@ def test_importing_starts_nothing_and_brings_no_other_framework() -> None:
 def test_a_python_without_pytorch_is_told_how_to_get_it() -> None:
     script = "import sys; sys.modules['torch'] = None; import bytescheduler.torch"
     done = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
-    assert "install it first, as its own page says" in done.stderr
+    assert done.stderr.splitlines()[-1] == snapshot(
+        "ModuleNotFoundError: PyTorch is not installed: install it first, as its own page says, "
+        "such as python -m pip install torch"
+    )

@@ -9,6 +9,7 @@ import time
 from typing import Callable, Iterator, List, Optional, Sequence, Tuple
 
 import pytest
+from inline_snapshot import snapshot
 
 from bytescheduler._native import Metric
 from bytescheduler._tuning import tuner as module
@@ -148,9 +149,9 @@ def test_finds_a_faster_point_says_so_and_remembers(said: Said) -> None:
     worker = SteppingWorker(seconds)
     ended(Tuner(worker, said.tuned(again=False)))
     assert worker.point == BEST
-    assert said.lines == [
-        "tuning: 256KiB in 1MiB: a step takes 0.5 s instead of 0.6 s, 17 % less (5 points tried)"
-    ]
+    assert said.lines == snapshot(
+        ["tuning: 256KiB in 1MiB: a step takes 0.5 s instead of 0.6 s, 17 % less (5 points tried)"]
+    )
     assert said.warnings == []
     (row,) = json.loads(said.cache.read_text())["results"].values()
     assert row == {"partition": BEST.partition, "credit": BEST.credit, "step_s": 0.5}
@@ -202,7 +203,9 @@ def test_does_not_believe_what_does_not_hold_any_more(said: Said) -> None:
     assert worker.point == START
     assert "which" in said.lines[1]
     assert "is not faster any more" in said.lines[1]
-    assert "nothing is surely faster than 128KiB in 512KiB" in said.lines[2]
+    assert said.lines[2] == snapshot(
+        "tuning: nothing is surely faster than 128KiB in 512KiB (5 points tried)"
+    )
 
 
 def test_searches_again_when_steps_take_another_time(said: Said) -> None:
@@ -243,7 +246,9 @@ def test_an_advisor_that_fails_ends_it_where_it_began(
     ended(Tuner(worker, said.tuned(again=True)))
     assert worker.point == START
     assert worker.tuned[0] != START
-    assert said.warnings == ["tuning ends: no library: pip install it; the job goes on as it is"]
+    assert said.warnings == snapshot(
+        ["tuning ends: no library: pip install it; the job goes on as it is"]
+    )
     assert not said.cache.exists()
 
 
@@ -278,7 +283,7 @@ def test_an_advisor_that_gets_no_processor_is_asked_again_later(
     worker = SteppingWorker(seconds)
     ended(Tuner(worker, said.tuned(again=False)))
     assert worker.point == BEST
-    assert said.lines[0] == "tuning: no advice in 120 s: the processors are busy; waiting"
+    assert said.lines[0] == snapshot("tuning: no advice in 120 s: the processors are busy; waiting")
     assert len(said.lines) == 2
     assert worker.tuned.count(START) >= 2  # it did not wait where it happened to be
 

@@ -3,8 +3,8 @@
 // A transport belongs to one executor; every callback runs there, never inside a call, never under
 // a lock.  It knows ids and frames; it does not know the meaning of messages.
 //
-// Implementations: TcpTransport (tcp), ZmqTransport (tcp, also encrypted, and ipc), InprocTransport
-// (threads of one process) and the simulator's.  One conformance suite runs over all of them.
+// Implementations: TcpTransport (tcp), ZmqTransport (tcp, also encrypted, and ipc) and the
+// simulator's.  One conformance suite runs over all of them.
 //
 // Order: messages of equal priority between one sender and one receiver arrive in the order of
 // Send.  Each arrives once, or not at all if the connection broke; the KV layer above repeats.
@@ -96,7 +96,7 @@ class Transport {
     std::function<void(int32_t peer, const std::string& what)> on_attempt{};
     // `peer` has opened a connection to us, which ends its earlier one; or its connection ended.
     // `torn`: a message that had begun to arrive is lost with it.  May be empty.  Called only where
-    // the network identifies the peer: not by ZmqTransport and InprocTransport.
+    // the network identifies the peer: not by ZmqTransport.
     std::function<void(int32_t peer)> on_inbound{};
     std::function<void(int32_t peer, bool torn)> on_inbound_ended{};
     // Returns where the data frame of a message belongs, or null.  The message has this one data
@@ -117,7 +117,7 @@ class Transport {
     std::function<void(int32_t peer, const std::string& why)> on_overflow{};
     // The node at the other end of the connection to `peer` is none of ours.  Called before
     // on_connected, with nothing sent yet.  May be empty.  Called only where the network shows the
-    // identity of the other end: not by ZmqTransport and InprocTransport.
+    // identity of the other end: not by ZmqTransport.
     std::function<void(int32_t peer)> on_foreign{};
   };
   using BindDone = std::function<void(bs::Result<int32_t> port)>;

@@ -9,6 +9,7 @@ import mxnet as mx
 import pytest
 from fake_engine import FakeWorker
 from fakes import FakePlugin, full
+from inline_snapshot import snapshot
 from mxnet.kvstore import KVStoreBase
 
 from bytescheduler._session import place
@@ -116,8 +117,11 @@ def test_an_interface_that_is_not_there_is_refused(
 ) -> None:
     monkeypatch.delenv("DMLC_NODE_HOST", raising=False)
     monkeypatch.setenv("DMLC_INTERFACE", "nosuch")
-    with pytest.raises(ConfigError, match="DMLC_INTERFACE=nosuch: no interface with an IPv4"):
+    with pytest.raises(ConfigError, match="DMLC_INTERFACE=nosuch") as raised:
         mx.kv.create("dist_sync")
+    assert str(raised.value).partition("; there are")[0] == snapshot(
+        "DMLC_INTERFACE=nosuch: no interface with an IPv4 address starts so"
+    )
     assert job.stock == []
 
 
@@ -259,8 +263,12 @@ def test_a_second_store_on_stock_servers_is_an_error(job: Job, whose: Whose) -> 
     job.whose = whose
     job.refusal = UsageError("cannot attach: server 0 is a stock server", 6)
     first = mx.kv.create("dist_sync")
-    with pytest.raises(mx.base.MXNetError, match="stock servers already, which take one of each"):
+    with pytest.raises(mx.base.MXNetError, match="stock servers") as raised:
         mx.kv.create("dist_sync")
+    assert str(raised.value) == snapshot(
+        "this process has a store on stock servers already, which take one of each process: use "
+        "that one, close it first, or start the job with bslaunch"
+    )
     del first
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from fake_engine import FakeWorker
 from fakes import FakePlugin, TwoBitStore, full, two_bits
+from inline_snapshot import snapshot
 from mxnet.base import MXNetError
 
 from bytescheduler._native import Coding
@@ -174,10 +175,12 @@ def test_another_threshold_and_later_keys(
 ) -> None:
     store.set_gradient_compression(PARAMS)
     assert inner.calls == ["compress"]
-    assert said == [
-        "MXNet's dist_sync store carries the bytes from here on, unscheduled: stock servers take "
-        "compressed tensors whole only"
-    ]
+    assert said == snapshot(
+        [
+            "MXNet's dist_sync store carries the bytes from here on, unscheduled: "
+            "stock servers take compressed tensors whole only"
+        ]
+    )
     store.init([1, 3], [full(1, (2,)), full(3, (2, 1)).tostype("row_sparse")])
     out = full(0, (2, 1)).tostype("row_sparse")
     store.pull(3, out, 0, ignore_sparse=False)
@@ -299,7 +302,11 @@ def test_what_workers_say_of_their_optimizers_goes_on(
     # The second round looks at what the first said, which is that the other worker has set none.
     for _ in range(2):
         store.push(1, full(9, (2,)), 0)
-    with pytest.raises(MXNetError, match="worker 0 has set an optimizer that worker 1 does not"):
+    with pytest.raises(MXNetError, match="worker 0 .* worker 1") as raised:
         store.push(1, full(9, (2,)), 0)
+    assert str(raised.value) == snapshot(
+        "worker 0 gave up: worker 0 has set an optimizer that worker 1 does not have: call "
+        "set_optimizer on every worker, or _barrier() on every worker after it"
+    )
     monkeypatch.setattr(framework, "abandon", lambda _: None)
     store.close(None)

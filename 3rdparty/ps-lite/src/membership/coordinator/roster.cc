@@ -61,42 +61,62 @@ bs::Status Roster::CheckRank(const Node& node, int32_t rank) const {
                                    (worker ? "DMLC_WORKER_ID" : "DMLC_SERVER_ID") + ")");
 }
 
-Roster::Outcome Roster::Add(const Node& node, bool native, uint64_t sequence, int32_t wanted_rank) {
-  const std::string who = DescribeUnranked(node);
-  if (node.role == Role::kScheduler) {
-    return {Verdict::kRefused, bs::Status::InvalidArgument(who + ": the job has one already")};
-  }
-  bool shares_address = false;
+bs::Result<Roster::Entry*> Roster::FindSame(const Node& node, bool native) {
   for (Entry& entry : entries_) {
     if (entry.node.hostname != node.hostname || entry.node.port != node.port) continue;
-    const bool same_kind = entry.native == native && entry.node.role == node.role;
+    if (entry.native != native || entry.node.role != node.role) {
+      return bs::Status::AlreadyExists(DescribeUnranked(node) +
+                                       ": this address has registered as " +
+                                       DescribeUnranked(entry.node) + " already");
+    }
     // Stock processes with several customers register once for each, from one address.
-    if (same_kind && (native || entry.node.customer_id == node.customer_id)) {
-      entry.sequence = sequence;
-      return {Verdict::kRepeated, bs::Status::Ok()};
-    }
-    if (!same_kind) {
-      return {Verdict::kRefused,
-              bs::Status::AlreadyExists(who + ": this address has registered as " +
-                                        DescribeUnranked(entry.node) + " already")};
-    }
-    shares_address = true;
+    if (native || entry.node.customer_id == node.customer_id) return &entry;
+  }
+  return nullptr;
+}
+
+bs::Status Roster::CheckRoom(const Node& node) const {
+  const int32_t wanted = Wanted(node.role);
+  if (Count(node.role) < wanted) return bs::Status::Ok();
+  return bs::Status::AlreadyExists(
+      DescribeUnranked(node) + ": the job has its " +
+      bs::CountOf(wanted, node.role == Role::kWorker ? "worker" : "server") + " already (" +
+      kOfAnotherJob + ")");
+}
+
+Roster::Outcome Roster::Add(const Node& node, bool native, uint64_t sequence, int32_t wanted_rank) {
+  if (node.role == Role::kScheduler) {
+    return {Verdict::kRefused,
+            bs::Status::InvalidArgument(DescribeUnranked(node) + ": the job has one already")};
+  }
+  const bs::Result<Entry*> same = FindSame(node, native);
+  if (!same.ok()) return {Verdict::kRefused, same.status()};
+  if (same.value() != nullptr) {
+    same.value()->sequence = sequence;
+    return {Verdict::kRepeated, bs::Status::Ok()};
   }
   if (const bs::Status check = CheckRank(node, wanted_rank); !check.ok()) {
     return {Verdict::kRefused, check};
   }
-  const int32_t wanted = Wanted(node.role);
-  if (Count(node.role) >= wanted) {
-    return {Verdict::kRefused,
-            bs::Status::AlreadyExists(
-                who + ": the job has its " +
-                bs::CountOf(wanted, node.role == Role::kWorker ? "worker" : "server") +
-                " already (" + kOfAnotherJob + ")")};
-  }
-  BS_CHECK(!shares_address || !native);
+  if (const bs::Status check = CheckRoom(node); !check.ok()) return {Verdict::kRefused, check};
   entries_.push_back({node, native, sequence, wanted_rank});
   entries_.back().node.first_hostname.clear();
   return {Verdict::kAdded, bs::Status::Ok()};
+}
+
+bs::Status Roster::Check() const {
+  const Node* const native = Find(Role::kWorker, true);
+  const Node* const server = StockServer();
+  const Node* const worker = Find(Role::kWorker, false);
+  const Node* const stock = server != nullptr ? server : worker;
+  if (native == nullptr || stock == nullptr) return bs::Status::Ok();
+  return bs::Status::FailedPrecondition(
+      DescribeUnranked(*stock) + " is MXNet's own, and " + DescribeUnranked(*native) +
+      " is a native worker: " +
+      (stock == server ? "start our servers (bslaunch), or wrap a dist store in the workers "
+                         "(BYTESCHEDULER_BACKEND=kvstore)"
+                       : "make the stores of all workers alike, each a dist store of MXNet's, "
+                         "wrapped in all or in none, or none of them"));
 }
 
 void Roster::Remove(const Address& address) {
@@ -149,6 +169,13 @@ const Roster::Entry* Roster::Find(const std::string& hostname, int32_t port) con
     return entry.node.hostname == hostname && entry.node.port == port;
   });
   return it == entries_.end() ? nullptr : &*it;
+}
+
+const Node* Roster::Find(Role role, bool native) const {
+  const auto it = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return entry.node.role == role && entry.native == native;
+  });
+  return it == entries_.end() ? nullptr : &it->node;
 }
 
 std::string Roster::Waiting() const {

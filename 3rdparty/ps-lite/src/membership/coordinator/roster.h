@@ -52,12 +52,21 @@ class Roster {
   const std::vector<Entry>& entries() const { return entries_; }
   // The entry of this address; null if there is none.
   const Entry* Find(const std::string& hostname, int32_t port) const;
+  // A server of MXNet's own; null if there is none.
+  const Node* StockServer() const { return Find(Role::kServer, false); }
+  // Not ok, with the reason, if the registered nodes cannot form a job together.
+  bs::Status Check() const;
   // "waiting for 1 of 2 workers, 0 of 1 servers".
   std::string Waiting() const;
   // "missing 1 of 2 workers; registered: worker 10.0.0.1:4711, server 10.0.0.1:4712".
   std::string Missing() const;
 
  private:
+  const Node* Find(Role role, bool native) const;
+  // The entry of the same address and kind, if the node has registered before; null if it is new.
+  // Not ok if the address is that of a node of another kind.
+  bs::Result<Entry*> FindSame(const Node& node, bool native);
+  bs::Status CheckRoom(const Node& node) const;
   int32_t Count(Role role) const;
   int32_t Wanted(Role role) const { return role == Role::kWorker ? num_workers_ : num_servers_; }
   bs::Status CheckRank(const Node& node, int32_t rank) const;

@@ -99,15 +99,13 @@ class RdmaLink final : public RdmaEnd {
   enum class Where { kShown, kNoRoom, kNowhere };
   // Shows the data of `message` to the peer: where it lies, or copied.
   Where Show(const Message& message, Advert* advert, std::vector<RdmaFrame>* frames);
-  // Bytes of a SEND behind its header.
-  size_t room_bytes() const { return room_bytes_; }
 
   RdmaNic* const nic_;
   const Options options_;
   const Listener listener_;
   RdmaToken token_{};
   bool proved_ = false;
-  size_t room_bytes_ = 0;
+  size_t room_bytes_ = 0;  // of a SEND, behind its header
   std::unique_ptr<RdmaChannel> channel_;
   std::unique_ptr<Stream> stream_;  // a message that has begun and is not over
   uint32_t next_id_ = 1;

@@ -78,7 +78,6 @@ class TcpInbound {
   void TakeRdma(const std::string& offer, bs::TimePoint deadline);
   void RefuseRdma(const std::string& why);
   void OnRdmaBroken(const bs::Status& why);
-  void StopWaiting();
 
   bs::LoopThread* const loop_;
   const TcpSocket socket_;
