@@ -3,7 +3,6 @@
 from typing import Sequence
 
 COMMENTS: Sequence[str] = [
-    "3rdparty/ps-lite/src/membership/violation_limiter.h",
     "bytescheduler/_advise/recording.py",
     "bytescheduler/_advise/shape.py",
     "bytescheduler/_doctor/findings.py",
