@@ -1,4 +1,4 @@
-// RdmaMeasurement: one end of a measurement of READs, for rooms that do not know the transport.
+// RdmaMeasurement: an end of a measurement of READs, for rooms that do not know the transport.
 #pragma once
 
 #include <cstdint>

@@ -67,14 +67,14 @@ class KvstoreNode final : public OperationHost {
   Result<std::vector<StepTime>> Steps(Duration timeout) const;
   // The key's name in a timeline.
   void NameKey(Key key, const std::string& name);
-  // Fails this worker; the others will miss its pushes.
+  // Fails this worker; the other workers will miss its pushes.
   void Fail(const std::string& why);
 
   // An operation is over; `value` has the pulled bytes.  Any thread, also inside BeginFn, also
   // after Close().
   void OnStoreDone(uint64_t token, Status status, const std::byte* value);
 
-  // Waits up to `drain` for pending operations and fails what is left.
+  // Waits up to `drain` for pending operations and fails the rest.
   void Close(Duration drain);
   // True while operations on the store have not ended; then this must not be destroyed.  REQUIRES:
   // closed.

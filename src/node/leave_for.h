@@ -1,4 +1,4 @@
-// LeaveFor: the goodbye of a worker whose process has ended in good order without one.
+// LeaveFor: the goodbye of a worker whose process has ended in good order without a goodbye.
 #pragma once
 
 #include <string>

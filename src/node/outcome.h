@@ -13,7 +13,7 @@ namespace bs::api {
 // Thread-safe.
 class Outcome {
  public:
-  // Returns true if this call was the first; later ones change nothing.
+  // Returns true if this call was the first; later calls change nothing.
   bool Set(Status status) {
     if (claimed_.exchange(true)) return false;
     status_ = std::move(status);

@@ -6,7 +6,7 @@
 //     new is sent;
 //  2. the member says goodbye, if the job is well, and closes: nothing more is received;
 //  3. one task later it is destroyed on bs-io, behind everything it has posted there;
-//  4. registrations of the framework's memory end, but for what the network still uses;
+//  4. registrations of the framework's memory end, but for memory that the network still uses;
 //  5. the transport comes to rest: every frame of the caller's memory is released, so the worker's
 //     last callbacks run;
 //  6. the worker is destroyed on bs-io, and the thread ends;
@@ -29,7 +29,7 @@ namespace {
 
 // A scheduler node that does not answer a goodbye is not worth more.
 constexpr Duration kLeaveWait = std::chrono::seconds(5);
-// Up to here a message costs more than what is in it.
+// Up to this size a message costs more than its payload.
 constexpr uint64_t kTogetherBytes = uint64_t{16} << 10U;
 
 WorkerOptions MakeWorkerOptions(const Config& config, const ps::View& view) {

@@ -49,7 +49,7 @@ class OpenCalls {
   bool IsOpen(Id id) const { return calls_.contains(id); }
   // Without effect if the call is over.
   void End(Id id, const Status& status);
-  // Ends every call with `status`, and later ones too.  REQUIRES: !status.ok().
+  // Ends every call with `status`, and later calls too.  REQUIRES: !status.ok().
   void FailAll(const Status& status);
   // Ok before FailAll.
   const Status& failure() const { return failure_; }
