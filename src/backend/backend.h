@@ -83,6 +83,13 @@ class Backend {
   Backend& operator=(const Backend&) = delete;
   virtual ~Backend() = default;
 
+  // Gets ready for the other calls, but for those that return numbers.  Called at most once, first.
+  // `done` may run inside.
+  virtual void Prepare(Done done) { done(Status::Ok()); }
+  // Ok if the back end carries more than first values and sums of synchronous keys with plain
+  // codings: asynchronous keys, codings, optimizers, other layouts.  Else kFailedPrecondition,
+  // with a text that begins with `what`.  Any thread.
+  virtual Status CheckExtra(const std::string& /*what*/) const { return Status::Ok(); }
   // Partition::server is less.
   virtual uint32_t num_destinations() const = 0;
   // Each destination's share of all bytes, in any unit; empty: equal shares.

@@ -20,7 +20,7 @@ namespace bs::server {
 class Shard {
  public:
   explicit Shard(ShardState state) : state_(std::move(state)) {
-    state_.counters.Expect(state_.num_workers);
+    state_.counters.Expect(state_.view->num_workers());
   }
   Shard(const Shard&) = delete;
   Shard& operator=(const Shard&) = delete;

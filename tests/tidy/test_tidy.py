@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # What all kinds of keys of a server stand on.
 SERVER_FLOOR = {
-    *("base", "ps", "kv", "reduce", "codec", "protocol"),
+    *("base", "job", "ps", "kv", "reduce", "codec", "protocol"),
     *("server/memory", "server/optimizer", "server/state"),
 }
 # Room (a folder of src, ps-lite or the C API's header) -> the rooms beside itself whose headers it
@@ -18,6 +18,7 @@ SERVER_FLOOR = {
 MAY_INCLUDE = {
     "base": set(),
     "c_api": set(),
+    "job": {"base"},
     "core": {"base"},
     # The rooms of ps-lite, in 3rdparty/ps-lite/src; "ps" is messages and the transport interface.
     "ps": {"base"},
@@ -33,36 +34,41 @@ MAY_INCLUDE = {
     "membership/coordinator": {"base", "ps", "wire", "kv", "membership", "membership/stock"},
     "membership/member": {"base", "ps", "wire", "kv", "membership", "membership/stock"},
     "config": {"base", "ps", "transport/zmq"},
-    "trace": {"base", "core", "config"},
+    "trace": {"base", "job", "core", "config"},
     "reduce": {"base"},
     "codec": {"base", "reduce"},
-    "protocol": {"base", "ps", "wire", "kv", "codec"},
-    "backend": {"base", "codec", "protocol"},
-    "backend/ps": {"base", "ps", "kv", "codec", "protocol", "backend"},
+    "protocol": {"base", "job", "ps", "wire", "kv", "codec"},
+    "backend": {"base", "job", "codec", "protocol"},
+    "backend/ps": {"base", "job", "ps", "kv", "codec", "protocol", "backend"},
     # It sends no message: all it needs of ps is the text of a duration.
-    "backend/kvstore": {"base", "ps", "protocol", "backend"},
+    "backend/kvstore": {"base", "job", "ps", "protocol", "backend"},
     # No back end: whatever makes a worker chooses one.
-    "worker": {"base", "core", "trace", "reduce", "codec", "protocol", "backend"},
+    "worker": {"base", "job", "core", "trace", "reduce", "codec", "protocol", "backend"},
     "server/memory": {"base", "ps"},
     "server/optimizer": {"base", "reduce"},
     "server/state": {
-        *("base", "ps", "kv", "codec", "protocol", "server/memory", "server/optimizer"),
+        *("base", "job", "ps", "kv", "codec", "protocol"),
+        *("server/memory", "server/optimizer"),
     },
     "server/sync": SERVER_FLOOR,
     "server/async": SERVER_FLOOR,
     "server/stock": SERVER_FLOOR,
     "server": SERVER_FLOOR | {"server/sync", "server/async", "server/stock"},
     "sim": {"base", "ps", "wire"},
-    "predict": {"base", "protocol", "backend/ps", "worker", "server", "sim"},
+    "predict": {"base", "job", "protocol", "backend/ps", "worker", "server", "sim"},
     "host": {"base", "ps", "transport", "transport/rdma", "config", "reduce"},
     "node": {
-        *("base", "core", "ps", "config", "host", "trace", "codec", "protocol"),
+        *("base", "job", "ps", "config", "host", "trace", "codec", "protocol"),
         *("transport", "transport/rdma", "transport/tcp", "transport/zmq", "membership"),
-        *("backend/ps", "backend/kvstore", "worker", "server"),
+        *("worker", "server"),
+    },
+    "node/worker": {
+        *("base", "job", "ps", "config", "trace", "protocol", "membership"),
+        *("backend", "backend/ps", "backend/kvstore", "worker", "host", "node"),
     },
     "capi": {
-        *("c_api", "base", "config", "trace", "codec"),
-        *("backend/ps", "worker", "predict", "host", "node"),
+        *("c_api", "base", "job", "config", "trace", "codec"),
+        *("backend/ps", "worker", "predict", "host", "node", "node/worker"),
     },
     "frontend/mxnet": {"c_api"},
 }
@@ -314,7 +320,10 @@ TESTED_THROUGH = {
     "src/capi/operation_fields.cc": "operations_test.cc",
     "src/codec/builtin.cc": "codec_test.cc",
     "src/config/settings_table.cc": "config_test.cc",
-    "src/node/worker_node.cc": "node_test.cc",
+    "src/node/worker/ps_membership.cc": "node_test.cc",
+    "src/node/worker/ps_worker.cc": "node_test.cc",
+    "src/node/worker/store_membership.cc": "store_worker_test.cc",
+    "src/node/worker/wrapped_store.cc": "store_worker_test.cc",
     "src/frontend/mxnet/mxnet_round.cc": "mxnet_test.cc",
     "src/predict/replaying_worker.cc": "predict_test.cc",
     "src/server/optimizer/optimizer_text.cc": "optimizer_test.cc",

@@ -45,7 +45,11 @@ Member::Impl::Impl(const MembershipOptions& options, Transport* transport, bs::E
       limited_log_(executor, log),
       // Grows from one member of an address to the next, so that a late repeat of an earlier one
       // does not count for the present one.
-      next_sequence_(static_cast<uint64_t>(executor->Now().time_since_epoch().count()) + 1) {
+      next_sequence_(static_cast<uint64_t>(executor->Now().time_since_epoch().count()) + 1),
+      neighbours_([this](NeighbourCondition condition,
+                         const Neighbour& neighbour) { return Holds(condition, neighbour); },
+                  [this](NeighbourAction action, Neighbour* neighbour,
+                         const NeighbourDetails& details) { Act(action, neighbour, details); }) {
   own_.role = options.role;
   own_.hostname = options.node_host;
   own_.link_rate = options.link_rate;
@@ -58,16 +62,16 @@ Member::Impl::Impl(const MembershipOptions& options, Transport* transport, bs::E
 Member::Impl::~Impl() { Close(bs::Duration(0)); }
 
 void Member::Impl::Close(bs::Duration linger) {
-  if (phase_ == Phase::kClosed) return;
-  const bool owes_ready = handler_.on_ready && !ready_told_;
+  if (state_ == MemberState::kClosed) return;
+  const bool owes_ready = handler_.on_ready && ready_call_ != ReadyCall::kMade;
   const auto closed = bs::Status::Cancelled("the membership was closed");
   EndAllBarriers(closed);
   EndLeave(closed);
-  phase_ = Phase::kClosed;
+  Apply(MemberEvent::kClose);
   scope_.Close();
   transport_->Close(linger);
   if (owes_ready) {
-    ready_told_ = true;
+    ready_call_ = ReadyCall::kMade;
     handler_.on_ready(closed);
   }
   while (!due_.empty()) RunNextDue();
@@ -99,9 +103,7 @@ Transport::Handler Member::Impl::TransportHandler() {
   Transport::Handler handler;
   handler.on_message = [this](Message message) { OnMessage(std::move(message)); };
   handler.place = [this](int32_t peer, const Meta& meta, uint64_t size_bytes) {
-    const bool data = !meta.is_control && ready_told_ && known_.count(peer) > 0;
-    const bool ours = data && !OfAnotherJob(meta.extension);
-    return ours && handler_.place ? handler_.place(peer, meta, size_bytes) : nullptr;
+    return Place(peer, meta, size_bytes);
   };
   SetLimits(&handler);
   handler.on_garbage = [this](int32_t peer, const bs::Status& what) {
@@ -110,69 +112,74 @@ Transport::Handler Member::Impl::TransportHandler() {
   handler.on_attempt = [this](int32_t peer, const std::string& what) {
     attempts_.OnAttempt(peer, what);
   };
-  handler.on_connected = [this](int32_t peer) {
-    if (peer == kSchedulerId) scheduler_connected_ = true;
-    attempts_.OnConnected(peer);
-    reconnect_timer_.OnConnected(peer);
-    if (peer == kSchedulerId) Register();
-  };
+  handler.on_connected = [this](int32_t peer) { OnConnected(peer); };
   handler.on_foreign = [this](int32_t peer) {
-    if (peer == kSchedulerId && phase_ == Phase::kRegistering) OnStockScheduler();
+    if (peer == kSchedulerId && state_ == MemberState::kRegistering) OnStockScheduler();
   };
-  handler.on_disconnected = [this](int32_t peer) {
-    if (peer == kSchedulerId) scheduler_connected_ = false;
-    reconnect_timer_.OnDisconnected(peer);
-    Suspect(peer);
-  };
+  handler.on_disconnected = [this](int32_t peer) { OnDisconnected(peer); };
   handler.on_inbound = [this](int32_t peer) { inbound_.OnOpened(peer); };
   handler.on_inbound_ended = [this](int32_t peer, bool torn) { OnInboundEnded(peer, torn); };
   return handler;
 }
 
+void Member::Impl::OnConnected(int32_t peer) {
+  if (peer == kSchedulerId) scheduler_connected_ = true;
+  attempts_.OnConnected(peer);
+  reconnect_timer_.OnConnected(peer);
+  if (peer == kSchedulerId) Register();
+}
+
+void Member::Impl::OnDisconnected(int32_t peer) {
+  if (peer == kSchedulerId) scheduler_connected_ = false;
+  reconnect_timer_.OnDisconnected(peer);
+  Suspect(peer);
+}
+
+std::shared_ptr<Landing> Member::Impl::Place(int32_t peer, const Meta& meta, uint64_t size_bytes) {
+  const bool data =
+      !meta.is_control && ready_call_ == ReadyCall::kMade && neighbours_.IsKnown(peer);
+  const bool ours = data && !OfAnotherJob(meta.extension);
+  return ours && handler_.place ? handler_.place(peer, meta, size_bytes) : nullptr;
+}
+
 void Member::Impl::OnMessage(Message message) {
-  const bool stock = !message.meta.native() && known_.count(message.peer) > 0;
-  if (message.meta.is_control) {
-    OnControlMessage(message);
-    return;
+  if (message.meta.is_control) return OnControlMessage(message);
+  if (ready_call_ != ReadyCall::kMade || !neighbours_.IsKnown(message.peer)) {
+    return TurnAway(message);
   }
-  if (!ready_told_ || known_.count(message.peer) == 0) {
-    TurnAway(message);
-    return;
-  }
-  if (stock && !TakeStock(message)) return;
-  if (!stock && OfAnotherJob(message.meta.extension)) {
-    Drop(message.peer, kFromAnotherJob);
-    return;
-  }
-  if (!stock && own_.role == Role::kServer && !incarnations_.empty()) {
-    const auto incarnation = incarnations_.find(message.peer);
-    if (incarnation != incarnations_.end() &&
-        message.meta.extension.incarnation != incarnation->second) {
-      Drop(message.peer, "it is from an earlier worker in this place");
-      return;
-    }
+  if (!message.meta.native()) {
+    if (!TakeStock(message)) return;
+  } else if (OfAnotherJob(message.meta.extension)) {
+    return Drop(message.peer, kFromAnotherJob);
+  } else if (IsOfFormer(message)) {
+    return Drop(message.peer, "it is from an earlier worker in this place");
   }
   handler_.on_message(std::move(message));
+}
+
+bool Member::Impl::IsOfFormer(const Message& message) const {
+  const uint64_t incarnation = neighbours_.IncarnationOf(message.peer);
+  return own_.role == Role::kServer && incarnation > 0 &&
+         message.meta.extension.incarnation != incarnation;
 }
 
 void Member::Impl::OnControlMessage(const Message& message) {
   const Meta& meta = message.meta;
   const bool native = meta.native();
-  if (!native && known_.count(message.peer) > 0 && meta.control.command == Command::kAck) {
+  if (!native && neighbours_.IsKnown(message.peer) && meta.control.command == Command::kAck) {
     TakeStock(message);
     return;
   }
   const bs::Result<SchedulerBody> body =
       DecodeSchedulerBody(meta.extension.op, meta.extension.body);
-  if (!body.ok()) {
-    DropViolation(message.peer, body.status().message());
-    return;
-  }
+  if (!body.ok()) return DropViolation(message.peer, body.status().message());
   const SchedulerBody& said = body.value();
-  if (native && message.peer == kSchedulerId) LearnJob(meta, said.job);
-  // News of an end may come before the first response, which repeats it.
-  if (native && !job_ && meta.extension.op == Op::kStatus) return;
-  if (native && job_ != said.job) return Drop(message.peer, kFromAnotherJob);
+  if (native) {
+    if (message.peer == kSchedulerId) LearnJob(meta, said.job);
+    // News of an end may come before the first response, which repeats it.
+    if (!job_ && meta.extension.op == Op::kStatus) return;
+    if (job_ != said.job) return Drop(message.peer, kFromAnotherJob);
+  }
   if (message.peer != kSchedulerId) {
     return DropViolation(message.peer, "control that is not the scheduler node's");
   }
@@ -186,16 +193,15 @@ void Member::Impl::OnControlMessage(const Message& message) {
 void Member::Impl::LearnJob(const Meta& meta, uint64_t job) {
   const Extension& extension = meta.extension;
   const bool answer = meta.control.command == Command::kAddNode || extension.op == Op::kStatus;
-  if (phase_ == Phase::kRegistering && answer && extension.sequence == registration_) job_ = job;
+  if (state_ == MemberState::kRegistering && answer && extension.sequence == registration_)
+    job_ = job;
 }
 
 void Member::Impl::OnControl(const Meta& meta, const SchedulerBody& said) {
   const Extension& extension = meta.extension;
-  const bool about_node = meta.control.nodes.size() == 1;
   switch (meta.control.command) {
     case Command::kAddNode:
-      OnAddNode(meta, said);
-      return;
+      return OnAddNode(meta, said);
     case Command::kBarrier:
       if (!barriers_.empty() && barriers_.front().sequence == extension.sequence) {
         EndBarrier(StatusOf(extension));
@@ -205,29 +211,46 @@ void Member::Impl::OnControl(const Meta& meta, const SchedulerBody& said) {
       if (extension.op == Op::kShutdown) OnShutdown(extension);
       return;
     case Command::kNone:
-      break;
+      return OnOperation(meta, said);
     default:
       DropViolation(kSchedulerId, "unexpected control command");
-      return;
   }
-  if (extension.op == Op::kStatus) {
-    OnStatus(extension);
-  } else if (extension.op == Op::kShutdown) {
-    SendControl(NativeControl(Command::kAck, Op::kNone, extension.sequence));
-    OnShutdown(extension);
-  } else if (extension.op == Op::kVacate && about_node) {
-    if (IsNews(meta)) OnWorkerVacant(meta.control.nodes.front(), said);
-  } else if (extension.op == Op::kLeave && about_node) {
-    if (IsNews(meta)) OnWorkerLeft(meta.control.nodes.front());
-  } else if (extension.op == Op::kLeave) {
-    if (leaving_ && extension.sequence == leave_sequence_) EndLeave(bs::Status::Ok());
+}
+
+void Member::Impl::OnOperation(const Meta& meta, const SchedulerBody& said) {
+  const Extension& extension = meta.extension;
+  const bool about_node = meta.control.nodes.size() == 1;
+  switch (extension.op) {
+    case Op::kStatus:
+      return OnStatus(extension);
+    case Op::kShutdown:
+      SendControl(NativeControl(Command::kAck, Op::kNone, extension.sequence));
+      return OnShutdown(extension);
+    case Op::kLeave:
+      if (about_node) return OnNotice(meta, said);
+      if (extension.sequence == leave_sequence_) EndLeave(bs::Status::Ok());
+      return;
+    case Op::kVacate:
+      if (about_node) return OnNotice(meta, said);
+      break;
+    default:
+      break;
+  }
+  DropViolation(kSchedulerId, "unexpected operation");
+}
+
+void Member::Impl::OnNotice(const Meta& meta, const SchedulerBody& said) {
+  if (!IsNews(meta)) return;
+  const Node& node = meta.control.nodes.front();
+  if (meta.extension.op == Op::kVacate) {
+    OnWorkerVacant(node, said);
   } else {
-    DropViolation(kSchedulerId, "unexpected operation");
+    OnWorkerLeft(node);
   }
 }
 
 void Member::Impl::Register() {
-  if (phase_ != Phase::kRegistering || std::exchange(registers_, true)) return;
+  if (state_ != MemberState::kRegistering || std::exchange(registers_, true)) return;
   if (stock_scheduler_) return RegisterWithStock();
   SendRegistration(Command::kAddNode);
   // A stock scheduler node that the transport does not recognise counts every ADD_NODE, but drops
@@ -251,7 +274,7 @@ void Member::Impl::WatchRegistration() {
   const bs::Duration left = last_word_ + options_.timeout - scope_.Now();
   if (left > bs::Duration(0)) {
     scope_.After(left, [this] {
-      if (phase_ == Phase::kRegistering) WatchRegistration();
+      if (state_ == MemberState::kRegistering) WatchRegistration();
     });
     return;
   }
@@ -274,7 +297,7 @@ std::string Member::Impl::AboutScheduler() const {
 }
 
 void Member::Impl::ReportSilence() {
-  if (phase_ != Phase::kRegistering) return silence_.Stop();
+  if (state_ != MemberState::kRegistering) return silence_.Stop();
   // A live scheduler node reports every interval which nodes are missing.
   const bool quiet = scope_.Now() >= last_word_ + 2 * options_.report_interval;
   if (scheduler_connected_ && !quiet) return;
@@ -283,7 +306,7 @@ void Member::Impl::ReportSilence() {
 }
 
 void Member::Impl::OnStatus(const Extension& extension) {
-  if (phase_ != Phase::kRegistering) {
+  if (state_ != MemberState::kRegistering) {
     if (!barriers_.empty() && barriers_.front().sequence == extension.sequence) {
       barriers_.front().waits_for = extension.text;
     }
@@ -304,11 +327,11 @@ void Member::Impl::OnStatus(const Extension& extension) {
 void Member::Impl::OnAddNode(const Meta& meta, const SchedulerBody& said) {
   const bool newcomer = meta.extension.op == Op::kAttach || meta.control.nodes.size() == 1;
   if (newcomer && options_.role == Role::kServer) {
-    if (phase_ == Phase::kRegistering || meta.control.nodes.size() != 1) return;
+    if (state_ == MemberState::kRegistering || meta.control.nodes.size() != 1) return;
     if (IsNews(meta)) OnNewcomer(meta.control.nodes.front(), said.incarnation);
     return;
   }
-  if (phase_ != Phase::kRegistering || meta.extension.sequence != registration_) return;
+  if (state_ != MemberState::kRegistering || meta.extension.sequence != registration_) return;
   bs::Result<View> view = CheckList(meta);
   if (view.ok()) {
     view.value().incarnation = said.incarnation;
@@ -340,8 +363,12 @@ bs::Result<View> Member::Impl::CheckList(const Meta& meta) const {
 }
 
 void Member::Impl::Enter(View view) {
-  retry_.Stop();
   view_ = std::move(view);
+  Apply(MemberEvent::kList);
+}
+
+void Member::Impl::Connect() {
+  retry_.Stop();
   own_.id = view_.own_id;
   log_.Debug([this] {
     return "registered as " + Describe(own_) + ", one of " +
@@ -349,9 +376,7 @@ void Member::Impl::Enter(View view) {
   });
   for (const Node& node : view_.nodes) {
     const bool other_side = node.role != own_.role && node.role != Role::kScheduler;
-    if (!other_side || !known_.emplace(node.id, node).second) continue;
-    transport_->Connect(node.id, AddressOf(node), own_.id);
-    reconnect_timer_.Watch(node.id);
+    if (other_side) neighbours_.Apply(node, NeighbourEvent::kListed);
   }
   // The configured address works here; the one in the list may only work for the scheduler node.
   transport_->Connect(kSchedulerId, options_.root, own_.id);
@@ -361,59 +386,50 @@ void Member::Impl::Enter(View view) {
     CheckScheduler();
     SendHeartbeat();
   });
-  phase_ = Phase::kStarting;
+  JoinStartBarrier();
+}
+
+void Member::Impl::JoinStartBarrier() {
+  const bool server = own_.role == Role::kServer;
   // A node that takes a lost one's place finds the job started.
-  if (options_.attach || view_.incarnation > 0) {
-    BecomeReady();
-    return;
-  }
+  const bool started = options_.attach || view_.incarnation > 0;
   // A server is ready before it joins the barrier, a worker after it.  So no worker's request
   // reaches a server that is not ready.
-  const bool server = own_.role == Role::kServer;
-  if (server) BecomeReady();
+  if (started || server) Apply(MemberEvent::kStarted);
+  if (started) return;
   BarrierCall start;
   start.group = kEveryone;
   start.start = true;
   start.done = [this, server](const bs::Status& status) {
-    if (phase_ != Phase::kStarting && phase_ != Phase::kReady) return;
+    if (IsOver(state_) || state_ == MemberState::kClosed) return;
     if (!status.ok()) {
       report_ = status;
       SendHeartbeat();
       Fail(status);
     } else if (!server) {
-      BecomeReady();
+      Apply(MemberEvent::kStarted);
     }
   };
   QueueBarrier(std::move(start));
 }
 
-void Member::Impl::BecomeReady() {
-  phase_ = Phase::kReady;
-  log_.Debug([this] { return Describe(own_) + " is ready"; });
-  TellReady(view_);
-}
-
 void Member::Impl::OnNewcomer(const Node& node, uint64_t incarnation) {
-  const bool sane = CheckNode(node).ok() && node.role == Role::kWorker &&
-                    (IsAttachedId(node.id) || incarnations_.contains(node.id)) &&
+  const bool expected = IsAttachedId(node.id) || neighbours_.IncarnationOf(node.id) > 0;
+  const bool sane = CheckNode(node).ok() && node.role == Role::kWorker && expected &&
                     IdFitsRole(node.id, node.role) && RankOf(node.id) < options_.num_workers;
   if (!sane) {
     DropViolation(kSchedulerId, "news of an impossible worker");
     return;
   }
-  if (incarnation > 0) incarnations_[node.id] = incarnation;
-  known_[node.id] = node;
-  departed_.erase(node.id);
-  lost_.erase(node.id);
+  if (incarnation > 0) neighbours_.At(node.id)->incarnation = incarnation;
   dismissed_.erase(node.id);
   attempts_.Forget(node.id);
-  transport_->Connect(node.id, AddressOf(node), own_.id);
-  reconnect_timer_.Watch(node.id);
+  neighbours_.Apply(node, NeighbourEvent::kComes);
 }
 
 bool Member::Impl::IsNews(const Meta& meta) {
   SendControl(NativeControl(Command::kAck, Op::kNone, meta.extension.sequence));
-  uint64_t& latest = news_[meta.control.nodes.front().id];
+  uint64_t& latest = neighbours_.At(meta.control.nodes.front().id)->notice;
   if (meta.extension.sequence <= latest) return false;
   latest = meta.extension.sequence;
   return true;
@@ -441,9 +457,8 @@ void Member::Impl::DropViolation(int32_t peer, const std::string& why) {
 }
 
 void Member::Impl::OnViolation(int32_t peer, const std::string& what) {
-  const bool in_job = peer == kSchedulerId ? !scheduler_lost_ : known_.contains(peer);
-  const bool running = (phase_ == Phase::kStarting || phase_ == Phase::kReady) && !left_;
-  if (!in_job || !running || !violations_.Add(peer, scope_.Now())) return;
+  const bool in_job = peer == kSchedulerId ? !scheduler_lost_ : neighbours_.IsKnown(peer);
+  if (!in_job || !TakesPart(state_) || !violations_.Add(peer, scope_.Now())) return;
   dismissed_.insert(peer);
   reconnect_timer_.Forget(peer);
   OnLost(peer, ViolationLimiter::Why(what));

@@ -1,8 +1,8 @@
 // Member::Impl: the state of a worker or a server in the job.
 //
-// Phases: registering -> starting (workers wait in the start barrier) -> ready -> over (the job
-// failed or ended; only the goodbye is left).  member.cc joins the job, member_job.cc takes part
-// and leaves, member_stock.cc differs for a scheduler node that is MXNet's own.
+// Its own state is one of member_table.h, that of each node of the other side one of neighbours.h.
+// member.cc joins the job, member_job.cc takes part and leaves, member_stock.cc differs for a
+// scheduler node that is MXNet's own.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,8 @@
 #include "base/limited_log.h"
 #include "membership/attempts.h"
 #include "membership/control_body.h"
+#include "membership/member/member_table.h"
+#include "membership/member/neighbours.h"
 #include "membership/pause_detector.h"
 #include "membership/reconnect_timer.h"
 #include "membership/stock/inbound_watch.h"
@@ -45,7 +47,8 @@ class Member::Impl {
   const View& view() const { return view_; }
 
  private:
-  enum class Phase { kRegistering, kStarting, kReady, kOver, kClosed };
+  // The call of on_ready.
+  enum class ReadyCall { kOwed, kPosted, kMade };
   struct BarrierCall {
     int32_t group = 0;
     bool start = false;  // the start barrier: has the deadline of the start
@@ -59,12 +62,27 @@ class Member::Impl {
     bs::Status status;
   };
 
+  // Takes the row of the table for the member's state; false if there is none.
+  bool Apply(MemberEvent event, const bs::Status& why = bs::Status::Ok());
+  bool Holds(MemberCondition condition) const;
+  void Act(MemberAction action, const bs::Status& why);
+  bool Holds(NeighbourCondition condition, const Neighbour& neighbour) const;
+  void Act(NeighbourAction action, Neighbour* neighbour, const NeighbourDetails& details);
+
   // member.cc: joining
   Transport::Handler TransportHandler();
+  void OnConnected(int32_t peer);
+  void OnDisconnected(int32_t peer);
+  std::shared_ptr<Landing> Place(int32_t peer, const Meta& meta, uint64_t size_bytes);
   void OnMessage(Message message);
   void OnControlMessage(const Message& message);
   // Native, of this job.
   void OnControl(const Meta& meta, const SchedulerBody& said);
+  // The same for the operations without a command.
+  void OnOperation(const Meta& meta, const SchedulerBody& said);
+  void OnNotice(const Meta& meta, const SchedulerBody& said);
+  // True if native data comes from an earlier holder of the sender's place.
+  bool IsOfFormer(const Message& message) const;
   // Registers with the scheduler node; a second call does nothing.
   void Register();
   void SendRegistration(Command command);
@@ -78,7 +96,9 @@ class Member::Impl {
   void OnAddNode(const Meta& meta, const SchedulerBody& said);
   bs::Result<View> CheckList(const Meta& meta) const;
   void Enter(View view);
-  void BecomeReady();
+  // Connects to the nodes of the list.
+  void Connect();
+  void JoinStartBarrier();
   void OnNewcomer(const Node& node, uint64_t incarnation);
   void OnWorkerVacant(const Node& node, const SchedulerBody& said);
   void OnWorkerLeft(const Node& node);
@@ -121,15 +141,21 @@ class Member::Impl {
   bool OfAnotherJob(const Extension& data) const { return data.job != JobMark(job_.value_or(0)); }
   // True for nodes of the job, and for lost ones until another has the place; false if dismissed.
   bool Knows(int32_t peer) const {
-    const bool there = peer == kSchedulerId || known_.contains(peer) || lost_.contains(peer);
-    return there && !dismissed_.contains(peer);
+    return (peer == kSchedulerId || neighbours_.IsExpected(peer)) && !dismissed_.contains(peer);
   }
   // Handles data of a node that is not in the job.
   void TurnAway(const Message& message);
+  // The entry of a lost node whose place no other has; null if there is none.
+  Neighbour* FindLost(int32_t id);
+  // Disconnects from a node that is lost because of `why`.
+  void DropLost(Neighbour* neighbour, const std::string& why);
+  void NotifyOfVacant(int32_t id, bool native);
+  void NotifyOfGoodbye(int32_t rank);
   // Notifies a lost stock worker, every two seconds for a while, until another has its place.
   void TellTheEnd(int32_t id);
   void SetLimits(Transport::Handler* handler);
   void OnLost(int32_t id, const std::string& why);
+  void OnSchedulerLost(const std::string& why);
   // Our connection to the node did not come up in time, or not again.
   void OnUnconnected(int32_t id, const std::string& why);
   void OnInboundEnded(int32_t id, bool torn);
@@ -141,9 +167,12 @@ class Member::Impl {
   void SendEnd(const Node& node, const std::string& why);
   void OnShutdown(const Extension& extension);
   // The job failed: notifies the owner, once.
-  void Fail(const bs::Status& why);
-  // The same without a notification.
+  void Fail(const bs::Status& why) { Apply(MemberEvent::kFailure, why); }
+  void NotifyOfFailure(const bs::Status& why);
+  void NotifyOfEnd();
+  // The job is over for this node because of `why`.
   void GoOver(const bs::Status& why);
+  void SayGoodbye();
   void TellReady(bs::Result<View> view);
   void Complete(StatusCallback done, const bs::Status& status);
   void RunNextDue();
@@ -174,7 +203,9 @@ class Member::Impl {
   std::set<int32_t> dismissed_;  // sent too many violations: unknown until another has the place
 
   // Joining.
-  Phase phase_ = Phase::kRegistering;
+  const MemberTable table_;
+  MemberState state_ = MemberState::kRegistering;
+  ReadyCall ready_call_ = ReadyCall::kOwed;
   uint64_t next_sequence_;
   uint64_t registration_ = 0;                    // the sequence of our registration
   std::optional<uint64_t> job_;                  // learnt from the response to it
@@ -183,24 +214,10 @@ class Member::Impl {
   std::string last_text_;
   bool scheduler_connected_ = false;  // while we register
   bool registers_ = false;            // a registration was sent
-  bool ready_told_ = false;
-  bool ready_due_ = false;  // the callback is posted
 
   // In the job.
   View view_;
-  std::map<int32_t, Node> known_;     // the peers that we connect to
-  std::set<int32_t> departed_;        // ids of attached workers that left in good order
-  std::map<int32_t, uint64_t> news_;  // sequence of the latest notice about a node, by its id
-  // The incarnation of the next or present holder of a place that has become free, by id.
-  std::map<int32_t, uint64_t> incarnations_;
-  std::map<int32_t, std::pair<Node, std::string>> unreachable_;  // the node, and why
-  // A lost node, until another has its place.
-  struct Lost {
-    Node node;
-    std::string why{};
-    int told = 0;  // how often we have ordered its process to end
-  };
-  std::map<int32_t, Lost> lost_;
+  Neighbours neighbours_;
   Resends resends_;                   // for stock peers
   std::deque<BarrierCall> barriers_;  // the first one is active
   bs::TimerId barrier_timer_ = 0;
@@ -213,8 +230,6 @@ class Member::Impl {
   bs::Status report_;   // the failure to report with each heartbeat
   bool ended_ = false;  // the scheduler node said that the job is over
   bool scheduler_lost_ = false;
-  bool left_ = false;     // Leave was called
-  bool leaving_ = false;  // no response to Leave has come yet
   StatusCallback leave_done_;
   uint64_t leave_sequence_ = 0;
   std::deque<Due> due_;  // callbacks, each posted by itself

@@ -23,14 +23,13 @@ void Member::Impl::SendHeartbeat() {
 }
 
 void Member::Impl::SendUnreachable() {
-  for (const auto& [id, lost] : unreachable_) {
+  for (const auto& [id, neighbour] : neighbours_.all()) {
+    if (neighbour.state != NeighbourState::kReported) continue;
     Meta meta = NativeControl(Command::kHeartbeat, Op::kVacate, NextSequence());
-    meta.control.nodes = {own_, lost.first};
-    meta.extension.text = lost.second;
+    meta.control.nodes = {own_, neighbour.node};
+    meta.extension.text = neighbour.why;
     MemberBody body;
-    if (incarnations_.contains(id)) {
-      body.lost_incarnation = static_cast<uint32_t>(incarnations_[id]);
-    }
+    body.lost_incarnation = static_cast<uint32_t>(neighbour.incarnation);
     SendControl(std::move(meta), std::move(body));
   }
 }
@@ -45,12 +44,14 @@ void Member::Impl::CheckScheduler() {
 }
 
 void Member::Impl::Barrier(int32_t group, StatusCallback done) {
-  if (phase_ != Phase::kReady) {
-    const auto early = bs::Status::FailedPrecondition("not in the job yet");
-    const auto closed = bs::Status::Cancelled("the membership was closed");
+  const bool was_in = IsOver(state_);
+  const bool closed = state_ == MemberState::kClosed;
+  if (was_in || closed ||
+      EnumSet<MemberState>{MemberState::kRegistering, MemberState::kStarting}.contains(state_)) {
     const auto over = failure_.ok() ? bs::Status::Unavailable("the job is over") : failure_;
-    const bool was_in = phase_ == Phase::kOver;
-    Complete(std::move(done), phase_ == Phase::kClosed ? closed : was_in ? over : early);
+    Complete(std::move(done), closed   ? bs::Status::Cancelled("the membership was closed")
+                              : was_in ? over
+                                       : bs::Status::FailedPrecondition("not in the job yet"));
     return;
   }
   BarrierCall call;
@@ -60,7 +61,8 @@ void Member::Impl::Barrier(int32_t group, StatusCallback done) {
 }
 
 void Member::Impl::JoinFinalBarrier() {
-  if (joined_final_ || (phase_ != Phase::kReady && phase_ != Phase::kStarting)) return;
+  const bool over = IsOver(state_) || state_ == MemberState::kClosed;
+  if (joined_final_ || over || state_ == MemberState::kRegistering) return;
   joined_final_ = true;
   BarrierCall call;
   call.group = kEveryone;
@@ -123,22 +125,18 @@ void Member::Impl::EndAllBarriers(const bs::Status& status) {
 }
 
 void Member::Impl::Leave(StatusCallback done) {
-  if (phase_ == Phase::kClosed) {
+  if (state_ == MemberState::kClosed) {
     Complete(std::move(done), bs::Status::Cancelled("the membership was closed"));
     return;
   }
-  if (left_ || view_.own_id == kEmpty) {
-    Complete(std::move(done), left_ ? bs::Status::FailedPrecondition("said goodbye already")
-                                    : bs::Status::FailedPrecondition("not in the job yet"));
-    return;
-  }
-  left_ = true;
-  if (scheduler_lost_ || stock_scheduler_) {
-    Complete(std::move(done), failure_);
-    return;
-  }
-  leaving_ = true;
-  leave_done_ = std::move(done);
+  StatusCallback before = std::exchange(leave_done_, std::move(done));
+  if (Apply(MemberEvent::kGoodbye)) return;
+  Complete(std::exchange(leave_done_, std::move(before)),
+           bs::Status::FailedPrecondition(HasLeft(state_) ? "said goodbye already"
+                                                          : "not in the job yet"));
+}
+
+void Member::Impl::SayGoodbye() {
   leave_sequence_ = NextSequence();
   SendLeave();
   leave_retry_.Start(std::min(options_.retry_interval, kFarewellRetry), [this] { SendLeave(); });
@@ -155,23 +153,13 @@ void Member::Impl::SendLeave() {
   SendControl(std::move(meta));
 }
 
-void Member::Impl::EndLeave(const bs::Status& status) {
-  if (!leaving_) return;
-  leaving_ = false;
-  leave_retry_.Stop();
-  heartbeat_.Stop();
-  Complete(std::move(leave_done_), status);
-}
+void Member::Impl::EndLeave(const bs::Status& status) { Apply(MemberEvent::kGoodbyeEnds, status); }
 
 void Member::Impl::ReportFailure(const bs::Status& why) {
-  if (phase_ == Phase::kOver || phase_ == Phase::kClosed || left_) return;
+  if (state_ != MemberState::kRegistering && !TakesPart(state_)) return;
   report_ = why;
   if (view_.own_id != kEmpty) SendHeartbeat();
-  if (ready_told_ || ready_due_) {
-    GoOver(why);
-  } else {
-    Fail(why);
-  }
+  Apply(MemberEvent::kOwnFailure, why);
 }
 
 void Member::Impl::SetLimits(Transport::Handler* handler) {
@@ -192,27 +180,34 @@ void Member::Impl::TurnAway(const Message& message) {
   const int32_t id = message.peer;
   const bool stock_worker =
       own_.role == Role::kServer && !message.meta.native() && IdFitsRole(id, Role::kWorker);
-  const auto lost = stock_worker ? lost_.find(id) : lost_.end();
-  if (lost == lost_.end()) {
+  const Neighbour* const lost = stock_worker ? FindLost(id) : nullptr;
+  if (lost == nullptr) {
     Drop(id, "data of a node that is not in the job");
     return;
   }
-  if (lost->second.told > 0) return;
-  log_.Warning(Describe(lost->second.node) + " was lost (" + lost->second.why +
+  if (lost->ends_sent > 0) return;
+  log_.Warning(Describe(lost->node) + " was lost (" + lost->why +
                ") and asks for more: its process is told to end");
   TellTheEnd(id);
+}
+
+Neighbour* Member::Impl::FindLost(int32_t id) {
+  const NeighbourState state = neighbours_.StateOf(id);
+  const bool lost = state == NeighbourState::kLost || state == NeighbourState::kReported ||
+                    state == NeighbourState::kVacant;
+  return lost ? neighbours_.At(id) : nullptr;
 }
 
 // Repeated, because the worker does not read a new connection while it has our old one.
 void Member::Impl::TellTheEnd(int32_t id) {
   constexpr bs::Duration kPause = std::chrono::seconds(2);
   constexpr int kMostTold = 30;
-  const auto lost = lost_.find(id);
-  if (lost == lost_.end() || lost->second.told == kMostTold) return;
-  if (phase_ != Phase::kReady || left_) return;
-  ++lost->second.told;
-  transport_->Connect(id, AddressOf(lost->second.node), own_.id);
-  SendEnd(lost->second.node, lost->second.why);
+  Neighbour* const lost = FindLost(id);
+  if (lost == nullptr || lost->ends_sent == kMostTold) return;
+  if (state_ != MemberState::kReady) return;
+  ++lost->ends_sent;
+  transport_->Connect(id, AddressOf(lost->node), own_.id);
+  SendEnd(lost->node, lost->why);
   scope_.After(kPause, [this, id] { TellTheEnd(id); });
 }
 
@@ -224,71 +219,120 @@ void Member::Impl::SendEnd(const Node& node, const std::string& why) {
 }
 
 void Member::Impl::OnInboundEnded(int32_t id, bool torn) {
-  const bool known = known_.contains(id) || (id == kSchedulerId && stock_scheduler_);
-  const bool running = (phase_ == Phase::kStarting || phase_ == Phase::kReady) && !left_;
-  inbound_.OnEnded(id, known && resends_.Heard(id) && running, torn && !resends_.SendsAgain(id));
+  const bool known = neighbours_.IsKnown(id) || (id == kSchedulerId && stock_scheduler_);
+  inbound_.OnEnded(id, known && resends_.Heard(id) && TakesPart(state_),
+                   torn && !resends_.SendsAgain(id));
   Suspect(id);
 }
 
 void Member::Impl::Suspect(int32_t id) {
   const bool stock_worker =
-      known_.contains(id) && IdFitsRole(id, Role::kWorker) && resends_.Heard(id);
-  const bool trains = phase_ == Phase::kReady && !left_ && !joined_final_;
+      neighbours_.IsKnown(id) && IdFitsRole(id, Role::kWorker) && resends_.Heard(id);
+  const bool trains = state_ == MemberState::kReady && !joined_final_;
   if (own_.role == Role::kServer && stock_worker && trains) suspicion_timer_.Begin(id);
 }
 
 void Member::Impl::OnUnheard(int32_t id, const std::string& why) {
   if (joined_final_) return;  // stock nodes close after the final barrier
   reconnect_timer_.Forget(id);
-  const auto it = known_.find(id);
-  const bool alone =
-      !known_.contains(AttachedId(RankOf(id)));  // else the attached worker notifies it
-  if (it != known_.end() && alone) SendEnd(it->second, why);
+  const Node* const node = neighbours_.FindKnown(id);
+  // Else the attached worker notifies it.
+  const bool alone = !neighbours_.IsKnown(AttachedId(RankOf(id)));
+  if (node != nullptr && alone) SendEnd(Node(*node), why);
   OnLost(id, why);
 }
 
 void Member::Impl::OnLost(int32_t id, const std::string& why) {
   inbound_.Forget(id);
   suspicion_timer_.Forget(id);
-  if (id == kSchedulerId) {
-    const bs::Status lost = LostStatus(scheduler_, why);
-    scheduler_lost_ = true;
-    heartbeat_.Stop();
-    EndLeave(ended_ ? bs::Status::Ok() : lost);
-    Fail(lost);
-    return;
+  if (id == kSchedulerId) return OnSchedulerLost(why);
+  if (const Node* const node = neighbours_.FindKnown(id)) {
+    neighbours_.Apply(Node(*node), NeighbourEvent::kLost, {.why = why});
   }
-  const auto it = known_.find(id);
-  if (it == known_.end()) return;
-  const bs::Status lost = LostStatus(it->second, why);
-  const Node node = it->second;
-  known_.erase(it);
-  lost_[id] = {.node = node, .why = why};
-  // Messages that wait for it would never leave, and their owners would never get the memory back.
-  transport_->Disconnect(id, bs::Duration(0));
-  // Stock workers leave without a message; the scheduler node judges if they had finished.
-  if (joined_final_ && !IsAttachedId(id)) return;
-  // Its process has left, and ended without the destructor of MXNet's own store.
-  if (node.role == Role::kWorker && !IsAttachedId(id) &&
-      departed_.contains(AttachedId(RankOf(id)))) {
-    return;
-  }
-  if (phase_ == Phase::kOver || left_) return;
-  // The scheduler node judges which is lost: the worker, which may be this node, or the server.
-  const bool replaceable = options_.rejoin_timeout > bs::Duration(0) && !stock_scheduler_;
-  if (replaceable && (node.role == Role::kWorker || phase_ == Phase::kReady)) {
-    unreachable_[id] = {node, why};
-    SendUnreachable();
-    return;
-  }
-  report_ = lost;
-  SendHeartbeat();
+}
+
+void Member::Impl::OnSchedulerLost(const std::string& why) {
+  const bs::Status lost = LostStatus(scheduler_, why);
+  scheduler_lost_ = true;
+  heartbeat_.Stop();
+  EndLeave(ended_ ? bs::Status::Ok() : lost);
   Fail(lost);
 }
 
 void Member::Impl::OnUnconnected(int32_t id, const std::string& why) {
-  const auto it = known_.find(id);
-  OnLost(id, it == known_.end() ? why : attempts_.WhyLost(id, AddressOf(it->second), why));
+  const Node* const node = neighbours_.FindKnown(id);
+  OnLost(id, node == nullptr ? why : attempts_.WhyLost(id, AddressOf(*node), why));
+}
+
+bool Member::Impl::Holds(NeighbourCondition condition, const Neighbour& neighbour) const {
+  const Node& node = neighbour.node;
+  switch (condition) {
+    case NeighbourCondition::kAlways:
+      return true;
+    case NeighbourCondition::kNotMissed: {
+      if (IsOver(state_) || HasLeft(state_)) return true;
+      if (IsAttachedId(node.id)) return false;
+      // Stock workers leave without a message; the scheduler node judges if they had finished.
+      if (joined_final_) return true;
+      // Its process has left, and ended without the destructor of MXNet's own store.
+      return node.role == Role::kWorker &&
+             neighbours_.StateOf(AttachedId(RankOf(node.id))) == NeighbourState::kLeft;
+    }
+    case NeighbourCondition::kReplaceable:
+      // The scheduler node judges which is lost: the worker, which may be this node, or the server.
+      return options_.rejoin_timeout > bs::Duration(0) && !stock_scheduler_ &&
+             (node.role == Role::kWorker || state_ == MemberState::kReady);
+  }
+  return false;
+}
+
+void Member::Impl::Act(NeighbourAction action, Neighbour* neighbour,
+                       const NeighbourDetails& details) {
+  const int32_t id = neighbour->node.id;
+  switch (action) {
+    case NeighbourAction::kConnect:
+      transport_->Connect(id, AddressOf(neighbour->node), own_.id);
+      return reconnect_timer_.Watch(id);
+    case NeighbourAction::kDrop:
+      return DropLost(neighbour, details.why);
+    case NeighbourAction::kReport:
+      DropLost(neighbour, details.why);
+      return SendUnreachable();
+    case NeighbourAction::kFailJob:
+      DropLost(neighbour, details.why);
+      report_ = LostStatus(neighbour->node, details.why);
+      SendHeartbeat();
+      return Fail(report_);
+    case NeighbourAction::kDropVacant:
+      DropLost(neighbour, "its place is free for another");
+      return NotifyOfVacant(id, details.native);
+    case NeighbourAction::kVacate:
+      return NotifyOfVacant(id, details.native);
+    case NeighbourAction::kLetGo:
+      transport_->Disconnect(id, bs::Duration(0));
+      return NotifyOfGoodbye(RankOf(id));
+    case NeighbourAction::kRetire:
+      return NotifyOfGoodbye(RankOf(id));
+  }
+}
+
+void Member::Impl::DropLost(Neighbour* neighbour, const std::string& why) {
+  neighbour->why = why;
+  neighbour->ends_sent = 0;
+  // Messages that wait for it would never leave, and their owners would never get the memory back.
+  transport_->Disconnect(neighbour->node.id, bs::Duration(0));
+}
+
+void Member::Impl::NotifyOfVacant(int32_t id, bool native) {
+  scope_.Post([this, id, native] {
+    if (handler_.on_worker_vacant) handler_.on_worker_vacant(id, native);
+  });
+}
+
+void Member::Impl::NotifyOfGoodbye(int32_t rank) {
+  scope_.Post([this, rank] {
+    if (handler_.on_worker_left) handler_.on_worker_left(rank);
+  });
 }
 
 void Member::Impl::OnWorkerVacant(const Node& node, const SchedulerBody& said) {
@@ -298,33 +342,19 @@ void Member::Impl::OnWorkerVacant(const Node& node, const SchedulerBody& said) {
     DropViolation(kSchedulerId, "news of an impossible loss");
     return;
   }
-  incarnations_[node.id] = said.next_incarnation;
-  unreachable_.erase(node.id);
+  neighbours_.At(node.id)->incarnation = said.next_incarnation;
   reconnect_timer_.Forget(node.id);
   inbound_.Forget(node.id);
   suspicion_timer_.Forget(node.id);
   resends_.Forget(node.id);
-  if (known_.erase(node.id) > 0) {
-    lost_[node.id] = {.node = node, .why = "its place is free for another"};
-    transport_->Disconnect(node.id, bs::Duration(0));
-  }
-  scope_.Post([this, id = node.id, native = said.native] {
-    if (handler_.on_worker_vacant) handler_.on_worker_vacant(id, native);
-  });
+  neighbours_.Apply(node, NeighbourEvent::kVacated, {.native = said.native});
 }
 
 void Member::Impl::OnWorkerLeft(const Node& node) {
   // A server may have reported the worker as lost: its connection ended before this notice came.
-  const bool unreachable = unreachable_.erase(node.id) > 0;
-  const bool known = known_.erase(node.id) > 0;
-  if (!known && !unreachable) return;
-  if (IsAttachedId(node.id)) departed_.insert(node.id);
+  if (!neighbours_.Apply(node, NeighbourEvent::kLeaves)) return;
   reconnect_timer_.Forget(node.id);
   suspicion_timer_.Forget(node.id);
-  if (known) transport_->Disconnect(node.id, bs::Duration(0));
-  scope_.Post([this, rank = RankOf(node.id)] {
-    if (handler_.on_worker_left) handler_.on_worker_left(rank);
-  });
 }
 
 void Member::Impl::OnShutdown(const Extension& extension) {
@@ -336,54 +366,97 @@ void Member::Impl::OnShutdown(const Extension& extension) {
     Fail(verdict);
     return;
   }
-  const bool tell = phase_ == Phase::kReady && !left_;
-  const bool early = phase_ == Phase::kRegistering || phase_ == Phase::kStarting;
-  if (early) TellReady(bs::Status::Unavailable("the job is over"));
-  if (phase_ == Phase::kOver) return;
-  phase_ = Phase::kOver;
-  if (tell) {
-    scope_.Post([this] {
-      if (handler_.on_shutdown) handler_.on_shutdown();
-    });
-  }
-  EndAllBarriers(bs::Status::Unavailable("the job is over"));
+  Apply(MemberEvent::kJobEnds);
 }
 
-void Member::Impl::Fail(const bs::Status& why) {
-  if (phase_ == Phase::kOver || phase_ == Phase::kClosed || left_) return;
-  if (!ready_told_ && !ready_due_) {
-    TellReady(why);
-  } else {
-    scope_.Post([this, why] {
-      if (handler_.on_failure) handler_.on_failure(why);
-    });
+bool Member::Impl::Apply(MemberEvent event, const bs::Status& why) {
+  const MemberTable::Row* const row =
+      table_.Find(state_, event, [this](MemberCondition condition) { return Holds(condition); });
+  if (row == nullptr) return false;
+  state_ = row->next.value_or(state_);
+  Act(row->action, why);
+  return true;
+}
+
+bool Member::Impl::Holds(MemberCondition condition) const {
+  switch (condition) {
+    case MemberCondition::kAlways:
+      return true;
+    case MemberCondition::kInList:
+      return view_.own_id != kEmpty;
+    case MemberCondition::kNoOneListens:
+      return view_.own_id != kEmpty && (scheduler_lost_ || stock_scheduler_);
   }
-  GoOver(why);
+  return false;
+}
+
+void Member::Impl::Act(MemberAction action, const bs::Status& why) {
+  switch (action) {
+    case MemberAction::kNone:
+      return;
+    case MemberAction::kEnter:
+      return Connect();
+    case MemberAction::kTellReady:
+      log_.Debug([this] { return Describe(own_) + " is ready"; });
+      return TellReady(view_);
+    case MemberAction::kFail:
+      NotifyOfFailure(why);
+      return GoOver(why);
+    case MemberAction::kFailQuietly:
+      TellReady(why);
+      return GoOver(why);
+    case MemberAction::kRefuse:
+      TellReady(bs::Status::Unavailable("the job is over"));
+      return EndAllBarriers(bs::Status::Unavailable("the job is over"));
+    case MemberAction::kEndWell:
+      NotifyOfEnd();
+      return EndAllBarriers(bs::Status::Unavailable("the job is over"));
+    case MemberAction::kSendGoodbye:
+      return SayGoodbye();
+    case MemberAction::kSkipGoodbye:
+      return Complete(std::move(leave_done_), failure_);
+    case MemberAction::kCompleteGoodbye:
+      leave_retry_.Stop();
+      heartbeat_.Stop();
+      return Complete(std::move(leave_done_), why);
+  }
+}
+
+void Member::Impl::NotifyOfFailure(const bs::Status& why) {
+  if (ready_call_ == ReadyCall::kOwed) return TellReady(why);
+  scope_.Post([this, why] {
+    if (handler_.on_failure) handler_.on_failure(why);
+  });
+}
+
+void Member::Impl::NotifyOfEnd() {
+  scope_.Post([this] {
+    if (handler_.on_shutdown) handler_.on_shutdown();
+  });
 }
 
 void Member::Impl::GoOver(const bs::Status& why) {
-  phase_ = Phase::kOver;
   failure_ = why;
   retry_.Stop();
   EndAllBarriers(why);
   if (options_.role != Role::kWorker) return;  // servers still refuse pending pulls
   // No caller waits for responses any more; a server that does not read must not keep our memory.
-  for (const auto& [id, node] : known_) {
-    if (id != kSchedulerId) transport_->Disconnect(id, bs::Duration(0));
+  for (const auto& [id, neighbour] : neighbours_.all()) {
+    if (neighbour.state == NeighbourState::kKnown) transport_->Disconnect(id, bs::Duration(0));
   }
 }
 
 void Member::Impl::TellReady(bs::Result<View> view) {
-  if (ready_told_ || ready_due_) return;
-  ready_due_ = true;
+  if (ready_call_ != ReadyCall::kOwed) return;
+  ready_call_ = ReadyCall::kPosted;
   scope_.Post([this, view = std::move(view)] {
-    ready_told_ = true;
+    ready_call_ = ReadyCall::kMade;
     handler_.on_ready(view);
   });
 }
 
 void Member::Impl::Complete(StatusCallback done, const bs::Status& status) {
-  if (phase_ == Phase::kClosed) {
+  if (state_ == MemberState::kClosed) {
     executor_->Post([done = std::move(done), status] { done(status); });
     return;
   }

@@ -14,7 +14,7 @@ bool Member::Impl::TakeStock(const Message& message) {
 }
 
 void Member::Impl::OnStockControl(const Message& message) {
-  if (phase_ != Phase::kRegistering && !stock_scheduler_) {
+  if (state_ != MemberState::kRegistering && !stock_scheduler_) {
     Drop(kSchedulerId, "control of a stock scheduler node, and ours is none");
     return;
   }
@@ -35,7 +35,7 @@ void Member::Impl::OnStockControl(const Message& message) {
 }
 
 void Member::Impl::OnStockList(const Meta& meta) {
-  if (phase_ != Phase::kRegistering) return;
+  if (state_ != MemberState::kRegistering) return;
   bs::Result<View> view = CheckList(meta);
   if (!view.ok()) {
     Drop(kSchedulerId, view.status().message());

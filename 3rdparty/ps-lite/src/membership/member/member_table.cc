@@ -1,0 +1,77 @@
+// MemberTable: the rows.
+#include "membership/member/member_table.h"
+
+namespace ps {
+namespace {
+
+using S = MemberState;
+using E = MemberEvent;
+using C = MemberCondition;
+using A = MemberAction;
+using Row = MemberTable::Row;
+
+constexpr EnumSet<S> kBeforeGoodbye{S::kRegistering, S::kStarting, S::kReady};
+constexpr std::nullopt_t kStays = std::nullopt;
+
+// The first row of a pair whose condition holds counts.
+std::vector<Row> RowsOfAMember() {
+  return {
+      // Joining.
+      {{S::kRegistering}, E::kList, C::kAlways, A::kEnter, S::kStarting},
+      {{S::kStarting}, E::kStarted, C::kAlways, A::kTellReady, S::kReady},
+      {{S::kLeaving, S::kLeft}, E::kStarted, C::kAlways, A::kTellReady, kStays},
+      // The end of the job.
+      {kBeforeGoodbye, E::kFailure, C::kAlways, A::kFail, S::kOver},
+      {kBeforeGoodbye, E::kOwnFailure, C::kAlways, A::kFailQuietly, S::kOver},
+      {{S::kRegistering, S::kStarting}, E::kJobEnds, C::kAlways, A::kRefuse, S::kOver},
+      {{S::kReady}, E::kJobEnds, C::kAlways, A::kEndWell, S::kOver},
+      {{S::kLeaving}, E::kJobEnds, C::kAlways, A::kRefuse, S::kParting},
+      {{S::kLeft}, E::kJobEnds, C::kAlways, A::kRefuse, S::kParted},
+      // Leaving.
+      {{S::kStarting, S::kReady}, E::kGoodbye, C::kNoOneListens, A::kSkipGoodbye, S::kLeft},
+      {{S::kStarting, S::kReady}, E::kGoodbye, C::kAlways, A::kSendGoodbye, S::kLeaving},
+      {{S::kOver}, E::kGoodbye, C::kNoOneListens, A::kSkipGoodbye, S::kParted},
+      {{S::kOver}, E::kGoodbye, C::kInList, A::kSendGoodbye, S::kParting},
+      {{S::kLeaving}, E::kGoodbyeEnds, C::kAlways, A::kCompleteGoodbye, S::kLeft},
+      {{S::kParting}, E::kGoodbyeEnds, C::kAlways, A::kCompleteGoodbye, S::kParted},
+      {{S::kRegistering, S::kStarting, S::kReady, S::kLeft, S::kOver, S::kParted},
+       E::kClose,
+       C::kAlways,
+       A::kNone,
+       S::kClosed},
+  };
+}
+
+// Its owner leaves a job only once it was told of the place, and ends the goodbye before it closes.
+std::vector<MemberTable::Violation> ViolationsOfAMember() {
+  return {
+      {{S::kRegistering}, E::kGoodbye},
+      {{S::kLeaving, S::kParting}, E::kClose},
+      {{S::kClosed}, E::kGoodbye},
+  };
+}
+
+}  // namespace
+
+const std::array<std::string_view, 9> MemberRules::kStates = {
+    "registering", "starting", "ready", "leaving", "left", "over", "parting", "parted", "closed"};
+const std::array<std::string_view, 8> MemberRules::kEvents = {
+    "list with this node", "started", "failure",      "failure of the owner",
+    "the job ends",        "goodbye", "goodbye ends", "close"};
+const std::array<std::string_view, 3> MemberRules::kConditions = {
+    "", "it was in the list", "in the list, and the scheduler node takes no goodbye"};
+const std::array<std::string_view, 10> MemberRules::kActions = {
+    "",
+    "connect, join the start barrier",
+    "notify the owner that the job is ready",
+    "notify the owner of the failure, end the barriers",
+    "notify an owner that is not ready of the failure, end the barriers",
+    "notify an owner that is not ready, end the barriers",
+    "notify the owner of the end, end the barriers",
+    "send the goodbye",
+    "notify the owner that it left",
+    "notify the owner of the result"};
+
+MemberTable::MemberTable() : StateTable(RowsOfAMember(), ViolationsOfAMember()) {}
+
+}  // namespace ps

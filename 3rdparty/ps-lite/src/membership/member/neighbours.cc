@@ -1,0 +1,91 @@
+// Neighbours: the rows, and one step.
+#include "membership/member/neighbours.h"
+
+#include <vector>
+
+namespace ps {
+namespace {
+
+using S = NeighbourState;
+using E = NeighbourEvent;
+using C = NeighbourCondition;
+using A = NeighbourAction;
+using Row = NeighbourTable::Row;
+
+constexpr std::nullopt_t kStays = std::nullopt;
+
+// The first row of a pair whose condition holds counts.
+std::vector<Row> RowsOfANeighbour() {
+  return {
+      {{S::kUnknown}, E::kListed, C::kAlways, A::kConnect, S::kKnown},
+      {{S::kUnknown, S::kKnown, S::kLost, S::kReported, S::kVacant, S::kLeft},
+       E::kComes,
+       C::kAlways,
+       A::kConnect,
+       S::kKnown},
+      {{S::kKnown}, E::kLost, C::kNotMissed, A::kDrop, S::kLost},
+      {{S::kKnown}, E::kLost, C::kReplaceable, A::kReport, S::kReported},
+      {{S::kKnown}, E::kLost, C::kAlways, A::kFailJob, S::kLost},
+      {{S::kKnown}, E::kVacated, C::kAlways, A::kDropVacant, S::kVacant},
+      {{S::kLost, S::kReported, S::kVacant}, E::kVacated, C::kAlways, A::kVacate, S::kVacant},
+      {{S::kUnknown, S::kLeft}, E::kVacated, C::kAlways, A::kVacate, kStays},
+      {{S::kKnown}, E::kLeaves, C::kAlways, A::kLetGo, S::kLeft},
+      {{S::kReported}, E::kLeaves, C::kAlways, A::kRetire, S::kLeft},
+  };
+}
+
+}  // namespace
+
+const std::array<std::string_view, 6> NeighbourRules::kStates = {"unknown",  "known",  "lost",
+                                                                 "reported", "vacant", "left"};
+const std::array<std::string_view, 5> NeighbourRules::kEvents = {
+    "in the list", "newcomer", "loss", "notice of the loss", "notice of the goodbye"};
+const std::array<std::string_view, 3> NeighbourRules::kConditions = {
+    "", "the node is not missed", "the scheduler node may replace it"};
+const std::array<std::string_view, 8> NeighbourRules::kActions = {
+    "connect",
+    "disconnect",
+    "disconnect, report it",
+    "disconnect, fail the job",
+    "disconnect, notify the owner of the vacant place",
+    "notify the owner of the vacant place",
+    "disconnect, notify the owner that the worker left",
+    "notify the owner that the worker left"};
+
+// Each event is the member's own, or a notice of the scheduler node: it may be late, but is right.
+NeighbourTable::NeighbourTable() : StateTable(RowsOfANeighbour(), {}) {}
+
+bool Neighbours::Apply(const Node& node, NeighbourEvent event, const NeighbourDetails& details) {
+  const Neighbour* const known = At(node.id);
+  const NeighbourTable::Row* const row = table_.Find(
+      known->state, event, [&](NeighbourCondition condition) { return holds_(condition, *known); });
+  if (row == nullptr) return false;
+  Neighbour* const neighbour = At(node.id);
+  neighbour->node = node;
+  neighbour->state = row->next.value_or(neighbour->state);
+  act_(row->action, neighbour, details);
+  return true;
+}
+
+NeighbourState Neighbours::StateOf(int32_t id) const {
+  const auto it = neighbours_.find(id);
+  return it == neighbours_.end() ? NeighbourState::kUnknown : it->second.state;
+}
+
+bool Neighbours::IsExpected(int32_t id) const {
+  const NeighbourState state = StateOf(id);
+  return state != NeighbourState::kUnknown && state != NeighbourState::kLeft;
+}
+
+const Node* Neighbours::FindKnown(int32_t id) const {
+  const auto it = neighbours_.find(id);
+  const bool known = it != neighbours_.end() && it->second.state == NeighbourState::kKnown;
+  return known ? &it->second.node : nullptr;
+}
+
+uint64_t Neighbours::IncarnationOf(int32_t id) const {
+  const auto it = neighbours_.find(id);
+  return it == neighbours_.end() ? 0 : it->second.incarnation;
+}
+
+}  // namespace ps
