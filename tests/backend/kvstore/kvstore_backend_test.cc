@@ -11,7 +11,7 @@
 #include <string>
 
 #include "backend/kvstore/stock_store.h"
-#include "bytescheduler/worker.h"
+#include "worker/worker.h"
 
 namespace bs::worker {
 namespace {
@@ -82,7 +82,8 @@ class KvstoreBackendTest : public testing::Test {
           Options(job::ShareView({.rank = static_cast<int32_t>(rank)},
                                  static_cast<int32_t>(num_workers),
                                  static_cast<int32_t>(num_servers))),
-          KvstoreBackend::Options{.sample_bytes = sample_bytes, .small_bytes = small_bytes}, rules));
+          KvstoreBackend::Options{.sample_bytes = sample_bytes, .small_bytes = small_bytes},
+          rules));
     }
     for (const auto& node : nodes_) {
       std::optional<Status> prepared;
