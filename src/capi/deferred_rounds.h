@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "base/mutex.h"
+#include "base/types.h"
 #include "bytescheduler/c_api.h"
-#include "bytescheduler/types.h"
 
 namespace bs::api {
 

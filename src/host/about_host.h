@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bytescheduler/config.h"
+#include "config/config.h"
 
 namespace bs::api {
 

@@ -9,8 +9,8 @@
 
 #include "base/log.h"
 #include "base/numa.h"
-#include "bytescheduler/config.h"
-#include "bytescheduler/status.h"
+#include "base/status.h"
+#include "config/config.h"
 #include "transport/rdma/rdma_choice.h"
 #include "transport/rdma/rdma_options.h"
 #include "transport/rdma/verbs.h"

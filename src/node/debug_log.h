@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "base/log.h"
-#include "bytescheduler/config.h"
+#include "config/config.h"
 
 namespace bs::api {
 

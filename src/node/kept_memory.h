@@ -20,8 +20,8 @@
 #include <utility>
 
 #include "base/mutex.h"
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
 #include "ps/transport.h"
 
 namespace bs::api {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/notification.h"
-#include "bytescheduler/status.h"
+#include "base/status.h"
 
 namespace bs::api {
 

@@ -11,9 +11,9 @@
 
 #include "base/executor.h"
 #include "base/log.h"
+#include "base/status.h"
+#include "base/types.h"
 #include "base/unique_function.h"
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
 
 namespace bs::worker {
 

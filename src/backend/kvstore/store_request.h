@@ -6,9 +6,9 @@
 #include <functional>
 #include <span>
 
+#include "base/status.h"
+#include "base/types.h"
 #include "base/unique_function.h"
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
 
 namespace bs::worker {
 

@@ -18,8 +18,8 @@
 
 #include "backend/kvstore/store_request.h"
 #include "base/executor.h"
+#include "base/status.h"
 #include "base/unique_function.h"
-#include "bytescheduler/status.h"
 
 namespace bs::worker {
 
