@@ -15,12 +15,11 @@
 #include <vector>
 
 #include "base/metrics.h"
+#include "base/status.h"
+#include "base/types.h"
 #include "base/unique_function.h"
-#include "bytescheduler/carrier.h"
-#include "bytescheduler/coding.h"
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
 #include "codec/codec.h"
+#include "codec/coding.h"
 #include "protocol/tensor.h"
 
 namespace bs::worker {

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "base/count_of.h"
-#include "bytescheduler/worker.h"
 #include "capi/coding.h"
 #include "capi/operation_fields.h"
+#include "worker/worker.h"
 
 namespace bs::api {
 namespace {

@@ -1,8 +1,8 @@
 // The operations of the C API: one table of their kinds.
 #pragma once
 
+#include "base/status.h"
 #include "bytescheduler/c_api.h"
-#include "bytescheduler/status.h"
 #include "node/worker/operation_host.h"
 
 namespace bs::api {

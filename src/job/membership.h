@@ -11,8 +11,8 @@
 #include <string>
 
 #include "base/executor.h"
+#include "base/status.h"
 #include "base/unique_function.h"
-#include "bytescheduler/status.h"
 #include "job/view.h"
 
 namespace bs::job {

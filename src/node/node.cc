@@ -5,7 +5,7 @@
 //  2. one task later it is destroyed on bs-io, behind everything it has posted there;
 //  3. the shards ask the updater for nothing more, and it ends: a call of it may take its time;
 //  4. the shards end: they only send, and the transport is still there;
-//  5. the transport comes to rest (what waits gets its linger) and bs-io ends;
+//  5. the transport comes to rest (waiting messages get its linger) and bs-io ends;
 //  6. the server goes, when no thread is left that could touch it, and the timeline writes its end.
 #include "node/node.h"
 
@@ -29,7 +29,7 @@ namespace {
 // The scheduler node tells all nodes within two seconds; see Coordinator::Handler::on_finished.
 constexpr Duration kAbortWait = std::chrono::seconds(3);
 // Natives have been told by then.  Stock nodes of a job that never came together need a connection
-// that is made only now; what waits longer is for the dead.
+// that is made only now.  Messages that wait longer are for dead nodes.
 constexpr Duration kSchedulerLinger = std::chrono::seconds(2);
 
 // Sums of whole pages begin in the memory of the first push, if any memory will do: bs-io, which

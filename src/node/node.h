@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "base/numa.h"
-#include "bytescheduler/config.h"
-#include "bytescheduler/server.h"
+#include "config/config.h"
 #include "node/network.h"
 #include "node/node_metrics.h"
 #include "node/outcome.h"
 #include "ps/membership.h"
+#include "server/server.h"
 #include "trace/timeline.h"
 
 namespace bs::api {

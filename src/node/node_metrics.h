@@ -10,12 +10,12 @@
 #include "base/executor.h"
 #include "base/metrics.h"
 #include "base/notification.h"
+#include "base/status.h"
+#include "base/types.h"
 #include "base/unique_function.h"
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
-#include "bytescheduler/worker.h"
 #include "node/outcome.h"
 #include "ps/transport.h"
+#include "worker/worker.h"
 
 // See transport/rdma/rdma_options.h.
 namespace ps {

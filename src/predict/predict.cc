@@ -9,9 +9,9 @@
 
 #include "base/count_of.h"
 #include "base/log.h"
-#include "bytescheduler/server.h"
 #include "predict/replaying_worker.h"
 #include "protocol/server_shares.h"
+#include "server/server.h"
 
 namespace bs::predict {
 namespace {

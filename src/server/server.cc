@@ -1,6 +1,6 @@
 // The server's dispatcher: takes requests apart, refuses invalid requests, spreads keys over
 // shards.
-#include "bytescheduler/server.h"
+#include "server/server.h"
 
 #include <algorithm>
 #include <chrono>

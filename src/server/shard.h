@@ -10,7 +10,7 @@
 #include <optional>
 #include <unordered_map>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "protocol/call.h"
 #include "server/async/async_slot.h"
 #include "server/sync/slot.h"

@@ -14,9 +14,9 @@
 
 #include "base/log.h"
 #include "base/loop_thread.h"
-#include "bytescheduler/config.h"
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
+#include "config/config.h"
 #include "trace/trace.h"
 #include "trace/trace_text.h"
 

@@ -14,7 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "bytescheduler/types.h"
+#include "base/types.h"
 #include "job/view.h"
 #include "trace/trace.h"
 

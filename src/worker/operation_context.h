@@ -5,9 +5,9 @@
 #include <functional>
 
 #include "backend/backend.h"
-#include "bytescheduler/core.h"
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "codec/codec.h"
+#include "core/core.h"
 #include "job/view.h"
 #include "trace/spans.h"
 

@@ -1,5 +1,5 @@
 // Worker: hands its calls to the worker's executor.
-#include "bytescheduler/worker.h"
+#include "worker/worker.h"
 
 #include <string>
 #include <utility>

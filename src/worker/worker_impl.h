@@ -1,6 +1,6 @@
 // Worker::Impl: the keys, and the order of the operations of each.
 //
-// Confined to the worker's executor, but for Post.  bytescheduler/worker.h lists the errors.
+// Confined to the worker's executor, but for Post.  worker.h lists the errors.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,7 @@
 
 #include "backend/backend.h"
 #include "base/check.h"
-#include "bytescheduler/core.h"
-#include "bytescheduler/worker.h"
+#include "core/core.h"
 #include "protocol/tensor.h"
 #include "trace/critical_tensor.h"
 #include "trace/steps.h"
@@ -25,6 +24,7 @@
 #include "worker/operation.h"
 #include "worker/operation_context.h"
 #include "worker/push_pull_task.h"
+#include "worker/worker.h"
 
 namespace bs {
 namespace worker {

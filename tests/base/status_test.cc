@@ -1,5 +1,5 @@
 // Status and Result: texts for people, and values or reasons.
-#include "bytescheduler/status.h"
+#include "base/status.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "base/snapshot.h"
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "capi/job.h"
 
 namespace bs::test {

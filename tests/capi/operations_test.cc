@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "capi/job.h"
 
 namespace bs::test {

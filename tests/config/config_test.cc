@@ -1,5 +1,5 @@
 // Every setting: its default, what it takes, and the words with which it refuses.
-#include "bytescheduler/config.h"
+#include "config/config.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <set>
 
 #include "base/snapshot.h"
-#include "bytescheduler/first_sizes.h"
+#include "base/types.h"
 
 namespace bs {
 namespace {

@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "bytescheduler/server.h"
 #include "protocol/data_body.h"
 #include "ps-lite/wire/golden.h"
+#include "server/server.h"
 #include "sim/sim_executor.h"
 
 namespace {

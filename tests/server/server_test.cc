@@ -1,4 +1,4 @@
-#include "bytescheduler/server.h"
+#include "server/server.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

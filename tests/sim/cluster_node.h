@@ -14,16 +14,16 @@
 #include <vector>
 
 #include "backend/ps/ps_backend.h"
-#include "bytescheduler/server.h"
-#include "bytescheduler/worker.h"
 #include "membership/coordinator/peer_table.h"
 #include "protocol/bodies.h"
 #include "ps/membership.h"
+#include "server/server.h"
 #include "sim/journal.h"
 #include "sim/script.h"
 #include "sim/sim_executor.h"
 #include "sim/sim_network.h"
 #include "worker/ps_worker_options.h"
+#include "worker/worker.h"
 
 namespace bs::sim {
 

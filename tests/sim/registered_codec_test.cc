@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "backend/ps/ps_backend.h"
-#include "bytescheduler/server.h"
-#include "bytescheduler/worker.h"
 #include "codec/steps_codec.h"
 #include "codec/two_bit.h"
 #include "protocol/bodies.h"
+#include "server/server.h"
 #include "sim/sim_executor.h"
 #include "sim/sim_network.h"
+#include "worker/worker.h"
 
 namespace bs::sim {
 namespace {

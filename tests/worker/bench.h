@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "backend/ps/ps_backend.h"
-#include "bytescheduler/worker.h"
 #include "sim/sim_executor.h"
 #include "worker/ps_worker_options.h"
+#include "worker/worker.h"
 
 namespace bs::worker {
 

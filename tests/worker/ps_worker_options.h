@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "backend/ps/ps_backend.h"
-#include "bytescheduler/worker.h"
+#include "worker/worker.h"
 
 namespace bs::worker {
 

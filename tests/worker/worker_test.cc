@@ -1,5 +1,5 @@
 // The worker as a whole: order, credit, priorities, mistakes of the caller, failures, the end.
-#include "bytescheduler/worker.h"
+#include "worker/worker.h"
 
 #include <gtest/gtest.h>
 

@@ -13,10 +13,10 @@
 namespace bs::worker {
 namespace {
 
-// More than the partitions in flight to one server at the default credit.  A probe that finds none
+// More than the partitions in flight to a server at the default credit.  A probe that finds none
 // free goes behind all partitions sent meanwhile.
 constexpr size_t kProbesOfServer = 4;
-// The most servers whose links are measured.  Usually one of them at most is on rank 0's host.
+// The most servers whose links are measured.  Usually at most one of them is on rank 0's host.
 constexpr uint32_t kMostSampled = 8;
 constexpr uint64_t kSmallPartitions = 16;  // that fit into small_bytes
 constexpr float kOne = 1.0F;

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "bytescheduler/status.h"
-#include "bytescheduler/worker.h"
+#include "base/status.h"
+#include "worker/worker.h"
 
 namespace bs::api {
 

@@ -7,7 +7,7 @@
 
 #include "backend/ps/ps_backend.h"
 #include "base/log.h"
-#include "bytescheduler/config.h"
+#include "config/config.h"
 #include "job/membership.h"
 #include "node/kept_memory.h"
 #include "node/network.h"

@@ -8,7 +8,7 @@
 
 #include "backend/kvstore/kvstore_backend.h"
 #include "base/loop_thread.h"
-#include "bytescheduler/config.h"
+#include "config/config.h"
 #include "job/membership.h"
 #include "node/worker/wrapped_store.h"
 

@@ -19,13 +19,13 @@
 #include "backend/backend.h"
 #include "base/log.h"
 #include "base/notification.h"
-#include "bytescheduler/config.h"
-#include "bytescheduler/worker.h"
+#include "config/config.h"
 #include "job/membership.h"
 #include "node/kept_memory.h"
 #include "node/outcome.h"
 #include "node/worker/operation_host.h"
 #include "trace/timeline.h"
+#include "worker/worker.h"
 
 namespace bs::api {
 

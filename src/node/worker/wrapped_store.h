@@ -11,7 +11,7 @@
 #include "backend/kvstore/store_request.h"
 #include "base/executor.h"
 #include "base/loop_thread.h"
-#include "bytescheduler/status.h"
+#include "base/status.h"
 
 namespace bs::api {
 

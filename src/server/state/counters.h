@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/metrics.h"
-#include "bytescheduler/server_options.h"
+#include "server/state/server_options.h"
 
 namespace bs::server {
 

@@ -13,14 +13,14 @@
 #include <vector>
 
 #include "base/executor.h"
-#include "bytescheduler/server_options.h"
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
 #include "codec/codec.h"
 #include "server/memory/backlog.h"
 #include "server/memory/memory_room.h"
 #include "server/optimizer/hosted_updates.h"
 #include "server/state/counters.h"
+#include "server/state/server_options.h"
 
 namespace bs::server {
 

@@ -17,7 +17,7 @@
 #include <cstdint>
 #include <string>
 
-#include "bytescheduler/types.h"
+#include "base/types.h"
 #include "job/view.h"
 
 namespace bs::server {

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "backend/kvstore/stock_store.h"
-#include "bytescheduler/worker.h"
+#include "worker/worker.h"
 
 namespace bs::worker {
 namespace {

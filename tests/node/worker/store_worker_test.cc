@@ -16,8 +16,8 @@
 
 #include "backend/kvstore/store_scale.h"
 #include "base/notification.h"
+#include "base/status.h"
 #include "bytescheduler/c_api.h"
-#include "bytescheduler/status.h"
 
 namespace bs::test {
 namespace {

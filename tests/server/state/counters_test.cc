@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include "bytescheduler/server.h"
+#include "server/server.h"
 #include "server/support.h"
 #include "sim/sim_executor.h"
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "ps/membership.h"
 #include "ps/message.h"
 

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "bytescheduler/types.h"
+#include "base/types.h"
 
 namespace ps {
 

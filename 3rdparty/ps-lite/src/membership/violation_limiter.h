@@ -12,7 +12,7 @@
 #include <map>
 #include <string>
 
-#include "bytescheduler/types.h"
+#include "base/types.h"
 
 namespace ps {
 

@@ -21,8 +21,8 @@
 #include <utility>
 #include <vector>
 
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
 #include "ps/message.h"
 
 namespace ps {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "ps/message.h"
 #include "ps/transport.h"
 

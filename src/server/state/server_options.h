@@ -8,10 +8,10 @@
 
 #include "base/executor.h"
 #include "base/numa.h"
-#include "bytescheduler/server_updater.h"
-#include "bytescheduler/types.h"
+#include "base/types.h"
 #include "job/view.h"
 #include "ps/message.h"
+#include "server/optimizer/server_updater.h"
 
 namespace bs {
 

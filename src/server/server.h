@@ -14,11 +14,11 @@
 #include "base/executor.h"
 #include "base/log.h"
 #include "base/metrics.h"
-#include "bytescheduler/server_options.h"
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
 #include "ps/message.h"
 #include "server/rules.h"
+#include "server/state/server_options.h"
 
 namespace bs {
 

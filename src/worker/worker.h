@@ -15,10 +15,9 @@
 #include "base/executor.h"
 #include "base/log.h"
 #include "base/metrics.h"
-#include "bytescheduler/coding.h"
-#include "bytescheduler/first_sizes.h"
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
+#include "codec/coding.h"
 #include "job/view.h"
 #include "worker/rules.h"
 
