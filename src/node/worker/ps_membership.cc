@@ -22,8 +22,8 @@ constexpr Duration kLeaveWait = std::chrono::seconds(5);
 }  // namespace
 
 PsMembership::PsMembership(const Config& config, const ps::MembershipOptions& options,
-                           ps::RdmaOptions rdma)
-    : log_(MakeNetworkLogger(config, MakeLogger(config))),
+                           ps::RdmaOptions rdma, Logger log)
+    : log_(std::move(log)),
       network_(std::make_unique<Network>(config, log_, std::move(rdma))),
       kept_memory_([this](std::span<std::byte> memory, ps::Lending use) {
         return network_->Register(memory, use);

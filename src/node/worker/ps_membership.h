@@ -19,7 +19,9 @@ namespace bs::api {
 // for another thread to wake up.  Close releases every frame of the caller's memory.
 class PsMembership final : public job::Membership {
  public:
-  PsMembership(const Config& config, const ps::MembershipOptions& options, ps::RdmaOptions rdma);
+  // `log`: of MakeNetworkLogger.
+  PsMembership(const Config& config, const ps::MembershipOptions& options, ps::RdmaOptions rdma,
+               Logger log);
   // REQUIRES: Close() has returned.
   ~PsMembership() override = default;
 

@@ -62,8 +62,7 @@ std::unique_ptr<worker::PsBackend> MakeBackend(const Config& config, Network* ne
       [transport](ps::Message message) { transport->Send(std::move(message)); }, log);
 }
 
-void WarnOfSettings(const Config& config, const ps::MembershipOptions& options) {
-  const Logger log = MakeNetworkLogger(config, MakeLogger(config));
+void WarnOfSettings(const Config& config, const ps::MembershipOptions& options, const Logger& log) {
   WarnOfUnknownRoot(config, log);
   WarnOfLoopback(config, log);
   if (options.attach && config.link_rate > 0) {
@@ -94,8 +93,10 @@ Result<std::unique_ptr<WorkerNode>> StartPsWorker(const Config& config, int32_t 
 std::unique_ptr<WorkerNode> StartPsWorker(const Config& config,
                                           const ps::MembershipOptions& options,
                                           ps::RdmaOptions rdma) {
-  WarnOfSettings(config, options);
-  auto membership = std::make_unique<PsMembership>(config, options, std::move(rdma));
+  const Logger node_log = MakeLogger(config);
+  const Logger network_log = MakeNetworkLogger(config, node_log);
+  WarnOfSettings(config, options, network_log);
+  auto membership = std::make_unique<PsMembership>(config, options, std::move(rdma), network_log);
   const bool lends = membership->network()->MayLend();
   WorkerNode::Parts parts{
       .membership = nullptr,
@@ -110,7 +111,7 @@ std::unique_ptr<WorkerNode> StartPsWorker(const Config& config,
       .kept_memory = membership->kept_memory(),
       .least_kept_bytes = lends ? worker::PsBackend::kLeastLentBytes : UINT64_MAX};
   parts.membership = std::move(membership);
-  auto node = std::make_unique<WorkerNode>(config, std::move(parts));
+  auto node = std::make_unique<WorkerNode>(config, std::move(parts), node_log);
   node->Join();
   return node;
 }

@@ -7,6 +7,7 @@
 
 #include "base/count_of.h"
 #include "base/descriptors.h"
+#include "node/network.h"
 #include "node/worker/store_membership.h"
 
 namespace bs::api {
@@ -99,7 +100,8 @@ Result<StoreWorker> MakeStoreWorker(const Config& config, int32_t rank, WrappedS
           },
       .worker = MakeWorkerOptions(config)};
   parts.membership = std::move(membership);
-  return StoreWorker{std::make_unique<WorkerNode>(config, std::move(parts)), store};
+  return StoreWorker{std::make_unique<WorkerNode>(config, std::move(parts), MakeLogger(config)),
+                     store};
 }
 
 }  // namespace bs::api

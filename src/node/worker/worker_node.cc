@@ -19,8 +19,8 @@
 
 namespace bs::api {
 
-WorkerNode::WorkerNode(const Config& config, Parts parts)
-    : config_(config), log_(MakeLogger(config)), parts_(std::move(parts)) {}
+WorkerNode::WorkerNode(const Config& config, Parts parts, Logger log)
+    : config_(config), log_(std::move(log)), parts_(std::move(parts)) {}
 
 WorkerNode::~WorkerNode() { static_cast<void>(Close(Duration::zero())); }
 

@@ -47,7 +47,8 @@ class WorkerNode final : public OperationHost {
     uint64_t least_kept_bytes = UINT64_MAX;  // less is copied instead
   };
 
-  WorkerNode(const Config& config, Parts parts);
+  // `log`: of MakeLogger.  A process makes one, which opens the file of BYTESCHEDULER_DEBUG.
+  WorkerNode(const Config& config, Parts parts, Logger log);
   // REQUIRES: Close() was not called, or has returned ok.
   ~WorkerNode();
   // Asks to be in the job.  REQUIRES: called once, first.

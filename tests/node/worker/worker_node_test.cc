@@ -21,6 +21,7 @@
 
 #include "base/loop_thread.h"
 #include "base/run_on.h"
+#include "node/network.h"
 #include "reduce/reduce.h"
 
 namespace bs::api {
@@ -288,7 +289,9 @@ class ThreadBackend final : public Backend {
   std::optional<worker::PartitionAndCredit> TakeFitting() override { return std::nullopt; }
   void Fail(const Status& status) override {
     failure_ = status;
-    for (const auto& [number, end] : open_) Later([this, number, status] { End(number, status); });
+    for (const auto& open : open_) {
+      Later([this, number = open.first, status] { End(number, status); });
+    }
   }
   void Measure(Metrics* metrics) const override {
     metrics->Add("pending_requests", static_cast<double>(open_.size()));
@@ -349,7 +352,8 @@ class WorkerNodeTest : public testing::Test {
         }};
     parts.worker.partition_bytes = kPartitionBytes;
     parts.membership = std::move(membership);
-    nodes_.push_back(std::make_unique<WorkerNode>(MakeConfig(), std::move(parts)));
+    nodes_.push_back(
+        std::make_unique<WorkerNode>(MakeConfig(), std::move(parts), MakeLogger(MakeConfig())));
     nodes_.back()->Join();
     return *nodes_.back();
   }
@@ -577,7 +581,8 @@ TEST_F(WorkerNodeTest, BackEndThatCannotBeMadeFailsTheJob) {
       .membership = std::move(membership),
       .make_backend = [](const job::SharedView&, const WorkerNode::ResizeFn&,
                          const Logger&) -> std::unique_ptr<Backend> { throw std::bad_alloc(); }};
-  nodes_.push_back(std::make_unique<WorkerNode>(MakeConfig(), std::move(parts)));
+  nodes_.push_back(
+      std::make_unique<WorkerNode>(MakeConfig(), std::move(parts), MakeLogger(MakeConfig())));
   node(0).Join();
   Add();
   Add();
