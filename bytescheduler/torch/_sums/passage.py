@@ -25,13 +25,14 @@ class Passage:
         The device that it is on; None: the processor's memory.
     """
 
-    __slots__ = ("_compression", "_context", "_device", "_transit", "received")
+    __slots__ = ("_compression", "_context", "_device", "_sent", "_transit", "received")
 
     def __init__(self, compression: Type[Compressor], device: Optional[Device]) -> None:
         self._compression = compression
         self._device = device
         self._context: Optional[torch.dtype] = None
         self._transit: Optional[Transit] = None
+        self._sent: Optional[torch.Tensor] = None  # read until the round is over
         self.received: Optional[torch.Tensor] = None  # the memory that the engine writes to
 
     def compress(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -73,6 +74,7 @@ class Passage:
             It lies in the processor's memory though the tensor is on a device.
         """
         assert self.received is not None
+        self._sent = send
         if self._transit is None:
             return session.start(key, send, self.received, call)
         start = self._transit.start_here if is_here else self._transit.start
@@ -86,4 +88,5 @@ class Passage:
         """Return the tensor that a round has brought, which is over."""
         assert self.received is not None
         arrived = self.received if self._transit is None else self._transit.finish()
+        self._sent = None
         return self._compression.decompress(arrived, self._context)
