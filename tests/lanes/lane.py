@@ -112,8 +112,11 @@ def tell_end(run: Running, outcome: Outcome) -> None:
     sys.stdout.flush()
 
 
-def wait_for_any(running: "List[Running]") -> "List[Outcome]":
-    """Wait until steps have ended, take them from the list, and return how they went."""
+def wait_for_any(running: "List[Running]", signals: Sequence[int]) -> "List[Outcome]":
+    """Wait until steps have ended, take them from the list, and return how they went.
+
+    It returns at once when `signals` has one.
+    """
     while True:
         outcomes = []
         for run in list(running):
@@ -122,7 +125,7 @@ def wait_for_any(running: "List[Running]") -> "List[Outcome]":
                 running.remove(run)
                 tell_end(run, outcome)
                 outcomes.append(outcome)
-        if outcomes or not running:
+        if outcomes or not running or signals:
             return outcomes
         time.sleep(TICK)
 
@@ -147,14 +150,19 @@ def end_all(running: "List[Running]") -> "List[Outcome]":
     return outcomes
 
 
-def run_steps(steps: Sequence[Step], folder: pathlib.Path) -> "List[Outcome]":
-    """Run a lane's steps, with their logs in `folder`; return how they went, in their order."""
+def run_steps(
+    steps: Sequence[Step], folder: pathlib.Path, signals: Sequence[int]
+) -> "List[Outcome]":
+    """Run a lane's steps, with their logs in `folder`; return how they went, in their order.
+
+    All steps are ended when `signals` has a signal that came.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     outcomes: List[Outcome] = []
     waiting = list(steps)
     running: List[Running] = []
     try:
-        while not any(outcome.failed for outcome in outcomes):
+        while not signals and not any(outcome.failed for outcome in outcomes):
             done = [outcome.name for outcome in outcomes]
             for step in startable(waiting, [run.step for run in running], done):
                 waiting.remove(step)
@@ -163,7 +171,7 @@ def run_steps(steps: Sequence[Step], folder: pathlib.Path) -> "List[Outcome]":
                 running.append(Running(step, all_needs(step.name, steps), log))
             if not running:
                 break
-            outcomes += wait_for_any(running)
+            outcomes += wait_for_any(running, signals)
     finally:
         outcomes += end_all(running)
     order = [step.name for step in steps]
@@ -213,12 +221,16 @@ def report_tests(outcomes: "List[Outcome]", results: Results) -> "List[str]":
 
 
 @contextlib.contextmanager
-def signals_interrupt() -> Iterator[None]:
-    """End the steps too when the lane itself is ended: they are in process groups of their own."""
-    names = (signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(name, signal.default_int_handler) for name in names]
+def signals_noted() -> Iterator["List[int]"]:
+    """Yield a list of the signals that have come, as one that raised could lose a new step.
+
+    The steps are in process groups of their own, so the lane ends them when it is ended itself.
+    """
+    names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    signals: List[int] = []
+    before = [signal.signal(name, lambda number, _: signals.append(number)) for name in names]
     try:
-        yield
+        yield signals
     finally:
         for name, handler in zip(names, before):
             signal.signal(name, handler)
@@ -236,10 +248,9 @@ def main() -> int:
     shutil.rmtree(results, ignore_errors=True)
     results.mkdir(parents=True)
     begin = time.monotonic()
-    try:
-        with signals_interrupt():
-            outcomes = run_steps(steps, options.build / "steps")
-    except KeyboardInterrupt:
+    with signals_noted() as signals:
+        outcomes = run_steps(steps, options.build / "steps", signals)
+    if signals:
         return 130
     passed = len(outcomes) == len(steps) and not any(outcome.status for outcome in outcomes)
     times = Times(
