@@ -28,19 +28,23 @@ CLANG := -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_
 TORCH := torch==2.13.0 "numpy<2.4"
 FUZZERS := meta zmtp server body rdma
 # A time ends a fuzzer here, a number of inputs in `make nightly-fuzz`.
-FUZZ_LIMIT ?= -max_total_time=60
+FUZZ_LIMIT ?= -max_total_time=30
 # The rooms whose tests an optimiser can break; the others have run under the sanitizers (docs/design/testing.md).
 OPTIMISED_ROOMS := base reduce codec frontend/mxnet sim benchmarks
 TSAN_OPTIONS := halt_on_error=1 suppressions=$(CURDIR)/tests/tsan.supp
 RESULTS := $(BUILD)/results
+# One configuration for all that is built in this folder, so that one step leaves nothing for another to compile again.
+CONFIGURE_RELEASE = cmake -S . -B $(BUILD)/release -DBS_BUILD_PYTHON=ON -DBS_PYTHON=$(abspath $(BIN))/python \
+                    -DBS_PYTHON_OUTPUT_DIRECTORY= -DBS_BUILD_TESTS=ON -DBS_BUILD_BENCHMARKS=ON $(TEST_FLAGS)
+space := $() $()
 
 BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml CMakeLists.txt _bytescheduler_command.py \
            $(shell find bytescheduler src include 3rdparty python -type f ! -name '*.so' ! -name '*.pyc')
 
-.PHONY: demo demo-torch quick test nightly setup style lint own-codec python python-units python-serial release-build release cpp \
+.PHONY: demo demo-torch quick test nightly setup style lint own-codec python python-units python-serial snapshots release-build release cpp \
         asan-build asan tsan-build tsan fuzz fuzz-corpus bench clean nightly-release nightly-gcc nightly-lint nightly-fuzz \
-        pythons wheel docs nightly-pythons nightly-wheels nightly-launchers nightly-rdma nightly-docs
+        pythons wheel docs keep-times nightly-pythons nightly-wheels nightly-launchers nightly-rdma nightly-docs
 
 demo: $(if $(wildcard $(VENV)/.installed),setup,$(VENV)/.demo)  ## train a classifier with 1 scheduler, 2 servers, 2 workers to 95 % accuracy
 	$(BIN)/bslaunch --local -w 2 -s 2 --timeout 120 -- $(BIN)/python example/image-classification/train_mnist.py \
@@ -50,15 +54,18 @@ demo-torch: $(if $(wildcard $(VENV)/.installed),setup,$(VENV)/.demo-torch)  ## t
 	$(BIN)/bslaunch --local -w 2 -s 2 --timeout 120 -- $(BIN)/python example/pytorch/train_mnist.py \
 	  --target-accuracy 0.95
 
-# A lane is a row of the targets below; tests/lanes/lane.py names them and prints what each took.
+# A lane is a graph of the targets below; tests/lanes/steps.py has it, tests/lanes/lane.py prints the time of each step.
 quick: setup  ## before each commit: style, C++ tests, Python units; at most 6 minutes
 	+@$(BIN)/python tests/lanes/lane.py quick --build $(BUILD)
 
-test: setup $(VENV)/.clang-packages  ## everything .ci/run does; at most 30 minutes
+test: setup $(VENV)/.clang-packages  ## everything .ci/run does; at most 25 minutes
 	+@$(BIN)/python tests/lanes/lane.py test --build $(BUILD)
 
 nightly: setup $(VENV)/.clang-packages  ## what is deeper; each part runs alone too: make nightly-fuzz
 	+@$(BIN)/python tests/lanes/lane.py nightly --build $(BUILD)
+
+keep-times:  ## later runs print the times of the last run beside their own
+	$(BIN)/python tests/lanes/times.py --build $(BUILD)
 
 setup: $(VENV)/.installed  ## system packages, a virtual environment, the package itself
 
@@ -117,12 +124,12 @@ $(VENV)/.demo-torch: $(VENV)/.torch $(SOURCES)
 	@touch $@
 
 release-build: setup  ## the C++ tests and benchmarks, optimised
-	cmake -S . -B $(BUILD)/release -DBS_BUILD_PYTHON=OFF -DBS_BUILD_TESTS=ON -DBS_BUILD_BENCHMARKS=ON $(TEST_FLAGS)
-	cmake --build $(BUILD)/release -j $(JOBS) --target benchmarks/all $(OPTIMISED_ROOMS:%=tests/%/all)
+	$(CONFIGURE_RELEASE)
+	cmake --build $(BUILD)/release -j $(JOBS) --target benchmarks/all $(OPTIMISED_ROOMS:%=tests/%/all) rdma_seeds_test
 
 release: release-build
-	set -e; for room in $(OPTIMISED_ROOMS); do \
-	  ctest --test-dir $(BUILD)/release/tests/$$room --output-on-failure -j $(JOBS); done
+	ctest --test-dir $(BUILD)/release --output-on-failure -j $(JOBS) \
+	  -L "^($(subst $(space),|,$(OPTIMISED_ROOMS) seeds))$$"
 	$(call keep-results,release)
 
 cpp: release-build  ## all C++ tests, optimised
@@ -135,7 +142,7 @@ asan-build: $(VENV)/.clang-packages  ## the C++ tests under the address and unde
 	cmake --build $(BUILD)/asan -j $(JOBS)
 
 asan: asan-build
-	ASAN_OPTIONS=allocator_may_return_null=1 ctest --test-dir $(BUILD)/asan --output-on-failure -j $(JOBS)
+	ASAN_OPTIONS=allocator_may_return_null=1:handle_sigill=1 ctest --test-dir $(BUILD)/asan --output-on-failure -j $(JOBS)
 	$(call keep-results,asan)
 
 tsan-build: $(VENV)/.clang-packages  ## the C++ tests that start threads, under the thread sanitizer
@@ -150,7 +157,7 @@ tsan: tsan-build
 keep-results = @mkdir -p $(RESULTS) && rm -rf $(RESULTS)/$(1) && mv $(BUILD)/$(1)/results $(RESULTS)/$(1)
 
 fuzz: fuzz-corpus  ## a short run of each fuzzer, two at a time
-	$(MAKE) -j 2 $(addprefix fuzz-,$(FUZZERS))
+	$(MAKE) -j 2 -o fuzz-corpus $(addprefix fuzz-,$(FUZZERS))
 
 fuzz-corpus: asan-build
 	$(BUILD)/asan/tests/fuzz/fuzz_corpus $(addprefix $(BUILD)/corpus/,$(FUZZERS))
@@ -174,7 +181,7 @@ PYTEST := $(BIN)/pytest -q -p no:cacheprovider
 PARALLEL := -n 3 --dist loadfile
 
 own-codec: setup  ## the extension with one codec more, for a test: the rest of it is only linked anew
-	cmake -S . -B $(BUILD)/release -DBS_BUILD_PYTHON=ON
+	$(CONFIGURE_RELEASE)
 	cmake --build $(BUILD)/release -j $(JOBS) --target bs_python_own_codec
 
 python: own-codec  ## the Python tests: units, then whole jobs of real processes
@@ -188,6 +195,11 @@ pythons: setup  ## the oldest and the newest promised Python: build, install, ru
 
 python-units: setup  ## the Python tests without whole jobs
 	$(PYTEST) $(PARALLEL) -m "not serial" --junitxml=$(RESULTS)/python-units.xml tests/python
+
+snapshots: own-codec  ## rewrites the sentences of the product that Python tests hold
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(PYTEST) --inline-snapshot=create,fix \
+	  $$(git grep -l --untracked 'import snapshot$$' -- tests/python tests/e2e) || true
+	git diff --stat -- tests
 
 python-serial: setup  ## the Python tests that compare times, one after the other
 	$(PYTEST) -m serial --junitxml=$(RESULTS)/python-serial.xml tests/python tests/e2e
@@ -222,7 +234,7 @@ $(VENV)/.rdma-packages: $(VENV)/.packages
 	$(call install,$(RDMA_PACKAGES),)
 
 nightly-rdma: setup $(VENV)/.rdma-packages  ## in an emulated guest with two soft-RoCE devices: conformance, jobs, faults
-	cmake -S . -B $(BUILD)/release -DBS_BUILD_PYTHON=OFF -DBS_BUILD_TESTS=ON -DBS_BUILD_BENCHMARKS=ON $(TEST_FLAGS)
+	$(CONFIGURE_RELEASE)
 	cmake --build $(BUILD)/release -j $(JOBS) --target library_conformance_test wire_benchmark
 	BS_CONFORMANCE=$(abspath $(BUILD))/release/tests/ps-lite/transport/rdma/links/library_conformance_test \
 	BS_WIRE_BENCHMARK=$(abspath $(BUILD))/release/benchmarks/wire_benchmark \

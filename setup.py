@@ -1,4 +1,4 @@
-"""Builds the extension with CMake and adds pages; all else stands in pyproject.toml."""
+"""Builds the extension with CMake, adds header and pages; all else is in pyproject.toml."""
 
 import os
 import pathlib
@@ -15,6 +15,7 @@ from setuptools.command.build_py import build_py
 
 ROOT = pathlib.Path(__file__).resolve().parent
 OLDEST_CMAKE = (3, 18)
+HEADER = "include/bytescheduler/c_api.h"
 # An installation has these too: `bytescheduler docs` and `bytescheduler examples` show them.
 SHARED = ("README.md", "CHANGELOG.md", "SECURITY.md", "docs", "example")
 
@@ -108,13 +109,16 @@ class CMakeBuild(build_ext):
 
 
 class SharingBuild(build_py):
-    """Copies pages and examples beside the modules, but for an editable installation."""
+    """Copies the C header, pages and examples beside the modules, unless it is editable."""
 
     def run(self) -> None:
         """Copy modules, then what is shared."""
         super().run()
         if self.editable_mode:
             return
+        header = pathlib.Path(self.build_lib, "bytescheduler", HEADER)
+        header.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(str(ROOT / HEADER), str(header))
         share = pathlib.Path(self.build_lib, "bytescheduler", "_share")
         shutil.rmtree(share, ignore_errors=True)
         for name in SHARED:

@@ -33,7 +33,7 @@ class Value(NamedTuple):
     origin: str
 
 class HostFact(NamedTuple):
-    """What this host has: src/node/about_host.h lists the rows."""
+    """What this host has: src/host/about_host.h lists the rows."""
 
     what: str
     name: str
@@ -82,6 +82,11 @@ def values(overrides: Optional[Mapping[str, str]] = None) -> List[Value]: ...
 def check_settings(overrides: Optional[Mapping[str, str]] = None) -> None: ...
 def leave_for(place: str, overrides: Optional[Mapping[str, str]] = None) -> None: ...
 def names_known(overrides: Optional[Mapping[str, str]] = None, *, waited_s: float = 0) -> bool: ...
+def await_names(
+    overrides: Optional[Mapping[str, str]] = None,
+    *,
+    is_stopped: Optional[Callable[[], bool]] = None,
+) -> bool: ...
 def about_host(overrides: Optional[Mapping[str, str]] = None) -> List[HostFact]: ...
 
 class Pending:

@@ -13,13 +13,13 @@ import click
 
 from bytescheduler import __version__
 from bytescheduler._launch import agent, local_job, role_worker, ssh_job
-from bytescheduler._launch.environments import LaunchError, place_in_job
-from bytescheduler._launch.host_names import HostSlots, read_hosts
 from bytescheduler._launch.launcher import FIXED, node_command
 from bytescheduler._process import stdout
 from bytescheduler._process.numbers import A_YEAR_S, Count, Seconds, shortened
 from bytescheduler._process.say import plain, say
 from bytescheduler._settings import Settings
+from bytescheduler._started.environments import LaunchError, place_in_job
+from bytescheduler._started.host_names import HostSlots, read_hosts
 from bytescheduler.config import as_text, check_settings, settings
 from bytescheduler.errors import ConfigError
 

@@ -11,11 +11,11 @@ import sys
 import threading
 import time
 from types import FrameType
-from typing import Callable, Iterator, Mapping, Optional
+from typing import Callable, Iterator, Optional
 
 from bytescheduler._hosting.host import Host
 from bytescheduler._metrics.serving import serve
-from bytescheduler._native import Node, names_known
+from bytescheduler._native import Node, await_names
 from bytescheduler._process.say import say
 from bytescheduler._settings import Settings
 from bytescheduler.errors import ConfigError, Error
@@ -113,23 +113,6 @@ def _metrics(node: Node, role: str) -> Iterator[None]:
             exporter.close()
 
 
-def _await_names(overrides: Mapping[str, str], stop: _Stop) -> bool:
-    """Return True when the host names in the settings are known, False when a signal ends it.
-
-    Raises
-    ------
-    ConfigError
-        One is not known in time.
-    """
-    begin, waited_s = time.monotonic(), 0.0
-    while not names_known(overrides, waited_s=waited_s):
-        if stop.number:
-            return False
-        time.sleep(_LOOK_S)
-        waited_s = time.monotonic() - begin
-    return True
-
-
 def _is_complete(node: Node) -> bool:
     """Return whether all nodes have come, so that workers may have something to save."""
     try:
@@ -220,7 +203,7 @@ def run(
     with _signals() as stop:
         try:
             overrides = {} if role is None else {"DMLC_ROLE": role}
-            if not _await_names(overrides, stop):
+            if not await_names(overrides, is_stopped=lambda: bool(stop.number)):
                 _say(f"ended: {stop}")
                 return stop.exit_code
             node = Node.start(overrides, updater=_make_host())

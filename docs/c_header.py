@@ -15,7 +15,8 @@ from sphinx.application import Sphinx
 __all__ = ["Group", "groups", "setup"]
 
 _SECTION = re.compile(r"-{2,} (.+?) -{2,}$")
-_STRUCT = re.compile(r"typedef struct \{\n(.*)\} (\w+);$", re.S)
+_STRUCT = re.compile(r"typedef (struct|enum) \{\n(.*)\} (\w+);$", re.S)
+_INLINE = "static inline "
 _OPAQUE = re.compile(r"typedef struct (\w+) \1;$")
 # Lines that are for the compiler or a linter alone.
 _IGNORED = re.compile(r'#(?:if|endif|include|define \w+_H_)|extern "C"|\} *// extern|// NOLINT')
@@ -50,7 +51,8 @@ def groups(header: str) -> Iterator[Group]:
         elif line or lines:
             lines.append(line)
             opened = sum(each.count("{") - each.count("}") for each in lines)
-            if opened == 0 and (line.endswith(";") or line.startswith("#define")):
+            is_end = line.endswith(";") or line.startswith("#define") or line == "}"
+            if opened == 0 and is_end:
                 found.append("\n".join(lines))
                 lines = []
         else:  # a blank line behind a comment: it is about the whole header
@@ -74,13 +76,15 @@ def declared(declaration: str) -> "Tuple[str, List[str]]":
     """Return what Sphinx calls a declaration, and the lines that only its text can show."""
     struct, opaque = _STRUCT.match(declaration), _OPAQUE.match(declaration)
     if struct:
-        fields = [f"   {line[2:]}" for line in struct.group(1).splitlines()]
-        return f"struct:: {struct.group(2)}", [".. code-block:: c", "", *fields]
+        fields = [f"   {line[2:]}" for line in struct.group(2).splitlines()]
+        return f"{struct.group(1)}:: {struct.group(3)}", [".. code-block:: c", "", *fields]
     if opaque:
         return f"type:: {opaque.group(1)}", []
     if declaration.startswith("#define "):
         name, value = declaration.split()[1:]
         return f"macro:: {name}", [f"Its value is {value}."]
+    if declaration.startswith(_INLINE):
+        declaration = declaration[len(_INLINE) :].partition(" {")[0]
     one_line = " ".join(declaration.rstrip(";").split())
     name = one_line[len("typedef ") :]
     return (f"type:: {name}" if one_line.startswith("typedef ") else f"function:: {one_line}"), []

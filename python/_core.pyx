@@ -14,6 +14,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
+from libcpp.vector cimport vector
 
 from c_api cimport *
 
@@ -169,8 +170,32 @@ def names_known(overrides=None, *, double waited_s=0):
     return known != 0
 
 
+def await_names(overrides=None, *, is_stopped=None):
+    """Return True when the host names that a node needs to start have addresses.  Blocks.
+
+    Parameters
+    ----------
+    overrides : mapping of str to str, optional
+        Settings that win over the environment.
+    is_stopped : callable, optional
+        Returns whether to return False instead, such as after a signal.
+
+    Raises
+    ------
+    ConfigError
+        As `names_known`.
+    """
+    begin, waited_s = monotonic(), 0.0
+    while not names_known(overrides, waited_s=waited_s):
+        if is_stopped is not None and is_stopped():
+            return False
+        sleep(NAMES_S)
+        waited_s = monotonic() - begin
+    return True
+
+
 def about_host(overrides=None):
-    """Return what this host has, as the engine finds it; src/node/about_host.h lists the rows.
+    """Return what this host has, as the engine finds it; src/host/about_host.h lists the rows.
 
     Blocks while the scheduler node's name is looked up.
 
@@ -360,10 +385,7 @@ cdef class Worker:
         cdef Worker self = Worker.__new__(Worker)
         cdef bs_error error
         self.abandoned = []
-        begin, waited_s = monotonic(), 0.0
-        while not names_known(settings, waited_s=waited_s):
-            sleep(NAMES_S)
-            waited_s = monotonic() - begin
+        await_names(settings)
         with nogil:
             code = bs_worker_start(given.rows, given.count, wanted_rank, &self.worker, &error)
         _check(code, &error)
@@ -496,29 +518,14 @@ cdef class Worker:
         asynchronous : bool
             Servers update these keys with every push as it comes.
         """
-        cdef bs_worker* worker = self.handle()
-        rows = [(<uint64_t>key, <int>dtype, <uintptr_t>address, <uint64_t>size)
-                for key, dtype, address, size in items]
-        cdef _Waiter waiter = _Waiter(len(rows), owner)
-        cdef bs_error error
-        cdef int code = 0
-        cdef uint64_t key, size
-        cdef uintptr_t address
-        cdef int dtype
-        for key, dtype, address, size in rows:
-            with nogil:
-                if asynchronous:
-                    code = bs_worker_broadcast_async(worker, key, dtype, <void*>address, size,
-                                                     bs_waiter_done, waiter.waiter, &error)
-                else:
-                    code = bs_worker_broadcast(worker, key, dtype, <void*>address, size,
-                                               bs_waiter_done, waiter.waiter, &error)
-            if code != 0:
-                break
-            waiter.unstarted -= 1
-        waiter.skip()
-        self._wait(waiter)
-        _check(code, &error)
+        cdef vector[bs_operation] operations
+        cdef bs_operation operation = bs_operation_init(
+            BS_BROADCAST_ASYNCHRONOUS if asynchronous else BS_BROADCAST)
+        for key, dtype, address, size in items:
+            operation.key, operation.dtype, operation.size_bytes = key, dtype, size
+            operation.received = <void*><uintptr_t>address
+            operations.push_back(operation)
+        self._run(&operations, owner)
 
     def broadcast_from(self, int root, items, *, owner=None):
         """Copy the bytes of worker `root` into the memory of all workers; blocks.
@@ -536,27 +543,14 @@ cdef class Worker:
         owner : object
             As of `broadcast`.
         """
-        cdef bs_worker* worker = self.handle()
-        rows = [(<uint64_t>key, <uintptr_t>address, <uint64_t>size)
-                for key, address, size in items]
-        cdef _Waiter waiter = _Waiter(len(rows), owner)
-        cdef bs_error error
-        cdef bs_root_value value
-        cdef int code = 0
-        value.root = root
-        for row in rows:
-            value.key = row[0]
-            value.value = <void*><uintptr_t>row[1]
-            value.size_bytes = row[2]
-            with nogil:
-                code = bs_worker_broadcast_from(worker, &value, bs_waiter_done, waiter.waiter,
-                                                &error)
-            if code != 0:
-                break
-            waiter.unstarted -= 1
-        waiter.skip()
-        self._wait(waiter)
-        _check(code, &error)
+        cdef vector[bs_operation] operations
+        cdef bs_operation operation = bs_operation_init(BS_BROADCAST_FROM)
+        operation.root = root
+        for key, address, size in items:
+            operation.key, operation.size_bytes = key, size
+            operation.received = <void*><uintptr_t>address
+            operations.push_back(operation)
+        self._run(&operations, owner)
 
     def broadcast_whole(self, items, *, owner=None):
         """Do as `broadcast` for asynchronous keys that stay in one piece; blocks.
@@ -569,28 +563,18 @@ cdef class Worker:
         owner : object
             As of `broadcast`.
         """
-        cdef bs_worker* worker = self.handle()
-        rows = [(<uint64_t>key, <int>dtype, <uintptr_t>address, <uint64_t>size, about.encode(),
-                 1 if hosted else 0) for key, dtype, address, size, about, hosted in items]
-        cdef _Waiter waiter = _Waiter(len(rows), owner)
-        cdef bs_error error
-        cdef bs_whole_key whole
-        cdef int code = 0
-        for row in rows:
-            whole.key, whole.dtype = row[0], row[1]
-            whole.value = <void*><uintptr_t>row[2]
-            whole.size_bytes = row[3]
-            whole.about = row[4]
-            whole.hosted = row[5]
-            with nogil:
-                code = bs_worker_broadcast_whole(worker, &whole, bs_waiter_done, waiter.waiter,
-                                                 &error)
-            if code != 0:
-                break
-            waiter.unstarted -= 1
-        waiter.skip()
-        self._wait(waiter)
-        _check(code, &error)
+        cdef vector[bs_operation] operations
+        cdef bs_operation operation = bs_operation_init(BS_BROADCAST_WHOLE)
+        texts = []  # which the operations point to
+        for key, dtype, address, size, about, hosted in items:
+            encoded = about.encode()
+            texts.append(encoded)
+            operation.key, operation.dtype, operation.size_bytes = key, dtype, size
+            operation.received = <void*><uintptr_t>address
+            operation.about = encoded
+            operation.hosted = 1 if hosted else 0
+            operations.push_back(operation)
+        self._run(&operations, owner)
 
     def set_optimizer(self, str text, bytes pickle=b""):
         """Tell every server how to update asynchronous keys, such as "sgd momentum=0.9"; blocks.
@@ -602,19 +586,12 @@ cdef class Worker:
         pickle : bytes
             What these load.
         """
-        cdef bs_worker* worker = self.handle()
-        cdef _Waiter waiter = _Waiter(1, None)
-        cdef bs_error error
-        cdef int code
+        cdef bs_operation operation = bs_operation_init(BS_SET_OPTIMIZER)
         encoded = text.encode()
-        cdef bs_optimizer optimizer
-        optimizer.text = encoded
-        optimizer.pickle = <const char*>pickle
-        optimizer.pickle_bytes = len(pickle)
-        with nogil:
-            code = bs_worker_set_optimizer(worker, &optimizer, bs_waiter_done,
-                                           waiter.waiter, &error)
-        self._wait_for_one(waiter, code, &error)
+        operation.optimizer = encoded
+        operation.pickle = <const char*>pickle
+        operation.pickle_bytes = len(pickle)
+        self._run_one(&operation)
 
     def retune(self, uint64_t partition_bytes, uint64_t credit_bytes):
         """Change partitions and credit of all workers while they train; on rank 0; blocks shortly.
@@ -635,14 +612,10 @@ cdef class Worker:
         UsageError
             This is not rank 0, or a stock store carries the bytes.
         """
-        cdef bs_worker* worker = self.handle()
-        cdef _Waiter waiter = _Waiter(1, None)
-        cdef bs_error error
-        cdef int code
-        with nogil:
-            code = bs_worker_retune(worker, partition_bytes, credit_bytes, bs_waiter_done,
-                                    waiter.waiter, &error)
-        self._wait_for_one(waiter, code, &error)
+        cdef bs_operation operation = bs_operation_init(BS_RETUNE)
+        operation.partition_bytes = partition_bytes
+        operation.credit_bytes = credit_bytes
+        self._run_one(&operation)
 
     def barrier(self):
         """Wait until every worker called it."""
@@ -695,33 +668,57 @@ cdef class Worker:
         if factor == 0:
             raise ConfigError(f"key {key}: a sum cannot be multiplied by 0", 1)
         cdef Pending pending = Pending.__new__(Pending)
-        cdef bs_push_pull request
+        cdef bs_operation operation = bs_operation_init(BS_PUSH_PULL)
         cdef bs_error error
         cdef int code
         pending.waiter = _Waiter(2, owner)
-        request.key = key
-        request.priority = priority
-        request.sent = <const void*>send
-        request.received = <void*>recv
-        request.size_bytes = size
-        request.pushed = bs_waiter_pushed
-        request.pulled = bs_waiter_done
-        request.context = <void*>pending.waiter.waiter
-        request.coding = _given(coding)
-        request.called = called
-        request.at_once = at_once
-        request.waited_ns = waited_ns
-        request.factor = factor
+        operation.key = key
+        operation.priority = priority
+        operation.sent = <const void*>send
+        operation.received = <void*>recv
+        operation.size_bytes = size
+        operation.pushed = bs_waiter_pushed
+        operation.done = bs_waiter_done
+        operation.context = <void*>pending.waiter.waiter
+        operation.coding = _given(coding)
+        operation.called = called
+        operation.at_once = at_once
+        operation.waited_ns = waited_ns
+        operation.factor = factor
+        if deferred:
+            operation.deferred = &pending.deferred
         with nogil:
-            if deferred:
-                code = bs_worker_defer_push_pull(worker, &request, &pending.deferred, &error)
-            else:
-                code = bs_worker_push_pull(worker, &request, &error)
+            code = bs_worker_start_operation(worker, &operation, &error)
         if code == 0:
             pending.waiter.unstarted = 0
         pending.waiter.skip()
         _check(code, &error)
         return pending
+
+    cdef int _run(self, vector[bs_operation]* operations, owner) except -1:
+        """Start operations that have no `pushed`, and block until all are done."""
+        cdef bs_worker* worker = self.handle()
+        cdef _Waiter waiter = _Waiter(operations.size(), owner)
+        cdef bs_error error
+        cdef int code = 0
+        cdef size_t index
+        with nogil:
+            for index in range(operations.size()):
+                operations[0][index].done = bs_waiter_done
+                operations[0][index].context = waiter.waiter
+                code = bs_worker_start_operation(worker, &operations[0][index], &error)
+                if code != 0:
+                    break
+                waiter.unstarted -= 1
+        waiter.skip()
+        self._wait(waiter)
+        return _check(code, &error)
+
+    cdef int _run_one(self, const bs_operation* operation) except -1:
+        """Do as `_run` for a single operation."""
+        cdef vector[bs_operation] operations
+        operations.push_back(operation[0])
+        return self._run(&operations, None)
 
     cdef int _wait_for_one(self, _Waiter waiter, int code, bs_error* error) except -1:
         """Wait for the one thing that was begun, or raise what kept it from beginning."""

@@ -46,66 +46,55 @@ cdef extern from "bytescheduler/c_api.h" nogil:
                      bs_error* error)
     int bs_worker_num_servers(const bs_worker* worker)
     int bs_worker_hosts(const bs_worker* worker, int* hosts, size_t count, bs_error* error)
-    int bs_worker_broadcast(bs_worker* worker, uint64_t key, int dtype, void* value,
-                            uint64_t size_bytes, bs_done done, void* context, bs_error* error)
-    int bs_worker_broadcast_async(bs_worker* worker, uint64_t key, int dtype, void* value,
-                                  uint64_t size_bytes, bs_done done, void* context,
-                                  bs_error* error)
-    ctypedef struct bs_root_value:
-        uint64_t key
-        int root
-        void* value
-        uint64_t size_bytes
-
-    int bs_worker_broadcast_from(bs_worker* worker, const bs_root_value* value, bs_done done,
-                                 void* context, bs_error* error)
-    ctypedef struct bs_push_pull:
-        uint64_t key
-        int priority
-        const void* sent "in"
-        void* received "out"
-        uint64_t size_bytes
-        bs_done pushed
-        bs_done pulled
-        void* context
-        bs_coding coding
-        uint64_t called
-        int at_once
-        int64_t waited_ns
-        double factor
-
-    int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error* error)
     ctypedef struct bs_deferred:
         pass
 
-    int bs_worker_defer_push_pull(bs_worker* worker, const bs_push_pull* request,
-                                  bs_deferred** deferred,
-                                  bs_error* error)
-    void bs_deferred_start(void* deferred)
     ctypedef struct bs_rates:
         double learning_rate
         double weight_decay
         double rescale_grad
 
-    ctypedef struct bs_optimizer:
-        const char* text
+    ctypedef enum bs_operation_kind:
+        BS_BROADCAST
+        BS_BROADCAST_ASYNCHRONOUS
+        BS_BROADCAST_WHOLE
+        BS_BROADCAST_FROM
+        BS_PUSH_PULL
+        BS_SET_OPTIMIZER
+        BS_RETUNE
+
+    ctypedef struct bs_operation:
+        size_t struct_bytes
+        int kind
+        int priority
+        uint64_t key
+        const void* sent "in"
+        void* received "out"
+        uint64_t size_bytes
+        bs_done pushed
+        bs_done done
+        void* context
+        bs_deferred** deferred
+        bs_coding coding
+        double factor
+        uint64_t called
+        int64_t waited_ns
+        int at_once
+        int dtype
+        int root
+        int hosted
+        const char* about
+        const bs_rates* rates
+        const char* optimizer
         const void* pickle
         uint64_t pickle_bytes
+        uint64_t partition_bytes
+        uint64_t credit_bytes
 
-    int bs_worker_set_optimizer(bs_worker* worker, const bs_optimizer* optimizer, bs_done done,
-                                void* context, bs_error* error)
-    int bs_worker_retune(bs_worker* worker, uint64_t partition_bytes, uint64_t credit_bytes,
-                         bs_done done, void* context, bs_error* error)
-    ctypedef struct bs_whole_key:
-        uint64_t key
-        int dtype
-        void* value
-        uint64_t size_bytes
-        const char* about
-        int hosted
-
-    int bs_worker_broadcast_whole(bs_worker* worker, const bs_whole_key* key, bs_done done,
-                                  void* context, bs_error* error)
+    bs_operation bs_operation_init(int kind)
+    int bs_worker_start_operation(bs_worker* worker, const bs_operation* operation,
+                                  bs_error* error)
+    void bs_deferred_start(void* deferred)
     int bs_worker_barrier_start(bs_worker* worker, bs_done done, void* context, bs_error* error)
     int bs_worker_fail(bs_worker* worker, const char* why)
     int bs_worker_status(const bs_worker* worker, bs_error* error)

@@ -1,13 +1,21 @@
 """What all Python tests share: signals, ports of their own, and what needs which framework."""
 
+import gc
 import importlib.util
+import os
 import pathlib
 import signal
-from typing import Callable, Iterator, List, Optional
+from typing import TYPE_CHECKING, Callable, Iterator, List, Optional
 
 import pytest
 
+if TYPE_CHECKING:
+    from longest_first import LongestFirst
+    from xdist.remote import Producer
+
 HERE = pathlib.Path(__file__).resolve().parent
+# Threads for small matrices only wait for each other; it is read when numpy is imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Folders and files whose tests start workers with a framework, or import it.
 NEEDS = {
     "torch": ("e2e/torch", "python/torch"),
@@ -78,6 +86,22 @@ def pytest_pycollect_makemodule(
     module: _SkippedModule = _SkippedModule.from_parent(parent, path=module_path)
     module.framework = framework
     return module
+
+
+def pytest_collection_finish() -> None:
+    """Let no collection of garbage visit what was imported: most objects of this process."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "Optional[LongestFirst]":
+    """Let what takes long begin first, in the place of the files with the most tests."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from longest_first import LongestFirst
+
+    return LongestFirst(config, log)
 
 
 @pytest.fixture(autouse=True, scope="session")

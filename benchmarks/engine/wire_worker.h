@@ -21,7 +21,6 @@
 
 namespace bench {
 
-constexpr int kFloat32 = 0;
 constexpr int kPatienceMs = 300'000;
 constexpr int kWarmUps = 2;
 
@@ -85,8 +84,8 @@ class Worker {
     Tensor tensor(key, bytes, bs_worker_rank(worker_), bs_worker_num_workers(worker_));
     const WaiterPtr waiter(bs_waiter_new(1));
     bs_error error{};
-    const int code = bs_worker_broadcast(worker_, key, kFloat32, tensor.out(), tensor.size_bytes(),
-                                         bs_waiter_done, waiter.get(), &error);
+    const bs_operation operation = Make(BS_BROADCAST, &tensor, waiter.get());
+    const int code = bs_worker_start_operation(worker_, &operation, &error);
     CheckOk(code, error);
     Await(waiter.get());
     return tensor;
@@ -94,18 +93,13 @@ class Worker {
 
   void PushPull(Tensor* tensor, bs_waiter* waiter) { PushPull(tensor, tensor->key(), 0, waiter); }
   void PushPull(Tensor* tensor, uint64_t place, uint64_t called, bs_waiter* waiter) {
-    bs_push_pull request{};
-    request.key = tensor->key();
-    request.priority = -static_cast<int>(place);
-    request.called = called;
-    request.in = tensor->in();
-    request.out = tensor->out();
-    request.size_bytes = tensor->size_bytes();
-    request.pushed = bs_waiter_done;
-    request.pulled = bs_waiter_done;
-    request.context = waiter;
+    bs_operation operation = Make(BS_PUSH_PULL, tensor, waiter);
+    operation.priority = -static_cast<int>(place);
+    operation.called = called;
+    operation.in = tensor->in();
+    operation.pushed = bs_waiter_done;
     bs_error error{};
-    const int code = bs_worker_push_pull(worker_, &request, &error);
+    const int code = bs_worker_start_operation(worker_, &operation, &error);
     CheckOk(code, error);
   }
 
@@ -175,6 +169,16 @@ class Worker {
   }
 
  private:
+  static bs_operation Make(bs_operation_kind kind, Tensor* tensor, bs_waiter* waiter) {
+    bs_operation operation = bs_operation_init(kind);
+    operation.key = tensor->key();
+    operation.out = tensor->out();
+    operation.size_bytes = tensor->size_bytes();
+    operation.done = bs_waiter_done;
+    operation.context = waiter;
+    return operation;
+  }
+
   bs_worker* worker_ = nullptr;
 };
 

@@ -13,7 +13,18 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 from bytescheduler._launch.ports import Ports
 from bytescheduler._process import family
@@ -306,38 +317,43 @@ class Launcher:
             self.verdict = event.why
         return event
 
+    def events_until(
+        self, is_over: Callable[[], bool], deadline: Optional[float] = None
+    ) -> Iterator[object]:
+        """Yield the next events until `is_over()`, or until the deadline has passed."""
+        while not is_over():
+            event = self.next_event(deadline)
+            if event is None:
+                return
+            yield event
+
     def await_port(self, deadline: Optional[float] = None) -> bool:
         """Return True once the scheduler node listens; False: it ended, or the deadline passed."""
-        while not self.port:
-            event = self.next_event(deadline)
-            if event is None or event == Listening(0):
+        for event in self.events_until(lambda: bool(self.port), deadline):
+            if event == Listening(0):
                 return False
-        return True
+        return bool(self.port)
 
     def await_first(
         self, children: Sequence[Child], deadline: Optional[float] = None
     ) -> Optional[Child]:
         """Return the first of `children` that ends; None: the deadline has passed."""
-        while True:
-            for child in self._ended:
-                if child in children:
-                    return child
-            if self.next_event(deadline) is None:
-                return None
+
+        def first() -> Optional[Child]:
+            return next((child for child in self._ended if child in children), None)
+
+        for _ in self.events_until(lambda: first() is not None, deadline):
+            pass
+        return first()
 
     def await_ends(
         self, children: Iterable[Child], deadline: Optional[float] = None
     ) -> Optional[Interrupt]:
         """Return when all of `children` have ended, or at the deadline; earlier at an Interrupt."""
-        left = set(children).difference(self._ended)
-        while left:
-            event = self.next_event(deadline)
-            if event is None:
-                return None
+        awaited = set(children)
+        for event in self.events_until(lambda: awaited.issubset(self._ended), deadline):
             if isinstance(event, Interrupt):
                 return event
-            if isinstance(event, Exited):
-                left.discard(event.child)
         return None
 
     def await_good_end(self, timeout_s: float) -> Optional[Child]:
@@ -348,12 +364,15 @@ class Launcher:
         subprocess.TimeoutExpired
             Another one still ran after `timeout_s`; it names the command.
         """
-        deadline = time.monotonic() + timeout_s
-        while len(self._ended) < len(self.children) and not self.failed:
-            if self.next_event(deadline) is None:
-                running = next(child for child in self.children if child not in self._ended)
-                raise subprocess.TimeoutExpired(running.command, timeout_s)
+        for _ in self.events_until(self._is_decided, time.monotonic() + timeout_s):
+            pass
+        if not self._is_decided():
+            running = next(child for child in self.children if child not in self._ended)
+            raise subprocess.TimeoutExpired(running.command, timeout_s)
         return self.cause() if self.failed else None
+
+    def _is_decided(self) -> bool:
+        return bool(self.failed) or len(self._ended) == len(self.children)
 
     def cause(self) -> Child:
         """Return the process for which the others failed.  Only when one has `failed`.

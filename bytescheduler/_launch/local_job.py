@@ -5,7 +5,7 @@ import os
 import subprocess
 from typing import Dict, Sequence
 
-from bytescheduler._launch import interrupt, leaving, ready
+from bytescheduler._launch import leaving
 from bytescheduler._launch.launcher import LOOPBACK, Launcher, Place
 from bytescheduler._launch.ranks import place_of
 from bytescheduler._launch.supervisor import Job, Over, Run, supervise
@@ -14,6 +14,7 @@ from bytescheduler._process import family, limits
 from bytescheduler._process.child import Child, Streams
 from bytescheduler._process.say import plain
 from bytescheduler._process.witness import Witness
+from bytescheduler._started import interrupt, ready
 
 __all__ = ["Job", "prefer_native", "run", "usable_cores"]
 

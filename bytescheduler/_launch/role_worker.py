@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Collection, Dict, List, Mapping, Optional, Sequence
 
-from bytescheduler._launch import leaving, ready
+from bytescheduler._launch import leaving
 from bytescheduler._native import HostFact, about_host
 from bytescheduler._process import child, family, limits
 from bytescheduler._process.reach import reach
@@ -22,6 +22,7 @@ from bytescheduler._process.say import plain, say
 from bytescheduler._process.where import at
 from bytescheduler._process.witness import Witness
 from bytescheduler._settings import Settings
+from bytescheduler._started import ready
 
 __all__ = ["Rendezvous", "run", "show_route"]
 

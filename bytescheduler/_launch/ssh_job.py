@@ -12,8 +12,6 @@ import time
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from bytescheduler._launch import agent
-from bytescheduler._launch.environments import ENVIRONMENTS
-from bytescheduler._launch.host_names import HostSlots
 from bytescheduler._launch.launcher import (
     Exited,
     Failed,
@@ -28,6 +26,8 @@ from bytescheduler._process import limits
 from bytescheduler._process.child import Child, Streams
 from bytescheduler._process.say import counted, plain
 from bytescheduler._process.witness import Witness
+from bytescheduler._started.environments import ENVIRONMENTS
+from bytescheduler._started.host_names import HostSlots
 
 __all__ = ["SSH", "SshJob", "places_of", "run"]
 

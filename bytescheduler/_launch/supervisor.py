@@ -340,11 +340,12 @@ class Run(abc.ABC):
         launcher = self._launcher
         deadline = time.monotonic() + min(_CAUSE_S, self._job.grace)
         killed = first.code is not None and first.code < 0 and first.code != -signal.SIGABRT
-        while not killed and time.monotonic() < deadline:
+
+        def is_known() -> bool:
             blamed = launcher.blamed()
-            if launcher.verdict and (blamed is None or blamed.code is not None):
-                return
-            event = launcher.next_event(deadline)
+            return bool(launcher.verdict) and (blamed is None or blamed.code is not None)
+
+        for event in launcher.events_until(lambda: killed or is_known(), deadline):
             if isinstance(event, _Signalled) and self._hear(event.number):
                 raise Over(128 + event.number)
 

@@ -6,20 +6,19 @@ this process's server until then.
 """
 
 import os
-import time
 from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Tuple
 
-from bytescheduler._launch.environments import LaunchError, direct_place
 from bytescheduler._metrics.serving import serve
-from bytescheduler._native import Node, Worker, names_known
+from bytescheduler._native import Node, Worker, await_names
 from bytescheduler._process.say import say
 from bytescheduler._settings import Settings
+from bytescheduler._started.environments import LaunchError, direct_place
 from bytescheduler.errors import ConfigError, Error, UsageError
 
 if TYPE_CHECKING:
     from bytescheduler._metrics.exporter import Exporter
 
-__all__ = ["Agree", "is_direct", "open_worker"]
+__all__ = ["Agree", "is_direct", "open_worker", "settings_of_launcher"]
 
 # Gets the scheduler node's port in process 0, None in the others; returns it in all of them.
 Agree = Callable[[Optional[int]], int]
@@ -34,7 +33,6 @@ _ALONE = {
     "DMLC_WORKER_ID": "0",
     "DMLC_SERVER_ID": "0",
 }
-_LOOK_S = 0.25  # from one look-up of an unknown name to the next
 _PATIENCE_S = 10.0  # until nodes have heard that the job failed
 
 
@@ -98,26 +96,24 @@ def is_direct(variables: Optional[Variables] = None) -> bool:
     return not any(given.get(name) for name in _ROLES)
 
 
-def _place(variables: Variables, agrees: bool) -> Dict[str, str]:
+def settings_of_launcher(variables: Variables, *, agrees: bool) -> Dict[str, str]:
+    """Return the settings of a direct job; if no launcher has started it, say so and return none.
+
+    Raises
+    ------
+    ConfigError
+        The launcher's variables make no job.
+    """
     try:
         place = direct_place(variables, agrees=agrees)
     except LaunchError as error:
         raise ConfigError(str(error), 1) from None
-    if place:
-        return place
-    if Settings.read().is_talkative:
+    if not place and Settings.read().is_talkative:
         say(
-            "bytescheduler: no launcher's variables are set, so this process trains alone; a "
-            "launcher, such as torchrun, starts several"
+            "bytescheduler: no launcher's variables are set, so this process trains alone; start "
+            "several with bslaunch, or with another launcher such as torchrun"
         )
-    return {**_ALONE, "DMLC_PS_ROOT_PORT": "0"}
-
-
-def _await_names(settings: Mapping[str, str]) -> None:
-    begin, waited_s = time.monotonic(), 0.0
-    while not names_known(settings, waited_s=waited_s):
-        time.sleep(_LOOK_S)
-        waited_s = time.monotonic() - begin
+    return place
 
 
 def _start_nodes(hosted: _Hosted, place: Dict[str, str], agree: Optional[Agree]) -> Dict[str, str]:
@@ -126,7 +122,7 @@ def _start_nodes(hosted: _Hosted, place: Dict[str, str], agree: Optional[Agree])
     settings = {"DMLC_PS_ROOT_PORT": "0", **place}
     scheduler = {**settings, "DMLC_PORT": "0"}  # that of the setting is the server's
     port: Optional[int] = None
-    _await_names({**scheduler, "DMLC_ROLE": "scheduler"})
+    await_names({**scheduler, "DMLC_ROLE": "scheduler"})
     if first:
         try:
             port = hosted.start("scheduler", scheduler).port
@@ -171,7 +167,7 @@ def open_worker(agree: Optional[Agree] = None, variables: Optional[Variables] = 
     if not is_direct(given):
         return Worker.open()
     agrees = agree is not None and all(given.get(name) for name in _MEETING_PLACE)
-    place = _place(given, agrees)
+    place = settings_of_launcher(given, agrees=agrees) or {**_ALONE, "DMLC_PS_ROOT_PORT": "0"}
     hosted = _Hosted()
     try:
         worker = Worker.open(_start_nodes(hosted, place, agree))

@@ -15,7 +15,6 @@ from typing import (
     Type,
 )
 
-from bytescheduler._launch import ready
 from bytescheduler._metrics.serving import serve
 from bytescheduler._native import Worker, fail_exit
 from bytescheduler._process.ending import at_end, is_child, uncaught
@@ -23,6 +22,7 @@ from bytescheduler._process.say import say
 from bytescheduler._session.framework import Framework, Operations
 from bytescheduler._session.names import KeyNames
 from bytescheduler._session.sums import Judge, Numbers, Sum, WatchedSums
+from bytescheduler._started import ready
 from bytescheduler._tuning.starting import start_tuner
 from bytescheduler.errors import ConfigError, Error
 

@@ -7,12 +7,12 @@ from typing import Mapping, Optional, Type
 import mxnet as mx
 from mxnet.kvstore import KVStore, KVStoreBase
 
-from bytescheduler._launch import ready
 from bytescheduler._process.say import say
 from bytescheduler._settings import Settings
+from bytescheduler._started import ready
+from bytescheduler.mxnet._choice.dist_names import take_names
+from bytescheduler.mxnet._choice.opening import open_backend, passes_on
 from bytescheduler.mxnet._stores.backend import Backend
-from bytescheduler.mxnet._stores.dist_names import take_names
-from bytescheduler.mxnet._stores.opening import open_backend, passes_on
 from bytescheduler.mxnet._types import Arrays, Handle, Keys, Optimizer, RowIds, Store, Updater
 
 __all__ = ["ScheduledKVS", "ScheduledKVStore"]

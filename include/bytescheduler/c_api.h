@@ -1,20 +1,35 @@
 // C API: the only entry to the engine for Python and for framework plug-ins.
 //
-// Functions return a code (0 is ok, else a bs::StatusCode) and fill `error` if it is not null.
-// They throw nothing.  Handles are thread-safe.  Close a handle once, while no other call uses it.
+// Functions return a bs_code and fill `error` if it is not null.  They throw nothing.  Handles are
+// thread-safe.  Close a handle once, while no other call uses it.
 #ifndef BYTESCHEDULER_C_API_H_
 #define BYTESCHEDULER_C_API_H_
 
 // NOLINTBEGIN(readability-identifier-naming): names as C has them.
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
+// How a call or an operation ended; the numbers never change.
+typedef enum {
+  BS_OK = 0,
+  BS_INVALID_ARGUMENT = 1,     // the caller's value is wrong; nothing was done
+  BS_DEADLINE_EXCEEDED = 2,    // a peer did not respond in time
+  BS_CANCELLED = 3,            // the object was closed first
+  BS_UNAVAILABLE = 4,          // a peer was lost or left the job
+  BS_FAILED_PRECONDITION = 5,  // right call, wrong moment (a key never declared)
+  BS_NOT_FOUND = 6,
+  BS_ALREADY_EXISTS = 7,
+  BS_PERMISSION_DENIED = 8,
+  BS_RESOURCE_EXHAUSTED = 9,
+  BS_INTERNAL = 10,  // a bug of this library
+} bs_code;
 typedef struct {
-  int code;            // bs::StatusCode
+  int code;            // bs_code
   char message[1024];  // for people; truncated if longer
 } bs_error;
 
@@ -30,21 +45,21 @@ typedef void (*bs_done)(void* context, int code, const char* message);
 
 // ---- gradient compression ----------------------------------------------------------------------
 
-// How what a push carries is coded (bs::Coding); all 0: not at all.  Only the codec reads its
-// parameters.  Equal codings have equal bytes.
+// The codec of a push's payload and its parameters.  All bytes 0: not coded.  Only the codec reads
+// the parameters.  Equal codings have equal bytes.
 #define BS_CODING_BYTES 24
 typedef struct {
   uint32_t codec;  // its number on the wire
   uint32_t parameter_bytes;
-  unsigned char parameters[BS_CODING_BYTES];  // 0 behind those bytes
+  unsigned char parameters[BS_CODING_BYTES];  // 0 behind `parameter_bytes`
 } bs_coding;
-// Makes a coding of what a user asks for: a codec's name ("2bit"; null if none was given) and its
-// options as text ({"threshold", "0.5"}).  kInvalidArgument, with a sentence for the user, if there
-// is no such codec, or if it refuses the options.
+// Makes a coding from a codec's name ("2bit"; null if the user gave none) and its options as text
+// ({"threshold", "0.5"}).  BS_INVALID_ARGUMENT, with a sentence for the user, if there is no such
+// codec, or if it refuses the options.
 int bs_coding_parse(const char* type, const bs_setting* options, size_t num_options,
                     bs_coding* coding, bs_error* error);
-// Calls `text`, inside this call, with what the coding is: "compressed to two bits with threshold
-// 0.5", "not compressed".  Any coding.
+// Calls `text`, inside this call, with a description of the coding: "compressed to two bits with
+// threshold 0.5", "not compressed".  Any coding.
 typedef void (*bs_coding_text)(void* context, const char* text);
 int bs_coding_describe(const bs_coding* coding, bs_coding_text text, void* context,
                        bs_error* error);
@@ -66,14 +81,15 @@ int bs_worker_start(const bs_setting* settings, size_t num_settings, int wanted_
                     bs_worker** worker, bs_error* error);
 int bs_worker_ready(const bs_worker* worker, int timeout_ms, bs_error* error);
 // The kvstore back end: a worker that sends through a synchronous stock store, by functions of the
-// caller.  This is one operation on that store; operations on one store_key do not overlap.
+// caller.  The struct is an operation on that store; operations on the same store_key do not
+// overlap.
 typedef struct {
   int what;       // 0 push: the key's first value; 1 pull; 2 push-pull: adds to the round
   int store_key;  // below 2**31 / 9973; lies on server (store_key * 9973) mod num_servers
   int dtype;      // MXNet's code
   int priority;
   uint64_t size_bytes;
-  const void* in;  // what a push sends, else null; valid during the call only
+  const void* in;  // the bytes of a push, else null; valid during the call only
   uint64_t token;  // names the operation in bs_store_done
 } bs_store_request;
 // Begins an operation; called on one thread of the engine.  The caller reports its end by one call
@@ -84,12 +100,12 @@ typedef void (*bs_store_fn)(void* context, bs_worker* worker, const bs_store_req
 void bs_store_done(bs_worker* worker, uint64_t token, int code, const char* message,
                    const void* value);
 // bs_worker_start for the kvstore back end.  Once it is ready, a barrier of the store must follow
-// on every worker.  Workers broadcast the same keys in the same order, rank 0 before the others,
-// with a barrier between. `blocks` is 1 if `begin` returns only when the operation is over.  Then
-// the thread "bs-kvstore" calls it for one operation after the other.  Until one is over, workers
-// must not begin others that they might begin in different orders. If operations on the store have
-// not ended, bs_worker_close returns kUnavailable and leaves the handle and its threads behind;
-// `context` must then stay valid for ever.
+// on every worker.  Workers broadcast the same keys in the same order, rank 0 before the other
+// workers, with a barrier between.  `blocks` is 1 if `begin` returns only when the operation is
+// over.  Then the thread "bs-kvstore" calls it for each operation in turn.  While an operation
+// runs, workers must not begin operations whose order may differ between workers.  If operations on
+// the store have not ended, bs_worker_close returns BS_UNAVAILABLE and leaves the handle and its
+// threads behind; `context` must then stay valid for ever.
 int bs_worker_start_kvstore(const bs_setting* settings, size_t num_settings, int rank, int blocks,
                             bs_store_fn begin, void* context, bs_worker** worker, bs_error* error);
 int bs_worker_rank(const bs_worker* worker);
@@ -102,61 +118,16 @@ void bs_worker_place(const bs_worker* worker, char* place, size_t size);
 int bs_leave_for(const bs_setting* settings, size_t num_settings, const char* place,
                  bs_error* error);
 int bs_worker_num_servers(const bs_worker* worker);
-// Writes for each of `count` workers, from rank 0, a number of its host: equal numbers are one
-// host.  REQUIRES: `count` is at most bs_worker_num_workers.
+// Writes a number of its host for each of `count` workers, from rank 0.  Workers of the same host
+// get equal numbers.  REQUIRES: `count` is at most bs_worker_num_workers.
 int bs_worker_hosts(const bs_worker* worker, int* hosts, size_t count, bs_error* error);
 
-// bs::Worker::Broadcast for one key.  The memory belongs to the caller and stays valid until
-// `done`.
-int bs_worker_broadcast(bs_worker* worker, uint64_t key, int dtype, void* value,
-                        uint64_t size_bytes, bs_done done, void* context, bs_error* error);
-// bs::Worker::BroadcastFrom: from any root, any number of times, bit for bit.
-typedef struct {
-  uint64_t key;  // of its own: no other call declares it
-  int root;      // a worker's rank
-  void* value;   // memory is the caller's until `done`
-  uint64_t size_bytes;
-} bs_root_value;
-int bs_worker_broadcast_from(bs_worker* worker, const bs_root_value* from, bs_done done,
-                             void* context, bs_error* error);
-// bs::Worker::PushPull.  Either callback may come first.
-typedef struct {
-  uint64_t key;
-  int priority;
-  const void* in;
-  void* out;
-  uint64_t size_bytes;
-  bs_done pushed;
-  bs_done pulled;
-  void* context;
-  bs_coding coding;  // of what is sent; only float32 can be coded
-  // 0, or a number that grows with the user's calls.  This call happens when the tensor is ready,
-  // so the difference shows the order of the gradients (BYTESCHEDULER_PRIORITY).  bs_worker_update
-  // does not use it.
-  uint64_t called;
-  int at_once;        // with `called`: `in` was ready at the user's call, for an unknown time
-  int64_t waited_ns;  // from the user's call until `in` was ready; for the timeline
-  // 0, or what each element of the sum is multiplied by as it arrives (1/n: the average), in
-  // float32, or in float64 for that.  Integers are summed only.  bs_worker_update does not use it.
-  double factor;
-} bs_push_pull;
-int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error* error);
-// A push-pull whose `in` is not ready yet, such as a copy from a GPU that is under way.
-typedef struct bs_deferred bs_deferred;
-// Defers it until bs_deferred_start.  `waited_ns` grows by the time until then.
-int bs_worker_defer_push_pull(bs_worker* worker, const bs_push_pull* request,
-                              bs_deferred** deferred, bs_error* error);
-// Starts a bs_deferred and frees it; call it once, from any thread.  It takes no lock of the
-// caller's language.  An error of the start goes to both callbacks inside this call.
-// bs_worker_close, if it comes first, cancels both inside its own; even then this has to be called,
-// and only frees it.
-void bs_deferred_start(void* deferred);
-// Runs `visit` once on the engine's thread, soon, unless it returns an error; there a caller of
-// bs_worker_push_pull wakes no thread.  REQUIRES: bs_worker_close comes after that.
+// Runs `visit` once on the engine's thread, soon, unless it returns an error; there a start of
+// an operation wakes no thread.  REQUIRES: bs_worker_close comes after that.
 int bs_worker_visit(bs_worker* worker, void (*visit)(void* context), void* context,
                     bs_error* error);
-// Memory of a key that a network device (RDMA) uses where it lies.  What the device has registered,
-// which takes time that grows with the size, stays registered for the key's later operations.
+// Memory of a key that a network device (RDMA) uses without a copy.  Registration takes time that
+// grows with the size, so the memory stays registered for the key's later operations.
 typedef struct {
   uint64_t key;
   int filled;  // 0: operations send the memory; 1: they fill it
@@ -175,53 +146,17 @@ typedef struct {
 // Returns the least size of memory that a device of this worker may use; UINT64_MAX: none ever
 // does.  Any thread.
 uint64_t bs_worker_least_kept_bytes(const bs_worker* worker);
-// Lets a device use the memory until bs_memory_use_end; for one operation, which the caller keeps
-// the memory for anyway.  Any thread but the engine's, whose messages would wait.  The first call
+// Lets a device use the memory until bs_memory_use_end, for an operation during which the caller
+// keeps the memory anyway.  Any thread but the engine's, whose messages would wait.  The first call
 // for a memory may block for as long as the system locks its pages.  Sets `use` to null where no
-// device helps or there is no room: the operation works as well, and copies.  What was kept for the
-// key ends if it is other memory, and what was not used for the longest time if the room is needed.
-// REQUIRES: bs_worker_close comes after it returns.
+// device helps or there is no room: the operation works as well, and copies.  Other memory that was
+// kept for the key is released.  If the room is needed, so is the memory that was unused for the
+// longest time.  REQUIRES: bs_worker_close comes after it returns.
 typedef struct bs_memory_use bs_memory_use;
 int bs_worker_use_memory(bs_worker* worker, const bs_kept_memory* memory, bs_memory_use** use,
                          bs_error* error);
 // Call it once, from any thread, when the operation is out of the memory.  May be null.
 void bs_memory_use_end(bs_memory_use* use);
-// Asynchronous keys: bs::Worker::Broadcast with bs::Mode::kAsynchronous, Update, SetOptimizer.
-int bs_worker_broadcast_async(bs_worker* worker, uint64_t key, int dtype, void* value,
-                              uint64_t size_bytes, bs_done done, void* context, bs_error* error);
-// A key that stays whole, so that the server's bs_server_updater can update it:
-// bs::Worker::BroadcastWhole.
-typedef struct {
-  uint64_t key;
-  int dtype;
-  void* value;  // memory is the caller's until `done`
-  uint64_t size_bytes;
-  const char* about;  // describes the key to that updater; not empty; copied
-  int hosted;         // 1: only that updater can update it
-} bs_whole_key;
-int bs_worker_broadcast_whole(bs_worker* worker, const bs_whole_key* key, bs_done done,
-                              void* context, bs_error* error);
-typedef struct {
-  double learning_rate;
-  double weight_decay;
-  double rescale_grad;
-} bs_rates;
-// bs::Worker::Update.  `pushed` null: only pulls; `pulled` null: only pushes; not both.  `rates` is
-// read during the call; null takes the optimizer's own.
-int bs_worker_update(bs_worker* worker, const bs_push_pull* request, const bs_rates* rates,
-                     bs_error* error);
-// The optimizer of the servers; all of it is copied.
-typedef struct {
-  const char* text;    // "hosted NAME" if only the servers' bs_server_updater has it
-  const void* pickle;  // for that updater; may be empty
-  uint64_t pickle_bytes;
-} bs_optimizer;
-int bs_worker_set_optimizer(bs_worker* worker, const bs_optimizer* optimizer, bs_done done,
-                            void* context, bs_error* error);
-// bs::Worker::Retune: rank 0 changes partitions (4 KiB to 1 GiB) and credit (1 B to 64 GiB) of all
-// workers while the job runs.
-int bs_worker_retune(bs_worker* worker, uint64_t partition_bytes, uint64_t credit_bytes,
-                     bs_done done, void* context, bs_error* error);
 // Waits until every worker has called it as often; blocks.
 int bs_worker_barrier(bs_worker* worker, bs_error* error);
 // The same without blocking: `done` runs when all workers have come.
@@ -231,7 +166,7 @@ int bs_worker_fail(bs_worker* worker, const char* why);
 // Returns 0, or the code and message of the worker's failure.
 int bs_worker_status(const bs_worker* worker, bs_error* error);
 // Calls `row`, inside this call, for each metric of the worker: its name, the rank of a server or
-// -1, and the number (docs/operate/metrics.md).  Blocks up to `timeout_ms`; kDeadlineExceeded if
+// -1, and the number (docs/operate/metrics.md).  Blocks up to `timeout_ms`; BS_DEADLINE_EXCEEDED if
 // the engine's thread is busy for longer.
 typedef void (*bs_metric_row)(void* context, const char* name, int of, double value);
 int bs_worker_measure(const bs_worker* worker, int timeout_ms, bs_metric_row row, void* context,
@@ -248,6 +183,113 @@ int bs_worker_steps(const bs_worker* worker, int timeout_ms, bs_step_row row, vo
 // handle.  Blocks.  In a forked child it does nothing and frees nothing.
 int bs_worker_close(bs_worker* worker, int drain_ms, bs_error* error);
 
+// ---- operations --------------------------------------------------------------------------------
+
+// The kinds of bs_operation.  In brackets stand the fields that a kind takes besides `context`; all
+// others stay 0.  Operations on a key take effect in the order of their starts.  Every worker
+// starts the same sequence of operations for a key.
+typedef enum {
+  // Declares the key, and copies rank 0's `out` into `out` of every worker.  [key, dtype, out,
+  // size_bytes, done]
+  BS_BROADCAST = 1,
+  // The same for an asynchronous key: servers update its weights with every push as it comes.  [as
+  // BS_BROADCAST]
+  BS_BROADCAST_ASYNCHRONOUS = 2,
+  // The same for an asynchronous key that stays in one piece, so that the servers'
+  // bs_server_updater can update it.  [as BS_BROADCAST, about, hosted]
+  BS_BROADCAST_WHOLE = 3,
+  // Copies `out` of the worker `root` into `out` of every worker, any number of times, bit for bit.
+  // No other kind uses the key.  [key, root, out, size_bytes, done]
+  BS_BROADCAST_FROM = 4,
+  // Sums `in` over all workers into `out` of every worker.  [key, in, out, size_bytes, pushed,
+  // done, priority, coding, called, at_once, waited_ns, factor, deferred]
+  BS_PUSH_PULL = 5,
+  // Sends `in`, a gradient of an asynchronous key, to the servers.  [key, in, size_bytes, done,
+  // priority, coding, waited_ns, rates]
+  BS_PUSH = 6,
+  // Fills `out` with the weights of an asynchronous key.  [key, out, size_bytes, done, priority,
+  // waited_ns]
+  BS_PULL = 7,
+  // Pushes `in`, then pulls into `out`.  [as BS_PUSH, out, pushed]
+  BS_UPDATE = 8,
+  // Sets the optimizer of all servers for asynchronous keys; every worker starts it equally often.
+  // [optimizer, pickle, pickle_bytes, done]
+  BS_SET_OPTIMIZER = 9,
+  // Changes partitions and credit of all workers while the job runs; rank 0 alone may.
+  // [partition_bytes, credit_bytes, done]
+  BS_RETUNE = 10,
+} bs_operation_kind;
+// Rates of one push, in place of the optimizer's own.
+typedef struct {
+  double learning_rate;
+  double weight_decay;
+  double rescale_grad;
+} bs_rates;
+// A push-pull that starts later.
+typedef struct bs_deferred bs_deferred;
+// An operation.  Begin with bs_operation_init, which sets all but the kind to 0, and set the fields
+// of that kind.  `in` and `out` belong to the caller and do not overlap.  `in` stays valid until
+// `pushed`, or `done` where a kind has no `pushed`, and `out` until `done`.
+//
+// The struct grows at its end only, in steps of 8 bytes.  A library takes a smaller one, where the
+// missing fields are 0, and a larger one if what it does not know is 0.
+typedef struct {
+  size_t struct_bytes;  // sizeof(bs_operation) where the caller was compiled
+  int kind;             // bs_operation_kind
+  int priority;         // larger goes first
+  uint64_t key;
+  const void* in;
+  void* out;
+  uint64_t size_bytes;  // of `in` and of `out`
+  bs_done pushed;       // `in` may change again; before or after `done`
+  bs_done done;         // the operation is over, and `out` has its result
+  void* context;        // of both callbacks
+  // Not null: the operation starts with bs_deferred_start, for an `in` that is not ready yet, such
+  // as a copy from a GPU that is under way.  `waited_ns` grows by the time until then.
+  bs_deferred** deferred;
+  bs_coding coding;  // of what is sent; only float32 can be coded
+  // 0, or what each element of the sum is multiplied by as it arrives (1/n: the average), in
+  // float32, or in float64 for that.  Integers are summed only.
+  double factor;
+  // 0, or a number that grows with the user's calls.  The start happens when the tensor is ready,
+  // so the difference shows the order of the gradients (BYTESCHEDULER_PRIORITY).
+  uint64_t called;
+  int64_t waited_ns;  // from the user's call until `in` was ready; for the timeline
+  int at_once;        // with `called`: `in` was ready at the user's call, for an unknown time
+  int dtype;          // MXNet's code
+  int root;           // a worker's rank
+  int hosted;         // 1: only the servers' bs_server_updater can update the key
+  const char* about;  // describes the key to that updater: 1 to 1024 bytes; rank 0's counts; copied
+  const bs_rates* rates;  // null: the optimizer's own; copied
+  const char* optimizer;  // "sgd momentum=0.9"; "hosted NAME" if only an updater has it; copied
+  const void* pickle;     // of the optimizer, for that updater; may be null; copied
+  uint64_t pickle_bytes;
+  uint64_t partition_bytes;  // 4 KiB to 1 GiB
+  uint64_t credit_bytes;     // 1 B to 64 GiB
+} bs_operation;
+// Returns an operation of a kind with all other fields 0.
+static inline bs_operation bs_operation_init(int kind) {
+  bs_operation operation;
+  memset(&operation, 0, sizeof(operation));
+  operation.struct_bytes = sizeof(operation);
+  operation.kind = kind;
+  return operation;
+}
+// Starts an operation and returns at once; the struct is read during the call only.  If this
+// returns an error, no callback runs.  BS_INVALID_ARGUMENT names a field that is missing or that
+// the kind does not take, and the cure.
+//
+// Later errors arrive through the callbacks.  BS_INVALID_ARGUMENT, BS_FAILED_PRECONDITION and
+// BS_ALREADY_EXISTS concern that operation only.  After any other error the worker has failed for
+// good.  A push-pull with codings that differ between workers, and an update without an optimizer,
+// fail the job.
+int bs_worker_start_operation(bs_worker* worker, const bs_operation* operation, bs_error* error);
+// Starts a bs_deferred and frees it; call it once, from any thread.  It takes no lock of the
+// caller's language.  An error of the start goes to both callbacks inside this call.
+// bs_worker_close, if it comes first, cancels both inside its own; even then this has to be called,
+// and only frees it.
+void bs_deferred_start(void* deferred);
+
 // ---- waiting for completions -------------------------------------------------------------------
 
 // Counts `count` completions and keeps the first error among them.  It takes no lock of the
@@ -255,7 +297,7 @@ int bs_worker_close(bs_worker* worker, int drain_ms, bs_error* error);
 typedef struct bs_waiter bs_waiter;
 bs_waiter* bs_waiter_new(size_t count);
 void bs_waiter_done(void* waiter, int code, const char* message);
-// The same for the `pushed` of a bs_push_pull whose `pulled` is bs_waiter_done.
+// The same for the `pushed` of an operation whose `done` is bs_waiter_done.
 void bs_waiter_pushed(void* waiter, int code, const char* message);
 // Returns 1 if bs_waiter_pushed has been called; then `error` is the first error of any completion,
 // or has code 0.  Returns 0 if not.
@@ -279,7 +321,7 @@ int bs_names_known(const bs_setting* settings, size_t num_settings, int waited_m
                    bs_error* error);
 // Starts the role of DMLC_ROLE (scheduler or server) on threads of its own and returns.
 int bs_node_start(const bs_setting* settings, size_t num_settings, bs_node** node, bs_error* error);
-// Functions of the caller that update a server's weights (bs::ServerUpdater).  They run on the
+// Functions of the caller that update a server's weights.  They run on the
 // thread "bs-updater", one at a time, until bs_node_close has returned.  They return a code and
 // fill `error`, which is never null; the message goes to the worker.
 typedef struct {
@@ -317,18 +359,18 @@ int bs_node_close(bs_node* node, const char* why);
 
 // ---- predictions -------------------------------------------------------------------------------
 
-// bs::predict::Layer, in the order of forward.
+// A layer of a model; they stand in the order of forward.
 typedef struct {
   uint64_t size_bytes;
   double forward_s;
   double backward_s;
 } bs_layer;
-// The host of a node: any number, equal ones share a link.
+// The host of a node, as any number; nodes with equal numbers share a link.
 typedef struct {
   int host;
   double bytes_per_second;  // of its link, each way
 } bs_place;
-// bs::predict::Options.
+// A training job that is to be predicted.
 typedef struct {
   const bs_layer* layers;
   size_t num_layers;
@@ -341,10 +383,10 @@ typedef struct {
   uint64_t credit_bytes;
   int steps;
   int most_workers;
-  // One for each worker and then for each server. Null: all have hosts of their own.
+  // A place for each worker and then for each server.  Null: each has a host of its own.
   const bs_place* places;
 } bs_job_to_predict;
-// bs::predict::Prediction.
+// How the job runs; docs/user/advise.md explains the numbers.
 typedef struct {
   double step_s;
   int simulated_workers;
@@ -355,11 +397,11 @@ typedef struct {
   double worker_busy;
   double server_busy;
 } bs_prediction;
-// bs::predict::Predict.  Blocks for as long as the processor takes.
+// Predicts a job by simulation.  Blocks for as long as the processor takes.
 int bs_predict(const bs_job_to_predict* job, bs_prediction* prediction, bs_error* error);
 // Returns the partition and the credit that a job takes for links of this rate and round trip,
-// where neither is set.  kInvalidArgument: the rate is not positive, the time is not 0 to 100000 s,
-// or there are not 1 to 65536 servers.
+// where neither is set.  BS_INVALID_ARGUMENT: the rate is not positive, the time is not 0 to 100000
+// s, or there are not 1 to 65536 servers.
 int bs_partition_and_credit(double bytes_per_second, double round_trip_s, int num_servers,
                             uint64_t* partition_bytes, uint64_t* credit_bytes, bs_error* error);
 
@@ -376,7 +418,7 @@ void bs_settings_values(const bs_setting* settings, size_t num_settings, bs_valu
                         void* context);
 // Checks all settings without starting anything.
 int bs_settings_check(const bs_setting* settings, size_t num_settings, bs_error* error);
-// Calls `row` for each fact about this host; src/node/about_host.h lists them.  Blocks while the
+// Calls `row` for each fact about this host; src/host/about_host.h lists them.  Blocks while the
 // scheduler node's name is looked up.
 typedef void (*bs_host_row)(void* context, const char* what, const char* name, const char* value);
 int bs_host_about(const bs_setting* settings, size_t num_settings, bs_host_row row, void* context,
@@ -384,7 +426,7 @@ int bs_host_about(const bs_setting* settings, size_t num_settings, bs_host_row r
 // One end of a measurement of READs by RDMA, with the device that a node here would use
 // (3rdparty/ps-lite/src/transport/rdma/rdma_probe.h).  One thread at a time.
 typedef struct bs_rdma_probe bs_rdma_probe;
-// Null and an error that says why there is no RDMA and what to do.
+// Returns null, and an error with the reason and the remedy, if RDMA is not available.
 bs_rdma_probe* bs_rdma_probe_open(const bs_setting* settings, size_t num_settings, bs_error* error);
 void bs_rdma_probe_close(bs_rdma_probe* probe);
 // The line for the other end; as long-lived as the probe.

@@ -1,4 +1,4 @@
-// Carrier: what moves bytes between two nodes.
+// Carrier: the means by which bytes move between two nodes.
 #pragma once
 
 #include <cstdint>

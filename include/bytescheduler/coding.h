@@ -1,6 +1,6 @@
 // Coding: the codec of a push's payload, and its parameters.
 //
-// A value.  Only the codec knows what its parameters mean (src/codec/codec.h); all other code
+// A value.  Only the codec knows the meaning of its parameters (src/codec/codec.h); all other code
 // passes them on.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace bs {
 
-// Parameters of a codec as bytes; equal ones have equal bytes.
+// Parameters of a codec as bytes; equal parameters have equal bytes.
 class CodecParameters {
  public:
   static constexpr size_t kMostBytes = 24;

@@ -1,8 +1,7 @@
 // CommTask: one tensor's communication in one round, as in the SOSP'19 paper.
 //
 // A framework plug-in or a worker derives from it and defines how a partition starts; the Core
-// decides when.  The four verbs are those of the paper: Partition, NotifyReady, Start,
-// NotifyFinish.
+// decides when.  The paper names the four verbs: Partition, NotifyReady, Start, NotifyFinish.
 //
 // Source: Peng et al., "A Generic Communication Scheduler for Distributed DNN Training
 // Acceleration", SOSP 2019, section 4.
@@ -80,7 +79,7 @@ class CommTask {
   Core* core_ = nullptr;  // not owned; null while not registered
   uint64_t number_ = 0;   // position in the order of Core::Add
   std::vector<bs::Partition> partitions_;
-  std::vector<State> states_;  // one for each partition
+  std::vector<State> states_;  // of each partition
   bool keeps_priority_ = false;
   uint32_t num_early_ = 0;    // partitions that go in the order in which tensors became ready
   uint32_t unfinished_ = 0;   // partitions not finished yet

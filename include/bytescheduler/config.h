@@ -19,7 +19,7 @@ namespace bs {
 // a map.
 using Lookup = std::function<std::optional<std::string>(std::string_view name)>;
 
-// One row of the table of settings.
+// A row of the table of settings.
 struct SettingInfo {
   std::string_view name;  // "BYTESCHEDULER_CREDIT"
   // "bytes", "seconds", "count", "flag", "text", "host", "address", "rate", "choice a|b"
@@ -27,7 +27,7 @@ struct SettingInfo {
   std::string_view unit;      // "" if none
   std::string_view fallback;  // default, as a user would write it; "required" if there is none
   std::string_view scope;     // "process", "job" (must be equal on all nodes)
-  std::string_view sentence;  // what it does, for docs/user/settings.md
+  std::string_view sentence;  // its effect, for docs/user/settings.md
 };
 std::span<const SettingInfo> AllSettings();
 
@@ -47,35 +47,35 @@ struct Config {
   bool use_kubernetes = false;
   int32_t water_mark = 0;  // 0: our own default
   int32_t verbose = 0;     // 1 or more: the network logs at level debug
-  // The user's own values; heartbeat_interval and heartbeat_timeout below are the ones in force.
+  // The user's own values; heartbeat_interval and heartbeat_timeout below hold the values in force.
   Duration ps_heartbeat_interval{};
   Duration ps_heartbeat_timeout{};
   int32_t bigarray_bound = 0;  // MXNet's: elements of an array that lies on one stock server
   // BYTESCHEDULER_*.
   uint64_t partition_bytes = 0;
   uint64_t credit_bytes = 0;
-  bool partition_or_credit_given = false;  // one of both is set, so the link is not measured
+  bool partition_or_credit_given = false;  // either is set, so the link is not measured
   bool scheduling = true;
   std::string priority;      // "measured", "caller"
-  std::string tuning;        // "on", "off", "once"; read by the Python side, as the next one
-  std::string tuning_cache;  // a file; empty: the usual one
+  std::string tuning;        // "on", "off", "once"; read by the Python side, as is tuning_cache
+  std::string tuning_cache;  // a file; empty: the usual file
   Duration timeout{};
   Duration straggler_timeout{};
   Duration heartbeat_interval{};
   Duration heartbeat_timeout{};
   Duration rejoin_timeout{};
-  int32_t server_threads = 0;  // 0: one for each core but one, for each NUMA node
+  int32_t server_threads = 0;  // 0: all cores but the first of each NUMA node
   bool deterministic = false;
   bool waiting_given = false;  // waiting_bytes is set
   bool spin_given = false;     // spin is set
   uint64_t hold_bytes = 0;
   int32_t max_staleness = -1;  // below 0: no bound
   uint64_t unsent_bytes = 0;
-  Duration link_ahead{};       // of what the kernel holds for other hosts; 0: no bound
+  Duration link_ahead{};       // of bytes that the kernel holds for other hosts; 0: no bound
   uint64_t link_rate = 0;      // bits a second of this host's link, each way; 0: not stated
   uint64_t waiting_bytes = 0;  // for one peer
   uint64_t shared_bytes = 0;   // with one peer of this host; 0: none
-  uint64_t fusion_bytes = 0;   // of small messages in one; 0: each alone
+  uint64_t fusion_bytes = 0;   // of small messages in a fused message; 0: each alone
   Duration spin{};             // of bs-io with nothing to do, at most; 0: it sleeps at once
   std::string log_level;
   bool debug = false;     // all lines to a file too
@@ -83,11 +83,11 @@ struct Config {
   std::string metrics;    // empty: none; served by the Python side
   std::string transport;  // "tcp", "zmq"
   std::string secret_file;
-  std::string secret;  // what ConfigFromProcess found in secret_file; empty: there is none
+  std::string secret;  // the content of secret_file, by ConfigFromProcess; empty: no secret
   // RDMA beside TCP.
   std::string rdma = "0";   // "0", "1", "ibverbs" (as 1), "auto"
-  std::string rdma_device;  // "mlx5_0", "mlx5_0:1"; empty: the one of this node's address
-  int32_t rdma_gid = -1;    // index of the port's table; -1: the one of this node's address
+  std::string rdma_device;  // "mlx5_0", "mlx5_0:1"; empty: the device of this node's address
+  int32_t rdma_gid = -1;    // index in the port's table; -1: the index of this node's address
   int32_t rdma_traffic_class = 0;
   int32_t rdma_service_level = 0;
   uint64_t rdma_window_bytes = 0;  // of READs from one peer; 0: as the link needs
@@ -112,15 +112,15 @@ struct Config {
 };
 
 // Parses and checks all settings.  `names` are the names in the environment that start with
-// BYTESCHEDULER_; the error for an unknown one proposes the nearest known name.  A setting with an
-// empty value counts as not set.  Errors: kInvalidArgument in the style
-// "BYTESCHEDULER_CREDIT=8Q: want bytes, such as 8388608 or 8MiB".
+// BYTESCHEDULER_; the error for an unknown name proposes the nearest known name.  A setting with an
+// empty value counts as not set.  Errors: kInvalidArgument in the style "BYTESCHEDULER_CREDIT=8Q:
+// want bytes, such as 8388608 or 8MiB".
 Result<Config> ParseConfig(const Lookup& lookup, const std::vector<std::string>& names);
 // Reads the process's environment and the secret's file; `overrides` win over the environment.  An
-// empty override hides a name of the environment, also an unknown one.
+// empty override hides a name of the environment, also a name that is unknown.
 Result<Config> ConfigFromProcess(const std::map<std::string, std::string>& overrides);
-// One setting that is in force, for printing.  The origin is "default", "environment", "argument",
-// "not set", or the name of the setting that stands for this one.
+// A setting in force, for printing.  The origin is "default", "environment", "argument", "not set",
+// or the name of the setting that replaces it.
 struct SettingValue {
   std::string name, value, origin;
 };

@@ -3,8 +3,8 @@
 // It knows no framework, no network and no clock.  Not thread-safe: the owner confines the Core and
 // its tasks to one executor.  It never blocks and never fails; a broken REQUIRES aborts.
 //
-// Source: Peng et al., SOSP 2019, section 4 and algorithm 1; what is different is said in
-// docs/design/decisions/0003-credit-at-the-push-acknowledgement.md.
+// Source: Peng et al., SOSP 2019, section 4 and algorithm 1.
+// docs/design/decisions/0003-credit-at-the-push-acknowledgement.md explains the differences.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bytescheduler/comm_task.h"
+#include "bytescheduler/first_sizes.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 
@@ -20,24 +21,24 @@ namespace bs {
 
 struct CoreOptions {
   uint32_t num_servers = 1;
-  // The server whose partitions start first, of those that may start at one time.
+  // Among servers whose next partitions may start at the same time, this server is the first.
   uint32_t first_server = 0;
-  // Each server's share of all bytes, in any unit; empty: equal ones.  Partitions of equal urgency
-  // start in that proportion: docs/design/placement.md.
+  // Each server's share of all bytes, in any unit; empty: equal shares.  Partitions of equal
+  // urgency start in that proportion: docs/design/placement.md.
   std::vector<uint32_t> server_weights{};
-  uint64_t partition_bytes = uint64_t{128} << 10U;
+  uint64_t partition_bytes = kFirstPartitionBytes;
   // Limit of the bytes in flight to one server: started and not finished.  A larger partition may
   // still start when nothing else is in flight to that server.  Small partitions (up to a sixteenth
   // of the limit) have a reserve of an eighth of it.
-  uint64_t credit_bytes = uint64_t{512} << 10U;
-  // The first half of each tensor's partitions has at least kEarlyPriority, so those of all tensors
-  // go in the order in which the tensors became ready, and only the other halves by priority.  Else
-  // each newly ready tensor cuts off those before it, at another partition on each worker, and sums
-  // of partitions that some workers have sent and others have not wait until the end of backward:
-  // the links to the workers are idle meanwhile.  Of an odd number of partitions, odd keys have the
+  uint64_t credit_bytes = kFirstCreditBytes;
+  // The first half of each tensor's partitions has at least kEarlyPriority.  These halves go in the
+  // order in which the tensors became ready, and only the other halves by priority.  Otherwise each
+  // newly ready tensor cuts off the tensors before it, at another partition on each worker.  Then
+  // sums of partitions that only some workers have sent wait until the end of backward, and the
+  // links to the workers are idle meanwhile.  Of an odd number of partitions, odd keys have the
   // larger half in front, so that half of the tensors of one partition go early.  See
-  // docs/design/scale.md.  This is the most that goes early of one tensor, because urgent tensors
-  // wait for it.  0: nothing goes early.
+  // docs/design/scale.md.  The option bounds the early bytes of a tensor, because urgent tensors
+  // wait for them.  0: nothing goes early.
   uint64_t early_bytes = kEarlyBytes;
   // False: partitions start in the order in which they became ready, whatever their priority.  The
   // benchmarks compare with it.
@@ -61,8 +62,8 @@ class Core {
   void Add(CommTask* task);
 
   // Fails every registered task with `status`: no further partition starts.  A task without
-  // outstanding partitions gets OnFinished(status) inside this call.  The others get it when their
-  // last outstanding partition finishes.  Tasks added later fail in the same way, deferred.
+  // outstanding partitions gets OnFinished(status) inside this call.  The other tasks get it when
+  // their last outstanding partition finishes.  Tasks added later fail in the same way, deferred.
   // REQUIRES: !status.ok().
   void FailAll(const Status& status);
 

@@ -41,7 +41,7 @@ class Server {
   };
 
   // `dispatcher` is the executor on which OnMessage is called.  The executors, and whatever `send`
-  // and `handler` use, outlive the server. REQUIRES: at least one shard.
+  // and `handler` use, outlive the server.  REQUIRES: at least one shard.
   Server(const ServerOptions& options, Executor* dispatcher, const std::vector<ServerShard>& shards,
          SendFn send, Handler handler, const Logger& log);
   // REQUIRES: the executors run nothing of this server any more, or end right after this call.
@@ -57,15 +57,15 @@ class Server {
   // The worker of this rank left or was lost.  Rounds that need it, now or later, are refused with
   // `why`.
   void OnWorkerGone(int32_t rank, const Status& why);
-  // The worker of this id was lost, and another one may take its place and begin from the start.
+  // The worker of this id was lost, and another worker may take its place and begin from the start.
   // Complete pushes of the lost worker still count; nothing waits for the rest.  `native`: false
-  // for one of MXNet's own workers.  kFailedPrecondition: the job cannot go on; the owner calls
+  // for a worker of MXNet's own.  kFailedPrecondition: the job cannot go on; the owner calls
   // Fail().
   [[nodiscard]] Status OnWorkerVacant(int32_t id, bool native);
   // Fails every pending request with `why`, now and later.
   void Fail(const Status& why);
-  // Collects the metrics of dispatcher and shards about native keys (docs/operate/metrics.md says
-  // what each number is).  `done` runs once, on the dispatcher's executor; never if dispatcher or
+  // Collects the metrics of dispatcher and shards about native keys (docs/operate/metrics.md
+  // describes each number).  `done` runs once, on the dispatcher's executor; never if dispatcher or
   // shards end before.
   void Measure(UniqueFunction<void(const Metrics&)> done);
 

@@ -45,12 +45,13 @@ struct ServerOptions {
   // more than hold_bytes of early contributions wait for a lower rank, else in order of arrival.
   bool deterministic = false;
   uint64_t hold_bytes = uint64_t{64} << 20U;          // for each shard
-  uint64_t max_partition_bytes = uint64_t{1} << 30U;  // larger ones are refused
+  uint64_t max_partition_bytes = uint64_t{1} << 30U;  // larger partitions are refused
   // The dispatcher itself keeps partitions of at most this many bytes: summing them takes less time
   // than another thread takes to wake up.
   uint64_t dispatcher_bytes = 0;
-  // The sum of a partition of at least this many bytes begins in the memory in which the round's
-  // first push was received, if the push has it for itself: no copy, but on no certain NUMA node.
+  // From this size on, the sum of a partition begins in the memory of the round's first push, if
+  // the push has that memory for itself.  That saves a copy, but the memory is on no certain NUMA
+  // node.
   uint64_t adopted_bytes = UINT64_MAX;
   // Gets the memory of each sum of whole pages that is not adopted; may be empty.
   LendPagesFn lend{};
@@ -60,7 +61,7 @@ struct ServerOptions {
   // How long requests of stock workers wait for another live worker, or for the hosting process,
   // before the job fails.  Native workers have a deadline of their own.
   Duration straggler_timeout = std::chrono::minutes(30);
-  // Limit of the keys of stock workers, initialised or only asked for.  One more ends the job.
+  // Limit of the keys of stock workers, initialised or only asked for.  A further key ends the job.
   size_t max_stock_keys = size_t{1} << 22U;
   // Limit of the requests of all workers that have arrived and that no shard has taken up yet
   // (server/memory/backlog.h).  Beyond it a native request has to be repeated, and a stock worker's
@@ -80,7 +81,7 @@ struct ServerOptions {
   // Another number than 2 is for the test that shows why two are needed:
   // docs/design/decisions/0002-two-buffers-and-a-round-number.md.
   uint32_t test_num_buffers = 2;
-  // Codecs that workers may use; outlives the server.  Null: those of the engine.
+  // Codecs that workers may use; outlives the server.  Null: the engine's codecs.
   const codec::Table* codecs = nullptr;
   int32_t num_servers = 1;  // stock workers number keys from a first key of each server
 };

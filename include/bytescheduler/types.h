@@ -11,9 +11,9 @@ namespace bs {
 
 using Key = uint64_t;      // identity of a tensor, the same on every worker
 using Priority = int32_t;  // larger goes first
-// Of the partitions that go in the order in which tensors became ready; no less than the priorities
-// that frameworks give layers, and below those that callers give to what is urgent for other
-// reasons.
+// Priority of partitions that go in the order in which tensors became ready.  It is no less than
+// the priorities that frameworks give layers.  It is below the priorities that callers give to
+// tensors that are urgent for other reasons.
 inline constexpr Priority kEarlyPriority = 0;
 inline constexpr uint64_t kEarlyBytes = uint64_t{4} << 20U;  // of a tensor, at most
 using Round = uint64_t;  // 0 is the initial value (broadcast), 1.. are summations

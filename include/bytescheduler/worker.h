@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "bytescheduler/coding.h"
+#include "bytescheduler/first_sizes.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 
@@ -38,26 +39,26 @@ enum class Urgency : uint8_t {
   // The order in which push-pulls become ready, once rank 0 has seen enough of it
   // (worker/measured_order.h).  For synchronous keys whose calls set `called`.
   kMeasured,
-  kMeasuredAlone,  // the same, but each worker uses what it has measured itself
+  kMeasuredAlone,  // the same, but each worker uses its own measurement
 };
 
 struct WorkerOptions {
   int32_t rank = 0;
   int32_t num_workers = 1;
-  uint64_t partition_bytes = uint64_t{128} << 10U;  // at least 64; rank 0's value is in force
-  uint64_t credit_bytes = uint64_t{512} << 10U;     // in flight to one server
-  // Both hold only until rank 0's back end has measured what suits the network, if it does.  Then
-  // rank 0 takes that, once, as if by Retune.  A call of Retune or a compressed push-pull ends the
-  // measurement.  A push-pull of an asynchronous key takes nothing.
+  uint64_t partition_bytes = kFirstPartitionBytes;  // at least 64; rank 0's value is in force
+  uint64_t credit_bytes = kFirstCreditBytes;        // in flight to one server
+  // Both hold until rank 0's back end has measured values that suit the network, if it measures.
+  // Then rank 0 applies these values once, as if by Retune.  A call of Retune or a compressed
+  // push-pull ends the measurement.  A push-pull of an asynchronous key applies nothing.
   bool priority_order = true;          // false: first ready, first sent
   uint64_t early_bytes = kEarlyBytes;  // CoreOptions::early_bytes
   Urgency urgency = Urgency::kCaller;  // without effect unless priority_order
-  // This worker has taken the rank of a lost one.
+  // This worker has taken the rank of a lost worker.
   bool rejoined = false;
-  // Codecs of PushPullOptions::coding; outlives the worker.  Null: those of the engine.
+  // Codecs of PushPullOptions::coding; outlives the worker.  Null: the engine's codecs.
   const codec::Table* codecs = nullptr;
-  // Records what happens to each partition, on the worker's executor; not owned; outlives the
-  // worker.  Null: no trace.
+  // Records the events of each partition, on the worker's executor; not owned; outlives the worker.
+  // Null: no trace.
   core::Trace* trace = nullptr;
   // True: credit returns with the sum instead of the acknowledgement of the push.  A test shows
   // with it why that is wrong: docs/design/decisions/0003-credit-at-the-push-acknowledgement.md.
@@ -77,8 +78,8 @@ struct PushPullOptions {
   Priority priority;
   // How `in` is coded for the servers (codec/codec.h); only float32 can be coded.  Where it is not
   // plain, the worker adds `in` to a residual that it keeps for the key.  It sends the residual's
-  // codes and subtracts what they stand for.  All workers give the same coding in a round; else the
-  // job fails with both codings and names.
+  // codes and subtracts the values that they stand for.  All workers give the same coding in a
+  // round; else the job fails with both codings and names.
   Coding coding;
   // A number that grows with the user's calls; PushPull itself is called when `in` is ready.
   // 0: the calls of PushPull are the only order.
@@ -110,7 +111,7 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
 
   // All methods below are thread-safe and return at once.  Errors arrive through `done`:
-  //  - kInvalidArgument: size or dtype differ from the declared ones, on this or another worker;
+  //  - kInvalidArgument: size or dtype differ from the declaration, on this or another worker;
   //    servers cannot sum the dtype; the key is one of the two largest, which are the engine's own
   //  - kFailedPrecondition: PushPull of a key without Broadcast
   //  - kAlreadyExists: second Broadcast of a key
@@ -134,8 +135,8 @@ class Worker {
   void PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
                 std::span<std::byte> out, Done pushed, Done pulled);
 
-  // Asynchronous keys: servers update weights with every push as it comes.  A worker waits for the
-  // others only as BYTESCHEDULER_MAX_STALENESS says.
+  // Asynchronous keys: servers update weights with every push as it comes.  A worker waits for
+  // other workers only as BYTESCHEDULER_MAX_STALENESS says.
 
   // Broadcast of a key in this mode, which must be the same on all workers.
   void Broadcast(Key key, DType dtype, Mode mode, std::span<std::byte> value, Done done);
@@ -149,7 +150,7 @@ class Worker {
   };
   void BroadcastWhole(Key key, WholeKey whole, std::span<std::byte> value, Done done);
 
-  // One use of an asynchronous key; the rules for memory are those of PushPull.
+  // A use of an asynchronous key; PushPull's rules for memory hold.
   struct UpdateCall {
     Priority priority = 0;
     Coding coding{};    // see PushPullOptions
@@ -166,11 +167,11 @@ class Worker {
 
   // Sets the optimizer of all servers for asynchronous keys, before later calls of Update take
   // effect (server/optimizer/optimizer.h has the grammar of `text`).  Every worker calls it equally
-  // often: the servers take the n-th calls of all workers as one.  A further one starts all states
-  // afresh.  kInvalidArgument, which concerns only this call: a server does not know the optimizer,
-  // or another worker set another one.
+  // often: the servers take the n-th calls of all workers as a single call.  A further call starts
+  // all states afresh.  kInvalidArgument, which concerns only this call: a server does not know the
+  // optimizer, or another worker set a different optimizer.
   // `pickle` may be empty.  It is for the processes that host the servers: they make all updates if
-  // the text is "hosted NAME", and always those of `hosted` keys.
+  // the text is "hosted NAME", and always the updates of `hosted` keys.
   void SetOptimizer(std::string text, std::string pickle, Done done);
 
   // Replaces the options' values from now on: the partition size for keys declared later, the
@@ -181,9 +182,9 @@ class Worker {
   // `partition_bytes` (rounded down to a multiple of 64); each worker may have `credit_bytes` in
   // flight to a server.  Rank 0's next push-pull of a key announces the change, and every worker
   // makes it behind that same round (protocol/next_layout.h).  The credit changes with the first
-  // key. Asynchronous keys stay as they are. `done` runs when the decision is taken here.
+  // key.  Asynchronous keys stay as they are.  `done` runs when the decision is taken here.
   // kFailedPrecondition (another rank) and kInvalidArgument (fewer than 64 bytes, or no credit)
-  // concern only this call. REQUIRES: native servers, not the kvstore back end.
+  // concern only this call.  REQUIRES: native servers, not the kvstore back end.
   void Retune(uint64_t partition_bytes, uint64_t credit_bytes, Done done);
 
   // Fails every pending and later operation with `status`, after its memory is out of use.
@@ -195,7 +196,7 @@ class Worker {
   // The three below REQUIRE: on the executor.
   // Returns the bytes started and not finished.
   uint64_t in_flight_bytes(uint32_t server) const;
-  // Adds this worker's metrics; docs/operate/metrics.md says what each number is.
+  // Adds this worker's metrics; docs/operate/metrics.md describes each number.
   void Measure(Metrics* metrics) const;
   // Returns the latest steps, at most 64, the oldest first.
   std::vector<StepTime> Steps() const;

@@ -3,7 +3,7 @@
 //
 // The worker decides which partition goes next; a back end decides how it travels.  Each partition
 // has a destination, and credit bounds the bytes in flight to each destination.  A parameter server
-// has one destination for each server; a back end without servers has one in all.
+// has one destination for each server; a back end without servers has a single destination.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,8 @@ struct PartitionAndCredit {
 struct Coder {
   Coding coding{};
   const codec::Codec* codec = nullptr;  // of `coding`; null if that is plain
-  // One float32 for each element of the tensor, or of the partition: what the codes cannot say.
+  // A float32 for each element of the tensor, or of the partition: the rest that the codes cannot
+  // express.
   std::span<float> residual{};
 };
 
@@ -45,10 +46,10 @@ struct OptimizerText {
   std::string pickle;  // may be empty
 };
 
-// One partition in one round: this worker's contribution, and the sum of all.
+// A partition in a round: this worker's contribution, and the sum of all.
 //
-// Round 0 sums nothing: rank 0 contributes the first value, and the others ask for it.  A later
-// round of a synchronous key has both directions.
+// Round 0 sums nothing: rank 0 contributes the first value, and the other workers ask for it.  A
+// later round of a synchronous key has both directions.
 struct Exchange {
   Round round = 0;
   Partition partition{};
@@ -84,17 +85,18 @@ class Backend {
 
   // Partition::server is less.
   virtual uint32_t num_destinations() const = 0;
-  // Each destination's share of all bytes, in any unit; empty: equal ones.
+  // Each destination's share of all bytes, in any unit; empty: equal shares.
   virtual std::vector<uint32_t> shares() const { return {}; }
   // The carriers of long data to and from a destination now.
   virtual Carriers CarriersOf(uint32_t /*destination*/) const { return {}; }
-  // Gives each partition of a new layout its destination, in place of those of the layout before.
+  // Gives each partition of a new layout its destination, in place of the destinations of the
+  // layout before.
   virtual void Place(std::span<Partition> partitions, std::span<const Partition> replaced) = 0;
   // Returns the destination of all partitions of a key whose tensor is small and seldom sent.
   virtual uint32_t DestinationOf(Key key) const = 0;
 
-  // Publishes the layout of `tensor`, as rank 0; kAlreadyExists if it has one.  `tensor` is not in
-  // use after the call.
+  // Publishes the layout of `tensor`, as rank 0; kAlreadyExists if it has a layout.  `tensor` is
+  // not in use after the call.
   virtual void Declare(const Tensor& tensor, Done done) = 0;
   // Asks for the layout; waits until rank 0 has published it.  kInvalidArgument if size, dtype or
   // mode differ from rank 0's.  Only these and the key of `asked` are in use, during the call.
@@ -112,7 +114,7 @@ class Backend {
   // kInvalidArgument if it is refused.
   virtual void SetOptimizer(OptimizerText optimizer, uint64_t number, Done done) = 0;
 
-  // Returns what suits the network, once, as soon as that is measured.
+  // Returns the sizes that suit the network, once, as soon as they are measured.
   virtual std::optional<PartitionAndCredit> TakeFitting() = 0;
   // Ends everything under way with `status` as soon as its memory is out of use, and later calls
   // too.  Callbacks run after the call.

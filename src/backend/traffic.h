@@ -1,4 +1,4 @@
-// Traffic: what one destination has acknowledged and summed, for metrics.  Values.
+// Traffic: counts of the exchanges with a destination, for metrics.  Values.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct Traffic {
   uint64_t repeats = 0;  // of requests
 };
 
-// docs/operate/metrics.md says what each number is.
+// docs/operate/metrics.md describes each number.
 void AddTraffic(const Traffic& traffic, uint32_t destination, Metrics* metrics);
 
 }  // namespace bs::worker

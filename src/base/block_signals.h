@@ -9,7 +9,7 @@
 namespace bs {
 
 // The framework's main thread must keep getting its signals (Ctrl-C in Python), so loop threads
-// take none but those a fault of their own raises.
+// take only signals that a fault of their own raises.
 class BlockSignals {
  public:
   BlockSignals() {

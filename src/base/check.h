@@ -1,6 +1,7 @@
 // BS_CHECK: a programmer's mistake ends the process, in release builds too.
 //
-// Never for anything that came from the network, the environment or the user: those get a Status.
+// Never for anything that came from the network, the environment or the user: such errors get a
+// Status.
 #pragma once
 
 namespace bs {

@@ -18,7 +18,7 @@ constexpr auto kMostDescriptors = static_cast<uint64_t>(std::numeric_limits<int>
 
 struct Limit {
   uint64_t soft = kMostDescriptors;  // in force
-  uint64_t hard = kMostDescriptors;  // the user may raise the soft one so far
+  uint64_t hard = kMostDescriptors;  // the user may raise `soft` up to it
 };
 
 Limit LimitOfFiles() {

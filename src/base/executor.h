@@ -1,8 +1,8 @@
-// Executor: a thread and its clock, behind one interface.
+// Executor: a thread and its clock, behind a single interface.
 //
-// Every object with state belongs to one executor and is touched only from tasks that run on it;
-// other threads post.  Tasks of one executor run one at a time: those of Post() in the order of
-// posting, those of PostAt() when due, ties in the order of posting.  A task runs exactly once, or
+// Every object with state belongs to an executor and is touched only from tasks that run on it;
+// other threads post.  Tasks of one executor run one at a time: tasks of Post() in the order of
+// posting, tasks of PostAt() when due, ties in the order of posting.  A task runs exactly once, or
 // is destroyed without running when it is cancelled or the executor ends.
 //
 // Implementations: LoopThread (a real thread and the monotonic clock) and the simulator's

@@ -8,7 +8,7 @@
 
 namespace bs {
 
-// Returns what `body` returns.  kResourceExhausted if it throws: memory, threads or descriptors
+// Returns the result of `body`.  kResourceExhausted if it throws: memory, threads or descriptors
 // have run out.
 template <typename F>
 Status Guarded(F body) {

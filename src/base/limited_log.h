@@ -1,4 +1,4 @@
-// LimitedLog: warnings about what others do as often as they like, at most one line in a while.
+// LimitedLog: warnings about acts of peers that may repeat without end, at most one in an interval.
 //
 // Confined to one executor.
 #pragma once
@@ -16,8 +16,8 @@ namespace bs {
 
 class LimitedLog {
  public:
-  // `executor` gives the time and must outlive the log.  Of the lines that come within `interval`
-  // of one that was written only the number is kept, for the next.
+  // `executor` gives the time and must outlive the log.  Lines that come within `interval` of a
+  // written line are only counted; the next written line gives their number.
   LimitedLog(Executor* executor, Logger log, Duration interval = std::chrono::seconds(1))
       : executor_(executor), log_(std::move(log)), interval_(interval) {}
 

@@ -1,6 +1,6 @@
 // Log lines to stderr: "<local time> <LEVEL> <node>: <sentence>".
 //
-// A Logger is a value that each object gets; there is no global one.  Thread-safe: a line is one
+// A Logger is a value that each object gets; there is no global logger.  Thread-safe: a line is one
 // write(2).  Never fails: a full disk loses lines, not the job.
 #pragma once
 

@@ -36,7 +36,7 @@ constexpr size_t kLongestName = 15;  // the kernel's limit
 // So many tasks run before descriptors get a look: a task that posts itself cannot starve them.
 constexpr int kTasksPerPoll = 64;
 constexpr size_t kEventsPerPoll = 32;
-// Epoll's data for our own two descriptors; those of watches count up from there.
+// Epoll's data for our own two descriptors; the numbers of watches follow them.
 constexpr uint64_t kWakeId = 0;
 constexpr uint64_t kTimerId = 1;
 
@@ -251,7 +251,7 @@ class LoopThread::Impl {
     return count;
   }
 
-  // When the next task is due, as far as is known now; changed_ tells of others.
+  // When the next task is due, by the tasks known now; changed_ tells of new tasks.
   TimePoint NextDue() {
     const MutexLock lock(&mutex_);
     changed_.store(false);

@@ -19,8 +19,8 @@ struct LoopOptions {
 };
 
 // Owns its thread and three descriptors (kDescriptors).  The constructor starts the thread, or
-// throws a std::exception that says what the system lacks.  The destructor ends and joins it. Tasks
-// still queued then are destroyed unrun, on the ending thread.
+// throws a std::exception that names the resource that the system lacks.  The destructor ends and
+// joins it.  Tasks still queued then are destroyed unrun, on the ending thread.
 //
 // REQUIRES: the destructor does not run on the loop's own thread.
 class LoopThread final : public Executor {

@@ -1,4 +1,4 @@
-// Reads what the kernel says of the host's memory and of the bounds of control groups.
+// Reads the kernel's files about the host's memory and the bounds of control groups.
 #include "base/memory.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Metrics: what a node says of itself in numbers, for metrics.
+// Metrics: numbers that a node reports of itself.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,14 @@
 
 namespace bs {
 
-// Each number has a name and, where there are several, what it is of: a rank.  Not thread-safe.
+// Each number has a name and, where several share the name, the rank that it is about.  Not
+// thread-safe.
 class Metrics {
  public:
   static constexpr int32_t kWhole = -1;
   using Id = std::pair<std::string, int32_t>;
 
-  // Adds to what is there by that name.
+  // Adds `value` to the number of that name.
   void Add(const std::string& name, int32_t of, double value) { numbers_[{name, of}] += value; }
   void Add(const std::string& name, double value) { Add(name, kWhole, value); }
   void Add(const Metrics& others) {

@@ -1,4 +1,4 @@
-// Notification: one thread says once that something happened, others wait for it.
+// Notification: one thread announces an event once, and other threads wait for it.
 #pragma once
 
 #include "base/mutex.h"

@@ -83,7 +83,7 @@ NumaNode FallbackNode() {
   return node;
 }
 
-constexpr size_t kLineBytes = 64;  // of the caches: kernels that sum load whole ones
+constexpr size_t kLineBytes = 64;  // of the caches: summing kernels load whole lines
 
 // A wish, not a demand: a full node or a forbidden system call must not stop a server.  False: the
 // system does not take it.

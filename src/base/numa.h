@@ -18,8 +18,8 @@ struct NumaNode {
 // and taskset.  On a machine without NUMA: one node with all allowed CPUs.
 std::vector<NumaNode> DiscoverNumaNodes();
 
-// The node of this number; null where there is no choice: the process may use one node only, or not
-// this one.  -1: the number is not known.  Pure.
+// The node of this number; null where there is no choice: the process may use one node only, or may
+// not use this node.  -1: the number is not known.  Pure.
 const NumaNode* FindNode(const std::vector<NumaNode>& nodes, int id);
 
 // True if memory of this process can be placed on the node.  The rules of a container may forbid
@@ -32,8 +32,8 @@ bool PinThisThread(int core);
 bool PinThisThread(const std::vector<int>& cores);
 
 // Zeroed memory placed on a NUMA node if the system can, elsewhere otherwise.  From kWholePagesFrom
-// on it is whole pages; less is of the heap, wherever that is, since a page for each of 100,000
-// values of 4 bytes would be a thousand times what they need.
+// bytes on it is whole pages.  Smaller memory comes from the heap, on any node: a page for each of
+// 100,000 values of 4 bytes would take a thousand times their size.
 // A resource: moved, not copied; freed by the destructor.  Not thread-safe.
 class NodeBuffer {
  public:
@@ -50,8 +50,8 @@ class NodeBuffer {
 
   std::byte* data() const { return data_; }
   size_t size_bytes() const { return size_bytes_; }
-  // The pages that nothing else lies on: all of the memory, to the end of the last one.  Empty if
-  // it is of the heap.
+  // The pages that hold nothing else: all of the memory, to the end of its last page.  Empty if it
+  // is of the heap.
   std::span<std::byte> pages() const;
 
  private:
@@ -59,7 +59,7 @@ class NodeBuffer {
   size_t size_bytes_ = 0;
 };
 
-// Lets a network device read pages until the handle is gone; null: what is sent from there is
+// Lets a network device read pages until the handle is gone; null: bytes sent from there are
 // copied.  Thread-safe.
 using LendPagesFn = std::function<std::shared_ptr<void>(std::span<std::byte> pages)>;
 

@@ -1,12 +1,12 @@
 // Spin: whether a thread that has nothing to do looks for work for a while before it sleeps.
 //
-// To wake a thread takes the kernel 5 to 30 us, most of it where its processor sleeps too (in a
-// virtual machine); and threads that answer each other pay it again and again.  One that has little
-// to do at a time and short pauses is sooner at work if it does not sleep.  One whose pauses are
-// long, or whose processor others want, would spin for nothing; and one with more to do gains
-// little, and keeps a processor from those that do their part meanwhile.  So it spins where that
-// has paid: behind little work and short pauses, and the more of them the more often it was for
-// nothing.
+// The kernel takes 5 to 30 us to wake a thread, most of it where its processor sleeps too (in a
+// virtual machine).  Threads that answer each other pay it again and again.  A thread with little
+// work at a time and short pauses is sooner at work if it does not sleep.  A thread with long
+// pauses, or on a processor that other threads want, would spin for nothing.  A thread with more
+// work gains little, and keeps its processor from threads that do their part meanwhile.  So a
+// thread spins where that has paid: behind little work and short pauses.  It demands more short
+// pauses the more often it has spun for nothing.
 //
 // Confined to its thread.
 #pragma once
@@ -19,7 +19,7 @@ namespace bs {
 
 class Spin {
  public:
-  // Bounds of the number of short pauses in a row after which the next one counts as short too.
+  // Bounds of the number of short pauses in a row after which the next pause counts as short too.
   static constexpr int kFewest = 8;
   static constexpr int kMost = 8192;
   // After this many right spins in a row, half as many short pauses are enough again.

@@ -1,4 +1,4 @@
-// UniqueFunction: a callable that is moved, never copied, so that it can own what it captures.
+// UniqueFunction: a callable that is moved, never copied, so that it can own its captures.
 //
 // REQUIRES: not empty when called.  Not thread-safe.
 #pragma once

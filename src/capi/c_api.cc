@@ -16,7 +16,7 @@
 
 #include "bytescheduler/config.h"
 #include "capi/c_api_guard.h"
-#include "node/about_host.h"
+#include "host/about_host.h"
 #include "node/network.h"
 #include "node/node.h"
 #include "trace/timeline.h"

@@ -6,7 +6,7 @@
 #include "bytescheduler/c_api.h"
 #include "bytescheduler/config.h"
 #include "capi/c_api_guard.h"
-#include "node/rdma_measurement.h"
+#include "host/rdma_measurement.h"
 
 using bs::Guarded;
 using bs::Result;

@@ -16,9 +16,10 @@
 #include "bytescheduler/c_api.h"
 #include "bytescheduler/config.h"
 #include "capi/c_api_guard.h"
-#include "capi/coding.h"
 #include "capi/deferred_rounds.h"
 #include "capi/memory_request.h"
+#include "capi/operation_fields.h"
+#include "capi/operations.h"
 #include "capi/store_function.h"
 #include "node/leave_for.h"
 #include "node/node.h"
@@ -53,10 +54,6 @@ using bs::api::Overrides;
 using bs::api::Return;
 using bs::api::Tell;
 
-// The bounds of BYTESCHEDULER_PARTITION and BYTESCHEDULER_CREDIT.
-constexpr uint64_t kLeastPartition = uint64_t{4} << 10U;
-constexpr uint64_t kLargestPartition = uint64_t{1} << 30U;
-constexpr uint64_t kLargestCredit = uint64_t{64} << 30U;
 constexpr int kForLong = 1'000'000;  // milliseconds
 
 Status CheckProcess(const bs_worker* worker) {
@@ -101,42 +98,6 @@ Result<bs::api::WorkerNode*> Native(const bs_worker* worker, const std::string& 
   const auto* const node = std::get_if<0>(&worker->node);
   if (node == nullptr) return NotOnKvstore(what);
   return node->get();
-}
-
-struct FirstValue {
-  uint64_t key;
-  int dtype;
-  bs::Mode mode;
-  void* value;
-  uint64_t size_bytes;
-};
-
-Result<bs::DType> KnownDType(uint64_t key, int code) {
-  const auto known = bs::DTypeFromCode(static_cast<uint32_t>(code));
-  if (known) return *known;
-  return Status::InvalidArgument("key " + std::to_string(key) + ": dtype code " +
-                                 std::to_string(code) + " cannot be summed");
-}
-
-Status BroadcastFirst(const bs_worker* worker, const FirstValue& first,
-                      bs::api::WorkerNode::Done done) {
-  if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
-  const Result<bs::DType> dtype = KnownDType(first.key, first.dtype);
-  if (!dtype.ok()) return dtype.status();
-  const std::span value(static_cast<std::byte*>(first.value), first.size_bytes);
-  if (first.mode == bs::Mode::kSynchronous) {
-    worker->Visit([&](auto& n) { n.Broadcast(first.key, dtype.value(), value, std::move(done)); });
-    return Status::Ok();
-  }
-  Result<bs::api::WorkerNode*> node = Native(worker, "asynchronous keys");
-  if (!node.ok()) return node.status();
-  node.value()->Broadcast(first.key, dtype.value(), first.mode, value, std::move(done));
-  return Status::Ok();
-}
-
-int Broadcast(const bs_worker* worker, const FirstValue& first, bs::api::WorkerNode::Done done,
-              bs_error* error) {
-  return Return(Guarded([&] { return BroadcastFirst(worker, first, std::move(done)); }), error);
 }
 
 }  // namespace
@@ -250,129 +211,18 @@ int bs_worker_hosts(const bs_worker* worker, int* hosts, size_t count, bs_error*
   });
 }
 
-int bs_worker_broadcast_from(bs_worker* worker, const bs_root_value* from, bs_done done,
-                             void* context, bs_error* error) {
+int bs_worker_start_operation(bs_worker* worker, const bs_operation* operation, bs_error* error) {
   return IfUsable(worker, error, [&] {
-    Result<bs::api::WorkerNode*> node = Native(worker, "a broadcast of any root");
-    if (!node.ok()) return node.status();
-    node.value()->BroadcastFrom(from->key, from->root,
-                                {static_cast<std::byte*>(from->value), from->size_bytes},
-                                Calling(done, context));
-    return Status::Ok();
-  });
-}
-
-// NOLINTNEXTLINE(readability-function-size): C has no better way to pass seven values.
-int bs_worker_broadcast(bs_worker* worker, uint64_t key, int dtype, void* value,
-                        uint64_t size_bytes, bs_done done, void* context, bs_error* error) {
-  return Broadcast(worker, {key, dtype, bs::Mode::kSynchronous, value, size_bytes},
-                   Calling(done, context), error);
-}
-
-// NOLINTNEXTLINE(readability-function-size): as above.
-int bs_worker_broadcast_async(bs_worker* worker, uint64_t key, int dtype, void* value,
-                              uint64_t size_bytes, bs_done done, void* context, bs_error* error) {
-  return Broadcast(worker, {key, dtype, bs::Mode::kAsynchronous, value, size_bytes},
-                   Calling(done, context), error);
-}
-
-int bs_worker_update(bs_worker* worker, const bs_push_pull* request, const bs_rates* rates,
-                     bs_error* error) {
-  return IfUsable(worker, error, [&] {
-    if (request->pushed == nullptr && request->pulled == nullptr) {
-      return Status::InvalidArgument("key " + std::to_string(request->key) +
-                                     ": neither pushed nor pulled");
-    }
-    const Result<bs::Coding> coding = bs::api::CodingOf(request->coding);
-    if (!coding.ok()) return coding.status();
-    bs::Worker::UpdateCall call{
-        .priority = request->priority,
-        .coding = coding.value(),
-        .waited = std::chrono::nanoseconds(request->waited_ns),
-        .in = {static_cast<const std::byte*>(request->in), request->size_bytes},
-        .out = {static_cast<std::byte*>(request->out), request->size_bytes},
-        .pushed = Calling(request->pushed, request->context),
-        .pulled = Calling(request->pulled, request->context)};
-    if (rates != nullptr) {
-      call.rates = {rates->learning_rate, rates->weight_decay, rates->rescale_grad};
-    }
-    Result<bs::api::WorkerNode*> node = Native(worker, "asynchronous keys");
-    if (!node.ok()) return node.status();
-    node.value()->Update(request->key, std::move(call));
-    return Status::Ok();
-  });
-}
-
-int bs_worker_set_optimizer(bs_worker* worker, const bs_optimizer* optimizer, bs_done done,
-                            void* context, bs_error* error) {
-  return IfUsable(worker, error, [&] {
-    Result<bs::api::WorkerNode*> node = Native(worker, "optimizers on servers");
-    if (!node.ok()) return node.status();
-    node.value()->SetOptimizer(
-        optimizer->text, {static_cast<const char*>(optimizer->pickle), optimizer->pickle_bytes},
-        Calling(done, context));
-    return Status::Ok();
-  });
-}
-
-// NOLINTNEXTLINE(readability-function-size): as above.
-int bs_worker_retune(bs_worker* worker, uint64_t partition_bytes, uint64_t credit_bytes,
-                     bs_done done, void* context, bs_error* error) {
-  return IfUsable(worker, error, [&] {
-    Result<bs::api::WorkerNode*> node = Native(worker, "another partition size");
-    if (!node.ok()) return node.status();
-    if (partition_bytes < kLeastPartition || partition_bytes > kLargestPartition ||
-        credit_bytes == 0 || credit_bytes > kLargestCredit) {
-      return Status::InvalidArgument("partitions of " + bs::CountOf(partition_bytes, "byte") +
-                                     " and a credit of " + std::to_string(credit_bytes) +
-                                     ": want 4 KiB to 1 GiB, and 1 byte to 64 GiB");
-    }
-    node.value()->Retune(partition_bytes, credit_bytes, Calling(done, context));
-    return Status::Ok();
-  });
-}
-
-int bs_worker_broadcast_whole(bs_worker* worker, const bs_whole_key* key, bs_done done,
-                              void* context, bs_error* error) {
-  return IfUsable(worker, error, [&] {
-    const Result<bs::DType> dtype = KnownDType(key->key, key->dtype);
-    if (!dtype.ok()) return dtype.status();
-    Result<bs::api::WorkerNode*> node = Native(worker, "asynchronous keys");
-    if (!node.ok()) return node.status();
-    node.value()->BroadcastWhole(key->key, {dtype.value(), key->about, key->hosted != 0},
-                                 {static_cast<std::byte*>(key->value), key->size_bytes},
-                                 Calling(done, context));
-    return Status::Ok();
-  });
-}
-
-int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error* error) {
-  return IfUsable(worker, error, [&] {
-    const std::span in(static_cast<const std::byte*>(request->in), request->size_bytes);
-    const std::span out(static_cast<std::byte*>(request->out), request->size_bytes);
-    auto pushed = Calling(request->pushed, request->context);
-    auto pulled = Calling(request->pulled, request->context);
-    const Result<bs::Coding> coding = bs::api::CodingOf(request->coding);
-    if (!coding.ok()) return coding.status();
-    const bs::PushPullOptions options(
-        request->priority, coding.value(), request->called, request->at_once != 0,
-        std::chrono::nanoseconds(request->waited_ns), request->factor == 0 ? 1 : request->factor);
-    if (const auto* const kvstore = std::get_if<1>(&worker->node)) {
-      if (!coding.value().plain()) return NotOnKvstore("gradient compression");
-      (*kvstore)->PushPull(request->key, options, in, out, std::move(pushed), std::move(pulled));
+    bs_operation room;
+    const Result<const bs_operation*> known = bs::api::OperationOf(operation, &room);
+    if (!known.ok()) return known.status();
+    if (Status wrong = bs::api::CheckOperation(*known.value()); !wrong.ok()) return wrong;
+    if (known.value()->deferred != nullptr) {
+      *known.value()->deferred = worker->deferred->Defer(worker, *known.value());
       return Status::Ok();
     }
-    std::get<0>(worker->node)
-        ->PushPull(request->key, options, in, out, std::move(pushed), std::move(pulled));
-    return Status::Ok();
-  });
-}
-
-int bs_worker_defer_push_pull(bs_worker* worker, const bs_push_pull* request,
-                              bs_deferred** deferred, bs_error* error) {
-  return IfUsable(worker, error, [&] {
-    *deferred = worker->deferred->Defer(worker, *request);
-    return Status::Ok();
+    return worker->Visit(
+        [&](auto& node) { return bs::api::StartOperation(*known.value(), &node); });
   });
 }
 

@@ -10,19 +10,19 @@
 namespace bs::api {
 namespace {
 
-void Fail(const bs_push_pull& request, int code, const char* why) {
-  if (request.pushed != nullptr) request.pushed(request.context, code, why);
-  if (request.pulled != nullptr) request.pulled(request.context, code, why);
+void Fail(const bs_operation& operation, int code, const char* why) {
+  if (operation.pushed != nullptr) operation.pushed(operation.context, code, why);
+  operation.done(operation.context, code, why);
 }
 
 }  // namespace
 
-bs_deferred* DeferredRounds::Defer(bs_worker* worker, const bs_push_pull& request) {
+bs_deferred* DeferredRounds::Defer(bs_worker* worker, const bs_operation& operation) {
   const MutexLock lock(&mutex_);
   const TimePoint now = LoopThread::SteadyTime();
   auto deferred =
       std::make_unique<bs_deferred>(bs_deferred{shared_from_this(), worker, ++count_, now});
-  waiting_.emplace(deferred->number, request);
+  waiting_.emplace(deferred->number, operation).first->second.deferred = nullptr;
   return deferred.release();
 }
 
@@ -32,30 +32,30 @@ void DeferredRounds::Start(bs_deferred* deferred) {
 }
 
 void DeferredRounds::StartNow(const bs_deferred& deferred) {
-  bs_push_pull request{};
+  bs_operation operation{};
   bs_error error{};
   {
     // Under the lock, as Close must not free the worker meanwhile.
     const MutexLock lock(&mutex_);
     const auto found = waiting_.find(deferred.number);
     if (found == waiting_.end()) return;
-    request = found->second;
+    operation = found->second;
     waiting_.erase(found);
     const auto waited = LoopThread::SteadyTime() - deferred.since;
-    request.waited_ns += std::chrono::nanoseconds(waited).count();
-    if (bs_worker_push_pull(deferred.worker, &request, &error) == 0) return;
+    operation.waited_ns += std::chrono::nanoseconds(waited).count();
+    if (bs_worker_start_operation(deferred.worker, &operation, &error) == 0) return;
   }
-  Fail(request, error.code, error.message);
+  Fail(operation, error.code, error.message);
 }
 
 void DeferredRounds::Close() {
-  std::map<uint64_t, bs_push_pull> left;
+  std::map<uint64_t, bs_operation> left;
   {
     const MutexLock lock(&mutex_);
     std::swap(left, waiting_);
   }
-  for (const auto& [number, request] : left) {
-    Fail(request, static_cast<int>(StatusCode::kCancelled),
+  for (const auto& [number, operation] : left) {
+    Fail(operation, static_cast<int>(StatusCode::kCancelled),
          "the worker was closed before the tensor was ready");
   }
 }

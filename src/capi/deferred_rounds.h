@@ -14,8 +14,9 @@ namespace bs::api {
 // Thread-safe.  What it starts may outlive the worker, so each bs_deferred shares it.
 class DeferredRounds : public std::enable_shared_from_this<DeferredRounds> {
  public:
-  // Returns a push-pull that Start starts and frees.  REQUIRES: Close comes later.
-  bs_deferred* Defer(bs_worker* worker, const bs_push_pull& request);
+  // Returns a push-pull that Start starts and frees.  REQUIRES: CheckOperation is ok, and Close
+  // comes later.
+  bs_deferred* Defer(bs_worker* worker, const bs_operation& operation);
 
   // Starts it, unless Close came first.  Its callbacks get an error of the start.
   static void Start(bs_deferred* deferred);
@@ -26,7 +27,7 @@ class DeferredRounds : public std::enable_shared_from_this<DeferredRounds> {
  private:
   Mutex mutex_;
   uint64_t count_ BS_GUARDED_BY(mutex_) = 0;
-  std::map<uint64_t, bs_push_pull> waiting_ BS_GUARDED_BY(mutex_);  // by their numbers
+  std::map<uint64_t, bs_operation> waiting_ BS_GUARDED_BY(mutex_);  // by their numbers
 
   void StartNow(const bs_deferred& deferred);
 };

@@ -1,6 +1,6 @@
-// Codec: a way to code what a push carries.  A codec is one file and one row of a table.
+// Codec: a way to code the payload of a push.  A codec is one file and one row of a table.
 //
-// Workers and servers know codecs by their rows alone: they find one by the number that a push
+// Workers and servers know codecs by their rows alone: they find a row by the number that a push
 // carries, and hand it the parameters, which they do not read.  Plug-ins and Python hand on a name
 // and options, and carry the coding that comes of them.  So a new codec is a new file here and a
 // row in builtin.cc.
@@ -34,7 +34,7 @@ struct Place {
   uint64_t key = 0;
   uint64_t round = 0;
   uint64_t first_element = 0;  // of the tensor; a multiple of the codec's unit_elements
-  float ratio = 1;             // by which what the residual kept counts in this round
+  float ratio = 1;             // factor of the kept residual in this round
 };
 
 // Elements are float32.  REQUIRES of all functions: the parameters passed `check`, and memory does
@@ -45,27 +45,28 @@ struct Codec {
   // Each unit of so many elements is coded by itself, so that codes do not depend on how the tensor
   // is cut: partitions are whole units.
   uint64_t unit_elements = 1;
-  // The parameters that pass `check` for a user's options.  kInvalidArgument, with what is wrong
-  // and what is wanted, for an option that the codec does not have or a value that makes no sense.
+  // The parameters that pass `check` for a user's options.  kInvalidArgument, with the fault and
+  // the remedy, for an option that the codec does not have or a value that makes no sense.
   Result<CodecParameters> (*parse)(std::span<const Option> options) = nullptr;
-  // kInvalidArgument, with what is wrong, for parameters that make no sense.
+  // kInvalidArgument, with the fault, for parameters that make no sense.
   Status (*check)(const CodecParameters& parameters) = nullptr;
   // "two bits with threshold 0.5".  Any parameters.
   std::string (*describe)(const CodecParameters& parameters) = nullptr;
   // Bytes of the codes of `count` elements.  Any parameters.
   uint64_t (*encoded_bytes)(const CodecParameters& parameters, uint64_t count) = nullptr;
-  // kInvalidArgument, with what is wrong, for bytes of that size that are no codes.  Null: all are.
+  // kInvalidArgument, with the fault, for bytes of that size that are no codes.  Null: any bytes
+  // are codes.
   Status (*check_codes)(const CodecParameters& parameters, std::span<const std::byte> codes,
                         uint64_t count) = nullptr;
-  // residual = place.ratio * residual + in; the codes of that go to `codes`, and what they stand
-  // for is taken out of it.  A worker codes its gradients with a residual of its own; a server that
-  // codes its sums has one too.
+  // residual = place.ratio * residual + in; its codes go to `codes`, and their values are
+  // subtracted from it.  A worker codes its gradients with a residual of its own; so does a server
+  // that codes its sums.
   void (*encode)(const CodecParameters& parameters, const Place& place, const void* in,
                  float* residual, void* codes, size_t count) = nullptr;
-  // sum += what the codes stand for.
+  // sum += the values of the codes.
   void (*add)(const CodecParameters& parameters, const Place& place, const void* codes, void* sum,
               size_t count) = nullptr;
-  // values = what the codes stand for.
+  // values = the values of the codes.
   void (*decode)(const CodecParameters& parameters, const Place& place, const void* codes,
                  void* values, size_t count) = nullptr;
 };
@@ -82,12 +83,12 @@ class Table {
   // The coding that a user asks for by the codec's name (null: none was given) and its options.
   // kInvalidArgument, in a user's words, if there is no such codec or its `parse` refuses.
   Result<Coding> Parse(const std::string_view* type, std::span<const Option> options) const;
-  // kInvalidArgument, with what is wrong, unless the coding is plain, or known with parameters that
+  // kInvalidArgument, with the fault, unless the coding is plain, or known with parameters that
   // make sense.
   Status Check(const Coding& coding) const;
   // "not compressed", "compressed to two bits with threshold 0.5".  Any coding.
   std::string Describe(const Coding& coding) const;
-  // Bytes that travel for `size_bytes` of float32; those themselves if the coding is plain.
+  // Bytes that travel for `size_bytes` of float32; `size_bytes` itself if the coding is plain.
   // REQUIRES: the coding passed Check.
   uint64_t SentBytes(const Coding& coding, uint64_t size_bytes) const;
 

@@ -43,7 +43,8 @@ constexpr std::array<Values, 256> kValues = MakeValues();
 // All bits of it, or none.
 uint32_t Mask(bool condition) { return 0U - static_cast<uint32_t>(condition); }
 
-// Sixteen elements: what reaches the threshold is taken out of `residual`.
+// Codes sixteen elements.  Where an element of `residual` reaches the threshold in size, the
+// threshold with the element's sign is subtracted.
 void QuantizeWord(float threshold, const float* in, float* residual, unsigned char* word) {
   const auto value = std::bit_cast<uint32_t>(threshold);
   const auto negative = std::bit_cast<uint32_t>(-threshold);
@@ -135,7 +136,7 @@ CodecParameters ParametersOf(float threshold) {
   return CodecParameters(std::as_bytes(std::span(&threshold, 1)));
 }
 
-// 0, which none can be, if the parameters are others.
+// Returns 0, which is no valid threshold, if the parameters have another size.
 float ThresholdOf(const CodecParameters& parameters) {
   float threshold = 0;
   if (parameters.bytes().size() == sizeof(threshold)) {
@@ -166,7 +167,7 @@ bool ReadNumber(std::string_view text, double* number) {
 Result<float> ThresholdFrom(std::string_view text) {
   double number = 0;
   const bool is_number = ReadNumber(text, &number);
-  // A number that no float32 holds is none of the finite ones.
+  // A number that no finite float32 holds is refused.
   const bool fits = is_number && number > 0 && number <= std::numeric_limits<float>::max();
   const float threshold = fits ? static_cast<float>(number) : 0;
   if (threshold > 0) return threshold;

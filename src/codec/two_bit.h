@@ -16,7 +16,8 @@
 
 namespace bs::codec {
 
-// Its row.  Its one parameter is the threshold, a float32, 0.5 if not given; a codec without ratio.
+// The codec's row.  Its only parameter is the threshold, a float32, 0.5 if not given; a codec
+// without ratio.
 Codec TwoBitCodec();
 // In two bits with that threshold; not compressed if it is 0.
 Coding TwoBitCoding(float threshold);
@@ -28,13 +29,13 @@ namespace bs::reduce {
 // Bytes of the words of `count` elements.
 constexpr size_t TwoBitBytes(size_t count) { return (count / 16 + (count % 16 != 0 ? 1 : 0)) * 4; }
 
-// residual += in; what reaches the threshold is taken out of it and written to `words`, which has
-// TwoBitBytes(count).  A residual that is no number stays one, and its code is 0.
+// residual += in; elements that reach the threshold, of either sign, are diminished by it and coded
+// in `words`, which has TwoBitBytes(count).  A residual that is NaN stays NaN, and its code is 0.
 // REQUIRES, of all three: 0 < threshold < infinity; the ranges do not overlap.
 void QuantizeTwoBit(float threshold, const void* in, float* residual, void* words, size_t count);
 // target = the values of `words`.
 void DequantizeTwoBit(float threshold, const void* words, void* target, size_t count);
-// sum += the values of `words`.  A sum that is no number is the one NaN of reduce.h.
+// sum += the values of `words`.  A sum that is NaN becomes the NaN of reduce.h.
 void AddTwoBit(float threshold, const void* words, void* sum, size_t count);
 
 }  // namespace bs::reduce

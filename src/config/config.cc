@@ -38,7 +38,7 @@ Status OutOfRange(const Row& row, const std::string& text) {
                    "want " + std::string(row.smallest) + " to " + std::string(row.largest));
 }
 
-// For types with bounds; those of the table itself the tests prove to be well-formed.
+// For types with bounds; tests prove that the bounds in the table are well-formed.
 template <typename Parse, typename T>
 Status AssignInRange(const Row& row, const std::string& given, Parse parse, T* out) {
   const bool automatic = !row.automatic.empty() && given == api::kAutomatic;
@@ -53,7 +53,7 @@ Status AssignInRange(const Row& row, const std::string& given, Parse parse, T* o
   return Status::Ok();
 }
 
-// One overload for each type of field: parses `text` into `out` or says what it should be.
+// An overload for each type of field: parses `text` into `out` or says how it should look.
 Status Assign(const Row& row, const std::string& text, std::string* out) {
   constexpr std::string_view kChoice = "choice ";
   if (row.info.kind.starts_with(kChoice)) {
@@ -173,7 +173,8 @@ Status ApplyLauncherRank(const Lookup& lookup, Config* config) {
   return Status::Ok();
 }
 
-// The setting of ps-lite that stands for one of ours where that is not set; "" if there is none.
+// The setting of ps-lite that replaces the setting `name` where that is not set; "" if there is
+// none.
 std::string StandInFor(std::string_view name) {
   if (name == "BYTESCHEDULER_HEARTBEAT_INTERVAL") return "PS_HEARTBEAT_INTERVAL";
   if (name == "BYTESCHEDULER_HEARTBEAT_TIMEOUT") return "PS_HEARTBEAT_TIMEOUT";

@@ -16,8 +16,8 @@ struct Launcher {
   std::array<std::string_view, 2> sizes;  // the first that is set counts the processes
 };
 
-// The documented variables of each launcher; those of bslaunch itself are in
-// bytescheduler/_launch/environments.py.
+// The documented variables of each launcher; bslaunch's own variables are in
+// bytescheduler/_started/environments.py.
 constexpr auto kLaunchers = std::to_array<Launcher>({
     {"RANK", {"WORLD_SIZE", ""}},
     {"OMPI_COMM_WORLD_RANK", {"OMPI_COMM_WORLD_SIZE", ""}},
@@ -29,7 +29,7 @@ std::string Find(const Lookup& lookup, std::string_view name) {
   return name.empty() ? "" : lookup(name).value_or("");
 }
 
-// Slurm sets SLURM_PROCID=0 for a batch script too, and what that starts inherits it.
+// Slurm sets SLURM_PROCID=0 for a batch script too, and its children inherit it.
 bool IsBatchScript(const Lookup& lookup) {
   return Find(lookup, "ENVIRONMENT") == "BATCH" && Find(lookup, "SLURM_STEP_ID").empty();
 }

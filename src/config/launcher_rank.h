@@ -1,4 +1,4 @@
-// The rank that a launcher of processes gave to this one: torchrun, Open MPI, MPICH or Slurm.
+// The rank that a launcher of processes gave to this process: torchrun, Open MPI, MPICH or Slurm.
 //
 // Pure function, thread-safe.
 #pragma once
@@ -16,9 +16,10 @@ struct LauncherRank {
   int32_t rank = 0;
 };
 
-// The rank among `num_workers` workers; empty if no launcher has given one.  A launcher that says
-// that it started another number of processes has not started the workers alone, so its ranks are
-// not theirs.  kInvalidArgument if a rank is malformed or out of range, or if two launchers differ.
+// The rank among `num_workers` workers; empty if no launcher has given a rank.  A launcher that
+// says that it started another number of processes has not started the workers alone, so its ranks
+// are not theirs.  kInvalidArgument if a rank is malformed or out of range, or if two launchers
+// differ.
 Result<std::optional<LauncherRank>> FindLauncherRank(const Lookup& lookup, int32_t num_workers);
 
 }  // namespace bs::api

@@ -1,4 +1,4 @@
-// Texts of settings as values: flags, counts, and the nearest known name of a mistyped one.
+// Texts of settings as values: flags, counts, and the known name nearest to a mistyped name.
 //
 // Pure functions, thread-safe.  ParseBytes and ParseDuration are declared in config.h.
 #pragma once
@@ -23,11 +23,11 @@ Result<int64_t> ParseCount(std::string_view text);
 Result<uint64_t> ParseRate(std::string_view text);
 // Returns true if `text` is one of the words in "a|b|c".
 bool IsOneOf(std::string_view text, std::string_view words);
-// Says what is wrong with a text that a shell, an env file or a YAML file has damaged: quotes that
-// are part of it, a carriage return, blanks around it.  Empty if nothing is.
+// Describes the damage that a shell, an env file or a YAML file has done to a text: quotes that are
+// part of it, a carriage return, blanks around it.  Empty if there is none.
 std::string DamageOf(std::string_view text);
-// Says what is wrong with a text that should be a host: an address in numbers or a name.  Empty if
-// nothing is.  `port_setting` is where a port belongs, "" if nowhere.
+// Explains why a text is no host, which is an address in numbers or a name.  Empty if it is a host.
+// `port_setting` is where a port belongs, "" if nowhere.
 std::string WhyNoHost(std::string_view text, std::string_view port_setting);
 // "::1" for "[::1]"; any other text as it is.
 std::string_view Unbracketed(std::string_view host);
@@ -38,7 +38,7 @@ bool IsAddress(std::string_view text);
 // The name that needs the fewest changes, if it needs few; empty if none does.
 std::string_view NearestName(std::string_view name, std::span<const std::string_view> known);
 
-// A value as one may write it.
+// A value as a user may write it.
 std::string Write(const std::string& value);
 std::string Write(bool value);
 std::string Write(int32_t value);

@@ -14,6 +14,10 @@ std::string WhyNoRdmaOf(std::string_view value) {
          "want ibverbs";
 }
 
+bool IsPlainTcp(const Config& config) {
+  return config.transport == "tcp" && !config.local_ipc && config.secret.empty();
+}
+
 Status CheckRdma(const Config& config) {
   if (!config.RequiresRdma()) return Status::Ok();
   const std::string given = "DMLC_ENABLE_RDMA=" + config.rdma;

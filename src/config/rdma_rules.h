@@ -15,7 +15,10 @@ namespace bs::api {
 // Why DMLC_ENABLE_RDMA cannot be a value that BytePS takes; empty for any other text.
 std::string WhyNoRdmaOf(std::string_view value);
 
-// Ok unless RDMA is required together with what rules it out.
+// True where our own sockets carry everything, and not libzmq: RDMA may then be beside them.
+bool IsPlainTcp(const Config& config);
+
+// Ok unless RDMA is required together with a setting that rules it out.
 Status CheckRdma(const Config& config);
 
 // True for the name of a setting of BytePS's RDMA, which has no effect here.

@@ -1,4 +1,4 @@
-// Reads the secret and refuses files that cannot keep one.
+// Reads the secret and refuses files that cannot keep it.
 #include "config/secret.h"
 
 #include <fcntl.h>

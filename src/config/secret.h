@@ -12,7 +12,7 @@ namespace bs::api {
 // kInvalidArgument, naming BYTESCHEDULER_SECRET_FILE and the path: the file cannot be read, is
 // larger than 64 KiB, is open to every user of this host, or is too short for a secret.
 Result<std::string> ReadSecret(const std::string& path);
-// Reads config->secret_file, if it names one, into config->secret; fails as ReadSecret.
+// Reads config->secret_file, if it is set, into config->secret; fails as ReadSecret.
 Status LoadSecret(Config* config);
 
 }  // namespace bs::api

@@ -1,4 +1,5 @@
-// The rows, one for each setting.  docs/design/architecture.md says what else a new one needs.
+// The rows, one for each setting.  docs/design/architecture.md lists the further steps for a new
+// setting.
 #include "config/settings_table.h"
 
 #include <array>

@@ -1,4 +1,4 @@
-// The table of settings: what each is called, what people read about it, and where it goes.
+// The table of settings: the name of each, its description for people, and its field.
 //
 // Constant; for any thread.
 #pragma once
@@ -19,7 +19,7 @@ inline constexpr std::string_view kRequired = "required";
 using SettingField = std::variant<std::string Config::*, int32_t Config::*, bool Config::*,
                                   uint64_t Config::*, Duration Config::*>;
 
-// A setting: what people read about it, where it goes, and what it may be.
+// A setting: its description for people, its field, and its bounds.
 struct SettingRow {
   SettingInfo info;
   SettingField field;

@@ -1,4 +1,4 @@
-// CommTask: what a task knows by itself; the Core decides the rest.
+// CommTask: the state that a task knows by itself; the Core decides the rest.
 #include "bytescheduler/comm_task.h"
 
 #include "base/check.h"

@@ -1,4 +1,4 @@
-// Split the log into steps, takes means, and gives the caller's numbers to those they should have.
+// Splits the log into steps, takes means, and gives each tensor the caller's number of its place.
 #include "core/ready_order.h"
 
 #include <algorithm>
@@ -13,26 +13,26 @@
 namespace bs::core {
 namespace {
 
-// How many times the notes until the newest tensor are enough: a step that is not recorded, three
-// that are, and the beginning of the next one, which ends them.
+// The log is long enough at this multiple of the notes until the newest tensor: a step that is not
+// recorded, three recorded steps, and the beginning of the next step, which ends them.
 constexpr size_t kSpans = 5;
 constexpr size_t kLeastSteps = 2;
-// With two tensors nothing is worth a change; and a job may sum a single one before it trains.
+// With two tensors a change gains nothing, and a job may sum a single tensor before it trains.
 constexpr size_t kLeastTensors = 3;
-// The least share of pairs, one in so many, that became ready in the other order than they were
-// called.  Gradients that had been there all along are copied by several threads, and overtake each
-// other a little; where names have nothing to do with the order it is a half.
+// Inverse of the least share of pairs that became ready against the order of their calls.  Several
+// threads copy gradients that are ready at the call, so a few gradients overtake each other.  Where
+// names do not follow the order, the share is a half.
 constexpr uint64_t kLeastInverted = 3;
-// Notes that are closer are of one moment: MXNet tells of gradients that it makes in one piece one
+// Notes that are closer belong to one moment: MXNet reports gradients that it computes together one
 // after another, some microseconds apart.
 constexpr Duration kMoment = std::chrono::microseconds(200);
 
 // Returns true if enough pairs of `places`, a permutation of 0 to size - 1, stand in descending
-// order without any single place: that one may be a large tensor that is copied slowly.
+// order even without any single place: it may belong to a large tensor that is copied slowly.
 bool AreInverted(const std::vector<uint32_t>& places) {
   std::vector<uint32_t> smaller(places.size() + 1, 0);  // a Fenwick tree
   uint64_t inversions = 0;
-  uint64_t most = 0;  // of one
+  uint64_t most = 0;  // inversions of a single place
   for (size_t i = 0; i < places.size(); ++i) {
     uint64_t before = 0;
     for (size_t at = places[i]; at > 0; at &= at - 1) before += smaller[at];
@@ -44,7 +44,7 @@ bool AreInverted(const std::vector<uint32_t>& places) {
   return (inversions - most) * kLeastInverted >= others * (others - 1) / 2;
 }
 
-// The caller's numbers, the largest first; distinct ones if all are equal.
+// The caller's numbers, the largest first; distinct numbers if all are equal.
 std::vector<Priority> Available(std::vector<Priority> numbers) {
   std::sort(numbers.begin(), numbers.end(), std::greater<>());
   if (numbers.front() != numbers.back()) return numbers;
@@ -83,7 +83,8 @@ std::vector<uint64_t> ReadyOrder::TimesInAStep() const {
   const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
   std::nth_element(sorted.begin(), middle, sorted.end());
   for (uint64_t& count : counts) {
-    // To the nearest, and half of one down: the first and the last step may have been cut off.
+    // Rounds to the nearest number, and halves down: the first and the last step may have been cut
+    // off.
     const uint64_t times = (2 * count + *middle - 1) / (2 * *middle);
     count = 4 * count >= 3 * *middle ? std::max<uint64_t>(1, times) : 0;
   }
@@ -102,7 +103,7 @@ ReadyOrder::Split ReadyOrder::SplitIntoSteps() const {
   std::vector<uint64_t> came(tensors_.size(), 0);
   std::vector<size_t> came_in(tensors_.size(), 0);  // the number of a step, from 1
   size_t begin = 0;
-  size_t whole = 0;  // regular ones that came as often as they do
+  size_t whole = 0;  // regular tensors that came as often as they do in a step
   for (size_t i = 0; i < log_.size(); ++i) {
     const uint32_t tensor = log_[split.notes[i]].tensor;
     const bool again =
@@ -126,8 +127,8 @@ ReadyOrder::Split ReadyOrder::SplitIntoSteps() const {
 void ReadyOrder::FindMoments(const Split& split, const Step& step,
                              std::vector<size_t>* moments) const {
   const auto event = [&](size_t i) -> const Event& { return log_[split.notes[i]]; };
-  size_t latest = step.begin;  // of those that were waited for
-  size_t at_once = step.end;   // where the one of the others began, if there are any
+  size_t latest = step.begin;  // of the tensors that were waited for
+  size_t at_once = step.end;   // the first of the tensors that were ready at the call, if any
   for (size_t i = step.begin; i < step.end; ++i) {
     if (event(i).at_once) {
       if (at_once == step.end) at_once = i;
@@ -146,7 +147,7 @@ std::vector<ReadyOrder::Places> ReadyOrder::Measure() const {
   std::vector<Places> sums(tensors_.size());
   for (uint32_t tensor = 0; tensor < sums.size(); ++tensor) sums[tensor].tensor = tensor;
   std::vector<size_t> counted_in(tensors_.size(), 0);  // the number of a step, from 1
-  std::vector<size_t> moments(log_.size());            // where the one of each note began
+  std::vector<size_t> moments(log_.size());            // where each note's moment began
   for (size_t s = 1; s < steps.size(); ++s) {
     FindMoments(split, steps[s], &moments);
     for (size_t i = steps[s].end; i-- > steps[s].begin;) {
@@ -177,7 +178,7 @@ ReadyOrder::Lesson ReadyOrder::Learn() const {
   const std::vector<Places> ready = Measure();
   const uint64_t size = ready.size();
   if (size < kLeastTensors) return {.verdict = Verdict::kUnsteady, .num_learned = size};
-  std::vector<Places> told = ready;  // those of one moment as they were called
+  std::vector<Places> told = ready;  // tensors of one moment in the order of their calls
   std::sort(told.begin(), told.end(), [](const Places& a, const Places& b) {
     return std::tuple(a.position, a.called) < std::tuple(b.position, b.called);
   });
@@ -193,7 +194,7 @@ ReadyOrder::Lesson ReadyOrder::Learn() const {
 
 ReadyOrder::Lesson ReadyOrder::Renumber(const std::vector<Places>& ready) const {
   const auto priority = [&](size_t place) { return tensors_[ready[place].tensor].priority; };
-  // The scheduler's order with the caller's numbers: equal ones as they become ready.
+  // The scheduler's order with the caller's numbers: equal numbers as they become ready.
   std::vector<uint32_t> callers(ready.size());
   std::iota(callers.begin(), callers.end(), 0U);
   std::sort(callers.begin(), callers.end(), [&](uint32_t a, uint32_t b) {

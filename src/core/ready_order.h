@@ -5,19 +5,19 @@
 // instance, where conv10 stands before conv2.
 //
 // Assumptions: the first tensor that is called for begins a step.  A step contains every regular
-// tensor (one that comes about as often as most, or more often) as often as its share says.  It
-// ends when one is called for again after that.  So these change nothing: callers that run ahead (a
-// gradient that backward left out is ready before those of the step before), pauses, tensors that
-// come several times in a step, and tensors that come only in some steps.  Only tensors of every
-// recorded step are renumbered.  The first step is not recorded: it contains initialisation and
-// compilation.
+// tensor (it comes about as often as most tensors, or more often) as often as its share says.  It
+// ends when a regular tensor is called for again after that.  Callers that run ahead change
+// nothing: a gradient that backward left out is ready before the gradients of the previous step.
+// Nor do pauses, tensors that come several times in a step, and tensors that come only in some
+// steps.  Only tensors of every recorded step are renumbered.  The first step is not recorded: it
+// contains initialisation and compilation.
 //
 // Tensors that became ready in the order of the calls say nothing: the caller may loop over
-// gradients that are all ready, and a large one takes longer to copy.  Then nothing is renumbered.
-// Nor is it when the caller's numbers are right but for neighbours (the parameters of one layer).
-// The order within one moment says nothing either.  Gradients of one operator become ready at one
-// moment, and so do those that were all ready when called for, such as those of the last layers,
-// where backward is fast.  Among them the caller's number decides.
+// gradients that are all ready, and a large gradient takes longer to copy.  Then nothing is
+// renumbered.  Nor is it when the caller's numbers are right but for neighbours (the parameters of
+// one layer).  The order within one moment says nothing either.  Gradients of one operator become
+// ready at one moment.  So do gradients that were all ready when called for, such as the last
+// layers' gradients, where backward is fast.  Among them the caller's number decides.
 //
 // Numbers above 0 are the caller's marks for tensors that are urgent for other reasons.  They stay,
 // and no other number becomes as large.
@@ -55,8 +55,8 @@ class ReadyOrder {
   };
   struct Lesson {
     Verdict verdict = Verdict::kUnsteady;
-    // The caller's numbers in another order; of kRenumbered, and only what changes.  Where all of
-    // them are equal: distinct ones around that, none above 0.
+    // The changed numbers of kRenumbered: the caller's numbers in another order.  Where all of them
+    // are equal: distinct numbers around it, none above 0.
     std::vector<Renumbered> numbers{};
     size_t num_learned = 0;  // tensors of every step
     size_t num_moved = 0;    // by more than one place
@@ -101,8 +101,8 @@ class ReadyOrder {
     uint64_t called = 0;
   };
 
-  // How many times each comes in a step, judged by what came since the newest did; 0 if it comes in
-  // some steps only.
+  // Returns how often each tensor comes in a step, judged by the calls since the newest tensor
+  // came; 0 if it comes in some steps only.
   std::vector<uint64_t> TimesInAStep() const;
   Split SplitIntoSteps() const;
   // For each note of the step, where among `notes` its moment began.
@@ -114,7 +114,7 @@ class ReadyOrder {
   std::vector<Tensor> tensors_;
   std::unordered_map<Key, uint32_t> indices_;
   std::vector<Event> log_;
-  size_t newest_ = 0;  // notes until the newest tensor came, that one included
+  size_t newest_ = 0;  // notes until the newest tensor came, its own included
 };
 
 }  // namespace bs::core

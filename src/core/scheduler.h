@@ -1,12 +1,12 @@
 // Scheduler: orders partitions by priority and bounds the bytes in flight.
 //
 // The pure rules; one instance for each server a worker sends to.  A higher priority goes first;
-// equal priorities go in the order of Submit().  At most credit_bytes are in flight, except that
-// one partition may always be, so a credit smaller than a partition slows the link and never stops
-// it, and that small ones have a reserve besides: an urgent tensor of some KB would else wait until
-// a large partition is acknowledged, which it can overtake on its way.  The head of the queue is
-// never skipped for a smaller partition behind it: that would invert the priorities exactly when
-// the link is busiest.
+// equal priorities go in the order of Submit().  At most credit_bytes are in flight, with two
+// exceptions.  One partition may always be in flight, so a credit smaller than a partition slows
+// the link and never stops it.  Small partitions have a reserve besides: otherwise an urgent tensor
+// of some KB would wait for the acknowledgement of a large partition, which it can overtake on its
+// way.  The head of the queue is never skipped for a smaller partition behind it: that would invert
+// the priorities exactly when the link is busiest.
 //
 // Not thread-safe: the owner confines it to one executor.  Does no I/O, reads no clock, never
 // fails; a broken REQUIRES aborts.  Submit and Next cost the same at any depth.
@@ -53,7 +53,7 @@ class Scheduler {
   // The item that may start now, its bytes then counted as in flight; nothing if the queue is empty
   // or the head does not fit.
   std::optional<Item> Next();
-  // From now on; what is in flight stays so.  REQUIRES: credit_bytes > 0.
+  // Applies from now on; partitions in flight stay in flight.  REQUIRES: credit_bytes > 0.
   void SetCredit(uint64_t credit_bytes);
   // `size_bytes` of an earlier Next() were acknowledged.  REQUIRES: as many are in flight.
   void Return(uint64_t size_bytes);

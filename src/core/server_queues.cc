@@ -88,7 +88,7 @@ bool ServerQueues::IsHeld(uint32_t server) {
   const Server& ahead = servers_[server];
   const double lead = static_cast<double>(schedulers_[server]->head().size_bytes) * ahead.per_byte;
   if (ahead.started <= Least() + lead) return false;
-  if (IsHeldBy(ahead, lead, servers_[holder_])) return true;  // mostly the same holds all others
+  if (IsHeldBy(ahead, lead, servers_[holder_])) return true;  // mostly by the last holder
   const auto holder = std::find_if(servers_.begin(), servers_.end(), [&](const Server& other) {
     return IsHeldBy(ahead, lead, other);
   });

@@ -1,12 +1,13 @@
 // ServerQueues: a Scheduler for each server, all of which advance in proportion to their shares.
 //
 // Each server has its own credit and its own order of priority.  A partition starts only if its
-// server is at most that partition ahead of the others.  What counts is the bytes that a server has
-// started, divided by its share.  Without that rule a worker's link serves all servers alike.  A
-// server with a small share of all bytes has its part early then, and the link of one with a large
-// share is idle in the first part of a step and too slow in the second.  A server waits only for
-// those whose next partition is at least as urgent.  So one that does not respond holds back what
-// is not more urgent, until it responds or the worker is told that it is lost.
+// server is at most that partition ahead of the other servers.  A server's progress is the bytes
+// that it has started, divided by its share.  Without that rule a worker's link serves all servers
+// alike.  Then a server with a small share of all bytes has its part early.  The link of a server
+// with a large share is idle in the first part of a step and too slow in the second.  A server
+// waits only for servers whose next partition is at least as urgent.  So a server that does not
+// respond holds back partitions that are not more urgent.  It does so until it responds or the
+// worker learns that it is lost.
 //
 // Source: start-time fair queuing, Goyal, Vin and Cheng, "Start-time Fair Queuing: A Scheduling
 // Algorithm for Integrated Services Packet Switching Networks", SIGCOMM 1996, section 2.
@@ -26,8 +27,8 @@ namespace bs::core {
 
 class ServerQueues {
  public:
-  // `weights` are the shares of the servers, in any unit; empty: equal ones.  A server whose weight
-  // is 0 gets little, and counts as the average one.
+  // `weights` are the shares of the servers, in any unit; empty: equal shares.  A server whose
+  // weight is 0 gets little, and counts as an average server.
   // REQUIRES: num_servers > 0; credit_bytes > 0; no weights, or one for each server.
   ServerQueues(uint32_t num_servers, uint64_t credit_bytes, const std::vector<uint32_t>& weights);
 
@@ -55,7 +56,7 @@ class ServerQueues {
   };
 
   void Look(uint32_t server);  // at its queue, which has changed
-  // The least start tag of those with something queued, infinite if there is none.
+  // The least start tag of the servers with a queue; infinite if all queues are empty.
   double Least();
   // How far the servers with something queued are; the furthest of all, if none has.
   double Progress();

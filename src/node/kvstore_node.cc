@@ -142,21 +142,16 @@ void KvstoreNode::OnStoreDone(uint64_t token, Status status, const std::byte* va
   });
 }
 
+void KvstoreNode::EndCallback() {
+  if (--pending_ == 0 && draining_) drained_.Notify();
+}
+
 KvstoreNode::Done KvstoreNode::Counted(Done done) {
-  ++pending_;
+  ExpectCallback();
   return [this, done = std::move(done)](Status status) {
     done(std::move(status));
-    if (--pending_ == 0 && draining_) drained_.Notify();
+    EndCallback();
   };
-}
-
-void KvstoreNode::Broadcast(Key key, DType dtype, std::span<std::byte> value, Done done) {
-  worker_->Broadcast(key, dtype, value, Counted(std::move(done)));
-}
-
-void KvstoreNode::PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
-                           std::span<std::byte> out, Done pushed, Done pulled) {
-  worker_->PushPull(key, options, in, out, Counted(std::move(pushed)), Counted(std::move(pulled)));
 }
 
 void KvstoreNode::Barrier(Done done) {

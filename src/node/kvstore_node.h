@@ -21,12 +21,13 @@
 #include "bytescheduler/config.h"
 #include "bytescheduler/worker.h"
 #include "node/node_metrics.h"
+#include "node/operation_host.h"
 #include "node/outcome.h"
 #include "trace/timeline.h"
 
 namespace bs::api {
 
-class KvstoreNode {
+class KvstoreNode final : public OperationHost {
  public:
   using Done = Worker::Done;
   // Begins an operation on the store.  Runs on bs-worker, or on bs-kvstore if it `blocks` until the
@@ -52,10 +53,10 @@ class KvstoreNode {
   int32_t rank() const { return rank_; }
   int32_t num_workers() const { return num_workers_; }
   int32_t num_servers() const { return num_servers_; }
-  void Broadcast(Key key, DType dtype, std::span<std::byte> value, Done done);
-  // REQUIRES: a plain coding.
-  void PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
-                std::span<std::byte> out, Done pushed, Done pulled);
+  Worker* worker() override { return worker_.get(); }
+  bool has_our_servers() const override { return false; }
+  void ExpectCallback() override { ++pending_; }
+  void EndCallback() override;
   // Runs `visit` on the worker's thread.
   void Visit(Task visit) { thread_->Post(std::move(visit)); }
   // `done` runs on bs-worker; kDeadlineExceeded after BYTESCHEDULER_STRAGGLER_TIMEOUT, which fails

@@ -11,9 +11,9 @@
 #include "base/numa.h"
 #include "base/processors.h"
 #include "config/rdma_rules.h"
+#include "host/host.h"
 #include "membership/role_limits.h"
 #include "node/debug_log.h"
-#include "node/host.h"
 #include "ps/text.h"
 #include "transport/rdma/rdma_options.h"
 #include "transport/tcp/tcp_transport.h"
@@ -113,10 +113,6 @@ Logger MakeNetworkLogger(const Config& config, const Logger& log) {
 }
 
 // Only libzmq has the encryption and the ipc files; plain TCP is faster without it.
-bool IsPlainTcp(const Config& config) {
-  return config.transport == "tcp" && !config.local_ipc && config.secret.empty();
-}
-
 uint64_t MostWaitingBytes(const Config& config, uint64_t available_bytes) {
   if (config.waiting_given) return config.waiting_bytes;
   return std::min(config.waiting_bytes, HalfOf(available_bytes));

@@ -30,9 +30,6 @@ Logger MakeLogger(const Config& config);
 // `log`: the node's own.
 Logger MakeNetworkLogger(const Config& config, const Logger& log);
 
-// True where our own sockets carry everything, and not libzmq.
-bool IsPlainTcp(const Config& config);
-
 // Returns the limit of the bytes that wait to be sent to one peer.  `available_bytes` of memory are
 // left at the start.
 uint64_t MostWaitingBytes(const Config& config, uint64_t available_bytes);

@@ -18,7 +18,7 @@
 #include "base/numa.h"
 #include "base/processors.h"
 #include "base/run_on.h"
-#include "node/rdma.h"
+#include "host/rdma.h"
 #include "node/shard_places.h"
 #include "protocol/call.h"
 

@@ -19,6 +19,7 @@
 #include "node/kept_memory.h"
 #include "node/network.h"
 #include "node/node_metrics.h"
+#include "node/operation_host.h"
 #include "node/outcome.h"
 #include "ps/membership.h"
 #include "trace/timeline.h"
@@ -108,7 +109,7 @@ class ServerNode {
 };
 
 // A training process's end.
-class WorkerNode {
+class WorkerNode final : public OperationHost {
  public:
   using Done = Worker::Done;
 
@@ -132,24 +133,16 @@ class WorkerNode {
   int32_t num_servers() const { return view_.num_servers; }
   // The host of each worker, by rank: equal numbers are one host (worker::HostsOfWorkers).
   std::vector<int32_t> hosts() const;
-  void Broadcast(Key key, DType dtype, std::span<std::byte> value, Done done);
-  // See Worker::BroadcastFrom.
-  void BroadcastFrom(Key key, int32_t root, std::span<std::byte> value, Done done);
-  void PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
-                std::span<std::byte> out, Done pushed, Done pulled);
+  Worker* worker() override { return worker_.get(); }
+  bool has_our_servers() const override { return true; }
+  void ExpectCallback() override { ++pending_; }
+  void EndCallback() override;
   // Runs `visit` on the worker's thread.
   void Visit(Task visit) { network_->io()->Post(std::move(visit)); }
   // KeptMemory::Use; null for memory of less than LeastKeptBytes.
   std::shared_ptr<void> UseMemory(const KeptMemory::Memory& memory, const KeptMemory::OwnFn& own);
   // UINT64_MAX: no device ever uses the framework's memory.
   uint64_t LeastKeptBytes() const;
-  // For asynchronous keys; see Worker.
-  void Broadcast(Key key, DType dtype, Mode mode, std::span<std::byte> value, Done done);
-  void Update(Key key, Worker::UpdateCall call);
-  void BroadcastWhole(Key key, Worker::WholeKey whole, std::span<std::byte> value, Done done);
-  void SetOptimizer(std::string text, std::string pickle, Done done);
-  // See Worker::Retune.
-  void Retune(uint64_t partition_bytes, uint64_t credit_bytes, Done done);
   // `done` runs on bs-io.
   void Barrier(Done done);
   // See SchedulerNode.
@@ -169,7 +162,6 @@ class WorkerNode {
   void Begin(const Config& config);                           // on bs-io
   void OnJobFailure(const Status& why);                       // on bs-io
   void TellEveryone(const Status& why);
-  Done Counted(Done done);
   void Drain(Duration timeout);
   void Leave();
 

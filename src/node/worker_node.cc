@@ -19,9 +19,9 @@
 #include "backend/ps/ps_backend.h"
 #include "base/guarded.h"
 #include "base/run_on.h"
+#include "host/rdma.h"
 #include "membership/goodbye.h"
 #include "node/node.h"
-#include "node/rdma.h"
 #include "protocol/server_shares.h"
 
 namespace bs::api {
@@ -172,26 +172,8 @@ void WorkerNode::TellEveryone(const Status& why) {
   });
 }
 
-WorkerNode::Done WorkerNode::Counted(Done done) {
-  if (!done) return done;
-  ++pending_;
-  return [this, done = std::move(done)](Status status) {
-    done(std::move(status));
-    if (--pending_ == 0 && draining_) drained_.Notify();
-  };
-}
-
-void WorkerNode::Broadcast(Key key, DType dtype, std::span<std::byte> value, Done done) {
-  worker_->Broadcast(key, dtype, value, Counted(std::move(done)));
-}
-
-void WorkerNode::BroadcastFrom(Key key, int32_t root, std::span<std::byte> value, Done done) {
-  worker_->BroadcastFrom(key, root, value, Counted(std::move(done)));
-}
-
-void WorkerNode::PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
-                          std::span<std::byte> out, Done pushed, Done pulled) {
-  worker_->PushPull(key, options, in, out, Counted(std::move(pushed)), Counted(std::move(pulled)));
+void WorkerNode::EndCallback() {
+  if (--pending_ == 0 && draining_) drained_.Notify();
 }
 
 std::shared_ptr<void> WorkerNode::UseMemory(const KeptMemory::Memory& memory,
@@ -201,29 +183,6 @@ std::shared_ptr<void> WorkerNode::UseMemory(const KeptMemory::Memory& memory,
 
 uint64_t WorkerNode::LeastKeptBytes() const {
   return network_->MayLend() ? worker::PsBackend::kLeastLentBytes : UINT64_MAX;
-}
-
-void WorkerNode::Broadcast(Key key, DType dtype, Mode mode, std::span<std::byte> value, Done done) {
-  worker_->Broadcast(key, dtype, mode, value, Counted(std::move(done)));
-}
-
-void WorkerNode::Update(Key key, Worker::UpdateCall call) {
-  call.pushed = Counted(std::move(call.pushed));
-  call.pulled = Counted(std::move(call.pulled));
-  worker_->Update(key, std::move(call));
-}
-
-void WorkerNode::BroadcastWhole(Key key, Worker::WholeKey whole, std::span<std::byte> value,
-                                Done done) {
-  worker_->BroadcastWhole(key, std::move(whole), value, Counted(std::move(done)));
-}
-
-void WorkerNode::SetOptimizer(std::string text, std::string pickle, Done done) {
-  worker_->SetOptimizer(std::move(text), std::move(pickle), Counted(std::move(done)));
-}
-
-void WorkerNode::Retune(uint64_t partition_bytes, uint64_t credit_bytes, Done done) {
-  worker_->Retune(partition_bytes, credit_bytes, Counted(std::move(done)));
 }
 
 void WorkerNode::Barrier(Done done) {

@@ -25,7 +25,7 @@ constexpr uint64_t kTogetherBytes = uint64_t{16} << 10U;
 constexpr uint64_t kSliceBytes = 160'000;          // MXNet's 40,000 floats
 constexpr uint64_t kDistributedBytes = 4'000'000;  // MXNet's million floats
 constexpr int32_t kMostParts = 64;   // of a tensor: more, over as many servers, change no more
-constexpr uint64_t kWaterMark = 10;  // what `launch.py --p3` sets
+constexpr uint64_t kWaterMark = 10;  // as `launch.py --p3` sets it
 // TCP fills the queues of a link for this long, however slow the link is.
 constexpr double kQueueSeconds = 0.010;
 constexpr double kLeastQueue = 256 << 10U;
@@ -41,7 +41,7 @@ constexpr Duration kForEver = std::chrono::hours(10'000);
 
 // How a policy's numbers come to lie in the simulator.
 struct Plan {
-  uint64_t scale = 1;  // one byte stands for so many
+  uint64_t scale = 1;  // bytes of the job for each simulated byte
   uint64_t partition_bytes = 0;
   uint64_t credit_bytes = 0;
   uint64_t together_bytes = 0;
@@ -57,8 +57,8 @@ uint64_t LargestOf(const std::vector<Layer>& layers) {
   return largest;
 }
 
-// The layers as tensors of their own: each part of one that is spread over all servers, of which
-// the last in the order of forward has the times of all.
+// Turns each part of a layer that is spread over all servers into a layer of its own.  The last
+// part in the order of forward has the times of the whole layer.
 std::vector<Layer> Spread(const std::vector<Layer>& layers, int32_t num_servers) {
   std::vector<Layer> spread;
   for (const Layer& layer : layers) {
@@ -75,7 +75,7 @@ std::vector<Layer> Spread(const std::vector<Layer>& layers, int32_t num_servers)
   return spread;
 }
 
-// The largest scale at which the partition stays what it is, within a hundredth or the best.
+// The largest scale at which the partition keeps its size within a hundredth, or else the best.
 uint64_t ScaleOf(uint64_t partition_bytes) {
   const uint64_t most = std::clamp<uint64_t>(partition_bytes / kLeastPartition, 1, kMostScale);
   uint64_t best = most;
@@ -281,7 +281,7 @@ Cluster::~Cluster() {
   servers_.clear();
 }
 
-// The host of a node that stands for `share` of one.
+// The host of a node that stands for `share` of a host.
 sim::SimHostOptions Cluster::HostOf(double rate, double share, size_t peers) const {
   sim::SimHostOptions host;
   host.bytes_per_second = rate * share;

@@ -7,18 +7,19 @@
 // The model is coarser than a real job:
 //  - Payloads are moved at up to 1/256 of their size and take the time of the whole; a tensor's
 //    size is rounded to as many bytes.
-//  - Of more than `most_workers` workers, which all do the same, so many are simulated, and the
-//    servers' interfaces and threads are slower by as much as there would be more of them.
-//  - The interface of a host sends one message at a time; there is no
-//    loss, no switch that is too slow, no other traffic.  Sums take no time.
+//  - At most `most_workers` workers are simulated, since all do the same.  With more workers, the
+//    servers' interfaces and threads are slower in proportion.
+//  - The interface of a host sends one message at a time; there is no loss, no switch that is too
+//    slow, no other traffic.  Sums take no time.
 //  - P3 and dist_sync are our own worker with MXNet's slices, requests and queues, not MXNet's
-//  code.
+//    code.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <vector>
 
+#include "bytescheduler/first_sizes.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 
@@ -35,8 +36,8 @@ enum class Policy : uint8_t {
   kOurs,  // most urgent first
   kFifo,  // partitions, but first ready, first sent
   kP3,    // MXNet's: slices of 40,000 floats, no credit, a water mark of ten messages
-  // MXNet's dist_sync: whole tensors, first ready, first sent; one of a million floats or more goes
-  // in equal parts to all servers.
+  // MXNet's dist_sync: whole tensors, first ready, first sent; a tensor of a million floats or more
+  // goes in equal parts to all servers.
   kDistSync,
 };
 
@@ -47,15 +48,15 @@ struct Options {
   Policy policy = Policy::kOurs;
   double bytes_per_second = 0;                       // payload and headers, each way, of each host
   Duration latency = std::chrono::microseconds(50);  // one way
-  uint64_t partition_bytes = uint64_t{128} << 10U;   // of MXNet's policies their own
-  uint64_t credit_bytes = uint64_t{512} << 10U;      // of MXNet's policies none
-  uint32_t steps = 6;                                // measured, behind two others
+  uint64_t partition_bytes = kFirstPartitionBytes;   // of MXNet's policies their own
+  uint64_t credit_bytes = kFirstCreditBytes;         // of MXNet's policies none
+  uint32_t steps = 6;                                // measured, behind two steps that are not
   int32_t most_workers = 8;                          // that are simulated
-  // The hosts of workers and servers, by rank: any numbers, equal ones share a link; then all
-  // workers are simulated.  Empty: each node has a host of its own.
+  // The hosts of workers and servers, by rank: any numbers, and equal numbers share a link; then
+  // all workers are simulated.  Empty: each node has a host of its own.
   std::vector<int32_t> worker_hosts{};
   std::vector<int32_t> server_hosts{};
-  std::map<int32_t, double> host_rates{};  // of hosts whose bytes_per_second is another
+  std::map<int32_t, double> host_rates{};  // of hosts with another bytes_per_second
 };
 
 struct Prediction {
@@ -71,8 +72,8 @@ struct Prediction {
 };
 
 // Blocks, without a thread, a socket or a file: it takes as long as the processor takes.  The same
-// options give the same prediction.  kInvalidArgument, with what is wrong, for options that are no
-// job or a model of more than 2^20 partitions.
+// options give the same prediction.  kInvalidArgument, with the fault, for options that are no job
+// or a model of more than 2^20 partitions.
 Result<Prediction> Predict(const Options& options);
 
 }  // namespace bs::predict

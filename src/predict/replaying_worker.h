@@ -31,7 +31,7 @@ class ReplayingWorker {
  public:
   struct Place {
     sim::SimHostOptions host;
-    ps::Transport* beside = nullptr;  // a node of the same host, if that has one already
+    ps::Transport* beside = nullptr;  // a node of the same host, if the host has a node already
   };
   // Everything must outlive it.
   ReplayingWorker(Replay* replay, const WorkerOptions& options,
@@ -45,7 +45,7 @@ class ReplayingWorker {
   // Connects to the servers at `servers`, makes the tensors, then takes all steps.
   void Start(const std::vector<ps::Address>& servers);
   void Listen(const ps::Address& address);
-  // Ends what is left; the transport closes.
+  // Ends the remaining operations; the transport closes.
   void Close();
 
   bool done() const { return lengths_.size() == replay_->steps; }

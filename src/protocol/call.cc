@@ -33,7 +33,7 @@ Status CheckDeclare(const Call& call) {
   if (said.partition_bytes == 0) return Wrong(call, "declare: partition_bytes=0");
   const uint64_t payload_bytes = call.payload.size();
   const uint64_t partitions = NumPartitions(said);
-  // An empty tensor may be declared as no partition or as an empty one.
+  // An empty tensor may be declared as no partition or as an empty partition.
   const bool fits = payload_bytes % kServerNumberBytes == 0 &&
                     (payload_bytes / kServerNumberBytes == partitions ||
                      (partitions == 0 && payload_bytes == kServerNumberBytes));

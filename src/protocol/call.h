@@ -21,7 +21,7 @@ struct Call : ps::KvCall {
 // kInvalidArgument, naming the sender and the field, for requests that make no sense: fields that
 // the op needs are there, and fit the payload.
 Result<Call> ParseCall(ps::Message message, const codec::Table& codecs);
-// For a refusal of what was not parsed: its body may say nothing.
+// For the refusal of a request that was not parsed: its body may say nothing.
 Call Unchecked(ps::KvCall call);
 
 // How many bytes the payload of a request has, as its body says.

@@ -101,7 +101,7 @@ class BodyWriter {
       out_.add_bytes(kParameters, reinterpret_cast<const char*>(bytes.data()), bytes.size());
     }
   }
-  // Behind all others.
+  // Adds the field behind all other fields.
   void Add(pbf_tag_type field, const std::string& bytes) {
     if (!bytes.empty()) protozero::pbf_writer(last_).add_bytes(field, bytes);
   }

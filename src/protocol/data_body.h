@@ -1,5 +1,5 @@
-// The bodies of data requests and their responses: what a worker and a server say beyond ps-lite's
-// envelope (PROTOCOL.md, "Our extension of PBMeta").
+// The bodies of data requests and their responses: the fields of workers and servers beyond
+// ps-lite's envelope (PROTOCOL.md, "Our extension of PBMeta").
 //
 // Pure functions, thread-safe.  Decoding never aborts whatever the bytes are; a missing field has
 // its default, unknown fields are skipped.
@@ -16,12 +16,12 @@
 
 namespace bs::protocol {
 
-// Each op has the fields that PROTOCOL.md names; the others have their defaults.
+// Each op has the fields that PROTOCOL.md names; the other fields have their defaults.
 struct DataRequest {
   uint64_t key = 0;              // of the tensor
   uint64_t round = 0;            // of a synchronous key
   uint64_t push_count = 0;       // of an asynchronous key: how often this worker has pushed it
-  uint64_t optimizer_call = 0;   // kOptimizer: how often this worker has set one
+  uint64_t optimizer_call = 0;   // kOptimizer: how often this worker has set the optimizer
   uint32_t partition = 0;        // its index in the tensor
   uint32_t num_partitions = 0;   // kRelease: of the layout that is released
   uint64_t offset_bytes = 0;     // of the partition in the tensor
@@ -56,8 +56,8 @@ inline bool IsInitial(const DataRequest& request) {
   return request.round == 0 && request.push_count == 0;
 }
 
-// Tells a request from others of the same sequence.  It is only compared: what the numbers mean
-// depends on the op and the mode of the request.
+// Distinguishes a request from other requests of the same sequence.  It is only compared: the
+// meaning of the numbers depends on the op and the mode of the request.
 struct RequestIdentity {
   uint64_t key = 0;
   uint64_t count = 0;  // round, push_count or optimizer_call

@@ -1,4 +1,4 @@
-// Words for requests and arrays, for people, and refusals of what does not fit.
+// Words for requests and arrays, for people, and refusals of requests that do not fit.
 //
 // Pure functions; thread-safe; never fail, never block.
 #pragma once
@@ -18,14 +18,14 @@ std::string DescribeArray(uint32_t dtype, uint64_t size_bytes);
 std::string DescribeWorkers(const std::vector<int32_t>& ranks);
 // "push key=7 round=12 partition=2 from worker 1", "declare key=7 from worker 0".
 std::string DescribeCall(const protocol::Call& call);
-// kInvalidArgument, naming `call`, unless `dtype` is one of ours and `size_bytes` whole elements.
+// kInvalidArgument, naming `call`, unless `dtype` is known and `size_bytes` whole elements.
 Status CheckArray(const protocol::Call& call, uint64_t size_bytes);
-// kInvalidArgument, naming `call`, unless a push has as many bytes as it announces and, if it is
-// compressed, is a gradient of float32 in a coding that makes sense.
+// kInvalidArgument, naming `call`, unless a push has as many bytes as it announces.  A compressed
+// push must also be a gradient of float32 in a coding that makes sense.
 Status CheckPayload(const protocol::Call& call, const codec::Table& codecs);
 
-// Where a partition lies in its tensor and what its elements are: never changes after its first
-// push.
+// The place of a partition in its tensor and the type of its elements: they never change after its
+// first push.
 struct PartitionShape {
   uint64_t offset_bytes = 0;
   uint64_t size_bytes = 0;
@@ -33,12 +33,11 @@ struct PartitionShape {
   bool operator==(const PartitionShape&) const = default;
 };
 PartitionShape ShapeOf(const protocol::Call& push);
-// The two below: kInvalidArgument, naming `call`, unless a push has the shape of the first one, or
+// The two below: kInvalidArgument, naming `call`, unless a push has the shape of the first push, or
 // a pull expects as many bytes as there are.
 Status CheckShape(const protocol::Call& call, const PartitionShape& shape);
 Status CheckPullSize(const protocol::Call& call, const PartitionShape& shape);
-// The answer to a pull: `values`, their shape, and what was said about the layout of the rounds
-// behind.
+// The answer to a pull: `values`, their shape, and the announced layout of the rounds behind.
 ps::Message MakeValuesResponse(const protocol::Call& call, const PartitionShape& shape,
                                ps::Frame values, std::string next_layout = {});
 

@@ -18,7 +18,7 @@
 namespace bs::worker {
 
 struct NextLayout {
-  uint64_t decision = 0;         // number of rank 0's decision: the credit of the latest one holds
+  uint64_t decision = 0;         // number of rank 0's decision: the credit of the latest holds
   uint64_t credit_bytes = 0;     // of every worker; at least 1
   uint64_t partition_bytes = 0;  // 0: the layout stays
   std::vector<Partition> partitions{};

@@ -1,7 +1,7 @@
 // Placement: the partitions of a tensor and the server that sums each.
 //
 // Pure functions.  Rank 0 places each tensor when it is initialised and publishes the result
-// through the key's home server, so that all workers use the same one whatever order they
+// through the key's home server.  So all workers use the same placement, whatever order they
 // initialise in.
 #pragma once
 
@@ -26,12 +26,12 @@ class Loads {
   // Servers get equal shares.  REQUIRES: num_servers > 0.
   explicit Loads(uint32_t num_servers) : bytes_(num_servers, 0) {}
   // Servers get bytes by these weights (ServerWeights); none where a weight is 0.  Empty: equal
-  // shares.  REQUIRES: one for each server, and one is not 0.
+  // shares.  REQUIRES: a weight for each server, and at least one is not 0.
   Loads(uint32_t num_servers, std::vector<uint32_t> weights);
   // Gives each partition, in order, to the server that lacks most of its share of all bytes (the
   // lowest rank of several).  No server has its share exceeded by a whole partition.  With equal
-  // shares that server is the least loaded one, and the fullest and the emptiest differ by at most
-  // the largest partition placed.
+  // shares that server is the least loaded, and the fullest and the emptiest differ by at most the
+  // largest partition placed.
   void Place(std::span<Partition> partitions);
   // REQUIRES: they were placed here.
   void Remove(std::span<const Partition> partitions);

@@ -1,7 +1,7 @@
 // Server shares: which part of all bytes each server gets, so that the busiest link is least busy.
 //
-// Pure functions of the nodes of a job and of what they state about their links: every node finds
-// the same.  docs/design/placement.md derives them.
+// Pure functions of the nodes of a job and of the stated rates of their links: every node finds the
+// same shares.  docs/design/placement.md derives them.
 #pragma once
 
 #include <cstdint>
@@ -22,22 +22,23 @@ struct LinkHost {
   bool operator==(const LinkHost&) const = default;
 };
 
-// The hosts of a job, in the order of the list that the scheduler node sends.  Hosts are those of
-// the beginning, also where another node has taken a lost one's place.  All loopback addresses are
-// one host.  A host has the lowest rate that one of its nodes states.  A host that states none
-// counts as fast as the fastest one that does.
+// The hosts of a job, in the order of the list that the scheduler node sends.  Hosts are the hosts
+// at the beginning, also where another node has taken a lost node's place.  All loopback addresses
+// are one host.  A host has the lowest rate that any of its nodes states.  A host without a stated
+// rate counts as fast as the fastest host that states a rate.
 std::vector<LinkHost> HostsOf(std::span<const ps::Node> nodes);
 
 // Returns the host of each worker, by rank: its place in that list.  A rank that is not in `nodes`
 // gets a number that no other has.
 std::vector<int32_t> HostsOfWorkers(std::span<const ps::Node> nodes, int32_t num_workers);
 
-// Returns how long each link is busy, each way, for one byte that each worker pushes and pulls,
-// where the servers of a host get `shares` of it (by host; they add up to 1).
+// Returns how long each link is busy, each way, for a byte that each worker pushes and pulls.  The
+// servers of a host get `shares` of that byte (by host; they add up to 1).
 std::vector<double> LoadsOf(std::span<const LinkHost> hosts, std::span<const double> shares);
 
-// Returns the shares of each host's servers.  The busiest link is least busy; of all shares with
-// that they are nearest to those where each server gets bytes as its link has rate.
+// Returns the shares of each host's servers.  With these shares the busiest link is least busy.
+// Among all such shares they are nearest to shares in proportion to the rates of the servers'
+// links.
 std::vector<double> HostShares(std::span<const LinkHost> hosts);
 
 // Returns the share of each server, by rank, in 1/65,536; empty if all have the same, or if the

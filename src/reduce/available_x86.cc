@@ -1,4 +1,4 @@
-// Chooses among the kernels on x86-64 by what the CPU and the system support.
+// Chooses the kernels for x86-64 that the CPU and the system support.
 #include <cpuid.h>
 
 #include "reduce/kernels_x86.h"

@@ -16,9 +16,9 @@ namespace {
 constexpr size_t kStreamFromBytes = size_t{16} * 1024 * 1024;
 constexpr size_t kLineBytes = 64;
 
-// Above some 2 KiB memcpy may be one instruction of the CPU (rep movsb), which on Zen 3 takes 16
-// times as long where the target begins less than a line ahead of the source in the page
-// (glibc 2.36; GB/s read and written of 128 KiB: 97 otherwise, 6 so, 85 with the loop below).
+// Above some 2 KiB memcpy may be a single instruction of the CPU (rep movsb).  On Zen 3 it takes 16
+// times as long where the target begins less than a line ahead of the source in the page.  GB/s
+// read and written of 128 KiB, with glibc 2.36: 97 elsewhere, 6 there, 85 with the loop below.
 constexpr size_t kInstructionFromBytes = 2048;
 constexpr size_t kPageBytes = 4096;
 

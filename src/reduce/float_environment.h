@@ -9,7 +9,7 @@ namespace bs::reduce {
 
 // Sets the default environment (to nearest even, subnormals kept) and puts the caller's back.
 //
-// Threads inherit the environment of the thread that started them, and loading a library that was
+// Threads inherit the environment of the thread that started them.  Loading a library that was
 // built with -ffast-math turns subnormals off in the thread that loads it.
 class DefaultFloatEnvironment {
  public:

@@ -1,5 +1,5 @@
-// Sums with AVX2 and F16C, two vectors of 32 bytes at a time; see kernels_x86.h for what this file
-// must not contain.
+// Sums with AVX2 and F16C, two vectors of 32 bytes at a time; kernels_x86.h names the code that
+// this file must not contain.
 #include <immintrin.h>
 
 #include "reduce/kernels_x86.h"
@@ -26,7 +26,7 @@ struct Floats {
   static Floats Add(Floats a, Floats b) {
     return {_mm256_add_ps(a.first, b.first), _mm256_add_ps(a.second, b.second)};
   }
-  // The one NaN of the specification for any NaN.  Most sums have none: one comparison tells it of
+  // Replaces any NaN by the specification's NaN.  Most sums have none: a comparison tells it of
   // both vectors.
   Floats WithOneNan() const {
     const __m256 either = _mm256_cmp_ps(first, second, _CMP_UNORD_Q);
@@ -108,7 +108,8 @@ struct Bfloat16 {
     return {_mm256_castsi256_ps(_mm256_slli_epi32(both, 16)), Upper(both)};
   }
   static Floats Add(Floats a, Floats b) { return Floats::Add(a, b); }
-  // A NaN stays one: what the hardware makes of operands without a lower half has none either.
+  // A NaN stays a NaN: the hardware's NaN for operands without a lower half has no lower half
+  // either.
   static Floats Round(Floats sums) {
     return {Upper(Rounded(sums.first)), Upper(Rounded(sums.second))};
   }
@@ -121,7 +122,7 @@ struct Bfloat16 {
     const __m256i mask = _mm256_set1_epi32(static_cast<int>(0xffff0000));
     return _mm256_castsi256_ps(_mm256_and_si256(vector, mask));
   }
-  // The rounded sum in the upper half of each 32 bits; what is below it is of no use.
+  // The rounded sum in the upper half of each 32 bits; the lower half is of no use.
   static __m256i Rounded(__m256 sums) {
     const __m256i bits = _mm256_castps_si256(sums);
     const __m256i is_odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));

@@ -1,5 +1,5 @@
-// Sums with AVX-512, two vectors of 64 bytes at a time; see kernels_x86.h for what this file must
-// not contain.
+// Sums with AVX-512, two vectors of 64 bytes at a time; kernels_x86.h names the code that this file
+// must not contain.
 #include <immintrin.h>
 
 #include "reduce/kernels_x86.h"
@@ -18,7 +18,7 @@ struct Floats {
   static Floats Add(Floats a, Floats b) {
     return {_mm512_add_ps(a.first, b.first), _mm512_add_ps(a.second, b.second)};
   }
-  // The one NaN of the specification for any NaN.  Most sums have none: one comparison tells it of
+  // Replaces any NaN by the specification's NaN.  Most sums have none: a comparison tells it of
   // both vectors.
   Floats WithOneNan() const {
     const __mmask16 either = _mm512_cmp_ps_mask(first, second, _CMP_UNORD_Q);
@@ -99,7 +99,8 @@ struct Bfloat16 {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(both, 16)), Upper(both)};
   }
   static Floats Add(Floats a, Floats b) { return Floats::Add(a, b); }
-  // A NaN stays one: what the hardware makes of operands without a lower half has none either.
+  // A NaN stays a NaN: the hardware's NaN for operands without a lower half has no lower half
+  // either.
   static Floats Round(Floats sums) {
     return {Upper(Rounded(sums.first)), Upper(Rounded(sums.second))};
   }
@@ -112,7 +113,7 @@ struct Bfloat16 {
     const __m512i mask = _mm512_set1_epi32(static_cast<int>(0xffff0000));
     return _mm512_castsi512_ps(_mm512_and_si512(vector, mask));
   }
-  // The rounded sum in the upper half of each 32 bits; what is below it is of no use.
+  // The rounded sum in the upper half of each 32 bits; the lower half is of no use.
   static __m512i Rounded(__m512 sums) {
     const __m512i bits = _mm512_castps_si512(sums);
     const __m512i is_odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));

@@ -1,5 +1,5 @@
-// Sums of float16 with AVX512-FP16, which adds halves as they are; see kernels_x86.h for what this
-// file must not contain.
+// Sums of float16 with AVX512-FP16, which adds halves as they are; kernels_x86.h names the code
+// that this file must not contain.
 #include <immintrin.h>
 
 #include "reduce/kernels_x86.h"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kVectorBytes = sizeof(__m512i);
 
-// One rounding of the exact sum, which is what the specification's way through float32 gives.
+// Rounds the exact sum once; the specification's way through float32 gives the same bits.
 struct Float16 {
   static constexpr size_t kElementBytes = 2;
   static constexpr size_t kStepBytes = kVectorBytes;

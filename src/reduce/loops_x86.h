@@ -3,12 +3,12 @@
 // Included by the files of vector kernels only: compiled once for each, and therefore in an
 // anonymous namespace (kernels_x86.h).
 //
-// Element has kElementBytes, kStepBytes (of one array in a step), kPrefetch (whether a step takes
-// so long that the CPU sees too few of the loads to come) and:
+// Element has kElementBytes, kStepBytes (of an array in a step) and kPrefetch.  That is true if a
+// step takes so long that the CPU sees too few of the loads to come.  Its functions are:
 //   Load(from)         a step's elements, in the type in which they are added
-//   Add(a, b)          their sums, not yet rounded to what is stored
+//   Add(a, b)          their sums, not yet rounded for storage
 //   Round(sums)        rounded, and in the type in which they are added; any NaN stays some NaN
-//   Store(to, sums)    rounded and stored, any NaN as the one of the specification
+//   Store(to, sums)    rounded and stored, any NaN as the specification's
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Sums by dtype in the default floating-point environment; those of many inputs block by block.
+// Sums by dtype in the default floating-point environment; many inputs are summed block by block.
 #include "reduce/reduce.h"
 
 #include <algorithm>
@@ -19,8 +19,8 @@ Kernels::SumFn Find(const Kernels& kernels, DType dtype) {
   return kernels.sum[code];
 }
 
-// The elements from `offset_bytes` on: as many inputs as a kernel takes, then the next ones onto
-// their sum.
+// Sums the elements from `offset_bytes` on: as many inputs as a kernel takes, then adds the next
+// inputs to their sum.
 void SumBlock(Kernels::SumFn sum, std::byte* target, std::span<const void* const> inputs,
               size_t offset_bytes, size_t count) {
   const void* taken[kMaxFusedInputs];

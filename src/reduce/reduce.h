@@ -1,16 +1,16 @@
 // Summation of arrays by dtype: one scalar specification, vector kernels picked once at start.
 //
-// Every kernel gives the same bits as the scalar one, for any length and alignment.  Pure functions
-// on memory the caller owns; thread-safe; never fail, never block.
+// Every kernel gives the same bits as the scalar kernel, for any length and alignment.  Pure
+// functions on memory the caller owns; thread-safe; never fail, never block.
 //
-// Semantics: floating point adds in its own type, round to nearest even (float16 and bfloat16 are
-// widened to float32, added, and rounded back, which gives the same as one rounding of the exact
-// sum); subnormals are kept; integers wrap.
+// Semantics: floating point adds in its own type, round to nearest even; subnormals are kept;
+// integers wrap.  float16 and bfloat16 are widened to float32, added, and rounded back, which gives
+// the bits of a single rounding of the exact sum.
 // NaN: every NaN result is the positive quiet NaN without payload (0x7fc00000, 0x7e00, ...),
-// whatever the operands, so that sums do not depend on the order a compiler gives the operands of
+// whatever the operands.  So sums do not depend on the order that a compiler gives the operands of
 // an addition.
 // The sum of several inputs is ((a + b) + c) + ..., every partial sum rounded: it has the bits of
-// adding one after the other.
+// adding each input in turn.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +24,10 @@ namespace bs::reduce {
 // A kernel adds this many inputs in one pass.
 inline constexpr size_t kMaxFusedInputs = 4;
 
-// One way to do the arithmetic.  A table of functions, constant after construction.
+// A way to do the arithmetic.  A table of functions, constant after construction.
 //
-// The functions run in the caller's floating-point environment; Sum() below sets the default one.
+// The functions run in the caller's floating-point environment; Sum() below sets the default
+// environment.
 struct Kernels {
   // target[i] = inputs[0][i] + inputs[1][i] + ..., i < count elements.
   // REQUIRES: 2 <= num_inputs <= kMaxFusedInputs; target is inputs[0] or overlaps no input.
@@ -59,8 +60,8 @@ constexpr bool CanScale(DType dtype) {
   return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kFloat16 ||
          dtype == DType::kBfloat16;
 }
-// array[i] = array[i] * factor, `count` elements.  float64 multiplies by `factor`, the others by
-// the float32 nearest to it; float16 and bfloat16 are widened to float32, and rounded once.  NaN
+// array[i] = array[i] * factor, `count` elements.  float64 multiplies by `factor`, the other types
+// by the float32 nearest to it; float16 and bfloat16 are widened to float32, and rounded once.  NaN
 // and subnormals are as in sums.  REQUIRES: CanScale(dtype).
 void Scale(DType dtype, void* array, size_t count, double factor);
 // float16 to float32, exactly, and back to the nearest even.  REQUIRES: as many elements on both

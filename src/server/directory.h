@@ -1,4 +1,4 @@
-// Directory: what rank 0 declared about the keys whose home is this server, and the lookups of it.
+// Directory: rank 0's declarations of the keys whose home is this server, and their lookups.
 //
 // Confined to the dispatcher's executor.  Every request is answered through `send`: a declaration
 // at once, a lookup when the key is declared.  Keeps at most kMaxKeys keys (declared or asked for)
@@ -32,7 +32,7 @@ class Directory {
   void OnWorkerGone(int32_t rank, const Status& why);
   // `rank` was lost, and another worker takes its place.
   void OnWorkerVacant(int32_t rank);
-  // A key that was declared synchronous, if there is one.
+  // A key that was declared synchronous, if there is such a key.
   std::optional<Key> FindSynchronous() const;
   // Refuses every pending lookup.  Later requests are the dispatcher's to refuse.
   void Fail(const Status& why);
@@ -43,7 +43,7 @@ class Directory {
     uint64_t partition_bytes = 0;
     uint32_t dtype = 0;
     uint32_t mode = 0;
-    // Two bytes a partition, little-endian, as they came.  A string keeps short ones without an
+    // Two bytes a partition, little-endian, as they came.  A string keeps a short list without an
     // allocation.
     std::string servers;
     bool operator==(const Declaration&) const = default;

@@ -1,4 +1,4 @@
-// The server's dispatcher: takes requests apart, refuses what makes no sense, spreads keys over
+// The server's dispatcher: takes requests apart, refuses invalid requests, spreads keys over
 // shards.
 #include "bytescheduler/server.h"
 
@@ -29,7 +29,7 @@ namespace {
 
 using server::DescribeCall;
 
-// Keeps of a request what a refusal needs when the request cannot be parsed.
+// Returns the fields of a request that its refusal needs when the request cannot be parsed.
 ps::KvCall EnvelopeOf(const ps::Message& message) {
   ps::KvCall call;
   call.worker_id = message.peer;

@@ -1,8 +1,8 @@
 // SimExecutor: simulated time for a whole cluster in one thread.
 //
-// A SimClock knows the SimExecutors, each one simulated thread, and runs what is due next.  Which
-// of several executors goes first at the same moment is drawn from the seed at every step; the
-// tasks of one executor keep the order of posting.  Nothing here blocks or sleeps.
+// A SimClock knows the SimExecutors, each one simulated thread, and runs the task that is due next.
+// Which of several executors goes first at the same moment is drawn from the seed at every step;
+// the tasks of one executor keep the order of posting.  Nothing here blocks or sleeps.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ class SimClock {
   // Steps until `deadline` or until nothing is left, then moves the time to `deadline` (unless it
   // is TimePoint::max()); returns the number of tasks run.
   uint64_t RunUntil(TimePoint deadline);
-  // Moves the time on while no thread gets to run: what is due runs late.
+  // Moves the time on while no thread gets to run: due tasks run late.
   void Skip(Duration duration) { now_ += duration; }
   // Uniform in [low, high].
   uint64_t Uniform(uint64_t low, uint64_t high);
@@ -53,8 +53,8 @@ class SimClock {
   uint64_t trace_hash_ = 1469598103934665603ULL;
   std::mt19937_64 random_;
   uint64_t executors_ = 0;  // that are there
-  // Those with something in their queue, by when its head is due, then by number, so that no
-  // address decides anything.
+  // Executors with a task in their queue, by the time when its head is due, then by number, so that
+  // no address decides the order.
   std::map<std::pair<TimePoint, uint64_t>, SimExecutor*> heads_;
   std::vector<SimExecutor*> candidates_;  // DrawNext's, kept for its memory
 };

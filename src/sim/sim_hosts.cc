@@ -1,4 +1,4 @@
-// Hosts of a simulated network: what waits for an interface, what is on its way, and how long.
+// Hosts of a simulated network: the messages that wait for an interface or are on their way.
 #include <algorithm>
 #include <utility>
 
@@ -39,7 +39,7 @@ void SimNetwork::Impl::PutOnHost(const std::shared_ptr<SimNode>& node,
   hosts_.push_back(node);
 }
 
-// Nodes hold those to which something is leaving, in circles.
+// Nodes with messages for each other hold each other, in circles.
 void SimNetwork::Impl::ForgetHosts() {
   for (const std::weak_ptr<SimNode>& held : hosts_) {
     if (const std::shared_ptr<SimNode> node = held.lock()) node->host->leaving.clear();
@@ -186,7 +186,8 @@ void SimNetwork::Impl::Reach(const std::shared_ptr<SimNode>& target, SimPacket p
     if (sender == nullptr) continue;
     if (!sender->host->sends && !sender->host->leaving.empty()) Leave(sender);
   }
-  // Each goes on once: a message that finds no room again is held up behind the others.
+  // Each link goes on once: a message that finds no room again is held up behind the other
+  // messages.
   for (size_t count = host->held_up.size(); count > 0 && host->has_room(); --count) {
     SimLink* const link = Find(host->held_up.front());
     host->held_up.pop_front();

@@ -1,4 +1,4 @@
-// SimNetwork: links between simulated nodes, and what happens to messages on them.
+// SimNetwork: links between simulated nodes, and the fate of messages on them.
 #include <algorithm>
 #include <utility>
 
@@ -36,7 +36,8 @@ std::shared_ptr<SimNode> SimNetwork::Impl::AddNode(Executor* executor) {
 
 void SimNetwork::Impl::RemoveNode(const std::shared_ptr<SimNode>& node) {
   Close(node, Duration(0));
-  // A real transport would wait for its linger to pass; here the network keeps what still waits.
+  // A real transport would wait for its linger to pass; here the network keeps the messages that
+  // still wait.
   for (const uint64_t number : node->lingering) {
     if (SimLink* const link = Find(number)) OwnFrames(link);
   }

@@ -1,9 +1,9 @@
 // SimNetwork: the network of a simulated cluster, with delay, bandwidth, loss, repetition and
 // death.
 //
-// Two models of what a link carries.  Without hosts each pair of nodes has a link of its own, and
-// what is under way may be lost: protocols are judged so.  With hosts (PutOnHost) the nodes share
-// network interfaces, nothing is lost, and times are those of a real cluster, about.
+// There are two models of a link.  Without hosts each pair of nodes has a link of its own, and
+// messages under way may be lost: this model tests protocols.  With hosts (PutOnHost) the nodes
+// share network interfaces, nothing is lost, and times are close to a real cluster's.
 //
 // Each node gets a ps::Transport.  Meta data is really encoded and parsed (wire.h).  Delays are
 // drawn from the clock's seed, so messages of different pairs overtake each other freely; within
@@ -24,7 +24,7 @@ namespace bs::sim {
 struct SimNetworkOptions {
   Duration delay_min = std::chrono::microseconds(50);
   Duration delay_max = std::chrono::microseconds(500);
-  uint64_t bytes_per_second = 0;  // of each link, from one sender to one receiver; 0: no limit
+  uint64_t bytes_per_second = 0;  // of each link, from a sender to a receiver; 0: no limit
   // Only for messages with our extension: stock nodes do not repeat theirs, so theirs always come.
   double loss = 0;    // probability that a message vanishes
   double repeat = 0;  // probability that it arrives a second time
@@ -36,9 +36,10 @@ struct SimNetworkOptions {
 // The machine of a node: a full-duplex network interface, which several nodes may share, and one
 // thread that serves it.
 //
-// A message leaves when the interface is free, most urgent first of those to one peer, peers in
-// turn; it reaches the other interface while it leaves, and waits there if that one is busy.  Both
-// send and receive at most queued_bytes ahead: what is committed cannot be overtaken any more.
+// A message leaves when the interface is free: peers take turns, and the most urgent message to a
+// peer goes first.  It reaches the other interface while it leaves, and waits there if that
+// interface is busy.  Both send and receive at most queued_bytes ahead: a committed message cannot
+// be overtaken any more.
 struct SimHostOptions {
   double bytes_per_second = 125e6;             // each way
   uint64_t queued_bytes = uint64_t{1} << 20U;  // that wait in the network, for each direction
@@ -52,7 +53,7 @@ struct SimHostOptions {
 
 struct SimHostCounters {
   uint64_t messages = 0;      // sent
-  double bytes = 0;           // sent to other hosts, with what stands before payloads
+  double bytes = 0;           // sent to other hosts, with the headers of payloads
   Duration busy{};            // the time of the thread
   uint64_t most_waiting = 0;  // messages that were not committed yet, at most
 };
@@ -70,7 +71,7 @@ class SimNetwork {
   std::unique_ptr<ps::Transport> MakeTransport(Executor* executor);
 
   // The node shares the interface of `beside`, if that is given: messages of both leave in turn,
-  // and what one sends the other does not cross it.  Each has a thread and a queue of its own.
+  // and messages between the two do not cross it.  Each has a thread and a queue of its own.
   // REQUIRES: all nodes are put on hosts before they connect; no loss and no repeats; `beside` has
   // the same bytes_per_second.
   void PutOnHost(ps::Transport* transport, const SimHostOptions& options,

@@ -1,4 +1,4 @@
-// SimNetwork::Impl: the nodes, the links between them, and what is under way.
+// SimNetwork::Impl: the nodes, the links between them, and the messages under way.
 #pragma once
 
 #include <deque>
@@ -51,10 +51,10 @@ struct SimHost {
   TimePoint thread_free{};
   uint64_t out_bytes = 0;             // committed and not sent
   uint64_t unacknowledged_bytes = 0;  // committed
-  uint64_t in_bytes = 0;              // sent by others and not received
+  uint64_t in_bytes = 0;              // sent by other hosts and not received
   bool sends = false;                 // something is going out
   std::deque<Leaving> leaving;
-  // Links by number, with something that waits: in turn, and those that wait for room here.
+  // Numbers of links with waiting messages: links that take turns, and links that wait for room.
   std::deque<uint64_t> turns;
   std::deque<uint64_t> held_up;
   // Senders of which something waits for room here.
@@ -76,11 +76,11 @@ struct SimNode {
   Transport::Handler handler;
   std::string bound;                  // "host:port", empty while unbound
   std::map<int32_t, uint64_t> links;  // by peer
-  std::vector<uint64_t> lingering;    // links that it has forgotten, those that are over too
+  std::vector<uint64_t> lingering;    // forgotten links, also links that are over
   bool closed = false;                // by itself, or killed
   bool cut_off = false;
   bool muted = false;
-  bool foreign = false;           // others see that it is no node of ours
+  bool foreign = false;           // peers see that it is no node of ours
   std::unique_ptr<SimHost> host;  // null: links of its own
 };
 

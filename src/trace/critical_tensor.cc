@@ -1,4 +1,4 @@
-// Each step teaches which tensor is the most urgent one in the next.
+// Learns in each step which tensor is the most urgent in the next step.
 #include "trace/critical_tensor.h"
 
 #include <algorithm>

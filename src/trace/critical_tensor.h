@@ -17,7 +17,7 @@ namespace bs::worker {
 class CriticalTensor {
  public:
   // The critical tensor is out of use when this many times the tensors of a step have come without
-  // it.  Then the search for another one begins.
+  // it.  Then the search for another tensor begins.
   static constexpr uint64_t kFrozen = 16;
 
   // A gradient is ready.
@@ -32,13 +32,13 @@ class CriticalTensor {
     Priority priority = 0;
   };
 
-  // A step is over: its most urgent tensor becomes the critical one.
+  // A step is over: its most urgent tensor becomes the critical tensor.
   void EndStep();
 
   std::optional<Key> first_;      // the first key seen while no tensor is critical; the step is
                                   // over when it comes again
   std::optional<Key> critical_;   // learned from the step before
-  std::optional<Tensor> urgent_;  // among those ready in this step, the first of the most urgent
+  std::optional<Tensor> urgent_;  // of the tensors ready in this step, the first of the most urgent
   uint64_t ready_ = 0;            // tensors ready in this step
   uint64_t a_step_ = 0;           // tensors ready in the step before
   TimePoint last_ready_{};

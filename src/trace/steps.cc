@@ -10,7 +10,8 @@ void Steps::Summed(Key key, uint64_t size_bytes, TimePoint now) {
   if (count_ > 0 && key != largest_) {
     const bool out_of_use = tensors_ - latest_at_ > kFrozen * a_step_;
     if (!out_of_use && size_bytes <= largest_bytes_) return;
-    // One that comes later in the first step; or of another model, whose steps count on.
+    // A larger tensor comes later in the first step, or belongs to another model, whose steps count
+    // on.
     if (!out_of_use) --count_;
     end_ = {};
   }

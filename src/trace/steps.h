@@ -1,7 +1,8 @@
 // Steps: how often a worker has gone through its tensors, and how long the latest steps took.
 //
-// A step is a round of its largest tensor, which a model uses once in each; of the largest that is
-// still in use, if that one has not come for long.  Confined to the worker's executor.
+// A step is a round of its largest tensor, which a model uses once in each step.  If that tensor
+// has not come for long, the largest tensor still in use replaces it.  Confined to the worker's
+// executor.
 #pragma once
 
 #include <array>
@@ -36,7 +37,7 @@ class Steps {
   uint64_t largest_bytes_ = 0;
   uint64_t tensors_ = 0;
   uint64_t latest_at_ = 0;  // of tensors_: the latest round of the largest
-  uint64_t a_step_ = 0;     // sums from the one before that to it
+  uint64_t a_step_ = 0;     // sums from the round before to that round
   uint64_t count_ = 0;      // 0: there is no largest yet
   TimePoint end_{};         // of the latest
   Duration latest_{};

@@ -17,7 +17,7 @@
 namespace bs::api {
 namespace {
 
-// Four MiB: a second of a very busy worker.  A server has one for each shard.
+// Four MiB: a second of a very busy worker.  A server has a trace for each shard.
 constexpr size_t kWorkerCapacity = size_t{1} << 16U;
 constexpr size_t kShardCapacity = size_t{1} << 14U;
 constexpr size_t kBatchBytes = size_t{256} << 10U;
@@ -202,7 +202,7 @@ void Timeline::Flush() {
   }
   dropped_ += events;
   if (fd_ < 0) return;
-  // A line that is half there would be the last; what cannot be cut is read without it.
+  // A half-written line would be the last.  If it cannot be cut off, readers leave it out.
   static_cast<void>(!ftruncate(fd_, file_bytes_));
   CloseOurs(std::exchange(fd_, -1));
   log_.Warning("BYTESCHEDULER_TIMELINE: " + path_ + ": " + Why(error) +

@@ -1,10 +1,10 @@
 // Timeline: the file of BYTESCHEDULER_TIMELINE, written on a thread of its own, "bs-trace".
 //
 // Training waits for the file only at the end of the process, and never fails by it.  A file that
-// cannot be opened is one warning.  Events that come too fast are dropped and counted.  A full disk
-// ends the file at a whole line; one warning says so, and one at the end how much is missing.
-// The file can be read at any time.  After a kill of the process it lacks its end and at most the
-// last half second.
+// cannot be opened causes a warning.  Events that come too fast are dropped and counted.  A full
+// disk ends the file at a whole line; a warning says so, and a second warning at the end tells how
+// much is missing.  The file can be read at any time.  After a kill of the process it lacks its end
+// and at most the last half second.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ namespace bs::api {
 // Checks that a file can be made there, else kInvalidArgument, which names the setting.  Blocks on
 // the file system.
 Status CheckTimeline(const Config& config);
-// Returns the path of one process.  For "out/t.json" worker 3 writes "out/t-r3.json", and server 0
+// Returns the path of a process.  For "out/t.json" worker 3 writes "out/t-r3.json", and server 0
 // "out/t-s0.json".
 std::string TimelinePath(const std::string& setting, const core::TraceOwner& owner);
 
@@ -39,8 +39,8 @@ class Timeline {
                                             const Logger& log, uint64_t job = 0);
 
   // Opens `path` on bs-trace, so it never blocks.  `capacity` is that of core::Trace.  A worker has
-  // one trace, a server one for each shard and one for the dispatcher.  Host, time and wall time of
-  // `owner` are filled in.
+  // one trace, a server has a trace for each shard and for the dispatcher.  Host, time and wall
+  // time of `owner` are filled in.
   Timeline(std::string path, core::TraceOwner owner, size_t capacity, const Logger& log);
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
@@ -63,8 +63,8 @@ class Timeline {
   void Begin();
   void WriteInTurn();
   void WriteAll();
-  // A turn of each trace, so that a busy one leaves room in the file to the others.  False if there
-  // was nothing.
+  // Writes a turn of each trace, so that a busy trace leaves room in the file to the other traces.
+  // False if there was nothing.
   bool WriteSome();
   void SayIfLost();
   void Flush();

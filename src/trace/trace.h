@@ -18,12 +18,12 @@
 namespace bs::core {
 
 struct TraceEvent {
-  // Spans from `begin` to `end`, and one that is a moment, `end`.
+  // Spans from `begin` to `end`; a moment has only `end`.
   enum class Kind : uint8_t {
     // Whole tensors; partition and server mean nothing.
     kTensor,    // ready to pulled
     kProxy,     // called for to ready: its proxy in the framework's engine waits for the gradient
-    kCritical,  // all gradients of a step ready, to the sum of this tensor, the most urgent one
+    kCritical,  // all gradients of a step ready, to the sum of this tensor, the most urgent
     // Partitions.
     kQueued,  // ready to started
     kPush,    // started to acknowledged, or to out of our hands if the sum is the answer

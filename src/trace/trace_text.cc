@@ -147,14 +147,14 @@ void TraceText::Tail(uint64_t lost, std::string* text) const {
 int64_t TraceText::RowFor(const TraceEvent& event, std::string* text) {
   const int64_t group = GroupOf(event);
   std::vector<TimePoint>& rows = rows_[group];
-  // The row that was free for the shortest time leaves the others to longer spans.
+  // The row that was free for the shortest time leaves the other rows to longer spans.
   size_t best = rows.size();
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i] <= event.begin && (best == rows.size() || rows[i] > rows[best])) best = i;
   }
   if (best == kMostRows) best = kMostRows - 1;  // over each other, which loses nothing in the file
-  // A thread with the number of its process is the main one to viewers: none has one of the first
-  // 1000 workers'.
+  // Viewers take a thread with the number of its process for the main thread.  No row has the
+  // number of any of the first 1000 workers.
   const int64_t row = (group + 1) * kRowsApart + static_cast<int64_t>(best) + 1;
   if (best == rows.size()) {
     rows.emplace_back();

@@ -25,7 +25,7 @@ struct TraceOwner {
   int32_t rank = 0;
   int32_t num_workers = 1;
   int32_t num_servers = 1;
-  int32_t num_shards = 0;  // of a server; the one after the last is its dispatcher
+  int32_t num_shards = 0;  // of a server; the number after the last is its dispatcher's
   std::string host{};      // its name for people
   TimePoint start{};       // times in the text count from here
   Duration wall_time{};    // the wall clock at `start`, since 1970
@@ -48,7 +48,7 @@ class TraceText {
   void Tail(uint64_t lost, std::string* text) const;
 
  private:
-  // The row of a span: one in which nothing has ended after its begin.
+  // Returns a row for the span: no earlier span of the row ends after it begins.
   int64_t RowFor(const TraceEvent& event, std::string* text);
   void Meta(const char* name, int64_t row, std::string* text) const;
   void Span(const TraceEvent& event, int64_t row, std::string* text) const;

@@ -1,8 +1,8 @@
 // Broadcast: one key's initialisation: every worker learns its layout and gets rank 0's bytes.
 //
 // Rank 0 partitions and places the tensor, declares it to the back end and contributes its value as
-// round 0; it is done when everything is acknowledged.  The others look the layout up and ask for
-// round 0.
+// round 0; it is done when everything is acknowledged.  The other workers look the layout up and
+// ask for round 0.
 //
 // Confined to the worker's executor.
 #pragma once
@@ -33,7 +33,7 @@ class Broadcast {
 
   // Rank 0: `tensor` is partitioned and placed.  REQUIRES: one of the two is called, once.
   void Publish();
-  // The others: only key, dtype, mode and size of `tensor` are known.
+  // Other ranks: only key, dtype, mode and size of `tensor` are known.
   void Receive();
 
  private:

@@ -24,7 +24,7 @@ std::vector<Operation> BroadcastFrom::Operations(const std::shared_ptr<Broadcast
   call->done_ = std::move(done);
   std::vector<Operation> operations;
   if (place.first) {
-    // The root's value must stay, unless it is the one that is declared.
+    // The root's value must stay, unless it is the declared value.
     const bool keeps_value = is_root && place.root != 0;
     operations.push_back({.is_broadcast = true,
                           .dtype = DType::kUint8,

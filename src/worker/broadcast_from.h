@@ -1,10 +1,10 @@
-// BroadcastFrom: one broadcast of a value from any worker, made of operations that there are.
+// BroadcastFrom: one broadcast of a value from any worker, made of existing operations.
 //
 // A key's first broadcast declares it, which gives every worker rank 0's bytes.  Any further
-// one, and the first from another root, is a round of sums in which all but the root push zeros.
-// The elements are uint8, whose sums with zero are exact.
+// broadcast, and the first from another root, is a round of sums in which all but the root push
+// zeros.  The elements are uint8, whose sums with zero are exact.
 //
-// The operations own the object; those of one key run in the order of the calls.
+// The operations own the object; the operations of a key run in the order of the calls.
 #pragma once
 
 #include <cstddef>
@@ -41,12 +41,12 @@ class BroadcastFrom {
   };
 
   std::span<std::byte> other() const { return {other_.get(), value_.size()}; }
-  // One of the ends that `done` waits for.
+  // Returns one of the callbacks that `done` waits for.
   static Worker::Done End(const std::shared_ptr<BroadcastFrom>& call);
   void OnEnd(Status status);
 
   const std::span<std::byte> value_;
-  // Zeros that a worker pushes; on the root, what it receives and does not need.
+  // Zeros that a worker pushes; on the root, received bytes that it does not need.
   const std::unique_ptr<std::byte, Free> other_;
   Worker::Done done_;
   int pending_ = 0;

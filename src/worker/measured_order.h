@@ -1,13 +1,14 @@
 // MeasuredOrder: learns the order in which tensors are needed and shares it among the workers.
 //
 // Rank 0 decides, as it does about placement.  It publishes the order that it has learned
-// (core/ready_order.h) as the first value of two keys of the engine's own.  The others look it up
-// when they have seen as many steps, so all use the same numbers.  No worker waits for another,
-// because the caller's numbers hold until then.  Workers whose keys differ use the numbers of their
-// own keys.  Where nothing can be published (stock servers, one worker) each uses its own order.
+// (core/ready_order.h) as the first value of two keys of the engine's own.  The other workers look
+// it up when they have seen as many steps, so all use the same numbers.  No worker waits for
+// another, because the caller's numbers hold until then.  Workers whose keys differ use the numbers
+// of their own keys.  Where nothing can be published (stock servers, one worker) each uses its own
+// order.
 //
 // Confined to the worker's executor.  Never fails the worker: after an error the caller's numbers
-// stay, and one line says why.
+// stay, and a line of the log says why.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +28,7 @@
 
 namespace bs::worker {
 
-// The keys of the count of numbers, and of the numbers.  No caller may use them or larger ones.
+// The keys of the count of numbers, and of the numbers.  No caller may use them or larger keys.
 inline constexpr Key kOrderHeaderKey = UINT64_MAX - 1;
 inline constexpr Key kOrderKey = UINT64_MAX;
 
@@ -37,7 +38,7 @@ class MeasuredOrder {
   using Ended = UniqueFunction<void(Numbers)>;
   struct Options {
     bool alone = false;            // each worker for itself
-    uint64_t partition_bytes = 0;  // of what is published; a multiple of kAlignBytes
+    uint64_t partition_bytes = 0;  // of the published order; a multiple of kAlignBytes
   };
 
   // The objects that `context` points to must outlive this; its `fail` is not used.
@@ -56,7 +57,7 @@ class MeasuredOrder {
   void Publish();
   void Fetch();
   void FetchNumbers();
-  // Moves `value_` under `key`, from rank 0 to this worker if it is another one.
+  // Moves `value_` under `key`, from rank 0 to this worker if this is another worker.
   void Move(Key key, UniqueFunction<void()> moved);
   void SayNotShared(const Status& why) const;
   void End(Numbers numbers);

@@ -20,7 +20,7 @@ struct Operation {
   std::string about{};              // broadcast: description of a whole key; see WholeKey
   bool hosted = false;              // broadcast
   Priority priority = 0;            // push-pull
-  Coding coding{};                  // push-pull: of what is sent
+  Coding coding{};                  // push-pull: of the bytes sent
   uint64_t called = 0;              // push-pull: see PushPullOptions
   bool at_once = false;             // push-pull: see PushPullOptions
   Duration waited{};                // push-pull: see PushPullOptions

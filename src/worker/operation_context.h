@@ -1,4 +1,4 @@
-// OperationContext: what the operations of one worker share.
+// OperationContext: the state that the operations of a worker share.
 #pragma once
 
 #include <cstdint>

@@ -124,7 +124,7 @@ void PushPullTask::OnSum(uint32_t index, TimePoint started, const Status& status
   Count(&pull_, status);
 }
 
-// The exchange still counts as pending, so the task outlives what it sets off.
+// The exchange still counts as pending, so the task outlives the calls that its credit sets off.
 void PushPullTask::GiveCredit(uint32_t index, const Status& status) {
   NotifyFinish(index, status);
   context_->spans.Credit(*context_->core, partitions()[index].server);

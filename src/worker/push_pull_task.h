@@ -1,9 +1,10 @@
 // PushPullTask: one tensor's way through the back end in one round.
 //
-// The round 0 of a broadcast is one that only pushes.  The Core decides when a partition starts;
-// the back end says when its credit returns.
+// The round 0 of a broadcast only pushes.  The Core decides when a partition starts; the back end
+// says when its credit returns.
 //
-// For the Core a tensor of a coded round is as large as its codes: credit counts what travels.
+// For the Core a tensor of a coded round is as large as its codes: credit counts the bytes that
+// travel.
 //
 // Confined to the worker's executor.  The memory of the call is the caller's: `in` and the residual
 // until `pushed`, `out` until `pulled`.
@@ -58,12 +59,12 @@ class PushPullTask final : public CommTask {
   void OnFinished(Status status) override;
 
  private:
-  // Exchanges, as far as one direction is concerned.
+  // The exchanges in a single direction.
   struct Direction {
     UniqueFunction<void(Status)> done;  // empty once called
     // A network device's registration of the call's memory in this direction.  It ends before
-    // `done`: from there on the caller may give the memory away, and a device that still knows the
-    // address would use the old pages for what comes to lie there.
+    // `done`: from there on the caller may give the memory away.  A device that still knows the
+    // address would use the old pages for new data at that address.
     std::shared_ptr<void> lent{};
     uint32_t pending = 0;   // started and not over
     uint32_t complete = 0;  // over, with ok
@@ -82,7 +83,7 @@ class PushPullTask final : public CommTask {
   void GiveCredit(uint32_t index, const Status& status);
   void Count(Direction* direction, const Status& status);
   void Lend();
-  // Calls what can be called; the task may be gone when it returns.
+  // Calls the callbacks that are due; the task may be gone when it returns.
   void Settle();
   void Settle(Direction* direction);
 
@@ -96,7 +97,7 @@ class PushPullTask final : public CommTask {
   const std::span<std::byte> out_;
   const Coder coder_;
   const bool pulls_;
-  std::string next_layout_;  // what goes with the push, then what came with the sum
+  std::string next_layout_;  // sent with the push, then received with the sum
   TimePoint ready_{};        // for spans
   Direction push_;
   Direction pull_;

@@ -1,4 +1,4 @@
-// The order of the operations of each key, and what ends them.
+// The order of the operations of each key, and their end.
 #include "worker/worker_impl.h"
 
 #include <algorithm>
@@ -177,7 +177,7 @@ void Worker::Impl::Adopt(KeyState* state, Tensor tensor) const {
 }
 
 void Worker::Impl::BeginPushPull(Key key, KeyState* state, Operation operation) {
-  // The rule for partitions that suit the network does not cover compressed ones.
+  // The rule for partitions that suit the network does not cover compressed partitions.
   const bool coded = !operation.coding.plain();
   if (coded) fits_network_ = false;
   if (state->tensor->mode == Mode::kSynchronous) Fit();
@@ -226,8 +226,8 @@ Status Worker::Impl::Retune(uint64_t partition_bytes, uint64_t credit_bytes) {
 }
 
 void Worker::Impl::Decide(const worker::PartitionAndCredit& sizes) {
-  // The first decision is announced even if it is what rank 0 has: the credit of another worker may
-  // be set to another value.
+  // The first decision is announced even if rank 0 has these values already: the credit of another
+  // worker may be set to another value.
   const worker::PartitionAndCredit now{partition_bytes_, credit_bytes_};
   if (sizes == now && decision_ > 0) return;
   partition_bytes_ = sizes.partition_bytes;
@@ -284,7 +284,7 @@ void Worker::Impl::ChangeLayout(KeyState* state, const std::string& next_layout)
     return;
   }
   worker::NextLayout& next = read.value();
-  // The sum of a large tensor may come behind one that announces a later decision.
+  // The sum of a large tensor may come behind a sum that announces a later decision.
   if (next.decision > credit_in_force_) {
     credit_in_force_ = next.decision;
     core_.SetCredit(next.credit_bytes);

@@ -1,6 +1,6 @@
 // Worker::Impl: the keys, and the order of the operations of each.
 //
-// Confined to the worker's executor, but for Post.  Errors are those of bytescheduler/worker.h.
+// Confined to the worker's executor, but for Post.  bytescheduler/worker.h lists the errors.
 #pragma once
 
 #include <cstdint>
@@ -61,7 +61,7 @@ struct KeyState {
 //     layout is in use until every worker has pushed the round behind the change: when rank 0 has
 //     that round's sum, it tells the back end.
 //  3. After a failure nothing begins.  An operation under way ends when its memory is out of use;
-//     waiting ones end behind it, in order.
+//     waiting operations end behind it, in order.
 class Worker::Impl {
  public:
   Impl(const WorkerOptions& options, Executor* executor, worker::Backend* backend,

@@ -463,9 +463,9 @@ TEST(CApi, AnUnknownElementTypeIsRefused) {
   ASSERT_FALSE(HasFatalFailure());
   bs_error error{};
   Floats value(4);
-  EXPECT_EQ(bs_worker_broadcast(job.workers[0].get(), 3, 99, value.data(), 16, bs_waiter_done,
-                                nullptr, &error),
-            1);
+  bs_operation operation = MakeBroadcast(BS_BROADCAST, 3, &value, nullptr);
+  operation.dtype = 99;
+  EXPECT_EQ(bs_worker_start_operation(job.workers[0].get(), &operation, &error), 1);
   EXPECT_STREQ(error.message, "key 3: dtype code 99 cannot be summed");
   CloseWorkers(&job);
   ExpectAllEndedWell(&job);
@@ -534,9 +534,9 @@ TEST(CApi, AverageOfThreeHasTheBitsOfSumTimesAThird) {
   std::vector<Floats> out(3, Floats(kSize));
   const WaiterPtr waiter(bs_waiter_new(6));
   for (size_t i = 0; i < 3; ++i) {
-    bs_push_pull request = MakePushPull(7, in[i], &out[i], waiter.get());
-    request.factor = 1.0 / 3;
-    ASSERT_EQ(bs_worker_push_pull(job.workers[i].get(), &request, nullptr), 0);
+    bs_operation operation = MakePushPull(7, in[i], &out[i], waiter.get());
+    operation.factor = 1.0 / 3;
+    ASSERT_EQ(bs_worker_start_operation(job.workers[i].get(), &operation, nullptr), 0);
   }
   const bs_error error = Await(waiter.get());
   ASSERT_EQ(error.code, 0) << error.message;
@@ -577,10 +577,14 @@ TEST(CApi, AnyRootBroadcastsAgainBitForBit) {
     const std::vector<uint32_t> want = values[static_cast<size_t>(root)];
     const WaiterPtr waiter(bs_waiter_new(2));
     for (size_t rank = 0; rank < 2; ++rank) {
-      const bs_root_value from{7, root, values[rank].data(), kSize * sizeof(uint32_t)};
-      ASSERT_EQ(bs_worker_broadcast_from(job.workers[rank].get(), &from, bs_waiter_done,
-                                         waiter.get(), nullptr),
-                0);
+      bs_operation operation = bs_operation_init(BS_BROADCAST_FROM);
+      operation.key = 7;
+      operation.root = root;
+      operation.out = values[rank].data();
+      operation.size_bytes = kSize * sizeof(uint32_t);
+      operation.done = bs_waiter_done;
+      operation.context = waiter.get();
+      ASSERT_EQ(bs_worker_start_operation(job.workers[rank].get(), &operation, nullptr), 0);
     }
     const bs_error error = Await(waiter.get());
     ASSERT_EQ(error.code, 0) << error.message;

@@ -74,23 +74,28 @@ class HostedJob {
 
   bs_error SetOptimizer(const std::string& text, const std::string& pickle) {
     const WaiterPtr waiter(bs_waiter_new(1));
-    const bs_optimizer optimizer{text.c_str(), pickle.data(), pickle.size()};
-    EXPECT_EQ(
-        bs_worker_set_optimizer(worker_.get(), &optimizer, bs_waiter_done, waiter.get(), nullptr),
-        0);
+    bs_operation operation = bs_operation_init(BS_SET_OPTIMIZER);
+    operation.optimizer = text.c_str();
+    operation.pickle = pickle.data();
+    operation.pickle_bytes = pickle.size();
+    operation.done = bs_waiter_done;
+    operation.context = waiter.get();
+    EXPECT_EQ(bs_worker_start_operation(worker_.get(), &operation, nullptr), 0);
     return Await(waiter.get());
   }
   bs_error Broadcast(uint64_t key, Floats* value) {
     const WaiterPtr waiter(bs_waiter_new(1));
-    const bs_whole_key whole{key, 0, value->data(), value->size() * sizeof(float), "what it is", 0};
-    EXPECT_EQ(
-        bs_worker_broadcast_whole(worker_.get(), &whole, bs_waiter_done, waiter.get(), nullptr), 0);
+    bs_operation operation = MakeBroadcast(BS_BROADCAST_WHOLE, key, value, waiter.get());
+    operation.about = "what it is";
+    EXPECT_EQ(bs_worker_start_operation(worker_.get(), &operation, nullptr), 0);
     return Await(waiter.get());
   }
   void Begin(uint64_t key, const Floats& in, Floats* out, bs_waiter* waiter,
              const bs_rates* rates) {
-    const bs_push_pull request = MakePushPull(key, in, out, waiter);
-    ASSERT_EQ(bs_worker_update(worker_.get(), &request, rates, nullptr), 0);
+    bs_operation operation = MakePushPull(key, in, out, waiter);
+    operation.kind = BS_UPDATE;
+    operation.rates = rates;
+    ASSERT_EQ(bs_worker_start_operation(worker_.get(), &operation, nullptr), 0);
   }
   bs_error Update(uint64_t key, const Floats& in, Floats* out, const bs_rates* rates = nullptr) {
     const WaiterPtr waiter(bs_waiter_new(2));

@@ -22,8 +22,9 @@ class DeferredRoundsTest : public ::testing::Test {
     job_.StartAll();
     std::vector<Floats> values(1, Floats(4, 0.0F));
     BroadcastAll(&job_, kKey, &values);
-    const bs_push_pull request = MakePushPull(kKey, in_, &out_, waiter_.get());
-    EXPECT_EQ(bs_worker_defer_push_pull(worker(), &request, &deferred_, nullptr), 0);
+    bs_operation operation = MakePushPull(kKey, in_, &out_, waiter_.get());
+    operation.deferred = &deferred_;
+    EXPECT_EQ(bs_worker_start_operation(worker(), &operation, nullptr), 0);
   }
   bs_worker* worker() { return job_.workers[0].get(); }
 

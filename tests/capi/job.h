@@ -38,17 +38,24 @@ using WaiterPtr = std::unique_ptr<bs_waiter, WaiterFree>;
 
 using Floats = std::vector<float>;
 
+// Declares `key`, or copies another root's `value` again.  `value` and `waiter` outlive it.
+inline bs_operation MakeBroadcast(bs_operation_kind kind, uint64_t key, Floats* value,
+                                  bs_waiter* waiter) {
+  bs_operation operation = bs_operation_init(kind);
+  operation.key = key;
+  operation.out = value->data();
+  operation.size_bytes = value->size() * sizeof(float);
+  operation.done = bs_waiter_done;
+  operation.context = waiter;
+  return operation;
+}
+
 // `waiter` counts both ends of it.  `in`, `out` and `waiter` outlive them.
-inline bs_push_pull MakePushPull(uint64_t key, const Floats& in, Floats* out, bs_waiter* waiter) {
-  bs_push_pull request{};
-  request.key = key;
-  request.in = in.data();
-  request.out = out->data();
-  request.size_bytes = in.size() * sizeof(float);
-  request.pushed = bs_waiter_done;
-  request.pulled = bs_waiter_done;
-  request.context = waiter;
-  return request;
+inline bs_operation MakePushPull(uint64_t key, const Floats& in, Floats* out, bs_waiter* waiter) {
+  bs_operation operation = MakeBroadcast(BS_PUSH_PULL, key, out, waiter);
+  operation.in = in.data();
+  operation.pushed = bs_waiter_done;
+  return operation;
 }
 
 class Job {
@@ -146,15 +153,15 @@ inline bs_error Await(const bs_waiter* waiter) {
 }
 
 inline int Broadcast(bs_worker* worker, uint64_t key, Floats* value, bs_waiter* waiter) {
-  return bs_worker_broadcast(worker, key, kFloat32, value->data(), value->size() * sizeof(float),
-                             bs_waiter_done, waiter, nullptr);
+  const bs_operation operation = MakeBroadcast(BS_BROADCAST, key, value, waiter);
+  return bs_worker_start_operation(worker, &operation, nullptr);
 }
 
 inline int PushPull(bs_worker* worker, uint64_t key, const Floats& in, Floats* out,
                     bs_waiter* waiter, const bs_coding& coding = {}) {
-  bs_push_pull request = MakePushPull(key, in, out, waiter);
-  request.coding = coding;
-  return bs_worker_push_pull(worker, &request, nullptr);
+  bs_operation operation = MakePushPull(key, in, out, waiter);
+  operation.coding = coding;
+  return bs_worker_start_operation(worker, &operation, nullptr);
 }
 
 // The coding of a user who gives a codec's name and one option.

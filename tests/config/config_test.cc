@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <set>
 
+#include "bytescheduler/first_sizes.h"
+
 namespace bs {
 namespace {
 
@@ -98,7 +100,8 @@ TEST(Config, KnowsWhetherTheUserHasSaidHowLargePartitionsAre) {
   EXPECT_FALSE(Parse(Required()).value().partition_or_credit_given);
   EXPECT_FALSE(ParseWith("BYTESCHEDULER_CREDIT", "").value().partition_or_credit_given);
   EXPECT_FALSE(ParseWith("BYTESCHEDULER_CREDIT", "auto").value().partition_or_credit_given);
-  EXPECT_EQ(ParseWith("BYTESCHEDULER_CREDIT", "auto").value().credit_bytes, 512U << 10U);
+  EXPECT_EQ(ParseWith("BYTESCHEDULER_CREDIT", "auto").value().credit_bytes, kFirstCreditBytes);
+  EXPECT_EQ(Parse(Required()).value().partition_bytes, kFirstPartitionBytes);
   EXPECT_FALSE(ParseWith("BYTESCHEDULER_HOLD", "auto").ok());
   EXPECT_TRUE(ParseWith("BYTESCHEDULER_CREDIT", "512KiB").value().partition_or_credit_given);
   EXPECT_TRUE(ParseWith("BYTESCHEDULER_PARTITION", "128KiB").value().partition_or_credit_given);

@@ -99,6 +99,8 @@ def test_a_header_is_divided_into_comments_and_what_they_are_about(c_header: Mod
         "// ---- part ----\n\n"
         "// A pair.\ntypedef struct {\n  int a;  // one\n  int b;\n} pair;\n"
         "// Adds\n// `a`.\nint add(int a,\n        int b);\nint sub(int a);\n"
+        "// Kinds.\ntypedef enum {\n  // The first.\n  ONE = 1,\n} kind;\n"
+        "// Is 0.\nstatic inline int zero(void) {\n  return 0;\n}\n"
     )
     found = list(c_header.groups(header))
     assert [(group.title, group.text) for group in found] == [
@@ -106,11 +108,15 @@ def test_a_header_is_divided_into_comments_and_what_they_are_about(c_header: Mod
         ("part", ""),
         ("", "A pair."),
         ("", "Adds `a`."),
+        ("", "Kinds."),
+        ("", "Is 0."),
     ]
     assert found[3].declarations == ["int add(int a,\n        int b);", "int sub(int a);"]
     lines = c_header.rendered(found[3])
     assert lines[:4] == [".. c:function:: int add(int a, int b)", "", "   Adds ``a``.", "   "]
     assert c_header.rendered(found[2])[0] == ".. c:struct:: pair"
+    assert c_header.rendered(found[4])[0] == ".. c:enum:: kind"
+    assert c_header.rendered(found[5])[0] == ".. c:function:: int zero(void)"
 
 
 def test_a_declaration_without_an_end_is_an_error(c_header: ModuleType) -> None:

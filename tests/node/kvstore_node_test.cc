@@ -95,30 +95,30 @@ class KvstoreNodeTest : public testing::Test {
     bs_waiter_free(waiter);
     return error;
   }
+  static bs_operation Make(bs_operation_kind kind, uint64_t key, Floats* out, bs_waiter* waiter) {
+    bs_operation operation = bs_operation_init(kind);
+    operation.key = key;
+    operation.out = out->data();
+    operation.size_bytes = out->size() * sizeof(float);
+    operation.done = bs_waiter_done;
+    operation.context = waiter;
+    return operation;
+  }
   void Broadcast(Floats* value, uint64_t key = 7) {
     bs_waiter* const waiter = bs_waiter_new(1);
-    ASSERT_EQ(bs_worker_broadcast(worker_, key, 0, value->data(), value->size() * sizeof(float),
-                                  bs_waiter_done, waiter, nullptr),
-              0);
+    const bs_operation operation = Make(BS_BROADCAST, key, value, waiter);
+    ASSERT_EQ(bs_worker_start_operation(worker_, &operation, nullptr), 0);
     ASSERT_EQ(Await(waiter).code, 0);
   }
   bs_waiter* PushPull(const Floats& in, Floats* out) { return PushPull(7, 1, 0, in, out); }
   bs_waiter* PushPull(uint64_t key, int priority, uint64_t called, const Floats& in, Floats* out) {
     bs_waiter* const waiter = bs_waiter_new(2);
-    const bs_push_pull request{.key = key,
-                               .priority = priority,
-                               .in = in.data(),
-                               .out = out->data(),
-                               .size_bytes = in.size() * sizeof(float),
-                               .pushed = bs_waiter_done,
-                               .pulled = bs_waiter_done,
-                               .context = waiter,
-                               .coding = {},
-                               .called = called,
-                               .at_once = 0,
-                               .waited_ns = 0,
-                               .factor = 0};
-    EXPECT_EQ(bs_worker_push_pull(worker_, &request, nullptr), 0);
+    bs_operation operation = Make(BS_PUSH_PULL, key, out, waiter);
+    operation.in = in.data();
+    operation.pushed = bs_waiter_done;
+    operation.priority = priority;
+    operation.called = called;
+    EXPECT_EQ(bs_worker_start_operation(worker_, &operation, nullptr), 0);
     return waiter;
   }
 
@@ -148,18 +148,16 @@ TEST_F(KvstoreNodeTest, RefusesWhatIsCodedAndGoesOn) {
   StartWell();
   Floats value(10, 3);
   Broadcast(&value);
-  bs_push_pull request{};
-  request.key = 7;
-  request.in = value.data();
-  request.out = value.data();
-  request.size_bytes = value.size() * sizeof(float);
+  Floats out(10);
+  bs_operation operation = Make(BS_PUSH_PULL, 7, &out, nullptr);
+  operation.in = value.data();
+  operation.pushed = bs_waiter_done;
   bs_error error{};
-  ASSERT_EQ(bs_coding_parse("2bit", nullptr, 0, &request.coding, &error), 0) << error.message;
-  EXPECT_EQ(bs_worker_push_pull(worker_, &request, &error), 5);
+  ASSERT_EQ(bs_coding_parse("2bit", nullptr, 0, &operation.coding, &error), 0) << error.message;
+  EXPECT_EQ(bs_worker_start_operation(worker_, &operation, &error), 5);
   EXPECT_STREQ(error.message,
                "gradient compression: stock servers know nothing of it; start the job with "
                "bslaunch");
-  Floats out(10);
   EXPECT_EQ(Await(PushPull(Floats(10, 4), &out)).code, 0);
   EXPECT_EQ(out, Floats(10, 4));
   EXPECT_EQ(bs_worker_close(worker_, 20'000, &error), 0) << error.message;

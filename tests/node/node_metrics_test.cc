@@ -103,9 +103,7 @@ TEST(Measure, EveryNodeOfAJobTellsItsOwn) {
   for (const WorkerPtr& worker : job.workers) {
     Floats value(1000, 1);
     const WaiterPtr waiter(bs_waiter_new(1));
-    ASSERT_EQ(bs_worker_broadcast(worker.get(), 7, 0, value.data(), 4000, bs_waiter_done,
-                                  waiter.get(), nullptr),
-              0);
+    ASSERT_EQ(Broadcast(worker.get(), 7, &value, waiter.get()), 0);
     ASSERT_EQ(Await(waiter.get()).code, 0);
   }
   double pushed = 0;
@@ -152,9 +150,7 @@ TEST(Measure, SmallTensorsTravelTogetherUnlessToldNotTo) {
     std::vector<Floats> sums(kKeys, Floats(size));
     const WaiterPtr declared(bs_waiter_new(kKeys));
     for (uint64_t key = 0; key < kKeys; ++key) {
-      ASSERT_EQ(bs_worker_broadcast(worker.get(), key, 0, values[key].data(), 4 * size,
-                                    bs_waiter_done, declared.get(), nullptr),
-                0);
+      ASSERT_EQ(Broadcast(worker.get(), key, &values[key], declared.get()), 0);
     }
     ASSERT_EQ(Await(declared.get()).code, 0);
     // Acknowledgements, which are empty, may have been fused.
@@ -182,26 +178,11 @@ TEST(Steps, AreToldWithTheirNumbers) {
   Floats value(1000, 1);
   Floats sum(1000);
   const WaiterPtr declared(bs_waiter_new(1));
-  ASSERT_EQ(bs_worker_broadcast(worker.get(), 7, 0, value.data(), 4000, bs_waiter_done,
-                                declared.get(), nullptr),
-            0);
+  ASSERT_EQ(Broadcast(worker.get(), 7, &value, declared.get()), 0);
   ASSERT_EQ(Await(declared.get()).code, 0);
   for (int step = 0; step < 3; ++step) {
     const WaiterPtr waiter(bs_waiter_new(2));
-    const bs_push_pull request = {.key = 7,
-                                  .priority = 0,
-                                  .in = value.data(),
-                                  .out = sum.data(),
-                                  .size_bytes = 4000,
-                                  .pushed = bs_waiter_done,
-                                  .pulled = bs_waiter_done,
-                                  .context = waiter.get(),
-                                  .coding = {},
-                                  .called = 0,
-                                  .at_once = 0,
-                                  .waited_ns = 0,
-                                  .factor = 0};
-    ASSERT_EQ(bs_worker_push_pull(worker.get(), &request, nullptr), 0);
+    ASSERT_EQ(PushPull(worker.get(), 7, value, &sum, waiter.get()), 0);
     ASSERT_EQ(Await(waiter.get()).code, 0);
   }
   std::vector<std::pair<uint64_t, double>> steps;

@@ -121,7 +121,8 @@ TEST(WorkerNode, JoinsSumsAndLeaves) {
   EXPECT_EQ(node.num_servers(), 1);
   std::array<std::byte, 8> value{};
   Outcome declared;
-  node.Broadcast(1, DType::kUint8, value, [&](Status status) { declared.Set(std::move(status)); });
+  node.worker()->Broadcast(1, DType::kUint8, value,
+                           [&](Status status) { declared.Set(std::move(status)); });
   ASSERT_TRUE(declared.WaitFor(kPatience));
   EXPECT_TRUE(declared.Get()->ok()) << declared.Get()->ToString();
   node.Close(kPatience);
@@ -244,8 +245,8 @@ std::string SaidByAJob(const std::string& level, int32_t verbose) {
     EXPECT_TRUE(worker.value()->joined().WaitFor(kPatience));
     std::array<std::byte, 8> value{};
     Outcome declared;
-    worker.value()->Broadcast(7, DType::kUint8, value,
-                              [&](Status status) { declared.Set(std::move(status)); });
+    worker.value()->worker()->Broadcast(7, DType::kUint8, value,
+                                        [&](Status status) { declared.Set(std::move(status)); });
     EXPECT_TRUE(declared.WaitFor(kPatience));
     worker.value()->Close(kPatience);
     EXPECT_TRUE(server.value()->outcome().WaitFor(kPatience));

@@ -69,7 +69,7 @@ class RdmaCopiesTest : public ::testing::Test {
   // Declares the key; then both NICs know each other.
   void Declare(Mode mode = Mode::kSynchronous) {
     Outcome declared;
-    worker_->Broadcast(kKey, DType::kFloat32, mode, Bytes(&out_), Into(&declared));
+    worker_->worker()->Broadcast(kKey, DType::kFloat32, mode, Bytes(&out_), Into(&declared));
     Await(declared);
   }
   // Counts the copies of the second of two rounds, whose sum is right.
@@ -87,8 +87,8 @@ class RdmaCopiesTest : public ::testing::Test {
     std::iota(in_.begin(), in_.end(), static_cast<float>(++rounds_));
     Outcome pushed;
     Outcome pulled;
-    worker_->PushPull(kKey, PushPullOptions(0), Bytes(&in_), Bytes(&out_), Into(&pushed),
-                      Into(&pulled));
+    worker_->worker()->PushPull(kKey, PushPullOptions(0), Bytes(&in_), Bytes(&out_), Into(&pushed),
+                                Into(&pulled));
     Await(pushed);
     Await(pulled);
   }
@@ -183,18 +183,19 @@ TEST_F(RdmaCopiesTest, WeightsAreReadWhereTheServerKeepsThem) {
   Start();
   Declare(Mode::kAsynchronous);
   Outcome set;
-  worker_->SetOptimizer("sgd learning_rate=1", "", Into(&set));
+  worker_->worker()->SetOptimizer("sgd learning_rate=1", "", Into(&set));
   Await(set);
   Copies before;
   for (int i = 0; i < 3; ++i) {
     before = Count();
     Outcome pushed;
     Outcome pulled;
-    worker_->Update(kKey, {.rates = {.learning_rate = 1, .weight_decay = 0, .rescale_grad = 1},
-                           .in = Bytes(&in_),
-                           .out = Bytes(&out_),
-                           .pushed = Into(&pushed),
-                           .pulled = Into(&pulled)});
+    worker_->worker()->Update(kKey,
+                              {.rates = {.learning_rate = 1, .weight_decay = 0, .rescale_grad = 1},
+                               .in = Bytes(&in_),
+                               .out = Bytes(&out_),
+                               .pushed = Into(&pushed),
+                               .pulled = Into(&pulled)});
     Await(pushed);
     Await(pulled);
   }
@@ -249,8 +250,8 @@ TEST_F(RdmaCopiesTest, AnArrayThatTwoKeysSendIsNotCopied) {
   Declare();
   std::vector<float> other_out(kElements);
   Outcome declared;
-  worker_->Broadcast(kKey + 1, DType::kFloat32, Mode::kSynchronous, Bytes(&other_out),
-                     Into(&declared));
+  worker_->worker()->Broadcast(kKey + 1, DType::kFloat32, Mode::kSynchronous, Bytes(&other_out),
+                               Into(&declared));
   Await(declared);
   Exchange();
   const auto owner = std::make_shared<int>();
@@ -263,8 +264,8 @@ TEST_F(RdmaCopiesTest, AnArrayThatTwoKeysSendIsNotCopied) {
   const auto exchange = [&] {
     Outcome pushed;
     Outcome pulled;
-    worker_->PushPull(kKey + 1, PushPullOptions(0), Bytes(&in_), Bytes(&other_out), Into(&pushed),
-                      Into(&pulled));
+    worker_->worker()->PushPull(kKey + 1, PushPullOptions(0), Bytes(&in_), Bytes(&other_out),
+                                Into(&pushed), Into(&pulled));
     Await(pushed);
     Await(pulled);
   };

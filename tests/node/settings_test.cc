@@ -20,24 +20,22 @@ struct Ends {
 };
 
 void Push(bs_worker* worker, const Floats& in, Floats* out, Ends* ends) {
-  bs_push_pull request = MakePushPull(7, in, out, nullptr);
-  request.pushed = [](void* context, int code, const char* message) {
+  bs_operation operation = MakePushPull(7, in, out, nullptr);
+  operation.pushed = [](void* context, int code, const char* message) {
     bs_waiter_done(static_cast<Ends*>(context)->pushed.get(), code, message);
   };
-  request.pulled = [](void* context, int code, const char* message) {
+  operation.done = [](void* context, int code, const char* message) {
     bs_waiter_done(static_cast<Ends*>(context)->pulled.get(), code, message);
   };
-  request.context = ends;
-  ASSERT_EQ(bs_worker_push_pull(worker, &request, nullptr), 0);
+  operation.context = ends;
+  ASSERT_EQ(bs_worker_start_operation(worker, &operation, nullptr), 0);
 }
 
 void Declare(Job* job) {
   std::vector<Floats> values(job->workers.size(), Floats(kCount));
   const WaiterPtr waiter(bs_waiter_new(values.size()));
   for (size_t i = 0; i < values.size(); ++i) {
-    ASSERT_EQ(bs_worker_broadcast(job->workers[i].get(), 7, 0, values[i].data(),
-                                  kCount * sizeof(float), bs_waiter_done, waiter.get(), nullptr),
-              0);
+    ASSERT_EQ(Broadcast(job->workers[i].get(), 7, &values[i], waiter.get()), 0);
   }
   ASSERT_EQ(Await(waiter.get()).code, 0);
 }

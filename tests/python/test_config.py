@@ -7,6 +7,7 @@ import sys
 from typing import Dict
 
 import pytest
+from inline_snapshot import snapshot
 
 from bytescheduler import ConfigError, config
 from bytescheduler._metrics.exporter import Exporter
@@ -165,7 +166,9 @@ def test_all_that_is_wrong_is_found_and_the_rest_stays_usable(
         "BYTESCHEDULER_HEARTBEAT_TIMEOUT",
         "BYTESCHEDULER_SECRET_FILE",
     ]
-    assert problems[3].message == "BYTESCHEDULER_CREDIT=8Q: want bytes, such as 8388608 or 8MiB"
+    assert problems[3].message == snapshot(
+        "BYTESCHEDULER_CREDIT=8Q: want bytes, such as 8388608 or 8MiB"
+    )
     config.check_settings(overrides)
 
 
@@ -199,9 +202,9 @@ def test_a_name_that_is_no_text_is_told_and_ends_the_search(
 ) -> None:
     monkeypatch.setitem(os.environ, os.fsdecode(b"BYTESCHEDULER_\xff"), "1")
     problems, _ = config.examine()
-    assert [problem.message for problem in problems] == [
-        "BYTESCHEDULER_\ufffd is no setting; bytescheduler config lists them"
-    ]
+    assert [problem.message for problem in problems] == snapshot(
+        ["BYTESCHEDULER_\ufffd is no setting; bytescheduler config lists them"]
+    )
 
 
 def test_settings_are_texts() -> None:

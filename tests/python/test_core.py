@@ -16,10 +16,20 @@ import weakref
 from typing import Callable, Iterator, List, Optional, Set, Tuple
 
 import pytest
+from inline_snapshot import snapshot
 from roles import in_threads, role
+from sentences import line_with
 
 from bytescheduler import Closed, ConfigError, Error, PeerLost, Timeout, UsageError
-from bytescheduler._core import Coding, MXNetPlugin, Node, Pending, Worker, names_known
+from bytescheduler._core import (
+    Coding,
+    MXNetPlugin,
+    Node,
+    Pending,
+    Worker,
+    await_names,
+    names_known,
+)
 
 FLOAT32 = 0
 TALKATIVE = {"BYTESCHEDULER_LOG_LEVEL": "info"}
@@ -295,7 +305,7 @@ def test_handles_are_not_built_by_hand() -> None:
 def test_a_coding_is_its_bytes_and_says_what_it_is() -> None:
     coding = Coding("2bit", {"threshold": "0.25"})
     assert (coding.codec, len(coding.parameters)) == (1, 4)
-    assert str(coding) == "compressed to two bits with threshold 0.25"
+    assert str(coding) == snapshot("compressed to two bits with threshold 0.25")
     assert Coding.of(bytes(coding)) == coding
     assert len({coding, Coding.of(bytes(coding)), Coding("2bit", {})}) == 2
     assert coding != "2bit"
@@ -351,6 +361,15 @@ def test_a_name_that_has_no_address_yet_is_no_error_until_the_time_is_over() -> 
         names_known(unknown, waited_s=2)
     assert names_known({**unknown, "DMLC_USE_KUBERNETES": "1"})
     assert names_known(role("worker", 9))
+
+
+def test_the_wait_for_names_ends_with_an_address_by_a_stop_or_with_an_error() -> None:
+    unknown = role("scheduler", 0, DMLC_PS_ROOT_URI="nosuch.invalid", BYTESCHEDULER_TIMEOUT="1s")
+    assert await_names(role("worker", 9))
+    looks = iter((False, True))
+    assert not await_names(unknown, is_stopped=lambda: next(looks))
+    with pytest.raises(ConfigError, match=r"DMLC_PS_ROOT_URI=nosuch.invalid: the name cannot be "):
+        await_names(unknown)
 
 
 # Runs a blocking call of which nothing ever comes, and lets SIGINT end it.
@@ -510,7 +529,12 @@ def test_the_server_command_names_what_is_missing() -> None:
         check=False,
     )
     assert done.returncode == 2
-    assert "DMLC_NUM_WORKER is not set (how many workers the job has)" in done.stderr
+    assert line_with("DMLC_NUM_WORKER", done.stderr) == snapshot(
+        "bytescheduler: DMLC_NUM_WORKER is not set (how many workers the job has); "
+        "DMLC_NUM_SERVER is not set (how many servers the job has); DMLC_PS_ROOT_URI is not set "
+        "(address or host name of the scheduler node); DMLC_PS_ROOT_PORT is not set (port of the "
+        "scheduler node; the scheduler itself may take 0 for any free one)"
+    )
 
 
 def test_partitions_change_while_a_job_runs(capfd: "pytest.CaptureFixture[str]") -> None:

@@ -10,6 +10,8 @@ from typing import Any, Dict, Tuple
 
 import numpy as np
 import pytest
+from inline_snapshot import snapshot
+from sentences import masked
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAMES = {
@@ -91,7 +93,7 @@ def test_without_scikit_learn_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(data.DataError) as caught:
         data.load()
-    assert str(caught.value) == (
+    assert str(caught.value) == snapshot(
         "the default data set comes with scikit-learn: pip install scikit-learn, "
         "or pass --data-dir with MNIST's idx files"
     )
@@ -139,8 +141,8 @@ def test_idx_files_are_read_plain_and_packed(folder: pathlib.Path, packed: bool)
 
 def test_a_missing_file_is_named(folder: pathlib.Path) -> None:
     (folder / "t10k-labels-idx1-ubyte").unlink()
-    assert refusal(folder) == (
-        f"{folder} has neither t10k-labels-idx1-ubyte nor t10k-labels-idx1-ubyte.gz; put MNIST's "
+    assert masked(refusal(folder), FOLDER=folder) == snapshot(
+        "FOLDER has neither t10k-labels-idx1-ubyte nor t10k-labels-idx1-ubyte.gz; put MNIST's "
         "four idx files there, or leave out --data-dir to use scikit-learn's digits"
     )
 
@@ -156,9 +158,8 @@ def test_a_file_of_the_wrong_length_is_damaged(
     path = folder / "train-images-idx3-ubyte"
     content = path.read_bytes()
     path.write_bytes(content[:change] if change < 0 else content + b"x" * change)
-    assert refusal(folder) == (
-        f"{path}: {bytes_left} bytes of data, the header promises 15680; "
-        "the file is damaged, fetch it again"
+    assert masked(refusal(folder), FILE=path, BYTES=bytes_left) == snapshot(
+        "FILE: BYTES bytes of data, the header promises 15680; the file is damaged, fetch it again"
     )
 
 
@@ -169,8 +170,8 @@ def test_a_file_of_the_wrong_length_is_damaged(
 def test_what_is_no_idx_file_is_refused(folder: pathlib.Path, content: bytes) -> None:
     path = folder / "train-images-idx3-ubyte"
     path.write_bytes(content)
-    assert refusal(folder) == (
-        f"{path}: not an idx file of 3 dimension(s) of bytes; fetch it again"
+    assert masked(refusal(folder), FILE=path) == snapshot(
+        "FILE: not an idx file of 3 dimension(s) of bytes; fetch it again"
     )
 
 
@@ -200,14 +201,14 @@ def test_a_damaged_gz_file_is_named(folder: pathlib.Path, damage: str) -> None:
 
 def test_images_and_labels_that_do_not_belong_together_are_refused(folder: pathlib.Path) -> None:
     (folder / "train-labels-idx1-ubyte").write_bytes(idx(np.zeros(19, np.uint8)))
-    assert refusal(folder) == (
-        f"{folder}: train-images-idx3-ubyte has 20 images but train-labels-idx1-ubyte has 19 "
-        "labels; the files do not belong together"
+    assert masked(refusal(folder), FOLDER=folder) == snapshot(
+        "FOLDER: train-images-idx3-ubyte has 20 images but train-labels-idx1-ubyte has 19 labels; "
+        "the files do not belong together"
     )
 
 
 def test_a_label_that_is_no_digit_is_refused(folder: pathlib.Path) -> None:
     (folder / "t10k-labels-idx1-ubyte").write_bytes(idx(np.full(7, 10, np.uint8)))
-    assert refusal(folder) == (
-        f"{folder}: t10k-labels-idx1-ubyte has a label 10, want 0 to 9; fetch it again"
+    assert masked(refusal(folder), FOLDER=folder) == snapshot(
+        "FOLDER: t10k-labels-idx1-ubyte has a label 10, want 0 to 9; fetch it again"
     )

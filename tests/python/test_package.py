@@ -6,11 +6,14 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from typing import Tuple
 
 import pytest
+from inline_snapshot import snapshot
+from sentences import masked
 
 import bytescheduler
 from bytescheduler import errors
@@ -109,8 +112,10 @@ def import_error(directory: pathlib.Path) -> str:
 def test_a_source_tree_that_is_not_built_says_what_to_do(tmp_path: pathlib.Path) -> None:
     copy_package(tmp_path)
     (tmp_path / "setup.py").write_text("")
-    assert "is a source tree in which it was not built. Run pip install -e ." in import_error(
-        tmp_path
+    assert masked(import_error(tmp_path), FOLDER=tmp_path) == snapshot(
+        "ImportError: bytescheduler's native extension cannot be used: FOLDER/bytescheduler is a "
+        "source tree in which it was not built. Run pip install -e . there, or pip install . and "
+        "then start Python in another directory"
     )
 
 
@@ -122,13 +127,15 @@ def test_an_incomplete_installation_says_what_to_do(tmp_path: pathlib.Path) -> N
 def test_an_extension_of_another_python_is_named(tmp_path: pathlib.Path) -> None:
     package = copy_package(tmp_path)
     (package / "_core.cpython-27-elsewhere.so").write_bytes(b"")
-    message = import_error(tmp_path)
-    assert "built for another Python (_core.cpython-27-elsewhere.so)" in message
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    assert masked(import_error(tmp_path), SUFFIX=suffix) == snapshot(
+        "ImportError: bytescheduler's native extension cannot be used: it was built for another "
+        "Python (_core.cpython-27-elsewhere.so), this one wants _coreSUFFIX. Build it with this "
+        "Python: python -m pip install ."
+    )
 
 
 def test_an_extension_that_does_not_load_is_named(tmp_path: pathlib.Path) -> None:
-    import sysconfig
-
     package = copy_package(tmp_path)
     (package / f"_core{sysconfig.get_config_var('EXT_SUFFIX')}").write_bytes(b"no library")
     assert "does not load or is older than the Python files" in import_error(tmp_path)
@@ -148,9 +155,9 @@ def test_a_library_that_an_extension_lacks_is_named_with_its_package(
     subprocess.run([*shared, *needing], check=True)
     lost.unlink()
     said = import_error(tmp_path)
-    assert said.endswith(
+    assert said[said.index("needs ") :] == snapshot(
         "needs libnonesuch.so.5. On Debian or Ubuntu: apt-get install libnonesuch5"
-    ), said
+    )
 
 
 def run_command(
@@ -247,7 +254,7 @@ def failed_build(folder: pathlib.Path, **env: str) -> str:
 
 def test_missing_system_libraries_are_named_with_their_packages(tmp_path: pathlib.Path) -> None:
     said = failed_build(tmp_path, PKG_CONFIG_LIBDIR=str(tmp_path), PKG_CONFIG_PATH="")
-    assert said == "apt-get install libzmq3-dev libsodium-dev libhwloc-dev libnuma-dev"
+    assert said == snapshot("apt-get install libzmq3-dev libsodium-dev libhwloc-dev libnuma-dev")
 
 
 def test_missing_headers_are_named_with_their_packages(tmp_path: pathlib.Path) -> None:
@@ -280,7 +287,9 @@ def test_a_missing_compiler_is_named_beside_missing_libraries(tmp_path: pathlib.
     assert failed_build(tmp_path, **env) == "apt-get install g++"
     shutil.rmtree(tmp_path / "temp")
     said = failed_build(tmp_path, PKG_CONFIG_LIBDIR=str(tmp_path), PKG_CONFIG_PATH="", **env)
-    assert said == "apt-get install g++ libzmq3-dev libsodium-dev libhwloc-dev libnuma-dev"
+    assert said == snapshot(
+        "apt-get install g++ libzmq3-dev libsodium-dev libhwloc-dev libnuma-dev"
+    )
 
 
 def test_a_compiler_that_was_asked_for_is_not_explained_away(tmp_path: pathlib.Path) -> None:
@@ -304,8 +313,19 @@ def test_missing_headers_of_python_are_named_with_their_package(tmp_path: pathli
     assert "apt-get install python3.9-dev" in (line.strip() for line in done.stdout.splitlines())
 
 
+def test_cmake_installs_the_c_header_alone(tmp_path: pathlib.Path) -> None:
+    build, prefix = str(tmp_path / "build"), tmp_path / "prefix"
+    for command in (
+        ["-S", str(ROOT), "-B", build, "-DBS_BUILD_TESTS=OFF"],
+        ["--install", build, "--prefix", str(prefix), "--component", "headers"],
+    ):
+        subprocess.run(["cmake", *command], check=True, stdout=subprocess.DEVNULL)
+    files = [path.relative_to(prefix) for path in prefix.rglob("*") if path.is_file()]
+    assert files == [pathlib.Path("include/bytescheduler/c_api.h")]
+
+
 def test_a_ready_extension_is_packed_for_its_python(tmp_path: pathlib.Path) -> None:
-    """`make wheel` packs all Pythons' extensions from one; each wheel has pages and examples."""
+    """`make wheel` packs all Pythons' extensions from one; each has the header, pages, examples."""
     extension = tmp_path / "_core.cpython-38-x86_64-linux-gnu.so"
     extension.write_bytes(b"an extension")
     made = run_python(
@@ -323,4 +343,6 @@ def test_a_ready_extension_is_packed_for_its_python(tmp_path: pathlib.Path) -> N
     share = "bytescheduler/_share"
     assert {f"bytescheduler/{extension.name}", f"{share}/docs/operate/grafana.json"} <= set(names)
     assert f"{share}/example/image-classification/train_mnist.py" in names
+    headers = [name for name in names if name.startswith("bytescheduler/include/")]
+    assert headers == ["bytescheduler/include/bytescheduler/c_api.h"]
     assert len([name for name in names if name.endswith(".so")]) == 1

@@ -52,3 +52,21 @@ def test_every_field_of_a_struct_is_known_in_python() -> None:
     known = {name: fields for name, fields in in_cython().items() if fields}
     assert len(known) > 8
     assert known == {name: c[name] for name in known}
+
+
+def first_sizes(text: str) -> List[int]:
+    """Return the sizes of the first partition and of the first credit, in bytes."""
+    pattern = r"\w*FIRST_?(?:PARTITION|CREDIT)_?BYTES = (?:uint64_t\{)?(\d+)\}? << 10U?"
+    return [int(number) << 10 for number in re.findall(pattern, text, re.I)]
+
+
+def test_python_begins_with_the_sizes_of_the_engine() -> None:
+    engine = (ROOT / "include/bytescheduler/first_sizes.h").read_text()
+    python = (ROOT / "bytescheduler/_settings.py").read_text()
+    assert len(first_sizes(engine)) == 2
+    assert first_sizes(python) == first_sizes(engine)
+
+
+def test_the_rule_on_first_sizes_can_fail() -> None:
+    assert first_sizes("constexpr uint64_t kFirstCreditBytes = uint64_t{2} << 10U;") == [2048]
+    assert first_sizes("_FIRST_PARTITION_BYTES = 3 << 10") == [3072]

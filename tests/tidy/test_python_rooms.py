@@ -19,16 +19,17 @@ ROOMS = {
     "_process": "errors",
     "_settings": "_native _process",
     "_hosting": "",
-    "_launch": _BASE,
+    "_started": _BASE,
+    "_launch": f"{_BASE} _started",
     "_timeline": _BASE,
     "_metrics": _BASE,
     "_tuning": _BASE,
     "_advise": f"{_BASE} _launch _timeline",
     "_doctor": f". {_BASE} _tuning",
-    "_session": f"{_BASE} _launch _metrics _tuning",
+    "_session": f"{_BASE} _started _metrics _tuning",
     "config": f"{_BASE} _metrics",
     "server": f"{_BASE} _hosting _metrics",
-    "launch": f". {_BASE} _advise _launch config server",
+    "launch": f". {_BASE} _started _advise _launch config server",
     "timeline": f"{_BASE} _timeline",
     "commands": f"{_BASE} _advise _doctor _metrics config",
     "advise": "_process commands",
@@ -41,18 +42,21 @@ ROOMS = {
     "mxnet._functions": "_native mxnet._types",
     "mxnet._arrays": "errors _native _process mxnet._types",
     "mxnet._optimizer": "_process mxnet._arrays mxnet._types",
+    "mxnet._sessions": f"{_BASE} _session mxnet._types mxnet._functions mxnet._arrays",
     "mxnet._stores": f"{_BASE} _session mxnet._types mxnet._functions mxnet._arrays"
-    " mxnet._optimizer",
-    "mxnet.kvstore": f"{_BASE} _launch mxnet._types mxnet._stores",
+    " mxnet._optimizer mxnet._sessions",
+    "mxnet._choice": f"{_BASE} _session mxnet._types mxnet._functions mxnet._sessions"
+    " mxnet._stores",
+    "mxnet.kvstore": f"{_BASE} _started mxnet._types mxnet._stores mxnet._choice",
     "mxnet.trainer": "mxnet._types mxnet.kvstore",
-    "mxnet": "mxnet._stores mxnet.kvstore mxnet.trainer",
-    "torch._engine": f"{_BASE} _session",
-    "torch._device": "errors _native torch._engine",
+    "mxnet": "mxnet.kvstore mxnet.trainer",
+    "torch._engine": "errors _native _session",
+    "torch._device": "errors _native _session torch._engine",
     "torch._sums": f"{_BASE} _session torch._engine torch._device",
-    "torch._job": f"{_BASE} _launch _session torch._engine torch._device torch._sums",
-    "torch._api": "errors torch._job torch._sums",
+    "torch._job": f"{_BASE} _session torch._engine torch._device torch._sums",
+    "torch._api": "errors _session torch._job torch._sums",
     "torch._gradients": f"{_BASE} _session torch._engine torch._device torch._sums torch._job",
-    "torch._crossing": "errors torch._gradients",
+    "torch._crossing": "errors _session torch._gradients",
     "torch._optimizer": f"{_BASE} torch._job torch._sums torch._api torch._gradients"
     " torch._crossing",
     "torch.optimizer": "torch._sums torch._optimizer",
@@ -231,13 +235,13 @@ def test_no_object_changes_its_class() -> None:
 
 
 def test_the_store_knows_no_back_end_by_its_class() -> None:
-    stores = f"{PACKAGE}.mxnet._stores."
+    rooms = tuple(f"{PACKAGE}.mxnet.{room}." for room in ("_choice", "_sessions", "_stores"))
     for name in ("kvstore", "trainer"):
         text = sources()[f"{PACKAGE}.mxnet.{name}"]
-        known = {target for target in imported(text) if target.startswith(stores)}
-        allowed = {"backend.Backend", "opening.open_backend", "opening.passes_on"}
-        allowed.add("dist_names.take_names")
-        assert known <= {stores + each for each in allowed}, name
+        known = {target for target in imported(text) if target.startswith(rooms)}
+        allowed = {"_stores.backend.Backend", "_choice.dist_names.take_names"}
+        allowed |= {f"_choice.opening.{name}" for name in ("open_backend", "passes_on")}
+        assert known <= {f"{PACKAGE}.mxnet.{target}" for target in allowed}, name
         assert not asks_a_class(text), name
 
 

@@ -1,1 +1,1 @@
-"""The back ends of the store, and what only they use."""
+"""The back ends of the store, and the parts that they alone use."""

@@ -10,7 +10,7 @@ from bytescheduler._native import Coding, MXNetCopier
 from bytescheduler._session.sums import Numbers
 from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._optimizer.copies import optimizer_from_text, optimizer_to_text
-from bytescheduler.mxnet._stores.tensor_session import TensorSession
+from bytescheduler.mxnet._sessions.tensor_session import TensorSession
 from bytescheduler.mxnet._types import Optimizer, Updater
 
 _CURE = "call set_optimizer on every worker, or _barrier() on every worker after it"

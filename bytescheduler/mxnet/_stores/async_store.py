@@ -13,9 +13,9 @@ from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._optimizer.server_updates import describe_key
 from bytescheduler.mxnet._optimizer.text import for_servers
 from bytescheduler.mxnet._optimizer.updater import require_optimizer
+from bytescheduler.mxnet._sessions.tensor_session import TensorSession
 from bytescheduler.mxnet._stores.native_store import NativeStore, Outs
 from bytescheduler.mxnet._stores.scaled_steps import scaling_trainer
-from bytescheduler.mxnet._stores.tensor_session import TensorSession
 from bytescheduler.mxnet._types import (
     Array,
     Arrays,

@@ -15,12 +15,12 @@ from bytescheduler.mxnet._arrays.sparse import is_sparse, wanted_rows
 from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._functions import open_copier
 from bytescheduler.mxnet._optimizer.updater import make_updater
+from bytescheduler.mxnet._sessions.tensor_session import TensorSession, Usual
 from bytescheduler.mxnet._stores.agreement import Agreement
 from bytescheduler.mxnet._stores.arguments import group, rows
 from bytescheduler.mxnet._stores.gluon_names import GluonNames
 from bytescheduler.mxnet._stores.rescaling import Rescaling
 from bytescheduler.mxnet._stores.scaled_steps import ScaledSteps, is_scaling, scaling_trainer
-from bytescheduler.mxnet._stores.tensor_session import TensorSession, Usual
 from bytescheduler.mxnet._types import (
     Array,
     Arrays,

@@ -6,7 +6,7 @@ from typing import Optional
 import mxnet as mx
 from mxnet.kvstore import KVStore
 
-from bytescheduler.mxnet._stores.tensor_session import TensorSession
+from bytescheduler.mxnet._sessions.tensor_session import TensorSession
 from bytescheduler.mxnet._types import Handle
 
 __all__ = ["StandIn"]

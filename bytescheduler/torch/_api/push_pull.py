@@ -7,7 +7,7 @@ import torch
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._job.job import current
 from bytescheduler.torch._sums.compression import Compression, Compressor
-from bytescheduler.torch._sums.named_sums import Call
+from bytescheduler.torch._sums.tensor_sums import Call
 
 __all__ = [
     "Average",

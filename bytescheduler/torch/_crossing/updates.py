@@ -6,11 +6,11 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set,
 
 import torch
 
+from bytescheduler._session.tally import CROSSES
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._crossing.shadow import Shadow
 from bytescheduler.torch._gradients.gradients import Gradients
 from bytescheduler.torch._gradients.slot import ARMED, IDLE, PUSHED, Slot
-from bytescheduler.torch._gradients.tally import CROSSES
 
 __all__ = ["Updates"]
 

@@ -6,13 +6,13 @@ import torch
 
 from bytescheduler.torch._job.job import current
 from bytescheduler.torch._sums.compression import Compression, Compressor
-from bytescheduler.torch._sums.named_sums import Call, NamedSums
+from bytescheduler.torch._sums.tensor_sums import Call, TensorSums
 
 __all__ = ["ddp_hook"]
 
 
 class _Bucket(NamedTuple):
-    sums: NamedSums
+    sums: TensorSums
     round: int
     future: Any  # torch.futures.Future
 

@@ -5,9 +5,10 @@ from typing import Optional
 import torch
 
 from bytescheduler._native import Pending
+from bytescheduler._session.rounds import RoundCall
 from bytescheduler.torch._device.device import Device
 from bytescheduler.torch._device.runtime import Event
-from bytescheduler.torch._engine.session import RoundCall, TorchSession
+from bytescheduler.torch._engine.session import TorchSession
 
 __all__ = ["CopiedRound", "Transit"]
 

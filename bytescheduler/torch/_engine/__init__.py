@@ -1,1 +1,1 @@
-"""The engine in PyTorch's words: dtypes, a session, and the operations that it waits for."""
+"""The engine in PyTorch's words: dtypes, and a session of tensors."""

@@ -1,53 +1,20 @@
-"""A session whose tensors are PyTorch's; its errors keep the engine's classes."""
+"""A session whose tensors are PyTorch's."""
 
-import contextlib
-from typing import Iterator, NamedTuple, NoReturn, Optional, Sequence, Tuple
+from typing import Sequence, Tuple
 
 import torch
 
-from bytescheduler._native import Coding, Pending, Worker
-from bytescheduler._session.session import Session, clamped
-from bytescheduler.errors import Error, UsageError
-from bytescheduler.torch._engine.dtypes import address_of, code_of, size_of
-from bytescheduler.torch._engine.framework import Round, Rounds, Source, Torch
+from bytescheduler._native import Pending
+from bytescheduler._session.round_session import RoundSession
+from bytescheduler._session.rounds import RoundCall
+from bytescheduler.errors import UsageError
+from bytescheduler.torch._engine.dtypes import code_of, size_of
 
-__all__ = ["RoundCall", "TorchSession"]
-
-
-class RoundCall(NamedTuple):
-    """The options of one round."""
-
-    priority: int = 0
-    average: bool = False
-    called: int = 0  # see `Worker.start_push_pull`
-    at_once: bool = False
-    coding: Optional[Coding] = None
-    deferred: bool = False  # see `Pending.starter`
-    source: Optional[torch.Tensor] = None  # on a device: what is sent becomes a copy of it
+__all__ = ["TorchSession"]
 
 
-class TorchSession(Session):
-    """A `Session` that declares PyTorch's tensors and starts their rounds.
-
-    Parameters
-    ----------
-    worker : Worker
-        Owned from now on.
-    """
-
-    def __init__(self, worker: Worker) -> None:
-        self._rounds = Rounds()
-        super().__init__(worker, self._rounds, Torch())
-        self._mean = 1.0 / worker.num_workers
-
-    @property
-    def failure(self) -> Optional[Error]:
-        """The error that the job failed with, or None."""
-        return self._worker.status()
-
-    def count(self, source: Source) -> None:
-        """Let the end of the job wait for the rounds of `source`, as long as it lives."""
-        self._rounds.add(source)
+class TorchSession(RoundSession):
+    """A `RoundSession` that declares PyTorch's tensors and starts their rounds."""
 
     def declare_tensors(self, tensors: Sequence[Tuple[int, torch.Tensor]]) -> None:
         """Declare keys with dense tensors, which get rank 0's bytes.  Blocks."""
@@ -56,22 +23,6 @@ class TorchSession(Session):
             for key, tensor in tensors
         ]
         self.declare(items, owner=tensors)
-
-    @property
-    def local_rank(self) -> int:
-        """Position among the workers of this host, from 0."""
-        return self._worker.local_rank
-
-    @property
-    def local_size(self) -> int:
-        """How many workers this host has."""
-        return self._worker.local_size
-
-    def broadcast_from(self, root: int, tensors: Sequence[Tuple[int, torch.Tensor]]) -> None:
-        """Overwrite dense tensors with those of worker `root`, whose keys have no sums.  Blocks."""
-        items = [(key, *address_of(tensor)) for key, tensor in tensors]
-        with self.translated():
-            self._worker.broadcast_from(root, items, owner=tensors)
 
     def start(self, key: int, send: torch.Tensor, recv: torch.Tensor, call: RoundCall) -> Pending:
         """Begin the next round of `key`; both tensors are dense, apart, and in the CPU's memory.
@@ -89,61 +40,4 @@ class TorchSession(Session):
         owner: Tuple[torch.UntypedStorage, ...] = (send.untyped_storage(), recv.untyped_storage())
         if call.source is not None:
             owner += (call.source.untyped_storage(),)
-        try:
-            return self._worker.start_push_pull(
-                key,
-                send.data_ptr(),
-                recv.data_ptr(),
-                size,
-                owner=owner,
-                priority=clamped(call.priority),
-                called=call.called,
-                at_once=call.at_once,
-                factor=self._mean if call.average else 1.0,
-                coding=call.coding,
-                deferred=call.deferred,
-            )
-        except Error as error:
-            self._raise(error)
-
-    def wait(self, pending: Round) -> None:
-        """Block until a round is over; raise what it failed with, with the users' names.
-
-        Raises
-        ------
-        UsageError
-            This is a forked process, in which no round ends.
-        """
-        self._check_not_forked()
-        try:
-            pending.wait()
-        except Error as error:
-            self._raise(error)
-
-    def _check_not_forked(self) -> None:
-        if self._forked:
-            raise UsageError(
-                "this process was forked from a worker, whose job it has no part in: call "
-                "optimizer.synchronize() before the fork, and train in the worker",
-                5,
-            )
-
-    def give_up(self, why: str) -> None:
-        """Fail the job on every worker; the caller raises an error here."""
-        self._reported = True
-        self._worker.fail(why)
-
-    @contextlib.contextmanager
-    def translated(self) -> Iterator[None]:
-        """Give errors the users' names; unlike its base it keeps their classes."""
-        try:
-            yield
-        except Error as error:
-            raise self._named(error) from error
-
-    def _named(self, error: Error) -> Error:
-        return type(error)(self._names.in_text(str(error)), error.code)
-
-    def _raise(self, failure: Error) -> NoReturn:
-        self._reported = True
-        raise self._named(failure) from failure
+        return self.start_round(key, send.data_ptr(), recv.data_ptr(), size, call, owner=owner)

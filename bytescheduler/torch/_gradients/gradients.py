@@ -9,16 +9,15 @@ import torch
 from bytescheduler._process.ending import uncaught
 from bytescheduler._process.say import counted, say
 from bytescheduler._session.keys import EngineKeys
+from bytescheduler._session.rounds import Round, RoundCall
+from bytescheduler._session.tally import DISCARDS, SUMS, Tally
 from bytescheduler.errors import UsageError
-from bytescheduler.torch._device.transit import Transit
-from bytescheduler.torch._engine.framework import Round
-from bytescheduler.torch._engine.session import RoundCall
 from bytescheduler.torch._gradients.checks import check_parameter
 from bytescheduler.torch._gradients.slot import ARMED, IDLE, PUSHED, SUMMED, Slot, touch
-from bytescheduler.torch._gradients.tally import DISCARDS, SUMS, Tally
 from bytescheduler.torch._gradients.wrapped import wrapped
-from bytescheduler.torch._job.job import Joined
+from bytescheduler.torch._job.job import TorchJoined
 from bytescheduler.torch._sums.compression import Compression, Compressor
+from bytescheduler.torch._sums.passage import Passage
 
 __all__ = ["GradientOptions", "Gradients"]
 
@@ -42,7 +41,7 @@ class Gradients:
 
     Parameters
     ----------
-    job : Joined
+    job : TorchJoined
         Carries the sums.
     members : list
         Parameters that have gradients, in an order that is the same on every worker.
@@ -54,7 +53,7 @@ class Gradients:
 
     def __init__(
         self,
-        job: Joined,
+        job: TorchJoined,
         members: Iterable[Member],
         options: GradientOptions,
         on_first: Callable[[], None] = lambda: None,
@@ -207,41 +206,37 @@ class Gradients:
     def _send(self, slot: Slot, dense: torch.Tensor) -> None:
         # Numbered in the order of the parameters, as the engine compares that with this one.
         called = self._called + slot.index
-        coding = self.options.compression.coding if dense.dtype is torch.float32 else None
+        if self._lacks_memory(slot, dense):
+            self._make_buffers(slot)
+        passage = slot.passage
+        assert passage is not None
+        if slot.device is not None:
+            slot.device.check_works(slot.name)
+        send = passage.compress(dense)
+        coding = passage.coding_of(dense)
         call = RoundCall(slot.priority, self.options.average, called, not slot.had_gradient, coding)
-        if slot.device is None:
-            slot.pending = self._start(slot, dense, call)
-        else:
-            slot.pending = self._start_on_device(slot, dense, call)
+        here = not slot.had_gradient
+        slot.pending = passage.start(self._session, slot.key, send, call, is_here=here)
         slot.state = PUSHED
 
-    def _start(self, slot: Slot, dense: torch.Tensor, call: RoundCall) -> Round:
-        if slot.recv is None or slot.recv.data_ptr() == dense.data_ptr():
-            self._make_buffers(slot)
-        if slot.received is not None:
-            dense, slot.context = self.options.compression.compress(dense)
-        return self._session.start(slot.key, dense, _target(slot), call)
-
-    def _start_on_device(self, slot: Slot, dense: torch.Tensor, call: RoundCall) -> Round:
-        if slot.transit is None:
-            self._make_buffers(slot)
-        assert slot.transit is not None
-        assert slot.device is not None
-        slot.device.check_works(slot.name)
-        dense, slot.context = self.options.compression.compress(dense)
-        start = slot.transit.start if slot.had_gradient else slot.transit.start_here
-        return start(self._session, slot.key, dense, call)
+    @staticmethod
+    def _lacks_memory(slot: Slot, dense: torch.Tensor) -> bool:
+        if slot.passage is None:
+            return True
+        if slot.device is not None:
+            return False
+        return slot.recv is None or slot.recv.data_ptr() == dense.data_ptr()
 
     def _make_buffers(self, slot: Slot) -> None:
-        if slot.device is not None:
-            empty = torch.empty_like(slot.param, requires_grad=False)
-            slot.transit = Transit(slot.device, self.options.compression.compress(empty)[0])
-            slot.transit.received.zero_()
-            return
-        slot.recv = torch.empty_like(slot.param, requires_grad=False).zero_()
-        if self.options.compression is not Compression.none:
-            narrow, slot.context = self.options.compression.compress(slot.recv)
-            slot.received = None if narrow is slot.recv else torch.empty_like(narrow).zero_()
+        slot.passage = Passage(self.options.compression, slot.device)
+        like = torch.empty_like(slot.param, requires_grad=False)
+        if slot.device is None:
+            slot.recv = like.zero_()
+        narrow = slot.passage.compress(like)
+        if narrow is slot.recv:
+            slot.passage.received = slot.recv
+        else:
+            slot.passage.make_room(narrow).zero_()
 
     # -- the end of a round --------------------------------------------------------------------
 
@@ -344,13 +339,11 @@ class Gradients:
 
     def mean(self, slot: Slot) -> torch.Tensor:
         """Return what a round that is over brought; the slot's state stays."""
-        decompress = self.options.compression.decompress
-        if slot.transit is not None:
-            return decompress(slot.transit.finish(), slot.context)
-        assert slot.recv is not None
-        if slot.received is not None:
-            slot.recv.copy_(decompress(slot.received, slot.context))
-        return slot.recv
+        assert slot.passage is not None
+        mean = slot.passage.result()
+        if slot.recv is None or mean is slot.recv:
+            return mean
+        return slot.recv.copy_(mean)
 
     def is_used(self, slot: Slot) -> bool:
         """Return whether any worker had a gradient in the latest round.  Blocks at times."""
@@ -373,13 +366,22 @@ class Gradients:
         if not used:
             return
         if grad is None:
-            slot.param.grad, slot.recv = mean, None
+            slot.param.grad = mean
+            self._receive_into(slot, None)
         elif grad.stride() == slot.stride:
-            is_next = slot.transit is None and _fits(slot, grad)
-            slot.recv = grad.detach() if is_next else None
+            is_next = slot.device is None and _fits(slot, grad)
+            self._receive_into(slot, grad.detach() if is_next else None)
             grad.data = mean  # whatever else refers to the gradient has the mean too
         else:
             grad.copy_(mean)
+
+    @staticmethod
+    def _receive_into(slot: Slot, memory: Optional[torch.Tensor]) -> None:
+        """Let `memory` be where the next mean is; None: it is made then."""
+        assert slot.passage is not None
+        if slot.passage.received is slot.recv:
+            slot.passage.received = memory
+        slot.recv = memory
 
     def forget_sums(self) -> None:
         """Let SUMMED become IDLE: the step was made, or left out."""
@@ -398,7 +400,7 @@ class Gradients:
             assert slot.pending is not None
             self._orphans.append(slot.pending)
             # The engine still writes to this memory.
-            slot.pending = slot.recv = slot.sent = slot.received = slot.transit = None
+            slot.pending = slot.recv = slot.sent = slot.passage = None
             slot.param.grad = None
             slot.state, slot.passes = IDLE, 0
         return True
@@ -429,11 +431,9 @@ def _check_place(slot: Slot, tensor: torch.Tensor) -> None:
 
 def _target(slot: Slot) -> torch.Tensor:
     """Return the memory that the engine writes to."""
-    if slot.transit is not None:
-        return slot.transit.received
-    target = slot.recv if slot.received is None else slot.received
-    assert target is not None
-    return target
+    assert slot.passage is not None
+    assert slot.passage.received is not None
+    return slot.passage.received
 
 
 def _hook(gradients: Gradients, slot: Slot) -> Callable[[torch.nn.Parameter], None]:

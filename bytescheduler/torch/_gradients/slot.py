@@ -4,10 +4,10 @@ from typing import Optional
 
 import torch
 
+from bytescheduler._session.rounds import Round
 from bytescheduler.torch._device.device import Device
 from bytescheduler.torch._device.runtime import Event
-from bytescheduler.torch._device.transit import Transit
-from bytescheduler.torch._engine.framework import Round
+from bytescheduler.torch._sums.passage import Passage
 
 __all__ = ["ARMED", "IDLE", "PUSHED", "SUMMED", "Slot", "touch"]
 
@@ -45,7 +45,6 @@ class Slot:
     __slots__ = (
         "__weakref__",
         "address",
-        "context",
         "device",
         "elements",
         "group",
@@ -56,16 +55,15 @@ class Slot:
         "key",
         "name",
         "param",
+        "passage",
         "passes",
         "pending",
         "place",
         "priority",
-        "received",
         "recv",
         "sent",
         "state",
         "stride",
-        "transit",
         "updated",
         "version",
         "weight_version",
@@ -91,10 +89,8 @@ class Slot:
         self.had_gradient = False
         # Where sums arrive: dense, with the parameter's strides where that is dense.
         self.recv: Optional[torch.Tensor] = None
-        self.received: Optional[torch.Tensor] = None  # if compressed: what arrives in its place
-        self.context: Optional[torch.dtype] = None
         self.place = param.device  # where gradients are taken from
         self.device: Optional[Device] = None  # that the parameter is on, if not the processor's
-        self.transit: Optional[Transit] = None  # has a device's memory in the place of `recv`
+        self.passage: Optional[Passage] = None  # on a device it has the memory of sums
         self.updated: Optional[Event] = None  # on a device: since then it has the newest weights
         self.stride = torch.empty_like(param, device="meta").stride()

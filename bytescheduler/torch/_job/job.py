@@ -1,129 +1,59 @@
-"""The job of this process, from init() to shutdown()."""
+"""The job of this process, with the sums and objects of PyTorch."""
 
-from typing import Callable, Optional, Protocol, Set
+from typing import Callable, Optional
 
-from bytescheduler._settings import Settings
-from bytescheduler.errors import UsageError
+from bytescheduler._session.job import Job, Joined
+from bytescheduler._session.opening import open_session
+from bytescheduler._session.place import Place
+from bytescheduler._session.relay import Relay
 from bytescheduler.torch._device.devices import Devices
 from bytescheduler.torch._engine.session import TorchSession
-from bytescheduler.torch._job.opening import open_session
-from bytescheduler.torch._sums.named_sums import NamedSums
-from bytescheduler.torch._sums.objects import Objects
-from bytescheduler.torch._sums.relay import Relay
+from bytescheduler.torch._job.meeting import Meeting
+from bytescheduler.torch._sums.objects import TensorObjects
+from bytescheduler.torch._sums.tensor_sums import TensorSums
 
-__all__ = ["Flushes", "Job", "current"]
+__all__ = ["TorchJob", "TorchJoined", "current"]
 
-
-class Flushes(Protocol):
-    """An object that has updates to make, at the latest when the job ends."""
-
-    def flush(self) -> None:
-        """Make them.  Blocks."""
+# This process's place in a job.
+PLACE: Place[TorchSession] = Place()
 
 
-class Joined:
-    """All that a worker has in the job.
+class TorchJoined(Joined[TorchSession]):
+    """All that a worker has in the job, PyTorch's tensors included.
 
     Parameters
     ----------
     session : TorchSession, optional
         Owned from now on; None where this worker is alone.
-    records : bool
-        Whether a timeline is written, which may be made a profile of.
     devices : Devices
         Those of this process.
     """
 
-    def __init__(
-        self,
-        session: Optional[TorchSession],
-        *,
-        records: bool = False,
-        devices: Devices,
-    ) -> None:
-        self.session = session
-        self.rank = 0 if session is None else session.rank
-        self.size = 1 if session is None else session.num_workers
-        # Alone nothing has to be carried; a timeline shows what is.
-        self.carrier = session if self.size > 1 or records else None
+    def __init__(self, session: Optional[TorchSession], *, devices: Devices) -> None:
+        super().__init__(session)
         relay = None if self.carrier is None else Relay(self.carrier)
         self.devices = devices
-        # Kept alive, as a script may drop its optimizer after the last step.
-        self.unflushed: Set[Flushes] = set()
-        self.sums = NamedSums(self.carrier, self.devices)
-        self.objects = Objects(relay, self.rank, self.size)
-        self.local_rank = 0 if self.carrier is None else self.carrier.local_rank
-        self.local_size = 1 if self.carrier is None else self.carrier.local_size
+        self.sums = TensorSums(self.carrier, self.devices)
+        self.objects = TensorObjects(relay, self.rank, self.size)
 
 
-class Job:
+def _open() -> Optional[TorchSession]:
+    return open_session(PLACE, TorchSession, Meeting().agree)
+
+
+class TorchJob(Job[TorchJoined]):
     """The one job of this process."""
 
-    def __init__(self, open_session: Callable[[], Optional[TorchSession]]) -> None:
-        self._open_session = open_session
-        self._joined: Optional[Joined] = None
-        self._left = False
+    def __init__(self, open_session: Callable[[], Optional[TorchSession]] = _open) -> None:
+        super().__init__(
+            "bytescheduler.torch", lambda: TorchJoined(open_session(), devices=self.devices)
+        )
         self.devices = Devices()  # a test gives its own before `join`
 
-    @property
-    def is_joined(self) -> bool:
-        """True between `join` and `leave`."""
-        return self._joined is not None
 
-    def join(self) -> None:
-        """Join; a second call does nothing.  Blocks.
-
-        Raises
-        ------
-        UsageError
-            This process has left its job.
-        ConfigError, Timeout, PeerLost
-            As `Worker.open`.
-        """
-        if self._joined is not None:
-            return
-        if self._left:
-            raise UsageError(
-                "init: shutdown() has left the job, and a process joins one job; call shutdown() "
-                "once, at the end",
-                5,
-            )
-        session = self._open_session()
-        records = bool(Settings.read().timeline)
-        self._joined = Joined(session, records=records, devices=self.devices)
-
-    def get(self) -> Joined:
-        """Return what this worker has in the job.
-
-        Raises
-        ------
-        ValueError
-            There was no `join`, or `leave` came after it.
-        """
-        if self._joined is None:
-            said = "shutdown() has left the job" if self._left else "call init() first"
-            raise ValueError(f"bytescheduler.torch is not initialised: {said}")
-        return self._joined
-
-    def flush(self) -> None:
-        """Make all updates that wait, of all optimizers.  Blocks."""
-        for each in [] if self._joined is None else list(self._joined.unflushed):
-            each.flush()
-
-    def leave(self) -> None:
-        """Make pending updates, wait for rounds, and leave; a second call does nothing.  Blocks."""
-        joined = self._joined
-        if joined is None:
-            return
-        self.flush()
-        self._joined, self._left = None, True
-        if joined.session is not None:
-            joined.session.close()
+_JOB = TorchJob()
 
 
-_JOB = Job(open_session)
-
-
-def current() -> Job:
+def current() -> TorchJob:
     """Return the job of this process."""
     return _JOB

@@ -15,10 +15,10 @@ from bytescheduler.torch._crossing.updates import Updates
 from bytescheduler.torch._gradients.checks import names_of
 from bytescheduler.torch._gradients.gradients import GradientOptions, Gradients, Member
 from bytescheduler.torch._gradients.slot import SUMMED
-from bytescheduler.torch._job.job import Joined
+from bytescheduler.torch._job.job import TorchJoined
 from bytescheduler.torch._optimizer.options import Options
 from bytescheduler.torch._optimizer.places import Places
-from bytescheduler.torch._sums.named_sums import Call
+from bytescheduler.torch._sums.tensor_sums import Call
 
 __all__ = ["Stepper"]
 
@@ -31,7 +31,7 @@ class Stepper:
 
     Parameters
     ----------
-    job : Joined
+    job : TorchJoined
         Of at least two workers.
     inner : Optimizer
         Makes the updates.
@@ -39,7 +39,7 @@ class Stepper:
         Checked.
     """
 
-    def __init__(self, job: Joined, inner: _Optimizer, options: Options) -> None:
+    def __init__(self, job: TorchJoined, inner: _Optimizer, options: Options) -> None:
         self._job = job
         self._inner = inner
         self._options = options

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "bytescheduler/first_sizes.h"
 
 namespace bs::worker {
 namespace {
@@ -17,7 +18,6 @@ constexpr Duration kLong = std::chrono::milliseconds(30);
 constexpr int kLeastPulls = 3;
 constexpr Duration kVeryLong = 10 * kLong;  // one is enough
 constexpr double kUsualBytesPerSecond = 125e6;
-constexpr uint64_t kUsualCreditBytes = uint64_t{512} * 1024;
 // Times kUsualBytesPerSecond, from where on credit is half of the usual, and the usual.
 constexpr double kHalf = 0.3;
 constexpr double kUsual = 0.6;
@@ -41,7 +41,7 @@ uint32_t ScaleFor(uint64_t bytes, Duration took, Duration latency) {
   if (rate >= kUsual) return kUsualScale;
   const double in_flight = 2 * rate * kUsualBytesPerSecond * Seconds(latency);
   for (uint32_t scale = kUsualScale / (rate < kHalf ? 8 : 2); scale < kUsualScale; scale *= 2) {
-    if (static_cast<double>(CreditFor(kUsualCreditBytes, scale)) >= in_flight) return scale;
+    if (static_cast<double>(CreditFor(kFirstCreditBytes, scale)) >= in_flight) return scale;
   }
   return kUsualScale;
 }

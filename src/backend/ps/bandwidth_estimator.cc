@@ -8,8 +8,8 @@
 namespace bs::worker {
 namespace {
 
-// A sample of the rate: several acknowledgements may come at one moment.  And how many are enough:
-// their median is not that of a moment in which another process had the processors.
+// A sample of the rate: several acknowledgements may come at one moment.  The median of so many
+// samples does not come from a moment in which another process had the processors.
 constexpr uint64_t kSampleBytes = uint64_t{512} << 10U;
 constexpr Duration kSampleTime = std::chrono::milliseconds(2);
 constexpr size_t kSamples = 8;
@@ -27,8 +27,8 @@ constexpr uint64_t kLeastBytes = uint64_t{32} << 10U;
 // A sum waits for a partition from each worker, and a tensor's partitions must suffice for all
 // servers.  So with more servers than a few, partitions shrink as the number grows;
 constexpr uint32_t kFewServers = 3;
-// on a slow link below the usual least, too, to what it carries in this time, so that messages are
-// few a second;
+// on a slow link below the usual least, too, to the bytes that it carries in this time, so that
+// messages are few a second;
 constexpr double kSlowLinkSeconds = 0.0004;
 constexpr uint64_t kLeastBytesOfSlowLink = uint64_t{8} << 10U;
 // and on any link with more servers than these.
@@ -37,7 +37,7 @@ constexpr uint64_t kLeastBytesOfMany = uint64_t{16} << 10U;
 constexpr uint64_t kLeastCreditBytes = uint64_t{64} << 10U;
 constexpr uint64_t kLeastCreditPartitions = 4;  // if they are less
 constexpr uint64_t kMostBytes = uint64_t{256} << 10U;
-// In flight to a server: one that the network carries, and the next one.
+// In flight to a server: a partition that the network carries, and the next partition.
 constexpr uint64_t kInFlight = 2;
 constexpr uint64_t kInFlightShared = 4;  // nothing waits in a socket
 // Whatever was measured.

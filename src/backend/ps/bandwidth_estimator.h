@@ -1,9 +1,9 @@
-// BandwidthEstimator: how fast the network takes what a worker pushes, and which partitions suit
-// that.
+// BandwidthEstimator: measures how fast the network takes a worker's pushes, and chooses partitions
+// that suit it.
 //
-// A partition delays a more urgent one by the time that it takes, and costs a message whatever its
-// size.  So a partition is measured in time: it suits a network that carries it in half a
-// millisecond.
+// A partition delays a more urgent partition by the time that it takes, and costs a message
+// whatever its size.  So a partition is measured in time: it suits a network that carries it in
+// half a millisecond.
 //
 // Confined to the worker's executor, whose clock it reads.
 #pragma once
@@ -27,12 +27,12 @@ struct Bandwidth {
 
 // Partitions of a power of two, usually 32 to 256 KiB: the nearest to 0.55 ms of the bandwidth.
 // Credit is two of them for each server, four through shared memory.  It is more where the round
-// trip is so long that the network would be idle: twice what it carried meanwhile.  With more than
-// three servers the 0.55 ms shrink to 0.05 ms as their number grows.  The least partition is then
-// 0.4 ms of the bandwidth, 8 to 32 KiB, and 16 KiB at most with more than 16 servers.  The least
-// credit is 64 KiB, or four partitions if they are less.  The measurements for these rules are in
-// docs/results/history.md and docs/design/scale.md.
-// REQUIRES: bytes_per_second >= 0, num_servers > 0.
+// trip is so long that the network would be idle: twice the bytes that it carried meanwhile.  With
+// more than three servers the 0.55 ms shrink to 0.05 ms as their number grows.  The least partition
+// is then 0.4 ms of the bandwidth, 8 to 32 KiB, and 16 KiB at most with more than 16 servers.  The
+// least credit is 64 KiB, or four partitions if they are less.  The measurements for these rules
+// are in docs/results/history.md and docs/design/scale.md.  REQUIRES: bytes_per_second >= 0,
+// num_servers > 0.
 PartitionAndCredit PartitionAndCreditFor(const Bandwidth& bandwidth, uint32_t num_servers);
 
 class BandwidthEstimator {
@@ -57,7 +57,7 @@ class BandwidthEstimator {
   bool stopped() const { return stopped_; }
 
  private:
-  // A time during which some partition was under way, and what was acknowledged in it.
+  // A time during which some partition was under way, and the bytes acknowledged in it.
   struct Busy {
     TimePoint begin{};
     uint64_t bytes = 0;
@@ -82,8 +82,8 @@ class BandwidthEstimator {
   uint64_t sample_bytes_ = 0;
   Duration sample_took_{};
   std::vector<double> rates_;  // of the samples: bytes a second
-  // Where few partitions follow each other: the bytes of all, and those that were quickest for
-  // their bytes; and by server the quickest response to a request of next to no bytes.
+  // Where few partitions follow each other: the bytes of all, and of the partitions that were
+  // quickest for their size.  By server, the quickest response to a request of next to no bytes.
   uint64_t short_bytes_ = 0;
   uint64_t best_bytes_ = 0;
   Duration best_took_{};

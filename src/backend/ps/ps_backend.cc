@@ -249,7 +249,7 @@ void PsBackend::PushPull(const Tensor& tensor, Exchange exchange) {
 
 void PsBackend::Push(const Tensor& tensor, Exchange* exchange) {
   ps::KvRequest request = MakeRequest(ps::Op::kPush, *exchange, BodyOfPush(tensor, *exchange));
-  // The callback keeps the codes, so a repeat sends the same ones.
+  // The callback keeps the codes, so a repeat sends the same codes.
   std::vector<std::byte> codes;
   if (!exchange->coder.coding.plain()) codes = EncodeContribution(tensor, *exchange);
   request.payload = exchange->coder.coding.plain() ? exchange->in : std::span(std::as_const(codes));

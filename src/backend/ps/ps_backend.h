@@ -1,11 +1,11 @@
 // PsBackend: carries partitions to parameter servers of this project, and sums back.
 //
-// A request pushes a partition, and another one right behind it pulls the sum; the acknowledgement
-// of the push gives the credit back.  A partition of a small tensor is one request for both
-// directions, whose response is the sum.  That may wait for other workers, so its credit returns
-// when the network has taken the request.
+// A request pushes a partition, and another request right behind it pulls the sum; the
+// acknowledgement of the push gives the credit back.  A partition of a small tensor is one request
+// for both directions, whose response is the sum.  That may wait for other workers, so its credit
+// returns when the network has taken the request.
 //
-// No response is trusted: one that does not fit its request is kInternal.
+// No response is trusted: a response that does not fit its request is kInternal.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ namespace bs::worker {
 
 struct PsBackendOptions {
   int32_t num_servers = 1;
-  // The servers' shares of all bytes (protocol/server_shares.h); empty: equal ones.
+  // The servers' shares of all bytes (protocol/server_shares.h); empty: equal shares.
   std::vector<uint32_t> server_weights{};
   // Measures the network's rate for TakeFitting; for rank 0.
   bool measures_bandwidth = false;
@@ -40,7 +40,8 @@ struct PsBackendOptions {
   // Transport::CarriersOf; empty: they are not known.
   std::function<Carriers(int32_t peer)> carriers{};
   // Partitions of a tensor of up to this size are pushed and pulled by one request.  Then their
-  // credit returns when the network has them, so it does not bound what waits at a busy server.
+  // credit returns when the network has them, so it does not bound the bytes that wait at a busy
+  // server.
   uint64_t together_bytes = 0;
   ps::KvWorkerOptions requests{};  // the back end sets the rules of bodies
 };
@@ -52,7 +53,7 @@ class PsBackend final : public Backend {
 
   using SendFn = std::function<void(ps::Message)>;
 
-  // `executor` is the worker's; it and what `send` uses outlive this.
+  // `executor` is the worker's; it and the objects that `send` uses outlive this.
   PsBackend(const PsBackendOptions& options, Executor* executor, SendFn send, const Logger& log);
 
   // Takes a message from a server.  Thread-safe.
@@ -83,7 +84,7 @@ class PsBackend final : public Backend {
   void PushPull(const Tensor& tensor, Exchange exchange);
   void Push(const Tensor& tensor, Exchange* exchange);
   void Pull(const Tensor& tensor, const Exchange& exchange, Summed summed);
-  // Sends one request to each server; `done` gets the first refusal.
+  // Sends a request to each server; `done` gets the first refusal.
   void SendToEach(std::vector<ps::KvRequest> requests, Done done);
 
   const PsBackendOptions options_;

@@ -1,6 +1,7 @@
 // CopyBlocks: memory for the copies of small values, which every round wants anew.
 //
-// The allocator takes its time for a block of a kilobyte and more: it gathers the small ones first.
+// The allocator takes its time for a block of a kilobyte and more: it gathers the small blocks
+// first.
 //
 // One thread at a time.
 #pragma once
@@ -40,7 +41,7 @@ class CopyBlocks {
     return block;
   }
 
-  // Takes a block back; `size_bytes` is what it was asked for.
+  // Takes a block back; `size_bytes` is the size that was asked for.
   void Give(Block block, uint64_t size_bytes) {
     const uint64_t rounded = Rounded(size_bytes);
     if (rounded > kLargest || kept_bytes_ + rounded > most_bytes_) return;

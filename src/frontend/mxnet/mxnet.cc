@@ -62,7 +62,7 @@ int Begin(Plugin* plugin, Round* round, bs_error* error) {
   return code;
 }
 
-// Sets `shared` to a handle of our own of an array, if there is one.
+// Sets `shared` to a handle of our own of an array, if there is an array.
 int Share(const Plugin& plugin, void* array, Functions::Owned* shared, bs_error* error) {
   if (array == nullptr) return 0;
   void* handle = nullptr;

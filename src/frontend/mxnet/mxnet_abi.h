@@ -1,4 +1,5 @@
-// MXNet 1.9.1 behind its C API, mirrored: what its engine hands to an operation, and its functions.
+// MXNet 1.9.1 behind its C API, mirrored: the structs that its engine hands to an operation, and
+// its functions.
 #pragma once
 
 #include <array>
@@ -44,15 +45,15 @@ struct PlainArray {
   std::array<std::max_align_t, 32> room;  // MXNet 1.9.1 needs 232 bytes
 };
 
-// The memory of an array: the first of what an array has, which handles of one memory share.
+// The memory of an array: its first member, which handles of the same memory share.
 inline void* ChunkOf(const void* array) {
   void* chunk = nullptr;
   std::memcpy(static_cast<void*>(&chunk), array, sizeof(chunk));
   return chunk;
 }
 
-// Where that memory is.  MXNet gives an array that we have a handle of other memory only where it
-// needs more (another layout may be longer), so what changes is one of the two.
+// Where that memory is.  While we have a handle of an array, MXNet gives it other memory only where
+// it needs more.  Another layout may be longer.  Then `data` or `size_bytes` changes.
 struct Storage {
   void* data;
   uint64_t size_bytes;

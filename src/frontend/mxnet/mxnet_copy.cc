@@ -1,5 +1,5 @@
-// Copies by MXNet's own function, or, where MXNet does not show it, by a private `local` store,
-// whose one key stands for whatever is copied.
+// Copies by MXNet's own function, or, where MXNet does not show it, by a private `local` store.
+// Its only key stands for any array that is copied.
 #include "frontend/mxnet/mxnet_copy.h"
 
 #include <algorithm>

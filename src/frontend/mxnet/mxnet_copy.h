@@ -2,9 +2,10 @@
  * C call.
  *
  * MXNet's public copy is an operator, whose invocation costs more than everything else that a small
- * push-pull does.  What the operator and MXNet's stores call copies in any memory layout, but has
- * no C name (copy_array).  Where MXNet does not show it, a `local` store is asked for it: a push
- * without an updater makes the store's value an alias of the array, and a pull registers the copy.
+ * push-pull does.  The function that the operator and MXNet's stores call (copy_array) copies in
+ * any memory layout, but has no C name.  Where MXNet does not show it, a `local` store copies: a
+ * push without an updater makes the store's value an alias of the array, and a pull registers the
+ * copy.
  */
 #ifndef BYTESCHEDULER_PLUGIN_MXNET_COPY_H_
 #define BYTESCHEDULER_PLUGIN_MXNET_COPY_H_

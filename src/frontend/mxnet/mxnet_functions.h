@@ -4,7 +4,7 @@
 
 // NOLINTBEGIN(readability-identifier-naming): names as C has them.
 
-/* Copied by what is opened with it; each uses some of them only, and the last. */
+/* Copied by each object that is opened with it, which uses only some of them, and the last. */
 typedef struct {
   void* push_async_nd;    /* MXEnginePushAsyncND */
   void* create_array;     /* MXNDArrayCreateEx */
@@ -26,12 +26,12 @@ typedef struct {
    * does not show the function. */
   void* make_plain;
   /* mxnet::NDArray::Reorder2Default() const, which has no C name: returns an array in the plain
-   * layout, the same one if it is plain; for operations that may read the array.  Null where MXNet
-   * does not show it. */
+   * layout, the same array if it is plain; for operations that may read the array.  Null where
+   * MXNet does not show it. */
   void* plain_copy;
-  /* mxnet::NDArray::Chunk::IsMKLDNN() const: whether memory is in another layout, for operations
-   * that may read it; and mxnet::NDArray::Chunk::Reorder2Default(), which brings it into the plain
-   * one, for those that may write it.  Null where MXNet does not show them. */
+  /* mxnet::NDArray::Chunk::IsMKLDNN() const tells whether memory is in another layout, for
+   * operations that may read it.  mxnet::NDArray::Chunk::Reorder2Default() brings it into the plain
+   * layout, for operations that may write it.  Null where MXNet does not show them. */
   void* is_blocked;
   void* make_default;
   /* mxnet::CopyFromTo(const NDArray&, const NDArray&, int, bool), which has no C name either:

@@ -1,5 +1,5 @@
-// Kept arrays: those that a network device uses where they lie, registered for the key's next
-// round.
+// Kept arrays: a network device uses them without a copy, and they stay registered for the key's
+// next round.
 #include <cstdint>
 #include <cstring>
 

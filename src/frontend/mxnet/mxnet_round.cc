@@ -8,12 +8,13 @@
 #include <utility>
 
 #include "frontend/mxnet/answer.h"
+#include "frontend/mxnet/round_operation.h"
 
 namespace bs::mxnet {
 namespace {
 
-// A round that begins so soon after its call did not wait for its tensor, only for threads and for
-// a copy, at 8 bytes a nanosecond.  A copy that may take longer says nothing.
+// A round that begins so soon after its call did not wait for its tensor.  It waited only for
+// threads and for a copy, at 8 bytes a nanosecond.  A copy that may take longer says nothing.
 bool WasThere(const Round& round, std::chrono::nanoseconds waited) {
   constexpr std::chrono::nanoseconds kThreads = std::chrono::milliseconds(1);
   constexpr std::chrono::nanoseconds kMostCopy = std::chrono::milliseconds(3);
@@ -40,7 +41,7 @@ void OnPulled(void* context, int code, const char* message) {
   round->Release();
 }
 
-// Puts `round` in front of a list; returns what was there.
+// Puts `round` in front of a list; returns the former head.
 Round* Add(std::atomic<Round*>* list, Round* round) {
   Round* first = list->load();
   do {
@@ -51,31 +52,17 @@ Round* Add(std::atomic<Round*>* list, Round* round) {
 
 // REQUIRES: runs on the worker's thread, or the worker takes no visits.
 void BeginNow(Round* round) {
-  const bs_push_pull request{.key = round->key,
-                             .priority = round->priority,
-                             .in = round->push.data,
-                             .out = round->pull.data,
-                             .size_bytes = round->size_bytes,
-                             .pushed = round->pushes ? OnPushed : nullptr,
-                             .pulled = round->pulls ? OnPulled : nullptr,
-                             .context = round,
-                             .coding = round->coding,
-                             .called = round->called,
-                             .at_once = WasThere(*round, round->waited) ? 1 : 0,
-                             .waited_ns = round->waited.count(),
-                             .factor = 0};
+  const bs_operation operation =
+      OperationOf(round, WasThere(*round, round->waited), OnPushed, OnPulled);
   bs_error error{};
   round->owners += round->num_callbacks();
-  const int code = round->asynchronous
-                       ? bs_worker_update(round->plugin->worker, &request,
-                                          round->has_rates ? &round->rates : nullptr, &error)
-                       : bs_worker_push_pull(round->plugin->worker, &request, &error);
+  const int code = bs_worker_start_operation(round->plugin->worker, &operation, &error);
   if (code == 0) return;
   round->owners -= round->num_callbacks();
   round->GiveUp(error.code, error.message);
 }
 
-// Begins what is ready, in the order in which it arrived.
+// Begins the ready rounds in the order of their arrival.
 void BeginReady(void* plugin) {
   Round* latest = static_cast<Plugin*>(plugin)->ready.exchange(nullptr);
   Round* earliest = nullptr;
@@ -87,8 +74,8 @@ void BeginReady(void* plugin) {
   }
 }
 
-// Rounds that become ready while others wait for the worker's thread begin with them: one wake-up,
-// and no memory that one thread takes and another gives back.
+// Rounds that become ready while other rounds wait for the worker's thread begin with them.  That
+// saves wake-ups, and no thread gives back memory that another thread took.
 void BeginSoon(Round* round) {
   Plugin* const plugin = round->plugin.get();
   ++round->owners;

@@ -1,6 +1,6 @@
-// Round: one push-pull of one key, as what two proxies in MXNet and two callbacks of the engine
-// share.  An update of an asynchronous key may have one of each only; a joined round has one proxy,
-// the pull, and two callbacks.  The push of a copied round ends with the copy.
+// Round: the state of a push-pull of a key, which two proxies in MXNet and two callbacks of the
+// engine share.  An update of an asynchronous key may have only one of each; a joined round has one
+// proxy, the pull, and two callbacks.  The push of a copied round ends with the copy.
 //
 // Each proxy arrives once: it ran, or MXNet skipped it and only its deleter came.  The last to
 // arrive starts the transfer, or gives the round up.  Thread-safe without a lock: MXNet may run
@@ -30,7 +30,8 @@ using Clock = std::chrono::steady_clock;
 // The most memory that copies take before their rounds begin.  Further values wait for theirs.
 constexpr uint64_t kMostCopiedEarly = uint64_t{16} << 20U;
 
-// The most bytes that ended rounds keep.  Blocks for the copies of others keep no more either.
+// The most bytes that ended rounds keep.  Blocks for the copies of other rounds keep no more
+// either.
 constexpr uint64_t kMostEnded = uint64_t{256} << 10U;
 
 struct Round;
@@ -48,17 +49,17 @@ struct Plugin {
   // Done when `uses` reaches 0.
   const std::unique_ptr<bs_waiter, void (*)(bs_waiter*)> drained{bs_waiter_new(1), bs_waiter_free};
   std::atomic<uint64_t> calls{0};
-  std::atomic<int64_t> uses{1};  // operations, and one of the handle until it drains
+  std::atomic<int64_t> uses{1};  // operations, and a use of the handle until it drains
   std::atomic<bool> draining{false};
   std::atomic<uint64_t> copied_bytes{0};  // by all rounds
-  // Rounds whose memory the next call frees.  The thread that has made it takes it back for less
-  // than another one, which waits for the allocator's lock.
+  // Rounds whose memory the next call frees.  The thread that allocated the memory frees it at less
+  // cost than another thread, which waits for the allocator's lock.
   std::atomic<Round*> ended{nullptr};
   std::atomic<uint64_t> ended_bytes{0};
 
   void FreeEnded();
   CopyBlocks blocks{kMostEnded};
-  // Rounds that are to begin, the latest first.  The first one visits the worker's thread.
+  // Rounds that are to begin, the latest first.  The first round visits the worker's thread.
   std::atomic<Round*> ready{nullptr};
 
   void Release() {
@@ -155,7 +156,7 @@ struct Round {
   std::atomic<int> arrived{0};
   // NaiveEngine: operations run inside the call that pushes them, and errors of theirs are lost.
   bool inside_call = false;
-  // A copied round's: what is sent; then the sum, if the proxy that copies it out has not run.
+  // A copied round's: the bytes to send; then the sum, if the proxy that copies it out has not run.
   CopyBlocks::Block copy;
   bool has_copied = false;  // set by the push's proxy before it arrives, or by the last
   enum class Out { kWaits, kRan, kSkipped, kSumIsThere };
@@ -168,7 +169,7 @@ struct Round {
   std::string failure;
 
   int num_proxies() const { return num_to_begin() + (copy_out.wanted ? 1 : 0); }
-  // Those that must have arrived before the round can begin.
+  // The number of proxies that must have arrived before the round can begin.
   int num_to_begin() const { return (push.wanted ? 1 : 0) + (pull.wanted ? 1 : 0); }
   int num_callbacks() const { return (pushes ? 1 : 0) + (pulls ? 1 : 0); }
   // True if the pull's proxy ends with the later of the two callbacks.
@@ -178,7 +179,7 @@ struct Round {
   }
   void End();
   uint64_t bytes() const { return sizeof(Round) + (copy ? size_bytes : 0); }
-  // Gets room from the pool, unless others have much of it that have not begun.
+  // Gets room from the pool, unless other rounds that have not begun hold much of it.
   void TakeRoom() {
     if (plugin->copied_bytes < kMostCopiedEarly) copy = plugin->blocks.Take(size_bytes);
     if (copy) plugin->copied_bytes += size_bytes;
@@ -204,7 +205,7 @@ struct Round {
     if (failure_code == 0) std::memcpy(copy_out.data, sum, size_bytes);
     Complete(copy_out);
   }
-  // Without an error where no array is written that could carry one.
+  // Without an error where no array is written that could carry it.
   void Complete(const Proxy& proxy) const {
     if (failure_code == 0 || proxy.writes == nullptr) return proxy.Complete(nullptr);
     const dmlc::Error error(failure);

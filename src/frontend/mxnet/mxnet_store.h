@@ -22,8 +22,9 @@ int bs_mxnet_store_open(void* handle, const bs_mxnet_functions* functions, bs_mx
                         bs_error* error);
 /* A bs_store_fn whose context is the store; called on one thread.  Each store_key has an array of
  * its own that no other operator ever sees.  An operation has ended when MXNet's engine has run
- * what it queued for that array; MXNet's errors arrive as kInternal with its text.  With MXNet's
- * NaiveEngine it blocks until then, and bs_worker_start_kvstore must be told so (`blocks`). */
+ * the work that it queued for that array; MXNet's errors arrive as kInternal with its text.  With
+ * MXNet's NaiveEngine it blocks until then, and bs_worker_start_kvstore must be told so (`blocks`).
+ */
 void bs_mxnet_store_begin(void* store, bs_worker* worker, const bs_store_request* request);
 /* Gives the handle up; memory goes with the last operation.  REQUIRES: bs_mxnet_store_begin is
  * called no more. */

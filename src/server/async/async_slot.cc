@@ -52,7 +52,7 @@ void AsyncSlot::Push(protocol::Call& call) {
     if (const Status wrong = CheckUpdate(call); !wrong.ok()) return Refuse(call, wrong);
     if (updating_rank_) return Queue(call);
   }
-  // Kept until it is used, but for what the hosting process uses later.
+  // Held until the memory is used; it does not cover memory that the hosting process uses later.
   const Result<MemoryRoom::Promise> memory = AskForMemory(call);
   if (!memory.ok()) return Refuse(call, memory.status());
   if (count == 0) {
@@ -74,7 +74,7 @@ void AsyncSlot::Pull(protocol::Call& call) {
 
 void AsyncSlot::OnWorkerGone(int32_t rank) {
   pending_.Forget(rank);
-  // AnswerReady refuses what waits for the initial value of a worker 0 that is gone.
+  // AnswerReady refuses calls that wait for the initial value of a worker 0 that is gone.
   AnswerReady();
 }
 
@@ -118,7 +118,7 @@ Status AsyncSlot::CheckPull(const protocol::Call& call) {
     return Status::FailedPrecondition(DescribeCall(call) + ": this worker has pushed " +
                                       CountOf(pushed, "time"));
   }
-  // A worker has one request for a partition under way: what is older was answered.
+  // A worker has one request for a partition under way: older requests were answered.
   if (about.push_count < pushed || call.extension.sequence < party_of(call).answered) {
     return Status::Cancelled(DescribeCall(call) + ": superseded by a newer request");
   }
@@ -305,7 +305,7 @@ void AsyncSlot::Queue(protocol::Call& call) {
   const auto whom = [this](const protocol::Call&) {
     return "the server to finish an earlier update of key " + std::to_string(id_.key);
   };
-  // A worker's next push comes after this one was acknowledged.
+  // A worker pushes again only after an acknowledgement, so this push is a repeat.
   if (updating_rank_ == call.worker_rank) {
     return shard_->send(protocol::MakePendingResponse(call, whom(call)));
   }
@@ -372,8 +372,8 @@ void AsyncSlot::Answer(const protocol::Call& call) {
   }
   ps::Message response =
       MakeValuesResponse(call, shape_, SumBuffer::MakeFrame(weights_, call.worker_rank));
-  // An update is written to other memory while an answer is in flight, so a worker that asks for
-  // newer weights before it has read older ones has both.
+  // An update is written to other memory while an answer is in flight.  So a worker that asks for
+  // newer weights before it has read older weights has both.
   const std::shared_ptr<SumBuffer> before = party.shown.lock();
   response.keeps_memory = before && before != weights_ && before->InFlightTo(call.worker_rank);
   party.shown = weights_;

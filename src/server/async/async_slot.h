@@ -8,8 +8,8 @@
 // A coded push counts as the gradient that its codes stand for; workers need not agree on a coding.
 //
 // If the optimizer in force is not native, or the key needs it, the process that hosts the server
-// makes the updates (server_updater.h).  It makes one after the other, on a copy; meanwhile pulls
-// get the weights before.
+// makes the updates (server_updater.h).  It makes one update at a time, on a copy; meanwhile pulls
+// get the earlier weights.
 //
 // Confined to its shard's executor; never blocks.  Every request is answered through the shard's
 // `send`, now or when its condition holds.  May throw std::bad_alloc; then nothing was counted and
@@ -46,8 +46,8 @@ class AsyncSlot {
   void Pull(protocol::Call& call);
   // `rank` is in shard->gone now; no pull waits for its pushes any more.
   void OnWorkerGone(int32_t rank);
-  // `rank` was lost, and another worker takes its place.  That one counts its pushes from 1, and no
-  // pull waits for it before its first push.
+  // `rank` was lost, and another worker takes its place.  The new worker counts its pushes from 1,
+  // and no pull waits for it before its first push.
   void OnWorkerVacant(int32_t rank);
   // Refuses pending calls.
   void Fail(const Status& why);
@@ -61,13 +61,13 @@ class AsyncSlot {
     std::shared_ptr<SumBuffer> after;
     uint64_t incarnation = 0;  // of its worker's place
   };
-  // The slot's state of one worker.
+  // The slot's state of a worker.
   struct Party {
     Round pushes = 0;          // of this incarnation, that are in the weights
     uint64_t answered = 0;     // the sequence of its latest answered pull
     uint64_t incarnation = 0;  // how often its place has become free
-    Round ahead = 0;           // pushes of the others at its first push in a later incarnation
-    std::weak_ptr<SumBuffer> shown{};  // what its latest answer shows
+    Round ahead = 0;           // pushes of other workers at its first push in a later incarnation
+    std::weak_ptr<SumBuffer> shown{};  // the memory of its latest answer
   };
 
   bool initialised() const { return weights_ != nullptr; }
@@ -76,11 +76,11 @@ class AsyncSlot {
   }
   // A push of that worker is in the weights.
   void Count(const protocol::Call& call);
-  // True if others wait for pushes of the worker, which happens where staleness is bounded.
+  // True if other workers wait for pushes of this worker, which happens where staleness is bounded.
   bool IsAwaited(size_t rank) const;
   Status CheckPush(const protocol::Call& call) const;
   Status CheckPull(const protocol::Call& call);
-  // For what taking `call` needs for the first time.
+  // Asks for the memory that `call` is the first to need.
   Result<MemoryRoom::Promise> AskForMemory(const protocol::Call& call) const;
   void Initialise(const protocol::Call& call);
   // Why the server cannot update with `call`.
@@ -94,7 +94,7 @@ class AsyncSlot {
   void Update(const protocol::Call& call);
   // Makes spare_ memory that no answer in flight shows.
   void PrepareSpare();
-  // The same for weights_, with what is in it.
+  // The same for weights_, with its content.
   void PrepareWeights();
   // Ranks that a pull behind `count` own pushes must wait for.
   std::vector<int32_t> Behind(Round count) const;
@@ -111,7 +111,7 @@ class AsyncSlot {
   std::shared_ptr<SumBuffer> weights_;    // owners, here and below: this and the answers in flight
   std::shared_ptr<SumBuffer> spare_;      // of an earlier moment; may still be leaving
   std::optional<OptimizerState> state_;   // once updated natively
-  std::string about_;                     // what rank 0 said about the key, if all of it is here
+  std::string about_;                     // rank 0's description of the key, if all of it is here
   bool needs_host_ = false;               // with any optimizer
   std::optional<int32_t> updating_rank_;  // whose gradient is with the hosting process
   PendingCalls queue_;                    // pushes behind it

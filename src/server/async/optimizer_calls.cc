@@ -1,4 +1,4 @@
-// Reads calls of set_optimizer, has pickles loaded, and lets one of each number take effect.
+// Reads calls of set_optimizer, has pickles loaded, and lets one call of each number take effect.
 #include "server/async/optimizer_calls.h"
 
 #include <new>

@@ -1,7 +1,7 @@
 // OptimizerCalls: decides which of the workers' calls of set_optimizer counts.
 //
-// Workers count their calls alike.  The first one to make call n sets the optimizer; the others
-// find it set, however late they are, and lose no updates.
+// Workers count their calls alike.  The first worker to make call n sets the optimizer; the other
+// workers find it set, however late they are, and lose no updates.
 //
 // Confined to the dispatcher's executor; never blocks.  Every call is answered through `send`: at
 // once, or when the hosting process has accepted or refused the pickle.
@@ -55,9 +55,9 @@ class OptimizerCalls {
   const SendFn send_;
   const Adopt adopt_;
   Round number_ = 0;  // how often it was set
-  std::string text_;  // of the one in force
+  std::string text_;  // of the optimizer in force
   OptimizerInForce optimizer_;
-  // The call whose pickle is being loaded; it waits among the others.
+  // The call whose pickle is being loaded; it waits among the other calls.
   struct Loading {
     int32_t worker_id = 0;
     uint16_t incarnation = 0;

@@ -4,7 +4,7 @@
 // that ignores credit and answers is not slowed down by them.  No worker may fill the memory so.
 // All workers together may have little more than most_bytes waiting.  Beyond that, a request is
 // taken only if less than an equal share of most_bytes waits for its sender.  So no worker is
-// refused because of what another one has sent.
+// refused because of another worker's requests.
 //
 // Take: on the dispatcher's executor.  Done: any thread.  Never fails, never blocks.
 #pragma once

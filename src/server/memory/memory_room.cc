@@ -1,4 +1,4 @@
-// Compares what shards need with what the kernel says is left.
+// Compares the needs of shards with the memory that is left, as the kernel states it.
 #include "server/memory/memory_room.h"
 
 #include <algorithm>

@@ -1,10 +1,10 @@
-// MemoryRoom: checks that there is memory for what a server is about to keep.
+// MemoryRoom: checks that there is memory for the bytes that a server is about to keep.
 //
 // The kernel promises memory that it has not got, and ends the process that uses it.  So the
 // owner of a value or a sum asks here first, once for each.  Memory that is promised and not used
 // yet counts as taken.
 //
-// Thread-safe: the shards of a server share one.  Never blocks, but reads files of the kernel's
+// Thread-safe: the shards of a server share a room.  Never blocks, but reads files of the kernel's
 // when much is asked for.
 #pragma once
 
@@ -39,7 +39,7 @@ class MemoryRoom {
     Promise& operator=(const Promise&) = delete;
     ~Promise() { Used(size_bytes_); }
 
-    // So much of it, or what is left of it.
+    // Ends the promise of so many bytes, or of all that is left.
     void Used(uint64_t size_bytes) {
       const uint64_t used_bytes = std::min(size_bytes, size_bytes_);
       if (used_bytes == 0) return;
@@ -53,8 +53,8 @@ class MemoryRoom {
     uint64_t size_bytes_ = 0;
   };
 
-  // `available_bytes`: what this process can still have, from any thread; empty: as the system
-  // says.
+  // `available_bytes`: the bytes that this process can still take, from any thread; empty: the
+  // system's own number.
   explicit MemoryRoom(std::function<uint64_t()> available_bytes = {});
   MemoryRoom(const MemoryRoom&) = delete;
   MemoryRoom& operator=(const MemoryRoom&) = delete;

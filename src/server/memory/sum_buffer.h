@@ -1,4 +1,5 @@
-// SumBuffer: the memory of one round's sum, and whose answers that show it are still under way.
+// SumBuffer: the memory of a round's sum, and a count for each worker of the answers under way that
+// show it.
 #pragma once
 
 #include <array>
@@ -17,17 +18,17 @@ namespace bs::server {
 
 // Written on its shard's thread only, and only while not InFlight(); read by the frames of answers
 // on any thread.  May throw std::bad_alloc when made.  Shared by its slot and the frames in flight:
-// the slot may let go of it and take another one while the old one is still leaving.  Its maker
-// chooses SumRef, or shared_ptr if something watches it without owning it.
+// the slot may let go of it and take another buffer while the old buffer is still leaving.  Its
+// maker chooses SumRef, or shared_ptr if something watches it without owning it.
 //
-// A server keeps two for each partition, so one of few bytes for few workers needs no memory
-// besides.
+// A server keeps two buffers for each partition, so a small buffer for few workers needs no further
+// allocation.
 class SumBuffer {
  public:
   // Answers go to workers 0 .. num_workers-1.
   // `lend` gets its memory if that is whole pages.
   SumBuffer(uint64_t size_bytes, int numa_node, int32_t num_workers, const LendPagesFn& lend = {});
-  // The sum begins as what `contribution` shows, in its memory.  REQUIRES: it is writable.
+  // The sum begins as the values of `contribution`, in its memory.  REQUIRES: it is writable.
   SumBuffer(ps::Frame contribution, int32_t num_workers);
   SumBuffer(const SumBuffer&) = delete;
   SumBuffer& operator=(const SumBuffer&) = delete;
@@ -72,7 +73,7 @@ class SumBuffer {
     const NodeBuffer& large = lent != nullptr ? (*lent)->memory : std::get<NodeBuffer>(memory_);
     return {large.data(), large.size_bytes()};
   }
-  using Adopted = std::unique_ptr<ps::Frame>;  // elsewhere, to have no more bytes than the others
+  using Adopted = std::unique_ptr<ps::Frame>;  // apart, so that the variant stays small
 
   bool has_few() const { return num_workers_ <= kFew; }
   std::span<const Counter> counters() const { return {has_few() ? few_ : more_, num_workers_}; }
@@ -80,7 +81,7 @@ class SumBuffer {
 
   // Zeroed at first, but for Adopted.
   std::variant<Tiny, NodeBuffer, Adopted, std::unique_ptr<Lent>> memory_;
-  // By rank.  Not shared_ptr::use_count(), nor SumRef's count: what reads them orders nothing.
+  // By rank.  Not shared_ptr::use_count(), nor SumRef's count: their readers order nothing.
   union {
     Counter few_[kFew] = {};
     Counter* more_;  // owned; unless has_few()

@@ -1,10 +1,10 @@
-// SumRef: one owner of a SumBuffer: its slot, or an answer in flight.
+// SumRef: an owner of a SumBuffer: its slot, or an answer in flight.
 //
 // Like shared_ptr with half of its size, no weak owners, and a count that takes no memory besides:
-// two of them and what they own are most of what a server keeps for a small key.
+// two SumRefs and their buffers are most of the memory that a server keeps for a small key.
 //
-// Safe like shared_ptr: one SumRef is confined to one thread at a time, several of the same buffer
-// may be copied and destroyed on different ones.
+// Safe like shared_ptr: one SumRef is confined to one thread at a time, but SumRefs of the same
+// buffer may be copied and destroyed on different threads.
 #pragma once
 
 #include <atomic>

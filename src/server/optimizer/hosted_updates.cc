@@ -13,7 +13,7 @@ void Return(Executor* back, HostedUpdates::Done done, Status status) {
   back->Post([done = std::move(done), status = std::move(status)] { done(status); });
 }
 
-// The worker must be able to tell what concerns its call only.
+// The worker must be able to tell an error that concerns its call only.
 Status As(StatusCode code, const Status& status) {
   return status.ok() ? status : Status(code, status.message());
 }

@@ -31,7 +31,7 @@ class HostedUpdates {
 
   // True if a process hosts the server.  All below: REQUIRES present().
   bool present() const { return updater_.executor != nullptr; }
-  // Makes `optimizer` the one in force, unless it is.  kInvalidArgument if it is refused.
+  // Puts `optimizer` in force, unless it is in force already.  kInvalidArgument if it is refused.
   void Load(Optimizer optimizer, Executor* back, Done done);
   // Loads `optimizer`, copies `before` (if any) to update.weights and updates these.  The memory of
   // all, `about` included, must stay valid until `done` runs or is destroyed.

@@ -24,7 +24,7 @@ struct Numbers {
 
   T Clip(T value) const { return clip < 0 ? value : std::clamp(value, -clip, clip); }
   T Scaled(T gradient) const { return Clip(rescale * gradient); }
-  // Adam and RMSProp clip what includes the weight decay.
+  // Adam and RMSProp clip the gradient after they add the weight decay.
   T Decayed(T gradient, T weight) const { return Clip(rescale * gradient + wd * weight); }
 };
 
@@ -49,7 +49,7 @@ T SignOf(T value) {
   return static_cast<T>((value > 0) - (value < 0));
 }
 
-// NOLINTBEGIN(clang-analyzer-core.NullDereference): NumMoments gives each rule what it uses.
+// NOLINTBEGIN(clang-analyzer-core.NullDereference): NumMoments gives each rule its moments.
 template <typename T>
 void Sgd(const OptimizerSpec& spec, const Numbers<T>& n, const Arrays<T>& x) {
   const T momentum = Constant<T>(spec.momentum);

@@ -1,7 +1,7 @@
 // Optimizers: how a server that updates weights itself turns a gradient into new weights.
 //
-// The rules are those of mx.optimizer in MXNet 1.9.1, element by element, so a partition is updated
-// as the whole tensor would be.  A rule arrives as a name and numbers, never as code.
+// The rules are mx.optimizer's in MXNet 1.9.1, element by element, so a partition is updated as the
+// whole tensor would be.  A rule arrives as a name and numbers, never as code.
 //
 // Not thread-safe; pure functions on memory the caller owns; never block.
 #pragma once
@@ -54,7 +54,7 @@ struct OptimizerSpec {
 inline constexpr size_t kMaxOptimizerBytes = 1024;
 
 // "adam learning_rate=0.001 wd=0.0001 beta1=0.9": a name, then options of that optimizer, each once
-// at most, with finite values.  kInvalidArgument says what is accepted.
+// at most, with finite values.  The message of kInvalidArgument lists the accepted words.
 Result<OptimizerSpec> ParseOptimizer(std::string_view text);
 
 // True if both update alike but for their rates.
@@ -67,15 +67,15 @@ bool CanUpdate(DType dtype);
 // REQUIRES: CanUpdate(dtype).
 uint64_t StateBytes(const OptimizerSpec& spec, DType dtype, uint64_t count);
 
-// One partition's state: moments, how many updates there were, and for float16 a float32 copy of
-// the weights, so that small updates are not lost.
+// A partition's state: moments, how many updates there were, and for float16 a float32 copy of the
+// weights, so that small updates are not lost.
 class OptimizerState {
  public:
   // Starts afresh from `weights`.  May throw std::bad_alloc.  REQUIRES: CanUpdate(dtype).
   OptimizerState(std::shared_ptr<const OptimizerSpec> spec, DType dtype,
                  std::span<const std::byte> weights);
 
-  // One update of `weights`, which nothing else changes between two calls.  The gradient may
+  // Makes one update of `weights`, which nothing else changes between two calls.  The gradient may
   // start at any byte.  May throw std::bad_alloc; then nothing was changed.
   // REQUIRES: both have the size of the constructor's weights, which are aligned for their type.
   void Apply(const Rates& rates, std::span<const std::byte> gradient, std::span<std::byte> weights);

@@ -1,4 +1,4 @@
-// Reads optimizers from text, strictly: what is not known is refused with what is.
+// Reads optimizers from text, strictly: an unknown word is refused with the known words.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -43,7 +43,7 @@ constexpr auto kSignumOptions =
 struct Known {
   std::string_view name;
   Rule rule;
-  std::span<const Option> options;  // besides those that every optimizer has
+  std::span<const Option> options;  // besides the options of every optimizer
 };
 
 constexpr auto kKnown = std::to_array<Known>({

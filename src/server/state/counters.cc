@@ -43,7 +43,7 @@ void Counters::Measure(Metrics* metrics) const {
     add("pulled_bytes_total", static_cast<double>(worker.pulled_bytes));
     add("came_last_total", static_cast<double>(worker.last));
     add("waited_seconds_total", Seconds(worker.waited));
-    // Every round that is over has one of each.
+    // Every round that is over has a contribution of each worker.
     add("awaited_rounds", static_cast<double>(rounds_begun_ - worker.contributions));
   }
   metrics->Add("rounds_total", static_cast<double>(rounds_));

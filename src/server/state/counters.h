@@ -1,4 +1,4 @@
-// Counters: what one shard has done with native keys, for metrics.
+// Counters: a shard's work on native keys in numbers, for metrics.
 //
 // Confined to the shard's executor.
 #pragma once

@@ -1,8 +1,8 @@
 // PendingCalls: requests that wait for other workers, at most one of each worker.
 //
 // Not thread-safe: confined to the executor of its owner.  Bounded by the number of workers (two
-// ids of each rank at most: its own and an attached one).  Every pending request is answered once:
-// by its owner after TakeAll, or here when a newer one replaces it.
+// ids of each rank at most: its own and an attached worker's).  Every pending request is answered
+// once: by its owner after TakeAll, or here when a newer request replaces it.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class PendingCalls {
   void Add(protocol::Call call, const Whom& whom, const SendFn& send);
   // The next Add for a worker without a pending call needs no memory.
   void MakeRoom();
-  // All of them, highest priority first, equal ones in the order in which they came; none is left.
+  // All of them, highest priority first, equal priorities in the order of arrival; none is left.
   std::vector<protocol::Call> TakeAll();
   // Refuses all of them with `why`.
   void RefuseAll(const Status& why, const SendFn& send);

@@ -27,7 +27,7 @@ struct ShardHandle {
 
 // Returns about how many bytes a waiting request keeps.
 inline uint64_t KeptBytes(const protocol::Call& call) {
-  constexpr uint64_t kCallBytes = 1U << 10U;  // of one that has nothing else
+  constexpr uint64_t kCallBytes = 1U << 10U;  // of a call without further bytes
   return kCallBytes + call.payload.size() + call.extension.text.size() +
          call.request.next_layout.size() + call.request.about.size() +
          call.request.optimizer.size();
@@ -47,7 +47,7 @@ bool PostCall(const ShardHandle<S>& handle, Backlog* backlog, int32_t rank, C* c
   return true;
 }
 
-// Index of the one with the fewest bytes among the first `count`.  REQUIRES: count > 0.
+// Index of the shard with the fewest bytes among the first `count`.  REQUIRES: count > 0.
 template <typename S>
 size_t LeastLoaded(const std::vector<ShardHandle<S>>& handles, size_t count) {
   const auto least = std::min_element(

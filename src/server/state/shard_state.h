@@ -1,4 +1,5 @@
-// ShardState: what every shard of a server has, and what the slots of one shard have in common.
+// ShardState: the state that every shard of a server has, and the state that the slots of a shard
+// share.
 //
 // Confined to the shard's executor, once it is made.
 #pragma once

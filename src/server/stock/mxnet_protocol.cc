@@ -9,7 +9,7 @@
 namespace bs::server {
 namespace {
 
-// Heads of commands; the others need no more than an empty answer.
+// Heads of commands; other commands need only an empty answer.
 enum class StockCommand : int32_t {
   kController = 0,  // an optimizer
   kSetMultiPrecision = 1,
@@ -31,7 +31,7 @@ MxnetProtocol::MxnetProtocol(const ServerOptions& options, Executor* dispatcher,
       profile_(options.rank, dispatcher, log) {}
 
 void MxnetProtocol::OnMessage(ps::Message message) {
-  // An anonymous sender can not be answered, and no stock worker that has joined is one.
+  // An anonymous sender can not be answered, and no stock worker that has joined is anonymous.
   if (message.meta.is_control || !message.meta.request || message.peer == ps::kEmpty) return;
   message.meta.simple_app ? OnCommand(message) : store_.OnData(std::move(message));
 }

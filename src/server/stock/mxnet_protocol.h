@@ -1,4 +1,5 @@
-// MxnetProtocol: what the server says to stock MXNet workers, whose messages carry no extension.
+// MxnetProtocol: the server's part of the protocol of stock MXNet workers, whose messages carry no
+// extension.
 //
 // Confined to the dispatcher's executor; never blocks.  Commands are answered here; values are the
 // StockStore's.  Nothing that arrives is executed here: a pickled optimizer is for the hosting

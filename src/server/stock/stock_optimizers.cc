@@ -10,7 +10,7 @@
 namespace bs::server {
 namespace {
 
-// Workers wait for each answer, so there is one of each.
+// Workers wait for each answer, so at most one answer to each is pending.
 constexpr size_t kMostWaiting = 1 << 16;
 
 }  // namespace
@@ -31,7 +31,7 @@ void StockOptimizers::Handle(const ps::Message& request) {
                                            ps::DescribeId(request.peer)));
   }
   const uint64_t number = ++calls_[{request.peer, request.meta.customer_id}];
-  // The call before this one may still be loading; then this one is late anyway.
+  // The call before may still be loading; then this call is late anyway.
   const bool first = number > number_ && !loading_;
   waiting_.push_back(ps::MakeCommandResponse(request, ""));
   if (first) {

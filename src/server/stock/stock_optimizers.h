@@ -34,7 +34,7 @@ class StockOptimizers {
 
   // A command with a pickle, of a worker of this job.  Answered when it is loaded.
   void Handle(const ps::Message& request);
-  // The worker was lost; the one that takes its place counts its calls from 1.
+  // The worker was lost; the worker that takes its place counts its calls from 1.
   void Forget(int32_t worker_id);
 
  private:
@@ -50,7 +50,7 @@ class StockOptimizers {
   std::map<StockParty, uint64_t> calls_;  // of each worker
   uint64_t number_ = 0;                   // of the latest call that was taken
   bool loading_ = false;
-  TimerId patience_ = 0;              // of what is loading
+  TimerId patience_ = 0;              // of the load under way
   std::vector<ps::Message> waiting_;  // answers
 };
 

@@ -3,7 +3,7 @@
 //
 // While it runs, it notes each request of a worker, native or stock, as it comes; at the end it
 // writes "rank<rank>_<filename>" in the server's working directory, in the trace event format, as
-// stock servers do.  What the server makes of requests is in BYTESCHEDULER_TIMELINE.
+// stock servers do.  BYTESCHEDULER_TIMELINE shows the server's work on requests.
 //
 // Confined to the dispatcher's executor.
 #pragma once
@@ -27,8 +27,9 @@ class StockProfile {
   // `dispatcher` must outlive this.
   StockProfile(int32_t rank, const Executor* dispatcher, const Logger& log);
 
-  // A command: parameters, then one digit that says of what.  What cannot be obeyed, also a file
-  // that cannot be written, is one warning; what a stock server would not know is ignored.
+  // A command: parameters, then a digit that names their kind.  A command that cannot be obeyed,
+  // also because a file cannot be written, causes a warning.  A command that a stock server would
+  // not know is ignored.
   void Obey(std::string_view command);
   // A message has come; cheap while the profiler does not run.
   void Note(const ps::Message& message) {

@@ -1,4 +1,4 @@
-// StockCall: what a stock MXNet worker asks of its values, taken apart and checked.
+// StockCall: the request of a stock MXNet worker about its values, taken apart and checked.
 //
 // Pure functions on messages; thread-safe; never block.
 #pragma once
@@ -31,7 +31,7 @@ struct StockCall {
   StockLayout layout = StockLayout::kDense;
   uint32_t dtype = 0;
   bool push = false;
-  bool pull = false;       // one at least
+  bool pull = false;       // `push` or `pull` is true
   uint64_t key = 0;        // as MXNet numbers it
   uint64_t num_coded = 0;  // kTwoBit, push: elements that the codes stand for
   ps::Frame keys;          // echoed; of rows the first is the key's
@@ -42,16 +42,16 @@ struct StockCall {
   uint64_t row(size_t i) const;
 };
 
-// The keys on the wire that are one server's; `end` is not.  MXNet's numbers count from `begin`.
+// The keys on the wire that belong to a server; `end` is not.  MXNet's numbers count from `begin`.
 struct StockRange {
   uint64_t begin = 0;
   uint64_t end = 0;
 };
-// Those of server `rank` of `num_servers`.
+// The keys of server `rank` of `num_servers`.
 StockRange StockRangeOf(int32_t rank, int32_t num_servers);
 
-// Takes a request apart to the server that `range` is of.  kInvalidArgument, naming sender and
-// key, for what no stock worker sends.
+// Takes a request apart to the server of `range`.  kInvalidArgument, naming sender and key, for a
+// request that no stock worker sends.
 Result<StockCall> ParseStockCall(ps::Message message, const StockRange& range);
 
 // "push key 3 from worker 1", for people.

@@ -29,7 +29,7 @@ Result<StockShape> ShapeOfInit(const StockCall& call);
 // Why `call` does not fit a key of this shape.
 Status CheckStockCall(const StockShape& shape, const StockCall& call);
 
-// target := what a first push brings, in the key's own dtype.
+// target := the values of a first push, in the key's own dtype.
 void TakeInit(const StockShape& shape, const StockCall& call, float threshold, std::byte* target);
 
 // A round's sum; its memory has SumElements(shape) of `dtype`.  That is the key's dtype, or float32
@@ -39,8 +39,8 @@ struct StockSum {
   std::byte* data = nullptr;
   bool empty = true;  // data holds nothing of this round yet
 };
-// Returns the elements of a sum: those of the key, and behind them one more for each row.  The one
-// more is 1 if the row was pushed and optimizers know the dtype, else 0.
+// Returns the elements of a sum: the key's elements, and behind them a flag for each row.  The flag
+// is 1 if the row was pushed and optimizers know the dtype, else 0.
 inline size_t SumElements(const StockShape& shape) {
   return shape.num_elements() + (shape.rows ? shape.num_rows : 0);
 }
@@ -49,7 +49,7 @@ inline uint64_t SumBytes(const StockShape& shape, bool wide) {
   const bool widens = wide && shape.dtype == DType::kFloat16;
   return SumElements(shape) * SizeOf(widens ? DType::kFloat32 : shape.dtype);
 }
-// Adds what `call` pushes.  `scratch` keeps its memory from call to call.  May throw
+// Adds the values that `call` pushes.  `scratch` keeps its memory from call to call.  May throw
 // std::bad_alloc; then nothing was added.  REQUIRES: CheckStockCall is ok.
 void AddPush(const StockShape& shape, const StockCall& call, float threshold, StockSum* sum,
              std::vector<float>* scratch);

@@ -1,7 +1,7 @@
 // StockShard: the keys of stock MXNet workers that live on one thread and one NUMA node.
 //
-// Confined to its executor.  Answers everything through the state's `send`; what can not be
-// answered fails the job, and so does a request that has waited for straggler_timeout.  Never
+// Confined to its executor.  Answers everything through the state's `send`; a request that can not
+// be answered fails the job, and so does a request that has waited for straggler_timeout.  Never
 // blocks.  Bounded by the dispatcher, which decides how many keys there may be.
 #pragma once
 
@@ -36,8 +36,8 @@ class StockShard : public std::enable_shared_from_this<StockShard> {
 
   StockState state_;
   std::unordered_map<uint64_t, StockSlot> slots_;
-  // A look at all waits is due.  Always so while a request waits: it only starts to when one comes,
-  // and one look is enough, at the oldest wait's deadline or before.
+  // True while a look at all waits is due, so always while a request waits: waits begin only when a
+  // request comes.  A single look is enough, at the oldest wait's deadline or before.
   bool looking_ = false;
 };
 

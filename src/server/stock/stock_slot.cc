@@ -14,7 +14,7 @@
 namespace bs::server {
 namespace {
 
-// Requests of one worker for one key that may wait; engines keep a few under way.
+// Limit of a worker's requests for a key that wait; engines keep a few under way.
 constexpr size_t kMostWaiting = 4096;
 // Answers say their length in 31 bits.
 constexpr uint64_t kMaxValueBytes = std::numeric_limits<int32_t>::max();
@@ -175,7 +175,7 @@ Status StockSlot::Overdue() const {
 std::string StockSlot::WaitsFor() const {
   if (!value_) return "a worker to initialise it";
   if (updating_) return "the optimizer on the server to update it";
-  // Each worker has one store as a rule; of two in one process the second is named like one.
+  // Each worker has one store as a rule; the second store of a process is named like a worker.
   std::vector<int32_t> missing;
   std::vector<bool> seen(static_cast<size_t>(state_->num_workers), false);
   for (const auto& [who, party] : parties_) {
@@ -227,8 +227,9 @@ bool StockSlot::TakeTurn() {
   return true;
 }
 
-// Contributions are summed in the order of the parties, as far as there is memory to hold those
-// that come before their turn.  Two need no order: a + b and b + a have the same bits.
+// Contributions are summed in the order of the parties, as far as there is memory to hold
+// contributions that come before their turn.  Two contributions need no order: a + b and b + a have
+// the same bits.
 void StockSlot::Contribute(Party* party) {
   if (gradient_.sum.empty) value_->Prepare(state_->wide, &gradient_);
   const uint64_t size_bytes = party->calls.front()->values.size();
@@ -290,11 +291,11 @@ void StockSlot::EndUpdate(const Status& status) {
   Advance();
 }
 
-// Answers those whose pushes the round was made of.
+// Answers the parties whose pushes made the round.
 void StockSlot::Finish() {
   num_in_ = 0;
   gradient_.sum.empty = true;
-  std::vector<StockCall> done;  // most urgent first, equal ones in the order of parties
+  std::vector<StockCall> done;  // most urgent first, equal priorities in the order of parties
   for (auto& [who, party] : parties_) {
     if (!std::exchange(party.in, false)) continue;
     if (std::exchange(party.lost, false)) {

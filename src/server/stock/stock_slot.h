@@ -1,7 +1,7 @@
 // StockSlot: one key of stock MXNet workers on its server: its value, and the round that is open.
 //
-// It does what a stock server does, but a round counts workers and not requests.  A worker that
-// pushes again before the round is complete opens the next one with it, and its pulls see its own
+// It behaves as a stock server, but a round counts workers and not requests.  A worker that pushes
+// again before the round is complete opens the next round with that push, and its pulls see its own
 // pushes.  Without kSyncMode each push is a round of its own.
 //
 // Confined to its shard's executor; never blocks.  Every request is answered through the shard's
@@ -46,7 +46,7 @@ struct StockState : ShardBase {
   float threshold = 0;                   // of two-bit codes; 0: none was set
   HostedUpdates::Optimizer optimizer{};  // null: sums become values
 
-  uint64_t queued_bytes = 0;  // of what waits; WaitingCall alone changes it
+  uint64_t queued_bytes = 0;  // of waiting requests; WaitingCall alone changes it
   std::vector<float> scratch{};
 };
 
@@ -58,7 +58,7 @@ class StockSlot {
   StockSlot& operator=(const StockSlot&) = delete;
   ~StockSlot() = default;
 
-  // REQUIRES: the rank of the worker is one of the job's.
+  // REQUIRES: the worker's rank is in the job.
   void Handle(StockCall call);
   // The worker was lost, and another takes its place.  Its push in the open round, or in an update
   // under way, counts and gets no answer; its pending calls are forgotten.
@@ -78,7 +78,7 @@ class StockSlot {
   };
 
   Status Check(const StockCall& call) const;
-  // False, and the job has failed, if one request more than the `waiting` ones may not wait.
+  // False, and the job has failed, if a further request may not wait beside the `waiting` requests.
   // `owners` names their workers.
   bool MayWait(const StockCall& call, size_t waiting, const char* owners);
   bool MayWaitIn(const Party& party, const StockCall& call) {
@@ -88,7 +88,7 @@ class StockSlot {
   void Initialise(StockCall call);
   // For a value of this shape and its sums.
   Result<MemoryRoom::Promise> AskForMemory(const StockCall& call, const StockShape& shape) const;
-  // For what an update needs for the first time.
+  // Asks for the memory that an update is the first to need.
   Result<MemoryRoom::Promise> AskForUpdate() const;
   // True if a worker that took the first worker's place sends the initial value again.
   bool IsInitialAgain(const StockCall& call);
@@ -121,13 +121,14 @@ class StockSlot {
   std::map<StockParty, Party> parties_;  // their order is that of summing
   int32_t num_in_ = 0;
   // Ranks that were lost, kept until the end.  A newcomer that is a push ahead or behind stays so
-  // in every later round; a round then waits for it when the others have no more to come.
+  // in every later round; a round then waits for it when the other workers have no more pushes to
+  // come.
   std::set<int32_t> replaced_;
   bool initial_again_ = false;    // the next push of worker 0 is the initial value
   std::deque<StockParty> turns_;  // whose pushes wait, without kSyncMode
   bool updating_ = false;         // the round is complete, its update is under way
-  // When the latest of these began: the wait for the first push, a round, an update.  A request
-  // that waits does so behind one of them.
+  // The time when the latest wait began: for the first push, for a round, or for an update.  Every
+  // waiting request waits for one of these.
   TimePoint since_{};
 };
 

@@ -73,7 +73,7 @@ void StockStore::OnData(ps::Message message) {
   if (failed_) return send_(ps::MakeStockEnd(message.peer));
   used_ = true;
   Result<StockCall> call = ParseStockCall(std::move(message), range_);
-  // Any answer would say that it was done; without one its sender would wait for ever.
+  // Any answer would say that it was done; without an answer its sender would wait for ever.
   if (!call.ok()) return fail_(call.status());
   const ShardHandle<StockShard>* const handle = HandleOf(call.value());
   if (handle == nullptr) return;

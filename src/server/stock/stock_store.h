@@ -2,7 +2,7 @@
 //
 // Takes requests apart and spreads keys over the shards' executors, as the dispatcher of native
 // requests does; the two share nothing but the executors.  A stock worker can not be told of an
-// error: what would be one fails the job, and then they are ended (see ps::MakeStockEnd).
+// error: an error fails the job, and then stock workers are ended (see ps::MakeStockEnd).
 //
 // Confined to the dispatcher's executor; never blocks.
 #pragma once
@@ -27,7 +27,7 @@
 
 namespace bs::server {
 
-// How a store reaches the others.
+// Functions by which a store reaches the other parts of the server.
 struct StockWays {
   SendFn send;
   // Posted to the dispatcher, at most once; the owner calls Fail() then.

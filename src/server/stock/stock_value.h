@@ -1,5 +1,5 @@
-// StockValue: the value of one key of stock workers, what answers show of it, and how it changes:
-// it becomes a sum, or the hosting process updates it with a gradient.
+// StockValue: the value of one key of stock workers, and its answers.  The value changes in two
+// ways: it becomes a sum, or the hosting process updates it with a gradient.
 //
 // Confined to its shard's executor; never blocks.  May throw std::bad_alloc; then it is as it was.
 #pragma once
@@ -36,16 +36,16 @@ class StockValue {
   StockValue& operator=(const StockValue&) = delete;
   ~StockValue() = default;
 
-  // Takes what a first push brings.
+  // Takes the values of a first push.
   void Initialise(const StockCall& call, float threshold);
   // Makes `gradient` empty memory that no answer shows.  `wide`: of float32 even if float16 is
   // pushed.
   void Prepare(bool wide, StockGradient* gradient) const;
   // value := sum.  Leaves other memory in `sum`.
   void Replace(StockGradient* sum);
-  // Returns the bytes that Update needs beside those in use.
+  // Returns the bytes that Update needs beside the bytes in use.
   uint64_t UpdateBytes(bool wide) const;
-  // Has the value updated; answers show the old one until `done`, which runs on `back`, is ok.
+  // Has the value updated; answers show the old value until `done`, which runs on `back`, is ok.
   // REQUIRES: one at a time; the hosting process is there.
   void Update(HostedUpdates* hosted, const HostedUpdates::Optimizer& optimizer,
               const StockGradient& gradient, Executor* back, Done done);
@@ -75,9 +75,9 @@ class StockValue {
   const Place place_;
   const uint64_t key_;
   const StockShape shape_;
-  const std::string about_;  // what the optimizer is told of it
-  Memory value_;             // what answers show
-  Memory spare_;             // of an earlier one; may still be leaving
+  const std::string about_;  // its description for the optimizer
+  Memory value_;             // shown by answers
+  Memory spare_;             // of an earlier value; may still be leaving
   // Where updates work, if not in memory that answers can show: float32 that float16 is rounded
   // from, rows with their flags.
   Memory weights_;

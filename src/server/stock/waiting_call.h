@@ -1,4 +1,5 @@
-// WaitingCall: a request of a stock worker that waits, and counts in what its shard keeps.
+// WaitingCall: a request of a stock worker that waits, and counts in the bytes that its shard
+// keeps.
 //
 // Confined to its shard's executor.
 #pragma once
@@ -12,7 +13,7 @@ namespace bs::server {
 
 // Returns about how many bytes a waiting request keeps.
 inline uint64_t KeptBytes(const StockCall& call) {
-  constexpr uint64_t kCallBytes = 1U << 10U;  // of one that has nothing else
+  constexpr uint64_t kCallBytes = 1U << 10U;  // of a call without further bytes
   return kCallBytes + call.keys.size() + call.values.size() + call.meta.body.size();
 }
 

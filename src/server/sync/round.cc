@@ -1,4 +1,4 @@
-// The rules of rounds: what counts, what is a repeat, and which sums are still there.
+// The rules of rounds: which pushes count, which are repeats, and which sums are still there.
 #include "server/sync/round.h"
 
 #include <algorithm>

@@ -10,7 +10,7 @@
 //
 // A partition of a new layout begins with the first round of that layout.
 //
-// Not thread-safe: confined to its shard.  Never fails; what a worker must not do is a verdict.
+// Not thread-safe: confined to its shard.  Never fails; a fault of a worker is a verdict.
 #pragma once
 
 #include <cstddef>
@@ -71,7 +71,7 @@ class RoundState {
   // 1 or 2.  `first`: rounds before it are another partition's.
   explicit RoundState(int32_t num_workers, uint32_t num_buffers = 2, Round first = 0);
 
-  // Returns what Push would return, and counts nothing: for callers that must first get memory.
+  // Returns the verdict of Push, and counts nothing: for callers that must first get memory.
   PushVerdict Judge(int32_t rank, Round round) const;
   // kTake counts the contribution and opens the round if it is its first.
   PushVerdict Push(int32_t rank, Round round);
@@ -97,7 +97,7 @@ class RoundState {
 
   int32_t num_workers() const { return taken_.num_workers(); }
 
-  // In this order no bytes lie between them: a server keeps one for each partition.
+  // In this order no bytes lie between them: a server keeps a RoundState for each partition.
   const Round first_;
   Round current_ = first_;
   RankSet taken_;  // for the current round

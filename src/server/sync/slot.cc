@@ -108,7 +108,7 @@ Status Slot::CheckPull(const protocol::Call& call) const {
   return has_shape() ? CheckPullSize(call, shape_) : Status::Ok();
 }
 
-// Not for memory that takes the place of other: that is bounded with what waits for the network.
+// Asks nothing for memory that replaces other memory: the bound of waiting answers covers it.
 Result<MemoryRoom::Promise> Slot::AskForMemory(const protocol::Call& call) const {
   if (buffers_[rounds_.buffer_of(rounds_.current())] || has_early()) return MemoryRoom::Promise();
   Result<MemoryRoom::Promise> memory = shard_->AskForMemory(call.request.size_bytes);
@@ -200,7 +200,7 @@ void Slot::Add(int32_t rank, ps::Frame payload) {
   ready.reserve((early_ ? early_->size() : 0) + 1);
   ready.emplace_back(rank, std::move(payload));
   MemoryRoom::Promise memory;  // until the sum is written
-  // With this one in, early ones behind it may have their turn.
+  // With this contribution in, early contributions behind it may have their turn.
   for (; rounds_.has(next_rank_); ++next_rank_) {
     if (!has_early()) continue;
     auto node = early_->extract(next_rank_);
@@ -241,7 +241,7 @@ void Slot::Sum(const std::vector<std::pair<int32_t, ps::Frame>>& ready) {
   }
 }
 
-// In one pass, also where several were early.
+// Sums in one pass, also where several were early.
 void Slot::SumPlain(const std::vector<std::pair<int32_t, ps::Frame>>& ready, std::byte* sum) const {
   std::vector<const void*> inputs;
   inputs.reserve(ready.size() + 1);
@@ -296,7 +296,7 @@ void Slot::Answer(const protocol::Call& call) {
   shard_->counters.Pulled(call.worker_rank, shape_.size_bytes);
   ps::Message answer = MakeValuesResponse(call, shape_, SumBuffer::MakeFrame(sum, call.worker_rank),
                                           next_ ? (*next_)[which] : std::string());
-  // A worker asks for a sum after it has read the one before.  If that one is still in flight, the
+  // A worker asks for a sum after it has read the sum before.  If that sum is still in flight, the
   // worker does not read, and a later round begins in fresh memory because of it.
   const SumRef& other = buffers_[1 - which];
   answer.keeps_memory = other && other->InFlightTo(call.worker_rank);

@@ -51,7 +51,7 @@ class Slot {
   // A contribution that came before its turn, as it was received.
   struct Early {
     ps::Frame payload;
-    MemoryRoom::Promise memory;  // for the sum, of the first one that needs it
+    MemoryRoom::Promise memory;  // for the sum, of the first contribution that needs it
   };
   using EarlyByRank = std::map<int32_t, Early>;
 
@@ -67,7 +67,7 @@ class Slot {
   const Status* Blocked() const;
   bool has_shape() const { return rounds_.begun(); }
   bool has_early() const { return early_ && !early_->empty(); }
-  // `memory`: what was promised for the sum.
+  // `memory`: the promise for the sum.
   void Take(protocol::Call& call, MemoryRoom::Promise memory);
   bool ComesEarly(int32_t rank, uint64_t payload_bytes) const;
   // For the first contribution of the open round, whose payload stays in `call` unless its memory
@@ -89,8 +89,9 @@ class Slot {
   void AddPending(protocol::Call& call);
   std::string Wanted() const;
 
-  // A server keeps one slot for each partition, so what few need is made when it is needed, and
-  // then stays: a slot with an early contribution once is likely to have one in every round.
+  // A server keeps one slot for each partition, so members that few slots need are made when
+  // needed, and then stay: a slot with an early contribution once is likely to have another in
+  // every round.
   ShardState* const shard_;
   const SlotId id_;
   RoundState rounds_;
@@ -103,7 +104,7 @@ class Slot {
   TimePoint first_push_;                              // of the open round; of Now()
   TimePoint last_push_;                               // as above, so far
   std::unique_ptr<EarlyByRank> early_;                // null: no contribution was early yet
-  std::unique_ptr<std::array<std::string, 2>> next_;  // as rank 0's pushes to those rounds said
+  std::unique_ptr<std::array<std::string, 2>> next_;  // as rank 0's pushes to these rounds said
 };
 
 }  // namespace bs::server

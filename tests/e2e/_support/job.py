@@ -8,9 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from types import TracebackType
-from typing import Dict, List, Optional, Sequence, Type
+from typing import Dict, List, Optional, Sequence
 
+from ended import Ended
+from forked import ForkingLauncher
 from lab import Lab
 
 from bytescheduler._launch.launcher import LOOPBACK, Launcher, Place
@@ -129,7 +130,7 @@ class Process:
         self.child.wait()
 
 
-class Job:
+class Job(Ended):
     """One scheduler node and some servers; the test starts the workers.
 
     Parameters
@@ -157,6 +158,9 @@ class Job:
         The hosts of the lab in that order, if they are not 0, 1, 2 and so on.
     on_host : dict, optional
         More variables for the nodes of a host of the lab.
+    forks : bool
+        Workers are forked from a process that has imported their framework (forked/); False:
+        they are started, for a test of what Python does at its start or its end.
     """
 
     def __init__(
@@ -174,6 +178,7 @@ class Job:
         lab: Optional[Lab] = None,
         hosts: Optional[Sequence[int]] = None,
         on_host: Optional[Dict[int, Dict[str, str]]] = None,
+        forks: bool = True,
     ) -> None:
         self.folder = folder
         self._lab = lab
@@ -197,7 +202,8 @@ class Job:
             "BYTESCHEDULER_TUNING": "off",
             **(env or {}),
         }
-        self._launcher = Launcher(
+        kind = ForkingLauncher if forks else Launcher
+        self._launcher = kind(
             workers, servers, common, root=self._place(0), port=self._ports[0], folder=folder
         )
         self.processes: List[Process] = []
@@ -211,12 +217,7 @@ class Job:
             self._ends = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def end(self) -> None:
         self._ends.close()
 
     @property

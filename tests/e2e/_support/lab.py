@@ -9,8 +9,9 @@ import os
 import pathlib
 import subprocess
 import time
-from types import TracebackType
-from typing import Iterator, List, Optional, Sequence, Type
+from typing import Iterator, List, Sequence
+
+from ended import Ended
 
 NETLAB = pathlib.Path(__file__).resolve().parents[3] / "benchmarks" / "lab" / "netlab.sh"
 PATIENCE_S = 30.0
@@ -60,7 +61,7 @@ def hold(script: str, *words: str) -> "subprocess.Popen[str]":
     )
 
 
-class Lab:
+class Lab(Ended):
     """Hosts 0 to `hosts` - 1, whose links take 1 Gbit/s in each direction."""
 
     def __init__(self, hosts: int) -> None:
@@ -75,15 +76,7 @@ class Lab:
         self._holder.communicate(timeout=PATIENCE_S)
         raise AssertionError("".join(said))
 
-    def __enter__(self) -> "Lab":
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def end(self) -> None:
         self._holder.communicate(timeout=PATIENCE_S)
 
     @staticmethod

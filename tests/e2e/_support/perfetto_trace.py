@@ -4,8 +4,9 @@ import importlib.util
 import pathlib
 import subprocess
 import threading
-from types import TracebackType
-from typing import Any, Callable, Dict, List, Optional, Type
+from typing import Any, Callable, Dict, List
+
+from ended import Ended
 
 Message = Any  # of classes that are made when they are wanted
 
@@ -28,7 +29,7 @@ def folder_of(package: str) -> pathlib.Path:
     return pathlib.Path(spec.origin).parent
 
 
-class PerfettoTrace:
+class PerfettoTrace(Ended):
     """A trace, to be asked in SQL (Perfetto's tables: slice, counter, stats, thread_track)."""
 
     def __init__(self, trace: pathlib.Path) -> None:
@@ -52,19 +53,11 @@ class PerfettoTrace:
         try:
             self._load()
         except BaseException:
-            self._end()
+            self.end()
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self._end()
-
-    def _end(self) -> None:
+    def end(self) -> None:
         self._deadline.cancel()
         self._node.kill()
         self._node.communicate()

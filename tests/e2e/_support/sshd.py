@@ -5,8 +5,9 @@ import pathlib
 import socket
 import subprocess
 import time
-from types import TracebackType
-from typing import List, Optional, Type
+from typing import List, Optional
+
+from ended import Ended
 
 __all__ = ["SSHD", "Sshd"]
 
@@ -37,7 +38,7 @@ Host *
 """
 
 
-class Sshd:
+class Sshd(Ended):
     """Runs from ``with`` to its end."""
 
     def __init__(self, folder: pathlib.Path, port: int) -> None:
@@ -78,12 +79,7 @@ class Sshd:
             assert time.monotonic() < end, f"sshd does not listen:\n{log}"
             time.sleep(0.05)
 
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def end(self) -> None:
         if self._process is not None:
             self._process.terminate()
             self._process.wait(_LIMIT_S)

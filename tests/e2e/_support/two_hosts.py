@@ -9,9 +9,9 @@ import contextlib
 import pathlib
 import subprocess
 import sys
-from types import TracebackType
-from typing import Dict, List, Optional, Type
+from typing import Dict, List
 
+from ended import Ended
 from job import without_settings
 from lab import WITH_PATH, NoLab, hold, require
 
@@ -48,7 +48,7 @@ IN_FOLDER = 'cd "$0" && exec "$@"'
 SERVER = [sys.executable, "-m", "bytescheduler.server"]
 
 
-class TwoHosts:
+class TwoHosts(Ended):
     """Hosts 1 and 2: 10.0.0.1 and fd00::1, 10.0.0.2 and fd00::2."""
 
     def __init__(self, folder: pathlib.Path) -> None:
@@ -64,15 +64,7 @@ class TwoHosts:
             self._holder.communicate(timeout=PATIENCE_S)
             raise NoLab(said.strip())
 
-    def __enter__(self) -> "TwoHosts":
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def end(self) -> None:
         for process in self._running:
             with contextlib.suppress(OSError):
                 process.kill()

@@ -14,7 +14,7 @@ import pytest
 from job import Job
 from written import ROOT, blocks
 
-from bytescheduler._launch.environments import place_in_job
+from bytescheduler._started.environments import place_in_job
 
 MIGRATE = sorted(path.name for path in (ROOT / "docs" / "migrate").glob("*.md"))
 LONG_S = 120.0

@@ -14,7 +14,8 @@ CASES = ["daemon", "registered", "attribute", "child", "pooled", "around", "skip
 
 @pytest.mark.parametrize("stock", [False, True], ids=["ours", "stock"])
 def test_a_process_ends_in_every_way(make_job: MakeJob, stock: bool) -> None:
-    first, *others = [make_job(stock=stock) for _ in CASES]
+    # A fork server's workers have fewer objects to collect at their end.
+    first, *others = [make_job(stock=stock, forks=False) for _ in CASES]
     for output in first.run_with(others, "cases/endings.py", "dist_sync", CASES):
         assert output.count("well done") == len(CASES)
     for job in (first, *others):

@@ -15,25 +15,30 @@ struct bs_memory_use {
 };
 
 void bs_worker::Push(size_t index, int code, const char* message) const {
-  const bs_push_pull request = requests[index];
-  request.pushed(request.context, code, message);
+  const bs_operation request = requests[index];
+  const bs_done pushed = request.kind == BS_PUSH ? request.done : request.pushed;
+  pushed(request.context, code, message);
 }
 
 void bs_worker::Pull(size_t index, int code, const char* message) const {
-  const bs_push_pull request = requests[index];
+  const bs_operation request = requests[index];
   if (code == 0 && request.in != nullptr) {
     std::memcpy(request.out, request.in, request.size_bytes);
   }
-  request.pulled(request.context, code, message);
+  request.done(request.context, code, message);
 }
 
-int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error* error) {
+int bs_worker_start_operation(bs_worker* worker, const bs_operation* operation, bs_error* error) {
   if (!worker->refusal.empty()) {
     error->code = 3;
     error->message[worker->refusal.copy(error->message, sizeof(error->message) - 1)] = '\0';
     return error->code;
   }
-  worker->requests.push_back(*request);
+  worker->requests.push_back(*operation);
+  if (operation->kind != BS_PUSH_PULL) {
+    worker->rates.push_back(operation->rates == nullptr ? std::nullopt
+                                                        : std::optional(*operation->rates));
+  }
   return 0;
 }
 
@@ -45,14 +50,6 @@ int bs_worker_visit(bs_worker* worker, void (*visit)(void* context), void* conte
   } else {
     visit(context);
   }
-  return 0;
-}
-
-int bs_worker_update(bs_worker* worker, const bs_push_pull* request, const bs_rates* rates,
-                     bs_error* error) {
-  const int code = bs_worker_push_pull(worker, request, error);
-  if (code != 0) return code;
-  worker->rates.push_back(rates == nullptr ? std::nullopt : std::optional(*rates));
   return 0;
 }
 

@@ -12,10 +12,10 @@
 
 // The worker that the plug-in gets.  Not thread-safe.
 struct bs_worker {
-  std::vector<bs_push_pull> requests;
-  std::vector<std::optional<bs_rates>> rates;  // of updates
+  std::vector<bs_operation> requests;
+  std::vector<std::optional<bs_rates>> rates;  // of asynchronous keys' operations
   std::vector<std::string> failures;
-  std::string refusal;  // if set, push_pull is refused with it
+  std::string refusal;  // if set, operations are refused with it
   bool takes_visits = true;
   bool holds_visits = false;  // until they are run
   std::vector<std::function<void()>> visits;

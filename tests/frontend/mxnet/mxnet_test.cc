@@ -215,7 +215,7 @@ TEST_F(MxnetTest, AnUpdateMayOnlyPushAndHoldsWhatIsPulledNext) {
   EXPECT_TRUE(mxnet_[kPush].writes) << "recv_stage, or a later pull would overtake it";
   mxnet_.Run(kPush);
   ASSERT_EQ(worker_.requests.size(), 1u);
-  EXPECT_EQ(worker_.requests[0].pulled, nullptr);
+  EXPECT_EQ(worker_.requests[0].kind, BS_PUSH);
   EXPECT_FALSE(worker_.rates[0].has_value());
   EXPECT_FALSE(ended(kPush));
   EXPECT_EQ(bs_mxnet_pending(plugin_), 1);
@@ -230,7 +230,7 @@ TEST_F(MxnetTest, AnUpdateMayOnlyPull) {
   EXPECT_TRUE(mxnet_[0].writes);
   mxnet_.Run(0);
   ASSERT_EQ(worker_.requests.size(), 1u);
-  EXPECT_EQ(worker_.requests[0].pushed, nullptr);
+  EXPECT_EQ(worker_.requests[0].kind, BS_PULL);
   EXPECT_FALSE(ended(0));
   worker_.Pull(0);
   EXPECT_TRUE(ended(0));

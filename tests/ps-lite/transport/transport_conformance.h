@@ -1,7 +1,7 @@
 // The one suite that every Transport must pass; each kind of transport brings a TransportWorld.
 //
 // To run it: derive a world, include this file in one test program and
-//   INSTANTIATE_TEST_SUITE_P(Inproc, TransportConformance, testing::Values(&MakeInprocWorld));
+//   INSTANTIATE_TEST_SUITE_P(Ipc, TransportConformance, testing::Values(&MakeIpcWorld));
 #pragma once
 
 #include <gtest/gtest.h>

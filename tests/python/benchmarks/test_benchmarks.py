@@ -11,6 +11,8 @@ import types
 from typing import Any, Dict, List, Tuple
 
 import pytest
+from inline_snapshot import snapshot
+from sentences import masked
 
 from benchmarks.engine import reduce, scheduler
 from benchmarks.jobs import advise, footprint, fusion, native, scale, sweep, train, tuning, urgent
@@ -246,8 +248,11 @@ def test_what_is_no_result_of_a_benchmark_is_not_drawn(
     from benchmarks.jobs import plot
 
     (tmp_path / "other.json").write_text(json.dumps(other))
-    with pytest.raises(SystemExit, match="other.json: of none of the benchmarks that this draws"):
+    with pytest.raises(SystemExit, match="other.json") as raised:
         plot.main([str(tmp_path / "other.json"), str(tmp_path / "other.svg")])
+    assert masked(str(raised.value).splitlines()[0], FOLDER=tmp_path) == snapshot(
+        "FOLDER/other.json: of none of the benchmarks that this draws"
+    )
 
 
 def reached(samples: float, weights: str) -> "Dict[str, Any]":
@@ -426,10 +431,15 @@ def test_urgent_joins_the_timelines_of_both_sides(tmp_path: pathlib.Path) -> Non
     ready = written("queue", 100, {1: 0, 2: 10, 3: 20})
     came = written("peers", 101, {1: 5, 2: 510, 3: 1020, 4: 9})
     assert urgent.to_server(ready, came, 2) == pytest.approx([1.0005, 1.001])
-    with pytest.raises(SystemExit, match="the timelines have 3 of the 4 urgent tensors"):
+    with pytest.raises(SystemExit, match="3 of the 4") as raised:
         urgent.to_server(ready, came, 4)
-    with pytest.raises(SystemExit, match="queue has 8 bytes of .* where all 16 were expected in"):
+    assert str(raised.value) == snapshot("the timelines have 3 of the 4 urgent tensors")
+    with pytest.raises(SystemExit, match="8 bytes") as raised:
         urgent.spans(tmp_path / "queue", "queue", 16)
+    assert str(raised.value) == snapshot(
+        "queue has 8 bytes of the urgent tensor where all 16 were expected in one piece; want "
+        "fewer --bytes"
+    )
     run = {"bulk_mbytes_per_s": 100.0}
     for way in ("to_server", "to_sum", "to_sum_idle"):
         run[way] = urgent.quantiles([i / 1e3 for i in range(101)])  # type: ignore[assignment]

@@ -7,6 +7,7 @@ import time
 from typing import List
 
 import pytest
+from inline_snapshot import snapshot
 
 from benchmarks.lab import machine
 
@@ -73,7 +74,10 @@ def test_of_runs_from_which_too_much_was_stolen_the_quietest_counts(
     runs = iter(range(1, 100))
     assert machine.quietly("an arm", lambda: next(runs), 0.1) == (3, shares)
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.endswith("others; of 10 runs the one that lost 12.0% counts")
+    assert last == snapshot(
+        "an arm: 40.0% of the processor time went to others; of 10 runs the one that lost 12.0% "
+        "counts"
+    )
 
 
 def test_a_share_is_none_that_is_no_number_of_0_to_1() -> None:

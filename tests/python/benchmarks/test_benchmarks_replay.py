@@ -8,6 +8,7 @@ import warnings
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 import pytest
+from inline_snapshot import snapshot
 
 from benchmarks.engine import device
 from benchmarks.jobs import replay
@@ -118,7 +119,7 @@ def test_a_table_shows_ratios_and_which_runs_hung() -> None:
     _, _, first, second, _, means = replay.table({"rate": "1gbit", "cells": rows}).splitlines()
     assert first == "| a | 3.000 | 1.200 (hung 1 of 3) | 1.000 | 0.900 | 0.900 | 3.000 | 1.200 |"
     assert second == "| b | 1.000 | hung | 0.500 | 0.400 | 0.800 | 2.000 | – |"
-    assert means == (
+    assert means == snapshot(
         "over ours: geometric means ideal 0.849, stock 2.449, p3 1.200; "
         "least ideal 0.800, stock 2.000, p3 1.200"
     )
@@ -137,7 +138,7 @@ def test_a_table_has_what_was_simulated_and_says_which_runs_were_disturbed() -> 
     row["stolen"] = {"stock": [[0.3, 0.03], [0.3, 0.2]], "ours": [[0.0], [0.04]]}
     result = {"rate": "1gbit", "most_stolen": 0.04, "cells": [row]}
     head, _, line, *_ = replay.table(result).splitlines()
-    assert head == (
+    assert head == snapshot(
         "| 1gbit | stock | ours | ours, simulated | ours-fifo, simulated | ideal | ideal / ours | "
         "stock / ours |"
     )
@@ -258,10 +259,10 @@ def test_results_are_kept_when_a_node_does_not_end(
     assert lab_job.run("stock", worker_that(REPORTS), {}, 60, LATE_NODE, shape=Shape(1, 1)) == [
         [1, 2]
     ]
-    assert capfd.readouterr().err == "".join(
-        f"stock: all results are there, but the {name} does not end; it is killed\n"
-        for name in ("scheduler on host 1", "server on host 2")
-    )
+    assert capfd.readouterr().err == snapshot("""\
+stock: all results are there, but the scheduler on host 1 does not end; it is killed
+stock: all results are there, but the server on host 2 does not end; it is killed
+""")
 
 
 @pytest.mark.usefixtures("_no_lab")
@@ -281,10 +282,11 @@ def test_a_job_without_results_has_hung_or_failed() -> None:
         lab_job.run("ours", worker_that("import time; time.sleep(1000)"), {}, 0.1, LATE_NODE)
     with pytest.raises(SystemExit, match="ours: a worker failed with exit code 0"):
         lab_job.run("ours", worker_that("pass"), {}, 60, NODE)
-    with pytest.raises(
-        SystemExit, match="the worker on host 1 reported, and failed with exit code 3"
-    ):
+    with pytest.raises(SystemExit, match="exit code 3") as raised:
         lab_job.run("ours", worker_that(f"{REPORTS}raise SystemExit(3)"), {}, 60, NODE)
+    assert str(raised.value) == snapshot(
+        "ours: the worker on host 1 reported, and failed with exit code 3"
+    )
 
 
 def test_of_several_readings_of_a_link_the_largest_counts(monkeypatch: pytest.MonkeyPatch) -> None:

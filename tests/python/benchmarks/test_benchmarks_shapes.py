@@ -8,6 +8,7 @@ import sys
 from typing import Any, Iterator, List, Tuple
 
 import pytest
+from inline_snapshot import snapshot
 
 from benchmarks.jobs import shapes
 from benchmarks.lab import lab_job
@@ -85,7 +86,7 @@ def test_one_that_hangs_is_kept_and_shown(lab: Lab, monkeypatch: pytest.MonkeyPa
     ideal, predicted = rows[0]["ideal_s"], rows[0]["predicted_s"]["ours"]
     row = {**rows[0], "step_s": {"stock": 0.5, "kvstore": None, "ours": 0.25}}
     head, _, line = shapes.table({"": row}).splitlines()
-    assert head == "| shape | stock | ours | ours, predicted | ideal | ideal / ours |"
+    assert head == snapshot("| shape | stock | ours | ours, predicted | ideal | ideal / ours |")
     assert line == (
         "| 3+3, resnet50 / 8, 500mbit | 0.500 | 0.250 "
         f"| {predicted:.3f} | {ideal:.3f} | {ideal / 0.25:.3f} |"

@@ -8,7 +8,9 @@ from typing import Any, Dict, Iterator, List, Tuple
 import pytest
 from click.testing import Result
 from click_runner import runner
+from inline_snapshot import snapshot
 from roles import role
+from sentences import line_with
 
 from bytescheduler import cli
 from bytescheduler._metrics import reader
@@ -128,7 +130,9 @@ def test_no_job_is_started_with_a_wrong_setting(
 def test_a_size_that_is_none_is_refused(size: str) -> None:
     result = invoke("--size", size)
     assert result.exit_code == 2
-    assert f"{size}: want 4 bytes to 4GiB, whole floats, such as 64MiB" in result.stderr
+    line = line_with("--size", result.stderr)
+    assert f"{size}: " in line
+    assert line.rpartition(": ")[2] == snapshot("want 4 bytes to 4GiB, whole floats, such as 64MiB")
 
 
 class Wrong:
@@ -168,5 +172,5 @@ def test_a_job_that_fails_is_a_line_and_code_1(capfd: pytest.CaptureFixture[str]
 def test_a_result_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "_run_job", lambda *_: "{}")
     result = invoke("--result", "/dev/full")
-    assert result.stderr == "bytescheduler: /dev/full: No space left on device\n"
+    assert result.stderr == snapshot("bytescheduler: /dev/full: No space left on device\n")
     assert result.exit_code == 1

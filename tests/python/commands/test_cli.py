@@ -14,6 +14,7 @@ from typing import Dict, Iterator, Tuple
 import pytest
 from click.testing import Result
 from click_runner import runner
+from inline_snapshot import snapshot
 
 from bytescheduler import __version__, cli, config
 from bytescheduler._metrics.exporter import Exporter
@@ -333,7 +334,9 @@ def test_a_full_disk_or_none_is_one_line_and_an_exit_code_and_a_lost_reader_anot
         return done.returncode, "".join(said)
 
     code, said = printing_to(os.open("/dev/full", os.O_WRONLY))
-    assert said == "bytescheduler: cannot write to standard output: No space left on device\n"
+    assert said == snapshot(
+        "bytescheduler: cannot write to standard output: No space left on device\n"
+    )
     assert code == 74
     closed = "bytescheduler: cannot write to standard output: it is not open for writing\n"
     assert printing_to(os.open("/dev/null", os.O_WRONLY), ">&-") == (74, closed)

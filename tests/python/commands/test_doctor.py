@@ -16,6 +16,8 @@ from typing import Callable, Dict, Iterator, List
 import pytest
 from click.testing import Result
 from click_runner import runner
+from inline_snapshot import snapshot
+from sentences import line_with, masked
 
 from bytescheduler._doctor import findings, host, network, software
 from bytescheduler._doctor.findings import Finding
@@ -126,7 +128,7 @@ def test_a_broken_mxnet_is_a_problem_that_names_the_cause(
 def test_an_mxnet_that_hangs_is_given_up(modules: Modules) -> None:
     modules(mxnet="import signal, threading; signal.signal(15, lambda *_: 0); signal.pause()")
     found = by_name(software.check("", limit_s=8))
-    assert found["mxnet"].text == "MXNet cannot be imported: it was not done in 8 s"
+    assert found["mxnet"].text == snapshot("MXNet cannot be imported: it was not done in 8 s")
     assert found["numpy"].level == "ok"
 
 
@@ -155,7 +157,7 @@ def test_a_process_that_cannot_be_started_is_a_finding(monkeypatch: pytest.Monke
     monkeypatch.setattr(subprocess, "Popen", refuse)
     finding = by_name(software.check(""))["numpy"]
     assert finding.level == "problem"
-    assert finding.text == (
+    assert finding.text == snapshot(
         "numpy cannot be imported: it could not be started: Resource temporarily unavailable"
     )
 
@@ -163,7 +165,7 @@ def test_a_process_that_cannot_be_started_is_a_finding(monkeypatch: pytest.Monke
 def test_a_numpy_that_crashes_is_told_without_a_word_on_mxnet(modules: Modules) -> None:
     modules(numpy="import os; os.abort()")
     found = by_name(software.check(""))
-    assert found["numpy"].text == "numpy cannot be imported: it was ended by SIGABRT"
+    assert found["numpy"].text == snapshot("numpy cannot be imported: it was ended by SIGABRT")
     assert "mxnet" not in found
 
 
@@ -218,10 +220,10 @@ def test_a_torch_that_is_too_old_or_broken_is_a_problem(modules: Modules) -> Non
     modules(torch=a_torch("2.0.1"))
     finding = by_name(software.check("worker"))["torch"]
     assert finding.level == "problem"
-    assert finding.text == "PyTorch 2.0.1: bytescheduler.torch needs 2.1 or newer"
+    assert finding.text == snapshot("PyTorch 2.0.1: bytescheduler.torch needs 2.1 or newer")
     modules(torch="import os; os.abort()")
     found = by_name(software.check("worker"))
-    assert found["torch"].text == "PyTorch cannot be imported: it was ended by SIGABRT"
+    assert found["torch"].text == snapshot("PyTorch cannot be imported: it was ended by SIGABRT")
     assert found["mxnet"].level == "ok"
 
 
@@ -330,7 +332,9 @@ def test_bbr_is_a_warning_and_cubic_is_none(sysctl: pathlib.Path) -> None:
 def test_a_system_that_tells_nothing_is_no_failure(tmp_path: pathlib.Path) -> None:
     found = by_name(host.check(FACTS, 16, sysctl=tmp_path))
     assert found["congestion"].text.startswith("the system does not tell")
-    assert found["socket_buffers"].text == "the system does not tell the sizes of its buffers"
+    assert found["socket_buffers"].text == snapshot(
+        "the system does not tell the sizes of its buffers"
+    )
     assert found["backlog"].text.startswith("the system does not tell")
 
 
@@ -368,7 +372,9 @@ def with_address(name: str, why: str = "") -> List[HostFact]:
 def test_without_a_job_the_network_is_only_described() -> None:
     found = look({})
     assert found["interfaces"].text == "interfaces: lo 127.0.0.1"
-    assert found["own_address"].text == "a worker or server here shows the others 127.0.0.1"
+    assert found["own_address"].text == snapshot(
+        "a worker or server here shows the others 127.0.0.1"
+    )
     assert found["root"].text.startswith("DMLC_PS_ROOT_URI is not set")
 
 
@@ -439,7 +445,10 @@ def test_a_name_that_stands_for_a_loopback_address_is_told(
     settings = {"DMLC_PS_ROOT_PORT": "0", "DMLC_ROLE": "scheduler"}
     found = look({**settings, "DMLC_PS_ROOT_URI": "node7"})["root"]
     assert found.level == "warning"
-    assert "node7 (127.0.1.1): this host, a loopback address, which no other host" in found.text
+    assert found.text == snapshot(
+        "DMLC_PS_ROOT_URI=node7 (127.0.1.1): this host, a loopback address, which no other host "
+        "reaches"
+    )
     assert look({**settings, "DMLC_PS_ROOT_URI": "localhost"})["root"].level == "ok"
 
 
@@ -552,10 +561,12 @@ def test_a_name_that_nobody_knows_is_a_problem() -> None:
 @pytest.mark.parametrize("name", ["a..b", ".", "a" * 64 + ".example", os.fsdecode(b"\xff")])
 def test_what_cannot_be_a_name_is_a_problem(name: str) -> None:
     found = look({"DMLC_PS_ROOT_URI": name}, with_address(name))
-    assert found["root"].text == (
-        f"DMLC_PS_ROOT_URI={name} cannot be resolved: this is no host name"
+    assert masked(found["root"].text, NAME=name) == snapshot(
+        "DMLC_PS_ROOT_URI=NAME cannot be resolved: this is no host name"
     )
-    assert found["own_address"].text == f"DMLC_NODE_HOST={name}: this is no host name"
+    assert masked(found["own_address"].text, NAME=name) == snapshot(
+        "DMLC_NODE_HOST=NAME: this is no host name"
+    )
 
 
 def test_a_resolver_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -577,7 +588,7 @@ def test_what_is_asked_in_time_is_answered_or_raised() -> None:
 def test_local_jobs_need_no_network() -> None:
     settings = {"DMLC_PS_ROOT_URI": "nosuch.invalid.", "DMLC_PS_ROOT_PORT": "9"}
     found = look({**settings, "DMLC_LOCAL": "yes"})
-    assert found["root"].text == "DMLC_LOCAL: the nodes meet through files in /tmp"
+    assert found["root"].text == snapshot("DMLC_LOCAL: the nodes meet through files in /tmp")
     assert look({**settings, "DMLC_LOCAL": "no"})["root"].level == "problem"
 
 
@@ -658,7 +669,7 @@ def test_a_root_that_cannot_be_reached_is_a_problem(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(socket, "create_connection", unreachable)
     finding = look({"DMLC_PS_ROOT_URI": "203.0.113.9", "DMLC_PS_ROOT_PORT": "9"})["root_port"]
     assert finding.level == "problem"
-    assert finding.text == "203.0.113.9:9 cannot be reached: No route to host"
+    assert finding.text == snapshot("203.0.113.9:9 cannot be reached: No route to host")
 
 
 # -- the whole report --------------------------------------------------------------------------
@@ -705,7 +716,7 @@ def test_the_report_as_json_has_the_same_findings(
     assert (report["worst"], report["link"]) == ("problem", None)
     found = by_name([Finding(**row) for row in report["findings"]])
     assert found["own_address"].text.startswith("DMLC_INTERFACE=nosuch: no interface")
-    assert found["settings"].text == "1 setting in the environment, all well-formed"
+    assert found["settings"].text == snapshot("1 setting in the environment, all well-formed")
     assert found["kernels"].text in {
         f"servers sum with {name} kernels" for name in ("scalar", "avx2", "avx512", "avx512fp16")
     }
@@ -716,11 +727,14 @@ def test_the_report_writes_out_what_a_terminal_would_obey(
 ) -> None:
     monkeypatch.setenv("DMLC_PS_ROOT_URI", "a\x1b[2J\n..b")
     result = invoke()
-    assert "DMLC_PS_ROOT_URI=a\\x1b[2J\\n..b: want an address or a host name" in result.stdout
+    line = line_with("DMLC_PS_ROOT_URI=a\\x1b[2J\\n..b: ", result.stdout)
+    assert line == snapshot(
+        "  problem  DMLC_PS_ROOT_URI=a\\x1b[2J\\n..b: want an address or a host name"
+    )
     assert "\x1b" not in result.stdout
     report = json.loads(invoke("--json").stdout)
     texts = [row["text"] for row in report["findings"]]
-    assert "DMLC_PS_ROOT_URI=a\\x1b[2J\\n..b: want an address or a host name" in texts
+    assert line.partition("problem  ")[2] in texts
 
 
 def test_no_advice_is_obeyed_by_a_terminal() -> None:
@@ -739,7 +753,7 @@ def test_wrong_settings_are_problems_and_the_rest_is_still_looked_at(
     report = json.loads(invoke("--json").stdout)
     found = by_name([Finding(**row) for row in report["findings"]])
     assert "did you mean BYTESCHEDULER_CREDIT?" in found["BYTESCHEDULER_CREDITS"].text
-    assert found["DMLC_NUM_WORKER"].text == "DMLC_NUM_WORKER=many: want a whole number"
+    assert found["DMLC_NUM_WORKER"].text == snapshot("DMLC_NUM_WORKER=many: want a whole number")
     assert "nosuch.invalid. cannot be resolved" in found["root"].text
     assert found["kernels"].level == "ok"
 
@@ -751,7 +765,9 @@ def test_a_root_that_cannot_be_a_name_is_a_problem(
     result = invoke("--json")
     assert result.exit_code == 1
     found = by_name([Finding(**row) for row in json.loads(result.stdout)["findings"]])
-    assert "a..b cannot be resolved: this is no host name" in found["root"].text
+    assert found["root"].text == snapshot(
+        "DMLC_PS_ROOT_URI=a..b cannot be resolved: this is no host name"
+    )
 
 
 def test_a_name_that_is_no_text_is_a_wrong_setting(

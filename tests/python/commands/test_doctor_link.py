@@ -13,6 +13,8 @@ from typing import Callable, Iterator, List, Optional, Tuple
 import pytest
 from click.testing import Result
 from click_runner import runner
+from inline_snapshot import snapshot
+from sentences import line_with, masked
 
 from bytescheduler._doctor import link
 from bytescheduler._doctor.findings import Finding
@@ -372,7 +374,9 @@ def test_a_peer_that_does_not_answer_is_a_problem() -> None:
         port = listening.getsockname()[1]
     result = invoke("--peer", f"127.0.0.1:{port}")
     assert result.exit_code == 1
-    assert f"the link to 127.0.0.1:{port} was not measured: Connection refused" in result.stdout
+    assert masked(line_with("not measured", result.stdout), PORT=port) == snapshot(
+        "  problem  the link to 127.0.0.1:PORT was not measured: Connection refused"
+    )
     assert "-> run bytescheduler doctor --listen PORT there" in result.stdout
 
 
@@ -383,7 +387,9 @@ def test_a_peer_that_speaks_something_else_is_a_problem() -> None:
     assert result.exit_code == 1
     report = json.loads(result.stdout)
     assert report["link"] is None
-    assert report["findings"][0]["text"].endswith("what came is no line of this measurement")
+    assert masked(report["findings"][0]["text"], PORT=port) == snapshot(
+        "the link to 127.0.0.1:PORT was not measured: what came is no line of this measurement"
+    )
 
 
 @pytest.mark.usefixtures("nothing_else")
@@ -400,7 +406,9 @@ def test_a_peer_whose_name_nobody_knows_is_a_problem() -> None:
 def test_a_peer_that_cannot_be_a_name_is_a_problem() -> None:
     result = invoke("--peer", "a..b:1")
     assert result.exit_code == 1
-    assert "the link to a..b:1 was not measured: this is no host name" in result.stdout
+    assert line_with("a..b:1", result.stdout) == snapshot(
+        "  problem  the link to a..b:1 was not measured: this is no host name"
+    )
 
 
 def test_a_link_that_is_slower_one_way_is_a_warning() -> None:
@@ -428,9 +436,9 @@ def test_lack_of_descriptors_ends_the_listening(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(socket.socket, "accept", lack)
     result = invoke("--listen")
     assert result.exit_code == 1
-    assert result.stderr.splitlines()[1:] == [
-        "bytescheduler: cannot accept a connection: Too many open files"
-    ]
+    assert result.stderr.splitlines()[1:] == snapshot(
+        ["bytescheduler: cannot accept a connection: Too many open files"]
+    )
 
 
 def test_a_port_that_is_taken_is_a_failure() -> None:
@@ -440,6 +448,6 @@ def test_a_port_that_is_taken_is_a_failure() -> None:
         port = listening.getsockname()[1]
         result = invoke("--listen", str(port))
     assert result.exit_code == 1
-    assert result.stderr == (
-        f"bytescheduler: cannot listen on port {port}: Address already in use\n"
+    assert masked(result.stderr, PORT=port) == snapshot(
+        "bytescheduler: cannot listen on port PORT: Address already in use\n"
     )

@@ -3,6 +3,7 @@
 from typing import Dict, List
 
 import pytest
+from inline_snapshot import snapshot
 
 from bytescheduler._doctor import rdma
 from bytescheduler._doctor.findings import Finding
@@ -29,7 +30,7 @@ def look(facts: List[HostFact], *, enabled: str = "0") -> Dict[str, Finding]:
 def test_each_port_is_a_line_with_its_addresses() -> None:
     found = look([*PORTS, CHOICE])
     assert list(found)[:3] == ["mlx5_0:1", "mlx5_1:1", "rdma_choice"]
-    assert found["mlx5_0:1"].text == (
+    assert found["mlx5_0:1"].text == snapshot(
         "mlx5_0:1: ACTIVE, Ethernet, MTU 4096, GID 2 10.0.0.5 (RoCE v1), GID 3 10.0.0.5 (RoCE v2)"
     )
     assert found["mlx5_1:1"].text == "mlx5_1:1: DOWN, Ethernet"
@@ -40,9 +41,11 @@ def test_each_port_is_a_line_with_its_addresses() -> None:
 
 def test_without_a_device_there_is_one_line() -> None:
     (finding,) = look([NO_DEVICE]).values()
-    assert (finding.level, finding.text) == (
-        "ok",
-        "a worker or server here uses TCP: this host shows no RDMA device",
+    assert (finding.level, finding.text) == snapshot(
+        (
+            "ok",
+            "a worker or server here uses TCP: this host shows no RDMA device",
+        )
     )
 
 
@@ -80,7 +83,9 @@ def test_a_limit_of_locked_memory_is_a_warning() -> None:
     limited, free = HostFact("rdma_memory", "", said), HostFact("rdma_memory", "", "")
     finding = look([*PORTS, CHOICE, limited])["rdma_memory"]
     assert (finding.level, finding.advice) == ("warning", "ulimit -l unlimited")
-    assert finding.text.startswith("the limit of locked memory is 64 KiB, and")
+    assert finding.text == snapshot(
+        "the limit of locked memory is 64 KiB, and RDMA copies what does not fit"
+    )
     assert look([*PORTS, CHOICE, free])["rdma_memory"].level == "ok"
 
 

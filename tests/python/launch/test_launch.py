@@ -11,6 +11,8 @@ from typing import Dict, Iterator, List
 
 import pytest
 from held_fifo import HeldFifo
+from inline_snapshot import snapshot
+from sentences import line_with, masked
 
 from bytescheduler._launch.launcher import node_command
 
@@ -249,7 +251,7 @@ def test_a_script_without_its_program_gets_a_question(tmp_path: pathlib.Path) ->
     (tmp_path / "train.py").touch()
     result = bslaunch("--local", "train.py", "--lr", "1", cwd=tmp_path)
     assert result.returncode == 127
-    assert result.stderr == (
+    assert result.stderr == snapshot(
         "bslaunch: command not found: train.py; to run a script: bslaunch ... -- python train.py "
         "--lr 1\n"
     )
@@ -480,7 +482,7 @@ def test_a_worker_is_the_cause_though_a_server_ends_first(tmp_path: pathlib.Path
     os.set_blocking(said, False)
     last = os.read(said, 1 << 16).decode()
     os.close(said)
-    assert last == "bslaunch: worker 0 ended with exit code 3\n"
+    assert last == snapshot("bslaunch: worker 0 ended with exit code 3\n")
 
 
 # A worker whose rank 2 raises; the others see the job fail, and may end before it.
@@ -506,7 +508,7 @@ def test_the_worker_that_raised_is_blamed_though_all_others_end_first(
     result = bslaunch("--local", "-w", "3", "-s", "2", *command, cwd=tmp_path)
     assert result.returncode == 5
     told = [line for line in result.stderr.splitlines() if "ended with" in line]
-    assert told == ["bslaunch: worker 2 ended with exit code 5; ending the job"]
+    assert told == snapshot(["bslaunch: worker 2 ended with exit code 5; ending the job"])
     for index in range(3):
         assert f"rank {index}" in lines_of(result, f"worker {index}")
     for node in ("scheduler", "server 0", "server 1"):
@@ -559,7 +561,9 @@ def test_workers_save_after_a_signal_and_their_code_is_the_jobs(
         out, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 7
     assert out.count("saved\n") == 2
-    assert f"bslaunch: {number.name}: the workers have 25 s to save and end" in err
+    assert masked(line_with("25 s", err), SIGNAL=number.name) == snapshot(
+        "bslaunch: SIGNAL: the workers have 25 s to save and end; a second signal ends them now"
+    )
     holders.await_gone()
 
 

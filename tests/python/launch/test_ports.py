@@ -5,6 +5,7 @@ import socket
 from typing import List
 
 import pytest
+from inline_snapshot import snapshot
 
 from bytescheduler._launch.ports import TRIES, Ports
 
@@ -42,8 +43,11 @@ def test_where_another_process_has_the_next_one_it_looks_further(
         if number_taken < TRIES:
             assert ports.free(following=1) not in before
         else:
-            with pytest.raises(OSError, match="found no 2 free ports in a row in 100 tries"):
+            with pytest.raises(OSError, match="2 free ports") as raised:
                 ports.free(following=1)
+            assert str(raised.value) == snapshot(
+                "[Errno 98] found no 2 free ports in a row in 100 tries"
+            )
         assert len(before) == number_taken
 
 

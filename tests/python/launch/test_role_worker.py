@@ -11,10 +11,12 @@ from typing import Callable, Dict, Iterator, List, Optional
 
 import pytest
 from held_fifo import HeldFifo
+from inline_snapshot import snapshot
+from sentences import line_with, masked
 from test_launch import BSLAUNCH, JOB, LIMIT_S, bslaunch, start
 
-from bytescheduler._launch import ready
 from bytescheduler._process import family
+from bytescheduler._started import ready
 
 FreePort = Callable[[], int]
 WORKER = {**JOB, "DMLC_ROLE": "worker"}
@@ -78,7 +80,10 @@ def test_with_a_secret_mxnets_own_store_is_given_a_reason_to_fail(tmp_path: path
     secret.chmod(0o600)
     given = {**WORKER, "BYTESCHEDULER_SECRET_FILE": str(secret)}
     result = bslaunch("sh", "-c", "echo $DMLC_PS_VAN_TYPE", cwd=tmp_path, **given)
-    assert "import bytescheduler.mxnet before the store is created" in result.stdout
+    assert line_with("import bytescheduler.mxnet", result.stdout) == snapshot(
+        "none in a job with BYTESCHEDULER_SECRET_FILE; import bytescheduler.mxnet before the "
+        "store is created, and add kvs = ScheduledKVS(kvs)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -221,7 +226,9 @@ def test_when_its_time_is_over_it_is_ended_and_what_it_started(
             process.send_signal(again)
         _, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 143
-    assert "bslaunch: the worker has had its time to end; ending it" in err
+    assert line_with("ending it", err) == snapshot(
+        "bslaunch: the worker has had its time to end; ending it"
+    )
     holders.await_gone()
 
 
@@ -309,9 +316,9 @@ def test_when_the_scheduler_node_goes_before_the_job_began_it_is_ended(
         scheduler.close()
         _, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 1
-    assert (
-        f"the scheduler node at 127.0.0.1:{port} ended before this worker was in the job; "
-        "its output says why" in err
+    assert masked(line_with("the scheduler node at", err), PORT=port) == snapshot(
+        "bslaunch: the scheduler node at 127.0.0.1:PORT ended before this worker was in the job; "
+        "its output says why; ending the worker"
     )
     holders.await_gone()
 
@@ -322,7 +329,7 @@ def test_what_an_abort_means_depends_on_whether_it_was_in_the_job(
 ) -> None:
     then = (
         "import os; sys.path = [p for p in sys.path if p]\n"
-        "from bytescheduler._launch import ready\n"
+        "from bytescheduler._started import ready\n"
         f"if {told}: ready.tell()\n"
         # Blocked until it is waited for: one that came right before a pause would be slept over.
         "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]); f.write('y\\n'); f.flush()\n"
@@ -347,7 +354,7 @@ def test_a_worker_that_is_in_the_job_is_left_alone(
     # It lives on for longer than all times that could end it, then ends well.
     program = (
         "import sys, time; sys.path = [p for p in sys.path if p]; "
-        "from bytescheduler._launch import ready; input(); ready.tell(); time.sleep(3)"
+        "from bytescheduler._started import ready; input(); ready.tell(); time.sleep(3)"
     )
     port = scheduler.getsockname()[1]
     source, target = os.pipe()

@@ -9,11 +9,13 @@ from typing import Callable, Iterator, Sequence
 
 import pytest
 from held_fifo import HeldFifo
+from inline_snapshot import snapshot
+from sentences import line_with
 from stand_in_ssh import make_ssh
 
-from bytescheduler._launch.host_names import read_hosts
 from bytescheduler._launch.launcher import node_command
 from bytescheduler._launch.ssh_job import places_of
+from bytescheduler._started.host_names import read_hosts
 
 BSLAUNCH = node_command()
 LIMIT_S = 60
@@ -136,7 +138,9 @@ def test_the_first_failure_ends_all_with_its_code(run: Run, holders: HeldFifo) -
     )
     holders.await_gone()
     assert result.returncode == 7
-    assert "bslaunch: worker 1 ended with exit code 7 on 127.0.0.2; ending the job" in result.stderr
+    assert line_with("exit code 7", result.stderr) == snapshot(
+        "bslaunch: worker 1 ended with exit code 7 on 127.0.0.2; ending the job"
+    )
 
 
 def test_a_connection_that_ends_is_a_failure(run: Run) -> None:

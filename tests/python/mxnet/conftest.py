@@ -13,8 +13,8 @@ with warnings.catch_warnings():
 from fake_engine import FakeWorker
 from fakes import FakePlugin
 
+from bytescheduler.mxnet._sessions.tensor_session import TensorSession
 from bytescheduler.mxnet._stores.native_store import NativeStore
-from bytescheduler.mxnet._stores.tensor_session import TensorSession
 
 
 def pytest_collection_modifyitems(items: "List[pytest.Item]") -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from fake_engine import FakeWorker
 from fakes import FakePlugin, full, train_on_two_devices
+from inline_snapshot import snapshot
 from mxnet.kvstore import KVStore, KVStoreBase
 
 import bytescheduler.mxnet
@@ -18,10 +19,10 @@ from bytescheduler._session import place
 from bytescheduler._session.whose import Whose
 from bytescheduler.errors import ConfigError, UsageError
 from bytescheduler.mxnet import ScheduledKVS, ScheduledKVStore, kvstore
-from bytescheduler.mxnet._stores import opening
+from bytescheduler.mxnet._choice import opening
+from bytescheduler.mxnet._sessions.stock_session import StockSession
 from bytescheduler.mxnet._stores.async_store import AsyncStore
 from bytescheduler.mxnet._stores.passthrough import PassThrough
-from bytescheduler.mxnet._stores.stock_session import StockSession
 
 
 @pytest.fixture
@@ -284,7 +285,7 @@ def test_the_native_back_end_says_so(
     with native() as kvs:
         assert kvs.type == "dist_sync"
         assert not kvs.handle
-    assert capfd.readouterr().err == (
+    assert capfd.readouterr().err == snapshot(
         "bytescheduler: native back end carries the bytes "
         "(1 worker, 1 server; because BYTESCHEDULER_BACKEND=native)\n"
     )
@@ -327,7 +328,7 @@ def test_auto_is_native_where_the_scheduler_node_is_ours(
     asked = in_job(monkeypatch, Whose.OURS)
     with native(make()) as first, native() as second:
         assert first._backend._session is second._backend._session
-    assert capfd.readouterr().err.splitlines()[0] == (
+    assert capfd.readouterr().err.splitlines()[0] == snapshot(
         "bytescheduler: native back end carries the bytes "
         "(1 worker, 1 server; because the servers are ours)"
     )
@@ -396,8 +397,9 @@ def test_partitions_change_only_where_there_are_some(
     for wrong, name in (((-8, 1), "partition_bytes -8"), ((4096, -9), "credit_bytes -9")):
         with pytest.raises(ConfigError, match=f"{name}: want 4 KiB to 1 GiB"):
             kvs.retune(*wrong)
-    with pytest.raises(TypeError, match="credit_bytes: want a number of bytes, got '4 MiB'"):
+    with pytest.raises(TypeError, match="credit_bytes") as raised:
         kvs.retune(4096, "4 MiB")  # type: ignore[arg-type]
+    assert str(raised.value) == snapshot("credit_bytes: want a number of bytes, got '4 MiB'")
     with pytest.raises(ConfigError, match=f"credit_bytes {2**64}: want 4 KiB to 1 GiB"):
         kvs.retune(4096, 2**64)
     assert worker.retuned == [(4096, 10_000)]

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from fake_engine import FakeWorker
 from fakes import FakePlugin, TwoBitStore, full
+from inline_snapshot import snapshot
 from mxnet.gluon.parameter import DeferredInitializationError
 from mxnet.kvstore import KVStoreBase
 
 from bytescheduler.mxnet import ScheduledKVS, ScheduledTrainer
+from bytescheduler.mxnet._sessions.stock_session import StockSession
 from bytescheduler.mxnet._stores.native_store import NativeStore
-from bytescheduler.mxnet._stores.stock_session import StockSession
 
 
 @KVStoreBase.register
@@ -115,8 +116,12 @@ def test_parameters_that_are_set_once_it_has_begun_are_refused_in_a_job(
     net = dense_net()
     trainer = ScheduledTrainer(net.collect_params(), "sgd", update_on_kvstore=True)
     monkeypatch.setattr(type(trainer.kvstore), "type", "dist_sync")
-    with pytest.raises(RuntimeError, match="load or set parameters before it is made"):
+    with pytest.raises(RuntimeError) as raised:
         net.weight.set_data(full(2, (2, 3)))
+    assert str(raised.value) == snapshot(
+        "this ScheduledTrainer has copied rank 0's parameters to every worker already: load or "
+        "set parameters before it is made, or use gluon.Trainer, which begins at the first step"
+    )
 
 
 def test_servers_that_update_learn_the_batch_size_first() -> None:

@@ -3,6 +3,7 @@
 import socket
 
 import pytest
+from inline_snapshot import snapshot
 
 from bytescheduler._process.reach import reach
 
@@ -38,4 +39,4 @@ def test_a_name_without_addresses_is_the_reason(name: str) -> None:
 
 def test_a_file_that_is_not_there_is_named() -> None:
     _, why = reach("", 1, lambda _: True, uses_files=True, limit_s=1)
-    assert why == "/tmp/1: No such file or directory"
+    assert why == snapshot("/tmp/1: No such file or directory")

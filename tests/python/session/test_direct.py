@@ -9,7 +9,9 @@ import urllib.request
 from typing import Callable, Dict, List, Optional
 
 import pytest
+from inline_snapshot import snapshot
 from roles import in_threads
+from sentences import masked
 
 from bytescheduler import ConfigError, PeerLost, UsageError
 from bytescheduler._native import Node, Worker
@@ -169,8 +171,13 @@ def test_a_port_in_use_names_the_setting(free_port: Callable[[], int]) -> None:
     settings = {"DMLC_ROLE": "scheduler", "DMLC_NUM_WORKER": "1", "DMLC_NUM_SERVER": "1"}
     other = Node.start({**settings, "DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": port})
     variables = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
-    with pytest.raises(UsageError, match=f"{port}.*; set DMLC_PS_ROOT_PORT to a free port"):
+    with pytest.raises(UsageError, match="DMLC_PS_ROOT_PORT") as raised:
         open_worker(variables={**variables, "DMLC_PS_ROOT_PORT": port})
+    assert masked(str(raised.value), PORT=port) == snapshot(
+        "tcp://127.0.0.1:PORT: the port is in use: end what listens there (a job that still "
+        "runs?), or give all nodes of this job another DMLC_PS_ROOT_PORT; set DMLC_PS_ROOT_PORT "
+        "to a free port in all processes"
+    )
     other.close()
 
 
@@ -181,5 +188,6 @@ def test_a_role_or_a_wrong_variable_is_no_direct_job(monkeypatch: pytest.MonkeyP
     assert not is_direct()
     with pytest.raises(ConfigError, match="DMLC_NUM_WORKER is not set"):
         open_worker()
-    with pytest.raises(ConfigError, match="RANK=2 of WORLD_SIZE=2: want a number from 0 to 1"):
+    with pytest.raises(ConfigError, match="RANK=2 of WORLD_SIZE=2") as raised:
         open_worker(variables={"RANK": "2", "WORLD_SIZE": "2", "MASTER_ADDR": "a"})
+    assert str(raised.value) == snapshot("RANK=2 of WORLD_SIZE=2: want a number from 0 to 1")

@@ -4,6 +4,7 @@ from typing import Dict
 
 import pytest
 from fake_engine import FakeFramework, FakeOperations, FakeWorker, FrameworkError
+from inline_snapshot import snapshot
 
 from bytescheduler._session import keys as engine_keys
 from bytescheduler._session.keys import EngineKeys
@@ -64,6 +65,9 @@ def test_two_keys_of_one_number_are_refused_and_none_is_taken(
     keys = EngineKeys(session)
     with monkeypatch.context() as patch:
         patch.setattr(engine_keys, "_number", lambda *_: 5)
-        with pytest.raises(FrameworkError, match="keys 'a' and 'b' have the same hash"):
+        with pytest.raises(FrameworkError, match="'a' and 'b'") as raised:
             keys.of(["a", "b"])
+        assert str(raised.value) == snapshot(
+            "keys 'a' and 'b' have the same hash: rename one of them"
+        )
     assert keys.of([5]) == {5: 5}

@@ -5,6 +5,7 @@ from typing import List, Tuple
 
 import pytest
 from fake_engine import FakeFramework, FakeOperations, FakeWorker, FrameworkError
+from inline_snapshot import snapshot
 
 from bytescheduler._session import place as places
 from bytescheduler._session.place import Place
@@ -60,10 +61,12 @@ def test_a_worker_may_be_opened_in_another_way(workers: "List[Tuple[int, FakeWor
 def test_a_job_that_was_left_is_not_joined_again(workers: "List[Tuple[int, FakeWorker]]") -> None:
     place: Place[Session] = Place()
     join(place, job="10.1.2.3:9000").close()
-    with pytest.raises(
-        FrameworkError, match=r"has left the job of 10.1.2.3:9000: its last thing was closed"
-    ):
+    with pytest.raises(FrameworkError, match="10.1.2.3:9000") as raised:
         join(place, job="10.1.2.3:9000")
+    assert str(raised.value) == snapshot(
+        "this process has left the job of 10.1.2.3:9000: its last thing was closed, by close() or "
+        "at the end of a with block; make the next thing before that"
+    )
     join(place, job="10.1.2.3:9001").close()  # another job
     for _ in range(2):
         join(place).close()  # no job that one can leave

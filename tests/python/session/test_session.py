@@ -12,6 +12,7 @@ import fake_engine
 import numpy as np
 import pytest
 from fake_engine import FakeFramework, FakeOperations, FakeWorker, FrameworkError
+from inline_snapshot import snapshot
 
 from bytescheduler._session.session import Session, clamped
 from bytescheduler.errors import ConfigError, PeerLost
@@ -253,7 +254,7 @@ def test_the_frameworks_own_exceptions_leave_the_engine_the_first_word() -> None
 def test_a_failure_that_nobody_saw_is_printed_at_exit() -> None:
     done = run_script("worker.fail('for a test')")
     assert done.stdout == "closed [None]\n"
-    assert done.stderr == "bytescheduler: worker 0 gave up: for a test\n"
+    assert done.stderr == snapshot("bytescheduler: worker 0 gave up: for a test\n")
     assert done.returncode == 1
 
 

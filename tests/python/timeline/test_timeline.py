@@ -10,6 +10,8 @@ from typing import Any, Dict, List, Union
 
 import pytest
 from click_runner import Runner, runner
+from inline_snapshot import snapshot
+from sentences import line_with, masked
 
 from bytescheduler import timeline
 
@@ -201,8 +203,11 @@ def test_a_cut_off_file_loses_its_last_event_only(folder: Folder) -> None:
 @pytest.mark.parametrize("end", ["", ",", ",\n"])
 def test_a_file_without_its_end_is_told(folder: Folder, end: str) -> None:
     file = folder.put("a", about(0), span(0, "push", 1, 3), end=end)
-    with pytest.warns(timeline.TimelineWarning, match="a has no end: its process was killed or"):
+    with pytest.warns(timeline.TimelineWarning, match="a has no end") as raised:
         assert len(spans(list(timeline.merge([file])))) == 1
+    assert masked(str(raised[0].message), FOLDER=folder.path) == snapshot(
+        "FOLDER/a has no end: its process was killed or still runs, or its disk was full"
+    )
 
 
 def test_events_that_could_not_be_written_are_told(folder: Folder) -> None:
@@ -440,11 +445,28 @@ def test_servers_tell_who_came_last_and_how_long_sums_took() -> None:
         {"rank": 0, "sums": 1, "seconds": pytest.approx(5e-6)},
         {"rank": 1, "sums": 2, "seconds": pytest.approx(40e-6)},
     ]
-    assert timeline.table(found).endswith(
-        "Workers that came last, and for how long the first one waited:\n"
-        "rank  sums  ms in all\n   0     1       0.01\n   1     2       0.04\n"
-        "\nServers, from the last push to the sum:\nrank  sums  mean us\n   0     2      3.0\n"
-    )
+    assert timeline.table(found) == snapshot("""\
+A step, medians in milliseconds:
+rank  steps   sent    ms  queued  on the wire  waiting for others  lost
+   0      1  200 B  0.09    0.04         0.06                0.05     -
+
+The longest steps:
+rank  step   sent    ms  queued  on the wire  waiting for others  lost
+   0     1  200 B  0.09    0.04         0.06                0.05     -
+
+The tensors that wait longest for other workers:
+key   size  mean ms  longest  on rank  in step
+  7  200 B     0.02     0.02        0        1
+
+Workers that came last, and for how long the first one waited:
+rank  sums  ms in all
+   0     1       0.01
+   1     2       0.04
+
+Servers, from the last push to the sum:
+rank  sums  mean us
+   0     2      3.0
+""")
 
 
 def test_servers_files_alone_make_a_table() -> None:
@@ -477,13 +499,24 @@ def test_the_command_prints_a_table_and_writes_one_file(folder: Folder) -> None:
         text=True,
         check=True,
     )
-    assert (
-        "rank  steps   sent    ms  queued  on the wire  waiting for others  lost\n" in done.stdout
+    assert done.stdout == snapshot("""\
+A step, medians in milliseconds:
+rank  steps   sent    ms  queued  on the wire  waiting for others  lost
+   0      1  200 B  0.09    0.04         0.06                0.05  0.03
+   1      1  300 B  0.09    0.04         0.03                0.09     -
+
+The longest steps:
+rank  step   sent    ms  queued  on the wire  waiting for others  lost
+   0     1  200 B  0.09    0.04         0.06                0.05  0.03
+   1     1  300 B  0.09    0.04         0.03                0.09     -
+
+The tensors that wait longest for other workers:
+key   size  mean ms  longest  on rank  in step
+  7  200 B     0.02     0.02        1        1
+""")
+    assert masked(done.stderr, FILE=second) == snapshot(
+        "bytescheduler: FILE is cut off: its last event is left out\n"
     )
-    assert (
-        "   0      1  200 B  0.09    0.04         0.06                0.05  0.03\n" in done.stdout
-    )
-    assert done.stderr == f"bytescheduler: {second} is cut off: its last event is left out\n"
     assert len(json.loads(pathlib.Path(out).read_text())) == 20
 
 
@@ -539,4 +572,6 @@ def test_stdout_takes_the_timeline_and_nothing_else(folder: Folder) -> None:
         assert json.loads(into.read_text()) == list(timeline.merge([file]))
     both = subprocess.run([*command.split(), "--json"], capture_output=True, text=True, check=False)
     assert (both.returncode, both.stdout) == (2, "")
-    assert "stdout takes the summary (--json) or what is written there, not both" in both.stderr
+    assert line_with("--json", both.stderr) == snapshot(
+        "bytescheduler: stdout takes the summary (--json) or what is written there, not both"
+    )

@@ -7,9 +7,9 @@ from typing import ContextManager, Dict, List, Optional, Sequence, Set, Tuple
 import torch
 from fake_device import FakeDevices
 
+from bytescheduler._session.rounds import RoundCall
 from bytescheduler.errors import PeerLost
 from bytescheduler.torch._device.devices import Devices
-from bytescheduler.torch._engine.session import RoundCall
 
 
 def _bytes(tensor: torch.Tensor) -> int:
@@ -101,6 +101,9 @@ class FakeSession:
     def tune(self) -> None:
         pass
 
+    def declare(self, items: object, *, owner: object) -> None:
+        pass
+
     def declare_tensors(self, tensors: Sequence[Tuple[int, torch.Tensor]]) -> None:
         for _, tensor in tensors:
             assert tensor.is_contiguous() or _bytes(tensor) == tensor.untyped_storage().nbytes()
@@ -119,6 +122,12 @@ class FakeSession:
         self.rounds.append(pending)
         return pending
 
+    def start_round(
+        self, key: int, send: int, recv: int, size: int, call: RoundCall, *, owner: object
+    ) -> FakePending:
+        vectors = [(ctypes.c_int32 * (size // 4)).from_address(place) for place in (send, recv)]
+        return self.start(key, *(torch.frombuffer(v, dtype=torch.int32) for v in vectors), call)
+
     def wait(self, pending: FakePending) -> None:
         pending.wait()
 
@@ -134,14 +143,14 @@ class FakeSession:
 
 
 class FakeObjects:
-    """See `Objects`: the other worker has the same."""
+    """See `TensorObjects`: the other worker has the same."""
 
     def check_alike(self, tensors: object, root: int) -> None:
         pass
 
 
 class FakeJob:
-    """See `Joined`."""
+    """See `TorchJoined`."""
 
     def __init__(self, devices: "Optional[FakeDevices]" = None) -> None:
         self.session = self.carrier = FakeSession()

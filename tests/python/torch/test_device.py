@@ -9,22 +9,23 @@ import torch
 from fake_device import FakeDevices, Wait, Work
 from fake_engine import FakeWorker
 from fake_job import FakeJob, FakeSession
+from inline_snapshot import snapshot
 from torch import nn
 
 from bytescheduler._native import Pending
+from bytescheduler._session.rounds import RoundCall, Rounds
 from bytescheduler.errors import PeerLost, UsageError
 from bytescheduler.torch._device import transit
 from bytescheduler.torch._device.cuda import Cuda
 from bytescheduler.torch._device.device import Device
 from bytescheduler.torch._device.devices import Devices
 from bytescheduler.torch._device.driver import Driver
-from bytescheduler.torch._engine.framework import Rounds
-from bytescheduler.torch._engine.session import RoundCall, TorchSession
+from bytescheduler.torch._engine.session import TorchSession
 from bytescheduler.torch._gradients.slot import ARMED
 from bytescheduler.torch._optimizer.options import Options
 from bytescheduler.torch._optimizer.stepper import Stepper
 from bytescheduler.torch._sums.compression import Compression
-from bytescheduler.torch._sums.named_sums import Call, NamedSums
+from bytescheduler.torch._sums.tensor_sums import Call, TensorSums
 
 STEPS = 4
 SEEDS = range(12)
@@ -318,8 +319,12 @@ def test_a_captured_stream_is_refused_by_name() -> None:
     devices.runtime.captures = True
     with pytest.raises(UsageError, match="(weight|parameter .): a CUDA graph is captured"):
         model(torch.ones(1, 2)).sum().backward()
-    with pytest.raises(UsageError, match="push_pull of 'one': a CUDA graph is captured"):
+    with pytest.raises(UsageError, match="'one'") as raised:
         sums.start(torch.ones(3), Call(name="one"))
+    assert str(raised.value) == snapshot(
+        "push_pull of 'one': a CUDA graph is captured, and its replays cannot send a gradient "
+        "again; capture the model without its backward, or train without graphs"
+    )
     assert not job.session.rounds
     assert not other.session.rounds
     stepper.close()
@@ -400,10 +405,10 @@ class Worker:
         return getattr(self._session, name)
 
 
-def named_sums(devices: FakeDevices) -> Tuple[NamedSums, FakeJob]:
+def named_sums(devices: FakeDevices) -> Tuple[TensorSums, FakeJob]:
     job = FakeJob(devices)
     session: Any = Worker(job)
-    return NamedSums(session, job.devices), job  # type: ignore[arg-type]
+    return TensorSums(session, job.devices), job  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("compression", [Compression.none, Compression.fp16])

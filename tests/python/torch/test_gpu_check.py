@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any, Dict
 
 import pytest
+from inline_snapshot import snapshot
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
@@ -44,7 +45,7 @@ def test_a_machine_without_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     import torch
 
     monkeypatch.setattr(torch, "__version__", "2.10.1+cu130")
-    assert CHECK.why_not_here(False) == "PyTorch is 2.10.1+cu130, want 2.11 or later"
+    assert CHECK.why_not_here(False) == snapshot("PyTorch is 2.10.1+cu130, want 2.11 or later")
     monkeypatch.setattr(torch, "__version__", "2.11.0")
     monkeypatch.setattr(torch.version, "cuda", None)
     assert "nothing ran on a GPU" in CHECK.why_not_here(False)

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.distributed.fsdp
 from fake_job import FakeJob
+from inline_snapshot import snapshot
 from torch import nn
 
 from bytescheduler.errors import UsageError
@@ -108,7 +109,7 @@ def test_workers_that_do_something_else_are_found(job: FakeJob, make_stepper: Ma
     assert "equally often" in job.session.why
     tally.start(0, [True, True])
     tally._pending.wait()
-    tally._recv[1:3] = torch.tensor([1, 1])
+    tally._recv[1:3] = [1, 1]
     with pytest.raises(UsageError, match="on another worker by synchronize\\(\\) before step"):
         tally.settle()
 
@@ -213,8 +214,12 @@ def test_gradients_that_are_parts_of_one_tensor_accumulate(
         for _ in range(2):
             model(torch.ones(2)).sum().backward()
         model.parts[changed].grad.mul_(2)
-        with pytest.raises(UsageError, match="its gradient was changed after backward sent it"):
+        with pytest.raises(UsageError) as raised:
             stepper.step(None)
+        assert str(raised.value) == snapshot(
+            "parts.0: its gradient was changed after backward sent it; call "
+            "optimizer.synchronize() before gradients are clipped, scaled or set to zero"
+        )
         stepper.zero_grad(True)
 
 

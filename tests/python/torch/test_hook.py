@@ -12,7 +12,7 @@ from bytescheduler.torch._sums.compression import Compression
 
 
 class Sums:
-    """See `NamedSums`."""
+    """See `TensorSums`."""
 
     def finish(self, number: int) -> torch.Tensor:
         return torch.full((1,), float(number))

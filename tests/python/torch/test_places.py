@@ -4,6 +4,7 @@ from typing import Callable, List
 
 import pytest
 import torch
+from inline_snapshot import snapshot
 from torch import nn
 
 from bytescheduler.errors import UsageError
@@ -98,8 +99,12 @@ def test_a_parameter_that_was_taken_out_is_refused(make_stepper: Make) -> None:
     taken: List[object] = inner.param_groups.pop()["params"]
     assert len(taken) == 2
     model(ONES).sum().backward()
-    with pytest.raises(UsageError, match="2.weight: it was taken out of the optimizer's groups"):
+    with pytest.raises(UsageError, match="2.weight: ") as raised:
         stepper.step(None)
+    assert str(raised.value) == snapshot(
+        "2.weight: it was taken out of the optimizer's groups; leave it there and freeze it by "
+        "requires_grad_(False), or wrap a new optimizer"
+    )
 
 
 class Skipping(nn.Module):

@@ -4,6 +4,7 @@ from typing import Any, Callable, Dict, Optional
 
 import pytest
 import torch
+from inline_snapshot import snapshot
 
 from bytescheduler.torch._crossing import self_check
 from bytescheduler.torch._crossing.self_check import why_not_separable
@@ -159,7 +160,9 @@ def test_a_step_that_needs_a_closure_is_known() -> None:
     assert needs_closure(torch.optim.LBFGS(weights()))
     assert needs_closure(Searching(weights(), lr=0.1))
     assert not needs_closure(torch.optim.SGD(weights(), lr=0.1))
-    assert why_not_separable(Searching(weights(), lr=0.1)) == "its step evaluates the loss itself"
+    assert why_not_separable(Searching(weights(), lr=0.1)) == snapshot(
+        "its step evaluates the loss itself"
+    )
 
 
 def test_a_shadow_steps_what_it_is_given_and_touches_nothing_else() -> None:

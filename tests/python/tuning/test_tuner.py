@@ -9,6 +9,7 @@ import time
 from typing import Callable, Iterator, List, Optional, Sequence, Tuple
 
 import pytest
+from inline_snapshot import snapshot
 
 from bytescheduler._native import Metric
 from bytescheduler._tuning import tuner as module
@@ -25,7 +26,7 @@ BEST = Point(256 * KIB, 1024 * KIB)
 LIMIT_S = 60.0
 
 
-class FakeWorker:
+class SteppingWorker:
     """Ends one more step at each look; how long it took depends on the point."""
 
     num_workers = num_servers = 2
@@ -145,20 +146,20 @@ def ended(tuner: Tuner) -> None:
 
 
 def test_finds_a_faster_point_says_so_and_remembers(said: Said) -> None:
-    worker = FakeWorker(seconds)
+    worker = SteppingWorker(seconds)
     ended(Tuner(worker, said.tuned(again=False)))
     assert worker.point == BEST
-    assert said.lines == [
-        "tuning: 256KiB in 1MiB: a step takes 0.5 s instead of 0.6 s, 17 % less (5 points tried)"
-    ]
+    assert said.lines == snapshot(
+        ["tuning: 256KiB in 1MiB: a step takes 0.5 s instead of 0.6 s, 17 % less (5 points tried)"]
+    )
     assert said.warnings == []
     (row,) = json.loads(said.cache.read_text())["results"].values()
     assert row == {"partition": BEST.partition, "credit": BEST.credit, "step_s": 0.5}
 
 
 def test_begins_with_what_it_remembers(said: Said) -> None:
-    ended(Tuner(FakeWorker(seconds), said.tuned(again=False)))
-    worker = FakeWorker(seconds)
+    ended(Tuner(SteppingWorker(seconds), said.tuned(again=False)))
+    worker = SteppingWorker(seconds)
     ended(Tuner(worker, said.tuned(again=False)))
     assert worker.point == BEST
     assert worker.tuned == [BEST]  # nothing else was tried, and a plain gain is compared once
@@ -171,8 +172,8 @@ def test_what_is_declared_in_a_search_does_not_hide_its_result_from_the_next_job
 ) -> None:
     """As do layers that are used later, and rows: each such job declares them after its look."""
 
-    def job(seconds: Callable[[Point], float]) -> Tuple[FakeWorker, Tuned]:
-        worker = FakeWorker(seconds)
+    def job(seconds: Callable[[Point], float]) -> Tuple[SteppingWorker, Tuned]:
+        worker = SteppingWorker(seconds)
 
         def declared() -> Tuple[int, int]:
             late = bool(worker.tuned)
@@ -196,17 +197,19 @@ def test_what_is_declared_in_a_search_does_not_hide_its_result_from_the_next_job
 
 
 def test_does_not_believe_what_does_not_hold_any_more(said: Said) -> None:
-    ended(Tuner(FakeWorker(seconds), said.tuned(again=False)))
-    worker = FakeWorker(lambda point: 0.6)
+    ended(Tuner(SteppingWorker(seconds), said.tuned(again=False)))
+    worker = SteppingWorker(lambda point: 0.6)
     ended(Tuner(worker, said.tuned(again=False)))
     assert worker.point == START
     assert "which" in said.lines[1]
     assert "is not faster any more" in said.lines[1]
-    assert "nothing is surely faster than 128KiB in 512KiB" in said.lines[2]
+    assert said.lines[2] == snapshot(
+        "tuning: nothing is surely faster than 128KiB in 512KiB (5 points tried)"
+    )
 
 
 def test_searches_again_when_steps_take_another_time(said: Said) -> None:
-    worker = FakeWorker(seconds)
+    worker = SteppingWorker(seconds)
     tuner = Tuner(worker, said.tuned(again=True))
     said.wait("17 % less")
     worker.seconds = lambda point: 1.2 if point == BEST else 1.0
@@ -221,7 +224,7 @@ def test_steps_that_differ_too_much_are_waited_for(
     said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lengths = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]
-    worker = FakeWorker(lambda point: lengths[len(worker._steps) % len(lengths)])
+    worker = SteppingWorker(lambda point: lengths[len(worker._steps) % len(lengths)])
     tuner = Tuner(worker, said.tuned(again=False))
     said.wait("too far apart to tell which point is faster; waiting")
     assert worker.tuned == []
@@ -239,11 +242,13 @@ def test_an_advisor_that_fails_ends_it_where_it_began(
             raise AdvisorError("no library: pip install it")
 
     monkeypatch.setattr(module, "Advisor", Broken)
-    worker = FakeWorker(seconds)
+    worker = SteppingWorker(seconds)
     ended(Tuner(worker, said.tuned(again=True)))
     assert worker.point == START
     assert worker.tuned[0] != START
-    assert said.warnings == ["tuning ends: no library: pip install it; the job goes on as it is"]
+    assert said.warnings == snapshot(
+        ["tuning ends: no library: pip install it; the job goes on as it is"]
+    )
     assert not said.cache.exists()
 
 
@@ -255,7 +260,7 @@ def test_whatever_goes_wrong_is_a_warning_and_ends_where_it_began(
             raise ValueError("filedescriptor out of range")
 
     monkeypatch.setattr(module, "Advisor", Odd)
-    worker = FakeWorker(seconds)
+    worker = SteppingWorker(seconds)
     ended(Tuner(worker, said.tuned(again=True)))
     assert worker.point == START
     why = "tuning ends: ValueError: filedescriptor out of range; the job goes on as it is"
@@ -275,24 +280,24 @@ def test_an_advisor_that_gets_no_processor_is_asked_again_later(
             return super().ask(seen)
 
     monkeypatch.setattr(module, "Advisor", Slow)
-    worker = FakeWorker(seconds)
+    worker = SteppingWorker(seconds)
     ended(Tuner(worker, said.tuned(again=False)))
     assert worker.point == BEST
-    assert said.lines[0] == "tuning: no advice in 120 s: the processors are busy; waiting"
+    assert said.lines[0] == snapshot("tuning: no advice in 120 s: the processors are busy; waiting")
     assert len(said.lines) == 2
     assert worker.tuned.count(START) >= 2  # it did not wait where it happened to be
 
 
 def test_what_was_found_to_be_best_is_not_searched_for_again(said: Said) -> None:
-    ended(Tuner(FakeWorker(lambda point: 0.6), said.tuned(again=False)))
-    worker = FakeWorker(lambda point: 0.6)
+    ended(Tuner(SteppingWorker(lambda point: 0.6), said.tuned(again=False)))
+    worker = SteppingWorker(lambda point: 0.6)
     ended(Tuner(worker, said.tuned(again=False)))
     assert worker.tuned == []
 
 
 def test_what_was_best_on_another_link_is_searched_for_again(said: Said) -> None:
-    ended(Tuner(FakeWorker(lambda point: 0.6), said.tuned(again=False)))
-    worker = FakeWorker(lambda point: 1.0 if point == BEST else 1.2)
+    ended(Tuner(SteppingWorker(lambda point: 0.6), said.tuned(again=False)))
+    worker = SteppingWorker(lambda point: 1.0 if point == BEST else 1.2)
     ended(Tuner(worker, said.tuned(again=False)))
     assert worker.point == BEST
     known = f"and {said.cache} has 0.6 s for {START}"
@@ -304,7 +309,7 @@ FAR = Point(1024 * KIB, 4096 * KIB)
 
 def remembers_far(said: Said, step_s: float) -> None:
     """Let the file have what no search finds here."""
-    ended(Tuner(FakeWorker(seconds), said.tuned(again=False)))
+    ended(Tuner(SteppingWorker(seconds), said.tuned(again=False)))
     rows = json.loads(said.cache.read_text())
     (row,) = rows["results"].values()
     row.update(partition=FAR.partition, credit=FAR.credit, step_s=step_s)
@@ -312,7 +317,7 @@ def remembers_far(said: Said, step_s: float) -> None:
 
 
 def test_small_partitions_of_a_slow_link_stay(said: Said) -> None:
-    worker = FakeWorker(seconds)
+    worker = SteppingWorker(seconds)
     worker.point = here = Point(8 * KIB, 32 * KIB)
     ended(Tuner(worker, said.tuned(again=True)))
     assert worker.point == here
@@ -326,7 +331,7 @@ def test_a_remembered_point_that_is_far_slower_now_costs_little(
     said: Said, step_s: float, most: int
 ) -> None:
     remembers_far(said, step_s)
-    worker = FakeWorker(lambda point: 3.0 if point == FAR else seconds(point))
+    worker = SteppingWorker(lambda point: 3.0 if point == FAR else seconds(point))
     ended(Tuner(worker, said.tuned(again=False)))
     assert worker.point == BEST
     # What gains so much was another link's; else two steps change over and two are looked at, and
@@ -344,7 +349,7 @@ def test_a_link_that_becomes_another_in_a_search_is_searched_again(said: Said, w
             return 0.6 if point == START else 0.63
         return 1.0 if point == BEST else 1.2
 
-    worker = FakeWorker(seconds)
+    worker = SteppingWorker(seconds)
     ended(Tuner(worker, said.tuned(again=False)))
     assert worker.point == BEST
     assert "tuning: a step takes 1.2 s where it took 0.6 s before: searching again" in said.lines
@@ -355,7 +360,7 @@ def test_a_link_that_becomes_another_in_a_search_is_searched_again(said: Said, w
 def test_steps_that_become_others_in_each_search_are_searched_more_and_more_rarely(
     said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker = FakeWorker(seconds)
+    worker = SteppingWorker(seconds)
     begins: List[int] = []
 
     def optimise(job: object, start: Point, *_: object) -> Found:
@@ -371,9 +376,11 @@ def test_steps_that_become_others_in_each_search_are_searched_more_and_more_rare
 
 
 def test_a_file_of_another_cluster_is_said_and_harms_nothing(said: Said) -> None:
-    ended(Tuner(FakeWorker(lambda point: 0.6), said.tuned(again=False)))
+    ended(Tuner(SteppingWorker(lambda point: 0.6), said.tuned(again=False)))
     here = [line for line in said.lines if "on another cluster" in line]
-    ended(Tuner(FakeWorker(lambda point: 0.6), said.tuned(again=False)._replace(root="10.9.9.9")))
+    ended(
+        Tuner(SteppingWorker(lambda point: 0.6), said.tuned(again=False)._replace(root="10.9.9.9"))
+    )
     there = [line for line in said.lines if "on another cluster" in line]
     assert here == []
     assert len(there) == 1
@@ -394,7 +401,7 @@ def test_what_steps_took_where_nothing_was_found_is_not_searched_for_again_soon(
                 at.append(len(worker._steps))
         return (0.6, 0.75, third)[min(len(ends), 2)]
 
-    worker = FakeWorker(seconds)
+    worker = SteppingWorker(seconds)
     tuner = Tuner(worker, said.tuned(again=True))
     deadline = time.monotonic() + LIMIT_S
     while len(begins) < 2 and time.monotonic() < deadline:
@@ -409,7 +416,7 @@ def test_closing_does_not_wait_for_a_file_system_that_hangs(
 ) -> None:
     monkeypatch.setattr(module, "_CLOSE_S", 0.2)
     os.mkfifo(said.cache)  # nobody writes to it: to open it takes for ever
-    tuner = Tuner(FakeWorker(seconds), said.tuned(again=True))
+    tuner = Tuner(SteppingWorker(seconds), said.tuned(again=True))
     deadline = time.monotonic() + LIMIT_S
     while not waits_in_open(tuner):
         assert time.monotonic() < deadline
@@ -427,7 +434,7 @@ def waits_in_open(tuner: Tuner) -> bool:
 
 
 def test_closing_says_why(said: Said) -> None:
-    tuner = Tuner(FakeWorker(seconds), said.tuned(again=True))
+    tuner = Tuner(SteppingWorker(seconds), said.tuned(again=True))
     tuner.close("retune was called")
     assert said.lines[-1] == "tuning ends: retune was called"
 
@@ -437,14 +444,14 @@ def test_closing_says_why(said: Said) -> None:
     [PeerLost("server 1 was lost", 4), Timeout("push key=7: no response", 2), Closed("closed", 3)],
 )
 def test_a_job_that_fails_says_so_itself(said: Said, failure: Error) -> None:
-    worker = FakeWorker(seconds)
+    worker = SteppingWorker(seconds)
     worker.unfit = worker.failed = failure
     ended(Tuner(worker, said.tuned(again=True)))
     assert said.lines + said.warnings == []
 
 
 def test_who_asked_hears_why_tuning_ends_though_the_job_goes_on(said: Said) -> None:
-    worker = FakeWorker(seconds)
+    worker = SteppingWorker(seconds)
     worker.unfit = Timeout("the engine did not answer in 1000 ms", 2)
     ended(Tuner(worker, said.tuned(again=True)))
     why = "tuning ends: the engine did not answer in 1000 ms; the job goes on as it is"
@@ -452,7 +459,7 @@ def test_who_asked_hears_why_tuning_ends_though_the_job_goes_on(said: Said) -> N
 
 
 def test_an_engine_that_is_busy_is_asked_again(said: Said) -> None:
-    worker = FakeWorker(seconds)
+    worker = SteppingWorker(seconds)
     worker.slow_ones = 5
     ended(Tuner(worker, said.tuned(again=False)))
     assert worker.point == BEST
@@ -460,7 +467,7 @@ def test_an_engine_that_is_busy_is_asked_again(said: Said) -> None:
 
 def test_a_file_that_is_none_is_a_warning_and_stays(said: Said) -> None:
     said.cache.write_text("my thesis")
-    worker = FakeWorker(seconds)
+    worker = SteppingWorker(seconds)
     ended(Tuner(worker, said.tuned(again=False)))
     assert worker.point == BEST
     assert [line.split(";")[0] for line in said.warnings] == [
@@ -470,7 +477,7 @@ def test_a_file_that_is_none_is_a_warning_and_stays(said: Said) -> None:
 
 
 def test_closing_ends_it_wherever_it_is(said: Said) -> None:
-    worker = FakeWorker(seconds)
+    worker = SteppingWorker(seconds)
     worker.steps = lambda: []  # type: ignore[method-assign]  # nobody trains
     tuner = Tuner(worker, said.tuned(again=True))
     assert tuner.running
@@ -480,7 +487,7 @@ def test_closing_ends_it_wherever_it_is(said: Said) -> None:
 
 
 def test_a_busy_engine_is_asked_again_where_it_is(said: Said) -> None:
-    worker = FakeWorker(seconds)
+    worker = SteppingWorker(seconds)
     worker.point = Point(64 * KIB, 256 * KIB)
     worker.slow_ones = 2
     job = module._Running(worker, said.tuned(again=False), threading.Event())
@@ -491,7 +498,7 @@ def test_a_busy_engine_is_asked_again_where_it_is(said: Said) -> None:
 
 def test_short_steps_are_looked_at_for_long_enough(said: Said) -> None:
     """Of steps of a millisecond three say nothing."""
-    worker = FakeWorker(lambda point: 0.001)
+    worker = SteppingWorker(lambda point: 0.001)
     job = module._Running(worker, said.tuned(again=False), threading.Event())
     job.begin()
     assert len(job.measure(START, 3, None)) == 60
@@ -502,7 +509,7 @@ def test_short_steps_are_looked_at_for_long_enough(said: Said) -> None:
 
 
 def test_steps_of_a_change_do_not_count(said: Said) -> None:
-    worker = FakeWorker(lambda point: len(worker._steps) + 1.0)  # its own number
+    worker = SteppingWorker(lambda point: len(worker._steps) + 1.0)  # its own number
     job = module._Running(worker, said.tuned(again=False), threading.Event())
     job.begin()
     first = job.measure(START, 2, None)
@@ -514,7 +521,7 @@ def test_steps_of_a_change_do_not_count(said: Said) -> None:
 
 def test_two_slow_steps_are_enough_and_one_is_not(said: Said) -> None:
     slow = iter([9.0, 1.0, 1.0, 9.0, 1.0, 9.0, 1.0, 1.0, 1.0])
-    worker = FakeWorker(lambda point: next(slow))
+    worker = SteppingWorker(lambda point: next(slow))
     job = module._Running(worker, said.tuned(again=False), threading.Event())
     job.begin()
     worker.steps()  # what ended before
@@ -529,7 +536,7 @@ def test_nobody_tunes_what_was_set_by_hand(
 ) -> None:
     monkeypatch.delenv("BYTESCHEDULER_TUNING", raising=False)
     monkeypatch.setenv(f"BYTESCHEDULER_{name}", value)
-    worker = FakeWorker(seconds)
+    worker = SteppingWorker(seconds)
     assert start_tuner(worker, lambda: (0, 0)) is None  # type: ignore[arg-type]
 
 
@@ -541,7 +548,7 @@ def test_who_has_no_library_is_told_if_he_asked(
     if asked:
         monkeypatch.setenv("BYTESCHEDULER_TUNING", "on")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    worker = FakeWorker(seconds)
+    worker = SteppingWorker(seconds)
     assert start_tuner(worker, lambda: (0, 0)) is None  # type: ignore[arg-type]
     line = "bytescheduler: tuning ends: there is no bayes_opt: pip install bayesian-optimization=="
     assert (line in capfd.readouterr().err) is asked
@@ -558,7 +565,7 @@ def test_by_default_it_tunes_and_tells_what_it_found_only(
     monkeypatch.delenv("BYTESCHEDULER_TUNING", raising=False)
     monkeypatch.setenv("BYTESCHEDULER_TUNING_CACHE", str(said.cache))
     monkeypatch.setenv("BYTESCHEDULER_LOG_LEVEL", level)
-    worker = FakeWorker(seconds if faster else lambda point: 0.6)
+    worker = SteppingWorker(seconds if faster else lambda point: 0.6)
     tuner = start_tuner(worker, lambda: (10, 69_000_000))  # type: ignore[arg-type]
     assert tuner is not None
     deadline = time.monotonic() + LIMIT_S
@@ -577,7 +584,7 @@ def test_who_sets_nothing_hears_that_the_file_of_results_is_none(
     monkeypatch.delenv("BYTESCHEDULER_TUNING", raising=False)
     monkeypatch.setenv("BYTESCHEDULER_TUNING_CACHE", str(said.cache))
     said.cache.write_text("my thesis")
-    tuner = start_tuner(FakeWorker(seconds), lambda: (10, 69_000_000))  # type: ignore[arg-type]
+    tuner = start_tuner(SteppingWorker(seconds), lambda: (10, 69_000_000))  # type: ignore[arg-type]
     assert tuner is not None
     err = ""
     deadline = time.monotonic() + LIMIT_S
@@ -594,11 +601,11 @@ def test_who_sets_nothing_hears_that_the_file_of_results_is_none(
 def test_who_sets_nothing_hears_that_the_results_are_another_clusters(
     said: Said, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    ended(Tuner(FakeWorker(seconds), said.tuned(again=False)))
+    ended(Tuner(SteppingWorker(seconds), said.tuned(again=False)))
     monkeypatch.setenv("BYTESCHEDULER_TUNING_CACHE", str(said.cache))
     monkeypatch.delenv("BYTESCHEDULER_TUNING", raising=False)
     monkeypatch.setenv("DMLC_PS_ROOT_URI", "10.9.9.9")
-    tuner = start_tuner(FakeWorker(seconds), lambda: (10, 69_000_000))  # type: ignore[arg-type]
+    tuner = start_tuner(SteppingWorker(seconds), lambda: (10, 69_000_000))  # type: ignore[arg-type]
     assert tuner is not None
     err = ""
     deadline = time.monotonic() + LIMIT_S
@@ -625,7 +632,7 @@ def test_it_begins_where_the_engine_is_and_settings_say_what_it_tells(
         ("LOG_LEVEL", level),
     ):
         monkeypatch.setenv(f"BYTESCHEDULER_{name}", value)
-    worker = FakeWorker(lambda point: 0.6)
+    worker = SteppingWorker(lambda point: 0.6)
     worker.point = Point(48 * KIB, 1536 * KIB)
     tuner = start_tuner(worker, lambda: (3, 12_000_000))  # type: ignore[arg-type]
     assert tuner is not None

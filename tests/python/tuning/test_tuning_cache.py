@@ -6,6 +6,8 @@ import pathlib
 from typing import Dict
 
 import pytest
+from inline_snapshot import snapshot
+from sentences import masked
 
 from bytescheduler._tuning.cache import Cache, CacheError, Place, default_path
 from bytescheduler._tuning.points import Point
@@ -116,8 +118,11 @@ def test_what_could_not_be_written_leaves_the_old_one_and_nothing_else(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", no_space)
-        with pytest.raises(CacheError, match="No space left on device; nothing is remembered"):
+        with pytest.raises(CacheError, match="No space left") as raised:
             cache.keep(PLACE._replace(workers=9), POINT, 0.5)
+        assert masked(str(raised.value), FOLDER=tmp_path) == snapshot(
+            "FOLDER/below/tuning.json: No space left on device; nothing is remembered"
+        )
     assert cache.find(PLACE) == (POINT, 0.5)
     assert os.listdir(tmp_path / "below") == ["tuning.json"]
 

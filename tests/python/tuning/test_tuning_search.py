@@ -40,7 +40,7 @@ def least(seconds: Landscape) -> float:
     return min(seconds(Point(p, c)) for p in PARTITIONS for c in CREDITS if p <= c)
 
 
-class FakeJob:
+class LandscapeJob:
     """Steps take what a landscape says, more or less; a change costs two steps, as a real one."""
 
     num_workers = num_servers = 2
@@ -110,7 +110,7 @@ def test_finds_what_is_nearly_the_fastest_and_harms_no_step(
     library: Library, partition: int, credit: int, steep: float
 ) -> None:
     seconds = bowl(partition * KIB, credit * KIB, steep)
-    job = FakeJob(seconds)
+    job = LandscapeJob(seconds)
     found = search.optimise(job, DEFAULT, library)
     assert job.point == found.point
     assert seconds(found.point) <= 1.03 * least(seconds)
@@ -119,7 +119,7 @@ def test_finds_what_is_nearly_the_fastest_and_harms_no_step(
 
 
 def test_finds_it_again_where_the_link_has_changed(library: Library) -> None:
-    job = FakeJob(bowl(48 * KIB, 200 * KIB, 6))
+    job = LandscapeJob(bowl(48 * KIB, 200 * KIB, 6))
     found = search.optimise(job, DEFAULT, library)
     slower = bowl(150 * KIB, 1000 * KIB, 6)
     job.seconds = lambda point: 2 * slower(point)
@@ -131,13 +131,13 @@ def test_finds_it_again_where_the_link_has_changed(library: Library) -> None:
 
 def test_pauses_are_no_part_of_a_step(library: Library) -> None:
     seconds = bowl(512 * KIB, 4096 * KIB)
-    job = FakeJob(seconds, pauses=0.05)
+    job = LandscapeJob(seconds, pauses=0.05)
     found = search.optimise(job, DEFAULT, library)
     assert seconds(found.point) <= 1.03 * least(seconds)
 
 
 def test_stays_where_it_is_when_nothing_matters(library: Library) -> None:
-    job = FakeJob(lambda point: 0.6)
+    job = LandscapeJob(lambda point: 0.6)
     found = search.optimise(job, DEFAULT, library)
     assert found.point == job.point == DEFAULT
 
@@ -150,7 +150,7 @@ class Hopeless(Ready):
 
 
 def test_believes_the_advisor_that_nothing_is_to_be_had() -> None:
-    job = FakeJob(lambda point: 0.6)
+    job = LandscapeJob(lambda point: 0.6)
     advisor = Hopeless()
     assert search.optimise(job, DEFAULT, advisor).points == 5  # three, and two that confirm it
     assert job.point == DEFAULT
@@ -162,7 +162,7 @@ def test_a_point_that_looked_faster_by_chance_is_given_up() -> None:
         def ask(self, seen: Sequence[Trial]) -> Advice:
             return Advice((7, 12), 0.0, len(seen) - 1)
 
-    job = FakeJob(bowl(128 * KIB, 512 * KIB))
+    job = LandscapeJob(bowl(128 * KIB, 512 * KIB))
     assert search.optimise(job, DEFAULT, Wrong()).point == DEFAULT
     assert job.point == DEFAULT
 
@@ -176,7 +176,7 @@ def test_a_start_that_was_plainly_slower_is_looked_at_again_only_briefly(
             return Advice((7, 12), 0.0, 1)
 
     start = Point(2048 * KIB, 8192 * KIB)
-    job = FakeJob(lambda point: 0.6 * slower if point == start else 0.6)
+    job = LandscapeJob(lambda point: 0.6 * slower if point == start else 0.6)
     job.point = start
     found = search.optimise(job, start, Knowing())
     assert found.point == job.point == DEFAULT
@@ -184,9 +184,9 @@ def test_a_start_that_was_plainly_slower_is_looked_at_again_only_briefly(
     assert found.before == pytest.approx(0.6 * slower, rel=0.1)
 
 
-def changing(at: int, before: Landscape, after: Landscape) -> FakeJob:
+def changing(at: int, before: Landscape, after: Landscape) -> LandscapeJob:
     """Return a job whose link becomes another with a step."""
-    job = FakeJob(lambda point: (before if job.steps < at else after)(point))
+    job = LandscapeJob(lambda point: (before if job.steps < at else after)(point))
     return job
 
 
@@ -209,14 +209,14 @@ def test_first_steps_that_are_slow_for_another_reason_are_no_gain(library: Libra
 
 def test_a_comparison_with_what_is_far_slower_ends_after_two_steps() -> None:
     far = Point(4096 * KIB, 16384 * KIB)
-    job = FakeJob(lambda point: 3.0 if point == far else 0.6)
+    job = LandscapeJob(lambda point: 3.0 if point == far else 0.6)
     found = search.settle(job, DEFAULT, far, search.FIRST_SEARCH)
     assert (found.point, job.point) == (DEFAULT, DEFAULT)
     assert job.tried.count(far) == 1
 
 
 def test_what_was_fast_by_chance_is_compared_with_a_start_that_was_far_slower() -> None:
-    class Lucky(FakeJob):
+    class Lucky(LandscapeJob):
         def measure(self, point: Point, samples: int, bound_s: Optional[float]) -> List[float]:
             return [
                 0.3 if len(self.tried) == 5 else s for s in super().measure(point, samples, bound_s)
@@ -236,7 +236,7 @@ def test_a_point_that_is_far_slower_is_left_after_two_steps() -> None:
         def ask(self, seen: Sequence[Trial]) -> Advice:
             return Advice((0, 0), 0.5, 0)
 
-    class Counting(FakeJob):
+    class Counting(LandscapeJob):
         def measure(self, point: Point, samples: int, bound_s: Optional[float]) -> List[float]:
             taken = super().measure(point, samples, bound_s)
             assert len(taken) == (2 if point == on_rungs((0, 0)) else samples)
@@ -251,7 +251,7 @@ def test_steps_that_differ_too_much_are_told() -> None:
         def ask(self, seen: Sequence[Trial]) -> Advice:
             raise AssertionError
 
-    job = FakeJob(lambda point: 0.6, noise=3.0)
+    job = LandscapeJob(lambda point: 0.6, noise=3.0)
     nobody = Nobody()
     with pytest.raises(search.Unsteady, match=r"steps take 0\.\d+ to \d"):
         search.optimise(job, DEFAULT, nobody)
@@ -260,7 +260,7 @@ def test_steps_that_differ_too_much_are_told() -> None:
 
 
 def test_more_noise_takes_more_steps() -> None:
-    jobs = [FakeJob(lambda point: 0.6, noise) for noise in (0.005, 0.1)]
+    jobs = [LandscapeJob(lambda point: 0.6, noise) for noise in (0.005, 0.1)]
     quiet, loud = (search.optimise(job, DEFAULT, Hopeless()) and job for job in jobs)
     assert len(loud.tried) == len(quiet.tried)
     assert loud.steps > quiet.steps
@@ -272,12 +272,12 @@ def test_an_advisor_that_fails_is_no_result() -> None:
             raise AdvisorError("it is broken")
 
     with pytest.raises(AdvisorError, match="it is broken"):
-        search.optimise(FakeJob(lambda point: 0.6), DEFAULT, Broken())
+        search.optimise(LandscapeJob(lambda point: 0.6), DEFAULT, Broken())
 
 
 def test_where_it_begins_may_be_anywhere() -> None:
     start = Point(5000, 70_000)  # below the ladder
-    job = FakeJob(bowl(512 * KIB, 2048 * KIB))
+    job = LandscapeJob(bowl(512 * KIB, 2048 * KIB))
     job.point = start
     search.optimise(job, start, Hopeless())
     assert job.tried[0] == start  # itself, not the rung next to it
@@ -313,7 +313,7 @@ def test_sizes_are_written_as_settings_are() -> None:
 
 
 def test_theory_leads_no_further_than_a_few_rungs() -> None:
-    class Far(FakeJob):
+    class Far(LandscapeJob):
         def model_bytes(self) -> float:
             return 1e12
 
@@ -332,7 +332,7 @@ def test_theory_leads_no_further_than_a_few_rungs() -> None:
     ],
 )
 def test_from_far_away_the_default_is_looked_at_first(start: Point, far: bool) -> None:
-    job = FakeJob(lambda point: 0.6)
+    job = LandscapeJob(lambda point: 0.6)
     job.point = start
     search.optimise(job, start, Hopeless())
     assert job.tried[0] == start
@@ -340,7 +340,7 @@ def test_from_far_away_the_default_is_looked_at_first(start: Point, far: bool) -
 
 
 def test_what_the_engine_chose_for_the_link_is_not_far_away() -> None:
-    job = FakeJob(lambda point: 0.6)
+    job = LandscapeJob(lambda point: 0.6)
     job.point = chosen = Point(32 * KIB, 64 * KIB)
     job.by_hand = False
     search.optimise(job, chosen, Hopeless())

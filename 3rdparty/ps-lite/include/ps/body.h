@@ -1,4 +1,4 @@
-// Body: bytes that a message carries for those above ps-lite, which does not read them.
+// Body: bytes that a message carries for the layers above ps-lite, which does not read them.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@ namespace ps {
 // A few bytes lie in the object itself, so that a request costs no allocation for them.
 class Body {
  public:
-  // Longer ones take memory.  A push of any numbers fits.
+  // Longer bodies take memory.  A push of any numbers fits.
   static constexpr size_t kShortBytes = 111;
 
   Body() = default;

@@ -22,8 +22,8 @@ struct KvCall {
   Frame payload;
 };
 
-// Takes a request out of its message.  kInvalidArgument with what is wrong: the sender is no
-// worker, the version is another, it is no request, or has more than one data frame.
+// Takes a request out of its message.  kInvalidArgument, with the fault: the sender is no worker,
+// the version is another, it is no request, or has more than one data frame.
 bs::Result<KvCall> ParseCall(Message message);
 
 // The response to `call`, with `body`: same op, sequence, incarnation, job, customer and time
@@ -41,7 +41,7 @@ Message MakeCommandResponse(const Message& request, const std::string& body);
 // process, whatever it waits for: it says that it answers a pull, and brings no values.
 Message MakeStockEnd(int32_t worker_id);
 // Goes before it: an acknowledgement of nothing, with `why`.  A stock node drops it with a warning
-// on stderr that has the text in it; one with PS_RESEND=1 is silent.
+// on stderr that has the text in it; a node with PS_RESEND=1 is silent.
 Message MakeStockWord(int32_t id, const std::string& why);
 
 }  // namespace ps

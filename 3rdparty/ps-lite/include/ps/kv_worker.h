@@ -1,7 +1,7 @@
 // KvWorker: requests to servers, each answered exactly once, repeated while unanswered.
 //
 // Confined to one executor (the worker's); OnMessage and every call must come from there; every
-// callback runs there, never inside Send.  Bounded by what the owner sends (credit).
+// callback runs there, never inside Send.  Bounded by the owner's credit.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ namespace ps {
 
 // The questions of a KvWorker about bodies, which it does not read.  Pure functions.
 struct BodyRules {
-  // True if `response` is about what `request` asks for.  A sequence alone does not tell: all
-  // workers use the same ones.
+  // True if `response` answers `request`.  A sequence alone does not tell: all workers use the same
+  // sequences.
   bool (*answers)(const Body& response, const Body& request) = nullptr;
   // The request for people: "key=7 round=12 partition=2".
   std::string (*describe)(Op op, const Body& request) = nullptr;

@@ -30,8 +30,8 @@ struct MembershipOptions {
   std::string root_found;  // the address that root.host stands for, for people; may be empty
   std::string bind_host;   // scheduler: listens here instead of on root.host, if not empty
   std::string node_host;   // this node binds and advertises it (the scheduler binds root.host)
-  int32_t node_port = 0;   // 0: any free one
-  uint64_t link_rate = 0;  // what this node states (Node::link_rate)
+  int32_t node_port = 0;   // 0: any free port
+  uint64_t link_rate = 0;  // as this node states it (Node::link_rate)
   // The rank that this node asks for; of an attached worker, that of the stock worker beside it.
   // -1: any.
   int32_t wanted_rank = -1;
@@ -75,13 +75,13 @@ class Member {
     // The same as Transport::Handler::place, for data of nodes in the job.
     std::function<std::shared_ptr<Landing>(int32_t peer, const Meta& meta, uint64_t size_bytes)>
         place{};
-    // Bytes that a native request announces for its payload: no more of one is read, but for some
-    // 64 KiB.  Servers need it; empty: none.
+    // Bytes that a native request announces for its payload: the node reads no more of a payload,
+    // but for some 64 KiB.  Servers need it; empty: none.
     std::function<uint64_t(const Extension& request)> announced_bytes{};
     // A worker left in good order (servers get this; nothing more comes from it).
     std::function<void(int32_t rank)> on_worker_left;
-    // A worker was lost and another may take its place (servers get this).  Nothing more comes from
-    // the lost one; the next of this id begins from the start.
+    // A worker was lost and another worker may take its place (servers get this).  Nothing more
+    // comes from the lost worker; the next worker of this id begins from the start.
     std::function<void(int32_t id, bool native)> on_worker_vacant{};
     // The job failed: names the peer that was lost.  Sent at most once, before the barriers that
     // the failure ends.
@@ -117,8 +117,8 @@ class Member {
   void ReportFailure(const bs::Status& why);
   // Sends to a peer of the view; dropped if unknown.  Thread-safe.
   void Send(Message message);
-  // No callback comes after this but kCancelled for pending ones (inside this call is allowed for
-  // those).  Closes the transport, giving what waits `linger` to leave.
+  // No callback comes after this but kCancelled for pending operations, which may come inside this
+  // call.  Closes the transport; waiting messages have `linger` to leave.
   void Close(bs::Duration linger);
 
   const View& view() const;
@@ -134,7 +134,7 @@ class PeerTable;
 class Coordinator {
  public:
   struct Handler {
-    // Receiving: `port` is the one bound.
+    // Receiving: `port` is the bound port.
     std::function<void(int32_t port)> on_listening;
     // The job ended: ok when every node finished in good order, else the reason (the
     // missing or lost node).  Sent once, after every reachable node has the news; Close with a

@@ -26,8 +26,8 @@ inline constexpr int32_t kServerGroup = 2;
 inline constexpr int32_t kWorkerGroup = 4;
 inline constexpr int32_t kEveryone = 7;
 
-// An attached worker is a native worker beside a stock one in the same process: same rank, its own
-// id, not counted in groups.  Added to the id of the worker it stands beside.
+// An attached worker is a native worker beside a stock worker in the same process: same rank, its
+// own id, not counted in groups.  Added to the id of the worker it stands beside.
 inline constexpr int32_t kAttachedIdBase = 1 << 20;
 // Connections of the scheduler node to nodes without an id; never on the wire, far from all ids.
 inline constexpr int32_t kFirstTemporaryId = 1 << 28;
@@ -64,8 +64,8 @@ struct Node {
   int32_t customer_id = 0;
   // A native node's statement about the link of its host, in bits a second; 0: there is none.
   uint64_t link_rate = 0;
-  // The host that had this place at the rendezvous, if that is another: what is decided about hosts
-  // there holds for the whole job.
+  // The host that had this place at the rendezvous, if that is another: decisions about hosts there
+  // hold for the whole job.
   std::string first_hostname{};
 
   bool operator==(const Node&) const = default;
@@ -89,13 +89,13 @@ enum class Op : uint32_t {
   kLookup = 2,     // a worker asks the home server for them; pending until declared
   kPush = 3,       // a partition of one round; answered as soon as it has been taken
   kPull = 4,       // asks for a partition's sum of one round; pending until the round is complete
-  kPending = 5,    // not final: the request is alive, `text` names what it waits for; or (`status`)
-                   // it was not taken for want of room, and is to be repeated
+  kPending = 5,    // not final: the request is alive, `text` names the cause of the wait; or
+                   // (`status`) it was not taken for want of room, and is to be repeated
   kOptimizer = 6,  // a worker tells every server, perhaps with a pickle, how to update asynchronous
                    // keys
-  kPushPull = 7,   // both at once, of a synchronous key; its one answer is that of the pull
+  kPushPull = 7,   // both at once, of a synchronous key; its only answer is the pull's
   kRelease = 8,    // rank 0 tells a server that no worker needs earlier layouts of a key any more
-  kFused = 9,      // several small messages in one; seen by transports only
+  kFused = 9,      // several small messages together; seen by transports only
   // control, member <-> scheduler node
   kRegister = 16,  // rides on ADD_NODE of a native node
   kAttach = 17,    // rides on ADD_NODE of an attached worker
@@ -114,18 +114,19 @@ inline constexpr uint64_t kMostIncarnations = uint64_t{1} << 16U;
 // The part of a job's number that its data carries.
 constexpr uint32_t JobMark(uint64_t job) { return static_cast<uint32_t>(job); }
 
-// Our extension of PBMeta, fields 100 and up; stock nodes ignore it.  The envelope is what ps-lite
-// reads of it; the rest is the body: of data src/protocol/ reads and writes it, of control messages
-// membership/control_body.h.
+// Our extension of PBMeta, fields 100 and up; stock nodes ignore it.  ps-lite reads its envelope.
+// The rest is the body: src/protocol/ reads and writes the body of data, membership/control_body.h
+// the body of control messages.
 struct Extension {
   uint32_t version = 0;  // 0: a stock message, nothing below is on the wire
   Op op = Op::kNone;
-  // Identifies a request of one sender; repeated on a retry, echoed.  Of data below 2^48.
+  // Identifies a request of a sender; repeated on a retry, echoed.  Of data below 2^48.
   uint64_t sequence = 0;
   // In data messages: the incarnation of the worker that asks.  It shows a late request of an
   // earlier holder of the place; echoed.
   uint16_t incarnation = 0;
-  // In data messages: JobMark of the job.  It shows what nodes of another job still send; echoed.
+  // In data messages: JobMark of the job.  It shows messages that nodes of another job still send;
+  // echoed.
   uint32_t job = 0;
   uint32_t status = 0;  // a bs::StatusCode; 0 is ok
   std::string text{};   // for people
@@ -170,8 +171,8 @@ class Frame {
   // Bytes of `whole`, whose memory goes with the last frame that shares it.
   static Frame PartOf(std::shared_ptr<const Frame> whole, std::span<const std::byte> bytes);
   // Returns a frame for long keeping: it keeps no more memory than its bytes need, and is a copy if
-  // `frame` shares memory with others.  `frame` is empty then.  May throw std::bad_alloc, which
-  // changes nothing.
+  // `frame` shares memory with other frames.  `frame` is empty then.  May throw std::bad_alloc,
+  // which changes nothing.
   static Frame Alone(Frame&& frame);
 
   Frame(Frame&& other) noexcept;
@@ -181,7 +182,7 @@ class Frame {
   ~Frame();
 
   std::span<const std::byte> bytes() const { return bytes_; }
-  // The same bytes where the holder may write them: those of Own and Copy.  Empty elsewhere.
+  // The same bytes where the holder may write them: in frames of Own and Copy.  Empty elsewhere.
   std::span<std::byte> writable() const { return writable_; }
   std::string_view text() const {
     return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()};
@@ -196,7 +197,7 @@ class Frame {
 };
 
 struct Message {
-  // Sender of a received message (kEmpty: anonymous), receiver of a sent one.
+  // Sender of a received message (kEmpty: anonymous), receiver of a sent message.
   int32_t peer = kEmpty;
   Meta meta{};
   std::vector<Frame> data{};

@@ -1,4 +1,4 @@
-// Words for people that nodes and what is built on them share.
+// Words for people that nodes and the code above them share.
 //
 // Pure functions, thread-safe.
 #pragma once

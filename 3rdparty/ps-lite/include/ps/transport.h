@@ -1,15 +1,16 @@
 // Transport: messages between numbered nodes over some network.
 //
 // A transport belongs to one executor; every callback runs there, never inside a call, never under
-// a lock.  It knows ids and frames; it does not know what the messages mean.
+// a lock.  It knows ids and frames; it does not know the meaning of messages.
 //
-// Implementations: TcpTransport (tcp), ZmqTransport (tcp, also encrypted, and ipc), InprocTransport
-// (threads of one process) and the simulator's.  One conformance suite runs over all of them.
+// Implementations: TcpTransport (tcp), ZmqTransport (tcp, also encrypted, and ipc) and the
+// simulator's.  One conformance suite runs over all of them.
 //
 // Order: messages of equal priority between one sender and one receiver arrive in the order of
 // Send.  Each arrives once, or not at all if the connection broke; the KV layer above repeats.
-// Among messages that wait for the same receiver, the one with the highest priority leaves first.
-// Little is committed to the network ahead of it: docs/design/decisions/0022-sockets-of-our-own.md.
+// Among messages that wait for the same receiver, the message with the highest priority leaves
+// first.  Little is committed to the network ahead of it:
+// docs/design/decisions/0022-sockets-of-our-own.md.
 #pragma once
 
 #include <atomic>
@@ -54,7 +55,7 @@ struct Landing {
 // Counts of the messages that a transport was given to send, all peers together.  Thread-safe.
 struct SentCounts {
   std::atomic<uint64_t> messages = 0;
-  std::atomic<uint64_t> fused = 0;         // messages that travelled inside another one
+  std::atomic<uint64_t> fused = 0;         // messages that travelled inside another message
   std::atomic<uint64_t> shared_bytes = 0;  // frame bytes that went through shared memory
   std::atomic<uint64_t> tcp_bytes = 0;     // all that the kernel has taken, on TcpTransport only
 };
@@ -82,9 +83,9 @@ class Transport {
   struct Handler {
     // A parsed message; `peer` is the sender's id by its identity, kEmpty if it has none.
     std::function<void(Message message)> on_message;
-    // Bytes that are no message: the sender, and what is wrong.  The transport drops them.  A
-    // sender that is not a node of the job has been named in the log already, by its address where
-    // the network tells it.
+    // Bytes that are no message: the sender, and the fault.  The transport drops them.  A sender
+    // that is not a node of the job has been named in the log already, by its address where the
+    // network tells it.
     std::function<void(int32_t peer, bs::Status what)> on_garbage;
     // The outgoing connection to `peer` came up, or broke.  The transport retries until Disconnect.
     std::function<void(int32_t peer)> on_connected;
@@ -95,7 +96,7 @@ class Transport {
     std::function<void(int32_t peer, const std::string& what)> on_attempt{};
     // `peer` has opened a connection to us, which ends its earlier one; or its connection ended.
     // `torn`: a message that had begun to arrive is lost with it.  May be empty.  Called only where
-    // the network identifies the peer: not by ZmqTransport and InprocTransport.
+    // the network identifies the peer: not by ZmqTransport.
     std::function<void(int32_t peer)> on_inbound{};
     std::function<void(int32_t peer, bool torn)> on_inbound_ended{};
     // Returns where the data frame of a message belongs, or null.  The message has this one data
@@ -115,8 +116,8 @@ class Transport {
     // The transport has dropped them and forgotten the peer, as Disconnect does.
     std::function<void(int32_t peer, const std::string& why)> on_overflow{};
     // The node at the other end of the connection to `peer` is none of ours.  Called before
-    // on_connected, with nothing sent yet.  May be empty.  Called only where the network shows what
-    // the other end says of itself: not by ZmqTransport and InprocTransport.
+    // on_connected, with nothing sent yet.  May be empty.  Called only where the network shows the
+    // identity of the other end: not by ZmqTransport.
     std::function<void(int32_t peer)> on_foreign{};
   };
   using BindDone = std::function<void(bs::Result<int32_t> port)>;
@@ -132,7 +133,7 @@ class Transport {
 
   // REQUIRES: called once, before everything else.
   virtual void Start(Handler handler) = 0;
-  // Receives on host:port; port 0 takes a free one.  `done` gets the port, or an error that names
+  // Receives on host:port; port 0 takes a free port.  `done` gets the port, or an error that names
   // the address: kAlreadyExists (port in use) or kInvalidArgument (no such local address).
   // REQUIRES: called at most once.  If Close comes first, `done` is dropped uncalled.
   virtual void Bind(const Address& address, BindDone done) = 0;
@@ -152,7 +153,7 @@ class Transport {
     return nullptr;
   }
   // Registers memory for many loans; may block for as long as the system locks its pages.  Null
-  // where no device helps.  kResourceExhausted if there would be room without others;
+  // where no device helps.  kResourceExhausted if there would be room without other registrations;
   // kFailedPrecondition if not even then.
   virtual bs::Result<std::shared_ptr<Registration>> Register(std::span<std::byte> /*memory*/,
                                                              Lending /*use*/) {
@@ -160,8 +161,8 @@ class Transport {
   }
   // The carriers of long data to `peer` and from it now.  REQUIRES: called on the executor.
   virtual bs::Carriers CarriersOf(int32_t /*peer*/) const { return {}; }
-  // Stops receiving, and makes no callback any more; one that already runs on another thread ends.
-  // Messages that wait get `linger` to leave.  Idempotent.
+  // Stops receiving, and makes no callback any more; a callback that already runs on another thread
+  // ends.  Messages that wait get `linger` to leave.  Idempotent.
   virtual void Close(bs::Duration linger) = 0;
 };
 

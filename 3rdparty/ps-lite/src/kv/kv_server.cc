@@ -102,7 +102,7 @@ Message MakeStockEnd(int32_t worker_id) {
   end.meta.app_id = 0;
   // None that an answer had before, or a node with PS_RESEND=1 would take it for a repeat.
   end.meta.timestamp = 1 << 29;
-  end.meta.customer_id = 0;  // there is always one of this number
+  end.meta.customer_id = 0;  // there is always a customer of this number
   return end;
 }
 

@@ -50,14 +50,14 @@ struct Pending {
   uint32_t frames_out = 0;  // copies that still refer to the payload
   std::string waits_for;    // the server's latest kPending
   bool taken = false;       // the server has the payload, and waits
-  // The place of a response that is coming, or broke off: at most one writes there.
+  // The place of a response that is coming, or broke off: at most one response writes there.
   std::shared_ptr<Landing> landing{};
   bs::Status outcome;
-  // Null: not ended.  Apart, as it is larger than all the rest, and most of what is open waits.
+  // Null: not ended.  Apart, as it is larger than all the rest, and most open requests wait.
   std::unique_ptr<Message> response{};
 };
 
-// A push-pull that was repeated as a pull may be answered as one.
+// A push-pull that was repeated as a pull may be answered as a pull.
 bool Answers(Op answer, Op request) {
   return answer == request || (request == Op::kPushPull && answer == Op::kPull);
 }
@@ -113,7 +113,7 @@ class KvWorker::Impl {
   void CheckDue();
   void Check(const PendingPtr& pending);
   std::optional<bs::Status> Overdue(const Pending& pending) const;
-  // How long after the latest copy the next one is sent: longer each time.
+  // The time from the latest copy of a request to the next copy: longer each time.
   bs::Duration RepeatAfter(const Pending& pending) const;
   void Schedule(const PendingPtr& pending);
   void ArmTimer();
@@ -363,11 +363,11 @@ std::optional<bs::Status> KvWorker::Impl::Overdue(const Pending& pending) const 
 }
 
 bs::Duration KvWorker::Impl::RepeatAfter(const Pending& pending) const {
-  // A repeat of a pull may bring the whole sum again once the first has left its server, so on a
-  // link that is merely slow repeats at a fixed interval would add to the backlog they wait for.
+  // A repeat of a pull may bring the whole sum again once the first has left its server.  So on a
+  // slow link, repeats at a fixed interval would add to the backlog that they wait for.
   constexpr uint32_t kMaxDoublings = 3;
   const uint32_t doublings = std::min(pending.tries - 1, kMaxDoublings);
-  // And once before giving up, as only a repeat makes the server name what it waits for.
+  // And once before giving up, as only a repeat makes the server name the cause of its wait.
   const bs::Duration longest = std::min(std::max(options_.retry_interval, options_.timeout / 4),
                                         options_.straggler_timeout / 2);
   return std::min(options_.retry_interval * (1 << doublings), longest);

@@ -1,4 +1,4 @@
-// ConnectionListener: callbacks from the connection to one peer to its owner.
+// ConnectionListener: callbacks from the connection to a peer to its owner.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@ struct ConnectionListener {
   std::function<void(bool shares)> on_sharing{};
   // Until on_disconnected, messages leave by RDMA.
   std::function<void()> on_rdma{};
-  // This end has RDMA, and the other one takes none and shares no memory.  Called once.
+  // This end has RDMA, and the other end takes no RDMA and shares no memory.  Called once.
   std::function<void()> on_no_rdma{};
   // The first handshake failed; `what` is the reason, empty if none is known.  The connection
   // retries.

@@ -15,7 +15,7 @@
 //   Network(bs::LoopThread* loop, const Options& options, const Upcalls* upcalls, bs::Logger log);
 //   // Called at most once.  Incoming messages go to `upcalls`.
 //   bs::Result<Listening> Listen(const Address& address);
-//   // Fails for an address that cannot exist; retries one where no node listens yet.
+//   // Fails for an address that cannot exist; retries an address where no node listens yet.
 //   bs::Result<std::shared_ptr<Connection>> Connect(int32_t peer, const Address& address,
 //                                             const std::string& identity, ConnectionListener
 //                                             listener);
@@ -57,7 +57,7 @@ struct Listening {
 // The state behind the transport.  Every method runs on the loop unless it says otherwise.
 //
 // Held by the transport and by the tasks it posts, so that a late task finds a closed hub, not a
-// destroyed one.
+// destroyed hub.
 template <typename Network>
 class ConnectionHub : public std::enable_shared_from_this<ConnectionHub<Network>> {
  public:

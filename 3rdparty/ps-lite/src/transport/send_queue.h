@@ -1,4 +1,4 @@
-// SendQueue: messages that wait to leave for one peer.
+// SendQueue: messages that wait to leave for a peer.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class SendQueue {
   // About how many bytes of memory the messages here keep from being freed.  Frames of native
   // messages count only with keeps_memory: most show rounds, of which a key has two in any case.
   uint64_t waiting_bytes() const { return waiting_bytes_; }
-  // The share of one message in that.
+  // The share of a message in that.
   static uint64_t BytesOf(const Message& message) {
     const Meta& meta = message.meta;
     uint64_t bytes = kMessageBytes + meta.body.size() + meta.extension.text.size() +
@@ -33,7 +33,7 @@ class SendQueue {
     const Place place{-int64_t{message.meta.priority}, next_number_++};
     messages_.emplace(place, Waiting{std::move(message), bytes});
   }
-  // Before all others of its priority: it was taken too early.
+  // Goes before all other messages of its priority: it was taken too early.
   void PutBack(Message message) {
     const uint64_t bytes = BytesOf(message);
     waiting_bytes_ += bytes;

@@ -1,4 +1,4 @@
-// Converts addresses, and asks the system for those of a name and for routes.
+// Converts addresses, and asks the system for the addresses of a name and for routes.
 #include "transport/socket_address.h"
 
 #include <arpa/inet.h>

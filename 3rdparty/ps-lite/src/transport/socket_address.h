@@ -20,7 +20,8 @@ class SocketAddress {
   // The kernel's own; an IPv4 address in IPv6's form (::ffff:10.0.0.1) becomes the IPv4 address.
   // Empty for another family.
   static std::optional<SocketAddress> FromRaw(const sockaddr* raw);
-  // An address in numbers, "*" (any local IPv4 one) or "::" (any local one).  Empty for a name.
+  // An address in numbers, "*" (any local IPv4 address) or "::" (any local address).  Empty for a
+  // name.
   static std::optional<SocketAddress> Parse(const std::string& host);
   // Where the socket `fd` is bound, and where its other end is.  Empty if the kernel does not say.
   static std::optional<SocketAddress> LocalOf(int fd);
@@ -32,7 +33,7 @@ class SocketAddress {
   bool is_ipv6() const { return family() == AF_INET6; }
   // True for an address that only this host can reach.
   bool is_loopback() const;
-  // True for an IPv6 address that means something on one link only (fe80::/10).
+  // True for an IPv6 address that is valid on a single link only (fe80::/10).
   bool is_link_local() const;
   bool SameHost(const SocketAddress& other) const;
   int32_t port() const;
@@ -50,7 +51,7 @@ class SocketAddress {
 
 // The addresses of a host, or why there are none.
 struct HostAddresses {
-  // Those of IPv4 before those of IPv6: MXNet's own stores know only the first.  Port 0.
+  // IPv4 addresses before IPv6 addresses: MXNet's own stores know only the first.  Port 0.
   std::vector<SocketAddress> found;
   std::string why;  // in the system's words; empty if some were found
 };

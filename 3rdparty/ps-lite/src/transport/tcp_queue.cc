@@ -20,7 +20,7 @@ bs::Duration LeastRoundTrip(int fd) {
   tcp_info info{};
   socklen_t size = sizeof(info);
   if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
-  // All bits are set until the kernel has measured one.
+  // All bits are set until the kernel has measured a round trip.
   if (info.tcpi_min_rtt == ~__u32{0}) return {};
   return std::chrono::microseconds(info.tcpi_min_rtt);
 }

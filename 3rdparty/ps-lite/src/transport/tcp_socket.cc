@@ -94,7 +94,7 @@ bs::Result<TcpSocket> ConnectTcp(const SocketAddress& address) {
 void TuneSending(int fd, int unsent_bytes) {
   if (unsent_bytes > 0) SetOption(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent_bytes);
   // The kernel gives up after a number of retransmissions, which now pass in seconds.  Heartbeats
-  // decide about losses, so it gets a time instead, longer than any job.  A shorter one is not
+  // decide about losses, so it gets a time instead, longer than any job.  A shorter time is not
   // safe: Linux may count it from an old probe and end a healthy connection.  We saw that on 6.18,
   // with a full queue and a peer that was stopped for a second.
   if (SetOption(fd, IPPROTO_TCP, kRtoMaxMs, kLongestRetransmitMs)) {

@@ -23,8 +23,8 @@ class TcpSocket : public Descriptor {
 };
 
 // Returns the first address of the host that a route leads to; see LookUp for their order.  "*" is
-// any local one.  Blocks while a name is looked up, unless IsNumeric.  kInvalidArgument, naming the
-// host, if it has none.
+// any local address.  Blocks while a name is looked up, unless IsNumeric.  kInvalidArgument, naming
+// the host, if it has none.
 bs::Result<SocketAddress> ResolveTcp(const Address& address);
 bool IsNumeric(const std::string& host);
 
@@ -42,7 +42,7 @@ bs::Result<TcpSocket> ConnectTcp(const SocketAddress& address);
 // "tcp://host:port"; an IPv6 host stands in brackets.
 std::string TcpEndpoint(const Address& address);
 // Sets how the kernel sends on the connection `fd`.  It holds at most `unsent_bytes` unsent, since
-// those cannot be overtaken; 0 leaves the bound to the kernel.  From Linux 6.15 on it also
+// unsent bytes cannot be overtaken; 0 leaves the bound to the kernel.  From Linux 6.15 on it also
 // retransmits at least every second.  By default the interval doubles, up to two minutes: after an
 // outage of half a minute the connection would stay silent for as long again.  Fails silently on a
 // broken connection, which other calls find out.
@@ -51,14 +51,14 @@ void TuneSending(int fd, int unsent_bytes);
 // there answers, even for a stopped process.
 void ProbeHost(int fd, bs::Duration interval);
 // Returns how long ago the other host acknowledged data or a probe.  0 where the time would prove
-// nothing: while connecting, and on kernels before Linux 6.15 while data waits.  Those probe ever
-// more rarely then (see TuneSending): for minutes if the peer is stopped and its window full.
+// nothing: while connecting, and on kernels before Linux 6.15 while data waits.  Such kernels probe
+// ever more rarely then (see TuneSending): for minutes if the peer is stopped and its window full.
 bs::Duration SinceAcknowledged(int fd);
 
 // Explains a bind that failed with `error`, in terms of the settings that chose `endpoint`.
 bs::Status BindError(const std::string& endpoint, int error);
-// Listens on `address`.  kAlreadyExists if the port is in use, kInvalidArgument if the address is
-// not one of this host; both name it.
+// Listens on `address`.  kAlreadyExists if the port is in use, kInvalidArgument if this host does
+// not have the address; both name it.
 bs::Result<TcpSocket> ListenTcp(const Address& address);
 SocketAddress LocalAddress(const TcpSocket& socket);
 // True if both ends of a connection are at addresses of this host.

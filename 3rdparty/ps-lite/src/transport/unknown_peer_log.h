@@ -25,7 +25,7 @@ class UnknownPeerLog {
   UnknownPeerLog(bs::Executor* executor, const bs::Logger& log) : executor_(executor), log_(log) {}
 
   // Warns, "hung up on host:port: why".  Logs at level debug instead if the host, or kMostHosts
-  // others, had a line within kInterval.
+  // other hosts, had a line within kInterval.
   void Tell(const std::string& doing, const std::string& address, const std::string& why);
   // An unknown peer has connected and gone, which is harmless once.  Warns if its host has done so
   // kManyVisits times within kInterval.  Counts for kMostHosts hosts at a time.

@@ -18,7 +18,7 @@ namespace ps {
 class Upcalls {
  public:
   void Start(Transport::Handler handler) { handler_ = std::move(handler); }
-  // Drops every callback from now on; one that already runs on another thread ends.
+  // Drops every callback from now on; a callback that already runs on another thread ends.
   void Mute() { muted_ = true; }
   bool muted() const { return muted_; }
 

@@ -35,7 +35,7 @@ Address AddressOf(const Node& node);
 std::string DescribeUnranked(const Node& node);
 // "worker 1 (127.0.0.1:4711)", "the scheduler node (...)".
 std::string Describe(const Node& node);
-// For logs about what a peer sent: "worker 1", "an anonymous peer".
+// For logs about messages of a peer: "worker 1", "an anonymous peer".
 std::string DescribeSender(int32_t peer);
 // "the workers", "all nodes".
 std::string DescribeGroup(int32_t group);
@@ -54,7 +54,7 @@ void SetDirections(Op op, Meta* meta);
 
 // Ok if a stranger's node entry can be connected to.
 bs::Status CheckNode(const Node& node);
-// Ok if `id` is one that `role` can have.
+// True if a node of `role` can have `id`.
 bool IdFitsRole(int32_t id, Role role);
 
 // A control message between native nodes.

@@ -1,6 +1,6 @@
 // How parsers of protobuf messages tell fields apart: by number and wire type.
 //
-// Pure functions; thread-safe.  GetBool throws what protozero throws; ForEachField throws nothing.
+// Pure functions; thread-safe.  GetBool throws protozero's exceptions; ForEachField throws nothing.
 #pragma once
 
 #include <protozero/exception.hpp>

@@ -26,7 +26,7 @@ bs::Status Wrong(const std::string& what) {
   return bs::Status::InvalidArgument("a fused message " + what);
 }
 
-// One field; false if it makes the list too long.
+// Parses a field; false if it makes the list too long.
 bool ParseField(protozero::pbf_reader* in, std::vector<Entry>* entries) {
   using protozero::pbf_wire_type;
   const auto tag = in->tag();

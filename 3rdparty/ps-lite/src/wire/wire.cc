@@ -44,7 +44,7 @@ enum MetaField : protozero::pbf_tag_type {
   kJob = 114,
 };
 
-// Fields from this one on are our extension's.
+// Fields from this number on are our extension's.
 constexpr protozero::pbf_tag_type kFirstOfExtension = kVersion;
 
 // Field 102 of data has the incarnation above the sequence.
@@ -102,11 +102,11 @@ void EncodeControl(const Control& control, pbf_writer* out) {
   if (control.command == Command::kAck) out->add_uint64(kSignature, control.signature);
 }
 
-// Writes the fields of a body where they belong between those of the envelope.
+// Writes the fields of a body where they belong between the envelope's fields.
 class BodyWriter {
  public:
   BodyWriter(const Body& body, std::string* out) : rest_(ViewOf(body.bytes())), out_(out) {}
-  // Those that have not been written and come before one of a higher number than `field`.
+  // Writes the fields that come before `field` and have not been written.
   void WriteBefore(protozero::pbf_tag_type field) {
     const char* const begin = rest_.data().data();
     for (pbf_reader next = rest_; next.next() && next.tag() < field; rest_ = next) next.skip();
@@ -248,7 +248,7 @@ bool ParseEnvelopeField(pbf_reader* in, Extension* extension) {
   }
 }
 
-// Returns whether it was a field that says what the message is for.
+// Returns true if it was a field about the purpose of the message.
 bool ParseFlag(pbf_reader* in, Meta* meta) {
   switch (in->tag_and_type()) {
     case Varint(kRequest):

@@ -12,8 +12,8 @@ from bytescheduler._core import MXNetCopier, Node, Worker
 from bytescheduler.errors import UsageError
 from bytescheduler.mxnet import _functions
 from bytescheduler.mxnet._functions import open_copier, open_plugin
+from bytescheduler.mxnet._sessions.tensor_session import TensorSession
 from bytescheduler.mxnet._stores.native_store import NativeStore
-from bytescheduler.mxnet._stores.tensor_session import TensorSession
 
 
 def handle(array: mx.nd.NDArray) -> int:

@@ -9,8 +9,8 @@ from mxnet.base import NDArrayHandle
 
 from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._functions import open_copier
+from bytescheduler.mxnet._sessions.tensor_session import TensorSession
 from bytescheduler.mxnet._stores.native_store import NativeStore
-from bytescheduler.mxnet._stores.tensor_session import TensorSession
 
 
 @pytest.mark.parametrize("as_arrays", [False, True])

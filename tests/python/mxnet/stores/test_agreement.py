@@ -6,6 +6,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from fakes import two_bits
+from inline_snapshot import snapshot
 from mxnet.base import MXNetError
 
 from bytescheduler._native import Coding
@@ -103,8 +104,11 @@ def test_rounds_that_came_first_are_an_error(other: "tuple[int, int, int, int]",
 def test_a_function_cannot_be_handed_on() -> None:
     mine = agreement(TwoWorkers())
     mine.changed()
-    with pytest.raises(MXNetError, match="worker 0: its updater is no optimizer: call set_optim"):
+    with pytest.raises(MXNetError, match="worker 0") as raised:
         mine.meet(lambda *_: None)
+    assert str(raised.value) == snapshot(
+        "worker 0: its updater is no optimizer: call set_optimizer on every worker"
+    )
 
 
 def test_who_must_know_now_sends_a_note_and_waits_for_the_others() -> None:
@@ -131,8 +135,9 @@ def test_the_first_the_second_the_fourth_round_carry_a_note() -> None:
     changes = [note.tolist()[0] for note in session.watched]
     assert changes == [[0, 0], [0, 1], [0, 3], [0, 7]]
     assert mine._what_differs(np.array([[3.0, 3.0], [7.0, 7.0]])) is None
-    assert "worker 1 has set an optimizer that worker 0 does not have" in str(
-        mine._what_differs(np.array([[2.0, 3.0], [7.0, 8.0]]))
+    assert str(mine._what_differs(np.array([[2.0, 3.0], [7.0, 8.0]]))) == snapshot(
+        "worker 1 has set an optimizer that worker 0 does not have: call set_optimizer on every "
+        "worker, or _barrier() on every worker after it"
     )
 
 
@@ -173,7 +178,13 @@ def test_the_history_of_an_optimizers_numbers_tells_what_they_were_and_when() ->
     assert loads[1] == loads[3]
     assert len(set(loads)) == 3
     said = str(Agreement._what_differs(np.array([[1.0, 1.0], [same, same + 1]])))
-    assert "the optimizers of worker 1 and of worker 0 differ, or did in some round" in said
+    assert said == snapshot(
+        "the optimizers of worker 1 and of worker 0 differ, or did in some round, in learning "
+        "rate, weight decay or rescale_grad (which a Trainer makes of the batch size: give step() "
+        "the same number), or states were loaded on one only, and so their weights do: every "
+        "worker updates its own, so give all of them the same numbers, and let all of them load "
+        "states, before the same push"
+    )
 
 
 def test_a_long_job_says_so_every_1024_rounds() -> None:
@@ -190,8 +201,15 @@ def test_at_a_barrier_numbers_that_differed_are_an_error() -> None:
     mine.changed()
     mine.pushed(1, Numbered(0.5))
     other_says(session, 1, 0, 1, 5)
-    with pytest.raises(MXNetError, match="differ, or did in some round, in learning rate"):
+    with pytest.raises(MXNetError, match="learning rate") as raised:
         mine.meet(sgd())
+    assert str(raised.value) == snapshot(
+        "the optimizers of worker 0 and of worker 1 differ, or did in some round, in learning "
+        "rate, weight decay or rescale_grad (which a Trainer makes of the batch size: give step() "
+        "the same number), or states were loaded on one only, and so their weights do: every "
+        "worker updates its own, so give all of them the same numbers, and let all of them load "
+        "states, before the same push"
+    )
 
 
 def test_a_call_of_many_keys_counts_each_of_them() -> None:
@@ -242,11 +260,12 @@ def test_workers_that_compress_alike_agree(coding: Coding) -> None:
 def test_workers_that_compress_otherwise_are_told_both() -> None:
     session = TwoWorkers(1)
     session.others[2] = said_by_worker_0(two_bits(0.25))
-    with pytest.raises(
-        MXNetError,
-        match="what worker 0 pushes is compressed to two bits with threshold 0.25, what worker 1 "
-        "pushes is compressed to two bits with threshold 0.5: set gradient compression alike",
-    ):
+    with pytest.raises(MXNetError, match="worker 0 .* 0.25, .* worker 1 .* 0.5") as raised:
         agreement(session).same_coding(two_bits(0.5))
+    assert str(raised.value) == snapshot(
+        "what worker 0 pushes is compressed to two bits with threshold 0.25, what worker 1 pushes "
+        "is compressed to two bits with threshold 0.5: set gradient compression alike on all "
+        "workers"
+    )
     with pytest.raises(MXNetError, match="what worker 1 pushes is compressed by codec 4294967295"):
         agreement(session).same_coding(LONGEST)

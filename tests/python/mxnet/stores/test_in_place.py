@@ -15,8 +15,8 @@ from roles import role
 
 from bytescheduler._core import Node, Worker
 from bytescheduler.mxnet import _functions
+from bytescheduler.mxnet._sessions.tensor_session import TensorSession
 from bytescheduler.mxnet._stores.native_store import NativeStore
-from bytescheduler.mxnet._stores.tensor_session import TensorSession
 
 SMALL, LARGE = 1024, 32 * 1024  # floats: what is copied for its round, and more
 SMALL_MOST = 16 * 1024

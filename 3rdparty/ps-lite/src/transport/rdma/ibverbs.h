@@ -17,7 +17,7 @@ struct VerbsLibraryOptions {
 
 // Loads the library and decides about fork: call it before the process registers memory.
 // kUnavailable: the library is not there, is too old, or cannot protect memory from fork; the
-// message says what to do.  Devices may be missing, which Devices tells.
+// message names the remedy.  Devices may be missing, which Devices tells.
 bs::Result<std::shared_ptr<Verbs>> LoadVerbsLibrary(const VerbsLibraryOptions& options);
 
 }  // namespace ps

@@ -22,7 +22,7 @@ namespace {
 // in 0.5 to 2 s.  Soft-RoCE takes 7 retries as for ever.
 constexpr uint8_t kTimeout = 14;
 constexpr uint8_t kRetries = 6;
-// 7 would be for ever.  Credits keep receives ready, so this only ends what is wrong.
+// 7 would be for ever.  Credits keep receives ready, so this ends only faulty connections.
 constexpr uint8_t kReceiverRetries = 6;
 constexpr uint8_t kReceiverTimer = 12;  // 0.64 ms
 constexpr uint8_t kHops = 64;

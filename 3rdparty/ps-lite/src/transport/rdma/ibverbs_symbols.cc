@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kForkUnneeded = 2;  // IBV_FORK_UNNEEDED
 
-// Finds functions until one is missing.
+// Finds functions until a function is missing.
 class Finder {
  public:
   Finder(void* library, std::string name) : library_(library), name_(std::move(name)) {}

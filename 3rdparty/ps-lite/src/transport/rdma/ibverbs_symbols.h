@@ -52,7 +52,7 @@ struct IbverbsSymbols {
   int (*is_fork_initialized)();  // an ibv_fork_status, which old headers lack
 };
 
-// Loads `library`, "libibverbs.so.1".  kUnavailable says what to install.
+// Loads `library`, "libibverbs.so.1".  The message of kUnavailable names the package to install.
 bs::Result<IbverbsSymbols> LoadIbverbs(const std::string& library);
 
 // Protects memory from fork() for the whole process, unless that is not needed.  kUnavailable: the

@@ -14,11 +14,11 @@ namespace {
 // SENDs that may be under way.
 constexpr uint32_t kMostSends = 64;
 constexpr uint32_t kInlineBytes = 220;
-// The lower half of an id: what was posted, and which.
+// The lower half of an id: the kind of the post, and its number.
 constexpr uint32_t kIndexBits = 24;
 constexpr uint32_t kIndexMask = (1U << kIndexBits) - 1;
 
-// `why` is that of the memory, which names the limit if there is one.
+// `why` is the status of the memory, which names the limit if there is one.
 bs::Status NoMemory(const std::string& what, uint64_t size_bytes, const bs::Status& why) {
   return bs::Status::ResourceExhausted("the card gets no memory for " + what + " (" +
                                        std::to_string(size_bytes) + " bytes): " + why.message());
@@ -127,7 +127,7 @@ bs::Status RdmaChannel::Send(RdmaHeader header, size_t size_bytes, bool last) {
   const size_t ring_bytes = in_line ? 0 : piece[0].size_bytes;
   ring_.Push(ring_bytes);
   quiet_bytes_ += ring_bytes;
-  // The completion of one is that of all before it.
+  // The completion of a SEND completes all SENDs before it.
   const bool signalled = last || ++quiet_sends_ >= most_sends_ / 4 ||
                          quiet_bytes_ >= sends_.bytes().size() / 4 || !ring_.has_room();
   bs::Status sent = queue_pair_->PostSend({.id = IdOf(What::kSend, static_cast<uint32_t>(sent_)),

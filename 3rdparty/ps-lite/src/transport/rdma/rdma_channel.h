@@ -1,4 +1,4 @@
-// RdmaChannel: a queue pair with its slots and credits, for one end of a link.
+// RdmaChannel: a queue pair with its slots and credits, for an end of a link.
 //
 // Each end has slots ready for SENDs of the other.  A SEND takes a credit; the credit comes back
 // with a later SEND of the other end, once the slot is ready again.  The last credit is kept for a
@@ -73,7 +73,7 @@ class RdmaChannel {
   uint32_t number() const { return number_; }
   // Result of the first completion that was not ok; kOk: all were.
   Completion::Result failure() const { return failure_; }
-  // Breaks what is under way, so that the other end hears of it too.
+  // Breaks the posts under way, so that the other end hears of it too.
   void Abandon() { queue_pair_->Abandon(); }
 
  private:
@@ -86,16 +86,16 @@ class RdmaChannel {
   const Listener listener_;
   uint32_t number_ = 0;  // 0: not yet with the nic
   RdmaMemory::Block slots_;
-  RdmaMemory::Block sends_;  // memory of what is being sent
+  RdmaMemory::Block sends_;  // memory of the SENDs under way
   RdmaRing ring_;            // which of it is in use
   std::unique_ptr<QueuePair> queue_pair_;
   bool joined_ = false;
   uint32_t most_sends_ = 0;   // under way
-  uint32_t send_bytes_ = 0;   // the most that one has
+  uint32_t send_bytes_ = 0;   // the most that a SEND has
   size_t quiet_bytes_ = 0;    // of the ring, since a SEND was signalled
   uint32_t quiet_sends_ = 0;  // since then
   uint64_t sent_ = 0;
-  uint64_t done_ = 0;     // of those, the ones that need their part of the ring no more
+  uint64_t done_ = 0;     // of sent_, how many need their part of the ring no more
   uint32_t credits_ = 0;  // slots of the other end that are ready
   uint32_t peer_slots_ = 0;
   uint32_t owed_ = 0;

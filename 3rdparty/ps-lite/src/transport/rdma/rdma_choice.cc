@@ -1,4 +1,5 @@
-// Narrows the ports down by what is set, by state and by address; says where that leaves none.
+// Narrows the ports down by the settings, by state and by address; names the step that leaves no
+// port.
 #include "transport/rdma/rdma_choice.h"
 
 #include <arpa/inet.h>
@@ -102,7 +103,7 @@ bs::Status IsDown(const RdmaDevice& device, const RdmaPort& port) {
                                  port.state + ": bring its link up (ip link, ibstat)");
 }
 
-// Leaves those that can carry traffic now.
+// Leaves the ports that can carry traffic now.
 bs::Status LeaveUsable(std::vector<Candidate>* candidates) {
   const auto iwarp = [](const Candidate& candidate) {
     return candidate.port->layer == RdmaLayer::kOther;
@@ -129,7 +130,7 @@ const RdmaGid* EntryOf(const RdmaPort& port, const GidBytes& gid) {
   return entry == port.gids.end() ? nullptr : &*entry;
 }
 
-// The entry of a port that was named although it lacks the address: one that routes.
+// A routable entry of a port that was named although it lacks the address.
 const RdmaGid* RoutableEntryOf(const RdmaPort& port) {
   const RdmaGid* found = nullptr;
   for (const RdmaGid& entry : port.gids) {

@@ -14,9 +14,9 @@ namespace ps {
 
 // The choice of a user; each field that is set narrows it.
 struct RdmaWish {
-  std::string device{};  // empty: the one that has the address
+  std::string device{};  // empty: the device that has the address
   int port = 0;          // 0: any
-  int gid_index = -1;    // -1: the one of the address
+  int gid_index = -1;    // -1: the entry of the address
 };
 
 // Reads "mlx5_0" or "mlx5_0:2" into device and port.  kInvalidArgument names the text.
@@ -28,10 +28,10 @@ struct RdmaChoice {
   int numa_node = -1;
 };
 
-// Chooses for a node whose own address is `local`: on Ethernet the port that has a GID of RoCE v2
-// for this address, on InfiniBand the port whose interface has it, or else the only active port.
-// `interface` is the network interface that has the address, empty if none has.  kUnavailable says
-// which step failed and what to do.
+// Chooses for a node whose own address is `local`.  On Ethernet it takes the port that has a GID of
+// RoCE v2 for this address, on InfiniBand the port whose interface has it.  Without such a port it
+// takes the only active port.  `interface` is the network interface that has the address, empty if
+// none has.  The message of kUnavailable names the failed step and the remedy.
 bs::Result<RdmaChoice> ChooseRdmaPort(const std::vector<RdmaDevice>& devices,
                                       const SocketAddress& local, const std::string& interface,
                                       const RdmaWish& wish);
@@ -39,8 +39,8 @@ bs::Result<RdmaChoice> ChooseRdmaPort(const std::vector<RdmaDevice>& devices,
 // The port of this number, or null.
 const RdmaPort* FindRdmaPort(const RdmaDevice& device, int port);
 
-// Checks that the port of an opened device can carry links now.  kUnavailable says why not, and
-// what to do.
+// Checks that the port of an opened device can carry links now.  The message of kUnavailable gives
+// the reason and the remedy.
 bs::Status CheckRdmaPort(const RdmaDevice& device, int port);
 
 // The network interface of this host that has the address; empty if none has.
@@ -49,7 +49,7 @@ std::string InterfaceOf(const SocketAddress& address);
 // "192.168.1.5" for the GID of an IPv4 address, otherwise as IPv6 is written.
 std::string TextOfGid(const GidBytes& gid);
 
-// That this host has no device, and what to do.
+// The error of a host without a device, with the remedy.
 bs::Status NoRdmaDevice();
 
 }  // namespace ps

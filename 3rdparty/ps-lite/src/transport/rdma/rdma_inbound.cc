@@ -1,4 +1,4 @@
-// Receives messages and adverts, and reads what adverts show.
+// Receives messages and adverts, and reads the data of adverts.
 #include "transport/rdma/rdma_inbound.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ bs::Status NoMemory(uint64_t size_bytes) {
                                        bs::CountOf(size_bytes, "byte"));
 }
 
-// Ids of one control packet.
+// Ids of a control packet.
 constexpr size_t kMostIds = 128;
 
 }  // namespace
@@ -257,7 +257,7 @@ bs::Status RdmaInbound::PostRead(uint32_t index, Arrival* arrival, bool* posted)
     if (!placed.ok()) return placed;
   }
   if (IsRevoked(*arrival)) {
-    *posted = true;  // there may be others to read
+    *posted = true;  // there may be other adverts to read
     arrival->part = arrival->parts.size();
     to_read_.erase(to_read_.begin());
     if (arrival->reads == 0) Finish(arrival);
@@ -369,7 +369,7 @@ void RdmaInbound::TakeApartFused(Arrival* arrival) {
 }
 
 void RdmaInbound::HandUp(int32_t priority) {
-  // Those before it may still be coming.
+  // Messages before it may still be coming.
   std::deque<Arrival*>& same = by_priority_[priority];
   while (!same.empty() && same.front()->whole) {
     Arrival* const first = same.front();

@@ -1,8 +1,8 @@
 // RdmaInbound: the receiver's half of a link by RDMA, beside the TCP connection that a peer opened.
 //
-// Short messages come in slots.  Longer ones are adverts: the data is read when it is the message's
-// turn, the most urgent first, and only a window of it is under way.  Messages of equal priority
-// are handed up in the order of Send.
+// Short messages come in slots.  Longer messages are adverts: the data is read when it is the
+// message's turn, the most urgent first, and only a window of it is under way.  Messages of equal
+// priority are handed up in the order of Send.
 #pragma once
 
 #include <chrono>
@@ -34,7 +34,7 @@ class RdmaInbound final : public RdmaEnd {
   static constexpr uint64_t kPageBytes = RdmaMemory::kPageBytes;
 
   struct Listener {
-    // A message, or what is wrong with it; without its peer.
+    // A message, or its fault; without its peer.
     std::function<void(bs::Result<Message> message)> on_message;
     // See Transport::Handler; about the other end.
     std::function<std::shared_ptr<Landing>(const Meta& meta, uint64_t size_bytes)> place;
@@ -140,7 +140,7 @@ class RdmaInbound final : public RdmaEnd {
   // The arrival needs no READ any more.
   void Finish(Arrival* arrival);
   void TakeApartFused(Arrival* arrival);
-  // Hands up what has come of this priority, in order.
+  // Hands up the messages of this priority that have come, in order.
   void HandUp(int32_t priority);
   Message TakeMessage(Arrival* arrival);
   bs::Status TellSender();

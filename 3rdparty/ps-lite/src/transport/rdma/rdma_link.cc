@@ -14,7 +14,8 @@ namespace {
 // The receiver only sends credits and ids of adverts here.
 constexpr RdmaChannel::Size kSize{
     .slots = kRdmaReturnSlots, .slot_bytes = kRdmaReturnSlotBytes, .reads = 0};
-// A bound of the bytes that a message has in the meta of a fused one, besides its text and body.
+// A bound of the bytes that a message has in the meta of a fused message, besides its text and
+// body.
 constexpr size_t kMetaBytes = 256;
 
 size_t FusedBytes(const Message& message) {

@@ -1,7 +1,7 @@
 // RdmaLink: the sender's half of a link by RDMA, beside the TCP connection that made it.
 //
-// Short messages are sent.  Of longer ones an advert is sent, and the receiver READs the data; then
-// it releases the advert.  So only adverts are ahead of an urgent message.
+// Short messages are sent whole.  A longer message is sent as an advert: the receiver READs the
+// data, then releases the advert.  So only adverts are ahead of an urgent message.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class RdmaLink final : public RdmaEnd {
   RdmaLink(RdmaNic* nic, Options options, Listener listener);
   RdmaLink(const RdmaLink&) = delete;
   RdmaLink& operator=(const RdmaLink&) = delete;
-  // Drops what is under way.
+  // Drops the messages under way.
   ~RdmaLink() override;
 
   std::string offer() const;
@@ -51,7 +51,8 @@ class RdmaLink final : public RdmaEnd {
   // Both ends have seen that packets pass.
   bool proved() const { return proved_; }
   Completion::Result failure() const { return channel_->failure(); }
-  // Sends what may go now, most urgent first.  REQUIRES: proved.  Not ok: the link is broken.
+  // Sends the messages that may go now, most urgent first.  REQUIRES: proved.  Not ok: the link is
+  // broken.
   bs::Status Pump(SendQueue* queue);
   // Nothing is under way.
   bool idle() const { return !stream_ && adverts_.empty() && channel_->all_sent(); }
@@ -76,7 +77,7 @@ class RdmaLink final : public RdmaEnd {
     size_t Fill(std::span<std::byte> out);
     bool over() const { return next == pieces.size(); }
   };
-  // One that the peer has not released.
+  // A message whose data the peer has not released.
   struct Advert {
     Message message;
     uint64_t waiting_bytes = 0;
@@ -86,7 +87,7 @@ class RdmaLink final : public RdmaEnd {
 
   bs::Status OnPacket(const RdmaPacket& packet);
   bs::Status Release(uint32_t id);
-  // Takes messages that fit into a slot together, or one message.
+  // Takes messages that fit into a slot together, or a single message.
   std::vector<Message> TakeFused(SendQueue* queue) const;
   bs::Status SendNext(SendQueue* queue);
   bs::Status SendMessages(std::vector<Message> messages, std::string meta, bool last);
@@ -98,20 +99,18 @@ class RdmaLink final : public RdmaEnd {
   enum class Where { kShown, kNoRoom, kNowhere };
   // Shows the data of `message` to the peer: where it lies, or copied.
   Where Show(const Message& message, Advert* advert, std::vector<RdmaFrame>* frames);
-  // Bytes of a SEND behind its header.
-  size_t room_bytes() const { return room_bytes_; }
 
   RdmaNic* const nic_;
   const Options options_;
   const Listener listener_;
   RdmaToken token_{};
   bool proved_ = false;
-  size_t room_bytes_ = 0;
+  size_t room_bytes_ = 0;  // of a SEND, behind its header
   std::unique_ptr<RdmaChannel> channel_;
-  std::unique_ptr<Stream> stream_;  // what has begun and is not over
+  std::unique_ptr<Stream> stream_;  // a message that has begun and is not over
   uint32_t next_id_ = 1;
   uint64_t waiting_bytes_ = 0;
-  bool blocked_ = false;  // what leaves next has to wait for a release or for bounce memory
+  bool blocked_ = false;  // the next message waits for a release or for bounce memory
   std::unordered_map<uint32_t, Advert> adverts_;  // by id
 };
 

@@ -13,7 +13,7 @@
 namespace ps {
 namespace {
 
-// The bound of what is kept of blocks with an arena of their own.
+// Bound of the free bytes that are kept in blocks with an arena of their own.
 constexpr size_t kMostKeptBytes = size_t{64} << 20U;
 
 size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
@@ -82,7 +82,7 @@ bs::Result<std::shared_ptr<RdmaMemory::Kept>> RdmaMemory::RegisterLent(std::span
   return region.status();
 }
 
-// The region ends before its room is given to others, unless something under way holds it still.
+// The region ends before other memory gets its room, unless a message under way still holds it.
 RdmaMemory::Kept::~Kept() {
   region_.reset();
   const bs::MutexLock lock(&memory_->mutex_);

@@ -1,8 +1,8 @@
 // RdmaMemory: memory that the NIC of a node may use.
 //
-// The owner of memory registers it, for one loan (Lend) or for many (Keep).  There is no cache of
-// addresses: an address that is freed and mapped again would still mean the old pages to the NIC.
-// So memory is found only while its owner says that it is there, by a loan.  Blocks come from
+// The owner of memory registers it, for a single loan (Lend) or for many (Keep).  There is no cache
+// of addresses: an address that is freed and mapped again would still mean the old pages to the
+// NIC.  So memory is found only while its owner says that it is there, by a loan.  Blocks come from
 // memory of our own, which is registered once.
 //
 // Thread-safe; held by shared_ptr, also by the blocks and loans.
@@ -31,7 +31,7 @@ namespace ps {
 // The loans that callers get.
 struct RdmaLoanRules {
   uint64_t most_bytes = UINT64_MAX;  // of all together
-  // Only whole pages: a child process could not use others of this process.
+  // Only whole pages: a child process could not use the rest of a page.
   bool whole_pages = false;
 };
 
@@ -72,8 +72,8 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
   bs::Result<std::shared_ptr<Registration>> Keep(std::span<std::byte> bytes,
                                                  VerbsDevice::Access access);
 
-  // While it exists, its memory is found.  What is under way holds the region until it has ended,
-  // so the memory must stay until frames and landings in it are given back.
+  // While it exists, its memory is found.  Messages under way hold the region until they have
+  // ended, so the memory must stay until frames and landings in it are given back.
   class Loan {
    public:
     explicit Loan(std::shared_ptr<const Kept> kept) : kept_(std::move(kept)) {}
@@ -84,15 +84,15 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
    private:
     const std::shared_ptr<const Kept> kept_;
   };
-  // Registers for one loan.  kAlreadyExists if another one shows all of it for this use; else as
-  // Keep.
+  // Registers for a single loan.  kAlreadyExists if another loan shows all of it for this use; else
+  // as Keep.
   bs::Result<std::unique_ptr<Loan>> Lend(std::span<std::byte> bytes, VerbsDevice::Access access);
   // The region around `bytes`, all of them; null: they are not lent for that.  It is registered as
   // long as the pointer is held.
   std::shared_ptr<const RdmaRegion> Find(std::span<const std::byte> bytes,
                                          VerbsDevice::Access access) const;
 
-  // Registered memory for one holder, given back on destruction.
+  // Registered memory for a single holder, given back on destruction.
   class Block {
    public:
     Block() = default;
@@ -117,7 +117,7 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
     std::shared_ptr<RdmaRegion> region_;
     std::span<std::byte> bytes_;
   };
-  // The size of the block for `size_bytes`: one of few sizes, so that it serves again.
+  // The size of the block for `size_bytes`: there are few sizes, so that a block serves again.
   static size_t BlockBytes(size_t size_bytes);
   // Empty if there is no memory, or none that may be locked; `why`, unless it is null, says which.
   // The block begins with a page.
@@ -159,13 +159,13 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
       BS_REQUIRES(mutex_);
   void GiveBack(std::span<std::byte> bytes);
   bs::Result<Arena> NewArena(size_t size_bytes);
-  // Registers, and counts what is pinned.
+  // Registers, and counts the pinned bytes.
   bs::Result<std::shared_ptr<RdmaRegion>> Register(std::span<std::byte> bytes,
                                                    VerbsDevice::Access access) const;
   bool MakeBounce() BS_REQUIRES(mutex_);
-  // A free block of a power of two, perhaps cut off a larger one; null if there is none.
+  // A free block of a power of two, perhaps cut off a larger block; null if there is none.
   std::byte* TakeFree(size_t block_bytes) BS_REQUIRES(mutex_);
-  // Joins blocks of this size that are free into those they were cut from.
+  // Joins free blocks of this size into the blocks that they were cut from.
   void JoinFree(size_t block_bytes) BS_REQUIRES(mutex_);
 
   const std::shared_ptr<VerbsDevice> device_;
@@ -175,7 +175,7 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
   const int numa_node_;
 
   mutable bs::Mutex mutex_;
-  // By the first byte.  Several loans may begin there: two keys may send one array.
+  // By the first byte.  Several loans may begin there: two keys may send the same array.
   std::multimap<const std::byte*, Entry> table_ BS_GUARDED_BY(mutex_);
   std::map<const std::byte*, Arena> arenas_ BS_GUARDED_BY(mutex_);
   std::map<size_t, std::vector<std::byte*>> free_ BS_GUARDED_BY(mutex_);  // by size

@@ -122,7 +122,7 @@ void RdmaNic::OnCompletions() {
     taken += static_cast<int>(count);
   }
   EndTurn();
-  // The descriptor tells of later ones only.
+  // The descriptor tells only of later completions.
   if (taken < kCompletionsPerTurn) return;
   PostToSelf([](RdmaNic* self) { self->OnCompletions(); });
 }
@@ -151,7 +151,7 @@ size_t RdmaNic::PollOnce() {
   return polled.value();
 }
 
-// An end may destroy itself and others.
+// An end may destroy itself and other ends.
 void RdmaNic::EndTurn() {
   while (!touched_.empty()) {
     const uint32_t number = *touched_.begin();

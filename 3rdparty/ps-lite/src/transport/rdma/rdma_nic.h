@@ -20,7 +20,7 @@
 
 namespace ps {
 
-// One end of a link.  Calls come on the executor of its RdmaNic.
+// An end of a link.  Calls come on the executor of its RdmaNic.
 class RdmaEnd {
  public:
   RdmaEnd() = default;
@@ -28,7 +28,7 @@ class RdmaEnd {
   RdmaEnd& operator=(const RdmaEnd&) = delete;
   virtual ~RdmaEnd() = default;
 
-  // One of its posts has ended.  Not ok: the link is broken, and OnBroken follows.
+  // A post of its queue pair has ended.  Not ok: the link is broken, and OnBroken follows.
   virtual bs::Status OnCompletion(const Completion& completion) = 0;
   // The completions of this turn are over, or room was freed.  May destroy the end.
   virtual void OnTurnOver() = 0;
@@ -42,7 +42,7 @@ class RdmaNic : public std::enable_shared_from_this<RdmaNic> {
  public:
   // A link that broke so often within a minute is not tried again in this job.
   static constexpr size_t kMostBreaks = 3;
-  // Completions in one turn; then others get theirs.
+  // Completions of a turn; then other work gets its turn.
   static constexpr int kCompletionsPerTurn = 128;
 
   // Where an RdmaNic lives.
@@ -69,7 +69,7 @@ class RdmaNic : public std::enable_shared_from_this<RdmaNic> {
   RdmaCounts* counts() const { return options_.counts.get(); }  // may be null
   bs::Executor* executor() const { return loop_.executor; }
 
-  // Why no link can be made now with the peer of this name; ok: one can.
+  // The reason why no link can be made now with the peer of this name; ok if there is none.
   bs::Status Trusts(const std::string& peer);
   // A link to the peer broke, and is named in the log.  `result`: of the completion that broke it;
   // kOk if none did.
@@ -86,7 +86,7 @@ class RdmaNic : public std::enable_shared_from_this<RdmaNic> {
   void AwaitRoom(uint32_t number) { awaiting_room_.insert(number); }
   void RoomFreed();
 
-  // Takes all completions that are there.  What they do may end any link.
+  // Takes all completions that are there.  Their handling may end any link.
   void Settle();
 
  private:
@@ -95,7 +95,7 @@ class RdmaNic : public std::enable_shared_from_this<RdmaNic> {
   void PostToSelf(void (*task)(RdmaNic* self));
   void OnCompletions();
   void OnEvents();
-  // Takes what is there; returns how many.
+  // Takes the completions that are there; returns how many.
   size_t PollOnce();
   void Break(uint32_t number, const bs::Status& why);
   void BreakAll(const bs::Status& why);

@@ -32,7 +32,7 @@ struct RdmaOffer {
   bool operator==(const RdmaOffer&) const = default;
 };
 
-// Bounds of what a peer may name.
+// Bounds of the numbers that a peer may name.
 inline constexpr uint32_t kLeastRdmaSlots = 4;
 inline constexpr uint32_t kMostRdmaSlots = 4096;
 inline constexpr uint32_t kLeastRdmaSlotBytes = 1U << 10U;
@@ -40,7 +40,7 @@ inline constexpr uint32_t kMostRdmaSlotBytes = 1U << 20U;
 inline constexpr uint32_t kMostRdmaReads = 16;
 
 std::string TextOf(const RdmaOffer& offer);
-// kInvalidArgument, with what is wrong.
+// kInvalidArgument, with the fault.
 bs::Result<RdmaOffer> ParseRdmaOffer(std::string_view text);
 
 }  // namespace ps

@@ -24,7 +24,7 @@ struct RdmaCounts {
   std::atomic<uint64_t> links = 0;          // connections that use RDMA now
   std::atomic<uint64_t> window_bytes = 0;   // READs may have under way now
   // Connections that RDMA has broken, by the number of the result that broke them (ibv_wc_status).
-  // kOk: none did; the last one counts all that are above it.
+  // kOk: none did; the last number counts all that are above it.
   static constexpr size_t kResults = 32;
   std::array<std::atomic<uint64_t>, kResults> breaks{};
 };
@@ -32,13 +32,13 @@ struct RdmaCounts {
 struct RdmaOptions {
   std::shared_ptr<Verbs> verbs{};  // null: no RDMA
   // The device, and the port and address of its queue pairs.  The caller has chosen them: the GID
-  // of the address that this node gives to others.
+  // of the address that this node gives to other nodes.
   std::string device{};
   RdmaPath path{};
-  // Bytes of READs under way from one peer; 0: as the link needs, between 128 KiB and 1 MiB.
+  // Bytes of READs under way from a peer; 0: as the link needs, between 128 KiB and 1 MiB.
   uint64_t window_bytes = 0;
-  // A message of at most slot_bytes with its meta data is sent at once into one of `slots`, which
-  // the receiver has ready for each peer.
+  // A message of at most slot_bytes with its meta data is sent at once into one of `slots`.  The
+  // receiver has these ready for each peer.
   uint32_t slot_bytes = 8U << 10U;
   uint32_t slots = 64;
   // Memory for data that lies where it cannot be registered.

@@ -1,5 +1,5 @@
-// RdmaPacket: the bytes of one SEND (PROTOCOL.md, "RDMA"): a message, where a message's data lies,
-// or a word between the two ends of a link.
+// RdmaPacket: the bytes of one SEND (PROTOCOL.md, "RDMA"): a message, the place of a message's
+// data, or a word between the two ends of a link.
 //
 // Pure functions, thread-safe.  Parsing never aborts whatever the bytes are.
 #pragma once
@@ -22,7 +22,7 @@ struct RdmaHeader {
     kMessage = 1,  // the beginning of a message, or all of it
     kAdvert = 2,   // a message whose data the receiver READs
     kControl = 3,  // adverts that are released, and credits
-    kMore = 4,     // the next bytes of what the latest kMessage or kAdvert has begun
+    kMore = 4,     // the next bytes of the message that the latest kMessage or kAdvert has begun
     kProof = 5,    // the token of the offer
   };
   static constexpr size_t kBytes = 16;
@@ -52,7 +52,7 @@ struct RdmaPacket {
   uint32_t IdAt(size_t i) const;  // REQUIRES: kControl; i < header.count
 };
 
-// kInvalidArgument, with what is wrong, for anything else than a packet.
+// kInvalidArgument, with the fault, for anything else than a packet.
 bs::Result<RdmaPacket> ParseRdmaPacket(std::span<const std::byte> bytes);
 
 // Write to the front of `out`, which has room.

@@ -1,4 +1,4 @@
-// RdmaProbe: one end of a measurement of READs between two hosts.
+// RdmaProbe: an end of a measurement of READs between two hosts.
 //
 // Each end has a queue pair and a block of memory that the other end may READ.  The ends exchange
 // their offers by whatever they have; then either may READ.
@@ -21,8 +21,8 @@
 
 namespace ps {
 
-// Confined to one thread.  An error names the device; after one the probe is of no use.  Open, Join
-// and destruction block for the device alone, for milliseconds; Read blocks for the other end.
+// Confined to one thread.  An error names the device; after an error the probe is of no use.  Open,
+// Join and destruction block for the device alone, for milliseconds; Read blocks for the other end.
 class RdmaProbe {
  public:
   static constexpr uint32_t kBlockBytes = 256U << 10U;
@@ -46,8 +46,8 @@ class RdmaProbe {
     uint32_t reads = 0;
     bs::Duration median{};
   };
-  // READs the first `size_bytes` of the other end's block up to `most_reads` times, one after the
-  // other, and checks them.  It begins none after `limit`; kDeadlineExceeded if one takes as long.
+  // READs the first `size_bytes` of the other end's block up to `most_reads` times, in sequence,
+  // and checks them.  It begins no READ after `limit`; kDeadlineExceeded if a READ takes as long.
   // So it blocks for at most twice `limit`.
   // REQUIRES: Join was ok on both ends; 0 < size_bytes <= kBlockBytes.
   bs::Result<Times> Read(uint32_t size_bytes, uint32_t most_reads, bs::Duration limit);

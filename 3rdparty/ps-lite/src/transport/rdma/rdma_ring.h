@@ -15,7 +15,7 @@ class RdmaRing {
 
   // The next SEND has room.
   bool has_room() const { return Begin() + most_ - oldest_ <= size_; }
-  // Where that room begins; it is in one piece.
+  // Where that room begins; it is contiguous.
   size_t offset() const { return Begin() % size_; }
   // A SEND uses that many bytes of its room; none if the NIC has a copy.
   void Push(size_t size_bytes) {
@@ -32,7 +32,7 @@ class RdmaRing {
  private:
   static constexpr size_t kLineBytes = 64;
 
-  // Positions count all laps.  What does not fit before the end begins a new one.
+  // Positions count all laps.  A SEND that does not fit before the end begins a new lap.
   uint64_t Begin() const {
     const uint64_t at = next_ % size_;
     return size_ - at < most_ ? next_ + size_ - at : next_;

@@ -1,7 +1,7 @@
-// RdmaWindow: how many bytes one peer's READs may have under way.
+// RdmaWindow: how many bytes the READs of a peer may have under way.
 //
-// An urgent message waits for as long as the window takes.  Too small a window leaves the link
-// idle between READs.  So it is twice what the link carries in the time of one READ of an idle
+// An urgent message waits for as long as the window takes.  Too small a window leaves the link idle
+// between READs.  So it is twice the bytes that the link carries in the time of a READ on an idle
 // link.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace ps {
 
-// A value of one owner.
+// A value with a single owner.
 class RdmaWindow {
  public:
   static constexpr uint64_t kFirstBytes = 128U << 10U;
@@ -33,7 +33,7 @@ class RdmaWindow {
     const double least = std::chrono::duration<double>(least_).count();
     return std::clamp(static_cast<uint64_t>(2 * rate_ * least), 2 * read_bytes(), kMostBytes);
   }
-  // One READ, in whole pages.
+  // The bytes of a READ, in whole pages.
   uint64_t read_bytes() const {
     const uint64_t longest = rate_ > 0 && rate_ < kSlow ? kShortRead : kLongestRead;
     if (fixed_bytes_ == 0) return longest;

@@ -10,9 +10,9 @@
 
 namespace ps {
 
-// All devices, by name.  What only an open device tells is 0.  Addresses that the kernel does not
-// let this process read are left out: a container may see some of them only.  `root` is the folder
-// above "sys".
+// All devices, by name.  Facts that only an open device tells are 0.  Addresses that the kernel
+// does not let this process read are left out: a container may see some of them only.  `root` is
+// the folder above "sys".
 std::vector<RdmaDevice> DevicesInFiles(const std::string& root = "");
 
 }  // namespace ps

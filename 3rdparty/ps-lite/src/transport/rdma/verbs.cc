@@ -1,4 +1,4 @@
-// Names results of completions as libibverbs does, and says what to do.
+// Names results of completions as libibverbs does, and names the remedy.
 #include "transport/rdma/verbs.h"
 
 namespace ps {

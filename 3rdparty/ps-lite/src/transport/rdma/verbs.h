@@ -1,13 +1,14 @@
-// Verbs: what a transport asks of RDMA network cards, in types of our own.
+// Verbs: the calls of a transport to RDMA network cards, in types of our own.
 //
 // VerbsLibrary implements it over libibverbs.so.1, which it loads at run time; tests have a
 // simulated card.  Only reliable connections (RC) are used, with SEND and READ: no end ever writes
 // into the memory of another.
 //
 // Errors are statuses that name the device and the call that failed: "mlx5_0: ibv_create_qp: Cannot
-// allocate memory".  kUnavailable: there is no library, device or active port, and the message says
-// what to install or pass.  kResourceExhausted: a limit (locked memory, queue entries) is reached.
-// kInvalidArgument: the device refuses these values.  No call aborts the process.
+// allocate memory".  kUnavailable: there is no library, device or active port, and the message
+// names the package to install or the device to pass.  kResourceExhausted: a limit (locked memory,
+// queue entries) is reached.  kInvalidArgument: the device refuses these values.  No call aborts
+// the process.
 #pragma once
 
 #include <array>
@@ -33,7 +34,7 @@ struct RdmaGid {
   Type type = Type::kInfiniBand;
 };
 
-enum class RdmaLayer { kInfiniBand, kEthernet, kOther };  // kOther: iWARP and what we do not know
+enum class RdmaLayer { kInfiniBand, kEthernet, kOther };  // kOther: iWARP and unknown layers
 
 struct RdmaPort {
   int number = 1;  // from 1, as libibverbs counts
@@ -50,11 +51,11 @@ struct RdmaDevice {
   std::string name{};  // "mlx5_0"
   std::vector<RdmaPort> ports{};
   int numa_node = -1;  // -1: it has none of its own
-  // READs of one queue pair at a time: those it may have under way, and those it answers.
+  // READs of a queue pair at a time: of its own, and of its peer.
   uint32_t most_reads = 0;
   uint32_t most_answered_reads = 0;
-  uint32_t most_completions = 0;    // of one completion queue
-  uint32_t most_queue_entries = 0;  // of one send or receive queue
+  uint32_t most_completions = 0;    // of a completion queue
+  uint32_t most_queue_entries = 0;  // of a send or receive queue
   uint64_t most_region_bytes = 0;
   bool relaxed_ordering = false;
 };
@@ -87,7 +88,7 @@ struct RdmaPath {
 struct QueuePairLimits {
   uint32_t sends = 0;  // SENDs and READs posted and not yet complete
   uint32_t receives = 0;
-  uint32_t inline_bytes = 0;  // wished for; inline_bytes() tells what there is
+  uint32_t inline_bytes = 0;  // wished for; inline_bytes() tells the number in force
 };
 
 // Terms that both ends have agreed upon.
@@ -106,7 +107,7 @@ struct RdmaPiece {
 
 struct Completion {
   enum class Kind { kSend, kRead, kReceive };
-  // The numbers are those of ibv_wc_status.
+  // The numbers are ibv_wc_status's.
   enum class Result : uint32_t {
     kOk = 0,
     kLocalLength = 1,
@@ -121,7 +122,7 @@ struct Completion {
 
   uint64_t id = 0;              // as posted
   Kind kind = Kind::kSend;      // valid only if ok
-  Result result = Result::kOk;  // may have another number than those named
+  Result result = Result::kOk;  // may have another number than the named results
   uint32_t vendor_code = 0;     // of an error, for the card's maker
   uint32_t size_bytes = 0;      // kReceive: of the message
   uint32_t queue_pair = 0;      // its number
@@ -134,8 +135,8 @@ std::string_view NameOf(Completion::Result result);
 // The cure where no packet of RDMA arrives.
 inline constexpr std::string_view kLetRdmaPass =
     "let packets of RDMA pass (for RoCE UDP port 4791), and none be lost (PFC, ECN)";
-// A completion that is not ok, for people: its result and numbers, and behind a colon what to do
-// where that is known.
+// A completion that is not ok, for people: its result and numbers, and behind a colon the remedy
+// where it is known.
 std::string TextOfFailure(const Completion& completion);
 
 // Something that happens to the device by itself.
@@ -156,15 +157,15 @@ class RdmaRegion {
   RdmaRegion& operator=(const RdmaRegion&) = delete;
   virtual ~RdmaRegion() = default;
   virtual uint32_t local_key() const = 0;
-  virtual uint32_t remote_key() const = 0;  // what a peer's READ names
+  virtual uint32_t remote_key() const = 0;  // named by a peer's READ
 };
 
-// A reliable connection.  Confined to one thread, the one that polls its device.  Keeps its device
-// open.  Destroying it blocks a little; afterwards the card touches none of the memory that was
-// posted.  Its completions may still be polled then, so ids must not be pointers.
+// A reliable connection.  Confined to the thread that polls its device.  Keeps its device open.
+// Destroying it blocks a little; afterwards the card touches none of the memory that was posted.
+// Its completions may still be polled then, so ids must not be pointers.
 //
 // A post that fails has no effect; kResourceExhausted: the queue is full.  When any completion of
-// the queue pair is not ok, it sends and receives no more; what is posted completes as kFlushed.
+// the queue pair is not ok, it sends and receives no more; posted work completes as kFlushed.
 class QueuePair {
  public:
   QueuePair() = default;
@@ -184,7 +185,7 @@ class QueuePair {
 
   // The next message goes to `memory`; messages fill receives in the order of posting.
   virtual bs::Status PostReceive(uint64_t id, const RdmaPiece& memory) = 0;
-  // Sends one message of at most two pieces.  `in_line`: the bytes are copied now; they are at most
+  // Sends a message of at most two pieces.  `in_line`: the bytes are copied now; they are at most
   // inline_bytes().  Otherwise they stay unchanged until this or a later signalled send completes.
   // Not `signalled`: it completes only if it fails.
   struct Send {
@@ -211,9 +212,9 @@ class VerbsDevice {
 
   virtual const RdmaDevice& facts() const = 0;  // when it was opened
 
-  // Uses of registered memory by the device.  It reads what is sent in any case.
+  // Uses of registered memory by the device.  It reads the bytes of sends in any case.
   enum class Access {
-    kFill,  // it writes what is received, and what this end READs
+    kFill,  // it writes received bytes, and bytes that this end READs
     kLend,  // peers may READ it; the memory may be read-only
     kBoth,
   };
@@ -225,7 +226,8 @@ class VerbsDevice {
   virtual bs::Result<std::unique_ptr<QueuePair>> Create(const RdmaPath& path,
                                                         const QueuePairLimits& limits) = 0;
 
-  // Readable when a completion has come since Rearm, and perhaps without one.  Edge or level.
+  // Readable when a completion has come since Rearm, and perhaps without a completion.  Edge or
+  // level.
   virtual int completion_fd() const = 0;
   // Makes the descriptor unreadable, and readable again with the next completion.  Completions that
   // came before may not show: poll until there is none after Rearm.
@@ -246,12 +248,13 @@ class Verbs {
   Verbs& operator=(const Verbs&) = delete;
   virtual ~Verbs() = default;
 
-  // Devices that are there now.  Not ok with nothing found, and says what to do about it.
+  // Devices that are there now.  Not ok if there is none, with the remedy.
   virtual bs::Result<std::vector<RdmaDevice>> Devices() = 0;
   // REQUIRES: called before the first Register of the process decides (ibv_fork_init).
   virtual RdmaFork fork() = 0;
-  // `most_completions`: that may wait to be polled, or RdmaDevice::most_completions if that is
-  // less; more is an error of the caller.  The device and what it makes may outlive the Verbs.
+  // `most_completions`: the number that may wait to be polled, or RdmaDevice::most_completions if
+  // that is less; more is an error of the caller.  The device and its objects may outlive the
+  // Verbs.
   virtual bs::Result<std::unique_ptr<VerbsDevice>> Open(const std::string& device,
                                                         uint32_t most_completions) = 0;
 };

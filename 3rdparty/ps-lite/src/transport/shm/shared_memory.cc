@@ -82,7 +82,7 @@ std::optional<uint64_t> NumberOf(std::string_view text) {
 
 // Opens only a memory file that a SharedOutbox of this user has made.  To open another file could
 // have effects, and its name in /proc can be forged.  So O_PATH pins the file without opening it,
-// and the checks read the pinned one.
+// and the checks read the pinned file.
 Descriptor OpenOutbox(const std::string& path) {
   std::array<char, 64> shown{};
   const ssize_t size = ::readlink(path.c_str(), shown.data(), shown.size());

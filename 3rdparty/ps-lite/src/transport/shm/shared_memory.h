@@ -1,4 +1,4 @@
-// Memory that two processes of one host share: long frames lie there, and the socket carries only
+// Memory that two processes of a host share: long frames lie there, and the socket carries only
 // their offsets (PROTOCOL.md, "Shared memory").
 //
 // The memory has no name and is freed when both processes have ended, however they end.  The
@@ -23,8 +23,8 @@
 
 namespace ps {
 
-// A mapping: a secret, a flag for each slot, the slots.  Owned by one end, which says what is
-// thread-safe.
+// A mapping: a secret, a flag for each slot, the slots.  Owned by one end, whose class says which
+// calls are thread-safe.
 class SharedMapping {
  public:
   static constexpr uint64_t kSlotBytes = 32U << 10U;
@@ -40,7 +40,7 @@ class SharedMapping {
   ~SharedMapping();
 
   explicit operator bool() const { return !all_.empty(); }
-  // Take memory for one slot, or for the head before the slots, now: a later write without memory
+  // Take memory for a slot, or for the head before the slots, now: a later write without memory
   // would end the process.  Kernels before 5.14 need `fd`.
   bs::Status PopulateHead(int fd) const;
   bs::Status PopulateSlot(int fd, size_t slot) const;
@@ -71,8 +71,8 @@ class SharedOutbox {
   // message can overtake them.
   static constexpr uint64_t kMostUnreadBytes = uint64_t{1} << 20U;
 
-  // Makes one of about `size_bytes`, at most SharedMapping::kMostBytes.  Memory is taken slot by
-  // slot when it is used first.
+  // Makes an outbox of about `size_bytes`, at most SharedMapping::kMostBytes.  Memory is taken slot
+  // by slot when it is used first.
   static bs::Result<std::unique_ptr<SharedOutbox>> Create(uint64_t size_bytes);
   SharedOutbox(const SharedOutbox&) = delete;
   SharedOutbox& operator=(const SharedOutbox&) = delete;
@@ -98,8 +98,8 @@ class SharedOutbox {
   // Takes back the slots that the receiver has released; returns the bytes that it has not read.
   uint64_t TakeBack();
   std::optional<size_t> FindRoom(size_t num_slots) const;
-  // Gives memory to all slots before `end_slot`.  False if the system has none for one of them:
-  // this slot and those behind it are given up.
+  // Gives memory to all slots before `end_slot`.  False if the system has no memory for a slot:
+  // this slot and the slots behind it are given up.
   bool Populate(size_t end_slot);
 
   Descriptor file_;

@@ -6,9 +6,9 @@
 namespace ps {
 namespace {
 
-// Sizes differ little where tensors are cut into partitions: whole pages are one size.
+// Sizes differ little where tensors are cut into partitions: a size is rounded up to whole pages.
 constexpr size_t kPageBytes = 4096;
-constexpr size_t kLineBytes = 64;  // of the caches: kernels that sum load whole ones
+constexpr size_t kLineBytes = 64;  // of the caches: summing kernels load whole lines
 
 }  // namespace
 

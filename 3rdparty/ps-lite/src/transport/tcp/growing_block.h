@@ -1,6 +1,6 @@
 // GrowingBlock: memory for a frame that has come only in part.
 //
-// A value of one owner, confined to its thread.
+// A value with a single owner, confined to its thread.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Counts what the kernel holds, measures how fast it leaves, and gives turns.
+// Counts the bytes that the kernel holds, measures how fast they leave, and gives turns.
 #include "transport/tcp/link_budget.h"
 
 #include <algorithm>
@@ -10,7 +10,8 @@
 namespace ps {
 namespace {
 
-// Several connections have bytes on their way, so that one slow receiver does not stop the others.
+// Several connections have bytes on their way, so that one slow receiver does not stop the other
+// receivers.
 constexpr size_t kMostShares = 4;
 constexpr bs::Duration kSample = std::chrono::milliseconds(5);
 constexpr bs::Duration kEpoch = std::chrono::seconds(1);
@@ -85,7 +86,8 @@ uint64_t LinkBudget::RoomOf(Member* member) {
   return 0;
 }
 
-// The most that one connection may have: all there is if no other has something to send.
+// The most bytes that a connection may have: all of the limit if no other connection has something
+// to send.
 uint64_t LinkBudget::Share() const {
   return limit_bytes_ / std::clamp<size_t>(active_members_, 1, kMostShares);
 }

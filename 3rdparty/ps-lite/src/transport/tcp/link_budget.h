@@ -2,16 +2,17 @@
 //
 // Nothing can overtake bytes that the kernel has.  It takes some 100 KB for each connection, which
 // with eight peers is 60 ms of a link of 100 Mbit/s: longer than most layers compute.  So all
-// connections share what the link carries in a short time.  Beyond that they take turns, because a
-// peer whose bytes all waited would leave its own link idle.
+// connections share the bytes that the link carries in a short time.  Beyond that they take turns,
+// because a peer whose bytes all waited would leave its own link idle.
 //
-// The rate of the link is measured while connections wait: what the other hosts acknowledged, the
-// most of the last two seconds in which some waited, as BBR does (Cardwell et al., "BBR:
-// Congestion-Based Congestion Control", ACM Queue 2016).  A limit that is too small for the link
-// grows, because it carries a limit in each round trip, and the next limit is larger than that.
+// The rate of the link is measured while connections wait: the bytes that other hosts acknowledged,
+// at the highest rate of the last two seconds in which a connection waited.  BBR measures in the
+// same way (Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 2016).  A limit
+// that is too small for the link grows: the link carries a limit in each round trip, and the next
+// limit is larger.
 //
 // A peer that takes longer than kStalled and a round trip for its share reads too slowly.  It keeps
-// the share, which counts no longer, so that such peers leave the link to the others.
+// the share, which counts no longer, so that such peers leave the link to the other connections.
 #pragma once
 
 #include <chrono>
@@ -36,7 +37,7 @@ class LinkBudget {
   static constexpr uint64_t kFirstBytes = 256U << 10U;
   static constexpr uint64_t kLeastBytes = 32U << 10U;
   static constexpr bs::Duration kStalled = std::chrono::milliseconds(50);
-  // A connection's turn: what the kernel takes at once for one segment.
+  // A connection's turn: the bytes that the kernel takes at once for a segment.
   static constexpr uint64_t kTurnBytes = 64U << 10U;
 
   // `ahead`: the time of the link that the kernel may hold, besides a round trip.
@@ -46,7 +47,7 @@ class LinkBudget {
   // REQUIRES: no member is left.
   ~LinkBudget();
 
-  // One connection's share.
+  // A connection's share.
   class Member {
    public:
     // `resume` is called when there is room again, and may destroy the member.
@@ -72,7 +73,7 @@ class LinkBudget {
     uint64_t begun_bytes_ = 0;
     uint64_t held_bytes_ = 0;  // at most; exact after Refresh
     bs::TimePoint marked_{};
-    uint64_t marked_bytes_ = 0;  // of those held at the mark, the ones held still
+    uint64_t marked_bytes_ = 0;  // of the bytes held at the mark, the rest held now
     bool stalled_ = false;       // there are some for too long, so nothing of it counts
     bool waits_ = false;
     bool active_ = false;  // counted in active_members_

@@ -23,17 +23,17 @@ constexpr bs::Duration kRetryVanished = std::chrono::seconds(10);
 constexpr int kProbesInTimeout = 4;
 // The kernel probes once a second at most.
 constexpr bs::Duration kLeastHostTimeout = std::chrono::seconds(5);
-// Bytes taken out of the queue at a time: enough that many small messages go out in one call.
+// Bytes taken out of the queue at a time: enough that a call sends many small messages.
 constexpr uint64_t kAheadBytes = 16U << 10U;
 constexpr size_t kPartsPerCall = 128;
 // Peers send little on this connection.
 constexpr int kReadsPerTurn = 16;
-// Messages up to this size do not wait for the link, unless a larger one is begun: acknowledgements
-// and heartbeats.
+// Messages up to this size do not wait for the link, unless a larger message is begun:
+// acknowledgements and heartbeats.
 constexpr uint64_t kSmallBytes = 1U << 10U;
 // How long data waits for the proof that RDMA works.
 constexpr bs::Duration kRdmaPatience = std::chrono::seconds(2);
-// Bytes that go out in one turn of the loop; then other sockets get theirs.
+// Bytes that go out in a turn of the loop; then other sockets get their turn.
 constexpr uint64_t kBytesPerTurn = 4U << 20U;
 
 iovec PartOf(const void* data, size_t size_bytes) {
@@ -339,7 +339,7 @@ void TcpConnection::Break(bs::Duration retry_after) {
   share_.reset();
   socket_ = TcpSocket();
   // On another connection the rest of a cut message has no meaning, and neither have offsets in
-  // this one's memory.
+  // this connection's memory.
   if (!out_.empty() && out_.front().begun) out_.pop_front();
   outbox_.reset();
   shares_ = false;
@@ -353,14 +353,14 @@ void TcpConnection::Break(bs::Duration retry_after) {
   if (!connected_) {
     TellAttempt(where_ + ": " + (greeted_ ? "it hung up" : bs::SystemError(error_)));
   }
-  // A peer that requires authentication may give no other reason than this one.
+  // A peer that requires authentication may give no other reason than this.
   if (greeted_ && !ready_) TellRefused("it hung up");
   if (std::exchange(connected_, false) && listener_.on_disconnected) listener_.on_disconnected();
 }
 
 void TcpConnection::Send(Message message) {
   queue_.Add(std::move(message));
-  PumpLater();  // messages of the same turn go out in one call
+  PumpLater();  // a call sends all messages of a turn
 }
 
 bs::Carrier TcpConnection::carrier() const {
@@ -434,7 +434,7 @@ uint64_t TcpConnection::TakeWithin(uint64_t* taken_bytes) {
 
 uint64_t TcpConnection::TakeFromQueue(uint64_t most_bytes) {
   uint64_t shared_bytes = 0;
-  // Copied bytes cannot be overtaken any more, so one message at a time.
+  // Copied bytes cannot be overtaken any more, so only one message is copied at a time.
   if (!out_.empty() && out_.back().shared_bytes > 0) return 0;
   while (!queue_.empty()) {
     const Room room = RoomAhead(most_bytes);

@@ -1,4 +1,4 @@
-// TcpConnection: the outgoing connection to one peer, with the queue of messages that wait for it.
+// TcpConnection: the outgoing connection to a peer, with the queue of messages that wait for it.
 #pragma once
 
 #include <deque>
@@ -24,14 +24,14 @@
 namespace ps {
 
 // A DEALER that connects, and reconnects until it is destroyed.  Messages wait here, not in the
-// kernel, so that an urgent one can overtake.  The kernel holds few bytes that are not sent; few
-// more leave the queue at a time, and those go out in one call.  A message that a broken connection
-// cut off is lost; those behind it are not.
+// kernel, so that an urgent message can overtake.  The kernel holds few unsent bytes.  Few more
+// leave the queue at a time, in a single call.  A message that a broken connection cut off is lost;
+// messages behind it are not.
 //
 // Belongs to the shared loop: every method, the destructor and the listener's callbacks run there.
 // The owner bounds the queue.
 //
-// Held by one owner; tasks that the connection posts hold it weakly.
+// Held by a single owner; tasks that the connection posts hold it weakly.
 class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
  public:
   // State that the connections of a transport share.
@@ -40,8 +40,8 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
     TcpOptions options;
     LinkBudget* budget;  // null: no bound
     ZmtpInput::Shared input;
-    // Executors on which host names are looked up, which blocks.  `apart`: a separate one for names
-    // that must not delay the others.  Null if the system has no thread for it.
+    // Executors on which host names are looked up, which blocks.  `apart`: a separate executor for
+    // names that must not delay other names.  Null if the system has no thread for it.
     std::function<bs::Executor*(bool apart)> lookup;
     // The system has no socket to connect with; the connection tries again.
     std::function<void(const bs::Status& why)> on_no_socket;
@@ -73,17 +73,17 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   void Drain(bs::TimePoint deadline, bs::Task on_drained);
 
  private:
-  // The bytes that leave next: one message, or several fused into one.
+  // The bytes that leave next: one message, or several fused messages.
   struct Outgoing {
-    // A single message has its long frames copied to `outbox`, if there is one with room.  Several
-    // messages are fused.
+    // A single message has its long frames copied to `outbox`, if that has room.  Several messages
+    // are fused.
     Outgoing(std::vector<Message> m, SharedOutbox* outbox);
     void Write(SharedOutbox* outbox);
     void WriteFused();
     std::vector<Message> messages;
     std::string heads;  // everything but the frames' bytes
     std::vector<iovec> parts;
-    size_t next = 0;  // index in parts; those before it have left
+    size_t next = 0;  // index in parts; all parts before it have left
     uint64_t left_bytes = 0;
     uint64_t shared_bytes = 0;
     bool begun = false;
@@ -118,8 +118,8 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   void PumpLater();
   // Takes messages that go out next; returns how many of their bytes lie in shared memory.
   uint64_t TakeFromQueue(uint64_t most_bytes);
-  // Takes messages for what the kernel may be given now.  Returns how many bytes that is; 0: the
-  // budget calls Pump later.  REQUIRES: something waits.
+  // Takes messages for the bytes that the kernel may be given now.  Returns how many bytes that is;
+  // 0: the budget calls Pump later.  REQUIRES: something waits.
   uint64_t TakeWithin(uint64_t* taken_bytes);
   // How much may still be taken ahead of the network, where nothing can overtake it.
   struct Room {
@@ -127,7 +127,7 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
     uint64_t bytes = 0;
   };
   Room RoomAhead(uint64_t most_bytes) const;
-  // Takes the first message of the queue, and those behind it that can be fused with it.
+  // Takes the first message of the queue, and the messages behind it that can be fused with it.
   std::vector<Message> TakeFused(const Room& room);
   // At most `most_bytes`.
   size_t Gather(std::span<iovec> parts, uint64_t most_bytes) const;

@@ -16,7 +16,7 @@
 namespace ps {
 namespace {
 
-// Reads in one turn of the loop; then other sockets get theirs.
+// Reads in a turn of the loop; then other sockets get their turn.
 constexpr int kReadsPerTurn = 16;
 
 // A peer that knows the job before we do waits two seconds for its answer.

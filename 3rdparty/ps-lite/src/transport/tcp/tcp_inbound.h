@@ -1,4 +1,4 @@
-// TcpInbound: one connection that a peer opened to us.
+// TcpInbound: a connection that a peer opened to us.
 #pragma once
 
 #include <functional>
@@ -45,7 +45,7 @@ class TcpInbound {
   static constexpr uint64_t kMostMessages = 4096;
 
   // `shared`: see ZmtpInput.  The connection is closed if the peer does not introduce itself within
-  // `patience`.  A peer outside the job is closed as well if one message stays unfinished for so
+  // `patience`.  A peer outside the job is closed as well if a message stays unfinished for so
   // long, or if it sends more than kMostMessages.
   TcpInbound(bs::LoopThread* loop, TcpSocket socket, ZmtpInput::Shared shared,
              bs::Duration patience, Takes takes, Listener listener);
@@ -78,7 +78,6 @@ class TcpInbound {
   void TakeRdma(const std::string& offer, bs::TimePoint deadline);
   void RefuseRdma(const std::string& why);
   void OnRdmaBroken(const bs::Status& why);
-  void StopWaiting();
 
   bs::LoopThread* const loop_;
   const TcpSocket socket_;

@@ -1,5 +1,4 @@
-// The node's sockets on one loop: a listener, accepted connections, and one connection to each
-// peer.
+// The node's sockets on one loop: a listener, accepted connections, and a connection to each peer.
 #include "transport/tcp/tcp_transport.h"
 
 #include <sys/resource.h>
@@ -28,7 +27,7 @@ namespace {
 
 // Pause after accept has found no descriptor left.
 constexpr bs::Duration kAcceptAgain = std::chrono::milliseconds(100);
-// Connections accepted in one turn of the loop; then other sockets get theirs.
+// Connections accepted in a turn of the loop; then other sockets get their turn.
 constexpr int kAcceptsPerTurn = 16;
 
 int MostStrangers(const TcpOptions& options) {
@@ -123,7 +122,7 @@ class TcpNetwork {
   const Upcalls* const upcalls_;
   bs::LimitedLog refusals_;
   UnknownPeerLog unknown_peers_;
-  const int most_strangers_;  // of one host
+  const int most_strangers_;  // of a host
   std::vector<std::byte> scratch_;
   const std::shared_ptr<RdmaNic> nic_;  // null: no RDMA
   LinkBudget budget_;

@@ -14,7 +14,7 @@
 namespace ps {
 
 struct TcpOptions {
-  // Bytes that the kernel may hold unsent for one connection (TCP_NOTSENT_LOWAT); 0 leaves it.
+  // Bytes that the kernel may hold unsent for a connection (TCP_NOTSENT_LOWAT); 0 leaves it.
   int unsent_bytes = 16 << 10;
   // The time of the link that the kernel may hold for all connections to other hosts together,
   // besides a round trip (see LinkBudget); 0: no bound.
@@ -25,7 +25,7 @@ struct TcpOptions {
   // travels alone.  Fusion stays within the bytes that may be ahead of the network (16 KiB).
   uint64_t fusion_bytes = 16U << 10U;
   std::shared_ptr<SentCounts> sent{};  // null: not counted
-  // The bound of SendQueue::waiting_bytes for one peer.
+  // The bound of SendQueue::waiting_bytes for a peer.
   uint64_t most_waiting_bytes = uint64_t{8} << 30U;
   // Bytes of memory shared with each peer of this host, for long frames sent to it.  0: none, and
   // none is taken from peers.
@@ -39,8 +39,9 @@ struct TcpOptions {
   // peer outside the job that leaves a message unfinished for so long, or sends more than
   // TcpInbound::kMostMessages in that time.
   bs::Duration patience = std::chrono::seconds(30);
-  // The bound of connections from one host whose peers are not in the job; beyond it the oldest is
-  // hung up on.  0: a quarter of the descriptors that this process may have, at most 4096.
+  // The bound of connections from a host with peers outside the job; beyond it the oldest
+  // connection is closed.  0: a quarter of the descriptors that this process may have, at most
+  // 4096.
   int most_strangers = 0;
 };
 

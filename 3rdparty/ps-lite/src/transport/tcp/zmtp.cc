@@ -17,9 +17,10 @@ namespace {
 constexpr size_t kShortHeaderBytes = 2;
 constexpr size_t kLongHeaderBytes = 9;
 constexpr uint64_t kMaxCommandBytes = 64U << 10U;
-// Shorter bodies are assembled in the scratch memory; longer ones are read into their own.
+// Shorter bodies are assembled in the scratch memory; longer bodies are read into memory of their
+// own.
 constexpr uint64_t kShortBodyBytes = 8U << 10U;
-// Behind a body of this many bytes another long one is likely.  So no more is read with it than
+// Behind a body of this many bytes another long body is likely.  So no more is read with it than
 // kHeadBytes, a header and its message's metadata, and the next body is not copied either.
 constexpr uint64_t kLongBodyBytes = 16U << 10U;
 constexpr size_t kHeadBytes = 512;

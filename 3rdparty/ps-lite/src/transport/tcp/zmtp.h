@@ -29,7 +29,7 @@ namespace ps {
 
 // The greeting that both ends send first.
 std::string ZmtpGreeting();
-// Offers of the other end that this one looks at.
+// Offers of the other end that this end looks at.
 struct ZmtpTakes {
   bool memory = false;
   bool rdma = false;
@@ -37,11 +37,11 @@ struct ZmtpTakes {
 // The READY command that follows, as a frame.
 std::string ZmtpReady(std::string_view socket_type, std::string_view identity,
                       ZmtpTakes takes = {});
-// The command that carries SharedOutbox::offer, and the one that answers it.
+// The command that carries SharedOutbox::offer, and the command that answers it.
 std::string ZmtpMemory(std::string_view offer);
 std::string ZmtpMemoryAnswer(bool taken);
-// The command that carries RdmaLink::offer, and the one that answers it: with the line of the
-// taker, or with why it is refused.
+// The command that carries RdmaLink::offer, and the command that answers it: with the line of the
+// taker, or with the reason of a refusal.
 std::string ZmtpRdma(std::string_view offer);
 std::string ZmtpRdmaAnswer(bool taken, std::string_view text);
 // Appends a frame of a message whose bytes lie in shared memory.
@@ -49,10 +49,10 @@ void AppendReference(uint64_t offset_bytes, uint64_t size_bytes, bool more, std:
 // Appends the header of a frame of a message.
 void AppendFrameHeader(uint64_t size_bytes, bool more, std::string* out);
 
-// The input of one connection: a greeting, READY, then messages.
+// The input of a connection: a greeting, READY, then messages.
 //
-// Keeps at most one unfinished message, within the limits of its sender.  Memory for a long frame
-// is taken as its bytes come, and none for a frame that is refused.
+// Keeps no more than a single unfinished message, within the limits of its sender.  Memory for a
+// long frame is taken as its bytes come, and none for a frame that is refused.
 class ZmtpInput {
  public:
   // Called inside Filled.
@@ -68,7 +68,7 @@ class ZmtpInput {
     std::function<void()> on_takes_rdma{};
     std::function<void(std::string_view offer)> on_rdma{};
     std::function<void(bool taken, std::string_view text)> on_rdma_answer{};
-    // A message, or what is wrong with it; without its peer.
+    // A message, or its fault; without its peer.
     std::function<void(bs::Result<Message> message)> on_message;
     // See Transport::Handler::place; may be empty.
     std::function<std::shared_ptr<Landing>(const Meta& meta, uint64_t size_bytes)> place{};
@@ -80,11 +80,11 @@ class ZmtpInput {
   using Rooms = std::array<iovec, 2>;
 
   static constexpr size_t kScratchBytes = 64U << 10U;
-  // State that the inputs of one thread share.
+  // State that the inputs of a thread share.
   struct Shared {
     std::span<std::byte> scratch;               // of kScratchBytes; outlives the inputs
     std::shared_ptr<BlockPool> blocks;          // shared with the frames
-    uint64_t max_frame_bytes = kMaxFrameBytes;  // a longer one ends the connection
+    uint64_t max_frame_bytes = kMaxFrameBytes;  // a longer frame ends the connection
     // Bytes kept for unfinished messages of peers outside the job, all inputs together; at most
     // kMaxStrangersBytes.
     std::shared_ptr<uint64_t> strangers_bytes = std::make_shared<uint64_t>(0);
@@ -99,7 +99,7 @@ class ZmtpInput {
 
   Rooms MakeRooms();
   // A turn parses at most kFramesPerTurn frames; a message fused into another counts as one frame.
-  // So a peer that sends many tiny messages does not delay the others.  When the turn is over, the
+  // So a peer that sends many tiny messages does not delay other peers.  When the turn is over, the
   // remaining bytes wait here for the next.
   static constexpr int kFramesPerTurn = 128;
   void BeginTurn() { frames_left_ = kFramesPerTurn; }
@@ -109,7 +109,7 @@ class ZmtpInput {
   bs::Status Continue();
   // True if a message, or the introduction, has begun and is not whole.
   bool unfinished() const { return num_parts_ > 0 || body_ || !rest_.empty(); }
-  uint64_t num_messages() const { return num_messages_; }  // whole ones so far
+  uint64_t num_messages() const { return num_messages_; }  // whole messages so far
   // `size_bytes` were read into the rooms.  Not ok: the bytes are no ZMTP that we speak, and the
   // connection is over.  REQUIRES: no bytes wait; MakeRooms was called; since then no other input
   // has used `scratch`.
@@ -129,7 +129,7 @@ class ZmtpInput {
     Body();  // defined elsewhere: Clang cannot put the initializers below into an optional here
     Header header;
     uint64_t filled_bytes = 0;
-    std::span<std::byte> memory;  // for the body's beginning, or all of it; one of these owns it:
+    std::span<std::byte> memory;  // for the body's beginning, or all of it; owned by one of:
     Frame frame;
     GrowingBlock block{};
     std::shared_ptr<Landing> landing;
@@ -163,9 +163,9 @@ class ZmtpInput {
   // Adds a part to the message: `frame`, or a copy of `bytes` if that is empty.
   void OnPart(bool more, std::span<const std::byte> bytes, Frame frame);
   void EndMessage();
-  // Takes `frames` from those that the turn has left.
+  // Takes `frames` from the number that the turn has left.
   void Charge(uint64_t frames);
-  // Returns the parts of the current message, and begins a new one.
+  // Returns the parts of the current message, and begins a new message.
   Message TakeMessage();
 
   const Shared shared_;
@@ -179,7 +179,7 @@ class ZmtpInput {
   bool waiting_ = false;
   uint64_t num_messages_ = 0;
   std::optional<Body> body_;
-  bool among_long_ = false;  // a long body came, and no full read without one since
+  bool among_long_ = false;  // a long body came, and no full read without a long body since
   // The current message.
   size_t num_parts_ = 0;
   uint64_t data_bytes_ = 0;      // announced

@@ -1,5 +1,5 @@
-// ConnectProbe: why a connection of libzmq's does not come up.  libzmq tells no reason, so a
-// connection of our own to the same address fails for the same one.
+// ConnectProbe: why a connection of libzmq's does not come up.  libzmq tells no reason, but a
+// connection of our own to the same address fails for the same reason.
 #pragma once
 
 #include <functional>

@@ -1,7 +1,7 @@
 // ZmqCallers: the addresses of peers that connect to a libzmq listener, as far as libzmq tells.
 //
-// libzmq reports events of connections by descriptor, but a failed handshake without one.  The end
-// of that connection is the next event, since libzmq's one thread does both in one go.  A
+// libzmq reports events of connections by descriptor, but a failed handshake without a descriptor.
+// The end of that connection is the next event, since libzmq's thread does both at once.  A
 // descriptor may be closed or reused before we look: then the address is missing or wrong.
 //
 // Confined to one executor.
@@ -30,7 +30,7 @@ class ZmqCallers {
   // Takes an event of ZmqMonitor, one of kEvents.  Warns of a peer that stalls in the handshake or
   // breaks it.
   void OnEvent(int event, int value);
-  // Warns of a dropped message from a peer outside the job; `part` is one of its parts.
+  // Warns of a dropped message from a peer outside the job; `part` is any of its parts.
   void TellDropped(const ZmqMessage& part, const std::string& why);
 
  private:

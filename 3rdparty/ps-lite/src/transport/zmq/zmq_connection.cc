@@ -12,7 +12,7 @@
 namespace ps {
 namespace {
 
-// Messages that go out in one turn of the loop; then other sockets get theirs.
+// Messages that go out in a turn of the loop; then other sockets get their turn.
 constexpr int kMessagesPerTurn = 64;
 
 // A frame on its way through libzmq.  `handed` orders our writes before the release on libzmq's

@@ -1,4 +1,4 @@
-// ZmqConnection: the outgoing connection to one peer, with the queue of messages that wait for it.
+// ZmqConnection: the outgoing connection to a peer, with the queue of messages that wait for it.
 #pragma once
 
 #include <memory>
@@ -17,13 +17,13 @@
 namespace ps {
 
 // A DEALER that connects, and that libzmq reconnects until it is destroyed.
-// Messages wait here, not in libzmq, so that an urgent one can overtake: libzmq gets at most
+// Messages wait here, not in libzmq, so that an urgent message can overtake: libzmq gets at most
 // `committed_messages`, and none before the connection is up.
 //
 // Belongs to `loop`: every method, the destructor and the listener's callbacks run there.  The
 // owner bounds the queue.
 //
-// Held by one owner; tasks that the connection posts hold it weakly.
+// Held by a single owner; tasks that the connection posts hold it weakly.
 class ZmqConnection : public std::enable_shared_from_this<ZmqConnection> {
  public:
   // `number` is unique among the connections of a context.
@@ -31,7 +31,7 @@ class ZmqConnection : public std::enable_shared_from_this<ZmqConnection> {
                 ConnectionListener listener);
   ZmqConnection(const ZmqConnection&) = delete;
   ZmqConnection& operator=(const ZmqConnection&) = delete;
-  // Drops the messages that still wait here.  Those that libzmq has get until Drain's deadline.
+  // Drops the messages that still wait here.  Messages that libzmq has get until Drain's deadline.
   ~ZmqConnection();
 
   // Connects to `endpoint` as `identity` (empty: anonymous).  REQUIRES: called once, before Send.

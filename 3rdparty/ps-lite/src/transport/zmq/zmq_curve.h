@@ -1,4 +1,4 @@
-// CURVE: libzmq's encryption and authentication, from one secret that a job shares.
+// CURVE: libzmq's encryption and authentication, from a secret that a job shares.
 //
 // Every node derives the same key pair and both listens and connects with it.  The public key never
 // travels, so a peer that completes a handshake knows the secret.  ListenWith and ConnectWith

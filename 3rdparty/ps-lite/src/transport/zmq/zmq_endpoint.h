@@ -12,14 +12,14 @@
 
 namespace ps {
 
-// "tcp://host:port" or "ipc:///tmp/port".  kInvalidArgument for a port that cannot be one.
+// "tcp://host:port" or "ipc:///tmp/port".  kInvalidArgument for an impossible port.
 bs::Result<std::string> RemoteEndpoint(const Address& address, bool ipc);
 
 // A ROUTER that receives on an address.  Confined to one thread.
 class ZmqListener {
  public:
   // May block while a host name is looked up.  kAlreadyExists if the port is in use,
-  // kInvalidArgument if the address is not one of this host; both name it.  If `options` has keys,
+  // kInvalidArgument if this host does not have the address; both name it.  If `options` has keys,
   // peers need them to connect.
   static bs::Result<std::unique_ptr<ZmqListener>> Open(const ZmqContext& context,
                                                        const Address& address,

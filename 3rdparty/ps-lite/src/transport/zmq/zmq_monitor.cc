@@ -8,7 +8,7 @@
 namespace ps {
 namespace {
 
-// Events read in one turn of the loop; then other sockets get theirs.
+// Events read in a turn of the loop; then other sockets get their turn.
 constexpr int kEventsPerTurn = 64;
 
 }  // namespace
@@ -20,7 +20,7 @@ bs::Result<std::shared_ptr<ZmqMonitor>> ZmqMonitor::Open(bs::LoopThread* loop,
                                                          OnEvent on_event) {
   auto pair = ZmqSocket::Open(context, ZMQ_PAIR);
   if (!pair.ok()) return pair.status();
-  // Without it libzmq's thread and this one would wait for each other.
+  // Without it libzmq's thread and this thread would wait for each other.
   pair.value()->Set(ZMQ_RCVHWM, 0);
   const std::string endpoint = "inproc://" + name;
   if (zmq_socket_monitor(watched->get(), endpoint.c_str(), events) != 0 ||

@@ -1,4 +1,4 @@
-// ZmqMonitor: libzmq's events about the connections of one socket.
+// ZmqMonitor: libzmq's events about the connections of a socket.
 //
 // Belongs to `loop`: Open, the destructor and `on_event` run there, the last never inside Open.
 #pragma once

@@ -1,4 +1,4 @@
-// The node's sockets on one loop: a ROUTER that receives, and one connection to each peer.
+// The node's sockets on one loop: a ROUTER that receives, and a connection to each peer.
 #include "transport/zmq/zmq_transport.h"
 
 #include <cerrno>
@@ -21,7 +21,7 @@
 namespace ps {
 namespace {
 
-// Messages received in one turn of the loop; then other sockets get theirs.
+// Messages received in a turn of the loop; then other sockets get their turn.
 constexpr size_t kMessagesPerTurn = 64;
 
 // The network of a LoopTransport; see loop_transport.h for the promises.
@@ -103,8 +103,8 @@ bs::Status ZmqNetwork::WatchCallers() {
 void ZmqNetwork::OnRefusal(int event, int value) {
   if (event == ZMQ_EVENT_ACCEPTED) latest_caller_ = DescribePeer(value);
   if ((event & kHandshakeFailed) == 0) return;
-  // It hung up before it had said enough: a probe that only looks what listens here, or a caller
-  // that found the greeting strange before its own was read.
+  // It hung up before it had said enough: a probe that only looks for a listener, or a caller that
+  // found the greeting strange before its own was read.
   const bool hung_up = value == EPIPE || value == ECONNRESET;
   if (event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL && hung_up) {
     if (std::exchange(told_of_hang_up_, true)) return;

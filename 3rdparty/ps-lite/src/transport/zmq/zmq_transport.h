@@ -1,4 +1,4 @@
-// ZmqTransport: one ROUTER to receive, one DEALER for each peer to send, as every ps-lite node has.
+// ZmqTransport: a ROUTER to receive, a DEALER for each peer to send, as every ps-lite node has.
 #pragma once
 
 #include <chrono>
@@ -15,13 +15,13 @@ namespace ps {
 
 struct ZmqOptions {
   bool ipc = false;   // DMLC_LOCAL: ipc:///tmp/<port> instead of tcp
-  bool ipv6 = false;  // names stand for IPv6 addresses; those in numbers may be of either kind
-  // Bytes that the kernel may hold unsent for one connection (TCP_NOTSENT_LOWAT); 0 leaves it.
+  bool ipv6 = false;  // names stand for IPv6 addresses; numeric addresses may be of either kind
+  // Bytes that the kernel may hold unsent for a connection (TCP_NOTSENT_LOWAT); 0 leaves it.
   int unsent_bytes = 16 << 10;
   // Messages handed to libzmq ahead of the network, for each peer.
   int committed_messages = 2;
   std::shared_ptr<SentCounts> sent{};  // null: not counted
-  // The bound of SendQueue::waiting_bytes for one peer.
+  // The bound of SendQueue::waiting_bytes for a peer.
   uint64_t most_waiting_bytes = uint64_t{8} << 30U;
   // A longer frame ends its connection.  libzmq takes memory for a whole frame at once, from any
   // sender.

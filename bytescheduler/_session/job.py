@@ -1,0 +1,114 @@
+"""The job of this process, from init() to shutdown()."""
+
+from typing import Any, Callable, Generic, Optional, Protocol, Set, TypeVar
+
+from bytescheduler._session.round_session import RoundSession
+from bytescheduler._settings import Settings
+from bytescheduler.errors import UsageError
+
+__all__ = ["Flushes", "Job", "Joined"]
+
+_S = TypeVar("_S", bound=RoundSession)
+
+
+class Flushes(Protocol):
+    """An object that has updates to make, at the latest when the job ends."""
+
+    def flush(self) -> None:
+        """Make them.  Blocks."""
+
+
+class Joined(Generic[_S]):
+    """All that a worker has in the job.
+
+    Parameters
+    ----------
+    session : RoundSession, optional
+        Owned from now on; None where this worker is alone.
+    """
+
+    def __init__(self, session: Optional[_S]) -> None:
+        self.session = session
+        self.rank = 0 if session is None else session.rank
+        self.size = 1 if session is None else session.num_workers
+        # Alone nothing has to be carried; a timeline shows what is.
+        records = bool(Settings.read().timeline)
+        self.carrier = session if self.size > 1 or records else None
+        # Kept alive, as a script may drop its optimizer after the last step.
+        self.unflushed: Set[Flushes] = set()
+        self.local_rank = 0 if self.carrier is None else self.carrier.local_rank
+        self.local_size = 1 if self.carrier is None else self.carrier.local_size
+
+
+_J = TypeVar("_J", bound=Joined[Any])
+
+
+class Job(Generic[_J]):
+    """The one job of this process.
+
+    Parameters
+    ----------
+    module : str
+        The public module whose users join it; messages say it.
+    join : callable
+        Joins the job, and returns what this worker has there.
+    """
+
+    def __init__(self, module: str, join: Callable[[], _J]) -> None:
+        self._module = module
+        self._join = join
+        self._joined: Optional[_J] = None
+        self._left = False
+
+    @property
+    def is_joined(self) -> bool:
+        """True between `join` and `leave`."""
+        return self._joined is not None
+
+    def join(self) -> None:
+        """Join; a second call does nothing.  Blocks.
+
+        Raises
+        ------
+        UsageError
+            This process has left its job.
+        ConfigError, Timeout, PeerLost
+            As `Worker.open`.
+        """
+        if self._joined is not None:
+            return
+        if self._left:
+            raise UsageError(
+                "init: shutdown() has left the job, and a process joins one job; call shutdown() "
+                "once, at the end",
+                5,
+            )
+        self._joined = self._join()
+
+    def get(self) -> _J:
+        """Return what this worker has in the job.
+
+        Raises
+        ------
+        ValueError
+            There was no `join`, or `leave` came after it.
+        """
+        if self._joined is None:
+            said = "shutdown() has left the job" if self._left else "call init() first"
+            raise ValueError(f"{self._module} is not initialised: {said}")
+        return self._joined
+
+    def flush(self) -> None:
+        """Make all updates that wait, of all optimizers.  Blocks."""
+        for each in [] if self._joined is None else list(self._joined.unflushed):
+            each.flush()
+
+    def leave(self) -> None:
+        """Make pending updates, wait for rounds, and leave; a second call does nothing.  Blocks."""
+        joined = self._joined
+        if joined is None:
+            return
+        self.flush()
+        self._joined, self._left = None, True
+        if joined.session is not None:
+            joined.session.close()

@@ -1,0 +1,122 @@
+"""Sums of single tensors, each under a name that all workers give alike."""
+
+import itertools
+from typing import Callable, Dict, Generic, Iterator, List, NamedTuple, Optional, TypeVar
+
+from bytescheduler._session.keys import EngineKeys
+from bytescheduler._session.round_session import RoundSession
+from bytescheduler._session.rounds import Round
+from bytescheduler.errors import UsageError
+
+__all__ = ["NamedSums"]
+
+# Rounds of tensors without a name that can be under way side by side, for each dtype and size.
+_PLACES = 8
+_T = TypeVar("_T")
+
+
+class _Key(NamedTuple):
+    number: int
+    dtype: str
+    elements: int
+
+
+class _Round(Generic[_T]):
+    def __init__(self, pending: Optional[Round], finish: Callable[[], _T]) -> None:
+        self.pending = pending  # None: there is nothing to send
+        self.finish = finish
+
+
+class NamedSums(Generic[_T]):
+    """Keeps rounds that were not asked for yet, and a key for each name.
+
+    Tensors without a name share a few keys for each dtype and size, in the order of the calls.
+
+    Parameters
+    ----------
+    session : RoundSession, optional
+        The session that carries the tensors; None where this worker is alone.
+    """
+
+    def __init__(self, session: Optional[RoundSession]) -> None:
+        self._session = session
+        self._keys = None if session is None else EngineKeys(session)
+        self._known: Dict[str, _Key] = {}
+        self._rounds: Dict[int, _Round[_T]] = {}
+        self._numbers = itertools.count()
+        self._calls: Dict[str, Iterator[int]] = {}
+        if session is not None:
+            session.count(self)
+
+    def unfinished(self) -> List[Round]:
+        """See `Source`."""
+        return [each.pending for each in self._rounds.values() if each.pending is not None]
+
+    def at_end(self) -> None:
+        """See `Source`: nothing is lost."""
+
+    def over(self, number: int) -> bool:
+        """Return whether a round is over; raise what it failed with."""
+        pending = self._round(number).pending
+        if pending is None or self._session is None:
+            return True
+        with self._session.translated():
+            return pending.over()
+
+    def finish(self, number: int) -> _T:
+        """Return the result of a round, once.  Blocks."""
+        done = self._round(number)
+        del self._rounds[number]
+        if done.pending is not None and self._session is not None:
+            self._session.wait(done.pending)
+        return done.finish()
+
+    def declare(self, name: str) -> None:
+        """Reserve a name; an error if another one has the same number."""
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"declare: want a name, got {name!r}", 5)
+        if self._keys is not None:
+            self._keys.of([name])
+
+    def keep(self, pending: Optional[Round], finish: Callable[[], _T]) -> int:
+        """Return the number to ask for a round, whose result `finish` makes when it is over."""
+        number = next(self._numbers)
+        self._rounds[number] = _Round(pending, finish)
+        return number
+
+    def key_of(
+        self, name: Optional[str], dtype: str, elements: int, declare: Callable[[int], None]
+    ) -> int:
+        """Return the key of a name, which `declare` gets where it is new.
+
+        Raises
+        ------
+        UsageError
+            A tensor of another dtype or size had this name.
+        """
+        if name is None:
+            kind = f"no name, {dtype} x {elements}"
+            calls = self._calls.setdefault(kind, itertools.count())
+            name = f"{kind}, {next(calls) % _PLACES}"
+        known = self._known.get(name)
+        if known is None:
+            assert self._keys is not None
+            number = self._keys.of([name])[name]
+            declare(number)
+            known = self._known[name] = _Key(number, dtype, elements)
+        if (known.dtype, known.elements) != (dtype, elements):
+            raise UsageError(
+                f"push_pull of {name!r}: {elements} elements of {dtype}, before it had "
+                f"{known.elements} of {known.dtype}; give tensors of another size another name",
+                5,
+            )
+        return known.number
+
+    def _round(self, number: int) -> _Round[_T]:
+        if number not in self._rounds:
+            raise UsageError(
+                f"handle {number!r}: no such push-pull is under way; each handle that "
+                "push_pull_async returned can be synchronised once",
+                5,
+            )
+        return self._rounds[number]

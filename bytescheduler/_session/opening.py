@@ -1,0 +1,63 @@
+"""The way into a job, which the environment describes, for a framework without an engine."""
+
+import os
+from typing import Callable, Optional, TypeVar
+
+from bytescheduler._native import Worker, check_settings
+from bytescheduler._process.where import at
+from bytescheduler._session.direct import Agree, is_direct, open_worker, settings_of_launcher
+from bytescheduler._session.place import Place
+from bytescheduler._session.round_session import RoundSession
+from bytescheduler._session.rounds import WithoutEngine
+from bytescheduler._session.termination_report import TerminationReport
+from bytescheduler._settings import Settings
+from bytescheduler._started.environments import ends_survivors
+from bytescheduler.errors import ConfigError
+
+__all__ = ["open_session"]
+
+_S = TypeVar("_S", bound=RoundSession)
+
+
+def open_session(
+    place: Place[_S], make: Callable[[Worker], _S], agree: Optional[Agree] = None
+) -> Optional[_S]:
+    """Join the job that the environment describes; None: this process is alone.  Blocks.
+
+    Parameters
+    ----------
+    place : Place
+        This process's place in a job.
+    make : callable
+        Makes a session of a worker, which it then owns.
+    agree : callable, optional
+        See `open_worker`.
+
+    Raises
+    ------
+    ConfigError
+        A setting or a variable of the launcher is wrong.
+    Timeout, PeerLost
+        As `Worker.open`.
+    """
+    settings = Settings.read()
+    if settings.role not in ("", "worker"):
+        raise ConfigError(
+            f"init: DMLC_ROLE={settings.role}, but a training script is a worker; start this role "
+            "with python -m bytescheduler.server",
+            1,
+        )
+    if not is_direct():
+        check_settings()
+    elif not settings_of_launcher(os.environ, agrees=True):
+        return None
+    known = settings.root_host and settings.root_port
+    job = at(settings.root_host, settings.root_port) if known else ""
+    return place.join(make, WithoutEngine(), job=job, open_worker=lambda: _open_worker(agree))
+
+
+def _open_worker(agree: Optional[Agree]) -> Worker:
+    worker = open_worker(agree)
+    if ends_survivors(os.environ):
+        TerminationReport(worker.status).install()
+    return worker

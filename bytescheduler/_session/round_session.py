@@ -1,0 +1,122 @@
+"""A session of a framework without an engine: rounds by address, and the engine's own errors."""
+
+import contextlib
+from typing import Iterator, NoReturn, Optional, Sequence, Tuple
+
+from bytescheduler._native import Pending, Worker
+from bytescheduler._session.rounds import Round, RoundCall, Rounds, Source, WithoutEngine
+from bytescheduler._session.session import Session, clamped
+from bytescheduler.errors import Error, UsageError
+
+__all__ = ["RoundSession"]
+
+# Key, address and bytes of memory.
+Memory = Tuple[int, int, int]
+
+
+class RoundSession(Session):
+    """A `Session` that starts rounds and waits for them; its errors keep the engine's classes.
+
+    Parameters
+    ----------
+    worker : Worker
+        Owned from now on.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self._rounds = Rounds()
+        super().__init__(worker, self._rounds, WithoutEngine())
+        self._mean = 1.0 / worker.num_workers
+
+    @property
+    def failure(self) -> Optional[Error]:
+        """The error that the job failed with, or None."""
+        return self._worker.status()
+
+    @property
+    def local_rank(self) -> int:
+        """Position among the workers of this host, from 0."""
+        return self._worker.local_rank
+
+    @property
+    def local_size(self) -> int:
+        """How many workers this host has."""
+        return self._worker.local_size
+
+    def count(self, source: Source) -> None:
+        """Let the end of the job wait for the rounds of `source`, as long as it lives."""
+        self._rounds.add(source)
+
+    def broadcast_from(self, root: int, memory: Sequence[Memory], *, owner: object) -> None:
+        """Overwrite memory with that of worker `root`; its keys have no sums.  Blocks.
+
+        `owner` keeps the memory alive.
+        """
+        with self.translated():
+            self._worker.broadcast_from(root, memory, owner=owner)
+
+    def start_round(
+        self, key: int, send: int, recv: int, size: int, call: RoundCall, *, owner: object
+    ) -> Pending:
+        """Begin the next round of `key`, from the address `send` to the address `recv`.
+
+        `owner` keeps both pieces of `size` bytes alive; they are apart.
+        """
+        try:
+            return self._worker.start_push_pull(
+                key,
+                send,
+                recv,
+                size,
+                owner=owner,
+                priority=clamped(call.priority),
+                called=call.called,
+                at_once=call.at_once,
+                factor=self._mean if call.average else 1.0,
+                coding=call.coding,
+                deferred=call.deferred,
+            )
+        except Error as error:
+            self._raise(error)
+
+    def wait(self, pending: Round) -> None:
+        """Block until a round is over; raise what it failed with, with the users' names.
+
+        Raises
+        ------
+        UsageError
+            This is a forked process, in which no round ends.
+        """
+        self._check_not_forked()
+        try:
+            pending.wait()
+        except Error as error:
+            self._raise(error)
+
+    def _check_not_forked(self) -> None:
+        if self._forked:
+            raise UsageError(
+                "this process was forked from a worker, whose job it has no part in: call "
+                "optimizer.synchronize() before the fork, and train in the worker",
+                5,
+            )
+
+    def give_up(self, why: str) -> None:
+        """Fail the job on every worker; the caller raises an error here."""
+        self._reported = True
+        self._worker.fail(why)
+
+    @contextlib.contextmanager
+    def translated(self) -> Iterator[None]:
+        """Give errors the users' names; unlike its base it keeps their classes."""
+        try:
+            yield
+        except Error as error:
+            raise self._named(error) from error
+
+    def _named(self, error: Error) -> Error:
+        return type(error)(self._names.in_text(str(error)), error.code)
+
+    def _raise(self, failure: Error) -> NoReturn:
+        self._reported = True
+        raise self._named(failure) from failure

@@ -1,0 +1,113 @@
+"""Rounds of a framework without an engine of its own: they end by themselves."""
+
+import contextlib
+import time
+import weakref
+from typing import Any, List, NamedTuple, Optional, Protocol
+
+from bytescheduler._native import Coding
+from bytescheduler.errors import Error
+
+__all__ = ["Round", "RoundCall", "Rounds", "Source", "WithoutEngine"]
+
+_LOOK_EVERY_S = 0.005
+
+
+class Round(Protocol):
+    """A round under way; see `Pending`, which is one."""
+
+    def over(self) -> bool:
+        """Return whether it has ended; raise what it failed with."""
+
+    def wait(self) -> None:
+        """Block until it has ended; raise what it failed with."""
+
+
+class Source(Protocol):
+    """An object that starts rounds and keeps them."""
+
+    def unfinished(self) -> List[Round]:
+        """Return the rounds that may still be under way."""
+
+    def at_end(self) -> None:
+        """Say what is lost, at the end of the job."""
+
+
+class RoundCall(NamedTuple):
+    """The options of one round."""
+
+    priority: int = 0
+    average: bool = False
+    called: int = 0  # see `Worker.start_push_pull`
+    at_once: bool = False
+    coding: Optional[Coding] = None
+    deferred: bool = False  # see `Pending.starter`
+    source: Optional[Any] = None  # on a device: what is sent becomes a copy of it
+
+
+class WithoutEngine:
+    """See `Framework`: one that has no engine of its own, such as PyTorch."""
+
+    error = Error  # users catch the engine's own
+    owner = "job"
+
+    def abandon(self) -> None:
+        """Do nothing: no thread of the framework waits for a round."""
+
+    def release(self) -> None:
+        """Do nothing: the framework itself has no part in the job."""
+
+    def forget(self) -> None:
+        """Do nothing: no destructor waits for a thread."""
+
+
+class Rounds:
+    """See `Operations`: the rounds of all sources that are alive."""
+
+    def __init__(self) -> None:
+        self._sources: weakref.WeakSet[Source] = weakref.WeakSet()
+
+    def add(self, source: Source) -> None:
+        """Count the rounds of `source` too, as long as it lives."""
+        self._sources.add(source)
+
+    def _under_way(self) -> List[Round]:
+        rounds = [each for source in list(self._sources) for each in source.unfinished()]
+        return [each for each in rounds if not _is_over(each)]
+
+    def pending(self) -> int:
+        """See `Operations`."""
+        return len(self._under_way())
+
+    def drain(self, timeout: Optional[float] = None) -> bool:
+        """See `Operations`."""
+        if timeout is None:
+            for each in self._under_way():
+                _wait(each)
+            return not self._under_way()
+        end = time.monotonic() + timeout
+        while self._under_way():
+            if time.monotonic() >= end:
+                return False
+            time.sleep(_LOOK_EVERY_S)
+        return True
+
+    def close(self) -> None:
+        """See `Operations`."""
+        for source in list(self._sources):
+            source.at_end()
+        self._sources.clear()
+
+
+def _is_over(pending: Round) -> bool:
+    try:
+        return pending.over()
+    except Error:  # the worker has it too
+        return True
+    except RuntimeError:  # a device failed, so it never ends
+        return False
+
+
+def _wait(pending: Round) -> None:
+    with contextlib.suppress(Exception):  # the worker has it too, or a device can do no more
+        pending.wait()

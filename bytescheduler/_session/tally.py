@@ -1,0 +1,111 @@
+"""A short vector beside the gradients: which of them there are, and what each worker believes."""
+
+import ctypes
+from typing import List, Optional
+
+from bytescheduler._native import Pending
+from bytescheduler._session.round_session import RoundSession
+from bytescheduler._session.rounds import RoundCall
+from bytescheduler.errors import UsageError
+
+__all__ = ["CROSSES", "DISCARDS", "SUMS", "Tally"]
+
+# The ends of a round, as each worker sees it.
+CROSSES = 0
+SUMS = 1
+DISCARDS = 2
+_ENDS = ("step()", "synchronize() before step()", "zero_grad() without step()")
+# Before the counts stand a number and a flag for each end.
+_HEAD = 1 + len(_ENDS)
+# Before all gradients, as what waits for it waits for all of them.
+_PRIORITY = 2**31 - 1
+_INT32 = 4  # the engine's code of the dtype
+
+
+class Tally:
+    """Counts for each parameter the workers that have a gradient, once a round.
+
+    It also compares what the workers do: where one ends another number of rounds, or ends a round
+    in another way, the sums that follow would belong to different steps.
+
+    Parameters
+    ----------
+    session : RoundSession
+        Carries it.
+    key : int
+        Of its own, not declared yet.
+    count : int
+        The number of parameters.
+    """
+
+    def __init__(self, session: RoundSession, key: int, count: int) -> None:
+        self._session = session
+        self._key = key
+        vector = ctypes.c_int32 * (_HEAD + count)
+        self._send, self._recv = vector(), vector()
+        self._size = ctypes.sizeof(vector)
+        item = (key, _INT32, ctypes.addressof(self._recv), self._size)
+        session.declare([item], owner=self._recv)
+        self._pending: Optional[Pending] = None
+        self._rounds = 0
+        self._end = CROSSES
+        self._counts: List[int] = []
+
+    @property
+    def pending(self) -> Optional[Pending]:
+        """The round under way, or None."""
+        return self._pending
+
+    def start(self, end: int, present: List[bool]) -> None:
+        """Tell the others which gradients are here, and how this round ends.
+
+        REQUIRES: `settle` came after the latest `start`.
+        """
+        self._rounds += 1
+        self._end = end
+        head = [self._rounds] + [int(end == each) for each in range(len(_ENDS))]
+        self._send[:] = [*head, *(int(each) for each in present)]
+        self._pending = self._session.start_round(
+            self._key,
+            ctypes.addressof(self._send),
+            ctypes.addressof(self._recv),
+            self._size,
+            RoundCall(_PRIORITY),
+            owner=(self._send, self._recv),
+        )
+
+    def settle(self) -> None:
+        """Wait for the latest round.
+
+        Raises
+        ------
+        UsageError
+            The workers do not do the same.
+        """
+        if self._pending is None:
+            return
+        self._session.wait(self._pending)
+        self._pending = None
+        got: List[int] = list(self._recv)
+        self._counts = got[_HEAD:]
+        workers = self._session.num_workers
+        if got[0] != workers * self._rounds:
+            self._fail(
+                f"this worker is in round {self._rounds} of its optimizer, others are in another "
+                "one: call step() equally often on every worker"
+            )
+        if got[1 + self._end] != workers:
+            other = next(at for at, n in enumerate(got[1:_HEAD]) if n and at != self._end)
+            self._fail(
+                f"round {self._rounds} ends here by {_ENDS[self._end]}, on another worker by "
+                f"{_ENDS[other]}: call the same methods of the optimizer on every worker"
+            )
+
+    def is_used(self, index: int) -> bool:
+        """Return whether any worker had a gradient of this parameter.  Blocks."""
+        self.settle()
+        return self._counts[index] > 0
+
+    def _fail(self, why: str) -> None:
+        self._session.give_up(why)
+        raise UsageError(why, 5)

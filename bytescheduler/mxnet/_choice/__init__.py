@@ -1,0 +1,1 @@
+"""The choice of a back end for a store, also for a store that scripts create by name."""

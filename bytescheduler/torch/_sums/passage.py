@@ -1,0 +1,89 @@
+"""The way of a tensor: compressed, sent, received, and made a tensor again."""
+
+from typing import Optional, Type
+
+import torch
+
+from bytescheduler._native import Coding
+from bytescheduler._session.rounds import Round, RoundCall
+from bytescheduler.torch._device.device import Device
+from bytescheduler.torch._device.transit import Transit
+from bytescheduler.torch._engine.session import TorchSession
+from bytescheduler.torch._sums.compression import Compressor
+
+__all__ = ["Passage"]
+
+
+class Passage:
+    """Rounds of a tensor, one at a time.
+
+    Parameters
+    ----------
+    compression : Compressor
+        The form in which it travels.
+    device : Device, optional
+        The device that it is on; None: the processor's memory.
+    """
+
+    __slots__ = ("_compression", "_context", "_device", "_transit", "received")
+
+    def __init__(self, compression: Type[Compressor], device: Optional[Device]) -> None:
+        self._compression = compression
+        self._device = device
+        self._context: Optional[torch.dtype] = None
+        self._transit: Optional[Transit] = None
+        self.received: Optional[torch.Tensor] = None  # the memory that the engine writes to
+
+    def compress(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the form in which `tensor` travels; `result` undoes the latest call."""
+        narrow, self._context = self._compression.compress(tensor)
+        return narrow
+
+    def make_room(self, like: torch.Tensor) -> torch.Tensor:
+        """Make memory for a sum, of the dtype and strides of `like`, and return it."""
+        if self._device is None:
+            self.received = torch.empty_like(like)
+        else:
+            self._transit = Transit(self._device, like)
+            self.received = self._transit.received
+        return self.received
+
+    def start(
+        self,
+        session: TorchSession,
+        key: int,
+        send: torch.Tensor,
+        call: RoundCall,
+        *,
+        is_here: bool = False,
+    ) -> Round:
+        """Begin a round of a tensor that `compress` returned; there is room.
+
+        Parameters
+        ----------
+        session : TorchSession
+            Carries it.
+        key : int
+            The engine's.
+        send : Tensor
+            Must not change until the round is over.
+        call : RoundCall
+            The options.
+        is_here : bool
+            It lies in the processor's memory though the tensor is on a device.
+        """
+        assert self.received is not None
+        if self._transit is None:
+            return session.start(key, send, self.received, call)
+        start = self._transit.start_here if is_here else self._transit.start
+        return start(session, key, send, call)
+
+    def coding_of(self, send: torch.Tensor) -> Optional[Coding]:
+        """Return the engine's own coding of a tensor that travels."""
+        return self._compression.coding if send.dtype is torch.float32 else None
+
+    def result(self) -> torch.Tensor:
+        """Return the tensor that a round has brought, which is over."""
+        assert self.received is not None
+        arrived = self.received if self._transit is None else self._transit.finish()
+        return self._compression.decompress(arrived, self._context)

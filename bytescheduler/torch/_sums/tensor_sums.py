@@ -1,0 +1,96 @@
+"""Sums of single tensors of PyTorch, on the processor or on a device."""
+
+from typing import NamedTuple, Optional, Type
+
+import torch
+
+from bytescheduler._session.named_sums import NamedSums
+from bytescheduler._session.rounds import Round, RoundCall
+from bytescheduler.errors import UsageError
+from bytescheduler.torch._device.devices import Devices
+from bytescheduler.torch._engine.dtypes import check_summable
+from bytescheduler.torch._engine.session import TorchSession
+from bytescheduler.torch._sums.compression import Compression, Compressor
+from bytescheduler.torch._sums.passage import Passage
+
+__all__ = ["Call", "TensorSums"]
+
+
+class Call(NamedTuple):
+    """The options of one push-pull."""
+
+    average: bool = True
+    name: Optional[str] = None
+    priority: int = 0
+    compression: Type[Compressor] = Compression.none
+
+
+class TensorSums(NamedSums[torch.Tensor]):
+    """Starts the rounds of tensors.
+
+    Parameters
+    ----------
+    session : TorchSession, optional
+        The session that carries the tensors; None where this worker is alone.
+    devices : Devices
+        Those of this process.
+    """
+
+    def __init__(self, session: Optional[TorchSession], devices: Devices) -> None:
+        super().__init__(session)
+        self._tensors = session
+        self._devices = devices
+
+    def start(self, tensor: torch.Tensor, call: Call, into: Optional[torch.Tensor] = None) -> int:
+        """Begin to add up every worker's `tensor`; return the number to ask for it.
+
+        Parameters
+        ----------
+        tensor : Tensor
+            Must not change until the round is over.
+        call : Call
+            The options.
+        into : Tensor, optional
+            Receives the result at the end; may be `tensor`.
+        """
+        label = "a tensor without a name" if call.name is None else repr(call.name)
+        check_summable(tensor, f"push_pull of {label}")
+        if call.average and not (tensor.is_floating_point() or tensor.is_complex()):
+            raise UsageError(
+                f"push_pull of {label}: the mean of {tensor.dtype} is no whole number; pass "
+                "average=False, or a tensor of floats",
+                5,
+            )
+        plain = tensor.detach().contiguous().resolve_conj().resolve_neg()
+        pending: Optional[Round] = None
+        session = self._tensors
+        if session is not None and session.num_workers > 1 and plain.numel():
+            device = self._devices.of(plain, f"push_pull of {label}")
+            passage = Passage(call.compression, device)
+            send = passage.compress(plain)
+            key = self._key(session, call.name, send)
+            if device is not None:
+                device.check_works(f"push_pull of {label}")
+            passage.make_room(send)
+            how = RoundCall(call.priority, call.average, coding=passage.coding_of(send))
+            pending = passage.start(session, key, send, how)
+        else:
+            passage = Passage(call.compression, None)
+            send = passage.compress(plain)
+            passage.received = send.clone() if send.data_ptr() == tensor.data_ptr() else send
+        shape = tensor.shape
+
+        def finish() -> torch.Tensor:
+            total = passage.result().view(shape)
+            if into is None:
+                return total
+            with torch.no_grad():
+                return into.copy_(total)
+
+        return self.keep(pending, finish)
+
+    def _key(self, session: TorchSession, name: Optional[str], send: torch.Tensor) -> int:
+        def declare(key: int) -> None:
+            session.declare_tensors([(key, torch.zeros_like(send, device="cpu"))])
+
+        return self.key_of(name, str(send.dtype), send.numel(), declare)

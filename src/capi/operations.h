@@ -1,0 +1,18 @@
+// The operations of the C API: one table of their kinds.
+#pragma once
+
+#include "bytescheduler/c_api.h"
+#include "bytescheduler/status.h"
+#include "node/operation_host.h"
+
+namespace bs::api {
+
+// kInvalidArgument if there is no such kind, if a field that the kind needs is not set, or if one
+// is set that it does not take.
+Status CheckOperation(const bs_operation& operation);
+
+// Starts it on the worker of `host`.  kFailedPrecondition if the job's servers are stock ones that
+// cannot do it.  REQUIRES: CheckOperation is ok.
+Status StartOperation(const bs_operation& operation, OperationHost* host);
+
+}  // namespace bs::api

@@ -1,0 +1,27 @@
+// OperationHost: a node as the operations of its worker see it.
+#pragma once
+
+#include "bytescheduler/worker.h"
+
+namespace bs::api {
+
+// Thread-safe.  REQUIRES: the node has joined the job and is not closed.
+class OperationHost {
+ public:
+  OperationHost() = default;
+  OperationHost(const OperationHost&) = delete;
+  OperationHost& operator=(const OperationHost&) = delete;
+
+  virtual Worker* worker() = 0;
+  // False on stock servers, which know broadcasts of rank 0 and plain sums only.
+  virtual bool has_our_servers() const = 0;
+  // The node's Close waits until as many callbacks have ended as were expected.
+  virtual void ExpectCallback() = 0;
+  // REQUIRES: on the worker's executor.
+  virtual void EndCallback() = 0;
+
+ protected:
+  ~OperationHost() = default;
+};
+
+}  // namespace bs::api

@@ -1,0 +1,55 @@
+"""The job of a process: joined once, left once, and the functions that ask about it."""
+
+from typing import List
+
+import pytest
+
+from bytescheduler._session.basics import Basics
+from bytescheduler._session.job import Job, Joined
+from bytescheduler._session.round_session import RoundSession
+from bytescheduler.errors import UsageError
+
+
+def test_the_job_is_joined_once() -> None:
+    job: Job[Joined[RoundSession]] = Job("a module", lambda: Joined(None))
+    with pytest.raises(ValueError, match=r"a module is not initialised: call init\(\) first"):
+        job.get()
+    job.join()
+    job.join()
+    assert job.get().size == 1
+    job.leave()
+    job.leave()
+    with pytest.raises(ValueError, match="has left the job"):
+        job.get()
+    with pytest.raises(UsageError, match="a process joins one job"):
+        job.join()
+
+
+class Optimizer:
+    """Has updates to make."""
+
+    def __init__(self, order: List[str]) -> None:
+        self.order = order
+
+    def flush(self) -> None:
+        self.order.append("flushed")
+
+
+def test_a_job_that_ends_makes_the_updates_first() -> None:
+    job: Job[Joined[RoundSession]] = Job("a module", lambda: Joined(None))
+    order: List[str] = []
+    job.flush()  # nothing is joined
+    job.join()
+    job.get().unflushed.add(Optimizer(order))
+    job.leave()
+    assert order == ["flushed"]
+
+
+def test_a_module_has_the_functions_of_its_job() -> None:
+    basics = Basics(Job("a module", lambda: Joined(None)))
+    assert not basics.initialized()
+    basics.init(lazy=True)
+    assert basics.initialized()
+    assert (basics.rank(), basics.size(), basics.local_rank(), basics.local_size()) == (0, 1, 0, 1)
+    basics.shutdown()
+    assert not basics.initialized()

@@ -1,0 +1,65 @@
+"""Names of sums have keys, and handles of rounds are good once."""
+
+from typing import Iterator, List
+
+import pytest
+from fake_engine import FakeWorker
+
+from bytescheduler._session.named_sums import NamedSums
+from bytescheduler._session.round_session import RoundSession
+from bytescheduler.errors import UsageError
+
+Sums = NamedSums[str]
+
+
+class Round:
+    """A round that ends when it is waited for."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+
+    def over(self) -> bool:
+        return self.is_over
+
+    def wait(self) -> None:
+        self.is_over = True
+
+
+@pytest.fixture
+def sums() -> Iterator[Sums]:
+    session = RoundSession(FakeWorker())  # type: ignore[arg-type]
+    made: Sums = NamedSums(session)
+    yield made
+    session.close()
+
+
+def test_a_handle_gives_its_result_once(sums: Sums) -> None:
+    pending = Round()
+    handle = sums.keep(pending, lambda: f"over: {pending.is_over}")
+    assert not sums.over(handle)
+    assert sums.unfinished() == [pending]
+    assert sums.finish(handle) == "over: True"
+    assert not sums.unfinished()
+    with pytest.raises(UsageError, match="no such push-pull is under way"):
+        sums.finish(handle)
+
+
+def test_a_name_is_declared_once_and_keeps_its_size(sums: Sums) -> None:
+    declared: List[int] = []
+    key = sums.key_of("weight", "float32", 4, declared.append)
+    assert sums.key_of("weight", "float32", 4, declared.append) == key
+    assert declared == [key]
+    with pytest.raises(UsageError, match="'weight': 5 elements of float32, before it had 4"):
+        sums.key_of("weight", "float32", 5, declared.append)
+
+
+def test_tensors_without_a_name_take_turns(sums: Sums) -> None:
+    keys = [sums.key_of(None, "float32", 4, lambda key: None) for _ in range(16)]
+    assert len(set(keys)) == 8
+    assert keys[:8] == keys[8:]
+    assert sums.key_of(None, "float32", 5, lambda key: None) not in keys
+
+
+def test_a_name_that_is_empty_is_refused(sums: Sums) -> None:
+    with pytest.raises(UsageError, match="declare: want a name"):
+        sums.declare("")

@@ -1,0 +1,63 @@
+"""The end of a job waits for the rounds of all sources that are alive."""
+
+from typing import List
+
+from bytescheduler._session.rounds import Rounds
+from bytescheduler.errors import PeerLost
+
+
+class Round:
+    def __init__(self, *, ends: bool = True) -> None:
+        self.ends = ends
+        self.waited = 0
+
+    def over(self) -> bool:
+        return self.ends and self.waited > 0
+
+    def wait(self) -> None:
+        self.waited += 1
+        if not self.ends:
+            raise RuntimeError("the device failed")
+
+
+class Lost(Round):
+    def over(self) -> bool:
+        raise PeerLost("lost worker 1", 4)
+
+
+class Source:
+    def __init__(self, rounds: List[Round]) -> None:
+        self.rounds = rounds
+        self.ends = 0
+
+    def unfinished(self) -> List[Round]:
+        return self.rounds
+
+    def at_end(self) -> None:
+        self.ends += 1
+
+
+def test_draining_waits_for_rounds_that_end() -> None:
+    source = Source([Round(), Lost()])
+    rounds = Rounds()
+    rounds.add(source)
+    assert rounds.pending() == 1  # a lost one has ended
+    assert not rounds.drain(0.01)
+    assert rounds.drain()
+    assert rounds.pending() == 0
+    rounds.close()
+    assert source.ends == 1
+
+
+def test_a_round_that_cannot_end_is_not_waited_for_again() -> None:
+    source = Source([Round(ends=False)])
+    rounds = Rounds()
+    rounds.add(source)
+    assert not rounds.drain()
+    assert source.rounds[0].waited == 1
+
+
+def test_rounds_of_a_source_that_is_gone_do_not_count() -> None:
+    rounds = Rounds()
+    rounds.add(Source([Round(ends=False)]))
+    assert rounds.drain()

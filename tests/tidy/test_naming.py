@@ -1,0 +1,190 @@
+"""Comments, pages and variables name the thing; each rule has a text that it must refuse.
+
+Pronouns that stand for nouns are counted in comments, docstrings and pages.  Files that break a
+rule stand in `not_yet_named`; a list there may only shrink.
+"""
+
+import ast
+import functools
+import re
+from typing import Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+
+import not_yet_named
+import pytest
+import test_python_writing
+import test_writing
+
+ROOT = test_writing.ROOT
+PRODUCT = (
+    *test_writing.SOURCES,
+    *test_writing.CYTHON,
+    *(path for path in test_python_writing.SOURCES if path.startswith("bytescheduler/")),
+)
+PYTHON = tuple(path for path in PRODUCT if path.endswith(".py"))
+PAGES = tuple(page for page in test_writing.PAGES if page not in test_writing.GENERATED)
+
+PRONOUN = re.compile(r"\b(?:what|who|whom|whose|ones?|those|others)\b", re.I)
+WORD = re.compile(r"[A-Za-z']+")
+# A text of fewer than 100 words may hold three pronouns too.
+PRONOUNS = 3
+SHARE = 0.03
+# In 1,000 words of all comments of the product.  It falls with the lists, down to 12.
+MOST_IN_A_THOUSAND = 14.3
+# The most frequent names of variables that do not say what a variable holds.
+EMPTY_NAMES = frozenset(
+    ("found", "each", "why", "known", "where", "given", "own", "what", "mine", "other", "said")
+    + ("one",)
+)
+
+
+@functools.lru_cache(maxsize=None)
+def words_of(path: str, text: str) -> str:
+    """Return the prose of a page, or the comments and docstrings of a source, without code."""
+    if path.endswith(".md"):
+        return test_writing.prose(text)
+    if path.endswith(".py"):
+        parts = [*test_python_writing.comments(text), *test_python_writing.docstrings(text)]
+        words = "\n\n".join(part for _, part in parts)
+    elif path.endswith((".h", ".cc")):
+        words = comments_of(text, test_writing.TEXT_OF_CPP, ("//", "/*"))
+    else:
+        words = comments_of(text, test_writing.TEXT_OF_CYTHON, ("#", '"""'))
+    return test_writing.blanked(words, test_writing.SPAN)
+
+
+def comments_of(text: str, texts: "re.Pattern[str]", beginnings: Tuple[str, ...]) -> str:
+    matches = (match.group() for match in texts.finditer(text))
+    return "\n".join(match for match in matches if match.startswith(beginnings))
+
+
+def count(path: str, text: str) -> Tuple[int, int]:
+    """Return the numbers of pronouns and of words."""
+    words = words_of(path, text)
+    return len(PRONOUN.findall(words)), len(WORD.findall(words))
+
+
+def pronouns(path: str, text: str) -> Iterator[str]:
+    """Find texts in which too many pronouns stand for nouns."""
+    number, words = count(path, text)
+    if number > max(PRONOUNS, SHARE * words):
+        names = ", ".join(PRONOUN.findall(words_of(path, text)))
+        yield f"{number} pronouns in {words} words: {names}"
+
+
+def empty_names(path: str, text: str) -> Iterator[str]:
+    """Find variables and parameters whose name does not say what they hold."""
+    for node in ast.walk(ast.parse(text)):
+        name = None
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            name = node.id
+        elif isinstance(node, ast.arg):
+            name = node.arg
+        elif isinstance(node, ast.ExceptHandler):
+            name = node.name
+        if name in EMPTY_NAMES:
+            yield f"line {getattr(node, 'lineno', 0)}: {name}"
+
+
+class Rule(NamedTuple):
+    check: Callable[[str, str], Iterator[str]]
+    paths: Sequence[str]
+    pending: Sequence[str]  # break the rule still
+    refused: Sequence[Tuple[str, str]]  # a path, which gives the language, and a text
+    taken: Sequence[Tuple[str, str]]
+
+
+FOUR = "What one has, those and others have.\n"
+LONG = "word " * 97 + "what one who\n"
+
+RULES: Dict[str, Rule] = {
+    "pronouns in comments": Rule(
+        pronouns,
+        PRODUCT,
+        not_yet_named.COMMENTS,
+        [
+            ("a.cc", f"// {FOUR}"),
+            ("a.h", f"int a;  // {FOUR}"),
+            ("a.h", f"/* {FOUR} */"),
+            ("a.cc", "// One of\n// those, or\n// one of the\n// others.\n"),
+            ("a.pyx", f"# {FOUR}"),
+            ("a.pxd", f'"""{FOUR}"""'),
+            ("a.py", f"# {FOUR}"),
+            ("a.py", f'def f():\n    """{FOUR}"""\n'),
+            ("a.cc", f"// {LONG}// whose\n"),
+        ],
+        [
+            ("a.cc", "// What one has, those have.\n"),
+            ("a.cc", "// `what` and `one` of `those` and `others` and `who`\n"),
+            ("a.cc", f'F("{FOUR.strip()}");\nint what, one, those, others;\n'),
+            ("a.cc", f"// {LONG}"),
+            ("a.cc", f"// {LONG}// {LONG}"),
+            ("a.pyx", f"f('{FOUR.strip()}')\nwhat = one = those = others = 1\n"),
+            ("a.py", f"f('{FOUR.strip()}')\nwhat = one = those = others = 1\n"),
+        ],
+    ),
+    "pronouns in pages": Rule(
+        pronouns,
+        PAGES,
+        not_yet_named.PAGES,
+        [("a.md", FOUR), ("a.md", f"| {FOUR.strip()} |\n"), ("a.md", f"{LONG}\nwhose\n")],
+        [("a.md", f"```\n{FOUR}```\n"), ("a.md", f"`{FOUR.strip()}`\n"), ("a.md", LONG)],
+    ),
+    "empty names": Rule(
+        empty_names,
+        PYTHON,
+        not_yet_named.VARIABLES,
+        [
+            ("a.py", "found = 1\n"),
+            ("a.py", "for each in rows:\n    pass\n"),
+            ("a.py", "def f(given):\n    pass\n"),
+            ("a.py", "f = lambda why: 1\n"),
+            ("a.py", "try:\n    pass\nexcept OSError as why:\n    pass\n"),
+            ("a.py", "sums = [one for one in rows]\n"),
+        ],
+        [
+            ("a.py", "lost_worker = found.why(given=1)\n"),
+            ("a.py", "rows['found'] = each.why = 1\n"),
+        ],
+    ),
+}
+CASES: List[Tuple[str, str]] = [(name, path) for name, rule in RULES.items() for path in rule.paths]
+
+
+@pytest.mark.parametrize(("name", "path"), CASES)
+def test_a_file_names_the_thing(name: str, path: str) -> None:
+    rule = RULES[name]
+    faults = list(rule.check(path, (ROOT / path).read_text()))
+    if path in rule.pending:
+        assert faults, f"{path} is good: take it off the list in tests/tidy/not_yet_named.py"
+    else:
+        assert faults == []
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_list_names_files_that_are_there_once(name: str) -> None:
+    rule = RULES[name]
+    assert len(rule.paths) > 20
+    assert sorted(set(rule.pending)) == list(rule.pending)
+    assert [path for path in rule.pending if path not in rule.paths] == []
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_refuses_its_faults_and_nothing_else(name: str) -> None:
+    rule = RULES[name]
+    for path, text in rule.refused:
+        assert list(rule.check(path, text)), f"{name} takes {text!r}"
+    for path, text in rule.taken:
+        assert list(rule.check(path, text)) == [], f"{name} refuses {text!r}"
+
+
+def test_all_comments_name_the_thing() -> None:
+    counts = [count(path, (ROOT / path).read_text()) for path in PRODUCT]
+    all_pronouns = sum(number for number, _ in counts)
+    all_words = sum(words for _, words in counts)
+    assert all_words > 10_000
+    assert 1000 * all_pronouns / all_words <= MOST_IN_A_THOUSAND
+
+
+def test_pronouns_and_words_are_counted() -> None:
+    assert count("a.cc", "// One `what` of\nint a;  // those: 'others'\n") == (3, 5)
+    assert count("a.md", "# Who?\n\n```\nwhat\n```\n\nIt is here.\n") == (1, 5)
