@@ -66,6 +66,7 @@ nightly: setup $(VENV)/.clang-packages  ## what is deeper; each part runs alone 
 
 keep-times:  ## later runs print the times of the last run beside their own
 	$(BIN)/python tests/lanes/times.py --build $(BUILD)
+	! test -f $(RESULTS)/python.xml || $(BIN)/python tests/longest_first.py $(RESULTS)/python.xml
 
 setup: $(VENV)/.installed  ## system packages, a virtual environment, the package itself
 
@@ -196,7 +197,11 @@ pythons: setup  ## the oldest and the newest promised Python: build, install, ru
 python-units: setup  ## the Python tests without whole jobs
 	$(PYTEST) $(PARALLEL) -m "not serial" --junitxml=$(RESULTS)/python-units.xml tests/python
 
-snapshots: own-codec  ## rewrites the sentences of the product that Python tests hold
+snapshots: own-codec  ## rewrites the sentences of the product that tests hold
+	cmake --build $(BUILD)/release -j $(JOBS)
+	rm -rf $(BUILD)/release/results
+	ctest --test-dir $(BUILD)/release -Q -j $(JOBS) || true
+	PATH="$(CURDIR)/$(BIN):$$PATH" python tests/_support/rewrite_snapshots.py $(BUILD)/release/results
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(PYTEST) --inline-snapshot=create,fix \
 	  $$(git grep -l --untracked 'import snapshot$$' -- tests/python tests/e2e) || true
 	git diff --stat -- tests

@@ -13,7 +13,7 @@ from bytescheduler._process.where import bare
 __all__ = ["Settings", "seconds", "size"]
 
 _T = TypeVar("_T")
-# Where one of both is set, the other is this if it is auto; include/bytescheduler/first_sizes.h has it.
+# Where one of both is set, the other is this if it is auto; src/base/types.h has it.
 _FIRST_PARTITION_BYTES = 128 << 10
 _FIRST_CREDIT_BYTES = 512 << 10
 _UNITS_S = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}

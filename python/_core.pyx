@@ -446,10 +446,36 @@ cdef class Worker:
             raise Closed("the worker was closed", 3)
         return self.worker
 
+    cdef bs_view counts(self) except *:
+        cdef bs_error error
+        cdef bs_view view
+        view.size = sizeof(view)
+        _check(bs_worker_view(self.handle(), &view, NULL, 0, &error), &error)
+        return view
+
+    def view(self):
+        """Return the job as this worker sees it: epoch, own rank, hosts of workers, servers.
+
+        A host is a number: equal numbers are the same host, and -1 is an unknown host.  The
+        hosts stand in the order of the workers' ranks.
+        """
+        cdef bs_view view = self.counts()
+        cdef bs_error error
+        cdef size_t count = view.num_workers
+        cdef int* hosts = <int*>calloc(count, sizeof(int))
+        if hosts == NULL:
+            raise MemoryError()
+        try:
+            _check(bs_worker_view(self.handle(), &view, hosts, count, &error), &error)
+            known = tuple([hosts[rank] for rank in range(count)])
+        finally:
+            free(hosts)
+        return view.epoch, view.rank, known, view.num_servers
+
     @property
     def rank(self):
         """Position among the workers, from 0."""
-        return bs_worker_rank(self.handle())
+        return self.counts().rank
 
     @property
     def place(self):
@@ -461,44 +487,12 @@ cdef class Worker:
     @property
     def num_workers(self):
         """How many workers the job has."""
-        return bs_worker_num_workers(self.handle())
+        return self.counts().num_workers
 
     @property
     def num_servers(self):
         """How many servers the job has."""
-        return bs_worker_num_servers(self.handle())
-
-    @property
-    def hosts(self):
-        """A number of each worker's host, from rank 0; equal numbers are one host.
-
-        Raises
-        ------
-        UsageError
-            The servers are stock ones, which do not tell.
-        """
-        cdef size_t count = self.num_workers
-        cdef bs_error error
-        cdef int* hosts = <int*>calloc(count, sizeof(int))
-        if hosts == NULL:
-            raise MemoryError()
-        try:
-            _check(bs_worker_hosts(self.handle(), hosts, count, &error), &error)
-            return tuple([hosts[rank] for rank in range(count)])
-        finally:
-            free(hosts)
-
-    @property
-    def local_rank(self):
-        """Position among the workers of this host, from 0."""
-        hosts = self.hosts
-        return hosts[:self.rank].count(hosts[self.rank])
-
-    @property
-    def local_size(self):
-        """How many workers this host has."""
-        hosts = self.hosts
-        return hosts.count(hosts[self.rank])
+        return self.counts().num_servers
 
     @property
     def closed(self):

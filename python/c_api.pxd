@@ -39,13 +39,18 @@ cdef extern from "bytescheduler/c_api.h" nogil:
                                 int blocks, bs_store_fn begin, void* context, bs_worker** worker,
                                 bs_error* error)
     int bs_worker_ready(const bs_worker* worker, int timeout_ms, bs_error* error)
-    int bs_worker_rank(const bs_worker* worker)
-    int bs_worker_num_workers(const bs_worker* worker)
+    ctypedef struct bs_view:
+        size_t size
+        uint64_t epoch
+        int rank
+        int num_workers
+        int num_servers
+
+    int bs_worker_view(const bs_worker* worker, bs_view* view, int* hosts, size_t count,
+                       bs_error* error)
     void bs_worker_place(const bs_worker* worker, char* place, size_t size)
     int bs_leave_for(const bs_setting* settings, size_t num_settings, const char* place,
                      bs_error* error)
-    int bs_worker_num_servers(const bs_worker* worker)
-    int bs_worker_hosts(const bs_worker* worker, int* hosts, size_t count, bs_error* error)
     ctypedef struct bs_deferred:
         pass
 

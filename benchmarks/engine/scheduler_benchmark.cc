@@ -19,7 +19,7 @@
 
 #include "base/loop_thread.h"
 #include "base/notification.h"
-#include "bytescheduler/core.h"
+#include "core/core.h"
 #include "core/scheduler.h"
 
 namespace {

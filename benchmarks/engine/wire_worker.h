@@ -81,7 +81,11 @@ class Worker {
   ~Worker() { bs_worker_close(worker_, kPatienceMs, nullptr); }
 
   Tensor Declare(uint64_t key, size_t bytes) {
-    Tensor tensor(key, bytes, bs_worker_rank(worker_), bs_worker_num_workers(worker_));
+    bs_view view{};
+    view.size = sizeof(view);
+    bs_error unseen{};
+    CheckOk(bs_worker_view(worker_, &view, nullptr, 0, &unseen), unseen);
+    Tensor tensor(key, bytes, view.rank, view.num_workers);
     const WaiterPtr waiter(bs_waiter_new(1));
     bs_error error{};
     const bs_operation operation = Make(BS_BROADCAST, &tensor, waiter.get());

@@ -3,12 +3,14 @@
 from typing import Any, Callable, Generic, Optional, Protocol, Set, TypeVar
 
 from bytescheduler._session.round_session import RoundSession
+from bytescheduler._session.view import View
 from bytescheduler._settings import Settings
 from bytescheduler.errors import UsageError
 
 __all__ = ["Flushes", "Job", "Joined"]
 
 _S = TypeVar("_S", bound=RoundSession)
+_ALONE = View(epoch=0, rank=0, hosts=(0,), num_servers=0)
 
 
 class Flushes(Protocol):
@@ -29,15 +31,39 @@ class Joined(Generic[_S]):
 
     def __init__(self, session: Optional[_S]) -> None:
         self.session = session
-        self.rank = 0 if session is None else session.rank
-        self.size = 1 if session is None else session.num_workers
+        self._latest = _ALONE
         # Alone nothing has to be carried; a timeline shows what is.
         records = bool(Settings.read().timeline)
         self.carrier = session if self.size > 1 or records else None
         # Kept alive, as a script may drop its optimizer after the last step.
         self.unflushed: Set[Flushes] = set()
-        self.local_rank = 0 if self.carrier is None else self.carrier.local_rank
-        self.local_size = 1 if self.carrier is None else self.carrier.local_size
+
+    @property
+    def view(self) -> View:
+        """The job as this worker sees it now; once the session has ended, as it saw it last."""
+        if self.session is not None and self.session.is_open:
+            self._latest = self.session.view
+        return self._latest
+
+    @property
+    def rank(self) -> int:
+        """Position among the workers, from 0."""
+        return self.view.rank
+
+    @property
+    def size(self) -> int:
+        """How many workers the job has."""
+        return self.view.num_workers
+
+    @property
+    def local_rank(self) -> int:
+        """Position among the workers of this host, from 0."""
+        return 0 if self.carrier is None else self.view.local_rank
+
+    @property
+    def local_size(self) -> int:
+        """How many workers of the job this host has."""
+        return 1 if self.carrier is None else self.view.local_size
 
 
 _J = TypeVar("_J", bound=Joined[Any])

@@ -4,6 +4,7 @@ import pickle
 from typing import List, Mapping, Optional, Sequence, Tuple
 
 from bytescheduler._session.relay import Relay
+from bytescheduler._session.view import HasView
 from bytescheduler.errors import ConfigError, UsageError
 
 __all__ = ["Objects"]
@@ -19,19 +20,18 @@ class Objects:
     ----------
     relay : Relay, optional
         Carries the bytes; None where this worker is alone.
-    rank, size : int
-        This worker's, and how many there are.
+    job : HasView
+        The job of the workers.
     """
 
-    def __init__(self, relay: Optional[Relay], rank: int, size: int) -> None:
+    def __init__(self, relay: Optional[Relay], job: HasView) -> None:
         self._relay = relay
-        self._rank = rank
-        self._size = size
+        self._job = job
 
     def check_root(self, root: int) -> None:
         """Raise ConfigError if there is no worker `root`."""
-        if not isinstance(root, int) or not 0 <= root < self._size:
-            raise ConfigError(f"root_rank {root!r}: want 0 to {self._size - 1}", 1)
+        if not isinstance(root, int) or not 0 <= root < self._job.view.num_workers:
+            raise ConfigError(f"root_rank {root!r}: want 0 to {self._job.view.num_workers - 1}", 1)
 
     def broadcast(self, value: object, root: int) -> object:
         """Return worker `root`'s `value`.  Blocks."""
@@ -39,7 +39,7 @@ class Objects:
         if self._relay is None:
             return value
         mine, error = b"", None
-        if self._rank == root:
+        if self._job.view.rank == root:
             try:
                 mine = pickle.dumps(value)
             except Exception as failed:  # noqa: B902 - any object's own
@@ -56,15 +56,15 @@ class Objects:
                 "pickle takes",
                 5,
             )
-        data = bytearray(mine) if self._rank == root else bytearray(size)
+        data = bytearray(mine) if self._job.view.rank == root else bytearray(size)
         self._relay.broadcast(memoryview(data), root)
-        return value if self._rank == root else pickle.loads(data)
+        return value if self._job.view.rank == root else pickle.loads(data)
 
     def gather(self, value: object) -> List[object]:
         """Return every worker's `value`, in the order of their ranks.  Blocks."""
         if self._relay is None:
             return [value]
-        return [self.broadcast(value, root) for root in range(self._size)]
+        return [self.broadcast(value, root) for root in range(self._job.view.num_workers)]
 
     def check_same(self, kinds: Sequence[Tuple[str, object]], root: int) -> None:
         """Raise ConfigError if worker `root` has tensors of other names or kinds.  Blocks.

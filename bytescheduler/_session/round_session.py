@@ -26,22 +26,11 @@ class RoundSession(Session):
     def __init__(self, worker: Worker) -> None:
         self._rounds = Rounds()
         super().__init__(worker, self._rounds, WithoutEngine())
-        self._mean = 1.0 / worker.num_workers
 
     @property
     def failure(self) -> Optional[Error]:
         """The error that the job failed with, or None."""
         return self._worker.status()
-
-    @property
-    def local_rank(self) -> int:
-        """Position among the workers of this host, from 0."""
-        return self._worker.local_rank
-
-    @property
-    def local_size(self) -> int:
-        """How many workers this host has."""
-        return self._worker.local_size
 
     def count(self, source: Source) -> None:
         """Let the end of the job wait for the rounds of `source`, as long as it lives."""
@@ -72,7 +61,7 @@ class RoundSession(Session):
                 priority=clamped(call.priority),
                 called=call.called,
                 at_once=call.at_once,
-                factor=self._mean if call.average else 1.0,
+                factor=1.0 / self._worker.num_workers if call.average else 1.0,
                 coding=call.coding,
                 deferred=call.deferred,
             )

@@ -22,6 +22,7 @@ from bytescheduler._process.say import say
 from bytescheduler._session.framework import Framework, Operations
 from bytescheduler._session.names import KeyNames
 from bytescheduler._session.sums import Judge, Numbers, Sum, WatchedSums
+from bytescheduler._session.view import View
 from bytescheduler._started import ready
 from bytescheduler._tuning.starting import start_tuner
 from bytescheduler.errors import ConfigError, Error
@@ -119,19 +120,24 @@ class Session:
         return self._framework.error
 
     @property
+    def view(self) -> View:
+        """The job as this worker sees it now."""
+        return View(*self._worker.view())
+
+    @property
     def rank(self) -> int:
         """Position among the workers, from 0."""
-        return self._worker.rank
+        return self.view.rank
 
     @property
     def num_workers(self) -> int:
         """How many workers the job has."""
-        return self._worker.num_workers
+        return self.view.num_workers
 
     @property
     def num_servers(self) -> int:
         """How many servers the job has."""
-        return self._worker.num_servers
+        return self.view.num_servers
 
     # -- keys ----------------------------------------------------------------------------------
 

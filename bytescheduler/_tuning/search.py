@@ -71,9 +71,15 @@ _BRIEF = Limits(final=3, rounds=1)
 class Job(Protocol):
     """Training under way."""
 
-    num_workers: int
-    num_servers: int
     by_hand: bool  # the user set the starting point, which may be far from a suitable one
+
+    @property
+    def num_workers(self) -> int:
+        """How many workers the job has."""
+
+    @property
+    def num_servers(self) -> int:
+        """How many servers the job has."""
 
     def model_bytes(self) -> float:
         """Return the bytes that a worker pushes in a step."""

@@ -94,8 +94,14 @@ class _Running:
         self._point: Optional[Point] = None
         self._pause = _POLL_S[1]
         self.by_hand = tuned.by_hand
-        self.num_workers = worker.num_workers
-        self.num_servers = worker.num_servers
+
+    @property
+    def num_workers(self) -> int:
+        return self._worker.num_workers
+
+    @property
+    def num_servers(self) -> int:
+        return self._worker.num_servers
 
     def model_bytes(self) -> float:
         return float(self._tuned.declared()[1])

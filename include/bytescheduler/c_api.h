@@ -108,8 +108,19 @@ void bs_store_done(bs_worker* worker, uint64_t token, int code, const char* mess
 // threads behind; `context` must then stay valid for ever.
 int bs_worker_start_kvstore(const bs_setting* settings, size_t num_settings, int rank, int blocks,
                             bs_store_fn begin, void* context, bs_worker** worker, bs_error* error);
-int bs_worker_rank(const bs_worker* worker);
-int bs_worker_num_workers(const bs_worker* worker);
+// The job as the worker sees it.
+typedef struct {
+  size_t size;     // sizeof(bs_view), which the caller sets: the struct may grow
+  uint64_t epoch;  // counts the changes of membership; 0 today
+  int rank;        // of the worker
+  int num_workers;
+  int num_servers;
+} bs_view;
+// Fills in `view`, and the host of each of the first `count` workers, from rank 0: equal numbers
+// are the same host, and -1 is an unknown host.  kInvalidArgument if `view` has no size.  A
+// forked child may call it too.
+int bs_worker_view(const bs_worker* worker, bs_view* view, int* hosts, size_t count,
+                   bs_error* error);
 // Writes the worker's place in the job, for bs_leave_for in another process; empty on the kvstore
 // back end.
 void bs_worker_place(const bs_worker* worker, char* place, size_t size);
@@ -117,10 +128,6 @@ void bs_worker_place(const bs_worker* worker, char* place, size_t size);
 // for a few seconds at most.
 int bs_leave_for(const bs_setting* settings, size_t num_settings, const char* place,
                  bs_error* error);
-int bs_worker_num_servers(const bs_worker* worker);
-// Writes a number of its host for each of `count` workers, from rank 0.  Workers of the same host
-// get equal numbers.  REQUIRES: `count` is at most bs_worker_num_workers.
-int bs_worker_hosts(const bs_worker* worker, int* hosts, size_t count, bs_error* error);
 
 // Runs `visit` once on the engine's thread, soon, unless it returns an error; there a start of
 // an operation wakes no thread.  REQUIRES: bs_worker_close comes after that.

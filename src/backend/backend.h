@@ -15,12 +15,11 @@
 #include <vector>
 
 #include "base/metrics.h"
+#include "base/status.h"
+#include "base/types.h"
 #include "base/unique_function.h"
-#include "bytescheduler/carrier.h"
-#include "bytescheduler/coding.h"
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
 #include "codec/codec.h"
+#include "codec/coding.h"
 #include "protocol/tensor.h"
 
 namespace bs::worker {
@@ -83,6 +82,13 @@ class Backend {
   Backend& operator=(const Backend&) = delete;
   virtual ~Backend() = default;
 
+  // Gets ready for the other calls, but for those that return numbers.  Called at most once, first.
+  // `done` may run inside.
+  virtual void Prepare(Done done) { done(Status::Ok()); }
+  // Ok if the back end carries more than first values and sums of synchronous keys with plain
+  // codings: asynchronous keys, codings, optimizers, other layouts.  Else kFailedPrecondition,
+  // with a text that begins with `what`.  Any thread.
+  virtual Status CheckExtra(const std::string& /*what*/) const { return Status::Ok(); }
   // Partition::server is less.
   virtual uint32_t num_destinations() const = 0;
   // Each destination's share of all bytes, in any unit; empty: equal shares.

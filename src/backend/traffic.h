@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "base/metrics.h"
-#include "bytescheduler/types.h"
+#include "base/types.h"
 
 namespace bs::worker {
 

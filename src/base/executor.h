@@ -11,8 +11,8 @@
 
 #include <cstdint>
 
+#include "base/types.h"
 #include "base/unique_function.h"
-#include "bytescheduler/types.h"
 
 namespace bs {
 

@@ -4,7 +4,7 @@
 #include <exception>
 #include <new>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 
 namespace bs {
 

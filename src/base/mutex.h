@@ -6,7 +6,7 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "bytescheduler/types.h"
+#include "base/types.h"
 
 #if defined(__clang__)
 #define BS_THREAD_ANNOTATION(x) __attribute__((x))

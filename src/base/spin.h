@@ -13,7 +13,7 @@
 
 #include <algorithm>
 
-#include "bytescheduler/types.h"
+#include "base/types.h"
 
 namespace bs {
 

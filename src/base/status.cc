@@ -1,5 +1,5 @@
 // Status: names of the codes and the sentence for a person.
-#include "bytescheduler/status.h"
+#include "base/status.h"
 
 #include <utility>
 

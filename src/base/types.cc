@@ -1,5 +1,5 @@
 // Element types: codes, sizes and names.
-#include "bytescheduler/types.h"
+#include "base/types.h"
 
 #include "base/check.h"
 

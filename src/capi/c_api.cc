@@ -14,8 +14,8 @@
 #include <utility>
 #include <variant>
 
-#include "bytescheduler/config.h"
 #include "capi/c_api_guard.h"
+#include "config/config.h"
 #include "host/about_host.h"
 #include "node/network.h"
 #include "node/node.h"

@@ -8,8 +8,8 @@
 
 #include "base/guarded.h"
 #include "base/metrics.h"
+#include "base/status.h"
 #include "bytescheduler/c_api.h"
-#include "bytescheduler/status.h"
 
 namespace bs::api {
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "bytescheduler/c_api.h"
-#include "bytescheduler/config.h"
 #include "capi/c_api_guard.h"
+#include "config/config.h"
 #include "host/rdma_measurement.h"
 
 using bs::Guarded;

@@ -5,40 +5,32 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <memory>
-#include <span>
 #include <string>
 #include <utility>
-#include <variant>
-#include <vector>
 
 #include "base/count_of.h"
 #include "bytescheduler/c_api.h"
-#include "bytescheduler/config.h"
 #include "capi/c_api_guard.h"
 #include "capi/deferred_rounds.h"
 #include "capi/memory_request.h"
 #include "capi/operation_fields.h"
 #include "capi/operations.h"
 #include "capi/store_function.h"
+#include "config/config.h"
 #include "node/leave_for.h"
-#include "node/node.h"
+#include "node/worker/ps_worker.h"
+#include "node/worker/store_worker.h"
 
 using bs::Status;
 
 struct bs_worker {
   const pid_t owner;  // a forked child has the memory and none of the threads
-  std::variant<std::unique_ptr<bs::api::WorkerNode>, std::unique_ptr<bs::api::KvstoreNode>> node;
+  std::unique_ptr<bs::api::WorkerNode> node;
+  bs::api::WrappedStore* store = nullptr;  // of the node; bs_store_done reports to it
   const std::shared_ptr<bs::api::DeferredRounds> deferred =
       std::make_shared<bs::api::DeferredRounds>();
-
-  template <typename F>
-  auto Visit(F f) const {
-    return std::visit([&](const auto& pointer) { return f(*pointer); }, node);
-  }
-  const bs::api::Outcome& joined() const {
-    return std::visit([](const auto& n) -> const bs::api::Outcome& { return n->joined(); }, node);
-  }
 };
 
 struct bs_memory_use {
@@ -62,11 +54,15 @@ Status CheckProcess(const bs_worker* worker) {
       "the store was created before fork; a forked process cannot use it, create one of its own");
 }
 
-Status CheckUsable(const bs_worker* worker) {
-  if (Status forked = CheckProcess(worker); !forked.ok()) return forked;
-  const std::optional<Status> joined = worker->joined().Get();
+Status CheckJoined(const bs_worker* worker) {
+  const std::optional<Status> joined = worker->node->joined().Get();
   if (!joined) return Status::FailedPrecondition("the worker has not joined the job yet");
   return *joined;
+}
+
+Status CheckUsable(const bs_worker* worker) {
+  Status forked = CheckProcess(worker);
+  return forked.ok() ? CheckJoined(worker) : forked;
 }
 
 // Calls `f`, which returns a Status, if the worker can be used.
@@ -87,19 +83,6 @@ bs::api::WorkerNode::Done Calling(bs_done done, void* context) {
   };
 }
 
-Status NotOnKvstore(const std::string& what) {
-  return Status::FailedPrecondition(what +
-                                    ": stock servers know nothing of it; start the job "
-                                    "with bslaunch");
-}
-
-// The node behind `worker`, for what only our own servers can do.
-Result<bs::api::WorkerNode*> Native(const bs_worker* worker, const std::string& what) {
-  const auto* const node = std::get_if<0>(&worker->node);
-  if (node == nullptr) return NotOnKvstore(what);
-  return node->get();
-}
-
 }  // namespace
 
 int bs_worker_start(const bs_setting* settings, size_t num_settings, int wanted_rank,
@@ -115,7 +98,7 @@ int bs_worker_start(const bs_setting* settings, size_t num_settings, int wanted_
           return Status::InvalidArgument("rank " + std::to_string(wanted_rank) + " of only " +
                                          bs::CountOf(config.value().num_workers, "worker"));
         }
-        auto node = bs::api::WorkerNode::Start(config.value(), wanted_rank);
+        auto node = bs::api::StartPsWorker(config.value(), wanted_rank);
         if (!node.ok()) return node.status();
         *worker = new bs_worker{getpid(), std::move(node.value())};
         return Status::Ok();
@@ -131,14 +114,14 @@ int bs_worker_start_kvstore(const bs_setting* settings, size_t num_settings, int
                       bs::ConfigFromProcess(Overrides(settings, num_settings));
                   if (!config.ok()) return config.status();
                   auto started = std::make_unique<bs_worker>(bs_worker{getpid(), {}});
-                  auto node = bs::api::KvstoreNode::Start(
+                  auto made = bs::api::MakeStoreWorker(
                       config.value(), rank,
                       bs::api::CallStoreFunction(begin, context, started.get()), blocks != 0);
-                  if (!node.ok()) return node.status();
-                  bs::api::KvstoreNode* const kvstore = node.value().get();
-                  started->node = std::move(node.value());
+                  if (!made.ok()) return made.status();
+                  started->node = std::move(made.value().node);
+                  started->store = made.value().store;
                   *worker = started.release();
-                  kvstore->Join();
+                  (*worker)->node->Join();
                   return Status::Ok();
                 }),
                 error);
@@ -147,9 +130,8 @@ int bs_worker_start_kvstore(const bs_setting* settings, size_t num_settings, int
 void bs_store_done(bs_worker* worker, uint64_t token, int code, const char* message,
                    const void* value) {
   const auto status_code = static_cast<bs::StatusCode>(code);
-  std::get<1>(worker->node)
-      ->OnStoreDone(token, code == 0 ? Status::Ok() : Status(status_code, message),
-                    static_cast<const std::byte*>(value));
+  worker->store->OnDone(token, code == 0 ? Status::Ok() : Status(status_code, message),
+                        static_cast<const std::byte*>(value));
 }
 
 int bs_worker_ready(const bs_worker* worker, int timeout_ms, bs_error* error) {
@@ -157,8 +139,8 @@ int bs_worker_ready(const bs_worker* worker, int timeout_ms, bs_error* error) {
     Return(forked, error);
     return 1;
   }
-  if (!worker->joined().WaitFor(std::chrono::milliseconds(timeout_ms))) return 0;
-  Return(worker->joined().Get().value_or(Status::Ok()), error);
+  if (!worker->node->joined().WaitFor(std::chrono::milliseconds(timeout_ms))) return 0;
+  Return(worker->node->joined().Get().value_or(Status::Ok()), error);
   return 1;
 }
 
@@ -178,14 +160,33 @@ int bs_worker_open(const bs_setting* settings, size_t num_settings, int wanted_r
   return joined.code;
 }
 
-int bs_worker_rank(const bs_worker* worker) {
-  return worker->Visit([](const auto& n) { return n.rank(); });
-}
 void bs_worker_place(const bs_worker* worker, char* place, size_t size) {
-  const auto* const node = std::get_if<0>(&worker->node);
-  const std::string text = node == nullptr ? "" : (*node)->place();
-  std::snprintf(place, size, "%s", text.c_str());
+  std::snprintf(place, size, "%s", worker->node->place().c_str());
 }
+
+int bs_worker_view(const bs_worker* worker, bs_view* view, int* hosts, size_t count,
+                   bs_error* error) {
+  return Return(Guarded([&] {
+                  if (Status unjoined = CheckJoined(worker); !unjoined.ok()) return unjoined;
+                  if (view->size < sizeof(view->size)) {
+                    return Status::InvalidArgument(
+                        "bs_view: the field size is not set; want sizeof(bs_view)");
+                  }
+                  const bs::job::SharedView known = worker->node->view();
+                  const bs_view whole{.size = view->size,
+                                      .epoch = known->epoch,
+                                      .rank = known->own.rank,
+                                      .num_workers = known->num_workers(),
+                                      .num_servers = known->num_servers()};
+                  std::memcpy(view, &whole, std::min(view->size, sizeof(whole)));
+                  for (size_t rank = 0; rank < std::min(count, known->workers.size()); ++rank) {
+                    hosts[rank] = known->HostOf(known->workers[rank]).value_or(-1);
+                  }
+                  return Status::Ok();
+                }),
+                error);
+}
+
 int bs_leave_for(const bs_setting* settings, size_t num_settings, const char* place,
                  bs_error* error) {
   return Return(Guarded([&] {
@@ -193,22 +194,6 @@ int bs_leave_for(const bs_setting* settings, size_t num_settings, const char* pl
                   return config.ok() ? bs::api::LeaveFor(config.value(), place) : config.status();
                 }),
                 error);
-}
-int bs_worker_num_workers(const bs_worker* worker) {
-  return worker->Visit([](const auto& n) { return n.num_workers(); });
-}
-int bs_worker_num_servers(const bs_worker* worker) {
-  return worker->Visit([](const auto& n) { return n.num_servers(); });
-}
-
-int bs_worker_hosts(const bs_worker* worker, int* hosts, size_t count, bs_error* error) {
-  return IfUsable(worker, error, [&] {
-    Result<bs::api::WorkerNode*> node = Native(worker, "where workers run");
-    if (!node.ok()) return node.status();
-    const std::vector<int32_t> found = node.value()->hosts();
-    std::copy_n(found.begin(), std::min(count, found.size()), hosts);
-    return Status::Ok();
-  });
 }
 
 int bs_worker_start_operation(bs_worker* worker, const bs_operation* operation, bs_error* error) {
@@ -221,8 +206,7 @@ int bs_worker_start_operation(bs_worker* worker, const bs_operation* operation, 
       *known.value()->deferred = worker->deferred->Defer(worker, *known.value());
       return Status::Ok();
     }
-    return worker->Visit(
-        [&](auto& node) { return bs::api::StartOperation(*known.value(), &node); });
+    return bs::api::StartOperation(*known.value(), worker->node.get());
   });
 }
 
@@ -234,24 +218,21 @@ int bs_worker_visit(bs_worker* worker, void (*visit)(void* context), void* conte
                     bs_error* error) {
   const auto visits = [visit, context] { visit(context); };
   return IfUsable(worker, error, [&] {
-    worker->Visit([&](auto& n) { n.Visit(visits); });
+    worker->node->Visit(visits);
     return Status::Ok();
   });
 }
 
 uint64_t bs_worker_least_kept_bytes(const bs_worker* worker) {
-  const auto* const node = std::get_if<0>(&worker->node);
-  return node == nullptr || !CheckUsable(worker).ok() ? UINT64_MAX : (*node)->LeastKeptBytes();
+  return CheckUsable(worker).ok() ? worker->node->LeastKeptBytes() : UINT64_MAX;
 }
 
 int bs_worker_use_memory(bs_worker* worker, const bs_kept_memory* memory, bs_memory_use** use,
                          bs_error* error) {
   *use = nullptr;
   return IfUsable(worker, error, [&] {
-    const auto* const node = std::get_if<0>(&worker->node);
-    if (node == nullptr) return Status::Ok();
     std::shared_ptr<void> found =
-        (*node)->UseMemory(bs::api::MemoryOf(*memory), bs::api::OwnOf(*memory));
+        worker->node->UseMemory(bs::api::MemoryOf(*memory), bs::api::OwnOf(*memory));
     if (found) *use = new bs_memory_use{std::move(found)};
     return Status::Ok();
   });
@@ -261,7 +242,7 @@ void bs_memory_use_end(bs_memory_use* use) { delete use; }
 
 int bs_worker_barrier_start(bs_worker* worker, bs_done done, void* context, bs_error* error) {
   return IfUsable(worker, error, [&] {
-    worker->Visit([&](auto& n) { n.Barrier(Calling(done, context)); });
+    worker->node->Barrier(Calling(done, context));
     return Status::Ok();
   });
 }
@@ -282,28 +263,26 @@ int bs_worker_barrier(bs_worker* worker, bs_error* error) {
 
 int bs_worker_fail(bs_worker* worker, const char* why) {
   return IfUsable(worker, nullptr, [&] {
-    worker->Visit([&](auto& n) { n.Fail(why); });
+    worker->node->Fail(why);
     return Status::Ok();
   });
 }
 
 int bs_worker_status(const bs_worker* worker, bs_error* error) {
   if (const Status forked = CheckProcess(worker); !forked.ok()) return Return(forked, error);
-  return Return(
-      worker->Visit([](const auto& n) { return n.failure().Get(); }).value_or(Status::Ok()), error);
+  return Return(worker->node->failure().Get().value_or(Status::Ok()), error);
 }
 
 int bs_worker_measure(const bs_worker* worker, int timeout_ms, bs_metric_row row, void* context,
                       bs_error* error) {
   const std::chrono::milliseconds timeout(timeout_ms);
-  return IfUsable(worker, error, [&] {
-    return Tell(worker->Visit([&](const auto& n) { return n.Measure(timeout); }), row, context);
-  });
+  return IfUsable(worker, error,
+                  [&] { return Tell(worker->node->Measure(timeout), row, context); });
 }
 
 int bs_worker_name_key(bs_worker* worker, uint64_t key, const char* name, bs_error* error) {
   return IfUsable(worker, error, [&] {
-    worker->Visit([&](auto& n) { n.NameKey(key, name); });
+    worker->node->NameKey(key, name);
     return Status::Ok();
   });
 }
@@ -312,7 +291,7 @@ int bs_worker_steps(const bs_worker* worker, int timeout_ms, bs_step_row row, vo
                     bs_error* error) {
   const std::chrono::milliseconds timeout(timeout_ms);
   return IfUsable(worker, error, [&] {
-    const auto steps = worker->Visit([&](const auto& n) { return n.Steps(timeout); });
+    const auto steps = worker->node->Steps(timeout);
     if (!steps.ok()) return steps.status();
     for (const bs::StepTime& step : steps.value()) {
       row(context, step.number, std::chrono::duration<double>(step.length).count());
@@ -326,11 +305,7 @@ int bs_worker_close(bs_worker* worker, int drain_ms, bs_error* error) {
   return Return(Guarded([&] {
                   worker->deferred->Close();
                   const auto drain = std::chrono::milliseconds(std::max(drain_ms, 0));
-                  worker->Visit([&](auto& n) { n.Close(drain); });
-                  const auto* const kvstore = std::get_if<1>(&worker->node);
-                  if (kvstore != nullptr && (*kvstore)->busy()) {
-                    return Status::Unavailable("operations on the wrapped store have not ended");
-                  }
+                  if (Status busy = worker->node->Close(drain); !busy.ok()) return busy;
                   delete worker;
                   return Status::Ok();
                 }),

@@ -1,9 +1,9 @@
 // A coding of the C API as the engine has it.
 #pragma once
 
+#include "base/status.h"
 #include "bytescheduler/c_api.h"
-#include "bytescheduler/coding.h"
-#include "bytescheduler/status.h"
+#include "codec/coding.h"
 
 namespace bs::api {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/loop_thread.h"
-#include "bytescheduler/status.h"
+#include "base/status.h"
 
 namespace bs::api {
 namespace {

@@ -1,4 +1,4 @@
-// DeferredRounds: push-pulls of one worker whose tensors are not ready yet.
+// DeferredRounds: push-pulls of a worker for tensors that are not ready yet.
 #pragma once
 
 #include <cstdint>
@@ -6,12 +6,12 @@
 #include <memory>
 
 #include "base/mutex.h"
+#include "base/types.h"
 #include "bytescheduler/c_api.h"
-#include "bytescheduler/types.h"
 
 namespace bs::api {
 
-// Thread-safe.  What it starts may outlive the worker, so each bs_deferred shares it.
+// Thread-safe.  Push-pulls that it starts may outlive the worker, so each bs_deferred shares it.
 class DeferredRounds : public std::enable_shared_from_this<DeferredRounds> {
  public:
   // Returns a push-pull that Start starts and frees.  REQUIRES: CheckOperation is ok, and Close

@@ -1,6 +1,6 @@
 // The engine's terms for a bs_kept_memory of the C API.
 //
-// Pure functions.  What they return refers to the memory, whose owner is asked for by OwnOf.
+// Pure functions.  Their results refer to the memory; OwnOf asks for its owner.
 #pragma once
 
 #include <cstddef>

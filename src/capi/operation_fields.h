@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "base/status.h"
 #include "bytescheduler/c_api.h"
-#include "bytescheduler/status.h"
 
 namespace bs::api {
 

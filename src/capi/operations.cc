@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "base/count_of.h"
-#include "bytescheduler/worker.h"
 #include "capi/coding.h"
 #include "capi/operation_fields.h"
+#include "worker/worker.h"
 
 namespace bs::api {
 namespace {
@@ -27,8 +27,8 @@ struct Row {
   const char* name;
   Fields needs;     // `in` and `out` only if size_bytes is not 0
   Fields may_take;  // besides those
-  // Null, or the words for what stock servers cannot do.
-  const char* needs_our_servers;
+  // Null, or the words for an operation that not every back end has (Backend::CheckExtra).
+  const char* extra;
   Status (*start)(const bs_operation& operation, OperationHost* host);
 };
 
@@ -46,12 +46,6 @@ std::span<const std::byte> In(const bs_operation& operation) {
 
 std::span<std::byte> Out(const bs_operation& operation) {
   return {static_cast<std::byte*>(operation.out), operation.size_bytes};
-}
-
-Status OnStockServers(const std::string& asked) {
-  return Status::FailedPrecondition(asked +
-                                    ": stock servers know nothing of it; start the job with "
-                                    "bslaunch");
 }
 
 Result<DType> DTypeOf(const bs_operation& operation) {
@@ -88,12 +82,15 @@ Status StartBroadcastFrom(const bs_operation& operation, OperationHost* host) {
 Status StartPushPull(const bs_operation& operation, OperationHost* host) {
   const Result<Coding> coding = CodingOf(operation.coding);
   if (!coding.ok()) return coding.status();
-  if (!coding.value().plain() && !host->has_our_servers()) {
-    return OnStockServers("gradient compression");
+  if (!coding.value().plain()) {
+    if (Status lacks = host->CheckExtra("gradient compression"); !lacks.ok()) return lacks;
   }
-  const PushPullOptions options(
-      operation.priority, coding.value(), operation.called, operation.at_once != 0,
-      std::chrono::nanoseconds(operation.waited_ns), operation.factor == 0 ? 1 : operation.factor);
+  const PushPullOptions options = {.priority = operation.priority,
+                                   .coding = coding.value(),
+                                   .called = operation.called,
+                                   .at_once = operation.at_once != 0,
+                                   .waited = std::chrono::nanoseconds(operation.waited_ns),
+                                   .factor = operation.factor == 0 ? 1 : operation.factor};
   host->worker()->PushPull(operation.key, options, In(operation), Out(operation),
                            Calling(operation.pushed, operation, host),
                            Calling(operation.done, operation, host));
@@ -243,8 +240,8 @@ Status CheckOperation(const bs_operation& operation) {
 
 Status StartOperation(const bs_operation& operation, OperationHost* host) {
   const Row& row = *RowOf(operation.kind);
-  if (row.needs_our_servers != nullptr && !host->has_our_servers()) {
-    return OnStockServers(row.needs_our_servers);
+  if (row.extra != nullptr) {
+    if (Status lacks = host->CheckExtra(row.extra); !lacks.ok()) return lacks;
   }
   return row.start(operation, host);
 }

@@ -1,9 +1,9 @@
 // The operations of the C API: one table of their kinds.
 #pragma once
 
+#include "base/status.h"
 #include "bytescheduler/c_api.h"
-#include "bytescheduler/status.h"
-#include "node/operation_host.h"
+#include "node/worker/operation_host.h"
 
 namespace bs::api {
 
@@ -11,8 +11,8 @@ namespace bs::api {
 // is set that it does not take.
 Status CheckOperation(const bs_operation& operation);
 
-// Starts it on the worker of `host`.  kFailedPrecondition if the job's servers are stock ones that
-// cannot do it.  REQUIRES: CheckOperation is ok.
+// Starts it on the worker of `host`.  kFailedPrecondition if its back end cannot do it.  REQUIRES:
+// CheckOperation is ok.
 Status StartOperation(const bs_operation& operation, OperationHost* host);
 
 }  // namespace bs::api

@@ -1,13 +1,14 @@
-// CallStoreFunction: begins the operations of a KvstoreNode through a bs_store_fn.
+// CallStoreFunction: begins the operations of a WrappedStore through a bs_store_fn.
 #pragma once
 
 #include "bytescheduler/c_api.h"
-#include "node/kvstore_node.h"
+#include "node/worker/wrapped_store.h"
 
 namespace bs::api {
 
-// The function reports the end of each operation to `handle`, which must outlive the node.
-inline KvstoreNode::BeginFn CallStoreFunction(bs_store_fn begin, void* context, bs_worker* handle) {
+// The function reports the end of each operation to `handle`, which must outlive the store.
+inline WrappedStore::BeginFn CallStoreFunction(bs_store_fn begin, void* context,
+                                               bs_worker* handle) {
   return [begin, context, handle](const worker::StoreRequest& request, uint64_t token) {
     const bs_store_request what{.what = static_cast<int>(request.what),
                                 .store_key = request.store_key,

@@ -16,8 +16,8 @@
 #include <string_view>
 #include <vector>
 
-#include "bytescheduler/coding.h"
-#include "bytescheduler/status.h"
+#include "base/status.h"
+#include "codec/coding.h"
 
 namespace bs::codec {
 

@@ -1,5 +1,5 @@
 // Reads, checks and describes settings; the only reader of the environment.
-#include "bytescheduler/config.h"
+#include "config/config.h"
 
 #include <unistd.h>
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string_view>
 
-#include "bytescheduler/config.h"
+#include "config/config.h"
 
 namespace bs::api {
 

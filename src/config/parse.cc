@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "bytescheduler/config.h"
+#include "config/config.h"
 
 namespace bs::api {
 namespace {

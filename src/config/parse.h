@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
 
 namespace bs::api {
 

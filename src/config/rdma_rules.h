@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "bytescheduler/config.h"
-#include "bytescheduler/status.h"
+#include "base/status.h"
+#include "config/config.h"
 
 namespace bs::api {
 

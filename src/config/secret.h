@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "bytescheduler/config.h"
-#include "bytescheduler/status.h"
+#include "base/status.h"
+#include "config/config.h"
 
 namespace bs::api {
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <variant>
 
-#include "bytescheduler/config.h"
+#include "config/config.h"
 
 namespace bs::api {
 

@@ -1,8 +1,8 @@
 // CommTask: the state that a task knows by itself; the Core decides the rest.
-#include "bytescheduler/comm_task.h"
+#include "core/comm_task.h"
 
 #include "base/check.h"
-#include "bytescheduler/core.h"
+#include "core/core.h"
 
 namespace bs {
 

@@ -1,5 +1,5 @@
 // Core: the life of a CommTask, from Add to OnFinished, with a queue for each server.
-#include "bytescheduler/core.h"
+#include "core/core.h"
 
 #include <algorithm>
 #include <map>

@@ -31,7 +31,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "bytescheduler/types.h"
+#include "base/types.h"
 
 namespace bs::core {
 

@@ -20,7 +20,7 @@
 #include <memory>
 #include <optional>
 
-#include "bytescheduler/types.h"
+#include "base/types.h"
 
 namespace bs::core {
 

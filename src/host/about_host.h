@@ -4,21 +4,21 @@
 #include <string>
 #include <vector>
 
-#include "bytescheduler/config.h"
+#include "config/config.h"
 
 namespace bs::api {
 
-// One row: what it is, which one, and what it is worth.
+// A row: its kind, its name and its value.
 //   "kernels"    name of the summation kernels that servers use     ""
 //   "numa"       number of the node                                 its cores, with blanks between
 //   "quota"      processors that the control group allows, "0.5"    ""; no row without a quota
-//   "interface"  name of one that is up                             its address
-//   "address"    the one this node shows to the others, or ""       why there is none, or ""
+//   "interface"  name of an interface that is up                    its address
+//   "address"    the address that this node shows, or ""            why there is none, or ""
 //   "route"      the address of this host that the route to the scheduler node leaves from    ""
-//   "rdma_port"    "mlx5_0:1": device and port       its state and what is known of it
+//   "rdma_port"    "mlx5_0:1": device and port       its state and further facts
 //   "rdma_gid"     "mlx5_0:1/3": an address of it    the address and its kind
 //   "rdma_choice"  the port that this node would use, or ""    its address, or why there is none
-//   "rdma_memory"  ""      the limit of locked memory and what to do, or ""; only with a device
+//   "rdma_memory"  ""      the limit of locked memory and the remedy, or ""; only with a device
 //   "rdma_fork"    "harmless", or "protected": a child may not touch registered memory    ""
 struct HostFact {
   std::string what;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "bytescheduler/config.h"
+#include "config/config.h"
 #include "host/about_host.h"
 #include "transport/rdma/locked_memory.h"
 #include "transport/rdma/verbs.h"

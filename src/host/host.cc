@@ -57,7 +57,7 @@ std::string Addresses(const std::vector<Interface>& interfaces) {
   return text.empty() ? "none" : text;
 }
 
-// The first address with a route; the first one if there is no such, and none for unknown names.
+// The first address with a route; else the first address, and none for unknown names.
 std::optional<SocketAddress> RootAddress(const Config& config) {
   const std::vector<SocketAddress> found = ps::LookUp(config.root_uri).found;
   if (found.empty()) return std::nullopt;
@@ -162,7 +162,7 @@ Status CheckOwnHost(std::string_view setting, const std::string& host) {
   const std::vector<Interface> interfaces = ListInterfaces();
   const bool interface = std::any_of(interfaces.begin(), interfaces.end(),
                                      [&](const Interface& i) { return i.name == host; });
-  if (interface) return Status::Ok();  // libzmq knows what to do with it
+  if (interface) return Status::Ok();  // libzmq resolves it
   const ps::HostAddresses addresses = ps::LookUp(host);
   if (std::any_of(addresses.found.begin(), addresses.found.end(), IsOwn)) return Status::Ok();
   const bool resolved = addresses.why.empty();
@@ -212,7 +212,7 @@ Result<std::string> OwnHost(const Config& config) {
   if (!config.node_host.empty()) {
     const auto named = std::find_if(interfaces.begin(), interfaces.end(),
                                     [&](const Interface& i) { return i.name == config.node_host; });
-    // Another host would not know what to do with its name.
+    // Another host could not resolve its name.
     return named == interfaces.end() ? config.node_host : named->address;
   }
   if (config.interface.empty() && config.local_ipc) return std::string(kLoopback);

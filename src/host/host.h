@@ -1,4 +1,4 @@
-// Which address this node shows to the others.
+// The address that this node shows to other nodes.
 //
 // Blocks while a name is looked up.  Thread-safe.
 #pragma once
@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "bytescheduler/config.h"
-#include "bytescheduler/status.h"
+#include "base/status.h"
+#include "config/config.h"
 
 namespace bs::api {
 
@@ -19,29 +19,29 @@ struct Interface {
 };
 
 // The interfaces that are up, a row for each address that other hosts may reach or that is a
-// loopback one, in the system's order.
+// loopback address, in the system's order.
 std::vector<Interface> ListInterfaces();
 
 // The address of the interface with exactly that name, else of the first whose name starts so.
-// kInvalidArgument if there is none, or the one of exactly that name has no such address.
+// kInvalidArgument if there is none, or the interface of exactly that name has no such address.
 Result<std::string> InterfaceAddress(const std::string& wanted,
                                      const std::vector<Interface>& interfaces, bool ipv6);
 
 // In this order: DMLC_NODE_HOST, or the address of the interface that it names; the address of the
-// interface DMLC_INTERFACE, or of the first whose name starts so; a loopback one if the scheduler
-// node's address is one or DMLC_LOCAL is set; the address that the route to the scheduler node
-// leaves from; the first one that is no loopback one. An IPv6 address only if the scheduler node
-// has no IPv4 address.  kInvalidArgument saying what to set if there is none.
+// interface DMLC_INTERFACE, or of the first whose name starts so; a loopback address if the
+// scheduler node has a loopback address or DMLC_LOCAL is set; the address that the route to the
+// scheduler node leaves from; the first other address.  An IPv6 address only if the scheduler node
+// has no IPv4 address.  kInvalidArgument that names the setting to set, if there is none.
 Result<std::string> OwnHost(const Config& config);
 
 // Ok if this node can listen at `host`, an address, a name or an interface; else kInvalidArgument
-// that begins with "SETTING=HOST: " and says what would do.
+// that begins with "SETTING=HOST: " and names usable values.
 Status CheckOwnHost(std::string_view setting, const std::string& host);
 
 // The address that DMLC_PS_ROOT_URI stands for; empty if it has none now.
 std::string RootHost(const Config& config);
 
-// Why `host` has no address now, in the system's words; empty if it has one.
+// Why `host` has no address now, in the system's words; empty if it has an address.
 std::string WhyUnresolved(const std::string& host);
 
 // Ok if every host name that this node needs to start has an address now, a route leads to the
@@ -54,15 +54,15 @@ Status CheckNames(const Config& config);
 std::string RouteAddress(const Config& config);
 
 // The address at which a scheduler node listens that may not have DMLC_PS_ROOT_URI itself, as in a
-// pod: every one of the host.
+// pod: every address of the host.
 std::string EveryAddress(const Config& config);
 
-// True if the scheduler node's address is one of IPv6, or the name of such addresses only.
+// True if the scheduler node's address is an IPv6 address, or the name of such addresses only.
 bool RootIsIpv6(const Config& config);
 
 // Sentences, each beginning with the setting, about loopback addresses where other hosts are
-// expected: a name that /etc/hosts sends there, or a node of a job whose scheduler node is not
-// there.
+// expected: a name that /etc/hosts sends there, or a node of a job with its scheduler node
+// elsewhere.
 std::vector<std::string> LoopbackWarnings(const Config& config);
 
 }  // namespace bs::api

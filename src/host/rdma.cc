@@ -50,7 +50,7 @@ Status CheckLockedMemory(const Config& config, uint64_t limit, const Logger& log
   return Status::Ok();
 }
 
-// Loans may last, so they leave half of what the limit allows to blocks that READs land in.
+// Loans may last, so they leave half of the limit to blocks that READs land in.
 uint64_t MostLentBytes(const Config& config, uint64_t limit) {
   const uint64_t wanted =
       config.rdma_pinned_bytes > 0 ? config.rdma_pinned_bytes : AvailableBytes() / 2;

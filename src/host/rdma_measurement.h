@@ -1,4 +1,4 @@
-// RdmaMeasurement: one end of a measurement of READs, for rooms that do not know the transport.
+// RdmaMeasurement: an end of a measurement of READs, for rooms that do not know the transport.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 #include <string>
 
 #include "base/loop_thread.h"
-#include "bytescheduler/config.h"
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
+#include "config/config.h"
 
 namespace ps {
 class RdmaProbe;  // transport/rdma/rdma_probe.h, which has the promises

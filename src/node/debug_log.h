@@ -1,7 +1,7 @@
 // DebugLog: every line a node logs, of any level, in the file that BYTESCHEDULER_DEBUG asks for.
 //
 // "bytescheduler.log" in the working directory, to which all processes there append.  Thread-safe.
-// Never fails: a file that cannot be opened or written is one warning, and the job goes on.
+// Never fails: a file that cannot be opened or written causes a warning, and the job goes on.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "base/log.h"
-#include "bytescheduler/config.h"
+#include "config/config.h"
 
 namespace bs::api {
 

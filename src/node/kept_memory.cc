@@ -1,4 +1,4 @@
-// Looks memory up by its key, and makes room for what is new.
+// Looks memory up by its key, and makes room for new memory.
 //
 // Memory that is dropped ends after the lock is gone: the device and the framework take their time.
 #include "node/kept_memory.h"
@@ -73,7 +73,7 @@ uint64_t KeptMemory::DropLeastRecentlyUsed() {
 void KeptMemory::Add(const Memory& memory, std::shared_ptr<Kept> kept) {
   const MutexLock lock(&mutex_);
   if (closed_) return;
-  // `kept` takes what another thread has added meanwhile out of the lock.
+  // `kept` takes the memory that another thread has added meanwhile out of the lock.
   Entry& entry = entries_[{memory.key, memory.use}];
   entry.memory = memory;
   entry.last_use = ++uses_;

@@ -20,8 +20,8 @@
 #include <utility>
 
 #include "base/mutex.h"
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
 #include "ps/transport.h"
 
 namespace bs::api {
@@ -52,9 +52,9 @@ class KeptMemory {
   KeptMemory& operator=(const KeptMemory&) = delete;
   ~KeptMemory() = default;
 
-  // Lends the memory, registered, as long as the handle is held: for one operation, which the
-  // caller keeps the memory for anyway.  `own` is called where it is registered anew.  Null: no
-  // device uses it, or there is no room; then the operation copies.
+  // Lends the memory, registered, as long as the handle is held, for an operation during which the
+  // caller keeps the memory anyway.  `own` is called where it is registered anew.  Null: no device
+  // uses it, or there is no room; then the operation copies.
   std::shared_ptr<void> Use(const Memory& memory, const OwnFn& own);
   // Memory in use ends with its use.  Nothing is kept from here on.
   void DropAll();
@@ -71,7 +71,7 @@ class KeptMemory {
     uint64_t last_use = 0;
   };
 
-  // The memory if it is kept; else drops what is kept for its key.
+  // The memory if it is kept; else drops the memory that is kept for its key.
   std::shared_ptr<Kept> Find(const Memory& memory);
   std::shared_ptr<ps::Registration> Register(const Memory& memory);
   // Returns how many bytes that were; 0: everything is in use.

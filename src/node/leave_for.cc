@@ -1,4 +1,4 @@
-// Sends one message as the worker that has ended.
+// Sends a message as the worker that has ended.
 #include "node/leave_for.h"
 
 #include <utility>

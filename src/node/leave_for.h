@@ -1,10 +1,10 @@
-// LeaveFor: the goodbye of a worker whose process has ended in good order without one.
+// LeaveFor: the goodbye of a worker whose process has ended in good order without a goodbye.
 #pragma once
 
 #include <string>
 
-#include "bytescheduler/config.h"
-#include "bytescheduler/status.h"
+#include "base/status.h"
+#include "config/config.h"
 
 namespace bs::api {
 

@@ -103,7 +103,7 @@ Logger MakeLogger(const Config& config) {
   const LogLevel level = LevelOf(config.log_level);
   std::shared_ptr<DebugLog> debug = DebugLog::Open(config);
   if (!debug) return {config.role, level};
-  // It has one threshold for the network and the rest.
+  // It has the same threshold for the network and the rest.
   return LoggerInto(std::move(debug), config.role, config.verbose > 0 ? LogLevel::kDebug : level);
 }
 
@@ -169,7 +169,8 @@ Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Ro
 Status CheckDescriptorsOf(const Config& config, uint64_t num_threads) {
   // The listening socket, libzmq's context, the debug log, and files that are open for a moment.
   constexpr uint64_t kOthers = 16;
-  // The network's, one that looks up names, and the timeline's, which also has a file.
+  // The network's thread, the thread that looks up names, and the timeline's, which also has a
+  // file.
   const uint64_t threads = 2 + (config.timeline.empty() ? 0 : 2) + num_threads;
   return CheckDescriptors(
       kOthers + threads * LoopThread::kDescriptors + DescriptorsOfPeers(config),
@@ -185,9 +186,9 @@ void WarnOfUnknownRoot(const Config& config, const Logger& log) {
               "); trying again until BYTESCHEDULER_TIMEOUT is over");
 }
 
-// Where the group's time is bounded, a spinning thread takes it from those that work.
+// Where the group's time is bounded, a spinning thread takes it from threads that work.
 Duration SpinOf(const Config& config, double processor_quota) {
-  constexpr double kEnough = 2;  // one for others
+  constexpr double kEnough = 2;  // one for other threads
   return config.spin_given || processor_quota >= kEnough ? config.spin : Duration::zero();
 }
 

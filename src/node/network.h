@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "base/loop_thread.h"
-#include "bytescheduler/config.h"
+#include "config/config.h"
 #include "ps/membership.h"
 #include "ps/transport.h"
 

@@ -5,7 +5,7 @@
 //  2. one task later it is destroyed on bs-io, behind everything it has posted there;
 //  3. the shards ask the updater for nothing more, and it ends: a call of it may take its time;
 //  4. the shards end: they only send, and the transport is still there;
-//  5. the transport comes to rest (what waits gets its linger) and bs-io ends;
+//  5. the transport comes to rest (waiting messages get its linger) and bs-io ends;
 //  6. the server goes, when no thread is left that could touch it, and the timeline writes its end.
 #include "node/node.h"
 
@@ -19,6 +19,7 @@
 #include "base/processors.h"
 #include "base/run_on.h"
 #include "host/rdma.h"
+#include "node/ps_view.h"
 #include "node/shard_places.h"
 #include "protocol/call.h"
 
@@ -28,7 +29,7 @@ namespace {
 // The scheduler node tells all nodes within two seconds; see Coordinator::Handler::on_finished.
 constexpr Duration kAbortWait = std::chrono::seconds(3);
 // Natives have been told by then.  Stock nodes of a job that never came together need a connection
-// that is made only now; what waits longer is for the dead.
+// that is made only now.  Messages that wait longer are for dead nodes.
 constexpr Duration kSchedulerLinger = std::chrono::seconds(2);
 
 // Sums of whole pages begin in the memory of the first push, if any memory will do: bs-io, which
@@ -180,9 +181,7 @@ void ServerNode::Begin(const ps::View& view) {
     if (node.id == view.own_id) port_ = node.port;
   }
   ServerOptions options;
-  options.rank = rank;
-  options.num_workers = config_.num_workers;
-  options.num_servers = config_.num_servers;
+  options.view = std::make_shared<const job::View>(ViewOf(view, job::Role::kServer));
   options.deterministic = config_.deterministic;
   options.hold_bytes = config_.hold_bytes;
   options.max_staleness = config_.max_staleness;
@@ -209,7 +208,7 @@ void ServerNode::Begin(const ps::View& view) {
   options.dispatcher_bytes = DispatcherBytes(shards.size(), config_.server_threads);
   options.adopted_bytes = AdoptedBytes(shards);
   const Logger log = log_.Named("server " + std::to_string(rank));
-  OpenTimeline(view.job, shards.size(), &options, log);
+  OpenTimeline(shards.size(), &options, log);
   server_ = std::make_unique<Server>(
       options, network_->io(), std::move(shards),
       [transport](ps::Message message) { transport->Send(std::move(message)); }, std::move(handler),
@@ -238,11 +237,9 @@ void ServerNode::CollectMetrics(GiveMetrics give) const {
   });
 }
 
-void ServerNode::OpenTimeline(uint64_t job, size_t num_shards, ServerOptions* options,
-                              const Logger& log) {
+void ServerNode::OpenTimeline(size_t num_shards, ServerOptions* options, const Logger& log) {
   using core::TraceEvent;
-  timeline_ =
-      Timeline::OfServer(config_, options->rank, static_cast<int32_t>(num_shards), log, job);
+  timeline_ = Timeline::OfServer(config_, options->view, static_cast<int32_t>(num_shards), log);
   if (!timeline_) return;
   options->on_round = [timeline = timeline_.get()](size_t shard, const RoundTimes& times) {
     core::Trace* const trace = timeline->trace(shard);

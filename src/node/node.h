@@ -1,4 +1,4 @@
-// Nodes: the only place where executors, transport, membership, server and worker are put together.
+// The scheduler node and servers: their executors, transport, membership and server put together.
 //
 // Each node is thread-safe and lives on threads of its own.  The functions that make one return at
 // once; later failures arrive through its outcome.  Close() blocks for a bounded time and is called
@@ -8,25 +8,17 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "base/numa.h"
-#include "bytescheduler/config.h"
-#include "bytescheduler/server.h"
-#include "bytescheduler/worker.h"
-#include "node/kept_memory.h"
+#include "config/config.h"
 #include "node/network.h"
 #include "node/node_metrics.h"
-#include "node/operation_host.h"
 #include "node/outcome.h"
 #include "ps/membership.h"
+#include "server/server.h"
 #include "trace/timeline.h"
-
-namespace bs::worker {
-class PsBackend;
-}
 
 namespace bs::api {
 
@@ -89,7 +81,7 @@ class ServerNode {
   void OnShutdown();
   void CollectMetrics(GiveMetrics give) const;
   std::vector<ServerShard> MakeShards(int32_t rank);
-  void OpenTimeline(uint64_t job, size_t num_shards, ServerOptions* options, const Logger& log);
+  void OpenTimeline(size_t num_shards, ServerOptions* options, const Logger& log);
 
   const Config config_;
   const Logger log_;
@@ -105,82 +97,6 @@ class ServerNode {
   std::unique_ptr<LoopThread> updater_thread_;
   std::unique_ptr<Timeline> timeline_;  // of server_; may be null
   std::unique_ptr<Server> server_;      // on bs-io; null before the job is complete
-  bool closed_ = false;
-};
-
-// A training process's end.
-class WorkerNode final : public OperationHost {
- public:
-  using Done = Worker::Done;
-
-  // wanted_rank >= 0: attaches beside the stock worker of that rank.
-  static Result<std::unique_ptr<WorkerNode>> Start(const Config& config, int32_t wanted_rank);
-  WorkerNode(const Config& config, const ps::MembershipOptions& options, ps::RdmaOptions rdma);
-  WorkerNode(const WorkerNode&) = delete;
-  WorkerNode& operator=(const WorkerNode&) = delete;
-  ~WorkerNode();
-
-  // Set when every node is there (ok), or when joining failed.
-  const Outcome& joined() const { return joined_; }
-  // Set when the worker failed for good.
-  const Outcome& failure() const { return failure_; }
-
-  // REQUIRES, here and below: joined() is ok.
-  int32_t rank() const { return view_.rank; }
-  // For LeaveFor in another process.
-  std::string place() const;
-  int32_t num_workers() const { return view_.num_workers; }
-  int32_t num_servers() const { return view_.num_servers; }
-  // The host of each worker, by rank: equal numbers are one host (worker::HostsOfWorkers).
-  std::vector<int32_t> hosts() const;
-  Worker* worker() override { return worker_.get(); }
-  bool has_our_servers() const override { return true; }
-  void ExpectCallback() override { ++pending_; }
-  void EndCallback() override;
-  // Runs `visit` on the worker's thread.
-  void Visit(Task visit) { network_->io()->Post(std::move(visit)); }
-  // KeptMemory::Use; null for memory of less than LeastKeptBytes.
-  std::shared_ptr<void> UseMemory(const KeptMemory::Memory& memory, const KeptMemory::OwnFn& own);
-  // UINT64_MAX: no device ever uses the framework's memory.
-  uint64_t LeastKeptBytes() const;
-  // `done` runs on bs-io.
-  void Barrier(Done done);
-  // See SchedulerNode.
-  Result<Metrics> Measure(Duration timeout) const;
-  // The latest steps (Worker::Steps); the rules are those of Measure.
-  Result<std::vector<StepTime>> Steps(Duration timeout) const;
-  // The key's name in a timeline.
-  void NameKey(Key key, const std::string& name);
-  // Fails the whole job; every node gets `why`.
-  void Fail(const std::string& why);
-
-  // Waits up to `drain` for pending operations, fails what is left, leaves the job.
-  void Close(Duration drain);
-
- private:
-  void OnReady(Result<ps::View> view, const Config& config);  // on bs-io
-  void Begin(const Config& config);                           // on bs-io
-  void OnJobFailure(const Status& why);                       // on bs-io
-  void TellEveryone(const Status& why);
-  void Drain(Duration timeout);
-  void Leave();
-
-  const Logger log_;
-  Outcome joined_;
-  Outcome failure_;
-  ps::View view_;  // written before joined_ is set
-  std::atomic<bool> closing_ = false;
-  std::atomic<int64_t> pending_ = 0;  // callbacks still to come
-  bool draining_ = false;             // on bs-io
-  Notification drained_;
-  Notification left_;
-  std::unique_ptr<Network> network_;
-  KeptMemory kept_memory_;
-  std::unique_ptr<ps::Member> member_;  // on bs-io
-  std::unique_ptr<Timeline> timeline_;  // of worker_; may be null
-  // On bs-io; null before joined_.
-  std::unique_ptr<worker::PsBackend> backend_;  // of worker_
-  std::unique_ptr<Worker> worker_;
   bool closed_ = false;
 };
 

@@ -32,14 +32,12 @@ void AddRdma(const ps::RdmaCounts& counts, Metrics* metrics) {
 }
 
 Result<Metrics> MetricsOfWorker(Executor* executor, const std::unique_ptr<Worker>& worker,
-                                const Outcome& failure, const Network* network, Duration timeout) {
+                                const Outcome& failure, Duration timeout) {
   return Await<Metrics>(timeout, [&](GiveMetrics give) {
-    executor->Post([&worker, &failure, network, give = std::move(give)] {
+    executor->Post([&worker, &failure, give = std::move(give)] {
       if (!worker) return;
       Metrics metrics;
       worker->Measure(&metrics);
-      if (network != nullptr) AddSent(network->sent(), &metrics);
-      if (network != nullptr) AddRdma(network->rdma(), &metrics);
       metrics.Add("failed", failure.Get() ? 1 : 0);
       give(metrics);
     });

@@ -10,13 +10,17 @@
 #include "base/executor.h"
 #include "base/metrics.h"
 #include "base/notification.h"
+#include "base/status.h"
+#include "base/types.h"
 #include "base/unique_function.h"
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
-#include "bytescheduler/worker.h"
-#include "node/network.h"
 #include "node/outcome.h"
 #include "ps/transport.h"
+#include "worker/worker.h"
+
+// See transport/rdma/rdma_options.h.
+namespace ps {
+struct RdmaCounts;
+}  // namespace ps
 
 namespace bs::api {
 
@@ -46,10 +50,9 @@ Result<T> Await(Duration timeout, const std::function<void(Give<T>)>& begin) {
 void AddSent(const ps::SentCounts& sent, Metrics* metrics);
 void AddRdma(const ps::RdmaCounts& counts, Metrics* metrics);
 // Collects from a worker, which is made and ended on `executor`; errors are those of Await, also
-// while there is no worker.  All arguments outlive the tasks there.  `network` is null for the
-// kvstore back end.
+// while there is no worker.  All arguments outlive the tasks there.
 Result<Metrics> MetricsOfWorker(Executor* executor, const std::unique_ptr<Worker>& worker,
-                                const Outcome& failure, const Network* network, Duration timeout);
+                                const Outcome& failure, Duration timeout);
 Result<std::vector<StepTime>> StepsOfWorker(Executor* executor,
                                             const std::unique_ptr<Worker>& worker,
                                             Duration timeout);

@@ -6,14 +6,14 @@
 #include <utility>
 
 #include "base/notification.h"
-#include "bytescheduler/status.h"
+#include "base/status.h"
 
 namespace bs::api {
 
 // Thread-safe.
 class Outcome {
  public:
-  // Returns true if this call was the first; later ones change nothing.
+  // Returns true if this call was the first; later calls change nothing.
   bool Set(Status status) {
     if (claimed_.exchange(true)) return false;
     status_ = std::move(status);

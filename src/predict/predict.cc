@@ -9,9 +9,9 @@
 
 #include "base/count_of.h"
 #include "base/log.h"
-#include "bytescheduler/server.h"
 #include "predict/replaying_worker.h"
 #include "protocol/server_shares.h"
+#include "server/server.h"
 
 namespace bs::predict {
 namespace {
@@ -199,13 +199,19 @@ class Cluster {
   double RateOf(const std::vector<int32_t>& hosts, int32_t rank) const;
   // Returns the first node of the host that a node is on; null if that is the node itself.
   ps::Transport* Beside(const std::vector<int32_t>& hosts, int32_t rank) const;
-  void MakeWorkers(const ServerOptions& about);
-  void MakeServers(const ServerOptions& about);
+  // The view of one of the simulated nodes.
+  job::SharedView ViewOf(job::Role role, int32_t rank) const {
+    job::View view = view_;
+    view.own = {.role = role, .rank = rank};
+    return std::make_shared<const job::View>(std::move(view));
+  }
+  void MakeWorkers();
+  void MakeServers();
   Prediction Look() const;
 
   const Options options_;
   const Plan plan_;
-  const int32_t num_workers_;  // that are simulated
+  const job::View view_;  // of the nodes that are simulated
   Replay replay_;
   sim::SimClock clock_{1};
   sim::SimNetwork network_;
@@ -223,7 +229,7 @@ sim::SimNetworkOptions NetworkOptions(const Options& options, const Plan& plan) 
 // The shares that a job of ours has on these hosts.
 std::vector<uint32_t> WeightsOf(const Options& options) {
   std::map<int32_t, worker::LinkHost> hosts;
-  for (const int32_t host : options.worker_hosts) ++hosts[host].num_workers;
+  for (const int32_t host : options.worker_hosts) ++hosts[host].workers;
   for (size_t rank = 0; rank < options.server_hosts.size(); ++rank) {
     hosts[options.server_hosts[rank]].servers.push_back(static_cast<int32_t>(rank));
   }
@@ -242,12 +248,15 @@ std::vector<ps::Address> Addresses(const std::string& host, int32_t count) {
   return addresses;
 }
 
+int32_t SimulatedWorkers(const Options& options) {
+  return options.worker_hosts.empty() ? std::min(options.num_workers, options.most_workers)
+                                      : options.num_workers;
+}
+
 Cluster::Cluster(const Options& options)
     : options_(options),
       plan_(PlanOf(options)),
-      num_workers_(options.worker_hosts.empty()
-                       ? std::min(options.num_workers, options.most_workers)
-                       : options.num_workers),
+      view_(job::MakeView({}, SimulatedWorkers(options), options.num_servers)),
       network_(&clock_, NetworkOptions(options, plan_)) {
   replay_.layers = options.layers;
   replay_.steps = kWarmUps + options.steps;
@@ -258,13 +267,10 @@ Cluster::Cluster(const Options& options)
   }
   replay_.gradient.resize(largest);
   replay_.sum.resize(largest);
-  ServerOptions about;
-  about.num_workers = num_workers_;
-  about.num_servers = options.num_servers;
-  MakeServers(about);
-  MakeWorkers(about);
+  MakeServers();
+  MakeWorkers();
   const std::vector<ps::Address> servers = Addresses("server", options.num_servers);
-  const std::vector<ps::Address> workers = Addresses("worker", num_workers_);
+  const std::vector<ps::Address> workers = Addresses("worker", view_.num_workers());
   for (size_t i = 0; i < servers.size(); ++i) {
     servers_[i]->Start(static_cast<int32_t>(i), servers[i], workers);
   }
@@ -320,39 +326,38 @@ ps::Transport* Cluster::Beside(const std::vector<int32_t>& hosts, int32_t rank) 
   return nullptr;
 }
 
-void Cluster::MakeServers(const ServerOptions& about) {
-  const double share = static_cast<double>(num_workers_) / options_.num_workers;
-  for (int32_t rank = 0; rank < about.num_servers; ++rank) {
-    ServerOptions options = about;
-    options.rank = rank;
-    servers_.push_back(std::make_unique<ServerHost>(
-        options, &clock_, &network_,
-        HostOf(RateOf(options_.server_hosts, rank), share, static_cast<size_t>(num_workers_)),
-        Beside(options_.server_hosts, rank)));
+void Cluster::MakeServers() {
+  const double share = static_cast<double>(view_.num_workers()) / options_.num_workers;
+  for (int32_t rank = 0; rank < options_.num_servers; ++rank) {
+    ServerOptions options;
+    options.view = ViewOf(job::Role::kServer, rank);
+    servers_.push_back(
+        std::make_unique<ServerHost>(options, &clock_, &network_,
+                                     HostOf(RateOf(options_.server_hosts, rank), share,
+                                            static_cast<size_t>(view_.num_workers())),
+                                     Beside(options_.server_hosts, rank)));
   }
 }
 
-void Cluster::MakeWorkers(const ServerOptions& about) {
+void Cluster::MakeWorkers() {
   WorkerOptions options;
-  options.num_workers = num_workers_;
   options.partition_bytes = plan_.partition_bytes;
   options.credit_bytes = plan_.credit_bytes;
   options.priority_order = options_.policy == Policy::kOurs || options_.policy == Policy::kP3;
   options.early_bytes = options_.policy == Policy::kOurs ? kEarlyBytes / plan_.scale : 0;
   worker::PsBackendOptions backend_options;
-  backend_options.num_servers = about.num_servers;
   const bool stock = options_.policy == Policy::kP3 || options_.policy == Policy::kDistSync;
   if (!stock) backend_options.server_weights = WeightsOf(options_);
   backend_options.together_bytes = plan_.together_bytes;
   // Nothing is lost here, so nothing is sent again.
   backend_options.requests.retry_interval = backend_options.requests.timeout = kForEver;
   backend_options.requests.straggler_timeout = kForEver;
-  for (int32_t rank = 0; rank < num_workers_; ++rank) {
-    options.rank = rank;
+  for (int32_t rank = 0; rank < view_.num_workers(); ++rank) {
+    options.view = backend_options.view = ViewOf(job::Role::kWorker, rank);
     workers_.push_back(std::make_unique<ReplayingWorker>(
         &replay_, options, backend_options, &clock_, &network_,
         ReplayingWorker::Place{.host = HostOf(RateOf(options_.worker_hosts, rank), 1,
-                                              static_cast<size_t>(about.num_servers)),
+                                              static_cast<size_t>(options_.num_servers)),
                                .beside = Beside(options_.worker_hosts, rank)}));
   }
 }
@@ -370,7 +375,7 @@ Result<Prediction> Cluster::Run() {
 
 Prediction Cluster::Look() const {
   Prediction found;
-  found.simulated_workers = num_workers_;
+  found.simulated_workers = view_.num_workers();
   for (const auto& worker : workers_) {
     const std::vector<Duration>& lengths = worker->lengths();
     found.steps.insert(found.steps.end(), lengths.begin() + kWarmUps, lengths.end());

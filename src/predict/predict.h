@@ -19,9 +19,8 @@
 #include <map>
 #include <vector>
 
-#include "bytescheduler/first_sizes.h"
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
 
 namespace bs::predict {
 

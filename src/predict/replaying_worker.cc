@@ -11,7 +11,7 @@ ReplayingWorker::ReplayingWorker(Replay* replay, const WorkerOptions& options,
                                  const worker::PsBackendOptions& backend_options,
                                  sim::SimClock* clock, sim::SimNetwork* network, const Place& place)
     : replay_(replay),
-      rank_(options.rank),
+      rank_(options.view->own.rank),
       network_(network),
       executor_(clock),
       transport_(network->MakeTransport(&executor_)),
@@ -95,9 +95,9 @@ void ReplayingWorker::Backward(size_t layer) {
 void ReplayingWorker::PushPull(size_t layer) {
   const size_t size = replay_->layers[layer].size_bytes;
   here_[layer] = false;
-  worker_->PushPull(layer, -static_cast<Priority>(layer), std::span(replay_->gradient).first(size),
-                    std::span(replay_->sum).first(size), Checked({}),
-                    Checked([this, layer] { OnSum(layer); }));
+  worker_->PushPull(layer, {.priority = -static_cast<Priority>(layer)},
+                    std::span(replay_->gradient).first(size), std::span(replay_->sum).first(size),
+                    Checked({}), Checked([this, layer] { OnSum(layer); }));
 }
 
 void ReplayingWorker::OnSum(size_t layer) {

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "backend/ps/ps_backend.h"
-#include "bytescheduler/worker.h"
 #include "predict/predict.h"
 #include "sim/sim_executor.h"
 #include "sim/sim_network.h"
+#include "worker/worker.h"
 
 namespace bs::predict {
 

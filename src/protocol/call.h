@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "codec/codec.h"
 #include "protocol/data_body.h"
 #include "ps/kv_server.h"

@@ -10,7 +10,7 @@
 #include <span>
 #include <utility>
 
-#include "bytescheduler/types.h"
+#include "base/types.h"
 #include "wire/fields.h"
 
 namespace bs::protocol {

@@ -9,8 +9,8 @@
 #include <optional>
 #include <string>
 
-#include "bytescheduler/coding.h"
-#include "bytescheduler/status.h"
+#include "base/status.h"
+#include "codec/coding.h"
 #include "ps/kv_worker.h"
 #include "ps/message.h"
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/count_of.h"
-#include "bytescheduler/types.h"
+#include "base/types.h"
 
 namespace bs::server {
 

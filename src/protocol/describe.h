@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "protocol/call.h"
 
 namespace bs::server {

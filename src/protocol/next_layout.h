@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
 #include "protocol/tensor.h"
 
 namespace bs::worker {

@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
 
 namespace bs::worker {
 

@@ -24,21 +24,21 @@ struct Range {
 
 double WorkersOf(std::span<const LinkHost> hosts) {
   return std::accumulate(hosts.begin(), hosts.end(), 0.0,
-                         [](double sum, const LinkHost& host) { return sum + host.num_workers; });
+                         [](double sum, const LinkHost& host) { return sum + host.workers; });
 }
 
 // The link of a host is busy for (w + share * (all - 2 w)) / rate.
 double LoadOf(const LinkHost& host, double all, double share) {
-  const double own = host.num_workers;
+  const double own = host.workers;
   return (own + share * (all - 2 * own)) / host.rate;
 }
 
 // REQUIRES: `load` is no less than any share gives.
 Range RangeOf(const LinkHost& host, double all, double load) {
   if (host.servers.empty()) return {};
-  const double growth = all - 2.0 * host.num_workers;
+  const double growth = all - 2.0 * host.workers;
   if (growth == 0) return {.least = 0, .most = 1};
-  const double share = (load * host.rate - host.num_workers) / growth;
+  const double share = (load * host.rate - host.workers) / growth;
   return growth > 0 ? Range{.least = 0, .most = std::clamp(share, 0.0, 1.0)}
                     : Range{.least = std::clamp(share, 0.0, 1.0), .most = 1};
 }
@@ -105,61 +105,23 @@ std::vector<double> Within(std::span<const Range> ranges, std::span<const double
   return shares;
 }
 
-// The address by which a host is known for the whole job.
-std::string HostOf(const ps::Node& node) {
-  const std::string& host = node.first_hostname.empty() ? node.hostname : node.first_hostname;
-  const bool loopback = host.starts_with("127.") || host == "::1" || host == "localhost";
-  return loopback ? "127.0.0.1" : host;
-}
-
-// Calls `visit` with each worker and server, and with the number of its host; a new host's number
-// is that of the hosts before it.
-template <typename F>
-void ForEachPlace(std::span<const ps::Node> nodes, F visit) {
-  std::map<std::string, size_t> places;
-  std::set<int32_t> known;  // the stores of one stock process share an id
-  for (const ps::Node& node : nodes) {
-    const bool counts = node.role != ps::Role::kScheduler && !ps::IsAttachedId(node.id);
-    if (!counts || !known.insert(node.id).second) continue;
-    visit(node, places.try_emplace(HostOf(node), places.size()).first->second);
-  }
-}
-
 }  // namespace
 
-std::vector<LinkHost> HostsOf(std::span<const ps::Node> nodes) {
-  std::vector<LinkHost> hosts;
-  std::vector<uint64_t> rates;  // 0: none is stated
-  ForEachPlace(nodes, [&](const ps::Node& node, size_t place) {
-    if (place == hosts.size()) {
-      hosts.emplace_back();
-      rates.push_back(0);
-    }
-    LinkHost& host = hosts[place];
-    if (node.role == ps::Role::kServer) {
-      host.servers.push_back(ps::RankOf(node.id));
-    } else {
-      ++host.num_workers;
-    }
-    uint64_t& rate = rates[place];
-    if (node.link_rate > 0 && (rate == 0 || node.link_rate < rate)) rate = node.link_rate;
-  });
-  const uint64_t fastest = rates.empty() ? 0 : *std::max_element(rates.begin(), rates.end());
+std::vector<LinkHost> HostsOf(const job::View& view) {
+  std::vector<LinkHost> hosts(view.hosts.size());
+  for (const job::Peer& worker : view.workers) {
+    if (view.HostOf(worker)) ++hosts[static_cast<size_t>(worker.host)].workers;
+  }
+  for (int32_t rank = 0; rank < view.num_servers(); ++rank) {
+    const job::Peer& server = view.servers[static_cast<size_t>(rank)];
+    if (view.HostOf(server)) hosts[static_cast<size_t>(server.host)].servers.push_back(rank);
+  }
+  uint64_t fastest = 0;
+  for (const job::Host& host : view.hosts) fastest = std::max(fastest, host.link_rate);
   for (size_t i = 0; i < hosts.size() && fastest > 0; ++i) {
-    const uint64_t rate = rates[i] > 0 ? rates[i] : fastest;
+    const uint64_t rate = view.hosts[i].link_rate > 0 ? view.hosts[i].link_rate : fastest;
     hosts[i].rate = static_cast<double>(rate) / static_cast<double>(fastest);
   }
-  return hosts;
-}
-
-std::vector<int32_t> HostsOfWorkers(std::span<const ps::Node> nodes, int32_t num_workers) {
-  std::vector<int32_t> hosts(static_cast<size_t>(num_workers));
-  std::iota(hosts.begin(), hosts.end(), static_cast<int32_t>(nodes.size()));
-  ForEachPlace(nodes, [&](const ps::Node& node, size_t place) {
-    const int32_t rank = ps::RankOf(node.id);
-    if (node.role != ps::Role::kWorker || rank < 0 || rank >= num_workers) return;
-    hosts[static_cast<size_t>(rank)] = static_cast<int32_t>(place);
-  });
   return hosts;
 }
 

@@ -1,7 +1,7 @@
 // Server shares: which part of all bytes each server gets, so that the busiest link is least busy.
 //
-// Pure functions of the nodes of a job and of the stated rates of their links: every node finds the
-// same shares.  docs/design/placement.md derives them.
+// Pure functions of the nodes of a job and of the rates of their links: every node finds the same
+// shares.  docs/design/placement.md derives them.
 #pragma once
 
 #include <cstdint>
@@ -9,28 +9,22 @@
 #include <string>
 #include <vector>
 
-#include "ps/message.h"
+#include "job/view.h"
 
 namespace bs::worker {
 
 // A host: its workers and servers share one link, each way.
 struct LinkHost {
-  int32_t num_workers = 0;
+  int32_t workers = 0;
   std::vector<int32_t> servers{};  // ranks
   double rate = 1;                 // of the link, in any unit that all hosts have
 
   bool operator==(const LinkHost&) const = default;
 };
 
-// The hosts of a job, in the order of the list that the scheduler node sends.  Hosts are the hosts
-// at the beginning, also where another node has taken a lost node's place.  All loopback addresses
-// are one host.  A host has the lowest rate that any of its nodes states.  A host without a stated
-// rate counts as fast as the fastest host that states a rate.
-std::vector<LinkHost> HostsOf(std::span<const ps::Node> nodes);
-
-// Returns the host of each worker, by rank: its place in that list.  A rank that is not in `nodes`
-// gets a number that no other has.
-std::vector<int32_t> HostsOfWorkers(std::span<const ps::Node> nodes, int32_t num_workers);
+// The hosts of a job, in the order of the view.  A host without a stated rate counts as fast as the
+// fastest host that states a rate.  Nodes whose host is not known are left out.
+std::vector<LinkHost> HostsOf(const job::View& view);
 
 // Returns how long each link is busy, each way, for a byte that each worker pushes and pulls.  The
 // servers of a host get `shares` of that byte (by host; they add up to 1).

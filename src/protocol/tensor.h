@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "bytescheduler/types.h"
+#include "base/types.h"
 
 namespace bs::worker {
 

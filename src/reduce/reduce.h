@@ -17,7 +17,7 @@
 #include <span>
 #include <string_view>
 
-#include "bytescheduler/types.h"
+#include "base/types.h"
 
 namespace bs::reduce {
 

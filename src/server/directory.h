@@ -10,8 +10,8 @@
 #include <string>
 #include <unordered_map>
 
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
 #include "protocol/call.h"
 #include "server/state/pending_calls.h"
 

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "base/executor.h"
-#include "bytescheduler/server_options.h"
-#include "bytescheduler/status.h"
+#include "base/status.h"
+#include "server/state/server_options.h"
 
 namespace bs::server {
 

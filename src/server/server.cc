@@ -1,6 +1,6 @@
 // The server's dispatcher: takes requests apart, refuses invalid requests, spreads keys over
 // shards.
-#include "bytescheduler/server.h"
+#include "server/server.h"
 
 #include <algorithm>
 #include <chrono>
@@ -41,10 +41,9 @@ ps::KvCall EnvelopeOf(const ps::Message& message) {
   return call;
 }
 
-bool IsWorkerId(int32_t id, int32_t num_workers) {
+bool IsWorkerId(int32_t id, const job::View& view) {
   const int32_t rank = ps::RankOf(id);
-  return rank >= 0 && rank < num_workers &&
-         (id == ps::WorkerId(rank) || id == ps::AttachedId(rank));
+  return view.has_worker(rank) && (id == ps::WorkerId(rank) || id == ps::AttachedId(rank));
 }
 
 // Returns Options::on_round for the shard of this index.
@@ -58,7 +57,7 @@ std::function<void(const RoundTimes&)> RoundReporter(const ServerOptions& option
 class Server::Impl {
  public:
   Impl(const ServerOptions& options, Executor* dispatcher, const std::vector<ServerShard>& shards,
-       SendFn send, Handler handler, const Logger& log);
+       SendFn send, Handler handler, const Logger& log, const server::Rules& rules);
 
   void OnMessage(ps::Message message);
   void OnWorkerGone(int32_t rank, const Status& why);
@@ -115,7 +114,7 @@ class Server::Impl {
 
 Server::Impl::Impl(const ServerOptions& options, Executor* dispatcher,
                    const std::vector<ServerShard>& shards, SendFn send, Handler handler,
-                   const Logger& log)
+                   const Logger& log, const server::Rules& rules)
     : options_(options),
       codecs_(options.codecs != nullptr ? *options.codecs : codec::Builtin()),
       dispatcher_(dispatcher),
@@ -130,12 +129,12 @@ Server::Impl::Impl(const ServerOptions& options, Executor* dispatcher,
                  [this](const server::OptimizerInForce& optimizer) { Adopt(optimizer); }),
       deferred_(dispatcher, log, std::chrono::minutes(1)) {
   BS_CHECK(!shards.empty());
-  BS_CHECK(options.num_workers > 0);
+  BS_CHECK(options.view->num_workers() > 0);
   std::vector<ServerShard> all = shards;
   all.push_back({.executor = dispatcher, .numa_node = shards.front().numa_node});
   for (const ServerShard& shard : all) {
     server::ShardState state{server::MakeShardBase(options, shard, send_, hosted_, bounds_)};
-    state.num_buffers = options.test_num_buffers;
+    state.num_buffers = rules.num_buffers();
     state.adopted_bytes = options.adopted_bytes;
     state.max_staleness = options.max_staleness;
     state.on_round = RoundReporter(options, handles_.size());
@@ -169,9 +168,10 @@ void Server::Impl::OnRequest(ps::Message message) {
 }
 
 Status Server::Impl::Check(const protocol::Call& call) const {
-  if (!IsWorkerId(call.worker_id, options_.num_workers)) {
+  if (!IsWorkerId(call.worker_id, *options_.view)) {
     return Status::InvalidArgument(DescribeCall(call) + ": only workers 0 to " +
-                                   std::to_string(options_.num_workers - 1) + " are served");
+                                   std::to_string(options_.view->num_workers() - 1) +
+                                   " are served");
   }
   const ps::Op op = call.extension.op;
   const bool partition = op == ps::Op::kPush || op == ps::Op::kPull || op == ps::Op::kPushPull;
@@ -317,7 +317,7 @@ Status Server::Impl::CheckNewSlot(const protocol::Call& call) const {
 }
 
 void Server::Impl::OnWorkerGone(int32_t rank, const Status& why) {
-  if (rank < 0 || rank >= options_.num_workers) return;
+  if (!options_.view->has_worker(rank)) return;
   directory_.OnWorkerGone(rank, why);
   optimizer_.OnWorkerGone(rank);
   for (const ShardHandle& handle : handles_) {
@@ -326,7 +326,7 @@ void Server::Impl::OnWorkerGone(int32_t rank, const Status& why) {
 }
 
 Status Server::Impl::OnWorkerVacant(int32_t id, bool native) {
-  if (!IsWorkerId(id, options_.num_workers)) return Status::Ok();
+  if (!IsWorkerId(id, *options_.view)) return Status::Ok();
   if (!native) {
     stock_.OnWorkerVacant(id);
     return Status::Ok();
@@ -382,9 +382,9 @@ void Server::Impl::Refuse(const protocol::Call& call, const Status& why) {
 
 Server::Server(const ServerOptions& options, Executor* dispatcher,
                const std::vector<ServerShard>& shards, SendFn send, Handler handler,
-               const Logger& log)
+               const Logger& log, const server::Rules& rules)
     : impl_(std::make_unique<Impl>(options, dispatcher, shards, std::move(send), std::move(handler),
-                                   log)) {}
+                                   log, rules)) {}
 
 Server::~Server() = default;
 

@@ -51,7 +51,7 @@ void Shard::Forget(SlotId id) {
 }
 
 void Shard::OnWorkerGone(int32_t rank, const Status& why) {
-  state_.gone.resize(static_cast<size_t>(state_.num_workers));
+  state_.gone.resize(static_cast<size_t>(state_.view->num_workers()));
   std::optional<Status>& known = state_.gone[static_cast<size_t>(rank)];
   if (!known) known = why;
   for (auto& [id, slot] : slots_) slot.OnWorkerGone(rank);

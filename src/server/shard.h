@@ -10,7 +10,7 @@
 #include <optional>
 #include <unordered_map>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "protocol/call.h"
 #include "server/async/async_slot.h"
 #include "server/sync/slot.h"
@@ -20,7 +20,7 @@ namespace bs::server {
 class Shard {
  public:
   explicit Shard(ShardState state) : state_(std::move(state)) {
-    state_.counters.Expect(state_.num_workers);
+    state_.counters.Expect(state_.view->num_workers());
   }
   Shard(const Shard&) = delete;
   Shard& operator=(const Shard&) = delete;

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "bytescheduler/types.h"
+#include "base/types.h"
 
 namespace bs::worker {
 

@@ -4,9 +4,9 @@
 #pragma once
 
 #include "base/executor.h"
-#include "bytescheduler/carrier.h"
-#include "bytescheduler/comm_task.h"
-#include "bytescheduler/core.h"
+#include "base/types.h"
+#include "core/comm_task.h"
+#include "core/core.h"
 #include "trace/critical_tensor.h"
 #include "trace/steps.h"
 #include "trace/trace.h"

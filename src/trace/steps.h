@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "bytescheduler/types.h"
+#include "base/types.h"
 
 namespace bs::worker {
 

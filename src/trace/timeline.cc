@@ -96,26 +96,23 @@ std::string TimelinePath(const std::string& setting, const core::TraceOwner& own
   const size_t name = slash == std::string::npos ? 0 : slash + 1;
   size_t dot = setting.rfind('.');
   if (dot == std::string::npos || dot <= name) dot = setting.size();
-  return setting.substr(0, dot) + (owner.is_server ? "-s" : "-r") + std::to_string(owner.rank) +
+  return setting.substr(0, dot) + (owner.is_server() ? "-s" : "-r") + std::to_string(owner.rank()) +
          setting.substr(dot);
 }
 
-std::unique_ptr<Timeline> Timeline::OfWorker(const Config& config, int32_t rank, const Logger& log,
-                                             uint64_t job) {
-  return Open(config, {.rank = rank, .job = job}, kWorkerCapacity, log);
+std::unique_ptr<Timeline> Timeline::OfWorker(const Config& config, job::SharedView view,
+                                             const Logger& log) {
+  return Open(config, {.view = std::move(view)}, kWorkerCapacity, log);
 }
 
-std::unique_ptr<Timeline> Timeline::OfServer(const Config& config, int32_t rank, int32_t num_shards,
-                                             const Logger& log, uint64_t job) {
-  return Open(config, {.is_server = true, .rank = rank, .num_shards = num_shards, .job = job},
-              kShardCapacity, log);
+std::unique_ptr<Timeline> Timeline::OfServer(const Config& config, job::SharedView view,
+                                             int32_t num_shards, const Logger& log) {
+  return Open(config, {.view = std::move(view), .num_shards = num_shards}, kShardCapacity, log);
 }
 
 std::unique_ptr<Timeline> Timeline::Open(const Config& config, core::TraceOwner owner,
                                          size_t capacity, const Logger& log) {
   if (config.timeline.empty()) return nullptr;
-  owner.num_workers = config.num_workers;
-  owner.num_servers = config.num_servers;
   return std::make_unique<Timeline>(TimelinePath(config.timeline, owner), owner, capacity, log);
 }
 

@@ -14,9 +14,9 @@
 
 #include "base/log.h"
 #include "base/loop_thread.h"
-#include "bytescheduler/config.h"
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
+#include "config/config.h"
 #include "trace/trace.h"
 #include "trace/trace_text.h"
 
@@ -31,12 +31,12 @@ std::string TimelinePath(const std::string& setting, const core::TraceOwner& own
 
 class Timeline {
  public:
-  // Null if the config asks for none.  For a worker, or for a server with `num_shards` shards;
-  // `job` is that of core::TraceOwner.
-  static std::unique_ptr<Timeline> OfWorker(const Config& config, int32_t rank, const Logger& log,
-                                            uint64_t job = 0);
-  static std::unique_ptr<Timeline> OfServer(const Config& config, int32_t rank, int32_t num_shards,
-                                            const Logger& log, uint64_t job = 0);
+  // Null if the config asks for none.  For the node that holds the view, a worker or a server with
+  // `num_shards` shards.
+  static std::unique_ptr<Timeline> OfWorker(const Config& config, job::SharedView view,
+                                            const Logger& log);
+  static std::unique_ptr<Timeline> OfServer(const Config& config, job::SharedView view,
+                                            int32_t num_shards, const Logger& log);
 
   // Opens `path` on bs-trace, so it never blocks.  `capacity` is that of core::Trace.  A worker has
   // one trace, a server has a trace for each shard and for the dispatcher.  Host, time and wall

@@ -12,8 +12,7 @@
 #include <functional>
 #include <memory>
 
-#include "bytescheduler/carrier.h"
-#include "bytescheduler/types.h"
+#include "base/types.h"
 
 namespace bs::core {
 

@@ -95,23 +95,23 @@ int64_t GroupOf(const TraceEvent& event) {
 
 }  // namespace
 
-TraceText::TraceText(TraceOwner owner) : owner_(std::move(owner)) { BS_CHECK(owner_.rank >= 0); }
+TraceText::TraceText(TraceOwner owner) : owner_(std::move(owner)) { BS_CHECK(owner_.rank() >= 0); }
 
 void TraceText::Head(std::string* text) const {
   text->append("[\n");
   Meta("bytescheduler", 0, text);
   text->append("\"version\":");
   Number(kVersion, text);
-  text->append(owner_.is_server ? ",\"role\":\"server\"" : ",\"role\":\"worker\"");
-  Field("rank", owner_.rank, text);
-  Field("num_workers", owner_.num_workers, text);
-  Field("num_servers", owner_.num_servers, text);
+  text->append(owner_.is_server() ? ",\"role\":\"server\"" : ",\"role\":\"worker\"");
+  Field("rank", owner_.rank(), text);
+  Field("num_workers", owner_.view->num_workers(), text);
+  Field("num_servers", owner_.view->num_servers(), text);
   text->append(",\"host\":");
   Quoted(owner_.host, text);
   Field("start_ns", owner_.wall_time.count(), text);
-  if (owner_.job != 0) {  // as text: to viewers numbers are doubles
+  if (owner_.view->job != 0) {  // as text: to viewers numbers are doubles
     text->append(",\"job\":\"");
-    Number(owner_.job, text);
+    Number(owner_.view->job, text);
     text->push_back('"');
   }
   text->append("}},\n");
@@ -171,18 +171,20 @@ int64_t TraceText::RowFor(const TraceEvent& event, std::string* text) {
 void TraceText::RowName(const TraceEvent& event, std::string* text) const {
   if (!IsOfTensor(event.kind)) {
     const bool dispatcher =
-        owner_.is_server && event.server == static_cast<uint32_t>(owner_.num_shards);
-    text->append(dispatcher ? "dispatcher" : owner_.is_server ? "shard " : "server ");
+        owner_.is_server() && event.server == static_cast<uint32_t>(owner_.num_shards);
+    text->append(dispatcher ? "dispatcher" : owner_.is_server() ? "shard " : "server ");
     if (!dispatcher) Number(event.server, text);
     text->push_back(' ');
   }
   text->append(NameOf(event.kind));
 }
 
-int32_t TraceText::Pid() const { return owner_.rank + (owner_.is_server ? kFirstServerPid : 1); }
+int32_t TraceText::Pid() const {
+  return owner_.rank() + (owner_.is_server() ? kFirstServerPid : 1);
+}
 
 std::string TraceText::Who() const {
-  return (owner_.is_server ? "server " : "worker ") + std::to_string(owner_.rank);
+  return (owner_.is_server() ? "server " : "worker ") + std::to_string(owner_.rank());
 }
 
 // {"name":"thread_name","ph":"M","pid":1,"tid":7,"args":{

@@ -14,22 +14,22 @@
 #include <unordered_map>
 #include <vector>
 
-#include "bytescheduler/types.h"
+#include "base/types.h"
+#include "job/view.h"
 #include "trace/trace.h"
 
 namespace bs::core {
 
 // The process that a trace belongs to.
 struct TraceOwner {
-  bool is_server = false;
-  int32_t rank = 0;
-  int32_t num_workers = 1;
-  int32_t num_servers = 1;
+  job::SharedView view = job::ShareView({}, 1, 1);
   int32_t num_shards = 0;  // of a server; the number after the last is its dispatcher's
   std::string host{};      // its name for people
   TimePoint start{};       // times in the text count from here
   Duration wall_time{};    // the wall clock at `start`, since 1970
-  uint64_t job = 0;        // a number that no other job has; 0: unknown
+
+  int32_t rank() const { return view->own.rank; }
+  bool is_server() const { return view->own.role == job::Role::kServer; }
 };
 
 class TraceText {

@@ -13,7 +13,7 @@ void Broadcast::Publish() {
   context_->backend->Declare(tensor_, [this](const Status& status) {
     if (status.ok()) return PushAll();
     // The earlier holder of this rank has cut it, perhaps in another way.
-    const bool other = context_->rejoined && status.code() == StatusCode::kAlreadyExists;
+    const bool other = context_->rejoined() && status.code() == StatusCode::kAlreadyExists;
     other ? Adopt([this] { PushAll(); }) : End(Judge(status));
   });
 }
@@ -39,7 +39,8 @@ void Broadcast::PushAll() {
   task_ = std::make_unique<PushPullTask>(context_, &tensor_, std::move(call), [this] {
     if (!failure_.ok()) return End(failure_);
     // The earlier holder of this rank had pushed its value already, and that stays.
-    context_->rejoined&& tensor_.mode == Mode::kAsynchronous ? PullAll() : End(std::move(tensor_));
+    context_->rejoined() && tensor_.mode == Mode::kAsynchronous ? PullAll()
+                                                                : End(std::move(tensor_));
   });
   task_->Begin();
 }

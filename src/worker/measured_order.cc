@@ -103,7 +103,7 @@ void MeasuredOrder::Settle(Ended ended) {
   ended_ = std::move(ended);
   if (options_.alone) {
     End(lesson_.numbers);
-  } else if (context_.rank == 0) {
+  } else if (context_.rank() == 0) {
     Publish();
   } else {
     Fetch();
@@ -148,7 +148,7 @@ void MeasuredOrder::Move(Key key, UniqueFunction<void()> moved) {
         SayNotShared(outcome.status());
         Finish({});
       });
-  context_.rank == 0 ? broadcast_->Publish() : broadcast_->Receive();
+  context_.rank() == 0 ? broadcast_->Publish() : broadcast_->Receive();
 }
 
 void MeasuredOrder::SayNotShared(const Status& why) const {
@@ -159,7 +159,7 @@ void MeasuredOrder::SayNotShared(const Status& why) const {
 }
 
 void MeasuredOrder::End(Numbers numbers) {
-  const bool decides = options_.alone || context_.rank == 0;
+  const bool decides = options_.alone || context_.rank() == 0;
   if (decides) {
     const bool news = !numbers.empty();
     news ? log_.Info(Describe(lesson_)) : log_.Debug(Describe(lesson_));

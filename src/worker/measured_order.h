@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/status.h"
+#include "base/types.h"
 #include "base/unique_function.h"
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
 #include "core/ready_order.h"
 #include "worker/broadcast.h"
 #include "worker/operation_context.h"

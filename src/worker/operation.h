@@ -5,11 +5,11 @@
 #include <span>
 #include <string>
 
-#include "bytescheduler/coding.h"
-#include "bytescheduler/types.h"
-#include "bytescheduler/worker.h"
+#include "base/types.h"
 #include "codec/codec.h"
+#include "codec/coding.h"
 #include "protocol/tensor.h"
+#include "worker/worker.h"
 
 namespace bs::worker {
 

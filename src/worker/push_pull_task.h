@@ -17,9 +17,9 @@
 #include <string>
 #include <vector>
 
+#include "base/types.h"
 #include "base/unique_function.h"
-#include "bytescheduler/carrier.h"
-#include "bytescheduler/comm_task.h"
+#include "core/comm_task.h"
 #include "worker/operation_context.h"
 
 namespace bs::worker {

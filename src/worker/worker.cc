@@ -1,5 +1,5 @@
 // Worker: hands its calls to the worker's executor.
-#include "bytescheduler/worker.h"
+#include "worker/worker.h"
 
 #include <string>
 #include <utility>
@@ -13,8 +13,10 @@ namespace bs {
 using worker::Operation;
 
 Worker::Worker(const WorkerOptions& options, Executor* executor, worker::Backend* backend,
-               std::function<void(Status)> on_failure, const Logger& log)
-    : impl_(std::make_unique<Impl>(options, executor, backend, std::move(on_failure), log)) {}
+               std::function<void(Status)> on_failure, const Logger& log,
+               const worker::Rules& rules)
+    : impl_(std::make_unique<Impl>(options, executor, backend, std::move(on_failure), log, rules)) {
+}
 
 Worker::~Worker() = default;
 

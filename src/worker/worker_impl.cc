@@ -42,23 +42,25 @@ bool worker::KeyState::WillBeDeclared() const {
 }
 
 Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, worker::Backend* backend,
-                   std::function<void(Status)> on_failure, const Logger& log)
+                   std::function<void(Status)> on_failure, const Logger& log,
+                   const worker::Rules& rules)
     : options_(options),
+      changes_behind_round_(rules.layouts_change_behind_their_round()),
       executor_(executor),
       on_failure_(std::move(on_failure)),
       log_(log),
       backend_(backend),
       core_({.num_servers = backend->num_destinations(),
-             .first_server = static_cast<uint32_t>(options.rank) % backend->num_destinations(),
+             .first_server =
+                 static_cast<uint32_t>(options.view->own.rank) % backend->num_destinations(),
              .server_weights = backend->shares(),
              .partition_bytes = options.partition_bytes,
              .credit_bytes = options.credit_bytes,
              .early_bytes = options.early_bytes,
              .priority_order = options.priority_order},
             [executor](std::function<void()> task) { executor->Post(std::move(task)); }),
-      context_({.rank = options.rank,
-                .rejoined = options.rejoined,
-                .credit_until_pulled = options.test_credit_until_pulled,
+      context_({.view = options.view,
+                .credit_until_pulled = !rules.credit_returns_with_the_push(),
                 .backend = backend,
                 .core = &core_,
                 .codecs = options.codecs != nullptr ? options.codecs : &codec::Builtin(),
@@ -66,7 +68,7 @@ Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, worker::Bac
                 .fail = [this](const Status& status) { return FailForGood(status); }}) {
   BS_CHECK(options.partition_bytes >= worker::kAlignBytes);
   if (options.urgency == Urgency::kCaller || !options.priority_order) return;
-  const bool alone = options.urgency == Urgency::kMeasuredAlone || options.num_workers == 1;
+  const bool alone = options.urgency == Urgency::kMeasuredAlone || options.view->num_workers() == 1;
   order_ = std::make_unique<worker::MeasuredOrder>(
       context_, worker::MeasuredOrder::Options{.alone = alone, .partition_bytes = PartitionBytes()},
       log_);
@@ -156,7 +158,7 @@ void Worker::Impl::BeginBroadcast(Key key, KeyState* state, Operation operation)
                 .partitions = {},
                 .about = std::move(operation.about),
                 .hosted = operation.hosted};
-  const bool publishes = options_.rank == 0;
+  const bool publishes = context_.rank() == 0;
   if (publishes) tensor = PartitionAndPlace(std::move(tensor));
   state->broadcast = std::make_unique<worker::Broadcast>(
       &context_, tensor, operation.out,
@@ -210,8 +212,8 @@ void Worker::Impl::BeginPushPull(Key key, KeyState* state, Operation operation) 
 
 Status Worker::Impl::Retune(uint64_t partition_bytes, uint64_t credit_bytes) {
   if (!failure_.ok()) return failure_;
-  if (options_.rank != 0) {
-    return Status::FailedPrecondition("worker " + std::to_string(options_.rank) +
+  if (context_.rank() != 0) {
+    return Status::FailedPrecondition("worker " + std::to_string(context_.rank()) +
                                       ": worker 0 decides about partitions and credit");
   }
   if (partition_bytes < worker::kAlignBytes || credit_bytes == 0) {
@@ -265,7 +267,7 @@ std::string Worker::Impl::Announce(KeyState* state) {
   }
   credit_announced_ = decision_;
   std::string announced = worker::Encode(next);
-  if (options_.test_new_layout_at_once) ChangeLayout(state, announced);
+  if (!changes_behind_round_) ChangeLayout(state, announced);
   return announced;
 }
 
@@ -294,7 +296,7 @@ void Worker::Impl::ChangeLayout(KeyState* state, const std::string& next_layout)
   ++tensor.layout_version;
   tensor.partition_bytes = next.partition_bytes;
   tensor.partitions = std::move(next.partitions);
-  if (options_.rank == 0) {
+  if (context_.rank() == 0) {
     state->retired = std::move(state->tensor);
   } else if (next.decision == credit_in_force_) {
     partition_bytes_ = next.partition_bytes;
@@ -332,16 +334,16 @@ void Worker::Impl::EndOperation(Key key, KeyState* state) {
 void Worker::Impl::BroadcastFrom(Key key, int32_t root,
                                  const std::shared_ptr<worker::BroadcastFrom>& call, Done done) {
   const std::string what = "broadcast key=" + std::to_string(key) + ": ";
-  if (root < 0 || root >= options_.num_workers) {
+  if (!context_.view->has_worker(root)) {
     return done(Status::InvalidArgument(what + "root " + std::to_string(root) + " of only " +
-                                        CountOf(options_.num_workers, "worker")));
+                                        CountOf(context_.view->num_workers(), "worker")));
   }
   if (!call->has_memory()) {
     return done(Status::ResourceExhausted(what + "no memory for the value of another worker"));
   }
   const bool first = !keys_[key].WillBeDeclared();
   for (Operation& operation : worker::BroadcastFrom::Operations(
-           call, {.first = first, .rank = options_.rank, .root = root}, std::move(done))) {
+           call, {.first = first, .rank = context_.rank(), .root = root}, std::move(done))) {
     Enqueue(key, std::move(operation));
   }
 }

@@ -1,6 +1,6 @@
 // Worker::Impl: the keys, and the order of the operations of each.
 //
-// Confined to the worker's executor, but for Post.  bytescheduler/worker.h lists the errors.
+// Confined to the worker's executor, but for Post.  worker.h lists the errors.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,7 @@
 
 #include "backend/backend.h"
 #include "base/check.h"
-#include "bytescheduler/core.h"
-#include "bytescheduler/worker.h"
+#include "core/core.h"
 #include "protocol/tensor.h"
 #include "trace/critical_tensor.h"
 #include "trace/steps.h"
@@ -25,6 +24,7 @@
 #include "worker/operation.h"
 #include "worker/operation_context.h"
 #include "worker/push_pull_task.h"
+#include "worker/worker.h"
 
 namespace bs {
 namespace worker {
@@ -65,7 +65,7 @@ struct KeyState {
 class Worker::Impl {
  public:
   Impl(const WorkerOptions& options, Executor* executor, worker::Backend* backend,
-       std::function<void(Status)> on_failure, const Logger& log);
+       std::function<void(Status)> on_failure, const Logger& log, const worker::Rules& rules);
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl() { BS_CHECK(num_open_ == 0); }
@@ -90,7 +90,7 @@ class Worker::Impl {
   // Rank 0's decision, in force from the next rounds on; on another rank the latest it has
   // received.
   worker::PartitionAndCredit partition_and_credit() const {
-    return {partition_bytes_, options_.rank == 0 ? credit_bytes_ : core_.credit_bytes()};
+    return {partition_bytes_, options_.view->own.rank == 0 ? credit_bytes_ : core_.credit_bytes()};
   }
   void Fail(const Status& status);
   void Close(UniqueFunction<void()> closed);
@@ -130,6 +130,7 @@ class Worker::Impl {
   void OperationEnded();
 
   const WorkerOptions options_;
+  const bool changes_behind_round_;  // worker::Rules::layouts_change_behind_their_round
   uint64_t partition_bytes_ = options_.partition_bytes;
   Executor* const executor_;
   const std::function<void(Status)> on_failure_;
@@ -139,7 +140,7 @@ class Worker::Impl {
   worker::Steps steps_;
   worker::CriticalTensor critical_;
   const worker::OperationContext context_;
-  bool fits_network_ = options_.rank == 0;  // until rank 0 has decided
+  bool fits_network_ = options_.view->own.rank == 0;  // until rank 0 has decided
   Status failure_;
   uint64_t num_optimizers_ = 0;  // calls of SetOptimizer
   uint64_t credit_bytes_ = options_.credit_bytes;

@@ -1,7 +1,7 @@
 // The metrics of a worker.
 #include <chrono>
 
-#include "bytescheduler/worker.h"
+#include "worker/worker.h"
 #include "worker/worker_impl.h"
 
 namespace bs {

@@ -1,11 +1,13 @@
 // Status and Result: texts for people, and values or reasons.
-#include "bytescheduler/status.h"
+#include "base/status.h"
 
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <string>
 #include <utility>
+
+#include "base/snapshot.h"
 
 namespace bs {
 namespace {
@@ -22,7 +24,8 @@ TEST(Status, DefaultIsOk) {
 TEST(Status, TextIsCodeAndSentence) {
   const Status status = Status::DeadlineExceeded("push key=7 round=12: no response in 5000 ms");
   EXPECT_FALSE(status.ok());
-  EXPECT_EQ(status.ToString(), "kDeadlineExceeded: push key=7 round=12: no response in 5000 ms");
+  EXPECT_SNAPSHOT(status.ToString(),
+                  "kDeadlineExceeded: push key=7 round=12: no response in 5000 ms");
 }
 
 TEST(Status, EachMakerHasItsCodeAndName) {

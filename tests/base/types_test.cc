@@ -1,5 +1,5 @@
 // Element types: MXNet's codes, sizes and names.
-#include "bytescheduler/types.h"
+#include "base/types.h"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "base/snapshot.h"
+#include "base/status.h"
 #include "bytescheduler/c_api.h"
-#include "bytescheduler/status.h"
 #include "capi/job.h"
 
 namespace bs::test {
@@ -56,8 +57,8 @@ TEST(CApiCoding, WhatIsRefusedLeavesTheCodingAlone) {
               static_cast<int>(StatusCode::kInvalidArgument));
     EXPECT_NE(std::string(error.message), "");
   }
-  EXPECT_STREQ(error.message,
-               "threshold -1 of gradient compression: want a finite number greater than 0");
+  EXPECT_SNAPSHOT(error.message,
+                  "threshold -1 of gradient compression: want a finite number greater than 0");
   EXPECT_EQ(Describe(coding), "compressed to two bits with threshold 2");
 }
 
@@ -66,7 +67,7 @@ TEST(CApiCoding, MoreParametersThanThereIsRoomForAreRefused) {
   std::string text;
   bs_error error{};
   EXPECT_EQ(Append(coding, &text, &error), static_cast<int>(StatusCode::kInvalidArgument));
-  EXPECT_STREQ(error.message, "a coding with 25 bytes of parameters: want at most 24");
+  EXPECT_SNAPSHOT(error.message, "a coding with 25 bytes of parameters: want at most 24");
   EXPECT_EQ(text, "");
 }
 

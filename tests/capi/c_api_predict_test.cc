@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/snapshot.h"
 #include "bytescheduler/c_api.h"
 
 namespace {
@@ -56,7 +57,7 @@ TEST_F(CApiPredictTest, WhatIsNoJobIsRefused) {
   EXPECT_EQ(Refusal(), "want 1 to 10000 steps");
   job_.steps = 3;
   job_.latency_s = std::nan("");
-  EXPECT_EQ(Refusal(), "want a rate of the links and a latency of up to 100000 s");
+  EXPECT_SNAPSHOT(Refusal(), "want a rate of the links and a latency of up to 100000 s");
   job_.latency_s = 0;
   layers_[1].backward_s = -1;
   EXPECT_EQ(Refusal(), "layer 1: want times of 0 to 100000 s");
@@ -96,7 +97,7 @@ TEST(CApiPartitionAndCredit, AreThoseOfTheLink) {
   }
   EXPECT_NE(bs_partition_and_credit(119e6, -1, 2, &partition_bytes, &credit_bytes, &error), 0);
   EXPECT_NE(bs_partition_and_credit(119e6, 0, 0, &partition_bytes, &credit_bytes, &error), 0);
-  EXPECT_STREQ(error.message, "want a rate, a time of up to 100000 s, and 1 to 65536 servers");
+  EXPECT_SNAPSHOT(error.message, "want a rate, a time of up to 100000 s, and 1 to 65536 servers");
 }
 
 }  // namespace

@@ -17,7 +17,8 @@
 #include <string>
 #include <thread>
 
-#include "bytescheduler/status.h"
+#include "base/snapshot.h"
+#include "base/status.h"
 #include "capi/job.h"
 
 namespace bs::test {
@@ -445,8 +446,8 @@ TEST(CApi, WrongArgumentsAreRefusedBeforeAnythingStarts) {
   job.StartScheduler();
   rows = job.Rows("worker");
   EXPECT_EQ(bs_node_start(rows.data(), rows.size(), &node, &error), 1);
-  EXPECT_STREQ(error.message,
-               "DMLC_ROLE=worker: want scheduler or server; a worker runs the training script");
+  EXPECT_SNAPSHOT(error.message,
+                  "DMLC_ROLE=worker: want scheduler or server; a worker runs the training script");
   EXPECT_EQ(bs_worker_start(rows.data(), rows.size(), 1, &worker, &error), 1);
   EXPECT_STREQ(error.message, "rank 1 of only 1 worker");
   rows = job.Rows("scheduler");
@@ -454,7 +455,7 @@ TEST(CApi, WrongArgumentsAreRefusedBeforeAnythingStarts) {
   EXPECT_STREQ(error.message, "DMLC_ROLE=scheduler: want worker here");
   rows.push_back({"BYTESCHEDULER_CREDIT", "8Q"});
   EXPECT_EQ(bs_settings_check(rows.data(), rows.size(), &error), 1);
-  EXPECT_STREQ(error.message, "BYTESCHEDULER_CREDIT=8Q: want bytes, such as 8388608 or 8MiB");
+  EXPECT_SNAPSHOT(error.message, "BYTESCHEDULER_CREDIT=8Q: want bytes, such as 8388608 or 8MiB");
 }
 
 TEST(CApi, AnUnknownElementTypeIsRefused) {
@@ -554,9 +555,41 @@ TEST(CApi, WorkersOfAHostHaveItsNumber) {
   job.StartAll();
   ASSERT_FALSE(HasFatalFailure());
   int hosts[2] = {-1, -1};
-  ASSERT_EQ(bs_worker_hosts(job.workers[1].get(), hosts, 2, nullptr), 0);
+  bs_view view{};
+  view.size = sizeof(view);
+  ASSERT_EQ(bs_worker_view(job.workers[1].get(), &view, hosts, 2, nullptr), 0);
   EXPECT_GE(hosts[0], 0);
   EXPECT_EQ(hosts[0], hosts[1]) << "all loopback addresses are one host";
+  EXPECT_EQ(view.rank, 1);
+  EXPECT_EQ(view.num_workers, 2);
+  EXPECT_EQ(view.num_servers, 1);
+  EXPECT_EQ(view.epoch, 0U);
+  CloseWorkers(&job);
+  ExpectAllEndedWell(&job);
+}
+
+TEST(CApi, ViewMayBeSmallerOrLargerThanTheLibrarys) {
+  Job job(2, 1);
+  job.StartAll();
+  ASSERT_FALSE(HasFatalFailure());
+  struct {
+    bs_view view;
+    int more;
+  } larger{};
+  larger.view.size = sizeof(larger);
+  larger.more = 7;
+  bs_error error{};
+  EXPECT_EQ(bs_worker_view(job.workers[1].get(), &larger.view, nullptr, 0, &error), 0);
+  EXPECT_EQ(larger.view.num_servers, 1);
+  EXPECT_EQ(larger.more, 7);
+  bs_view smaller{};
+  smaller.size = offsetof(bs_view, num_workers);
+  EXPECT_EQ(bs_worker_view(job.workers[1].get(), &smaller, nullptr, 0, &error), 0);
+  EXPECT_EQ(smaller.rank, 1);
+  EXPECT_EQ(smaller.num_workers, 0) << "the caller has no room for it";
+  bs_view none{};
+  EXPECT_EQ(bs_worker_view(job.workers[1].get(), &none, nullptr, 0, &error), 1);
+  EXPECT_STREQ(error.message, "bs_view: the field size is not set; want sizeof(bs_view)");
   CloseWorkers(&job);
   ExpectAllEndedWell(&job);
 }

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/notification.h"
+#include "base/status.h"
 #include "bytescheduler/c_api.h"
-#include "bytescheduler/status.h"
 #include "capi/job.h"
 
 namespace bs::test {

@@ -7,7 +7,8 @@
 #include <cstring>
 #include <thread>
 
-#include "bytescheduler/status.h"
+#include "base/snapshot.h"
+#include "base/status.h"
 #include "capi/job.h"
 
 namespace bs::test {
@@ -49,7 +50,7 @@ TEST_F(DeferredRoundsTest, FailWhenTheirWorkerIsClosedAndCanBeStartedLater) {
   CloseWorkers(&job_);
   const bs_error error = Await(waiter_.get());
   EXPECT_EQ(error.code, static_cast<int>(StatusCode::kCancelled));
-  EXPECT_STREQ(error.message, "the worker was closed before the tensor was ready");
+  EXPECT_SNAPSHOT(error.message, "the worker was closed before the tensor was ready");
   bs_deferred_start(deferred_);
   ExpectAllEndedWell(&job_);
 }

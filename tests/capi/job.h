@@ -58,6 +58,15 @@ inline bs_operation MakePushPull(uint64_t key, const Floats& in, Floats* out, bs
   return operation;
 }
 
+// REQUIRES: the worker has joined.
+inline bs_view ViewOf(const bs_worker* worker) {
+  bs_view view{};
+  view.size = sizeof(view);
+  bs_error error{};
+  EXPECT_EQ(bs_worker_view(worker, &view, nullptr, 0, &error), 0) << error.message;
+  return view;
+}
+
 class Job {
  public:
   // `extra` are settings of every node, `of_role` those of one role only.
@@ -103,7 +112,7 @@ class Job {
       bs_error error{};
       ASSERT_EQ(bs_worker_ready(worker.get(), kPatienceMs, &error), 1);
       ASSERT_EQ(error.code, 0) << error.message;
-      const int rank = bs_worker_rank(worker.get());
+      const int rank = ViewOf(worker.get()).rank;
       ASSERT_TRUE(rank >= 0 && rank < num_workers_);
       workers.at(static_cast<size_t>(rank)) = std::move(worker);
     }

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "capi/job.h"
 
 namespace bs::test {
@@ -117,7 +117,11 @@ class StockHost final : public api::OperationHost {
     ADD_FAILURE() << "stock servers cannot do it";
     return nullptr;
   }
-  bool has_our_servers() const override { return false; }
+  Status CheckExtra(const std::string& what) const override {
+    return Status::FailedPrecondition(what +
+                                      ": stock servers know nothing of it; start the job "
+                                      "with bslaunch");
+  }
   void ExpectCallback() override { ADD_FAILURE() << "no callback comes"; }
   void EndCallback() override {}
 };

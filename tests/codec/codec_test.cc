@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/snapshot.h"
 #include "codec/steps_codec.h"
 #include "codec/two_bit.h"
 
@@ -62,10 +63,10 @@ TEST(Codecs, AreFoundByTheNamesThatUsersGive) {
 
 TEST(Codecs, ANameThatIsNoneIsRefusedWithThoseThatAre) {
   const Table table({TwoBitCodec(), testing::StepsCodec()});
-  EXPECT_EQ(Parse(table, "1bit", {}).status().message(),
-            "Unknown type for gradient compression '1bit': want '2bit' or 'steps'");
-  EXPECT_EQ(table.Parse(nullptr, {}).status().message(),
-            "gradient compression needs a type: {'type': '2bit'} or {'type': 'steps'}");
+  EXPECT_SNAPSHOT(Parse(table, "1bit", {}).status().message(),
+                  "Unknown type for gradient compression '1bit': want '2bit' or 'steps'");
+  EXPECT_SNAPSHOT(table.Parse(nullptr, {}).status().message(),
+                  "gradient compression needs a type: {'type': '2bit'} or {'type': 'steps'}");
   EXPECT_EQ(Parse(Builtin(), "", {}).status().code(), StatusCode::kInvalidArgument);
 }
 
@@ -95,12 +96,13 @@ TEST(TwoBit, AThresholdIsReadAsPythonReadsIt) {
 }
 
 TEST(TwoBit, WhatIsNoThresholdIsNamed) {
-  EXPECT_EQ(Parse(Builtin(), "2bit", {{"threshold", "-1.5"}}).status().message(),
-            "threshold -1.5 of gradient compression: want a finite number greater than 0");
-  EXPECT_EQ(Parse(Builtin(), "2bit", {{"threshold", "many"}}).status().message(),
-            "threshold 'many' of gradient compression: want a finite number greater than 0");
-  EXPECT_EQ(Parse(Builtin(), "2bit", {{"threshold", "1"}, {"treshold", "1"}}).status().message(),
-            "gradient compression has no option 'treshold', only 'type' and 'threshold'");
+  EXPECT_SNAPSHOT(Parse(Builtin(), "2bit", {{"threshold", "-1.5"}}).status().message(),
+                  "threshold -1.5 of gradient compression: want a finite number greater than 0");
+  EXPECT_SNAPSHOT(Parse(Builtin(), "2bit", {{"threshold", "many"}}).status().message(),
+                  "threshold 'many' of gradient compression: want a finite number greater than 0");
+  EXPECT_SNAPSHOT(
+      Parse(Builtin(), "2bit", {{"threshold", "1"}, {"treshold", "1"}}).status().message(),
+      "gradient compression has no option 'treshold', only 'type' and 'threshold'");
 }
 
 TEST(TwoBit, HasOneParameterThatIsAThreshold) {

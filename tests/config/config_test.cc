@@ -1,12 +1,13 @@
 // Every setting: its default, what it takes, and the words with which it refuses.
-#include "bytescheduler/config.h"
+#include "config/config.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <set>
 
-#include "bytescheduler/first_sizes.h"
+#include "base/snapshot.h"
+#include "base/types.h"
 
 namespace bs {
 namespace {
@@ -118,8 +119,9 @@ TEST(Config, ASecretFileThatIsNotThereIsRefused) {
   values["BYTESCHEDULER_SECRET_FILE"] = "/no/such/secret";
   const Result<Config> config = ConfigFromProcess(values);
   EXPECT_EQ(config.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(config.status().message(),
-            "BYTESCHEDULER_SECRET_FILE=/no/such/secret: cannot open it: No such file or directory");
+  EXPECT_SNAPSHOT(
+      config.status().message(),
+      "BYTESCHEDULER_SECRET_FILE=/no/such/secret: cannot open it: No such file or directory");
 }
 
 TEST(Config, EveryRowReachesItsField) {
@@ -349,9 +351,10 @@ TEST(Config, AHostIsAnAddressOrANameAndNothingElse) {
 }
 
 TEST(Config, WhatFilesAndShellsLeaveInAValueIsNamed) {
-  EXPECT_EQ(ErrorWith("DMLC_PS_ROOT_PORT", "1234\r"),
-            "DMLC_PS_ROOT_PORT=1234\\r: it has a carriage return, as files with Windows line ends "
-            "give it: remove it (dos2unix FILE)");
+  EXPECT_SNAPSHOT(
+      ErrorWith("DMLC_PS_ROOT_PORT", "1234\r"),
+      "DMLC_PS_ROOT_PORT=1234\\r: it has a carriage return, as files with Windows line ends "
+      "give it: remove it (dos2unix FILE)");
   for (const char* name : {"DMLC_ROLE", "DMLC_NUM_WORKER", "DMLC_PS_ROOT_URI", "DMLC_INTERFACE"}) {
     EXPECT_NE(ErrorWith(name, "1\r").find("carriage return"), std::string::npos) << name;
     for (const char* text : {"\"1\"", "'1'", "\"1"}) {
@@ -364,40 +367,42 @@ TEST(Config, WhatFilesAndShellsLeaveInAValueIsNamed) {
       EXPECT_NE(ErrorWith(name, text).find(": blanks are part of the value"), std::string::npos);
     }
   }
-  EXPECT_EQ(ErrorWith("DMLC_ROLE", "a\x1b[2J"),
-            "DMLC_ROLE=a\\x1b[2J: want one of worker|server|scheduler");
+  EXPECT_SNAPSHOT(ErrorWith("DMLC_ROLE", "a\x1b[2J"),
+                  "DMLC_ROLE=a\\x1b[2J: want one of worker|server|scheduler");
 }
 
 TEST(Config, NamesEverythingThatIsMissingAndWhatItMeans) {
   Values values = Required();
   values.erase("DMLC_ROLE");
-  EXPECT_EQ(Parse(values).status().message(),
-            "DMLC_ROLE is not set (what this process is in the job)");
+  EXPECT_SNAPSHOT(Parse(values).status().message(),
+                  "DMLC_ROLE is not set (what this process is in the job)");
   values.erase("DMLC_NUM_SERVER");
-  EXPECT_EQ(Parse(values).status().message(),
-            "DMLC_ROLE is not set (what this process is in the job); "
-            "DMLC_NUM_SERVER is not set (how many servers the job has)");
+  EXPECT_SNAPSHOT(Parse(values).status().message(),
+                  "DMLC_ROLE is not set (what this process is in the job); "
+                  "DMLC_NUM_SERVER is not set (how many servers the job has)");
 }
 
 TEST(Config, SetToNothingCountsAsNotSet) {
-  EXPECT_EQ(ErrorWith("DMLC_ROLE", ""), "DMLC_ROLE is not set (what this process is in the job)");
+  EXPECT_SNAPSHOT(ErrorWith("DMLC_ROLE", ""),
+                  "DMLC_ROLE is not set (what this process is in the job)");
   const Result<Config> config = ParseWith("BYTESCHEDULER_CREDIT", "");
   ASSERT_TRUE(config.ok());
   EXPECT_EQ(config.value().credit_bytes, 512U << 10);
 }
 
 TEST(Config, UnknownNamesAreRefusedWithTheNearestOne) {
-  EXPECT_EQ(ErrorWith("BYTESCHEDULER_CREDIT_BYTES", "1"),
-            "BYTESCHEDULER_CREDIT_BYTES is no setting; bytescheduler config lists them");
-  EXPECT_EQ(ErrorWith("BYTESCHEDULER_CREDITS", "1"),
-            "BYTESCHEDULER_CREDITS is no setting; did you mean BYTESCHEDULER_CREDIT?");
-  EXPECT_EQ(ErrorWith("BYTESCHEDULER_PARTITON", "1"),
-            "BYTESCHEDULER_PARTITON is no setting; did you mean BYTESCHEDULER_PARTITION?");
+  EXPECT_SNAPSHOT(ErrorWith("BYTESCHEDULER_CREDIT_BYTES", "1"),
+                  "BYTESCHEDULER_CREDIT_BYTES is no setting; bytescheduler config lists them");
+  EXPECT_SNAPSHOT(ErrorWith("BYTESCHEDULER_CREDITS", "1"),
+                  "BYTESCHEDULER_CREDITS is no setting; did you mean BYTESCHEDULER_CREDIT?");
+  EXPECT_SNAPSHOT(ErrorWith("BYTESCHEDULER_PARTITON", "1"),
+                  "BYTESCHEDULER_PARTITON is no setting; did you mean BYTESCHEDULER_PARTITION?");
 }
 
 TEST(Config, OnlyTheSchedulerTakesAnyFreePort) {
-  EXPECT_EQ(ErrorWith("DMLC_PS_ROOT_PORT", "0"),
-            "DMLC_PS_ROOT_PORT=0: only the scheduler may take any free port; want the one it took");
+  EXPECT_SNAPSHOT(
+      ErrorWith("DMLC_PS_ROOT_PORT", "0"),
+      "DMLC_PS_ROOT_PORT=0: only the scheduler may take any free port; want the one it took");
   Values values = Required();
   values["DMLC_ROLE"] = "scheduler";
   values["DMLC_PS_ROOT_PORT"] = "0";
@@ -416,17 +421,18 @@ TEST(Config, OurHeartbeatNamesWinOverThoseOfPsLite) {
 }
 
 TEST(Config, AHeartbeatTimeoutMustLeaveTimeForOneHeartbeat) {
-  EXPECT_EQ(ErrorWith("BYTESCHEDULER_HEARTBEAT_INTERVAL", "30"),
-            "BYTESCHEDULER_HEARTBEAT_TIMEOUT is not longer than BYTESCHEDULER_HEARTBEAT_INTERVAL: "
-            "every node would be lost");
+  EXPECT_SNAPSHOT(
+      ErrorWith("BYTESCHEDULER_HEARTBEAT_INTERVAL", "30"),
+      "BYTESCHEDULER_HEARTBEAT_TIMEOUT is not longer than BYTESCHEDULER_HEARTBEAT_INTERVAL: "
+      "every node would be lost");
 }
 
 TEST(Config, JobSettingsAreExactlyTheRowsOfThatScope) {
   const Result<Config> config = ParseWith("BYTESCHEDULER_DETERMINISTIC", "yes");
   ASSERT_TRUE(config.ok());
-  EXPECT_EQ(config.value().JobSettings(),
-            "DMLC_NUM_WORKER=2\nDMLC_NUM_SERVER=3\nBYTESCHEDULER_REJOIN_TIMEOUT=0ns\n"
-            "BYTESCHEDULER_DETERMINISTIC=1\nBYTESCHEDULER_MAX_STALENESS=-1\n");
+  EXPECT_SNAPSHOT(config.value().JobSettings(),
+                  "DMLC_NUM_WORKER=2\nDMLC_NUM_SERVER=3\nBYTESCHEDULER_REJOIN_TIMEOUT=0ns\n"
+                  "BYTESCHEDULER_DETERMINISTIC=1\nBYTESCHEDULER_MAX_STALENESS=-1\n");
 }
 
 TEST(Config, EveryDefaultIsAValueThatItsOwnRowTakes) {
@@ -443,8 +449,8 @@ TEST(ConfigFromProcess, ArgumentsWinAndUnknownOnesAreRefused) {
   ASSERT_TRUE(config.ok()) << config.status().ToString();
   EXPECT_EQ(config.value().credit_bytes, 3U << 20);
   overrides["DMLC_ROLL"] = "worker";
-  EXPECT_EQ(ConfigFromProcess(overrides).status().message(),
-            "DMLC_ROLL is no setting; did you mean DMLC_ROLE?");
+  EXPECT_SNAPSHOT(ConfigFromProcess(overrides).status().message(),
+                  "DMLC_ROLL is no setting; did you mean DMLC_ROLE?");
 }
 
 TEST(ConfigFromProcess, AnUnknownNameThatIsSetToNothingIsNotSet) {
@@ -454,7 +460,8 @@ TEST(ConfigFromProcess, AnUnknownNameThatIsSetToNothingIsNotSet) {
   overrides["BYTESCHEDULER_CREDITS"] = "";
   const Result<Config> hidden = ConfigFromProcess(overrides);
   ASSERT_EQ(unsetenv("BYTESCHEDULER_CREDITS"), 0);
-  EXPECT_EQ(refused, "BYTESCHEDULER_CREDITS is no setting; did you mean BYTESCHEDULER_CREDIT?");
+  EXPECT_SNAPSHOT(refused,
+                  "BYTESCHEDULER_CREDITS is no setting; did you mean BYTESCHEDULER_CREDIT?");
   EXPECT_TRUE(hidden.ok()) << hidden.status().ToString();
 }
 
@@ -506,16 +513,16 @@ TEST(DescribeConfig, ShowsTheHeartbeatsInForce) {
 TEST(Config, ALauncherGivesARankToWorkersThatAskForNone) {
   EXPECT_EQ(ParseWith("RANK", "1").value().worker_id, 1);
   EXPECT_EQ(Parse(Required()).value().worker_id, -1);
-  EXPECT_EQ(ErrorWith("RANK", "2"),
-            "RANK=2: the job has 2 workers, so want 0 to 1; unset it, or set DMLC_WORKER_ID");
+  EXPECT_SNAPSHOT(ErrorWith("RANK", "2"),
+                  "RANK=2: the job has 2 workers, so want 0 to 1; unset it, or set DMLC_WORKER_ID");
   Values values = Required();
   values["RANK"] = "2";
   values["DMLC_WORKER_ID"] = "0";
   EXPECT_EQ(Parse(values).value().worker_id, 0);
   values["DMLC_ROLE"] = "server";
   values["DMLC_SERVER_ID"] = "3";
-  EXPECT_EQ(Parse(values).status().message(),
-            "DMLC_SERVER_ID=3: the job has 3 servers, so want 0 to 2");
+  EXPECT_SNAPSHOT(Parse(values).status().message(),
+                  "DMLC_SERVER_ID=3: the job has 3 servers, so want 0 to 2");
 }
 
 TEST(DescribeConfig, ShowsTheRankOfALauncher) {

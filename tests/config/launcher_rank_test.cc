@@ -6,6 +6,8 @@
 #include <map>
 #include <string>
 
+#include "base/snapshot.h"
+
 namespace bs::api {
 namespace {
 
@@ -59,8 +61,8 @@ TEST(LauncherRank, OfABatchScriptIsNone) {
 
 TEST(LauncherRank, TwoThatAgreeAreOne) {
   EXPECT_EQ(RankOf({{"PMI_RANK", "1"}, {"SLURM_PROCID", "1"}}), 1);
-  EXPECT_EQ(WhyNot({{"RANK", "2"}, {"PMI_RANK", "0"}}),
-            "RANK=2 and PMI_RANK=0 contradict each other: unset one, or set DMLC_WORKER_ID");
+  EXPECT_SNAPSHOT(WhyNot({{"RANK", "2"}, {"PMI_RANK", "0"}}),
+                  "RANK=2 and PMI_RANK=0 contradict each other: unset one, or set DMLC_WORKER_ID");
 }
 
 TEST(LauncherRank, OutOfRangeOrNoNumberIsRefused) {

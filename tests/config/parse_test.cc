@@ -5,7 +5,7 @@
 
 #include <array>
 
-#include "bytescheduler/config.h"
+#include "config/config.h"
 
 namespace bs {
 namespace {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/snapshot.h"
+
 namespace bs::api {
 namespace {
 
@@ -34,14 +36,15 @@ TEST(RdmaRules, WhatIsRequiredMustNotBeRuledOut) {
     }
     return status.message();
   };
-  EXPECT_EQ(why([](Config* config) { config->secret_file = "/etc/secret"; }),
-            "DMLC_ENABLE_RDMA=1: RDMA does not encrypt, and BYTESCHEDULER_SECRET_FILE is set; "
-            "unset one of both");
-  EXPECT_EQ(why([](Config* config) { config->transport = "zmq"; }),
-            "DMLC_ENABLE_RDMA=1: RDMA goes beside our own sockets; unset "
-            "BYTESCHEDULER_TRANSPORT=zmq");
-  EXPECT_EQ(why([](Config* config) { config->local_ipc = true; }),
-            "DMLC_ENABLE_RDMA=1: DMLC_LOCAL=1 talks through files; unset one of both");
+  EXPECT_SNAPSHOT(
+      why([](Config* config) { config->secret_file = "/etc/secret"; }),
+      "DMLC_ENABLE_RDMA=1: RDMA does not encrypt, and BYTESCHEDULER_SECRET_FILE is set; "
+      "unset one of both");
+  EXPECT_SNAPSHOT(why([](Config* config) { config->transport = "zmq"; }),
+                  "DMLC_ENABLE_RDMA=1: RDMA goes beside our own sockets; unset "
+                  "BYTESCHEDULER_TRANSPORT=zmq");
+  EXPECT_SNAPSHOT(why([](Config* config) { config->local_ipc = true; }),
+                  "DMLC_ENABLE_RDMA=1: DMLC_LOCAL=1 talks through files; unset one of both");
 }
 
 TEST(RdmaRules, NamesOfBytepsAreAnsweredByOneLine) {

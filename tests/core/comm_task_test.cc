@@ -1,9 +1,9 @@
 // CommTask: what it says of itself, and which calls are mistakes.
-#include "bytescheduler/comm_task.h"
+#include "core/comm_task.h"
 
 #include <gtest/gtest.h>
 
-#include "bytescheduler/core.h"
+#include "core/core.h"
 #include "core/recording_task.h"
 
 namespace bs {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "bytescheduler/core.h"
+#include "core/core.h"
 #include "core/recording_task.h"
 
 namespace bs {

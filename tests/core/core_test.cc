@@ -1,5 +1,5 @@
 // Core: the paper's flow, credit per server, overtaking, and every way a task can fail.
-#include "bytescheduler/core.h"
+#include "core/core.h"
 
 #include <gtest/gtest.h>
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "bytescheduler/comm_task.h"
+#include "core/comm_task.h"
 
 namespace bs {
 

@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "bytescheduler/server.h"
 #include "protocol/data_body.h"
 #include "ps-lite/wire/golden.h"
+#include "server/server.h"
 #include "sim/sim_executor.h"
 
 namespace {
@@ -239,14 +239,14 @@ void DrawLoss(FuzzedDataProvider* input, bs::Server* server, std::set<int32_t>* 
 // As servers have them, or so small that they are reached.
 bs::ServerOptions DrawOptions(FuzzedDataProvider* input, bs::Executor* updater) {
   bs::ServerOptions options;
-  options.num_workers = kWorkers;
   options.max_partition_bytes = 4096;
   options.straggler_timeout = std::chrono::milliseconds(3);
   options.dispatcher_bytes = input->PickValueInArray<uint64_t>({0, 16, 16384});
   if (input->ConsumeBool()) options.adopted_bytes = 1;
   options.max_staleness = input->ConsumeIntegralInRange<int64_t>(-1, 1);
-  options.num_servers = input->ConsumeBool() ? 2 : 1;
-  options.rank = options.num_servers - 1;
+  const int32_t servers = input->ConsumeBool() ? 2 : 1;
+  options.view =
+      bs::job::ShareView({.role = bs::job::Role::kServer, .rank = servers - 1}, kWorkers, servers);
   if (input->ConsumeBool()) options.hold_bytes = 16;
   if (input->ConsumeBool()) options.max_stock_keys = 3;
   if (input->ConsumeBool()) options.available_bytes = [] { return uint64_t{6000}; };

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "bytescheduler/config.h"
+#include "config/config.h"
 #include "membership/control_body.h"
 #include "ps-lite/transport/loop_world.h"
 #include "transport/tcp/tcp_transport.h"

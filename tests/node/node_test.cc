@@ -15,6 +15,7 @@
 
 #include "base/numa.h"
 #include "membership/control_body.h"
+#include "node/worker/ps_worker.h"
 #include "ps-lite/transport/loop_world.h"
 #include "transport/tcp/tcp_transport.h"
 #include "wire/control.h"
@@ -111,14 +112,14 @@ TEST(WorkerNode, JoinsSumsAndLeaves) {
   ASSERT_TRUE(scheduler.ok());
   const int32_t port = scheduler.value()->port();
   const auto server = ServerNode::Start(MakeConfig("server", port));
-  const auto worker = WorkerNode::Start(MakeConfig("worker", port), -1);
+  const auto worker = StartPsWorker(MakeConfig("worker", port), -1);
   ASSERT_TRUE(server.ok() && worker.ok());
   WorkerNode& node = *worker.value();
   ASSERT_TRUE(node.joined().WaitFor(kPatience));
   ASSERT_TRUE(node.joined().Get()->ok()) << node.joined().Get()->ToString();
   EXPECT_EQ(node.rank(), 0);
-  EXPECT_EQ(node.num_workers(), 1);
-  EXPECT_EQ(node.num_servers(), 1);
+  EXPECT_EQ(node.view()->num_workers(), 1);
+  EXPECT_EQ(node.view()->num_servers(), 1);
   std::array<std::byte, 8> value{};
   Outcome declared;
   node.worker()->Broadcast(1, DType::kUint8, value,
@@ -167,7 +168,7 @@ TEST(Nodes, AddressesThatAreNotOursAreRefusedNamingTheSetting) {
 TEST(WorkerNode, ATimelineThatCannotBeWrittenIsRefusedBeforeItJoins) {
   Config config = MakeConfig("worker", 9);
   config.timeline = "/nosuch/t.json";
-  const auto worker = WorkerNode::Start(config, -1);
+  const auto worker = StartPsWorker(config, -1);
   ASSERT_FALSE(worker.ok());
   EXPECT_TRUE(worker.status().message().starts_with("BYTESCHEDULER_TIMELINE=/nosuch/t.json: "))
       << worker.status().message();
@@ -212,7 +213,7 @@ TEST(ServerNode, PinsEachShardToACoreOfItsOwn) {
   Config config = MakeConfig("server", port);
   config.server_threads = static_cast<int32_t>(shards);
   const auto server = ServerNode::Start(config);
-  const auto worker = WorkerNode::Start(MakeConfig("worker", port), -1);
+  const auto worker = StartPsWorker(MakeConfig("worker", port), -1);
   ASSERT_TRUE(worker.value()->joined().WaitFor(kPatience));
   // A thread pins itself before its first task; nothing tells when.
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
@@ -241,7 +242,7 @@ std::string SaidByAJob(const std::string& level, int32_t verbose) {
     const auto scheduler = SchedulerNode::Start(with_level("scheduler", 0));
     const int32_t port = scheduler.value()->port();
     const auto server = ServerNode::Start(with_level("server", port));
-    const auto worker = WorkerNode::Start(with_level("worker", port), -1);
+    const auto worker = StartPsWorker(with_level("worker", port), -1);
     EXPECT_TRUE(worker.value()->joined().WaitFor(kPatience));
     std::array<std::byte, 8> value{};
     Outcome declared;
@@ -279,7 +280,7 @@ TEST(Log, LevelInfoShowsNoneOfThat) {
 TEST(WorkerNode, AnImpossibleInterfaceIsRefusedAtTheStart) {
   Config config = MakeConfig("worker", 9);
   config.interface = "nosuch";
-  const auto node = WorkerNode::Start(config, -1);
+  const auto node = StartPsWorker(config, -1);
   ASSERT_FALSE(node.ok());
   EXPECT_EQ(node.status().code(), StatusCode::kInvalidArgument);
 }

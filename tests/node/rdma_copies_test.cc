@@ -18,6 +18,7 @@
 
 #include "node/network.h"
 #include "node/node.h"
+#include "node/worker/ps_worker.h"
 #include "ps-lite/transport/rdma/simulated_fabric.h"
 #include "transport/rdma/rdma_options.h"
 
@@ -61,8 +62,8 @@ class RdmaCopiesTest : public ::testing::Test {
     server_ = std::make_unique<ServerNode>(server,
                                            MakeMembershipOptions(server, ps::Role::kServer).value(),
                                            RdmaOf("of-server"), ServerUpdater());
-    worker_ = std::make_unique<WorkerNode>(
-        worker, MakeMembershipOptions(worker, ps::Role::kWorker).value(), RdmaOf("of-worker"));
+    worker_ = StartPsWorker(worker, MakeMembershipOptions(worker, ps::Role::kWorker).value(),
+                            RdmaOf("of-worker"));
     ASSERT_TRUE(worker_->joined().WaitFor(kPatience));
     ASSERT_TRUE(worker_->joined().Get()->ok()) << worker_->joined().Get()->ToString();
   }
@@ -87,8 +88,7 @@ class RdmaCopiesTest : public ::testing::Test {
     std::iota(in_.begin(), in_.end(), static_cast<float>(++rounds_));
     Outcome pushed;
     Outcome pulled;
-    worker_->worker()->PushPull(kKey, PushPullOptions(0), Bytes(&in_), Bytes(&out_), Into(&pushed),
-                                Into(&pulled));
+    worker_->worker()->PushPull(kKey, {}, Bytes(&in_), Bytes(&out_), Into(&pushed), Into(&pulled));
     Await(pushed);
     Await(pulled);
   }
@@ -264,8 +264,8 @@ TEST_F(RdmaCopiesTest, AnArrayThatTwoKeysSendIsNotCopied) {
   const auto exchange = [&] {
     Outcome pushed;
     Outcome pulled;
-    worker_->worker()->PushPull(kKey + 1, PushPullOptions(0), Bytes(&in_), Bytes(&other_out),
-                                Into(&pushed), Into(&pulled));
+    worker_->worker()->PushPull(kKey + 1, {}, Bytes(&in_), Bytes(&other_out), Into(&pushed),
+                                Into(&pulled));
     Await(pushed);
     Await(pulled);
   };

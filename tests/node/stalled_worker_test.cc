@@ -166,7 +166,7 @@ class StalledWorker : public ::testing::TestWithParam<std::tuple<const char*, bo
     job_.workers.resize(2);
     for (WorkerPtr& worker : started) {
       ASSERT_EQ(bs_worker_ready(worker.get(), kPatienceMs, nullptr), 1);
-      const int rank = bs_worker_rank(worker.get());
+      const int rank = ViewOf(worker.get()).rank;
       ASSERT_TRUE(rank == 0 || rank == 1);
       job_.workers.at(static_cast<size_t>(rank)) = std::move(worker);
     }

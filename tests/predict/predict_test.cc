@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/snapshot.h"
+
 namespace bs::predict {
 namespace {
 
@@ -213,11 +215,11 @@ TEST(Predict, WhatIsNoJobIsRefusedWithWhatIsWrong) {
     return found.status().message();
   };
   EXPECT_EQ(refused([](Options* o) { o->layers.clear(); }), "a model without layers");
-  EXPECT_EQ(refused([](Options* o) { o->num_servers = 0; }),
-            "want at least one worker and one server");
+  EXPECT_SNAPSHOT(refused([](Options* o) { o->num_servers = 0; }),
+                  "want at least one worker and one server");
   EXPECT_EQ(refused([](Options* o) { o->bytes_per_second = 0; }), "want a rate of the links");
-  EXPECT_EQ(refused([](Options* o) { o->worker_hosts = {0, 1}; }),
-            "want a host for each worker and each server, or none");
+  EXPECT_SNAPSHOT(refused([](Options* o) { o->worker_hosts = {0, 1}; }),
+                  "want a host for each worker and each server, or none");
   EXPECT_EQ(refused([](Options* o) { o->host_rates[0] = 1e6; }), "rates of hosts without nodes");
   EXPECT_EQ(refused([](Options* o) { o->layers[0].forward = -milliseconds(1); }),
             "a layer that takes less than no time");

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/snapshot.h"
 #include "codec/steps_codec.h"
 #include "server/support.h"
 
@@ -47,9 +48,10 @@ TEST(DescribeTest, BytesThatAreNoCodesAreRefused) {
   ask.payload[2] = std::byte{codec::testing::kNoCode};
   const Status wrong = CheckPayload(MakeCall(ask), table);
   EXPECT_EQ(wrong.code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(wrong.message(),
-            "push key=7 round=12 partition=0 from worker 1: it is compressed to steps of 0.500000: "
-            "a byte that is no code");
+  EXPECT_SNAPSHOT(
+      wrong.message(),
+      "push key=7 round=12 partition=0 from worker 1: it is compressed to steps of 0.500000: "
+      "a byte that is no code");
 }
 
 TEST(DescribeTest, AnArrayIsWholeElementsOfATypeWeKnow) {

@@ -9,6 +9,8 @@
 #include <numeric>
 #include <random>
 
+#include "base/snapshot.h"
+
 namespace bs::worker {
 namespace {
 
@@ -21,7 +23,7 @@ std::vector<double> CountedLoads(const Hosts& hosts, const std::vector<double>& 
   for (size_t from = 0; from < hosts.size(); ++from) {
     for (size_t to = 0; to < hosts.size(); ++to) {
       if (from == to) continue;
-      const double bytes = hosts[from].num_workers * shares[to];
+      const double bytes = hosts[from].workers * shares[to];
       out[from] += bytes / hosts[from].rate;  // pushes
       in[to] += bytes / hosts[to].rate;
       out[to] += bytes / hosts[to].rate;  // sums
@@ -61,8 +63,8 @@ double BestOfGrid(const Hosts& hosts, int steps) {
 Hosts Make(int together, int workers, int servers) {
   Hosts hosts;
   int32_t rank = 0;
-  for (int i = 0; i < together; ++i) hosts.push_back({.num_workers = 1, .servers = {rank++}});
-  for (int i = 0; i < workers; ++i) hosts.push_back({.num_workers = 1});
+  for (int i = 0; i < together; ++i) hosts.push_back({.workers = 1, .servers = {rank++}});
+  for (int i = 0; i < workers; ++i) hosts.push_back({.workers = 1});
   for (int i = 0; i < servers; ++i) hosts.push_back({.servers = {rank++}});
   return hosts;
 }
@@ -79,11 +81,11 @@ TEST(ServerShares, NoOtherSharesMakeTheBusiestLinkLessBusy) {
     Hosts hosts(2 + random() % 3);
     int32_t rank = 0;
     for (LinkHost& host : hosts) {
-      host.num_workers = static_cast<int32_t>(random() % 3);
+      host.workers = static_cast<int32_t>(random() % 3);
       for (auto i = random() % 3; i > 0; --i) host.servers.push_back(rank++);
       host.rate = 1.0 / static_cast<double>(1 + random() % 3);
     }
-    hosts.front().num_workers += 1;
+    hosts.front().workers += 1;
     hosts.back().servers.push_back(rank++);
     const std::vector<double> shares = HostShares(hosts);
     EXPECT_NEAR(std::accumulate(shares.begin(), shares.end(), 0.0), 1, 1e-6);
@@ -105,7 +107,7 @@ TEST(ServerShares, HostsThatAreAlikeHaveThePlacementOfEqualServers) {
       EXPECT_TRUE(WeightsOf(Make(0, n, servers)).empty()) << n << " and " << servers << " apart";
     }
   }
-  EXPECT_TRUE(WeightsOf({{.num_workers = 4, .servers = {0, 1, 2}}}).empty());
+  EXPECT_TRUE(WeightsOf({{.workers = 4, .servers = {0, 1, 2}}}).empty());
   // Both links are busy for a byte, whatever the shares.
   EXPECT_TRUE(WeightsOf(Make(2, 0, 2)).empty());
 }
@@ -141,84 +143,52 @@ TEST(ServerShares, AServerApartAtHalfRateGetsHalf) {
 }
 
 TEST(ServerShares, ServersOfOneHostShareItsPart) {
-  Hosts hosts = {{.num_workers = 1}, {.num_workers = 1}, {.servers = {2, 0}}, {.servers = {1}}};
-  hosts.push_back({.num_workers = 1});
+  Hosts hosts = {{.workers = 1}, {.workers = 1}, {.servers = {2, 0}}, {.servers = {1}}};
+  hosts.push_back({.workers = 1});
   EXPECT_EQ(WeightsOf(hosts), (std::vector<uint32_t>{16384, 32768, 16384}));
   // The link of the only worker is the limit, so all servers are alike.
-  hosts = {{.num_workers = 1}, {.servers = {2, 0}}, {.servers = {1}}};
+  hosts = {{.workers = 1}, {.servers = {2, 0}}, {.servers = {1}}};
   EXPECT_TRUE(WeightsOf(hosts).empty());
 }
 
 TEST(ServerShares, AHostWithMostWorkersKeepsAllBytes) {
   EXPECT_EQ(WeightsOf(Make(1, 0, 1)), (std::vector<uint32_t>{65536, 0}));
-  EXPECT_EQ(WeightsOf({{.num_workers = 3, .servers = {1}}, {.num_workers = 1, .servers = {0}}}),
+  EXPECT_EQ(WeightsOf({{.workers = 3, .servers = {1}}, {.workers = 1, .servers = {0}}}),
             (std::vector<uint32_t>{0, 65536}));
 }
 
 TEST(ServerShares, AnIncompleteListMeansEqualShares) {
   EXPECT_TRUE(ServerWeights(Make(3, 0, 1), 5).empty());
   EXPECT_TRUE(ServerWeights(Make(3, 0, 1), 3).empty());
-  EXPECT_TRUE(ServerWeights(Hosts{{.num_workers = 1, .servers = {0, 0}}}, 2).empty());
+  EXPECT_TRUE(ServerWeights(Hosts{{.workers = 1, .servers = {0, 0}}}, 2).empty());
 }
 
-ps::Node NodeOf(ps::Role role, int32_t rank, const char* host, uint64_t rate = 0) {
-  return {.role = role,
-          .id = role == ps::Role::kWorker ? ps::WorkerId(rank) : ps::ServerId(rank),
-          .hostname = host,
-          .port = 1000 + rank,
-          .link_rate = rate};
+TEST(ServerShares, HostsAreThoseOfTheView) {
+  job::View view = job::MakeView({}, 2, 3);
+  view.hosts = {{}, {}};
+  view.workers = {{.host = 1}, {.host = 1}};
+  view.servers = {{.host = 1}, {.host = 0}, {.host = 1}};
+  EXPECT_EQ(HostsOf(view), (Hosts{{.servers = {1}}, {.workers = 2, .servers = {0, 2}}}));
+  view.workers[1].host = 7;
+  view.servers[2].host = 8;
+  EXPECT_EQ(HostsOf(view), (Hosts{{.servers = {1}}, {.workers = 1, .servers = {0}}}))
+      << "nodes whose host is not known are left out";
+  EXPECT_EQ(HostsOf({}), Hosts());
 }
 
-TEST(ServerShares, HostsAreThoseOfTheList) {
-  std::vector<ps::Node> nodes = {NodeOf(ps::Role::kWorker, 0, "10.0.0.2"),
-                                 NodeOf(ps::Role::kServer, 1, "10.0.0.1"),
-                                 NodeOf(ps::Role::kServer, 0, "10.0.0.2"),
-                                 {.role = ps::Role::kScheduler, .id = 1, .hostname = "10.0.0.9"}};
-  nodes.push_back(nodes.front());  // another store of its process
-  nodes.push_back(nodes.front());
-  nodes.back().id = ps::AttachedId(0);
-  const Hosts hosts = {{.num_workers = 1, .servers = {0}}, {.servers = {1}}};
-  EXPECT_EQ(HostsOf(nodes), hosts);
-  nodes[0].first_hostname = "10.0.0.2";
-  nodes[0].hostname = "10.0.0.7";
-  EXPECT_EQ(HostsOf(nodes), hosts) << "another node has taken its place";
-}
-
-TEST(ServerShares, WorkersOfAHostHaveItsNumber) {
-  std::vector<ps::Node> nodes = {
-      NodeOf(ps::Role::kServer, 0, "10.0.0.3"), NodeOf(ps::Role::kWorker, 2, "10.0.0.1"),
-      NodeOf(ps::Role::kWorker, 0, "10.0.0.2"), NodeOf(ps::Role::kWorker, 3, "10.0.0.1"),
-      NodeOf(ps::Role::kWorker, 1, "10.0.0.2")};
-  EXPECT_EQ(HostsOfWorkers(nodes, 4), (std::vector<int32_t>{2, 2, 1, 1}));
-  nodes[1].first_hostname = "10.0.0.2";
-  EXPECT_EQ(HostsOfWorkers(nodes, 4), (std::vector<int32_t>{1, 1, 1, 2}))
-      << "another node has taken its place";
-  nodes.pop_back();
-  const std::vector<int32_t> unknown = HostsOfWorkers(nodes, 4);
-  EXPECT_EQ(std::count(unknown.begin(), unknown.end(), unknown[1]), 1);
-}
-
-TEST(ServerShares, LoopbackAddressesAreOneHost) {
-  const Hosts hosts = HostsOf(std::vector<ps::Node>{
-      NodeOf(ps::Role::kWorker, 0, "127.0.0.2"), NodeOf(ps::Role::kWorker, 1, "127.0.0.3"),
-      NodeOf(ps::Role::kServer, 0, "127.0.0.1"), NodeOf(ps::Role::kServer, 1, "::1")});
-  EXPECT_EQ(hosts, (Hosts{{.num_workers = 2, .servers = {0, 1}}}));
-}
-
-TEST(ServerShares, TheLowestRateOfAHostCountsAndOthersAreAsFastAsTheFastest) {
-  const Hosts hosts = HostsOf(std::vector<ps::Node>{
-      NodeOf(ps::Role::kWorker, 0, "a", 1000), NodeOf(ps::Role::kServer, 0, "a", 500),
-      NodeOf(ps::Role::kServer, 1, "b", 2000), NodeOf(ps::Role::kServer, 2, "c")});
+TEST(ServerShares, HostsWithoutARateAreAsFastAsTheFastest) {
+  job::View view = job::MakeView({}, 1, 2);
+  view.hosts = {{.link_rate = 500}, {.link_rate = 2000}, {}};
+  const Hosts hosts = HostsOf(view);
   ASSERT_EQ(hosts.size(), 3U);
   EXPECT_EQ(hosts[0].rate, 0.25);
   EXPECT_EQ(hosts[1].rate, 1);
   EXPECT_EQ(hosts[2].rate, 1);
-  EXPECT_EQ(HostsOf({}), Hosts());
 }
 
 TEST(ServerShares, AreDescribedByServer) {
-  EXPECT_EQ(DescribeShares(std::vector<uint32_t>{21845, 10923, 10923, 21845}),
-            "17 % to each of servers 1, 2; 33 % to each of servers 0, 3");
+  EXPECT_SNAPSHOT(DescribeShares(std::vector<uint32_t>{21845, 10923, 10923, 21845}),
+                  "17 % to each of servers 1, 2; 33 % to each of servers 0, 3");
   EXPECT_EQ(DescribeShares(std::vector<uint32_t>{0, 65536}), "0 % to server 0; 100 % to server 1");
 }
 

@@ -21,6 +21,9 @@ class FakeWorker:
         self.retuned: List[Tuple[int, int]] = []
         self.names: Dict[int, str] = {}
 
+    def view(self) -> Tuple[int, int, Tuple[int, ...], int]:
+        return 0, self.rank, (0,) * self.num_workers, self.num_servers
+
     def retune(self, partition_bytes: int, credit_bytes: int) -> None:
         if self.rank != 0:
             raise UsageError("worker 0 decides about partitions and credit", 8)

@@ -30,6 +30,7 @@ from bytescheduler._core import (
     await_names,
     names_known,
 )
+from bytescheduler._session.view import View
 
 FLOAT32 = 0
 TALKATIVE = {"BYTESCHEDULER_LOG_LEVEL": "info"}
@@ -191,10 +192,11 @@ def test_any_root_broadcasts_any_number_of_times_bit_for_bit(job: Job) -> None:
 
 def test_workers_know_which_share_their_host(job: Job) -> None:
     _, _, workers = job
-    assert workers[0].hosts == workers[1].hosts
-    assert len(set(workers[0].hosts)) == 1
-    assert [w.local_rank for w in workers] == [0, 1]
-    assert [w.local_size for w in workers] == [2, 2]
+    views = [View(*each.view()) for each in workers]
+    assert views[0].hosts == views[1].hosts
+    assert [each.local_rank for each in views] == [0, 1]
+    assert [each.local_size for each in views] == [2, 2]
+    assert [each.epoch for each in views] == [0, 0]
 
 
 def test_a_barrier_waits_for_everyone(job: Job) -> None:

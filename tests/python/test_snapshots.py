@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import rewrite_snapshots
 from format_snapshots import LIMIT, pieces, split
 from sentences import line_with, masked
 
@@ -77,3 +78,58 @@ def test_the_command_rewrites_a_test(tmp_path: pathlib.Path) -> None:
     assert "worker 2" not in test.read_text()
     assert max(len(line) for line in test.read_text().splitlines()) <= LIMIT
     assert run() == 0
+
+
+SOURCE = """TEST(A, Fails) {
+  EXPECT_SNAPSHOT(first.message(), "a");
+  EXPECT_SNAPSHOT(
+      Parse("(").message() + Text("a"),
+      "worker 1 has "
+      "left");
+  EXPECT_SNAPSHOT(third, "worker 3");
+}
+"""
+FAILED = """<testsuites><testsuite><testcase name="Fails">
+  <failure message=""><![CDATA[{file}:3
+Parse("(").message() + Text("a") is not the snapshot
+  "worker 1 has left"
+but
+  "the \\"worker\\" is lost"]]></failure>
+  <failure message=""><![CDATA[{file}:7
+third is not the snapshot
+  "worker 3"
+but
+  "worker 4"]]></failure>
+  <failure message=""><![CDATA[{file}:9
+Expected equality of these values:
+  1
+  2]]></failure>
+</testcase></testsuite></testsuites>
+"""
+
+
+def test_snapshots_of_cpp_are_rewritten_where_they_failed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "a_test.cc"
+    source.write_text(SOURCE)
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "a_test.xml").write_text(FAILED.format(file=source))
+    monkeypatch.setattr(sys, "argv", ["rewrite_snapshots.py", str(tmp_path / "results")])
+    formatter = tmp_path / "clang-format"
+    formatter.write_text("#!/bin/sh\n")
+    formatter.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert rewrite_snapshots.main() == 0
+    assert source.read_text() == (
+        'TEST(A, Fails) {\n  EXPECT_SNAPSHOT(first.message(), "a");\n'
+        '  EXPECT_SNAPSHOT(\n      Parse("(").message() + Text("a"),\n'
+        '      "the \\"worker\\" is lost");\n'
+        '  EXPECT_SNAPSHOT(third, "worker 4");\n}\n'
+    )
+
+
+def test_a_line_without_a_snapshot_is_an_error() -> None:
+    for source in ("EXPECT_EQ(a, b);\n", "EXPECT_SNAPSHOT(a, b);\n"):
+        with pytest.raises(ValueError, match="not found|no snapshot"):
+            rewrite_snapshots.rewritten(source, 1, '"c"')

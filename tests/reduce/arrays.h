@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "bytescheduler/types.h"
+#include "base/types.h"
 
 namespace bs::reduce {
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/snapshot.h"
 #include "protocol/bodies.h"
 #include "server/support.h"
 
@@ -118,13 +119,15 @@ TEST_F(DirectoryTest, AWorkerWithAnotherTensorIsToldBothSides) {
   EXPECT_EQ(Declare(Declaration()).first, StatusCode::kOk);
   const ps::Message refusal = outbox_.Next();
   EXPECT_EQ(CodeOf(refusal), StatusCode::kInvalidArgument);
-  EXPECT_EQ(TextOf(refusal),
-            "key 7: worker 1 has float32 of 4096 bytes, worker 0 declared float32 of 100 bytes");
+  EXPECT_SNAPSHOT(
+      TextOf(refusal),
+      "key 7: worker 1 has float32 of 4096 bytes, worker 0 declared float32 of 100 bytes");
   Ask half = LookupBy(2);
   half.dtype = DType::kFloat16;
   Lookup(half);
-  EXPECT_EQ(TextOf(outbox_.Next()),
-            "key 7: worker 2 has float16 of 100 bytes, worker 0 declared float32 of 100 bytes");
+  EXPECT_SNAPSHOT(
+      TextOf(outbox_.Next()),
+      "key 7: worker 2 has float16 of 100 bytes, worker 0 declared float32 of 100 bytes");
 }
 
 TEST_F(DirectoryTest, OnlyRankZeroDeclares) {

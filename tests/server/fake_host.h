@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "bytescheduler/server_updater.h"
 #include "server/optimizer/hosted_updates.h"
+#include "server/optimizer/server_updater.h"
 #include "server/support.h"
 #include "sim/sim_executor.h"
 

@@ -1,4 +1,4 @@
-#include "bytescheduler/server.h"
+#include "server/server.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -84,7 +84,7 @@ class Bench {
 
 ServerOptions Workers(int32_t num_workers) {
   ServerOptions options;
-  options.num_workers = num_workers;
+  options.view = job::ShareView({.role = job::Role::kServer}, num_workers, 1);
   options.max_partition_bytes = 1 << 20;
   return options;
 }
@@ -602,7 +602,7 @@ class Fleet {
  private:
   static ServerOptions MakeOptions() {
     ServerOptions options;
-    options.num_workers = kWorkers;
+    options.view = job::ShareView({.role = job::Role::kServer}, kWorkers, 1);
     return options;
   }
   static std::vector<std::byte> Payload(int32_t rank, uint64_t round) {

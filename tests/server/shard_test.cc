@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/snapshot.h"
 #include "server/support.h"
 
 namespace bs::server {
@@ -10,7 +11,7 @@ namespace {
 
 ShardState StateFor(int32_t num_workers, Outbox* outbox) {
   ShardState state;
-  state.num_workers = num_workers;
+  state.view = job::ShareView({.role = job::Role::kServer}, num_workers, 1);
   state.hold_bytes = 8;
   state.send = outbox->sender();
   return state;
@@ -44,7 +45,7 @@ TEST(ShardTest, APushPullOfAnAsynchronousKeyIsRefused) {
   shard.Handle(MakeCall(ask));
   const ps::Message refusal = outbox.Next();
   EXPECT_EQ(CodeOf(refusal), StatusCode::kInvalidArgument);
-  EXPECT_EQ(
+  EXPECT_SNAPSHOT(
       TextOf(refusal),
       "push-pull key=7 push_count=0 partition=0 from worker 0: of an asynchronous key push and "
       "pull go apart");

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
 #include "protocol/call.h"
 #include "ps/message.h"
 

@@ -162,15 +162,14 @@ void Cluster::AddServers() {
 
 std::unique_ptr<ServerNode> Cluster::MakeServer(int32_t index) {
   ServerOptions server;
-  server.num_workers = options_.num_workers;
   server.deterministic = options_.deterministic;
   server.hold_bytes = options_.hold_bytes;
   server.max_backlog_bytes = options_.max_backlog_bytes;
   server.max_staleness = options_.max_staleness;
   server.dispatcher_bytes = options_.dispatcher_bytes;
   server.adopted_bytes = options_.adopted_bytes;
-  server.test_num_buffers = options_.test_num_buffers;
-  return std::make_unique<ServerNode>(&job_, index, server, options_.num_shards);
+  return std::make_unique<ServerNode>(&job_, index, server, options_.num_shards,
+                                      *options_.server_rules);
 }
 
 void Cluster::AddWorkers() {
@@ -181,8 +180,6 @@ void Cluster::AddWorkers() {
 
 std::unique_ptr<WorkerNode> Cluster::MakeWorker(int32_t index, uint64_t rank) {
   worker::PsWorkerOptions options;
-  options.num_workers = options_.num_workers;
-  options.num_servers = options_.num_servers;
   options.credit_bytes = options_.credit_bytes;
   options.together_bytes = options_.together_bytes;
   options.priority_order = options_.priority_order;
@@ -190,8 +187,6 @@ std::unique_ptr<WorkerNode> Cluster::MakeWorker(int32_t index, uint64_t rank) {
   options.urgency = options_.urgency;
   options.requests.retry_interval = options_.retry_interval;
   options.requests.timeout = seconds(600);
-  options.test_credit_until_pulled = options_.test_credit_until_pulled;
-  options.test_new_layout_at_once = options_.test_new_layout_at_once;
   const ScriptOptions script{.keys = options_.keys,
                              .rank = 0,
                              .num_workers = options_.num_workers,
@@ -212,7 +207,8 @@ std::unique_ptr<WorkerNode> Cluster::MakeWorker(int32_t index, uint64_t rank) {
   }
   options.partition_bytes = options_.partition_bytes + rank * step;
   if (!options_.traces.empty()) options.trace = options_.traces.at(rank);
-  return std::make_unique<WorkerNode>(&job_, index, options, script, largest);
+  return std::make_unique<WorkerNode>(&job_, index, options, script, largest,
+                                      *options_.worker_rules);
 }
 
 Cluster::~Cluster() {

@@ -14,10 +14,12 @@
 
 #include "membership/coordinator/peer_table.h"
 #include "ps/message.h"
+#include "server/rules.h"
 #include "sim/journal.h"
 #include "sim/script.h"
 #include "sim/sim_network.h"
 #include "trace/trace.h"
+#include "worker/rules.h"
 
 namespace bs::sim {
 
@@ -52,6 +54,10 @@ struct EarlyDeath {
   std::optional<Duration> until_next{};  // another starts then; empty: none does
 };
 
+// All of them hold.
+inline const worker::Rules kWorkerRules{};
+inline const server::Rules kServerRules{};
+
 struct ClusterOptions {
   int32_t num_workers = 1;
   int32_t num_servers = 1;
@@ -84,9 +90,9 @@ struct ClusterOptions {
   // Workers that vanish, each followed by another with the same script; in the order in which they
   // are due.  With asynchronous keys only.
   std::vector<Loss> losses;
-  uint32_t test_num_buffers = 2;
-  bool test_credit_until_pulled = false;
-  bool test_new_layout_at_once = false;
+  // Those that a test takes back are its own; not owned.
+  const worker::Rules* worker_rules = &kWorkerRules;
+  const server::Rules* server_rules = &kServerRules;
   ps::PeerTable test_peers;          // of the scheduler node
   std::vector<core::Trace*> traces;  // empty, or one for each worker, not owned
 };

@@ -144,8 +144,17 @@ void MemberNode::DestroyMember() {
   transport_.reset();
 }
 
-ServerNode::ServerNode(Job* job, int32_t index, const ServerOptions& options, int32_t num_shards)
-    : MemberNode(job, ps::Role::kServer, index), options_(options), updater_(job->clock) {
+job::View MemberNode::ViewOf(job::Role role) const {
+  return job::MakeView({.role = role, .rank = rank_, .incarnation = incarnation_},
+                       job_->membership.num_workers, job_->membership.num_servers);
+}
+
+ServerNode::ServerNode(Job* job, int32_t index, const ServerOptions& options, int32_t num_shards,
+                       const server::Rules& rules)
+    : MemberNode(job, ps::Role::kServer, index),
+      options_(options),
+      rules_(rules),
+      updater_(job->clock) {
   for (int32_t i = 0; i < num_shards; ++i) {
     shards_.push_back(std::make_unique<SimExecutor>(job->clock));
   }
@@ -153,8 +162,7 @@ ServerNode::ServerNode(Job* job, int32_t index, const ServerOptions& options, in
 
 void ServerNode::OnReady() {
   ServerOptions options = options_;
-  options.rank = rank();
-  options.num_servers = job_->membership.num_servers;
+  options.view = std::make_shared<const job::View>(ViewOf(job::Role::kServer));
   options.updater = {.executor = &updater_,
                      .set_optimizer =
                          [](std::string_view pickle) {
@@ -186,7 +194,7 @@ void ServerNode::OnReady() {
         if (about.op == ps::Op::kPending && about.status != 0) ++put_off_;
         Send(std::move(message));
       },
-      std::move(handler), Logger("", LogLevel::kOff));
+      std::move(handler), Logger("", LogLevel::kOff), rules_);
 }
 
 void ServerNode::OnMessage(ps::Message message) {
@@ -214,18 +222,19 @@ void ServerNode::OnFailure(const Status& why) {
 }
 
 WorkerNode::WorkerNode(Job* job, int32_t index, const worker::PsWorkerOptions& options,
-                       const ScriptOptions& script, uint64_t most_in_flight)
+                       const ScriptOptions& script, uint64_t most_in_flight,
+                       const worker::Rules& rules)
     : MemberNode(job, ps::Role::kWorker, index),
       options_(options),
       script_options_(script),
+      rules_(rules),
       most_in_flight_(WithReserve(std::max(options.credit_bytes, most_in_flight))),
       thread_(job->clock),
-      unacknowledged_(static_cast<size_t>(options.num_servers)),
-      unacknowledged_bytes_(static_cast<size_t>(options.num_servers)) {}
+      unacknowledged_(static_cast<size_t>(job->membership.num_servers)),
+      unacknowledged_bytes_(static_cast<size_t>(job->membership.num_servers)) {}
 
 void WorkerNode::OnReady() {
-  options_.rank = rank();
-  options_.rejoined = incarnation_ > 0;
+  options_.SetView(ViewOf(job::Role::kWorker));
   options_.requests.incarnation = incarnation_;
   options_.requests.job = number_;
   script_options_.rank = rank();
@@ -239,7 +248,7 @@ void WorkerNode::OnReady() {
           if (!closing_ && !failure()) Failed(why);
         });
       },
-      Logger("", LogLevel::kOff));
+      Logger("", LogLevel::kOff), rules_);
   script_.emplace(script_options_, job_->clock, job_->journal);
   if (job_->victim) script_->AllowFailure(*job_->victim);
   script_->Begin(worker_.get(), &thread_, [this] { io_.Post([this] { Finish(); }); });

@@ -14,16 +14,16 @@
 #include <vector>
 
 #include "backend/ps/ps_backend.h"
-#include "bytescheduler/server.h"
-#include "bytescheduler/worker.h"
 #include "membership/coordinator/peer_table.h"
 #include "protocol/bodies.h"
 #include "ps/membership.h"
+#include "server/server.h"
 #include "sim/journal.h"
 #include "sim/script.h"
 #include "sim/sim_executor.h"
 #include "sim/sim_network.h"
 #include "worker/ps_worker_options.h"
+#include "worker/worker.h"
 
 namespace bs::sim {
 
@@ -89,6 +89,9 @@ class MemberNode {
   Job* const job_;
   std::string name_;
   std::string address_;
+  // REQUIRES: the node is in the job.
+  job::View ViewOf(job::Role role) const;
+
   SimExecutor io_;
   uint64_t incarnation_ = 0;
   uint64_t number_ = 0;  // of the job
@@ -107,8 +110,9 @@ class MemberNode {
 
 class ServerNode final : public MemberNode {
  public:
-  // Fills in the rank of `options`.
-  ServerNode(Job* job, int32_t index, const ServerOptions& options, int32_t num_shards);
+  // Fills in the rank of `options`.  `rules` outlives this.
+  ServerNode(Job* job, int32_t index, const ServerOptions& options, int32_t num_shards,
+             const server::Rules& rules);
   // Requests that it did not take for want of room.
   uint64_t put_off() const { return put_off_; }
 
@@ -121,6 +125,7 @@ class ServerNode final : public MemberNode {
   void OnShutdown() override { LeaveAndClose(); }
 
   const ServerOptions options_;
+  const server::Rules& rules_;
   std::vector<std::unique_ptr<SimExecutor>> shards_;
   uint64_t put_off_ = 0;
   SimExecutor updater_;
@@ -129,9 +134,9 @@ class ServerNode final : public MemberNode {
 
 class WorkerNode final : public MemberNode {
  public:
-  // Fills in the ranks of the options.
+  // Fills in the ranks of the options.  `rules` outlives this.
   WorkerNode(Job* job, int32_t index, const worker::PsWorkerOptions& options,
-             const ScriptOptions& script, uint64_t most_in_flight);
+             const ScriptOptions& script, uint64_t most_in_flight, const worker::Rules& rules);
 
   const Script* script() const { return script_ ? &*script_ : nullptr; }
   Script* script() { return script_ ? &*script_ : nullptr; }
@@ -160,6 +165,7 @@ class WorkerNode final : public MemberNode {
 
   worker::PsWorkerOptions options_;
   ScriptOptions script_options_;
+  const worker::Rules& rules_;
   const uint64_t most_in_flight_;
   SimExecutor thread_;  // "bs-worker"
   std::unique_ptr<worker::PsBackend> backend_;

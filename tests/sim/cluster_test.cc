@@ -314,15 +314,24 @@ bool IsFoundOut(Broken broken, Draw draw) {
   return false;
 }
 
+class OneBuffer final : public server::Rules {
+  uint32_t num_buffers() const override { return 1; }
+};
+
 // Test of the test: with one buffer a fast worker's push overwrites the sum that a slow one has not
 // pulled yet (docs/design/decisions/0002-two-buffers-and-a-round-number.md).
 TEST(Cluster, OneSumBufferIsFoundOut) {
   EXPECT_TRUE(IsFoundOut(Broken::kSum, [](uint64_t seed) {
     ClusterOptions options = DrawCluster(seed);
-    options.test_num_buffers = 1;
+    static const OneBuffer rules;
+    options.server_rules = &rules;
     return options;
   }));
 }
+
+class CreditWithTheSum final : public worker::Rules {
+  bool credit_returns_with_the_push() const override { return false; }
+};
 
 // Test of the test: if credit returns with the sum, two workers that have spent theirs on different
 // keys wait for each other for ever
@@ -330,17 +339,23 @@ TEST(Cluster, OneSumBufferIsFoundOut) {
 TEST(Cluster, CreditHeldUntilTheSumComesIsFoundOut) {
   EXPECT_TRUE(IsFoundOut(Broken::kStuck, [](uint64_t seed) {
     ClusterOptions options = DrawCluster(seed);
-    options.test_credit_until_pulled = true;
+    static const CreditWithTheSum rules;
+    options.worker_rules = &rules;
     return options;
   }));
 }
+
+class NewLayoutAtOnce final : public worker::Rules {
+  bool layouts_change_behind_their_round() const override { return false; }
+};
 
 // Test of the test: if rank 0 cuts a key anew in the round with which it says so, the others push
 // that round as it was cut before, and no partition ever has everyone's push.
 TEST(Cluster, CutInTheRoundThatTellsOfItIsFoundOut) {
   EXPECT_TRUE(IsFoundOut(Broken::kSum, [](uint64_t seed) {
     ClusterOptions options = DrawTuning(seed);
-    options.test_new_layout_at_once = true;
+    static const NewLayoutAtOnce rules;
+    options.worker_rules = &rules;
     return options;
   }));
 }

@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "backend/ps/ps_backend.h"
-#include "bytescheduler/server.h"
-#include "bytescheduler/worker.h"
 #include "codec/steps_codec.h"
 #include "codec/two_bit.h"
 #include "protocol/bodies.h"
+#include "server/server.h"
 #include "sim/sim_executor.h"
 #include "sim/sim_network.h"
+#include "worker/worker.h"
 
 namespace bs::sim {
 namespace {
@@ -42,9 +42,7 @@ class ServerHost {
   ServerHost(SimClock* clock, SimNetwork* network, int32_t rank, const codec::Table* codecs)
       : executor_(clock), transport_(network->MakeTransport(&executor_)), rank_(rank) {
     ServerOptions options;
-    options.rank = rank;
-    options.num_workers = kNodes;
-    options.num_servers = kNodes;
+    options.view = job::ShareView({.role = job::Role::kServer, .rank = rank}, kNodes, kNodes);
     options.codecs = codecs;
     server_ = std::make_unique<Server>(
         options, &executor_, std::vector<ServerShard>{{.executor = &executor_, .numa_node = 0}},
@@ -88,8 +86,7 @@ class WorkerHost {
             {.num_servers = kNodes}, &executor_,
             [this](ps::Message m) { transport_->Send(std::move(m)); }, Logger("", LogLevel::kOff)) {
     WorkerOptions options;
-    options.rank = rank;
-    options.num_workers = kNodes;
+    options.view = job::ShareView({.rank = rank}, kNodes, kNodes);
     options.partition_bytes = kPartitionBytes;
     options.codecs = &Registered();
     worker_ = std::make_unique<Worker>(
@@ -147,7 +144,7 @@ class RegisteredCodec : public ::testing::Test {
     outcomes_.assign(kNodes, Status::Internal("never called"));
     for (size_t rank = 0; rank < kNodes; ++rank) {
       workers_[rank]->worker()->PushPull(
-          7, {0, codings[rank]}, std::as_bytes(std::span(gradients_[rank])),
+          7, {.coding = codings[rank]}, std::as_bytes(std::span(gradients_[rank])),
           std::as_writable_bytes(std::span(sums_[rank])), [](const Status&) {},
           [this, rank](const Status& status) { outcomes_[rank] = status; });
     }

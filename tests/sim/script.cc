@@ -227,7 +227,10 @@ void Script::Call(size_t index) {
     }
     if (plan.mode == Mode::kAsynchronous) return CallUpdate(operation, priority);
     worker_->PushPull(
-        plan.key, {priority, codec::TwoBitCoding(static_cast<float>(plan.threshold)), called},
+        plan.key,
+        {.priority = priority,
+         .coding = codec::TwoBitCoding(static_cast<float>(plan.threshold)),
+         .called = called},
         operation->in, operation->out,
         [this, operation](const Status& status) { OnPushed(operation, status); },
         [this, operation](const Status& status) { OnPulled(operation, status); });

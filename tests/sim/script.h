@@ -16,9 +16,9 @@
 #include <string>
 #include <vector>
 
-#include "bytescheduler/worker.h"
 #include "sim/journal.h"
 #include "sim/sim_executor.h"
+#include "worker/worker.h"
 
 namespace bs::sim {
 

@@ -163,7 +163,6 @@ StockCluster::StockCluster(const StockCase& drawn, uint64_t seed, const Journal:
   });
   scheduler_ = std::make_unique<SchedulerHost>(&job_, log);
   ServerOptions server;
-  server.num_workers = drawn.plan.num_workers;
   server.deterministic = drawn.deterministic;
   server.hold_bytes = drawn.hold_bytes;
   for (int32_t i = 0; i < drawn.plan.num_servers; ++i) {

@@ -3,7 +3,6 @@
 from typing import Sequence
 
 COMMENTS: Sequence[str] = [
-    "3rdparty/ps-lite/src/membership/violation_limiter.h",
     "bytescheduler/_advise/recording.py",
     "bytescheduler/_advise/shape.py",
     "bytescheduler/_doctor/findings.py",
@@ -37,10 +36,6 @@ COMMENTS: Sequence[str] = [
     "bytescheduler/torch/_sums/compression.py",
     "bytescheduler/torch/_sums/objects.py",
     "python/mxnet.pxi",
-    "src/backend/kvstore/store_scale.h",
-    "src/host/about_host.h",
-    "src/host/host.h",
-    "src/host/rdma.h",
 ]
 
 PAGES: Sequence[str] = []

@@ -61,7 +61,7 @@ def first_sizes(text: str) -> List[int]:
 
 
 def test_python_begins_with_the_sizes_of_the_engine() -> None:
-    engine = (ROOT / "include/bytescheduler/first_sizes.h").read_text()
+    engine = (ROOT / "src/base/types.h").read_text()
     python = (ROOT / "bytescheduler/_settings.py").read_text()
     assert len(first_sizes(engine)) == 2
     assert first_sizes(python) == first_sizes(engine)

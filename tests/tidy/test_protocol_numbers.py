@@ -24,9 +24,9 @@ def enumerators(file: str, name: str) -> "List[str]":
     ("file", "name"),
     [
         ("3rdparty/ps-lite/include/ps/message.h", "Op"),
-        ("include/bytescheduler/types.h", "DType"),
-        ("include/bytescheduler/types.h", "Mode"),
-        ("include/bytescheduler/status.h", "StatusCode"),
+        ("src/base/types.h", "DType"),
+        ("src/base/types.h", "Mode"),
+        ("src/base/status.h", "StatusCode"),
         ("src/server/stock/mxnet_protocol.cc", "StockCommand"),
     ],
 )

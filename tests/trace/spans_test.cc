@@ -114,12 +114,12 @@ TEST(Spans, AProxyLastsFromTheCallUntilTheTensorMayBegin) {
   bench.Initialise(7, value);
   bench.RunFor(milliseconds(9));
   TakeAll(&trace);
-  const auto use = [&](PushPullOptions options) {
+  const auto use = [&](const PushPullOptions& options) {
     bench.worker()->PushPull(7, options, value, out, [](const Status&) {}, [](const Status&) {});
     bench.Run();
   };
-  use({-3, {}, 0, false, milliseconds(4)});
-  use({-3, {}, 0, false, milliseconds(1)});  // behind the first
+  use({.priority = -3, .waited = milliseconds(4)});
+  use({.priority = -3, .waited = milliseconds(1)});  // behind the first
   bench.RunFor(milliseconds(2));
   for (size_t round = 0; round < 2; ++round) {
     ps::Message push = bench.Next();
@@ -152,7 +152,8 @@ TEST(Spans, WhatANextStepWaitsForAtItsFrontIsTold) {
   for (int step = 0; step < 3; ++step) {
     for (const Key key : {2U, 1U}) {  // as gradients become ready
       bench.worker()->PushPull(
-          key, -static_cast<Priority>(key), value, out, [](const Status&) {}, [](const Status&) {});
+          key, {.priority = -static_cast<Priority>(key)}, value, out, [](const Status&) {},
+          [](const Status&) {});
       bench.RunFor(milliseconds(5));
     }
     for (const Key key : {2U, 1U}) {

@@ -30,6 +30,12 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
+// In a job of two workers and one server.
+job::SharedView OfWorker(int32_t rank) { return job::ShareView({.rank = rank}, 2, 1); }
+job::SharedView OfServer(int32_t rank) {
+  return job::ShareView({.role = job::Role::kServer, .rank = rank}, 2, 1);
+}
+
 class TimelineTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -42,8 +48,6 @@ class TimelineTest : public testing::Test {
   Config With(const std::string& timeline) const {
     Config config;
     config.timeline = timeline.empty() ? "" : folder_ + "/" + timeline;
-    config.num_workers = 2;
-    config.num_servers = 1;
     return config;
   }
   std::string Read(const std::string& name) const {
@@ -77,7 +81,7 @@ core::TraceEvent Push(uint64_t key) { return {.kind = core::TraceEvent::Kind::kP
 
 TEST_F(TimelineTest, KeysHaveTheirNames) {
   {
-    const auto timeline = Timeline::OfWorker(With("t.json"), 1, Log());
+    const auto timeline = Timeline::OfWorker(With("t.json"), OfWorker(1), Log());
     timeline->Name(7, "fc1_weight");
     // Events of the same moment may have been written before.
     for (int i = 0; i < 1000 && Read("t-r1.json").find("fc1_weight") == std::string::npos; ++i) {
@@ -92,25 +96,25 @@ TEST_F(TimelineTest, KeysHaveTheirNames) {
 
 TEST_F(TimelineTest, TheRankStandsBeforeTheExtension) {
   const auto path = [](const std::string& setting, int32_t rank) {
-    return TimelinePath(setting, {.rank = rank});
+    return TimelinePath(setting, {.view = OfWorker(rank)});
   };
   EXPECT_EQ(path("timeline.json", 0), "timeline-r0.json");
   EXPECT_EQ(path("a.b/c.d.json", 12), "a.b/c.d-r12.json");
   EXPECT_EQ(path("a.b/timeline", 3), "a.b/timeline-r3");
   EXPECT_EQ(path("/tmp/.hidden", 3), "/tmp/.hidden-r3");
-  EXPECT_EQ(TimelinePath("t.json", {.is_server = true, .rank = 3}), "t-s3.json");
+  EXPECT_EQ(TimelinePath("t.json", {.view = OfServer(3)}), "t-s3.json");
 }
 
 TEST_F(TimelineTest, NothingIsWrittenUnlessItIsWanted) {
   EXPECT_TRUE(CheckTimeline(With("")).ok());
-  EXPECT_EQ(Timeline::OfWorker(With(""), 0, Log()), nullptr);
+  EXPECT_EQ(Timeline::OfWorker(With(""), OfWorker(0), Log()), nullptr);
   EXPECT_TRUE(warnings_.empty());
 }
 
 TEST_F(TimelineTest, WhatIsRecordedIsInAWholeFile) {
   const Config config = With("t.json");
   ASSERT_TRUE(CheckTimeline(config).ok());
-  std::unique_ptr<Timeline> timeline = Timeline::OfWorker(config, 1, Log());
+  std::unique_ptr<Timeline> timeline = Timeline::OfWorker(config, OfWorker(1), Log());
   ASSERT_NE(timeline, nullptr);
   timeline->trace()->Record(Push(7));
   timeline.reset();
@@ -125,7 +129,7 @@ TEST_F(TimelineTest, WhoBeginsItDoesNotWaitForTheFile) {
   Notification recorded;
   bool in_time = false;
   const Logger log = WhenOpen([&] { in_time = recorded.WaitFor(std::chrono::seconds(60)); });
-  std::unique_ptr<Timeline> timeline = Timeline::OfWorker(With("t.json"), 0, log);
+  std::unique_ptr<Timeline> timeline = Timeline::OfWorker(With("t.json"), OfWorker(0), log);
   timeline->trace()->Record(Push(7));
   recorded.Notify();
   timeline.reset();
@@ -134,7 +138,7 @@ TEST_F(TimelineTest, WhoBeginsItDoesNotWaitForTheFile) {
 }
 
 TEST_F(TimelineTest, AServerHasATraceForEachShardAndItsFront) {
-  std::unique_ptr<Timeline> timeline = Timeline::OfServer(With("t.json"), 1, 2, Log());
+  std::unique_ptr<Timeline> timeline = Timeline::OfServer(With("t.json"), OfServer(1), 2, Log());
   ASSERT_NE(timeline, nullptr);
   for (uint32_t shard = 0; shard < 3; ++shard) {
     timeline->trace(shard)->Record(
@@ -148,7 +152,7 @@ TEST_F(TimelineTest, AServerHasATraceForEachShardAndItsFront) {
 
 TEST_F(TimelineTest, ABusyShardDoesNotKeepTheOthersWaiting) {
   Notification recorded;
-  const core::TraceOwner owner = {.is_server = true, .rank = 0, .num_shards = 1};
+  const core::TraceOwner owner = {.view = OfServer(0), .num_shards = 1};
   auto timeline = std::make_unique<Timeline>(
       folder_ + "/t.json", owner, 16,
       WhenOpen([&] { EXPECT_TRUE(recorded.WaitFor(std::chrono::seconds(60))); }));
@@ -164,13 +168,13 @@ TEST_F(TimelineTest, ABusyShardDoesNotKeepTheOthersWaiting) {
 
 TEST_F(TimelineTest, AnOlderFileIsReplaced) {
   std::ofstream(folder_ + "/t-r0.json") << std::string(100000, 'x');
-  Timeline::OfWorker(With("t.json"), 0, Log()).reset();
+  Timeline::OfWorker(With("t.json"), OfWorker(0), Log()).reset();
   EXPECT_THAT(Read("t-r0.json"), AllOf(StartsWith("[\n{"), EndsWith("}\n]\n")));
 }
 
 TEST_F(TimelineTest, MoreThanABatchIsWrittenInOrder) {
   constexpr uint64_t kEvents = 5000;  // some MiB of text
-  std::unique_ptr<Timeline> timeline = Timeline::OfWorker(With("t.json"), 0, Log());
+  std::unique_ptr<Timeline> timeline = Timeline::OfWorker(With("t.json"), OfWorker(0), Log());
   for (uint64_t key = 0; key < kEvents; ++key) timeline->trace()->Record(Push(key));
   timeline.reset();
   std::stringstream lines(Read("t-r0.json"));
@@ -201,7 +205,7 @@ TEST_F(TimelineTest, PlacesWhereNoFileCanBeAreRefusedNamingTheSetting) {
 
 TEST_F(TimelineTest, AFileThatCannotBeOpenedIsAWarning) {
   std::filesystem::create_directory(folder_ + "/t-r0.json");
-  std::unique_ptr<Timeline> timeline = Timeline::OfWorker(With("t.json"), 0, Log());
+  std::unique_ptr<Timeline> timeline = Timeline::OfWorker(With("t.json"), OfWorker(0), Log());
   // Nor does it matter how much would be recorded.
   for (uint64_t key = 0; key < 100000; ++key) timeline->trace()->Record(Push(key));
   timeline.reset();
@@ -212,9 +216,9 @@ TEST_F(TimelineTest, AFileThatCannotBeOpenedIsAWarning) {
 TEST_F(TimelineTest, TwoDoNotWriteToOneFile) {
   Notification open;
   const std::unique_ptr<Timeline> first =
-      Timeline::OfWorker(With("t.json"), 0, WhenOpen([&open] { open.Notify(); }));
+      Timeline::OfWorker(With("t.json"), OfWorker(0), WhenOpen([&open] { open.Notify(); }));
   ASSERT_TRUE(open.WaitFor(std::chrono::seconds(60)));
-  Timeline::OfWorker(With("t.json"), 0, Log()).reset();
+  Timeline::OfWorker(With("t.json"), OfWorker(0), Log()).reset();
   ASSERT_EQ(warnings_.size(), 1U);
   EXPECT_THAT(warnings_[0], HasSubstr("t-r0.json: another process writes to it"));
 }
@@ -222,7 +226,7 @@ TEST_F(TimelineTest, TwoDoNotWriteToOneFile) {
 TEST_F(TimelineTest, AChildThatLivesOnLeavesTheFileToTheNextWorker) {
   Notification open;
   std::unique_ptr<Timeline> first =
-      Timeline::OfWorker(With("t.json"), 0, WhenOpen([&open] { open.Notify(); }));
+      Timeline::OfWorker(With("t.json"), OfWorker(0), WhenOpen([&open] { open.Notify(); }));
   ASSERT_TRUE(open.WaitFor(std::chrono::seconds(60)));
   const pid_t child = fork();
   if (child == 0) {
@@ -232,7 +236,7 @@ TEST_F(TimelineTest, AChildThatLivesOnLeavesTheFileToTheNextWorker) {
   }
   ASSERT_GT(child, 0);
   first.reset();
-  Timeline::OfWorker(With("t.json"), 0, Log()).reset();
+  Timeline::OfWorker(With("t.json"), OfWorker(0), Log()).reset();
   kill(child, SIGKILL);
   EXPECT_EQ(waitpid(child, nullptr, 0), child);
   EXPECT_TRUE(warnings_.empty()) << warnings_.front();
@@ -255,7 +259,7 @@ void WriteUntilTheLimit(const Config& config) {
   limit.rlim_cur = 100000;
   setrlimit(RLIMIT_FSIZE, &limit);
   std::unique_ptr<Timeline> timeline =
-      Timeline::OfWorker(config, 0, Logger("worker 0", LogLevel::kWarning));
+      Timeline::OfWorker(config, OfWorker(0), Logger("worker 0", LogLevel::kWarning));
   for (uint64_t key = 0; key < 10000; ++key) timeline->trace()->Record(Push(key));
   timeline.reset();
   _exit(0);

@@ -36,13 +36,12 @@ std::string Written(TraceText* writer, const TraceEvent& event) {
 }
 
 TEST(TraceText, AWholeTextIsWhatTheFormatWants) {
-  TraceText writer({.rank = 1,
-                    .num_workers = 2,
-                    .num_servers = 1,
+  job::View view = job::MakeView({.rank = 1}, 2, 1);
+  view.job = ~uint64_t{0};
+  TraceText writer({.view = std::make_shared<const job::View>(view),
                     .host = "node1",
                     .start = TimePoint(microseconds(10)),
-                    .wall_time = std::chrono::seconds(1700000000),
-                    .job = ~uint64_t{0}});
+                    .wall_time = std::chrono::seconds(1700000000)});
   std::string text;
   writer.Head(&text);
   TraceEvent push = Span(Kind::kPush, 11, 14);
@@ -139,7 +138,8 @@ TEST(TraceText, ProxiesAndLostTimeAreOfWholeTensors) {
 }
 
 TEST(TraceText, AServersRowsAreThoseOfItsShards) {
-  TraceText writer({.is_server = true, .rank = 1, .num_shards = 2});
+  TraceText writer(
+      {.view = job::ShareView({.role = job::Role::kServer, .rank = 1}, 1, 1), .num_shards = 2});
   std::string head;
   writer.Head(&head);
   EXPECT_THAT(head, HasSubstr("\"pid\":20002,"));

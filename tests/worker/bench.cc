@@ -14,7 +14,7 @@ std::vector<std::byte> Bytes(size_t count, int value) {
   return std::vector<std::byte>(count, static_cast<std::byte>(value));
 }
 
-Bench::Bench(const PsWorkerOptions& options)
+Bench::Bench(const PsWorkerOptions& options, const Rules& rules)
     : clock_(1),
       executor_(&clock_),
       backend_(
@@ -22,7 +22,7 @@ Bench::Bench(const PsWorkerOptions& options)
           Logger("", LogLevel::kOff)) {
   worker_ = std::make_unique<Worker>(
       options, &executor_, &backend_, [this](const Status& why) { failures.push_back(why); },
-      Logger("", LogLevel::kOff));
+      Logger("", LogLevel::kOff), rules);
 }
 
 Bench::~Bench() {
@@ -57,8 +57,8 @@ Bench::Sum Bench::PushPull(Key key, Priority priority, std::span<const std::byte
   Outcome* const pushed = &outcomes_.emplace_back();
   Outcome* const pulled = &outcomes_.emplace_back();
   calling_ = true;
-  worker_->PushPull(key, {priority, codec::TwoBitCoding(threshold)}, in, out, Into(pushed),
-                    Into(pulled));
+  worker_->PushPull(key, {.priority = priority, .coding = codec::TwoBitCoding(threshold)}, in, out,
+                    Into(pushed), Into(pulled));
   calling_ = false;
   return {pushed, pulled};
 }

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "backend/ps/ps_backend.h"
-#include "bytescheduler/worker.h"
 #include "sim/sim_executor.h"
 #include "worker/ps_worker_options.h"
+#include "worker/worker.h"
 
 namespace bs::worker {
 
@@ -31,7 +31,7 @@ struct Outcome {
 
 class Bench {
  public:
-  explicit Bench(const PsWorkerOptions& options);
+  explicit Bench(const PsWorkerOptions& options, const Rules& rules = Rules());
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
   // Closes the worker and expects that everything ended.

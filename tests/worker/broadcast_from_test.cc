@@ -13,8 +13,7 @@ using test::About;
 
 PsWorkerOptions OfRank(int32_t rank) {
   PsWorkerOptions options;
-  options.rank = rank;
-  options.num_workers = 2;
+  options.SetView(job::MakeView({.rank = rank}, 2, 1));
   return options;
 }
 

@@ -13,9 +13,7 @@ namespace {
 
 PsWorkerOptions OfRank(int32_t rank) {
   PsWorkerOptions options;
-  options.rank = rank;
-  options.num_workers = 2;
-  options.num_servers = 2;
+  options.SetView(job::MakeView({.rank = rank}, 2, 2));
   options.partition_bytes = 100;  // cut at 64
   options.credit_bytes = 64;
   return options;

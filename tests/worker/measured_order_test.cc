@@ -32,8 +32,7 @@ using test::About;
 
 PsWorkerOptions Options(int32_t rank, int32_t num_workers, Urgency urgency = Urgency::kMeasured) {
   PsWorkerOptions options;
-  options.rank = rank;
-  options.num_workers = num_workers;
+  options.SetView(job::MakeView({.rank = rank}, num_workers, 1));
   options.partition_bytes = 64;
   options.early_bytes = 0;  // each partition has its tensor's number
   options.urgency = urgency;
@@ -46,7 +45,7 @@ class Training {
   explicit Training(const PsWorkerOptions& options) : bench_(options) {
     for (const Key key : kCalls) {
       const Outcome* const done = bench_.Broadcast(key, DType::kFloat32, value_);
-      if (options.rank > 0) {
+      if (options.view().own.rank > 0) {
         AnswerLookup(bench_.Next());
         bench_.Answer(bench_.Next(), value_);
       }
@@ -68,8 +67,8 @@ class Training {
     for (const Key key : kReady) {
       busy ? bench_.Skip(kApart) : bench_.RunFor(kApart);
       bench_.worker()->PushPull(
-          key, {Callers().at(key), {}, called_ + Turn(key)}, in_, outs_.at(key - 1),
-          [this](const Status& status) { CountOk(status); },
+          key, {.priority = Callers().at(key), .called = called_ + Turn(key)}, in_,
+          outs_.at(key - 1), [this](const Status& status) { CountOk(status); },
           [this](const Status& status) { CountOk(status); });
     }
     called_ += kCalls.size();

@@ -1,11 +1,18 @@
 // PsWorkerOptions: a worker's options and those of its back end, which tests set together.
 #pragma once
 
+#include <memory>
+
 #include "backend/ps/ps_backend.h"
-#include "bytescheduler/worker.h"
+#include "worker/worker.h"
 
 namespace bs::worker {
 
-struct PsWorkerOptions : WorkerOptions, PsBackendOptions {};
+struct PsWorkerOptions : WorkerOptions, PsBackendOptions {
+  const job::View& view() const { return *WorkerOptions::view; }
+  void SetView(const job::View& view) {
+    PsBackendOptions::view = WorkerOptions::view = std::make_shared<const job::View>(view);
+  }
+};
 
 }  // namespace bs::worker

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/snapshot.h"
 #include "protocol/bodies.h"
 #include "worker/bench.h"
 
@@ -11,7 +12,7 @@ namespace {
 
 PsWorkerOptions TwoServers() {
   PsWorkerOptions options;
-  options.num_servers = 2;
+  options.SetView(job::MakeView({}, 1, 2));
   options.partition_bytes = 64;
   options.credit_bytes = 64;
   return options;
@@ -49,14 +50,18 @@ TEST(PushPullTask, EverySumLandsAtItsOffset) {
   for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(std::to_integer<size_t>(out[i]), i / 64 + 1);
 }
 
+class CreditWithTheSum final : public Rules {
+  bool credit_returns_with_the_push() const override { return false; }
+};
+
 // Decision 3 taken back, as the simulator does to show that it is one.
 TEST(PushPullTask, CreditMayBeHeldUntilTheSumComesForATest) {
   std::vector<std::byte> value = Bytes(256, 0);
   std::vector<std::byte> out = Bytes(256, 0);
   PsWorkerOptions options = TwoServers();
-  options.num_servers = 1;
-  options.test_credit_until_pulled = true;
-  Bench bench(options);
+  options.SetView(job::MakeView({}, 1, 1));
+  const CreditWithTheSum rules;
+  Bench bench(options, rules);
   bench.Initialise(7, value);
   bench.PushPull(7, 0, value, out);
   bench.Answer(bench.Next());
@@ -99,7 +104,7 @@ TEST(PushPullTask, ItsMemoryIsLentUntilEachCallbackAndNotAMomentLonger) {
   int pushed = 0;
   int pulled = 0;
   bench.worker()->PushPull(
-      7, PushPullOptions(0), value, out,
+      7, {}, value, out,
       [&](const Status&) {
         ++pushed;
         EXPECT_TRUE(loans.given.at(0).handle.expired());
@@ -139,7 +144,7 @@ TEST(PushPullTask, ShortTensorsAreCopiedInsteadOfLent) {
 
 PsWorkerOptions Together(uint64_t bytes) {
   PsWorkerOptions options = TwoServers();
-  options.num_servers = 1;
+  options.SetView(job::MakeView({}, 1, 1));
   options.together_bytes = bytes;
   return options;
 }
@@ -220,8 +225,8 @@ TEST(PushPullTask, AFailedPushPullEndsBothDirections) {
 TEST(PushPullTask, APushPullIsNotAnsweredByAnotherSize) {
   UnderWay under_way(64);
   under_way.bench.Answer(under_way.bench.Next(), Bytes(60, 1));
-  EXPECT_EQ(under_way.sum.pulled->text(),
-            "pull key=7 round=1 partition=0 to server 0: answered 60 bytes, want 64");
+  EXPECT_SNAPSHOT(under_way.sum.pulled->text(),
+                  "pull key=7 round=1 partition=0 to server 0: answered 60 bytes, want 64");
 }
 
 TEST(PushPullTask, NothingNewIsStartedAfterAFailure) {

@@ -17,9 +17,7 @@ using test::About;
 
 PsWorkerOptions Options(int32_t rank = 0) {
   PsWorkerOptions options;
-  options.rank = rank;
-  options.num_workers = 2;
-  options.num_servers = 2;
+  options.SetView(job::MakeView({.rank = rank}, 2, 2));
   options.partition_bytes = 64;
   options.credit_bytes = 1000;
   return options;

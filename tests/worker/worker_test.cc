@@ -1,13 +1,17 @@
 // The worker as a whole: order, credit, priorities, mistakes of the caller, failures, the end.
-#include "bytescheduler/worker.h"
+#include "worker/worker.h"
 
 #include <gtest/gtest.h>
 
+#include "base/snapshot.h"
 #include "protocol/bodies.h"
 #include "worker/bench.h"
 
 namespace bs::worker {
 namespace {
+
+// Callers name the options: no value can stand in the first place.
+static_assert(!std::is_constructible_v<PushPullOptions, Priority>);
 
 PsWorkerOptions Alone() {
   PsWorkerOptions options;
@@ -145,7 +149,7 @@ TEST(Worker, AKeyIsUsedInTheModeItWasDeclaredIn) {
 
 TEST(Worker, AnOptimizerIsToldToEveryServerAndItsRefusalConcernsOnlyTheCall) {
   PsWorkerOptions options = Alone();
-  options.num_servers = 3;
+  options.SetView(job::MakeView({}, 1, 3));
   Bench bench(options);
   for (const uint64_t number : {1, 2}) {
     Outcome outcome;
@@ -264,7 +268,7 @@ TEST(Worker, MistakesOfTheCallerConcernOnlyThatCall) {
   EXPECT_TRUE(bench.Quiet());
   EXPECT_EQ(early.pushed->code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(early.pulled->code(), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(early.pulled->text(), "push_pull key=7: the key was never broadcast");
+  EXPECT_SNAPSHOT(early.pulled->text(), "push_pull key=7: the key was never broadcast");
 
   const Outcome* const odd = bench.Broadcast(7, DType::kFloat32, all.first(5));
   const Outcome* const unknown = bench.Broadcast(7, static_cast<DType>(99), value);
@@ -278,8 +282,9 @@ TEST(Worker, MistakesOfTheCallerConcernOnlyThatCall) {
   const Bench::Sum same = bench.PushPull(7, 0, value, value);
   EXPECT_TRUE(bench.Quiet());
   EXPECT_EQ(again->code(), StatusCode::kAlreadyExists);
-  EXPECT_EQ(small.pulled->text(),
-            "push_pull key=7: 64 bytes in and 128 bytes out, it was broadcast with 128 bytes");
+  EXPECT_SNAPSHOT(
+      small.pulled->text(),
+      "push_pull key=7: 64 bytes in and 128 bytes out, it was broadcast with 128 bytes");
   EXPECT_EQ(same.pushed->text(), "push_pull key=7: in and out overlap");
 
   const Bench::Sum good = bench.PushPull(7, 0, value, out);
@@ -385,9 +390,8 @@ TEST(Worker, TheSumIsMultipliedAsItArrives) {
   bench.Initialise(7, std::as_writable_bytes(std::span(value)));
   Outcome pulled;
   bench.worker()->PushPull(
-      7, {0, {}, 0, false, {}, 0.25}, std::as_bytes(std::span(in)),
-      std::as_writable_bytes(std::span(out)), [](const Status&) {},
-      [&](Status status) { pulled = {pulled.calls + 1, std::move(status)}; });
+      7, {.factor = 0.25}, std::as_bytes(std::span(in)), std::as_writable_bytes(std::span(out)),
+      [](const Status&) {}, [&](Status status) { pulled = {pulled.calls + 1, std::move(status)}; });
   const std::vector<float> sum(16, 6);
   ps::Message push = bench.Next();
   EXPECT_EQ(push.data.at(0).bytes().data(), std::as_bytes(std::span(in)).data()) << "not before";
@@ -409,18 +413,19 @@ TEST(Worker, SumsOfIntegersAreNotMultiplied) {
   const auto refusal = [&](double factor) {
     std::string text;
     bench.worker()->PushPull(
-        7, {0, {}, 0, false, {}, factor}, in, out, [](const Status&) {},
+        7, {.factor = factor}, in, out, [](const Status&) {},
         [&](const Status& status) { text = status.message(); });
     bench.Run();
     return text;
   };
-  EXPECT_EQ(
+  EXPECT_SNAPSHOT(
       refusal(0.5),
       "push_pull key=7: a sum of int32 cannot be multiplied by 0.500000, only one of floating "
       "point; ask for the sum and divide it");
-  EXPECT_EQ(refusal(0),
-            "push_pull key=7: a sum cannot be multiplied by 0.000000, only by a finite number that "
-            "is not 0");
+  EXPECT_SNAPSHOT(
+      refusal(0),
+      "push_pull key=7: a sum cannot be multiplied by 0.000000, only by a finite number that "
+      "is not 0");
   EXPECT_TRUE(bench.Quiet());
   EXPECT_TRUE(bench.failures.empty());
 }
@@ -452,7 +457,7 @@ TEST(Worker, TwoInOneProcessDoNotMeet) {
 // The servers to which the first pushes of a tensor of 16 partitions go, while none answers.
 std::vector<int32_t> ServersInOrder(std::vector<uint32_t> weights) {
   PsWorkerOptions options = Alone();
-  options.num_servers = 2;
+  options.SetView(job::MakeView({}, 1, 2));
   options.server_weights = std::move(weights);
   options.partition_bytes = 32 << 10;
   options.credit_bytes = 1 << 20;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/snapshot.h"
 #include "codec/two_bit.h"
 #include "protocol/bodies.h"
 #include "worker/bench.h"
@@ -178,9 +179,10 @@ TEST(WorkerTwoBit, WhatCannotBeCodedIsRefusedAndHarmsNothing) {
   const Bench::Sum halves = bench.PushPull(7, 0, value, out, 0.5F);
   EXPECT_TRUE(bench.Quiet());
   EXPECT_EQ(halves.pulled->code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(halves.pushed->text(),
-            "push_pull key=7: float16 cannot be compressed to two bits with threshold 0.5, only "
-            "float32");
+  EXPECT_SNAPSHOT(
+      halves.pushed->text(),
+      "push_pull key=7: float16 cannot be compressed to two bits with threshold 0.5, only "
+      "float32");
   for (const float threshold :
        {-0.5F, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     const Bench::Sum wrong = bench.PushPull(8, 0, value, out, threshold);

@@ -55,7 +55,7 @@ class TensorObjects(Objects):
             for group in _groups(tensors):
                 octets = torch.cat([octets_of(tensor) for tensor in group])
                 self._relay.broadcast(_memory_of(octets), root, owner=octets)
-                if self._rank != root:
+                if self._job.view.rank != root:
                     _spread(octets, group)
 
 

@@ -13,10 +13,10 @@
 namespace bs::worker {
 namespace {
 
-// More than the partitions in flight to one server at the default credit.  A probe that finds none
+// More than the partitions in flight to a server at the default credit.  A probe that finds none
 // free goes behind all partitions sent meanwhile.
 constexpr size_t kProbesOfServer = 4;
-// The most servers whose links are measured.  Usually one of them at most is on rank 0's host.
+// The most servers whose links are measured.  Usually at most one of them is on rank 0's host.
 constexpr uint32_t kMostSampled = 8;
 constexpr uint64_t kSmallPartitions = 16;  // that fit into small_bytes
 constexpr float kOne = 1.0F;
@@ -48,18 +48,18 @@ KvstoreBackend::KvstoreBackend(const Options& options, Executor* executor, Store
       executor_(executor),
       begin_(std::move(begin)),
       calls_(executor, options.straggler_timeout, kWaitsFor, log),
-      keys_(options.num_servers),
-      loads_(options.num_servers),
-      probes_(options.num_servers),
-      traffic_(options.num_servers) {
+      keys_(num_servers()),
+      loads_(num_servers()),
+      probes_(num_servers()),
+      traffic_(num_servers()) {
   // These are the first keys, so all of them are still free.
   barrier_key_ = keys_.Take(0).value_or(0);
-  const uint32_t sampled = std::min(options.num_servers, kMostSampled);
+  const uint32_t sampled = std::min(num_servers(), kMostSampled);
   for (uint32_t i = 0; i < sampled; ++i) {
-    const uint32_t server = i * options.num_servers / sampled;
+    const uint32_t server = i * num_servers() / sampled;
     if (const auto key = keys_.Take(server)) samples_[server] = *key;
   }
-  for (uint32_t server = 0; server < options.num_servers; ++server) {
+  for (uint32_t server = 0; server < num_servers(); ++server) {
     for (size_t i = 0; i < kProbesOfServer; ++i) {
       if (const auto key = keys_.Take(server)) probes_[server].free.push_back(*key);
     }
@@ -67,7 +67,7 @@ KvstoreBackend::KvstoreBackend(const Options& options, Executor* executor, Store
 }
 
 void KvstoreBackend::Prepare(Done done) {
-  if (options_.rank != 0) return done(Status::Ok());
+  if (options_.view->own.rank != 0) return done(Status::Ok());
   std::vector<int32_t> own = {barrier_key_};
   for (const Probes& probes : probes_) {
     own.insert(own.end(), probes.free.begin(), probes.free.end());
@@ -78,7 +78,7 @@ void KvstoreBackend::Prepare(Done done) {
     Status status;
     Done done;
   };
-  auto measure = [this, done = std::move(done)](const Status& status) mutable {
+  auto measure = [this, done = WithDeadline(std::move(done))](const Status& status) mutable {
     status.ok() ? MeasureScale(std::move(done)) : done(status);
   };
   const auto waiting = std::make_shared<Waiting>(Waiting{own.size(), {}, std::move(measure)});
@@ -92,6 +92,27 @@ void KvstoreBackend::Prepare(Done done) {
       if (--waiting->left == 0) waiting->done(waiting->status);
     });
   }
+}
+
+Status KvstoreBackend::CheckExtra(const std::string& what) const {
+  return Status::FailedPrecondition(what +
+                                    ": stock servers know nothing of it; start the job "
+                                    "with bslaunch");
+}
+
+Backend::Done KvstoreBackend::WithDeadline(Done done) {
+  // Owners: the deadline and the returned function.
+  const auto waiting = std::make_shared<Done>(std::move(done));
+  const TimerId deadline =
+      executor_->PostAt(executor_->Now() + options_.prepare_timeout, [waiting] {
+        std::exchange(*waiting, {})(Status::DeadlineExceeded(
+            "the wrapped store did not take its first values in time (BYTESCHEDULER_TIMEOUT): look "
+            "whether all of its servers run"));
+      });
+  return [executor = executor_, waiting, deadline](const Status& status) {
+    executor->Cancel(deadline);
+    if (const Done first = std::exchange(*waiting, {})) first(status);
+  };
 }
 
 void KvstoreBackend::MeasureScale(Done done) {
@@ -122,7 +143,7 @@ void KvstoreBackend::SetScale(uint32_t scale) {
 // -- declarations --------------------------------------------------------------------------------
 
 std::optional<int32_t> KvstoreBackend::TakeHeaderKey() {
-  return keys_.Take(static_cast<uint32_t>(num_headers_++ % options_.num_servers));
+  return keys_.Take(static_cast<uint32_t>(num_headers_++ % num_servers()));
 }
 
 Status KvstoreBackend::Adopt(const Tensor& tensor) {
@@ -292,7 +313,7 @@ void KvstoreBackend::SetOptimizer(OptimizerText /*optimizer*/, uint64_t /*number
 }
 
 void KvstoreBackend::Measure(Metrics* metrics) const {
-  for (uint32_t server = 0; server < options_.num_servers; ++server) {
+  for (uint32_t server = 0; server < num_servers(); ++server) {
     AddTraffic(traffic_[server], server, metrics);
   }
   metrics->Add("pending_requests", static_cast<double>(calls_.pending()));

@@ -48,9 +48,10 @@
 #include "backend/traffic.h"
 #include "base/executor.h"
 #include "base/log.h"
+#include "base/status.h"
+#include "base/types.h"
 #include "base/unique_function.h"
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "job/view.h"
 #include "protocol/placement.h"
 #include "protocol/tensor.h"
 
@@ -59,8 +60,9 @@ namespace bs::worker {
 class KvstoreBackend final : public Backend {
  public:
   struct Options {
-    int32_t rank = 0;
-    uint32_t num_servers = 1;
+    job::SharedView view = job::ShareView({}, 1, 1);
+    // How long the servers may take for Prepare.
+    Duration prepare_timeout = std::chrono::seconds(60);
     // How long a call may wait for the other workers and the servers.
     Duration straggler_timeout = std::chrono::seconds(1800);
     // Rank 0 measures with this many bytes which partitions suit the store
@@ -76,17 +78,19 @@ class KvstoreBackend final : public Backend {
   // `begin` starts operations on the store.  `executor` is the worker's; both outlive this.
   KvstoreBackend(const Options& options, Executor* executor, StoreFn begin, const Logger& log);
 
-  // Rank 0 puts the back end's own keys into the store and measures; the others do nothing.  `done`
-  // may run inside.
-  // REQUIRES: called first, once; between its end on rank 0 and any other use on any worker lies a
+  // Rank 0 puts the back end's own keys into the store and measures; the others do nothing.
+  // kDeadlineExceeded if the store takes longer than the time-out.
+  // REQUIRES, besides: called; between its end on rank 0 and any other use on any worker lies a
   // barrier of the stock store.
-  void Prepare(Done done);
+  void Prepare(Done done) override;
+  // Stock servers have nothing more: an error.
+  Status CheckExtra(const std::string& what) const override;
   // `done` runs when every worker has called it as often.
   void Barrier(Done done);
 
-  uint32_t num_destinations() const override { return options_.num_servers; }
+  uint32_t num_destinations() const override { return num_servers(); }
   void Place(std::span<Partition> partitions, std::span<const Partition> replaced) override;
-  uint32_t DestinationOf(Key key) const override { return HomeServer(key, options_.num_servers); }
+  uint32_t DestinationOf(Key key) const override { return HomeServer(key, num_servers()); }
   void Declare(const Tensor& tensor, Done done) override;
   void Lookup(const Tensor& asked, UniqueFunction<void(Result<Tensor>)> done) override;
   // REQUIRES, besides: the key is synchronous; no coder, no next layout.
@@ -140,6 +144,9 @@ class KvstoreBackend final : public Backend {
     std::shared_ptr<Tensor> tensor;
   };
 
+  uint32_t num_servers() const { return static_cast<uint32_t>(options_.view->num_servers()); }
+  // Returns `done`, which gets an error if the time of Prepare is over first.
+  Done WithDeadline(Done done);
   void MeasureScale(Done done);
   void SetScale(uint32_t scale);
   void LookupNext();

@@ -11,9 +11,9 @@
 
 #include "base/executor.h"
 #include "base/log.h"
+#include "base/status.h"
+#include "base/types.h"
 #include "base/unique_function.h"
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
 
 namespace bs::worker {
 
@@ -49,7 +49,7 @@ class OpenCalls {
   bool IsOpen(Id id) const { return calls_.contains(id); }
   // Without effect if the call is over.
   void End(Id id, const Status& status);
-  // Ends every call with `status`, and later ones too.  REQUIRES: !status.ok().
+  // Ends every call with `status`, and later calls too.  REQUIRES: !status.ok().
   void FailAll(const Status& status);
   // Ok before FailAll.
   const Status& failure() const { return failure_; }

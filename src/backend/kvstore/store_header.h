@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "bytescheduler/types.h"
+#include "base/types.h"
 
 namespace bs::worker {
 

@@ -1,4 +1,4 @@
-// Keys of one server are a residue class modulo the number of servers.
+// Keys of a server are a residue class modulo the number of servers.
 #include "backend/kvstore/store_keys.h"
 
 #include <limits>

@@ -1,4 +1,4 @@
-// StoreRequest: one operation on a stock store, and how it is begun.
+// StoreRequest: an operation on a stock store, and how it is begun.
 #pragma once
 
 #include <cstddef>
@@ -6,9 +6,9 @@
 #include <functional>
 #include <span>
 
+#include "base/status.h"
+#include "base/types.h"
 #include "base/unique_function.h"
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
 
 namespace bs::worker {
 
@@ -23,7 +23,7 @@ struct StoreRequest {
   DType dtype = DType::kFloat32;
   Priority priority = 0;
   uint64_t size_bytes = 0;
-  std::span<const std::byte> in{};  // what is pushed; valid during the call only
+  std::span<const std::byte> in{};  // the pushed bytes; valid during the call only
 };
 
 // Takes the end of an operation and the pulled bytes, which are valid until the next operation on

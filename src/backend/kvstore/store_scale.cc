@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "bytescheduler/first_sizes.h"
+#include "base/types.h"
 
 namespace bs::worker {
 namespace {

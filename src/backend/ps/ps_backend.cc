@@ -147,13 +147,12 @@ Traffic TrafficOf(const ps::KvTraffic& traffic) {
 PsBackend::PsBackend(const PsBackendOptions& options, Executor* executor, SendFn send,
                      const Logger& log)
     : options_(options),
-      num_servers_(static_cast<uint32_t>(options.num_servers)),
       executor_(executor),
       log_(log),
       requests_(WithRules(options.requests), executor, std::move(send), log),
-      estimator_(executor, num_servers_),
-      loads_(num_servers_, options.server_weights) {
-  BS_CHECK(options.num_servers > 0);
+      estimator_(executor, num_servers()),
+      loads_(num_servers(), options.server_weights) {
+  BS_CHECK(options.view->num_servers() > 0);
   if (!options.measures_bandwidth) estimator_.Stop();
 }
 
@@ -173,7 +172,7 @@ void PsBackend::Place(std::span<Partition> partitions, std::span<const Partition
 }
 
 void PsBackend::Declare(const Tensor& tensor, Done done) {
-  const uint32_t server = HomeServer(tensor.key, num_servers_);
+  const uint32_t server = HomeServer(tensor.key, num_servers());
   ps::KvRequest request = MakeRequest(ps::Op::kDeclare, server,
                                       {.key = tensor.key,
                                        .tensor_bytes = tensor.size_bytes,
@@ -192,12 +191,12 @@ void PsBackend::Declare(const Tensor& tensor, Done done) {
 }
 
 void PsBackend::Lookup(const Tensor& asked, UniqueFunction<void(Result<Tensor>)> done) {
-  ps::KvRequest request = MakeRequest(ps::Op::kLookup, HomeServer(asked.key, num_servers_),
+  ps::KvRequest request = MakeRequest(ps::Op::kLookup, HomeServer(asked.key, num_servers()),
                                       {.key = asked.key,
                                        .tensor_bytes = asked.size_bytes,
                                        .dtype = static_cast<uint32_t>(asked.dtype),
                                        .mode = static_cast<uint32_t>(asked.mode)});
-  requests_.Send(std::move(request), [asked, num_servers = num_servers_, done = std::move(done)](
+  requests_.Send(std::move(request), [asked, num_servers = num_servers(), done = std::move(done)](
                                          const Status& status, const ps::Message& response) {
     status.ok() ? done(ReadLookup(response, asked, num_servers)) : done(status);
   });
@@ -311,8 +310,8 @@ void PsBackend::Release(const Tensor& retired, Done done) {
 void PsBackend::SetOptimizer(OptimizerText optimizer, uint64_t number, Done done) {
   auto kept = std::make_unique<const OptimizerText>(std::move(optimizer));
   std::vector<ps::KvRequest> requests;
-  requests.reserve(num_servers_);
-  for (uint32_t server = 0; server < num_servers_; ++server) {
+  requests.reserve(num_servers());
+  for (uint32_t server = 0; server < num_servers(); ++server) {
     requests.push_back(MakeRequest(ps::Op::kOptimizer, server,
                                    {.optimizer_call = number, .optimizer = kept->text}));
     requests.back().payload = std::as_bytes(std::span(kept->pickle));
@@ -341,15 +340,16 @@ std::optional<PartitionAndCredit> PsBackend::TakeFitting() {
            std::to_string(std::llround(found->bytes_per_second / 1e6)) +
            " MB/s; an idle network answers after " + std::to_string(round_trip) + " us";
   });
-  return PartitionAndCreditFor(*found, num_servers_);
+  return PartitionAndCreditFor(*found, num_servers());
 }
 
 void PsBackend::Measure(Metrics* metrics) const {
   const std::vector<ps::KvTraffic>& traffic = requests_.traffic();
-  for (uint32_t i = 0; i < num_servers_; ++i) {
+  for (uint32_t i = 0; i < num_servers(); ++i) {
     AddTraffic(i < traffic.size() ? TrafficOf(traffic[i]) : Traffic(), i, metrics);
   }
   metrics->Add("pending_requests", static_cast<double>(requests_.pending()));
+  if (options_.measure_network) options_.measure_network(metrics);
 }
 
 }  // namespace bs::worker

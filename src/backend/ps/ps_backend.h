@@ -19,6 +19,7 @@
 #include "backend/ps/bandwidth_estimator.h"
 #include "base/executor.h"
 #include "base/log.h"
+#include "job/view.h"
 #include "protocol/placement.h"
 #include "ps/kv_worker.h"
 #include "ps/message.h"
@@ -27,7 +28,7 @@
 namespace bs::worker {
 
 struct PsBackendOptions {
-  int32_t num_servers = 1;
+  job::SharedView view = job::ShareView({}, 1, 1);
   // The servers' shares of all bytes (protocol/server_shares.h); empty: equal shares.
   std::vector<uint32_t> server_weights{};
   // Measures the network's rate for TakeFitting; for rank 0.
@@ -39,6 +40,8 @@ struct PsBackendOptions {
   std::function<std::shared_ptr<void>(std::span<std::byte> memory, ps::Lending use)> lend{};
   // Transport::CarriersOf; empty: they are not known.
   std::function<Carriers(int32_t peer)> carriers{};
+  // Adds the metrics of the network for Measure; empty: nothing is added.
+  std::function<void(Metrics*)> measure_network{};
   // Partitions of a tensor of up to this size are pushed and pulled by one request.  Then their
   // credit returns when the network has them, so it does not bound the bytes that wait at a busy
   // server.
@@ -61,11 +64,11 @@ class PsBackend final : public Backend {
   // Returns the memory for the payload of an incoming message: Transport::Handler::place.
   std::shared_ptr<ps::Landing> LandingFor(int32_t peer, const ps::Meta& meta, uint64_t size_bytes);
 
-  uint32_t num_destinations() const override { return num_servers_; }
+  uint32_t num_destinations() const override { return num_servers(); }
   std::vector<uint32_t> shares() const override { return options_.server_weights; }
   Carriers CarriersOf(uint32_t destination) const override;
   void Place(std::span<Partition> partitions, std::span<const Partition> replaced) override;
-  uint32_t DestinationOf(Key key) const override { return HomeServer(key, num_servers_); }
+  uint32_t DestinationOf(Key key) const override { return HomeServer(key, num_servers()); }
   void Declare(const Tensor& tensor, Done done) override;
   void Lookup(const Tensor& asked, UniqueFunction<void(Result<Tensor>)> done) override;
   std::shared_ptr<void> LendSent(std::span<const std::byte> memory) override;
@@ -80,6 +83,7 @@ class PsBackend final : public Backend {
  private:
   using Summed = UniqueFunction<void(const Status&, const std::string& next_layout)>;
 
+  uint32_t num_servers() const { return static_cast<uint32_t>(options_.view->num_servers()); }
   bool GoesTogether(const Tensor& tensor, const Exchange& exchange) const;
   void PushPull(const Tensor& tensor, Exchange exchange);
   void Push(const Tensor& tensor, Exchange* exchange);
@@ -88,7 +92,6 @@ class PsBackend final : public Backend {
   void SendToEach(std::vector<ps::KvRequest> requests, Done done);
 
   const PsBackendOptions options_;
-  const uint32_t num_servers_;
   Executor* const executor_;
   const Logger log_;
   ps::KvWorker requests_;

@@ -39,8 +39,8 @@ uint64_t SentBytes(const protocol::Call& call, const codec::Table& codecs) {
 }  // namespace
 
 AsyncSlot::AsyncSlot(ShardState* shard, SlotId id)
-    : shard_(shard), id_(id), parties_(static_cast<size_t>(shard->num_workers)) {
-  shard->counters.Expect(shard->num_workers);
+    : shard_(shard), id_(id), parties_(static_cast<size_t>(shard->view->num_workers())) {
+  shard->counters.Expect(shard->view->num_workers());
 }
 
 void AsyncSlot::Push(protocol::Call& call) {
@@ -149,7 +149,7 @@ Result<MemoryRoom::Promise> AsyncSlot::AskForMemory(const protocol::Call& call) 
 void AsyncSlot::Initialise(const protocol::Call& call) {
   const protocol::DataRequest& about = call.request;
   auto weights = std::make_shared<SumBuffer>(about.size_bytes, shard_->numa_node,
-                                             shard_->num_workers, shard_->lend);
+                                             shard_->view->num_workers(), shard_->lend);
   if (about.size_bytes > 0) {
     reduce::Copy(weights->data(), call.payload.bytes().data(), about.size_bytes);
   }
@@ -243,8 +243,8 @@ bool AsyncSlot::IsAwaited(size_t rank) const {
 void AsyncSlot::PrepareSpare() {
   if (spare_ && !spare_->InFlight()) return;
   if (!spare_) shard_->counters.Kept(shape_.size_bytes);
-  spare_ = std::make_shared<SumBuffer>(shape_.size_bytes, shard_->numa_node, shard_->num_workers,
-                                       shard_->lend);
+  spare_ = std::make_shared<SumBuffer>(shape_.size_bytes, shard_->numa_node,
+                                       shard_->view->num_workers(), shard_->lend);
 }
 
 void AsyncSlot::PrepareWeights() {

@@ -19,18 +19,16 @@ namespace bs::server {
 
 class Backlog {
  public:
-  // REQUIRES: num_workers > 0.
-  Backlog(int32_t num_workers, uint64_t most_bytes)
-      : most_bytes_(most_bytes),
-        share_bytes_(most_bytes / static_cast<uint64_t>(num_workers)),
-        of_worker_(static_cast<size_t>(num_workers)) {}
+  // REQUIRES: workers > 0.
+  Backlog(int32_t workers, uint64_t most_bytes)
+      : most_bytes_(most_bytes), of_worker_(static_cast<size_t>(workers)) {}
 
   // Counts a request of that worker until Done; false if it may not wait, which counts nothing.
   bool Take(int32_t rank, uint64_t size_bytes) {
     std::atomic<uint64_t>& own = of_worker_[static_cast<size_t>(rank)];
     // Relaxed, as below: these are numbers and guard nothing.
     const bool full = all_.load(std::memory_order_relaxed) + size_bytes > most_bytes_;
-    if (full && own.load(std::memory_order_relaxed) >= share_bytes_) return false;
+    if (full && own.load(std::memory_order_relaxed) >= share_bytes()) return false;
     all_.fetch_add(size_bytes, std::memory_order_relaxed);
     own.fetch_add(size_bytes, std::memory_order_relaxed);
     return true;
@@ -44,8 +42,9 @@ class Backlog {
   std::string Why(int32_t rank) const;
 
  private:
+  uint64_t share_bytes() const { return most_bytes_ / of_worker_.size(); }
+
   const uint64_t most_bytes_;
-  const uint64_t share_bytes_;
   std::atomic<uint64_t> all_ = 0;
   std::vector<std::atomic<uint64_t>> of_worker_;  // by rank
 };

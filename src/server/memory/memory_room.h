@@ -14,7 +14,7 @@
 #include <functional>
 #include <utility>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 
 namespace bs::server {
 

@@ -7,9 +7,9 @@
 
 namespace bs::server {
 
-SumBuffer::SumBuffer(uint64_t size_bytes, int numa_node, int32_t num_workers,
+SumBuffer::SumBuffer(uint64_t size_bytes, int numa_node, int32_t num_readers,
                      const LendPagesFn& lend)
-    : num_workers_(static_cast<uint32_t>(num_workers)) {
+    : num_counters_(static_cast<uint32_t>(num_readers)) {
   if (size_bytes <= std::tuple_size_v<decltype(Tiny::bytes)>) {
     memory_ = Tiny{.bytes = {}, .size_bytes = static_cast<uint8_t>(size_bytes)};
   } else {
@@ -21,13 +21,13 @@ SumBuffer::SumBuffer(uint64_t size_bytes, int numa_node, int32_t num_workers,
       memory_ = std::move(large);
     }
   }
-  if (!has_few()) more_ = new Counter[num_workers_]{};
+  if (!has_few()) more_ = new Counter[num_counters_]{};
 }
 
-SumBuffer::SumBuffer(ps::Frame contribution, int32_t num_workers)
+SumBuffer::SumBuffer(ps::Frame contribution, int32_t num_readers)
     : memory_(std::make_unique<ps::Frame>(std::move(contribution))),
-      num_workers_(static_cast<uint32_t>(num_workers)) {
-  if (!has_few()) more_ = new Counter[num_workers_]{};
+      num_counters_(static_cast<uint32_t>(num_readers)) {
+  if (!has_few()) more_ = new Counter[num_counters_]{};
 }
 
 SumBuffer::~SumBuffer() {

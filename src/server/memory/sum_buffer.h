@@ -25,11 +25,11 @@ namespace bs::server {
 // allocation.
 class SumBuffer {
  public:
-  // Answers go to workers 0 .. num_workers-1.
+  // Answers go to `num_readers` workers, from rank 0 on.
   // `lend` gets its memory if that is whole pages.
-  SumBuffer(uint64_t size_bytes, int numa_node, int32_t num_workers, const LendPagesFn& lend = {});
+  SumBuffer(uint64_t size_bytes, int numa_node, int32_t num_readers, const LendPagesFn& lend = {});
   // The sum begins as the values of `contribution`, in its memory.  REQUIRES: it is writable.
-  SumBuffer(ps::Frame contribution, int32_t num_workers);
+  SumBuffer(ps::Frame contribution, int32_t num_readers);
   SumBuffer(const SumBuffer&) = delete;
   SumBuffer& operator=(const SumBuffer&) = delete;
   ~SumBuffer();
@@ -75,8 +75,8 @@ class SumBuffer {
   }
   using Adopted = std::unique_ptr<ps::Frame>;  // apart, so that the variant stays small
 
-  bool has_few() const { return num_workers_ <= kFew; }
-  std::span<const Counter> counters() const { return {has_few() ? few_ : more_, num_workers_}; }
+  bool has_few() const { return num_counters_ <= kFew; }
+  std::span<const Counter> counters() const { return {has_few() ? few_ : more_, num_counters_}; }
   Counter& CounterOf(int32_t rank) { return (has_few() ? few_ : more_)[static_cast<size_t>(rank)]; }
 
   // Zeroed at first, but for Adopted.
@@ -86,7 +86,7 @@ class SumBuffer {
     Counter few_[kFew] = {};
     Counter* more_;  // owned; unless has_few()
   };
-  const uint32_t num_workers_;  // last, so that SumRef's count fits behind it
+  const uint32_t num_counters_;  // last, so that SumRef's count fits behind it
 };
 
 template <typename Owner>

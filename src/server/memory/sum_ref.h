@@ -19,12 +19,12 @@ class SumRef {
  public:
   SumRef() = default;
   // The first owner of a new buffer.  May throw std::bad_alloc.
-  static SumRef Make(uint64_t size_bytes, int numa_node, int32_t num_workers,
+  static SumRef Make(uint64_t size_bytes, int numa_node, int32_t num_readers,
                      const LendPagesFn& lend = {}) {
-    return SumRef(new Counted(size_bytes, numa_node, num_workers, lend));
+    return SumRef(new Counted(size_bytes, numa_node, num_readers, lend));
   }
-  static SumRef Adopt(ps::Frame contribution, int32_t num_workers) {
-    return SumRef(new Counted(std::move(contribution), num_workers));
+  static SumRef Adopt(ps::Frame contribution, int32_t num_readers) {
+    return SumRef(new Counted(std::move(contribution), num_readers));
   }
   SumRef(const SumRef& other) : sum_(other.sum_) {
     // Relaxed: the copied reference owns the buffer, so it cannot go meanwhile.

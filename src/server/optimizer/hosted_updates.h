@@ -10,10 +10,10 @@
 #include <string>
 
 #include "base/executor.h"
+#include "base/status.h"
 #include "base/unique_function.h"
-#include "bytescheduler/server_updater.h"
-#include "bytescheduler/status.h"
 #include "server/optimizer/optimizer.h"
+#include "server/optimizer/server_updater.h"
 
 namespace bs::server {
 

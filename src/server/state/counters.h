@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "base/metrics.h"
-#include "bytescheduler/server_options.h"
+#include "server/state/server_options.h"
 
 namespace bs::server {
 
 class Counters {
  public:
   // There are so many workers; may throw std::bad_alloc.  All below take ranks below that.
-  void Expect(int32_t num_workers) { workers_.resize(static_cast<size_t>(num_workers)); }
+  void Expect(int32_t workers) { workers_.resize(static_cast<size_t>(workers)); }
 
   // A push of `rank` is in a round from 1 on; `opens`: the first of it.
   void Contributed(int32_t rank, bool opens);

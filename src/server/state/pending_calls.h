@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "bytescheduler/server_options.h"
 #include "protocol/call.h"
+#include "server/state/server_options.h"
 
 namespace bs::server {
 

@@ -13,14 +13,14 @@
 #include <vector>
 
 #include "base/executor.h"
-#include "bytescheduler/server_options.h"
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
 #include "codec/codec.h"
 #include "server/memory/backlog.h"
 #include "server/memory/memory_room.h"
 #include "server/optimizer/hosted_updates.h"
 #include "server/state/counters.h"
+#include "server/state/server_options.h"
 
 namespace bs::server {
 
@@ -31,16 +31,15 @@ struct Bounds {
 };
 
 inline Bounds MakeBounds(const ServerOptions& options) {
-  return {.backlog = std::make_shared<Backlog>(options.num_workers, options.max_backlog_bytes),
-          .room = std::make_shared<MemoryRoom>(options.available_bytes)};
+  return {
+      .backlog = std::make_shared<Backlog>(options.view->num_workers(), options.max_backlog_bytes),
+      .room = std::make_shared<MemoryRoom>(options.available_bytes)};
 }
 
 // The state of every shard, for native keys and for keys of stock workers.  Confined to the shard's
 // executor.
 struct ShardBase {
-  int32_t num_workers = 1;
-  // The worker that gets a sum first, another on each server: they do not all send to one worker.
-  int32_t first_answered = 0;
+  job::SharedView view = job::ShareView({.role = job::Role::kServer}, 1, 1);
   int numa_node = 0;
   bool deterministic = false;
   uint64_t hold_bytes = 0;
@@ -51,6 +50,12 @@ struct ShardBase {
   Bounds bounds{};                          // of the server
   uint64_t early_bytes = 0;                 // early contributions of all slots that are kept now
 
+  // How many workers get a sum before that one: none before the first.  Each server begins with
+  // another worker, so that they do not all send to one.
+  int32_t AnswersBefore(int32_t worker_rank) const {
+    const int32_t workers = view->num_workers();
+    return (worker_rank + workers - view->own.rank % workers) % workers;
+  }
   // Asks for memory of `size_bytes`.  A promise counts as used until it is used or dropped.
   Result<MemoryRoom::Promise> AskForMemory(uint64_t size_bytes) const {
     return bounds.room ? bounds.room->Ask(size_bytes) : MemoryRoom::Promise();
@@ -59,8 +64,7 @@ struct ShardBase {
 
 inline ShardBase MakeShardBase(const ServerOptions& options, const ServerShard& shard, SendFn send,
                                std::shared_ptr<HostedUpdates> hosted, Bounds bounds) {
-  return {.num_workers = options.num_workers,
-          .first_answered = options.rank % options.num_workers,
+  return {.view = options.view,
           .numa_node = shard.numa_node,
           .deterministic = options.deterministic,
           .hold_bytes = options.hold_bytes,

@@ -28,7 +28,7 @@ MxnetProtocol::MxnetProtocol(const ServerOptions& options, Executor* dispatcher,
       send_(ways.send),
       on_stop_(std::move(on_stop)),
       store_(options, dispatcher, shards, std::move(ways), log),
-      profile_(options.rank, dispatcher, log) {}
+      profile_(options.view->own.rank, dispatcher, log) {}
 
 void MxnetProtocol::OnMessage(ps::Message message) {
   // An anonymous sender can not be answered, and no stock worker that has joined is anonymous.

@@ -11,8 +11,8 @@
 
 #include "base/executor.h"
 #include "base/log.h"
-#include "bytescheduler/server_options.h"
 #include "ps/message.h"
+#include "server/state/server_options.h"
 #include "server/stock/stock_profile.h"
 #include "server/stock/stock_store.h"
 

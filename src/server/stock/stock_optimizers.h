@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "base/executor.h"
-#include "bytescheduler/server_options.h"
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
 #include "ps/message.h"
 #include "server/optimizer/hosted_updates.h"
+#include "server/state/server_options.h"
 #include "server/stock/stock_request.h"
 
 namespace bs::server {

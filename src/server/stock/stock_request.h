@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
 #include "ps/message.h"
 
 namespace bs::server {

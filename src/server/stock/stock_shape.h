@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
 #include "server/stock/stock_request.h"
 
 namespace bs::server {

@@ -10,7 +10,7 @@
 #include <memory>
 #include <unordered_map>
 
-#include "bytescheduler/types.h"
+#include "base/types.h"
 #include "server/stock/stock_request.h"
 #include "server/stock/stock_slot.h"
 

@@ -119,7 +119,7 @@ void StockSlot::Initialise(StockCall call) {
   if (!memory.ok()) return state_->fail(memory.status());
   shape_ = shape.value();
   auto value = std::make_unique<StockValue>(
-      StockValue::Place{state_->numa_node, state_->num_workers}, key_, shape_);
+      StockValue::Place{state_->numa_node, state_->view.get()}, key_, shape_);
   value->Initialise(call, state_->threshold);
   value_ = std::move(value);
   sum_memory_ = std::move(memory.value());
@@ -143,10 +143,10 @@ void StockSlot::WaitForInit(StockCall call) {
 
 void StockSlot::Push(StockCall call) {
   Party* party = FindParty(call.from);
-  if (party == nullptr && parties_.size() >= static_cast<size_t>(state_->num_workers)) {
+  if (party == nullptr && parties_.size() >= static_cast<size_t>(state_->view->num_workers())) {
     return state_->fail(Status::FailedPrecondition(
         DescribeStockCall(call) + ": this key is pushed by " +
-        CountOf(state_->num_workers, "other worker") + " already (DMLC_NUM_WORKER)"));
+        CountOf(state_->view->num_workers(), "other worker") + " already (DMLC_NUM_WORKER)"));
   }
   if (party == nullptr) party = &parties_[call.from];
   const bool waits = !party->calls.empty();
@@ -177,7 +177,7 @@ std::string StockSlot::WaitsFor() const {
   if (updating_) return "the optimizer on the server to update it";
   // Each worker has one store as a rule; the second store of a process is named like a worker.
   std::vector<int32_t> missing;
-  std::vector<bool> seen(static_cast<size_t>(state_->num_workers), false);
+  std::vector<bool> seen(static_cast<size_t>(state_->view->num_workers()), false);
   for (const auto& [who, party] : parties_) {
     seen[static_cast<size_t>(ps::RankOf(who.worker_id))] = true;
     if (!party.in) missing.push_back(ps::RankOf(who.worker_id));
@@ -199,7 +199,7 @@ StockSlot::Party* StockSlot::FindParty(const StockParty& who) {
 void StockSlot::Advance() {
   while (!updating_) {
     AdvanceParties();
-    if (state_->synchronous ? num_in_ < state_->num_workers : !TakeTurn()) return;
+    if (state_->synchronous ? num_in_ < state_->view->num_workers() : !TakeTurn()) return;
     Complete();
   }
 }
@@ -238,7 +238,7 @@ void StockSlot::Contribute(Party* party) {
   party->in = true;
   if (num_in_ == 0) since_ = state_->executor->Now();
   ++num_in_;
-  if (state_->num_workers > 2 && fits) {
+  if (state_->view->num_workers() > 2 && fits) {
     party->early = true;
     state_->early_bytes += size_bytes;
   } else {
@@ -256,7 +256,7 @@ void StockSlot::Add(Party* party) {
 
 void StockSlot::AddHeld() {
   // The first of the order is unknown until every worker has pushed once.
-  if (parties_.size() < static_cast<size_t>(state_->num_workers)) return;
+  if (parties_.size() < static_cast<size_t>(state_->view->num_workers())) return;
   for (auto& [who, party] : parties_) {
     if (!party.in) return;
     if (!std::exchange(party.early, false)) continue;

@@ -22,8 +22,8 @@
 
 #include "base/executor.h"
 #include "base/log.h"
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
 #include "server/optimizer/hosted_updates.h"
 #include "server/state/shard_state.h"
 #include "server/stock/stock_request.h"

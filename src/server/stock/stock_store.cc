@@ -46,7 +46,7 @@ StockStore::StockStore(const ServerOptions& options, Executor* dispatcher,
     : options_(options),
       send_(std::move(ways.send)),
       bounds_(ways.bounds),
-      range_(StockRangeOf(options.rank, options.num_servers)),
+      range_(StockRangeOf(options.view->own.rank, options.view->num_servers())),
       fail_(TellOnce(dispatcher, std::move(ways.on_failure))),
       log_(log),
       optimizers_(
@@ -55,7 +55,7 @@ StockStore::StockStore(const ServerOptions& options, Executor* dispatcher,
             Configure([optimizer](StockState* state) { state->optimizer = optimizer; });
           },
           fail_, options.straggler_timeout) {
-  BS_CHECK(!shards.empty() && options.num_servers > 0);
+  BS_CHECK(!shards.empty() && options.view->num_servers() > 0);
   for (const ServerShard& shard : shards) {
     StockState state{MakeShardBase(options, shard, send_, ways.hosted, bounds_)};
     state.max_queued_bytes = kMaxQueuedBytes;
@@ -122,7 +122,7 @@ void StockStore::SetOptimizer(const ps::Message& request) {
 // natively, and must live to tell it.
 void StockStore::Fail(const Status& why) {
   if (std::exchange(failed_, true) || !used_) return;
-  for (int32_t rank = 0; rank < options_.num_workers; ++rank) {
+  for (int32_t rank = 0; rank < options_.view->num_workers(); ++rank) {
     send_(ps::MakeStockWord(ps::WorkerId(rank), why.message()));
     send_(ps::MakeStockEnd(ps::WorkerId(rank)));
   }
@@ -130,7 +130,7 @@ void StockStore::Fail(const Status& why) {
 
 bool StockStore::IsWorker(int32_t id) const {
   const int32_t rank = ps::RankOf(id);
-  return rank >= 0 && rank < options_.num_workers && id == ps::WorkerId(rank);
+  return options_.view->has_worker(rank) && id == ps::WorkerId(rank);
 }
 
 void StockStore::Drop(const std::string& why) {

@@ -17,9 +17,9 @@
 
 #include "base/executor.h"
 #include "base/log.h"
-#include "bytescheduler/server_options.h"
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "server/optimizer/hosted_updates.h"
+#include "server/state/server_options.h"
 #include "server/state/shard_handle.h"
 #include "server/state/shard_state.h"
 #include "server/stock/stock_optimizers.h"

@@ -31,7 +31,7 @@ StockValue::StockValue(Place place, uint64_t key, const StockShape& shape)
 
 StockValue::Memory StockValue::Make(uint64_t num_elements, DType dtype) const {
   return std::make_shared<SumBuffer>(num_elements * SizeOf(dtype), place_.numa_node,
-                                     place_.num_workers);
+                                     place_.view->num_workers());
 }
 
 void StockValue::Initialise(const StockCall& call, float threshold) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/executor.h"
+#include "job/view.h"
 #include "ps/message.h"
 #include "server/memory/sum_buffer.h"
 #include "server/optimizer/hosted_updates.h"
@@ -27,7 +28,7 @@ class StockValue {
   // Where its memory lives and to how many workers its answers go.
   struct Place {
     int numa_node = 0;
-    int32_t num_workers = 1;
+    const job::View* view = nullptr;  // outlives the value
   };
   using Done = HostedUpdates::Done;
 

@@ -8,7 +8,7 @@
 
 namespace bs::server {
 
-RankSet::RankSet(int32_t num_workers) : num_workers_(num_workers) {
+RankSet::RankSet(const job::View* view) : view_(view) {
   if (!has_few()) more_ = new uint64_t[num_words()]{};
 }
 
@@ -22,14 +22,14 @@ void RankSet::Add(int32_t rank) {
 
 void RankSet::Clear() { std::fill_n(has_few() ? &few_ : more_, num_words(), 0); }
 
-RoundState::RoundState(int32_t num_workers, uint32_t num_buffers, Round first)
-    : first_(first), taken_(num_workers), num_buffers_(static_cast<uint8_t>(num_buffers)) {
-  BS_CHECK(num_workers > 0);
+RoundState::RoundState(const job::View* view, uint32_t num_buffers, Round first)
+    : first_(first), taken_(view), num_buffers_(static_cast<uint8_t>(num_buffers)) {
+  BS_CHECK(view->num_workers() > 0);
   BS_CHECK(num_buffers == 1 || num_buffers == 2);
 }
 
 PushVerdict RoundState::Judge(int32_t rank, Round round) const {
-  if (rank < 0 || rank >= num_workers()) return PushVerdict::kRefuse;
+  if (!taken_.view().has_worker(rank)) return PushVerdict::kRefuse;
   if (round < first_ || (round == 0 && rank != 0)) return PushVerdict::kRefuse;
   // Rounds complete only with all workers in them, so whatever is older was taken.
   if (round < current_) return PushVerdict::kDuplicate;

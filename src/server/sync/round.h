@@ -17,7 +17,8 @@
 #include <cstdint>
 #include <string>
 
-#include "bytescheduler/types.h"
+#include "base/types.h"
+#include "job/view.h"
 
 namespace bs::server {
 
@@ -36,14 +37,14 @@ enum class PullVerdict {
 // partition 70 bytes.
 class RankSet {
  public:
-  // May throw std::bad_alloc for more.
-  explicit RankSet(int32_t num_workers);
+  // May throw std::bad_alloc for more.  `view` outlives the set.
+  explicit RankSet(const job::View* view);
   RankSet(const RankSet&) = delete;
   RankSet& operator=(const RankSet&) = delete;
   ~RankSet();
 
-  int32_t num_workers() const { return num_workers_; }
-  // REQUIRES: 0 <= rank < num_workers, here and below.
+  const job::View& view() const { return *view_; }
+  // REQUIRES: the view has a worker of that rank, here and below.
   bool has(int32_t rank) const { return (word(rank) & Bit(rank)) != 0; }
   void Add(int32_t rank);
   void Clear();
@@ -51,8 +52,8 @@ class RankSet {
  private:
   static constexpr size_t kBits = 64;
   static uint64_t Bit(int32_t rank) { return uint64_t{1} << (static_cast<size_t>(rank) % kBits); }
-  bool has_few() const { return static_cast<size_t>(num_workers_) <= kBits; }
-  size_t num_words() const { return (static_cast<size_t>(num_workers_) + kBits - 1) / kBits; }
+  bool has_few() const { return view_->workers.size() <= kBits; }
+  size_t num_words() const { return (view_->workers.size() + kBits - 1) / kBits; }
   uint64_t word(int32_t rank) const {
     return has_few() ? few_ : more_[static_cast<size_t>(rank) / kBits];
   }
@@ -61,15 +62,15 @@ class RankSet {
     uint64_t few_ = 0;
     uint64_t* more_;  // owned; unless has_few()
   };
-  const int32_t num_workers_;
+  const job::View* const view_;
 };
 
 class RoundState {
  public:
   // `num_buffers` is 2; a test passes 1 to show that it must be: with one buffer every finished
-  // round is "ready", whatever the buffer holds by now.  REQUIRES: num_workers > 0; num_buffers is
-  // 1 or 2.  `first`: rounds before it are another partition's.
-  explicit RoundState(int32_t num_workers, uint32_t num_buffers = 2, Round first = 0);
+  // round is "ready", whatever the buffer holds by now.  REQUIRES: `view`, which outlives this, has
+  // a worker; num_buffers is 1 or 2.  `first`: rounds before it are another partition's.
+  explicit RoundState(const job::View* view, uint32_t num_buffers = 2, Round first = 0);
 
   // Returns the verdict of Push, and counts nothing: for callers that must first get memory.
   PushVerdict Judge(int32_t rank, Round round) const;
@@ -95,7 +96,7 @@ class RoundState {
  private:
   bool counts(int32_t rank) const;  // belongs to the current round, there or missing
 
-  int32_t num_workers() const { return taken_.num_workers(); }
+  int32_t num_workers() const { return taken_.view().num_workers(); }
 
   // In this order no bytes lie between them: a server keeps a RoundState for each partition.
   const Round first_;

@@ -16,8 +16,8 @@ bool Pulls(const protocol::Call& call) { return call.extension.op == ps::Op::kPu
 }  // namespace
 
 Slot::Slot(ShardState* shard, SlotId id, Round first)
-    : shard_(shard), id_(id), rounds_(shard->num_workers, shard->num_buffers, first) {
-  shard->counters.Expect(shard->num_workers);
+    : shard_(shard), id_(id), rounds_(shard->view.get(), shard->num_buffers, first) {
+  shard->counters.Expect(shard->view->num_workers());
 }
 
 void Slot::Push(protocol::Call& call) {
@@ -175,7 +175,8 @@ void Slot::Take(protocol::Call& call, MemoryRoom::Promise memory) {
 
 // Two workers need no order: a + b and b + a have the same bits.
 bool Slot::ComesEarly(int32_t rank, uint64_t payload_bytes) const {
-  if (shard_->num_workers <= 2 || rounds_.current() == 0 || rank == next_rank_) return false;
+  if (shard_->view->num_workers() <= 2 || rounds_.current() == 0 || rank == next_rank_)
+    return false;
   return shard_->deterministic || shard_->early_bytes + payload_bytes <= shard_->hold_bytes;
 }
 
@@ -188,9 +189,10 @@ void Slot::BeginSum(protocol::Call* call) {
   const bool adopts = call->request.coding.plain() && shard_->num_buffers > 1 &&
                       !payload.writable().empty() && payload.size() >= shard_->adopted_bytes;
   if (adopts) {
-    buffer = SumRef::Adopt(std::move(payload), shard_->num_workers);
+    buffer = SumRef::Adopt(std::move(payload), shard_->view->num_workers());
   } else if (more || (shard_->num_buffers > 1 && buffer->InFlight())) {
-    buffer = SumRef::Make(shape_.size_bytes, shard_->numa_node, shard_->num_workers, shard_->lend);
+    buffer = SumRef::Make(shape_.size_bytes, shard_->numa_node, shard_->view->num_workers(),
+                          shard_->lend);
   }
   if (more) shard_->counters.Kept(shape_.size_bytes);
 }
@@ -275,7 +277,7 @@ void Slot::SumCodes(const std::vector<std::pair<int32_t, ps::Frame>>& ready, std
 void Slot::AnswerPending() {
   std::vector<protocol::Call> calls = pending_.TakeAll();
   const auto turn = [this](const protocol::Call& call) {
-    return (call.worker_rank + shard_->num_workers - shard_->first_answered) % shard_->num_workers;
+    return shard_->AnswersBefore(call.worker_rank);
   };
   std::sort(calls.begin(), calls.end(), [&](const auto& a, const auto& b) {
     return a.priority != b.priority ? a.priority > b.priority : turn(a) < turn(b);

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "backend/kvstore/stock_store.h"
-#include "bytescheduler/worker.h"
+#include "worker/worker.h"
 
 namespace bs::worker {
 namespace {
@@ -22,28 +22,32 @@ using What = StoreRequest::What;
 constexpr uint64_t kPart = 64;  // bytes of a partition
 constexpr size_t kPartFloats = kPart / sizeof(float);
 
-WorkerOptions Options(uint32_t rank) {
+WorkerOptions Options(const job::SharedView& view) {
   WorkerOptions options;
-  options.rank = static_cast<int32_t>(rank);
+  options.view = view;
   options.partition_bytes = kPart;
   options.credit_bytes = kPart;
   return options;
 }
 
+class CreditWithTheSum final : public Rules {
+  bool credit_returns_with_the_push() const override { return false; }
+};
+
 // One process of the job.
 struct Node {
   Node(sim::SimClock* clock, StockStore* store, const WorkerOptions& options,
-       KvstoreBackend::Options carries)
+       KvstoreBackend::Options carries, const Rules& rules)
       : executor(clock),
-        backend(WithScale(std::move(carries), options.rank), &executor,
-                store->For(static_cast<uint32_t>(options.rank), &executor),
+        backend(WithScale(std::move(carries), options.view), &executor,
+                store->For(static_cast<uint32_t>(options.view->own.rank), &executor),
                 Logger("", LogLevel::kOff)),
         worker(
             options, &executor, &backend, [this](const Status& why) { failure = why; },
-            Logger("", LogLevel::kOff)) {}
+            Logger("", LogLevel::kOff), rules) {}
 
-  KvstoreBackend::Options WithScale(KvstoreBackend::Options carries, int32_t rank) {
-    carries.rank = rank;
+  KvstoreBackend::Options WithScale(KvstoreBackend::Options carries, job::SharedView view) {
+    carries.view = std::move(view);
     carries.straggler_timeout = std::chrono::seconds(30);
     carries.on_scale = [this](uint32_t measured) {
       scale = measured;
@@ -68,18 +72,18 @@ struct Sum {
 
 class KvstoreBackendTest : public testing::Test {
  protected:
-  void Start(uint64_t seed, uint32_t num_workers, uint32_t num_servers,
-             bool credit_until_pulled = false, uint64_t sample_bytes = 0,
-             uint64_t small_bytes = 0) {
+  void Start(uint64_t seed, uint32_t num_workers, uint32_t num_servers, uint64_t sample_bytes = 0,
+             uint64_t small_bytes = 0, const Rules& rules = Rules()) {
     clock_ = std::make_unique<sim::SimClock>(seed);
     store_ = std::make_unique<StockStore>(clock_.get(), num_workers, num_servers);
     for (uint32_t rank = 0; rank < num_workers; ++rank) {
-      WorkerOptions options = Options(rank);
-      options.test_credit_until_pulled = credit_until_pulled;
-      nodes_.push_back(std::make_unique<Node>(clock_.get(), store_.get(), options,
-                                              KvstoreBackend::Options{.num_servers = num_servers,
-                                                                      .sample_bytes = sample_bytes,
-                                                                      .small_bytes = small_bytes}));
+      nodes_.push_back(std::make_unique<Node>(
+          clock_.get(), store_.get(),
+          Options(job::ShareView({.rank = static_cast<int32_t>(rank)},
+                                 static_cast<int32_t>(num_workers),
+                                 static_cast<int32_t>(num_servers))),
+          KvstoreBackend::Options{.sample_bytes = sample_bytes, .small_bytes = small_bytes},
+          rules));
     }
     for (const auto& node : nodes_) {
       std::optional<Status> prepared;
@@ -121,7 +125,7 @@ class KvstoreBackendTest : public testing::Test {
   Sum* PushPull(uint32_t rank, Key key, Priority priority, size_t floats, float value) {
     Sum* const sum = &sums_.emplace_back(floats, value);
     nodes_[rank]->worker.PushPull(
-        key, priority, std::as_bytes(std::span<const float>(sum->in)),
+        key, {.priority = priority}, std::as_bytes(std::span<const float>(sum->in)),
         std::as_writable_bytes(std::span(sum->out)),
         [sum](Status s) { sum->pushed = std::move(s); },
         [sum](Status s) { sum->pulled = std::move(s); });
@@ -182,7 +186,7 @@ TEST_F(KvstoreBackendTest, OppositeOrdersDoNotWaitForEachOther) {
 
 // The test of the test: were it the sum that gives credit back, they would.
 TEST_F(KvstoreBackendTest, WithoutProbesOppositeOrdersWouldWaitForEver) {
-  Start(1, 2, 1, /*credit_until_pulled=*/true);
+  Start(1, 2, 1, /*sample_bytes=*/0, /*small_bytes=*/0, CreditWithTheSum());
   for (const Key key : {1U, 2U}) BroadcastAll(key, 4 * kPartFloats);
   std::vector<Sum*> sums;
   for (const uint32_t rank : {0U, 1U}) {
@@ -223,7 +227,7 @@ TEST_F(KvstoreBackendTest, NoMoreThanTheCreditIsOnTheLinkAndUrgentPartitionsGoFi
 
 // Each worker's credit is one partition; sixteen small ones may go without a probe.
 TEST_F(KvstoreBackendTest, SmallPartitionsGoBesideCreditUpToABoundAndThenAreProbed) {
-  Start(1, 2, 1, /*credit_until_pulled=*/false, /*sample_bytes=*/0, /*small_bytes=*/16 * kPart);
+  Start(1, 2, 1, /*sample_bytes=*/0, /*small_bytes=*/16 * kPart);
   constexpr size_t kKeys = 20;
   for (Key key = 0; key < kKeys; ++key) BroadcastAll(key, kPartFloats);
   const size_t probes = Begun(What::kPull);
@@ -256,7 +260,7 @@ TEST_F(KvstoreBackendTest, PartitionsAndCreditOfAllWorkersAreAsRank0HasMeasured)
   for (const uint64_t sample_bytes : {uint64_t{0}, kLeastSampleBytes}) {
     // Pulls of the simulated store take next to no time.
     const uint32_t scale = sample_bytes == 0 ? kUsualScale : kLargestScale;
-    Start(1, 2, 1, /*credit_until_pulled=*/false, sample_bytes);
+    Start(1, 2, 1, sample_bytes);
     EXPECT_EQ(nodes_[0]->scale, scale);
     EXPECT_EQ(nodes_[1]->scale, 0U) << "who has told it?";
     BroadcastAll(7, kFloats);
@@ -272,7 +276,7 @@ TEST_F(KvstoreBackendTest, PartitionsAndCreditOfAllWorkersAreAsRank0HasMeasured)
 
 TEST_F(KvstoreBackendTest, TheLinkToEachServerIsMeasuredUpToEightServers) {
   for (const uint32_t num_servers : {3U, 20U}) {
-    Start(1, 2, num_servers, /*credit_until_pulled=*/false, kLeastSampleBytes);
+    Start(1, 2, num_servers, kLeastSampleBytes);
     std::set<int64_t> measured;
     for (const StoreRequest& request : store_->begun) {
       if (request.size_bytes != kLeastSampleBytes || request.what != What::kPull) continue;

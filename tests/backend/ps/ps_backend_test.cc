@@ -11,9 +11,7 @@ namespace {
 
 PsWorkerOptions Second() {
   PsWorkerOptions options;
-  options.rank = 1;
-  options.num_workers = 2;
-  options.num_servers = 2;
+  options.SetView(job::MakeView({.rank = 1}, 2, 2));
   options.partition_bytes = 64;
   return options;
 }

@@ -8,7 +8,9 @@ import sys
 from typing import Tuple
 
 import pytest
+from inline_snapshot import snapshot
 from job import WORKERS
+from sentences import line_with, masked
 
 from bytescheduler._advise import profile
 
@@ -138,8 +140,9 @@ def test_what_gives_no_profile_says_so(
 def test_a_folder_that_is_not_there_is_named(tmp_path: pathlib.Path) -> None:
     run = recorded(tmp_path / "no" / "model.json", str(WORKERS / "steps/paced_worker.py"), "8")
     assert run.returncode == 2
-    assert "model.json: " in run.stderr
-    assert "is no folder that can be written to" in run.stderr
+    assert masked(line_with("Error", run.stderr), FOLDER=tmp_path) == snapshot(
+        "Error: --record FOLDER/no/model.json: FOLDER/no is no folder that can be written to"
+    )
 
 
 def test_a_timeline_of_ones_own_and_a_recording_are_not_both() -> None:
@@ -147,7 +150,9 @@ def test_a_timeline_of_ones_own_and_a_recording_are_not_both() -> None:
         *("launch", "--local", "--record", "x", "--", "true"), BYTESCHEDULER_TIMELINE="t.json"
     )
     assert run.returncode == 2
-    assert "--record needs BYTESCHEDULER_TIMELINE for itself; unset it" in run.stderr
+    assert line_with("Error", run.stderr) == snapshot(
+        "Error: --record needs BYTESCHEDULER_TIMELINE for itself; unset it"
+    )
 
 
 def test_recording_goes_with_local() -> None:

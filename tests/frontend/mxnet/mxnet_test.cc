@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/snapshot.h"
 #include "frontend/mxnet/mxnet_fixture.h"
 
 namespace {
@@ -220,7 +221,7 @@ TEST_F(MxnetTest, AnUpdateMayOnlyPushAndHoldsWhatIsPulledNext) {
   EXPECT_FALSE(ended(kPush));
   EXPECT_EQ(bs_mxnet_pending(plugin_), 1);
   worker_.Push(0, 5, "push key=7 round=1: no optimizer is set");
-  EXPECT_EQ(error_of(kPush), "bytescheduler: push key='fc1' round=1: no optimizer is set");
+  EXPECT_SNAPSHOT(error_of(kPush), "bytescheduler: push key='fc1' round=1: no optimizer is set");
 }
 
 TEST_F(MxnetTest, AnUpdateMayOnlyPull) {
@@ -268,7 +269,8 @@ TEST_F(MxnetTest, AKeyThatTheCauseNamesIsNamedOnce) {
   mxnet_.Run(kPull);
   worker_.Push(0);
   worker_.Pull(0, 2, "push key=7 round=3 to server 1: no response");
-  EXPECT_EQ(error_of(kPull), "bytescheduler: push key='fc1' round=3 to server 1: no response");
+  EXPECT_SNAPSHOT(error_of(kPull),
+                  "bytescheduler: push key='fc1' round=3 to server 1: no response");
 }
 
 TEST_F(MxnetTest, AKeyWithoutANameIsCalledByItsNumber) {
@@ -282,7 +284,7 @@ TEST_F(MxnetTest, AKeyWithoutANameIsCalledByItsNumber) {
   mxnet_.Run(1);
   worker_.Push(1);
   worker_.Pull(1, 2, "push key=7 round=3 to server 1: no response");
-  EXPECT_EQ(error_of(1), "bytescheduler: push key=7 round=3 to server 1: no response");
+  EXPECT_SNAPSHOT(error_of(1), "bytescheduler: push key=7 round=3 to server 1: no response");
 }
 
 TEST_F(MxnetTest, ASkippedPushFailsTheJobAndEndsThePull) {
@@ -327,7 +329,7 @@ TEST_F(MxnetTest, ARefusedRoundEndsBothProxies) {
   mxnet_.Run(kPull);
   mxnet_.Run(kPush);
   EXPECT_TRUE(ended(kPush));
-  EXPECT_EQ(error_of(kPull), "bytescheduler: the store was created before fork (key 'fc1')");
+  EXPECT_SNAPSHOT(error_of(kPull), "bytescheduler: the store was created before fork (key 'fc1')");
 }
 
 TEST_F(MxnetTest, AnArrayWithoutMemoryFailsTheJob) {
@@ -335,7 +337,7 @@ TEST_F(MxnetTest, AnArrayWithoutMemoryFailsTheJob) {
   ASSERT_EQ(PushPull(), 0);
   mxnet_.Run(kPush);
   mxnet_.Run(kPull);
-  EXPECT_EQ(error_of(kPull), "bytescheduler: cannot pull: out of luck (key 'fc1')");
+  EXPECT_SNAPSHOT(error_of(kPull), "bytescheduler: cannot pull: out of luck (key 'fc1')");
   EXPECT_EQ(worker_.failures.size(), 1u);
 }
 

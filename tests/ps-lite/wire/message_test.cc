@@ -8,6 +8,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/snapshot.h"
+
 namespace ps {
 namespace {
 
@@ -28,7 +30,7 @@ TEST(Frame, CopyOutlivesItsSource) {
   const Frame frame = Frame::Copy(*source);
   EXPECT_NE(static_cast<const void*>(frame.bytes().data()), source->data());
   source.reset();
-  EXPECT_EQ(frame.text(), "a text that is longer than any small-string buffer");
+  EXPECT_SNAPSHOT(frame.text(), "a text that is longer than any small-string buffer");
 }
 
 TEST(Frame, OnlyItsOwnBytesAreWritable) {

@@ -17,7 +17,7 @@ Pair = Tuple[Objects, Objects]
 def pair() -> Iterator[Pair]:
     """Return the objects of worker 0, which must call first, and of worker 1."""
     sessions = relaying_sessions()
-    first, second = (Objects(Relay(each), each.rank, 2) for each in sessions)
+    first, second = (Objects(Relay(each), each) for each in sessions)
     yield first, second
     for each in sessions:
         each.close()

@@ -26,7 +26,7 @@ class AsyncBench : public HostedBench {
   };
   explicit AsyncBench(const Options& options) {
     ShardState state;
-    state.num_workers = options.num_workers;
+    state.view = job::ShareView({.role = job::Role::kServer}, options.num_workers, 1);
     state.max_staleness = options.max_staleness;
     state.send = outbox.sender();
     state.bounds.room = std::make_shared<MemoryRoom>(options.available_bytes);

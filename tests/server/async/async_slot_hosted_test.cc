@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/snapshot.h"
 #include "server/async/async_bench.h"
 #include "server/async/async_slot.h"
 
@@ -52,7 +53,7 @@ TEST(AsyncSlotHostedTest, PushesOfAllAreAppliedOnceOneAfterTheOther) {
   bench.Post(Push(1, 1, Floats({10})));
   for (const ps::Message& repeat : bench.outbox.All()) {
     EXPECT_EQ(OpOf(repeat), ps::Op::kPending);
-    EXPECT_EQ(TextOf(repeat), "the server to finish an earlier update of key 7");
+    EXPECT_SNAPSHOT(TextOf(repeat), "the server to finish an earlier update of key 7");
   }
   const std::vector<ps::Message> answers = bench.Settle();
   ASSERT_EQ(answers.size(), 3u);
@@ -96,9 +97,9 @@ TEST(AsyncSlotHostedTest, AFailureIsToldAndChangesNothing) {
   const std::vector<ps::Message> answers = bench.Settle();
   ASSERT_EQ(answers.size(), 2u);
   EXPECT_EQ(CodeOf(answers[0]), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(TextOf(answers[0]),
-            "push key=7 push_count=1 partition=0 from worker 0: the optimizer on the server: "
-            "ValueError: no");
+  EXPECT_SNAPSHOT(TextOf(answers[0]),
+                  "push key=7 push_count=1 partition=0 from worker 0: the optimizer on the server: "
+                  "ValueError: no");
   EXPECT_EQ(CodeOf(answers[1]), StatusCode::kOk);
   EXPECT_EQ(bench.PullNow(1, 1), std::vector<float>{5});
 }

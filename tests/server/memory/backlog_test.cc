@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/snapshot.h"
+
 namespace bs::server {
 namespace {
 
@@ -29,9 +31,10 @@ TEST(BacklogTest, WhatIsNotTakenIsSaidInWords) {
   Backlog backlog(2, 100);
   EXPECT_TRUE(backlog.Take(0, 30));
   EXPECT_TRUE(backlog.Take(1, 60));
-  EXPECT_EQ(backlog.Why(1),
-            "60 bytes of requests of this worker, of 90 of all, wait to be summed already, and "
-            "there may be 100");
+  EXPECT_SNAPSHOT(
+      backlog.Why(1),
+      "60 bytes of requests of this worker, of 90 of all, wait to be summed already, and "
+      "there may be 100");
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/snapshot.h"
+
 namespace bs::server {
 namespace {
 
@@ -19,9 +21,9 @@ TEST(MemoryRoomTest, WhatIsPromisedAndNotUsedIsTaken) {
   const Result<MemoryRoom::Promise> second = room.Ask(2 * kMiB);
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.status().code(), StatusCode::kResourceExhausted);
-  EXPECT_EQ(second.status().message(),
-            "2097152 bytes do not fit into memory, of which 1048576 are left here: use more "
-            "servers, or larger ones");
+  EXPECT_SNAPSHOT(second.status().message(),
+                  "2097152 bytes do not fit into memory, of which 1048576 are left here: use more "
+                  "servers, or larger ones");
   EXPECT_TRUE(room.Ask(kMiB).ok());
   first->value().Used(2 * kMiB);
   available -= 2 * kMiB;

@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include "bytescheduler/server.h"
+#include "server/server.h"
 #include "server/support.h"
 #include "sim/sim_executor.h"
 
@@ -19,7 +19,7 @@ class Bench {
  public:
   Bench() {
     ServerOptions options;
-    options.num_workers = 2;
+    options.view = job::ShareView({.role = job::Role::kServer}, 2, 1);
     options.dispatcher_bytes = 8;
     options.timed = true;
     server_.emplace(options, &dispatcher_,

@@ -29,7 +29,7 @@ class MxnetProtocolTest : public testing::Test {
   static ps::Message Data() { return StockRequest(StockPush(1, Floats({1}))); }
   static ServerOptions Options() {
     ServerOptions options;
-    options.num_workers = 2;
+    options.view = job::ShareView({.role = job::Role::kServer}, 2, 1);
     return options;
   }
   StockWays Ways() {

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "base/snapshot.h"
 #include "ps-lite/wire/golden.h"
 #include "server/stock/stock_support.h"
 
@@ -120,8 +121,8 @@ TEST(StockRequestTest, WhatNoStockWorkerSendsIsRefused) {
   };
   ps::Message one_frame = Captured("push request", true);
   one_frame.data.resize(1);
-  EXPECT_EQ(why(std::move(one_frame)),
-            "a request of worker 1 makes no sense: 1 data frames, want 2 or 3");
+  EXPECT_SNAPSHOT(why(std::move(one_frame)),
+                  "a request of worker 1 makes no sense: 1 data frames, want 2 or 3");
   ps::Message four = Captured("push request", true);
   four.data.emplace_back();
   EXPECT_THAT(why(std::move(four)), HasSubstr("4 data frames"));

@@ -18,7 +18,7 @@ using testing::HasSubstr;
 class StockSlotTest : public testing::Test {
  protected:
   explicit StockSlotTest(int32_t num_workers = 2) {
-    state_.num_workers = num_workers;
+    state_.view = job::ShareView({.role = job::Role::kServer}, num_workers, 1);
     state_.hold_bytes = 1024;
     state_.max_queued_bytes = (4U << 10U) + 256;
     state_.synchronous = true;
@@ -173,7 +173,7 @@ TEST_F(StockSlotTest, Float16IsSummedInFloat32AfterTheCommand) {
     Do(StockPull(0));
     return ToBytes(outbox_.Next().data.at(1));
   };
-  state_.num_workers = 3;
+  state_.view = job::ShareView({.role = job::Role::kServer}, 3, 1);
   StockAsk init = StockPush(0, halves(0));
   init.dtype = DType::kFloat16;
   Do(init);

@@ -19,7 +19,7 @@ using testing::HasSubstr;
 class StockSlotUpdateTest : public testing::Test, protected HostedBench {
  protected:
   StockSlotUpdateTest() {
-    state_.num_workers = 2;
+    state_.view = job::ShareView({.role = job::Role::kServer}, 2, 1);
     state_.max_queued_bytes = 1U << 20U;
     state_.synchronous = true;
     state_.send = outbox.sender();

@@ -36,9 +36,7 @@ class StockStoreTest : public testing::Test {
     options.max_stock_keys = max_keys;
     options.max_backlog_bytes = uint64_t{8} << 20U;
     options.available_bytes = [this] { return available_bytes_; };
-    options.rank = 1;
-    options.num_workers = num_workers;
-    options.num_servers = 2;
+    options.view = job::ShareView({.role = job::Role::kServer, .rank = 1}, num_workers, 2);
     options.straggler_timeout = std::chrono::seconds(10);
     const auto send = [this](ps::Message message) {
       ++answers_of_[shards_[1].IsCurrent() ? 1 : 0];
@@ -96,7 +94,7 @@ TEST_F(StockStoreTest, ARoundOfTwoWorkersOnTheSecondServer) {
 
 TEST_F(StockStoreTest, TwoHundredWorkersHaveIdsAbove255) {
   ServerOptions options;
-  options.num_workers = 200;
+  options.view = job::ShareView({.role = job::Role::kServer}, 200, 1);
   StockStore store(
       options, &dispatcher_, {{&shards_[0], 0}},
       StockWays{outbox_.sender(), [](const Status& why) { ADD_FAILURE() << why.message(); },

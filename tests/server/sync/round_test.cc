@@ -9,6 +9,19 @@
 namespace bs::server {
 namespace {
 
+class HasView {
+ protected:
+  explicit HasView(int32_t num_workers) : view_(job::MakeView({}, num_workers, 1)) {}
+  const job::View view_;
+};
+
+// The rules for a job of so many workers.
+class Rounds : private HasView, public RoundState {
+ public:
+  explicit Rounds(int32_t num_workers, uint32_t num_buffers = 2, Round first = 0)
+      : HasView(num_workers), RoundState(&view_, num_buffers, first) {}
+};
+
 void Complete(RoundState* rounds, int32_t num_workers) {
   const Round round = rounds->current();
   for (int32_t rank = 0; rank < (round == 0 ? 1 : num_workers); ++rank) {
@@ -20,7 +33,8 @@ void Complete(RoundState* rounds, int32_t num_workers) {
 
 TEST(RankSetTest, KeepsAnyRanksOfAnyNumberOfWorkers) {
   for (const int32_t num_workers : {1, 2, 63, 64, 65, 128, 129, 1024}) {
-    RankSet ranks(num_workers);
+    const job::View view = job::MakeView({}, num_workers, 1);
+    RankSet ranks(&view);
     std::set<int32_t> expected;
     for (int32_t rank = num_workers - 1; rank >= 0; rank -= 3) {
       ranks.Add(rank);
@@ -33,7 +47,7 @@ TEST(RankSetTest, KeepsAnyRanksOfAnyNumberOfWorkers) {
     for (int32_t rank = 0; rank < num_workers; ++rank) EXPECT_FALSE(ranks.has(rank)) << rank;
     ranks.Add(num_workers - 1);
     EXPECT_TRUE(ranks.has(num_workers - 1)) << "also after it was cleared";
-    EXPECT_EQ(ranks.num_workers(), num_workers);
+    EXPECT_EQ(ranks.view().num_workers(), num_workers);
   }
 }
 
@@ -42,7 +56,7 @@ TEST(RoundTest, IsSmall) {
 }
 
 TEST(RoundTest, ThereIsASumBetweenTheFirstContributionAndTheLast) {
-  RoundState rounds(2);
+  Rounds rounds(2);
   Complete(&rounds, 2);
   EXPECT_FALSE(rounds.has_sum()) << "that was of round 0";
   EXPECT_EQ(rounds.Push(0, 1), PushVerdict::kTake);
@@ -56,7 +70,7 @@ TEST(RoundTest, ThereIsASumBetweenTheFirstContributionAndTheLast) {
 
 TEST(RoundTest, ManyWorkersCompleteTheirRounds) {
   for (const int32_t num_workers : {63, 64, 65, 128, 129}) {
-    RoundState rounds(num_workers);
+    Rounds rounds(num_workers);
     for (int i = 0; i < 4; ++i) Complete(&rounds, num_workers);
     EXPECT_EQ(rounds.Push(num_workers - 1, 4), PushVerdict::kTake);
     EXPECT_EQ(rounds.Push(num_workers - 1, 4), PushVerdict::kDuplicate);
@@ -66,7 +80,7 @@ TEST(RoundTest, ManyWorkersCompleteTheirRounds) {
 }
 
 TEST(RoundTest, RoundZeroIsCompleteWithRankZeroAlone) {
-  RoundState rounds(3);
+  Rounds rounds(3);
   EXPECT_EQ(rounds.Pull(0), PullVerdict::kWait);
   EXPECT_EQ(rounds.Push(0, 0), PushVerdict::kTake);
   EXPECT_TRUE(rounds.open());
@@ -77,7 +91,7 @@ TEST(RoundTest, RoundZeroIsCompleteWithRankZeroAlone) {
 }
 
 TEST(RoundTest, RoundsBeforeTheFirstAreAnothersAndTheFirstNeedsEveryone) {
-  RoundState rounds(2, 2, 5);
+  Rounds rounds(2, 2, 5);
   EXPECT_EQ(rounds.current(), 5u);
   EXPECT_FALSE(rounds.begun());
   for (const Round round : {0, 3, 4, 6}) {
@@ -97,7 +111,7 @@ TEST(RoundTest, RoundsBeforeTheFirstAreAnothersAndTheFirstNeedsEveryone) {
 }
 
 TEST(RoundTest, OthersMayNotPushRoundZero) {
-  RoundState rounds(2);
+  Rounds rounds(2);
   EXPECT_EQ(rounds.Push(1, 0), PushVerdict::kRefuse);
   EXPECT_FALSE(rounds.open());
   Complete(&rounds, 2);
@@ -105,7 +119,7 @@ TEST(RoundTest, OthersMayNotPushRoundZero) {
 }
 
 TEST(RoundTest, ARoundNeedsEveryWorkerOnce) {
-  RoundState rounds(3);
+  Rounds rounds(3);
   Complete(&rounds, 3);
   EXPECT_EQ(rounds.Push(2, 1), PushVerdict::kTake);
   EXPECT_EQ(rounds.Push(2, 1), PushVerdict::kDuplicate) << "taken, though not summed yet";
@@ -121,7 +135,7 @@ TEST(RoundTest, ARoundNeedsEveryWorkerOnce) {
 }
 
 TEST(RoundTest, RepeatsOfFinishedRoundsAreDuplicates) {
-  RoundState rounds(2);
+  Rounds rounds(2);
   for (int i = 0; i < 5; ++i) Complete(&rounds, 2);
   EXPECT_EQ(rounds.Push(1, 4), PushVerdict::kDuplicate);
   EXPECT_EQ(rounds.Push(1, 1), PushVerdict::kDuplicate);
@@ -129,14 +143,14 @@ TEST(RoundTest, RepeatsOfFinishedRoundsAreDuplicates) {
 }
 
 TEST(RoundTest, JudgeChangesNothing) {
-  RoundState rounds(2);
+  Rounds rounds(2);
   EXPECT_EQ(rounds.Judge(0, 0), PushVerdict::kTake);
   EXPECT_EQ(rounds.Judge(0, 0), PushVerdict::kTake);
   EXPECT_FALSE(rounds.open());
 }
 
 TEST(RoundTest, RanksAndRoundsThatMakeNoSenseAreRefused) {
-  RoundState rounds(2);
+  Rounds rounds(2);
   EXPECT_EQ(rounds.Push(-1, 0), PushVerdict::kRefuse);
   EXPECT_EQ(rounds.Push(2, 0), PushVerdict::kRefuse);
   EXPECT_EQ(rounds.Push(INT32_MAX, 0), PushVerdict::kRefuse);
@@ -147,7 +161,7 @@ TEST(RoundTest, RanksAndRoundsThatMakeNoSenseAreRefused) {
 }
 
 TEST(RoundTest, ASumIsReadableUntilTheRoundAfterNextBegins) {
-  RoundState rounds(2);
+  Rounds rounds(2);
   for (int i = 0; i < 4; ++i) Complete(&rounds, 2);  // 0 to 3
   EXPECT_EQ(rounds.Pull(3), PullVerdict::kReady);
   EXPECT_EQ(rounds.Pull(2), PullVerdict::kReady);
@@ -158,7 +172,7 @@ TEST(RoundTest, ASumIsReadableUntilTheRoundAfterNextBegins) {
 }
 
 TEST(RoundTest, OneBufferIsReadWhileTheNextRoundIsWritten) {
-  RoundState rounds(2, 1);
+  Rounds rounds(2, 1);
   Complete(&rounds, 2);
   Complete(&rounds, 2);
   EXPECT_EQ(rounds.Push(0, 2), PushVerdict::kTake);
@@ -167,7 +181,7 @@ TEST(RoundTest, OneBufferIsReadWhileTheNextRoundIsWritten) {
 }
 
 TEST(RoundTest, MissingNamesWhoIsWaitedFor) {
-  RoundState rounds(4);
+  Rounds rounds(4);
   EXPECT_EQ(rounds.Missing(), "worker 0");
   Complete(&rounds, 4);
   EXPECT_EQ(rounds.Missing(), "workers 0, 1, 2, 3");
@@ -179,13 +193,13 @@ TEST(RoundTest, MissingNamesWhoIsWaitedFor) {
   EXPECT_FALSE(rounds.needs(2));
   EXPECT_FALSE(rounds.needs(4));
 
-  RoundState many(1000);
+  Rounds many(1000);
   Complete(&many, 1000);
   EXPECT_EQ(many.Missing(), "workers 0, 1, 2, 3, 4, 5, 6, 7 and 992 more");
 }
 
 TEST(RoundDeathTest, AContributionThatWasNotTakenIsAMistakeOfOurs) {
-  RoundState rounds(2);
+  Rounds rounds(2);
   EXPECT_DEATH(rounds.Contributed(0), "check failed");
 }
 
@@ -230,7 +244,7 @@ TEST_P(RoundModelTest, AgreesWithTheNaiveReference) {
   for (uint32_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);
-    RoundState rounds(num_workers);
+    Rounds rounds(num_workers);
     Reference reference(num_workers);
     std::vector<int32_t> unsummed;  // taken in the current round
     for (int step = 0; step < 1000; ++step) {

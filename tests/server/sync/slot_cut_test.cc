@@ -14,7 +14,7 @@ using testing::HasSubstr;
 class SlotCutTest : public testing::Test {
  protected:
   SlotCutTest() {
-    state_.num_workers = 2;
+    state_.view = job::ShareView({.role = job::Role::kServer}, 2, 1);
     state_.send = outbox_.sender();
   }
   std::vector<ps::Message> Do(Slot* slot, const Ask& ask) {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/snapshot.h"
 #include "protocol/bodies.h"
 #include "server/support.h"
 #include "sim/sim_executor.h"
@@ -18,8 +19,8 @@ namespace {
 class Bench {
  public:
   explicit Bench(int32_t num_workers, bool deterministic = true, uint64_t hold_bytes = 0,
-                 uint32_t num_buffers = 2) {
-    state_.num_workers = num_workers;
+                 uint32_t num_buffers = 2, int32_t server_rank = 0) {
+    state_.view = job::ShareView({.role = job::Role::kServer, .rank = server_rank}, num_workers, 3);
     state_.num_buffers = num_buffers;
     state_.deterministic = deterministic;
     state_.hold_bytes = hold_bytes;
@@ -52,11 +53,11 @@ class Bench {
   }
   // Contributions of everyone in the order of the ranks.
   void Round(uint64_t round, const std::vector<float>& values) {
-    const int32_t pushers = round == 0 ? 1 : state_.num_workers;
+    const int32_t pushers = round == 0 ? 1 : state_.view->num_workers();
     for (int32_t rank = 0; rank < pushers; ++rank) DoOk(Push(rank, round, Floats(values)));
   }
   void Gone(int32_t rank) {
-    state_.gone.resize(static_cast<size_t>(state_.num_workers));
+    state_.gone.resize(static_cast<size_t>(state_.view->num_workers()));
     state_.gone[static_cast<size_t>(rank)] =
         Status::Unavailable("worker " + std::to_string(rank) + " left");
     slot_->OnWorkerGone(rank);
@@ -373,8 +374,7 @@ TEST(SlotTest, PendingPullsAreAnsweredByTheLastPushMostUrgentFirst) {
 
 TEST(SlotTest, OfEqualPrioritiesEachServerAnswersAnotherWorkerFirst) {
   for (int32_t first = 0; first < 3; ++first) {
-    Bench bench(3);
-    bench.state().first_answered = first;
+    Bench bench(3, true, 0, 2, first);
     bench.Round(0, {0});
     for (const int32_t rank : {1, 0, 2}) EXPECT_TRUE(bench.Do(Pull(rank, 1, 4)).empty());
     bench.DoOk(Push(0, 1, Floats({1})));
@@ -570,9 +570,10 @@ TEST(SlotTest, AnotherSizeDtypeOrOffsetIsRefusedByName) {
   bench.Round(0, {1, 2});
   auto [code, text] = bench.Refused(Push(1, 1, Floats({1})));
   EXPECT_EQ(code, StatusCode::kInvalidArgument);
-  EXPECT_EQ(text,
-            "push key=7 round=1 partition=0 from worker 1: it has float32 of 4 bytes at offset 0, "
-            "the initial value of worker 0 has float32 of 8 bytes at offset 0");
+  EXPECT_SNAPSHOT(
+      text,
+      "push key=7 round=1 partition=0 from worker 1: it has float32 of 4 bytes at offset 0, "
+      "the initial value of worker 0 has float32 of 8 bytes at offset 0");
   Ask other = Push(1, 1, Floats({1, 2}));
   other.dtype = DType::kInt32;
   EXPECT_THAT(bench.Refused(other).second, testing::HasSubstr("int32 of 8 bytes"));
@@ -580,9 +581,10 @@ TEST(SlotTest, AnotherSizeDtypeOrOffsetIsRefusedByName) {
   shifted.request.offset_bytes = 8;
   bench.slot().Push(shifted);
   EXPECT_EQ(CodeOf(bench.outbox().Next()), StatusCode::kInvalidArgument);
-  EXPECT_EQ(bench.Refused(Pull(1, 0, 4)).second,
-            "pull key=7 round=0 partition=0 from worker 1: it expects 4 bytes, the partition is "
-            "float32 of 8 bytes");
+  EXPECT_SNAPSHOT(
+      bench.Refused(Pull(1, 0, 4)).second,
+      "pull key=7 round=0 partition=0 from worker 1: it expects 4 bytes, the partition is "
+      "float32 of 8 bytes");
   EXPECT_EQ(bench.Refused(Pull(1, 1, 16)).first, StatusCode::kInvalidArgument)
       << "before the round completes, too";
   bench.Round(1, {1, 2});
@@ -599,17 +601,18 @@ TEST(SlotTest, APullThatCameFirstIsCheckedWhenTheSizeIsKnown) {
 
 TEST(SlotTest, HostilePushesAreRefused) {
   Bench bench(3);
-  EXPECT_EQ(bench.Refused(Push(1, 0, Floats({1}))).second,
-            "push key=7 round=0 partition=0 from worker 1: expected round 0 from worker 0");
+  EXPECT_SNAPSHOT(bench.Refused(Push(1, 0, Floats({1}))).second,
+                  "push key=7 round=0 partition=0 from worker 1: expected round 0 from worker 0");
   EXPECT_EQ(bench.Refused(Push(0, UINT64_MAX, Floats({1}))).first, StatusCode::kFailedPrecondition);
-  EXPECT_EQ(
+  EXPECT_SNAPSHOT(
       bench.Refused(Push(0, 0, {std::byte{1}, std::byte{2}, std::byte{3}})).second,
       "push key=7 round=0 partition=0 from worker 0: float32 of 3 bytes is no whole number of "
       "elements");
   Ask unknown = Push(0, 0, Floats({1}));
   unknown.dtype = static_cast<DType>(99);
-  EXPECT_EQ(bench.Refused(unknown).second,
-            "push key=7 round=0 partition=0 from worker 0: dtype 99 is none that a server can sum");
+  EXPECT_SNAPSHOT(
+      bench.Refused(unknown).second,
+      "push key=7 round=0 partition=0 from worker 0: dtype 99 is none that a server can sum");
   protocol::Call lying = MakeCall(Push(0, 0, Floats({1})));
   lying.request.size_bytes = uint64_t{1} << 40;
   bench.slot().Push(lying);

@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 
+#include "base/snapshot.h"
 #include "server/support.h"
 #include "server/sync/slot.h"
 
@@ -29,7 +30,7 @@ std::vector<std::byte> Words(std::initializer_list<unsigned> codes) {
 class Bench {
  public:
   explicit Bench(int32_t num_workers, uint64_t hold_bytes = 0) {
-    state_.num_workers = num_workers;
+    state_.view = job::ShareView({.role = job::Role::kServer}, num_workers, 1);
     state_.hold_bytes = hold_bytes;
     state_.send = outbox_.sender();
     slot_ = std::make_unique<Slot>(&state_, SlotId{7, 0});
@@ -111,14 +112,16 @@ TEST(SlotTwoBit, EarlyOnesAreHeldByTheirBytesAndSummedByRank) {
 TEST(SlotTwoBit, WorkersThatDifferAreRefusedWithBothNames) {
   Bench bench(3);
   EXPECT_EQ(bench.Do(PushTwoBit(1, 1, 0.5F, kCount, Words({3}))), "");
-  EXPECT_EQ(bench.Do(PushTwoBit(2, 1, 0.25F, kCount, Words({3}))),
-            "push key=7 round=1 partition=0 from worker 2: it is compressed to two bits with "
-            "threshold 0.25, that of worker 1 is compressed to two bits with threshold 0.5; set "
-            "gradient compression alike on all workers");
-  EXPECT_EQ(bench.Do(Push(0, 1, Floats(std::vector<float>(kCount, 1)))),
-            "push key=7 round=1 partition=0 from worker 0: it is not compressed, that of worker 1 "
-            "is compressed to two bits with threshold 0.5; set gradient compression alike on all "
-            "workers");
+  EXPECT_SNAPSHOT(
+      bench.Do(PushTwoBit(2, 1, 0.25F, kCount, Words({3}))),
+      "push key=7 round=1 partition=0 from worker 2: it is compressed to two bits with "
+      "threshold 0.25, that of worker 1 is compressed to two bits with threshold 0.5; set "
+      "gradient compression alike on all workers");
+  EXPECT_SNAPSHOT(
+      bench.Do(Push(0, 1, Floats(std::vector<float>(kCount, 1)))),
+      "push key=7 round=1 partition=0 from worker 0: it is not compressed, that of worker 1 "
+      "is compressed to two bits with threshold 0.5; set gradient compression alike on all "
+      "workers");
 }
 
 TEST(SlotTwoBit, ACodedOneAmongOthersIsRefused) {

@@ -6,7 +6,7 @@
 
 #include <functional>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "ps/message.h"
 
 namespace ps {

@@ -14,7 +14,7 @@
 #include "base/executor.h"
 #include "base/log.h"
 #include "base/metrics.h"
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "ps/message.h"
 #include "ps/transport.h"
 

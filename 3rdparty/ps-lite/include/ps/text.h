@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "bytescheduler/types.h"
+#include "base/types.h"
 
 namespace ps {
 

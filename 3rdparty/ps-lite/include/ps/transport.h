@@ -22,8 +22,8 @@
 #include <utility>
 
 #include "base/executor.h"
-#include "bytescheduler/carrier.h"
-#include "bytescheduler/status.h"
+#include "base/status.h"
+#include "base/types.h"
 #include "ps/message.h"
 
 namespace ps {

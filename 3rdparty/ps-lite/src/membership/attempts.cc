@@ -1,4 +1,4 @@
-// Tells a peer that fell silent from one that no connection has ever reached.
+// Tells a peer that fell silent from a peer that no connection has ever reached.
 #include "membership/attempts.h"
 
 #include <algorithm>

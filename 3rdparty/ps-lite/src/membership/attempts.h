@@ -1,4 +1,4 @@
-// Attempts: which peers a connection has reached, and what became of those that it has not.
+// Attempts: which peers a connection has reached, and how the attempts on other peers ended.
 //
 // Bookkeeping; confined to the membership's executor.  Bounded by the peers that the owner connects
 // to and forgets.

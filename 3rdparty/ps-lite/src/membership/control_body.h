@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "ps/body.h"
 #include "ps/message.h"
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "ps/membership.h"
 #include "ps/message.h"
 
@@ -17,7 +17,7 @@ struct Goodbye {
   int32_t id = kEmpty;  // of the node
   Message message;      // to the scheduler node
 
-  // kInvalidArgument if `place` is not what PlaceOf returns.
+  // kInvalidArgument if `place` is no text of PlaceOf's.
   static bs::Result<Goodbye> From(const std::string& place);
 };
 

@@ -1,20 +1,21 @@
-// PauseDetector: tells a pause of this process from silence of the others.
+// PauseDetector: tells a pause of this process from silence of other nodes.
 //
 // A process that was stopped, swapped out or suspended finds every deadline over when it goes on.
-// Yet the others may have sent all the time, or were suspended with it.  So it counts their silence
-// from the end of its own pause.
+// Yet the other nodes may have sent all the time, or were suspended with it.  So it counts their
+// silence from the end of its own pause.
 #pragma once
 
 #include <algorithm>
 
-#include "bytescheduler/types.h"
+#include "base/types.h"
 
 namespace ps {
 
 // Not thread-safe.
 class PauseDetector {
  public:
-  // `interval`: the time between calls of LastPauseEnd; `timeout`: how long others may be silent.
+  // `interval`: the time between calls of LastPauseEnd; `timeout`: how long other nodes may be
+  // silent.
   PauseDetector(bs::Duration interval, bs::Duration timeout, bs::TimePoint now)
       : patience_(std::max(timeout / 2, 2 * interval)), last_(now) {}
 

@@ -23,7 +23,7 @@ inline uint64_t MostDataBytes(Role receiver, const Meta& meta, uint64_t announce
       if (!meta.native()) return kMaxMessageBytes;
       return std::min(std::max(announced, kMaxStrangerBytes), kMaxFrameBytes);
     case Role::kWorker:
-      break;  // it has asked for what comes
+      break;  // it has asked for the responses
   }
   return kMaxMessageBytes;
 }

@@ -51,8 +51,8 @@ class Repeater {
   Repeater& operator=(const Repeater&) = delete;
   ~Repeater() { Stop(); }
 
-  // Calls `act` after each `interval`, the first time in one interval.  Replaces an earlier
-  // function. `act` may call Start and Stop.
+  // Calls `act` at the end of each `interval`; the first interval begins now.  Replaces an earlier
+  // function.  `act` may call Start and Stop.
   void Start(bs::Duration interval, std::function<void()> act) {
     Stop();
     interval_ = interval;

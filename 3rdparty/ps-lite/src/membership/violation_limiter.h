@@ -1,8 +1,8 @@
 // ViolationLimiter: counts the messages of each node of the job that violate the protocol.
 //
-// A correct node sends none, or one for each of its keys if its settings differ from the others'. A
-// node that goes on is broken or hostile.  Without a limit each message would cost a response or a
-// line in the log, for ever.
+// A correct node sends none, or a message for each of its keys if its settings differ from other
+// nodes' settings.  A node that goes on is broken or hostile.  Without a limit each message would
+// cost a response or a line in the log, for ever.
 //
 // Confined to one executor.  Bounded by the nodes of the job: only they are counted.
 #pragma once
@@ -12,7 +12,7 @@
 #include <map>
 #include <string>
 
-#include "bytescheduler/types.h"
+#include "base/types.h"
 
 namespace ps {
 
@@ -21,7 +21,7 @@ class ViolationLimiter {
   static constexpr uint32_t kMost = 4096;
   static constexpr bs::Duration kWindow = std::chrono::seconds(30);
 
-  // Counts a violation by `peer`; true if it is one more than kMost within kWindow.
+  // Counts a violation by `peer`; true if that makes more than kMost within kWindow.
   bool Add(int32_t peer, bs::TimePoint now) {
     Count& count = counts_[peer];
     if (count.messages == 0 || now >= count.since + kWindow) count = {.since = now};

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "ps/transport.h"
 #include "transport/descriptor.h"
 #include "transport/socket_address.h"

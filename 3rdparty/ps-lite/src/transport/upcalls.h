@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "ps/transport.h"
 #include "wire/wire.h"
 

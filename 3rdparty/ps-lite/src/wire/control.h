@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <string>
 
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
 #include "ps/message.h"
 #include "ps/text.h"
 #include "ps/transport.h"

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "ps/message.h"
 
 namespace ps {

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "ps/message.h"
 
 namespace ps {

@@ -3,6 +3,7 @@
 import os
 
 from bytescheduler._native import Worker
+from bytescheduler._session.view import View
 
 GIVEN = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "DMLC_WORKER_ID")
 
@@ -12,6 +13,7 @@ print(
     f"rank {worker.rank} of {worker.num_workers}, {worker.num_servers} servers, process {number}",
     flush=True,
 )
-print(f"worker {worker.rank} is {worker.local_rank} of {worker.local_size} here", flush=True)
+view = View(*worker.view())
+print(f"worker {view.rank} is {view.local_rank} of {view.local_size} here", flush=True)
 worker.barrier()
 worker.close()

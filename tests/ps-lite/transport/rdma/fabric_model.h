@@ -16,8 +16,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
 #include "ps-lite/transport/rdma/simulated_fabric.h"
 #include "transport/descriptor.h"
 #include "transport/rdma/verbs.h"

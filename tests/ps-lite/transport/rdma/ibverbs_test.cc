@@ -18,6 +18,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/snapshot.h"
 #include "ps-lite/transport/rdma/device_folder.h"
 #include "ps-lite/transport/rdma/simulated_fabric.h"
 #include "transport/rdma/ibverbs_symbols.h"
@@ -34,13 +35,14 @@ using Kind = Completion::Kind;
 using Result = Completion::Result;
 
 TEST(VerbsLibraryTest, AMissingLibrarySaysWhatToInstall) {
-  EXPECT_EQ(LoadVerbsLibrary({.library = "libibverbs-none.so.1"}).status().message(),
-            "libibverbs-none.so.1 is not there: install ibverbs-providers");
+  EXPECT_SNAPSHOT(LoadVerbsLibrary({.library = "libibverbs-none.so.1"}).status().message(),
+                  "libibverbs-none.so.1 is not there: install ibverbs-providers");
 }
 
 TEST(VerbsLibraryTest, ALibraryWithoutTheFunctionsIsTooOld) {
-  EXPECT_EQ(LoadVerbsLibrary({.library = "libm.so.6"}).status().message(),
-            "libm.so.6 lacks ibv_get_device_list: install libibverbs1 of rdma-core 28 or newer");
+  EXPECT_SNAPSHOT(
+      LoadVerbsLibrary({.library = "libm.so.6"}).status().message(),
+      "libm.so.6 lacks ibv_get_device_list: install libibverbs1 of rdma-core 28 or newer");
 }
 
 TEST(VerbsLibraryTest, ItDecidesAboutForkOrSaysWhyNot) {
@@ -58,9 +60,10 @@ TEST(VerbsLibraryTest, ItDecidesAboutForkOrSaysWhyNot) {
   EXPECT_EQ(decide(refused, unneeded).value(), RdmaFork::kHarmless) << "it is not asked";
   const bs::Status no = decide(refused, done).status();
   EXPECT_EQ(no.code(), bs::StatusCode::kUnavailable);
-  EXPECT_EQ(no.message(),
-            "ibv_fork_init: Invalid argument: another library of this process uses RDMA already: "
-            "set RDMAV_FORK_SAFE=1");
+  EXPECT_SNAPSHOT(
+      no.message(),
+      "ibv_fork_init: Invalid argument: another library of this process uses RDMA already: "
+      "set RDMAV_FORK_SAFE=1");
 }
 
 TEST(VerbsLibraryTest, DevicesThatCannotBeOpenedSayWhatToDo) {

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/snapshot.h"
+
 namespace ps::testing {
 namespace {
 
@@ -46,9 +48,10 @@ TEST_F(LockedMemoryTest, WithoutTheFileTheLimitCounts) {
 }
 
 TEST_F(LockedMemoryTest, TheTextSaysWhatToDo) {
-  EXPECT_EQ(TextOfLockedMemory(64U << 10U),
-            "the limit of locked memory is 64 KiB: ulimit -l unlimited, or --ulimit memlock=-1 for "
-            "a container");
+  EXPECT_SNAPSHOT(
+      TextOfLockedMemory(64U << 10U),
+      "the limit of locked memory is 64 KiB: ulimit -l unlimited, or --ulimit memlock=-1 for "
+      "a container");
   EXPECT_EQ(TextOfLockedMemory(kNoLockedMemoryLimit), "");
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "base/snapshot.h"
 #include "ps-lite/transport/rdma/links/rdma_pair.h"
 
 namespace ps::testing {
@@ -113,8 +114,9 @@ TEST(RdmaChannelCreateTest, ALinkWithoutRoomForItsCompletionsIsRefused) {
       RdmaChannel::Create(pair.sender_nic(), nullptr, {.slots = 100, .slot_bytes = 1024},
                           {.on_packet = [](const RdmaPacket&) { return bs::Status::Ok(); }});
   EXPECT_EQ(second.status().code(), bs::StatusCode::kResourceExhausted);
-  EXPECT_EQ(second.status().message(),
-            "sim0 has no completions for one more link: set BYTESCHEDULER_RDMA_SLOTS to fewer");
+  EXPECT_SNAPSHOT(
+      second.status().message(),
+      "sim0 has no completions for one more link: set BYTESCHEDULER_RDMA_SLOTS to fewer");
   EXPECT_EQ(pair.sender_nic()->counts()->links, 1U);
 }
 
@@ -122,9 +124,10 @@ TEST_F(RdmaChannelTest, EndsOnInfiniBandAndOnEthernetDoNotJoin) {
   const Counting other(pair_.sender_nic(), 4);
   RdmaOffer offer = b_.channel->offer();
   offer.address.layer = RdmaLayer::kInfiniBand;
-  EXPECT_EQ(other.channel->Join(offer, 2, 2).message(),
-            "one end is on InfiniBand, the other on Ethernet: name devices of one network with "
-            "BYTESCHEDULER_RDMA_DEVICE");
+  EXPECT_SNAPSHOT(
+      other.channel->Join(offer, 2, 2).message(),
+      "one end is on InfiniBand, the other on Ethernet: name devices of one network with "
+      "BYTESCHEDULER_RDMA_DEVICE");
 }
 
 TEST_F(RdmaChannelTest, AnErrorNamesItsNumbers) {

@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "base/snapshot.h"
 #include "ps-lite/transport/rdma/device_folder.h"
 #include "transport/rdma/sysfs_devices.h"
 
@@ -33,9 +34,10 @@ class RdmaChoiceTest : public ::testing::Test {
 };
 
 TEST_F(RdmaChoiceTest, AHostWithoutDevicesSaysWhatToDo) {
-  EXPECT_EQ(WhyNot("192.168.1.5"),
-            "this host shows no RDMA device: load the driver of the card, or start the container "
-            "with --device /dev/infiniband");
+  EXPECT_SNAPSHOT(
+      WhyNot("192.168.1.5"),
+      "this host shows no RDMA device: load the driver of the card, or start the container "
+      "with --device /dev/infiniband");
 }
 
 TEST_F(RdmaChoiceTest, TheAddressChoosesTheCardAndItsRoutableEntry) {
@@ -65,9 +67,9 @@ TEST_F(RdmaChoiceTest, AnEntryThatTheKernelDoesNotShowIsSkipped) {
 TEST_F(RdmaChoiceTest, AnAddressOfNoCardNamesThoseThatThereAre) {
   files_.PutRoce("mlx5_0", 1, kFive);
   files_.PutPort("mlx5_1", 1, "4: ACTIVE", "Ethernet");
-  EXPECT_EQ(WhyNot("10.0.0.5"),
-            "no RDMA device has the address 10.0.0.5 (mlx5_0 has 192.168.1.5, mlx5_1 has no "
-            "address): set DMLC_INTERFACE or BYTESCHEDULER_RDMA_DEVICE");
+  EXPECT_SNAPSHOT(WhyNot("10.0.0.5"),
+                  "no RDMA device has the address 10.0.0.5 (mlx5_0 has 192.168.1.5, mlx5_1 has no "
+                  "address): set DMLC_INTERFACE or BYTESCHEDULER_RDMA_DEVICE");
 }
 
 TEST_F(RdmaChoiceTest, AWishChoosesWhereTheAddressDoesNot) {
@@ -83,9 +85,9 @@ TEST_F(RdmaChoiceTest, AWishChoosesWhereTheAddressDoesNot) {
 TEST_F(RdmaChoiceTest, AWishThatCannotBeNamesTheSetting) {
   files_.PutRoce("mlx5_0", 1, kFive);
   files_.PutRoce("mlx5_1", 1, kNine);
-  EXPECT_EQ(WhyNot("192.168.1.5", {.device = "mlx5_7"}),
-            "there is no RDMA device mlx5_7: set BYTESCHEDULER_RDMA_DEVICE to one of mlx5_0, "
-            "mlx5_1");
+  EXPECT_SNAPSHOT(WhyNot("192.168.1.5", {.device = "mlx5_7"}),
+                  "there is no RDMA device mlx5_7: set BYTESCHEDULER_RDMA_DEVICE to one of mlx5_0, "
+                  "mlx5_1");
   EXPECT_THAT(WhyNot("192.168.1.5", {.device = "mlx5_0", .port = 2}),
               HasSubstr("mlx5_0 has no port 2"));
   EXPECT_THAT(WhyNot("192.168.1.5", {.gid_index = 9}),
@@ -95,7 +97,8 @@ TEST_F(RdmaChoiceTest, AWishThatCannotBeNamesTheSetting) {
 TEST_F(RdmaChoiceTest, APortThatIsDownIsNamed) {
   files_.PutRoce("mlx5_0", 1, kFive);
   files_.Put("mlx5_0/ports/1/state", "1: DOWN");
-  EXPECT_EQ(WhyNot("192.168.1.5"), "mlx5_0: port 1 is DOWN: bring its link up (ip link, ibstat)");
+  EXPECT_SNAPSHOT(WhyNot("192.168.1.5"),
+                  "mlx5_0: port 1 is DOWN: bring its link up (ip link, ibstat)");
 }
 
 TEST_F(RdmaChoiceTest, IwarpIsRefused) {

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "bytescheduler/types.h"
+#include "base/types.h"
 #include "transport/rdma/verbs.h"
 
 namespace ps::testing {

@@ -21,8 +21,8 @@
 #include <utility>
 #include <vector>
 
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
 #include "ps/message.h"
 
 namespace ps {
@@ -48,7 +48,7 @@ class Barriers {
  public:
   using Answers = std::vector<BarrierAnswer>;
 
-  // The bound of customers that one sender may have at a barrier; more are refused.
+  // The bound of customers that a sender may have at a barrier; more are refused.
   static constexpr size_t kMostCustomers = 64;
 
   explicit Barriers(int32_t num_workers) : num_workers_(num_workers) {}
@@ -65,12 +65,13 @@ class Barriers {
   Answers Leave(int32_t id);
   void Join(int32_t id) { left_.erase(id); }
   // The worker was lost, and another will take its place and start from the beginning.  Its waiting
-  // requests no longer count.  A native successor passes the barriers that the others have passed.
+  // requests no longer count.  A native successor passes the barriers that the other workers have
+  // passed.
   void Vacate(int32_t id);
   // The job failed: releases the stock nodes that wait.
   Answers ReleaseStock();
 
-  // The start barrier of group 7, and the final one, in which stock nodes end.
+  // The start barrier of group 7, and the final barrier, in which stock nodes end.
   bool start_done() const { return start_done_; }
   bool final_done() const { return final_done_; }
   // True if a stock worker waits for other workers, or for their end.

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "membership/control_body.h"
 #include "membership/coordinator/barriers.h"
 #include "membership/coordinator/peers.h"

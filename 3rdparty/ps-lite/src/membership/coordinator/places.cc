@@ -50,7 +50,7 @@ bool Places::MayReplace(const Peer& peer) const {
   const Barriers& barriers = job_->barriers;
   if (options.rejoin_timeout <= bs::Duration(0) || !job_->running()) return false;
   // A later worker does not join the start barrier.  A later stock worker does not join the
-  // barriers behind the initial values either, where others may wait.
+  // barriers behind the initial values either, where other workers may wait.
   if (!barriers.start_done() || barriers.final_done()) return false;
   const bool shared = job_->roster.CountId(peer.node.id) > 1;
   if (!peer.native && (barriers.stock_waits() || shared)) return false;
@@ -138,7 +138,7 @@ void Places::Fill(Peer* peer, const PeerDetails&) { Replace(peer, Registrant(pee
 
 void Places::Replace(Peer* peer, const Registrant& next) {
   const MembershipOptions& options = job_->options;
-  // The successor may have ended meanwhile, and others wait for the place.
+  // The successor may have ended meanwhile, and other nodes wait for the place.
   Assign(peer, next, peer->native, std::max(options.report_interval, options.reconnect_grace));
   if (!peer->native) stock_replaced_ = job_->scope.Now();
   job_->roster.Replace(peer->node, peer->sequence);
@@ -180,7 +180,7 @@ void Places::Dismiss(Peer* peer, const PeerDetails& details) {
 }
 
 void Places::DismissOfAnotherJob(const Meta& meta, uint64_t job) {
-  // A heartbeat without a number is of no job, and a message without one would be this job's.
+  // A heartbeat without a number is of no job, and a message without a number would be this job's.
   if (!IsHeartbeat(meta) || job == 0) return;
   const Node& node = meta.control.nodes[0];
   // A node of this job would receive nothing on its old connection any more.
@@ -288,7 +288,7 @@ void Places::Register(const Arrival& arrival) {
   Hold(arrival, bs::Status::AlreadyExists(WhyTooLate(arrival)));
 }
 
-// Several processes may register with one address, where one of them listens.  Until a message
+// Several processes may register with the same address, where one of them listens.  Until a message
 // comes from the holder, each that goes on registering is sent the list; only the listener receives
 // it.  A process that took the list and is gone has broken the connection by then.
 bool Places::IsOfHolder(int32_t id, const Arrival& arrival) {

@@ -96,7 +96,7 @@ class Places {
   void Hold(const Arrival& arrival, const bs::Status& why);
   bool MayWait(const Arrival& arrival) const;
   void TakeHeld(Peer* peer);
-  // True if a node of this job, or one that waits for it, has registered with that address.
+  // True if a node of this job, or a node that waits for it, has registered with that address.
   bool HasAddress(const Node& node) const;
 
   JobState* const job_;

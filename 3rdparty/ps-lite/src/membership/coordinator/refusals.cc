@@ -12,11 +12,11 @@ namespace ps {
 namespace {
 
 // The time for a message to reach a node without another connection; the bounds of messages under
-// way, and of those that wait.
+// way, and of waiting messages.
 constexpr bs::Duration kRefusalLinger = std::chrono::seconds(2);
 constexpr int32_t kMostUnderWay = 32;
 constexpr size_t kMostWaiting = 4096;
-// The latest refused nodes, which reports to the others name.
+// The latest refused nodes, which reports to other nodes name.
 constexpr size_t kMostNamed = 3;
 // The bound of messages under way at the end, when there is no later turn.
 constexpr int32_t kMostAtTheEnd = 512;

@@ -1,7 +1,7 @@
 // Refusals: messages to nodes that get no place, each over a connection of its own.
 //
 // Unknown nodes must not make us open connections without bound.  So messages wait their turn in a
-// bounded queue, and those that find no room there are only counted.
+// bounded queue, and messages that find no room there are only counted.
 //
 // Confined to the executor of the job.
 #pragma once

@@ -1,7 +1,7 @@
 // ReliableBroadcast: repeats control messages until each receiver has confirmed them.
 //
 // Confined to the scope's executor.  Bounded by receivers and open broadcasts; each node and event
-// has at most one.
+// has at most one copy.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ class ReliableBroadcast {
   struct Copy {
     int32_t receiver = kEmpty;
     Meta meta;
-    // Shared by the copies of one broadcast; the last confirmation ends it.
+    // Shared by the copies of a broadcast; the last confirmation ends it.
     std::shared_ptr<Event> event;
   };
 

@@ -55,9 +55,9 @@ class Rendezvous {
   void OnAdded(const Arrival& arrival);
   void Attach(const Arrival& arrival);
   void AttachEarly(const Arrival& arrival);
-  // True if a refused node may get the place of one that is gone.  The node registers again, or a
-  // timer here repeats it for a stock node.  Opens missing connections to nodes of its role, which
-  // show if they are alive.
+  // True if a refused node may get the place of a node that is gone.  The node registers again, or
+  // a timer here repeats it for a stock node.  Opens missing connections to nodes of its role,
+  // which show if they are alive.
   bool ComesAgain(const Arrival& arrival);
   void OnGone(const Node& node, const std::string& why);
   static bs::Status ServersAreStock(const Node& worker, const Node& server);

@@ -69,7 +69,7 @@ bs::Result<Roster::Entry*> Roster::FindSame(const Node& node, bool native) {
                                        ": this address has registered as " +
                                        DescribeUnranked(entry.node) + " already");
     }
-    // Stock processes with several customers register once for each, from one address.
+    // Stock processes with several customers register once for each, from the same address.
     if (native || entry.node.customer_id == node.customer_id) return &entry;
   }
   return nullptr;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "ps/message.h"
 #include "ps/transport.h"
 
@@ -37,14 +37,14 @@ class Roster {
   bool complete() const {
     return Count(Role::kWorker) == num_workers_ && Count(Role::kServer) == num_servers_;
   }
-  // Removes the node of this address, if there is one.  REQUIRES: AssignIds was not called.
+  // Removes the node of this address, if there is such a node.  REQUIRES: AssignIds was not called.
   void Remove(const Address& address);
   // Sorts the entries by host, descending, and port, ascending.  Gives the ranks that were asked
-  // for, and the others in that order.  Entries with the same address share the id of the first.
-  // REQUIRES: complete(); called once.
+  // for, and the other ranks in that order.  Entries with the same address share the id of the
+  // first.  REQUIRES: complete(); called once.
   void AssignIds();
   // From now on `node` has the place of the entry with its id.  The entry keeps the first host and
-  // what that stated about its link.  REQUIRES: there is one.
+  // its statement about its link.  REQUIRES: there is one.
   void Replace(const Node& node, uint64_t sequence);
   // Returns how many entries have this id.
   int64_t CountId(int32_t id) const;

@@ -140,7 +140,7 @@ void Shutdown::OnUnheard(int32_t id, const std::string& why) {
 
 void Shutdown::OnSecondStore(const Peer& peer) {
   if (!job_->running()) return;
-  // Its start barrier is one of all nodes, and no other node joins it again.
+  // Its start barrier is a barrier of all nodes, and no other node joins it again.
   const auto why = bs::Status::FailedPrecondition(
       Describe(peer.node) +
       " makes a second dist store of MXNet's, which waits for ever: import bytescheduler.mxnet "
@@ -216,7 +216,7 @@ bool Shutdown::StockWorkersAreOver(bool attached_over) const {
 bool Shutdown::HasLeftBeside(const Peer& peer) const {
   const int32_t id = peer.node.id;
   if (peer.node.role != Role::kWorker || peer.native || IsAttachedId(id)) return false;
-  // An attached worker may come beside one that died before the start, and leave.
+  // An attached worker may come beside a stock worker that died before the start, and leave.
   if (!job_->barriers.start_done()) return false;
   const Peer* const beside = job_->peers.Find(AttachedId(RankOf(id)));
   return beside != nullptr && HasLeft(beside->state);
@@ -230,7 +230,7 @@ bool Shutdown::StandsAlone(const Peer& peer) const {
 void Shutdown::End(const bs::Status& verdict) {
   if (job_->over()) return;
   const bool gathering = job_->phase == Phase::kGathering;
-  // Where some have wrapped their stores, those that have not may be the reason.
+  // Where some workers have wrapped their stores, the workers that have not may be the reason.
   if (!verdict.ok() && parts_.stores->attached()) parts_.stores->Warn();
   job_->phase = Phase::kEnding;
   job_->verdict = verdict;

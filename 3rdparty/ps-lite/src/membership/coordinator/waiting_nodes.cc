@@ -42,8 +42,8 @@ void WaitingNodes::ConnectSoon(const Node& node, bool native) {
 }
 
 void WaitingNodes::Watch(int32_t peer, const Node& node, bool native) {
-  // A stock node reads only the first connection of an identity while that lasts, so this short one
-  // is anonymous.  It does not come back either if it is given up too soon.
+  // A stock node reads only the first connection of an identity while that lasts, so this short
+  // connection is anonymous.  It does not come back either if it is given up too soon.
   job_->transport->Connect(peer, AddressOf(node), native ? kSchedulerId : kEmpty);
   if (native) {
     reconnect_timer_.Watch(peer);

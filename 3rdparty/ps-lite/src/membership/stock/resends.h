@@ -1,8 +1,8 @@
-// Resends: recognises repeated messages of stock nodes, and says which ones to acknowledge.
+// Resends: recognises repeated messages of stock nodes, and says which messages to acknowledge.
 //
 // A stock node with PS_RESEND=1 repeats a message until it is acknowledged, and ends its process at
 // the tenth time.  A stock node without it warns of every acknowledgement.  So only nodes that have
-// sent a repeat or an acknowledgement get one.
+// sent a repeat or an acknowledgement get an acknowledgement.
 //
 // Confined to its owner's executor; bounded memory for each peer; never fails, never blocks.
 #pragma once
@@ -21,7 +21,7 @@ namespace ps {
 class Resends {
  public:
   // A repeat is recognised up to kWindow numbers back.  A peer has a counter for its control
-  // messages and one for each of its stores; at most kMostCounters are followed.
+  // messages and a counter for each of its stores; at most kMostCounters are followed.
   static constexpr int64_t kWindow = 1 << 16;
   static constexpr size_t kMostCounters = 64;
 

@@ -1,4 +1,4 @@
-// SuspicionTimer: finds peers that wait for a lost message while others wait for them.
+// SuspicionTimer: finds peers that wait for a lost message while other nodes wait for them.
 //
 // For peers that send each message once: after a connection ends, no sign tells whether a message
 // was lost with it.  A peer that goes on sends again; a peer that waits for a lost message is

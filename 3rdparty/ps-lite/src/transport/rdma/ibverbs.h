@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "transport/rdma/verbs.h"
 
 namespace ps {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "transport/rdma/ibverbs_symbols.h"
 #include "transport/rdma/verbs.h"
 

@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "transport/rdma/verbs.h"
 
 // These would refer to functions of the library.

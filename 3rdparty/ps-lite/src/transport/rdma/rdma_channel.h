@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "transport/rdma/rdma_memory.h"
 #include "transport/rdma/rdma_nic.h"
 #include "transport/rdma/rdma_offer.h"

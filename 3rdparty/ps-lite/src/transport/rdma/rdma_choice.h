@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "transport/rdma/verbs.h"
 #include "transport/socket_address.h"
 

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "ps/message.h"
 #include "ps/transport.h"
 #include "transport/rdma/rdma_channel.h"

@@ -13,7 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "ps/message.h"
 #include "ps/transport.h"
 #include "transport/rdma/rdma_channel.h"

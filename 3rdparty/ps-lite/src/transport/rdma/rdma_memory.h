@@ -20,7 +20,7 @@
 
 #include "base/mutex.h"
 #include "base/numa.h"
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "ps/message.h"
 #include "ps/transport.h"
 #include "transport/rdma/rdma_options.h"

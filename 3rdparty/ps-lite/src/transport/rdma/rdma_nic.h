@@ -13,7 +13,7 @@
 
 #include "base/executor.h"
 #include "base/log.h"
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "transport/rdma/rdma_memory.h"
 #include "transport/rdma/rdma_options.h"
 #include "transport/rdma/verbs.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "transport/rdma/rdma_packet.h"
 #include "transport/rdma/verbs.h"
 

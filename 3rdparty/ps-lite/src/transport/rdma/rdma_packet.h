@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <span>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "wire/wire.h"
 
 namespace ps {

@@ -13,8 +13,8 @@
 
 #include "base/executor.h"
 #include "base/numa.h"
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
 #include "transport/rdma/rdma_offer.h"
 #include "transport/rdma/rdma_options.h"
 #include "transport/rdma/verbs.h"

@@ -9,7 +9,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "bytescheduler/types.h"
+#include "base/types.h"
 #include "transport/rdma/rdma_memory.h"
 
 namespace ps {

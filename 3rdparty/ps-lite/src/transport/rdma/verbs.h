@@ -21,7 +21,7 @@
 #include <string_view>
 #include <vector>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 
 namespace ps {
 

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "ps/message.h"
 #include "transport/descriptor.h"
 

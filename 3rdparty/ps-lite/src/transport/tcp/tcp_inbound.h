@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/loop_thread.h"
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "transport/rdma/rdma_inbound.h"
 #include "transport/rdma/rdma_nic.h"
 #include "transport/tcp/zmtp.h"

@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "ps/message.h"
 #include "ps/transport.h"
 #include "transport/shm/shared_memory.h"

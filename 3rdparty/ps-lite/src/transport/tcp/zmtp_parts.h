@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 
 namespace ps {
 

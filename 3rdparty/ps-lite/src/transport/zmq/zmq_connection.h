@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/loop_thread.h"
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "ps/message.h"
 #include "transport/connection_listener.h"
 #include "transport/send_queue.h"

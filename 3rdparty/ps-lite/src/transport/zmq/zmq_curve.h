@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "transport/zmq/zmq_socket.h"
 
 namespace ps {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "bytescheduler/status.h"
+#include "base/status.h"
 #include "ps/transport.h"
 #include "transport/tcp_socket.h"
 #include "transport/zmq/zmq_socket.h"

@@ -10,8 +10,8 @@
 #include <span>
 #include <string>
 
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
 
 namespace ps {
 

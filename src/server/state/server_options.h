@@ -8,9 +8,10 @@
 
 #include "base/executor.h"
 #include "base/numa.h"
-#include "bytescheduler/server_updater.h"
-#include "bytescheduler/types.h"
+#include "base/types.h"
+#include "job/view.h"
 #include "ps/message.h"
+#include "server/optimizer/server_updater.h"
 
 namespace bs {
 
@@ -39,8 +40,7 @@ struct RoundTimes {
 };
 
 struct ServerOptions {
-  int32_t rank = 0;
-  int32_t num_workers = 1;
+  job::SharedView view = job::ShareView({.role = job::Role::kServer}, 1, 1);
   // True: sums always add in the order of the workers' ranks.  False: in that order as long as no
   // more than hold_bytes of early contributions wait for a lower rank, else in order of arrival.
   bool deterministic = false;
@@ -78,12 +78,8 @@ struct ServerOptions {
   std::function<void(size_t shard, const RoundTimes& times)> on_round{};
   // Measure() includes how long rounds took, also where on_round is empty.
   bool timed = false;
-  // Another number than 2 is for the test that shows why two are needed:
-  // docs/design/decisions/0002-two-buffers-and-a-round-number.md.
-  uint32_t test_num_buffers = 2;
   // Codecs that workers may use; outlives the server.  Null: the engine's codecs.
   const codec::Table* codecs = nullptr;
-  int32_t num_servers = 1;  // stock workers number keys from a first key of each server
 };
 
 }  // namespace bs

@@ -11,8 +11,8 @@
 #include <string_view>
 
 #include "base/executor.h"
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
 
 namespace bs {
 

@@ -67,4 +67,35 @@ struct StepTime {
   Duration length{};
 };
 
+// The way that bytes take between two nodes.
+enum class Carrier : uint8_t { kUnknown, kTcp, kSharedMemory, kRdma };
+
+// The text that timelines have; empty for kUnknown.
+constexpr std::string_view NameOf(Carrier carrier) {
+  switch (carrier) {
+    case Carrier::kTcp:
+      return "tcp";
+    case Carrier::kSharedMemory:
+      return "shm";
+    case Carrier::kRdma:
+      return "rdma";
+    case Carrier::kUnknown:
+      break;
+  }
+  return "";
+}
+
+// Each direction between this node and a peer has its own.
+struct Carriers {
+  Carrier to = Carrier::kUnknown;
+  Carrier from = Carrier::kUnknown;
+
+  bool operator==(const Carriers&) const = default;
+};
+
+// Partition and credit with which a job begins; they suit a link of 1 Gbit/s.  The table of
+// settings and bytescheduler/_settings.py repeat them.
+inline constexpr uint64_t kFirstPartitionBytes = uint64_t{128} << 10U;
+inline constexpr uint64_t kFirstCreditBytes = uint64_t{512} << 10U;
+
 }  // namespace bs

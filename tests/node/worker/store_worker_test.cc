@@ -1,6 +1,6 @@
-// KvstoreNode through the C API, on a store with one worker, and its errors when that store is
-// silent.
-#include "node/kvstore_node.h"
+// Workers over a store through the C API, on a store with one worker, and their errors when that
+// store is silent.
+#include "node/worker/store_worker.h"
 
 #include <gtest/gtest.h>
 
@@ -14,9 +14,10 @@
 #include <utility>
 #include <vector>
 
+#include "backend/kvstore/store_scale.h"
 #include "base/notification.h"
+#include "base/status.h"
 #include "bytescheduler/c_api.h"
-#include "bytescheduler/status.h"
 
 namespace bs::test {
 namespace {
@@ -58,10 +59,10 @@ void Begin(void* context, bs_worker* worker, const bs_store_request* request) {
 
 constexpr uint64_t kCreditBytes = 384;  // for each of two servers
 
-class KvstoreNodeTest : public testing::Test {
+class StoreWorkerTest : public testing::Test {
  protected:
   // A worker whose store owes answers is left behind on purpose, which is no leak.
-  ~KvstoreNodeTest() override {
+  ~StoreWorkerTest() override {
     static auto* const left_behind = new std::vector<bs_worker*>;
     left_behind->push_back(worker_);
   }
@@ -127,11 +128,16 @@ class KvstoreNodeTest : public testing::Test {
   bs_worker* worker_ = nullptr;
 };
 
-TEST_F(KvstoreNodeTest, BroadcastsSumsMeetsAndEnds) {
+TEST_F(StoreWorkerTest, BroadcastsSumsMeetsAndEnds) {
   StartWell();
-  EXPECT_EQ(bs_worker_rank(worker_), 0);
-  EXPECT_EQ(bs_worker_num_workers(worker_), 1);
-  EXPECT_EQ(bs_worker_num_servers(worker_), 2);
+  bs_view view{};
+  view.size = sizeof(view);
+  int host = 0;
+  EXPECT_EQ(bs_worker_view(worker_, &view, &host, 1, nullptr), 0);
+  EXPECT_EQ(view.rank, 0);
+  EXPECT_EQ(view.num_workers, 1);
+  EXPECT_EQ(view.num_servers, 2);
+  EXPECT_EQ(host, -1) << "a store does not tell where workers run";
   Floats value(1000, 3);
   Broadcast(&value);
   Floats out(1000);
@@ -144,7 +150,7 @@ TEST_F(KvstoreNodeTest, BroadcastsSumsMeetsAndEnds) {
   for (const uint64_t size : store_.sizes) EXPECT_LE(size, 32 * sizeof(float));
 }
 
-TEST_F(KvstoreNodeTest, RefusesWhatIsCodedAndGoesOn) {
+TEST_F(StoreWorkerTest, RefusesWhatIsCodedAndGoesOn) {
   StartWell();
   Floats value(10, 3);
   Broadcast(&value);
@@ -163,7 +169,7 @@ TEST_F(KvstoreNodeTest, RefusesWhatIsCodedAndGoesOn) {
   EXPECT_EQ(bs_worker_close(worker_, 20'000, &error), 0) << error.message;
 }
 
-TEST_F(KvstoreNodeTest, TellsMetricsAsOtherWorkersDo) {
+TEST_F(StoreWorkerTest, TellsMetricsAsOtherWorkersDo) {
   StartWell();
   Floats value(1000, 3);
   Broadcast(&value);
@@ -182,7 +188,7 @@ TEST_F(KvstoreNodeTest, TellsMetricsAsOtherWorkersDo) {
   EXPECT_EQ(bs_worker_close(worker_, 20'000, &error), 0) << error.message;
 }
 
-TEST_F(KvstoreNodeTest, MeasuresWithWhatOneArrayMayHoldUnlessTheUserHasSaidHowLargePartitionsAre) {
+TEST_F(StoreWorkerTest, MeasuresWithWhatOneArrayMayHoldUnlessTheUserHasSaidHowLargePartitionsAre) {
   struct Case {
     const char* bound;
     const char* credit;
@@ -200,7 +206,7 @@ TEST_F(KvstoreNodeTest, MeasuresWithWhatOneArrayMayHoldUnlessTheUserHasSaidHowLa
 }
 
 // This store answers at once, so what is measured is as fast as can be.
-TEST_F(KvstoreNodeTest, PartitionsGrowOnAFastLinkUpToTheBoundUnlessTheUserHasSaidHowLargeTheyAre) {
+TEST_F(StoreWorkerTest, PartitionsGrowOnAFastLinkUpToTheBoundUnlessTheUserHasSaidHowLargeTheyAre) {
   struct Case {
     const char* bound;
     const char* credit;
@@ -224,7 +230,7 @@ TEST_F(KvstoreNodeTest, PartitionsGrowOnAFastLinkUpToTheBoundUnlessTheUserHasSai
   }
 }
 
-TEST_F(KvstoreNodeTest, PartitionsShrinkOnASlowLinkUnlessTheUserHasSaidHowLargeTheyAre) {
+TEST_F(StoreWorkerTest, PartitionsShrinkOnASlowLinkUnlessTheUserHasSaidHowLargeTheyAre) {
   constexpr uint64_t kLeast = uint64_t{32} << 10U;
   store_.slow_ms = 45;  // a megabyte: 0.19 Gbit/s at most
   for (const auto& [credit, largest] : {std::pair{"", kLeast}, std::pair{"384", 4 * kLeast}}) {
@@ -239,7 +245,7 @@ TEST_F(KvstoreNodeTest, PartitionsShrinkOnASlowLinkUnlessTheUserHasSaidHowLargeT
   }
 }
 
-TEST_F(KvstoreNodeTest, StoreIsToldTheMeasuredPriorities) {
+TEST_F(StoreWorkerTest, StoreIsToldTheMeasuredPriorities) {
   StartWell();
   Floats value(4, 3);
   // Even ones, whose only partition goes by priority.
@@ -264,7 +270,7 @@ TEST_F(KvstoreNodeTest, StoreIsToldTheMeasuredPriorities) {
   EXPECT_EQ(bs_worker_close(worker_, 20'000, nullptr), 0);
 }
 
-TEST_F(KvstoreNodeTest, IsLeftBehindByOperationsThatDoNotEndAndTheyMayEndLater) {
+TEST_F(StoreWorkerTest, IsLeftBehindByOperationsThatDoNotEndAndTheyMayEndLater) {
   StartWell();
   Floats value(16, 3);
   Broadcast(&value);
@@ -279,7 +285,7 @@ TEST_F(KvstoreNodeTest, IsLeftBehindByOperationsThatDoNotEndAndTheyMayEndLater) 
   for (const uint64_t token : store_.held) bs_store_done(worker_, token, 4, "late", nullptr);
 }
 
-TEST_F(KvstoreNodeTest, CreditIsWhatTheWrappedStoreHasNotAnswered) {
+TEST_F(StoreWorkerTest, CreditIsWhatTheWrappedStoreHasNotAnswered) {
   StartWell();
   Floats value(1000, 3);  // many pieces, whose size divides the credit
   Broadcast(&value);
@@ -294,7 +300,7 @@ TEST_F(KvstoreNodeTest, CreditIsWhatTheWrappedStoreHasNotAnswered) {
   for (const uint64_t token : store_.held) bs_store_done(worker_, token, 4, "late", nullptr);
 }
 
-TEST_F(KvstoreNodeTest, CallsThatMayBlockSumTheSame) {
+TEST_F(StoreWorkerTest, CallsThatMayBlockSumTheSame) {
   blocks_ = 1;
   StartWell();
   Floats value(1000, 3);
@@ -308,7 +314,7 @@ TEST_F(KvstoreNodeTest, CallsThatMayBlockSumTheSame) {
   EXPECT_EQ(bs_worker_close(worker_, 20'000, &error), 0) << error.message;
 }
 
-TEST_F(KvstoreNodeTest, ACallThatBlocksHoldsNoDeadlineUp) {
+TEST_F(StoreWorkerTest, ACallThatBlocksHoldsNoDeadlineUp) {
   blocks_ = 1;
   StartWell("500ms");
   Floats value(4, 3);  // so few that no probe goes behind
@@ -325,7 +331,7 @@ TEST_F(KvstoreNodeTest, ACallThatBlocksHoldsNoDeadlineUp) {
   store_.over.Wait();
 }
 
-TEST_F(KvstoreNodeTest, ASilentStoreIsAnErrorAtTheStart) {
+TEST_F(StoreWorkerTest, ASilentStoreIsAnErrorAtTheStart) {
   store_.silent = true;
   bs_error error{};
   ASSERT_EQ(Start(0, "100ms", "20s", &error), 0);
@@ -335,7 +341,7 @@ TEST_F(KvstoreNodeTest, ASilentStoreIsAnErrorAtTheStart) {
   static_cast<void>(bs_worker_close(worker_, 0, nullptr));
 }
 
-TEST_F(KvstoreNodeTest, ASilentStoreIsAnErrorAtABarrier) {
+TEST_F(StoreWorkerTest, ASilentStoreIsAnErrorAtABarrier) {
   StartWell("500ms");
   store_.silent = true;
   bs_error error{};
@@ -348,7 +354,7 @@ TEST_F(KvstoreNodeTest, ASilentStoreIsAnErrorAtABarrier) {
   static_cast<void>(bs_worker_close(worker_, 0, nullptr));
 }
 
-TEST_F(KvstoreNodeTest, AWorkerThatGivesUpSaysWhyAtEveryCall) {
+TEST_F(StoreWorkerTest, AWorkerThatGivesUpSaysWhyAtEveryCall) {
   StartWell();
   EXPECT_EQ(bs_worker_fail(worker_, "no more"), 0);
   bs_error error{};
@@ -358,7 +364,7 @@ TEST_F(KvstoreNodeTest, AWorkerThatGivesUpSaysWhyAtEveryCall) {
   EXPECT_EQ(bs_worker_close(worker_, 0, nullptr), 0);
 }
 
-TEST_F(KvstoreNodeTest, ARankThatIsNoneIsRefused) {
+TEST_F(StoreWorkerTest, ARankThatIsNoneIsRefused) {
   bs_error error{};
   EXPECT_EQ(Start(1, "20s", "20s", &error), static_cast<int>(StatusCode::kInvalidArgument));
   EXPECT_STREQ(error.message, "rank 1 of 1 worker");

@@ -12,10 +12,9 @@
 #include <memory>
 #include <vector>
 
-#include "bytescheduler/comm_task.h"
-#include "bytescheduler/first_sizes.h"
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
+#include "core/comm_task.h"
 
 namespace bs {
 

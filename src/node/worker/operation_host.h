@@ -1,7 +1,10 @@
 // OperationHost: a node as the operations of its worker see it.
 #pragma once
 
-#include "bytescheduler/worker.h"
+#include <string>
+
+#include "base/status.h"
+#include "worker/worker.h"
 
 namespace bs::api {
 
@@ -13,8 +16,8 @@ class OperationHost {
   OperationHost& operator=(const OperationHost&) = delete;
 
   virtual Worker* worker() = 0;
-  // False on stock servers, which know broadcasts of rank 0 and plain sums only.
-  virtual bool has_our_servers() const = 0;
+  // Backend::CheckExtra.
+  virtual Status CheckExtra(const std::string& what) const = 0;
   // The node's Close waits until as many callbacks have ended as were expected.
   virtual void ExpectCallback() = 0;
   // REQUIRES: on the worker's executor.

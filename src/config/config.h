@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
 
 namespace bs {
 

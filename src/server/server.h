@@ -14,10 +14,11 @@
 #include "base/executor.h"
 #include "base/log.h"
 #include "base/metrics.h"
-#include "bytescheduler/server_options.h"
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
 #include "ps/message.h"
+#include "server/rules.h"
+#include "server/state/server_options.h"
 
 namespace bs {
 
@@ -43,7 +44,8 @@ class Server {
   // `dispatcher` is the executor on which OnMessage is called.  The executors, and whatever `send`
   // and `handler` use, outlive the server.  REQUIRES: at least one shard.
   Server(const ServerOptions& options, Executor* dispatcher, const std::vector<ServerShard>& shards,
-         SendFn send, Handler handler, const Logger& log);
+         SendFn send, Handler handler, const Logger& log,
+         const server::Rules& rules = server::Rules());
   // REQUIRES: the executors run nothing of this server any more, or end right after this call.
   ~Server();
   Server(const Server&) = delete;

@@ -15,10 +15,11 @@
 #include "base/executor.h"
 #include "base/log.h"
 #include "base/metrics.h"
-#include "bytescheduler/coding.h"
-#include "bytescheduler/first_sizes.h"
-#include "bytescheduler/status.h"
-#include "bytescheduler/types.h"
+#include "base/status.h"
+#include "base/types.h"
+#include "codec/coding.h"
+#include "job/view.h"
+#include "worker/rules.h"
 
 namespace bs {
 
@@ -43,8 +44,7 @@ enum class Urgency : uint8_t {
 };
 
 struct WorkerOptions {
-  int32_t rank = 0;
-  int32_t num_workers = 1;
+  job::SharedView view = job::ShareView({}, 1, 1);
   uint64_t partition_bytes = kFirstPartitionBytes;  // at least 64; rank 0's value is in force
   uint64_t credit_bytes = kFirstCreditBytes;        // in flight to one server
   // Both hold until rank 0's back end has measured values that suit the network, if it measures.
@@ -53,44 +53,39 @@ struct WorkerOptions {
   bool priority_order = true;          // false: first ready, first sent
   uint64_t early_bytes = kEarlyBytes;  // CoreOptions::early_bytes
   Urgency urgency = Urgency::kCaller;  // without effect unless priority_order
-  // This worker has taken the rank of a lost worker.
-  bool rejoined = false;
   // Codecs of PushPullOptions::coding; outlives the worker.  Null: the engine's codecs.
   const codec::Table* codecs = nullptr;
   // Records the events of each partition, on the worker's executor; not owned; outlives the worker.
   // Null: no trace.
   core::Trace* trace = nullptr;
-  // True: credit returns with the sum instead of the acknowledgement of the push.  A test shows
-  // with it why that is wrong: docs/design/decisions/0003-credit-at-the-push-acknowledgement.md.
-  bool test_credit_until_pulled = false;
-  // Lets rank 0 use a new layout already in the round that announces it.  A test shows with it why
-  // keys change over only behind that round.
-  bool test_new_layout_at_once = false;
 };
 
-// Options of one push-pull.
-struct PushPullOptions {
-  // Implicit on purpose: most calls give only a priority.
-  PushPullOptions(Priority p, const Coding& k = {},  // NOLINT(google-explicit-constructor)
-                  uint64_t c = 0, bool a = false, Duration w = {}, double f = 1)
-      : priority(p), coding(k), called(c), at_once(a), waited(w), factor(f) {}
+// The first field of a struct whose fields callers have to name: it has no value to stand there.
+class ByName {
+ private:
+  friend struct PushPullOptions;
+  ByName() = default;
+};
 
-  Priority priority;
+// Options of one push-pull: {.priority = 3, .factor = 0.5}.
+struct PushPullOptions {
+  [[no_unique_address]] ByName by_name = ByName();
+  Priority priority = 0;
   // How `in` is coded for the servers (codec/codec.h); only float32 can be coded.  Where it is not
   // plain, the worker adds `in` to a residual that it keeps for the key.  It sends the residual's
   // codes and subtracts the values that they stand for.  All workers give the same coding in a
   // round; else the job fails with both codings and names.
-  Coding coding;
+  Coding coding{};
   // A number that grows with the user's calls; PushPull itself is called when `in` is ready.
   // 0: the calls of PushPull are the only order.
-  uint64_t called;
+  uint64_t called = 0;
   // With `called`: `in` was ready at the user's call already, for an unknown time.
-  bool at_once;
+  bool at_once = false;
   // Time from the user's call until `in` was ready; for the trace.
-  Duration waited;
+  Duration waited{};
   // `out` is the sum times this, which each worker multiplies as the sum arrives (reduce::Scale).
   // A finite number that is not 0; integers have no other than 1.
-  double factor;
+  double factor = 1;
 };
 
 class Worker {
@@ -103,7 +98,8 @@ class Worker {
   // once, on the executor, when an operation failed for good: before every pending operation fails
   // with the same status.  Fail and Close do not call it.
   Worker(const WorkerOptions& options, Executor* executor, worker::Backend* backend,
-         std::function<void(Status)> on_failure, const Logger& log);
+         std::function<void(Status)> on_failure, const Logger& log,
+         const worker::Rules& rules = worker::Rules());
   // REQUIRES: Close() was called, its callbacks have run, and the executor runs nothing of this
   // worker any more.
   ~Worker();

@@ -1,0 +1,24 @@
+// Views of jobs of unknown hosts.
+#include "job/view.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace bs::job {
+
+View MakeView(Place own, int32_t num_workers, int32_t num_servers) {
+  BS_CHECK(num_workers >= 0 && num_servers >= 0);
+  View view;
+  view.own = own;
+  int32_t host = 0;
+  for (int32_t rank = 0; rank < num_workers; ++rank) view.workers.push_back({.host = host++});
+  for (int32_t rank = 0; rank < num_servers; ++rank) view.servers.push_back({.host = host++});
+  return view;
+}
+
+SharedView ShareView(Place own, int32_t num_workers, int32_t num_servers) {
+  return std::make_shared<const View>(MakeView(own, num_workers, num_servers));
+}
+
+}  // namespace bs::job

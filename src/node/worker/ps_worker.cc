@@ -1,0 +1,118 @@
+// Puts a worker node together from a member of the scheduler node's job and a PsBackend.
+#include "node/worker/ps_worker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "backend/ps/ps_backend.h"
+#include "host/rdma.h"
+#include "node/node_metrics.h"
+#include "node/worker/ps_membership.h"
+#include "protocol/server_shares.h"
+
+namespace bs::api {
+namespace {
+
+// Up to here a message costs more than its payload.
+constexpr uint64_t kTogetherBytes = uint64_t{16} << 10U;
+
+WorkerOptions MakeWorkerOptions(const Config& config) {
+  WorkerOptions options;
+  options.partition_bytes = config.partition_bytes;
+  options.credit_bytes = config.credit_bytes;
+  options.priority_order = config.scheduling;
+  options.urgency = config.priority == "measured" ? Urgency::kMeasured : Urgency::kCaller;
+  return options;
+}
+
+worker::PsBackendOptions MakeBackendOptions(const Config& config, const job::SharedView& view) {
+  worker::PsBackendOptions options;
+  options.view = view;
+  options.server_weights = worker::ServerWeights(worker::HostsOf(*view), view->num_servers());
+  options.measures_bandwidth = view->own.rank == 0 && !config.partition_or_credit_given;
+  options.together_bytes = kTogetherBytes;
+  options.requests.incarnation = view->own.incarnation;
+  options.requests.job = view->job;
+  options.requests.timeout = config.timeout;
+  options.requests.straggler_timeout = config.straggler_timeout;
+  // Several tries before the deadline, however short it is.
+  options.requests.retry_interval = std::min(options.requests.retry_interval, config.timeout / 4);
+  return options;
+}
+
+std::unique_ptr<worker::PsBackend> MakeBackend(const Config& config, Network* network,
+                                               const job::SharedView& view, const Logger& log) {
+  worker::PsBackendOptions options = MakeBackendOptions(config, view);
+  if (!options.server_weights.empty()) {
+    std::string shares = "of all bytes go " + worker::DescribeShares(options.server_weights);
+    view->own.rank == 0 ? log.Info(shares) : log.Debug([&] { return shares; });
+  }
+  ps::Transport* const transport = network->transport();
+  options.shared_bytes = [network] { return network->sent().shared_bytes.load(); };
+  options.lend = [network](std::span<std::byte> memory, ps::Lending use) {
+    return network->Lend(memory, use);
+  };
+  options.carriers = [transport](int32_t peer) { return transport->CarriersOf(peer); };
+  options.measure_network = [network](Metrics* metrics) {
+    AddSent(network->sent(), metrics);
+    AddRdma(network->rdma(), metrics);
+  };
+  return std::make_unique<worker::PsBackend>(
+      options, network->io(),
+      [transport](ps::Message message) { transport->Send(std::move(message)); }, log);
+}
+
+void WarnOfSettings(const Config& config, const ps::MembershipOptions& options) {
+  const Logger log = MakeNetworkLogger(config, MakeLogger(config));
+  WarnOfUnknownRoot(config, log);
+  WarnOfLoopback(config, log);
+  if (options.attach && config.link_rate > 0) {
+    log.Warning(
+        "BYTESCHEDULER_LINK_RATE has no effect in a worker with a store of MXNet's own; a server "
+        "of the same host can state the rate");
+  }
+  WarnOfByteps(config, log);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<WorkerNode>> StartPsWorker(const Config& config, int32_t wanted_rank) {
+  Result<ps::MembershipOptions> options = MakeMembershipOptions(config, ps::Role::kWorker);
+  if (!options.ok()) return options.status();
+  if (Status wrong = CheckTimeline(config); !wrong.ok()) return wrong;
+  options.value().attach = wanted_rank >= 0;
+  if (wanted_rank >= 0) options.value().wanted_rank = wanted_rank;
+  options.value().yields = config.backend == "auto";
+  if (Status few = CheckDescriptorsOf(config, 0); !few.ok()) return few;
+  // The stock worker beside us has that port.
+  if (wanted_rank >= 0) options.value().node_port = 0;
+  Result<ps::RdmaOptions> rdma = MakeRdmaOptions(config, MakeLogger(config));
+  if (!rdma.ok()) return rdma.status();
+  return StartPsWorker(config, options.value(), std::move(rdma.value()));
+}
+
+std::unique_ptr<WorkerNode> StartPsWorker(const Config& config,
+                                          const ps::MembershipOptions& options,
+                                          ps::RdmaOptions rdma) {
+  WarnOfSettings(config, options);
+  auto membership = std::make_unique<PsMembership>(config, options, std::move(rdma));
+  const bool lends = membership->network()->MayLend();
+  WorkerNode::Parts parts{
+      .membership = nullptr,
+      .make_backend =
+          [config, membership = membership.get()](const job::SharedView& view,
+                                                  const WorkerNode::ResizeFn&, const Logger& log) {
+            auto backend = MakeBackend(config, membership->network(), view, log);
+            membership->DeliverTo(backend.get());
+            return backend;
+          },
+      .worker = MakeWorkerOptions(config),
+      .kept_memory = membership->kept_memory(),
+      .least_kept_bytes = lends ? worker::PsBackend::kLeastLentBytes : UINT64_MAX};
+  parts.membership = std::move(membership);
+  auto node = std::make_unique<WorkerNode>(config, std::move(parts));
+  node->Join();
+  return node;
+}
+
+}  // namespace bs::api
