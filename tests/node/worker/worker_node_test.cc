@@ -418,7 +418,7 @@ TEST_F(WorkerNodeTest, JobWithoutServersSumsExactly) {
       in.back().back() = static_cast<float>(rank);
     }
     for (size_t rank = 0; rank < 3; ++rank) {
-      worker(rank).PushPull(1, 0, Bytes(&in[rank]), Bytes(&out[rank]), Into(rank, &pushed[rank]),
+      worker(rank).PushPull(1, {}, Bytes(&in[rank]), Bytes(&out[rank]), Into(rank, &pushed[rank]),
                             Into(rank, &pulled[rank]));
     }
     Floats sum(100, static_cast<float>(round * 6));
@@ -473,7 +473,7 @@ TEST_F(WorkerNodeTest, FailureEndsTheOperationsOfEveryWorker) {
   Outcome pushed;
   Outcome pulled;
   Outcome met;
-  worker(1).PushPull(1, 0, Bytes(&in), Bytes(&out), Into(1, &pushed), Into(1, &pulled));
+  worker(1).PushPull(1, {}, Bytes(&in), Bytes(&out), Into(1, &pushed), Into(1, &pulled));
   node(2).Barrier(Into(&met));
   node(0).Fail("no more");
   const std::string why = Status::Unavailable("worker 0 gave up: no more").ToString();
@@ -497,7 +497,7 @@ TEST_F(WorkerNodeTest, CloseWaitsForPendingOperations) {
   std::vector<Outcome> pushed(3);
   std::vector<Outcome> pulled(3);
   const auto start = [&](size_t rank) {
-    worker(rank).PushPull(1, 0, Bytes(&in[rank]), Bytes(&out[rank]), Into(rank, &pushed[rank]),
+    worker(rank).PushPull(1, {}, Bytes(&in[rank]), Bytes(&out[rank]), Into(rank, &pushed[rank]),
                           Into(rank, &pulled[rank]));
   };
   start(0);
@@ -522,7 +522,7 @@ TEST_F(WorkerNodeTest, CloseEndsOperationsThatTakeTooLong) {
   Outcome pushed;
   Outcome pulled;
   Outcome met;
-  worker(0).PushPull(1, 0, Bytes(&in), Bytes(&out), Into(0, &pushed), Into(0, &pulled));
+  worker(0).PushPull(1, {}, Bytes(&in), Bytes(&out), Into(0, &pushed), Into(0, &pulled));
   node(0).Barrier(Into(&met));
   EXPECT_TRUE(node(0).Close(std::chrono::milliseconds(20)).ok());
   ASSERT_TRUE(pulled.Get() && met.Get()) << "callbacks run before Close returns";
@@ -537,7 +537,7 @@ TEST_F(WorkerNodeTest, LeavesTheJobWithTheNewsWhetherItHasDrained) {
   Floats out(4);
   Outcome pushed;
   Outcome pulled;
-  worker(1).PushPull(1, 0, Bytes(&values[1]), Bytes(&out), Into(1, &pushed), Into(1, &pulled));
+  worker(1).PushPull(1, {}, Bytes(&values[1]), Bytes(&out), Into(1, &pushed), Into(1, &pulled));
   for (const bool drained : {true, false}) {
     const size_t rank = drained ? 0 : 1;
     const std::shared_ptr<std::optional<bool>> left = member(rank).left_drained;
