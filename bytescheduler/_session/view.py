@@ -22,7 +22,7 @@ class View:
         Position of this worker among the workers, from 0.
     hosts : tuple of int
         A number of each worker's host, by rank; equal numbers are the same host.  It is -1
-        where the store of the job does not tell the host.
+        where the job does not tell the host.
     num_servers : int
         How many servers the job has.
     """

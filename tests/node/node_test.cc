@@ -126,7 +126,7 @@ TEST(WorkerNode, JoinsSumsAndLeaves) {
                            [&](Status status) { declared.Set(std::move(status)); });
   ASSERT_TRUE(declared.WaitFor(kPatience));
   EXPECT_TRUE(declared.Get()->ok()) << declared.Get()->ToString();
-  node.Close(kPatience);
+  EXPECT_TRUE(node.Close(kPatience).ok());
   ASSERT_TRUE(server.value()->outcome().WaitFor(kPatience));
   EXPECT_TRUE(server.value()->outcome().Get()->ok());
   server.value()->Close("not told: the job is over");
@@ -249,7 +249,7 @@ std::string SaidByAJob(const std::string& level, int32_t verbose) {
     worker.value()->worker()->Broadcast(7, DType::kUint8, value,
                                         [&](Status status) { declared.Set(std::move(status)); });
     EXPECT_TRUE(declared.WaitFor(kPatience));
-    worker.value()->Close(kPatience);
+    EXPECT_TRUE(worker.value()->Close(kPatience).ok());
     EXPECT_TRUE(server.value()->outcome().WaitFor(kPatience));
   }
   return testing::internal::GetCapturedStderr();

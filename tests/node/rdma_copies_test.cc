@@ -42,7 +42,7 @@ struct Copies {
 class RdmaCopiesTest : public ::testing::Test {
  protected:
   ~RdmaCopiesTest() override {
-    worker_->Close(kPatience);
+    EXPECT_TRUE(worker_->Close(kPatience).ok());
     EXPECT_TRUE(server_->outcome().WaitFor(kPatience));
     server_->Close("the job is over");
     EXPECT_TRUE(scheduler_->outcome().WaitFor(kPatience));
@@ -241,7 +241,7 @@ TEST_F(RdmaCopiesTest, KeptMemoryIsRegisteredOnceForManyRounds) {
   EXPECT_EQ(Count().gradient - before.gradient, 0);
   EXPECT_EQ(Count().sum - before.sum, 0);
   EXPECT_EQ(owner.use_count(), 3) << "they stay registered";
-  worker_->Close(kPatience);
+  EXPECT_TRUE(worker_->Close(kPatience).ok());
   EXPECT_EQ(owner.use_count(), 1);
 }
 

@@ -83,7 +83,7 @@ class WorkerHost {
         transport_(network->MakeTransport(&executor_)),
         rank_(rank),
         backend_(
-            {.num_servers = kNodes}, &executor_,
+            {.view = job::ShareView({.rank = rank}, kNodes, kNodes)}, &executor_,
             [this](ps::Message m) { transport_->Send(std::move(m)); }, Logger("", LogLevel::kOff)) {
     WorkerOptions options;
     options.view = job::ShareView({.rank = rank}, kNodes, kNodes);

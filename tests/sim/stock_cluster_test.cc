@@ -137,6 +137,7 @@ class StockCluster {
   SimNetwork network_;
   Job job_;
   StockLedger ledger_;
+  const server::Rules rules_;
   size_t num_lost_ = 0;
   std::unique_ptr<SchedulerHost> scheduler_;
   std::vector<std::unique_ptr<ServerNode>> servers_;
@@ -166,7 +167,7 @@ StockCluster::StockCluster(const StockCase& drawn, uint64_t seed, const Journal:
   server.deterministic = drawn.deterministic;
   server.hold_bytes = drawn.hold_bytes;
   for (int32_t i = 0; i < drawn.plan.num_servers; ++i) {
-    servers_.push_back(std::make_unique<ServerNode>(&job_, i, server, drawn.num_shards));
+    servers_.push_back(std::make_unique<ServerNode>(&job_, i, server, drawn.num_shards, rules_));
   }
   for (int32_t i = 0; i < drawn.plan.num_workers; ++i) {
     workers_.push_back(std::make_unique<StockWorker>(&job_, i, drawn.plan));
