@@ -126,7 +126,7 @@ $(VENV)/.demo-torch: $(VENV)/.torch $(SOURCES)
 
 release-build: setup  ## the C++ tests and benchmarks, optimised
 	$(CONFIGURE_RELEASE)
-	cmake --build $(BUILD)/release -j $(JOBS) --target benchmarks/all $(OPTIMISED_ROOMS:%=tests/%/all) rdma_seeds_test
+	cmake --build $(BUILD)/release -j $(JOBS) --target benchmarks/all $(OPTIMISED_ROOMS:%=tests/%/all) rdma_seeds_test membership_seeds_test
 
 release: release-build
 	ctest --test-dir $(BUILD)/release --output-on-failure -j $(JOBS) \

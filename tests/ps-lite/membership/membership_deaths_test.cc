@@ -31,7 +31,7 @@ using bs::TimePoint;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr uint64_t kSeeds = 3000;
+constexpr int kSeeds = BS_DEATH_SEEDS;
 
 enum class Moment { kStart, kGathering, kList, kMiddle, kLeaving };
 constexpr size_t kMoments = 5;
@@ -558,15 +558,16 @@ TEST(MembershipDeaths, AtAnyMomentAreMadeGoodOrNamedToEveryone) {
   int made_good = 0;
   int bad_ends = 0;
   int never_began = 0;
-  for (uint64_t seed = 0; seed < kSeeds && !::testing::Test::HasFailure(); ++seed) {
+  for (int seed = 0; seed < kSeeds && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    DeathsOfAJob job(seed);
+    DeathsOfAJob job(static_cast<uint64_t>(seed));
     job.Run();
     for (size_t i = 0; i < kMoments; ++i) died.at(i) += job.died.at(i);
     made_good += job.made_good;
     bad_ends += job.bad_ends;
     never_began += job.never_began;
   }
+  if (kSeeds < 3000) return;  // few jobs need not have every kind of death
   for (const int deaths : died) EXPECT_GT(deaths, 300);
   EXPECT_GT(made_good, 600);
   EXPECT_GT(bad_ends, 900);
