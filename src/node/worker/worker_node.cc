@@ -144,7 +144,7 @@ Status WorkerNode::Close(Duration drain) {
     RunOn(executor(), [] {});
     if (well) Leave(drained);
   }
-  const Status closed = parts_.membership->Close();
+  Status closed = parts_.membership->Close();
   if (worker_) released.Wait();
   if (!closed.ok()) return closed;
   RunOn(executor(), [this] {

@@ -49,6 +49,8 @@ class WorkerNode final : public OperationHost {
 
   // `log`: of MakeLogger.  A process makes one, which opens the file of BYTESCHEDULER_DEBUG.
   WorkerNode(const Config& config, Parts parts, Logger log);
+  WorkerNode(const WorkerNode&) = delete;
+  WorkerNode& operator=(const WorkerNode&) = delete;
   // REQUIRES: Close() was not called, or has returned ok.
   ~WorkerNode();
   // Asks to be in the job.  REQUIRES: called once, first.

@@ -155,18 +155,21 @@ class Parts : public ::testing::Test {
   std::vector<std::string> log_;
   int begun_ = 0;
   int finished_ = 0;
-  JobState job_{options_,
-                &transport_,
-                &executor_,
-                {"", bs::LogLevel::kDebug,
-                 [this](bs::LogLevel, std::string_view line) { log_.emplace_back(line); }},
-                PeerTable(),
-                [this](PeerCondition condition, const Peer& peer, const PeerDetails& details) {
-                  return Holds(condition, peer, details);
-                },
-                [this](PeerAction action, Peer* peer, const PeerDetails& details) {
-                  if (!places_.Act(action, peer, details)) shutdown_.Act(action, peer, details);
-                }};
+  JobState job_{
+      options_,
+      &transport_,
+      &executor_,
+      {"", bs::LogLevel::kDebug,
+       [this](bs::LogLevel, std::string_view line) { log_.emplace_back(line); }},
+      PeerTable(),
+      {.holds = [this](PeerCondition condition, const Peer& peer,
+                       const PeerDetails& details) { return Holds(condition, peer, details); },
+       .act =
+           [this](PeerAction action, Peer* peer, const PeerDetails& details) {
+             if (!places_.Act(action, peer, details)) {
+               shutdown_.Act(action, peer, details);
+             }
+           }}};
   Refusals refusals_{&job_};
   UnwrappedStores stores_{&job_};
   Detector detector_{options_, &job_.scope,

@@ -16,17 +16,19 @@ constexpr int32_t kId = 9;
 class PeersTest : public ::testing::Test {
  protected:
   Peers peers_{PeerTable(),
-               [this](PeerCondition condition, const Peer&, const PeerDetails&) {
-                 return condition == PeerCondition::kAlways || holds_.contains(condition);
-               },
-               [this](PeerAction action, Peer* peer, const PeerDetails& details) {
-                 actions_.emplace_back(action, peer->state);
-                 if (action == PeerAction::kConnect) {
-                   peer->node.role = details.newcomer.node.role;
-                   peer->native = details.native;
-                 }
-                 if (action == PeerAction::kVacate) peers_.Apply(11, PeerEvent::kAllThere);
-               }};
+               {.holds =
+                    [this](PeerCondition condition, const Peer&, const PeerDetails&) {
+                      return condition == PeerCondition::kAlways || holds_.contains(condition);
+                    },
+                .act =
+                    [this](PeerAction action, Peer* peer, const PeerDetails& details) {
+                      actions_.emplace_back(action, peer->state);
+                      if (action == PeerAction::kConnect) {
+                        peer->node.role = details.newcomer.node.role;
+                        peer->native = details.native;
+                      }
+                      if (action == PeerAction::kVacate) peers_.Apply(11, PeerEvent::kAllThere);
+                    }}};
 
   std::set<PeerCondition> holds_;
   std::vector<std::pair<PeerAction, PeerState>> actions_;

@@ -67,14 +67,13 @@ void Coordinator::Close(bs::Duration linger) { impl_->Close(linger); }
 
 Coordinator::Impl::Impl(const MembershipOptions& options, Transport* transport,
                         bs::Executor* executor, const bs::Logger& log, PeerTable table)
-    : job_(
-          options, transport, executor, log, std::move(table),
-          [this](PeerCondition condition, const Peer& peer, const PeerDetails& details) {
-            return Holds(condition, peer, details);
-          },
-          [this](PeerAction action, Peer* peer, const PeerDetails& details) {
-            if (!places_.Act(action, peer, details)) shutdown_.Act(action, peer, details);
-          }),
+    : job_(options, transport, executor, log, std::move(table),
+           {.holds = [this](PeerCondition condition, const Peer& peer,
+                            const PeerDetails& details) { return Holds(condition, peer, details); },
+            .act =
+                [this](PeerAction action, Peer* peer, const PeerDetails& details) {
+                  if (!places_.Act(action, peer, details)) shutdown_.Act(action, peer, details);
+                }}),
       refusals_(&job_),
       stores_(&job_),
       detector_(

@@ -47,7 +47,7 @@ struct Arrival {
 
 struct JobState {
   JobState(const MembershipOptions& job_options, Transport* job_transport, bs::Executor* executor,
-           const bs::Logger& logger, PeerTable table, Peers::Holds holds, Peers::Act act)
+           const bs::Logger& logger, PeerTable table, Peers::Callbacks callbacks)
       : options(job_options),
         transport(job_transport),
         log(logger),
@@ -55,7 +55,7 @@ struct JobState {
         limited_log(executor, logger),
         outbox(options.job, options.root, transport),
         roster(options.num_workers, options.num_servers),
-        peers(std::move(table), std::move(holds), std::move(act)),
+        peers(std::move(table), std::move(callbacks)),
         barriers(options.num_workers),
         broadcast(&scope, options.retry_interval,
                   [this](int32_t peer, const Meta& meta) { outbox.Send(peer, meta); }),

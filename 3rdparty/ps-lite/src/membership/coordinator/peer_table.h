@@ -90,10 +90,56 @@ struct PeerRules {
   using Event = PeerEvent;
   using Condition = PeerCondition;
   using Action = PeerAction;
-  static const std::array<std::string_view, 12> kStates;
-  static const std::array<std::string_view, 14> kEvents;
-  static const std::array<std::string_view, 8> kConditions;
-  static const std::array<std::string_view, 22> kActions;
+  static constexpr std::array<std::string_view, 12> kStates = {
+      "free", "joining", "listed", "live",     "leaving", "closing",
+      "left", "closed",  "lost",   "vacating", "claimed", "vacant"};
+  static constexpr std::array<std::string_view, 14> kEvents = {
+      "all nodes are there",
+      "a worker comes for the place",
+      "every server knows the newcomer",
+      "message under the id",
+      "message of an earlier holder",
+      "the holder repeats its registration",
+      "another process of the address registers",
+      "goodbye",
+      "every server knows the goodbye",
+      "our connection ends",
+      "loss",
+      "every server knows the loss",
+      "rejoin time-out",
+      "the job ends"};
+  static constexpr std::array<std::string_view, 8> kConditions = {
+      "",
+      "the servers need not know",
+      "the attached worker beside it left",
+      "another worker may have the place",
+      "the job runs",
+      "the job needs the holder",
+      "the successor repeats",
+      "our connection never broke"};
+  static constexpr std::array<std::string_view, 22> kActions = {
+      "",
+      "connect",
+      "connect, notify the servers",
+      "send the list, expect messages",
+      "send the list",
+      "answer this registration, too",
+      "end its barriers, notify the servers",
+      "end its barriers, respond",
+      "respond",
+      "respond, check the end",
+      "check the finish",
+      "end its barriers, check the end",
+      "disconnect, notify the servers",
+      "end the job",
+      "check the end and the finish",
+      "note the successor",
+      "connect to the worker, notify the servers",
+      "connect to the successor, notify the servers",
+      "let the worker wait",
+      "notify the sender that it has no place",
+      "end the job, no worker came",
+      "refuse the successor"};
 };
 
 class PeerTable final : public StateTable<PeerRules> {

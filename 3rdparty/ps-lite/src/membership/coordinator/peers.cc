@@ -8,7 +8,7 @@ Peers::Outcome Peers::Apply(int32_t id, PeerEvent event, const PeerDetails& deta
   const Peer* const known = Find(id);
   const Peer& before = known == nullptr ? free_place : *known;
   const PeerTable::Row* const row = table_.Find(before.state, event, [&](PeerCondition condition) {
-    return holds_(condition, before, details);
+    return callbacks_.holds(condition, before, details);
   });
   if (row == nullptr) {
     return table_.IsViolation(before.state, event) ? Outcome::kViolation : Outcome::kRepeat;
@@ -16,7 +16,7 @@ Peers::Outcome Peers::Apply(int32_t id, PeerEvent event, const PeerDetails& deta
   Peer* const peer = &peers_[id];
   peer->node.id = id;
   peer->state = row->next.value_or(peer->state);
-  act_(row->action, peer, details);
+  callbacks_.act(row->action, peer, details);
   return Outcome::kDone;
 }
 

@@ -48,9 +48,13 @@ class Peers {
   using Holds = std::function<bool(PeerCondition, const Peer&, const PeerDetails&)>;
   // Runs an action at the place, which is in its next state already.  May call Apply.
   using Act = std::function<void(PeerAction, Peer*, const PeerDetails&)>;
+  struct Callbacks {
+    Holds holds;
+    Act act;
+  };
 
-  Peers(PeerTable table, Holds holds, Act act)
-      : table_(std::move(table)), holds_(std::move(holds)), act_(std::move(act)) {}
+  Peers(PeerTable table, Callbacks callbacks)
+      : table_(std::move(table)), callbacks_(std::move(callbacks)) {}
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
   ~Peers() = default;
@@ -67,8 +71,7 @@ class Peers {
 
  private:
   const PeerTable table_;
-  const Holds holds_;
-  const Act act_;
+  const Callbacks callbacks_;
   std::map<int32_t, Peer> peers_;
 };
 

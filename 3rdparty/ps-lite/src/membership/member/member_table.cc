@@ -53,25 +53,6 @@ std::vector<MemberTable::Violation> ViolationsOfAMember() {
 
 }  // namespace
 
-const std::array<std::string_view, 9> MemberRules::kStates = {
-    "registering", "starting", "ready", "leaving", "left", "over", "parting", "parted", "closed"};
-const std::array<std::string_view, 8> MemberRules::kEvents = {
-    "list with this node", "started", "failure",      "failure of the owner",
-    "the job ends",        "goodbye", "goodbye ends", "close"};
-const std::array<std::string_view, 3> MemberRules::kConditions = {
-    "", "it was in the list", "in the list, and the scheduler node takes no goodbye"};
-const std::array<std::string_view, 10> MemberRules::kActions = {
-    "",
-    "connect, join the start barrier",
-    "notify the owner that the job is ready",
-    "notify the owner of the failure, end the barriers",
-    "notify an owner that is not ready of the failure, end the barriers",
-    "notify an owner that is not ready, end the barriers",
-    "notify the owner of the end, end the barriers",
-    "send the goodbye",
-    "notify the owner that it left",
-    "notify the owner of the result"};
-
 MemberTable::MemberTable() : StateTable(RowsOfAMember(), ViolationsOfAMember()) {}
 
 }  // namespace ps

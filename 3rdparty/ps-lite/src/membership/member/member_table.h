@@ -61,10 +61,24 @@ struct MemberRules {
   using Event = MemberEvent;
   using Condition = MemberCondition;
   using Action = MemberAction;
-  static const std::array<std::string_view, 9> kStates;
-  static const std::array<std::string_view, 8> kEvents;
-  static const std::array<std::string_view, 3> kConditions;
-  static const std::array<std::string_view, 10> kActions;
+  static constexpr std::array<std::string_view, 9> kStates = {
+      "registering", "starting", "ready", "leaving", "left", "over", "parting", "parted", "closed"};
+  static constexpr std::array<std::string_view, 8> kEvents = {
+      "list with this node", "started", "failure",      "failure of the owner",
+      "the job ends",        "goodbye", "goodbye ends", "close"};
+  static constexpr std::array<std::string_view, 3> kConditions = {
+      "", "it was in the list", "in the list, and the scheduler node takes no goodbye"};
+  static constexpr std::array<std::string_view, 10> kActions = {
+      "",
+      "connect, join the start barrier",
+      "notify the owner that the job is ready",
+      "notify the owner of the failure, end the barriers",
+      "notify an owner that is not ready of the failure, end the barriers",
+      "notify an owner that is not ready, end the barriers",
+      "notify the owner of the end, end the barriers",
+      "send the goodbye",
+      "notify the owner that it left",
+      "notify the owner of the result"};
 };
 
 class MemberTable final : public StateTable<MemberRules> {

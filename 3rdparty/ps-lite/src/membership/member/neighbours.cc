@@ -36,22 +36,6 @@ std::vector<Row> RowsOfANeighbour() {
 
 }  // namespace
 
-const std::array<std::string_view, 6> NeighbourRules::kStates = {"unknown",  "known",  "lost",
-                                                                 "reported", "vacant", "left"};
-const std::array<std::string_view, 5> NeighbourRules::kEvents = {
-    "in the list", "newcomer", "loss", "notice of the loss", "notice of the goodbye"};
-const std::array<std::string_view, 3> NeighbourRules::kConditions = {
-    "", "the node is not missed", "the scheduler node may replace it"};
-const std::array<std::string_view, 8> NeighbourRules::kActions = {
-    "connect",
-    "disconnect",
-    "disconnect, report it",
-    "disconnect, fail the job",
-    "disconnect, notify the owner of the vacant place",
-    "notify the owner of the vacant place",
-    "disconnect, notify the owner that the worker left",
-    "notify the owner that the worker left"};
-
 // Each event is the member's own, or a notice of the scheduler node: it may be late, but is right.
 NeighbourTable::NeighbourTable() : StateTable(RowsOfANeighbour(), {}) {}
 

@@ -57,10 +57,21 @@ struct NeighbourRules {
   using Event = NeighbourEvent;
   using Condition = NeighbourCondition;
   using Action = NeighbourAction;
-  static const std::array<std::string_view, 6> kStates;
-  static const std::array<std::string_view, 5> kEvents;
-  static const std::array<std::string_view, 3> kConditions;
-  static const std::array<std::string_view, 8> kActions;
+  static constexpr std::array<std::string_view, 6> kStates = {"unknown",  "known",  "lost",
+                                                              "reported", "vacant", "left"};
+  static constexpr std::array<std::string_view, 5> kEvents = {
+      "in the list", "newcomer", "loss", "notice of the loss", "notice of the goodbye"};
+  static constexpr std::array<std::string_view, 3> kConditions = {
+      "", "the node is not missed", "the scheduler node may replace it"};
+  static constexpr std::array<std::string_view, 8> kActions = {
+      "connect",
+      "disconnect",
+      "disconnect, report it",
+      "disconnect, fail the job",
+      "disconnect, notify the owner of the vacant place",
+      "notify the owner of the vacant place",
+      "disconnect, notify the owner that the worker left",
+      "notify the owner that the worker left"};
 };
 
 class NeighbourTable final : public StateTable<NeighbourRules> {
