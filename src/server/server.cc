@@ -112,6 +112,7 @@ class Server::Impl {
   std::optional<Status> failure_;
 };
 
+// NOLINTNEXTLINE(readability-function-size): the rules are a parameter for tests alone.
 Server::Impl::Impl(const ServerOptions& options, Executor* dispatcher,
                    const std::vector<ServerShard>& shards, SendFn send, Handler handler,
                    const Logger& log, const server::Rules& rules)
@@ -380,6 +381,7 @@ void Server::Impl::Refuse(const protocol::Call& call, const Status& why) {
   send_(protocol::MakeErrorResponse(call, why));
 }
 
+// NOLINTNEXTLINE(readability-function-size): the rules are a parameter for tests alone.
 Server::Server(const ServerOptions& options, Executor* dispatcher,
                const std::vector<ServerShard>& shards, SendFn send, Handler handler,
                const Logger& log, const server::Rules& rules)

@@ -110,7 +110,7 @@ std::unique_ptr<Timeline> Timeline::OfServer(const Config& config, job::SharedVi
   return Open(config, {.view = std::move(view), .num_shards = num_shards}, kShardCapacity, log);
 }
 
-std::unique_ptr<Timeline> Timeline::Open(const Config& config, core::TraceOwner owner,
+std::unique_ptr<Timeline> Timeline::Open(const Config& config, const core::TraceOwner& owner,
                                          size_t capacity, const Logger& log) {
   if (config.timeline.empty()) return nullptr;
   return std::make_unique<Timeline>(TimelinePath(config.timeline, owner), owner, capacity, log);

@@ -54,7 +54,7 @@ class Timeline {
   core::Trace* trace(size_t index = 0) { return traces_.at(index).get(); }
 
  private:
-  static std::unique_ptr<Timeline> Open(const Config& config, core::TraceOwner owner,
+  static std::unique_ptr<Timeline> Open(const Config& config, const core::TraceOwner& owner,
                                         size_t capacity, const Logger& log);
 
   void Wake();  // on any thread

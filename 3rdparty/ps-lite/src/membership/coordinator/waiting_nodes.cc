@@ -79,6 +79,7 @@ std::set<std::string> WaitingNodes::Close() {
 
 std::vector<std::pair<Node, int32_t>> WaitingNodes::all() const {
   std::vector<std::pair<Node, int32_t>> nodes;
+  nodes.reserve(waiting_.size());
   for (const auto& [address, waiting] : waiting_) nodes.emplace_back(waiting.node, waiting.peer);
   return nodes;
 }
