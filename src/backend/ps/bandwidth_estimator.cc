@@ -8,8 +8,8 @@
 namespace bs::worker {
 namespace {
 
-// A sample of the rate: several acknowledgements may come at one moment.  The median of so many
-// samples does not come from a moment in which another process had the processors.
+// A sample of the rate: several acknowledgements may come at the same moment.  The median of
+// kSamples is not that of a moment in which another process had the processors.
 constexpr uint64_t kSampleBytes = uint64_t{512} << 10U;
 constexpr Duration kSampleTime = std::chrono::milliseconds(2);
 constexpr size_t kSamples = 8;

@@ -39,7 +39,7 @@ class MemoryRoom {
     Promise& operator=(const Promise&) = delete;
     ~Promise() { Used(size_bytes_); }
 
-    // Ends the promise of so many bytes, or of all that is left.
+    // Ends the promise of `size_bytes`, or of the rest if that is less.
     void Used(uint64_t size_bytes) {
       const uint64_t used_bytes = std::min(size_bytes, size_bytes_);
       if (used_bytes == 0) return;
