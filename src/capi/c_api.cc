@@ -42,6 +42,11 @@ struct bs_waiter {
   bs::Notification all;
 };
 
+// The header repeats the codes, as it needs no other file.
+static_assert(BS_OK == static_cast<int>(bs::StatusCode::kOk));
+static_assert(BS_FAILED_PRECONDITION == static_cast<int>(bs::StatusCode::kFailedPrecondition));
+static_assert(BS_INTERNAL == static_cast<int>(bs::StatusCode::kInternal));
+
 namespace {
 
 using bs::Config;
