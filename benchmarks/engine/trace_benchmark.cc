@@ -11,8 +11,8 @@
 
 namespace {
 
-using bs::core::Trace;
-using bs::core::TraceEvent;
+using bs::trace::Trace;
+using bs::trace::TraceEvent;
 
 constexpr size_t kRoom = 1 << 16;
 
@@ -59,7 +59,7 @@ void RecordWhenFull(benchmark::State& state) {
 }
 
 void Write(benchmark::State& state) {
-  bs::core::TraceText writer({});
+  bs::trace::TraceText writer({});
   std::string text;
   int64_t number = 0;
   for (auto step : state) {

@@ -22,7 +22,7 @@
 #include "codec/coding.h"
 #include "protocol/tensor.h"
 
-namespace bs::worker {
+namespace bs::backend {
 
 struct PartitionAndCredit {
   uint64_t partition_bytes;
@@ -103,19 +103,20 @@ class Backend {
 
   // Publishes the layout of `tensor`, as rank 0; kAlreadyExists if it has a layout.  `tensor` is
   // not in use after the call.
-  virtual void Declare(const Tensor& tensor, Done done) = 0;
+  virtual void Declare(const protocol::Tensor& tensor, Done done) = 0;
   // Asks for the layout; waits until rank 0 has published it.  kInvalidArgument if size, dtype or
   // mode differ from rank 0's.  Only these and the key of `asked` are in use, during the call.
-  virtual void Lookup(const Tensor& asked, UniqueFunction<void(Result<Tensor>)> done) = 0;
+  virtual void Lookup(const protocol::Tensor& asked,
+                      UniqueFunction<void(Result<protocol::Tensor>)> done) = 0;
   // Memory of an operation, which a network device then reads, or fills, where it lies.  The memory
   // stays the operation's until the handle is gone.  Null: no device does, and bytes are copied.
   virtual std::shared_ptr<void> LendSent(std::span<const std::byte> /*memory*/) { return nullptr; }
   virtual std::shared_ptr<void> LendFilled(std::span<std::byte> /*memory*/) { return nullptr; }
   // REQUIRES: `tensor` is declared, and its earlier round is over.  It is in use during the call.
-  virtual void Start(const Tensor& tensor, Exchange exchange) = 0;
+  virtual void Start(const protocol::Tensor& tensor, Exchange exchange) = 0;
   // No worker sends partitions of `retired`, an earlier layout, any more.  `done` gets the first
   // error.  `retired` is not in use after the call.
-  virtual void Release(const Tensor& retired, Done done) = 0;
+  virtual void Release(const protocol::Tensor& retired, Done done) = 0;
   // Sets the optimizer of asynchronous keys; `number` counts the calls of this worker.
   // kInvalidArgument if it is refused.
   virtual void SetOptimizer(OptimizerText optimizer, uint64_t number, Done done) = 0;
@@ -128,4 +129,4 @@ class Backend {
   virtual void Measure(Metrics* metrics) const = 0;
 };
 
-}  // namespace bs::worker
+}  // namespace bs::backend

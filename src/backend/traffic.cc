@@ -4,7 +4,7 @@
 #include <chrono>
 #include <string>
 
-namespace bs::worker {
+namespace bs::backend {
 
 void AddTraffic(const Traffic& traffic, uint32_t destination, Metrics* metrics) {
   const auto server = static_cast<int32_t>(destination);
@@ -19,4 +19,4 @@ void AddTraffic(const Traffic& traffic, uint32_t destination, Metrics* metrics) 
   metrics->Add("repeats_total", server, static_cast<double>(traffic.repeats));
 }
 
-}  // namespace bs::worker
+}  // namespace bs::backend

@@ -6,7 +6,7 @@
 #include "base/metrics.h"
 #include "base/types.h"
 
-namespace bs::worker {
+namespace bs::backend {
 
 struct Traffic {
   // Exchanges that ended with ok, their bytes on the way, and how long they took, all together.
@@ -29,4 +29,4 @@ struct Traffic {
 // docs/operate/metrics.md describes each number.
 void AddTraffic(const Traffic& traffic, uint32_t destination, Metrics* metrics);
 
-}  // namespace bs::worker
+}  // namespace bs::backend

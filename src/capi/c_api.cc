@@ -24,7 +24,8 @@
 using bs::Status;
 
 struct bs_node {
-  std::variant<std::unique_ptr<bs::api::SchedulerNode>, std::unique_ptr<bs::api::ServerNode>> node;
+  std::variant<std::unique_ptr<bs::node::SchedulerNode>, std::unique_ptr<bs::node::ServerNode>>
+      node;
 
   template <typename F>
   auto Visit(F f) const {
@@ -38,7 +39,7 @@ struct bs_waiter {
   }
   std::atomic<size_t> left;
   std::atomic<bool> pushed = false;
-  bs::api::Outcome first_error;
+  bs::node::Outcome first_error;
   bs::Notification all;
 };
 
@@ -52,9 +53,9 @@ namespace {
 using bs::Config;
 using bs::Guarded;
 using bs::Result;
-using bs::api::Overrides;
-using bs::api::Return;
-using bs::api::Tell;
+using bs::capi::Overrides;
+using bs::capi::Return;
+using bs::capi::Tell;
 
 std::string TextOf(const bs_error& error) {
   return {error.message, strnlen(error.message, sizeof(error.message))};
@@ -93,13 +94,13 @@ bs::ServerUpdater Wrap(const bs_server_updater& updater) {
 
 Status Start(const Config& config, bs::ServerUpdater updater, bs_node* out) {
   if (config.role == "scheduler") {
-    auto node = bs::api::SchedulerNode::Start(config);
+    auto node = bs::node::SchedulerNode::Start(config);
     if (!node.ok()) return node.status();
     out->node = std::move(node.value());
     return Status::Ok();
   }
   if (config.role == "server") {
-    auto node = bs::api::ServerNode::Start(config, std::move(updater));
+    auto node = bs::node::ServerNode::Start(config, std::move(updater));
     if (!node.ok()) return node.status();
     out->node = std::move(node.value());
     return Status::Ok();
@@ -162,7 +163,7 @@ int bs_names_known(const bs_setting* settings, size_t num_settings, int waited_m
                       bs::ConfigFromProcess(Overrides(settings, num_settings));
                   if (!config.ok()) return config.status();
                   const bs::Duration waited = std::chrono::milliseconds(waited_ms);
-                  const Status unknown = bs::api::AwaitNames(config.value(), waited);
+                  const Status unknown = bs::node::AwaitNames(config.value(), waited);
                   *known = unknown.ok() ? 1 : 0;
                   return unknown.code() == bs::StatusCode::kUnavailable ? Status::Ok() : unknown;
                 }),
@@ -245,7 +246,7 @@ int bs_settings_check(const bs_setting* settings, size_t num_settings, bs_error*
   return Return(Guarded([&] {
                   const bs::Result<bs::Config> config =
                       bs::ConfigFromProcess(Overrides(settings, num_settings));
-                  return config.ok() ? bs::api::CheckTimeline(config.value()) : config.status();
+                  return config.ok() ? bs::trace::CheckTimeline(config.value()) : config.status();
                 }),
                 error);
 }
@@ -256,7 +257,7 @@ int bs_host_about(const bs_setting* settings, size_t num_settings, bs_host_row r
                   const Result<Config> config =
                       bs::ConfigFromProcess(Overrides(settings, num_settings));
                   if (!config.ok()) return config.status();
-                  for (const bs::api::HostFact& fact : bs::api::AboutHost(config.value())) {
+                  for (const bs::host::HostFact& fact : bs::host::AboutHost(config.value())) {
                     row(context, fact.what.c_str(), fact.name.c_str(), fact.value.c_str());
                   }
                   return Status::Ok();

@@ -15,7 +15,7 @@ using bs::Coding;
 using bs::Guarded;
 using bs::Result;
 using bs::Status;
-using bs::api::Return;
+using bs::capi::Return;
 
 static_assert(BS_CODING_BYTES == CodecParameters::kMostBytes);
 
@@ -44,7 +44,7 @@ Status Parse(const char* type, std::span<const bs_setting> options, bs_coding* c
 
 }  // namespace
 
-Result<Coding> bs::api::CodingOf(const bs_coding& coding) {
+Result<Coding> bs::capi::CodingOf(const bs_coding& coding) {
   const auto bytes = std::as_bytes(std::span(coding.parameters));
   if (coding.parameter_bytes > bytes.size()) {
     return Status::InvalidArgument("a coding with " + std::to_string(coding.parameter_bytes) +
@@ -63,7 +63,7 @@ int bs_coding_parse(const char* type, const bs_setting* options, size_t num_opti
 int bs_coding_describe(const bs_coding* coding, bs_coding_text text, void* context,
                        bs_error* error) {
   return Return(Guarded([&] {
-                  const Result<Coding> known = bs::api::CodingOf(*coding);
+                  const Result<Coding> known = bs::capi::CodingOf(*coding);
                   if (!known.ok()) return known.status();
                   text(context, bs::codec::Builtin().Describe(known.value()).c_str());
                   return Status::Ok();

@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "bytescheduler/c_api.h"
 
-namespace bs::api {
+namespace bs::capi {
 
 inline int Return(const Status& status, bs_error* error) {
   if (error != nullptr) {
@@ -38,4 +38,4 @@ inline std::map<std::string, std::string> Overrides(const bs_setting* settings,
   return overrides;
 }
 
-}  // namespace bs::api
+}  // namespace bs::capi

@@ -11,7 +11,7 @@ using bs::Duration;
 using bs::Guarded;
 using bs::Result;
 using bs::Status;
-using bs::api::Return;
+using bs::capi::Return;
 using bs::predict::Options;
 using bs::predict::Policy;
 using bs::predict::Prediction;
@@ -104,22 +104,23 @@ Status Predict(const bs_job_to_predict& job, bs_prediction* prediction) {
   return Status::Ok();
 }
 
-Result<bs::worker::PartitionAndCredit> PartitionAndCreditFor(double bytes_per_second,
-                                                             double round_trip_s, int num_servers) {
+Result<bs::backend::PartitionAndCredit> PartitionAndCreditFor(double bytes_per_second,
+                                                              double round_trip_s,
+                                                              int num_servers) {
   const bool is_rate = std::isfinite(bytes_per_second) && bytes_per_second > 0;
   if (!is_rate || !IsTime(round_trip_s) || !Fits(num_servers, kMostNodes)) {
     return Status::InvalidArgument("want a rate, a time of up to 100000 s, and 1 to 65536 servers");
   }
-  const bs::worker::Bandwidth bandwidth{.bytes_per_second = bytes_per_second,
-                                        .round_trip = DurationOf(round_trip_s)};
-  return bs::worker::PartitionAndCreditFor(bandwidth, static_cast<uint32_t>(num_servers));
+  const bs::backend::Bandwidth bandwidth{.bytes_per_second = bytes_per_second,
+                                         .round_trip = DurationOf(round_trip_s)};
+  return bs::backend::PartitionAndCreditFor(bandwidth, static_cast<uint32_t>(num_servers));
 }
 
 }  // namespace
 
 int bs_partition_and_credit(double bytes_per_second, double round_trip_s, int num_servers,
                             uint64_t* partition_bytes, uint64_t* credit_bytes, bs_error* error) {
-  const Result<bs::worker::PartitionAndCredit> found =
+  const Result<bs::backend::PartitionAndCredit> found =
       PartitionAndCreditFor(bytes_per_second, round_trip_s, num_servers);
   if (found.ok()) {
     *partition_bytes = found.value().partition_bytes;

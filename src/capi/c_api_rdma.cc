@@ -11,9 +11,9 @@
 using bs::Guarded;
 using bs::Result;
 using bs::Status;
-using bs::api::Overrides;
-using bs::api::RdmaMeasurement;
-using bs::api::Return;
+using bs::capi::Overrides;
+using bs::capi::Return;
+using bs::host::RdmaMeasurement;
 
 struct bs_rdma_probe {
   std::unique_ptr<RdmaMeasurement> probe;

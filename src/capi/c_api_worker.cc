@@ -27,10 +27,10 @@ using bs::Status;
 
 struct bs_worker {
   const pid_t owner;  // a forked child has the memory and none of the threads
-  std::unique_ptr<bs::api::WorkerNode> node;
-  bs::api::WrappedStore* store = nullptr;  // of the node; bs_store_done reports to it
-  const std::shared_ptr<bs::api::DeferredRounds> deferred =
-      std::make_shared<bs::api::DeferredRounds>();
+  std::unique_ptr<bs::node::WorkerNode> node;
+  bs::node::WrappedStore* store = nullptr;  // of the node; bs_store_done reports to it
+  const std::shared_ptr<bs::capi::DeferredRounds> deferred =
+      std::make_shared<bs::capi::DeferredRounds>();
 };
 
 struct bs_memory_use {
@@ -42,9 +42,9 @@ namespace {
 using bs::Config;
 using bs::Guarded;
 using bs::Result;
-using bs::api::Overrides;
-using bs::api::Return;
-using bs::api::Tell;
+using bs::capi::Overrides;
+using bs::capi::Return;
+using bs::capi::Tell;
 
 constexpr int kForLong = 1'000'000;  // milliseconds
 
@@ -76,7 +76,7 @@ int IfUsable(const bs_worker* worker, bs_error* error, F f) {
 }
 
 // Empty for null.
-bs::api::WorkerNode::Done Calling(bs_done done, void* context) {
+bs::node::WorkerNode::Done Calling(bs_done done, void* context) {
   if (done == nullptr) return {};
   return [done, context](const Status& status) {
     done(context, static_cast<int>(status.code()), status.message().c_str());
@@ -98,7 +98,7 @@ int bs_worker_start(const bs_setting* settings, size_t num_settings, int wanted_
           return Status::InvalidArgument("rank " + std::to_string(wanted_rank) + " of only " +
                                          bs::CountOf(config.value().num_workers, "worker"));
         }
-        auto node = bs::api::StartPsWorker(config.value(), wanted_rank);
+        auto node = bs::node::StartPsWorker(config.value(), wanted_rank);
         if (!node.ok()) return node.status();
         *worker = new bs_worker{getpid(), std::move(node.value())};
         return Status::Ok();
@@ -114,9 +114,9 @@ int bs_worker_start_kvstore(const bs_setting* settings, size_t num_settings, int
                       bs::ConfigFromProcess(Overrides(settings, num_settings));
                   if (!config.ok()) return config.status();
                   auto started = std::make_unique<bs_worker>(bs_worker{getpid(), {}});
-                  auto made = bs::api::MakeStoreWorker(
+                  auto made = bs::node::MakeStoreWorker(
                       config.value(), rank,
-                      bs::api::CallStoreFunction(begin, context, started.get()), blocks != 0);
+                      bs::capi::CallStoreFunction(begin, context, started.get()), blocks != 0);
                   if (!made.ok()) return made.status();
                   started->node = std::move(made.value().node);
                   started->store = made.value().store;
@@ -191,7 +191,7 @@ int bs_leave_for(const bs_setting* settings, size_t num_settings, const char* pl
                  bs_error* error) {
   return Return(Guarded([&] {
                   const auto config = bs::ConfigFromProcess(Overrides(settings, num_settings));
-                  return config.ok() ? bs::api::LeaveFor(config.value(), place) : config.status();
+                  return config.ok() ? bs::node::LeaveFor(config.value(), place) : config.status();
                 }),
                 error);
 }
@@ -199,19 +199,19 @@ int bs_leave_for(const bs_setting* settings, size_t num_settings, const char* pl
 int bs_worker_start_operation(bs_worker* worker, const bs_operation* operation, bs_error* error) {
   return IfUsable(worker, error, [&] {
     bs_operation room;
-    const Result<const bs_operation*> known = bs::api::OperationOf(operation, &room);
+    const Result<const bs_operation*> known = bs::capi::OperationOf(operation, &room);
     if (!known.ok()) return known.status();
-    if (Status wrong = bs::api::CheckOperation(*known.value()); !wrong.ok()) return wrong;
+    if (Status wrong = bs::capi::CheckOperation(*known.value()); !wrong.ok()) return wrong;
     if (known.value()->deferred != nullptr) {
       *known.value()->deferred = worker->deferred->Defer(worker, *known.value());
       return Status::Ok();
     }
-    return bs::api::StartOperation(*known.value(), worker->node.get());
+    return bs::capi::StartOperation(*known.value(), worker->node.get());
   });
 }
 
 void bs_deferred_start(void* deferred) {
-  bs::api::DeferredRounds::Start(static_cast<bs_deferred*>(deferred));
+  bs::capi::DeferredRounds::Start(static_cast<bs_deferred*>(deferred));
 }
 
 int bs_worker_visit(bs_worker* worker, void (*visit)(void* context), void* context,
@@ -232,7 +232,7 @@ int bs_worker_use_memory(bs_worker* worker, const bs_kept_memory* memory, bs_mem
   *use = nullptr;
   return IfUsable(worker, error, [&] {
     std::shared_ptr<void> found =
-        worker->node->UseMemory(bs::api::MemoryOf(*memory), bs::api::OwnOf(*memory));
+        worker->node->UseMemory(bs::capi::MemoryOf(*memory), bs::capi::OwnOf(*memory));
     if (found) *use = new bs_memory_use{std::move(found)};
     return Status::Ok();
   });

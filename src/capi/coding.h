@@ -5,9 +5,9 @@
 #include "bytescheduler/c_api.h"
 #include "codec/coding.h"
 
-namespace bs::api {
+namespace bs::capi {
 
 // kInvalidArgument if it says that it has more parameters than it has room for.
 Result<Coding> CodingOf(const bs_coding& coding);
 
-}  // namespace bs::api
+}  // namespace bs::capi

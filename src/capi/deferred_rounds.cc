@@ -7,7 +7,7 @@
 #include "base/loop_thread.h"
 #include "base/status.h"
 
-namespace bs::api {
+namespace bs::capi {
 namespace {
 
 void Fail(const bs_operation& operation, int code, const char* why) {
@@ -60,4 +60,4 @@ void DeferredRounds::Close() {
   }
 }
 
-}  // namespace bs::api
+}  // namespace bs::capi

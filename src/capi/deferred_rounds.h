@@ -9,7 +9,7 @@
 #include "base/types.h"
 #include "bytescheduler/c_api.h"
 
-namespace bs::api {
+namespace bs::capi {
 
 // Thread-safe.  Push-pulls that it starts may outlive the worker, so each bs_deferred shares it.
 class DeferredRounds : public std::enable_shared_from_this<DeferredRounds> {
@@ -32,10 +32,10 @@ class DeferredRounds : public std::enable_shared_from_this<DeferredRounds> {
   void StartNow(const bs_deferred& deferred);
 };
 
-}  // namespace bs::api
+}  // namespace bs::capi
 
 struct bs_deferred {
-  const std::shared_ptr<bs::api::DeferredRounds> owner;
+  const std::shared_ptr<bs::capi::DeferredRounds> owner;
   bs_worker* const worker;
   const uint64_t number;
   const bs::TimePoint since;

@@ -10,9 +10,9 @@
 #include "bytescheduler/c_api.h"
 #include "node/kept_memory.h"
 
-namespace bs::api {
+namespace bs::capi {
 
-inline KeptMemory::Memory MemoryOf(const bs_kept_memory& request) {
+inline node::KeptMemory::Memory MemoryOf(const bs_kept_memory& request) {
   return {.key = request.key,
           .use = request.filled == 0 ? ps::Lending::kSent : ps::Lending::kFilled,
           .bytes = {static_cast<std::byte*>(request.memory), request.size_bytes},
@@ -20,7 +20,7 @@ inline KeptMemory::Memory MemoryOf(const bs_kept_memory& request) {
 }
 
 // `request` must outlive the function that this returns, not the owner that it makes.
-inline KeptMemory::OwnFn OwnOf(const bs_kept_memory& request) {
+inline node::KeptMemory::OwnFn OwnOf(const bs_kept_memory& request) {
   return [&request]() -> std::shared_ptr<void> {
     void* const owner = request.own(request.context);
     if (owner == nullptr) return nullptr;
@@ -28,4 +28,4 @@ inline KeptMemory::OwnFn OwnOf(const bs_kept_memory& request) {
   };
 }
 
-}  // namespace bs::api
+}  // namespace bs::capi

@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace bs::api {
+namespace bs::capi {
 namespace {
 
 struct Place {
@@ -117,4 +117,4 @@ Result<const bs_operation*> OperationOf(const bs_operation* given, bs_operation*
   return room;
 }
 
-}  // namespace bs::api
+}  // namespace bs::capi

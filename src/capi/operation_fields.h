@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "bytescheduler/c_api.h"
 
-namespace bs::api {
+namespace bs::capi {
 
 // The fields that only some kinds take.
 enum class Field : uint8_t {
@@ -66,4 +66,4 @@ class Fields {
 // this library does not know.
 Result<const bs_operation*> OperationOf(const bs_operation* given, bs_operation* room);
 
-}  // namespace bs::api
+}  // namespace bs::capi

@@ -14,7 +14,7 @@
 #include "capi/operation_fields.h"
 #include "worker/worker.h"
 
-namespace bs::api {
+namespace bs::capi {
 namespace {
 
 // The bounds of BYTESCHEDULER_PARTITION and BYTESCHEDULER_CREDIT.
@@ -29,10 +29,10 @@ struct Row {
   Fields may_take;  // besides those
   // Null, or the words for an operation that not every back end has (Backend::CheckExtra).
   const char* extra;
-  Status (*start)(const bs_operation& operation, OperationHost* host);
+  Status (*start)(const bs_operation& operation, node::OperationHost* host);
 };
 
-Worker::Done Calling(bs_done done, const bs_operation& operation, OperationHost* host) {
+Worker::Done Calling(bs_done done, const bs_operation& operation, node::OperationHost* host) {
   host->ExpectCallback();
   return [host, done, context = operation.context](const Status& status) {
     done(context, static_cast<int>(status.code()), status.message().c_str());
@@ -55,7 +55,7 @@ Result<DType> DTypeOf(const bs_operation& operation) {
                                  std::to_string(operation.dtype) + " cannot be summed");
 }
 
-Status StartBroadcast(const bs_operation& operation, OperationHost* host) {
+Status StartBroadcast(const bs_operation& operation, node::OperationHost* host) {
   const Result<DType> dtype = DTypeOf(operation);
   if (!dtype.ok()) return dtype.status();
   const Mode mode = operation.kind == BS_BROADCAST ? Mode::kSynchronous : Mode::kAsynchronous;
@@ -64,7 +64,7 @@ Status StartBroadcast(const bs_operation& operation, OperationHost* host) {
   return Status::Ok();
 }
 
-Status StartBroadcastWhole(const bs_operation& operation, OperationHost* host) {
+Status StartBroadcastWhole(const bs_operation& operation, node::OperationHost* host) {
   const Result<DType> dtype = DTypeOf(operation);
   if (!dtype.ok()) return dtype.status();
   host->worker()->BroadcastWhole(operation.key,
@@ -73,13 +73,13 @@ Status StartBroadcastWhole(const bs_operation& operation, OperationHost* host) {
   return Status::Ok();
 }
 
-Status StartBroadcastFrom(const bs_operation& operation, OperationHost* host) {
+Status StartBroadcastFrom(const bs_operation& operation, node::OperationHost* host) {
   host->worker()->BroadcastFrom(operation.key, operation.root, Out(operation),
                                 Calling(operation.done, operation, host));
   return Status::Ok();
 }
 
-Status StartPushPull(const bs_operation& operation, OperationHost* host) {
+Status StartPushPull(const bs_operation& operation, node::OperationHost* host) {
   const Result<Coding> coding = CodingOf(operation.coding);
   if (!coding.ok()) return coding.status();
   if (!coding.value().plain()) {
@@ -98,7 +98,7 @@ Status StartPushPull(const bs_operation& operation, OperationHost* host) {
 }
 
 // Pushes, pulls or both.
-Status StartUpdate(const bs_operation& operation, OperationHost* host) {
+Status StartUpdate(const bs_operation& operation, node::OperationHost* host) {
   const Result<Coding> coding = CodingOf(operation.coding);
   if (!coding.ok()) return coding.status();
   Worker::UpdateCall call{.priority = operation.priority,
@@ -119,7 +119,7 @@ Status StartUpdate(const bs_operation& operation, OperationHost* host) {
   return Status::Ok();
 }
 
-Status StartSetOptimizer(const bs_operation& operation, OperationHost* host) {
+Status StartSetOptimizer(const bs_operation& operation, node::OperationHost* host) {
   std::string pickle;
   if (operation.pickle_bytes > 0) {
     if (operation.pickle == nullptr) {
@@ -132,7 +132,7 @@ Status StartSetOptimizer(const bs_operation& operation, OperationHost* host) {
   return Status::Ok();
 }
 
-Status StartRetune(const bs_operation& operation, OperationHost* host) {
+Status StartRetune(const bs_operation& operation, node::OperationHost* host) {
   const uint64_t partition_bytes = operation.partition_bytes;
   const uint64_t credit_bytes = operation.credit_bytes;
   if (partition_bytes < kLeastPartition || partition_bytes > kLargestPartition ||
@@ -238,7 +238,7 @@ Status CheckOperation(const bs_operation& operation) {
                                  " is set, and no " + row->name + " takes it; leave it 0");
 }
 
-Status StartOperation(const bs_operation& operation, OperationHost* host) {
+Status StartOperation(const bs_operation& operation, node::OperationHost* host) {
   const Row& row = *RowOf(operation.kind);
   if (row.extra != nullptr) {
     if (Status lacks = host->CheckExtra(row.extra); !lacks.ok()) return lacks;
@@ -246,4 +246,4 @@ Status StartOperation(const bs_operation& operation, OperationHost* host) {
   return row.start(operation, host);
 }
 
-}  // namespace bs::api
+}  // namespace bs::capi

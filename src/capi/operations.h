@@ -5,7 +5,7 @@
 #include "bytescheduler/c_api.h"
 #include "node/worker/operation_host.h"
 
-namespace bs::api {
+namespace bs::capi {
 
 // kInvalidArgument if there is no such kind, if a field that the kind needs is not set, or if one
 // is set that it does not take.
@@ -13,6 +13,6 @@ Status CheckOperation(const bs_operation& operation);
 
 // Starts it on the worker of `host`.  kFailedPrecondition if its back end cannot do it.  REQUIRES:
 // CheckOperation is ok.
-Status StartOperation(const bs_operation& operation, OperationHost* host);
+Status StartOperation(const bs_operation& operation, node::OperationHost* host);
 
-}  // namespace bs::api
+}  // namespace bs::capi

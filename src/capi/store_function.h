@@ -4,12 +4,12 @@
 #include "bytescheduler/c_api.h"
 #include "node/worker/wrapped_store.h"
 
-namespace bs::api {
+namespace bs::capi {
 
 // The function reports the end of each operation to `handle`, which must outlive the store.
-inline WrappedStore::BeginFn CallStoreFunction(bs_store_fn begin, void* context,
-                                               bs_worker* handle) {
-  return [begin, context, handle](const worker::StoreRequest& request, uint64_t token) {
+inline node::WrappedStore::BeginFn CallStoreFunction(bs_store_fn begin, void* context,
+                                                     bs_worker* handle) {
+  return [begin, context, handle](const backend::StoreRequest& request, uint64_t token) {
     const bs_store_request what{.what = static_cast<int>(request.what),
                                 .store_key = request.store_key,
                                 .dtype = static_cast<int>(request.dtype),
@@ -21,4 +21,4 @@ inline WrappedStore::BeginFn CallStoreFunction(bs_store_fn begin, void* context,
   };
 }
 
-}  // namespace bs::api
+}  // namespace bs::capi

@@ -17,7 +17,7 @@
 #include "base/check.h"
 #include "reduce/float_environment.h"
 
-namespace bs::reduce {
+namespace bs::codec {
 namespace {
 
 constexpr size_t kPerByte = 4;
@@ -77,7 +77,7 @@ void PutByte(float threshold, unsigned char byte, float* four) {
 template <bool kAdd>
 void Put(float threshold, const void* words, void* target, size_t count) {
   BS_CHECK(threshold > 0 && std::isfinite(threshold));
-  const DefaultFloatEnvironment environment;
+  const reduce::DefaultFloatEnvironment environment;
   const auto* from = static_cast<const unsigned char*>(words);
   auto* to = static_cast<unsigned char*>(target);
   // Copied in and out, because an array may start at any byte of a message.
@@ -97,7 +97,7 @@ void Put(float threshold, const void* words, void* target, size_t count) {
 
 void QuantizeTwoBit(float threshold, const void* in, float* residual, void* words, size_t count) {
   BS_CHECK(threshold > 0 && std::isfinite(threshold));
-  const DefaultFloatEnvironment environment;
+  const reduce::DefaultFloatEnvironment environment;
   const auto* from = static_cast<const unsigned char*>(in);
   auto* to = static_cast<unsigned char*>(words);
   float block[kPerWord] = {};
@@ -125,7 +125,7 @@ void AddTwoBit(float threshold, const void* words, void* sum, size_t count) {
   Put<true>(threshold, words, sum, count);
 }
 
-}  // namespace bs::reduce
+}  // namespace bs::codec
 
 namespace bs::codec {
 namespace {
@@ -202,23 +202,23 @@ std::string Describe(const CodecParameters& parameters) {
 }
 
 uint64_t EncodedBytes(const CodecParameters& /*parameters*/, uint64_t count) {
-  return reduce::TwoBitBytes(count);
+  return TwoBitBytes(count);
 }
 
 void Encode(const CodecParameters& parameters, const Place& place, const void* in, float* residual,
             void* codes, size_t count) {
   BS_CHECK(place.ratio == 1);
-  reduce::QuantizeTwoBit(ThresholdOf(parameters), in, residual, codes, count);
+  QuantizeTwoBit(ThresholdOf(parameters), in, residual, codes, count);
 }
 
 void Add(const CodecParameters& parameters, const Place& /*place*/, const void* codes, void* sum,
          size_t count) {
-  reduce::AddTwoBit(ThresholdOf(parameters), codes, sum, count);
+  AddTwoBit(ThresholdOf(parameters), codes, sum, count);
 }
 
 void Decode(const CodecParameters& parameters, const Place& /*place*/, const void* codes,
             void* values, size_t count) {
-  reduce::DequantizeTwoBit(ThresholdOf(parameters), codes, values, count);
+  DequantizeTwoBit(ThresholdOf(parameters), codes, values, count);
 }
 
 constexpr uint32_t kTwoBitId = 1;  // on the wire

@@ -24,7 +24,7 @@ Coding TwoBitCoding(float threshold);
 
 }  // namespace bs::codec
 
-namespace bs::reduce {
+namespace bs::codec {
 
 // Bytes of the words of `count` elements.
 constexpr size_t TwoBitBytes(size_t count) { return (count / 16 + (count % 16 != 0 ? 1 : 0)) * 4; }
@@ -38,4 +38,4 @@ void DequantizeTwoBit(float threshold, const void* words, void* target, size_t c
 // sum += the values of `words`.  A sum that is NaN becomes the NaN of reduce.h.
 void AddTwoBit(float threshold, const void* words, void* sum, size_t count);
 
-}  // namespace bs::reduce
+}  // namespace bs::codec

@@ -18,10 +18,10 @@ namespace {
 
 constexpr std::string_view kPrefix = "BYTESCHEDULER_";
 
-using Row = api::SettingRow;
+using Row = config::SettingRow;
 
 const Row* FindRow(std::string_view name) {
-  const std::span<const Row> rows = api::SettingRows();
+  const std::span<const Row> rows = config::SettingRows();
   const auto row =
       std::find_if(rows.begin(), rows.end(), [&](const Row& r) { return r.info.name == name; });
   return row == rows.end() ? nullptr : &*row;
@@ -29,7 +29,7 @@ const Row* FindRow(std::string_view name) {
 
 // "NAME=VALUE: want bytes, such as 8388608 or 8MiB".
 Status Malformed(const Row& row, const std::string& text, const std::string& want) {
-  return Status::InvalidArgument(std::string(row.info.name) + "=" + api::Printable(text) + ": " +
+  return Status::InvalidArgument(std::string(row.info.name) + "=" + config::Printable(text) + ": " +
                                  want);
 }
 
@@ -41,7 +41,7 @@ Status OutOfRange(const Row& row, const std::string& text) {
 // For types with bounds; tests prove that the bounds in the table are well-formed.
 template <typename Parse, typename T>
 Status AssignInRange(const Row& row, const std::string& given, Parse parse, T* out) {
-  const bool automatic = !row.automatic.empty() && given == api::kAutomatic;
+  const bool automatic = !row.automatic.empty() && given == config::kAutomatic;
   const std::string text = automatic ? std::string(row.automatic) : given;
   const auto value = parse(text);
   if (!value.ok()) return Malformed(row, text, value.status().message());
@@ -59,21 +59,21 @@ Status Assign(const Row& row, const std::string& text, std::string* out) {
   if (row.info.kind.starts_with(kChoice)) {
     const std::string_view words = row.info.kind.substr(kChoice.size());
     if (row.info.name == "DMLC_ENABLE_RDMA") {
-      const std::string why = api::WhyNoRdmaOf(text);
+      const std::string why = config::WhyNoRdmaOf(text);
       if (!why.empty()) return Malformed(row, text, why);
     }
-    if (!api::IsOneOf(text, words)) {
+    if (!config::IsOneOf(text, words)) {
       return Malformed(row, text, "want one of " + std::string(words));
     }
   }
-  if (row.info.kind == "address" && !text.empty() && !api::IsAddress(text)) {
+  if (row.info.kind == "address" && !text.empty() && !config::IsAddress(text)) {
     return Malformed(row, text, "want PORT or HOST:PORT, such as 18600 or 0.0.0.0:18600");
   }
   if (row.info.kind == "host" && !text.empty()) {
     const bool root = row.info.name == "DMLC_PS_ROOT_URI";
-    const std::string why = api::WhyNoHost(text, root ? "DMLC_PS_ROOT_PORT" : "DMLC_PORT");
+    const std::string why = config::WhyNoHost(text, root ? "DMLC_PS_ROOT_PORT" : "DMLC_PORT");
     if (!why.empty()) return Malformed(row, text, why);
-    *out = api::Unbracketed(text);
+    *out = config::Unbracketed(text);
     return Status::Ok();
   }
   *out = text;
@@ -81,18 +81,18 @@ Status Assign(const Row& row, const std::string& text, std::string* out) {
 }
 
 Status Assign(const Row& row, const std::string& text, bool* out) {
-  const std::optional<bool> value = api::ParseFlag(text);
+  const std::optional<bool> value = config::ParseFlag(text);
   if (!value) return Malformed(row, text, "want 0 or 1");
   *out = *value;
   return Status::Ok();
 }
 
 Status Assign(const Row& row, const std::string& text, int32_t* out) {
-  return AssignInRange(row, text, api::ParseCount, out);
+  return AssignInRange(row, text, config::ParseCount, out);
 }
 
 Status Assign(const Row& row, const std::string& text, uint64_t* out) {
-  return row.info.kind == "rate" ? AssignInRange(row, text, api::ParseRate, out)
+  return row.info.kind == "rate" ? AssignInRange(row, text, config::ParseRate, out)
                                  : AssignInRange(row, text, ParseBytes, out);
 }
 
@@ -108,9 +108,9 @@ std::optional<std::string> Find(const Lookup& lookup, std::string_view name) {
 
 Status Unknown(std::string_view name) {
   std::vector<std::string_view> names;
-  names.reserve(api::SettingRows().size());
-  for (const Row& row : api::SettingRows()) names.push_back(row.info.name);
-  const std::string_view nearest = api::NearestName(name, names);
+  names.reserve(config::SettingRows().size());
+  for (const Row& row : config::SettingRows()) names.push_back(row.info.name);
+  const std::string_view nearest = config::NearestName(name, names);
   return Status::InvalidArgument(std::string(name) + " is no setting" +
                                  (nearest.empty()
                                       ? std::string("; bytescheduler config lists them")
@@ -119,8 +119,8 @@ Status Unknown(std::string_view name) {
 
 Status Missing(const Lookup& lookup) {
   std::string missing;
-  for (const Row& row : api::SettingRows()) {
-    if (row.info.fallback != api::kRequired || Find(lookup, row.info.name)) continue;
+  for (const Row& row : config::SettingRows()) {
+    if (row.info.fallback != config::kRequired || Find(lookup, row.info.name)) continue;
     missing += (missing.empty() ? "" : "; ") + std::string(row.info.name) + " is not set (" +
                std::string(row.info.sentence) + ")";
   }
@@ -150,7 +150,7 @@ Status CheckTogether(const Config& config) {
         "BYTESCHEDULER_HEARTBEAT_TIMEOUT is not longer than BYTESCHEDULER_HEARTBEAT_INTERVAL: "
         "every node would be lost");
   }
-  return api::CheckRdma(config);
+  return config::CheckRdma(config);
 }
 
 void ApplyPsHeartbeats(const Lookup& lookup, Config* config) {
@@ -167,7 +167,7 @@ void ApplyPsHeartbeats(const Lookup& lookup, Config* config) {
 // Workers only: a scheduler node or a server has no rank by which its launcher could call it.
 Status ApplyLauncherRank(const Lookup& lookup, Config* config) {
   if (config->role != "worker" || config->worker_id >= 0) return Status::Ok();
-  const auto found = api::FindLauncherRank(lookup, config->num_workers);
+  const auto found = config::FindLauncherRank(lookup, config->num_workers);
   if (!found.ok()) return found.status();
   if (found.value()) config->worker_id = found.value()->rank;
   return Status::Ok();
@@ -191,7 +191,7 @@ SettingValue ValueOf(const SettingInfo& info, const std::map<std::string, std::s
   if (given == overrides.end() && set != environment.end() && !set->second.empty()) {
     return {name, set->second, "environment"};
   }
-  if (info.fallback == api::kRequired) return {name, "", "not set"};
+  if (info.fallback == config::kRequired) return {name, "", "not set"};
   return {name, std::string(info.fallback), "default"};
 }
 
@@ -203,14 +203,14 @@ void DescribeLauncherRank(const std::map<std::string, std::string>& environment,
                         [name](const SettingValue& value) { return value.name == name; });
   };
   const auto worker_id = value_of("DMLC_WORKER_ID");
-  const Result<int64_t> num_workers = api::ParseCount(value_of("DMLC_NUM_WORKER")->value);
+  const Result<int64_t> num_workers = config::ParseCount(value_of("DMLC_NUM_WORKER")->value);
   if (worker_id->origin != "default" || value_of("DMLC_ROLE")->value != "worker") return;
   if (!num_workers.ok()) return;
   const Lookup lookup = [&](std::string_view name) -> std::optional<std::string> {
     const auto set = environment.find(std::string(name));
     return set == environment.end() ? std::nullopt : std::optional(set->second);
   };
-  const auto found = api::FindLauncherRank(lookup, static_cast<int32_t>(num_workers.value()));
+  const auto found = config::FindLauncherRank(lookup, static_cast<int32_t>(num_workers.value()));
   if (!found.ok() || !found.value()) return;
   *worker_id = {worker_id->name, std::to_string(found.value()->rank),
                 std::string(found.value()->variable)};
@@ -232,10 +232,10 @@ std::map<std::string, std::string> ReadEnvironment() {
 
 std::string Config::JobSettings() const {
   std::string lines;
-  for (const Row& row : api::SettingRows()) {
+  for (const Row& row : config::SettingRows()) {
     if (row.info.scope != "job") continue;
     const std::string value =
-        std::visit([this](auto field) { return api::Write(this->*field); }, row.field);
+        std::visit([this](auto field) { return config::Write(this->*field); }, row.field);
     lines.append(row.info.name).append("=").append(value).append("\n");
   }
   return lines;
@@ -247,9 +247,9 @@ Result<Config> ParseConfig(const Lookup& lookup, const std::vector<std::string>&
   }
   if (Status missing = Missing(lookup); !missing.ok()) return missing;
   Config config;
-  for (const Row& row : api::SettingRows()) {
+  for (const Row& row : config::SettingRows()) {
     const std::string text = Find(lookup, row.info.name).value_or(std::string(row.info.fallback));
-    if (const std::string damage = api::DamageOf(text); !damage.empty()) {
+    if (const std::string damage = config::DamageOf(text); !damage.empty()) {
       return Malformed(row, text, damage);
     }
     Status status =
@@ -259,7 +259,7 @@ Result<Config> ParseConfig(const Lookup& lookup, const std::vector<std::string>&
   ApplyPsHeartbeats(lookup, &config);
   if (Status status = ApplyLauncherRank(lookup, &config); !status.ok()) return status;
   const auto chosen = [&](std::string_view name) {
-    return Find(lookup, name).value_or(std::string(api::kAutomatic)) != api::kAutomatic;
+    return Find(lookup, name).value_or(std::string(config::kAutomatic)) != config::kAutomatic;
   };
   config.partition_or_credit_given =
       chosen("BYTESCHEDULER_PARTITION") || chosen("BYTESCHEDULER_CREDIT");
@@ -283,9 +283,9 @@ Result<Config> ConfigFromProcess(const std::map<std::string, std::string>& overr
   };
   Result<Config> config = ParseConfig(lookup, names);
   if (!config.ok()) return config;
-  if (const Status wrong = api::LoadSecret(&config.value()); !wrong.ok()) return wrong;
+  if (const Status wrong = config::LoadSecret(&config.value()); !wrong.ok()) return wrong;
   for (const auto& [name, value] : values) {
-    if (!value.empty() && api::IsRdmaOfByteps(name))
+    if (!value.empty() && config::IsRdmaOfByteps(name))
       config.value().byteps_rdma_names.push_back(name);
   }
   return config;

@@ -8,7 +8,7 @@
 #include "base/count_of.h"
 #include "config/parse.h"
 
-namespace bs::api {
+namespace bs::config {
 namespace {
 
 struct Launcher {
@@ -68,4 +68,4 @@ Result<std::optional<LauncherRank>> FindLauncherRank(const Lookup& lookup, int32
   return found;
 }
 
-}  // namespace bs::api
+}  // namespace bs::config

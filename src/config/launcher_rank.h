@@ -9,7 +9,7 @@
 
 #include "config/config.h"
 
-namespace bs::api {
+namespace bs::config {
 
 struct LauncherRank {
   std::string_view variable;  // "RANK"
@@ -22,4 +22,4 @@ struct LauncherRank {
 // differ.
 Result<std::optional<LauncherRank>> FindLauncherRank(const Lookup& lookup, int32_t num_workers);
 
-}  // namespace bs::api
+}  // namespace bs::config

@@ -14,7 +14,7 @@
 
 #include "config/config.h"
 
-namespace bs::api {
+namespace bs::config {
 namespace {
 
 struct Suffix {
@@ -231,7 +231,7 @@ std::string Write(int32_t value) { return std::to_string(value); }
 std::string Write(uint64_t value) { return std::to_string(value); }
 std::string Write(Duration value) { return std::to_string(value.count()) + "ns"; }
 
-}  // namespace bs::api
+}  // namespace bs::config
 
 namespace bs {
 
@@ -240,7 +240,7 @@ Result<uint64_t> ParseBytes(std::string_view text) {
   const std::string_view head = text.substr(0, digits);
   uint64_t number = 0;
   const auto [end, error] = std::from_chars(head.data(), head.data() + head.size(), number);
-  const auto factor = api::FactorOf(text.substr(digits), api::kByteSuffixes);
+  const auto factor = config::FactorOf(text.substr(digits), config::kByteSuffixes);
   const bool fits = factor && number <= std::numeric_limits<uint64_t>::max() / *factor;
   if (error != std::errc() || !fits) {
     return Status::InvalidArgument("want bytes, such as 8388608 or 8MiB");
@@ -254,9 +254,9 @@ Result<Duration> ParseDuration(std::string_view text) {
   double number = 0;
   const auto [end, error] =
       std::from_chars(head.data(), head.data() + head.size(), number, std::chars_format::fixed);
-  const auto factor = api::FactorOf(text.substr(digits), api::kTimeSuffixes);
+  const auto factor = config::FactorOf(text.substr(digits), config::kTimeSuffixes);
   if (error != std::errc() || end != head.data() + head.size() || !factor ||
-      number * static_cast<double>(*factor) > api::kLongestNanos) {
+      number * static_cast<double>(*factor) > config::kLongestNanos) {
     return Status::InvalidArgument("want a time, such as 5, 0.5, 500ms, 5s or 2m");
   }
   return Duration(std::llround(number * static_cast<double>(*factor)));

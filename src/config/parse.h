@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "base/types.h"
 
-namespace bs::api {
+namespace bs::config {
 
 // 0, 1, true, false, yes, no, on, off.
 std::optional<bool> ParseFlag(std::string_view text);
@@ -45,4 +45,4 @@ std::string Write(int32_t value);
 std::string Write(uint64_t value);
 std::string Write(Duration value);
 
-}  // namespace bs::api
+}  // namespace bs::config

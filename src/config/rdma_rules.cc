@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-namespace bs::api {
+namespace bs::config {
 
 std::string WhyNoRdmaOf(std::string_view value) {
   if (value != "ucx" && value != "fabric") return "";
@@ -51,4 +51,4 @@ std::string LineOnByteps(const std::vector<std::string>& names) {
          "under way on a link, and nodes of one host share memory (BYTESCHEDULER_SHARED_MEMORY)";
 }
 
-}  // namespace bs::api
+}  // namespace bs::config

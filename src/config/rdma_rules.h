@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "config/config.h"
 
-namespace bs::api {
+namespace bs::config {
 
 // Why DMLC_ENABLE_RDMA cannot be a value that BytePS takes; empty for any other text.
 std::string WhyNoRdmaOf(std::string_view value);
@@ -27,4 +27,4 @@ bool IsRdmaOfByteps(std::string_view name);
 // One line for the log about such names; empty if there are none.
 std::string LineOnByteps(const std::vector<std::string>& names);
 
-}  // namespace bs::api
+}  // namespace bs::config

@@ -11,7 +11,7 @@
 #include "base/descriptors.h"
 #include "transport/zmq/zmq_curve.h"
 
-namespace bs::api {
+namespace bs::config {
 namespace {
 
 constexpr size_t kMaxFileBytes = size_t{64} << 10U;
@@ -59,4 +59,4 @@ Status LoadSecret(Config* config) {
   return secret.status();
 }
 
-}  // namespace bs::api
+}  // namespace bs::config

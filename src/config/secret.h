@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "config/config.h"
 
-namespace bs::api {
+namespace bs::config {
 
 // Returns the content of the file without white space at its end.  Blocks on the file system.
 // kInvalidArgument, naming BYTESCHEDULER_SECRET_FILE and the path: the file cannot be read, is
@@ -15,4 +15,4 @@ Result<std::string> ReadSecret(const std::string& path);
 // Reads config->secret_file, if it is set, into config->secret; fails as ReadSecret.
 Status LoadSecret(Config* config);
 
-}  // namespace bs::api
+}  // namespace bs::config

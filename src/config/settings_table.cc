@@ -4,7 +4,7 @@
 
 #include <array>
 
-namespace bs::api {
+namespace bs::config {
 namespace {
 
 constexpr auto kRows = std::to_array<SettingRow>({
@@ -316,10 +316,10 @@ constexpr auto kInfos = [] {
 
 std::span<const SettingRow> SettingRows() { return kRows; }
 
-}  // namespace bs::api
+}  // namespace bs::config
 
 namespace bs {
 
-std::span<const SettingInfo> AllSettings() { return api::kInfos; }
+std::span<const SettingInfo> AllSettings() { return config::kInfos; }
 
 }  // namespace bs

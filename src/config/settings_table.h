@@ -11,7 +11,7 @@
 
 #include "config/config.h"
 
-namespace bs::api {
+namespace bs::config {
 
 // The fallback of a setting that must be given.
 inline constexpr std::string_view kRequired = "required";
@@ -35,4 +35,4 @@ inline constexpr std::string_view kAutomatic = "auto";
 // In the order in which people read it.
 std::span<const SettingRow> SettingRows();
 
-}  // namespace bs::api
+}  // namespace bs::config

@@ -10,7 +10,7 @@
 #include "host/host.h"
 #include "reduce/reduce.h"
 
-namespace bs::api {
+namespace bs::host {
 
 std::vector<HostFact> AboutHost(const Config& config) {
   std::vector<HostFact> facts;
@@ -37,4 +37,4 @@ std::vector<HostFact> AboutHost(const Config& config) {
   return facts;
 }
 
-}  // namespace bs::api
+}  // namespace bs::host

@@ -6,7 +6,7 @@
 
 #include "config/config.h"
 
-namespace bs::api {
+namespace bs::host {
 
 // A row: its kind, its name and its value.
 //   "kernels"    name of the summation kernels that servers use     ""
@@ -29,4 +29,4 @@ struct HostFact {
 // Blocks while the scheduler node's name is looked up.  Thread-safe.
 std::vector<HostFact> AboutHost(const Config& config);
 
-}  // namespace bs::api
+}  // namespace bs::host

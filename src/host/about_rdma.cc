@@ -9,7 +9,7 @@
 #include "transport/rdma/ibverbs.h"
 #include "transport/rdma/sysfs_devices.h"
 
-namespace bs::api {
+namespace bs::host {
 namespace {
 
 std::string NameOf(ps::RdmaLayer layer) {
@@ -84,4 +84,4 @@ std::vector<HostFact> AboutRdma(const Config& config, const RdmaOfHost& found) {
   return facts;
 }
 
-}  // namespace bs::api
+}  // namespace bs::host

@@ -10,7 +10,7 @@
 #include "transport/rdma/locked_memory.h"
 #include "transport/rdma/verbs.h"
 
-namespace bs::api {
+namespace bs::host {
 
 // RDMA as this process finds it.
 struct RdmaOfHost {
@@ -27,4 +27,4 @@ RdmaOfHost LookAtRdma(const std::string& root = "");
 // The rows of about_host.h whose names begin with "rdma_".
 std::vector<HostFact> AboutRdma(const Config& config, const RdmaOfHost& found);
 
-}  // namespace bs::api
+}  // namespace bs::host

@@ -14,7 +14,7 @@
 
 #include "transport/socket_address.h"
 
-namespace bs::api {
+namespace bs::host {
 namespace {
 
 using ps::SocketAddress;
@@ -261,4 +261,4 @@ std::vector<std::string> LoopbackWarnings(const Config& config) {
   return warnings;
 }
 
-}  // namespace bs::api
+}  // namespace bs::host

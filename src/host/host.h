@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "config/config.h"
 
-namespace bs::api {
+namespace bs::host {
 
 struct Interface {
   std::string name;
@@ -65,4 +65,4 @@ bool RootIsIpv6(const Config& config);
 // elsewhere.
 std::vector<std::string> LoopbackWarnings(const Config& config);
 
-}  // namespace bs::api
+}  // namespace bs::host

@@ -14,7 +14,7 @@
 #include "transport/rdma/rdma_memory.h"
 #include "transport/socket_address.h"
 
-namespace bs::api {
+namespace bs::host {
 namespace {
 
 Result<ps::RdmaWish> WishOf(const Config& config) {
@@ -128,7 +128,7 @@ void PlaceNear(int numa_node, const std::vector<NumaNode>& nodes, const Logger& 
 }
 
 Result<ps::RdmaOptions> MakeRdmaOptions(const Config& config, const Logger& log) {
-  if (config.rdma == "0" || config.role == "scheduler" || !IsPlainTcp(config)) {
+  if (config.rdma == "0" || config.role == "scheduler" || !config::IsPlainTcp(config)) {
     return ps::RdmaOptions{};
   }
   Result<ps::RdmaOptions> options = UseRdma(config, log);
@@ -139,4 +139,4 @@ Result<ps::RdmaOptions> MakeRdmaOptions(const Config& config, const Logger& log)
   return ps::RdmaOptions{};
 }
 
-}  // namespace bs::api
+}  // namespace bs::host

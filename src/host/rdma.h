@@ -15,7 +15,7 @@
 #include "transport/rdma/rdma_options.h"
 #include "transport/rdma/verbs.h"
 
-namespace bs::api {
+namespace bs::host {
 
 // Chooses by the address that this node shows to other nodes.  The message of kUnavailable, or of
 // kInvalidArgument for a setting, names the failed step and the remedy.
@@ -42,4 +42,4 @@ Result<ps::RdmaOptions> UseRdma(const Config& config, const Logger& log);
 // allowed, the log says that.
 Result<ps::RdmaOptions> MakeRdmaOptions(const Config& config, const Logger& log);
 
-}  // namespace bs::api
+}  // namespace bs::host

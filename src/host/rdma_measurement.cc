@@ -6,7 +6,7 @@
 #include "host/rdma.h"
 #include "transport/rdma/rdma_probe.h"
 
-namespace bs::api {
+namespace bs::host {
 
 Result<std::unique_ptr<RdmaMeasurement>> RdmaMeasurement::Open(const Config& config) {
   const Result<ps::RdmaOptions> options = UseRdma(config, Logger("", LogLevel::kOff));
@@ -41,4 +41,4 @@ Result<RdmaMeasurement::Times> RdmaMeasurement::Read(uint32_t size_bytes, uint32
   return Times{.reads = found.value().reads, .median = found.value().median};
 }
 
-}  // namespace bs::api
+}  // namespace bs::host

@@ -14,7 +14,7 @@ namespace ps {
 class RdmaProbe;  // transport/rdma/rdma_probe.h, which has the promises
 }
 
-namespace bs::api {
+namespace bs::host {
 
 // Confined to one thread.
 class RdmaMeasurement {
@@ -45,4 +45,4 @@ class RdmaMeasurement {
   const std::unique_ptr<ps::RdmaProbe> probe_;
 };
 
-}  // namespace bs::api
+}  // namespace bs::host

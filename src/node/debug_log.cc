@@ -9,7 +9,7 @@
 
 #include "base/descriptors.h"
 
-namespace bs::api {
+namespace bs::node {
 namespace {
 
 constexpr const char* kPath = "bytescheduler.log";
@@ -59,4 +59,4 @@ Logger LoggerInto(std::shared_ptr<DebugLog> debug, std::string who, LogLevel thr
           }};
 }
 
-}  // namespace bs::api
+}  // namespace bs::node

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "config/config.h"
 
-namespace bs::api {
+namespace bs::node {
 
 class DebugLog {
  public:
@@ -41,4 +41,4 @@ class DebugLog {
 // its copies share.
 Logger LoggerInto(std::shared_ptr<DebugLog> debug, std::string who, LogLevel threshold);
 
-}  // namespace bs::api
+}  // namespace bs::node

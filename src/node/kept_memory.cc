@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace bs::api {
+namespace bs::node {
 
 std::shared_ptr<void> KeptMemory::Use(const Memory& memory, const OwnFn& own) {
   struct InUse {
@@ -87,4 +87,4 @@ void KeptMemory::DropAll() {
   dropped.swap(entries_);
 }
 
-}  // namespace bs::api
+}  // namespace bs::node

@@ -24,7 +24,7 @@
 #include "base/types.h"
 #include "ps/transport.h"
 
-namespace bs::api {
+namespace bs::node {
 
 class KeptMemory {
  public:
@@ -85,4 +85,4 @@ class KeptMemory {
   bool closed_ BS_GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace bs::api
+}  // namespace bs::node

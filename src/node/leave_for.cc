@@ -7,7 +7,7 @@
 #include "node/network.h"
 #include "ps/transport.h"
 
-namespace bs::api {
+namespace bs::node {
 
 Status LeaveFor(const Config& config, const std::string& place) {
   Result<ps::Goodbye> goodbye = ps::Goodbye::From(place);
@@ -25,4 +25,4 @@ Status LeaveFor(const Config& config, const std::string& place) {
   return Status::Ok();
 }
 
-}  // namespace bs::api
+}  // namespace bs::node

@@ -19,7 +19,7 @@
 #include "transport/tcp/tcp_transport.h"
 #include "transport/zmq/zmq_transport.h"
 
-namespace bs::api {
+namespace bs::node {
 namespace {
 
 LogLevel LevelOf(std::string_view name) {
@@ -43,7 +43,7 @@ constexpr Duration kRdmaReconnectGrace = std::chrono::seconds(4);
 ps::ZmqOptions MakeZmqOptions(const Config& config) {
   ps::ZmqOptions options;
   options.ipc = config.local_ipc;
-  options.ipv6 = !config.local_ipc && RootIsIpv6(config);
+  options.ipv6 = !config.local_ipc && host::RootIsIpv6(config);
   options.unsent_bytes = static_cast<int>(config.unsent_bytes);
   options.most_waiting_bytes = MostWaitingBytes(config, AvailableBytes());
   const bool scheduler = config.role == "scheduler";
@@ -57,7 +57,7 @@ ps::ZmqOptions MakeZmqOptions(const Config& config) {
 std::unique_ptr<ps::Transport> MakeTransport(LoopThread* io, const Config& config,
                                              std::shared_ptr<ps::SentCounts> sent,
                                              ps::RdmaOptions rdma, const Logger& log) {
-  if (!IsPlainTcp(config)) {
+  if (!config::IsPlainTcp(config)) {
     ps::ZmqOptions options = MakeZmqOptions(config);
     options.sent = std::move(sent);
     return ps::MakeZmqTransport(io, options, log);
@@ -94,7 +94,7 @@ uint64_t DescriptorsOfPeers(const Config& config) {
   uint64_t peers = workers + servers;
   if (config.role == "worker") peers = servers + 1;
   if (config.role == "server") peers = workers + 1;
-  return peers * (IsPlainTcp(config) ? 2 : 5);
+  return peers * (config::IsPlainTcp(config) ? 2 : 5);
 }
 
 }  // namespace
@@ -145,18 +145,18 @@ Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Ro
   }
   if (role == ps::Role::kScheduler) {
     // A pod cannot bind the address of the service in front of it.
-    if (config.use_kubernetes) options.bind_host = EveryAddress(config);
+    if (config.use_kubernetes) options.bind_host = host::EveryAddress(config);
     if (!config.use_kubernetes && !config.local_ipc) {
-      Status own = CheckOwnHost("DMLC_PS_ROOT_URI", config.root_uri);
+      Status own = host::CheckOwnHost("DMLC_PS_ROOT_URI", config.root_uri);
       if (!own.ok()) return own;
     }
     return options;
   }
-  if (!config.local_ipc) options.root_found = RootHost(config);
-  Result<std::string> host = OwnHost(config);
+  if (!config.local_ipc) options.root_found = host::RootHost(config);
+  Result<std::string> host = host::OwnHost(config);
   if (!host.ok()) return host.status();
   if (!config.node_host.empty() && !config.local_ipc) {
-    Status own = CheckOwnHost("DMLC_NODE_HOST", config.node_host);
+    Status own = host::CheckOwnHost("DMLC_NODE_HOST", config.node_host);
     if (!own.ok()) return own;
   }
   options.node_host = host.value();
@@ -179,7 +179,7 @@ Status CheckDescriptorsOf(const Config& config, uint64_t num_threads) {
 
 void WarnOfUnknownRoot(const Config& config, const Logger& log) {
   if (config.local_ipc) return;
-  const std::string why = WhyUnresolved(config.root_uri);
+  const std::string why = host::WhyUnresolved(config.root_uri);
   if (why.empty()) return;
   log.Warning("DMLC_PS_ROOT_URI=" + config.root_uri +
               ": the name of the scheduler node's host cannot be resolved (" + why +
@@ -193,7 +193,7 @@ Duration SpinOf(const Config& config, double processor_quota) {
 }
 
 Status AwaitNames(const Config& config, Duration waited) {
-  Status unknown = CheckNames(config);
+  Status unknown = host::CheckNames(config);
   if (unknown.ok()) return unknown;
   if (waited >= config.timeout) {
     return Status::InvalidArgument(unknown.message() + "; looked up again and again for " +
@@ -207,11 +207,11 @@ Status AwaitNames(const Config& config, Duration waited) {
 }
 
 void WarnOfLoopback(const Config& config, const Logger& log) {
-  for (const std::string& sentence : LoopbackWarnings(config)) log.Warning(sentence);
+  for (const std::string& sentence : host::LoopbackWarnings(config)) log.Warning(sentence);
 }
 
 void WarnOfByteps(const Config& config, const Logger& log) {
-  const std::string line = LineOnByteps(config.byteps_rdma_names);
+  const std::string line = config::LineOnByteps(config.byteps_rdma_names);
   if (!line.empty()) log.Warning(line);
 }
 
@@ -238,4 +238,4 @@ Result<std::shared_ptr<ps::Registration>> Network::Register(std::span<std::byte>
   return transport_->Register(memory, use);
 }
 
-}  // namespace bs::api
+}  // namespace bs::node

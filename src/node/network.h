@@ -17,7 +17,7 @@ struct RdmaCounts;
 struct RdmaOptions;
 }  // namespace ps
 
-namespace bs::api {
+namespace bs::node {
 
 // Longest time at the end for messages that are not sent yet.
 inline constexpr Duration kLinger = std::chrono::seconds(2);
@@ -96,4 +96,4 @@ class Network {
   std::unique_ptr<ps::Transport> transport_;
 };
 
-}  // namespace bs::api
+}  // namespace bs::node

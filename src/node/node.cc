@@ -23,7 +23,7 @@
 #include "node/shard_places.h"
 #include "protocol/call.h"
 
-namespace bs::api {
+namespace bs::node {
 namespace {
 
 // The scheduler node tells all nodes within two seconds; see Coordinator::Handler::on_finished.
@@ -115,10 +115,10 @@ void SchedulerNode::Close(const std::string& why) {
 Result<std::unique_ptr<ServerNode>> ServerNode::Start(const Config& config, ServerUpdater updater) {
   const Result<ps::MembershipOptions> options = MakeMembershipOptions(config, ps::Role::kServer);
   if (!options.ok()) return options.status();
-  if (Status wrong = CheckTimeline(config); !wrong.ok()) return wrong;
+  if (Status wrong = trace::CheckTimeline(config); !wrong.ok()) return wrong;
   const size_t num_shards = ShardPlacesOf(DiscoverNumaNodes(), config, 0).size();
   if (Status few = CheckDescriptorsOf(config, num_shards + 1); !few.ok()) return few;
-  Result<ps::RdmaOptions> rdma = MakeRdmaOptions(config, MakeLogger(config));
+  Result<ps::RdmaOptions> rdma = host::MakeRdmaOptions(config, MakeLogger(config));
   if (!rdma.ok()) return rdma.status();
   return std::make_unique<ServerNode>(config, options.value(), std::move(rdma.value()),
                                       std::move(updater));
@@ -238,11 +238,12 @@ void ServerNode::CollectMetrics(GiveMetrics give) const {
 }
 
 void ServerNode::OpenTimeline(size_t num_shards, ServerOptions* options, const Logger& log) {
-  using core::TraceEvent;
-  timeline_ = Timeline::OfServer(config_, options->view, static_cast<int32_t>(num_shards), log);
+  using trace::TraceEvent;
+  timeline_ =
+      trace::Timeline::OfServer(config_, options->view, static_cast<int32_t>(num_shards), log);
   if (!timeline_) return;
   options->on_round = [timeline = timeline_.get()](size_t shard, const RoundTimes& times) {
-    core::Trace* const trace = timeline->trace(shard);
+    trace::Trace* const trace = timeline->trace(shard);
     TraceEvent event{.kind = TraceEvent::Kind::kPeers,
                      .partition = times.partition,
                      .server = static_cast<uint32_t>(shard),
@@ -309,4 +310,4 @@ void ServerNode::Close(const std::string& why) {
   timeline_.reset();
 }
 
-}  // namespace bs::api
+}  // namespace bs::node

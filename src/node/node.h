@@ -20,7 +20,7 @@
 #include "server/server.h"
 #include "trace/timeline.h"
 
-namespace bs::api {
+namespace bs::node {
 
 // The scheduler node.
 class SchedulerNode {
@@ -95,9 +95,9 @@ class ServerNode {
   const std::vector<NumaNode> nodes_ = DiscoverNumaNodes();
   std::vector<std::unique_ptr<LoopThread>> shard_threads_;
   std::unique_ptr<LoopThread> updater_thread_;
-  std::unique_ptr<Timeline> timeline_;  // of server_; may be null
-  std::unique_ptr<Server> server_;      // on bs-io; null before the job is complete
+  std::unique_ptr<trace::Timeline> timeline_;  // of server_; may be null
+  std::unique_ptr<Server> server_;             // on bs-io; null before the job is complete
   bool closed_ = false;
 };
 
-}  // namespace bs::api
+}  // namespace bs::node

@@ -3,7 +3,7 @@
 
 #include "transport/rdma/rdma_options.h"
 
-namespace bs::api {
+namespace bs::node {
 
 void AddSent(const ps::SentCounts& sent, Metrics* metrics) {
   metrics->Add("sent_messages_total", static_cast<double>(sent.messages.load()));
@@ -55,4 +55,4 @@ Result<std::vector<StepTime>> StepsOfWorker(Executor* executor,
   });
 }
 
-}  // namespace bs::api
+}  // namespace bs::node

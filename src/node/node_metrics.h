@@ -22,7 +22,7 @@ namespace ps {
 struct RdmaCounts;
 }  // namespace ps
 
-namespace bs::api {
+namespace bs::node {
 
 template <typename T>
 using Give = UniqueFunction<void(const T&)>;
@@ -57,4 +57,4 @@ Result<std::vector<StepTime>> StepsOfWorker(Executor* executor,
                                             const std::unique_ptr<Worker>& worker,
                                             Duration timeout);
 
-}  // namespace bs::api
+}  // namespace bs::node

@@ -8,7 +8,7 @@
 #include "base/notification.h"
 #include "base/status.h"
 
-namespace bs::api {
+namespace bs::node {
 
 // Thread-safe.
 class Outcome {
@@ -33,4 +33,4 @@ class Outcome {
   Notification set_;
 };
 
-}  // namespace bs::api
+}  // namespace bs::node

@@ -8,7 +8,7 @@
 
 #include "ps/message.h"
 
-namespace bs::api {
+namespace bs::node {
 namespace {
 
 // The address by which a host is known for the whole job.
@@ -50,4 +50,4 @@ job::View ViewOf(const ps::View& listed, job::Role role) {
   return view;
 }
 
-}  // namespace bs::api
+}  // namespace bs::node

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <numeric>
 
-namespace bs::api {
+namespace bs::node {
 
 std::vector<ShardPlace> PlaceShards(const std::vector<NumaNode>& nodes, int32_t wanted,
                                     int32_t rank, double quota) {
@@ -40,4 +40,4 @@ uint64_t DispatcherBytes(size_t num_shards, int32_t wanted) {
   return num_shards == 1 && wanted == 0 ? kAloneBytes : kUsualBytes;
 }
 
-}  // namespace bs::api
+}  // namespace bs::node

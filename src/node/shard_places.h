@@ -8,7 +8,7 @@
 
 #include "base/numa.h"
 
-namespace bs::api {
+namespace bs::node {
 
 struct ShardPlace {
   int node = 0;   // whose memory its buffers are
@@ -30,4 +30,4 @@ std::vector<ShardPlace> PlaceShards(const std::vector<NumaNode>& nodes, int32_t 
 // bs-io from its sockets for too long.
 uint64_t DispatcherBytes(size_t num_shards, int32_t wanted);
 
-}  // namespace bs::api
+}  // namespace bs::node

@@ -228,18 +228,18 @@ sim::SimNetworkOptions NetworkOptions(const Options& options, const Plan& plan) 
 
 // The shares that a job of ours has on these hosts.
 std::vector<uint32_t> WeightsOf(const Options& options) {
-  std::map<int32_t, worker::LinkHost> hosts;
+  std::map<int32_t, protocol::LinkHost> hosts;
   for (const int32_t host : options.worker_hosts) ++hosts[host].workers;
   for (size_t rank = 0; rank < options.server_hosts.size(); ++rank) {
     hosts[options.server_hosts[rank]].servers.push_back(static_cast<int32_t>(rank));
   }
-  std::vector<worker::LinkHost> list;
+  std::vector<protocol::LinkHost> list;
   for (auto& [number, host] : hosts) {
     const auto own = options.host_rates.find(number);
     if (own != options.host_rates.end()) host.rate = own->second / options.bytes_per_second;
     list.push_back(std::move(host));
   }
-  return worker::ServerWeights(list, options.num_servers);
+  return protocol::ServerWeights(list, options.num_servers);
 }
 
 std::vector<ps::Address> Addresses(const std::string& host, int32_t count) {
@@ -345,7 +345,7 @@ void Cluster::MakeWorkers() {
   options.credit_bytes = plan_.credit_bytes;
   options.priority_order = options_.policy == Policy::kOurs || options_.policy == Policy::kP3;
   options.early_bytes = options_.policy == Policy::kOurs ? kEarlyBytes / plan_.scale : 0;
-  worker::PsBackendOptions backend_options;
+  backend::PsBackendOptions backend_options;
   const bool stock = options_.policy == Policy::kP3 || options_.policy == Policy::kDistSync;
   if (!stock) backend_options.server_weights = WeightsOf(options_);
   backend_options.together_bytes = plan_.together_bytes;

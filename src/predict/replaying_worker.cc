@@ -8,7 +8,7 @@
 namespace bs::predict {
 
 ReplayingWorker::ReplayingWorker(Replay* replay, const WorkerOptions& options,
-                                 const worker::PsBackendOptions& backend_options,
+                                 const backend::PsBackendOptions& backend_options,
                                  sim::SimClock* clock, sim::SimNetwork* network, const Place& place)
     : replay_(replay),
       rank_(options.view->own.rank),

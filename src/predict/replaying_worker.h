@@ -35,7 +35,7 @@ class ReplayingWorker {
   };
   // Everything must outlive it.
   ReplayingWorker(Replay* replay, const WorkerOptions& options,
-                  const worker::PsBackendOptions& backend_options, sim::SimClock* clock,
+                  const backend::PsBackendOptions& backend_options, sim::SimClock* clock,
                   sim::SimNetwork* network, const Place& place);
   // REQUIRES: Close() was called, and the clock has run on.
   ~ReplayingWorker() = default;
@@ -72,7 +72,7 @@ class ReplayingWorker {
   sim::SimNetwork* const network_;
   sim::SimExecutor executor_;
   std::unique_ptr<ps::Transport> transport_;
-  worker::PsBackend backend_;
+  backend::PsBackend backend_;
   std::unique_ptr<Worker> worker_;
   Status failure_;
   size_t made_ = 0;         // tensors

@@ -8,7 +8,7 @@
 #include "base/count_of.h"
 #include "base/types.h"
 
-namespace bs::server {
+namespace bs::protocol {
 
 std::string DescribeArray(uint32_t dtype, uint64_t size_bytes) {
   const std::optional<DType> known = DTypeFromCode(dtype);
@@ -130,4 +130,4 @@ ps::Message MakeValuesResponse(const protocol::Call& call, const PartitionShape&
                                 std::move(values));
 }
 
-}  // namespace bs::server
+}  // namespace bs::protocol

@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "protocol/call.h"
 
-namespace bs::server {
+namespace bs::protocol {
 
 // "float32 of 4096 bytes"; a code that is no DType of ours reads "dtype 99 of 4096 bytes".
 std::string DescribeArray(uint32_t dtype, uint64_t size_bytes);
@@ -41,4 +41,4 @@ Status CheckPullSize(const protocol::Call& call, const PartitionShape& shape);
 ps::Message MakeValuesResponse(const protocol::Call& call, const PartitionShape& shape,
                                ps::Frame values, std::string next_layout = {});
 
-}  // namespace bs::server
+}  // namespace bs::protocol

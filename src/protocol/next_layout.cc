@@ -7,7 +7,7 @@
 #include "base/count_of.h"
 #include "protocol/placement.h"
 
-namespace bs::worker {
+namespace bs::protocol {
 namespace {
 
 constexpr size_t kNumberBytes = sizeof(uint64_t);
@@ -80,4 +80,4 @@ bool WouldChange(const Tensor& tensor, uint64_t partition_bytes) {
   return tensor.partitions.size() > 1 || NumPartitions(tensor.size_bytes, partition_bytes) > 1;
 }
 
-}  // namespace bs::worker
+}  // namespace bs::protocol

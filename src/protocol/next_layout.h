@@ -15,7 +15,7 @@
 #include "base/types.h"
 #include "protocol/tensor.h"
 
-namespace bs::worker {
+namespace bs::protocol {
 
 struct NextLayout {
   uint64_t decision = 0;         // number of rank 0's decision: the credit of the latest holds
@@ -34,4 +34,4 @@ Result<NextLayout> DecodeNextLayout(std::string_view bytes, const Tensor& tensor
 // layout of more than 2^20 partitions is not made: the tensor stays as it is.
 bool WouldChange(const Tensor& tensor, uint64_t partition_bytes);
 
-}  // namespace bs::worker
+}  // namespace bs::protocol

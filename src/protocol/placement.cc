@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "base/count_of.h"
 
-namespace bs::worker {
+namespace bs::protocol {
 namespace {
 
 constexpr unsigned kBitsPerByte = 8;
@@ -110,4 +110,4 @@ Status DecodeServers(std::span<const std::byte> bytes, uint32_t num_servers,
   return Status::Ok();
 }
 
-}  // namespace bs::worker
+}  // namespace bs::protocol

@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "base/types.h"
 
-namespace bs::worker {
+namespace bs::protocol {
 
 // Splits `size_bytes` into ranges of at most `partition_bytes`, each but the last a multiple of
 // `align_bytes`; at least one range (an empty tensor has one empty range).  Servers are all 0.
@@ -56,4 +56,4 @@ std::vector<std::byte> EncodeServers(std::span<const Partition> partitions);
 Status DecodeServers(std::span<const std::byte> bytes, uint32_t num_servers,
                      std::span<Partition> partitions);
 
-}  // namespace bs::worker
+}  // namespace bs::protocol

@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 
-namespace bs::worker {
+namespace bs::protocol {
 namespace {
 
 constexpr double kWhole = 65536;
@@ -189,4 +189,4 @@ std::string DescribeShares(std::span<const uint32_t> weights) {
   return text;
 }
 
-}  // namespace bs::worker
+}  // namespace bs::protocol

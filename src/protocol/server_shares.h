@@ -11,7 +11,7 @@
 
 #include "job/view.h"
 
-namespace bs::worker {
+namespace bs::protocol {
 
 // A host: its workers and servers share one link, each way.
 struct LinkHost {
@@ -42,4 +42,4 @@ std::vector<uint32_t> ServerWeights(std::span<const LinkHost> hosts, int32_t num
 // "17 % to each of servers 0, 1; 33 % to each of servers 2, 3".  REQUIRES: a weight is not 0.
 std::string DescribeShares(std::span<const uint32_t> weights);
 
-}  // namespace bs::worker
+}  // namespace bs::protocol

@@ -7,7 +7,7 @@
 
 #include "base/types.h"
 
-namespace bs::worker {
+namespace bs::protocol {
 
 // Every partition but the last is a multiple of this: a cache line, and whole elements of any
 // dtype.
@@ -25,4 +25,4 @@ struct Tensor {
   bool hosted = false;          // as above
 };
 
-}  // namespace bs::worker
+}  // namespace bs::protocol

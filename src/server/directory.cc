@@ -32,15 +32,15 @@ void Directory::Declare(const protocol::Call& call) {
     return Refuse(
         call, Status::AlreadyExists(
                   "key " + std::to_string(about.key) + " is declared already as " +
-                  DescribeArray(known.dtype, known.size_bytes) + " in partitions of " +
+                  protocol::DescribeArray(known.dtype, known.size_bytes) + " in partitions of " +
                   std::to_string(known.partition_bytes) + ", now as " +
-                  DescribeArray(fresh.dtype, fresh.size_bytes) + " in partitions of " +
+                  protocol::DescribeArray(fresh.dtype, fresh.size_bytes) + " in partitions of " +
                   std::to_string(fresh.partition_bytes) +
                   (known.servers == fresh.servers ? " on the same servers" : " on other servers")));
   }
   const size_t partitions = servers.size() / kBytesPerServer;
   if (!HasRoom(about.key) || partitions > kMaxPartitions - num_partitions_) {
-    return Refuse(call, Status::ResourceExhausted(DescribeCall(call) +
+    return Refuse(call, Status::ResourceExhausted(protocol::DescribeCall(call) +
                                                   ": too many keys or partitions are declared"));
   }
   const Declaration& declaration = declared_.emplace(about.key, std::move(fresh)).first->second;
@@ -57,8 +57,8 @@ void Directory::Lookup(protocol::Call& call) {
     return AnswerLookup(call, found->second);
   }
   if (!HasRoom(key)) {
-    return Refuse(call,
-                  Status::ResourceExhausted(DescribeCall(call) + ": too many keys are in use"));
+    return Refuse(call, Status::ResourceExhausted(protocol::DescribeCall(call) +
+                                                  ": too many keys are in use"));
   }
   if (rank0_gone_) return Refuse(call, *rank0_gone_);
   const auto whom = [](const protocol::Call& lookup) {
@@ -95,12 +95,13 @@ void Directory::Fail(const Status& why) {
 Status Directory::CheckDeclaration(const protocol::Call& call) const {
   const protocol::DataRequest& about = call.request;
   if (call.worker_rank != 0) {
-    return Status::PermissionDenied(DescribeCall(call) + ": only worker 0 declares keys");
+    return Status::PermissionDenied(protocol::DescribeCall(call) + ": only worker 0 declares keys");
   }
-  if (const Status wrong = CheckArray(call, about.tensor_bytes); !wrong.ok()) return wrong;
+  if (const Status wrong = protocol::CheckArray(call, about.tensor_bytes); !wrong.ok())
+    return wrong;
   if (about.partition_bytes == 0 ||
       std::min(about.partition_bytes, about.tensor_bytes) > max_partition_bytes_) {
-    return Status::InvalidArgument(DescribeCall(call) + ": partitions of " +
+    return Status::InvalidArgument(protocol::DescribeCall(call) + ": partitions of " +
                                    CountOf(about.partition_bytes, "byte") + "; 1 to " +
                                    std::to_string(max_partition_bytes_) + " are accepted");
   }
@@ -110,7 +111,7 @@ Status Directory::CheckDeclaration(const protocol::Call& call) const {
   const size_t partitions = call.payload.size() / kBytesPerServer;
   if (call.payload.size() % kBytesPerServer != 0 || partitions == 0 || partitions < fewest ||
       partitions > kMaxPartitions) {
-    return Status::InvalidArgument(DescribeCall(call) + ": " +
+    return Status::InvalidArgument(protocol::DescribeCall(call) + ": " +
                                    CountOf(call.payload.size(), "byte") +
                                    " of servers do not fit " + CountOf(about.tensor_bytes, "byte") +
                                    " in partitions of " + std::to_string(about.partition_bytes));
@@ -127,15 +128,15 @@ void Directory::AnswerLookup(const protocol::Call& call, const Declaration& decl
   const protocol::DataRequest& about = call.request;
   if (about.tensor_bytes != declaration.size_bytes || about.dtype != declaration.dtype) {
     return Refuse(
-        call, Status::InvalidArgument("key " + std::to_string(about.key) + ": " +
-                                      ps::DescribeId(call.worker_id) + " has " +
-                                      DescribeArray(about.dtype, about.tensor_bytes) +
-                                      ", worker 0 declared " +
-                                      DescribeArray(declaration.dtype, declaration.size_bytes)));
+        call,
+        Status::InvalidArgument(
+            "key " + std::to_string(about.key) + ": " + ps::DescribeId(call.worker_id) + " has " +
+            protocol::DescribeArray(about.dtype, about.tensor_bytes) + ", worker 0 declared " +
+            protocol::DescribeArray(declaration.dtype, declaration.size_bytes)));
   }
   if (about.mode != declaration.mode) {
     return Refuse(call, Status::InvalidArgument(
-                            DescribeCall(call) +
+                            protocol::DescribeCall(call) +
                             ": worker 0 declared the key in another mode (synchronous or "
                             "asynchronous); create the store with the same name everywhere"));
   }

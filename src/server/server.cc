@@ -27,7 +27,7 @@
 namespace bs {
 namespace {
 
-using server::DescribeCall;
+using protocol::DescribeCall;
 
 // Returns the fields of a request that its refusal needs when the request cannot be parsed.
 ps::KvCall EnvelopeOf(const ps::Message& message) {

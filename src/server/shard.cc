@@ -36,7 +36,7 @@ void Shard::Handle(protocol::Call call) {
     }
   } catch (const std::bad_alloc&) {
     state_.send(protocol::MakeErrorResponse(
-        call, Status::ResourceExhausted(DescribeCall(call) + ": no memory for " +
+        call, Status::ResourceExhausted(protocol::DescribeCall(call) + ": no memory for " +
                                         CountOf(call.request.size_bytes, "byte"))));
   }
 }
@@ -79,12 +79,12 @@ void Shard::Measure(Metrics* metrics) const {
 Status Shard::CheckMode(const protocol::Call& call, SlotId id) const {
   const bool asynchronous = IsAsynchronous(call);
   if (asynchronous && call.extension.op == ps::Op::kPushPull) {
-    return Status::InvalidArgument(DescribeCall(call) +
+    return Status::InvalidArgument(protocol::DescribeCall(call) +
                                    ": of an asynchronous key push and pull go apart");
   }
   const bool other = asynchronous ? slots_.contains(id) : async_slots_.contains(id);
   if (!other) return Status::Ok();
-  return Status::InvalidArgument(DescribeCall(call) + ": the key is " +
+  return Status::InvalidArgument(protocol::DescribeCall(call) + ": the key is " +
                                  (asynchronous ? "synchronous" : "asynchronous") +
                                  " on the other workers; create the store with the same name "
                                  "everywhere");

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace bs::worker {
+namespace bs::trace {
 
 void CriticalTensor::Ready(Key key, Priority priority, TimePoint now) {
   if (critical_ && ready_ > kFrozen * a_step_) *this = {};  // it is in use no more
@@ -29,4 +29,4 @@ void CriticalTensor::EndStep() {
   ready_ = 0;
 }
 
-}  // namespace bs::worker
+}  // namespace bs::trace

@@ -12,7 +12,7 @@
 
 #include "base/types.h"
 
-namespace bs::worker {
+namespace bs::trace {
 
 class CriticalTensor {
  public:
@@ -44,4 +44,4 @@ class CriticalTensor {
   TimePoint last_ready_{};
 };
 
-}  // namespace bs::worker
+}  // namespace bs::trace

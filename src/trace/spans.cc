@@ -1,9 +1,7 @@
 // Spans: fills in trace events.
 #include "trace/spans.h"
 
-namespace bs::worker {
-
-using core::TraceEvent;
+namespace bs::trace {
 
 void Spans::Partition(TraceEvent::Kind kind, const CommTask& task, const bs::Partition& partition,
                       Times times, Carrier carrier) const {
@@ -66,4 +64,4 @@ void Spans::Credit(const Core& core, uint32_t server) const {
                   .end = executor_->Now()});
 }
 
-}  // namespace bs::worker
+}  // namespace bs::trace

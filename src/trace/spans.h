@@ -11,13 +11,13 @@
 #include "trace/steps.h"
 #include "trace/trace.h"
 
-namespace bs::worker {
+namespace bs::trace {
 
 class Spans {
  public:
   Spans() = default;  // records nothing
   // The arguments are not owned; `trace` may be null.
-  Spans(core::Trace* trace, const Executor* executor, Steps* steps, CriticalTensor* critical)
+  Spans(Trace* trace, const Executor* executor, Steps* steps, CriticalTensor* critical)
       : trace_(trace), executor_(executor), steps_(steps), critical_(critical) {}
 
   // REQUIRES: made with some.
@@ -28,7 +28,7 @@ class Spans {
   struct Times {
     TimePoint begin, end;
   };
-  void Partition(core::TraceEvent::Kind kind, const CommTask& task, const bs::Partition& partition,
+  void Partition(TraceEvent::Kind kind, const CommTask& task, const bs::Partition& partition,
                  Times times, Carrier carrier = Carrier::kUnknown) const;
   // The task is ready now; `waited` is the time since the user's call.
   void Ready(const CommTask& task, Duration waited) const;
@@ -39,12 +39,12 @@ class Spans {
   void Credit(const Core& core, uint32_t server) const;
 
  private:
-  void Whole(core::TraceEvent::Kind kind, const CommTask& task, Times times) const;
+  void Whole(TraceEvent::Kind kind, const CommTask& task, Times times) const;
 
-  core::Trace* trace_ = nullptr;
+  Trace* trace_ = nullptr;
   const Executor* executor_ = nullptr;
   Steps* steps_ = nullptr;
   CriticalTensor* critical_ = nullptr;
 };
 
-}  // namespace bs::worker
+}  // namespace bs::trace

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace bs::worker {
+namespace bs::trace {
 
 void Steps::Summed(Key key, uint64_t size_bytes, TimePoint now) {
   ++tensors_;
@@ -34,4 +34,4 @@ std::vector<StepTime> Steps::kept() const {
   return kept;
 }
 
-}  // namespace bs::worker
+}  // namespace bs::trace

@@ -11,7 +11,7 @@
 
 #include "base/types.h"
 
-namespace bs::worker {
+namespace bs::trace {
 
 class Steps {
  public:
@@ -44,4 +44,4 @@ class Steps {
   std::array<Duration, kKept> lengths_{};  // of step n at n % kKept; 0: it has none
 };
 
-}  // namespace bs::worker
+}  // namespace bs::trace

@@ -14,7 +14,7 @@
 #include "base/descriptors.h"
 #include "base/run_on.h"
 
-namespace bs::api {
+namespace bs::trace {
 namespace {
 
 // Four MiB: a second of a very busy worker.  A server has a trace for each shard.
@@ -91,7 +91,7 @@ Status CheckTimeline(const Config& config) {
   return Status::Ok();
 }
 
-std::string TimelinePath(const std::string& setting, const core::TraceOwner& owner) {
+std::string TimelinePath(const std::string& setting, const TraceOwner& owner) {
   const size_t slash = setting.rfind('/');
   const size_t name = slash == std::string::npos ? 0 : slash + 1;
   size_t dot = setting.rfind('.');
@@ -110,21 +110,21 @@ std::unique_ptr<Timeline> Timeline::OfServer(const Config& config, job::SharedVi
   return Open(config, {.view = std::move(view), .num_shards = num_shards}, kShardCapacity, log);
 }
 
-std::unique_ptr<Timeline> Timeline::Open(const Config& config, const core::TraceOwner& owner,
+std::unique_ptr<Timeline> Timeline::Open(const Config& config, const TraceOwner& owner,
                                          size_t capacity, const Logger& log) {
   if (config.timeline.empty()) return nullptr;
   return std::make_unique<Timeline>(TimelinePath(config.timeline, owner), owner, capacity, log);
 }
 
-Timeline::Timeline(std::string path, core::TraceOwner owner, size_t capacity, const Logger& log)
+Timeline::Timeline(std::string path, TraceOwner owner, size_t capacity, const Logger& log)
     : path_(std::move(path)), log_(log), turn_(capacity / 4), thread_("bs-trace") {
   for (int32_t i = 0; i <= owner.num_shards; ++i) {
-    traces_.push_back(std::make_unique<core::Trace>(capacity, [this] { Wake(); }));
+    traces_.push_back(std::make_unique<Trace>(capacity, [this] { Wake(); }));
   }
   owner.host = HostName();
   owner.start = thread_.Now();
   owner.wall_time = LoopThread::WallTime();
-  writer_ = std::make_unique<core::TraceText>(std::move(owner));
+  writer_ = std::make_unique<TraceText>(std::move(owner));
   thread_.Post([this] { Begin(); });
 }
 
@@ -170,7 +170,7 @@ void Timeline::WriteAll() {
 
 bool Timeline::WriteSome() {
   bool some = false;
-  core::TraceEvent event;
+  TraceEvent event;
   for (const auto& trace : traces_) {
     for (size_t i = 0; i < turn_ && trace->Take(&event); ++i) {
       writer_->Event(event, &text_);
@@ -224,4 +224,4 @@ uint64_t Timeline::Lost() const {
   return lost;
 }
 
-}  // namespace bs::api
+}  // namespace bs::trace

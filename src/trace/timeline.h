@@ -20,14 +20,14 @@
 #include "trace/trace.h"
 #include "trace/trace_text.h"
 
-namespace bs::api {
+namespace bs::trace {
 
 // Checks that a file can be made there, else kInvalidArgument, which names the setting.  Blocks on
 // the file system.
 Status CheckTimeline(const Config& config);
 // Returns the path of a process.  For "out/t.json" worker 3 writes "out/t-r3.json", and server 0
 // "out/t-s0.json".
-std::string TimelinePath(const std::string& setting, const core::TraceOwner& owner);
+std::string TimelinePath(const std::string& setting, const TraceOwner& owner);
 
 class Timeline {
  public:
@@ -41,7 +41,7 @@ class Timeline {
   // Opens `path` on bs-trace, so it never blocks.  `capacity` is that of core::Trace.  A worker has
   // one trace, a server has a trace for each shard and for the dispatcher.  Host, time and wall
   // time of `owner` are filled in.
-  Timeline(std::string path, core::TraceOwner owner, size_t capacity, const Logger& log);
+  Timeline(std::string path, TraceOwner owner, size_t capacity, const Logger& log);
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
   // Writes the remaining events and the end of the file; blocks for it.  REQUIRES: no thread
@@ -51,10 +51,10 @@ class Timeline {
   // Names the spans of the key from now on.  Any thread.
   void Name(Key key, std::string name);
   // For one thread at a time.
-  core::Trace* trace(size_t index = 0) { return traces_.at(index).get(); }
+  Trace* trace(size_t index = 0) { return traces_.at(index).get(); }
 
  private:
-  static std::unique_ptr<Timeline> Open(const Config& config, const core::TraceOwner& owner,
+  static std::unique_ptr<Timeline> Open(const Config& config, const TraceOwner& owner,
                                         size_t capacity, const Logger& log);
 
   void Wake();  // on any thread
@@ -73,17 +73,17 @@ class Timeline {
 
   const std::string path_;
   const Logger log_;
-  const size_t turn_;                                 // of a trace, in events
-  std::vector<std::unique_ptr<core::Trace>> traces_;  // constant after construction
+  const size_t turn_;                           // of a trace, in events
+  std::vector<std::unique_ptr<Trace>> traces_;  // constant after construction
   // Touched on bs-trace only.
-  int fd_ = -1;                              // -1: not open yet, or given up
-  std::unique_ptr<core::TraceText> writer_;  // null: the file could not be opened
-  std::string text_;                         // not written yet
-  uint64_t text_events_ = 0;                 // in it
-  uint64_t dropped_ = 0;                     // could not be written
-  int64_t file_bytes_ = 0;                   // of whole batches
+  int fd_ = -1;                        // -1: not open yet, or given up
+  std::unique_ptr<TraceText> writer_;  // null: the file could not be opened
+  std::string text_;                   // not written yet
+  uint64_t text_events_ = 0;           // in it
+  uint64_t dropped_ = 0;               // could not be written
+  int64_t file_bytes_ = 0;             // of whole batches
   bool told_of_loss_ = false;
   LoopThread thread_;  // ends first
 };
 
-}  // namespace bs::api
+}  // namespace bs::trace

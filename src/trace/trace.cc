@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 
-namespace bs::core {
+namespace bs::trace {
 
 Trace::Trace(size_t capacity, std::function<void()> wake)
     : capacity_(capacity),
@@ -39,4 +39,4 @@ bool Trace::Take(TraceEvent* event) {
   return true;
 }
 
-}  // namespace bs::core
+}  // namespace bs::trace

@@ -14,7 +14,7 @@
 
 #include "base/types.h"
 
-namespace bs::core {
+namespace bs::trace {
 
 struct TraceEvent {
   // Spans from `begin` to `end`; a moment has only `end`.
@@ -78,4 +78,4 @@ class Trace {
   alignas(64) std::atomic<uint64_t> taken_ = 0;
 };
 
-}  // namespace bs::core
+}  // namespace bs::trace

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 
-namespace bs::core {
+namespace bs::trace {
 namespace {
 
 // The format's version in docs/user/timeline.md and bytescheduler/timeline.py.
@@ -260,4 +260,4 @@ void TraceText::Time(TimePoint time, std::string* text) const {
   Micros(time - owner_.start, text);
 }
 
-}  // namespace bs::core
+}  // namespace bs::trace

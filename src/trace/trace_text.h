@@ -18,7 +18,7 @@
 #include "job/view.h"
 #include "trace/trace.h"
 
-namespace bs::core {
+namespace bs::trace {
 
 // The process that a trace belongs to.
 struct TraceOwner {
@@ -65,4 +65,4 @@ class TraceText {
   std::unordered_map<Key, std::string> names_;  // as they stand in a JSON string
 };
 
-}  // namespace bs::core
+}  // namespace bs::trace

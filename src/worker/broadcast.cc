@@ -5,7 +5,7 @@
 
 namespace bs::worker {
 
-Broadcast::Broadcast(const OperationContext* context, const Tensor& tensor,
+Broadcast::Broadcast(const OperationContext* context, const protocol::Tensor& tensor,
                      std::span<std::byte> value, Ended ended)
     : context_(context), tensor_(tensor), value_(value), ended_(std::move(ended)) {}
 
@@ -19,13 +19,14 @@ void Broadcast::Publish() {
 }
 
 void Broadcast::Adopt(UniqueFunction<void()> then) {
-  context_->backend->Lookup(tensor_, [this, then = std::move(then)](Result<Tensor> found) {
-    if (!found.ok()) return End(Judge(found.status()));
-    found.value().about = std::move(tensor_.about);
-    found.value().hosted = tensor_.hosted;
-    tensor_ = std::move(found.value());
-    then();
-  });
+  context_->backend->Lookup(tensor_,
+                            [this, then = std::move(then)](Result<protocol::Tensor> found) {
+                              if (!found.ok()) return End(Judge(found.status()));
+                              found.value().about = std::move(tensor_.about);
+                              found.value().hosted = tensor_.hosted;
+                              tensor_ = std::move(found.value());
+                              then();
+                            });
 }
 
 void Broadcast::Receive() {
@@ -63,7 +64,7 @@ Status Broadcast::Judge(const Status& refused) const {
   }
 }
 
-void Broadcast::End(Result<Tensor> outcome) {
+void Broadcast::End(Result<protocol::Tensor> outcome) {
   const Ended ended = std::move(ended_);
   ended(std::move(outcome));
 }

@@ -20,13 +20,13 @@ namespace bs::worker {
 
 class Broadcast {
  public:
-  using Ended = UniqueFunction<void(Result<Tensor>)>;
+  using Ended = UniqueFunction<void(Result<protocol::Tensor>)>;
 
   // `context` must outlive this.  `value` is in use until `ended` runs; that may destroy this.  A
   // declaration or look-up that is refused with kInvalidArgument, kFailedPrecondition or
   // kAlreadyExists ends only this; any other failure is the worker's.
-  Broadcast(const OperationContext* context, const Tensor& tensor, std::span<std::byte> value,
-            Ended ended);
+  Broadcast(const OperationContext* context, const protocol::Tensor& tensor,
+            std::span<std::byte> value, Ended ended);
   Broadcast(const Broadcast&) = delete;
   Broadcast& operator=(const Broadcast&) = delete;
   ~Broadcast() = default;
@@ -43,10 +43,10 @@ class Broadcast {
   void PullAll();
   // The outcome of a request that may concern this call only.
   Status Judge(const Status& refused) const;
-  void End(Result<Tensor> outcome);
+  void End(Result<protocol::Tensor> outcome);
 
   const OperationContext* const context_;
-  Tensor tensor_;
+  protocol::Tensor tensor_;
   const std::span<std::byte> value_;
   Ended ended_;
   std::unique_ptr<PushPullTask> task_;  // rank 0's round 0

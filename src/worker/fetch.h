@@ -17,7 +17,7 @@ class Fetch {
  public:
   // `context`, `tensor` and the memory of `out` must outlive this.  `ended` runs once, when `out`
   // is out of use; it may destroy this.  REQUIRES: `out` has the tensor's size.
-  Fetch(const OperationContext* context, const Tensor* tensor, std::span<std::byte> out,
+  Fetch(const OperationContext* context, const protocol::Tensor* tensor, std::span<std::byte> out,
         UniqueFunction<void(Status)> ended);
   Fetch(const Fetch&) = delete;
   Fetch& operator=(const Fetch&) = delete;
@@ -30,7 +30,7 @@ class Fetch {
   void OnSum(const Status& status);
 
   const OperationContext* const context_;
-  const Tensor* const tensor_;
+  const protocol::Tensor* const tensor_;
   const std::span<std::byte> out_;
   std::shared_ptr<void> lent_;  // registration of `out`, which ends before `ended`
   UniqueFunction<void(Status)> ended_;

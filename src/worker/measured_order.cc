@@ -132,17 +132,19 @@ void MeasuredOrder::FetchNumbers() {
 }
 
 void MeasuredOrder::Move(Key key, UniqueFunction<void()> moved) {
-  Tensor tensor{.key = key,
-                .dtype = DType::kUint8,
-                .size_bytes = value_.size(),
-                .partition_bytes = options_.partition_bytes,
-                .partitions = {}};
-  tensor.partitions = SplitIntoPartitions(tensor.size_bytes, tensor.partition_bytes, kAlignBytes);
+  protocol::Tensor tensor{.key = key,
+                          .dtype = DType::kUint8,
+                          .size_bytes = value_.size(),
+                          .partition_bytes = options_.partition_bytes,
+                          .partitions = {}};
+  tensor.partitions = protocol::SplitIntoPartitions(tensor.size_bytes, tensor.partition_bytes,
+                                                    protocol::kAlignBytes);
   for (Partition& partition : tensor.partitions) {
     partition.server = context_.backend->DestinationOf(key);
   }
   broadcast_ = std::make_unique<Broadcast>(
-      &context_, tensor, value_, [this, moved = std::move(moved)](const Result<Tensor>& outcome) {
+      &context_, tensor, value_,
+      [this, moved = std::move(moved)](const Result<protocol::Tensor>& outcome) {
         const auto over = std::move(broadcast_);
         if (outcome.ok()) return moved();
         SayNotShared(outcome.status());

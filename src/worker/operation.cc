@@ -20,7 +20,8 @@ bool Overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
 
 std::string Bytes(uint64_t count) { return CountOf(count, "byte"); }
 
-Status CheckBroadcast(const std::string& what, const Tensor* tensor, const Operation& operation) {
+Status CheckBroadcast(const std::string& what, const protocol::Tensor* tensor,
+                      const Operation& operation) {
   const auto code = static_cast<uint32_t>(operation.dtype);
   if (!DTypeFromCode(code)) {
     return Status::InvalidArgument(what + "dtype code " + std::to_string(code) +
@@ -33,7 +34,7 @@ Status CheckBroadcast(const std::string& what, const Tensor* tensor, const Opera
                                  std::string(NameOf(operation.dtype)));
 }
 
-Status CheckCoding(const std::string& what, const Tensor& tensor, const Coding& coding,
+Status CheckCoding(const std::string& what, const protocol::Tensor& tensor, const Coding& coding,
                    const codec::Table& codecs) {
   if (const Status wrong = codecs.Check(coding); !wrong.ok()) {
     return Status::InvalidArgument(what + wrong.message());
@@ -62,8 +63,8 @@ Status CheckFactor(const std::string& what, DType dtype, double factor) {
                                  ", only one of floating point; ask for the sum and divide it");
 }
 
-Status CheckPushPull(const std::string& what, const Tensor* tensor, const Operation& operation,
-                     const codec::Table& codecs) {
+Status CheckPushPull(const std::string& what, const protocol::Tensor* tensor,
+                     const Operation& operation, const codec::Table& codecs) {
   if (tensor == nullptr) return Status::FailedPrecondition(what + "the key was never broadcast");
   if (operation.mode != tensor->mode) {
     return Status::InvalidArgument(what +
@@ -94,7 +95,7 @@ Status CheckPushPull(const std::string& what, const Tensor* tensor, const Operat
 
 }  // namespace
 
-Status CheckOperation(Key key, const Tensor* tensor, const Operation& operation,
+Status CheckOperation(Key key, const protocol::Tensor* tensor, const Operation& operation,
                       const codec::Table& codecs) {
   const std::string what =
       (operation.is_broadcast ? "broadcast key=" : "push_pull key=") + std::to_string(key) + ": ";

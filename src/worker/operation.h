@@ -36,7 +36,7 @@ struct Operation {
 
 // Checks an operation on a key that was declared as `tensor`, or was not declared (null).  Errors
 // name the key: kInvalidArgument, kFailedPrecondition, kAlreadyExists.  Pure.
-Status CheckOperation(Key key, const Tensor* tensor, const Operation& operation,
+Status CheckOperation(Key key, const protocol::Tensor* tensor, const Operation& operation,
                       const codec::Table& codecs);
 
 }  // namespace bs::worker

@@ -17,10 +17,10 @@ struct OperationContext {
   job::SharedView view = job::ShareView({}, 1, 1);
   bool credit_until_pulled = false;  // not Rules::credit_returns_with_the_push
   // Not owned.
-  Backend* backend = nullptr;
+  backend::Backend* backend = nullptr;
   Core* core = nullptr;
   const codec::Table* codecs = &codec::Builtin();
-  Spans spans{};
+  trace::Spans spans{};
 
   int32_t rank() const { return view->own.rank; }
   // This worker has taken the rank of a lost worker.

@@ -10,12 +10,12 @@ namespace bs::worker {
 
 namespace {
 
-using Kind = core::TraceEvent::Kind;
+using Kind = trace::TraceEvent::Kind;
 
 }  // namespace
 
-PushPullTask::PushPullTask(const OperationContext* context, const Tensor* tensor, Call call,
-                           UniqueFunction<void()> ended)
+PushPullTask::PushPullTask(const OperationContext* context, const protocol::Tensor* tensor,
+                           Call call, UniqueFunction<void()> ended)
     : CommTask(tensor->key, call.round, call.priority,
                SentBytes(*context, call.coder.coding, tensor->size_bytes)),
       context_(context),
@@ -66,7 +66,7 @@ void PushPullTask::Start(const bs::Partition& sent) {
   const TimePoint started = context_->spans.Now();
   context_->spans.Partition(Kind::kQueued, *this, sent, {ready_, started});
   context_->spans.Credit(*context_->core, sent.server);
-  Exchange exchange{
+  backend::Exchange exchange{
       .round = round(), .partition = partition, .priority = PriorityOf(index), .rates = rates_};
   if (index == 0) exchange.next_layout = std::exchange(next_layout_, {});
   exchange.in = in_.subspan(partition.offset_bytes, partition.size_bytes);

@@ -36,7 +36,7 @@ class PushPullTask final : public CommTask {
     bool is_gradient = true;  // false: no part of a training step, for spans
     std::span<const std::byte> in;
     std::span<std::byte> out;   // not used if `pulled` is empty
-    Coder coder{};              // its residual is the whole tensor's
+    backend::Coder coder{};     // its residual is the whole tensor's
     std::string next_layout{};  // see Exchange; travels with partition 0
     UniqueFunction<void(Status)> pushed;
     UniqueFunction<void(Status)> pulled;  // may be empty: nothing is pulled then
@@ -45,7 +45,7 @@ class PushPullTask final : public CommTask {
   // `context` and `tensor` must outlive the task.  `ended` runs after `pushed` and `pulled`, when
   // no exchange is left and the Core has let go of the task; it may destroy the task. REQUIRES: the
   // sizes of the call's memory are the tensor's.
-  PushPullTask(const OperationContext* context, const Tensor* tensor, Call call,
+  PushPullTask(const OperationContext* context, const protocol::Tensor* tensor, Call call,
                UniqueFunction<void()> ended);
 
   // The key's layout from the next round on, as it came with partition 0 of the sum.
@@ -88,14 +88,14 @@ class PushPullTask final : public CommTask {
   void Settle(Direction* direction);
 
   const OperationContext* const context_;
-  const Tensor* const tensor_;
+  const protocol::Tensor* const tensor_;
   const PushRates rates_;
   const Duration waited_;
   const double factor_;
   const bool is_gradient_;
   const std::span<const std::byte> in_;
   const std::span<std::byte> out_;
-  const Coder coder_;
+  const backend::Coder coder_;
   const bool pulls_;
   std::string next_layout_;  // sent with the push, then received with the sum
   TimePoint ready_{};        // for spans

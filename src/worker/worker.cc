@@ -12,7 +12,7 @@ namespace bs {
 
 using worker::Operation;
 
-Worker::Worker(const WorkerOptions& options, Executor* executor, worker::Backend* backend,
+Worker::Worker(const WorkerOptions& options, Executor* executor, backend::Backend* backend,
                std::function<void(Status)> on_failure, const Logger& log,
                const worker::Rules& rules)
     : impl_(std::make_unique<Impl>(options, executor, backend, std::move(on_failure), log, rules)) {
@@ -83,7 +83,7 @@ void Worker::Update(Key key, UpdateCall call) {
 
 void Worker::SetOptimizer(std::string text, std::string pickle, Done done) {
   impl_->executor()->Post([impl = impl_.get(),
-                           optimizer = worker::OptimizerText{std::move(text), std::move(pickle)},
+                           optimizer = backend::OptimizerText{std::move(text), std::move(pickle)},
                            done = std::move(done)]() mutable {
     impl->SetOptimizer(std::move(optimizer), std::move(done));
   });

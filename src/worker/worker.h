@@ -27,10 +27,10 @@ namespace codec {
 class Table;
 }
 
-namespace core {
+namespace trace {
 class Trace;
 }
-namespace worker {
+namespace backend {
 class Backend;
 }
 
@@ -57,7 +57,7 @@ struct WorkerOptions {
   const codec::Table* codecs = nullptr;
   // Records the events of each partition, on the worker's executor; not owned; outlives the worker.
   // Null: no trace.
-  core::Trace* trace = nullptr;
+  trace::Trace* trace = nullptr;
 };
 
 // The first field of a struct whose fields callers have to name: it has no value to stand there.
@@ -97,7 +97,7 @@ class Worker {
   // (src/backend/backend.h), which lives on it, outlive the worker.  `on_failure` is called at most
   // once, on the executor, when an operation failed for good: before every pending operation fails
   // with the same status.  Fail and Close do not call it.
-  Worker(const WorkerOptions& options, Executor* executor, worker::Backend* backend,
+  Worker(const WorkerOptions& options, Executor* executor, backend::Backend* backend,
          std::function<void(Status)> on_failure, const Logger& log,
          const worker::Rules& rules = worker::Rules());
   // REQUIRES: Close() was called, its callbacks have run, and the executor runs nothing of this

@@ -13,9 +13,9 @@
 
 namespace bs {
 
+using protocol::Tensor;
 using worker::KeyState;
 using worker::Operation;
-using worker::Tensor;
 
 namespace {
 
@@ -41,7 +41,7 @@ bool worker::KeyState::WillBeDeclared() const {
   return tensor || broadcast || std::any_of(waiting.begin(), waiting.end(), declares);
 }
 
-Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, worker::Backend* backend,
+Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, backend::Backend* backend,
                    std::function<void(Status)> on_failure, const Logger& log,
                    const worker::Rules& rules)
     : options_(options),
@@ -66,7 +66,7 @@ Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, worker::Bac
                 .codecs = options.codecs != nullptr ? options.codecs : &codec::Builtin(),
                 .spans = {options.trace, executor, &steps_, &critical_},
                 .fail = [this](const Status& status) { return FailForGood(status); }}) {
-  BS_CHECK(options.partition_bytes >= worker::kAlignBytes);
+  BS_CHECK(options.partition_bytes >= protocol::kAlignBytes);
   if (options.urgency == Urgency::kCaller || !options.priority_order) return;
   const bool alone = options.urgency == Urgency::kMeasuredAlone || options.view->num_workers() == 1;
   order_ = std::make_unique<worker::MeasuredOrder>(
@@ -216,10 +216,10 @@ Status Worker::Impl::Retune(uint64_t partition_bytes, uint64_t credit_bytes) {
     return Status::FailedPrecondition("worker " + std::to_string(context_.rank()) +
                                       ": worker 0 decides about partitions and credit");
   }
-  if (partition_bytes < worker::kAlignBytes || credit_bytes == 0) {
+  if (partition_bytes < protocol::kAlignBytes || credit_bytes == 0) {
     return Status::InvalidArgument("partitions of " + CountOf(partition_bytes, "byte") +
                                    " and a credit of " + std::to_string(credit_bytes) +
-                                   ": want at least " + std::to_string(worker::kAlignBytes) +
+                                   ": want at least " + std::to_string(protocol::kAlignBytes) +
                                    " and 1");
   }
   fits_network_ = false;
@@ -227,10 +227,10 @@ Status Worker::Impl::Retune(uint64_t partition_bytes, uint64_t credit_bytes) {
   return Status::Ok();
 }
 
-void Worker::Impl::Decide(const worker::PartitionAndCredit& sizes) {
+void Worker::Impl::Decide(const backend::PartitionAndCredit& sizes) {
   // The first decision is announced even if rank 0 has these values already: the credit of another
   // worker may be set to another value.
-  const worker::PartitionAndCredit now{partition_bytes_, credit_bytes_};
+  const backend::PartitionAndCredit now{partition_bytes_, credit_bytes_};
   if (sizes == now && decision_ > 0) return;
   partition_bytes_ = sizes.partition_bytes;
   credit_bytes_ = sizes.credit_bytes;
@@ -244,7 +244,7 @@ void Worker::Impl::Decide(const worker::PartitionAndCredit& sizes) {
 
 void Worker::Impl::Fit() {
   if (!fits_network_) return;
-  const std::optional<worker::PartitionAndCredit> fitting = backend_->TakeFitting();
+  const std::optional<backend::PartitionAndCredit> fitting = backend_->TakeFitting();
   if (!fitting) return;
   fits_network_ = false;
   Decide(*fitting);
@@ -256,17 +256,17 @@ std::string Worker::Impl::Announce(KeyState* state) {
   const Tensor& tensor = *state->tensor;
   if (state->decision == decision_ || tensor.mode != Mode::kSynchronous) return {};
   state->decision = decision_;
-  worker::NextLayout next{.decision = decision_, .credit_bytes = credit_bytes_};
-  if (worker::WouldChange(tensor, PartitionBytes())) {
+  protocol::NextLayout next{.decision = decision_, .credit_bytes = credit_bytes_};
+  if (protocol::WouldChange(tensor, PartitionBytes())) {
     next.partition_bytes = PartitionBytes();
-    next.partitions =
-        worker::SplitIntoPartitions(tensor.size_bytes, next.partition_bytes, worker::kAlignBytes);
+    next.partitions = protocol::SplitIntoPartitions(tensor.size_bytes, next.partition_bytes,
+                                                    protocol::kAlignBytes);
     backend_->Place(next.partitions, tensor.partitions);
   } else if (credit_announced_ == decision_) {
     return {};
   }
   credit_announced_ = decision_;
-  std::string announced = worker::Encode(next);
+  std::string announced = protocol::Encode(next);
   if (!changes_behind_round_) ChangeLayout(state, announced);
   return announced;
 }
@@ -279,13 +279,13 @@ void Worker::Impl::EndPushPull(Key key, KeyState* state, const std::string& next
 }
 
 void Worker::Impl::ChangeLayout(KeyState* state, const std::string& next_layout) {
-  Result<worker::NextLayout> read =
-      worker::DecodeNextLayout(next_layout, *state->tensor, backend_->num_destinations());
+  Result<protocol::NextLayout> read =
+      protocol::DecodeNextLayout(next_layout, *state->tensor, backend_->num_destinations());
   if (!read.ok()) {
     static_cast<void>(FailForGood(read.status()));
     return;
   }
-  worker::NextLayout& next = read.value();
+  protocol::NextLayout& next = read.value();
   // The sum of a large tensor may come behind a sum that announces a later decision.
   if (next.decision > credit_in_force_) {
     credit_in_force_ = next.decision;
@@ -348,7 +348,7 @@ void Worker::Impl::BroadcastFrom(Key key, int32_t root,
   }
 }
 
-void Worker::Impl::SetOptimizer(worker::OptimizerText optimizer, Done done) {
+void Worker::Impl::SetOptimizer(backend::OptimizerText optimizer, Done done) {
   if (!failure_.ok()) return done(failure_);
   ++num_open_;
   backend_->SetOptimizer(std::move(optimizer), ++num_optimizers_,
@@ -360,11 +360,11 @@ void Worker::Impl::SetOptimizer(worker::OptimizerText optimizer, Done done) {
 }
 
 Tensor Worker::Impl::PartitionAndPlace(Tensor tensor) {
-  const uint64_t whole = tensor.size_bytes + worker::kAlignBytes;
+  const uint64_t whole = tensor.size_bytes + protocol::kAlignBytes;
   tensor.partition_bytes =
-      tensor.about.empty() ? PartitionBytes() : whole - whole % worker::kAlignBytes;
-  tensor.partitions =
-      worker::SplitIntoPartitions(tensor.size_bytes, tensor.partition_bytes, worker::kAlignBytes);
+      tensor.about.empty() ? PartitionBytes() : whole - whole % protocol::kAlignBytes;
+  tensor.partitions = protocol::SplitIntoPartitions(tensor.size_bytes, tensor.partition_bytes,
+                                                    protocol::kAlignBytes);
   backend_->Place(tensor.partitions, {});
   return tensor;
 }

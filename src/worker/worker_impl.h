@@ -31,13 +31,13 @@ namespace worker {
 
 // A key in use.  The operation under way is out of `waiting` and in `broadcast` or `task`.
 struct KeyState {
-  std::unique_ptr<const Tensor> tensor;  // once declared
+  std::unique_ptr<const protocol::Tensor> tensor;  // once declared
   Round next_round = 1;
-  uint64_t decision = 0;                  // rank 0's latest that was announced with it
-  std::unique_ptr<const Tensor> retired;  // rank 0's: its earlier layout, until released
-  bool new_layout = false;                // in the next round
-  std::vector<float> residual;            // of the tensor; empty before its first coded round
-  std::list<Operation> waiting;           // mostly empty, which costs a deque 600 bytes
+  uint64_t decision = 0;                            // rank 0's latest that was announced with it
+  std::unique_ptr<const protocol::Tensor> retired;  // rank 0's: its earlier layout, until released
+  bool new_layout = false;                          // in the next round
+  std::vector<float> residual;   // of the tensor; empty before its first coded round
+  std::list<Operation> waiting;  // mostly empty, which costs a deque 600 bytes
   std::unique_ptr<Broadcast> broadcast;
   std::unique_ptr<PushPullTask> task;
   std::unique_ptr<Fetch> fetch;
@@ -64,7 +64,7 @@ struct KeyState {
 //     waiting operations end behind it, in order.
 class Worker::Impl {
  public:
-  Impl(const WorkerOptions& options, Executor* executor, worker::Backend* backend,
+  Impl(const WorkerOptions& options, Executor* executor, backend::Backend* backend,
        std::function<void(Status)> on_failure, const Logger& log, const worker::Rules& rules);
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -79,9 +79,9 @@ class Worker::Impl {
   }
   void BroadcastFrom(Key key, int32_t root, const std::shared_ptr<worker::BroadcastFrom>& call,
                      Done done);
-  void SetOptimizer(worker::OptimizerText optimizer, Done done);
+  void SetOptimizer(backend::OptimizerText optimizer, Done done);
   void SetPartitionAndCredit(uint64_t partition_bytes, uint64_t credit_bytes) {
-    BS_CHECK(partition_bytes >= worker::kAlignBytes);
+    BS_CHECK(partition_bytes >= protocol::kAlignBytes);
     partition_bytes_ = partition_bytes;
     credit_bytes_ = credit_bytes;
     core_.SetCredit(credit_bytes);
@@ -89,14 +89,14 @@ class Worker::Impl {
   Status Retune(uint64_t partition_bytes, uint64_t credit_bytes);
   // Rank 0's decision, in force from the next rounds on; on another rank the latest it has
   // received.
-  worker::PartitionAndCredit partition_and_credit() const {
+  backend::PartitionAndCredit partition_and_credit() const {
     return {partition_bytes_, options_.view->own.rank == 0 ? credit_bytes_ : core_.credit_bytes()};
   }
   void Fail(const Status& status);
   void Close(UniqueFunction<void()> closed);
   void Measure(Metrics* metrics) const;
   const Core& core() const { return core_; }
-  const worker::Steps& steps() const { return steps_; }
+  const trace::Steps& steps() const { return steps_; }
 
  private:
   // Fails the worker because an operation failed for good.  Returns the worker's failure.
@@ -109,12 +109,12 @@ class Worker::Impl {
   void Refuse(const worker::Operation& operation, const Status& why);
   void BeginBroadcast(Key key, worker::KeyState* state, worker::Operation operation);
   // The key was declared with the layout of `tensor`.
-  void Adopt(worker::KeyState* state, worker::Tensor tensor) const;
+  void Adopt(worker::KeyState* state, protocol::Tensor tensor) const;
   void BeginPushPull(Key key, worker::KeyState* state, worker::Operation operation);
   // Rank 0 takes the partition and credit that suit the network, once that is measured.
   void Fit();
   // Rank 0's pushes announce the decision to every worker from now on.
-  void Decide(const worker::PartitionAndCredit& sizes);
+  void Decide(const backend::PartitionAndCredit& sizes);
   // Returns the announcement of a new layout in rank 0's next push of the key; empty: none.
   std::string Announce(worker::KeyState* state);
   // A push-pull is over; `next_layout` came with its sum.
@@ -124,9 +124,9 @@ class Worker::Impl {
   void BeginFetch(Key key, worker::KeyState* state, worker::Operation operation);
   void EndOperation(Key key, worker::KeyState* state);
   uint64_t PartitionBytes() const {
-    return partition_bytes_ - partition_bytes_ % worker::kAlignBytes;
+    return partition_bytes_ - partition_bytes_ % protocol::kAlignBytes;
   }
-  worker::Tensor PartitionAndPlace(worker::Tensor tensor);
+  protocol::Tensor PartitionAndPlace(protocol::Tensor tensor);
   void OperationEnded();
 
   const WorkerOptions options_;
@@ -135,10 +135,10 @@ class Worker::Impl {
   Executor* const executor_;
   const std::function<void(Status)> on_failure_;
   const Logger log_;
-  worker::Backend* const backend_;
+  backend::Backend* const backend_;
   Core core_;
-  worker::Steps steps_;
-  worker::CriticalTensor critical_;
+  trace::Steps steps_;
+  trace::CriticalTensor critical_;
   const worker::OperationContext context_;
   bool fits_network_ = options_.view->own.rank == 0;  // until rank 0 has decided
   Status failure_;

@@ -20,7 +20,7 @@ void Worker::Impl::Measure(Metrics* metrics) const {
     metrics->Add("queued_bytes", server, static_cast<double>(core_.queued_bytes(i)));
     metrics->Add("in_flight_bytes", server, static_cast<double>(core_.in_flight_bytes(i)));
   }
-  const worker::PartitionAndCredit sizes = partition_and_credit();
+  const backend::PartitionAndCredit sizes = partition_and_credit();
   metrics->Add("partition_bytes", static_cast<double>(sizes.partition_bytes));
   metrics->Add("credit_bytes", static_cast<double>(sizes.credit_bytes));
   metrics->Add("tensors_total", static_cast<double>(steps_.tensors()));

@@ -67,17 +67,17 @@ bs_operation WithAllBut(int kind, const std::set<std::string>& omitted) {
 std::string FieldsOf(int kind) {
   std::set<std::string> refused;
   for (const Setter& setter : kSetters) {
-    const std::string wrong = api::CheckOperation(WithAllBut(kind, refused)).message();
+    const std::string wrong = capi::CheckOperation(WithAllBut(kind, refused)).message();
     const std::string part = std::string("the field ") + setter.name + " is set, and no ";
     if (wrong.find(part) != std::string::npos) refused.insert(setter.name);
   }
-  EXPECT_TRUE(api::CheckOperation(WithAllBut(kind, refused)).ok()) << kind;
+  EXPECT_TRUE(capi::CheckOperation(WithAllBut(kind, refused)).ok()) << kind;
   std::string fields;
   for (const Setter& setter : kSetters) {
     if (refused.contains(setter.name)) continue;
     std::set<std::string> omitted = refused;
     omitted.insert(setter.name);
-    const Status status = api::CheckOperation(WithAllBut(kind, omitted));
+    const Status status = capi::CheckOperation(WithAllBut(kind, omitted));
     if (!fields.empty()) fields += ' ';
     fields += setter.name;
     if (status.ok()) continue;
@@ -108,10 +108,10 @@ TEST(Operations, EachKindTakesTheFieldsOfItsComment) {
 TEST(Operations, AnEmptyTensorNeedsNoMemory) {
   bs_operation operation = bs_operation_init(BS_PULL);
   operation.done = Ignore;
-  EXPECT_TRUE(api::CheckOperation(operation).ok());
+  EXPECT_TRUE(capi::CheckOperation(operation).ok());
 }
 
-class StockHost final : public api::OperationHost {
+class StockHost final : public node::OperationHost {
  public:
   Worker* worker() override {
     ADD_FAILURE() << "stock servers cannot do it";
@@ -137,7 +137,7 @@ TEST(Operations, StockServersBroadcastFromRank0AndSumOnly) {
                                                 {BS_UPDATE, "asynchronous keys"},
                                                 {BS_SET_OPTIMIZER, "optimizers on servers"},
                                                 {BS_RETUNE, "another partition size"}}) {
-    const Status status = api::StartOperation(bs_operation_init(kind), &host);
+    const Status status = capi::StartOperation(bs_operation_init(kind), &host);
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << kind;
     EXPECT_EQ(status.message(),
               asked + ": stock servers know nothing of it; start the job with bslaunch");

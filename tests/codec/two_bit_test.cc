@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-namespace bs::reduce {
+namespace bs::codec {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -146,4 +146,4 @@ TEST(TwoBit, NothingIsLostOverManyRoundsAtAnyLengthAndAlignment) {
 }
 
 }  // namespace
-}  // namespace bs::reduce
+}  // namespace bs::codec

@@ -8,7 +8,7 @@
 
 #include "base/snapshot.h"
 
-namespace bs::api {
+namespace bs::config {
 namespace {
 
 using Environment = std::map<std::string, std::string>;
@@ -74,4 +74,4 @@ TEST(LauncherRank, OutOfRangeOrNoNumberIsRefused) {
 }
 
 }  // namespace
-}  // namespace bs::api
+}  // namespace bs::config

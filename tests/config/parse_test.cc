@@ -17,14 +17,14 @@ using std::chrono::seconds;
 TEST(IsAddress, TakesPortsAndHostsWithPorts) {
   for (const char* const text :
        {"0", "18600", "65535", "localhost:18600", "10.0.0.2:0", "[::1]:18600", "a-b.example:1"}) {
-    EXPECT_TRUE(api::IsAddress(text)) << text;
+    EXPECT_TRUE(config::IsAddress(text)) << text;
   }
 }
 
 TEST(IsAddress, RefusesTheRest) {
   for (const char* const text : {"", "yes", "-1", "65536", ":18600", "localhost:", "localhost",
                                  "::1:18600", "[]:1", "http://a:1", "a b:1", "a:1 ", "1e3"}) {
-    EXPECT_FALSE(api::IsAddress(text)) << text;
+    EXPECT_FALSE(config::IsAddress(text)) << text;
   }
 }
 
@@ -86,45 +86,45 @@ TEST(ParseDuration, RefusesWhatIsNotExactlyATime) {
 
 TEST(ParseFlag, TakesTheUsualWords) {
   for (const char* const text : {"1", "true", "yes", "on"}) {
-    EXPECT_EQ(api::ParseFlag(text), std::optional(true)) << text;
+    EXPECT_EQ(config::ParseFlag(text), std::optional(true)) << text;
   }
   for (const char* const text : {"0", "false", "no", "off"}) {
-    EXPECT_EQ(api::ParseFlag(text), std::optional(false)) << text;
+    EXPECT_EQ(config::ParseFlag(text), std::optional(false)) << text;
   }
   for (const char* const text : {"", "2", "TRUE", "y", "1|true", "|"}) {
-    EXPECT_EQ(api::ParseFlag(text), std::nullopt) << text;
+    EXPECT_EQ(config::ParseFlag(text), std::nullopt) << text;
   }
 }
 
 TEST(ParseCount, TakesWholeNumbersOnly) {
-  EXPECT_EQ(api::ParseCount("42").value(), 42);
-  EXPECT_EQ(api::ParseCount("-1").value(), -1);
+  EXPECT_EQ(config::ParseCount("42").value(), 42);
+  EXPECT_EQ(config::ParseCount("-1").value(), -1);
   for (const char* const text : {"", "4.0", "4a", " 4", "99999999999999999999"}) {
-    EXPECT_FALSE(api::ParseCount(text).ok()) << text;
+    EXPECT_FALSE(config::ParseCount(text).ok()) << text;
   }
 }
 
 TEST(IsOneOf, TakesWholeWordsOnly) {
-  EXPECT_TRUE(api::IsOneOf("b", "a|b|c"));
-  EXPECT_TRUE(api::IsOneOf("c", "a|b|c"));
-  EXPECT_FALSE(api::IsOneOf("", "a|b|c"));
-  EXPECT_FALSE(api::IsOneOf("a|b", "a|b|c"));
+  EXPECT_TRUE(config::IsOneOf("b", "a|b|c"));
+  EXPECT_TRUE(config::IsOneOf("c", "a|b|c"));
+  EXPECT_FALSE(config::IsOneOf("", "a|b|c"));
+  EXPECT_FALSE(config::IsOneOf("a|b", "a|b|c"));
 }
 
 TEST(Write, ItCanBeReadAgain) {
-  EXPECT_EQ(api::ParseFlag(api::Write(true)), true);
-  EXPECT_EQ(api::ParseFlag(api::Write(false)), false);
-  EXPECT_EQ(api::ParseCount(api::Write(int32_t{-7})).value(), -7);
-  EXPECT_EQ(ParseBytes(api::Write(uint64_t{1} << 40U)).value(), uint64_t{1} << 40U);
-  EXPECT_EQ(api::Write(Duration(1500)), "1500ns");
-  EXPECT_EQ(api::Write(std::string("text")), "text");
+  EXPECT_EQ(config::ParseFlag(config::Write(true)), true);
+  EXPECT_EQ(config::ParseFlag(config::Write(false)), false);
+  EXPECT_EQ(config::ParseCount(config::Write(int32_t{-7})).value(), -7);
+  EXPECT_EQ(ParseBytes(config::Write(uint64_t{1} << 40U)).value(), uint64_t{1} << 40U);
+  EXPECT_EQ(config::Write(Duration(1500)), "1500ns");
+  EXPECT_EQ(config::Write(std::string("text")), "text");
 }
 
 TEST(NearestName, FindsASlipAndNotAnotherName) {
   constexpr auto kKnown = std::to_array<std::string_view>({"PARTITION", "CREDIT"});
-  EXPECT_EQ(api::NearestName("CREDITS", kKnown), "CREDIT");
-  EXPECT_EQ(api::NearestName("PARTTIION", kKnown), "PARTITION");
-  EXPECT_EQ(api::NearestName("SOMETHING_ELSE", kKnown), "");
+  EXPECT_EQ(config::NearestName("CREDITS", kKnown), "CREDIT");
+  EXPECT_EQ(config::NearestName("PARTTIION", kKnown), "PARTITION");
+  EXPECT_EQ(config::NearestName("SOMETHING_ELSE", kKnown), "");
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 #include "base/snapshot.h"
 
-namespace bs::api {
+namespace bs::config {
 namespace {
 
 Config Required() {
@@ -59,4 +59,4 @@ TEST(RdmaRules, NamesOfBytepsAreAnsweredByOneLine) {
 }
 
 }  // namespace
-}  // namespace bs::api
+}  // namespace bs::config

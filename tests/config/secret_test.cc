@@ -9,7 +9,7 @@
 
 #include "config/temporary_folder.h"
 
-namespace bs::api {
+namespace bs::config {
 namespace {
 
 using ::testing::HasSubstr;
@@ -57,4 +57,4 @@ TEST_F(SecretTest, TooLittleOrTooMuchIsRefused) {
 }
 
 }  // namespace
-}  // namespace bs::api
+}  // namespace bs::config

@@ -61,7 +61,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static_cast<void>(rules.answers(body, rules.as_pull(body)));
   static_cast<void>(rules.describe(op, body));
   CheckCall(op, body);
-  const bs::worker::Tensor tensor{.key = 7, .size_bytes = 1000};
-  static_cast<void>(bs::worker::DecodeNextLayout(body.bytes(), tensor, 2));
+  const bs::protocol::Tensor tensor{.key = 7, .size_bytes = 1000};
+  static_cast<void>(bs::protocol::DecodeNextLayout(body.bytes(), tensor, 2));
   return 0;
 }

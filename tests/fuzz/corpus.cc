@@ -104,7 +104,7 @@ bool WriteBodies(const std::filesystem::path& folder) {
   const ps::SchedulerBody scheduler{
       .job = 7, .incarnation = 1, .next_incarnation = 1, .native = true, .rank = 1};
   const auto from_scheduler = [&](ps::Op op) { return behind(op, ps::Encode(op, scheduler)); };
-  const std::string next = bs::worker::Encode(
+  const std::string next = bs::protocol::Encode(
       {.decision = 1, .credit_bytes = 64, .partition_bytes = 512, .partitions = {}});
   return Write(folder / "response", answer(ps::Op::kPull)) &&
          Write(folder / "response-lookup", answer(ps::Op::kLookup)) &&

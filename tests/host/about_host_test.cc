@@ -8,7 +8,7 @@
 #include "base/numa.h"
 #include "reduce/reduce.h"
 
-namespace bs::api {
+namespace bs::host {
 namespace {
 
 std::vector<HostFact> Rows(const std::vector<HostFact>& facts, const std::string& what) {
@@ -65,4 +65,4 @@ TEST(AboutHost, SaysWhyThereIsNoAddress) {
 }
 
 }  // namespace
-}  // namespace bs::api
+}  // namespace bs::host

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace bs::api {
+namespace bs::host {
 namespace {
 
 ps::GidBytes Ipv4(uint8_t a, uint8_t b, uint8_t c, uint8_t d) {
@@ -120,4 +120,4 @@ TEST(LookAtRdma, FindsDevicesInFiles) {
 }
 
 }  // namespace
-}  // namespace bs::api
+}  // namespace bs::host

@@ -5,7 +5,7 @@
 
 #include "base/host_networks.h"
 
-namespace bs::api {
+namespace bs::host {
 namespace {
 
 Config WithRoot(const std::string& root) {
@@ -173,4 +173,4 @@ TEST(WhyUnresolved, IsEmptyForWhatHasAnAddress) {
 }
 
 }  // namespace
-}  // namespace bs::api
+}  // namespace bs::host

@@ -12,7 +12,7 @@
 #include "transport/rdma/rdma_probe.h"
 #include "transport/rdma/sysfs_devices.h"
 
-namespace bs::api {
+namespace bs::host {
 namespace {
 
 using std::chrono::seconds;
@@ -53,4 +53,4 @@ TEST(RdmaMeasurement, WithoutADeviceItSaysWhatToDo) {
 }
 
 }  // namespace
-}  // namespace bs::api
+}  // namespace bs::host

@@ -12,7 +12,7 @@
 #include "transport/rdma/locked_memory.h"
 #include "transport/rdma/sysfs_devices.h"
 
-namespace bs::api {
+namespace bs::host {
 namespace {
 
 ps::RdmaDevice Card(const std::string& name, uint8_t last) {
@@ -174,4 +174,4 @@ TEST(MakeRdmaOptions, OnlyWhatIsRequiredIsAnErrorWhereItCannotBeHad) {
 }
 
 }  // namespace
-}  // namespace bs::api
+}  // namespace bs::host

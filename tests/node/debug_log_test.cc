@@ -10,7 +10,7 @@
 #include <sstream>
 #include <string>
 
-namespace bs::api {
+namespace bs::node {
 namespace {
 
 class DebugLogTest : public ::testing::Test {
@@ -89,4 +89,4 @@ TEST_F(DebugLogTest, AFileThatCannotBeOpenedIsOneWarning) {
 TEST_F(DebugLogTest, WithoutTheSettingThereIsNone) { EXPECT_EQ(DebugLog::Open(Config()), nullptr); }
 
 }  // namespace
-}  // namespace bs::api
+}  // namespace bs::node

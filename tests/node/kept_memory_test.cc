@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-namespace bs::api {
+namespace bs::node {
 namespace {
 
 constexpr size_t kBytes = 100;
@@ -157,4 +157,4 @@ TEST_F(KeptMemoryTest, ManyThreadsShareTheRoom) {
 }
 
 }  // namespace
-}  // namespace bs::api
+}  // namespace bs::node

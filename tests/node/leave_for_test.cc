@@ -11,7 +11,7 @@
 #include "ps-lite/transport/loop_world.h"
 #include "transport/tcp/tcp_transport.h"
 
-namespace bs::api {
+namespace bs::node {
 namespace {
 
 Config MakeConfig(int32_t root_port) {
@@ -50,4 +50,4 @@ TEST(LeaveFor, ReturnsWhereThereIsNoSchedulerNode) {
 }
 
 }  // namespace
-}  // namespace bs::api
+}  // namespace bs::node

@@ -14,7 +14,7 @@
 #include "base/pauses.h"
 #include "transport/rdma/rdma_options.h"
 
-namespace bs::api {
+namespace bs::node {
 namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20U;
@@ -92,4 +92,4 @@ TEST(MakeMembershipOptions, ABrokenLinkMayComeBackForLongerWithRdma) {
 }
 
 }  // namespace
-}  // namespace bs::api
+}  // namespace bs::node

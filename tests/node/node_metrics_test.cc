@@ -41,16 +41,17 @@ Told Measure(const bs_node* node) {
 }
 
 TEST(AwaitMetrics, WhatComesTooLateHarmsNobody) {
-  api::GiveMetrics late;
-  const Result<Metrics> none =
-      api::Await<Metrics>(milliseconds(1), [&](api::GiveMetrics give) { late = std::move(give); });
+  node::GiveMetrics late;
+  const Result<Metrics> none = node::Await<Metrics>(
+      milliseconds(1), [&](node::GiveMetrics give) { late = std::move(give); });
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.status().code(), StatusCode::kDeadlineExceeded);
   late(Metrics());
 }
 
 TEST(AwaitMetrics, WhatIsNeverGivenEndsAtTheDeadline) {
-  const Result<Metrics> none = api::Await<Metrics>(milliseconds(1), [](const api::GiveMetrics&) {});
+  const Result<Metrics> none =
+      node::Await<Metrics>(milliseconds(1), [](const node::GiveMetrics&) {});
   EXPECT_EQ(none.status().code(), StatusCode::kDeadlineExceeded);
 }
 
@@ -61,8 +62,8 @@ TEST(AddRdma, EachCarrierHasItsBytesAndEachBreakItsStatus) {
   rdma.window_bytes = 1U << 17U;
   rdma.breaks.at(12) = 2;
   Metrics metrics;
-  api::AddSent(sent, &metrics);
-  api::AddRdma(rdma, &metrics);
+  node::AddSent(sent, &metrics);
+  node::AddRdma(rdma, &metrics);
   const auto& told = metrics.numbers();
   EXPECT_EQ(told.at({"rdma_sent_bytes_total", -1}), 10);
   EXPECT_EQ(told.at({"sent_shared_bytes_total", -1}), 20);

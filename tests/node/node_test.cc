@@ -20,7 +20,7 @@
 #include "transport/tcp/tcp_transport.h"
 #include "wire/control.h"
 
-namespace bs::api {
+namespace bs::node {
 namespace {
 
 constexpr Duration kPatience = std::chrono::seconds(60);
@@ -286,4 +286,4 @@ TEST(WorkerNode, AnImpossibleInterfaceIsRefusedAtTheStart) {
 }
 
 }  // namespace
-}  // namespace bs::api
+}  // namespace bs::node

@@ -5,7 +5,7 @@
 
 #include "base/loop_thread.h"
 
-namespace bs::api {
+namespace bs::node {
 namespace {
 
 TEST(Outcome, IsOpenUntilItIsSet) {
@@ -31,4 +31,4 @@ TEST(Outcome, WakesWhoeverWaits) {
 }
 
 }  // namespace
-}  // namespace bs::api
+}  // namespace bs::node

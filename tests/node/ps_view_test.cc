@@ -10,7 +10,7 @@
 
 #include "ps/message.h"
 
-namespace bs::api {
+namespace bs::node {
 namespace {
 
 using Ranks = std::vector<int32_t>;
@@ -116,4 +116,4 @@ TEST(PsView, HostHasTheLowestRateOfItsNodes) {
 }
 
 }  // namespace
-}  // namespace bs::api
+}  // namespace bs::node

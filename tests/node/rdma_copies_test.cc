@@ -22,7 +22,7 @@
 #include "ps-lite/transport/rdma/simulated_fabric.h"
 #include "transport/rdma/rdma_options.h"
 
-namespace bs::api {
+namespace bs::node {
 namespace {
 
 constexpr Duration kPatience = std::chrono::seconds(60);
@@ -303,4 +303,4 @@ TEST_F(RdmaCopiesTest, WhereAChildWouldLoseTheMemoryNoneIsKept) {
 }
 
 }  // namespace
-}  // namespace bs::api
+}  // namespace bs::node

@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-namespace bs::api {
+namespace bs::node {
 namespace {
 
 // Cores of two sockets, numbered in turn as many machines do.
@@ -74,4 +74,4 @@ TEST(DispatcherBytes, ASingleShardThatWasNotAskedForLeavesThePartitionsToBsIo) {
 }
 
 }  // namespace
-}  // namespace bs::api
+}  // namespace bs::node

@@ -65,7 +65,7 @@ class Heart {
  public:
   explicit Heart(const Config& config)
       : io_("bs-io"), transport_(std::make_unique<ApartFromServer>(&io_)) {
-    const auto options = api::MakeMembershipOptions(config, ps::Role::kWorker);
+    const auto options = node::MakeMembershipOptions(config, ps::Role::kWorker);
     EXPECT_TRUE(options.ok());
     member_ = std::make_unique<ps::Member>(options.value(), transport_.get(), &io_, Logger());
     ps::Member::Handler handler;
@@ -91,13 +91,13 @@ class Heart {
     ASSERT_EQ(view_.rank, view_.num_workers - 1);
   }
   void Leave() {
-    api::Outcome left;
+    node::Outcome left;
     RunOn(&io_, [&] { member_->Leave([&](Status status) { left.Set(std::move(status)); }); });
     ASSERT_TRUE(left.WaitFor(kPatience));
     EXPECT_TRUE(left.Get()->ok()) << left.Get()->ToString();
   }
   // REQUIRES, here and below: it has joined.
-  const api::Outcome& failure() const { return failure_; }
+  const node::Outcome& failure() const { return failure_; }
   ps::Address server() const {
     for (const ps::Node& node : view_.nodes) {
       if (node.id == kServer) return ps::AddressOf(node);
@@ -131,8 +131,8 @@ class Heart {
   std::unique_ptr<ApartFromServer> transport_;
   std::unique_ptr<ps::Member> member_;  // on io_
   ps::View view_;                       // written before joined_ is set
-  api::Outcome joined_;
-  api::Outcome failure_;
+  node::Outcome joined_;
+  node::Outcome failure_;
 };
 
 // By the server's transport, and whether it has the meta frame and half of the data, or half of

@@ -6,7 +6,7 @@
 #include "codec/steps_codec.h"
 #include "server/support.h"
 
-namespace bs::server {
+namespace bs::protocol {
 namespace {
 
 TEST(DescribeTest, ArraysAreNamedByTypeAndSize) {
@@ -16,19 +16,20 @@ TEST(DescribeTest, ArraysAreNamedByTypeAndSize) {
 }
 
 TEST(DescribeTest, RequestsAreNamedByWhatTheyAsk) {
-  Ask ask = Push(1, 12, {});
+  server::Ask ask = server::Push(1, 12, {});
   ask.partition = 2;
-  EXPECT_EQ(DescribeCall(MakeCall(ask)), "push key=7 round=12 partition=2 from worker 1");
+  EXPECT_EQ(DescribeCall(server::MakeCall(ask)), "push key=7 round=12 partition=2 from worker 1");
   ask.op = ps::Op::kPull;
-  EXPECT_EQ(DescribeCall(MakeCall(ask)), "pull key=7 round=12 partition=2 from worker 1");
+  EXPECT_EQ(DescribeCall(server::MakeCall(ask)), "pull key=7 round=12 partition=2 from worker 1");
   ask.mode = Mode::kAsynchronous;
-  EXPECT_EQ(DescribeCall(MakeCall(ask)), "pull key=7 push_count=12 partition=2 from worker 1");
+  EXPECT_EQ(DescribeCall(server::MakeCall(ask)),
+            "pull key=7 push_count=12 partition=2 from worker 1");
   ask.op = ps::Op::kDeclare;
-  EXPECT_EQ(DescribeCall(MakeCall(ask)), "declare key=7 from worker 1");
+  EXPECT_EQ(DescribeCall(server::MakeCall(ask)), "declare key=7 from worker 1");
   ask.op = ps::Op::kLookup;
-  EXPECT_EQ(DescribeCall(MakeCall(ask)), "lookup key=7 from worker 1");
+  EXPECT_EQ(DescribeCall(server::MakeCall(ask)), "lookup key=7 from worker 1");
   ask.op = static_cast<ps::Op>(17);
-  EXPECT_EQ(DescribeCall(MakeCall(ask)), "operation 17 from worker 1");
+  EXPECT_EQ(DescribeCall(server::MakeCall(ask)), "operation 17 from worker 1");
 }
 
 TEST(DescribeTest, OfManyWorkersTheFirstAreNamed) {
@@ -41,12 +42,12 @@ TEST(DescribeTest, OfManyWorkersTheFirstAreNamed) {
 
 TEST(DescribeTest, BytesThatAreNoCodesAreRefused) {
   const codec::Table table({codec::testing::StepsCodec()});
-  Ask ask = Push(1, 12, std::vector<std::byte>(3));
+  server::Ask ask = server::Push(1, 12, std::vector<std::byte>(3));
   ask.size_bytes = 3 * sizeof(float);
   ask.coding = codec::testing::StepsCoding(0.5);
-  EXPECT_TRUE(CheckPayload(MakeCall(ask), table).ok());
+  EXPECT_TRUE(CheckPayload(server::MakeCall(ask), table).ok());
   ask.payload[2] = std::byte{codec::testing::kNoCode};
-  const Status wrong = CheckPayload(MakeCall(ask), table);
+  const Status wrong = CheckPayload(server::MakeCall(ask), table);
   EXPECT_EQ(wrong.code(), StatusCode::kInvalidArgument);
   EXPECT_SNAPSHOT(
       wrong.message(),
@@ -55,14 +56,14 @@ TEST(DescribeTest, BytesThatAreNoCodesAreRefused) {
 }
 
 TEST(DescribeTest, AnArrayIsWholeElementsOfATypeWeKnow) {
-  Ask ask = Pull(1, 0, 10);
+  server::Ask ask = server::Pull(1, 0, 10);
   ask.dtype = DType::kFloat16;
-  EXPECT_TRUE(CheckArray(MakeCall(ask), 10).ok());
+  EXPECT_TRUE(CheckArray(server::MakeCall(ask), 10).ok());
   ask.dtype = DType::kFloat32;
-  EXPECT_EQ(CheckArray(MakeCall(ask), 10).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(CheckArray(server::MakeCall(ask), 10).code(), StatusCode::kInvalidArgument);
   ask.dtype = static_cast<DType>(7);
-  EXPECT_EQ(CheckArray(MakeCall(ask), 10).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(CheckArray(server::MakeCall(ask), 10).code(), StatusCode::kInvalidArgument);
 }
 
 }  // namespace
-}  // namespace bs::server
+}  // namespace bs::protocol

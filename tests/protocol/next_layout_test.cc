@@ -4,7 +4,7 @@
 
 #include "protocol/placement.h"
 
-namespace bs::worker {
+namespace bs::protocol {
 namespace {
 
 Tensor TensorOf(uint64_t size_bytes, uint64_t partition_bytes) {
@@ -71,4 +71,4 @@ TEST(NextLayout, ATensorInOnePartitionStaysInOne) {
 }
 
 }  // namespace
-}  // namespace bs::worker
+}  // namespace bs::protocol

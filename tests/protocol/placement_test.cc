@@ -7,7 +7,7 @@
 #include <numeric>
 #include <random>
 
-namespace bs::worker {
+namespace bs::protocol {
 namespace {
 
 TEST(Placement, PartitionsCoverEveryByteOnceInOrder) {
@@ -166,4 +166,4 @@ TEST(Placement, ServersThatDoNotFitAreRefused) {
 }
 
 }  // namespace
-}  // namespace bs::worker
+}  // namespace bs::protocol

@@ -11,7 +11,7 @@
 
 #include "base/snapshot.h"
 
-namespace bs::worker {
+namespace bs::protocol {
 namespace {
 
 using Hosts = std::vector<LinkHost>;
@@ -193,4 +193,4 @@ TEST(ServerShares, AreDescribedByServer) {
 }
 
 }  // namespace
-}  // namespace bs::worker
+}  // namespace bs::protocol

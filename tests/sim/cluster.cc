@@ -197,7 +197,7 @@ std::unique_ptr<WorkerNode> Cluster::MakeWorker(int32_t index, uint64_t rank) {
                              .trains = options_.trains,
                              .silent_rank = options_.silent_rank};
   const auto others = static_cast<uint64_t>(options_.num_workers - 1);
-  const uint64_t step = options_.mixed_partitions ? worker::kAlignBytes : 0;
+  const uint64_t step = options_.mixed_partitions ? protocol::kAlignBytes : 0;
   uint64_t largest = options_.partition_bytes + others * step;
   for (const KeyPlan& plan : options_.keys) {
     if (plan.hosted) largest = std::max(largest, plan.count * sizeof(float));  // in one piece

@@ -93,8 +93,8 @@ struct ClusterOptions {
   // Those that a test takes back are its own; not owned.
   const worker::Rules* worker_rules = &kWorkerRules;
   const server::Rules* server_rules = &kServerRules;
-  ps::PeerTable test_peers;          // of the scheduler node
-  std::vector<core::Trace*> traces;  // empty, or one for each worker, not owned
+  ps::PeerTable test_peers;           // of the scheduler node
+  std::vector<trace::Trace*> traces;  // empty, or one for each worker, not owned
 };
 
 // A random cluster; the same for the same seed.

@@ -238,7 +238,7 @@ void WorkerNode::OnReady() {
   options_.requests.incarnation = incarnation_;
   options_.requests.job = number_;
   script_options_.rank = rank();
-  backend_ = std::make_unique<worker::PsBackend>(
+  backend_ = std::make_unique<backend::PsBackend>(
       options_, &thread_, [this](ps::Message message) { Transmit(std::move(message)); },
       Logger("", LogLevel::kOff));
   worker_ = std::make_unique<Worker>(

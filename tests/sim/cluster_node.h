@@ -168,7 +168,7 @@ class WorkerNode final : public MemberNode {
   const worker::Rules& rules_;
   const uint64_t most_in_flight_;
   SimExecutor thread_;  // "bs-worker"
-  std::unique_ptr<worker::PsBackend> backend_;
+  std::unique_ptr<backend::PsBackend> backend_;
   std::unique_ptr<Worker> worker_;
   std::optional<Script> script_;
   bool closing_ = false;

@@ -206,14 +206,14 @@ class TracedRun {
  public:
   explicit TracedRun(uint64_t seed) : options(DrawCluster(seed)) {
     for (int32_t i = 0; i < options.num_workers; ++i) {
-      traces_.push_back(std::make_unique<core::Trace>(size_t{1} << 12U));
+      traces_.push_back(std::make_unique<trace::Trace>(size_t{1} << 12U));
       options.traces.push_back(traces_.back().get());
     }
     EXPECT_TRUE(RunCluster(options, seed).problems.empty());
     for (const auto& trace : traces_) {
       EXPECT_EQ(trace->lost(), 0U);
-      std::vector<core::TraceEvent>& of_worker = workers.emplace_back();
-      core::TraceEvent event;
+      std::vector<trace::TraceEvent>& of_worker = workers.emplace_back();
+      trace::TraceEvent event;
       while (trace->Take(&event)) of_worker.push_back(event);
     }
   }
@@ -221,17 +221,17 @@ class TracedRun {
   std::string Text() const {
     std::string text;
     for (const auto& of_worker : workers) {
-      core::TraceText writer({});
-      for (const core::TraceEvent& event : of_worker) writer.Event(event, &text);
+      trace::TraceText writer({});
+      for (const trace::TraceEvent& event : of_worker) writer.Event(event, &text);
     }
     return text;
   }
 
   ClusterOptions options;
-  std::vector<std::vector<core::TraceEvent>> workers;
+  std::vector<std::vector<trace::TraceEvent>> workers;
 
  private:
-  std::vector<std::unique_ptr<core::Trace>> traces_;
+  std::vector<std::unique_ptr<trace::Trace>> traces_;
 };
 
 TEST(Cluster, SameSeedIsTheSameTimeline) {
@@ -244,14 +244,14 @@ TEST(Cluster, SameSeedIsTheSameTimeline) {
 
 // Each partition of each round is queued, pushed and pulled once, in this order, and its bytes and
 // those of its tensor are the plan's.
-void CheckTimeline(const std::vector<core::TraceEvent>& events, const KeyPlan& plan) {
-  using Kind = core::TraceEvent::Kind;
+void CheckTimeline(const std::vector<trace::TraceEvent>& events, const KeyPlan& plan) {
+  using Kind = trace::TraceEvent::Kind;
   struct Life {
-    std::vector<core::TraceEvent> queued, pushed, pulled;
+    std::vector<trace::TraceEvent> queued, pushed, pulled;
   };
   std::map<std::pair<Round, uint32_t>, Life> lives;
   uint64_t tensors = 0;
-  for (const core::TraceEvent& event : events) {
+  for (const trace::TraceEvent& event : events) {
     if (event.key != plan.key || event.kind == Kind::kCredit || event.round == 0) continue;
     EXPECT_LE(event.begin, event.end);
     Life& life = lives[{event.round, event.partition}];
@@ -286,10 +286,10 @@ TEST(Cluster, TheTimelineHasEveryPartitionOnceWithItsBytes) {
 }
 
 // Bytes in flight to all servers as a worker's timeline shows them last.
-uint64_t InFlightInTheEnd(const std::vector<core::TraceEvent>& events) {
+uint64_t InFlightInTheEnd(const std::vector<trace::TraceEvent>& events) {
   std::map<uint32_t, uint64_t> of_server;
-  for (const core::TraceEvent& event : events) {
-    if (event.kind == core::TraceEvent::Kind::kCredit) of_server[event.server] = event.bytes;
+  for (const trace::TraceEvent& event : events) {
+    if (event.kind == trace::TraceEvent::Kind::kCredit) of_server[event.server] = event.bytes;
   }
   uint64_t sum = 0;
   for (const auto& [server, bytes] : of_server) sum += bytes;

@@ -111,7 +111,7 @@ class WorkerHost {
   SimExecutor executor_;
   const std::unique_ptr<ps::Transport> transport_;
   const int32_t rank_;
-  worker::PsBackend backend_;
+  backend::PsBackend backend_;
   std::unique_ptr<Worker> worker_;
 };
 

@@ -433,8 +433,8 @@ std::string StockWorker::Payload(const StockKeyPlan& plan, const Part& part, uin
     return BytesOf(values.data(), values.size() * sizeof(float));
   }
   std::vector<float> residual(values.size(), 0);
-  std::string words(reduce::TwoBitBytes(values.size()), '\0');
-  reduce::QuantizeTwoBit(1, values.data(), residual.data(), words.data(), values.size());
+  std::string words(codec::TwoBitBytes(values.size()), '\0');
+  codec::QuantizeTwoBit(1, values.data(), residual.data(), words.data(), values.size());
   return words;
 }
 

@@ -159,6 +159,43 @@ def test_every_room_of_the_table_is_there() -> None:
     assert there == set(MAY_INCLUDE)
 
 
+# The namespaces of rooms that have another one than bs::<the first folder>; the C API has none.
+NAMESPACES = {"base": "bs", "c_api": "", "frontend/mxnet": "bs::mxnet"}
+# Rooms whose main classes, such as Worker, stand in bs.
+IN_BS = {"codec", "config", "core", "server", "server/optimizer", "server/state", "worker"}
+NAMESPACE = re.compile(r"^namespace ([\w:]+) \{$", re.M)
+FORWARD = re.compile(r"namespace [\w:]+ \{\n(?:(?:class|struct) \w+;[^\n]*\n)+\}[^\n]*\n")
+
+
+def namespaces_of(text: str) -> "set[str]":
+    """Return our namespaces in which a source declares more than types of other rooms."""
+    return {name for name in NAMESPACE.findall(FORWARD.sub("", text)) if name.startswith("bs")}
+
+
+def namespaces_for(room: str) -> "set[str]":
+    """Return the namespaces that a room may have."""
+    own = NAMESPACES.get(room, f"bs::{room.split('/')[0]}")
+    return {own, "bs"} if room in IN_BS else {own}
+
+
+def test_namespaces_follow_rooms() -> None:
+    wrong = []
+    for path in tracked("src/*.h", "src/*.cc", "include/*.h"):
+        for name in namespaces_of(path.read_text()) - namespaces_for(room_of(path)):
+            wrong.append(f"{path.relative_to(ROOT)}: {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_rule_on_namespaces_can_fail() -> None:
+    block = "namespace bs::worker {\nint F();\n}  // namespace bs::worker\n"
+    forward = "namespace bs::worker {\nclass Backend;\n}  // namespace bs::worker\n"
+    assert namespaces_of(block) == {"bs::worker"}
+    assert namespaces_of(forward + "namespace ps {\nint F();\n}\n") == set()
+    assert "bs::worker" not in namespaces_for("backend/ps")
+    assert namespaces_for("backend/ps") == {"bs::backend"}
+    assert namespaces_for("worker") == {"bs", "bs::worker"}
+
+
 MOST_UNITS = 20
 
 

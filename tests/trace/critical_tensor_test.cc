@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace bs::worker {
+namespace bs::trace {
 namespace {
 
 using std::chrono::milliseconds;
@@ -77,4 +77,4 @@ TEST(CriticalTensor, OneThatIsInUseNoMoreIsReplaced) {
 }
 
 }  // namespace
-}  // namespace bs::worker
+}  // namespace bs::trace

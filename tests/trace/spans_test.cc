@@ -9,11 +9,9 @@
 #include "protocol/bodies.h"
 #include "worker/bench.h"
 
-namespace bs::worker {
+namespace bs::trace {
 namespace {
 
-using core::Trace;
-using core::TraceEvent;
 using std::chrono::milliseconds;
 using Kind = TraceEvent::Kind;
 
@@ -32,8 +30,8 @@ std::vector<TraceEvent> Only(Kind kind, const std::vector<TraceEvent>& events) {
   return of_kind;
 }
 
-PsWorkerOptions Traced(Trace* trace) {
-  PsWorkerOptions options;
+worker::PsWorkerOptions Traced(Trace* trace) {
+  worker::PsWorkerOptions options;
   options.partition_bytes = 64;
   options.credit_bytes = 64;
   options.trace = trace;
@@ -47,11 +45,11 @@ PsWorkerOptions Traced(Trace* trace) {
 // Two partitions, one after the other; each acknowledged after 2 ms and summed after 5.
 std::vector<TraceEvent> OneRound(float threshold = 0) {
   Trace trace(64);
-  std::vector<std::byte> value = Bytes(threshold == 0 ? 128 : 128 * 16, 0);
+  std::vector<std::byte> value = worker::Bytes(threshold == 0 ? 128 : 128 * 16, 0);
   std::vector<std::byte> out = value;
-  PsWorkerOptions options = Traced(&trace);
+  worker::PsWorkerOptions options = Traced(&trace);
   options.partition_bytes = value.size() / 2;
-  Bench bench(options);
+  worker::Bench bench(options);
   bench.Initialise(7, value);
   TakeAll(&trace);
   bench.PushPull(7, -3, value, out, threshold);
@@ -61,7 +59,7 @@ std::vector<TraceEvent> OneRound(float threshold = 0) {
     bench.RunFor(milliseconds(2));
     bench.Answer(std::move(push));
     bench.RunFor(milliseconds(3));
-    bench.Answer(std::move(pull), Bytes(value.size() / 2, 1));
+    bench.Answer(std::move(pull), worker::Bytes(value.size() / 2, 1));
     bench.Run();
   }
   return TakeAll(&trace);
@@ -108,9 +106,9 @@ TEST(Spans, ATensorLastsUntilItsSumIsThere) {
 
 TEST(Spans, AProxyLastsFromTheCallUntilTheTensorMayBegin) {
   Trace trace(64);
-  std::vector<std::byte> value = Bytes(64, 0);
+  std::vector<std::byte> value = worker::Bytes(64, 0);
   std::vector<std::byte> out = value;
-  Bench bench(Traced(&trace));
+  worker::Bench bench(Traced(&trace));
   bench.Initialise(7, value);
   bench.RunFor(milliseconds(9));
   TakeAll(&trace);
@@ -125,7 +123,7 @@ TEST(Spans, AProxyLastsFromTheCallUntilTheTensorMayBegin) {
     ps::Message push = bench.Next();
     ps::Message pull = bench.Next();
     bench.Answer(std::move(push));
-    bench.Answer(std::move(pull), Bytes(64, 1));
+    bench.Answer(std::move(pull), worker::Bytes(64, 1));
     bench.Run();
   }
   const std::vector<TraceEvent> events = TakeAll(&trace);
@@ -144,9 +142,9 @@ TEST(Spans, AProxyLastsFromTheCallUntilTheTensorMayBegin) {
 
 TEST(Spans, WhatANextStepWaitsForAtItsFrontIsTold) {
   Trace trace(256);
-  std::vector<std::byte> value = Bytes(64, 0);
+  std::vector<std::byte> value = worker::Bytes(64, 0);
   std::vector<std::byte> out = value;
-  Bench bench(Traced(&trace));
+  worker::Bench bench(Traced(&trace));
   for (const Key key : {1U, 2U}) bench.Initialise(key, value);
   TakeAll(&trace);
   for (int step = 0; step < 3; ++step) {
@@ -161,7 +159,7 @@ TEST(Spans, WhatANextStepWaitsForAtItsFrontIsTold) {
       ps::Message pull = bench.Next();
       EXPECT_EQ(test::RequestIn(pull).key, key);
       bench.Answer(std::move(push));
-      bench.Answer(std::move(pull), Bytes(64, 1));
+      bench.Answer(std::move(pull), worker::Bytes(64, 1));
       bench.RunFor(milliseconds(1));
     }
   }
@@ -176,7 +174,7 @@ TEST(Spans, WhatANextStepWaitsForAtItsFrontIsTold) {
 
 TEST(Spans, WhatRankZeroDecidesIsTold) {
   Trace trace(64);
-  Bench bench(Traced(&trace));
+  worker::Bench bench(Traced(&trace));
   bench.RunFor(milliseconds(1));
   bench.worker()->Retune(128, 256, [](const Status& status) { EXPECT_TRUE(status.ok()); });
   bench.RunFor(milliseconds(1));
@@ -208,8 +206,8 @@ TEST(Spans, OfACodedRoundThePushHasTheBytesOfItsCodes) {
 
 TEST(Spans, APushWithoutAPullIsATensorToo) {
   Trace trace(64);
-  std::vector<std::byte> value = Bytes(64, 0);
-  Bench bench(Traced(&trace));
+  std::vector<std::byte> value = worker::Bytes(64, 0);
+  worker::Bench bench(Traced(&trace));
   bench.Initialise(7, value);  // rank 0 pushes the value
   bench.Run();
   const std::vector<TraceEvent> tensors = Only(Kind::kTensor, TakeAll(&trace));
@@ -219,9 +217,9 @@ TEST(Spans, APushWithoutAPullIsATensorToo) {
 
 TEST(Spans, WhatFailsLeavesNoSpan) {
   Trace trace(64);
-  std::vector<std::byte> value = Bytes(64, 0);
+  std::vector<std::byte> value = worker::Bytes(64, 0);
   std::vector<std::byte> out = value;
-  Bench bench(Traced(&trace));
+  worker::Bench bench(Traced(&trace));
   bench.Initialise(7, value);
   TakeAll(&trace);
   bench.PushPull(7, 0, value, out);
@@ -236,11 +234,11 @@ TEST(Spans, WhatFailsLeavesNoSpan) {
 
 TEST(Spans, ASmallPartitionIsPushedWhenItHasLeftAndPulledWhenItsSumIsThere) {
   Trace trace(64);
-  std::vector<std::byte> value = Bytes(64, 0);
+  std::vector<std::byte> value = worker::Bytes(64, 0);
   std::vector<std::byte> out = value;
-  PsWorkerOptions options = Traced(&trace);
+  worker::PsWorkerOptions options = Traced(&trace);
   options.together_bytes = 64;
-  Bench bench(options);
+  worker::Bench bench(options);
   bench.Initialise(7, value);
   TakeAll(&trace);
   bench.PushPull(7, -3, value, out);
@@ -260,4 +258,4 @@ TEST(Spans, ASmallPartitionIsPushedWhenItHasLeftAndPulledWhenItsSumIsThere) {
 }
 
 }  // namespace
-}  // namespace bs::worker
+}  // namespace bs::trace

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace bs::worker {
+namespace bs::trace {
 namespace {
 
 using std::chrono::milliseconds;
@@ -105,4 +105,4 @@ TEST(Steps, KeepsNoLengthOfTheFirst) {
 }
 
 }  // namespace
-}  // namespace bs::worker
+}  // namespace bs::trace

@@ -22,7 +22,7 @@
 #include "base/mutex.h"
 #include "base/notification.h"
 
-namespace bs::api {
+namespace bs::trace {
 namespace {
 
 using ::testing::AllOf;
@@ -77,7 +77,7 @@ class TimelineTest : public testing::Test {
   Notification warned_;
 };
 
-core::TraceEvent Push(uint64_t key) { return {.kind = core::TraceEvent::Kind::kPush, .key = key}; }
+TraceEvent Push(uint64_t key) { return {.kind = TraceEvent::Kind::kPush, .key = key}; }
 
 TEST_F(TimelineTest, KeysHaveTheirNames) {
   {
@@ -141,8 +141,7 @@ TEST_F(TimelineTest, AServerHasATraceForEachShardAndItsFront) {
   std::unique_ptr<Timeline> timeline = Timeline::OfServer(With("t.json"), OfServer(1), 2, Log());
   ASSERT_NE(timeline, nullptr);
   for (uint32_t shard = 0; shard < 3; ++shard) {
-    timeline->trace(shard)->Record(
-        {.kind = core::TraceEvent::Kind::kSum, .server = shard, .key = shard});
+    timeline->trace(shard)->Record({.kind = TraceEvent::Kind::kSum, .server = shard, .key = shard});
   }
   timeline.reset();
   EXPECT_THAT(Read("t-s1.json"),
@@ -152,7 +151,7 @@ TEST_F(TimelineTest, AServerHasATraceForEachShardAndItsFront) {
 
 TEST_F(TimelineTest, ABusyShardDoesNotKeepTheOthersWaiting) {
   Notification recorded;
-  const core::TraceOwner owner = {.view = OfServer(0), .num_shards = 1};
+  const TraceOwner owner = {.view = OfServer(0), .num_shards = 1};
   auto timeline = std::make_unique<Timeline>(
       folder_ + "/t.json", owner, 16,
       WhenOpen([&] { EXPECT_TRUE(recorded.WaitFor(std::chrono::seconds(60))); }));
@@ -243,7 +242,7 @@ TEST_F(TimelineTest, AChildThatLivesOnLeavesTheFileToTheNextWorker) {
 }
 
 TEST_F(TimelineTest, AFullDiskIsOneWarningAndTheRestIsCounted) {
-  auto timeline = std::make_unique<Timeline>("/dev/full", core::TraceOwner{}, 16, Log());
+  auto timeline = std::make_unique<Timeline>("/dev/full", TraceOwner{}, 16, Log());
   ASSERT_TRUE(warned_.WaitFor(std::chrono::seconds(60)));  // its head was not written
   for (uint64_t key = 0; key < 10; ++key) timeline->trace()->Record(Push(key));
   timeline.reset();
@@ -272,7 +271,7 @@ TEST_F(TimelineTest, AFileThatMayNotGrowEndsWithAWholeLine) {
 }
 
 TEST_F(TimelineTest, WhatIsRecordedFasterThanWrittenIsCounted) {
-  auto timeline = std::make_unique<Timeline>(folder_ + "/t.json", core::TraceOwner{}, 4, Log());
+  auto timeline = std::make_unique<Timeline>(folder_ + "/t.json", TraceOwner{}, 4, Log());
   uint64_t key = 0;
   while (timeline->trace()->lost() < 5) timeline->trace()->Record(Push(++key));
   const uint64_t lost = timeline->trace()->lost();
@@ -283,4 +282,4 @@ TEST_F(TimelineTest, WhatIsRecordedFasterThanWrittenIsCounted) {
 }
 
 }  // namespace
-}  // namespace bs::api
+}  // namespace bs::trace

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-namespace bs::core {
+namespace bs::trace {
 namespace {
 
 TraceEvent Numbered(uint64_t number) { return {.key = number, .bytes = 3 * number}; }
@@ -107,4 +107,4 @@ TEST(TraceDeathTest, CapacityIsAPowerOfTwo) {
 }
 
 }  // namespace
-}  // namespace bs::core
+}  // namespace bs::trace

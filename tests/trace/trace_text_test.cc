@@ -7,7 +7,7 @@
 #include <chrono>
 #include <string>
 
-namespace bs::core {
+namespace bs::trace {
 namespace {
 
 using std::chrono::microseconds;
@@ -175,4 +175,4 @@ TEST(TraceText, WhatWasBeforeTheStartHasATimeBelowZero) {
 }
 
 }  // namespace
-}  // namespace bs::core
+}  // namespace bs::trace

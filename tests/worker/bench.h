@@ -80,7 +80,7 @@ class Bench {
 
   sim::SimClock clock_;
   sim::SimExecutor executor_;
-  PsBackend backend_;
+  backend::PsBackend backend_;
   std::unique_ptr<Worker> worker_;
   bool calling_ = false;
   std::deque<Outcome> outcomes_;

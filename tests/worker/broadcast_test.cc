@@ -28,7 +28,7 @@ TEST(Broadcast, RankZeroDeclaresThenPushesItsValue) {
   const Outcome* const done = bench.Broadcast(7, DType::kInt32, value);
   ps::Message declare = bench.Next();
   EXPECT_EQ(About(declare).op, ps::Op::kDeclare);
-  EXPECT_EQ(declare.peer, ps::ServerId(static_cast<int32_t>(HomeServer(7, 2))));
+  EXPECT_EQ(declare.peer, ps::ServerId(static_cast<int32_t>(protocol::HomeServer(7, 2))));
   EXPECT_EQ(About(declare).tensor_bytes, 192U);
   EXPECT_EQ(About(declare).partition_bytes, 64U);
   EXPECT_EQ(About(declare).dtype, static_cast<uint32_t>(DType::kInt32));

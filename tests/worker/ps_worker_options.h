@@ -8,10 +8,10 @@
 
 namespace bs::worker {
 
-struct PsWorkerOptions : WorkerOptions, PsBackendOptions {
+struct PsWorkerOptions : WorkerOptions, backend::PsBackendOptions {
   const job::View& view() const { return *WorkerOptions::view; }
   void SetView(const job::View& view) {
-    PsBackendOptions::view = WorkerOptions::view = std::make_shared<const job::View>(view);
+    backend::PsBackendOptions::view = WorkerOptions::view = std::make_shared<const job::View>(view);
   }
 };
 

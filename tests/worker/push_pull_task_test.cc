@@ -95,7 +95,7 @@ struct Loans {
 
 // Behind its callback the caller may give the memory away: the device must not know it any more.
 TEST(PushPullTask, ItsMemoryIsLentUntilEachCallbackAndNotAMomentLonger) {
-  std::vector<std::byte> value = Bytes(PsBackend::kLeastLentBytes, 1);
+  std::vector<std::byte> value = Bytes(backend::PsBackend::kLeastLentBytes, 1);
   std::vector<std::byte> out = Bytes(value.size(), 0);
   Loans loans;
   Bench bench(loans.Options());
@@ -132,7 +132,7 @@ TEST(PushPullTask, ItsMemoryIsLentUntilEachCallbackAndNotAMomentLonger) {
 }
 
 TEST(PushPullTask, ShortTensorsAreCopiedInsteadOfLent) {
-  std::vector<std::byte> value = Bytes(PsBackend::kLeastLentBytes - 4, 1);
+  std::vector<std::byte> value = Bytes(backend::PsBackend::kLeastLentBytes - 4, 1);
   std::vector<std::byte> out = Bytes(value.size(), 0);
   Loans loans;
   Bench bench(loans.Options());

@@ -132,8 +132,9 @@ TEST_F(Retuned, TheCreditChangesBehindTheFirstRound) {
   EXPECT_EQ(bench_.worker()->in_flight_bytes(0) + bench_.worker()->in_flight_bytes(1), 640U);
   while (!bench_.sent.empty()) {
     ps::Message request = bench_.Next();
-    const std::string next =
-        About(request).partition == 0 ? Encode({.decision = 1, .credit_bytes = 64}) : std::string();
+    const std::string next = About(request).partition == 0
+                                 ? protocol::Encode({.decision = 1, .credit_bytes = 64})
+                                 : std::string();
     ps::Message answer = Bench::ResponseTo(request);
     if (About(request).op == ps::Op::kPull) {
       test::ChangeResponse(&answer, [&](auto* body) { body->next_layout = next; });
@@ -234,11 +235,11 @@ class Fitted : public testing::Test {
     bench_.worker()->Update(key, {.in = value_, .out = out_, .pushed = nothing, .pulled = nothing});
     return About(bench_.Next());
   }
-  NextLayout SaysToAll(Key key, std::span<std::byte> value) {
-    Tensor tensor;
+  protocol::NextLayout SaysToAll(Key key, std::span<std::byte> value) {
+    protocol::Tensor tensor;
     tensor.size_bytes = value.size();
     tensor.partition_bytes = 128 * kKiB;
-    return DecodeNextLayout(Says(key, value), tensor, 2).value();
+    return protocol::DecodeNextLayout(Says(key, value), tensor, 2).value();
   }
   // Where each of two tensors takes 16 ms.
   uint64_t CreditOfAFastLink() {
@@ -259,7 +260,7 @@ class Fitted : public testing::Test {
 TEST_F(Fitted, ATensorIsCutAsSuitsTheLinkOnceThatIsKnown) {
   EXPECT_EQ(Publish(7, value_), 128 * kKiB);
   EXPECT_EQ(PartitionBytes(), 128 * kKiB);
-  const NextLayout next = SaysToAll(7, value_);
+  const protocol::NextLayout next = SaysToAll(7, value_);
   EXPECT_EQ(next.partition_bytes, 64 * kKiB);
   EXPECT_EQ(next.credit_bytes, 128 * kKiB);
   EXPECT_EQ(PartitionBytes(), 64 * kKiB);

@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "base/count_of.h"
 
-namespace bs::worker {
+namespace bs::backend {
 namespace {
 
 // More than the partitions in flight to a server at the default credit.  A probe that finds none
@@ -29,7 +29,7 @@ std::span<const std::byte> BytesOf(const float& number) {
   return std::as_bytes(std::span<const float>(&number, 1));
 }
 
-std::string Describe(const Tensor& tensor) {
+std::string Describe(const protocol::Tensor& tensor) {
   return "key=" + std::to_string(tensor.key) + " of " + CountOf(tensor.size_bytes, "byte") +
          " of dtype " + std::to_string(static_cast<uint32_t>(tensor.dtype));
 }
@@ -146,7 +146,7 @@ std::optional<int32_t> KvstoreBackend::TakeHeaderKey() {
   return keys_.Take(static_cast<uint32_t>(num_headers_++ % num_servers()));
 }
 
-Status KvstoreBackend::Adopt(const Tensor& tensor) {
+Status KvstoreBackend::Adopt(const protocol::Tensor& tensor) {
   auto adopted = std::make_unique<StoreTensor>();
   adopted->tensor = tensor;
   for (const Partition& partition : tensor.partitions) {
@@ -166,7 +166,7 @@ void KvstoreBackend::Place(std::span<Partition> partitions, std::span<const Part
   loads_.Place(partitions);
 }
 
-void KvstoreBackend::Declare(const Tensor& tensor, Done done) {
+void KvstoreBackend::Declare(const protocol::Tensor& tensor, Done done) {
   const OpenCalls::Id call = calls_.Add({.verb = "declare", .key = tensor.key}, std::move(done));
   if (!calls_.IsOpen(call)) return;
   const auto header_key = TakeHeaderKey();
@@ -184,9 +184,10 @@ void KvstoreBackend::Declare(const Tensor& tensor, Done done) {
   });
 }
 
-void KvstoreBackend::Lookup(const Tensor& asked, UniqueFunction<void(Result<Tensor>)> done) {
+void KvstoreBackend::Lookup(const protocol::Tensor& asked,
+                            UniqueFunction<void(Result<protocol::Tensor>)> done) {
   // Owned by the call and by the queue.
-  const auto tensor = std::make_shared<Tensor>(asked);
+  const auto tensor = std::make_shared<protocol::Tensor>(asked);
   const OpenCalls::Id call = calls_.Add({.verb = "lookup", .key = asked.key},
                                         [tensor, done = std::move(done)](const Status& status) {
                                           status.ok() ? done(std::move(*tensor)) : done(status);
@@ -222,18 +223,18 @@ void KvstoreBackend::LookupNext() {
 Status KvstoreBackend::OnHeader(std::span<const std::byte> value) {
   const LookupCall& lookup = lookups_.front();
   const auto header = DecodeStoreHeader(value);
-  if (!header || header->partition_bytes < kAlignBytes ||
-      header->partition_bytes % kAlignBytes != 0 || header->scale == 0 ||
+  if (!header || header->partition_bytes < protocol::kAlignBytes ||
+      header->partition_bytes % protocol::kAlignBytes != 0 || header->scale == 0 ||
       header->scale > kLargestScale) {
     return Status::Internal("rank 0 published something else than a header");
   }
-  Tensor tensor{
-      .key = header->key,
-      .dtype = static_cast<DType>(header->dtype),
-      .size_bytes = header->size_bytes,
-      .partition_bytes = header->partition_bytes,
-      .partitions = SplitIntoPartitions(header->size_bytes, header->partition_bytes, kAlignBytes)};
-  const Tensor& wanted = *lookup.tensor;
+  protocol::Tensor tensor{.key = header->key,
+                          .dtype = static_cast<DType>(header->dtype),
+                          .size_bytes = header->size_bytes,
+                          .partition_bytes = header->partition_bytes,
+                          .partitions = protocol::SplitIntoPartitions(
+                              header->size_bytes, header->partition_bytes, protocol::kAlignBytes)};
+  const protocol::Tensor& wanted = *lookup.tensor;
   if (Describe(tensor) != Describe(wanted)) {
     return Status::Unavailable("this worker initialises " + Describe(wanted) +
                                " where rank 0 initialises " + Describe(tensor) +
@@ -251,7 +252,7 @@ Status KvstoreBackend::OnHeader(std::span<const std::byte> value) {
 
 // -- partitions -----------------------------------------------------------------------------------
 
-void KvstoreBackend::Start(const Tensor& tensor, Exchange exchange) {
+void KvstoreBackend::Start(const protocol::Tensor& tensor, Exchange exchange) {
   BS_CHECK(exchange.coder.coding.plain() && exchange.next_layout.empty());
   const auto it = tensors_.find(tensor.key);
   BS_CHECK(it != tensors_.end() && exchange.partition.index < it->second->partitions.size());
@@ -302,7 +303,7 @@ void KvstoreBackend::Pull(const StoreTensor& tensor, StorePartition* partition,
   Begin(tensor, partition, {.what = StoreRequest::What::kPull});
 }
 
-void KvstoreBackend::Release(const Tensor& /*retired*/, Done done) {
+void KvstoreBackend::Release(const protocol::Tensor& /*retired*/, Done done) {
   executor_->Post([done = std::move(done)] { done(Status::Ok()); });
 }
 
@@ -421,4 +422,4 @@ void KvstoreBackend::BarrierNext() {
   });
 }
 
-}  // namespace bs::worker
+}  // namespace bs::backend

@@ -55,7 +55,7 @@
 #include "protocol/placement.h"
 #include "protocol/tensor.h"
 
-namespace bs::worker {
+namespace bs::backend {
 
 class KvstoreBackend final : public Backend {
  public:
@@ -90,13 +90,16 @@ class KvstoreBackend final : public Backend {
 
   uint32_t num_destinations() const override { return num_servers(); }
   void Place(std::span<Partition> partitions, std::span<const Partition> replaced) override;
-  uint32_t DestinationOf(Key key) const override { return HomeServer(key, num_servers()); }
-  void Declare(const Tensor& tensor, Done done) override;
-  void Lookup(const Tensor& asked, UniqueFunction<void(Result<Tensor>)> done) override;
+  uint32_t DestinationOf(Key key) const override {
+    return protocol::HomeServer(key, num_servers());
+  }
+  void Declare(const protocol::Tensor& tensor, Done done) override;
+  void Lookup(const protocol::Tensor& asked,
+              UniqueFunction<void(Result<protocol::Tensor>)> done) override;
   // REQUIRES, besides: the key is synchronous; no coder, no next layout.
-  void Start(const Tensor& tensor, Exchange exchange) override;
+  void Start(const protocol::Tensor& tensor, Exchange exchange) override;
   // Layouts do not change here, so there is nothing to release.
-  void Release(const Tensor& retired, Done done) override;
+  void Release(const protocol::Tensor& retired, Done done) override;
   // Stock servers take no optimizer from here: kInvalidArgument.
   void SetOptimizer(OptimizerText optimizer, uint64_t number, Done done) override;
   // The scale is measured instead, before any key is declared.
@@ -125,7 +128,7 @@ class KvstoreBackend final : public Backend {
     std::span<std::byte> out;          // of the pull
   };
   struct StoreTensor {
-    Tensor tensor;
+    protocol::Tensor tensor;
     std::vector<StorePartition> partitions;
   };
   // A partition and the push for which it was sent: a later round has another push.
@@ -141,7 +144,7 @@ class KvstoreBackend final : public Backend {
   struct LookupCall {
     OpenCalls::Id call;
     // The tensor asked for, then the one found; shared with the call's `done`.
-    std::shared_ptr<Tensor> tensor;
+    std::shared_ptr<protocol::Tensor> tensor;
   };
 
   uint32_t num_servers() const { return static_cast<uint32_t>(options_.view->num_servers()); }
@@ -158,7 +161,7 @@ class KvstoreBackend final : public Backend {
   void Probe(uint32_t server);
   void BarrierNext();
   // Takes store keys for the partitions of a tensor that is placed.
-  Status Adopt(const Tensor& tensor);
+  Status Adopt(const protocol::Tensor& tensor);
   // Ends what can end of the partition's round.
   void Settle(StorePartition* partition);
   Status TakeSum(const StorePartition& partition) const;
@@ -171,7 +174,7 @@ class KvstoreBackend final : public Backend {
   const StoreFn begin_;
   OpenCalls calls_;
   StoreKeys keys_;
-  Loads loads_;
+  protocol::Loads loads_;
   int32_t barrier_key_ = 0;
   std::map<uint32_t, int32_t> samples_;  // keys of the servers that are measured
   uint32_t scale_ = 0;                   // 0: not known
@@ -185,4 +188,4 @@ class KvstoreBackend final : public Backend {
   std::deque<Done> barriers_;       // the first is under way
 };
 
-}  // namespace bs::worker
+}  // namespace bs::backend

@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "ps/text.h"
 
-namespace bs::worker {
+namespace bs::backend {
 namespace {
 
 // How often the oldest call is looked at: some times before its deadline.
@@ -97,4 +97,4 @@ std::string OpenCalls::StillWaiting(const Call& call, Duration waited) const {
   return Describe(call.name) + ": after " + ps::TextOf(waited) + " still waiting for " + waits_for_;
 }
 
-}  // namespace bs::worker
+}  // namespace bs::backend

@@ -15,7 +15,7 @@
 #include "base/types.h"
 #include "base/unique_function.h"
 
-namespace bs::worker {
+namespace bs::backend {
 
 // A call for people: "pull key=7 round=12 partition=2 to server 1", "lookup key=7".
 struct CallName {
@@ -82,4 +82,4 @@ class OpenCalls {
   Status failure_;
 };
 
-}  // namespace bs::worker
+}  // namespace bs::backend

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 
-namespace bs::worker {
+namespace bs::backend {
 namespace {
 
 constexpr float kMark = 31337.0F;
@@ -65,4 +65,4 @@ std::optional<StoreHeader> DecodeStoreHeader(std::span<const std::byte> bytes) {
                      static_cast<uint32_t>(scale)};
 }
 
-}  // namespace bs::worker
+}  // namespace bs::backend

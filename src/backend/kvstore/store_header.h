@@ -12,7 +12,7 @@
 
 #include "base/types.h"
 
-namespace bs::worker {
+namespace bs::backend {
 
 struct StoreHeader {
   Key key = 0;
@@ -30,4 +30,4 @@ std::vector<std::byte> Encode(const StoreHeader& header);
 // Returns nothing if the bytes are no header.
 std::optional<StoreHeader> DecodeStoreHeader(std::span<const std::byte> bytes);
 
-}  // namespace bs::worker
+}  // namespace bs::backend

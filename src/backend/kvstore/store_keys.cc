@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 
-namespace bs::worker {
+namespace bs::backend {
 namespace {
 
 constexpr int64_t kFactor = 9973;
@@ -32,4 +32,4 @@ std::optional<int32_t> StoreKeys::Take(uint32_t server) {
   return key;
 }
 
-}  // namespace bs::worker
+}  // namespace bs::backend

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-namespace bs::worker {
+namespace bs::backend {
 
 class StoreKeys {
  public:
@@ -21,4 +21,4 @@ class StoreKeys {
   std::vector<int64_t> next_;  // by server
 };
 
-}  // namespace bs::worker
+}  // namespace bs::backend

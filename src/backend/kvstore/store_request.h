@@ -10,7 +10,7 @@
 #include "base/types.h"
 #include "base/unique_function.h"
 
-namespace bs::worker {
+namespace bs::backend {
 
 struct StoreRequest {
   enum class What : uint8_t {
@@ -32,4 +32,4 @@ using StoreDone = UniqueFunction<void(const Status&, std::span<const std::byte>)
 // Begins an operation; `done` runs once, on the worker's executor, never inside the call.
 using StoreFn = std::function<void(const StoreRequest&, StoreDone done)>;
 
-}  // namespace bs::worker
+}  // namespace bs::backend

@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "base/types.h"
 
-namespace bs::worker {
+namespace bs::backend {
 namespace {
 
 // From all servers together.  Enough that some find the processors free, and 0.14 s at 1 Gbit/s.
@@ -103,4 +103,4 @@ void StoreScale::Pull(StoreRequest request, Pulls pulls, UniqueFunction<void(Dur
   });
 }
 
-}  // namespace bs::worker
+}  // namespace bs::backend

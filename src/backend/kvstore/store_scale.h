@@ -21,7 +21,7 @@
 #include "base/status.h"
 #include "base/unique_function.h"
 
-namespace bs::worker {
+namespace bs::backend {
 
 // Size of the measurement's array, unless an array must be smaller.  Below the least size the times
 // say nothing about a link.
@@ -89,4 +89,4 @@ class StoreScale {
   Done done_;
 };
 
-}  // namespace bs::worker
+}  // namespace bs::backend

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <cmath>
 
-namespace bs::worker {
+namespace bs::backend {
 namespace {
 
 // A sample of the rate: several acknowledgements may come at the same moment.  The median of
@@ -152,4 +152,4 @@ std::optional<Bandwidth> BandwidthEstimator::measured() const {
           std::max(Duration::zero(), quickest_ - std::chrono::duration_cast<Duration>(carried))};
 }
 
-}  // namespace bs::worker
+}  // namespace bs::backend

@@ -17,7 +17,7 @@
 #include "backend/backend.h"
 #include "base/executor.h"
 
-namespace bs::worker {
+namespace bs::backend {
 
 struct Bandwidth {
   double bytes_per_second;     // to all servers together
@@ -90,4 +90,4 @@ class BandwidthEstimator {
   std::map<uint32_t, Duration> idle_;
 };
 
-}  // namespace bs::worker
+}  // namespace bs::backend

@@ -13,7 +13,7 @@
 #include "base/count_of.h"
 #include "protocol/data_body.h"
 
-namespace bs::worker {
+namespace bs::backend {
 namespace {
 
 ps::KvWorkerOptions WithRules(ps::KvWorkerOptions options) {
@@ -25,27 +25,30 @@ std::span<const std::byte> PayloadOf(const ps::Message& message) {
   return message.data.empty() ? std::span<const std::byte>() : message.data.front().bytes();
 }
 
-Result<Tensor> ReadLookup(const ps::Message& response, Tensor asked, uint32_t num_servers) {
+Result<protocol::Tensor> ReadLookup(const ps::Message& response, protocol::Tensor asked,
+                                    uint32_t num_servers) {
   const std::string what = "lookup key=" + std::to_string(asked.key) + " to server " +
-                           std::to_string(HomeServer(asked.key, num_servers));
+                           std::to_string(protocol::HomeServer(asked.key, num_servers));
   const Result<protocol::DataResponse> read =
       protocol::DecodeResponse(ps::Op::kLookup, response.meta.extension.body);
   if (!read.ok()) return Status::Internal(what + ": answered " + read.status().message());
   const protocol::DataResponse& body = read.value();
   if (body.tensor_bytes != asked.size_bytes || body.dtype != static_cast<uint32_t>(asked.dtype) ||
-      body.partition_bytes < kAlignBytes || body.partition_bytes % kAlignBytes != 0) {
+      body.partition_bytes < protocol::kAlignBytes ||
+      body.partition_bytes % protocol::kAlignBytes != 0) {
     return Status::Internal(what + ": answered " + CountOf(body.tensor_bytes, "byte") +
                             " of dtype " + std::to_string(body.dtype) + " in partitions of " +
                             std::to_string(body.partition_bytes));
   }
   asked.partition_bytes = body.partition_bytes;
-  asked.partitions = SplitIntoPartitions(asked.size_bytes, asked.partition_bytes, kAlignBytes);
-  const Status fits = DecodeServers(PayloadOf(response), num_servers, asked.partitions);
+  asked.partitions =
+      protocol::SplitIntoPartitions(asked.size_bytes, asked.partition_bytes, protocol::kAlignBytes);
+  const Status fits = protocol::DecodeServers(PayloadOf(response), num_servers, asked.partitions);
   if (!fits.ok()) return Status::Internal(what + ": answered " + fits.message());
   return asked;
 }
 
-protocol::DataRequest BodyOf(const Tensor& tensor, const Exchange& exchange) {
+protocol::DataRequest BodyOf(const protocol::Tensor& tensor, const Exchange& exchange) {
   const bool counted = tensor.mode == Mode::kAsynchronous;
   return {.key = tensor.key,
           .round = counted ? 0 : exchange.round,
@@ -58,7 +61,7 @@ protocol::DataRequest BodyOf(const Tensor& tensor, const Exchange& exchange) {
           .layout_version = tensor.layout_version};
 }
 
-protocol::DataRequest BodyOfPush(const Tensor& tensor, const Exchange& exchange) {
+protocol::DataRequest BodyOfPush(const protocol::Tensor& tensor, const Exchange& exchange) {
   protocol::DataRequest body = BodyOf(tensor, exchange);
   body.learning_rate = exchange.rates.learning_rate;
   body.weight_decay = exchange.rates.weight_decay;
@@ -86,7 +89,8 @@ ps::KvRequest MakeRequest(ps::Op op, const Exchange& exchange, const protocol::D
   return request;
 }
 
-std::vector<std::byte> EncodeContribution(const Tensor& tensor, const Exchange& exchange) {
+std::vector<std::byte> EncodeContribution(const protocol::Tensor& tensor,
+                                          const Exchange& exchange) {
   const Coder& coder = exchange.coder;
   BS_CHECK(exchange.in.size() == coder.residual.size_bytes());
   const CodecParameters& parameters = coder.coding.parameters;
@@ -115,7 +119,7 @@ struct PullOf {
   }
 };
 
-PullOf MakePull(const Tensor& tensor, const Exchange& exchange) {
+PullOf MakePull(const protocol::Tensor& tensor, const Exchange& exchange) {
   return {tensor.key, exchange.round, exchange.partition, exchange.out};
 }
 
@@ -171,15 +175,16 @@ void PsBackend::Place(std::span<Partition> partitions, std::span<const Partition
   loads_.Place(partitions);
 }
 
-void PsBackend::Declare(const Tensor& tensor, Done done) {
-  const uint32_t server = HomeServer(tensor.key, num_servers());
+void PsBackend::Declare(const protocol::Tensor& tensor, Done done) {
+  const uint32_t server = protocol::HomeServer(tensor.key, num_servers());
   ps::KvRequest request = MakeRequest(ps::Op::kDeclare, server,
                                       {.key = tensor.key,
                                        .tensor_bytes = tensor.size_bytes,
                                        .partition_bytes = tensor.partition_bytes,
                                        .dtype = static_cast<uint32_t>(tensor.dtype),
                                        .mode = static_cast<uint32_t>(tensor.mode)});
-  auto servers = std::make_unique<const std::vector<std::byte>>(EncodeServers(tensor.partitions));
+  auto servers =
+      std::make_unique<const std::vector<std::byte>>(protocol::EncodeServers(tensor.partitions));
   request.payload = *servers;
   // The callback keeps the payload: it runs when the payload is out of use.
   requests_.Send(std::move(request),
@@ -190,12 +195,14 @@ void PsBackend::Declare(const Tensor& tensor, Done done) {
                  });
 }
 
-void PsBackend::Lookup(const Tensor& asked, UniqueFunction<void(Result<Tensor>)> done) {
-  ps::KvRequest request = MakeRequest(ps::Op::kLookup, HomeServer(asked.key, num_servers()),
-                                      {.key = asked.key,
-                                       .tensor_bytes = asked.size_bytes,
-                                       .dtype = static_cast<uint32_t>(asked.dtype),
-                                       .mode = static_cast<uint32_t>(asked.mode)});
+void PsBackend::Lookup(const protocol::Tensor& asked,
+                       UniqueFunction<void(Result<protocol::Tensor>)> done) {
+  ps::KvRequest request =
+      MakeRequest(ps::Op::kLookup, protocol::HomeServer(asked.key, num_servers()),
+                  {.key = asked.key,
+                   .tensor_bytes = asked.size_bytes,
+                   .dtype = static_cast<uint32_t>(asked.dtype),
+                   .mode = static_cast<uint32_t>(asked.mode)});
   requests_.Send(std::move(request), [asked, num_servers = num_servers(), done = std::move(done)](
                                          const Status& status, const ps::Message& response) {
     status.ok() ? done(ReadLookup(response, asked, num_servers)) : done(status);
@@ -214,21 +221,21 @@ std::shared_ptr<void> PsBackend::LendFilled(std::span<std::byte> memory) {
   return options_.lend(memory, ps::Lending::kFilled);
 }
 
-void PsBackend::Start(const Tensor& tensor, Exchange exchange) {
+void PsBackend::Start(const protocol::Tensor& tensor, Exchange exchange) {
   if (GoesTogether(tensor, exchange)) return PushPull(tensor, std::move(exchange));
   Summed summed = std::move(exchange.summed);
   if (exchange.sent) Push(tensor, &exchange);
   if (summed) Pull(tensor, exchange, std::move(summed));
 }
 
-bool PsBackend::GoesTogether(const Tensor& tensor, const Exchange& exchange) const {
+bool PsBackend::GoesTogether(const protocol::Tensor& tensor, const Exchange& exchange) const {
   // An empty partition sends nothing.
   return exchange.sent && exchange.summed && !exchange.in.empty() &&
          tensor.size_bytes <= options_.together_bytes && exchange.coder.coding.plain() &&
          tensor.mode == Mode::kSynchronous;
 }
 
-void PsBackend::PushPull(const Tensor& tensor, Exchange exchange) {
+void PsBackend::PushPull(const protocol::Tensor& tensor, Exchange exchange) {
   protocol::DataRequest body = BodyOf(tensor, exchange);
   body.next_layout = exchange.next_layout;
   ps::KvRequest request = MakeRequest(ps::Op::kPushPull, exchange, body);
@@ -246,7 +253,7 @@ void PsBackend::PushPull(const Tensor& tensor, Exchange exchange) {
       });
 }
 
-void PsBackend::Push(const Tensor& tensor, Exchange* exchange) {
+void PsBackend::Push(const protocol::Tensor& tensor, Exchange* exchange) {
   ps::KvRequest request = MakeRequest(ps::Op::kPush, *exchange, BodyOfPush(tensor, *exchange));
   // The callback keeps the codes, so a repeat sends the same codes.
   std::vector<std::byte> codes;
@@ -263,7 +270,7 @@ void PsBackend::Push(const Tensor& tensor, Exchange* exchange) {
   });
 }
 
-void PsBackend::Pull(const Tensor& tensor, const Exchange& exchange, Summed summed) {
+void PsBackend::Pull(const protocol::Tensor& tensor, const Exchange& exchange, Summed summed) {
   ps::KvRequest request = MakeRequest(ps::Op::kPull, exchange, BodyOf(tensor, exchange));
   request.answer = exchange.out;
   requests_.Send(std::move(request),
@@ -292,7 +299,7 @@ void PsBackend::SendToEach(std::vector<ps::KvRequest> requests, Done done) {
   }
 }
 
-void PsBackend::Release(const Tensor& retired, Done done) {
+void PsBackend::Release(const protocol::Tensor& retired, Done done) {
   std::set<uint32_t> servers;
   for (const Partition& partition : retired.partitions) servers.insert(partition.server);
   std::vector<ps::KvRequest> requests;
@@ -352,4 +359,4 @@ void PsBackend::Measure(Metrics* metrics) const {
   if (options_.measure_network) options_.measure_network(metrics);
 }
 
-}  // namespace bs::worker
+}  // namespace bs::backend

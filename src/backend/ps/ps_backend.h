@@ -25,7 +25,7 @@
 #include "ps/message.h"
 #include "ps/transport.h"
 
-namespace bs::worker {
+namespace bs::backend {
 
 struct PsBackendOptions {
   job::SharedView view = job::ShareView({}, 1, 1);
@@ -68,13 +68,16 @@ class PsBackend final : public Backend {
   std::vector<uint32_t> shares() const override { return options_.server_weights; }
   Carriers CarriersOf(uint32_t destination) const override;
   void Place(std::span<Partition> partitions, std::span<const Partition> replaced) override;
-  uint32_t DestinationOf(Key key) const override { return HomeServer(key, num_servers()); }
-  void Declare(const Tensor& tensor, Done done) override;
-  void Lookup(const Tensor& asked, UniqueFunction<void(Result<Tensor>)> done) override;
+  uint32_t DestinationOf(Key key) const override {
+    return protocol::HomeServer(key, num_servers());
+  }
+  void Declare(const protocol::Tensor& tensor, Done done) override;
+  void Lookup(const protocol::Tensor& asked,
+              UniqueFunction<void(Result<protocol::Tensor>)> done) override;
   std::shared_ptr<void> LendSent(std::span<const std::byte> memory) override;
   std::shared_ptr<void> LendFilled(std::span<std::byte> memory) override;
-  void Start(const Tensor& tensor, Exchange exchange) override;
-  void Release(const Tensor& retired, Done done) override;
+  void Start(const protocol::Tensor& tensor, Exchange exchange) override;
+  void Release(const protocol::Tensor& retired, Done done) override;
   void SetOptimizer(OptimizerText optimizer, uint64_t number, Done done) override;
   std::optional<PartitionAndCredit> TakeFitting() override;
   void Fail(const Status& status) override { requests_.FailAll(status); }
@@ -84,10 +87,10 @@ class PsBackend final : public Backend {
   using Summed = UniqueFunction<void(const Status&, const std::string& next_layout)>;
 
   uint32_t num_servers() const { return static_cast<uint32_t>(options_.view->num_servers()); }
-  bool GoesTogether(const Tensor& tensor, const Exchange& exchange) const;
-  void PushPull(const Tensor& tensor, Exchange exchange);
-  void Push(const Tensor& tensor, Exchange* exchange);
-  void Pull(const Tensor& tensor, const Exchange& exchange, Summed summed);
+  bool GoesTogether(const protocol::Tensor& tensor, const Exchange& exchange) const;
+  void PushPull(const protocol::Tensor& tensor, Exchange exchange);
+  void Push(const protocol::Tensor& tensor, Exchange* exchange);
+  void Pull(const protocol::Tensor& tensor, const Exchange& exchange, Summed summed);
   // Sends a request to each server; `done` gets the first refusal.
   void SendToEach(std::vector<ps::KvRequest> requests, Done done);
 
@@ -96,7 +99,7 @@ class PsBackend final : public Backend {
   const Logger log_;
   ps::KvWorker requests_;
   BandwidthEstimator estimator_;
-  Loads loads_;
+  protocol::Loads loads_;
 };
 
-}  // namespace bs::worker
+}  // namespace bs::backend

@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "worker/worker.h"
 
-namespace bs::api {
+namespace bs::node {
 
 // Thread-safe.  REQUIRES: the node has joined the job and is not closed.
 class OperationHost {
@@ -27,4 +27,4 @@ class OperationHost {
   ~OperationHost() = default;
 };
 
-}  // namespace bs::api
+}  // namespace bs::node

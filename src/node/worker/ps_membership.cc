@@ -13,7 +13,7 @@
 #include "membership/goodbye.h"
 #include "node/ps_view.h"
 
-namespace bs::api {
+namespace bs::node {
 namespace {
 
 // A scheduler node that does not answer a goodbye is not worth a longer wait.
@@ -92,4 +92,4 @@ Status PsMembership::Close() {
   return Status::Ok();
 }
 
-}  // namespace bs::api
+}  // namespace bs::node

@@ -13,7 +13,7 @@
 #include "node/network.h"
 #include "ps/membership.h"
 
-namespace bs::api {
+namespace bs::node {
 
 // Its executor is the network's thread, "bs-io", beside the sockets, so that messages do not wait
 // for another thread to wake up.  Close releases every frame of the caller's memory.
@@ -30,7 +30,7 @@ class PsMembership final : public job::Membership {
   KeptMemory* kept_memory() { return &kept_memory_; }
   // Gives the messages of servers to `backend`, from now to Close, which it outlives.  On the
   // executor.
-  void DeliverTo(worker::PsBackend* backend) { backend_ = backend; }
+  void DeliverTo(backend::PsBackend* backend) { backend_ = backend; }
 
   Executor* executor() override { return network_->io(); }
   void Join(Handler handler) override;
@@ -53,7 +53,7 @@ class PsMembership final : public job::Membership {
   Handler handler_;
   job::SharedView view_;
   std::string place_;
-  worker::PsBackend* backend_ = nullptr;
+  backend::PsBackend* backend_ = nullptr;
 };
 
-}  // namespace bs::api
+}  // namespace bs::node

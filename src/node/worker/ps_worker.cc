@@ -10,7 +10,7 @@
 #include "node/worker/ps_membership.h"
 #include "protocol/server_shares.h"
 
-namespace bs::api {
+namespace bs::node {
 namespace {
 
 // Up to here a message costs more than its payload.
@@ -25,10 +25,10 @@ WorkerOptions MakeWorkerOptions(const Config& config) {
   return options;
 }
 
-worker::PsBackendOptions MakeBackendOptions(const Config& config, const job::SharedView& view) {
-  worker::PsBackendOptions options;
+backend::PsBackendOptions MakeBackendOptions(const Config& config, const job::SharedView& view) {
+  backend::PsBackendOptions options;
   options.view = view;
-  options.server_weights = worker::ServerWeights(worker::HostsOf(*view), view->num_servers());
+  options.server_weights = protocol::ServerWeights(protocol::HostsOf(*view), view->num_servers());
   options.measures_bandwidth = view->own.rank == 0 && !config.partition_or_credit_given;
   options.together_bytes = kTogetherBytes;
   options.requests.incarnation = view->own.incarnation;
@@ -40,11 +40,11 @@ worker::PsBackendOptions MakeBackendOptions(const Config& config, const job::Sha
   return options;
 }
 
-std::unique_ptr<worker::PsBackend> MakeBackend(const Config& config, Network* network,
-                                               const job::SharedView& view, const Logger& log) {
-  worker::PsBackendOptions options = MakeBackendOptions(config, view);
+std::unique_ptr<backend::PsBackend> MakeBackend(const Config& config, Network* network,
+                                                const job::SharedView& view, const Logger& log) {
+  backend::PsBackendOptions options = MakeBackendOptions(config, view);
   if (!options.server_weights.empty()) {
-    std::string shares = "of all bytes go " + worker::DescribeShares(options.server_weights);
+    std::string shares = "of all bytes go " + protocol::DescribeShares(options.server_weights);
     view->own.rank == 0 ? log.Info(shares) : log.Debug([&] { return shares; });
   }
   ps::Transport* const transport = network->transport();
@@ -57,7 +57,7 @@ std::unique_ptr<worker::PsBackend> MakeBackend(const Config& config, Network* ne
     AddSent(network->sent(), metrics);
     AddRdma(network->rdma(), metrics);
   };
-  return std::make_unique<worker::PsBackend>(
+  return std::make_unique<backend::PsBackend>(
       options, network->io(),
       [transport](ps::Message message) { transport->Send(std::move(message)); }, log);
 }
@@ -78,14 +78,14 @@ void WarnOfSettings(const Config& config, const ps::MembershipOptions& options, 
 Result<std::unique_ptr<WorkerNode>> StartPsWorker(const Config& config, int32_t wanted_rank) {
   Result<ps::MembershipOptions> options = MakeMembershipOptions(config, ps::Role::kWorker);
   if (!options.ok()) return options.status();
-  if (Status wrong = CheckTimeline(config); !wrong.ok()) return wrong;
+  if (Status wrong = trace::CheckTimeline(config); !wrong.ok()) return wrong;
   options.value().attach = wanted_rank >= 0;
   if (wanted_rank >= 0) options.value().wanted_rank = wanted_rank;
   options.value().yields = config.backend == "auto";
   if (Status few = CheckDescriptorsOf(config, 0); !few.ok()) return few;
   // The stock worker beside us has that port.
   if (wanted_rank >= 0) options.value().node_port = 0;
-  Result<ps::RdmaOptions> rdma = MakeRdmaOptions(config, MakeLogger(config));
+  Result<ps::RdmaOptions> rdma = host::MakeRdmaOptions(config, MakeLogger(config));
   if (!rdma.ok()) return rdma.status();
   return StartPsWorker(config, options.value(), std::move(rdma.value()));
 }
@@ -109,11 +109,11 @@ std::unique_ptr<WorkerNode> StartPsWorker(const Config& config,
           },
       .worker = MakeWorkerOptions(config),
       .kept_memory = membership->kept_memory(),
-      .least_kept_bytes = lends ? worker::PsBackend::kLeastLentBytes : UINT64_MAX};
+      .least_kept_bytes = lends ? backend::PsBackend::kLeastLentBytes : UINT64_MAX};
   parts.membership = std::move(membership);
   auto node = std::make_unique<WorkerNode>(config, std::move(parts), node_log);
   node->Join();
   return node;
 }
 
-}  // namespace bs::api
+}  // namespace bs::node

@@ -10,7 +10,7 @@ namespace ps {
 struct RdmaOptions;
 }  // namespace ps
 
-namespace bs::api {
+namespace bs::node {
 
 // Starts a worker that joins the job of the configuration.  wanted_rank >= 0: it attaches beside
 // the stock worker of that rank.  Errors concern the settings.
@@ -20,4 +20,4 @@ std::unique_ptr<WorkerNode> StartPsWorker(const Config& config,
                                           const ps::MembershipOptions& options,
                                           ps::RdmaOptions rdma);
 
-}  // namespace bs::api
+}  // namespace bs::node

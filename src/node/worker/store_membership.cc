@@ -7,7 +7,7 @@
 #include "base/run_on.h"
 #include "ps/text.h"
 
-namespace bs::api {
+namespace bs::node {
 
 StoreMembership::StoreMembership(const Config& config, int32_t rank, WrappedStore::BeginFn begin,
                                  bool blocks)
@@ -78,4 +78,4 @@ Status StoreMembership::Close() {
   return Status::Ok();
 }
 
-}  // namespace bs::api
+}  // namespace bs::node

@@ -12,7 +12,7 @@
 #include "job/membership.h"
 #include "node/worker/wrapped_store.h"
 
-namespace bs::api {
+namespace bs::node {
 
 // Its executor is the thread "bs-worker".  It sends no message to other workers: it learns only
 // that operations on the store end.  So the other workers miss a
@@ -26,7 +26,7 @@ class StoreMembership final : public job::Membership {
 
   WrappedStore* store() { return &store_; }
   // `backend` carries the barriers from now on; it lives until Close.  On the executor.
-  void MeetBy(worker::KvstoreBackend* backend) { backend_ = backend; }
+  void MeetBy(backend::KvstoreBackend* backend) { backend_ = backend; }
 
   Executor* executor() override { return &thread_; }
   // The view is the application's, so it is there at once.
@@ -57,9 +57,9 @@ class StoreMembership final : public job::Membership {
   WrappedStore store_;
   // On the executor.
   Handler handler_;
-  worker::KvstoreBackend* backend_ = nullptr;
+  backend::KvstoreBackend* backend_ = nullptr;
   std::map<uint64_t, Meeting> barriers_;  // by number
   uint64_t next_barrier_ = 1;
 };
 
-}  // namespace bs::api
+}  // namespace bs::node

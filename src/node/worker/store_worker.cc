@@ -10,7 +10,7 @@
 #include "node/network.h"
 #include "node/worker/store_membership.h"
 
-namespace bs::api {
+namespace bs::node {
 namespace {
 
 constexpr uint64_t kSmallBytes = uint64_t{64} * 1024;  // half a millisecond of 1 Gbit/s
@@ -23,20 +23,20 @@ uint64_t BoundBytes(const Config& config) {
 }
 
 uint64_t PartitionBytes(const Config& config, uint32_t scale) {
-  const uint64_t scaled = std::max(worker::PartitionFor(config.partition_bytes, scale),
+  const uint64_t scaled = std::max(backend::PartitionFor(config.partition_bytes, scale),
                                    std::min(config.partition_bytes, kLeastScaledBytes));
-  return std::max(std::min(scaled, BoundBytes(config)), worker::kAlignBytes);
+  return std::max(std::min(scaled, BoundBytes(config)), protocol::kAlignBytes);
 }
 
 // The size of the measurement's array, which lies on a single server; too small for a measurement
 // if the user has set partition or credit.
 uint64_t SampleBytes(const Config& config) {
-  return config.partition_or_credit_given ? 0 : std::min(worker::kSampleBytes, BoundBytes(config));
+  return config.partition_or_credit_given ? 0 : std::min(backend::kSampleBytes, BoundBytes(config));
 }
 
 WorkerOptions MakeWorkerOptions(const Config& config) {
   WorkerOptions options;
-  options.partition_bytes = PartitionBytes(config, worker::kUsualScale);
+  options.partition_bytes = PartitionBytes(config, backend::kUsualScale);
   options.credit_bytes = config.credit_bytes;
   options.priority_order = config.scheduling;
   // Keys of ours would have to be broadcast by all in the same order.
@@ -46,21 +46,21 @@ WorkerOptions MakeWorkerOptions(const Config& config) {
 
 void Scale(const Config& config, uint32_t scale, const WorkerNode::ResizeFn& resize,
            const Logger& log) {
-  if (scale == worker::kUsualScale || config.partition_or_credit_given) return;
-  const worker::PartitionAndCredit sizes = {PartitionBytes(config, scale),
-                                            worker::CreditFor(config.credit_bytes, scale)};
+  if (scale == backend::kUsualScale || config.partition_or_credit_given) return;
+  const backend::PartitionAndCredit sizes = {PartitionBytes(config, scale),
+                                             backend::CreditFor(config.credit_bytes, scale)};
   resize(sizes);
   log.Info("the link to the stock servers decides: partitions of up to " +
            CountOf(sizes.partition_bytes, "byte") + ", a credit of " +
            std::to_string(sizes.credit_bytes));
 }
 
-std::unique_ptr<worker::KvstoreBackend> MakeBackend(const Config& config,
-                                                    StoreMembership* membership,
-                                                    const WorkerNode::ResizeFn& resize,
-                                                    const Logger& log) {
-  return std::make_unique<worker::KvstoreBackend>(
-      worker::KvstoreBackend::Options{
+std::unique_ptr<backend::KvstoreBackend> MakeBackend(const Config& config,
+                                                     StoreMembership* membership,
+                                                     const WorkerNode::ResizeFn& resize,
+                                                     const Logger& log) {
+  return std::make_unique<backend::KvstoreBackend>(
+      backend::KvstoreBackend::Options{
           .view = membership->view(),
           .prepare_timeout = config.timeout,
           .straggler_timeout = config.straggler_timeout,
@@ -68,7 +68,7 @@ std::unique_ptr<worker::KvstoreBackend> MakeBackend(const Config& config,
           .on_scale = [config, resize, log](uint32_t scale) { Scale(config, scale, resize, log); },
           .small_bytes = std::min(kSmallBytes, config.credit_bytes)},
       membership->executor(),
-      [store = membership->store()](const worker::StoreRequest& request, worker::StoreDone done) {
+      [store = membership->store()](const backend::StoreRequest& request, backend::StoreDone done) {
         store->Begin(request, std::move(done));
       },
       log);
@@ -82,7 +82,7 @@ Result<StoreWorker> MakeStoreWorker(const Config& config, int32_t rank, WrappedS
     return Status::InvalidArgument("rank " + std::to_string(rank) + " of " +
                                    CountOf(config.num_workers, "worker"));
   }
-  if (Status wrong = CheckTimeline(config); !wrong.ok()) return wrong;
+  if (Status wrong = trace::CheckTimeline(config); !wrong.ok()) return wrong;
   const uint64_t threads = (blocks ? 2 : 1) + (config.timeline.empty() ? 0 : 2);
   if (Status few = CheckDescriptors(threads * LoopThread::kDescriptors, "this worker"); !few.ok()) {
     return few;
@@ -104,4 +104,4 @@ Result<StoreWorker> MakeStoreWorker(const Config& config, int32_t rank, WrappedS
                      store};
 }
 
-}  // namespace bs::api
+}  // namespace bs::node

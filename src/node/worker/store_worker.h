@@ -6,7 +6,7 @@
 #include "node/worker/worker_node.h"
 #include "node/worker/wrapped_store.h"
 
-namespace bs::api {
+namespace bs::node {
 
 struct StoreWorker {
   std::unique_ptr<WorkerNode> node;
@@ -19,4 +19,4 @@ struct StoreWorker {
 Result<StoreWorker> MakeStoreWorker(const Config& config, int32_t rank, WrappedStore::BeginFn begin,
                                     bool blocks);
 
-}  // namespace bs::api
+}  // namespace bs::node

@@ -17,7 +17,7 @@
 #include "node/network.h"
 #include "node/node_metrics.h"
 
-namespace bs::api {
+namespace bs::node {
 
 WorkerNode::WorkerNode(const Config& config, Parts parts, Logger log)
     : config_(config), log_(std::move(log)), parts_(std::move(parts)) {}
@@ -46,10 +46,10 @@ void WorkerNode::OnView(const job::SharedView& view) {
 void WorkerNode::Begin() {
   place_ = parts_.membership->place();
   const Logger log = log_.Named("worker " + std::to_string(rank()));
-  timeline_ = Timeline::OfWorker(config_, view_, log);
+  timeline_ = trace::Timeline::OfWorker(config_, view_, log);
   backend_ = parts_.make_backend(
       view_,
-      [this](const worker::PartitionAndCredit& sizes) {
+      [this](const backend::PartitionAndCredit& sizes) {
         worker_->SetPartitionAndCredit(sizes.partition_bytes, sizes.credit_bytes);
       },
       log);
@@ -156,4 +156,4 @@ Status WorkerNode::Close(Duration drain) {
   return Status::Ok();
 }
 
-}  // namespace bs::api
+}  // namespace bs::node

@@ -27,16 +27,16 @@
 #include "trace/timeline.h"
 #include "worker/worker.h"
 
-namespace bs::api {
+namespace bs::node {
 
 class WorkerNode final : public OperationHost {
  public:
   using Done = Worker::Done;
   // Gives the worker other sizes from now on: Worker::SetPartitionAndCredit.
-  using ResizeFn = std::function<void(const worker::PartitionAndCredit& sizes)>;
+  using ResizeFn = std::function<void(const backend::PartitionAndCredit& sizes)>;
   // Makes the back end of the node that holds the view.  Runs once, on the membership's executor.
   // May throw std::bad_alloc.
-  using MakeBackendFn = std::function<std::unique_ptr<worker::Backend>(
+  using MakeBackendFn = std::function<std::unique_ptr<backend::Backend>(
       const job::SharedView& view, const ResizeFn& resize, const Logger& log)>;
 
   struct Parts {
@@ -118,10 +118,10 @@ class WorkerNode final : public OperationHost {
   // Written before joined_ is set.
   job::SharedView view_;
   std::string place_;
-  std::unique_ptr<Timeline> timeline_;  // of worker_; may be null
+  std::unique_ptr<trace::Timeline> timeline_;  // of worker_; may be null
   // Null before the first view; made and ended on the executor.
-  std::unique_ptr<worker::Backend> backend_;  // of worker_
+  std::unique_ptr<backend::Backend> backend_;  // of worker_
   std::unique_ptr<Worker> worker_;
 };
 
-}  // namespace bs::api
+}  // namespace bs::node

@@ -4,20 +4,20 @@
 #include <utility>
 #include <vector>
 
-namespace bs::api {
+namespace bs::node {
 
 WrappedStore::WrappedStore(Executor* executor, BeginFn begin, bool blocks)
     : executor_(executor),
       begin_(std::move(begin)),
       thread_(blocks ? std::make_unique<LoopThread>("bs-kvstore") : nullptr) {}
 
-void WrappedStore::Begin(const worker::StoreRequest& request, worker::StoreDone done) {
+void WrappedStore::Begin(const backend::StoreRequest& request, backend::StoreDone done) {
   const uint64_t token = next_token_++;
   open_.emplace(token, Open{request.size_bytes, std::move(done)});
   if (!thread_) return begin_(request, token);
   // The pushed bytes are valid during this call only.
   thread_->Post([this, request, token, lent = std::vector(request.in.begin(), request.in.end())] {
-    worker::StoreRequest kept = request;
+    backend::StoreRequest kept = request;
     kept.in = lent;
     begin_(kept, token);
   });
@@ -40,4 +40,4 @@ void WrappedStore::WhenIdle(Task idle) {
   idle_ = std::move(idle);
 }
 
-}  // namespace bs::api
+}  // namespace bs::node

@@ -13,7 +13,7 @@
 #include "base/loop_thread.h"
 #include "base/status.h"
 
-namespace bs::api {
+namespace bs::node {
 
 // Confined to its executor, but for OnDone.
 class WrappedStore {
@@ -21,7 +21,7 @@ class WrappedStore {
   // Begins an operation on the store.  Runs on the executor, or on the thread "bs-kvstore" if it
   // `blocks` until the operation is over, so that deadlines still pass.  OnDone(token) reports the
   // end.
-  using BeginFn = std::function<void(const worker::StoreRequest&, uint64_t token)>;
+  using BeginFn = std::function<void(const backend::StoreRequest&, uint64_t token)>;
 
   // `executor` outlives this.
   WrappedStore(Executor* executor, BeginFn begin, bool blocks);
@@ -31,7 +31,7 @@ class WrappedStore {
   ~WrappedStore() = default;
 
   // `done` runs on the executor when the operation is over.
-  void Begin(const worker::StoreRequest& request, worker::StoreDone done);
+  void Begin(const backend::StoreRequest& request, backend::StoreDone done);
   // An operation is over; `value` has the pulled bytes, which stay valid until `done` has run.
   // Any thread, also inside BeginFn.
   void OnDone(uint64_t token, Status status, const std::byte* value);
@@ -44,7 +44,7 @@ class WrappedStore {
  private:
   struct Open {
     uint64_t size_bytes;
-    worker::StoreDone done;
+    backend::StoreDone done;
   };
 
   Executor* const executor_;
@@ -55,4 +55,4 @@ class WrappedStore {
   const std::unique_ptr<LoopThread> thread_;  // null unless calls block
 };
 
-}  // namespace bs::api
+}  // namespace bs::node

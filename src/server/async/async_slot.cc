@@ -93,40 +93,40 @@ void AsyncSlot::Fail(const Status& why) {
 
 Status AsyncSlot::CheckPush(const protocol::Call& call) const {
   const protocol::DataRequest& about = call.request;
-  if (const Status wrong = CheckArray(call, about.size_bytes); !wrong.ok()) return wrong;
-  if (const Status wrong = CheckPayload(call, *shard_->codecs); !wrong.ok()) return wrong;
+  if (const Status wrong = protocol::CheckArray(call, about.size_bytes); !wrong.ok()) return wrong;
+  if (const Status wrong = protocol::CheckPayload(call, *shard_->codecs); !wrong.ok()) return wrong;
   if (!initialised() && (about.push_count != 0 || call.worker_rank != 0)) {
-    return Status::FailedPrecondition(DescribeCall(call) +
+    return Status::FailedPrecondition(protocol::DescribeCall(call) +
                                       ": worker 0 has not initialised this partition");
   }
   if (about.push_count == 0 && about.about.size() > kMaxAboutBytes) {
-    return Status::InvalidArgument(DescribeCall(call) + ": " + CountOf(about.about.size(), "byte") +
-                                   " about the key, at most " + std::to_string(kMaxAboutBytes) +
-                                   " are kept");
+    return Status::InvalidArgument(
+        protocol::DescribeCall(call) + ": " + CountOf(about.about.size(), "byte") +
+        " about the key, at most " + std::to_string(kMaxAboutBytes) + " are kept");
   }
   if (!initialised()) return Status::Ok();
   if (about.push_count == 0 && call.worker_rank != 0) {
-    return Status::FailedPrecondition(DescribeCall(call) + ": only worker 0 initialises");
+    return Status::FailedPrecondition(protocol::DescribeCall(call) + ": only worker 0 initialises");
   }
-  return CheckShape(call, shape_);
+  return protocol::CheckShape(call, shape_);
 }
 
 Status AsyncSlot::CheckPull(const protocol::Call& call) {
   const protocol::DataRequest& about = call.request;
   const Round pushed = party_of(call).pushes;
   if (about.push_count > pushed + (initialised() ? 1 : 0)) {
-    return Status::FailedPrecondition(DescribeCall(call) + ": this worker has pushed " +
+    return Status::FailedPrecondition(protocol::DescribeCall(call) + ": this worker has pushed " +
                                       CountOf(pushed, "time"));
   }
   // A worker has one request for a partition under way: older requests were answered.
   if (about.push_count < pushed || call.extension.sequence < party_of(call).answered) {
-    return Status::Cancelled(DescribeCall(call) + ": superseded by a newer request");
+    return Status::Cancelled(protocol::DescribeCall(call) + ": superseded by a newer request");
   }
   if (!initialised()) {
     if (shard_->gone.empty()) return Status::Ok();
     return shard_->gone.front().value_or(Status::Ok());
   }
-  return CheckPullSize(call, shape_);
+  return protocol::CheckPullSize(call, shape_);
 }
 
 Result<MemoryRoom::Promise> AsyncSlot::AskForMemory(const protocol::Call& call) const {
@@ -143,7 +143,8 @@ Result<MemoryRoom::Promise> AsyncSlot::AskForMemory(const protocol::Call& call) 
   }
   Result<MemoryRoom::Promise> memory = shard_->AskForMemory(more_bytes);
   if (memory.ok()) return memory;
-  return Status(memory.status().code(), DescribeCall(call) + ": its " + memory.status().message());
+  return Status(memory.status().code(),
+                protocol::DescribeCall(call) + ": its " + memory.status().message());
 }
 
 void AsyncSlot::Initialise(const protocol::Call& call) {
@@ -153,7 +154,7 @@ void AsyncSlot::Initialise(const protocol::Call& call) {
   if (about.size_bytes > 0) {
     reduce::Copy(weights->data(), call.payload.bytes().data(), about.size_bytes);
   }
-  shape_ = ShapeOf(call);
+  shape_ = protocol::ShapeOf(call);
   about_ = about.about;
   needs_host_ = about.hosted;
   weights_ = std::move(weights);
@@ -165,23 +166,23 @@ Status AsyncSlot::CheckUpdate(const protocol::Call& call) const {
   const protocol::DataRequest& about = call.request;
   const Round pushed = parties_[static_cast<size_t>(call.worker_rank)].pushes;
   if (about.push_count > pushed + 1) {
-    return Status::FailedPrecondition(DescribeCall(call) + ": expected push " +
+    return Status::FailedPrecondition(protocol::DescribeCall(call) + ": expected push " +
                                       std::to_string(pushed + 1) + " of this worker");
   }
   if (!shard_->optimizer.any()) {
     return Status::FailedPrecondition(
-        DescribeCall(call) +
+        protocol::DescribeCall(call) +
         ": no optimizer is set, so the servers cannot update: call set_optimizer before the first "
         "push");
   }
   if (!CanUpdate(static_cast<DType>(about.dtype))) {
-    return Status::InvalidArgument(DescribeCall(call) + ": " +
-                                   DescribeArray(about.dtype, about.size_bytes) +
+    return Status::InvalidArgument(protocol::DescribeCall(call) + ": " +
+                                   protocol::DescribeArray(about.dtype, about.size_bytes) +
                                    " cannot be updated, only float32, float64 and float16 can");
   }
   if (!IsFinite(about.learning_rate) || !IsFinite(about.weight_decay) ||
       !IsFinite(about.rescale_grad)) {
-    return Status::InvalidArgument(DescribeCall(call) +
+    return Status::InvalidArgument(protocol::DescribeCall(call) +
                                    ": learning_rate, wd and rescale_grad must be finite");
   }
   return IsHosted() ? CheckHosted(call) : Status::Ok();
@@ -190,13 +191,13 @@ Status AsyncSlot::CheckUpdate(const protocol::Call& call) const {
 Status AsyncSlot::CheckHosted(const protocol::Call& call) const {
   if (!shard_->optimizer.hosted || !shard_->hosted || !shard_->hosted->present()) {
     return Status::FailedPrecondition(
-        DescribeCall(call) +
+        protocol::DescribeCall(call) +
         ": only Python can update this key, but the optimizer came without its pickle, or the "
         "server is not run by Python");
   }
   if (!about_.empty()) return Status::Ok();
   return Status::FailedPrecondition(
-      DescribeCall(call) +
+      protocol::DescribeCall(call) +
       ": the key is cut into partitions, but the optimizer updates whole arrays: call "
       "set_optimizer before the key is initialised");
 }
@@ -289,14 +290,14 @@ void AsyncSlot::EndHosted(const Hosted& job, const Status& status) {
     AnswerReady();
   } else {
     Refuse(job.call,
-           Status(status.code(),
-                  DescribeCall(job.call) + ": the optimizer on the server: " + status.message()));
+           Status(status.code(), protocol::DescribeCall(job.call) +
+                                     ": the optimizer on the server: " + status.message()));
   }
   for (protocol::Call& next : queue_.TakeAll()) {
     try {
       Push(next);
     } catch (const std::bad_alloc&) {
-      Refuse(next, Status::ResourceExhausted(DescribeCall(next) + ": no memory"));
+      Refuse(next, Status::ResourceExhausted(protocol::DescribeCall(next) + ": no memory"));
     }
   }
 }
@@ -341,7 +342,7 @@ std::string AsyncSlot::WhomFor(const protocol::Call& call) {
   const Round count = call.request.push_count;
   if (!initialised()) return "worker 0 to initialise" + key;
   if (party_of(call).pushes < count) return "its own push " + std::to_string(count) + " of" + key;
-  return DescribeWorkers(Behind(count)) + " to push" + key + " " +
+  return protocol::DescribeWorkers(Behind(count)) + " to push" + key + " " +
          CountOf(count - static_cast<Round>(shard_->max_staleness), "time") +
          " (BYTESCHEDULER_MAX_STALENESS=" + std::to_string(shard_->max_staleness) + ")";
 }
@@ -371,7 +372,7 @@ void AsyncSlot::Answer(const protocol::Call& call) {
         protocol::MakePendingResponse(call, "the answer, which waits for the network"));
   }
   ps::Message response =
-      MakeValuesResponse(call, shape_, SumBuffer::MakeFrame(weights_, call.worker_rank));
+      protocol::MakeValuesResponse(call, shape_, SumBuffer::MakeFrame(weights_, call.worker_rank));
   // An update is written to other memory while an answer is in flight.  So a worker that asks for
   // newer weights before it has read older weights has both.
   const std::shared_ptr<SumBuffer> before = party.shown.lock();

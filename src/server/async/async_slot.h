@@ -107,7 +107,7 @@ class AsyncSlot {
 
   ShardState* const shard_;
   const SlotId id_;
-  PartitionShape shape_;                  // once initialised
+  protocol::PartitionShape shape_;        // once initialised
   std::shared_ptr<SumBuffer> weights_;    // owners, here and below: this and the answers in flight
   std::shared_ptr<SumBuffer> spare_;      // of an earlier moment; may still be leaving
   std::optional<OptimizerState> state_;   // once updated natively

@@ -39,7 +39,7 @@ Result<OptimizerCalls::Wanted> OptimizerCalls::Read(const protocol::Call& call) 
   const std::string& text = call.request.optimizer;
   Wanted wanted{.number = call.request.optimizer_call, .text = text, .optimizer = {}};
   if (call.payload.size() > kMaxPickleBytes) {
-    return Status::InvalidArgument(DescribeCall(call) + ": a pickle of " +
+    return Status::InvalidArgument(protocol::DescribeCall(call) + ": a pickle of " +
                                    CountOf(call.payload.size(), "byte") + ", at most " +
                                    std::to_string(kMaxPickleBytes) + " are accepted");
   }
@@ -49,7 +49,8 @@ Result<OptimizerCalls::Wanted> OptimizerCalls::Read(const protocol::Call& call) 
   }
   if (text.starts_with(kHosted) && text.size() <= kMaxOptimizerBytes) {
     if (wanted.optimizer.hosted) return wanted;
-    return Status::InvalidArgument(DescribeCall(call) + ": '" + text + "' came without its pickle");
+    return Status::InvalidArgument(protocol::DescribeCall(call) + ": '" + text +
+                                   "' came without its pickle");
   }
   const Result<OptimizerSpec> parsed = ParseOptimizer(text);
   if (!parsed.ok()) return parsed.status();
@@ -60,7 +61,7 @@ Result<OptimizerCalls::Wanted> OptimizerCalls::Read(const protocol::Call& call) 
 void OptimizerCalls::Judge(const protocol::Call& call, const Wanted& wanted) {
   if (wanted.number > number_) Take(wanted);
   if (wanted.number == number_ && optimizer_.any() && !Agrees(wanted)) {
-    return Answer(call, Status::InvalidArgument(DescribeCall(call) + ": '" + wanted.text +
+    return Answer(call, Status::InvalidArgument(protocol::DescribeCall(call) + ": '" + wanted.text +
                                                 "' differs from '" + text_ +
                                                 "', which another worker has set"));
   }
@@ -84,7 +85,7 @@ void OptimizerCalls::Take(const Wanted& wanted) {
 void OptimizerCalls::Load(protocol::Call call, Wanted wanted) {
   if (!hosted_->present()) {
     return Answer(call, Status::InvalidArgument(
-                            DescribeCall(call) + ": '" + wanted.text +
+                            protocol::DescribeCall(call) + ": '" + wanted.text +
                             "' needs Python on the server: start servers by bslaunch or python -m "
                             "bytescheduler.server"));
   }
@@ -104,13 +105,13 @@ void OptimizerCalls::OnLoaded(const Wanted& wanted, const Status& status) {
     const bool own =
         Loading{call.worker_id, call.extension.incarnation, call.extension.sequence} == loaded;
     if (own && !status.ok()) {
-      Answer(call, Status(status.code(), DescribeCall(call) + ": " + status.message()));
+      Answer(call, Status(status.code(), protocol::DescribeCall(call) + ": " + status.message()));
       continue;
     }
     try {
       Handle(call);
     } catch (const std::bad_alloc&) {
-      Answer(call, Status::ResourceExhausted(DescribeCall(call) + ": no memory"));
+      Answer(call, Status::ResourceExhausted(protocol::DescribeCall(call) + ": no memory"));
     }
   }
 }

@@ -11,7 +11,7 @@ namespace {
 
 void RefuseSuperseded(const protocol::Call& call, const SendFn& send) {
   send(protocol::MakeErrorResponse(
-      call, Status::Cancelled(DescribeCall(call) + ": superseded by a newer request")));
+      call, Status::Cancelled(protocol::DescribeCall(call) + ": superseded by a newer request")));
 }
 
 }  // namespace

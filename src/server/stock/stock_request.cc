@@ -79,7 +79,7 @@ Status TakeKeys(const ps::Message& message, const StockRange& range, StockCall* 
   if (!coded) return Status::Ok();
   call->num_coded = KeyAt(call->keys, 0) - range.begin;
   constexpr uint64_t kMostCoded = uint64_t{1} << 40U;
-  if (call->num_coded > kMostCoded || call->values.size() != reduce::TwoBitBytes(call->num_coded)) {
+  if (call->num_coded > kMostCoded || call->values.size() != codec::TwoBitBytes(call->num_coded)) {
     return Wrong(message, DescribeStockCall(*call) + ": " + CountOf(call->values.size(), "byte") +
                               " of codes for " + CountOf(call->num_coded, "element"));
   }

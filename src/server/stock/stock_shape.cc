@@ -101,8 +101,8 @@ Result<StockShape> ShapeOfInit(const StockCall& call) {
     whole_bytes *= shape.num_rows == 0 ? 1 : shape.num_rows;
   }
   if (shape.size_bytes % whole_bytes == 0) return shape;
-  return Wrong(call,
-               DescribeArray(call.dtype, shape.size_bytes) + " is no whole number of elements");
+  return Wrong(call, protocol::DescribeArray(call.dtype, shape.size_bytes) +
+                         " is no whole number of elements");
 }
 
 Status CheckStockCall(const StockShape& shape, const StockCall& call) {
@@ -121,15 +121,16 @@ Status CheckStockCall(const StockShape& shape, const StockCall& call) {
   if (call.dtype == static_cast<uint32_t>(shape.dtype) && pushed == shape.size_bytes) {
     return Status::Ok();
   }
-  return Wrong(call, "it brings " + DescribeArray(call.dtype, pushed) +
-                         ", but the key was initialised as " +
-                         DescribeArray(static_cast<uint32_t>(shape.dtype), shape.size_bytes));
+  return Wrong(call,
+               "it brings " + protocol::DescribeArray(call.dtype, pushed) +
+                   ", but the key was initialised as " +
+                   protocol::DescribeArray(static_cast<uint32_t>(shape.dtype), shape.size_bytes));
 }
 
 void TakeInit(const StockShape& shape, const StockCall& call, float threshold, std::byte* target) {
   if (shape.size_bytes == 0) return;
   if (call.layout == StockLayout::kTwoBit) {
-    return reduce::DequantizeTwoBit(threshold, call.values.bytes().data(), target, call.num_coded);
+    return codec::DequantizeTwoBit(threshold, call.values.bytes().data(), target, call.num_coded);
   }
   reduce::Copy(target, call.values.bytes().data(), shape.size_bytes);
 }
@@ -142,7 +143,7 @@ void AddPush(const StockShape& shape, const StockCall& call, float threshold, St
   sum->empty = false;
   if (call.layout == StockLayout::kTwoBit) {
     if (call.num_coded == 0) return;
-    const auto add = put ? reduce::DequantizeTwoBit : reduce::AddTwoBit;
+    const auto add = put ? codec::DequantizeTwoBit : codec::AddTwoBit;
     return add(threshold, values.data(), sum->data, call.num_coded);
   }
   if (!shape.rows) return AddRange(*sum, shape.dtype, 0, values, put, scratch);

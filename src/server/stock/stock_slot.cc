@@ -78,7 +78,7 @@ Status StockSlot::Check(const StockCall& call) const {
   if (state_->optimizer && !CanUpdate(shape_.dtype)) {
     return Status::InvalidArgument(
         DescribeStockCall(call) + ": " +
-        DescribeArray(static_cast<uint32_t>(shape_.dtype), shape_.size_bytes) +
+        protocol::DescribeArray(static_cast<uint32_t>(shape_.dtype), shape_.size_bytes) +
         " cannot be updated, only float32, float64 and float16 can");
   }
   if (state_->synchronous || state_->optimizer) return Status::Ok();
@@ -165,7 +165,8 @@ Status StockSlot::Overdue() const {
                      ps::TextOf(state_->straggler_timeout) + " still waiting for " + WaitsFor() +
                      " (BYTESCHEDULER_STRAGGLER_TIMEOUT)";
   if (state_->synchronous && num_in_ > 0 && !updating_ && !replaced_.empty()) {
-    text += "; another has the place of " + DescribeWorkers({replaced_.begin(), replaced_.end()}) +
+    text += "; another has the place of " +
+            protocol::DescribeWorkers({replaced_.begin(), replaced_.end()}) +
             ", and has perhaps pushed this key once more or less than it had to after the lost "
             "one: start the job again from your last checkpoint";
   }
@@ -188,7 +189,7 @@ std::string StockSlot::WaitsFor() const {
     missing.push_back(static_cast<int32_t>(rank));
     --unknown;
   }
-  return DescribeWorkers(missing) + " to push it";
+  return protocol::DescribeWorkers(missing) + " to push it";
 }
 
 StockSlot::Party* StockSlot::FindParty(const StockParty& who) {

@@ -76,7 +76,7 @@ std::string RoundState::Missing() const {
   for (int32_t rank = 0; rank < num_workers(); ++rank) {
     if (needs(rank)) missing.push_back(rank);
   }
-  return DescribeWorkers(missing);
+  return protocol::DescribeWorkers(missing);
 }
 
 bool RoundState::counts(int32_t rank) const {

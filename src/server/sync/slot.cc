@@ -24,9 +24,9 @@ void Slot::Push(protocol::Call& call) {
   if (const Status wrong = CheckPush(call); !wrong.ok()) return Refuse(call, wrong);
   switch (rounds_.Judge(call.worker_rank, call.request.round)) {
     case PushVerdict::kRefuse:
-      return Refuse(call, Status::FailedPrecondition(DescribeCall(call) + ": expected round " +
-                                                     std::to_string(rounds_.current()) + " from " +
-                                                     rounds_.Missing()));
+      return Refuse(call, Status::FailedPrecondition(
+                              protocol::DescribeCall(call) + ": expected round " +
+                              std::to_string(rounds_.current()) + " from " + rounds_.Missing()));
     case PushVerdict::kDuplicate:
       return Pulls(call) ? Pull(call) : shard_->send(protocol::MakeResponse(call, {}));
     case PushVerdict::kTake: {
@@ -44,7 +44,7 @@ void Slot::Pull(protocol::Call& call) {
       return Answer(call);
     case PullVerdict::kRefuse:
       return Refuse(
-          call, Status::FailedPrecondition(DescribeCall(call) + ": only round " +
+          call, Status::FailedPrecondition(protocol::DescribeCall(call) + ": only round " +
                                            std::to_string(rounds_.current()) +
                                            " is to come, and the one or two before it are kept"));
     case PullVerdict::kWait:
@@ -74,14 +74,16 @@ void Slot::Fail(const Status& why) {
 }
 
 Status Slot::CheckPush(const protocol::Call& call) const {
-  if (const Status wrong = CheckArray(call, call.request.size_bytes); !wrong.ok()) return wrong;
-  if (const Status wrong = CheckPayload(call, *shard_->codecs); !wrong.ok()) return wrong;
+  if (const Status wrong = protocol::CheckArray(call, call.request.size_bytes); !wrong.ok())
+    return wrong;
+  if (const Status wrong = protocol::CheckPayload(call, *shard_->codecs); !wrong.ok()) return wrong;
   if (const Status wrong = CheckCoding(call); !wrong.ok()) return wrong;
   if (const Status wrong = CheckNext(call); !wrong.ok()) return wrong;
   if (Pulls(call) && call.request.round == 0) {
-    return Status::InvalidArgument(DescribeCall(call) + ": initial values are only pushed");
+    return Status::InvalidArgument(protocol::DescribeCall(call) +
+                                   ": initial values are only pushed");
   }
-  return has_shape() ? CheckShape(call, shape_) : Status::Ok();
+  return has_shape() ? protocol::CheckShape(call, shape_) : Status::Ok();
 }
 
 Status Slot::CheckCoding(const protocol::Call& call) const {
@@ -91,7 +93,7 @@ Status Slot::CheckCoding(const protocol::Call& call) const {
     return Status::Ok();
   }
   return Status::InvalidArgument(
-      DescribeCall(call) + ": it is " + shard_->codecs->Describe(about.coding) +
+      protocol::DescribeCall(call) + ": it is " + shard_->codecs->Describe(about.coding) +
       ", that of worker " + std::to_string(coding_rank_) + " is " +
       shard_->codecs->Describe(coding()) + "; set gradient compression alike on all workers");
 }
@@ -99,13 +101,13 @@ Status Slot::CheckCoding(const protocol::Call& call) const {
 Status Slot::CheckNext(const protocol::Call& call) const {
   const bool may = call.worker_rank == 0 && id_.partition == 0 && call.request.round > 0;
   if (may || call.request.next_layout.empty()) return Status::Ok();
-  return Status::InvalidArgument(DescribeCall(call) +
+  return Status::InvalidArgument(protocol::DescribeCall(call) +
                                  ": only worker 0 says how a key is cut from the next round on, "
                                  "with partition 0 and not with the initial value");
 }
 
 Status Slot::CheckPull(const protocol::Call& call) const {
-  return has_shape() ? CheckPullSize(call, shape_) : Status::Ok();
+  return has_shape() ? protocol::CheckPullSize(call, shape_) : Status::Ok();
 }
 
 // Asks nothing for memory that replaces other memory: the bound of waiting answers covers it.
@@ -113,7 +115,8 @@ Result<MemoryRoom::Promise> Slot::AskForMemory(const protocol::Call& call) const
   if (buffers_[rounds_.buffer_of(rounds_.current())] || has_early()) return MemoryRoom::Promise();
   Result<MemoryRoom::Promise> memory = shard_->AskForMemory(call.request.size_bytes);
   if (memory.ok()) return memory;
-  return Status(memory.status().code(), DescribeCall(call) + ": its " + memory.status().message());
+  return Status(memory.status().code(),
+                protocol::DescribeCall(call) + ": its " + memory.status().message());
 }
 
 const Status* Slot::Blocked() const {
@@ -127,7 +130,7 @@ const Status* Slot::Blocked() const {
 void Slot::Take(protocol::Call& call, MemoryRoom::Promise memory) {
   const int32_t rank = call.worker_rank;
   const protocol::DataRequest& about = call.request;
-  if (!has_shape()) shape_ = ShapeOf(call);
+  if (!has_shape()) shape_ = protocol::ShapeOf(call);
   // Whatever can fail for want of memory comes before the contribution counts.
   const bool pulls = Pulls(call);
   ps::Message taken;
@@ -296,8 +299,9 @@ void Slot::Answer(const protocol::Call& call) {
         protocol::MakePendingResponse(call, "the answer, which waits for the network"));
   }
   shard_->counters.Pulled(call.worker_rank, shape_.size_bytes);
-  ps::Message answer = MakeValuesResponse(call, shape_, SumBuffer::MakeFrame(sum, call.worker_rank),
-                                          next_ ? (*next_)[which] : std::string());
+  ps::Message answer =
+      protocol::MakeValuesResponse(call, shape_, SumBuffer::MakeFrame(sum, call.worker_rank),
+                                   next_ ? (*next_)[which] : std::string());
   // A worker asks for a sum after it has read the sum before.  If that sum is still in flight, the
   // worker does not read, and a later round begins in fresh memory because of it.
   const SumRef& other = buffers_[1 - which];

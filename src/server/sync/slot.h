@@ -95,7 +95,7 @@ class Slot {
   ShardState* const shard_;
   const SlotId id_;
   RoundState rounds_;
-  PartitionShape shape_;                              // fixed when has_shape()
+  protocol::PartitionShape shape_;                    // fixed when has_shape()
   SumRef buffers_[2];                                 // owners: this slot and the answers in flight
   std::unique_ptr<Coding> coding_;                    // of the open round; null: plain
   int32_t coding_rank_ = 0;                           // of the worker that set it

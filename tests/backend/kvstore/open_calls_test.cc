@@ -10,7 +10,7 @@
 
 #include "sim/sim_executor.h"
 
-namespace bs::worker {
+namespace bs::backend {
 namespace {
 
 using std::chrono::seconds;
@@ -101,4 +101,4 @@ TEST_F(OpenCallsTest, AFailureEndsAllAndWhatIsAddedLater) {
 }
 
 }  // namespace
-}  // namespace bs::worker
+}  // namespace bs::backend

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-namespace bs::worker {
+namespace bs::backend {
 namespace {
 
 constexpr Duration kByteTakes = std::chrono::nanoseconds(10);
@@ -70,4 +70,4 @@ void StockStore::Answer(Waiting to, int32_t key, const std::vector<float>& value
   });
 }
 
-}  // namespace bs::worker
+}  // namespace bs::backend

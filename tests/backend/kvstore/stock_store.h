@@ -12,7 +12,7 @@
 #include "backend/kvstore/kvstore_backend.h"
 #include "sim/sim_executor.h"
 
-namespace bs::worker {
+namespace bs::backend {
 
 class StockStore {
  public:
@@ -50,4 +50,4 @@ class StockStore {
   std::map<int32_t, Value> values_;
 };
 
-}  // namespace bs::worker
+}  // namespace bs::backend

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <limits>
 
-namespace bs::worker {
+namespace bs::backend {
 namespace {
 
 TEST(StoreHeader, ComesBackAsItWas) {
@@ -33,4 +33,4 @@ TEST(StoreHeader, WhatIsNoneIsRefused) {
 }
 
 }  // namespace
-}  // namespace bs::worker
+}  // namespace bs::backend

@@ -6,7 +6,7 @@
 #include <limits>
 #include <set>
 
-namespace bs::worker {
+namespace bs::backend {
 namespace {
 
 TEST(StoreKeys, EachKeyLiesOnItsServerAndIsGivenOnce) {
@@ -39,4 +39,4 @@ TEST(StoreKeys, EndsBeforeTheProductOverflows) {
 }
 
 }  // namespace
-}  // namespace bs::worker
+}  // namespace bs::backend

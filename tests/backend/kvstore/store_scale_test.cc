@@ -12,7 +12,7 @@
 
 #include "sim/sim_executor.h"
 
-namespace bs::worker {
+namespace bs::backend {
 namespace {
 
 using std::chrono::microseconds;
@@ -196,4 +196,4 @@ TEST_P(StoreScaleFailure, IsToldOnceAndNothingMoreIsAsked) {
 }
 
 }  // namespace
-}  // namespace bs::worker
+}  // namespace bs::backend

@@ -7,7 +7,7 @@
 
 #include "sim/sim_executor.h"
 
-namespace bs::worker {
+namespace bs::backend {
 namespace {
 
 using std::chrono::microseconds;
@@ -225,4 +225,4 @@ TEST_F(BandwidthEstimatorTest, WhatWasUnderWayWhenItStoppedIsLeftAlone) {
 }
 
 }  // namespace
-}  // namespace bs::worker
+}  // namespace bs::backend

@@ -18,7 +18,7 @@
 
 namespace {
 
-using bs::api::KeptMemory;
+using bs::node::KeptMemory;
 
 constexpr size_t kElements = 1000;
 constexpr uint64_t kBytes = kElements * sizeof(float);
@@ -64,9 +64,9 @@ class KeptTest : public MxnetTest {
                                      : ps::VerbsDevice::Access::kFill;
   }
   std::shared_ptr<void> Use(const bs_kept_memory& memory) {
-    return kept_->Use(bs::api::MemoryOf(memory), [this, &memory] {
+    return kept_->Use(bs::capi::MemoryOf(memory), [this, &memory] {
       ++owners_;
-      std::shared_ptr<void> owner = bs::api::OwnOf(memory)();
+      std::shared_ptr<void> owner = bs::capi::OwnOf(memory)();
       void* const address = owner.get();
       return std::shared_ptr<void>(address, [this, owner = std::move(owner)](void*) {
         --owners_;

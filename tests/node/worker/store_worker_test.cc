@@ -45,7 +45,7 @@ void Begin(void* context, bs_worker* worker, const bs_store_request* request) {
     if (request->in != nullptr) store->held_bytes += request->size_bytes;
     return store->held.push_back(request->token);
   }
-  if (request->what == 1 && request->size_bytes >= worker::kLeastSampleBytes) {
+  if (request->what == 1 && request->size_bytes >= backend::kLeastSampleBytes) {
     std::this_thread::sleep_for(std::chrono::milliseconds(store->slow_ms.load()));
   }
   store->sizes.push_back(request->size_bytes);
@@ -194,7 +194,7 @@ TEST_F(StoreWorkerTest, MeasuresWithWhatOneArrayMayHoldUnlessTheUserHasSaidHowLa
     const char* credit;
     uint64_t largest;
   };
-  for (const Case& one : {Case{"1000000", "", worker::kSampleBytes}, Case{"20001", "", 80000},
+  for (const Case& one : {Case{"1000000", "", backend::kSampleBytes}, Case{"20001", "", 80000},
                           Case{"1000", "", sizeof(float)}, Case{"1000000", "384", sizeof(float)}}) {
     store_.sizes.clear();
     bs_error error{};

@@ -24,12 +24,12 @@
 #include "node/network.h"
 #include "reduce/reduce.h"
 
-namespace bs::api {
+namespace bs::node {
 namespace {
 
-using worker::Backend;
-using worker::Exchange;
-using worker::Tensor;
+using backend::Backend;
+using backend::Exchange;
+using protocol::Tensor;
 
 constexpr Duration kPatience = std::chrono::seconds(60);
 constexpr uint64_t kPartitionBytes = 64;
@@ -283,10 +283,10 @@ class ThreadBackend final : public Backend {
   void Release(const Tensor& /*retired*/, Done done) override {
     Later([done = std::move(done)] { done(Status::Ok()); });
   }
-  void SetOptimizer(worker::OptimizerText /*optimizer*/, uint64_t /*number*/, Done done) override {
+  void SetOptimizer(backend::OptimizerText /*optimizer*/, uint64_t /*number*/, Done done) override {
     Later([done = std::move(done)] { done(Status::InvalidArgument("threads have no servers")); });
   }
-  std::optional<worker::PartitionAndCredit> TakeFitting() override { return std::nullopt; }
+  std::optional<backend::PartitionAndCredit> TakeFitting() override { return std::nullopt; }
   void Fail(const Status& status) override {
     failure_ = status;
     for (const auto& open : open_) {
@@ -612,4 +612,4 @@ TEST_F(WorkerNodeTest, HasMetrics) {
 }
 
 }  // namespace
-}  // namespace bs::api
+}  // namespace bs::node
