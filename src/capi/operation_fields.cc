@@ -49,12 +49,12 @@ constexpr auto kPlaces = std::to_array<Place>({
     {Field::kCreditBytes, "credit_bytes", offsetof(bs_operation, credit_bytes), sizeof(uint64_t)},
 });
 
-constexpr bool InOrder() {
+constexpr bool PlacesAreInOrder() {
   size_t at = 0;
   return std::ranges::all_of(
       kPlaces, [&at](const Place& place) { return static_cast<size_t>(place.field) == at++; });
 }
-static_assert(InOrder());
+static_assert(PlacesAreInOrder());
 
 // The table has every field that only some kinds take, and the struct has no padding: a smaller
 // struct of an older caller would have bytes there that no line sets.

@@ -198,11 +198,11 @@ constexpr auto kRows = std::to_array<Row>({
 });
 
 // The kinds count from 1, in the order of the rows.
-constexpr bool InOrder() {
+constexpr bool RowsAreInOrder() {
   int kind = 0;
   return std::ranges::all_of(kRows, [&kind](const Row& row) { return row.kind == ++kind; });
 }
-static_assert(InOrder());
+static_assert(RowsAreInOrder());
 
 // Null if there is no such kind.
 const Row* RowOf(int kind) {

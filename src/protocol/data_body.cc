@@ -59,12 +59,12 @@ bool IsAsynchronous(const DataRequest& request) {
 
 // Returns the member of `request` that the field of RequestIdentity::count stands for.
 template <typename Request>
-auto& CountOf(ps::Op op, Request& request) {
+auto& CountIn(ps::Op op, Request& request) {
   if (op == ps::Op::kOptimizer) return request.optimizer_call;
   return IsAsynchronous(request) ? request.push_count : request.round;
 }
 template <typename Request>
-auto& IndexOf(ps::Op op, Request& request) {
+auto& IndexIn(ps::Op op, Request& request) {
   return op == ps::Op::kRelease ? request.num_partitions : request.partition;
 }
 template <typename Request>
@@ -259,7 +259,7 @@ ps::Body AsPull(const ps::Body& push_pull) {
 }  // namespace
 
 RequestIdentity IdentityOf(ps::Op op, const DataRequest& request) {
-  return {.key = request.key, .count = CountOf(op, request), .index = IndexOf(op, request)};
+  return {.key = request.key, .count = CountIn(op, request), .index = IndexIn(op, request)};
 }
 
 std::string DescribeCount(const DataRequest& request) {
@@ -308,8 +308,8 @@ Result<DataRequest> DecodeRequest(ps::Op op, const ps::Body& body) {
   });
   if (!read.ok()) return read;
   request.key = identity.key;
-  CountOf(op, request) = identity.count;
-  IndexOf(op, request) = identity.index;
+  CountIn(op, request) = identity.count;
+  IndexIn(op, request) = identity.index;
   return request;
 }
 

@@ -12,20 +12,19 @@ namespace {
 
 constexpr size_t kNumberBytes = sizeof(uint64_t);
 constexpr size_t kHeaderBytes = 3 * kNumberBytes;
-constexpr unsigned kBitsPerByte = 8;
 // A message has room for this many, and a server for them beside the layout before.
 constexpr uint64_t kMostPartitions = uint64_t{1} << 20U;
 
 void Append(uint64_t value, std::string* bytes) {
   for (size_t i = 0; i < kNumberBytes; ++i) {
-    bytes->push_back(static_cast<char>(static_cast<uint8_t>(value >> (kBitsPerByte * i))));
+    bytes->push_back(static_cast<char>(static_cast<uint8_t>(value >> (8U * i))));
   }
 }
 
 uint64_t NumberAt(std::string_view bytes, size_t at) {
   uint64_t value = 0;
   for (size_t i = 0; i < kNumberBytes; ++i) {
-    value |= uint64_t{static_cast<uint8_t>(bytes[at + i])} << (kBitsPerByte * i);
+    value |= uint64_t{static_cast<uint8_t>(bytes[at + i])} << (8U * i);
   }
   return value;
 }

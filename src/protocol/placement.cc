@@ -11,11 +11,6 @@
 #include "base/count_of.h"
 
 namespace bs::protocol {
-namespace {
-
-constexpr unsigned kBitsPerByte = 8;
-
-}  // namespace
 
 std::vector<Partition> SplitIntoPartitions(uint64_t size_bytes, uint64_t partition_bytes,
                                            uint64_t align_bytes) {
@@ -85,7 +80,7 @@ std::vector<std::byte> EncodeServers(std::span<const Partition> partitions) {
   bytes.reserve(2 * partitions.size());
   for (const Partition& partition : partitions) {
     bytes.push_back(static_cast<std::byte>(partition.server & 0xffU));
-    bytes.push_back(static_cast<std::byte>(partition.server >> kBitsPerByte));
+    bytes.push_back(static_cast<std::byte>(partition.server >> 8U));
   }
   return bytes;
 }
@@ -100,7 +95,7 @@ Status DecodeServers(std::span<const std::byte> bytes, uint32_t num_servers,
   for (size_t i = 0; i < partitions.size(); ++i) {
     const auto low = std::to_integer<uint32_t>(bytes[2 * i]);
     const auto high = std::to_integer<uint32_t>(bytes[2 * i + 1]);
-    const uint32_t server = low | (high << kBitsPerByte);
+    const uint32_t server = low | (high << 8U);
     if (server >= num_servers) {
       return Status::InvalidArgument("a placement on server " + std::to_string(server) + " of " +
                                      std::to_string(num_servers));

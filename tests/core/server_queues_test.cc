@@ -11,12 +11,12 @@
 namespace bs::core {
 namespace {
 
-Item Make(uint64_t size_bytes, Priority priority = 0) {
+Item ItemOf(uint64_t size_bytes, Priority priority = 0) {
   return {.priority = priority, .size_bytes = size_bytes, .token = nullptr, .index = 0};
 }
 
 void SubmitMany(ServerQueues* queues, uint32_t server, int count, Priority priority = 0) {
-  for (int i = 0; i < count; ++i) queues->Submit(server, Make(100, priority));
+  for (int i = 0; i < count; ++i) queues->Submit(server, ItemOf(100, priority));
 }
 
 // Starts what may start, in turns as the Core does; returns how many each server started.
@@ -164,7 +164,7 @@ TEST(ServerQueues, SomethingMayAlwaysStartWhileAllHaveCredit) {
   for (int step = 0; step < 20000; ++step) {
     if (queued == 0 || random() % 3 == 0) {
       queues.Submit(static_cast<uint32_t>(random() % 5),
-                    Make(1 + random() % 150, static_cast<Priority>(random() % 3)));
+                    ItemOf(1 + random() % 150, static_cast<Priority>(random() % 3)));
       ++queued;
     }
     bool started = false;

@@ -169,8 +169,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   std::map<std::string, std::string> seeds = {{"native", Native()}};
-  for (const ps::testing::Golden& golden : ps::testing::AllGolden()) {
-    seeds.emplace(golden.name, ps::testing::FromHex(golden.hex));
+  for (const ps::test::Golden& golden : ps::test::AllGolden()) {
+    seeds.emplace(golden.name, ps::test::FromHex(golden.hex));
   }
   const std::filesystem::path zmtp = argv[2];
   for (const auto& [name, meta] : seeds) {

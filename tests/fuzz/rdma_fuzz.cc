@@ -39,13 +39,13 @@ class Input {
   std::span<const uint8_t> bytes_;
 };
 
-void Steps(ps::testing::RdmaPair* pair, int count) {
+void Steps(ps::test::RdmaPair* pair, int count) {
   for (int i = 0; i < count && pair->Step(); ++i) {
   }
 }
 
 // One SEND by the peer.
-void SendOne(Input* input, ps::testing::RawLink* raw, const ps::RdmaMemory::Block& lent) {
+void SendOne(Input* input, ps::test::RawLink* raw, const ps::RdmaMemory::Block& lent) {
   const uint64_t what = input->Take(1);
   if (what % 8 == 0) {
     const auto bytes = input->TakeBytes(input->Take(1));
@@ -68,8 +68,8 @@ void SendOne(Input* input, ps::testing::RawLink* raw, const ps::RdmaMemory::Bloc
   raw->Send(header, frames, {reinterpret_cast<const char*>(rest.data()), rest.size()});
 }
 
-ps::testing::RdmaPair::Options OptionsOf(uint64_t flags) {
-  ps::testing::RdmaPair::Options options;
+ps::test::RdmaPair::Options OptionsOf(uint64_t flags) {
+  ps::test::RdmaPair::Options options;
   options.seed = flags;
   options.rdma.slots = 8;
   options.rdma.slot_bytes = 1024;
@@ -78,7 +78,7 @@ ps::testing::RdmaPair::Options OptionsOf(uint64_t flags) {
 }
 
 // One SEND by a peer that got messages.
-void AnswerOne(Input* input, ps::testing::RawLink* raw) {
+void AnswerOne(Input* input, ps::test::RawLink* raw) {
   const uint64_t what = input->Take(1);
   if (what % 8 == 0) {
     raw->Send(std::as_bytes(input->TakeBytes(input->Take(1))));
@@ -99,8 +99,8 @@ void AnswerOne(Input* input, ps::testing::RawLink* raw) {
 
 // The peer is the receiver.
 void FuzzSender(Input* input, uint64_t flags) {
-  ps::testing::RdmaPair pair(OptionsOf(flags));
-  ps::testing::RawLink raw(pair.receiver_nic());
+  ps::test::RdmaPair pair(OptionsOf(flags));
+  ps::test::RawLink raw(pair.receiver_nic());
   const std::vector<std::byte> bytes(20'000);
   int held = 0;
   ps::SendQueue queue;
@@ -119,7 +119,7 @@ void FuzzSender(Input* input, uint64_t flags) {
   Steps(&pair, 100);
   for (int sends = 0; sends < 64 && link && !input->empty(); ++sends) {
     const uint64_t size_bytes = input->Take(2) % bytes.size();
-    ps::Message message = ps::testing::Native(8, sends);
+    ps::Message message = ps::test::Native(8, sends);
     ++held;
     message.data.push_back(
         ps::Frame::Borrow(std::span(bytes).first(size_bytes), [&held] { --held; }));
@@ -137,9 +137,9 @@ void FuzzSender(Input* input, uint64_t flags) {
 
 // The peer is the sender.
 void FuzzReceiver(Input* input, uint64_t flags) {
-  ps::testing::RdmaPair pair(OptionsOf(flags));
+  ps::test::RdmaPair pair(OptionsOf(flags));
   const auto blocks = std::make_shared<ps::BlockPool>();
-  ps::testing::RawLink raw(pair.sender_nic());
+  ps::test::RawLink raw(pair.sender_nic());
   const ps::RdmaMemory::Block lent = pair.sender_nic()->memory()->Take(20'000);
   std::unique_ptr<ps::RdmaInbound> inbound;
   auto taken = ps::RdmaInbound::Take(

@@ -149,7 +149,7 @@ void DrawStock(FuzzedDataProvider* input, ps::Message* message) {
 ps::Message DrawGolden(FuzzedDataProvider* input) {
   static const std::vector<ps::Meta> kGolden = [] {
     std::vector<ps::Meta> data;
-    for (const ps::testing::Golden& golden : ps::testing::AllGolden()) {
+    for (const ps::test::Golden& golden : ps::test::AllGolden()) {
       if (!golden.meta.is_control) data.push_back(golden.meta);
     }
     return data;

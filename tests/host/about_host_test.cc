@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/numa.h"
+#include "host/on_loopback.h"
 #include "reduce/reduce.h"
 
 namespace bs::host {
@@ -16,12 +17,6 @@ std::vector<HostFact> Rows(const std::vector<HostFact>& facts, const std::string
   std::copy_if(facts.begin(), facts.end(), std::back_inserter(rows),
                [&](const HostFact& fact) { return fact.what == what; });
   return rows;
-}
-
-Config OnLoopback() {
-  Config config;
-  config.root_uri = "127.0.0.1";
-  return config;
 }
 
 TEST(AboutHost, NamesTheKernelsThatServersUse) {

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "host/on_loopback.h"
+
 namespace bs::host {
 namespace {
 
@@ -34,12 +36,6 @@ ps::RdmaDevice Card() {
   ps::RdmaDevice device{.name = "mlx5_0", .ports = {port}};
   device.numa_node = 1;
   return device;
-}
-
-Config OnLoopback() {
-  Config config;
-  config.root_uri = "127.0.0.1";
-  return config;
 }
 
 // "what name value" of each row.

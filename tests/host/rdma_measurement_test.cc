@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::seconds;
 
-std::unique_ptr<RdmaMeasurement> OpenOn(ps::testing::SimulatedFabric* fabric,
+std::unique_ptr<RdmaMeasurement> OpenOn(ps::test::SimulatedFabric* fabric,
                                         const std::string& name) {
   ps::RdmaOptions options{.verbs = fabric->Add(name), .device = name};
   options.path.gid_index = 1;
@@ -28,7 +28,7 @@ std::unique_ptr<RdmaMeasurement> OpenOn(ps::testing::SimulatedFabric* fabric,
 }
 
 TEST(RdmaMeasurement, TwoEndsMeasure) {
-  ps::testing::SimulatedFabric fabric;
+  ps::test::SimulatedFabric fabric;
   const auto here = OpenOn(&fabric, "here");
   const auto there = OpenOn(&fabric, "there");
   ASSERT_TRUE(there->Join(here->offer()).ok());

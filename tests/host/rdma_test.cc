@@ -91,8 +91,8 @@ Config Worker(const std::string& rdma) {
 class UseRdmaTest : public ::testing::Test {
  protected:
   // Says why not, for a worker with two servers whose card is simulated.
-  std::string WhyNot(const ps::testing::NicOptions& nic, uint64_t locked_limit_bytes,
-                     bool up = true, int32_t slots = 64) {
+  std::string WhyNot(const ps::test::NicOptions& nic, uint64_t locked_limit_bytes, bool up = true,
+                     int32_t slots = 64) {
     const auto verbs = fabric_.Add("sim" + std::to_string(cards_++), nic);
     verbs->SetPort(up);
     Config config = Worker("0");
@@ -109,7 +109,7 @@ class UseRdmaTest : public ::testing::Test {
     return options.ok() ? "" : options.status().message();
   }
 
-  ps::testing::SimulatedFabric fabric_{{.threaded = false}};
+  ps::test::SimulatedFabric fabric_{{.threaded = false}};
   int cards_ = 0;
   uint64_t most_lent_bytes_ = 0;  // of the latest card that is used
 };

@@ -22,9 +22,9 @@
 namespace bs::test {
 namespace {
 
-using ps::testing::Attack;
-using ps::testing::Flood;
-using ps::testing::FrameOf;
+using ps::test::Attack;
+using ps::test::Flood;
+using ps::test::FrameOf;
 
 // For all rounds under an attack, on any machine.
 constexpr std::chrono::seconds kLongForAllRounds(100);
@@ -51,7 +51,7 @@ std::string ManyTimes(const std::string& bytes) {
 // Connections that stay as they are behind each of `words`, half of them half closed.
 void StallOrClose(const ps::Address& address, const std::vector<std::string>& words,
                   const std::atomic<bool>& over) {
-  std::deque<ps::testing::RawPeer> peers;
+  std::deque<ps::test::RawPeer> peers;
   for (const bool half : {false, true}) {
     for (const std::string& bytes : words) {
       peers.emplace_back(address).TrySend(bytes);
@@ -172,7 +172,7 @@ TEST_P(FloodedJob, NobodyWhoStallsOrClosesHisHalfDisturbsIt) {
 }
 
 TEST_P(FloodedJob, NoConnectionsDisturbIt) {
-  SaidUnder([](const ps::Address& address, const auto&) { ps::testing::ComeAndGo(address); });
+  SaidUnder([](const ps::Address& address, const auto&) { ps::test::ComeAndGo(address); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, FloodedJob, ::testing::Values("tcp", "zmq"));
@@ -209,7 +209,7 @@ std::string CurveHello() {
 // Does not wait for the other end's greeting.
 void FloodAtOnce(const ps::Address& address, const std::string& bytes,
                  const std::atomic<bool>& over) {
-  const ps::testing::RawPeer peer(address);
+  const ps::test::RawPeer peer(address);
   for (int i = 0; i < 200 && !over && peer.TrySend(bytes); ++i) continue;
 }
 
@@ -254,7 +254,7 @@ TEST_F(FloodedJobWithSecret, NobodyWhoStallsInTheHandshakeDisturbsIt) {
 // Such a caller may only look which node it is, so it is no node with another secret.
 TEST_F(FloodedJobWithSecret, NobodyWhoComesAndGoesDisturbsIt) {
   const std::string said =
-      SaidUnder([](const ps::Address& address, const auto&) { ps::testing::ComeAndGo(address); });
+      SaidUnder([](const ps::Address& address, const auto&) { ps::test::ComeAndGo(address); });
   EXPECT_THAT(said, ::testing::Not(::testing::HasSubstr("handshake failed")));
 }
 

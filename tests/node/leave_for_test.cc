@@ -26,9 +26,9 @@ Config MakeConfig(int32_t root_port) {
 }
 
 TEST(LeaveFor, SendsOneGoodbyeToTheSchedulerNode) {
-  ps::testing::LoopWorld world(
+  ps::test::LoopWorld world(
       [](LoopThread* loop, size_t /*number*/) { return ps::MakeTcpTransport(loop, {}, Logger()); });
-  ps::testing::TransportNode scheduler(&world);
+  ps::test::TransportNode scheduler(&world);
   const Result<int32_t> port = scheduler.Bind(world.AnyAddress());
   ASSERT_TRUE(port.ok());
   ASSERT_TRUE(LeaveFor(MakeConfig(port.value()), "9 7 1").ok());

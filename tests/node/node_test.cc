@@ -15,6 +15,7 @@
 
 #include "base/numa.h"
 #include "membership/control_body.h"
+#include "node/patience.h"
 #include "node/worker/ps_worker.h"
 #include "ps-lite/transport/loop_world.h"
 #include "transport/tcp/tcp_transport.h"
@@ -22,8 +23,6 @@
 
 namespace bs::node {
 namespace {
-
-constexpr Duration kPatience = std::chrono::seconds(60);
 
 Config MakeConfig(const std::string& role, int32_t root_port) {
   const Result<Config> config = ConfigFromProcess({{"DMLC_ROLE", role},
@@ -45,7 +44,7 @@ TEST(SchedulerNode, ListensWhenStartReturns) {
 }
 
 // A scheduler node's response to a node with other settings.
-ps::Meta AskedBy(ps::testing::TransportNode* node, int32_t own_port, int32_t scheduler_port) {
+ps::Meta AskedBy(ps::test::TransportNode* node, int32_t own_port, int32_t scheduler_port) {
   ps::Message message;
   message.peer = ps::kSchedulerId;
   message.meta = ps::NativeControl(ps::Command::kAddNode, ps::Op::kRegister, 1);
@@ -62,10 +61,10 @@ TEST(SchedulerNode, EachHasANumberOfItsOwn) {
   for (int i = 0; i < 2; ++i) {
     const auto scheduler = SchedulerNode::Start(MakeConfig("scheduler", 0));
     ASSERT_TRUE(scheduler.ok()) << scheduler.status().ToString();
-    ps::testing::LoopWorld world([](LoopThread* loop, size_t /*number*/) {
+    ps::test::LoopWorld world([](LoopThread* loop, size_t /*number*/) {
       return ps::MakeTcpTransport(loop, {}, Logger());
     });
-    ps::testing::TransportNode node(&world);
+    ps::test::TransportNode node(&world);
     const Result<int32_t> port = node.Bind(world.AnyAddress());
     ASSERT_TRUE(port.ok());
     const ps::Meta said = AskedBy(&node, port.value(), scheduler.value()->port());

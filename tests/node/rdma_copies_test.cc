@@ -18,6 +18,7 @@
 
 #include "node/network.h"
 #include "node/node.h"
+#include "node/patience.h"
 #include "node/worker/ps_worker.h"
 #include "ps-lite/transport/rdma/simulated_fabric.h"
 #include "transport/rdma/rdma_options.h"
@@ -25,10 +26,9 @@
 namespace bs::node {
 namespace {
 
-constexpr Duration kPatience = std::chrono::seconds(60);
 constexpr Key kKey = 1;
 constexpr size_t kElements = size_t{1} << 18U;
-constexpr double kBytes = kElements * sizeof(float);
+constexpr double kTensorBytes = kElements * sizeof(float);
 
 // Bytes copied in a round, in multiples of the tensor.
 struct Copies {
@@ -96,11 +96,11 @@ class RdmaCopiesTest : public ::testing::Test {
     const Metrics worker = worker_->Measure(kPatience).value();
     const Metrics server = server_->Measure(kPatience).value();
     return {(Read(worker, "rdma_bounced_bytes_total") + Read(server, "rdma_moved_bytes_total")) /
-                kBytes,
+                kTensorBytes,
             (Read(server, "rdma_bounced_bytes_total") + Read(worker, "rdma_moved_bytes_total")) /
-                kBytes,
-            static_cast<double>(fabric_.Counts().read_from_bytes) / kBytes,
-            static_cast<double>(fabric_.Counts().read_into_bytes) / kBytes};
+                kTensorBytes,
+            static_cast<double>(fabric_.Counts().read_from_bytes) / kTensorBytes,
+            static_cast<double>(fabric_.Counts().read_into_bytes) / kTensorBytes};
   }
   static double Read(const Metrics& metrics, const std::string& name) {
     return metrics.numbers().at({name, Metrics::kWhole});
@@ -118,7 +118,7 @@ class RdmaCopiesTest : public ::testing::Test {
 
   ps::RdmaFork fork_ = ps::RdmaFork::kHarmless;
   uint64_t most_lent_bytes_ = UINT64_MAX;
-  ps::testing::SimulatedFabric fabric_;
+  ps::test::SimulatedFabric fabric_;
   std::vector<float> in_ = std::vector<float>(kElements);
   std::vector<float> out_ = std::vector<float>(kElements);
   std::unique_ptr<SchedulerNode> scheduler_;

@@ -123,7 +123,7 @@ class Heart {
             ps::Op::kPush, {.key = kKey, .round = 1, .size_bytes = size_bytes, .dtype = kFloat32})};
     ps::SetDirections(ps::Op::kPush, &meta);
     const std::string data(reinterpret_cast<const char*>(in.data()), size_bytes);
-    return {ps::testing::FrameOf(ps::EncodeMeta(meta), true), ps::testing::FrameOf(data, false)};
+    return {ps::test::FrameOf(ps::EncodeMeta(meta), true), ps::test::FrameOf(data, false)};
   }
 
  private:
@@ -178,7 +178,7 @@ class StalledWorker : public ::testing::TestWithParam<std::tuple<const char*, bo
     const auto [meta, data] = stalled_->Push(in_[2]);
     push_ = meta + data;
     begun_bytes_ = std::get<1>(GetParam()) ? meta.size() + data.size() / 2 : meta.size() / 2;
-    peer_ = std::make_unique<ps::testing::RawPeer>(stalled_->server());
+    peer_ = std::make_unique<ps::test::RawPeer>(stalled_->server());
     peer_->Send(stalled_->introduction());
     ASSERT_TRUE(peer_->AwaitGreeting());
     peer_->Send(push_.substr(0, begun_bytes_));
@@ -189,7 +189,7 @@ class StalledWorker : public ::testing::TestWithParam<std::tuple<const char*, bo
   std::vector<Floats> out_ = std::vector<Floats>(2, Floats(10'000));
   std::vector<WaiterPtr> waiters_;
   std::unique_ptr<Heart> stalled_;
-  std::unique_ptr<ps::testing::RawPeer> peer_;
+  std::unique_ptr<ps::test::RawPeer> peer_;
   std::string push_;
   size_t begun_bytes_ = 0;
 };

@@ -14,8 +14,8 @@
 namespace bs::protocol {
 namespace {
 
-using ps::testing::FromHex;
-using ps::testing::ToHex;
+using ps::test::FromHex;
+using ps::test::ToHex;
 
 std::string HexOf(const ps::Body& body) { return ToHex(std::string(body.bytes())); }
 

@@ -6,7 +6,7 @@
 #include "sim/sim_executor.h"
 #include "sim/sim_network.h"
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 class SimWorld final : public TransportWorld {
@@ -44,4 +44,4 @@ std::unique_ptr<TransportWorld> MakeSimWorld() { return std::make_unique<SimWorl
 INSTANTIATE_TEST_SUITE_P(Sim, TransportConformance, ::testing::Values(&MakeSimWorld));
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

@@ -11,7 +11,7 @@
 namespace bs::worker {
 namespace {
 
-PsWorkerOptions OfRank(int32_t rank) {
+PsWorkerOptions CutOptionsOf(int32_t rank) {
   PsWorkerOptions options;
   options.SetView(job::MakeView({.rank = rank}, 2, 2));
   options.partition_bytes = 100;  // cut at 64
@@ -24,7 +24,7 @@ using test::About;
 TEST(Broadcast, RankZeroDeclaresThenPushesItsValue) {
   std::vector<std::byte> value = Bytes(192, 0);
   for (size_t i = 0; i < value.size(); ++i) value[i] = static_cast<std::byte>(i);
-  Bench bench(OfRank(0));
+  Bench bench(CutOptionsOf(0));
   const Outcome* const done = bench.Broadcast(7, DType::kInt32, value);
   ps::Message declare = bench.Next();
   EXPECT_EQ(About(declare).op, ps::Op::kDeclare);
@@ -54,7 +54,7 @@ TEST(Broadcast, RankZeroDeclaresThenPushesItsValue) {
 
 TEST(Broadcast, OthersFollowTheCutOfRankZero) {
   std::vector<std::byte> value = Bytes(200, 0);
-  Bench bench(OfRank(1));
+  Bench bench(CutOptionsOf(1));
   const Outcome* const done = bench.Broadcast(7, DType::kUint8, value);
   ps::Message lookup = bench.Next();
   EXPECT_EQ(About(lookup).op, ps::Op::kLookup);
@@ -78,7 +78,7 @@ TEST(Broadcast, OthersFollowTheCutOfRankZero) {
 TEST(Broadcast, TensorThatDiffersFromRankZerosConcernsOnlyThatCall) {
   std::vector<std::byte> value = Bytes(64, 0);
   std::vector<std::byte> out = Bytes(64, 0);
-  Bench bench(OfRank(1));
+  Bench bench(CutOptionsOf(1));
   const Outcome* const done = bench.Broadcast(7, DType::kFloat32, value);
   const Bench::Sum sum = bench.PushPull(7, 0, value, out);
   bench.Refuse(bench.Next(), Status::InvalidArgument("key 7: worker 1 has float32 of 64 bytes"));
@@ -91,7 +91,7 @@ TEST(Broadcast, TensorThatDiffersFromRankZerosConcernsOnlyThatCall) {
 
 TEST(Broadcast, OtherRefusalsFailTheWorker) {
   std::vector<std::byte> value = Bytes(64, 0);
-  Bench bench(OfRank(1));
+  Bench bench(CutOptionsOf(1));
   const Outcome* const done = bench.Broadcast(7, DType::kFloat32, value);
   const Outcome* const other = bench.Broadcast(8, DType::kFloat32, value);
   bench.Refuse(bench.Next(), Status::Unavailable("worker 0 left the job"));
@@ -103,7 +103,7 @@ TEST(Broadcast, OtherRefusalsFailTheWorker) {
 TEST(Broadcast, FailureWhileTheValueTravelsEndsItOnce) {
   std::vector<std::byte> value = Bytes(256, 0);
   for (const int32_t rank : {0, 1}) {
-    Bench bench(OfRank(rank));
+    Bench bench(CutOptionsOf(rank));
     const Outcome* const done = bench.Broadcast(7, DType::kFloat32, value);
     if (rank == 0) {
       bench.Answer(bench.Next());

@@ -13,7 +13,7 @@
 namespace bs::worker {
 namespace {
 
-PsWorkerOptions Alone() {
+PsWorkerOptions OneWorker() {
   PsWorkerOptions options;
   options.partition_bytes = 64;
   options.credit_bytes = 1024;
@@ -49,7 +49,7 @@ void AnswerAll(Bench* bench) {
 TEST(WorkerTwoBit, PushesAreCodedInitialValuesAndSumsAreNot) {
   std::vector<std::byte> value = Floats(std::vector<float>(17, 2));
   std::vector<std::byte> out = Bytes(68, 0);
-  Bench bench(Alone());
+  Bench bench(OneWorker());
   bench.Broadcast(7, DType::kFloat32, value);
   bench.Answer(bench.Next());  // declare
   for (const size_t size : {64U, 4U}) {
@@ -81,7 +81,7 @@ TEST(WorkerTwoBit, PushesAreCodedInitialValuesAndSumsAreNot) {
 
 TEST(WorkerTwoBit, AnUpdateOfAnAsynchronousKeyIsCodedToo) {
   std::vector<std::byte> value = Floats({0.75F, -0.25F});
-  Bench bench(Alone());
+  Bench bench(OneWorker());
   bench.worker()->Broadcast(7, DType::kFloat32, Mode::kAsynchronous, value, [](const Status&) {});
   AnswerAll(&bench);
   std::vector<std::vector<int>> words;
@@ -102,7 +102,7 @@ TEST(WorkerTwoBit, AnUpdateOfAnAsynchronousKeyIsCodedToo) {
 TEST(WorkerTwoBit, EachKeyKeepsWhatItDidNotSend) {
   std::vector<std::byte> value = Floats({0.75F, -0.75F, 0.25F});
   std::vector<std::byte> out = Bytes(12, 0);
-  Bench bench(Alone());
+  Bench bench(OneWorker());
   bench.Initialise(7, value);
   bench.Initialise(8, value);
   const auto round = [&](Key key, float threshold) {
@@ -125,7 +125,7 @@ TEST(WorkerTwoBit, EachKeyKeepsWhatItDidNotSend) {
 TEST(WorkerTwoBit, ARepeatSendsTheSameCodes) {
   std::vector<std::byte> value = Floats({0.4F, 0.6F});
   std::vector<std::byte> out = Bytes(8, 0);
-  PsWorkerOptions options = Alone();
+  PsWorkerOptions options = OneWorker();
   options.requests.retry_interval = std::chrono::milliseconds(1);
   Bench bench(options);
   bench.Initialise(7, value);
@@ -146,7 +146,7 @@ TEST(WorkerTwoBit, ARepeatSendsTheSameCodes) {
 TEST(WorkerTwoBit, CreditCountsWhatTravels) {
   std::vector<std::byte> value = Floats(std::vector<float>(1 + 16 * 5, 1));
   std::vector<std::byte> out = Bytes(value.size(), 0);
-  PsWorkerOptions options = Alone();
+  PsWorkerOptions options = OneWorker();
   options.credit_bytes = 12;
   Bench bench(options);
   bench.Initialise(7, value);
@@ -162,7 +162,7 @@ TEST(WorkerTwoBit, CreditCountsWhatTravels) {
 }
 
 TEST(WorkerTwoBit, AnEmptyTensorTakesPart) {
-  Bench bench(Alone());
+  Bench bench(OneWorker());
   bench.Initialise(7, {});
   const Bench::Sum sum = bench.PushPull(7, 0, {}, {}, 0.5F);
   AnswerAll(&bench);
@@ -173,7 +173,7 @@ TEST(WorkerTwoBit, AnEmptyTensorTakesPart) {
 TEST(WorkerTwoBit, WhatCannotBeCodedIsRefusedAndHarmsNothing) {
   std::vector<std::byte> value = Bytes(64, 0);
   std::vector<std::byte> out = Bytes(64, 0);
-  Bench bench(Alone());
+  Bench bench(OneWorker());
   bench.Initialise(7, value, DType::kFloat16);
   bench.Initialise(8, value);
   const Bench::Sum halves = bench.PushPull(7, 0, value, out, 0.5F);

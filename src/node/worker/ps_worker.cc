@@ -16,7 +16,7 @@ namespace {
 // Up to here a message costs more than its payload.
 constexpr uint64_t kTogetherBytes = uint64_t{16} << 10U;
 
-WorkerOptions MakeWorkerOptions(const Config& config) {
+WorkerOptions OptionsOverServers(const Config& config) {
   WorkerOptions options;
   options.partition_bytes = config.partition_bytes;
   options.credit_bytes = config.credit_bytes;
@@ -107,7 +107,7 @@ std::unique_ptr<WorkerNode> StartPsWorker(const Config& config,
             membership->DeliverTo(backend.get());
             return backend;
           },
-      .worker = MakeWorkerOptions(config),
+      .worker = OptionsOverServers(config),
       .kept_memory = membership->kept_memory(),
       .least_kept_bytes = lends ? backend::PsBackend::kLeastLentBytes : UINT64_MAX};
   parts.membership = std::move(membership);

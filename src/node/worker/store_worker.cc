@@ -34,7 +34,7 @@ uint64_t SampleBytes(const Config& config) {
   return config.partition_or_credit_given ? 0 : std::min(backend::kSampleBytes, BoundBytes(config));
 }
 
-WorkerOptions MakeWorkerOptions(const Config& config) {
+WorkerOptions OptionsOverStore(const Config& config) {
   WorkerOptions options;
   options.partition_bytes = PartitionBytes(config, backend::kUsualScale);
   options.credit_bytes = config.credit_bytes;
@@ -98,7 +98,7 @@ Result<StoreWorker> MakeStoreWorker(const Config& config, int32_t rank, WrappedS
             membership->MeetBy(backend.get());
             return backend;
           },
-      .worker = MakeWorkerOptions(config)};
+      .worker = OptionsOverStore(config)};
   parts.membership = std::move(membership);
   return StoreWorker{std::make_unique<WorkerNode>(config, std::move(parts), MakeLogger(config)),
                      store};

@@ -11,7 +11,7 @@ namespace bs::server {
 namespace {
 
 // Workers wait for each answer, so at most one answer to each is pending.
-constexpr size_t kMostWaiting = 1 << 16;
+constexpr size_t kMostWaitingAnswers = 1 << 16;
 
 }  // namespace
 
@@ -26,7 +26,7 @@ StockOptimizers::StockOptimizers(Executor* dispatcher, std::shared_ptr<HostedUpd
       straggler_timeout_(straggler_timeout) {}
 
 void StockOptimizers::Handle(const ps::Message& request) {
-  if (waiting_.size() >= kMostWaiting || calls_.size() >= kMostWaiting) {
+  if (waiting_.size() >= kMostWaitingAnswers || calls_.size() >= kMostWaitingAnswers) {
     return fail_(Status::ResourceExhausted("too many optimizers of stock workers, the latest of " +
                                            ps::DescribeId(request.peer)));
   }

@@ -15,7 +15,7 @@ namespace bs::server {
 namespace {
 
 // Limit of a worker's requests for a key that wait; engines keep a few under way.
-constexpr size_t kMostWaiting = 4096;
+constexpr size_t kMostWaitingRequests = 4096;
 // Answers say their length in 31 bits.
 constexpr uint64_t kMaxValueBytes = std::numeric_limits<int32_t>::max();
 
@@ -44,7 +44,7 @@ void StockSlot::Handle(StockCall call) {
 
 bool StockSlot::MayWait(const StockCall& call, size_t waiting, const char* owners) {
   const bool fits = state_->queued_bytes + KeptBytes(call) <= state_->max_queued_bytes;
-  if (waiting < kMostWaiting && fits) return true;
+  if (waiting < kMostWaitingRequests && fits) return true;
   state_->fail(Status::ResourceExhausted(
       DescribeStockCall(call) + ": what waits for rounds to come, " + std::to_string(waiting) +
       " requests of " + owners + " for this key and " + CountOf(state_->queued_bytes, "byte") +

@@ -103,8 +103,8 @@ class KeptTest : public MxnetTest {
   uint64_t registrations() const { return fabric_.Counts().registrations; }
   uint64_t regions() const { return fabric_.Counts().regions; }
 
-  ps::testing::SimulatedFabric fabric_{{.threaded = false}};
-  const std::shared_ptr<ps::testing::SimulatedNic> nic_ = fabric_.Add("sim0");
+  ps::test::SimulatedFabric fabric_{{.threaded = false}};
+  const std::shared_ptr<ps::test::SimulatedNic> nic_ = fabric_.Add("sim0");
   std::shared_ptr<ps::RdmaMemory> memory_;
   std::unique_ptr<KeptMemory> kept_;
   uint64_t owners_ = 0;

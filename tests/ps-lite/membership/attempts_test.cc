@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 const Address kAddress{"172.17.0.1", 4711};
@@ -39,4 +39,4 @@ TEST(Attempts, APeerThatWasReachedKeepsItsReason) {
 }
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

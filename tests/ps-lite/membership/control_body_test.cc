@@ -11,8 +11,8 @@
 namespace ps {
 namespace {
 
-using testing::FromHex;
-using testing::ToHex;
+using test::FromHex;
+using test::ToHex;
 
 const MemberBody kOfMember{
     .job = 7, .incarnation = 2, .lost_incarnation = 3, .rank = -2, .settings = "a=b\n"};

@@ -31,7 +31,7 @@ using bs::TimePoint;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr int kSeeds = BS_DEATH_SEEDS;
+constexpr int kDeathSeeds = BS_DEATH_SEEDS;
 
 enum class Moment { kStart, kGathering, kList, kMiddle, kLeaving };
 constexpr size_t kMoments = 5;
@@ -558,7 +558,7 @@ TEST(MembershipDeaths, AtAnyMomentAreMadeGoodOrNamedToEveryone) {
   int made_good = 0;
   int bad_ends = 0;
   int never_began = 0;
-  for (int seed = 0; seed < kSeeds && !::testing::Test::HasFailure(); ++seed) {
+  for (int seed = 0; seed < kDeathSeeds && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     DeathsOfAJob job(static_cast<uint64_t>(seed));
     job.Run();
@@ -567,7 +567,7 @@ TEST(MembershipDeaths, AtAnyMomentAreMadeGoodOrNamedToEveryone) {
     bad_ends += job.bad_ends;
     never_began += job.never_began;
   }
-  if (kSeeds < 3000) return;  // few jobs need not have every kind of death
+  if (kDeathSeeds < 3000) return;  // few jobs need not have every kind of death
   for (const int deaths : died) EXPECT_GT(deaths, 300);
   EXPECT_GT(made_good, 600);
   EXPECT_GT(bad_ends, 900);

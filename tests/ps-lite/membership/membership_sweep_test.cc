@@ -11,7 +11,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr int kSeeds = BS_SWEEP_SEEDS;
+constexpr int kSweepSeeds = BS_SWEEP_SEEDS;
 
 struct Shape {
   bool stock = false;  // stock workers with attached ones, else native workers
@@ -19,7 +19,7 @@ struct Shape {
   int32_t num_servers = 1;
 };
 
-bs::sim::SimNetworkOptions NetworkOf(uint64_t seed) {
+bs::sim::SimNetworkOptions SweptNetwork(uint64_t seed) {
   bs::sim::SimNetworkOptions network;
   network.delay_max = seed % 3 == 0 ? milliseconds(1) : milliseconds(400);
   network.loss = seed % 2 == 0 ? 0 : 0.2;
@@ -66,7 +66,7 @@ void ExpectGoodEnd(const Job& job) {
 }
 
 uint64_t RunWholeLife(uint64_t seed) {
-  Job job(seed, NetworkOf(seed));
+  Job job(seed, SweptNetwork(seed));
   const Shape shape{job.clock.Chance(0.5), static_cast<int32_t>(job.clock.Uniform(1, 4)),
                     static_cast<int32_t>(job.clock.Uniform(1, 3))};
   const Cast cast = Start(&job, shape);
@@ -104,7 +104,7 @@ uint64_t RunWholeLife(uint64_t seed) {
 }
 
 TEST(MembershipSweep, JobsBeginRunAndEndWellOnABadNetwork) {
-  for (int seed = 0; seed < kSeeds && !::testing::Test::HasFailure(); ++seed) {
+  for (int seed = 0; seed < kSweepSeeds && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     RunWholeLife(static_cast<uint64_t>(seed));
   }
@@ -116,7 +116,7 @@ TEST(MembershipSweep, SameSeedIsTheSameTrace) {
 
 // Kills one node of a running job; all others get its name, once.
 void RunDeath(uint64_t seed) {
-  Job job(seed, NetworkOf(seed));
+  Job job(seed, SweptNetwork(seed));
   const Shape shape{job.clock.Chance(0.5), static_cast<int32_t>(job.clock.Uniform(1, 3)),
                     static_cast<int32_t>(job.clock.Uniform(1, 3))};
   const Cast cast = Start(&job, shape);
@@ -144,7 +144,7 @@ void RunDeath(uint64_t seed) {
 }
 
 TEST(MembershipSweep, DeathOfANodeIsNamedToEveryone) {
-  for (int seed = 0; seed < kSeeds && !::testing::Test::HasFailure(); ++seed) {
+  for (int seed = 0; seed < kSweepSeeds && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     RunDeath(static_cast<uint64_t>(seed));
   }
@@ -153,7 +153,7 @@ TEST(MembershipSweep, DeathOfANodeIsNamedToEveryone) {
 // Kills the scheduler node before or while the others train; they all name it, once, within the
 // time-outs.
 void RunDeathOfTheSchedulerNode(uint64_t seed, int* while_registering) {
-  Job job(seed, NetworkOf(seed));
+  Job job(seed, SweptNetwork(seed));
   const Shape shape{job.clock.Chance(0.5), static_cast<int32_t>(job.clock.Uniform(1, 3)),
                     static_cast<int32_t>(job.clock.Uniform(1, 3))};
   Start(&job, shape);
@@ -177,11 +177,11 @@ void RunDeathOfTheSchedulerNode(uint64_t seed, int* while_registering) {
 
 TEST(MembershipSweep, DeathOfTheSchedulerNodeAtAnyMomentIsNamedByEveryone) {
   int while_registering = 0;
-  for (int seed = 0; seed < kSeeds && !::testing::Test::HasFailure(); ++seed) {
+  for (int seed = 0; seed < kSweepSeeds && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     RunDeathOfTheSchedulerNode(static_cast<uint64_t>(seed), &while_registering);
   }
-  EXPECT_GT(while_registering, kSeeds / 4);
+  EXPECT_GT(while_registering, kSweepSeeds / 4);
 }
 
 }  // namespace

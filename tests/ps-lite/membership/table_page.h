@@ -18,6 +18,8 @@
 
 namespace ps::test {
 
+inline constexpr char kPage[] = BS_SOURCE_DIR "/docs/design/membership.md";
+
 // The states, events and texts of a table.
 template <typename Table, typename Rules>
 class TableText {

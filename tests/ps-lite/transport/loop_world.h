@@ -16,7 +16,7 @@
 #include "ps-lite/transport/transport_node.h"
 #include "transport/tcp_socket.h"
 
-namespace ps::testing {
+namespace ps::test {
 
 // Nodes at loopback, each on a loop of its own.
 class LoopWorld final : public TransportWorld {
@@ -56,4 +56,4 @@ class LoopWorld final : public TransportWorld {
   std::vector<std::unique_ptr<bs::LoopThread>> loops_;
 };
 
-}  // namespace ps::testing
+}  // namespace ps::test

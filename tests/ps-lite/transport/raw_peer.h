@@ -18,7 +18,7 @@
 #include "transport/tcp/zmtp.h"
 #include "transport/unknown_peer_log.h"
 
-namespace ps::testing {
+namespace ps::test {
 
 inline int ConnectTo(const Address& address, int fd) {
   sockaddr_in where{};
@@ -124,4 +124,4 @@ inline void Flood(const Address& address, const std::string& hello, const std::s
   for (int i = 0; i < 200 && taken && !over; ++i) taken = peer.TrySend(bytes);
 }
 
-}  // namespace ps::testing
+}  // namespace ps::test

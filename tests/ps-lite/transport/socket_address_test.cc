@@ -11,7 +11,7 @@
 #include "base/host_networks.h"
 #include "transport/tcp_socket.h"
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 TEST(SocketAddress, NumbersOfBothKindsAreParsedAndWritten) {
@@ -93,4 +93,4 @@ TEST(Ipv6, TheAddressOfAllTakesConnectionsOfBothKinds) {
 }
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

@@ -25,7 +25,7 @@
 #include "transport/tcp_socket.h"
 #include "wire/wire.h"
 
-namespace ps::testing {
+namespace ps::test {
 
 // Returns the warnings of a transport without known peers while `does` runs with its address.
 // `garbage` is notified when on_garbage was called.  Blocks, on the test's thread.
@@ -193,4 +193,4 @@ TEST_P(SocketConformance, AFloodOfAStrangersMessagesHoldsNobodyUp) {
   }
 }
 
-}  // namespace ps::testing
+}  // namespace ps::test

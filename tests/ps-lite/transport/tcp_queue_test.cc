@@ -8,7 +8,7 @@
 
 #include "transport/tcp_socket.h"
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 TEST(TcpQueue, CountsWhatThePeerHasNotAcknowledged) {
@@ -37,4 +37,4 @@ TEST(TcpQueue, NothingIsHeldOfWhatIsNoConnection) {
 }
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -155,4 +155,4 @@ TEST(BindError, SaysWhatItMeans) {
 }
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

@@ -19,7 +19,7 @@
 
 #include "ps-lite/transport/transport_node.h"
 
-namespace ps::testing {
+namespace ps::test {
 
 class TransportConformance
     : public ::testing::TestWithParam<std::unique_ptr<TransportWorld> (*)()> {
@@ -449,4 +449,4 @@ TEST_P(TransportConformance, PortZeroTakesAFreeOneEachTime) {
   EXPECT_NE(first_address.port, second_address.port);
 }
 
-}  // namespace ps::testing
+}  // namespace ps::test

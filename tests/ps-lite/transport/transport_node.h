@@ -19,7 +19,7 @@
 #include "base/notification.h"
 #include "ps/transport.h"
 
-namespace ps::testing {
+namespace ps::test {
 
 // A message that carries `number` and can be told apart from others.
 inline Message Numbered(int32_t peer, int32_t number, int32_t priority = 0) {
@@ -325,4 +325,4 @@ inline std::pair<std::unique_ptr<TransportNode>, Address> BoundNode(TransportWor
   return {std::move(node), address};
 }
 
-}  // namespace ps::testing
+}  // namespace ps::test

@@ -31,7 +31,7 @@ Message Of(Op op, uint64_t key, const std::string& payload, bool request = true)
   message.meta.extension.version = kExtensionVersion;
   message.meta.extension.op = op;
   message.meta.extension.sequence = 7;
-  message.meta.extension.body = Body(testing::FromHex("b806") + static_cast<char>(key & 0x7fU));
+  message.meta.extension.body = Body(test::FromHex("b806") + static_cast<char>(key & 0x7fU));
   if (!payload.empty()) message.data.push_back(Frame::Copy(payload));
   return message;
 }
@@ -89,7 +89,7 @@ TEST(Fusion, TheBytesAreThoseOfTheProtocol) {
   // head 0; the body; no request, push, simple_app; app 0, customer 0; no pull; priority 0;
   // version 1, op 9.
   EXPECT_EQ(carrier, std::string("\x08\x00\x12", 3) + static_cast<char>(body.size()) + body +
-                         testing::FromHex("2000280030003800500060006800a00601a80609"));
+                         test::FromHex("2000280030003800500060006800a00601a80609"));
 }
 
 TEST(Fusion, OnlyPushesAndPullsOfNativeNodesWithOneFrameAtMostCanBeFused) {

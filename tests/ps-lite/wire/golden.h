@@ -9,7 +9,7 @@
 
 #include "ps/message.h"
 
-namespace ps::testing {
+namespace ps::test {
 
 inline std::string FromHex(std::string_view hex) {
   const auto digit = [](char c) { return c <= '9' ? c - '0' : c - 'a' + 10; };
@@ -170,4 +170,4 @@ inline std::vector<Golden> AllGolden() {
   return all;
 }
 
-}  // namespace ps::testing
+}  // namespace ps::test

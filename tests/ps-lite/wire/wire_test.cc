@@ -15,11 +15,11 @@
 namespace ps {
 namespace {
 
-using testing::AllGolden;
-using testing::AppMeta;
-using testing::FromHex;
-using testing::Golden;
-using testing::ToHex;
+using test::AllGolden;
+using test::AppMeta;
+using test::FromHex;
+using test::Golden;
+using test::ToHex;
 
 // On memory that ends where the bytes end, so that the sanitizer sees a step beyond.
 bs::Result<Meta> Parse(std::string_view bytes) {

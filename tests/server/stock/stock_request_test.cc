@@ -17,7 +17,7 @@ using testing::HasSubstr;
 const StockRange kAll = StockRangeOf(0, 1);
 
 ps::Meta GoldenMeta(const std::string& name) {
-  for (const ps::testing::Golden& golden : ps::testing::GoldenData()) {
+  for (const ps::test::Golden& golden : ps::test::GoldenData()) {
     if (golden.name == name) return golden.meta;
   }
   ADD_FAILURE() << name;
@@ -29,10 +29,10 @@ ps::Message Captured(const std::string& name, bool with_values) {
   ps::Message message;
   message.peer = ps::WorkerId(1);
   message.meta = GoldenMeta(name);
-  const std::string values = ps::testing::FromHex("0000803f000000400000404000008040");
-  message.data.push_back(ps::Frame::Copy(ps::testing::FromHex("0300000000000000")));
+  const std::string values = ps::test::FromHex("0000803f000000400000404000008040");
+  message.data.push_back(ps::Frame::Copy(ps::test::FromHex("0300000000000000")));
   message.data.push_back(ps::Frame::Copy(with_values ? values : ""));
-  if (with_values) message.data.push_back(ps::Frame::Copy(ps::testing::FromHex("10000000")));
+  if (with_values) message.data.push_back(ps::Frame::Copy(ps::test::FromHex("10000000")));
   return message;
 }
 
@@ -55,9 +55,9 @@ TEST(StockRequestTest, CapturedRequestsAreUnderstoodAndAnsweredAsCaptured) {
     EXPECT_EQ(answer.meta, GoldenMeta(kind + " response"));
     ASSERT_EQ(answer.data.size(), kind == "push" ? 0u : 3u);
     if (kind == "push") continue;
-    EXPECT_EQ(answer.data[0].text(), ps::testing::FromHex("0300000000000000"));
+    EXPECT_EQ(answer.data[0].text(), ps::test::FromHex("0300000000000000"));
     EXPECT_EQ(answer.data[1].text(), "sixteen bytes ok");
-    EXPECT_EQ(answer.data[2].text(), ps::testing::FromHex("10000000"));
+    EXPECT_EQ(answer.data[2].text(), ps::test::FromHex("10000000"));
   }
 }
 

@@ -15,16 +15,14 @@ namespace {
 
 using Text = test::TableText<PeerTable, PeerRules>;
 
-constexpr char kPage[] = BS_SOURCE_DIR "/docs/design/membership.md";
-
 bool Always(PeerCondition condition) { return condition == PeerCondition::kAlways; }
 
 TEST(PeerTable, IsTheOneOfThePage) {
-  test::ExpectOnPage(kPage, "scheduler node", Text::Of(PeerTable()));
+  test::ExpectOnPage(test::kPage, "scheduler node", Text::Of(PeerTable()));
 }
 
 TEST(PeerTable, ThePageExplainsEachState) {
-  const test::PagePart page(kPage, "scheduler node");
+  const test::PagePart page(test::kPage, "scheduler node");
   for (const PeerState state : Text::States()) {
     EXPECT_TRUE(page.Names("| **" + Text::NameOf(state) + "** |")) << Text::NameOf(state);
   }

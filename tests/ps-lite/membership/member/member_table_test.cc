@@ -11,8 +11,6 @@ namespace {
 
 using Text = test::TableText<MemberTable, MemberRules>;
 
-constexpr char kPage[] = BS_SOURCE_DIR "/docs/design/membership.md";
-
 MemberState Next(MemberState state, MemberEvent event) {
   const MemberTable table;
   const MemberTable::Row* const row = table.Find(state, event, [](MemberCondition condition) {
@@ -22,7 +20,7 @@ MemberState Next(MemberState state, MemberEvent event) {
 }
 
 TEST(MemberTable, IsTheOneOfThePage) {
-  test::ExpectOnPage(kPage, "member", Text::Of(MemberTable()));
+  test::ExpectOnPage(test::kPage, "member", Text::Of(MemberTable()));
 }
 
 TEST(MemberTable, EachPairHasRowsOrIsARepeatOrAViolation) { Text::CheckRows(MemberTable()); }

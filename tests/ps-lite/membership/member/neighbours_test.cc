@@ -11,9 +11,8 @@
 namespace ps {
 namespace {
 
-using Text = test::TableText<NeighbourTable, NeighbourRules>;
+using NeighbourText = test::TableText<NeighbourTable, NeighbourRules>;
 
-constexpr char kPage[] = BS_SOURCE_DIR "/docs/design/membership.md";
 constexpr int32_t kId = 9;
 
 class NeighboursTest : public ::testing::Test {
@@ -40,16 +39,16 @@ class NeighboursTest : public ::testing::Test {
 };
 
 TEST(NeighbourTable, IsTheOneOfThePage) {
-  test::ExpectOnPage(kPage, "neighbour", Text::Of(NeighbourTable()));
+  test::ExpectOnPage(test::kPage, "neighbour", NeighbourText::Of(NeighbourTable()));
 }
 
 TEST(NeighbourTable, EachPairHasRowsOrIsARepeat) {
-  Text::CheckRows(NeighbourTable());
+  NeighbourText::CheckRows(NeighbourTable());
   EXPECT_TRUE(NeighbourTable().violations().empty());
 }
 
 TEST(NeighbourTable, EachStateIsReached) {
-  EXPECT_EQ(Text::Reachable(NeighbourTable()).size(), Text::States().size());
+  EXPECT_EQ(NeighbourText::Reachable(NeighbourTable()).size(), NeighbourText::States().size());
 }
 
 TEST_F(NeighboursTest, ALossIsReportedIfTheSchedulerNodeMayReplaceTheNode) {

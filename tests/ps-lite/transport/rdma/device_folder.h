@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string>
 
-namespace ps::testing {
+namespace ps::test {
 
 // Removed at the end.
 class DeviceFolder {
@@ -54,4 +54,4 @@ class DeviceFolder {
   const std::string root_ = ::testing::TempDir() + "rdma_devices-" + std::to_string(::getpid());
 };
 
-}  // namespace ps::testing
+}  // namespace ps::test

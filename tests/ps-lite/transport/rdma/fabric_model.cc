@@ -13,7 +13,7 @@
 #include <string_view>
 #include <utility>
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 constexpr uint64_t kPage = 4096;
@@ -429,4 +429,4 @@ void FabricModel::Fail(ModelQueuePair* pair) {
   }
 }
 
-}  // namespace ps::testing
+}  // namespace ps::test

@@ -22,7 +22,7 @@
 #include "transport/descriptor.h"
 #include "transport/rdma/verbs.h"
 
-namespace ps::testing {
+namespace ps::test {
 
 // A host's card, which is open once at most per ModelDevice.
 struct ModelHost {
@@ -201,4 +201,4 @@ class FabricModel {
   std::vector<std::string> violations_;
 };
 
-}  // namespace ps::testing
+}  // namespace ps::test

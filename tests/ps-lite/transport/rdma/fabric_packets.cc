@@ -4,7 +4,7 @@
 
 #include "ps-lite/transport/rdma/fabric_model.h"
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 constexpr int kTries = 8;  // in the time until an error
@@ -207,4 +207,4 @@ void FabricModel::Finish(ModelQueuePair* pair) {
   }
 }
 
-}  // namespace ps::testing
+}  // namespace ps::test

@@ -21,10 +21,11 @@
 #include "base/snapshot.h"
 #include "ps-lite/transport/rdma/device_folder.h"
 #include "ps-lite/transport/rdma/simulated_fabric.h"
+#include "ps-lite/transport/rdma/take.h"
 #include "transport/rdma/ibverbs_symbols.h"
 #include "transport/rdma/rdma_choice.h"
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 using ::testing::AnyOf;
@@ -125,14 +126,8 @@ VerbsWorld LibraryWorld() {
   return world;
 }
 
-// What a result holds, for the caller to own.
-template <typename T>
-T Take(bs::Result<T> result) {
-  return std::move(result.value());
-}
-
-struct End {
-  End(const VerbsWorld& world, int number)
+struct VerbsEnd {
+  VerbsEnd(const VerbsWorld& world, int number)
       : device(Take(world.verbs[number]->Open(world.devices[number], 1U << 20U))),
         path(world.paths[number]),
         memory(64U << 10U),
@@ -148,7 +143,7 @@ struct End {
         {.id = id, .pieces = std::span(&piece, 1), .in_line = in_line, .signalled = signalled});
     EXPECT_TRUE(posted.ok()) << posted.message();
   }
-  void Read(uint64_t id, const RdmaPiece& piece, const End& other, size_t offset) const {
+  void Read(uint64_t id, const RdmaPiece& piece, const VerbsEnd& other, size_t offset) const {
     const auto address = reinterpret_cast<uintptr_t>(other.memory.data()) + offset;
     const bs::Status posted = pair->PostRead(id, piece, address, other.region->remote_key());
     EXPECT_TRUE(posted.ok()) << posted.message();
@@ -197,7 +192,7 @@ class VerbsConformance : public ::testing::TestWithParam<VerbsWorld (*)()> {
   void SetUp() override {
     world_ = GetParam()();
     if (!world_.why_not.empty()) GTEST_SKIP() << world_.why_not;
-    for (int end = 0; end < 2; ++end) ends_[end] = std::make_unique<End>(world_, end);
+    for (int end = 0; end < 2; ++end) ends_[end] = std::make_unique<VerbsEnd>(world_, end);
     for (int end = 0; end < 2; ++end) {
       const bs::Status joined = Join(end);
       ASSERT_TRUE(joined.ok()) << joined.message();
@@ -213,11 +208,11 @@ class VerbsConformance : public ::testing::TestWithParam<VerbsWorld (*)()> {
     for (const Completion& completion : completions) results.push_back(completion.result);
     return results;
   }
-  End& a() { return *ends_[0]; }
-  End& b() { return *ends_[1]; }
+  VerbsEnd& a() { return *ends_[0]; }
+  VerbsEnd& b() { return *ends_[1]; }
 
   VerbsWorld world_;
-  std::unique_ptr<End> ends_[2];
+  std::unique_ptr<VerbsEnd> ends_[2];
 };
 
 TEST_P(VerbsConformance, AddressesSayWhereQueuePairsAre) {
@@ -343,4 +338,4 @@ INSTANTIATE_TEST_SUITE_P(Simulated, VerbsConformance, ::testing::Values(&Simulat
 INSTANTIATE_TEST_SUITE_P(Library, VerbsConformance, ::testing::Values(&LibraryWorld));
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

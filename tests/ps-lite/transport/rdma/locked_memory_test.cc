@@ -10,7 +10,7 @@
 
 #include "base/snapshot.h"
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 class LockedMemoryTest : public ::testing::Test {
@@ -56,4 +56,4 @@ TEST_F(LockedMemoryTest, TheTextSaysWhatToDo) {
 }
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

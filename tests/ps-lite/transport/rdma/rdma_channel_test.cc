@@ -11,7 +11,7 @@
 #include "base/snapshot.h"
 #include "ps-lite/transport/rdma/links/rdma_pair.h"
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -139,4 +139,4 @@ TEST_F(RdmaChannelTest, AnErrorNamesItsNumbers) {
 }
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

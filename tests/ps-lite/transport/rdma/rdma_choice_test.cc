@@ -10,7 +10,7 @@
 #include "ps-lite/transport/rdma/device_folder.h"
 #include "transport/rdma/sysfs_devices.h"
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -138,4 +138,4 @@ TEST(InterfaceOfTest, FindsTheInterfaceOfALocalAddress) {
 }
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

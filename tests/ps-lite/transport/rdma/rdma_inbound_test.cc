@@ -14,7 +14,7 @@
 #include "ps-lite/transport/rdma/links/rdma_pair.h"
 #include "ps-lite/transport/transport_node.h"
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 using Kind = RdmaHeader::Kind;
@@ -270,4 +270,4 @@ TEST_F(RdmaInboundTest, ALinkThatEndsGivesItsLandingBack) {
 }
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

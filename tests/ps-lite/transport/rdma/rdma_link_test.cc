@@ -16,7 +16,7 @@
 #include "ps-lite/transport/rdma/links/rdma_pair.h"
 #include "ps-lite/transport/transport_node.h"
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -298,4 +298,4 @@ TEST_F(LyingReceiverTest, NoProofIsTakenButThatOfTheOffer) {
 }
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

@@ -18,7 +18,7 @@
 #include "base/numa.h"
 #include "ps-lite/transport/rdma/simulated_fabric.h"
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 using Access = VerbsDevice::Access;
@@ -261,4 +261,4 @@ TEST_F(RdmaMemoryTest, WithoutLockedMemoryThereIsNone) {
 }
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

@@ -18,7 +18,7 @@
 #include "ps-lite/transport/rdma/links/rdma_star.h"
 #include "ps-lite/transport/transport_node.h"
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -174,4 +174,4 @@ TEST(RdmaNicMemory, AServerPinsLittleForEachWorker) {
 }
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

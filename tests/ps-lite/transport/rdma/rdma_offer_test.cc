@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 RdmaOffer Example() {
@@ -55,4 +55,4 @@ TEST(RdmaOfferTest, NonsenseIsRefused) {
 }
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

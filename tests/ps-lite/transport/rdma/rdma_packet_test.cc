@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 using Kind = RdmaHeader::Kind;
@@ -73,4 +73,4 @@ TEST(RdmaPacketTest, NonsenseIsRefused) {
 }
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

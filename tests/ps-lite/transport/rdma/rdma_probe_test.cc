@@ -11,7 +11,7 @@
 #include "base/loop_thread.h"
 #include "ps-lite/transport/rdma/simulated_fabric.h"
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -127,4 +127,4 @@ TEST_F(RdmaProbeTest, ADeviceThatCannotBeUsedSaysWhatToDo) {
 }
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

@@ -5,7 +5,7 @@
 
 #include "ps-lite/transport/rdma/fabric_model.h"
 
-namespace ps::testing {
+namespace ps::test {
 
 struct SimulatedFabric::Shared {
   explicit Shared(const FabricOptions& options) : model(options) {}
@@ -267,4 +267,4 @@ std::vector<std::string> SimulatedFabric::Violations() const {
   return shared_->model.violations();
 }
 
-}  // namespace ps::testing
+}  // namespace ps::test

@@ -23,7 +23,7 @@
 #include "base/types.h"
 #include "transport/rdma/verbs.h"
 
-namespace ps::testing {
+namespace ps::test {
 
 class FabricModel;
 
@@ -109,4 +109,4 @@ class SimulatedFabric {
   std::thread thread_;
 };
 
-}  // namespace ps::testing
+}  // namespace ps::test

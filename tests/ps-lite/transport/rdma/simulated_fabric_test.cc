@@ -12,24 +12,19 @@
 #include <thread>
 #include <utility>
 
-namespace ps::testing {
+#include "ps-lite/transport/rdma/take.h"
+
+namespace ps::test {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Access = VerbsDevice::Access;
-using Kind = Completion::Kind;
 using Result = Completion::Result;
 
 constexpr QueuePairLimits kLimits{.sends = 8, .receives = 4, .inline_bytes = 64};
 constexpr QueuePairTerms kTerms{.mtu_bytes = 4096, .reads = 2, .answered_reads = 2};
-
-// What a result holds, for the caller to own.
-template <typename T>
-T Take(bs::Result<T> result) {
-  return std::move(result.value());
-}
 
 // One end: a host, its device, 64 KiB for both uses, and a queue pair.
 struct End {
@@ -120,7 +115,7 @@ TEST_F(SimulatedFabricTest, MessagesArriveInOrderWithTheirSizes) {
   EXPECT_THAT(IdsOf(a_.Poll()), ElementsAre(10, 11, 12));
   const std::vector<Completion> got = b_.Poll();
   EXPECT_THAT(IdsOf(got), ElementsAre(0, 1, 2));
-  EXPECT_EQ(got[0].kind, Kind::kReceive);
+  EXPECT_EQ(got[0].kind, Completion::Kind::kReceive);
   EXPECT_EQ(got[0].size_bytes, 64U);
   EXPECT_EQ(got[1].size_bytes, 32U);
   EXPECT_EQ(got[0].queue_pair, b_.pair->address().number);
@@ -491,4 +486,4 @@ TEST(SimulatedFabricThreadTest, AThreadMovesMessagesByTheClock) {
 }
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

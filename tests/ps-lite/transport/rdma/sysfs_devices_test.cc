@@ -7,14 +7,14 @@
 #include "ps-lite/transport/rdma/device_folder.h"
 #include "transport/rdma/rdma_choice.h"
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr const char* kFive = "0000:0000:0000:0000:0000:ffff:c0a8:0105";  // 192.168.1.5
+constexpr const char* kGidOfFive = "0000:0000:0000:0000:0000:ffff:c0a8:0105";  // 192.168.1.5
 
 TEST(SysfsDevicesTest, AHostWithoutDevicesListsNone) {
   const DeviceFolder files;
@@ -23,7 +23,7 @@ TEST(SysfsDevicesTest, AHostWithoutDevicesListsNone) {
 
 TEST(SysfsDevicesTest, ADeviceIsListedWithPortsGidsInterfacesAndNode) {
   const DeviceFolder files;
-  files.PutRoce("mlx5_0", 1, kFive);
+  files.PutRoce("mlx5_0", 1, kGidOfFive);
   files.Put("mlx5_0/device/numa_node", "1");
   files.Put("mlx5_0/device/net/eth2/dev_port", "0");
   files.PutPort("mlx5_0", 2, "1: DOWN", "InfiniBand");
@@ -53,10 +53,10 @@ TEST(SysfsDevicesTest, ADeviceIsListedWithPortsGidsInterfacesAndNode) {
 
 TEST(SysfsDevicesTest, IwarpIsOfAnotherLayer) {
   const DeviceFolder files;
-  files.PutRoce("cxgb4_0", 1, kFive);
+  files.PutRoce("cxgb4_0", 1, kGidOfFive);
   files.Put("cxgb4_0/node_type", "4: RNIC");
   EXPECT_EQ(DevicesInFiles(files.root())[0].ports[0].layer, RdmaLayer::kOther);
 }
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

@@ -6,7 +6,7 @@
 
 #include <set>
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 using Result = Completion::Result;
@@ -35,4 +35,4 @@ TEST(VerbsTest, EachResultHasItsWords) {
 }
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

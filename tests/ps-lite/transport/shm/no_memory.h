@@ -9,7 +9,7 @@
 #include <array>
 #include <cstddef>
 
-namespace ps::testing {
+namespace ps::test {
 
 // From now on MADV_POPULATE_WRITE fails with `error` on this thread, for good; false if that cannot
 // be had here.
@@ -29,4 +29,4 @@ inline bool RefusePopulating(int error) {
          ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-}  // namespace ps::testing
+}  // namespace ps::test

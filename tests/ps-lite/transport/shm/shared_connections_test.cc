@@ -32,7 +32,7 @@
 #include "transport/tcp/zmtp.h"
 #include "transport/tcp_socket.h"
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 constexpr size_t kLongBytes = 128U << 10U;
@@ -261,4 +261,4 @@ TEST_F(SharedConnectionsTest, ReadWhoOffersWhatIsNoMemoryAllTheSameAndSayWhy) {
 }
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

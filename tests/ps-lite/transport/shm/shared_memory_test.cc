@@ -100,7 +100,7 @@ TEST(SharedMemory, HoldsLittleThatNobodyHasBegunToRead) {
 template <typename F>
 void WithoutMemory(int error, F does) {
   bool refuses = false;
-  std::thread thread([&] { does([&] { refuses = testing::RefusePopulating(error); }); });
+  std::thread thread([&] { does([&] { refuses = test::RefusePopulating(error); }); });
   thread.join();
   if (!refuses) GTEST_SKIP() << "the kernel filters no calls of a thread";
 }

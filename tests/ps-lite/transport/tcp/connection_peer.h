@@ -23,7 +23,7 @@
 #include "transport/tcp/zmtp.h"
 #include "transport/tcp_socket.h"
 
-namespace ps::testing {
+namespace ps::test {
 
 inline constexpr timeval kPatience{.tv_sec = 60, .tv_usec = 0};
 inline constexpr int kMostDescriptors = 1024;  // of a test
@@ -131,4 +131,4 @@ inline TcpSocket ListenFor(TransportNode* node, int buffer_bytes) {
   return listener;
 }
 
-}  // namespace ps::testing
+}  // namespace ps::test

@@ -11,7 +11,7 @@
 
 #include "sim/sim_executor.h"
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 using bs::Duration;
@@ -217,4 +217,4 @@ TEST_F(LinkBudgetTest, AConnectionThatEndsGivesItsShareBack) {
 }
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

@@ -17,7 +17,7 @@
 #include "transport/tcp/tcp_transport.h"
 #include "wire/wire.h"
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 // Stands in for the system's getaddrinfo, which it asks for all names but those on ".slow".
@@ -101,7 +101,7 @@ TEST_F(SlowNames, OfAPeerThatComesBackAreNotLookedUpAgain) {
 }
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test
 
 // NOLINTNEXTLINE(readability-identifier-naming)
 extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints,
@@ -109,6 +109,6 @@ extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo
   static const auto real =
       reinterpret_cast<decltype(&getaddrinfo)>(::dlsym(RTLD_NEXT, "getaddrinfo"));
   const std::string name = node == nullptr ? "" : node;
-  ps::testing::names->Look(name);
+  ps::test::names->Look(name);
   return name.ends_with(".slow") ? EAI_NONAME : real(node, service, hints, result);
 }

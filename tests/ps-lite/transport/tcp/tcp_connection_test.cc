@@ -19,7 +19,7 @@
 #include "transport/tcp/tcp_transport.h"
 #include "wire/fusion.h"
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 std::unique_ptr<LoopWorld> MakeWorld(const TcpOptions& options) {
@@ -201,4 +201,4 @@ TEST(TcpConnection, AFusedMessageThatIsCutOffIsLostAndThoseBehindItAreNot) {
 }
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

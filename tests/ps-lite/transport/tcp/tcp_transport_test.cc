@@ -27,7 +27,7 @@
 #include "wire/fusion.h"
 #include "wire/wire.h"
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -630,4 +630,4 @@ TEST(Exposed, WhoListensInTheOpenIsWarned) {
 }
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

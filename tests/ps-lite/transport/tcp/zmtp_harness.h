@@ -17,7 +17,7 @@
 #include "transport/tcp/zmtp.h"
 #include "wire/wire.h"
 
-namespace ps::testing {
+namespace ps::test {
 
 // The output of an input.
 struct Record {
@@ -146,4 +146,4 @@ inline std::string MetaOf(int32_t number) {
 
 inline std::string Hello() { return ZmtpGreeting() + ZmtpReady("DEALER", "ps9"); }
 
-}  // namespace ps::testing
+}  // namespace ps::test

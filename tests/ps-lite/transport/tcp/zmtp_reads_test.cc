@@ -8,7 +8,7 @@
 #include "ps-lite/transport/tcp/zmtp_harness.h"
 #include "transport/tcp/zmtp.h"
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 using ZmtpReadsTest = ZmtpTest;
@@ -45,4 +45,4 @@ TEST_F(ZmtpReadsTest, ShortMessagesBehindALongOneAreReadManyAtATime) {
 }
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

@@ -10,7 +10,7 @@
 #include "ps-lite/transport/tcp/zmtp_harness.h"
 #include "wire/wire.h"
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -243,4 +243,4 @@ TEST_F(ZmtpTest, RandomBytesNeverAbort) {
 }
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

@@ -17,7 +17,7 @@
 #include "ps-lite/wire/golden.h"
 #include "transport/zmq/zmq_transport.h"
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 using ::testing::ContainsRegex;
@@ -148,4 +148,4 @@ TEST(Curve, WhoHasASecretTellsNothingToOneWithout) {
 }
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

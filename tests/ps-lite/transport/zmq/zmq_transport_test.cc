@@ -25,7 +25,7 @@
 #include "transport/tcp/zmtp.h"
 #include "transport/zmq/zmq_endpoint.h"
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 using ::testing::AllOf;
@@ -380,4 +380,4 @@ TEST(RemoteEndpoint, NamesHostAndPort) {
 }
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

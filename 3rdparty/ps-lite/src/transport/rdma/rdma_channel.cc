@@ -24,8 +24,6 @@ bs::Status NoMemory(const std::string& what, uint64_t size_bytes, const bs::Stat
                                        std::to_string(size_bytes) + " bytes): " + why.message());
 }
 
-bs::Status Nonsense(const std::string& what) { return bs::Status::InvalidArgument(what); }
-
 }  // namespace
 
 RdmaChannel::RdmaChannel(RdmaNic* nic, const Size& size, Listener listener)
@@ -177,7 +175,7 @@ bs::Status RdmaChannel::OnReceived(uint32_t slot, uint32_t size_bytes) {
       ParseRdmaPacket(memory.first(std::min<size_t>(size_bytes, memory.size())));
   if (!packet.ok()) return packet.status();
   if (packet.value().header.credits > peer_slots_ - credits_) {
-    return Nonsense("the peer gives back more credits than it got");
+    return bs::Status::InvalidArgument("the peer gives back more credits than it got");
   }
   credits_ += packet.value().header.credits;
   bs::Status taken = listener_.on_packet(packet.value());

@@ -8,23 +8,15 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstring>
 #include <memory>
 #include <optional>
 #include <string_view>
-#include <system_error>
+
+#include "transport/rdma/whole_number.h"
 
 namespace ps {
 namespace {
-
-// A whole decimal number.
-std::optional<int> NumberOf(std::string_view text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
 
 GidBytes GidOf(const SocketAddress& address) {
   GidBytes gid{};
@@ -193,7 +185,7 @@ bs::Result<RdmaWish> ParseRdmaDevice(const std::string& text) {
   wish.device = text.substr(0, colon);
   const bool plain = wish.device.find_first_of("/ \t") == std::string::npos;
   if (colon != std::string::npos) {
-    wish.port = NumberOf(std::string_view(text).substr(colon + 1)).value_or(-1);
+    wish.port = WholeNumber(std::string_view(text).substr(colon + 1)).value_or(-1);
   }
   const bool good = plain && (colon == std::string::npos ||
                               (!wish.device.empty() && wish.port >= 1 && wish.port <= 255));

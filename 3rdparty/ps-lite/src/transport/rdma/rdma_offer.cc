@@ -14,7 +14,7 @@ constexpr std::string_view kVersion = "1";
 constexpr uint32_t kLargest24Bits = (1U << 24U) - 1;
 constexpr size_t kWords = 11;
 
-bs::Status Wrong(const std::string& what) {
+bs::Status WrongOffer(const std::string& what) {
   return bs::Status::InvalidArgument("no offer of RDMA: " + what);
 }
 
@@ -78,10 +78,11 @@ std::string TextOf(const RdmaOffer& offer) {
 
 bs::Result<RdmaOffer> ParseRdmaOffer(std::string_view text) {
   const std::vector<std::string_view> words = WordsOf(text);
-  if (words.size() != kWords || text.ends_with(' ')) return Wrong("it has another number of words");
-  if (words[0] != kVersion) return Wrong("another version");
+  if (words.size() != kWords || text.ends_with(' '))
+    return WrongOffer("it has another number of words");
+  if (words[0] != kVersion) return WrongOffer("another version");
   RdmaOffer offer;
-  if (words[1] != "eth" && words[1] != "ib") return Wrong("another link layer");
+  if (words[1] != "eth" && words[1] != "ib") return WrongOffer("another link layer");
   offer.address.layer = words[1] == "eth" ? RdmaLayer::kEthernet : RdmaLayer::kInfiniBand;
   uint32_t lid = 0;
   const bool parsed =
@@ -93,7 +94,7 @@ bs::Result<RdmaOffer> ParseRdmaOffer(std::string_view text) {
       ParseNumber(words[8], kLeastRdmaSlots, kMostRdmaSlots, &offer.slots) &&
       ParseNumber(words[9], kLeastRdmaSlotBytes, kMostRdmaSlotBytes, &offer.slot_bytes) &&
       ParseHex(words[10], offer.token);
-  if (!parsed || !IsMtu(offer.mtu_bytes)) return Wrong("a value is out of range");
+  if (!parsed || !IsMtu(offer.mtu_bytes)) return WrongOffer("a value is out of range");
   offer.address.lid = static_cast<uint16_t>(lid);
   return offer;
 }

@@ -22,7 +22,7 @@ T Get(std::span<const std::byte> bytes) {
   return static_cast<T>(value);
 }
 
-bs::Status Wrong(const std::string& what) {
+bs::Status WrongPacket(const std::string& what) {
   return bs::Status::InvalidArgument("no RDMA packet of ours: " + what);
 }
 
@@ -30,13 +30,13 @@ bs::Status CheckRest(const RdmaPacket& packet) {
   const RdmaHeader& header = packet.header;
   const bool control = header.kind == RdmaHeader::Kind::kControl;
   if (control && packet.rest.size() != uint64_t{header.count} * kRdmaIdBytes) {
-    return Wrong("a list of ids that is not whole");
+    return WrongPacket("a list of ids that is not whole");
   }
   if (header.kind == RdmaHeader::Kind::kProof && packet.rest.size() != kRdmaTokenBytes) {
-    return Wrong("a token of another size");
+    return WrongPacket("a token of another size");
   }
   if (header.kind == RdmaHeader::Kind::kMore && packet.rest.empty())
-    return Wrong("more of nothing");
+    return WrongPacket("more of nothing");
   return bs::Status::Ok();
 }
 
@@ -48,11 +48,11 @@ uint32_t RdmaPacket::IdAt(size_t i) const {
 }
 
 bs::Result<RdmaPacket> ParseRdmaPacket(std::span<const std::byte> bytes) {
-  if (bytes.size() < RdmaHeader::kBytes) return Wrong("a header is cut short");
+  if (bytes.size() < RdmaHeader::kBytes) return WrongPacket("a header is cut short");
   const auto kind = Get<uint8_t>(bytes);
   if (kind < static_cast<uint8_t>(RdmaHeader::Kind::kMessage) ||
       kind > static_cast<uint8_t>(RdmaHeader::Kind::kProof)) {
-    return Wrong("kind " + std::to_string(kind));
+    return WrongPacket("kind " + std::to_string(kind));
   }
   RdmaPacket packet;
   RdmaHeader& header = packet.header;
@@ -65,9 +65,9 @@ bs::Result<RdmaPacket> ParseRdmaPacket(std::span<const std::byte> bytes) {
   packet.rest = bytes.subspan(RdmaHeader::kBytes);
   const bool begins =
       header.kind == RdmaHeader::Kind::kMessage || header.kind == RdmaHeader::Kind::kAdvert;
-  if (!begins && header.frames > 0) return Wrong("frames of no message");
+  if (!begins && header.frames > 0) return WrongPacket("frames of no message");
   if (header.frames > kMaxDataFrames || packet.rest.size() < header.frames * RdmaFrame::kBytes) {
-    return Wrong(std::to_string(header.frames) + " frames");
+    return WrongPacket(std::to_string(header.frames) + " frames");
   }
   for (size_t i = 0; i < header.frames; ++i) {
     RdmaFrame& frame = packet.frames.at(i);
@@ -75,9 +75,10 @@ bs::Result<RdmaPacket> ParseRdmaPacket(std::span<const std::byte> bytes) {
              .address = Get<uint64_t>(packet.rest.subspan(8)),
              .key = Get<uint32_t>(packet.rest.subspan(16))};
     if (frame.size_bytes > kMaxFrameBytes) {
-      return Wrong("a frame of " + std::to_string(frame.size_bytes) + " bytes");
+      return WrongPacket("a frame of " + std::to_string(frame.size_bytes) + " bytes");
     }
-    if (frame.address + frame.size_bytes < frame.address) return Wrong("a frame past all memory");
+    if (frame.address + frame.size_bytes < frame.address)
+      return WrongPacket("a frame past all memory");
     packet.rest = packet.rest.subspan(RdmaFrame::kBytes);
   }
   bs::Status wrong = CheckRest(packet);

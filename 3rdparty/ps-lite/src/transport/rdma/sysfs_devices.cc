@@ -4,12 +4,13 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 #include <string_view>
 #include <system_error>
+
+#include "transport/rdma/whole_number.h"
 
 namespace ps {
 namespace {
@@ -24,13 +25,6 @@ std::string LineOf(const fs::path& path) {
   return line;
 }
 
-std::optional<int> NumberOf(std::string_view text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
 // The names in a folder, in order of numbers or of letters; none if it is not there.
 std::vector<std::string> NamesIn(const fs::path& folder) {
   std::vector<std::string> names;
@@ -40,8 +34,8 @@ std::vector<std::string> NamesIn(const fs::path& folder) {
     names.push_back(entry->path().filename());
   }
   std::ranges::sort(names, [](const std::string& a, const std::string& b) {
-    const std::optional<int> one = NumberOf(a);
-    const std::optional<int> other = NumberOf(b);
+    const std::optional<int> one = WholeNumber(a);
+    const std::optional<int> other = WholeNumber(b);
     return one && other ? *one < *other : a < b;
   });
   return names;
@@ -57,7 +51,7 @@ std::optional<GidBytes> GidOf(const std::string& text) {
 std::vector<RdmaGid> GidsIn(const fs::path& port, RdmaLayer layer) {
   std::vector<RdmaGid> gids;
   for (const std::string& name : NamesIn(port / "gids")) {
-    const std::optional<int> index = NumberOf(name);
+    const std::optional<int> index = WholeNumber(name);
     const std::optional<GidBytes> bytes = GidOf(LineOf(port / "gids" / name));
     if (!index || !bytes) continue;
     RdmaGid::Type type = RdmaGid::Type::kInfiniBand;
@@ -90,15 +84,15 @@ RdmaPort ReadPort(const fs::path& folder, int number, bool iwarp) {
 
 RdmaDevice ReadDevice(const fs::path& folder) {
   RdmaDevice device{.name = folder.filename()};
-  device.numa_node = NumberOf(LineOf(folder / "device" / "numa_node")).value_or(-1);
+  device.numa_node = WholeNumber(LineOf(folder / "device" / "numa_node")).value_or(-1);
   const bool iwarp = LineOf(folder / "node_type").ends_with("RNIC");
   for (const std::string& name : NamesIn(folder / "ports")) {
-    const std::optional<int> number = NumberOf(name);
+    const std::optional<int> number = WholeNumber(name);
     if (number) device.ports.push_back(ReadPort(folder / "ports" / name, *number, iwarp));
   }
   const fs::path net = folder / "device" / "net";
   for (const std::string& interface : NamesIn(net)) {
-    const int number = 1 + NumberOf(LineOf(net / interface / "dev_port")).value_or(0);
+    const int number = 1 + WholeNumber(LineOf(net / interface / "dev_port")).value_or(0);
     for (RdmaPort& port : device.ports) {
       if (port.number == number) port.interfaces.push_back(interface);
     }

@@ -26,8 +26,8 @@ constexpr bs::Duration kLeastHostTimeout = std::chrono::seconds(5);
 // Bytes taken out of the queue at a time: enough that a call sends many small messages.
 constexpr uint64_t kAheadBytes = 16U << 10U;
 constexpr size_t kPartsPerCall = 128;
-// Peers send little on this connection.
-constexpr int kReadsPerTurn = 16;
+// Reads in a turn of the loop; peers send little on this connection.
+constexpr int kReadsOfAnswersPerTurn = 16;
 // Messages up to this size do not wait for the link, unless a larger message is begun:
 // acknowledgements and heartbeats.
 constexpr uint64_t kSmallBytes = 1U << 10U;
@@ -313,7 +313,7 @@ bool TcpConnection::Read() {
   input_->BeginTurn();
   bs::Status taken = input_->Continue();
   for (int i = 0; taken.ok() && !refused_; ++i) {
-    if (i == kReadsPerTurn || input_->turn_over()) {
+    if (i == kReadsOfAnswersPerTurn || input_->turn_over()) {
       loop_->Revisit(socket_.fd());  // the kernel reports only changes
       return true;
     }

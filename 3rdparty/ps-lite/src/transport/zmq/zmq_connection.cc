@@ -13,7 +13,7 @@ namespace ps {
 namespace {
 
 // Messages that go out in a turn of the loop; then other sockets get their turn.
-constexpr int kMessagesPerTurn = 64;
+constexpr int kSentPerTurn = 64;
 
 // A frame on its way through libzmq.  `handed` orders our writes before the release on libzmq's
 // thread; libzmq does so itself, but ThreadSanitizer does not see into it.
@@ -141,7 +141,7 @@ void ZmqConnection::Drain(bs::TimePoint deadline, bs::Task on_drained) {
 void ZmqConnection::Pump() {
   int sent = 0;
   while ((dealer_->Events() & ZMQ_POLLOUT) != 0 && !queue_.empty()) {
-    if (sent++ == kMessagesPerTurn) return PumpLater();
+    if (sent++ == kSentPerTurn) return PumpLater();
     if (!Hand(queue_.first())) continue;
     queue_.Take();
   }

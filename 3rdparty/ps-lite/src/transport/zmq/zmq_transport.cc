@@ -22,7 +22,7 @@ namespace ps {
 namespace {
 
 // Messages received in a turn of the loop; then other sockets get their turn.
-constexpr size_t kMessagesPerTurn = 64;
+constexpr size_t kReceivedPerTurn = 64;
 
 // The network of a LoopTransport; see loop_transport.h for the promises.
 class ZmqNetwork {
@@ -139,7 +139,7 @@ void ZmqNetwork::StopListening() {
 }
 
 void ZmqNetwork::Receive() {
-  for (taken_ = 0; taken_ < kMessagesPerTurn; ++taken_) {
+  for (taken_ = 0; taken_ < kReceivedPerTurn; ++taken_) {
     if ((listener_->socket().Events() & ZMQ_POLLIN) == 0) return;
     ReceiveMessage();
   }

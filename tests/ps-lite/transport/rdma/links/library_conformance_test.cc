@@ -11,7 +11,7 @@
 #include "transport/rdma/rdma_choice.h"
 #include "transport/tcp/tcp_transport.h"
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 struct Cards {
@@ -118,4 +118,4 @@ TEST(LibraryConformanceTest, DataGoesByRdma) {
 }
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

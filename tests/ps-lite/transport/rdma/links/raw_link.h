@@ -17,7 +17,7 @@
 #include "transport/rdma/rdma_offer.h"
 #include "transport/rdma/rdma_packet.h"
 
-namespace ps::testing {
+namespace ps::test {
 
 class RawLink {
  public:
@@ -104,4 +104,4 @@ class RawLink {
   const std::unique_ptr<QueuePair> queue_pair_;
 };
 
-}  // namespace ps::testing
+}  // namespace ps::test

@@ -8,7 +8,7 @@
 #include "ps-lite/transport/socket_conformance.h"
 #include "transport/tcp/tcp_transport.h"
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 // Every node has a NIC of its own.
@@ -49,4 +49,4 @@ INSTANTIATE_TEST_SUITE_P(Rdma, TransportConformance, ::testing::Values(&MakeRdma
 INSTANTIATE_TEST_SUITE_P(Rdma, SocketConformance, ::testing::Values(&MakeRdmaWorld));
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

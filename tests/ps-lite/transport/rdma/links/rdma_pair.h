@@ -12,7 +12,7 @@
 #include "transport/send_queue.h"
 #include "transport/tcp/block_pool.h"
 
-namespace ps::testing {
+namespace ps::test {
 
 class RdmaPair {
  public:
@@ -106,4 +106,4 @@ class RdmaPair {
   std::unique_ptr<RdmaInbound> inbound_;
 };
 
-}  // namespace ps::testing
+}  // namespace ps::test

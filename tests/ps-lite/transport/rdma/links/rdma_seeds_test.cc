@@ -9,7 +9,7 @@
 
 #include "ps-lite/transport/rdma/links/rdma_traffic.h"
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 TEST(RdmaSeedsTest, WhatIsSentArrivesOnceAndInOrder) {
@@ -33,4 +33,4 @@ TEST(RdmaSeedsTest, WhatIsSentArrivesOnceAndInOrder) {
 }
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

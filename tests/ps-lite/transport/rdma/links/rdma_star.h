@@ -15,7 +15,7 @@
 #include "transport/send_queue.h"
 #include "transport/tcp/block_pool.h"
 
-namespace ps::testing {
+namespace ps::test {
 
 class RdmaStar {
  public:
@@ -99,4 +99,4 @@ class RdmaStar {
   std::vector<std::unique_ptr<Direction>> pulls_;
 };
 
-}  // namespace ps::testing
+}  // namespace ps::test

@@ -25,7 +25,7 @@
 #include "ps-lite/transport/rdma/links/rdma_pair.h"
 #include "ps-lite/transport/transport_node.h"
 
-namespace ps::testing {
+namespace ps::test {
 
 class RdmaTraffic {
  public:
@@ -246,4 +246,4 @@ class RdmaTraffic {
   std::map<std::pair<int, int32_t>, int32_t> last_;
 };
 
-}  // namespace ps::testing
+}  // namespace ps::test

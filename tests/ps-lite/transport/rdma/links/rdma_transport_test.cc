@@ -18,7 +18,7 @@
 #include "ps-lite/transport/transport_node.h"
 #include "transport/tcp/tcp_transport.h"
 
-namespace ps::testing {
+namespace ps::test {
 namespace {
 
 using ::testing::AllOf;
@@ -277,4 +277,4 @@ TEST_F(RdmaTransportTest, TransportMayEndAtAnyMomentOfALink) {
 }
 
 }  // namespace
-}  // namespace ps::testing
+}  // namespace ps::test

@@ -17,7 +17,7 @@
 #include "sim/sim_executor.h"
 #include "transport/rdma/rdma_nic.h"
 
-namespace ps::testing {
+namespace ps::test {
 
 class SimulatedLoop {
  public:
@@ -74,4 +74,4 @@ class SimulatedLoop {
   std::map<int, std::function<void()>> watched_;
 };
 
-}  // namespace ps::testing
+}  // namespace ps::test
