@@ -179,6 +179,11 @@ void ServerNode::OnReady() {
   for (const auto& executor : shards_)
     shards.push_back({.executor = executor.get(), .numa_node = 0});
   Server::Handler handler;
+  handler.send = [this](ps::Message message) {
+    const ps::Extension& about = message.meta.extension;
+    if (about.op == ps::Op::kPending && about.status != 0) ++put_off_;
+    Send(std::move(message));
+  };
   handler.on_stop = [this] {
     if (job_->stock) return JoinFinalBarrier();
     job_->journal->Report(Broken::kStatus, name_, "was told to stop");
@@ -187,14 +192,8 @@ void ServerNode::OnReady() {
   handler.on_violation = [this](int32_t, const std::string& what) {
     job_->journal->Report(Broken::kStatus, name_, "takes this for a protocol violation: " + what);
   };
-  server_ = std::make_unique<Server>(
-      options, &io_, shards,
-      [this](ps::Message message) {
-        const ps::Extension& about = message.meta.extension;
-        if (about.op == ps::Op::kPending && about.status != 0) ++put_off_;
-        Send(std::move(message));
-      },
-      std::move(handler), Logger("", LogLevel::kOff), rules_);
+  server_ = std::make_unique<Server>(options, &io_, shards, std::move(handler),
+                                     Logger("", LogLevel::kOff), rules_);
 }
 
 void ServerNode::OnMessage(ps::Message message) {
