@@ -57,7 +57,7 @@ std::function<void(const RoundTimes&)> RoundReporter(const ServerOptions& option
 class Server::Impl {
  public:
   Impl(const ServerOptions& options, Executor* dispatcher, const std::vector<ServerShard>& shards,
-       Handler handler, const Logger& log, const server::Rules& rules);
+       Handler handler, const Logger& log, const protocol::Rules& rules);
 
   void OnMessage(ps::Message message);
   void OnWorkerGone(int32_t rank, const Status& why);
@@ -114,7 +114,7 @@ class Server::Impl {
 
 Server::Impl::Impl(const ServerOptions& options, Executor* dispatcher,
                    const std::vector<ServerShard>& shards, Handler handler, const Logger& log,
-                   const server::Rules& rules)
+                   const protocol::Rules& rules)
     : options_(options),
       codecs_(options.codecs != nullptr ? *options.codecs : codec::Builtin()),
       dispatcher_(dispatcher),
@@ -382,7 +382,7 @@ void Server::Impl::Refuse(const protocol::Call& call, const Status& why) {
 
 Server::Server(const ServerOptions& options, Executor* dispatcher,
                const std::vector<ServerShard>& shards, Handler handler, const Logger& log,
-               const server::Rules& rules)
+               const protocol::Rules& rules)
     : impl_(std::make_unique<Impl>(options, dispatcher, shards, std::move(handler), log, rules)) {}
 
 Server::~Server() = default;

@@ -16,8 +16,8 @@
 #include "base/metrics.h"
 #include "base/status.h"
 #include "base/types.h"
+#include "protocol/rules.h"
 #include "ps/message.h"
-#include "server/rules.h"
 #include "server/state/server_options.h"
 
 namespace bs {
@@ -46,7 +46,7 @@ class Server {
   // `dispatcher` is the executor on which OnMessage is called.  The executors, and whatever
   // `handler` uses, outlive the server.  REQUIRES: at least one shard.
   Server(const ServerOptions& options, Executor* dispatcher, const std::vector<ServerShard>& shards,
-         Handler handler, const Logger& log, const server::Rules& rules = server::Rules());
+         Handler handler, const Logger& log, const protocol::Rules& rules = protocol::Rules());
   // REQUIRES: the executors run nothing of this server any more, or end right after this call.
   ~Server();
   Server(const Server&) = delete;

@@ -150,7 +150,7 @@ job::View MemberNode::ViewOf(job::Role role) const {
 }
 
 ServerNode::ServerNode(Job* job, int32_t index, const ServerOptions& options, int32_t num_shards,
-                       const server::Rules& rules)
+                       const protocol::Rules& rules)
     : MemberNode(job, ps::Role::kServer, index),
       options_(options),
       rules_(rules),
@@ -222,7 +222,7 @@ void ServerNode::OnFailure(const Status& why) {
 
 WorkerNode::WorkerNode(Job* job, int32_t index, const worker::PsWorkerOptions& options,
                        const ScriptOptions& script, uint64_t most_in_flight,
-                       const worker::Rules& rules)
+                       const protocol::Rules& rules)
     : MemberNode(job, ps::Role::kWorker, index),
       options_(options),
       script_options_(script),
