@@ -189,7 +189,9 @@ void ServerNode::Begin(const ps::View& view) {
   options.updater = updater_;
   options.timed = !config_.metrics.empty();
   options.max_backlog_bytes = MostBacklogBytes(AvailableBytes());
+  ps::Transport* const transport = network_->transport();
   Server::Handler handler;
+  handler.send = [transport](ps::Message message) { transport->Send(std::move(message)); };
   handler.on_stop = [this] {
     if (member_) member_->JoinFinalBarrier();
   };
@@ -200,7 +202,6 @@ void ServerNode::Begin(const ps::View& view) {
   handler.on_violation = [this](int32_t peer, const std::string& what) {
     if (member_) member_->ReportViolation(peer, what);
   };
-  ps::Transport* const transport = network_->transport();
   options.lend = [transport](std::span<std::byte> pages) {
     return transport->Lend(pages, ps::Lending::kSent);
   };
@@ -209,10 +210,8 @@ void ServerNode::Begin(const ps::View& view) {
   options.adopted_bytes = AdoptedBytes(shards);
   const Logger log = log_.Named("server " + std::to_string(rank));
   OpenTimeline(shards.size(), &options, log);
-  server_ = std::make_unique<Server>(
-      options, network_->io(), std::move(shards),
-      [transport](ps::Message message) { transport->Send(std::move(message)); }, std::move(handler),
-      log);
+  server_ =
+      std::make_unique<Server>(options, network_->io(), std::move(shards), std::move(handler), log);
 }
 
 Result<Metrics> ServerNode::Measure(Duration timeout) const {

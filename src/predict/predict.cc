@@ -159,8 +159,9 @@ class ServerHost {
     network->PutOnHost(transport_.get(), host, beside);
     server_ = std::make_unique<Server>(
         options, &executor_, std::vector<ServerShard>{{.executor = &executor_, .numa_node = 0}},
-        [this](ps::Message message) { transport_->Send(std::move(message)); },
-        Server::Handler{.on_stop = {}, .on_failure = {}}, Logger("", LogLevel::kOff));
+        Server::Handler{
+            .send = [this](ps::Message message) { transport_->Send(std::move(message)); }},
+        Logger("", LogLevel::kOff));
     transport_->Start(
         {.on_message = [this](ps::Message message) { server_->OnMessage(std::move(message)); },
          .on_garbage = {},

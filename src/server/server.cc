@@ -57,7 +57,7 @@ std::function<void(const RoundTimes&)> RoundReporter(const ServerOptions& option
 class Server::Impl {
  public:
   Impl(const ServerOptions& options, Executor* dispatcher, const std::vector<ServerShard>& shards,
-       SendFn send, Handler handler, const Logger& log, const server::Rules& rules);
+       Handler handler, const Logger& log, const protocol::Rules& rules);
 
   void OnMessage(ps::Message message);
   void OnWorkerGone(int32_t rank, const Status& why);
@@ -96,7 +96,7 @@ class Server::Impl {
   const codec::Table& codecs_;
   Executor* const dispatcher_;
   const server::ViolationFn report_violation_;
-  const SendFn send_;
+  const server::SendFn send_;
   // Owners: the dispatcher and the shards.
   const std::shared_ptr<server::HostedUpdates> hosted_;
   const server::Bounds bounds_;
@@ -112,15 +112,14 @@ class Server::Impl {
   std::optional<Status> failure_;
 };
 
-// NOLINTNEXTLINE(readability-function-size): the rules are a parameter for tests alone.
 Server::Impl::Impl(const ServerOptions& options, Executor* dispatcher,
-                   const std::vector<ServerShard>& shards, SendFn send, Handler handler,
-                   const Logger& log, const server::Rules& rules)
+                   const std::vector<ServerShard>& shards, Handler handler, const Logger& log,
+                   const protocol::Rules& rules)
     : options_(options),
       codecs_(options.codecs != nullptr ? *options.codecs : codec::Builtin()),
       dispatcher_(dispatcher),
       report_violation_(server::ReportOn(dispatcher, std::move(handler.on_violation))),
-      send_(server::SendAndReport(std::move(send), report_violation_)),
+      send_(server::SendAndReport(std::move(handler.send), report_violation_)),
       hosted_(std::make_shared<server::HostedUpdates>(options.updater)),
       bounds_(server::MakeBounds(options)),
       stock_(options, dispatcher, shards, {send_, std::move(handler.on_failure), hosted_, bounds_},
@@ -381,12 +380,10 @@ void Server::Impl::Refuse(const protocol::Call& call, const Status& why) {
   send_(protocol::MakeErrorResponse(call, why));
 }
 
-// NOLINTNEXTLINE(readability-function-size): the rules are a parameter for tests alone.
 Server::Server(const ServerOptions& options, Executor* dispatcher,
-               const std::vector<ServerShard>& shards, SendFn send, Handler handler,
-               const Logger& log, const server::Rules& rules)
-    : impl_(std::make_unique<Impl>(options, dispatcher, shards, std::move(send), std::move(handler),
-                                   log, rules)) {}
+               const std::vector<ServerShard>& shards, Handler handler, const Logger& log,
+               const protocol::Rules& rules)
+    : impl_(std::make_unique<Impl>(options, dispatcher, shards, std::move(handler), log, rules)) {}
 
 Server::~Server() = default;
 

@@ -16,8 +16,8 @@
 #include "base/metrics.h"
 #include "base/status.h"
 #include "base/types.h"
+#include "protocol/rules.h"
 #include "ps/message.h"
-#include "server/rules.h"
 #include "server/state/server_options.h"
 
 namespace bs {
@@ -28,24 +28,25 @@ class Server {
   // 2^24 partitions in all (server/directory.h).  It refuses more with kResourceExhausted.
   static constexpr size_t kMaxPartitions = size_t{1} << 22U;
 
-  using SendFn = server::SendFn;
+  // Functions of the owner; all but `send` may be empty.
   struct Handler {
+    // Sends a response.  On the executor of the dispatcher or of a shard.
+    server::SendFn send;
     // A stock worker's kStopServer: the owner joins the final barrier.  On the dispatcher's
     // executor.
-    std::function<void()> on_stop;
+    std::function<void()> on_stop{};
     // The job must end: a stock worker asks for something impossible, and its protocol has no
     // error response.  On the dispatcher's executor; the owner calls Fail().
-    std::function<void(Status)> on_failure;
+    std::function<void(Status)> on_failure{};
     // A native message of this peer violates the protocol; `what` says how, for people.  On the
-    // dispatcher's executor; the owner judges how many violations are too many.  May be empty.
+    // dispatcher's executor; the owner judges how many violations are too many.
     std::function<void(int32_t peer, const std::string& what)> on_violation{};
   };
 
-  // `dispatcher` is the executor on which OnMessage is called.  The executors, and whatever `send`
-  // and `handler` use, outlive the server.  REQUIRES: at least one shard.
+  // `dispatcher` is the executor on which OnMessage is called.  The executors, and whatever
+  // `handler` uses, outlive the server.  REQUIRES: at least one shard.
   Server(const ServerOptions& options, Executor* dispatcher, const std::vector<ServerShard>& shards,
-         SendFn send, Handler handler, const Logger& log,
-         const server::Rules& rules = server::Rules());
+         Handler handler, const Logger& log, const protocol::Rules& rules = protocol::Rules());
   // REQUIRES: the executors run nothing of this server any more, or end right after this call.
   ~Server();
   Server(const Server&) = delete;

@@ -14,7 +14,7 @@ using worker::Operation;
 
 Worker::Worker(const WorkerOptions& options, Executor* executor, backend::Backend* backend,
                std::function<void(Status)> on_failure, const Logger& log,
-               const worker::Rules& rules)
+               const protocol::Rules& rules)
     : impl_(std::make_unique<Impl>(options, executor, backend, std::move(on_failure), log, rules)) {
 }
 

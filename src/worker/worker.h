@@ -19,7 +19,7 @@
 #include "base/types.h"
 #include "codec/coding.h"
 #include "job/view.h"
-#include "worker/rules.h"
+#include "protocol/rules.h"
 
 namespace bs {
 
@@ -99,7 +99,7 @@ class Worker {
   // with the same status.  Fail and Close do not call it.
   Worker(const WorkerOptions& options, Executor* executor, backend::Backend* backend,
          std::function<void(Status)> on_failure, const Logger& log,
-         const worker::Rules& rules = worker::Rules());
+         const protocol::Rules& rules = protocol::Rules());
   // REQUIRES: Close() was called, its callbacks have run, and the executor runs nothing of this
   // worker any more.
   ~Worker();

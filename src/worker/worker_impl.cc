@@ -43,7 +43,7 @@ bool worker::KeyState::WillBeDeclared() const {
 
 Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, backend::Backend* backend,
                    std::function<void(Status)> on_failure, const Logger& log,
-                   const worker::Rules& rules)
+                   const protocol::Rules& rules)
     : options_(options),
       changes_behind_round_(rules.layouts_change_behind_their_round()),
       executor_(executor),

@@ -65,7 +65,7 @@ struct KeyState {
 class Worker::Impl {
  public:
   Impl(const WorkerOptions& options, Executor* executor, backend::Backend* backend,
-       std::function<void(Status)> on_failure, const Logger& log, const worker::Rules& rules);
+       std::function<void(Status)> on_failure, const Logger& log, const protocol::Rules& rules);
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl() { BS_CHECK(num_open_ == 0); }
@@ -130,7 +130,7 @@ class Worker::Impl {
   void OperationEnded();
 
   const WorkerOptions options_;
-  const bool changes_behind_round_;  // worker::Rules::layouts_change_behind_their_round
+  const bool changes_behind_round_;  // protocol::Rules::layouts_change_behind_their_round
   uint64_t partition_bytes_ = options_.partition_bytes;
   Executor* const executor_;
   const std::function<void(Status)> on_failure_;

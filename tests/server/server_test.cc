@@ -34,11 +34,14 @@ class Bench {
       outbox_.sender()(std::move(message));
     };
     server_ = std::make_unique<Server>(
-        options, &dispatcher_, std::move(shards), send,
-        Server::Handler{[this] { ++stops_; }, [this](const Status&) { ++failures_; },
-                        [this](int32_t peer, const std::string& what) {
-                          violations_.push_back(ps::DescribeId(peer) + ": " + what);
-                        }},
+        options, &dispatcher_, std::move(shards),
+        Server::Handler{.send = send,
+                        .on_stop = [this] { ++stops_; },
+                        .on_failure = [this](const Status&) { ++failures_; },
+                        .on_violation =
+                            [this](int32_t peer, const std::string& what) {
+                              violations_.push_back(ps::DescribeId(peer) + ": " + what);
+                            }},
         Logger("", LogLevel::kWarning, [this](LogLevel, std::string_view line) {
           said_.emplace_back(line.substr(line.find("WARNING")));
         }));
@@ -574,14 +577,15 @@ class Fleet {
   static constexpr size_t kFloats = 3000;
 
   Fleet()
-      : server_(
-            MakeOptions(), &dispatcher_,
-            {{shards_[0].get(), 0}, {shards_[1].get(), 0}, {shards_[2].get(), 0}},
-            [this](ps::Message message) {
-              workers_.Post(
-                  [this, moved = std::move(message)]() mutable { OnAnswer(std::move(moved)); });
-            },
-            {}, Logger()) {}
+      : server_(MakeOptions(), &dispatcher_,
+                {{shards_[0].get(), 0}, {shards_[1].get(), 0}, {shards_[2].get(), 0}},
+                {.send =
+                     [this](ps::Message message) {
+                       workers_.Post([this, moved = std::move(message)]() mutable {
+                         OnAnswer(std::move(moved));
+                       });
+                     }},
+                Logger()) {}
   // The threads end before the server does.
   ~Fleet() {
     for (auto& shard : shards_) shard.reset();

@@ -168,8 +168,7 @@ std::unique_ptr<ServerNode> Cluster::MakeServer(int32_t index) {
   server.max_staleness = options_.max_staleness;
   server.dispatcher_bytes = options_.dispatcher_bytes;
   server.adopted_bytes = options_.adopted_bytes;
-  return std::make_unique<ServerNode>(&job_, index, server, options_.num_shards,
-                                      *options_.server_rules);
+  return std::make_unique<ServerNode>(&job_, index, server, options_.num_shards, *options_.rules);
 }
 
 void Cluster::AddWorkers() {
@@ -207,8 +206,7 @@ std::unique_ptr<WorkerNode> Cluster::MakeWorker(int32_t index, uint64_t rank) {
   }
   options.partition_bytes = options_.partition_bytes + rank * step;
   if (!options_.traces.empty()) options.trace = options_.traces.at(rank);
-  return std::make_unique<WorkerNode>(&job_, index, options, script, largest,
-                                      *options_.worker_rules);
+  return std::make_unique<WorkerNode>(&job_, index, options, script, largest, *options_.rules);
 }
 
 Cluster::~Cluster() {

@@ -13,13 +13,12 @@
 #include <vector>
 
 #include "membership/coordinator/peer_table.h"
+#include "protocol/rules.h"
 #include "ps/message.h"
-#include "server/rules.h"
 #include "sim/journal.h"
 #include "sim/script.h"
 #include "sim/sim_network.h"
 #include "trace/trace.h"
-#include "worker/rules.h"
 
 namespace bs::sim {
 
@@ -55,8 +54,7 @@ struct EarlyDeath {
 };
 
 // All of them hold.
-inline const worker::Rules kWorkerRules{};
-inline const server::Rules kServerRules{};
+inline const protocol::Rules kRules{};
 
 struct ClusterOptions {
   int32_t num_workers = 1;
@@ -91,8 +89,7 @@ struct ClusterOptions {
   // are due.  With asynchronous keys only.
   std::vector<Loss> losses;
   // Those that a test takes back are its own; not owned.
-  const worker::Rules* worker_rules = &kWorkerRules;
-  const server::Rules* server_rules = &kServerRules;
+  const protocol::Rules* rules = &kRules;
   ps::PeerTable test_peers;           // of the scheduler node
   std::vector<trace::Trace*> traces;  // empty, or one for each worker, not owned
 };

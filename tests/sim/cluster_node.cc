@@ -150,7 +150,7 @@ job::View MemberNode::ViewOf(job::Role role) const {
 }
 
 ServerNode::ServerNode(Job* job, int32_t index, const ServerOptions& options, int32_t num_shards,
-                       const server::Rules& rules)
+                       const protocol::Rules& rules)
     : MemberNode(job, ps::Role::kServer, index),
       options_(options),
       rules_(rules),
@@ -179,6 +179,11 @@ void ServerNode::OnReady() {
   for (const auto& executor : shards_)
     shards.push_back({.executor = executor.get(), .numa_node = 0});
   Server::Handler handler;
+  handler.send = [this](ps::Message message) {
+    const ps::Extension& about = message.meta.extension;
+    if (about.op == ps::Op::kPending && about.status != 0) ++put_off_;
+    Send(std::move(message));
+  };
   handler.on_stop = [this] {
     if (job_->stock) return JoinFinalBarrier();
     job_->journal->Report(Broken::kStatus, name_, "was told to stop");
@@ -187,14 +192,8 @@ void ServerNode::OnReady() {
   handler.on_violation = [this](int32_t, const std::string& what) {
     job_->journal->Report(Broken::kStatus, name_, "takes this for a protocol violation: " + what);
   };
-  server_ = std::make_unique<Server>(
-      options, &io_, shards,
-      [this](ps::Message message) {
-        const ps::Extension& about = message.meta.extension;
-        if (about.op == ps::Op::kPending && about.status != 0) ++put_off_;
-        Send(std::move(message));
-      },
-      std::move(handler), Logger("", LogLevel::kOff), rules_);
+  server_ = std::make_unique<Server>(options, &io_, shards, std::move(handler),
+                                     Logger("", LogLevel::kOff), rules_);
 }
 
 void ServerNode::OnMessage(ps::Message message) {
@@ -223,7 +222,7 @@ void ServerNode::OnFailure(const Status& why) {
 
 WorkerNode::WorkerNode(Job* job, int32_t index, const worker::PsWorkerOptions& options,
                        const ScriptOptions& script, uint64_t most_in_flight,
-                       const worker::Rules& rules)
+                       const protocol::Rules& rules)
     : MemberNode(job, ps::Role::kWorker, index),
       options_(options),
       script_options_(script),

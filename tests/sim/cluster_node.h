@@ -112,7 +112,7 @@ class ServerNode final : public MemberNode {
  public:
   // Fills in the rank of `options`.  `rules` outlives this.
   ServerNode(Job* job, int32_t index, const ServerOptions& options, int32_t num_shards,
-             const server::Rules& rules);
+             const protocol::Rules& rules);
   // Requests that it did not take for want of room.
   uint64_t put_off() const { return put_off_; }
 
@@ -125,7 +125,7 @@ class ServerNode final : public MemberNode {
   void OnShutdown() override { LeaveAndClose(); }
 
   const ServerOptions options_;
-  const server::Rules& rules_;
+  const protocol::Rules& rules_;
   std::vector<std::unique_ptr<SimExecutor>> shards_;
   uint64_t put_off_ = 0;
   SimExecutor updater_;
@@ -136,7 +136,7 @@ class WorkerNode final : public MemberNode {
  public:
   // Fills in the ranks of the options.  `rules` outlives this.
   WorkerNode(Job* job, int32_t index, const worker::PsWorkerOptions& options,
-             const ScriptOptions& script, uint64_t most_in_flight, const worker::Rules& rules);
+             const ScriptOptions& script, uint64_t most_in_flight, const protocol::Rules& rules);
 
   const Script* script() const { return script_ ? &*script_ : nullptr; }
   Script* script() { return script_ ? &*script_ : nullptr; }
@@ -165,7 +165,7 @@ class WorkerNode final : public MemberNode {
 
   worker::PsWorkerOptions options_;
   ScriptOptions script_options_;
-  const worker::Rules& rules_;
+  const protocol::Rules& rules_;
   const uint64_t most_in_flight_;
   SimExecutor thread_;  // "bs-worker"
   std::unique_ptr<backend::PsBackend> backend_;

@@ -314,7 +314,7 @@ bool IsFoundOut(Broken broken, Draw draw) {
   return false;
 }
 
-class OneBuffer final : public server::Rules {
+class OneBuffer final : public protocol::Rules {
   uint32_t num_buffers() const override { return 1; }
 };
 
@@ -324,12 +324,12 @@ TEST(Cluster, OneSumBufferIsFoundOut) {
   EXPECT_TRUE(IsFoundOut(Broken::kSum, [](uint64_t seed) {
     ClusterOptions options = DrawCluster(seed);
     static const OneBuffer rules;
-    options.server_rules = &rules;
+    options.rules = &rules;
     return options;
   }));
 }
 
-class CreditWithTheSum final : public worker::Rules {
+class CreditWithTheSum final : public protocol::Rules {
   bool credit_returns_with_the_push() const override { return false; }
 };
 
@@ -340,12 +340,12 @@ TEST(Cluster, CreditHeldUntilTheSumComesIsFoundOut) {
   EXPECT_TRUE(IsFoundOut(Broken::kStuck, [](uint64_t seed) {
     ClusterOptions options = DrawCluster(seed);
     static const CreditWithTheSum rules;
-    options.worker_rules = &rules;
+    options.rules = &rules;
     return options;
   }));
 }
 
-class NewLayoutAtOnce final : public worker::Rules {
+class NewLayoutAtOnce final : public protocol::Rules {
   bool layouts_change_behind_their_round() const override { return false; }
 };
 
@@ -355,7 +355,7 @@ TEST(Cluster, CutInTheRoundThatTellsOfItIsFoundOut) {
   EXPECT_TRUE(IsFoundOut(Broken::kSum, [](uint64_t seed) {
     ClusterOptions options = DrawTuning(seed);
     static const NewLayoutAtOnce rules;
-    options.worker_rules = &rules;
+    options.rules = &rules;
     return options;
   }));
 }

@@ -137,7 +137,7 @@ class StockCluster {
   SimNetwork network_;
   Job job_;
   StockLedger ledger_;
-  const server::Rules rules_;
+  const protocol::Rules rules_;
   size_t num_lost_ = 0;
   std::unique_ptr<SchedulerHost> scheduler_;
   std::vector<std::unique_ptr<ServerNode>> servers_;

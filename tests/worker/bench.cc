@@ -14,7 +14,7 @@ std::vector<std::byte> Bytes(size_t count, int value) {
   return std::vector<std::byte>(count, static_cast<std::byte>(value));
 }
 
-Bench::Bench(const PsWorkerOptions& options, const Rules& rules)
+Bench::Bench(const PsWorkerOptions& options, const protocol::Rules& rules)
     : clock_(1),
       executor_(&clock_),
       backend_(

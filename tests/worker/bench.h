@@ -31,7 +31,7 @@ struct Outcome {
 
 class Bench {
  public:
-  explicit Bench(const PsWorkerOptions& options, const Rules& rules = Rules());
+  explicit Bench(const PsWorkerOptions& options, const protocol::Rules& rules = protocol::Rules());
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
   // Closes the worker and expects that everything ended.

@@ -50,7 +50,7 @@ TEST(PushPullTask, EverySumLandsAtItsOffset) {
   for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(std::to_integer<size_t>(out[i]), i / 64 + 1);
 }
 
-class CreditWithTheSum final : public Rules {
+class CreditWithTheSum final : public protocol::Rules {
   bool credit_returns_with_the_push() const override { return false; }
 };
 

@@ -30,14 +30,14 @@ WorkerOptions Options(const job::SharedView& view) {
   return options;
 }
 
-class CreditWithTheSum final : public worker::Rules {
+class CreditWithTheSum final : public protocol::Rules {
   bool credit_returns_with_the_push() const override { return false; }
 };
 
 // One process of the job.
 struct Node {
   Node(sim::SimClock* clock, StockStore* store, const WorkerOptions& options,
-       KvstoreBackend::Options carries, const worker::Rules& rules)
+       KvstoreBackend::Options carries, const protocol::Rules& rules)
       : executor(clock),
         backend(WithScale(std::move(carries), options.view), &executor,
                 store->For(static_cast<uint32_t>(options.view->own.rank), &executor),
@@ -73,7 +73,7 @@ struct Sum {
 class KvstoreBackendTest : public testing::Test {
  protected:
   void Start(uint64_t seed, uint32_t num_workers, uint32_t num_servers, uint64_t sample_bytes = 0,
-             uint64_t small_bytes = 0, const worker::Rules& rules = worker::Rules()) {
+             uint64_t small_bytes = 0, const protocol::Rules& rules = protocol::Rules()) {
     clock_ = std::make_unique<sim::SimClock>(seed);
     store_ = std::make_unique<StockStore>(clock_.get(), num_workers, num_servers);
     for (uint32_t rank = 0; rank < num_workers; ++rank) {

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -340,15 +341,21 @@ class WorkerNodeTest : public testing::Test {
   }
   // Adds the node of the next rank.  `prepared`: the outcome of its back end's Prepare.
   WorkerNode& Add(const Status& prepared = Status::Ok()) {
+    return AddOver([this, prepared](Executor* executor) {
+      auto backend = std::make_unique<ThreadBackend>(&job_, executor);
+      backend->prepares_as = prepared;
+      return backend;
+    });
+  }
+  // Adds the node of the next rank over the back end that `make` returns.
+  WorkerNode& AddOver(std::function<std::unique_ptr<Backend>(Executor*)> make) {
     auto membership = std::make_unique<ThreadMembership>(&job_, static_cast<int32_t>(size()));
     members_.push_back(membership.get());
     WorkerNode::Parts parts{
         .membership = nullptr,
-        .make_backend = [this, prepared, executor = membership->executor()](
+        .make_backend = [make = std::move(make), executor = membership->executor()](
                             const job::SharedView&, const WorkerNode::ResizeFn&, const Logger&) {
-          auto backend = std::make_unique<ThreadBackend>(&job_, executor);
-          backend->prepares_as = prepared;
-          return backend;
+          return make(executor);
         }};
     parts.worker.partition_bytes = kPartitionBytes;
     parts.membership = std::move(membership);
@@ -397,6 +404,23 @@ class WorkerNodeTest : public testing::Test {
     }
     for (const Outcome& outcome : done) ASSERT_EQ(Await(outcome), Ok());
   }
+  // Adds the nodes, and broadcasts 100 zeros under key 1.
+  void AddAllAndBroadcast() {
+    AddAll();
+    std::vector<Floats> values(size(), Floats(100, 0));
+    Broadcast(1, &values);
+  }
+  // A push-pull of key 1, with the memory that it uses.
+  struct Sum {
+    Floats in = Floats(100, 2);
+    Floats out = Floats(100);
+    Outcome pushed;
+    Outcome pulled;
+  };
+  void Start(size_t rank, Sum* sum) {
+    worker(rank).PushPull(1, {}, Bytes(&sum->in), Bytes(&sum->out), Into(rank, &sum->pushed),
+                          Into(rank, &sum->pulled));
+  }
 
   ThreadJob job_{3};
   std::vector<ThreadMembership*> members_;
@@ -413,24 +437,18 @@ TEST_F(WorkerNodeTest, JobWithoutServersSumsExactly) {
   Broadcast(1, &values);
   EXPECT_EQ(values, std::vector(3, Floats(100, 7)));
   for (int round = 1; round <= 20; ++round) {
-    std::vector<Floats> in;
-    std::vector<Floats> out(3, Floats(100));
-    std::vector<Outcome> pushed(3);
-    std::vector<Outcome> pulled(3);
-    for (int rank = 0; rank < 3; ++rank) {
-      in.emplace_back(100, static_cast<float>(round * (rank + 1)));
-      in.back().back() = static_cast<float>(rank);
-    }
+    std::vector<Sum> sums(3);
     for (size_t rank = 0; rank < 3; ++rank) {
-      worker(rank).PushPull(1, {}, Bytes(&in[rank]), Bytes(&out[rank]), Into(rank, &pushed[rank]),
-                            Into(rank, &pulled[rank]));
+      sums[rank].in.assign(100, static_cast<float>(round) * static_cast<float>(rank + 1));
+      sums[rank].in.back() = static_cast<float>(rank);
+      Start(rank, &sums[rank]);
     }
-    Floats sum(100, static_cast<float>(round * 6));
-    sum.back() = 3;
+    Floats expected(100, static_cast<float>(round * 6));
+    expected.back() = 3;
     for (size_t rank = 0; rank < 3; ++rank) {
-      ASSERT_EQ(Await(pushed[rank]), Ok());
-      ASSERT_EQ(Await(pulled[rank]), Ok());
-      ASSERT_EQ(out[rank], sum) << "round " << round << ", worker " << rank;
+      ASSERT_EQ(Await(sums[rank].pushed), Ok());
+      ASSERT_EQ(Await(sums[rank].pulled), Ok());
+      ASSERT_EQ(sums[rank].out, expected) << "round " << round << ", worker " << rank;
     }
   }
 }
@@ -469,20 +487,15 @@ TEST_F(WorkerNodeTest, BarrierEndsWhenEveryWorkerHasCome) {
 }
 
 TEST_F(WorkerNodeTest, FailureEndsTheOperationsOfEveryWorker) {
-  AddAll();
-  std::vector<Floats> values(3, Floats(100, 0));
-  Broadcast(1, &values);
-  Floats in(100);
-  Floats out(100);
-  Outcome pushed;
-  Outcome pulled;
+  AddAllAndBroadcast();
+  Sum sum;
   Outcome met;
-  worker(1).PushPull(1, {}, Bytes(&in), Bytes(&out), Into(1, &pushed), Into(1, &pulled));
+  Start(1, &sum);
   node(2).Barrier(Into(&met));
   node(0).Fail("no more");
   const std::string why = Status::Unavailable("worker 0 gave up: no more").ToString();
   for (size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(Await(node(rank).failure()), why);
-  EXPECT_EQ(Await(pulled), why);
+  EXPECT_EQ(Await(sum.pulled), why);
   EXPECT_EQ(Await(met), why);
   Outcome later;
   node(2).Barrier(Into(&later));
@@ -493,55 +506,37 @@ TEST_F(WorkerNodeTest, FailureEndsTheOperationsOfEveryWorker) {
 }
 
 TEST_F(WorkerNodeTest, CloseWaitsForPendingOperations) {
-  AddAll();
-  std::vector<Floats> values(3, Floats(100, 0));
-  Broadcast(1, &values);
-  std::vector<Floats> in(3, Floats(100, 2));
-  std::vector<Floats> out(3, Floats(100));
-  std::vector<Outcome> pushed(3);
-  std::vector<Outcome> pulled(3);
-  const auto start = [&](size_t rank) {
-    worker(rank).PushPull(1, {}, Bytes(&in[rank]), Bytes(&out[rank]), Into(rank, &pushed[rank]),
-                          Into(rank, &pulled[rank]));
-  };
-  start(0);
+  AddAllAndBroadcast();
+  std::vector<Sum> sums(3);
+  Start(0, &sums[0]);
   LoopThread others("others");
   others.PostAt(others.Now() + std::chrono::milliseconds(50), [&] {
-    start(1);
-    start(2);
+    Start(1, &sums[1]);
+    Start(2, &sums[2]);
   });
   EXPECT_TRUE(node(0).Close(kPatience).ok());
-  ASSERT_TRUE(pulled[0].Get());
-  EXPECT_TRUE(pulled[0].Get()->ok());
-  EXPECT_EQ(out[0], Floats(100, 6));
-  for (const Outcome& outcome : pulled) EXPECT_EQ(Await(outcome), Ok());
+  ASSERT_TRUE(sums[0].pulled.Get());
+  EXPECT_TRUE(sums[0].pulled.Get()->ok());
+  EXPECT_EQ(sums[0].out, Floats(100, 6));
+  for (const Sum& sum : sums) EXPECT_EQ(Await(sum.pulled), Ok());
 }
 
 TEST_F(WorkerNodeTest, CloseEndsOperationsThatTakeTooLong) {
-  AddAll();
-  std::vector<Floats> values(3, Floats(100, 0));
-  Broadcast(1, &values);
-  Floats in(100);
-  Floats out(100);
-  Outcome pushed;
-  Outcome pulled;
+  AddAllAndBroadcast();
+  Sum sum;
   Outcome met;
-  worker(0).PushPull(1, {}, Bytes(&in), Bytes(&out), Into(0, &pushed), Into(0, &pulled));
+  Start(0, &sum);
   node(0).Barrier(Into(&met));
   EXPECT_TRUE(node(0).Close(std::chrono::milliseconds(20)).ok());
-  ASSERT_TRUE(pulled.Get() && met.Get()) << "callbacks run before Close returns";
-  EXPECT_EQ(pulled.Get()->code(), StatusCode::kCancelled);
+  ASSERT_TRUE(sum.pulled.Get() && met.Get()) << "callbacks run before Close returns";
+  EXPECT_EQ(sum.pulled.Get()->code(), StatusCode::kCancelled);
   EXPECT_EQ(met.Get()->code(), StatusCode::kCancelled);
 }
 
 TEST_F(WorkerNodeTest, LeavesTheJobWithTheNewsWhetherItHasDrained) {
-  AddAll();
-  std::vector<Floats> values(3, Floats(4, 0));
-  Broadcast(1, &values);
-  Floats out(4);
-  Outcome pushed;
-  Outcome pulled;
-  worker(1).PushPull(1, {}, Bytes(&values[1]), Bytes(&out), Into(1, &pushed), Into(1, &pulled));
+  AddAllAndBroadcast();
+  Sum sum;
+  Start(1, &sum);
   for (const bool drained : {true, false}) {
     const size_t rank = drained ? 0 : 1;
     const std::shared_ptr<std::optional<bool>> left = member(rank).left_drained;
@@ -575,15 +570,7 @@ TEST_F(WorkerNodeTest, BackEndThatCannotPrepareIsAnErrorOfTheJoin) {
 }
 
 TEST_F(WorkerNodeTest, BackEndThatCannotBeMadeFailsTheJob) {
-  auto membership = std::make_unique<ThreadMembership>(&job_, 0);
-  members_.push_back(membership.get());
-  WorkerNode::Parts parts{
-      .membership = std::move(membership),
-      .make_backend = [](const job::SharedView&, const WorkerNode::ResizeFn&,
-                         const Logger&) -> std::unique_ptr<Backend> { throw std::bad_alloc(); }};
-  nodes_.push_back(
-      std::make_unique<WorkerNode>(MakeConfig(), std::move(parts), MakeLogger(MakeConfig())));
-  node(0).Join();
+  AddOver([](Executor*) -> std::unique_ptr<Backend> { throw std::bad_alloc(); });
   Add();
   Add();
   ASSERT_TRUE(node(0).joined().WaitFor(kPatience));

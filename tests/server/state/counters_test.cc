@@ -23,8 +23,8 @@ class Bench {
     options.dispatcher_bytes = 8;
     options.timed = true;
     server_.emplace(options, &dispatcher_,
-                    std::vector<ServerShard>{{&shards_[0], 0}, {&shards_[1], 0}}, outbox_.sender(),
-                    Server::Handler{}, Logger());
+                    std::vector<ServerShard>{{&shards_[0], 0}, {&shards_[1], 0}},
+                    Server::Handler{.send = outbox_.sender()}, Logger());
   }
 
   void Do(Ask ask, uint64_t key) {

@@ -1,7 +1,7 @@
 // StateTable: a state machine as rows of state, event, condition, action and next state.
 //
-// `Rules` names four enum classes - State, Event, Condition, Action - whose values count from 0,
-// and the texts of their values: arrays kStates, kEvents, kConditions, kActions.
+// `Rules` derives from TableTypes.  It has the functions Rows and Violations, and the texts of the
+// values: arrays kStates, kEvents, kConditions, kActions.
 //
 // Pure; thread-safe once made.
 #pragma once
@@ -31,13 +31,19 @@ class EnumSet {
   uint32_t bits_ = 0;
 };
 
-template <typename Rules>
-class StateTable {
- public:
-  using State = typename Rules::State;
-  using Event = typename Rules::Event;
-  using Condition = typename Rules::Condition;
-  using Action = typename Rules::Action;
+// The types of a table, and their short names for its rows.  The parameters are enum classes whose
+// values count from 0.
+template <typename StateEnum, typename EventEnum, typename ConditionEnum, typename ActionEnum>
+struct TableTypes {
+  using State = StateEnum;
+  using Event = EventEnum;
+  using Condition = ConditionEnum;
+  using Action = ActionEnum;
+  using S = State;
+  using E = Event;
+  using C = Condition;
+  using A = Action;
+  static constexpr std::nullopt_t kStays = std::nullopt;
 
   struct Row {
     EnumSet<State> states;
@@ -52,7 +58,20 @@ class StateTable {
     EnumSet<State> states;
     Event event;
   };
+};
 
+template <typename Rules>
+class StateTable {
+ public:
+  using State = typename Rules::State;
+  using Event = typename Rules::Event;
+  using Condition = typename Rules::Condition;
+  using Action = typename Rules::Action;
+  using Row = typename Rules::Row;
+  using Violation = typename Rules::Violation;
+
+  StateTable() : StateTable(Rules::Rows(), Rules::Violations()) {}
+  // For tests that change rows.
   StateTable(std::vector<Row> rows, std::vector<Violation> violations)
       : rows_(std::move(rows)), violations_(std::move(violations)) {}
 

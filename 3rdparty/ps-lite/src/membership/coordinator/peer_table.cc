@@ -2,23 +2,13 @@
 #include "membership/coordinator/peer_table.h"
 
 namespace ps {
-namespace {
 
-using S = PeerState;
-using E = PeerEvent;
-using C = PeerCondition;
-using A = PeerAction;
-using Row = PeerTable::Row;
-
-constexpr EnumSet<S> kPresent{S::kJoining, S::kListed, S::kLive};
-constexpr EnumSet<S> kHeld{S::kJoining, S::kListed, S::kLive, S::kLost};
-constexpr EnumSet<S> kAllButFree{S::kJoining,  S::kListed,  S::kLive,   S::kLeaving,
-                                 S::kClosing,  S::kLeft,    S::kClosed, S::kLost,
-                                 S::kVacating, S::kClaimed, S::kVacant};
-constexpr std::nullopt_t kStays = std::nullopt;
-
-// The first row of a pair whose condition holds counts.
-std::vector<Row> RowsOfThePlace() {
+std::vector<PeerRules::Row> PeerRules::Rows() {
+  constexpr EnumSet<S> kPresent{S::kJoining, S::kListed, S::kLive};
+  constexpr EnumSet<S> kHeld{S::kJoining, S::kListed, S::kLive, S::kLost};
+  constexpr EnumSet<S> kAllButFree{S::kJoining,  S::kListed,  S::kLive,   S::kLeaving,
+                                   S::kClosing,  S::kLeft,    S::kClosed, S::kLost,
+                                   S::kVacating, S::kClaimed, S::kVacant};
   return {
       // Joining.
       {{S::kFree}, E::kAllThere, C::kAlways, A::kConnect, S::kListed},
@@ -67,18 +57,13 @@ std::vector<Row> RowsOfThePlace() {
   };
 }
 
-// A node that has no place, or that was not sent the list, cannot use an id.
-std::vector<PeerTable::Violation> ViolationsOfThePlace() {
+std::vector<PeerRules::Violation> PeerRules::Violations() {
   return {
       {{S::kFree}, E::kHeard},
       {{S::kFree}, E::kFormerHeard},
       {{S::kFree, S::kJoining}, E::kGoodbye},
   };
 }
-
-}  // namespace
-
-PeerTable::PeerTable() : PeerTable(RowsOfThePlace(), ViolationsOfThePlace()) {}
 
 std::string_view NameOf(PeerState state) {
   return PeerRules::kStates.at(static_cast<size_t>(state));

@@ -85,11 +85,7 @@ enum class PeerAction : uint8_t {
   kRefuseSuccessor,
 };
 
-struct PeerRules {
-  using State = PeerState;
-  using Event = PeerEvent;
-  using Condition = PeerCondition;
-  using Action = PeerAction;
+struct PeerRules : TableTypes<PeerState, PeerEvent, PeerCondition, PeerAction> {
   static constexpr std::array<std::string_view, 12> kStates = {
       "free", "joining", "listed", "live",     "leaving", "closing",
       "left", "closed",  "lost",   "vacating", "claimed", "vacant"};
@@ -140,14 +136,15 @@ struct PeerRules {
       "notify the sender that it has no place",
       "end the job, no worker came",
       "refuse the successor"};
+
+  static std::vector<Row> Rows();
+  // A node that has no place, or that was not sent the list, cannot use an id.
+  static std::vector<Violation> Violations();
 };
 
 class PeerTable final : public StateTable<PeerRules> {
  public:
-  PeerTable();
-  // For tests that change rows.
-  PeerTable(std::vector<Row> rows, std::vector<Violation> violations)
-      : StateTable(std::move(rows), std::move(violations)) {}
+  using StateTable::StateTable;
 };
 
 std::string_view NameOf(PeerState state);

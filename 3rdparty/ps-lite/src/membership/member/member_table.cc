@@ -2,19 +2,9 @@
 #include "membership/member/member_table.h"
 
 namespace ps {
-namespace {
 
-using S = MemberState;
-using E = MemberEvent;
-using C = MemberCondition;
-using A = MemberAction;
-using Row = MemberTable::Row;
-
-constexpr EnumSet<S> kBeforeGoodbye{S::kRegistering, S::kStarting, S::kReady};
-constexpr std::nullopt_t kStays = std::nullopt;
-
-// The first row of a pair whose condition holds counts.
-std::vector<Row> RowsOfAMember() {
+std::vector<MemberRules::Row> MemberRules::Rows() {
+  constexpr EnumSet<S> kBeforeGoodbye{S::kRegistering, S::kStarting, S::kReady};
   return {
       // Joining.
       {{S::kRegistering}, E::kList, C::kAlways, A::kEnter, S::kStarting},
@@ -42,17 +32,12 @@ std::vector<Row> RowsOfAMember() {
   };
 }
 
-// Its owner leaves a job only once it was told of the place, and ends the goodbye before it closes.
-std::vector<MemberTable::Violation> ViolationsOfAMember() {
+std::vector<MemberRules::Violation> MemberRules::Violations() {
   return {
       {{S::kRegistering}, E::kGoodbye},
       {{S::kLeaving, S::kParting}, E::kClose},
       {{S::kClosed}, E::kGoodbye},
   };
 }
-
-}  // namespace
-
-MemberTable::MemberTable() : StateTable(RowsOfAMember(), ViolationsOfAMember()) {}
 
 }  // namespace ps

@@ -56,11 +56,7 @@ enum class MemberAction : uint8_t {
   kCompleteGoodbye,  // the owner gets the result
 };
 
-struct MemberRules {
-  using State = MemberState;
-  using Event = MemberEvent;
-  using Condition = MemberCondition;
-  using Action = MemberAction;
+struct MemberRules : TableTypes<MemberState, MemberEvent, MemberCondition, MemberAction> {
   static constexpr std::array<std::string_view, 9> kStates = {
       "registering", "starting", "ready", "leaving", "left", "over", "parting", "parted", "closed"};
   static constexpr std::array<std::string_view, 8> kEvents = {
@@ -79,12 +75,14 @@ struct MemberRules {
       "send the goodbye",
       "notify the owner that it left",
       "notify the owner of the result"};
+
+  static std::vector<Row> Rows();
+  // The owner leaves a job only once it was told of the place, and ends the goodbye before it
+  // closes.
+  static std::vector<Violation> Violations();
 };
 
-class MemberTable final : public StateTable<MemberRules> {
- public:
-  MemberTable();
-};
+using MemberTable = StateTable<MemberRules>;
 
 // The node takes part in the job: it neither left nor is the job over.
 constexpr bool TakesPart(MemberState state) {

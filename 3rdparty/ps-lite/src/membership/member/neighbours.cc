@@ -1,21 +1,9 @@
 // Neighbours: the rows, and one step.
 #include "membership/member/neighbours.h"
 
-#include <vector>
-
 namespace ps {
-namespace {
 
-using S = NeighbourState;
-using E = NeighbourEvent;
-using C = NeighbourCondition;
-using A = NeighbourAction;
-using Row = NeighbourTable::Row;
-
-constexpr std::nullopt_t kStays = std::nullopt;
-
-// The first row of a pair whose condition holds counts.
-std::vector<Row> RowsOfANeighbour() {
+std::vector<NeighbourRules::Row> NeighbourRules::Rows() {
   return {
       {{S::kUnknown}, E::kListed, C::kAlways, A::kConnect, S::kKnown},
       {{S::kUnknown, S::kKnown, S::kLost, S::kReported, S::kVacant, S::kLeft},
@@ -34,10 +22,7 @@ std::vector<Row> RowsOfANeighbour() {
   };
 }
 
-}  // namespace
-
-// Each event is the member's own, or a notice of the scheduler node: it may be late, but is right.
-NeighbourTable::NeighbourTable() : StateTable(RowsOfANeighbour(), {}) {}
+std::vector<NeighbourRules::Violation> NeighbourRules::Violations() { return {}; }
 
 bool Neighbours::Apply(const Node& node, NeighbourEvent event, const NeighbourDetails& details) {
   const Neighbour* const known = At(node.id);

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "membership/state_table.h"
 #include "ps/message.h"
@@ -52,11 +53,8 @@ enum class NeighbourAction : uint8_t {
   kRetire,      // notify the owner of that
 };
 
-struct NeighbourRules {
-  using State = NeighbourState;
-  using Event = NeighbourEvent;
-  using Condition = NeighbourCondition;
-  using Action = NeighbourAction;
+struct NeighbourRules
+    : TableTypes<NeighbourState, NeighbourEvent, NeighbourCondition, NeighbourAction> {
   static constexpr std::array<std::string_view, 6> kStates = {"unknown",  "known",  "lost",
                                                               "reported", "vacant", "left"};
   static constexpr std::array<std::string_view, 5> kEvents = {
@@ -72,12 +70,14 @@ struct NeighbourRules {
       "notify the owner of the vacant place",
       "disconnect, notify the owner that the worker left",
       "notify the owner that the worker left"};
+
+  static std::vector<Row> Rows();
+  // None: each event is the member's own, or a notice of the scheduler node, which may be late but
+  // is right.
+  static std::vector<Violation> Violations();
 };
 
-class NeighbourTable final : public StateTable<NeighbourRules> {
- public:
-  NeighbourTable();
-};
+using NeighbourTable = StateTable<NeighbourRules>;
 
 struct Neighbour {
   Node node;

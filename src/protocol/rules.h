@@ -1,0 +1,27 @@
+// Rules: decisions of workers and servers that a test takes back to show the need for them.
+#pragma once
+
+#include <cstdint>
+
+namespace bs::protocol {
+
+// A worker or server asks each of its questions once, when it is made.
+class Rules {
+ public:
+  Rules() = default;
+  Rules(const Rules&) = delete;
+  Rules& operator=(const Rules&) = delete;
+  virtual ~Rules() = default;
+
+  // A server's buffers for sums of a partition: 1 or 2
+  // (docs/design/decisions/0002-two-buffers-and-a-round-number.md).
+  virtual uint32_t num_buffers() const { return 2; }
+  // False: a worker's credit returns with the sum
+  // (docs/design/decisions/0003-credit-at-the-push-acknowledgement.md).
+  virtual bool credit_returns_with_the_push() const { return true; }
+  // False: worker 0 uses a new layout already in the round that announces it
+  // (protocol/next_layout.h).
+  virtual bool layouts_change_behind_their_round() const { return true; }
+};
+
+}  // namespace bs::protocol
