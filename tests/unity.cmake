@@ -1,5 +1,6 @@
-# With CMAKE_UNITY_BUILD the sources of a folder are compiled as one, so that a compiler reads their headers once.  Groups by
-# folder, since groups by number would change, and with them which names meet, whenever a file is added.
+# With CMAKE_UNITY_BUILD, the compiler reads the sources of a folder as one, and so their headers once.  Two sources of a
+# folder then share their unnamed namespace.  CMake's own groups change with the number of files, and with them the names
+# that meet.
 function(bs_group_by_folder directory)
   get_property(targets DIRECTORY ${directory} PROPERTY BUILDSYSTEM_TARGETS)
   foreach(target ${targets})

@@ -32,7 +32,6 @@ using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Access = VerbsDevice::Access;
-using Kind = Completion::Kind;
 using Result = Completion::Result;
 
 TEST(VerbsLibraryTest, AMissingLibrarySaysWhatToInstall) {
@@ -232,11 +231,11 @@ TEST_P(VerbsConformance, AMessageArrivesWithItsSize) {
   const std::vector<Completion> sent = a().Await(1);
   ASSERT_THAT(ResultsOf(sent), ElementsAre(Result::kOk));
   EXPECT_EQ(sent[0].id, 3U);
-  EXPECT_EQ(sent[0].kind, Kind::kSend);
+  EXPECT_EQ(sent[0].kind, Completion::Kind::kSend);
   const std::vector<Completion> got = b().Await(1);
   ASSERT_THAT(ResultsOf(got), ElementsAre(Result::kOk));
   EXPECT_EQ(got[0].id, 7U);
-  EXPECT_EQ(got[0].kind, Kind::kReceive);
+  EXPECT_EQ(got[0].kind, Completion::Kind::kReceive);
   EXPECT_EQ(got[0].size_bytes, 3000U);
   EXPECT_EQ(got[0].queue_pair, b().pair->address().number);
   EXPECT_EQ(b().memory[2999], std::byte{5});
@@ -261,7 +260,7 @@ TEST_P(VerbsConformance, AReadFetches) {
   a().Read(1, a().At(0, 20000), b(), 4096);
   const std::vector<Completion> read = a().Await(1);
   ASSERT_THAT(ResultsOf(read), ElementsAre(Result::kOk));
-  EXPECT_EQ(read[0].kind, Kind::kRead);
+  EXPECT_EQ(read[0].kind, Completion::Kind::kRead);
   EXPECT_EQ(a().memory[19999], std::byte{6});
 }
 

@@ -21,6 +21,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using Kind = RdmaHeader::Kind;
 
 class RdmaLinkTest : public ::testing::Test {
  protected:
@@ -241,7 +242,6 @@ TEST_F(LyingReceiverTest, AnHonestOneGivesTheFrameBack) {
 }
 
 TEST_F(LyingReceiverTest, EachLieBreaksTheLinkOnceAndSaysWhat) {
-  using Kind = RdmaHeader::Kind;
   struct Case {
     std::function<void(RawLink* raw)> lies;
     const char* what;
