@@ -4,7 +4,7 @@ import json
 import pathlib
 import subprocess
 import sys
-from typing import Any, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 import lab
 import pytest
@@ -26,8 +26,18 @@ APART += ["sh", "-c", 'mount -t tmpfs tmpfs /run && exec "$@"', "sh"]
 # Of what is pushed, at least; headers are more, nothing else would be as much.
 MIB = 1 << 20
 WORKER, SERVER = 0, 2
-pytestmark = pytest.mark.serial
-native = pytest.mark.skipif(not NATIVE.exists(), reason="wire_benchmark is not built (make cpp)")
+# These compare times, or need what is built while `make python` runs.
+NATIVE_MARKS = [
+    pytest.mark.serial,
+    pytest.mark.skipif(not NATIVE.exists(), reason="wire_benchmark is not built (make cpp)"),
+]
+
+
+def native(test: "Callable[..., None]") -> "Callable[..., None]":
+    """Mark a test of the engine's own benchmarks."""
+    for mark in NATIVE_MARKS:
+        test = mark(test)
+    return test
 
 
 def run(tmp_path: pathlib.Path, line: str) -> "Tuple[Dict[str, Any], List[int]]":
@@ -52,7 +62,9 @@ def run(tmp_path: pathlib.Path, line: str) -> "Tuple[Dict[str, Any], List[int]]"
     return json.loads(out.read_text()), json.loads(sent[-1][len("SENT ") :])
 
 
-@pytest.mark.parametrize("arm", ["tcp", "stock", "ours", pytest.param("native", marks=native)])
+@pytest.mark.parametrize(
+    "arm", ["tcp", "stock", "ours", pytest.param("native", marks=NATIVE_MARKS)]
+)
 def test_throughput_goes_from_host_to_host(arm: str, tmp_path: pathlib.Path) -> None:
     line = f"throughput --rate none --sizes 4M --arms {arm} --repeats 1 --native {NATIVE}"
     found, sent = run(tmp_path, line)
