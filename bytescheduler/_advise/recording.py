@@ -85,8 +85,8 @@ def record(job: Job, path: str, run: Callable[[Job], int], steps: Optional[int] 
             layers = profile.from_timeline(of_worker)
             profile.write(layers, path)
         except (Error, OSError) as error:
-            why = f"{path}: {error.strerror}" if isinstance(error, OSError) else str(error)
-            say(plain(f"bytescheduler: no profile was recorded: {why}"))
+            reason = f"{path}: {error.strerror}" if isinstance(error, OSError) else str(error)
+            say(plain(f"bytescheduler: no profile was recorded: {reason}"))
             return code or 1
     size = sum(layer.size_bytes for layer in layers) / 1e6
     compute = sum(layer.forward_s + layer.backward_s for layer in layers)

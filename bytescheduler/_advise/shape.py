@@ -20,16 +20,16 @@ def factors_of(text: str) -> Tuple[Tuple[int, float], ...]:
     ValueError
         It is none.
     """
-    found = []
+    factors = []
     for word in text.split(","):
         host, _, factor = word.partition("=")
         try:
-            found.append((int(host), float(factor)))
+            factors.append((int(host), float(factor)))
         except ValueError:
             raise ValueError(
                 f"{shortened(word)}: want a host and its part of the rate, such as 3=0.5"
             ) from None
-    return tuple(found)
+    return tuple(factors)
 
 
 class Shape(NamedTuple):
@@ -59,8 +59,8 @@ class Shape(NamedTuple):
 
     def rates(self, usual: float) -> Dict[int, float]:
         """Return the rate of each host's link, where those without a factor have the usual one."""
-        own = dict(self.factors)
-        return {host: own.get(host, 1.0) * usual for host in range(1, 1 + self.hosts)}
+        factor_of_host = dict(self.factors)
+        return {host: factor_of_host.get(host, 1.0) * usual for host in range(1, 1 + self.hosts)}
 
     @property
     def usual_hosts(self) -> List[int]:

@@ -43,8 +43,8 @@ def split_cure(message: str) -> Tuple[str, str]:
     command.  A call that failed ends with the words of the system instead: ``mlx5_0:
     ibv_create_qp: Cannot allocate memory``.  They begin with a capital.
     """
-    why, colon, cure = message.rpartition(": ")
-    return (why, cure) if colon and cure[:1].islower() else (message, "")
+    reason, colon, cure = message.rpartition(": ")
+    return (reason, cure) if colon and cure[:1].islower() else (message, "")
 
 
 def as_text(findings: Sequence[Finding]) -> str:

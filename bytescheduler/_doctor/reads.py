@@ -68,8 +68,8 @@ def answer_with(open_probe: OpenProbe) -> Callable[[socket.socket, int, int], No
             probe = open_probe(unmapped(str(connection.getpeername()[0])))
             probe.join(offer)
         except Error as error:
-            why = f"no: {error}".encode("ascii", "replace")
-            connection.sendall(why[: _OFFER_BYTES - 1] + b"\n")
+            refusal = f"no: {error}".encode("ascii", "replace")
+            connection.sendall(refusal[: _OFFER_BYTES - 1] + b"\n")
             raise LinkError(str(error)) from None
         connection.sendall(f"ok {probe.offer}\n".encode())
         # A READ needs nothing of this process but the block.
@@ -103,7 +103,7 @@ def measure_reads(address: Tuple[str, int], open_probe: OpenProbe) -> List[Reads
             if not line.startswith("ok "):
                 raise LinkError(OTHER_HOST + (line[4:] if line.startswith("no: ") else line))
             probe.join(line[3:])
-            found = [(size, *probe.read(size, _MOST_READS, _LIMIT_S)) for size in _SIZES]
+            measured = [(size, *probe.read(size, _MOST_READS, _LIMIT_S)) for size in _SIZES]
     except Error as error:
         raise LinkError(str(error)) from None
-    return [Reads(size, reads, median_s * 1e6) for size, reads, median_s in found]
+    return [Reads(size, reads, median_s * 1e6) for size, reads, median_s in measured]
