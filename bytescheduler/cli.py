@@ -24,8 +24,8 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: List[str]
     ) -> Tuple[Optional[str], Optional[click.Command], List[str]]:
         """Refuse what is no command; click prints the help for `.` or `_x`, and ends well."""
-        known = self.get_command(ctx, args[0]) is not None
-        if not known and not ctx.resilient_parsing:  # a shell that completes wants no words
+        is_command = self.get_command(ctx, args[0]) is not None
+        if not is_command and not ctx.resilient_parsing:  # a shell that completes wants no words
             likely = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
             hint = f" Did you mean {likely[0]}?" if likely else ""
             ctx.fail(f"No such command '{plain(args[0])}'.{hint}")

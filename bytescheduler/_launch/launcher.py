@@ -103,7 +103,7 @@ class Exited(NamedTuple):
 class Failed(NamedTuple):
     """The scheduler node says why the job failed."""
 
-    why: str
+    reason: str
 
 
 class Listening(NamedTuple):
@@ -314,7 +314,7 @@ class Launcher:
         if isinstance(event, Listening):
             self.port = event.port
         if isinstance(event, Failed):
-            self.verdict = event.why
+            self.verdict = event.reason
         return event
 
     def events_until(
@@ -389,8 +389,8 @@ class Launcher:
 
     def blamed(self) -> Optional[Child]:
         """Return the process that the scheduler node's verdict names, or None."""
-        found = _BLAMED.match(self.verdict)
-        named = (child for child in self.children if found and child.name == found.group(1))
+        match = _BLAMED.match(self.verdict)
+        named = (child for child in self.children if match and child.name == match.group(1))
         return next(named, None)
 
     # -- ending --------------------------------------------------------------------------------

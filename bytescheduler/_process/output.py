@@ -111,7 +111,9 @@ class Printer:
             if self._broken or self._muted:
                 return
             try:
-                _write_all(self._target, b"".join(prefix + each + b"\n" for each in lines))
+                _write_all(
+                    self._target, b"".join(prefix + output_line + b"\n" for output_line in lines)
+                )
             except BrokenPipeError:
                 self._broken = True
                 self._on_broken()
@@ -158,8 +160,8 @@ class Printer:
         if held and line.startswith(b"KeyboardInterrupt"):
             self.write(prefix, _INTERRUPTED)
             return []
-        for each in held:
-            self.write(prefix, each)
+        for held_line in held:
+            self.write(prefix, held_line)
         if self._shortens and line.rstrip(b"\r") == _TRACEBACK:
             return [line]
         self.write(prefix, line)

@@ -26,8 +26,8 @@ def shorten() -> None:
 class _Shortened:
     """An exception hook that says in one line what Ctrl-C caused; the rest is another's."""
 
-    def __init__(self, other: _Hook) -> None:
-        self._other = other
+    def __init__(self, previous: _Hook) -> None:
+        self._other = previous
 
     def __call__(
         self,
