@@ -78,11 +78,11 @@ def markdown() -> str:
     rows: List[str] = []
     for row in settings():
         kind, _, words = row.kind.partition(" ")
-        what = f"one of `{_escape(words)}`" if kind == "choice" else kind
+        value_kind = f"one of `{_escape(words)}`" if kind == "choice" else kind
         has_default = row.default not in ("", "required")
         default = f"`{row.default}`" if has_default else row.default or "–"
         sentence = _escape(row.sentence)
-        rows.append(f"| `{row.name}` | {default} | {what} | {row.scope} | {sentence} |\n")
+        rows.append(f"| `{row.name}` | {default} | {value_kind} | {row.scope} | {sentence} |\n")
     return _HEAD + "".join(rows)
 
 
@@ -135,8 +135,10 @@ def examine() -> Tuple[List[Problem], Dict[str, str]]:
         culprits = [name, *re.findall(r"\b[A-Z]+_[A-Z_]+\b", message)]
         # Where these are hidden, what MXNet calls them stands in for them.
         twins = ("BYTESCHEDULER_HEARTBEAT_INTERVAL", "BYTESCHEDULER_HEARTBEAT_TIMEOUT")
-        culprits += [one.replace("BYTESCHEDULER_", "PS_") for one in culprits if one in twins]
-        culprit = next((one for one in culprits if one not in hidden), None)
+        culprits += [
+            setting.replace("BYTESCHEDULER_", "PS_") for setting in culprits if setting in twins
+        ]
+        culprit = next((setting for setting in culprits if setting not in hidden), None)
         if culprit is None:
             return problems, overrides
         hidden.add(culprit)
@@ -163,8 +165,8 @@ def _decided() -> Dict[str, int]:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     for node in reader.scan(reader.ports((host, port)) if port else (), {}).values():
         if node.role == "worker" and node.rank == 0:
-            found = {name: int(node.get(metric)) for name, metric in _DECIDED.items()}
-            return {name: size_bytes for name, size_bytes in found.items() if size_bytes}
+            decided = {name: int(node.get(metric)) for name, metric in _DECIDED.items()}
+            return {name: size_bytes for name, size_bytes in decided.items() if size_bytes}
     return {}
 
 
@@ -235,10 +237,10 @@ def _as_json(names: Sequence[str], problems: Sequence[Problem]) -> str:
 
 
 def _require_known(names: Sequence[str]) -> None:
-    known = {row.name for row in settings()}
+    setting_names = {row.name for row in settings()}
     _, overrides = examine()
     for name in names:
-        if name in known:
+        if name in setting_names:
             continue
         try:
             check_settings({**overrides, **as_text({name: "?"})})
@@ -261,8 +263,8 @@ def command(as_json: bool, as_markdown: bool, names: Tuple[str, ...]) -> None:
         click.echo(markdown(), nl=False)
         return
     _require_known(names)
-    found, _ = examine()
-    problems = [problem for problem in found if not names or problem.name in names]
+    all_problems, _ = examine()
+    problems = [problem for problem in all_problems if not names or problem.name in names]
     if as_json:
         click.echo(_as_json(names, problems), nl=False)
     else:

@@ -51,25 +51,25 @@ class EngineKeys:
                 self._session.show(number, str(key))
         return numbers
 
-    def beside(self, key: Key, what: str) -> int:
-        """Return the number of `what`, which goes beside `key`; there need be no such key."""
-        number = self._of_companion(key, what)
-        self._take(self._taken, number, f"{what} of {key!r}")
+    def beside(self, key: Key, companion: str) -> int:
+        """Return the number of `companion`, which goes beside `key`; there need be no such key."""
+        number = self._of_companion(key, companion)
+        self._take(self._taken, number, f"{companion} of {key!r}")
         self._session.name(number, key)
-        self._session.show(number, f"{what} of {key}")
+        self._session.show(number, f"{companion} of {key}")
         return number
 
     def _of_value(self, key: Key) -> int:
         number = _number(key, self._session.error)
         return number if self._space == 0 else self._of_companion(key, "value")
 
-    def _of_companion(self, key: Key, what: str) -> int:
-        text = f"{what} of {type(key).__name__} {key} of space {self._space}"
+    def _of_companion(self, key: Key, companion: str) -> int:
+        text = f"{companion} of {type(key).__name__} {key} of space {self._space}"
         return _number(text, self._session.error)
 
     def _take(self, taken: Dict[int, object], number: int, name: object) -> None:
-        other = self._taken.get(number, taken.setdefault(number, name))
-        if other != name:
+        holder = self._taken.get(number, taken.setdefault(number, name))
+        if holder != name:
             raise self._session.error(
-                f"keys {other!r} and {name!r} have the same hash: rename one of them"
+                f"keys {holder!r} and {name!r} have the same hash: rename one of them"
             )

@@ -72,8 +72,8 @@ class Rounds:
         self._sources.add(source)
 
     def _under_way(self) -> List[Round]:
-        rounds = [each for source in list(self._sources) for each in source.unfinished()]
-        return [each for each in rounds if not _is_over(each)]
+        rounds = [pending for source in list(self._sources) for pending in source.unfinished()]
+        return [pending for pending in rounds if not _is_over(pending)]
 
     def pending(self) -> int:
         """See `Operations`."""
@@ -82,8 +82,8 @@ class Rounds:
     def drain(self, timeout: Optional[float] = None) -> bool:
         """See `Operations`."""
         if timeout is None:
-            for each in self._under_way():
-                _wait(each)
+            for pending in self._under_way():
+                _wait(pending)
             return not self._under_way()
         end = time.monotonic() + timeout
         while self._under_way():

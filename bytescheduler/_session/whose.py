@@ -75,20 +75,20 @@ def _ask(ours: socket.socket, *, has_secret: bool) -> Whose:
     flags, size = _read(ours, 2)
     if not flags & _COMMAND or flags & 2:
         raise OSError("it introduces itself in another way")
-    said = _read(ours, size)
-    return Whose.OURS if _property(b"Identity", _OURS) in said else Whose.STOCK
+    metadata = _read(ours, size)
+    return Whose.OURS if _property(b"Identity", _OURS) in metadata else Whose.STOCK
 
 
 def _try(settings: Settings) -> Union[Whose, str]:
     """Ask at each address; return whose it is, or why that is unknown.  Blocks."""
-    found, why = reach(
+    whose, failure = reach(
         settings.root_host,
         settings.root_port,
         lambda ours: _ask(ours, has_secret=bool(settings.secret_file)),
         uses_files=settings.uses_files,
         limit_s=_ANSWER_S,
     )
-    return why if found is None else found
+    return failure if whose is None else whose
 
 
 def whose_scheduler(settings: Settings, say: Callable[[str], None]) -> Whose:

@@ -78,8 +78,8 @@ class _Place(NamedTuple):
     path: str
     line: int
 
-    def wrong(self, what: str) -> TimelineError:
-        return TimelineError(f"{self.path}, line {self.line}: {what}")
+    def wrong(self, fault: str) -> TimelineError:
+        return TimelineError(f"{self.path}, line {self.line}: {fault}")
 
 
 def _warn(text: str) -> None:
@@ -164,8 +164,8 @@ def _not_ours(path: str) -> TimelineError:
 
 def _check_about(event: Event, place: _Place) -> None:
     args = event["args"]
-    known = args.get("role") in ("worker", "server")
-    if not known or not _is_count(args.get("version")) or not _is_count(args.get("rank")):
+    has_timeline = args.get("role") in ("worker", "server")
+    if not has_timeline or not _is_count(args.get("version")) or not _is_count(args.get("rank")):
         raise _not_ours(place.path)
     if args["version"] > _VERSION:
         raise TimelineError(

@@ -93,9 +93,9 @@ def _figure(
     axes.set_xlim(0, (max(tensor.end for _, tensor in rows) - zero) * 1e3)
     axes.set_xlabel("ms since the step's first gradient")
     axes.set_ylabel("key, the most urgent at the top")
-    own = sum(is_internal(key, names) for key, _ in rows)
-    if own:  # apart from the tensors of the script
-        axes.axhline(len(rows) - own, color="black", lw=0.6)
+    internal_rows = sum(is_internal(key, names) for key, _ in rows)
+    if internal_rows:  # apart from the tensors of the script
+        axes.axhline(len(rows) - internal_rows, color="black", lw=0.6)
     axes.set_title(title, fontsize=9, loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=2, fontsize=7, frameon=False)
