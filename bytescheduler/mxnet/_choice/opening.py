@@ -129,9 +129,9 @@ def _note(settings: Settings, sentence: str) -> None:
         say(f"bytescheduler: {sentence}")
 
 
-def _note_untuned(settings: Settings, why: str) -> None:
+def _note_untuned(settings: Settings, reason: str) -> None:
     if settings.tuning_is_given and settings.tuning != "off":
-        _note(settings, f"BYTESCHEDULER_TUNING={settings.tuning} changes nothing: {why}")
+        _note(settings, f"BYTESCHEDULER_TUNING={settings.tuning} changes nothing: {reason}")
 
 
 # -- on servers of ours ----------------------------------------------------------------------------
@@ -175,12 +175,12 @@ def _open_native(inner: Optional[Store], settings: Settings) -> Backend:
         if stock is not None and not _goes_on(error, settings):
             let_go(stock)
         raise
-    given = "BYTESCHEDULER_BACKEND=native"
+    setting = "BYTESCHEDULER_BACKEND=native"
     _note(
         settings,
         f"native back end carries the bytes ({counted(session.num_workers, 'worker')}, "
         f"{counted(session.num_servers, 'server')}; because "
-        f"{given if settings.backend == 'native' else 'the servers are ours'})",
+        f"{setting if settings.backend == 'native' else 'the servers are ours'})",
     )
     if "async" in name:
         _note_untuned(settings, "tensors of an asynchronous store keep their partitions")
@@ -221,12 +221,12 @@ def open_stand_in(name: str, settings: Settings) -> Optional[StandIn]:
         if _goes_on(error, settings):
             raise mx.base.MXNetError(_SECOND) from None
         raise
-    why = "MXNet's own store waits for ever as the second one of a process"
+    reason = "MXNet's own store waits for ever as the second one of a process"
     if by_ipv6:
-        why = _only_ipv4(settings)
+        reason = _only_ipv4(settings)
     if settings.secret_file:
-        why = "MXNet's own store cannot take part in a job with BYTESCHEDULER_SECRET_FILE"
-    return StandIn(name, session, why)
+        reason = "MXNet's own store cannot take part in a job with BYTESCHEDULER_SECRET_FILE"
+    return StandIn(name, session, reason)
 
 
 def _no_ipv6(settings: Settings) -> str:
@@ -292,9 +292,9 @@ def _open_wrapped(inner: Optional[Store], settings: Settings) -> Tuple[Store, Ba
         if in_job:
             _require_no_stock_session()  # a second stock store would wait for ever
         inner = mx.kv.create("dist_sync" if in_job else "local")
-    why = _why_unscheduled(inner, settings)
-    if why is not None:
-        _note(settings, f"MXNet's {inner.type} store carries the bytes, unscheduled: {why}")
+    reason = _why_unscheduled(inner, settings)
+    if reason is not None:
+        _note(settings, f"MXNet's {inner.type} store carries the bytes, unscheduled: {reason}")
         _note_untuned(settings, "nothing travels in partitions")
         if isinstance(inner, KVStore) and "dist" in str(inner.type):
             give_up_at_end(inner)
@@ -305,11 +305,13 @@ def _open_wrapped(inner: Optional[Store], settings: Settings) -> Tuple[Store, Ba
     STOCK.take(session)
     chosen = settings.backend == "kvstore"
     servers = counted(session.num_servers, "server" if chosen else "stock server")
-    why = "because BYTESCHEDULER_BACKEND=kvstore" if chosen else "bslaunch gets the native back end"
+    reason = (
+        "because BYTESCHEDULER_BACKEND=kvstore" if chosen else "bslaunch gets the native back end"
+    )
     _note(
         settings,
         f"MXNet's {inner.type} store carries the bytes, scheduled ("
-        f"{counted(session.num_workers, 'worker')}, {servers}; {why})",
+        f"{counted(session.num_workers, 'worker')}, {servers}; {reason})",
     )
     _note_untuned(settings, "stock servers keep the first partitions of a tensor")
     return inner, NativeStore(session, inner)

@@ -113,8 +113,8 @@ class PassThrough:
         groups = group(key, value)
         if any(map(self._scaled.holds, groups)):
             self._scaled.settle()
-        for mine, arrays in groups.items():
-            self._scaled.hold(trainer, mine, arrays, call)
+        for name, arrays in groups.items():
+            self._scaled.hold(trainer, name, arrays, call)
             call = _nothing  # one call may have several keys
         return True
 

@@ -61,8 +61,8 @@ class Rescaling:
 
     def factor(self, updater: Updater) -> float:
         """Return what a gradient is multiplied by before it is pushed."""
-        own = _rescale_of(updater) if self.is_known else 0.0
-        return own / self._for_all(updater) if own > 0 else 1.0
+        rescale = _rescale_of(updater) if self.is_known else 0.0
+        return rescale / self._for_all(updater) if rescale > 0 else 1.0
 
     def _for_all(self, updater: Updater) -> float:
         return self._common * (_loss_scale_of(updater) / self._loss_scale)
@@ -74,8 +74,8 @@ class Rescaling:
             yield
             return
         optimizer = updater.optimizer
-        own, optimizer.rescale_grad = optimizer.rescale_grad, self._for_all(updater)
+        rescale, optimizer.rescale_grad = optimizer.rescale_grad, self._for_all(updater)
         try:
             yield
         finally:
-            optimizer.rescale_grad = own
+            optimizer.rescale_grad = rescale
