@@ -40,22 +40,4 @@ COMMENTS: Sequence[str] = [
 
 PAGES: Sequence[str] = []
 
-VARIABLES: Sequence[str] = [
-    "bytescheduler/torch/_api/broadcast.py",
-    "bytescheduler/torch/_crossing/copied.py",
-    "bytescheduler/torch/_crossing/guards.py",
-    "bytescheduler/torch/_crossing/joint.py",
-    "bytescheduler/torch/_crossing/self_check.py",
-    "bytescheduler/torch/_crossing/watch.py",
-    "bytescheduler/torch/_device/devices.py",
-    "bytescheduler/torch/_device/driver.py",
-    "bytescheduler/torch/_engine/dtypes.py",
-    "bytescheduler/torch/_engine/session.py",
-    "bytescheduler/torch/_gradients/checks.py",
-    "bytescheduler/torch/_gradients/gradients.py",
-    "bytescheduler/torch/_gradients/wrapped.py",
-    "bytescheduler/torch/_job/meeting.py",
-    "bytescheduler/torch/_optimizer/places.py",
-    "bytescheduler/torch/_optimizer/stepper.py",
-    "bytescheduler/torch/_sums/objects.py",
-]
+VARIABLES: Sequence[str] = []

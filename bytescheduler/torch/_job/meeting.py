@@ -45,17 +45,17 @@ class Meeting:
                 self._store.set(key, str(port))
             return int(self._store.get(key))
         except RuntimeError as error:
-            found = plain(str(error).partition("\n")[0])
-            raise Timeout(f"{waiting}; {found}", 2) from None
+            failure = plain(str(error).partition("\n")[0])
+            raise Timeout(f"{waiting}; {failure}", 2) from None
         finally:
             begun.cancel()
 
 
 def _waiting() -> str:
     """Return what this process waits for, and what to do if it does not come."""
-    given = os.environ
-    place = f"{plain(given['MASTER_ADDR'])}:{plain(given['MASTER_PORT'])}"
+    variables = os.environ
+    place = f"{plain(variables['MASTER_ADDR'])}:{plain(variables['MASTER_PORT'])}"
     return (
-        f"process RANK={plain(given['RANK'])} waits for the others at {place} (MASTER_ADDR, "
-        f"MASTER_PORT); start all {plain(given['WORLD_SIZE'])} (WORLD_SIZE) with equal values"
+        f"process RANK={plain(variables['RANK'])} waits for the others at {place} (MASTER_ADDR, "
+        f"MASTER_PORT); start all {plain(variables['WORLD_SIZE'])} (WORLD_SIZE) with equal values"
     )

@@ -74,6 +74,6 @@ def _groups(tensors: Sequence[torch.Tensor]) -> Iterator[List[torch.Tensor]]:
 
 
 def _spread(octets: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
-    for tensor, part in zip(tensors, octets.split([size_of(each) for each in tensors])):
+    for tensor, part in zip(tensors, octets.split([size_of(target) for target in tensors])):
         # A copy, as a view of another dtype wants memory that is aligned for it.
         tensor.copy_(part.clone().view(tensor.dtype).view(tensor.shape))
