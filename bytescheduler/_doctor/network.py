@@ -1,4 +1,4 @@
-"""The network: interfaces, the address the others see, the scheduler node's address and port."""
+"""The network: interfaces, the address that other nodes see, and that of the scheduler node."""
 
 import contextlib
 import errno
@@ -15,17 +15,17 @@ from bytescheduler._settings import Settings
 __all__ = ["check", "resolve"]
 
 _AREA = "network"
-# The first and the tenth byte of what every ZMTP peer says first.
+# The first and the tenth byte of every ZMTP greeting.
 _GREETING_BYTES = 10
 
 
 def resolve(host: str, limit_s: float) -> str:
-    """Return the first address of `host`, one of IPv4 if there is one, as the engine does.
+    """Return the first address of `host`, IPv4 if it has such an address, as the engine does.
 
     Raises
     ------
     OSError
-        There is none, or no answer in `limit_s`.
+        There is no address, or no answer in `limit_s`.
     """
     try:
         address_rows = within(
@@ -52,7 +52,7 @@ def _names_this_host(host: str) -> bool:
 
 
 def _is_own(address: str) -> bool:
-    """Ask the system itself, which knows all of 127.0.0.0/8, for one."""
+    """Ask the system, which counts all of 127.0.0.0/8 as this host."""
     with socket.socket(_family(address)) as probe:
         try:
             probe.bind((address, 0))
@@ -88,7 +88,7 @@ def _own_address(settings: Settings, facts: Sequence[HostFact], limit_s: float) 
 
 
 def _reach(settings: Settings, facts: Sequence[HostFact], limit_s: float) -> List[Finding]:
-    """Return whether the others reach the address that this node shows, as far as it can tell."""
+    """Return whether other nodes reach the address that this node shows, as far as it can tell."""
     route = next((fact.name for fact in facts if fact.what == "route"), "")
     shown = next(fact.name for fact in facts if fact.what == "address")
     if not shown or not route or not settings.root_host or settings.role == "scheduler":
@@ -119,7 +119,7 @@ def _port(name: str, setting: str, address: str, port: int) -> Finding:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))
-            # Several may bind it so, but only one may listen.
+            # Several sockets may bind it so, but a single socket may listen.
             probe.listen(1)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
@@ -141,7 +141,7 @@ def _own_port(settings: Settings) -> List[Finding]:
 
 
 def _greeting(connection: socket.socket, limit_s: float) -> bytes:
-    """Return what came first; empty if that was no whole greeting in time."""
+    """Return the peer's greeting; empty if it was not whole in time."""
     with contextlib.suppress(OSError):
         return read_whole(connection, _GREETING_BYTES, limit_s)
     return b""
@@ -168,7 +168,7 @@ def _connect(address: str, port: int, limit_s: float) -> Finding:
 
 
 def _only_ours(settings: Settings) -> Finding:
-    """Return whether this node needs one of MXNet's own in a job that meets by IPv6."""
+    """Return whether this node needs a node of MXNet's own in a job that meets by IPv6."""
     text = (
         "MXNet's own stores, servers and scheduler node know only IPv4, and the job meets by IPv6"
     )
@@ -224,9 +224,9 @@ def check(settings: Settings, facts: Sequence[HostFact], *, limit_s: float = 5.0
     Parameters
     ----------
     settings : Settings
-        Those that are wrong are as if they were not set.
+        A wrong setting counts as not set.
     facts : sequence of HostFact
-        What the engine finds.
+        The engine's view of this host.
     limit_s : float, optional
         How long a name may take to be looked up, and another host to answer.
     """

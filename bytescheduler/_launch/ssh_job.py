@@ -66,7 +66,7 @@ class SshJob(Job):
     ssh : sequence of str
         The command that reaches a host.
     root : str
-        The address of the first host as the others reach it.
+        The address of the first host as the other hosts reach it.
     port : int
         Where the scheduler node listens; 0: any free port.
     folder : str
@@ -105,7 +105,7 @@ def _login(job: SshJob, host: HostSlots) -> List[str]:
 
 
 def _variables(job: SshJob) -> Dict[str, str]:
-    """Return those of this process that are passed on, and those of the job."""
+    """Return the variables of this process that are passed on, and the job's own."""
     ranks = [row.rank for row in ENVIRONMENTS] + [
         name for row in ENVIRONMENTS for name in row.sizes
     ]
@@ -141,11 +141,11 @@ class _RemoteChild(Child):
             self.stdin.flush()
 
     def signal(self, number: int) -> None:
-        """Signal the process at the other end; SIGKILL ends what it started too."""
+        """Signal the process at the other end; SIGKILL ends its children too."""
         self.write(f"{int(number)}\n")
 
     def signal_group(self, number: int) -> None:
-        """Signal the process at the other end; SIGKILL ends what it started too."""
+        """Signal the process at the other end; SIGKILL ends its children too."""
         if not self.is_closed:
             self.signal(number)
 
@@ -163,7 +163,7 @@ class _RemoteChild(Child):
 
 
 class _RemoteLauncher(Launcher):
-    """A launcher whose processes run at the other end of an ssh each."""
+    """A launcher that starts each process at the far end of an ssh of its own."""
 
     def __init__(self, job: SshJob) -> None:
         root = Place(job.root)
@@ -171,7 +171,7 @@ class _RemoteLauncher(Launcher):
             job.num_workers, job.num_servers, _variables(job), root=root, port=job.port
         )
         self._job = job
-        self.outputs: Dict[Child, int] = {}  # descriptors of what the processes write
+        self.outputs: Dict[Child, int] = {}  # descriptors of the output of the processes
 
     def start_on(
         self, host: HostSlots, role: str, name: str, env: Mapping[str, str], share: int
@@ -218,7 +218,7 @@ class _RemoteLauncher(Launcher):
         return child
 
     def _listen(self, child: _RemoteChild, role: str) -> None:
-        """Take what the agent says, until it ends."""
+        """Take the lines of the agent until it ends."""
         assert child.stdout is not None
         listens = False
         for line in child.stdout:
@@ -259,7 +259,7 @@ class _Checked(NamedTuple):
 
 
 class _SshRun(Run):
-    """A run whose processes are at the other ends of connections."""
+    """A run with its processes at the far ends of connections."""
 
     def __init__(self, job: SshJob, witness: Witness) -> None:
         self._remote = _RemoteLauncher(job)
@@ -271,13 +271,13 @@ class _SshRun(Run):
     # -- before the start ----------------------------------------------------------------------
 
     def _check_all(self) -> None:
-        """Return if all hosts are ready, else say in one sentence why the first one is not."""
+        """Return if all hosts are ready, else say in a sentence why the first is not."""
         try:
             checked = self._look_at_all()
         finally:
             for process in self._checks:
                 if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)  # it may have started others
+                    os.killpg(process.pid, signal.SIGKILL)  # it may have children
                 process.wait()
         bad = sorted(check for check in checked if check.fault)
         if bad:
@@ -369,7 +369,7 @@ class _SshRun(Run):
         self._show(child, self._remote.outputs[child])
 
     def _await_room(self, host: HostSlots) -> None:
-        """Wait until the host may get one more connection that has not logged in."""
+        """Wait until the host may get a further connection that has not logged in."""
         deadline = time.monotonic() + _GREETING_S
         children = [child for child in self._remote.children if isinstance(child, _RemoteChild)]
         there = [child for child in children if child.host == host.address]
@@ -395,7 +395,7 @@ class _SshRun(Run):
 
 
 def _judge(host: HostSlots, out: str, err: str, code: Optional[int]) -> Tuple[str, int]:
-    """Return why a host is not ready, by what its agent and its ssh wrote, and an exit code."""
+    """Return why a host is not ready, by the output of its agent and its ssh, and an exit code."""
     verdicts = [line for line in out.splitlines() if line.split(" ")[0] in (agent.OK, agent.ERROR)]
     word, _, text = verdicts[-1].partition(" ") if verdicts else ("", "", "")
     if word == agent.OK and code == 0:  # else it is a word of a login

@@ -1,4 +1,4 @@
-"""The processes that stem from one process, and which of them hear a signal meant for it."""
+"""The descendants of a process, and which of them hear a signal meant for it."""
 
 import contextlib
 import ctypes
@@ -39,7 +39,7 @@ class _Process(NamedTuple):
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every process below this one whose own parent ends."""
+    """Become the parent of every descendant whose own parent ends."""
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -57,7 +57,7 @@ def reap_orphans(kept: int) -> None:
 def members(leaders: Sequence[int], without: Collection[int] = ()) -> List[int]:
     """Return the processes that run below `leaders` or in their sessions, without these.
 
-    What stems from a process in `without` is left out too.
+    Descendants of a process in `without` are left out too.
     """
     table = _table()
     for process in without:
@@ -67,21 +67,21 @@ def members(leaders: Sequence[int], without: Collection[int] = ()) -> List[int]:
 
 
 def savers(leaders: Sequence[int], number: int, without: Collection[int] = ()) -> List[int]:
-    """Return those of the `members` that have a handler for signal `number`."""
+    """Return the `members` that have a handler for signal `number`."""
     table = _table()
     left = members(leaders, without)
     return [process for process in left if process in table and table[process].catches(number)]
 
 
 def pass_on(leaders: Sequence[int], number: int) -> None:
-    """Signal the programs that stem from each leader: itself, or what it runs if it is a shell.
+    """Signal the programs of each leader: itself, or the programs that it runs if it is a shell.
 
-    All are chosen before any is signalled: a program that has heard it may let the others end.
+    All are chosen before any is signalled: a program that has heard it may end its peers.
 
-    A shell without a trap would end at once, before the program that saves, and one with a trap
-    waits for that program.  What a program starts is its own matter.  A signal that ends what does
-    not handle it goes to programs that do, if there are any.  All processes are signalled if no
-    program handles the signal, or if a terminal would do so.
+    A shell without a trap would end at once, before the program that saves; a shell with a trap
+    waits for that program.  A program's children are its own matter.  A signal that ends programs
+    without a handler goes to programs with a handler, if there are any.  All processes are
+    signalled if no program handles the signal, or if a terminal would do so.
     """
     table = _table()
     send(
@@ -101,7 +101,7 @@ def _hearers(table: Dict[int, _Process], leader: int, number: int) -> List[_Proc
 
 
 def send(processes: Sequence[int], number: int) -> None:
-    """Signal those of `processes` that are there."""
+    """Signal `processes`; processes that have ended are passed over."""
     for process in processes:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(process, number)
@@ -125,7 +125,7 @@ def _children(table: Dict[int, _Process], parent: int) -> List[_Process]:
 
 
 def _programs(table: Dict[int, _Process], process: _Process) -> List[_Process]:
-    """Return `process` and, as long as these are shells, what stems from it."""
+    """Return `process` and, below shells, the programs that it runs."""
     programs = [process]
     if process.is_shell or process.state in _ENDED:
         for child in _children(table, process.number):

@@ -3,16 +3,6 @@
 from typing import Sequence
 
 COMMENTS: Sequence[str] = [
-    "bytescheduler/_advise/recording.py",
-    "bytescheduler/_advise/shape.py",
-    "bytescheduler/_doctor/findings.py",
-    "bytescheduler/_doctor/network.py",
-    "bytescheduler/_doctor/reads.py",
-    "bytescheduler/_launch/launcher.py",
-    "bytescheduler/_launch/ssh_job.py",
-    "bytescheduler/_process/family.py",
-    "bytescheduler/_process/output.py",
-    "bytescheduler/_process/replaced.py",
     "bytescheduler/_session/framework.py",
     "bytescheduler/_session/keys.py",
     "bytescheduler/_session/rounds.py",
