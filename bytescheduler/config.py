@@ -1,4 +1,4 @@
-"""The settings for people: what is in force, where it comes from, and what a job would refuse.
+"""The settings for people: values, their sources, and values that a job would refuse.
 
 ``bytescheduler config`` and ``python -m bytescheduler.config`` are the same command.  With
 ``--markdown`` it prints the reference, docs/user/settings.md.
@@ -59,7 +59,7 @@ Settings marked *job* must be equal on every node; a node that differs is refuse
 """
 
 
-# Stands in for what is missing where there is no job; the role that may take any port.
+# Stands in for missing settings outside of a job; the role that may take any port.
 _SOME_JOB = {
     "DMLC_ROLE": "scheduler",
     "DMLC_NUM_WORKER": "1",
@@ -89,7 +89,7 @@ def markdown() -> str:
 def as_text(overrides: Mapping[str, str]) -> Dict[str, str]:
     """Return overrides as the engine can judge them, with `?` for bytes that are no text.
 
-    Such bytes are in arguments of a command; those of the environment the engine reads itself.
+    Such bytes come in arguments of a command; the engine reads the environment itself.
     """
     return {
         name.encode(errors="replace").decode(): value.encode(errors="replace").decode()
@@ -114,8 +114,8 @@ def examine() -> Tuple[List[Problem], Dict[str, str]]:
     list of Problem
         In the order in which the engine would come to them.
     dict of str to str
-        Overrides with which the engine takes the rest: they hide what is wrong and stand in for
-        what is missing.
+        Overrides with which the engine takes the rest: they hide wrong settings and stand in for
+        missing settings.
     """
     missing = {row.name for row in values() if row.origin == "not set"}
     overrides = {name: text for name, text in _SOME_JOB.items() if name in missing}
@@ -131,9 +131,9 @@ def examine() -> Tuple[List[Problem], Dict[str, str]]:
         name = re.split(r"=| is ", message, maxsplit=1)[0]
         if all(problem.message != message for problem in problems):
             problems.append(Problem(name, message))
-        # A mistake may be in what two settings are together.
+        # Two settings may contradict each other.
         culprits = [name, *re.findall(r"\b[A-Z]+_[A-Z_]+\b", message)]
-        # Where these are hidden, what MXNet calls them stands in for them.
+        # Where these are hidden, MXNet's names for them stand in.
         twins = ("BYTESCHEDULER_HEARTBEAT_INTERVAL", "BYTESCHEDULER_HEARTBEAT_TIMEOUT")
         culprits += [
             setting.replace("BYTESCHEDULER_", "PS_") for setting in culprits if setting in twins
@@ -152,7 +152,7 @@ _DECIDED = {
 
 
 def _decided() -> Dict[str, int]:
-    """Return what the link has decided in the job whose metrics are at our address; blocks shortly.
+    """Return the link's choices in the job that shows metrics at our address; blocks shortly.
 
     Empty if no such job runs, or these settings are not automatic in it.
     """
@@ -189,9 +189,9 @@ def table(names: Sequence[str] = (), wrong: Sequence[str] = ()) -> str:
     Parameters
     ----------
     names : sequence of str, optional
-        Those to return; all if empty.
+        The settings to return; all if empty.
     wrong : sequence of str, optional
-        Those to mark as wrong.
+        The settings to mark as wrong.
     """
     rows = [("name", "value", "default", "unit", "from")]
     decided = {} if wrong else _decided()

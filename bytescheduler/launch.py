@@ -1,4 +1,4 @@
-"""`bslaunch`: start one role of a job, or a whole job, on this host or over ssh."""
+"""`bslaunch`: start a role of a job, or a whole job, on this host or over ssh."""
 
 import contextlib
 import dataclasses
@@ -59,7 +59,7 @@ def _require_command(command: Sequence[str], option: str, path: Optional[str]) -
 
 
 def _question(command: Sequence[str], path: Optional[str]) -> str:
-    """Return what may be meant by a command that was not found, in words to be put behind that."""
+    """Return a guess for a command that was not found, as words to append."""
     words = command[0].split()
     first, equals, _ = words[0].partition("=") if words else ("", "", "")
     sets = bool(equals) and first.isidentifier()  # which takes a shell
@@ -151,18 +151,18 @@ def _run_role(command: Sequence[str], port_fd: Optional[int]) -> int:
         return role_worker.run(command, env, rendezvous, settings.grace_s)
     if command and Settings.read().is_talkative:
         say(f"bslaunch: DMLC_ROLE={role} runs no command; ignored: {shortened(' '.join(command))}")
-    from bytescheduler import server  # not for workers: what they import is theirs to say
+    from bytescheduler import server  # not for workers: they choose their own imports
 
     def report(line: object) -> None:
         if port_fd is not None:
-            with contextlib.suppress(OSError):  # the one that reads it has ended
+            with contextlib.suppress(OSError):  # its reader has ended
                 os.write(port_fd, f"{line}\n".encode(errors="replace"))
 
     return server.run(role, on_listening=report, on_failure=lambda reason: report(plain(reason)))
 
 
 def _run_local(job: local_job.Job) -> int:
-    """Check what can be checked, then run the whole job here."""
+    """Check all that can be checked, then run the whole job here."""
     for name in job.env:
         if name in FIXED:
             raise click.BadParameter(f"{name} is set by --local", param_hint="'--env'")
@@ -203,7 +203,7 @@ def _root_port() -> int:
 
 
 def _run_on_hosts(job: local_job.Job, hosts: Sequence[HostSlots], ssh: str) -> int:
-    """Check what can be checked here, then run the whole job over ssh."""
+    """Check all that can be checked here, then run the whole job over ssh."""
     for name in job.env:
         if name in FIXED:
             raise click.BadParameter(f"{name} is set by -H", param_hint="'--env'")
@@ -232,7 +232,7 @@ def _run_on_hosts(job: local_job.Job, hosts: Sequence[HostSlots], ssh: str) -> i
 
 
 def _require_place(path: str) -> None:
-    """Refuse what no profile could be written to when the job is over."""
+    """Refuse a path where no profile could be written when the job is over."""
     shown = plain(path) or "''"
     is_no_file = os.path.exists(path) and not os.path.isfile(path)
     is_option = path.startswith("-")  # such as the -- behind a forgotten name
@@ -249,7 +249,7 @@ def _require_place(path: str) -> None:
 
 
 def _record(job: local_job.Job, path: str, steps: Optional[int]) -> int:
-    """Run a job here whose worker 0 leaves a profile."""
+    """Run a job here, with a profile of its worker 0."""
     from bytescheduler._advise import recording
 
     if recording.SETTING in {**os.environ, **job.env}:

@@ -1,4 +1,4 @@
-"""The engine's keys of one owner: numbers that every worker computes alike."""
+"""The engine's keys of an owner: numbers that every worker computes alike."""
 
 import hashlib
 from typing import Dict, Iterable, Type, Union
@@ -20,12 +20,12 @@ def _number(key: Key, error: Type[Exception]) -> int:
 
 
 class EngineKeys:
-    """A number of its own for each key and for what goes beside it.
+    """A number of its own for each key and each companion of a key.
 
     Parameters
     ----------
     session : Session
-        Learns what errors and timelines call them.
+        Learns the names of the keys in errors and timelines.
 
     Raises
     ------
@@ -35,7 +35,7 @@ class EngineKeys:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._space = session.new_key_space()  # owners of one process share the job's keys
+        self._space = session.new_key_space()  # owners in a process share the job's keys
         self._taken: Dict[int, object] = {}
 
     def of(self, keys: Iterable[Key]) -> Dict[Key, int]:

@@ -1,4 +1,4 @@
-"""One step of one worker as a picture: for each tensor when it was queued, sent, and waited for."""
+"""A step of a worker as a picture: when each tensor was queued, sent, and waited for."""
 
 import io
 import math
@@ -50,7 +50,7 @@ def draw(
 ) -> bytes:
     """Return the picture, with the time lost in the critical `wait` if that is known.
 
-    Tensors are called as `names` has it, others by their keys.
+    Tensors have the names of `names`, or else their keys.
     """
     import matplotlib
 
@@ -104,6 +104,6 @@ def _figure(
 
 
 def _label(name: str) -> str:
-    """Return a name without what matplotlib takes for a formula, and not too long."""
+    """Return a name without formulas of matplotlib, and not too long."""
     shown = plain(name if len(name) <= _MOST_CHARACTERS else f"{name[:_MOST_CHARACTERS]}…")
     return shown.replace("$", r"\$")

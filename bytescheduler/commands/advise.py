@@ -1,4 +1,4 @@
-"""`bytescheduler advise`: what scheduling will gain, before anything is installed on a cluster.
+"""`bytescheduler advise`: the gain by scheduling, before anything is installed on a cluster.
 
 Workers and servers of the engine replay a model's profile on simulated time (docs/user/advise.md).
 """

@@ -1,4 +1,4 @@
-"""Parameters that lie in one memory, which updates at different times would mix up."""
+"""Parameters that share memory, which updates at different times would mix up."""
 
 from typing import Dict, List, Optional, Sequence, Tuple
 
@@ -10,10 +10,10 @@ __all__ = ["why_joint"]
 
 
 def why_joint(slots: Sequence[Slot]) -> Optional[str]:
-    """Return why the weights of `slots` cannot be updated one by one, or None.
+    """Return why the weights of `slots` cannot be updated separately, or None.
 
-    Two may overlap.  Parts of one tensor may also count their changes together: then backward
-    takes an update of one for a change of another one, which forward has used.
+    Two may overlap.  Parts of the same tensor may also count their changes together: then backward
+    takes an update of a part for a change of another part, which forward has used.
     """
     storages: Dict[Tuple[torch.device, int], List[Slot]] = {}
     for slot in slots:

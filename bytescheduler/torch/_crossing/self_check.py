@@ -1,4 +1,4 @@
-"""The test whether an optimizer updates each parameter apart from the others."""
+"""The test whether an optimizer updates each parameter independently."""
 
 from typing import Any, Dict, List, Optional
 
@@ -16,7 +16,7 @@ from bytescheduler.torch._crossing.shadow import (
 __all__ = ["why_not_separable"]
 
 _Optimizer = Any  # torch.optim.Optimizer
-# The copies of all parameters together, and of one.
+# The copies of all parameters together, and of a single parameter.
 _MOST_ELEMENTS = 4 << 20
 _MOST_OF_ONE = 64 << 10
 _STEPS = 2
@@ -28,9 +28,9 @@ _TRIES = 3  # another thread, such as that of a data loader, may have drawn them
 
 
 def why_not_separable(inner: _Optimizer) -> Optional[str]:
-    """Return why `inner` cannot step its parameters one by one, or None.
+    """Return why `inner` cannot step its parameters separately, or None.
 
-    Copies of its parameters take two whole steps, and two steps one by one in another order.  All
+    Copies of its parameters take two whole steps, and two separate steps in another order.  All
     weights and states must be equal after it, bit by bit.  Nothing of `inner` changes.
     """
     if needs_closure(inner):
@@ -60,7 +60,7 @@ def _compare(inner: _Optimizer) -> Optional[str]:
     for number in range(_STEPS):
         _give_gradients(whole, apart, generator)
         step(whole)
-        if number == 0:  # a check that is made once, as fused ones make, has been
+        if number == 0:  # fused optimizers have made their single check
             settled = _fields(whole)
         shadow.snapshot()
         changed = _step_apart(shadow, apart)
@@ -117,7 +117,7 @@ def _give_gradients(whole: _Optimizer, apart: _Optimizer, generator: torch.Gener
 
 
 def _step_apart(shadow: Shadow, apart: _Optimizer) -> Optional[str]:
-    """Step one parameter after the other, the last first; return what was wrong, or None."""
+    """Step each parameter by itself, the last first; return the difference, or None."""
     for at, group in reversed(list(enumerate(apart.param_groups))):
         before = copied_numbers(group)
         for param in reversed(group["params"]):

@@ -11,17 +11,17 @@ from bytescheduler.errors import Timeout
 
 __all__ = ["Meeting"]
 
-_SILENT_S = 5.0  # until a line tells what is waited for
+_SILENT_S = 5.0  # until a line explains the wait
 
 
 class Meeting:
     """The way of this process to the store, which process 0 or torchrun has."""
 
     def __init__(self) -> None:
-        self._store: Any = None  # that of process 0 must live until the others have read
+        self._store: Any = None  # process 0 keeps its store until its peers have read
 
     def agree(self, port: Optional[int]) -> int:
-        """Return the port that process 0 has; the others pass None.  Blocks.
+        """Return the port that process 0 has; other processes pass None.  Blocks.
 
         Raises
         ------
@@ -52,7 +52,7 @@ class Meeting:
 
 
 def _waiting() -> str:
-    """Return what this process waits for, and what to do if it does not come."""
+    """Return a sentence about the wait, and about its cure."""
     variables = os.environ
     place = f"{plain(variables['MASTER_ADDR'])}:{plain(variables['MASTER_PORT'])}"
     return (
