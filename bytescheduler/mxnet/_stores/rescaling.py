@@ -18,7 +18,7 @@ def _rescale_of(updater: Updater) -> float:
 
 
 def _loss_scale_of(updater: Updater) -> float:
-    """Return the loss scale, which a Trainer puts into rescale_grad; all workers have the same."""
+    """Return a Trainer's factor of rescale_grad besides the batch size; all workers share it."""
     trainer: Any = trainer_of(getattr(updater, "optimizer", None))
     return 1.0 if trainer is None else float(trainer._scale)
 
