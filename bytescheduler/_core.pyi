@@ -203,7 +203,7 @@ class Coding:
     def __hash__(self) -> int: ...
 
 class MXNetRounds:
-    """What all rounds of one key have in common; see src/frontend/mxnet/mxnet.h."""
+    """The common part of all rounds of a key; see src/frontend/mxnet/mxnet.h."""
 
     position: int
     send: int

@@ -97,25 +97,25 @@ class Settings:
     trusted_modules: Tuple[str, ...] = _row("BYTESCHEDULER_TRUSTED_MODULES", _names)
     log_level: str = _row("BYTESCHEDULER_LOG_LEVEL", str)
     metrics: str = _row("BYTESCHEDULER_METRICS", str)
-    given: FrozenSet[str] = frozenset()  # names of settings that are not at their defaults
+    changed: FrozenSet[str] = frozenset()  # names of settings that are not at their defaults
 
     @classmethod
     def read(cls) -> "Settings":
         """Return the settings of this process as they stand; never fails."""
         rows = values()
-        given = frozenset(row.name for row in rows if row.origin not in ("default", "not set"))
-        return cls.of({row.name: row.value for row in rows}, given)
+        changed = frozenset(row.name for row in rows if row.origin not in ("default", "not set"))
+        return cls.of({row.name: row.value for row in rows}, changed)
 
     @classmethod
-    def of(cls, texts: Mapping[str, str], given: FrozenSet[str] = frozenset()) -> "Settings":
+    def of(cls, texts: Mapping[str, str], changed: FrozenSet[str] = frozenset()) -> "Settings":
         """Return settings with these texts; those that are not among them have their defaults."""
         defaults = {row.name: row.default.replace("required", "") for row in settings()}
-        found = {}
+        fields = {}
         for field in dataclasses.fields(cls):
             if "name" in field.metadata:
                 name, read = field.metadata["name"], field.metadata["read"]
-                found[field.name] = _read(read, texts.get(name, defaults[name]), defaults[name])
-        return cls(given=given, **found)
+                fields[field.name] = _read(read, texts.get(name, defaults[name]), defaults[name])
+        return cls(changed=changed, **fields)
 
     @property
     def is_talkative(self) -> bool:
@@ -125,7 +125,7 @@ class Settings:
     @property
     def tuning_is_given(self) -> bool:
         """True if tuning was asked for, or refused."""
-        return "BYTESCHEDULER_TUNING" in self.given
+        return "BYTESCHEDULER_TUNING" in self.changed
 
     @property
     def partitions_are_given(self) -> bool:

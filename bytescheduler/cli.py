@@ -1,4 +1,4 @@
-"""`bytescheduler`: one command for all that the package does from a shell.
+"""`bytescheduler`: the package's command for a shell.
 
 A subcommand is a click command in `commands`, or in a module for users, and is listed here.  Each
 with a result has `--json`.  The exit code is 0 if all is well, and 1 if something was found or
@@ -23,9 +23,9 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: List[str]
     ) -> Tuple[Optional[str], Optional[click.Command], List[str]]:
-        """Refuse what is no command; click prints the help for `.` or `_x`, and ends well."""
-        known = self.get_command(ctx, args[0]) is not None
-        if not known and not ctx.resilient_parsing:  # a shell that completes wants no words
+        """Refuse a word that is no command; click prints help for `.` or `_x`, and ends well."""
+        is_command = self.get_command(ctx, args[0]) is not None
+        if not is_command and not ctx.resilient_parsing:  # a shell that completes wants no words
             likely = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
             hint = f" Did you mean {likely[0]}?" if likely else ""
             ctx.fail(f"No such command '{plain(args[0])}'.{hint}")

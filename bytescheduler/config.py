@@ -1,4 +1,4 @@
-"""The settings for people: what is in force, where it comes from, and what a job would refuse.
+"""The settings for people: values, their sources, and values that a job would refuse.
 
 ``bytescheduler config`` and ``python -m bytescheduler.config`` are the same command.  With
 ``--markdown`` it prints the reference, docs/user/settings.md.
@@ -59,7 +59,7 @@ Settings marked *job* must be equal on every node; a node that differs is refuse
 """
 
 
-# Stands in for what is missing where there is no job; the role that may take any port.
+# Stands in for missing settings outside of a job; the role that may take any port.
 _SOME_JOB = {
     "DMLC_ROLE": "scheduler",
     "DMLC_NUM_WORKER": "1",
@@ -78,18 +78,18 @@ def markdown() -> str:
     rows: List[str] = []
     for row in settings():
         kind, _, words = row.kind.partition(" ")
-        what = f"one of `{_escape(words)}`" if kind == "choice" else kind
+        value_kind = f"one of `{_escape(words)}`" if kind == "choice" else kind
         has_default = row.default not in ("", "required")
         default = f"`{row.default}`" if has_default else row.default or "–"
         sentence = _escape(row.sentence)
-        rows.append(f"| `{row.name}` | {default} | {what} | {row.scope} | {sentence} |\n")
+        rows.append(f"| `{row.name}` | {default} | {value_kind} | {row.scope} | {sentence} |\n")
     return _HEAD + "".join(rows)
 
 
 def as_text(overrides: Mapping[str, str]) -> Dict[str, str]:
     """Return overrides as the engine can judge them, with `?` for bytes that are no text.
 
-    Such bytes are in arguments of a command; those of the environment the engine reads itself.
+    Such bytes come in arguments of a command; the engine reads the environment itself.
     """
     return {
         name.encode(errors="replace").decode(): value.encode(errors="replace").decode()
@@ -114,8 +114,8 @@ def examine() -> Tuple[List[Problem], Dict[str, str]]:
     list of Problem
         In the order in which the engine would come to them.
     dict of str to str
-        Overrides with which the engine takes the rest: they hide what is wrong and stand in for
-        what is missing.
+        Overrides with which the engine takes the rest: they hide wrong settings and stand in for
+        missing settings.
     """
     missing = {row.name for row in values() if row.origin == "not set"}
     overrides = {name: text for name, text in _SOME_JOB.items() if name in missing}
@@ -131,12 +131,14 @@ def examine() -> Tuple[List[Problem], Dict[str, str]]:
         name = re.split(r"=| is ", message, maxsplit=1)[0]
         if all(problem.message != message for problem in problems):
             problems.append(Problem(name, message))
-        # A mistake may be in what two settings are together.
+        # Two settings may contradict each other.
         culprits = [name, *re.findall(r"\b[A-Z]+_[A-Z_]+\b", message)]
-        # Where these are hidden, what MXNet calls them stands in for them.
+        # Where these are hidden, MXNet's names for them stand in.
         twins = ("BYTESCHEDULER_HEARTBEAT_INTERVAL", "BYTESCHEDULER_HEARTBEAT_TIMEOUT")
-        culprits += [one.replace("BYTESCHEDULER_", "PS_") for one in culprits if one in twins]
-        culprit = next((one for one in culprits if one not in hidden), None)
+        culprits += [
+            setting.replace("BYTESCHEDULER_", "PS_") for setting in culprits if setting in twins
+        ]
+        culprit = next((setting for setting in culprits if setting not in hidden), None)
         if culprit is None:
             return problems, overrides
         hidden.add(culprit)
@@ -150,7 +152,7 @@ _DECIDED = {
 
 
 def _decided() -> Dict[str, int]:
-    """Return what the link has decided in the job whose metrics are at our address; blocks shortly.
+    """Return the link's choices in the job that shows metrics at our address; blocks shortly.
 
     Empty if no such job runs, or these settings are not automatic in it.
     """
@@ -163,8 +165,8 @@ def _decided() -> Dict[str, int]:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     for node in reader.scan(reader.ports((host, port)) if port else (), {}).values():
         if node.role == "worker" and node.rank == 0:
-            found = {name: int(node.get(metric)) for name, metric in _DECIDED.items()}
-            return {name: size_bytes for name, size_bytes in found.items() if size_bytes}
+            decided = {name: int(node.get(metric)) for name, metric in _DECIDED.items()}
+            return {name: size_bytes for name, size_bytes in decided.items() if size_bytes}
     return {}
 
 
@@ -187,9 +189,9 @@ def table(names: Sequence[str] = (), wrong: Sequence[str] = ()) -> str:
     Parameters
     ----------
     names : sequence of str, optional
-        Those to return; all if empty.
+        The settings to return; all if empty.
     wrong : sequence of str, optional
-        Those to mark as wrong.
+        The settings to mark as wrong.
     """
     rows = [("name", "value", "default", "unit", "from")]
     decided = {} if wrong else _decided()
@@ -235,10 +237,10 @@ def _as_json(names: Sequence[str], problems: Sequence[Problem]) -> str:
 
 
 def _require_known(names: Sequence[str]) -> None:
-    known = {row.name for row in settings()}
+    setting_names = {row.name for row in settings()}
     _, overrides = examine()
     for name in names:
-        if name in known:
+        if name in setting_names:
             continue
         try:
             check_settings({**overrides, **as_text({name: "?"})})
@@ -261,8 +263,8 @@ def command(as_json: bool, as_markdown: bool, names: Tuple[str, ...]) -> None:
         click.echo(markdown(), nl=False)
         return
     _require_known(names)
-    found, _ = examine()
-    problems = [problem for problem in found if not names or problem.name in names]
+    all_problems, _ = examine()
+    problems = [problem for problem in all_problems if not names or problem.name in names]
     if as_json:
         click.echo(_as_json(names, problems), nl=False)
     else:

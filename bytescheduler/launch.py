@@ -1,4 +1,4 @@
-"""`bslaunch`: start one role of a job, or a whole job, on this host or over ssh."""
+"""`bslaunch`: start a role of a job, or a whole job, on this host or over ssh."""
 
 import contextlib
 import dataclasses
@@ -45,9 +45,9 @@ def _split_env(pairs: Sequence[str]) -> Dict[str, str]:
     return result
 
 
-def _require_command(command: Sequence[str], what: str, path: Optional[str]) -> None:
+def _require_command(command: Sequence[str], option: str, path: Optional[str]) -> None:
     if not command:
-        raise click.UsageError(f"{what} needs a command: bslaunch ... -- python train.py")
+        raise click.UsageError(f"{option} needs a command: bslaunch ... -- python train.py")
     if shutil.which(command[0], path=path) is not None:
         return
     program = plain(command[0]) or "''"
@@ -59,7 +59,7 @@ def _require_command(command: Sequence[str], what: str, path: Optional[str]) -> 
 
 
 def _question(command: Sequence[str], path: Optional[str]) -> str:
-    """Return what may be meant by a command that was not found, in words to be put behind that."""
+    """Return a guess for a command that was not found, as words to append."""
     words = command[0].split()
     first, equals, _ = words[0].partition("=") if words else ("", "", "")
     sets = bool(equals) and first.isidentifier()  # which takes a shell
@@ -87,11 +87,11 @@ def _question(command: Sequence[str], path: Optional[str]) -> str:
 
 def _require_settings(overrides: Mapping[str, str]) -> None:
     """Refuse wrong settings once, before anything starts; other variables are no matter of ours."""
-    known = {row.name for row in settings()}
+    setting_names = {row.name for row in settings()}
     judged = {
         name: value
         for name, value in as_text(overrides).items()
-        if name in known or name.startswith("BYTESCHEDULER_")
+        if name in setting_names or name.startswith("BYTESCHEDULER_")
     }
     try:
         check_settings(judged)
@@ -100,8 +100,8 @@ def _require_settings(overrides: Mapping[str, str]) -> None:
         sys.exit(2)
 
 
-def _refuse(why: str) -> NoReturn:
-    say(f"bslaunch: {plain(why)}")
+def _refuse(reason: str) -> NoReturn:
+    say(f"bslaunch: {plain(reason)}")
     sys.exit(2)
 
 
@@ -110,8 +110,8 @@ def _take_place(command: Sequence[str], workers: Optional[int], servers: Optiona
 
     DMLC_ROLE is the word of a person, so it stands.
     """
-    given = "-w" if servers is None else "--servers"
-    belongs = f"{given} goes with --local, with -H, or under {_LAUNCHERS}"
+    option = "-w" if servers is None else "--servers"
+    belongs = f"{option} goes with --local, with -H, or under {_LAUNCHERS}"
     is_given = servers is not None or workers is not None
     role = os.environ.get("DMLC_ROLE", "")
     if role and not is_given:
@@ -136,10 +136,10 @@ def _run_role(command: Sequence[str], port_fd: Optional[int]) -> int:
     """Run the role that the environment names, to its end."""
     role = os.environ.get("DMLC_ROLE", "")
     if role not in _ROLES:
-        given = f"DMLC_ROLE={plain(role)}: no such role" if role else "DMLC_ROLE is not set"
+        fault = f"DMLC_ROLE={plain(role)}: no such role" if role else "DMLC_ROLE is not set"
         if role.strip("\"' \t\r\n") in _ROLES:
-            given += " (quotes, blanks or a carriage return are part of the value)"
-        raise click.UsageError(f"{given}; {_USAGE_ROLE}")
+            fault += " (quotes, blanks or a carriage return are part of the value)"
+        raise click.UsageError(f"{fault}; {_USAGE_ROLE}")
     if role == "worker":
         _require_command(command, "a worker", None)
         _require_settings({})
@@ -147,22 +147,22 @@ def _run_role(command: Sequence[str], port_fd: Optional[int]) -> int:
         local_job.prefer_native(env)
         settings = Settings.read()
         role_worker.show_route(env, settings)
-        where = role_worker.Rendezvous.from_settings(settings)
-        return role_worker.run(command, env, where, settings.grace_s)
+        rendezvous = role_worker.Rendezvous.from_settings(settings)
+        return role_worker.run(command, env, rendezvous, settings.grace_s)
     if command and Settings.read().is_talkative:
         say(f"bslaunch: DMLC_ROLE={role} runs no command; ignored: {shortened(' '.join(command))}")
-    from bytescheduler import server  # not for workers: what they import is theirs to say
+    from bytescheduler import server  # not for workers: they choose their own imports
 
     def report(line: object) -> None:
         if port_fd is not None:
-            with contextlib.suppress(OSError):  # the one that reads it has ended
+            with contextlib.suppress(OSError):  # its reader has ended
                 os.write(port_fd, f"{line}\n".encode(errors="replace"))
 
-    return server.run(role, on_listening=report, on_failure=lambda why: report(plain(why)))
+    return server.run(role, on_listening=report, on_failure=lambda reason: report(plain(reason)))
 
 
 def _run_local(job: local_job.Job) -> int:
-    """Check what can be checked, then run the whole job here."""
+    """Check all that can be checked, then run the whole job here."""
     for name in job.env:
         if name in FIXED:
             raise click.BadParameter(f"{name} is set by --local", param_hint="'--env'")
@@ -203,7 +203,7 @@ def _root_port() -> int:
 
 
 def _run_on_hosts(job: local_job.Job, hosts: Sequence[HostSlots], ssh: str) -> int:
-    """Check what can be checked here, then run the whole job over ssh."""
+    """Check all that can be checked here, then run the whole job over ssh."""
     for name in job.env:
         if name in FIXED:
             raise click.BadParameter(f"{name} is set by -H", param_hint="'--env'")
@@ -227,12 +227,12 @@ def _run_on_hosts(job: local_job.Job, hosts: Sequence[HostSlots], ssh: str) -> i
             "DMLC_NUM_SERVER": str(job.num_servers),
         }
     )
-    given = {field.name: getattr(job, field.name) for field in dataclasses.fields(job)}
-    return ssh_job.run(ssh_job.SshJob(**given, hosts=hosts, ssh=words, root=root, port=port))
+    fields = {field.name: getattr(job, field.name) for field in dataclasses.fields(job)}
+    return ssh_job.run(ssh_job.SshJob(**fields, hosts=hosts, ssh=words, root=root, port=port))
 
 
 def _require_place(path: str) -> None:
-    """Refuse what no profile could be written to when the job is over."""
+    """Refuse a path where no profile could be written when the job is over."""
     shown = plain(path) or "''"
     is_no_file = os.path.exists(path) and not os.path.isfile(path)
     is_option = path.startswith("-")  # such as the -- behind a forgotten name
@@ -249,7 +249,7 @@ def _require_place(path: str) -> None:
 
 
 def _record(job: local_job.Job, path: str, steps: Optional[int]) -> int:
-    """Run a job here whose worker 0 leaves a profile."""
+    """Run a job here, with a profile of its worker 0."""
     from bytescheduler._advise import recording
 
     if recording.SETTING in {**os.environ, **job.env}:

@@ -91,13 +91,13 @@ def _make_host() -> Host:
     return Host(pickles=settings.pickles, trusted=settings.trusted_modules, say=_say)
 
 
-def _close(node: Node, code: int, why: str = "it was closed") -> None:
+def _close(node: Node, code: int, reason: str = "it was closed") -> None:
     """Close the node, which waits for an update that runs; exit if that never ends."""
     impatient = threading.Timer(_PATIENCE_S, os._exit, (code,))
     impatient.daemon = True
     impatient.start()
     try:
-        node.close(why)
+        node.close(reason)
     finally:
         impatient.cancel()
 

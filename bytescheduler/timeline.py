@@ -47,11 +47,11 @@ def _covered(intervals: Iterable[Interval]) -> float:
     return math.fsum(end - begin for begin, end in union(intervals))
 
 
-def _row(where: Where, step: Step, wait: Optional[Interval]) -> Dict[str, Any]:
+def _row(place: Where, step: Step, wait: Optional[Interval]) -> Dict[str, Any]:
     tensors = list(step.values())
     return {
-        "rank": where[0],
-        "step": where[1],
+        "rank": place[0],
+        "step": place[1],
         "seconds": max(t.end for t in tensors) - min(t.begin for t in tensors),
         "queued_s": _covered(span for t in tensors for span in t.queued),
         "wire_s": _covered(span for t in tensors for span in t.sent),
@@ -148,23 +148,23 @@ class _Job:
                 self._sizes[event["args"]["key"]] = event["args"]["bytes"]
         self.steps = _timeline_steps.in_step(self._rounds, self.names)
         self.critical = _timeline_steps.of_steps(critical, self.steps)
-        self.rows = [self.row(where) for where in sorted(self.steps)]
+        self.rows = [self.row(place) for place in sorted(self.steps)]
 
-    def drawn(self, where: Where) -> Step:
+    def drawn(self, place: Where) -> Step:
         """Return the tensors of a step, and what workers agreed on meanwhile."""
-        step = self.steps[where]
+        step = self.steps[place]
         begin = min(tensor.begin for tensor in step.values())
         end = max(tensor.end for tensor in step.values())
         internal = {
             key: tensor
             for (rank, _), tensors in self._rounds.items()
             for key, tensor in tensors.items()
-            if rank == where[0] and begin <= tensor.begin <= end and is_internal(key, self.names)
+            if rank == place[0] and begin <= tensor.begin <= end and is_internal(key, self.names)
         }
         return {**step, **internal}
 
-    def row(self, where: Where) -> Dict[str, Any]:
-        return _row(where, self.steps[where], self.critical.get(where))
+    def row(self, place: Where) -> Dict[str, Any]:
+        return _row(place, self.steps[place], self.critical.get(place))
 
     def summary(self) -> Dict[str, Any]:
         ranks = sorted({row["rank"] for row in self.rows})
@@ -185,10 +185,10 @@ class _Job:
 
 
 def _medians(rank: int, rows: List[Dict[str, Any]]) -> Dict[str, Any]:
-    own = [row for row in rows if row["rank"] == rank]
-    known = {name: [row[name] for row in own if row[name] is not None] for name in _FIGURES}
-    medians = {name: statistics.median(of) if of else None for name, of in known.items()}
-    return {"rank": rank, "steps": len(own), **medians}
+    rank_rows = [row for row in rows if row["rank"] == rank]
+    figures = {name: [row[name] for row in rank_rows if row[name] is not None] for name in _FIGURES}
+    medians = {name: statistics.median(of) if of else None for name, of in figures.items()}
+    return {"rank": rank, "steps": len(rank_rows), **medians}
 
 
 def _longest_waits(steps: Dict[Where, Step], sizes: Dict[int, int]) -> List[Dict[str, Any]]:
@@ -320,13 +320,13 @@ class _Picture(NamedTuple):
 
 def _check_places(paths: Sequence[str], *places: Optional[str]) -> None:
     """Refuse to write two things, or one that is read, to one place."""
-    given = [place for place in places if place is not None]
-    for place in given:
+    targets = [place for place in places if place is not None]
+    for place in targets:
         if os.path.isfile(place) and any(os.path.samefile(place, path) for path in paths):
             raise TimelineError(f"{place} is one of the files to read")
-    if len({os.path.realpath(place) for place in given}) < len(given):
+    if len({os.path.realpath(place) for place in targets}) < len(targets):
         raise TimelineError(
-            f"{given[0]}: both the timeline and the picture are to be written there"
+            f"{targets[0]}: both the timeline and the picture are to be written there"
         )
 
 
@@ -336,14 +336,16 @@ def _to_draw(rows: List[Dict[str, Any]], picture: _Picture) -> Where:
     if not ranks:
         raise TimelineError("there is no step to draw: these files are of no worker that trained")
     rank = ranks[0] if picture.rank is None else picture.rank
-    own = sorted((row for row in rows if row["rank"] == rank), key=lambda row: row["seconds"])
-    if not own:
-        known = ", ".join(str(known) for known in ranks)
-        raise TimelineError(f"there is no step of rank {rank} in these files, only of {known}")
+    rank_rows = sorted((row for row in rows if row["rank"] == rank), key=lambda row: row["seconds"])
+    if not rank_rows:
+        other_ranks = ", ".join(str(other_ranks) for other_ranks in ranks)
+        raise TimelineError(
+            f"there is no step of rank {rank} in these files, only of {other_ranks}"
+        )
     if picture.step is None:
-        return rank, own[(len(own) - 1) // 2]["step"]
-    if all(row["step"] != picture.step for row in own):
-        last = max(row["step"] for row in own)
+        return rank, rank_rows[(len(rank_rows) - 1) // 2]["step"]
+    if all(row["step"] != picture.step for row in rank_rows):
+        last = max(row["step"] for row in rank_rows)
         raise TimelineError(f"rank {rank} made no step {picture.step}: its last is {last}")
     return rank, picture.step
 
@@ -374,18 +376,18 @@ def _run(
         raise TimelineError("stdout takes the summary (--json) or what is written there, not both")
     kind = "" if picture is None else _timeline_plot.kind_of(picture.path)
     job = _Job(events)
-    found = job.summary()
+    job_summary = job.summary()
     drawn = b"" if picture is None else _drawn(picture, kind, job)
     if out is not None:
         _put(out, (text.encode() for text in text_of(merge(paths))))
     if picture is not None:
         _put(picture.path, [drawn])
     if not taken:
-        click.echo(json.dumps(found, indent=2) if as_json else table(found), nl=as_json)
+        click.echo(json.dumps(job_summary, indent=2) if as_json else table(job_summary), nl=as_json)
 
 
-def _refuse(why: str) -> NoReturn:
-    say(plain(f"bytescheduler: {why}"))
+def _refuse(reason: str) -> NoReturn:
+    say(plain(f"bytescheduler: {reason}"))
     sys.exit(2)
 
 
@@ -421,8 +423,8 @@ def timeline(
         except TimelineError as error:
             _refuse(str(error))
         except OSError as error:
-            what = "" if error.filename is None else f"{error.filename or repr('')}: "
-            _refuse(f"{what}{error.strerror}")
+            file_name = "" if error.filename is None else f"{error.filename or repr('')}: "
+            _refuse(f"{file_name}{error.strerror}")
     ours = (w.message for w in caught if isinstance(w.message, TimelineWarning))
     for text in dict.fromkeys(map(str, ours)):
         say(plain(f"bytescheduler: {text}"))

@@ -7,31 +7,31 @@ from libcpp.vector cimport vector
 
 
 cdef class MXNetRounds:
-    """What all rounds of one key have in common.
+    """The common part of all rounds of a key.
 
     Parameters
     ----------
     key : int
         The engine's key.
     name : str, optional
-        What errors call the key; None: its number.
+        The name of the key in errors; None: its number.
     recv_handle : int
         NDArray handle of the private array for the sum, which must outlive this.
     size : int
         Its bytes.
     joined : bool
-        Whether a round is one operation in MXNet's engine, where it pushes and pulls.
+        Whether a round is a single operation in MXNet's engine, where it pushes and pulls.
 
     Attributes
     ----------
     position : int
-        The key's place among those of one call, which register in this order; 0 at first.
+        The key's place among the keys of a call, which register in this order; 0 at first.
     send : int
-        NDArray handle of the private array of what is sent, which must outlive this; 0: there is
+        NDArray handle of the private array of values to send, which must outlive this; 0: there is
         none yet.
     """
 
-    # Only what differs from key to key: a job may have very many.
+    # Only values that differ from key to key: a job may have very many keys.
     cdef uint64_t number, size
     cdef void* send_stage
     cdef void* recv_stage
@@ -67,12 +67,12 @@ cdef class MXNetRounds:
 
     @property
     def text(self):
-        """Return what errors call the key."""
+        """Return the name of the key in errors."""
         return str(self.number) if self.name is None else self.name.decode()
 
     @property
     def send(self):
-        """Return the NDArray handle of what is sent."""
+        """Return the NDArray handle of the values to send."""
         return <uintptr_t>self.send_stage
 
     @send.setter
@@ -81,7 +81,7 @@ cdef class MXNetRounds:
 
     @property
     def recv(self):
-        """Return the NDArray handle of what is received."""
+        """Return the NDArray handle of the sum."""
         return <uintptr_t>self.recv_stage
 
     @property
@@ -115,7 +115,7 @@ cdef int _register(bs_mxnet* plugin, bs_mxnet_copier* copier, const _Exchange* e
 
 
 cdef void* _handle(MXNetCopier copier, arrays) except? NULL:
-    """Return the handle of an array, or of the only one of a list; NULL for anything else."""
+    """Return the handle of an array, or of a list's only array; NULL for anything else."""
     if isinstance(arrays, (list, tuple)) and len(arrays) == 1:
         arrays = arrays[0]
     if not isinstance(arrays, copier.array_type):
@@ -125,7 +125,7 @@ cdef void* _handle(MXNetCopier copier, arrays) except? NULL:
 
 cdef bint _exchange(MXNetPlugin plugin, MXNetCopier copier, dict usual, key, value, out,
                     _Exchange* exchange) except -1:
-    """Fill in what goes to and fro; return whether it is one fitting array each way."""
+    """Fill in the values to send and the sum; return whether each is a single fitting array."""
     if not isinstance(key, (int, str)):
         return False
     found = usual.get(key)
@@ -197,11 +197,11 @@ cdef class MXNetPlugin:
     functions : mapping of str to int
         Addresses of MXNet's functions, by the names in src/frontend/mxnet/mxnet_functions.h.
     in_place : bool
-        Whether `exchange` sends values from where they lie, if MXNet lets it; not those whose
-        rounds are joined, where the copy costs less than what makes it needless.
+        Whether `exchange` sends values from where they lie, if MXNet lets it; not values
+        with joined rounds, where a copy costs less than the work to avoid it.
     copies : bool
-        Whether `exchange` copies values whose rounds are joined itself, if MXNet lets it, and does
-        so within the call where they are ready.  REQUIRES: not NaiveEngine.
+        Whether `exchange` itself copies values with joined rounds, if MXNet lets it, and does so
+        within the call where they are ready.  REQUIRES: not NaiveEngine.
     """
 
     cdef bs_mxnet* plugin
@@ -235,7 +235,7 @@ cdef class MXNetPlugin:
         return True
 
     def push_pull(self, MXNetRounds rounds, int priority, *, Coding coding=None):
-        """Register one round; returns at once.
+        """Register a round; returns at once.
 
         Parameters
         ----------
@@ -261,18 +261,18 @@ cdef class MXNetPlugin:
 
     def exchange(self, MXNetCopier copier, dict usual, keys, values, outs, int priority,
                  bool copies_out=True):
-        """Register a push-pull of one fitting array for each key: copy, round, copy.
+        """Register a push-pull of a fitting array for each key: copy, round, copy.
 
         The usual call, without the price of the whole grammar.  Returns at once.  The first copy is
         left out where values are sent from where they lie: until the servers have the bytes,
-        operations that would write to one wait.
+        operations that would write to such values wait.
 
         Parameters
         ----------
         copier : MXNetCopier
-            Tells what fits, and copies.
+            Tells whether arrays fit, and copies.
         usual : dict of int or str to MXNetRounds
-            The keys that may go this way: their sum is what `outs` get.
+            The keys that may go this way: `outs` get their sum.
         keys, values, outs
             As of KVStore.pushpull; `outs` None stands for `values`.
         copies_out : bool
@@ -296,7 +296,7 @@ cdef class MXNetPlugin:
                 return False
         elif not _exchanges(self, copier, usual, keys, values, outs, &exchanges):
             return False
-        # With NaiveEngine the calls run what they register and wait for it.
+        # With NaiveEngine the calls run the operations that they register, and wait for them.
         with nogil:
             for exchange in exchanges:
                 exchange.round.priority = priority
@@ -310,7 +310,7 @@ cdef class MXNetPlugin:
 
     def update(self, MXNetRounds rounds, int priority, *, bint pushes, bint pulls, rates=None,
                Coding coding=None):
-        """Register one use of an asynchronous key; returns at once.
+        """Register a use of an asynchronous key; returns at once.
 
         Parameters
         ----------
@@ -426,7 +426,7 @@ cdef class MXNetCopier:
     functions : mapping of str to int
         Addresses of MXNet's functions, by the names in src/frontend/mxnet/mxnet_functions.h.
     array_type : type
-        MXNet's NDArray; its `handle` is what the functions take.
+        MXNet's NDArray; the functions take its `handle`.
     """
 
     cdef bs_mxnet_copier* copier
@@ -451,8 +451,7 @@ cdef class MXNetCopier:
         return self.copier
 
     def fits(self, uintptr_t array, uintptr_t other):
-        """Return whether two NDArray handles are alike: dense, on the CPU, of one shape and dtype.
-        """
+        """Return whether two NDArrays are dense, on the CPU, and of equal shape and dtype."""
         return self.takes(<void*>array, <void*>other)
 
     cdef bint takes(self, void* array, void* other) except -1:
@@ -463,7 +462,7 @@ cdef class MXNetCopier:
         cdef bs_mxnet_copier* copier = self.handle()
         cdef bs_error error
         cdef int code
-        # With NaiveEngine the call waits for what the copy waits for.
+        # With NaiveEngine the call waits as long as the copy does.
         with nogil:
             code = bs_mxnet_copier_copy(copier, <void*>src, <void*>dst, priority, &error)
         _check(code, &error)

@@ -156,8 +156,8 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _sentences(found: Dict[str, Any]) -> str:
-    times, compute = found["step_s"], found["compute_s"]
+def _sentences(advice: Dict[str, Any]) -> str:
+    times, compute = advice["step_s"], advice["compute_s"]
     saved = 1 - times["ours"] / times["dist_sync"]
     helps = f"It will help: a step takes {_percent(saved)} less than with MXNet's dist_sync"
     same = saved >= -_LITTLE
@@ -168,28 +168,28 @@ def _sentences(found: Dict[str, Any]) -> str:
         "overlap, of which latency and servers with unequal shares are not counted. Measure it.",
         "no gain": f"It will not help: a step takes {'as long as' if same else 'longer than'} with "
         "MXNet's dist_sync.",
-        "priority helps": f"{helps}, and priority is worth {_percent(found['priority_gain'])} of "
+        "priority helps": f"{helps}, and priority is worth {_percent(advice['priority_gain'])} of "
         "first come first served.",
         "overlap helps": f"{helps}. Cutting tensors earns it; priority adds next to nothing here.",
         "priority costs": f"{helps}. But with these partitions it takes "
-        f"{_percent(-found['priority_gain'])} more than first come first served: leave tuning on, "
+        f"{_percent(-advice['priority_gain'])} more than first come first served: leave tuning on, "
         "which looks for better ones, or try smaller"
         " BYTESCHEDULER_PARTITION and BYTESCHEDULER_CREDIT here.",
-    }[found["verdict"]]
+    }[advice["verdict"]]
     if times["p3"] < (1 - _LITTLE) * times["ours"]:
         words += f" MXNet's P3 would take {_percent(1 - times['p3'] / times['ours'])} less."
     if times["ours"] > 1.2 * compute:
         wait = _percent(1 - compute / times["ours"])
         words += f" The network stays the limit: workers wait for it {wait} of a step."
-    if found["recommended_servers"] > found["servers"]:
-        words += f" {counted(found['recommended_servers'], 'server')} would be faster."
-    elif found["recommended_servers"] <= 0.9 * found["servers"]:
-        words += f" {found['recommended_servers']} of the servers would do."
+    if advice["recommended_servers"] > advice["servers"]:
+        words += f" {counted(advice['recommended_servers'], 'server')} would be faster."
+    elif advice["recommended_servers"] <= 0.9 * advice["servers"]:
+        words += f" {advice['recommended_servers']} of the servers would do."
     return words
 
 
 def advise(
-    layers: List[Step], cluster: Cluster, tell: Callable[[str], None] = lambda what: None
+    layers: List[Step], cluster: Cluster, tell: Callable[[str], None] = lambda _step: None
 ) -> Dict[str, Any]:
     """Return the predictions for a model on a cluster, and what to make of them.
 
@@ -223,14 +223,14 @@ def advise(
         **{policy: run.step_s for policy, run in runs.items()},
         "ideal": ideal_s(layers, used.model_bytes_per_s),
     }
-    found: Dict[str, Any] = {
+    advice: Dict[str, Any] = {
         "layers": len(layers),
         "bytes": sum(layer.size_bytes for layer in layers),
         "compute_s": compute,
         "workers": cluster.workers,
         "servers": cluster.servers,
         "together": cluster.together,
-        "factors": [list(each) for each in cluster.factors],
+        "factors": [list(factor) for factor in cluster.factors],
         "bits_per_s": cluster.bits_per_s,
         "simulated_workers": runs["ours"].simulated_workers,
         "step_s": times,
@@ -243,8 +243,8 @@ def advise(
         ),
         "verdict": _verdict(times, compute),
     }
-    found["text"] = _sentences(found)
-    return found
+    advice["text"] = _sentences(advice)
+    return advice
 
 
 _NAMES = {
@@ -257,19 +257,19 @@ _NAMES = {
 }
 
 
-def table(found: Dict[str, Any]) -> str:
+def table(advice: Dict[str, Any]) -> str:
     """Return what `advise` returned, for people."""
-    seconds = found["step_s"]
+    seconds = advice["step_s"]
     head = (
-        f"{counted(found['layers'], 'layer')}, {found['bytes'] / 1e6:.1f} MB of gradients, "
-        f"{found['compute_s']:.3f} s of compute a step"
+        f"{counted(advice['layers'], 'layer')}, {advice['bytes'] / 1e6:.1f} MB of gradients, "
+        f"{advice['compute_s']:.3f} s of compute a step"
     )
     rows = [
-        f"  {_NAMES[name]:<24}{seconds[name]:8.3f} s{found['compute_s'] / seconds[name]:8.0%}"
+        f"  {_NAMES[name]:<24}{seconds[name]:8.3f} s{advice['compute_s'] / seconds[name]:8.0%}"
         for name in _NAMES
     ]
     named = f"  {'predicted step':<24}{'':8}  {'computing':>8}"
     lines = [head, named, *rows]
-    if not found["together"] and not found["factors"]:
-        lines.append(f"servers to use: {found['recommended_servers']}")
-    return "\n".join([*lines, found["text"]])
+    if not advice["together"] and not advice["factors"]:
+        lines.append(f"servers to use: {advice['recommended_servers']}")
+    return "\n".join([*lines, advice["text"]])

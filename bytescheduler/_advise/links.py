@@ -32,10 +32,10 @@ def loads(shape: Shape, shares: Sequence[float]) -> Dict[int, float]:
 
 
 def _by_host(shape: Shape, shares: Sequence[float]) -> Dict[int, float]:
-    found: Dict[int, float] = dict.fromkeys(shape.server_hosts, 0.0)
+    share_of_host: Dict[int, float] = dict.fromkeys(shape.server_hosts, 0.0)
     for host, share in zip(shape.server_hosts, shares):
-        found[host] += share
-    return found
+        share_of_host[host] += share
+    return share_of_host
 
 
 def _room(shape: Shape, seconds: float) -> Dict[int, float]:

@@ -59,12 +59,12 @@ def _layer(row: object, index: int) -> Step:
         raise ProfileError(f"layer {index} ({name!r}): 'bytes' is not a whole number from 0")
     times = []
     for time in ("forward_s", "backward_s"):
-        found = _number(row.get(time), _MOST_S)
-        if found is None:
+        seconds = _number(row.get(time), _MOST_S)
+        if seconds is None:
             raise ProfileError(
                 f"layer {index} ({name!r}): {time!r} is not a number of seconds from 0"
             )
-        times.append(float(found))
+        times.append(float(seconds))
     return Step(name, int(size), times[0], times[1])
 
 
@@ -148,7 +148,7 @@ class _Recorded:
             for event in merge([path]):
                 self._add(event, rounds)
         steps = _timeline_steps.in_step(rounds, self.names)
-        ordered = [steps[where] for where in sorted(steps)]
+        ordered = [steps[rank_and_round] for rank_and_round in sorted(steps)]
         self.steps = ordered[1:]  # the first is not like the others
 
     def _add(self, event: Dict[str, Any], rounds: _Rounds) -> None:
@@ -247,7 +247,7 @@ def _forward_order(recorded: _Recorded, ready: Dict[int, float], compute: float)
             moments[-1].append(key)
         else:
             moments.append([key])
-    return [key for each in moments for key in sorted(each, key=lambda key: -urgency[key])]
+    return [key for moment in moments for key in sorted(moment, key=lambda key: -urgency[key])]
 
 
 def _backward(
@@ -260,10 +260,12 @@ def _backward(
     rest = [*itertools.accumulate((ready[key] for key in order), min)][::-1]
     for key, following in zip(keys, [*rest[1:], math.inf]):
         moment.append(key)
-        latest = max(ready[each] for each in moment)
+        latest = max(ready[ready_key] for ready_key in moment)
         if latest >= following:  # others are ready no later, though their backward comes later
             continue
-        size = sum(max(1, sizes[each]) for each in moment)
-        times.update({each: (latest - before) * max(1, sizes[each]) / size for each in moment})
+        size = sum(max(1, sizes[ready_key]) for ready_key in moment)
+        times.update(
+            {ready_key: (latest - before) * max(1, sizes[ready_key]) / size for ready_key in moment}
+        )
         before, moment = latest, []
     return times

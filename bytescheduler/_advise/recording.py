@@ -17,9 +17,9 @@ from bytescheduler.errors import Error
 __all__ = ["LEAST_STEPS", "SETTING", "record"]
 
 SETTING = "BYTESCHEDULER_TIMELINE"
-# MXNet runs up to 15 operations as one.  The gradients of several layers are then ready at one
-# moment, which hides their order and the time of each.  For gradients of one moment the script's
-# own priorities decide, which a measured order would replace.
+# MXNet joins up to 15 operations.  The gradients of several layers are then ready at the same
+# moment, which hides their order and the time of each.  For gradients of the same moment the
+# script's own priorities decide, which a measured order would replace.
 _PRECISE = {"MXNET_EXEC_BULK_EXEC_TRAIN": "0", "BYTESCHEDULER_PRIORITY": "caller"}
 # Fewer make no profile: three besides the first must be whole.
 LEAST_STEPS = 5
@@ -28,7 +28,7 @@ LEAST_STEPS = 5
 class StepsWritten:
     """Watches for a number of steps in the timeline that a worker is writing.
 
-    A step is a round of most of the keys.  Each look reads what was written since the last one.
+    A step is a round of most of the keys.  Each look reads the events since the last look.
     """
 
     def __init__(self, path: pathlib.Path, steps: int) -> None:
@@ -42,7 +42,7 @@ class StepsWritten:
             with self._path.open("rb") as file:
                 file.seek(self._read)
                 text = file.read()
-        except OSError:  # not there yet; what else is wrong with it is told in the end
+        except OSError:  # not there yet; the end reports other faults of the file
             return False
         whole = text[: text.rfind(b"\n") + 1]
         self._read += len(whole)
@@ -50,16 +50,16 @@ class StepsWritten:
             if b'"cat":"tensor"' in line:
                 args = json.loads(line.strip().rstrip(b","))["args"]
                 self._rounds[args["key"]] = args["round"]
-        # One more has begun, so this many are whole.
+        # The next step has begun, so this many are whole.
         return bool(self._rounds) and statistics.median_low(self._rounds.values()) > self._steps
 
 
 def record(job: Job, path: str, run: Callable[[Job], int], steps: Optional[int] = None) -> int:
-    """Run `job` by `run`, then write the profile of what its worker 0 trained to `path`.
+    """Run `job` by `run`, then write the profile of its worker 0's training to `path`.
 
     With `steps` the job is ended once worker 0 has trained that many, and that is a good end.
     Returns the job's exit code, or 1 if that is 0 and there is no profile.  A job that fails or is
-    stopped after some steps has one too.
+    stopped after some steps has a profile too.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -85,8 +85,8 @@ def record(job: Job, path: str, run: Callable[[Job], int], steps: Optional[int] 
             layers = profile.from_timeline(of_worker)
             profile.write(layers, path)
         except (Error, OSError) as error:
-            why = f"{path}: {error.strerror}" if isinstance(error, OSError) else str(error)
-            say(plain(f"bytescheduler: no profile was recorded: {why}"))
+            reason = f"{path}: {error.strerror}" if isinstance(error, OSError) else str(error)
+            say(plain(f"bytescheduler: no profile was recorded: {reason}"))
             return code or 1
     size = sum(layer.size_bytes for layer in layers) / 1e6
     compute = sum(layer.forward_s + layer.backward_s for layer in layers)

@@ -1,7 +1,7 @@
 """The shape of a job: how many workers and servers there are, and which of them share a host.
 
-Hosts count from 1: first those of the workers, then those of the servers that have one of their
-own. A server that is beside a worker is beside the one of its rank.
+Hosts count from 1: first the hosts of the workers, then the hosts that servers have to themselves.
+A server that is beside a worker is beside the worker of its rank.
 """
 
 from typing import Dict, List, NamedTuple, Sequence, Tuple
@@ -13,23 +13,23 @@ __all__ = ["Shape", "factors_of"]
 
 
 def factors_of(text: str) -> Tuple[Tuple[int, float], ...]:
-    """Return what a list such as "3=0.5,4=2" says of single hosts.
+    """Return the host numbers and factors of a list such as "3=0.5,4=2".
 
     Raises
     ------
     ValueError
-        It is none.
+        It is no such list.
     """
-    found = []
+    factors = []
     for word in text.split(","):
         host, _, factor = word.partition("=")
         try:
-            found.append((int(host), float(factor)))
+            factors.append((int(host), float(factor)))
         except ValueError:
             raise ValueError(
                 f"{shortened(word)}: want a host and its part of the rate, such as 3=0.5"
             ) from None
-    return tuple(found)
+    return tuple(factors)
 
 
 class Shape(NamedTuple):
@@ -38,7 +38,7 @@ class Shape(NamedTuple):
     workers: int = 2
     servers: int = 2
     together: int = 0  # servers that are beside a worker
-    # The links of single hosts, as a factor of the rate of all others.
+    # The links of single hosts, as a factor of the usual rate.
     factors: Tuple[Tuple[int, float], ...] = ()
 
     @property
@@ -58,9 +58,9 @@ class Shape(NamedTuple):
         return [*range(1, 1 + self.together), *apart]
 
     def rates(self, usual: float) -> Dict[int, float]:
-        """Return the rate of each host's link, where those without a factor have the usual one."""
-        own = dict(self.factors)
-        return {host: own.get(host, 1.0) * usual for host in range(1, 1 + self.hosts)}
+        """Return the rate of each host's link; a host without a factor has the `usual` rate."""
+        factor_of_host = dict(self.factors)
+        return {host: factor_of_host.get(host, 1.0) * usual for host in range(1, 1 + self.hosts)}
 
     @property
     def usual_hosts(self) -> List[int]:
@@ -69,7 +69,7 @@ class Shape(NamedTuple):
 
     @property
     def problem(self) -> str:
-        """Say what is wrong with it; empty if nothing is."""
+        """Return why there is no such job; empty if there is."""
         most = min(self.workers, self.servers)
         if not 0 <= self.together <= most:
             return f"{self.together} servers beside workers: want 0 to {most}"

@@ -1,4 +1,4 @@
-"""A finding of the doctor: how bad it is, what was seen, what to do."""
+"""A finding of the doctor: its level, the observation, and the advice."""
 
 import concurrent.futures
 import threading
@@ -37,18 +37,18 @@ def problem(area: str, name: str, text: str, advice: str) -> Finding:
 
 
 def split_cure(message: str) -> Tuple[str, str]:
-    """Split a sentence of the engine into what is wrong and what to do; the latter may be empty.
+    """Split a sentence of the engine into the fault and the advice, which may be empty.
 
-    What to do stands behind the last colon, and begins with a small letter or the name of a
+    The advice stands behind the last colon, and begins with a small letter or the name of a
     command.  A call that failed ends with the words of the system instead: ``mlx5_0:
     ibv_create_qp: Cannot allocate memory``.  They begin with a capital.
     """
-    why, colon, cure = message.rpartition(": ")
-    return (why, cure) if colon and cure[:1].islower() else (message, "")
+    reason, colon, cure = message.rpartition(": ")
+    return (reason, cure) if colon and cure[:1].islower() else (message, "")
 
 
 def as_text(findings: Sequence[Finding]) -> str:
-    """Return the report for a terminal: the advice stands below what it is about."""
+    """Return the report for a terminal: the advice stands below its finding."""
     lines: List[str] = []
     area = ""
     for finding in findings:

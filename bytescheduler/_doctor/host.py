@@ -114,11 +114,11 @@ def _buffers(sysctl: pathlib.Path) -> Finding:
 
 
 def _backlog(sysctl: pathlib.Path, peers: Optional[int]) -> Finding:
-    found = _numbers(sysctl / "net/core/somaxconn")
-    if not found:
+    limits = _numbers(sysctl / "net/core/somaxconn")
+    if not limits:
         return good(_AREA, "backlog", "the system does not tell how many connections may wait")
-    text = f"{counted(found[0], 'connection')} may wait to be accepted (net.core.somaxconn)"
-    if peers is None or found[0] >= peers:
+    text = f"{counted(limits[0], 'connection')} may wait to be accepted (net.core.somaxconn)"
+    if peers is None or limits[0] >= peers:
         return good(_AREA, "backlog", text)
     text += f"; {counted(peers, 'other node')} may come at once"
     return warning(_AREA, "backlog", text, f"sysctl -w net.core.somaxconn={peers}")

@@ -157,20 +157,20 @@ def _receive(connection: socket.socket, time_ms: int, most_bytes: int) -> _Rate:
 _Answer = Callable[[socket.socket, int, int], None]
 
 
-def _parse_request(line: str, known: Mapping[str, _Answer]) -> Tuple[str, int, int]:
+def _parse_request(line: str, answers: Mapping[str, _Answer]) -> Tuple[str, int, int]:
     words = line.split(" ")
     if len(words) != 5 or " ".join(words[:2]) != _HELLO:
         raise LinkError(f"want a line such as {_HELLO} echo 1000 1048576")
-    what, numbers = words[2], words[3:]
-    if what not in known:
-        *names, last = known
+    experiment, numbers = words[2], words[3:]
+    if experiment not in answers:
+        *names, last = answers
         raise LinkError(f"want {', '.join(names)} or {last}")
     if not all(text.isdigit() and len(text) < 12 for text in numbers):
         raise LinkError("want milliseconds and bytes as numbers")
     time_ms, size_bytes = int(numbers[0]), int(numbers[1])
     if not 1 <= time_ms <= _LONGEST_MS or not 1 <= size_bytes <= LARGEST_BYTES:
         raise LinkError(f"at most {_LONGEST_MS} ms and {LARGEST_BYTES} bytes")
-    return what, time_ms, size_bytes
+    return experiment, time_ms, size_bytes
 
 
 def _answer_echo(connection: socket.socket, time_ms: int, size_bytes: int) -> None:
@@ -291,10 +291,10 @@ class Answerer:
                 continue
             address = unmapped(str(peer[0]))  # IPv4 on an IPv6 socket
             with connection:
-                what = self._answer(connection, address, refuse)
-            if what == "upload":
+                experiment = self._answer(connection, address, refuse)
+            if experiment == "upload":
                 uploaded = address
-            elif what == "download" and uploaded == address:
+            elif experiment == "download" and uploaded == address:
                 return address
         return None
 
@@ -303,7 +303,7 @@ class Answerer:
     ) -> str:
         """Return which experiment ran; empty if none did."""
         try:
-            what, time_ms, size_bytes = _parse_request(read_line(connection), self._answers)
+            experiment, time_ms, size_bytes = _parse_request(read_line(connection), self._answers)
         except (LinkError, OSError) as error:
             with contextlib.suppress(OSError):
                 connection.sendall(f"no: {error}\n".encode()[:_LINE_BYTES])
@@ -313,33 +313,33 @@ class Answerer:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.settimeout(_PATIENCE_S)
             connection.sendall(b"ok\n")
-            self._answers[what](connection, time_ms, size_bytes)
+            self._answers[experiment](connection, time_ms, size_bytes)
         except LinkError as error:
-            refused(f"{address}: {what}: {error}")
+            refused(f"{address}: {experiment}: {error}")
             return ""
         except OSError as error:
             # The end of a download: the other side has seen enough.
-            if what != "download" or isinstance(error, socket.timeout):
-                refused(f"{address}: {what}: {error.strerror or error}")
+            if experiment != "download" or isinstance(error, socket.timeout):
+                refused(f"{address}: {experiment}: {error.strerror or error}")
                 return ""
-        return what
+        return experiment
 
 
 # -- the side that asks ------------------------------------------------------------------------
 
 
 def begin_experiment(
-    address: Tuple[str, int], what: str, time_ms: int, size_bytes: int
+    address: Tuple[str, int], experiment: str, time_ms: int, size_bytes: int
 ) -> socket.socket:
     """Return a connection on which the experiment has begun."""
     connection = socket.create_connection(address, _PATIENCE_S)
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.sendall(f"{_HELLO} {what} {time_ms} {size_bytes}\n".encode())
+        connection.sendall(f"{_HELLO} {experiment} {time_ms} {size_bytes}\n".encode())
         answer = read_line(connection)
         if answer != "ok":
-            said = answer if answer.startswith("no: ") else "what answers is no doctor --listen"
-            raise LinkError(said)
+            refusal = answer if answer.startswith("no: ") else "what answers is no doctor --listen"
+            raise LinkError(refusal)
     except BaseException:
         connection.close()
         raise

@@ -1,4 +1,4 @@
-"""The network: interfaces, the address the others see, the scheduler node's address and port."""
+"""The network: interfaces, the address that other nodes see, and that of the scheduler node."""
 
 import contextlib
 import errno
@@ -15,23 +15,25 @@ from bytescheduler._settings import Settings
 __all__ = ["check", "resolve"]
 
 _AREA = "network"
-# The first and the tenth byte of what every ZMTP peer says first.
+# The first and the tenth byte of every ZMTP greeting.
 _GREETING_BYTES = 10
 
 
 def resolve(host: str, limit_s: float) -> str:
-    """Return the first address of `host`, one of IPv4 if there is one, as the engine does.
+    """Return the first address of `host`, IPv4 if it has such an address, as the engine does.
 
     Raises
     ------
     OSError
-        There is none, or no answer in `limit_s`.
+        There is no address, or no answer in `limit_s`.
     """
     try:
-        found = within(limit_s, lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
+        address_rows = within(
+            limit_s, lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        )
     except UnicodeError:  # a label that is empty or too long
         raise OSError(errno.EINVAL, "this is no host name") from None
-    return str(sorted(found, key=lambda row: row[0] != socket.AF_INET)[0][4][0])
+    return str(sorted(address_rows, key=lambda row: row[0] != socket.AF_INET)[0][4][0])
 
 
 def _family(address: str) -> socket.AddressFamily:
@@ -50,7 +52,7 @@ def _names_this_host(host: str) -> bool:
 
 
 def _is_own(address: str) -> bool:
-    """Ask the system itself, which knows all of 127.0.0.0/8, for one."""
+    """Ask the system, which counts all of 127.0.0.0/8 as this host."""
     with socket.socket(_family(address)) as probe:
         try:
             probe.bind((address, 0))
@@ -70,10 +72,10 @@ def _own_address(settings: Settings, facts: Sequence[HostFact], limit_s: float) 
     elif settings.interface:
         source = f" (DMLC_INTERFACE={settings.interface})"
     text = f"a worker or server here shows the others {address.name}{source}"
-    own = [fact for fact in facts if fact.what == "interface"]
-    if address.name in [fact.name for fact in own]:
+    interfaces = [fact for fact in facts if fact.what == "interface"]
+    if address.name in [fact.name for fact in interfaces]:
         return good(_AREA, "own_address", text)
-    there_are = ", ".join(fact.value for fact in own)
+    there_are = ", ".join(fact.value for fact in interfaces)
     try:
         resolved = resolve(address.name, limit_s)
     except OSError as error:
@@ -86,7 +88,7 @@ def _own_address(settings: Settings, facts: Sequence[HostFact], limit_s: float) 
 
 
 def _reach(settings: Settings, facts: Sequence[HostFact], limit_s: float) -> List[Finding]:
-    """Return whether the others reach the address that this node shows, as far as it can tell."""
+    """Return whether other nodes reach the address that this node shows, as far as it can tell."""
     route = next((fact.name for fact in facts if fact.what == "route"), "")
     shown = next(fact.name for fact in facts if fact.what == "address")
     if not shown or not route or not settings.root_host or settings.role == "scheduler":
@@ -117,7 +119,7 @@ def _port(name: str, setting: str, address: str, port: int) -> Finding:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))
-            # Several may bind it so, but only one may listen.
+            # Several sockets may bind it so, but a single socket may listen.
             probe.listen(1)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
@@ -139,7 +141,7 @@ def _own_port(settings: Settings) -> List[Finding]:
 
 
 def _greeting(connection: socket.socket, limit_s: float) -> bytes:
-    """Return what came first; empty if that was no whole greeting in time."""
+    """Return the peer's greeting; empty if it was not whole in time."""
     with contextlib.suppress(OSError):
         return read_whole(connection, _GREETING_BYTES, limit_s)
     return b""
@@ -147,26 +149,26 @@ def _greeting(connection: socket.socket, limit_s: float) -> bytes:
 
 def _connect(address: str, port: int, limit_s: float) -> Finding:
     """Return whether the scheduler node answers."""
-    where = at(address, port)
+    shown_address = at(address, port)
     try:
         with socket.create_connection((address, port), limit_s) as connection:
             greeting = _greeting(connection, limit_s)
     except ConnectionRefusedError:
-        text = f"{where} can be reached, but no process listens there"
+        text = f"{shown_address} can be reached, but no process listens there"
         advice = "normal before the scheduler node is started; else check DMLC_PS_ROOT_PORT"
         return warning(_AREA, "root_port", text, advice)
     except OSError as error:
-        text = f"{where} cannot be reached: {error.strerror or error}"
+        text = f"{shown_address} cannot be reached: {error.strerror or error}"
         advice = "correct DMLC_PS_ROOT_URI, or let the hosts reach each other (routes, firewall)"
         return problem(_AREA, "root_port", text, advice)
     if greeting[:1] + greeting[9:] == b"\xff\x7f":
-        return good(_AREA, "root_port", f"the scheduler node answers at {where}")
-    text = f"something answers at {where} that is no scheduler node"
+        return good(_AREA, "root_port", f"the scheduler node answers at {shown_address}")
+    text = f"something answers at {shown_address} that is no scheduler node"
     return problem(_AREA, "root_port", text, "choose another DMLC_PS_ROOT_PORT, on every node")
 
 
 def _only_ours(settings: Settings) -> Finding:
-    """Return whether this node needs one of MXNet's own in a job that meets by IPv6."""
+    """Return whether this node needs a node of MXNet's own in a job that meets by IPv6."""
     text = (
         "MXNet's own stores, servers and scheduler node know only IPv4, and the job meets by IPv6"
     )
@@ -174,8 +176,8 @@ def _only_ours(settings: Settings) -> Finding:
     if not needs:
         return good(_AREA, "only_ours", f"{text}: all of its nodes must be ours")
     advice = "unset BYTESCHEDULER_BACKEND, or let the nodes meet at an IPv4 address"
-    given = f"{text}, but BYTESCHEDULER_BACKEND={settings.backend} needs them"
-    return problem(_AREA, "only_ours", given, advice)
+    conflict = f"{text}, but BYTESCHEDULER_BACKEND={settings.backend} needs them"
+    return problem(_AREA, "only_ours", conflict, advice)
 
 
 def _root(settings: Settings, limit_s: float) -> List[Finding]:
@@ -192,10 +194,10 @@ def _root(settings: Settings, limit_s: float) -> List[Finding]:
         text = f"DMLC_PS_ROOT_URI={host} cannot be resolved: {error.strerror or error}"
         advice = "correct it, or give the address in numbers; a new pod's name is known late"
         return [problem(_AREA, "root", text, advice)]
-    own = _is_own(address)
+    is_here = _is_own(address)
     shown = host if host == address else f"{host} ({address})"
-    text = f"DMLC_PS_ROOT_URI={shown}: {'this host' if own else 'another host'}"
-    if listens and not own and not everywhere:
+    text = f"DMLC_PS_ROOT_URI={shown}: {'this host' if is_here else 'another host'}"
+    if listens and not is_here and not everywhere:
         advice = "start the scheduler node there; in a pod or behind NAT set DMLC_USE_KUBERNETES=1"
         return [problem(_AREA, "root", text, advice)]
     findings = [good(_AREA, "root", text)]
@@ -209,8 +211,8 @@ def _root(settings: Settings, limit_s: float) -> List[Finding]:
         return findings
     if listens:
         every = "::" if ":" in address else "0.0.0.0"
-        where = every if everywhere else address
-        findings.append(_port("root_port", "DMLC_PS_ROOT_PORT", where, port))
+        listened_address = every if everywhere else address
+        findings.append(_port("root_port", "DMLC_PS_ROOT_PORT", listened_address, port))
     else:
         findings.append(_connect(address, port, limit_s))
     return findings
@@ -222,15 +224,15 @@ def check(settings: Settings, facts: Sequence[HostFact], *, limit_s: float = 5.0
     Parameters
     ----------
     settings : Settings
-        Those that are wrong are as if they were not set.
+        A wrong setting counts as not set.
     facts : sequence of HostFact
-        What the engine finds.
+        The engine's view of this host.
     limit_s : float, optional
         How long a name may take to be looked up, and another host to answer.
     """
-    own = [f"{fact.name} {fact.value}" for fact in facts if fact.what == "interface"]
-    interfaces = good(_AREA, "interfaces", f"interfaces: {', '.join(own)}")
-    if not own:
+    interface_texts = [f"{fact.name} {fact.value}" for fact in facts if fact.what == "interface"]
+    interfaces = good(_AREA, "interfaces", f"interfaces: {', '.join(interface_texts)}")
+    if not interface_texts:
         text = "no network interface has an address"
         interfaces = problem(_AREA, "interfaces", text, "ip address shows them; bring one up")
     return [

@@ -97,13 +97,13 @@ def imports(modules: Mapping[str, str], limit_s: float) -> Dict[str, Import]:
         text, end = _run_probe(modules, limit_s)
     except OSError as error:
         text, end = "", f"it could not be started: {error.strerror}"
-    found: Dict[str, Import] = {}
+    outcomes: Dict[str, Import] = {}
     for line in text.splitlines():
         with contextlib.suppress(ValueError):
             name, outcome, detail = json.loads(line)
-            found[name] = Import(outcome, (detail.strip().splitlines() or [""])[-1])
+            outcomes[name] = Import(outcome, (detail.strip().splitlines() or [""])[-1])
     for name in modules:
-        if name not in found:
-            found[name] = Import("broken", end or "it said nothing")
+        if name not in outcomes:
+            outcomes[name] = Import("broken", end or "it said nothing")
             break
-    return found
+    return outcomes

@@ -12,8 +12,8 @@ _REQUIRED = ("1", "ibverbs")
 _NO_CURE = "install the newest rdma-core and driver of the card, or unset DMLC_ENABLE_RDMA"
 
 
-def _rows(facts: Sequence[HostFact], what: str) -> List[HostFact]:
-    return [fact for fact in facts if fact.what == what]
+def _rows(facts: Sequence[HostFact], kind: str) -> List[HostFact]:
+    return [fact for fact in facts if fact.what == kind]
 
 
 def _port(port: HostFact, facts: Sequence[HostFact]) -> Finding:
@@ -32,11 +32,11 @@ def _choice(facts: Sequence[HostFact], enabled: str) -> Finding:
         if enabled not in (*_REQUIRED, "auto"):
             text += ", with DMLC_ENABLE_RDMA=1"
         return good(_AREA, "rdma_choice", text)
-    why, advice = split_cure(choice.value)
+    reason, advice = split_cure(choice.value)
     if enabled not in _REQUIRED:
-        text = choice.value if _rows(facts, "rdma_port") else why
+        text = choice.value if _rows(facts, "rdma_port") else reason
         return good(_AREA, "rdma_choice", f"a worker or server here uses TCP: {text}")
-    return problem(_AREA, "rdma_choice", f"RDMA cannot be used: {why}", advice or _NO_CURE)
+    return problem(_AREA, "rdma_choice", f"RDMA cannot be used: {reason}", advice or _NO_CURE)
 
 
 def _memory(fact: HostFact) -> Finding:
@@ -68,8 +68,8 @@ def check(facts: Sequence[HostFact], enabled: str) -> List[Finding]:
         DMLC_ENABLE_RDMA: with ``1`` or ``ibverbs`` a node without RDMA does not start.
     """
     ports = _rows(facts, "rdma_port")
-    found = [_port(port, facts) for port in ports]
-    found.append(_choice(facts, enabled))
-    found += [_memory(fact) for fact in _rows(facts, "rdma_memory")]
-    found += [_fork(fact) for fact in _rows(facts, "rdma_fork")]
-    return found
+    findings = [_port(port, facts) for port in ports]
+    findings.append(_choice(facts, enabled))
+    findings += [_memory(fact) for fact in _rows(facts, "rdma_memory")]
+    findings += [_fork(fact) for fact in _rows(facts, "rdma_fork")]
+    return findings

@@ -1,7 +1,7 @@
 """The time of READs by RDMA between two hosts, beside the measurement of a link.
 
 It is one more experiment of `link`, called ``rdma``.  After its ``ok`` the measuring side sends the
-offer of its probe in a line.  The other responds with one::
+offer of its probe in a line.  The listening side responds with a line::
 
     ok OFFER | no: REASON
 
@@ -20,7 +20,7 @@ __all__ = ["EXPERIMENT", "OTHER_HOST", "Probe", "Reads", "answer_with", "measure
 
 EXPERIMENT = "rdma"
 OTHER_HOST = "the other host says: "  # begins a reason that is the other host's
-_SIZES = (4, 256 << 10)  # a READ's own time; what a link carries in a READ
+_SIZES = (4, 256 << 10)  # a READ's own time; the rate of a link in a READ
 _MOST_READS = 200
 _LIMIT_S = 5.0  # for the READs of a size
 _OPEN_S = 20.0  # for the other host to open its device
@@ -28,7 +28,7 @@ _OFFER_BYTES = 1024
 
 
 class Probe(Protocol):
-    """One end; `bytescheduler._native.RdmaProbe` is one."""
+    """An end of the link, such as `bytescheduler._native.RdmaProbe`."""
 
     @property
     def offer(self) -> str:
@@ -42,7 +42,7 @@ class Probe(Protocol):
 
 
 class Reads(NamedTuple):
-    """READs of one size, one after the other."""
+    """READs of the same size, each after the last."""
 
     size_bytes: int
     reads: int
@@ -50,7 +50,7 @@ class Reads(NamedTuple):
 
     @property
     def bits_per_s(self) -> float:
-        """The rate of one READ after the other."""
+        """The rate of READs, each after the last."""
         return self.size_bytes * 8e6 / self.median_us
 
 
@@ -62,14 +62,14 @@ def answer_with(open_probe: OpenProbe) -> Callable[[socket.socket, int, int], No
     """Return the listening side's part of the experiment."""
 
     def answer(connection: socket.socket, time_ms: int, size_bytes: int) -> None:
-        del time_ms, size_bytes  # those of the probe are fixed
+        del time_ms, size_bytes  # the probe has fixed values
         offer = read_line(connection, _OFFER_BYTES)  # its sender has opened its own
         try:
             probe = open_probe(unmapped(str(connection.getpeername()[0])))
             probe.join(offer)
         except Error as error:
-            why = f"no: {error}".encode("ascii", "replace")
-            connection.sendall(why[: _OFFER_BYTES - 1] + b"\n")
+            refusal = f"no: {error}".encode("ascii", "replace")
+            connection.sendall(refusal[: _OFFER_BYTES - 1] + b"\n")
             raise LinkError(str(error)) from None
         connection.sendall(f"ok {probe.offer}\n".encode())
         # A READ needs nothing of this process but the block.
@@ -91,7 +91,7 @@ def measure_reads(address: Tuple[str, int], open_probe: OpenProbe) -> List[Reads
     Raises
     ------
     LinkError
-        One of both has no RDMA, a READ failed, or the other host hung up or did not answer in time.
+        One host has no RDMA, a READ failed, or the other host hung up or did not answer in time.
     OSError
         The host cannot be reached.
     """
@@ -103,7 +103,7 @@ def measure_reads(address: Tuple[str, int], open_probe: OpenProbe) -> List[Reads
             if not line.startswith("ok "):
                 raise LinkError(OTHER_HOST + (line[4:] if line.startswith("no: ") else line))
             probe.join(line[3:])
-            found = [(size, *probe.read(size, _MOST_READS, _LIMIT_S)) for size in _SIZES]
+            measured = [(size, *probe.read(size, _MOST_READS, _LIMIT_S)) for size in _SIZES]
     except Error as error:
         raise LinkError(str(error)) from None
-    return [Reads(size, reads, median_s * 1e6) for size, reads, median_s in found]
+    return [Reads(size, reads, median_s * 1e6) for size, reads, median_s in measured]

@@ -31,28 +31,28 @@ def _how_to_install() -> str:
     return f"MXNet {_MXNET} has no release for this Python: use 3.8 to 3.11 for workers with MXNet"
 
 
-def _is_missing(found: Optional[Import]) -> bool:
-    return found is not None and found.outcome == "missing"
+def _is_missing(result: Optional[Import]) -> bool:
+    return result is not None and result.outcome == "missing"
 
 
-def _numpy(found: Import, mxnet: Optional[Import], torch: Import) -> Finding:
+def _numpy(numpy: Import, mxnet: Optional[Import], torch: Import) -> Finding:
     instead = _is_missing(mxnet) and torch.outcome == "version"
-    if found.outcome == "missing":
+    if numpy.outcome == "missing":
         if instead:
             return good(_AREA, "numpy", "numpy is not installed; PyTorch does without it")
         return warning(_AREA, "numpy", "numpy is not installed; MXNet needs it", _how_to_install())
-    if found.outcome == "broken":
-        text = f"numpy cannot be imported: {found.detail}"
+    if numpy.outcome == "broken":
+        text = f"numpy cannot be imported: {numpy.detail}"
         return problem(_AREA, "numpy", text, _INSTALL)
-    numbers = tuple(int(part) for part in re.findall(r"\d+", found.detail)[:2])
+    numbers = tuple(int(part) for part in re.findall(r"\d+", numpy.detail)[:2])
     if numbers >= _FIRST_WRONG_NUMPY and not instead:
-        text = f"numpy {found.detail}: MXNet {_MXNET} does not work with 1.24 or newer"
+        text = f"numpy {numpy.detail}: MXNet {_MXNET} does not work with 1.24 or newer"
         return problem(_AREA, "numpy", text, 'python -m pip install "numpy==1.23.5"')
-    return good(_AREA, "numpy", f"numpy {found.detail}")
+    return good(_AREA, "numpy", f"numpy {numpy.detail}")
 
 
-def _mxnet(found: Import, torch: Import, role: str) -> Finding:
-    if found.outcome == "missing":
+def _mxnet(mxnet: Import, torch: Import, role: str) -> Finding:
+    if mxnet.outcome == "missing":
         text = "MXNet is not installed"
         if torch.outcome == "version":
             return good(_AREA, "mxnet", f"{text}; only workers that train with it need it")
@@ -60,27 +60,27 @@ def _mxnet(found: Import, torch: Import, role: str) -> Finding:
             return good(_AREA, "mxnet", f"{text}; a {role} needs it for pickled optimizers only")
         level = problem if role == "worker" else warning
         return level(_AREA, "mxnet", f"{text}; workers need it, or PyTorch", _how_to_install())
-    if found.outcome == "broken":
-        text = f"MXNet cannot be imported: {found.detail}"
+    if mxnet.outcome == "broken":
+        text = f"MXNet cannot be imported: {mxnet.detail}"
         advice = (
             f"{_INSTALL}; if a library is missing: apt-get install libgomp1 libgfortran5 "
             "libopenblas0"
         )
         return problem(_AREA, "mxnet", text, advice)
-    if found.detail != _MXNET:
-        text = f"MXNet {found.detail}: bytescheduler is made for {_MXNET}"
+    if mxnet.detail != _MXNET:
+        text = f"MXNet {mxnet.detail}: bytescheduler is made for {_MXNET}"
         return problem(_AREA, "mxnet", text, _INSTALL)
-    return good(_AREA, "mxnet", f"MXNet {found.detail}")
+    return good(_AREA, "mxnet", f"MXNet {mxnet.detail}")
 
 
-def _torch(found: Import) -> Finding:
-    if found.outcome == "missing":
+def _torch(torch: Import) -> Finding:
+    if torch.outcome == "missing":
         text = "PyTorch is not installed; only workers that train with it need it"
         return good(_AREA, "torch", text)
-    if found.outcome == "broken":
-        text = f"PyTorch cannot be imported: {found.detail}"
+    if torch.outcome == "broken":
+        text = f"PyTorch cannot be imported: {torch.detail}"
         return problem(_AREA, "torch", text, "install PyTorch again, as its own page says")
-    version, cuda, gpus = found.detail.split()
+    version, cuda, gpus = torch.detail.split()
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     if numbers < _FIRST_TORCH:
         text = f"PyTorch {version}: bytescheduler.torch needs 2.1 or newer"
@@ -116,9 +116,9 @@ def check(role: str, *, limit_s: float = 60.0) -> List[Finding]:
     findings.append(
         good(_AREA, "engine", f"bytescheduler {__version__}, with its native extension")
     )
-    found = imports({"numpy": "m.__version__", "mxnet": "m.__version__"}, limit_s)
+    imported = imports({"numpy": "m.__version__", "mxnet": "m.__version__"}, limit_s)
     torch = imports({"torch": _ABOUT_TORCH}, limit_s)["torch"]
-    findings.append(_numpy(found["numpy"], found.get("mxnet"), torch))
-    if "mxnet" in found:
-        findings.append(_mxnet(found["mxnet"], torch, role))
+    findings.append(_numpy(imported["numpy"], imported.get("mxnet"), torch))
+    if "mxnet" in imported:
+        findings.append(_mxnet(imported["mxnet"], torch, role))
     return [*findings, _torch(torch), *_tuning(role)]

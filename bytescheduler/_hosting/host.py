@@ -50,10 +50,10 @@ class Host:
 
     def set_optimizer(self, pickled: bytes) -> Optional[str]:
         """Let the optimizer in `pickled` make all later updates; return why not, or None."""
-        why = self._load(pickled)
-        if why is not None:
-            self._say(f"refused an optimizer: {why}")
-        return why
+        refusal = self._load(pickled)
+        if refusal is not None:
+            self._say(f"refused an optimizer: {refusal}")
+        return refusal
 
     def _load(self, pickled: bytes) -> Optional[str]:
         if self._refuses:

@@ -57,8 +57,8 @@ def _refuse(path: str) -> NoReturn:
     )
 
 
-def _wrong(what: str) -> NoReturn:
-    raise Refused(f"the pickled optimizer is damaged or forged: {what}")
+def _wrong(fault: str) -> NoReturn:
+    raise Refused(f"the pickled optimizer is damaged or forged: {fault}")
 
 
 # -- what may be called ----------------------------------------------------------------------------
@@ -280,15 +280,15 @@ class _Reader:
         path = f"{module}.{name}"
         if path in _MAKERS or path in _INERT:
             return _Name(path, _MAKERS.get(path), False)
-        if any(module == each or module.startswith(each + ".") for each in self._trusted):
+        if any(module == package or module.startswith(package + ".") for package in self._trusted):
             target: object = importlib.import_module(module)
             for part in name.split("."):
                 target = getattr(target, part)
             return _Name(path, target, True)
         if module in _CLASSES_OF:
-            found = getattr(importlib.import_module(module), name, None)
-            if isinstance(found, type) and issubclass(found, _kinds()) and _is_mxnets(found):
-                return _Name(path, found, False)
+            kind = getattr(importlib.import_module(module), name, None)
+            if isinstance(kind, type) and issubclass(kind, _kinds()) and _is_mxnets(kind):
+                return _Name(path, kind, False)
         return _refuse(path)
 
     def call(self, _: object) -> None:

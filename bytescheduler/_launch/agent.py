@@ -131,9 +131,9 @@ def serve() -> int:
     except (TypeError, ValueError):
         _tell(ERROR, f"it has bytescheduler {version()}, which cannot read this order")
         return 1
-    why, code = _why_not(order, env)
-    if why:
-        _tell(ERROR, why)
+    refusal, code = _why_not(order, env)
+    if refusal:
+        _tell(ERROR, refusal)
         return code
     if order.check:
         _tell(OK)

@@ -1,7 +1,7 @@
 """Starts the processes of a job, each in its place, watches them, and ends them all.
 
-`bslaunch --local`, the benchmarks and the tests of whole jobs are built on it.  How long they wait,
-and what they say about an end, is their own matter.
+`bslaunch --local`, the benchmarks and the tests of whole jobs are built on it.  They decide
+themselves how long they wait, and how they report an end.
 """
 
 import os
@@ -62,7 +62,7 @@ _TERM_S = 5.0  # between SIGTERM and SIGKILL
 
 
 def node_command() -> List[str]:
-    """Return what runs a node with this very package, whatever the working directory holds."""
+    """Return the command of a node with this very package, in any working directory."""
     package = str(pathlib.Path(__file__).absolute().parents[2])
     program = (
         f"import sys; sys.path = [p for p in sys.path if p] + [{package!r}]; "
@@ -79,8 +79,8 @@ class Place(NamedTuple):
     address : str
         That of the host.
     prefix : sequence of str
-        What a command begins with, so that it runs there as the same process: ``ip netns exec``,
-        for example.
+        The beginning of a command, so that it runs there as the same process, such as
+        ``ip netns exec``.
     """
 
     address: str = "127.0.0.1"
@@ -103,7 +103,7 @@ class Exited(NamedTuple):
 class Failed(NamedTuple):
     """The scheduler node says why the job failed."""
 
-    why: str
+    reason: str
 
 
 class Listening(NamedTuple):
@@ -115,15 +115,15 @@ class Listening(NamedTuple):
 class Launcher:
     """The processes of one job; all are ended at the end of a ``with`` block.
 
-    One thread alone uses it, which starts the processes too.  `put` may be called by others and by
-    signal handlers, `kill_all` by others.
+    One thread alone uses it, which starts the processes too.  Other threads may call `put` and
+    `kill_all`; signal handlers may call `put`.
 
     Parameters
     ----------
     num_workers, num_servers : int
         The shape of the job that all processes are told.
     env : mapping of str to str
-        The environment of every process; without what is in `FIXED`.
+        The environment of every process; without the variables in `FIXED`.
     root : Place
         Where the scheduler node runs.
     port : int
@@ -138,9 +138,9 @@ class Launcher:
     children : list of Child
         All that were started, in that order.
     workers : list of Child
-        Those of the role worker.
+        The children of the role worker.
     failed : list of Child
-        Those whose failure `next_event` has returned, in the order of their ends.
+        The children whose failure `next_event` has returned, in the order of their ends.
     port : int
         Where the scheduler node listens; 0 until that is known.
     verdict : str
@@ -173,7 +173,7 @@ class Launcher:
             DMLC_NUM_SERVER=str(num_servers),
         )
         self._ports = Ports()
-        self._ended: List[Child] = []  # those that `next_event` has returned
+        self._ended: List[Child] = []  # `next_event` has returned them
         # A SimpleQueue, because signal handlers put into it.
         self._events: queue.SimpleQueue[object] = queue.SimpleQueue()
 
@@ -209,15 +209,15 @@ class Launcher:
         Parameters
         ----------
         role
-            What DMLC_ROLE says: scheduler, server or worker.
+            The value of DMLC_ROLE: scheduler, server or worker.
         command
-            What it runs there.
+            The command line.
         name
-            What messages call it; the role by default.
+            Its name in messages; the role by default.
         place
             Where it runs.
         env
-            Further variables, which replace those of all processes.
+            Further variables, which override the variables of all processes.
         streams, pass_fds
             As `Child.start` has them.
 
@@ -298,9 +298,10 @@ class Launcher:
         self._events.put(event)
 
     def next_event(self, deadline: Optional[float] = None) -> Optional[object]:
-        """Return the next event of a process, or what was `put`; None: the deadline has passed.
+        """Return the next event of a process or of `put`; None: the deadline has passed.
 
-        Deadlines are those of time.monotonic().  One that has passed gives what is there already.
+        Deadlines count by time.monotonic().  A call after its deadline still takes an event that
+        is there already.
         """
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         try:
@@ -314,7 +315,7 @@ class Launcher:
         if isinstance(event, Listening):
             self.port = event.port
         if isinstance(event, Failed):
-            self.verdict = event.why
+            self.verdict = event.reason
         return event
 
     def events_until(
@@ -362,7 +363,7 @@ class Launcher:
         Raises
         ------
         subprocess.TimeoutExpired
-            Another one still ran after `timeout_s`; it names the command.
+            Another process still ran after `timeout_s`; it names the command.
         """
         for _ in self.events_until(self._is_decided, time.monotonic() + timeout_s):
             pass
@@ -375,11 +376,11 @@ class Launcher:
         return bool(self.failed) or len(self._ended) == len(self.children)
 
     def cause(self) -> Child:
-        """Return the process for which the others failed.  Only when one has `failed`.
+        """Return the process whose failure made the job fail.  Only when one has `failed`.
 
         The scheduler node's verdict names it, if it has one.  Our own nodes end with an error when
         they lose a worker, perhaps before it has quite ended.  So it is else the first worker, or
-        the first that a signal ended, before all others.
+        the first that a signal ended, before any other process.
         """
         blamed = self.blamed()
         if blamed in self.failed:
@@ -389,8 +390,8 @@ class Launcher:
 
     def blamed(self) -> Optional[Child]:
         """Return the process that the scheduler node's verdict names, or None."""
-        found = _BLAMED.match(self.verdict)
-        named = (child for child in self.children if found and child.name == found.group(1))
+        match = _BLAMED.match(self.verdict)
+        named = (child for child in self.children if match and child.name == match.group(1))
         return next(named, None)
 
     # -- ending --------------------------------------------------------------------------------
@@ -412,14 +413,14 @@ class Launcher:
             pass
 
     def kill_all(self) -> None:
-        """End all at once, and what they started, also in groups of its own."""
+        """End all processes and all their descendants at once, whatever their groups."""
         left = [child.pid for child in self.children if not child.is_closed]
         offspring = family.members(left) if left else []
         self._signal(self.children, signal.SIGKILL)
         family.send(offspring, signal.SIGKILL)
 
     def close(self) -> None:
-        """Give back what the system keeps of processes that have ended, and the ports."""
+        """Release the ports, and the system's entries of ended processes."""
         self._ports.close()
         for child in self.children:
             child.close()

@@ -21,8 +21,8 @@ def leave_for(places: Sequence[str], env: Mapping[str, str], say: Callable[[str]
     say : callable
         Gets a line about each place that could not be left.
     """
-    known = {row.name for row in settings()}
-    overrides = {name: value for name, value in env.items() if name in known}
+    setting_names = {row.name for row in settings()}
+    overrides = {name: value for name, value in env.items() if name in setting_names}
     for place in places:
         try:
             _say_goodbye(place, overrides)

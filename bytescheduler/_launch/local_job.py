@@ -96,17 +96,17 @@ class _LocalRun(Run):
     def _worker_env(self) -> Dict[str, str]:
         env = {**_base_env(self._job), **self._job.env}
         prefer_native(env)
-        own = {
+        worker_env = {
             **self._job.env,
             **{name: env[name] for name in _PREFERRED if name in env},
             interrupt.NAME: "1",
         }
         if "OMP_NUM_THREADS" in env or self._job.num_workers == 1:
-            return own
+            return worker_env
         # No more threads than there are cores.
         threads = max(1, usable_cores() // self._job.num_workers)
         self._remark(f"OMP_NUM_THREADS={threads} for each worker; set it yourself to change it")
-        return {**own, "OMP_NUM_THREADS": str(threads)}
+        return {**worker_env, "OMP_NUM_THREADS": str(threads)}
 
     def _start(
         self,
@@ -144,8 +144,8 @@ class _LocalRun(Run):
         return worker in self._listeners and self._listeners[worker].waits()
 
     def _signal_workers(self, number: int) -> None:
-        open_workers = [each for each in self._launcher.workers if not each.is_closed]
-        family.pass_on([each.pid for each in open_workers], number)
+        open_workers = [worker for worker in self._launcher.workers if not worker.is_closed]
+        family.pass_on([worker.pid for worker in open_workers], number)
 
     def _save(self, ended: Sequence[Child], number: int) -> bool:
-        return bool(family.savers([each.pid for each in ended], number))
+        return bool(family.savers([worker.pid for worker in ended], number))

@@ -70,11 +70,11 @@ def show_route(env: Dict[str, str], settings: Settings) -> None:
     """
     if settings.uses_files or settings.node_host or settings.interface:
         return
-    found: List[HostFact] = []
-    look = threading.Thread(target=lambda: found.extend(about_host()), daemon=True)
+    facts: List[HostFact] = []
+    look = threading.Thread(target=lambda: facts.extend(about_host()), daemon=True)
     look.start()
     look.join(_NAME_S)
-    route = next((fact.name for fact in found if fact.what == "route"), "")
+    route = next((fact.name for fact in facts if fact.what == "route"), "")
     if route and ":" not in route:
         env["DMLC_NODE_HOST"] = route
 
@@ -116,23 +116,23 @@ class Rendezvous:
     def is_ipv6(self) -> bool:
         """True if the scheduler node has IPv6 addresses only.  Blocks while a name is looked up."""
         with contextlib.suppress(OSError, UnicodeError):
-            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-            return not self.ipc and all(row[0] == socket.AF_INET6 for row in found)
+            address_rows = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+            return not self.ipc and all(row[0] == socket.AF_INET6 for row in address_rows)
         return False
 
     def why_unreachable(self) -> str:
         """Connect, and hang up at once; return why that failed, or nothing.  Blocks."""
-        _, why = reach(
+        _, failure = reach(
             self.host, self.port, lambda _: True, uses_files=self.ipc, limit_s=_CONNECT_S
         )
-        return why
+        return failure
 
 
 class _Watch:
     """Looks after the scheduler node on a thread of its own, which may hang in name look-ups."""
 
-    def __init__(self, where: Rendezvous) -> None:
-        self._where = where
+    def __init__(self, rendezvous: Rendezvous) -> None:
+        self._where = rendezvous
         self._begin = time.monotonic()
         self._said = self._begin
         self._over = threading.Event()
@@ -144,10 +144,10 @@ class _Watch:
 
     def _look(self) -> None:
         while not self._over.wait(_CONNECT_EVERY_S):
-            why = self._where.why_unreachable()
-            here = not why
+            failure = self._where.why_unreachable()
+            here = not failure
             with self._lock:
-                self._why = why
+                self._why = failure
                 if here != bool(self._here):
                     self._here = here
                     self._since = time.monotonic()
@@ -159,24 +159,26 @@ class _Watch:
     def why_hopeless(self) -> Optional[str]:
         """Return why the worker will never be in the job, if so; say now and then that it waits."""
         with self._lock:
-            here, since, why = self._here, self._since, self._why
+            here, since, failure = self._here, self._since, self._why
         now = time.monotonic()
-        where = self._where
-        node = f"the scheduler node at {at(where.host, where.port)}"
-        latest = f" ({why})" if why else ""
+        rendezvous = self._where
+        node = f"the scheduler node at {at(rendezvous.host, rendezvous.port)}"
+        latest = f" ({failure})" if failure else ""
         if here:
             # It ends by itself when the job does not come together in time.
-            if now > since + where.timeout_s + 2 * _GRACE_S:
+            if now > since + rendezvous.timeout_s + 2 * _GRACE_S:
                 self.stop()
         elif here is None:
-            if now > self._begin + where.timeout_s + _GRACE_S:
-                return f"no response from {node} in {where.timeout_s:g} s{latest}"
-            if where.talkative and now > self._said + min(_SAY_EVERY_S, where.timeout_s / 4):
+            if now > self._begin + rendezvous.timeout_s + _GRACE_S:
+                return f"no response from {node} in {rendezvous.timeout_s:g} s{latest}"
+            if rendezvous.talkative and now > self._said + min(
+                _SAY_EVERY_S, rendezvous.timeout_s / 4
+            ):
                 self._said = now
                 _say(f"waiting for {node}{latest}")
         elif now > since + _GRACE_S:
             ended = f"{node} ended before this worker was in the job; its output says why"
-            return f"{ended}. {_only_ipv4(where.host)}" if where.is_ipv6 else ended
+            return f"{ended}. {_only_ipv4(rendezvous.host)}" if rendezvous.is_ipv6 else ended
         return None
 
     def why_aborted(self) -> Optional[str]:
@@ -294,7 +296,9 @@ class _Command:
         self._process.wait()
 
 
-def run(command: Sequence[str], env: Mapping[str, str], where: Rendezvous, grace_s: float) -> int:
+def run(
+    command: Sequence[str], env: Mapping[str, str], rendezvous: Rendezvous, grace_s: float
+) -> int:
     """Run `command` in our place and return its exit code for the shell; on the main thread only.
 
     It shares our terminal and process group, gets our signals, and ends if we are killed.  After a
@@ -304,13 +308,13 @@ def run(command: Sequence[str], env: Mapping[str, str], where: Rendezvous, grace
     """
     signals = {n for n in _FORWARDED if signal.getsignal(n) is not signal.SIG_IGN}
     with Witness(signals, session=False) as witness:
-        return _run(command, env, where, grace_s, signals, witness)
+        return _run(command, env, rendezvous, grace_s, signals, witness)
 
 
 def _run(
     command: Sequence[str],
     env: Mapping[str, str],
-    where: Rendezvous,
+    rendezvous: Rendezvous,
     grace_s: float,
     signals: "set[signal.Signals]",
     witness: Witness,
@@ -325,7 +329,7 @@ def _run(
     except OSError as error:
         _say(f"cannot run {plain(command[0])}: {limits.reason(error)}")
         return _CANNOT_RUN
-    watch = _Watch(where)
+    watch = _Watch(rendezvous)
     running = _Command(process, signals, grace_s, others, witness)
     while not running.is_over():
         looks = not watch.over or running.stopped_by
@@ -333,14 +337,14 @@ def _run(
         if not watch.over and listener.heard():
             watch.stop()
         if watch.over and listener.waits():  # another store, perhaps of a child
-            watch = _Watch(where)
+            watch = _Watch(rendezvous)
         if running.is_late(may_save=watch.over or watch.was_here) and not running.is_over():
             _say("the worker has had its time to end; ending it")
             running.end(_KILL_S)
             return 128 + running.stopped_by
-        why = None if watch.over or running.stopped_by else watch.why_hopeless()
-        if why is not None and process.poll() is None:
-            _say(f"{why}; ending the worker")
+        reason = None if watch.over or running.stopped_by else watch.why_hopeless()
+        if reason is not None and process.poll() is None:
+            _say(f"{reason}; ending the worker")
             running.end(_TERM_S)
             return 1
     if process.returncode == 0:
@@ -349,9 +353,9 @@ def _run(
     if listener.heard():
         watch.stop()
     code: int = process.returncode
-    why = watch.why_aborted() if code == -signal.SIGABRT else None
-    if why is not None:
-        _say(why)
+    reason = watch.why_aborted() if code == -signal.SIGABRT else None
+    if reason is not None:
+        _say(reason)
         return 1
     return 128 - code if code < 0 else code
 

@@ -66,7 +66,7 @@ class SshJob(Job):
     ssh : sequence of str
         The command that reaches a host.
     root : str
-        The address of the first host as the others reach it.
+        The address of the first host as the other hosts reach it.
     port : int
         Where the scheduler node listens; 0: any free port.
     folder : str
@@ -105,7 +105,7 @@ def _login(job: SshJob, host: HostSlots) -> List[str]:
 
 
 def _variables(job: SshJob) -> Dict[str, str]:
-    """Return those of this process that are passed on, and those of the job."""
+    """Return the variables of this process that are passed on, and the job's own."""
     ranks = [row.rank for row in ENVIRONMENTS] + [
         name for row in ENVIRONMENTS for name in row.sizes
     ]
@@ -141,11 +141,11 @@ class _RemoteChild(Child):
             self.stdin.flush()
 
     def signal(self, number: int) -> None:
-        """Signal the process at the other end; SIGKILL ends what it started too."""
+        """Signal the process at the other end; SIGKILL ends its children too."""
         self.write(f"{int(number)}\n")
 
     def signal_group(self, number: int) -> None:
-        """Signal the process at the other end; SIGKILL ends what it started too."""
+        """Signal the process at the other end; SIGKILL ends its children too."""
         if not self.is_closed:
             self.signal(number)
 
@@ -163,7 +163,7 @@ class _RemoteChild(Child):
 
 
 class _RemoteLauncher(Launcher):
-    """A launcher whose processes run at the other end of an ssh each."""
+    """A launcher that starts each process at the far end of an ssh of its own."""
 
     def __init__(self, job: SshJob) -> None:
         root = Place(job.root)
@@ -171,7 +171,7 @@ class _RemoteLauncher(Launcher):
             job.num_workers, job.num_servers, _variables(job), root=root, port=job.port
         )
         self._job = job
-        self.outputs: Dict[Child, int] = {}  # descriptors of what the processes write
+        self.outputs: Dict[Child, int] = {}  # descriptors of the output of the processes
 
     def start_on(
         self, host: HostSlots, role: str, name: str, env: Mapping[str, str], share: int
@@ -183,15 +183,15 @@ class _RemoteLauncher(Launcher):
         OSError
             There is no ssh here.
         """
-        own = {**self._variables(role), **env}
+        variables = {**self._variables(role), **env}
         if _NUMERIC.fullmatch(host.address):
-            own["DMLC_NODE_HOST"] = host.address
+            variables["DMLC_NODE_HOST"] = host.address
         job = self._job
         order = agent.Order(
             version=version(),
             folder=job.folder,
             command=list(job.command) if role == "worker" else [],
-            env=own,
+            env=variables,
             share=share,
             grace=job.grace,
         )
@@ -218,7 +218,7 @@ class _RemoteLauncher(Launcher):
         return child
 
     def _listen(self, child: _RemoteChild, role: str) -> None:
-        """Take what the agent says, until it ends."""
+        """Take the lines of the agent until it ends."""
         assert child.stdout is not None
         listens = False
         for line in child.stdout:
@@ -251,15 +251,15 @@ class _RemoteLauncher(Launcher):
 
 
 class _Checked(NamedTuple):
-    """A host was looked at; `why` is empty if it is ready."""
+    """A host was looked at; `fault` is empty if it is ready."""
 
     number: int  # counts the hosts
-    why: str
+    fault: str
     code: int
 
 
 class _SshRun(Run):
-    """A run whose processes are at the other ends of connections."""
+    """A run with its processes at the far ends of connections."""
 
     def __init__(self, job: SshJob, witness: Witness) -> None:
         self._remote = _RemoteLauncher(job)
@@ -271,38 +271,38 @@ class _SshRun(Run):
     # -- before the start ----------------------------------------------------------------------
 
     def _check_all(self) -> None:
-        """Return if all hosts are ready, else say in one sentence why the first one is not."""
+        """Return if all hosts are ready, else say in a sentence why the first is not."""
         try:
-            found = self._look_at_all()
+            checked = self._look_at_all()
         finally:
             for process in self._checks:
                 if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)  # it may have started others
+                    os.killpg(process.pid, signal.SIGKILL)  # it may have children
                 process.wait()
-        bad = sorted(each for each in found if each.why)
+        bad = sorted(check for check in checked if check.fault)
         if bad:
             more = f" ({counted(len(bad) - 1, 'more host')} not ready)" if len(bad) > 1 else ""
-            self._say(f"{bad[0].why}{more}")
+            self._say(f"{bad[0].fault}{more}")
             raise Over(bad[0].code)
 
     def _look_at_all(self) -> List[_Checked]:
         hosts = list({host.login: host for host in self._hosts}.values())
-        found: List[_Checked] = []
+        checked: List[_Checked] = []
         under_way = 0
         for index, host in enumerate(hosts):
             while under_way >= _MOST_LOGINS:
-                under_way -= self._take(found)
+                under_way -= self._take(checked)
             self._look_at(index, host)
             under_way += 1
         while under_way:
-            under_way -= self._take(found)
-        return found
+            under_way -= self._take(checked)
+        return checked
 
-    def _take(self, found: List[_Checked]) -> int:
+    def _take(self, checked: List[_Checked]) -> int:
         event = self._next_event()
         if not isinstance(event, _Checked):
             return 0
-        found.append(event)
+        checked.append(event)
         return 1
 
     def _look_at(self, index: int, host: HostSlots) -> None:
@@ -335,11 +335,11 @@ class _SshRun(Run):
         try:
             out, err = process.communicate(order, timeout=_CHECK_S)
         except subprocess.TimeoutExpired:
-            why = f"{host.login}: no response over ssh in {_CHECK_S:g} s"
-            self._launcher.put(_Checked(index, why, _SSH_FAILED))
+            fault = f"{host.login}: no response over ssh in {_CHECK_S:g} s"
+            self._launcher.put(_Checked(index, fault, _SSH_FAILED))
             return
-        why, code = _judge(host, out, err, process.returncode)
-        self._launcher.put(_Checked(index, why, code))
+        fault, code = _judge(host, out, err, process.returncode)
+        self._launcher.put(_Checked(index, fault, code))
 
     # -- starting ------------------------------------------------------------------------------
 
@@ -353,7 +353,7 @@ class _SshRun(Run):
             env = {"DMLC_SERVER_ID": str(rank)}
             self._start_on(host, "server", f"server {rank}", env)
         for rank, host in enumerate(workers):
-            share = sum(other.address == host.address for other in workers)
+            share = sum(worker_host.address == host.address for worker_host in workers)
             env = {"DMLC_WORKER_ID": str(rank)}
             self._start_on(host, "worker", f"worker {rank}", env, share)
 
@@ -369,11 +369,11 @@ class _SshRun(Run):
         self._show(child, self._remote.outputs[child])
 
     def _await_room(self, host: HostSlots) -> None:
-        """Wait until the host may get one more connection that has not logged in."""
+        """Wait until the host may get a further connection that has not logged in."""
         deadline = time.monotonic() + _GREETING_S
-        children = [each for each in self._remote.children if isinstance(each, _RemoteChild)]
-        there = [each for each in children if each.host == host.address]
-        while sum(not each.greeted.is_set() for each in there) >= _MOST_LOGINS:
+        children = [child for child in self._remote.children if isinstance(child, _RemoteChild)]
+        there = [child for child in children if child.host == host.address]
+        while sum(not child.greeted.is_set() for child in there) >= _MOST_LOGINS:
             if time.monotonic() >= deadline:
                 return
             time.sleep(_LOOK_S)
@@ -395,9 +395,9 @@ class _SshRun(Run):
 
 
 def _judge(host: HostSlots, out: str, err: str, code: Optional[int]) -> Tuple[str, int]:
-    """Return why a host is not ready, by what its agent and its ssh wrote, and an exit code."""
-    said = [line for line in out.splitlines() if line.split(" ")[0] in (agent.OK, agent.ERROR)]
-    word, _, text = said[-1].partition(" ") if said else ("", "", "")
+    """Return why a host is not ready, by the output of its agent and its ssh, and an exit code."""
+    verdicts = [line for line in out.splitlines() if line.split(" ")[0] in (agent.OK, agent.ERROR)]
+    word, _, text = verdicts[-1].partition(" ") if verdicts else ("", "", "")
     if word == agent.OK and code == 0:  # else it is a word of a login
         return "", 0
     if word == agent.ERROR:

@@ -129,8 +129,8 @@ class Run(abc.ABC):
             prefixes=not job.quiet,
             colour=sys.stdout.isatty() and not os.environ.get("NO_COLOR"),
             on_broken=lambda: self._launcher.put(_Signalled(signal.SIGPIPE)),
-            on_lost=lambda why: self._say(
-                f"cannot write to standard output: {why}; lines of the job's output are lost"
+            on_lost=lambda reason: self._say(
+                f"cannot write to standard output: {reason}; lines of the job's output are lost"
             ),
         )
         self._signal: Optional[int] = None  # the first that stops the job
@@ -322,16 +322,16 @@ class Run(abc.ABC):
     def _fail(self, first: Child) -> int:
         """Let the others find out and say so themselves; return the exit code of the cause."""
         self._await_cause(first)
-        said = self._launcher.cause()
+        first_cause = self._launcher.cause()
         blamed = self._launcher.blamed()
-        if blamed is None or blamed is said:
-            self._say(f"{said.describe()}; ending the job")
+        if blamed is None or blamed is first_cause:
+            self._say(f"{first_cause.describe()}; ending the job")
         else:
             self._say(f"the job failed: {plain(self._launcher.verdict)}; ending the job")
         if self._await_workers():
             self._end_nodes()
         cause = self._launcher.cause()
-        if cause is not said:
+        if cause is not first_cause:
             self._say(cause.describe())
         return cause.shell_code
 
@@ -371,7 +371,7 @@ class Run(abc.ABC):
         """Return whether a program still saves whose shell the signal has ended."""
         if self._signal is None:
             return False
-        ended = [each for each in self._launcher.workers if each.code == -self._signal]
+        ended = [worker for worker in self._launcher.workers if worker.code == -self._signal]
         return self._save(ended, self._signal)
 
     @abc.abstractmethod

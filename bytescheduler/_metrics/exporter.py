@@ -49,9 +49,9 @@ class _Collector(Collector):
 
     def collect(self) -> Iterator[Family]:
         metrics = self._ask()
-        known = {metric.name: metric.value for metric in metrics or () if metric.of is None}
-        if known.get("ready") and "rank" in known:
-            self._rank = str(int(known["rank"]))
+        values = {metric.name: metric.value for metric in metrics or () if metric.of is None}
+        if values.get("ready") and "rank" in values:
+            self._rank = str(int(values["rank"]))
         info = GaugeMetricFamily(
             table.INFO, "The process of these metrics.", labels=("role", "rank", "version")
         )
@@ -73,9 +73,9 @@ class _Collector(Collector):
             if row.name not in families:
                 kind = CounterMetricFamily if row.kind == "counter" else GaugeMetricFamily
                 families[row.name] = kind(row.name, row.sentence, labels=row.labels)
-            own = (self._rank,) if "rank" in row.labels else ()
+            rank = (self._rank,) if "rank" in row.labels else ()
             peer = () if metric.of is None else (str(metric.of),)
-            families[row.name].add_metric((*own, *peer), metric.value)
+            families[row.name].add_metric((*rank, *peer), metric.value)
         yield from families.values()
 
 

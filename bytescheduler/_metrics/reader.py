@@ -38,11 +38,11 @@ class Node(NamedTuple):
 
     def total(self, name: str) -> float:
         """Return a metric added up over peers."""
-        return sum(value for (known, _), value in self.values.items() if known == name)
+        return sum(value for (metric, _), value in self.values.items() if metric == name)
 
     def peers(self, name: str) -> List[int]:
         """Return the ranks of the peers that have this metric."""
-        return sorted(of for known, of in self.values if known == name and of is not None)
+        return sorted(of for metric, of in self.values if metric == name and of is not None)
 
 
 def _rank(text: str) -> Optional[int]:
@@ -131,8 +131,8 @@ def scan(places: Iterable[Place], before: Mapping[Place, Node]) -> Dict[Place, N
     """
     places = list(dict.fromkeys(places))
     with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = zip(places, pool.map(lambda place: _look(place, before.get(place)), places))
-        return {place: node for place, node in found if node is not None}
+        looks = zip(places, pool.map(lambda place: _look(place, before.get(place)), places))
+        return {place: node for place, node in looks if node is not None}
 
 
 class _Pair(NamedTuple):

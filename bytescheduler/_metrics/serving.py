@@ -30,9 +30,9 @@ def serve(measure: Measure, role: str, rank: Optional[int] = None) -> "Optional[
     try:
         exporter = Exporter(measure, role, rank, *parse_address(address))
     except Exception as error:  # nothing here is worth the job; bind has a TypeError for bad names
-        why = getattr(error, "strerror", None) or error
+        reason = getattr(error, "strerror", None) or error
         say(
-            f"bytescheduler: BYTESCHEDULER_METRICS={address}: cannot listen: {why}; "
+            f"bytescheduler: BYTESCHEDULER_METRICS={address}: cannot listen: {reason}; "
             f"the job goes on, {who} shows no metrics"
         )
         return None

@@ -35,8 +35,8 @@ class Row(NamedTuple):
     @property
     def labels(self) -> Tuple[str, ...]:
         """Names of its labels; the scheduler node has no rank."""
-        own = () if self.role == "scheduler" else ("rank",)
-        return own if self.of is None else (*own, self.of)
+        node_labels = () if self.role == "scheduler" else ("rank",)
+        return node_labels if self.of is None else (*node_labels, self.of)
 
 
 _SENT = (

@@ -1,4 +1,4 @@
-"""The processes that stem from one process, and which of them hear a signal meant for it."""
+"""The descendants of a process, and which of them hear a signal meant for it."""
 
 import contextlib
 import ctypes
@@ -39,14 +39,17 @@ class _Process(NamedTuple):
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every process below this one whose own parent ends."""
+    """Become the parent of every descendant whose own parent ends."""
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def reap_orphans(own: int) -> None:
-    """Give back the numbers of adopted processes that have ended; `own` is waited for elsewhere."""
+def reap_orphans(kept: int) -> None:
+    """Give back the numbers of adopted processes that have ended, except `kept`.
+
+    The caller waits for `kept` itself.
+    """
     for child in _children(_table(), os.getpid()):
-        if child.number != own and child.state in _ENDED:
+        if child.number != kept and child.state in _ENDED:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(child.number, os.WNOHANG)
 
@@ -54,86 +57,89 @@ def reap_orphans(own: int) -> None:
 def members(leaders: Sequence[int], without: Collection[int] = ()) -> List[int]:
     """Return the processes that run below `leaders` or in their sessions, without these.
 
-    What stems from a process in `without` is left out too.
+    Descendants of a process in `without` are left out too.
     """
     table = _table()
-    for each in without:
-        table.pop(each, None)
-    found = [each.number for leader in leaders for each in _members(table, leader)]
-    return [each for each in found if each not in leaders]
+    for process in without:
+        table.pop(process, None)
+    family = [process.number for leader in leaders for process in _members(table, leader)]
+    return [process for process in family if process not in leaders]
 
 
 def savers(leaders: Sequence[int], number: int, without: Collection[int] = ()) -> List[int]:
-    """Return those of the `members` that have a handler for signal `number`."""
+    """Return the `members` that have a handler for signal `number`."""
     table = _table()
     left = members(leaders, without)
-    return [each for each in left if each in table and table[each].catches(number)]
+    return [process for process in left if process in table and table[process].catches(number)]
 
 
 def pass_on(leaders: Sequence[int], number: int) -> None:
-    """Signal the programs that stem from each leader: itself, or what it runs if it is a shell.
+    """Signal the programs of each leader: itself, or the programs that it runs if it is a shell.
 
-    All are chosen before any is signalled: a program that has heard it may let the others end.
+    All are chosen before any is signalled: a program that has heard it may end its peers.
 
-    A shell without a trap would end at once, before the program that saves, and one with a trap
-    waits for that program.  What a program starts is its own matter.  A signal that ends what does
-    not handle it goes to programs that do, if there are any.  All processes are signalled if no
-    program handles the signal, or if a terminal would do so.
+    A shell without a trap would end at once, before the program that saves; a shell with a trap
+    waits for that program.  A program's children are its own matter.  A signal that ends programs
+    without a handler goes to programs with a handler, if there are any.  All processes are
+    signalled if no program handles the signal, or if a terminal would do so.
     """
     table = _table()
-    send([each.number for leader in leaders for each in _hearers(table, leader, number)], number)
+    send(
+        [process.number for leader in leaders for process in _hearers(table, leader, number)],
+        number,
+    )
 
 
 def _hearers(table: Dict[int, _Process], leader: int, number: int) -> List[_Process]:
     programs = _programs(table, table[leader]) if leader in table else []
-    hearing = [each for each in programs if each.catches(number)]
+    hearing = [program for program in programs if program.catches(number)]
     if not hearing or number in _OF_TERMINALS:
         return _members(table, leader)
     if number in _FOR_HANDLERS:
         return hearing
-    return [each for each in programs if each.catches(number) or not each.is_shell]
+    return [program for program in programs if program.catches(number) or not program.is_shell]
 
 
 def send(processes: Sequence[int], number: int) -> None:
-    """Signal those of `processes` that are there."""
-    for each in processes:
+    """Signal `processes`; processes that have ended are passed over."""
+    for process in processes:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(each, number)
+            os.kill(process, number)
 
 
 def _members(table: Dict[int, _Process], leader: int) -> List[_Process]:
     """Return parents before children: a shell must not see its program end before itself."""
-    found: Dict[int, _Process] = {}
+    family: Dict[int, _Process] = {}
     waiting = [table[leader]] if leader in table else []
-    waiting += [each for each in table.values() if each.session == leader]
+    waiting += [member for member in table.values() if member.session == leader]
     while waiting:
         process = waiting.pop(0)
-        if process.number not in found:
-            found[process.number] = process
+        if process.number not in family:
+            family[process.number] = process
             waiting += _children(table, process.number)
-    return [each for each in found.values() if each.state not in _ENDED]
+    return [member for member in family.values() if member.state not in _ENDED]
 
 
 def _children(table: Dict[int, _Process], parent: int) -> List[_Process]:
-    return [each for each in table.values() if each.parent == parent]
+    return [process for process in table.values() if process.parent == parent]
 
 
 def _programs(table: Dict[int, _Process], process: _Process) -> List[_Process]:
-    """Return `process` and, as long as these are shells, what stems from it."""
-    found = [process]
+    """Return `process` and, below shells, the programs that it runs."""
+    programs = [process]
     if process.is_shell or process.state in _ENDED:
         for child in _children(table, process.number):
-            found += _programs(table, child)
-    return found
+            programs += _programs(table, child)
+    return programs
 
 
 def _table() -> Dict[int, _Process]:
-    found = {}
+    table = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
-                found[int(name)] = _read(int(name))
-    return found
+                table[int(name)] = _read(int(name))
+    return table
 
 
 def parent_of(number: int) -> int:

@@ -1,4 +1,4 @@
-"""Copies the output of several processes to one place, in whole lines, each with its prefix."""
+"""Copies the output of several processes to a descriptor, in whole lines with prefixes."""
 
 import os
 import re
@@ -15,7 +15,7 @@ _COLOURS = (36, 33, 32, 35, 34, 31)
 _MAX_LINE_BYTES = 64 << 10  # a longer line is cut into several
 # The beginnings of log lines: of frameworks written in C++, and of the engine.
 _LOG = re.compile(rb"\[\d\d:\d\d:\d\d\] \S+:\d+: |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} [A-Z]+ ")
-# Those that other text may have in it too, so only behind what was drawn before.
+# Other text may hold these too, so they count only behind a drawn progress bar.
 _SAID = re.compile(rb"bytescheduler: |(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):\S+:")
 _TRACEBACK = b"Traceback (most recent call last):"
 _INTERRUPTED = b"interrupted"
@@ -35,7 +35,7 @@ class Printer:
     """Writes lines to a descriptor that several threads share.
 
     Bytes pass through as they are.  A progress bar redraws itself after a carriage return: its last
-    state is written when its line ends, and another one every few seconds meanwhile.
+    state is written when its line ends, and its current state every few seconds meanwhile.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class Printer:
         self._shortens = False
 
     def prefix(self, name: str, index: int) -> bytes:
-        """Return what stands before each line of `name`, the process number `index`."""
+        """Return the prefix of each line of `name`, the process number `index`."""
         if not self._prefixes:
             return b""
         if self._colour:
@@ -84,21 +84,21 @@ class Printer:
         return f"[{name}] ".encode()
 
     def mute(self) -> None:
-        """Write nothing from now on; what is copied is still read.  Any thread may call it."""
+        """Write nothing from now on; the output is still read.  Any thread may call it."""
         with self._lock:
             self._muted = True
 
     def shorten_interrupts(self) -> None:
-        """Write one line instead of each traceback of a KeyboardInterrupt from now on.
+        """Write a line instead of each traceback of a KeyboardInterrupt from now on.
 
         Any thread may call it.
         """
         self._shortens = True
 
     def write(self, prefix: bytes, line: bytes) -> None:
-        """Write one line, without what a carriage return in it takes back.
+        """Write a line, without the text that a carriage return in it takes back.
 
-        A line of a log that begins behind a progress bar is one of its own.
+        A line of a log that begins behind a progress bar is a line of its own.
         """
         text = line.rstrip(b"\r")
         text = text[text.rfind(b"\r") + 1 :]
@@ -111,7 +111,9 @@ class Printer:
             if self._broken or self._muted:
                 return
             try:
-                _write_all(self._target, b"".join(prefix + each + b"\n" for each in lines))
+                _write_all(
+                    self._target, b"".join(prefix + output_line + b"\n" for output_line in lines)
+                )
             except BrokenPipeError:
                 self._broken = True
                 self._on_broken()
@@ -127,7 +129,7 @@ class Printer:
         the writer is never held up.
         """
         pending = b""
-        held: List[bytes] = []  # a traceback that may be one of an interrupt
+        held: List[bytes] = []  # a traceback, perhaps of an interrupt
         shown = self._clock()
         while True:
             chunk = os.read(source, 1 << 16)
@@ -152,14 +154,14 @@ class Printer:
         os.close(source)
 
     def _write_or_hold(self, prefix: bytes, held: List[bytes], line: bytes) -> List[bytes]:
-        """Write `line` behind what was held back for it; return what is held back now."""
+        """Write `line` behind the lines held back for it; return the lines held back now."""
         if held and line.startswith(b" ") and len(held) < _MAX_TRACEBACK_LINES:
             return [*held, line]
         if held and line.startswith(b"KeyboardInterrupt"):
             self.write(prefix, _INTERRUPTED)
             return []
-        for each in held:
-            self.write(prefix, each)
+        for held_line in held:
+            self.write(prefix, held_line)
         if self._shortens and line.rstrip(b"\r") == _TRACEBACK:
             return [line]
         self.write(prefix, line)

@@ -10,7 +10,7 @@ __all__ = ["progress"]
 _FROM_ITS_BEGIN = "\r\x1b[K"  # where a terminal writes a line anew
 
 
-def _silent(what: str) -> None:
+def _silent(_step: str) -> None:
     pass
 
 
@@ -27,8 +27,8 @@ def progress(wanted: bool) -> Iterator[Callable[[str], None]]:
         return
     begin = time.monotonic()
 
-    def show(what: str) -> None:
-        stderr.write(f"{_FROM_ITS_BEGIN}{what} ({time.monotonic() - begin:.0f} s so far) ")
+    def show(step: str) -> None:
+        stderr.write(f"{_FROM_ITS_BEGIN}{step} ({time.monotonic() - begin:.0f} s so far) ")
         stderr.flush()
 
     try:

@@ -19,10 +19,12 @@ def _places(host: str, port: int, *, uses_files: bool) -> List[_Place]:
         path = f"/tmp/{port}"
         return [(socket.AF_UNIX, path, path)]
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        address_rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except UnicodeError:  # a label that is empty or too long
         raise OSError(errno.EINVAL, "this is no host name") from None
-    return [(family, address, at(str(address[0]), port)) for family, _, _, _, address in found]
+    return [
+        (family, address, at(str(address[0]), port)) for family, _, _, _, address in address_rows
+    ]
 
 
 def reach(
@@ -56,14 +58,14 @@ def reach(
     except OSError as error:
         return None, f"the name {host} cannot be resolved: {error.strerror or error}"
     tried = []
-    for family, address, where in places:
+    for family, address, shown_address in places:
         try:
             with socket.socket(family, socket.SOCK_STREAM) as ours:
                 ours.settimeout(limit_s)
                 ours.connect(address)
                 return use(ours), ""
         except socket.timeout:
-            tried.append(f"{where} does not answer")
+            tried.append(f"{shown_address} does not answer")
         except OSError as error:
-            tried.append(f"{where}: {error.strerror or error}")
+            tried.append(f"{shown_address}: {error.strerror or error}")
     return None, ", ".join(tried)

@@ -1,4 +1,4 @@
-"""Files that are replaced whole or not at all, so that what fails costs no older one."""
+"""Files that are replaced whole or not at all, so that a failure leaves the older file."""
 
 import contextlib
 import os
@@ -24,10 +24,10 @@ def _is_written_directly(path: str) -> bool:
 
 @contextlib.contextmanager
 def replaced(path: "Union[str, os.PathLike[str]]") -> Iterator[BinaryIO]:
-    """Open what takes the place of the file `path` when it is written, and nothing if that fails.
+    """Open a file that takes the place of `path` once it is written; a failure leaves `path`.
 
-    What is there and is no regular file, such as a pipe or a device, is written to directly; where
-    it is this process's stdout, through `sys.stdout`, which knows how a process ends that cannot
+    A `path` that is no regular file, such as a pipe or a device, is written to directly; where it
+    is this process's stdout, through `sys.stdout`, which knows how a process ends that cannot
     print.  A symbolic link stays, and so do the permissions of a file that is there.
 
     Raises

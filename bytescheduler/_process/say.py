@@ -26,9 +26,9 @@ def say(line: str) -> None:
     stderr = sys.stderr
     if stderr is None:  # closed before Python started
         return
-    own = stderr is sys.__stderr__
+    is_real_stderr = stderr is sys.__stderr__
     with contextlib.suppress(OSError, ValueError):
-        if own:
+        if is_real_stderr:
             stderr.flush()
             os.write(stderr.fileno(), f"{line}\n".encode(errors="replace"))
         else:

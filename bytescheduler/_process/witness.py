@@ -69,9 +69,9 @@ class Witness:
         now = time.monotonic()
         since, until = now - _TOGETHER_S, now + _TOGETHER_S
         while True:
-            found = [each for each in self._reports if each[0] == number and each[1] >= since]
-            if found:
-                self._reports = [each for each in self._reports if each[0] != number]
+            recent = [heard for heard in self._reports if heard[0] == number and heard[1] >= since]
+            if recent:
+                self._reports = [heard for heard in self._reports if heard[0] != number]
                 return True
             left = until - time.monotonic()
             if left <= 0 or not select.select([self._pipe], [], [], left)[0] or not self._read():
@@ -112,12 +112,12 @@ def _witness(parent: int, numbers: Collection[int], report: int, *, session: boo
             os.setsid()
         # Readers of our output, and peers, must not wait for this process.
         nothing = os.open(os.devnull, os.O_RDWR)
-        for each in [int(name) for name in os.listdir("/proc/self/fd")]:
-            if each < 3:
-                os.dup2(nothing, each)
-            elif each not in (report, nothing):
+        for descriptor in [int(name) for name in os.listdir("/proc/self/fd")]:
+            if descriptor < 3:
+                os.dup2(nothing, descriptor)
+            elif descriptor not in (report, nothing):
                 with contextlib.suppress(OSError):  # that of the list itself
-                    os.close(each)
+                    os.close(descriptor)
         while os.getppid() == parent:
             number = signal.sigwaitinfo(numbers).si_signo
             os.write(report, _REPORT.pack(number, time.monotonic()))

@@ -63,7 +63,7 @@ class _Hosted:
         if os.getpid() != self._process:
             return
         failure: Optional[Error] = None
-        why = "the process that hosts it was interrupted"
+        reason = "the process that hosts it was interrupted"
         try:
             while self._nodes:
                 try:
@@ -72,28 +72,28 @@ class _Hosted:
                     failure = error
                 self._close(*self._nodes.pop(0), "its worker has failed")
         finally:
-            self.close(why)
+            self.close(reason)
         if failure is not None and not failed:
             raise failure
 
-    def close(self, why: str) -> None:
-        """Close the nodes; unless the job is over, all are told `why`."""
+    def close(self, reason: str) -> None:
+        """Close the nodes; unless the job is over, all get `reason`."""
         while self._nodes:
-            self._close(*self._nodes.pop(0), why)
+            self._close(*self._nodes.pop(0), reason)
 
     @staticmethod
-    def _close(node: Node, exporter: "Optional[Exporter]", why: str) -> None:
+    def _close(node: Node, exporter: "Optional[Exporter]", reason: str) -> None:
         try:
             if exporter is not None:
                 exporter.close()
         finally:
-            node.close(why)
+            node.close(reason)
 
 
 def is_direct(variables: Optional[Variables] = None) -> bool:
     """Return True if nothing says that this process has a role among others with servers."""
-    given = os.environ if variables is None else variables
-    return not any(given.get(name) for name in _ROLES)
+    environment = os.environ if variables is None else variables
+    return not any(environment.get(name) for name in _ROLES)
 
 
 def settings_of_launcher(variables: Variables, *, agrees: bool) -> Dict[str, str]:
@@ -136,8 +136,12 @@ def _start_nodes(hosted: _Hosted, place: Dict[str, str], agree: Optional[Agree])
     if port is not None:
         settings["DMLC_PS_ROOT_PORT"] = str(port)
     hosted.start("server", settings)
-    own = Settings.read().port
-    return {**settings, "DMLC_ROLE": "worker", "DMLC_PORT": str(own + 1 if own else 0)}
+    server_port = Settings.read().port
+    return {
+        **settings,
+        "DMLC_ROLE": "worker",
+        "DMLC_PORT": str(server_port + 1 if server_port else 0),
+    }
 
 
 def open_worker(agree: Optional[Agree] = None, variables: Optional[Variables] = None) -> Worker:
@@ -163,11 +167,11 @@ def open_worker(agree: Optional[Agree] = None, variables: Optional[Variables] = 
     Error
         As `Worker.open`.
     """
-    given = os.environ if variables is None else variables
-    if not is_direct(given):
+    environment = os.environ if variables is None else variables
+    if not is_direct(environment):
         return Worker.open()
-    agrees = agree is not None and all(given.get(name) for name in _MEETING_PLACE)
-    place = settings_of_launcher(given, agrees=agrees) or {**_ALONE, "DMLC_PS_ROOT_PORT": "0"}
+    agrees = agree is not None and all(environment.get(name) for name in _MEETING_PLACE)
+    place = settings_of_launcher(environment, agrees=agrees) or {**_ALONE, "DMLC_PS_ROOT_PORT": "0"}
     hosted = _Hosted()
     try:
         worker = Worker.open(_start_nodes(hosted, place, agree))

@@ -1,4 +1,4 @@
-"""The things that a session asks of the framework whose tensors travel."""
+"""The calls that a session makes to the framework of its tensors."""
 
 from typing import Optional, Protocol, Type
 
@@ -6,7 +6,7 @@ __all__ = ["Framework", "Operations"]
 
 
 class Framework(Protocol):
-    """One framework, such as MXNet, beside one session."""
+    """A framework, such as MXNet, beside its session."""
 
     @property
     def error(self) -> Type[Exception]:
@@ -14,13 +14,13 @@ class Framework(Protocol):
 
     @property
     def owner(self) -> str:
-        """The word for what owns a session, such as "store"; messages say it."""
+        """The word for the owner of a session, such as "store"; messages say it."""
 
     def abandon(self) -> None:
         """Take care that nothing waits for, or dies of, a job that failed.  May block."""
 
     def release(self) -> None:
-        """Give up what the framework itself has in the job, which is well.  May block."""
+        """Give up the framework's own place in the job, which is well.  May block."""
 
     def forget(self) -> None:
         """Keep destructors from waiting, in a forked child, for threads of the parent."""

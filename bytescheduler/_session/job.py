@@ -120,14 +120,14 @@ class Job(Generic[_J]):
             There was no `join`, or `leave` came after it.
         """
         if self._joined is None:
-            said = "shutdown() has left the job" if self._left else "call init() first"
-            raise ValueError(f"{self._module} is not initialised: {said}")
+            cure = "shutdown() has left the job" if self._left else "call init() first"
+            raise ValueError(f"{self._module} is not initialised: {cure}")
         return self._joined
 
     def flush(self) -> None:
         """Make all updates that wait, of all optimizers.  Blocks."""
-        for each in [] if self._joined is None else list(self._joined.unflushed):
-            each.flush()
+        for session in [] if self._joined is None else list(self._joined.unflushed):
+            session.flush()
 
     def leave(self) -> None:
         """Make pending updates, wait for rounds, and leave; a second call does nothing.  Blocks."""

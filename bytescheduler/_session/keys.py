@@ -1,4 +1,4 @@
-"""The engine's keys of one owner: numbers that every worker computes alike."""
+"""The engine's keys of an owner: numbers that every worker computes alike."""
 
 import hashlib
 from typing import Dict, Iterable, Type, Union
@@ -20,12 +20,12 @@ def _number(key: Key, error: Type[Exception]) -> int:
 
 
 class EngineKeys:
-    """A number of its own for each key and for what goes beside it.
+    """A number of its own for each key and each companion of a key.
 
     Parameters
     ----------
     session : Session
-        Learns what errors and timelines call them.
+        Learns the names of the keys in errors and timelines.
 
     Raises
     ------
@@ -35,7 +35,7 @@ class EngineKeys:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._space = session.new_key_space()  # owners of one process share the job's keys
+        self._space = session.new_key_space()  # owners in a process share the job's keys
         self._taken: Dict[int, object] = {}
 
     def of(self, keys: Iterable[Key]) -> Dict[Key, int]:
@@ -51,25 +51,25 @@ class EngineKeys:
                 self._session.show(number, str(key))
         return numbers
 
-    def beside(self, key: Key, what: str) -> int:
-        """Return the number of `what`, which goes beside `key`; there need be no such key."""
-        number = self._of_companion(key, what)
-        self._take(self._taken, number, f"{what} of {key!r}")
+    def beside(self, key: Key, companion: str) -> int:
+        """Return the number of `companion`, which goes beside `key`; there need be no such key."""
+        number = self._of_companion(key, companion)
+        self._take(self._taken, number, f"{companion} of {key!r}")
         self._session.name(number, key)
-        self._session.show(number, f"{what} of {key}")
+        self._session.show(number, f"{companion} of {key}")
         return number
 
     def _of_value(self, key: Key) -> int:
         number = _number(key, self._session.error)
         return number if self._space == 0 else self._of_companion(key, "value")
 
-    def _of_companion(self, key: Key, what: str) -> int:
-        text = f"{what} of {type(key).__name__} {key} of space {self._space}"
+    def _of_companion(self, key: Key, companion: str) -> int:
+        text = f"{companion} of {type(key).__name__} {key} of space {self._space}"
         return _number(text, self._session.error)
 
     def _take(self, taken: Dict[int, object], number: int, name: object) -> None:
-        other = self._taken.get(number, taken.setdefault(number, name))
-        if other != name:
+        holder = self._taken.get(number, taken.setdefault(number, name))
+        if holder != name:
             raise self._session.error(
-                f"keys {other!r} and {name!r} have the same hash: rename one of them"
+                f"keys {holder!r} and {name!r} have the same hash: rename one of them"
             )

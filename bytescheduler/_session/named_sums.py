@@ -50,7 +50,7 @@ class NamedSums(Generic[_T]):
 
     def unfinished(self) -> List[Round]:
         """See `Source`."""
-        return [each.pending for each in self._rounds.values() if each.pending is not None]
+        return [kept.pending for kept in self._rounds.values() if kept.pending is not None]
 
     def at_end(self) -> None:
         """See `Source`: nothing is lost."""
@@ -98,19 +98,20 @@ class NamedSums(Generic[_T]):
             kind = f"no name, {dtype} x {elements}"
             calls = self._calls.setdefault(kind, itertools.count())
             name = f"{kind}, {next(calls) % _PLACES}"
-        known = self._known.get(name)
-        if known is None:
+        declared = self._known.get(name)
+        if declared is None:
             assert self._keys is not None
             number = self._keys.of([name])[name]
             declare(number)
-            known = self._known[name] = _Key(number, dtype, elements)
-        if (known.dtype, known.elements) != (dtype, elements):
+            declared = self._known[name] = _Key(number, dtype, elements)
+        if (declared.dtype, declared.elements) != (dtype, elements):
             raise UsageError(
                 f"push_pull of {name!r}: {elements} elements of {dtype}, before it had "
-                f"{known.elements} of {known.dtype}; give tensors of another size another name",
+                f"{declared.elements} of {declared.dtype}; give tensors of another size another "
+                "name",
                 5,
             )
-        return known.number
+        return declared.number
 
     def _round(self, number: int) -> _Round[_T]:
         if number not in self._rounds:

@@ -38,13 +38,13 @@ class Objects:
         self.check_root(root)
         if self._relay is None:
             return value
-        mine, error = b"", None
+        pickled, error = b"", None
         if self._job.view.rank == root:
             try:
-                mine = pickle.dumps(value)
+                pickled = pickle.dumps(value)
             except Exception as failed:  # noqa: B902 - any object's own
                 error = failed
-        size = _NO_OBJECT if error is not None else len(mine)
+        size = _NO_OBJECT if error is not None else len(pickled)
         count = bytearray(size.to_bytes(_COUNT_BYTES, "little"))
         self._relay.broadcast(memoryview(count), root)
         if error is not None:
@@ -56,7 +56,7 @@ class Objects:
                 "pickle takes",
                 5,
             )
-        data = bytearray(mine) if self._job.view.rank == root else bytearray(size)
+        data = bytearray(pickled) if self._job.view.rank == root else bytearray(size)
         self._relay.broadcast(memoryview(data), root)
         return value if self._job.view.rank == root else pickle.loads(data)
 
@@ -76,27 +76,27 @@ class Objects:
         root : int
             The worker to compare them with.
         """
-        mine = dict(kinds)
-        if len(mine) < len(kinds):
+        ours = dict(kinds)
+        if len(ours) < len(kinds):
             names = [name for name, _ in kinds]
             again = next(name for name in names if names.count(name) > 1)
             raise UsageError(f"{again}: two tensors have this name; give each its own", 5)
-        theirs = self.broadcast(mine, root)
+        theirs = self.broadcast(ours, root)
         assert isinstance(theirs, dict)
-        _check_same(mine, theirs, root)
+        _check_same(ours, theirs, root)
 
 
-def _check_same(mine: Mapping[str, object], theirs: Mapping[str, object], root: int) -> None:
+def _check_same(ours: Mapping[str, object], theirs: Mapping[str, object], root: int) -> None:
     cure = "build the same model on every worker, and broadcast all of it"
-    for name in [*theirs, *mine]:
-        if name not in mine or name not in theirs:
-            where = "here" if name not in mine else f"on worker {root}"
-            raise ConfigError(f"{name}: there is no such tensor {where}; {cure}", 1)
-        if mine[name] != theirs[name]:
+    for name in [*theirs, *ours]:
+        if name not in ours or name not in theirs:
+            lacking_worker = "here" if name not in ours else f"on worker {root}"
+            raise ConfigError(f"{name}: there is no such tensor {lacking_worker}; {cure}", 1)
+        if ours[name] != theirs[name]:
             raise ConfigError(
-                f"{name}: it is {mine[name]} here and {theirs[name]} on worker {root}; {cure}", 1
+                f"{name}: it is {ours[name]} here and {theirs[name]} on worker {root}; {cure}", 1
             )
-    if list(mine) != list(theirs):
+    if list(ours) != list(theirs):
         raise ConfigError(
             f"the tensors come in another order than on worker {root}: sort them by name", 1
         )

@@ -51,8 +51,8 @@ def open_session(
         check_settings()
     elif not settings_of_launcher(os.environ, agrees=True):
         return None
-    known = settings.root_host and settings.root_port
-    job = at(settings.root_host, settings.root_port) if known else ""
+    has_root = settings.root_host and settings.root_port
+    job = at(settings.root_host, settings.root_port) if has_root else ""
     return place.join(make, WithoutEngine(), job=job, open_worker=lambda: _open_worker(agree))
 
 

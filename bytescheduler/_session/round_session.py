@@ -90,10 +90,10 @@ class RoundSession(Session):
                 5,
             )
 
-    def give_up(self, why: str) -> None:
+    def give_up(self, reason: str) -> None:
         """Fail the job on every worker; the caller raises an error here."""
         self._reported = True
-        self._worker.fail(why)
+        self._worker.fail(reason)
 
     @contextlib.contextmanager
     def translated(self) -> Iterator[None]:

@@ -14,13 +14,13 @@ _LOOK_EVERY_S = 0.005
 
 
 class Round(Protocol):
-    """A round under way; see `Pending`, which is one."""
+    """A round under way, such as `Pending`."""
 
     def over(self) -> bool:
-        """Return whether it has ended; raise what it failed with."""
+        """Return whether it has ended; raise its error if it failed."""
 
     def wait(self) -> None:
-        """Block until it has ended; raise what it failed with."""
+        """Block until it has ended; raise its error if it failed."""
 
 
 class Source(Protocol):
@@ -30,11 +30,11 @@ class Source(Protocol):
         """Return the rounds that may still be under way."""
 
     def at_end(self) -> None:
-        """Say what is lost, at the end of the job."""
+        """Report losses at the end of the job."""
 
 
 class RoundCall(NamedTuple):
-    """The options of one round."""
+    """The options of a round."""
 
     priority: int = 0
     average: bool = False
@@ -42,11 +42,11 @@ class RoundCall(NamedTuple):
     at_once: bool = False
     coding: Optional[Coding] = None
     deferred: bool = False  # see `Pending.starter`
-    source: Optional[Any] = None  # on a device: what is sent becomes a copy of it
+    source: Optional[Any] = None  # on a device: the sent tensor becomes a copy of it
 
 
 class WithoutEngine:
-    """See `Framework`: one that has no engine of its own, such as PyTorch."""
+    """See `Framework`: for a framework without an engine of its own, such as PyTorch."""
 
     error = Error  # users catch the engine's own
     owner = "job"
@@ -72,8 +72,8 @@ class Rounds:
         self._sources.add(source)
 
     def _under_way(self) -> List[Round]:
-        rounds = [each for source in list(self._sources) for each in source.unfinished()]
-        return [each for each in rounds if not _is_over(each)]
+        rounds = [pending for source in list(self._sources) for pending in source.unfinished()]
+        return [pending for pending in rounds if not _is_over(pending)]
 
     def pending(self) -> int:
         """See `Operations`."""
@@ -82,8 +82,8 @@ class Rounds:
     def drain(self, timeout: Optional[float] = None) -> bool:
         """See `Operations`."""
         if timeout is None:
-            for each in self._under_way():
-                _wait(each)
+            for pending in self._under_way():
+                _wait(pending)
             return not self._under_way()
         end = time.monotonic() + timeout
         while self._under_way():

@@ -306,14 +306,14 @@ class Session:
 
     def _drain(self, drain_s: Optional[float]) -> None:
         """Let pending rounds end, or fail them."""
-        why = "it was interrupted with operations unfinished"
+        reason = "it was interrupted with operations unfinished"
         done = False
         try:
             done = self._operations.drain(drain_s)
-            why = f"it ended with {self._operations.pending()} operations unfinished"
+            reason = f"it ended with {self._operations.pending()} operations unfinished"
         finally:
             if not done:
-                self._worker.fail(why)
+                self._worker.fail(reason)
 
     def _end(self) -> Optional[Error]:
         """Take everything apart; return why the worker failed, if it did."""

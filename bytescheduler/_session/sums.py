@@ -48,9 +48,9 @@ class WatchedSums:
         """Return how many sums are not judged yet."""
         return len(self._watched)
 
-    def add(self, one: Sum, total: Numbers, judge: Judge) -> None:
+    def add(self, pending: Sum, total: Numbers, judge: Judge) -> None:
         """Let `judge` have `total` once the sum is over."""
-        self._watched.append(_Watched(one, total, judge))
+        self._watched.append(_Watched(pending, total, judge))
 
     def look(self, *, wait: bool) -> None:
         """Judge the sums that are over; with `wait`, all.  From any thread."""
@@ -61,8 +61,8 @@ class WatchedSums:
                 while self._watched and (wait or self._watched[0].sum.over()):
                     watched = self._watched.pop(0)
                     watched.sum.wait()
-                    why = watched.judge(watched.total)
-                    if why is not None:
-                        self._fail(why)
+                    fault = watched.judge(watched.total)
+                    if fault is not None:
+                        self._fail(fault)
         finally:
             self._looking.release()

@@ -63,8 +63,8 @@ class Tally:
         """
         self._rounds += 1
         self._end = end
-        head = [self._rounds] + [int(end == each) for each in range(len(_ENDS))]
-        self._send[:] = [*head, *(int(each) for each in present)]
+        head = [self._rounds] + [int(end == has_gradient) for has_gradient in range(len(_ENDS))]
+        self._send[:] = [*head, *(int(has_gradient) for has_gradient in present)]
         self._pending = self._session.start_round(
             self._key,
             ctypes.addressof(self._send),
@@ -95,10 +95,10 @@ class Tally:
                 "one: call step() equally often on every worker"
             )
         if got[1 + self._end] != workers:
-            other = next(at for at, n in enumerate(got[1:_HEAD]) if n and at != self._end)
+            peer_end = next(at for at, n in enumerate(got[1:_HEAD]) if n and at != self._end)
             self._fail(
                 f"round {self._rounds} ends here by {_ENDS[self._end]}, on another worker by "
-                f"{_ENDS[other]}: call the same methods of the optimizer on every worker"
+                f"{_ENDS[peer_end]}: call the same methods of the optimizer on every worker"
             )
 
     def is_used(self, index: int) -> bool:
@@ -106,6 +106,6 @@ class Tally:
         self.settle()
         return self._counts[index] > 0
 
-    def _fail(self, why: str) -> None:
-        self._session.give_up(why)
-        raise UsageError(why, 5)
+    def _fail(self, reason: str) -> None:
+        self._session.give_up(reason)
+        raise UsageError(reason, 5)

@@ -1,8 +1,8 @@
-"""Whose scheduler node it is: ours or a stock one, by what it says while we connect.
+"""The kind of a scheduler node, ours or stock, by its side of the handshake.
 
 Both speak ZMTP 3.0.  Ours gives an identity of its own in the READY command, or asks for
-authentication in a job with a secret.  Nothing is sent that a stock one does not know, and no
-message at all.  (3rdparty/ps-lite/PROTOCOL.md, "Whose node it is")
+authentication in a job with a secret.  A stock node knows all that is sent, and no
+message is sent at all.  (3rdparty/ps-lite/PROTOCOL.md, "Whose node it is")
 """
 
 import enum
@@ -59,12 +59,12 @@ def _read(ours: socket.socket, size: int) -> bytes:
 
 
 def _ask(ours: socket.socket, *, has_secret: bool) -> Whose:
-    # Its mechanism comes in return for our version; a wrong one of ours would be an error there.
+    # Its mechanism comes in return for our version; a wrong guess of ours would be an error there.
     ours.sendall(_GREETING[:_VERSION_ENDS])
     greeting = _read(ours, _GREETING_BYTES)
     if greeting[0] != 0xFF or not greeting[9] & 1:
         raise OSError("it speaks no ZMTP")
-    if greeting[_MECHANISM].rstrip(b"\0") != b"NULL":  # a stock one knows no other
+    if greeting[_MECHANISM].rstrip(b"\0") != b"NULL":  # a stock node knows no other mechanism
         if not has_secret:
             raise ConfigError(
                 "the job has a secret, and BYTESCHEDULER_SECRET_FILE is not set here: set it to a "
@@ -75,31 +75,31 @@ def _ask(ours: socket.socket, *, has_secret: bool) -> Whose:
     flags, size = _read(ours, 2)
     if not flags & _COMMAND or flags & 2:
         raise OSError("it introduces itself in another way")
-    said = _read(ours, size)
-    return Whose.OURS if _property(b"Identity", _OURS) in said else Whose.STOCK
+    metadata = _read(ours, size)
+    return Whose.OURS if _property(b"Identity", _OURS) in metadata else Whose.STOCK
 
 
 def _try(settings: Settings) -> Union[Whose, str]:
-    """Ask at each address; return whose it is, or why that is unknown.  Blocks."""
-    found, why = reach(
+    """Ask at each address; return the kind of the node, or why it is unknown.  Blocks."""
+    whose, failure = reach(
         settings.root_host,
         settings.root_port,
         lambda ours: _ask(ours, has_secret=bool(settings.secret_file)),
         uses_files=settings.uses_files,
         limit_s=_ANSWER_S,
     )
-    return why if found is None else found
+    return failure if whose is None else whose
 
 
 def whose_scheduler(settings: Settings, say: Callable[[str], None]) -> Whose:
-    """Return whose the job's scheduler node is.  Blocks until it can be reached.
+    """Return the kind of the job's scheduler node.  Blocks until it can be reached.
 
     Parameters
     ----------
     settings : Settings
         Where it is, and how long to try.
     say : callable
-        Prints a line about what it waits for.
+        Prints a line about the wait.
 
     Raises
     ------

@@ -148,8 +148,8 @@ def _is_set(row: Environment, variables: Variables) -> bool:
 
 def _describe(row: Environment, variables: Variables) -> str:
     name, size = _first(variables, row.sizes)
-    what = f"{row.rank}={plain(variables[row.rank])}"
-    return f"{what} of {name}={plain(size)}" if name else what
+    rank = f"{row.rank}={plain(variables[row.rank])}"
+    return f"{rank} of {name}={plain(size)}" if name else rank
 
 
 def started_by(variables: Variables) -> Optional[Environment]:
@@ -167,17 +167,17 @@ def started_by(variables: Variables) -> Optional[Environment]:
     if not rows:
         return None
     inner = rows[0]
-    mine = _number(variables, (inner.rank,), 0), _number(variables, inner.sizes, 1)
-    for other in rows[1:]:
-        theirs = _number(variables, (other.rank,), 0), _number(variables, other.sizes, 1)
-        sizes_differ = None not in (mine[1], theirs[1]) and mine[1] != theirs[1]
-        if mine[0] == theirs[0] and not sizes_differ:
-            inner, mine = (inner, mine) if theirs[1] is None else (other, theirs)
+    claim = _number(variables, (inner.rank,), 0), _number(variables, inner.sizes, 1)
+    for launcher in rows[1:]:
+        theirs = _number(variables, (launcher.rank,), 0), _number(variables, launcher.sizes, 1)
+        sizes_differ = None not in (claim[1], theirs[1]) and claim[1] != theirs[1]
+        if claim[0] == theirs[0] and not sizes_differ:
+            inner, claim = (inner, claim) if theirs[1] is None else (launcher, theirs)
         # Daemons are one a host, so a launcher inside has another number of processes.
-        elif not (other.name in inner.below and (sizes_differ or other.pod)):
+        elif not (launcher.name in inner.below and (sizes_differ or launcher.pod)):
             raise LaunchError(
-                f"{inner.name} and {other.name} contradict each other "
-                f"({_describe(inner, variables)}, {_describe(other, variables)}): unset the "
+                f"{inner.name} and {launcher.name} contradict each other "
+                f"({_describe(inner, variables)}, {_describe(launcher, variables)}): unset the "
                 "variables of the one that did not start this process"
             )
     return inner
@@ -185,9 +185,9 @@ def started_by(variables: Variables) -> Optional[Environment]:
 
 def _root_host(row: Environment, variables: Variables, rank: int, size: int) -> str:
     """Return where process 0 runs, as the others reach it."""
-    given = variables.get("DMLC_PS_ROOT_URI", "")
-    if given:
-        return given
+    host = variables.get("DMLC_PS_ROOT_URI", "")
+    if host:
+        return host
     name, text = _first(variables, row.node_lists)
     if name:
         try:
@@ -231,9 +231,9 @@ def _first_pod(rank: int) -> str:
 
 
 def _root_port(row: Environment, variables: Variables, root: str, size: int) -> str:
-    given = variables.get("DMLC_PS_ROOT_PORT", "")
-    if given:
-        return given
+    port = variables.get("DMLC_PS_ROOT_PORT", "")
+    if port:
+        return port
     names = next((n for n in row.job_ids if all(variables.get(name) for name in n)), ())
     job = ".".join(variables[name] for name in names)
     if not job and row.pod:

@@ -40,10 +40,10 @@ def expand(text: str) -> List[str]:
     ValueError
         The text is no such list; the message says why.
     """
-    found: List[str] = []
+    hosts: List[str] = []
     for word in _words(text):
-        found += _expand_word(word, _MOST_HOSTS - len(found))
-    return found
+        hosts += _expand_word(word, _MOST_HOSTS - len(hosts))
+    return hosts
 
 
 def _is_host(text: str) -> bool:
@@ -88,7 +88,7 @@ def _expand_word(word: str, most: int) -> List[str]:
 
 def _numbers(text: str, most: int) -> List[str]:
     """Return the numbers of ``01-03,7`` as they are written."""
-    found: List[str] = []
+    numbers: List[str] = []
     for piece in text.split(","):
         match = _RANGE.fullmatch(piece)
         if match is None:
@@ -96,10 +96,10 @@ def _numbers(text: str, most: int) -> List[str]:
         first, last = match.group(1), match.group(2) or match.group(1)
         if int(last) < int(first):
             raise ValueError(f"the range {piece} runs backwards")
-        if int(last) - int(first) >= most - len(found):
+        if int(last) - int(first) >= most - len(numbers):
             raise ValueError(f"it has more than {_MOST_HOSTS} hosts")
-        found += [str(n).zfill(len(first)) for n in range(int(first), int(last) + 1)]
-    return found
+        numbers += [str(n).zfill(len(first)) for n in range(int(first), int(last) + 1)]
+    return numbers
 
 
 def read_hosts(text: str) -> List[HostSlots]:

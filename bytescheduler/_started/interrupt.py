@@ -1,7 +1,7 @@
-"""One line instead of a traceback when Ctrl-C ends a worker that `bslaunch` started.
+"""A line instead of a traceback when Ctrl-C ends a worker that `bslaunch` started.
 
-All workers of a job hear it, each in the middle of something else, and those that hear it late
-fail because of the others.
+All workers of a job hear it at different points of their programs.  A worker that hears it late
+fails because its peers have ended.
 """
 
 import os
@@ -24,10 +24,10 @@ def shorten() -> None:
 
 
 class _Shortened:
-    """An exception hook that says in one line what Ctrl-C caused; the rest is another's."""
+    """An exception hook that reports Ctrl-C in a line; other errors go to the previous hook."""
 
-    def __init__(self, other: _Hook) -> None:
-        self._other = other
+    def __init__(self, previous: _Hook) -> None:
+        self._other = previous
 
     def __call__(
         self,

@@ -37,12 +37,12 @@ class Listener:
         spoken = False
         with contextlib.suppress(BlockingIOError):
             while True:
-                what, _, place = self._socket.recv(_LONGEST).decode(errors="replace").partition(" ")
-                spoken = spoken or what != _WAIT
-                if what != _LEFT:  # another process of the worker may leave meanwhile
-                    self._waits = what == _WAIT
-                if what in (_PLACE, _LEFT):
-                    self._places[place] = what == _LEFT
+                word, _, place = self._socket.recv(_LONGEST).decode(errors="replace").partition(" ")
+                spoken = spoken or word != _WAIT
+                if word != _LEFT:  # another process of the worker may leave meanwhile
+                    self._waits = word == _WAIT
+                if word in (_PLACE, _LEFT):
+                    self._places[place] = word == _LEFT
         return spoken
 
     def waits(self) -> bool:

@@ -32,9 +32,9 @@ def starter(mark: Mapping[str, str]) -> int:
 
 def _has(number: int, mark: Mapping[str, str]) -> bool:
     """Return whether the process was started with these variables; not if they cannot be read."""
-    found: Dict[str, str] = {}
+    variables: Dict[str, str] = {}
     with contextlib.suppress(OSError), open(f"/proc/{number}/environ", "rb") as file:
         for pair in file.read().split(b"\0"):
             name, _, value = os.fsdecode(pair).partition("=")
-            found[name] = value
-    return all(found.get(name, "") == value for name, value in mark.items())
+            variables[name] = value
+    return all(variables.get(name, "") == value for name, value in mark.items())

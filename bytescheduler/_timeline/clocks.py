@@ -63,27 +63,29 @@ def errors(clocks: Mapping[int, Clock], events: Iterable[_Event]) -> Dict[int, i
         Of their timelines, in any order; times as in the files.
     """
     bounds = _bounds(clocks, events)
-    found: Dict[int, float] = {}
-    _find(min(clocks), 0.0, clocks, found)
+    error_of_node: Dict[int, float] = {}
+    _find(min(clocks), 0.0, clocks, error_of_node)
     while True:
         ways = [
             (both.width, pair)
             for pair, both in bounds.items()
-            if (pair[0] in found) != (pair[1] in found)
+            if (pair[0] in error_of_node) != (pair[1] in error_of_node)
         ]
         if not ways:
-            return {pid: round(found.get(pid, 0.0)) for pid in clocks}
+            return {pid: round(error_of_node.get(pid, 0.0)) for pid in clocks}
         worker, server = pair = min(ways)[1]
-        if server in found:
-            _find(worker, found[server] + bounds[pair].difference, clocks, found)
+        if server in error_of_node:
+            _find(worker, error_of_node[server] + bounds[pair].difference, clocks, error_of_node)
         else:
-            _find(server, found[worker] - bounds[pair].difference, clocks, found)
+            _find(server, error_of_node[worker] - bounds[pair].difference, clocks, error_of_node)
 
 
-def _find(pid: int, error: float, clocks: Mapping[int, Clock], found: Dict[int, float]) -> None:
-    for other, clock in clocks.items():
+def _find(
+    pid: int, error: float, clocks: Mapping[int, Clock], error_of_node: Dict[int, float]
+) -> None:
+    for host_pid, clock in clocks.items():
         if clock.host == clocks[pid].host:
-            found[other] = error
+            error_of_node[host_pid] = error
 
 
 def _bounds(clocks: Mapping[int, Clock], events: Iterable[_Event]) -> Dict[_Pair, _Bounds]:
@@ -105,24 +107,24 @@ def _bounds(clocks: Mapping[int, Clock], events: Iterable[_Event]) -> Dict[_Pair
         if pid not in clocks or counts[pid, category] > _MOST_SPANS:
             continue
         args = event["args"]
-        what = (args["key"], args["part"], args["round"])
+        partition = (args["key"], args["part"], args["round"])
         begin = clocks[pid].start_ns + event["ts"] * 1e3
         end = begin + event["dur"] * 1e3
         if category == "peers":
-            came.setdefault((args["last"] + 1, pid), {})[what] = end
+            came.setdefault((args["last"] + 1, pid), {})[partition] = end
             continue
         pair = (pid, FIRST_SERVER_PID + args["server"])
         if category == "push":
-            sent.setdefault(pair, {})[what] = (begin, end)
+            sent.setdefault(pair, {})[partition] = (begin, end)
         else:
-            summed.setdefault(pair, {})[what] = end
+            summed.setdefault(pair, {})[partition] = end
     bounds: Dict[_Pair, _Bounds] = {}
     for pair in sent.keys() & came.keys():
-        for what in sent[pair].keys() & came[pair].keys():
+        for partition in sent[pair].keys() & came[pair].keys():
             both = bounds.setdefault(pair, _Bounds())
-            both.low = max(both.low, sent[pair][what][0] - came[pair][what])
-            by = summed.get(pair, {}).get(what, math.inf)
-            if sizes[pair[0], what[0], what[2]] > _TOGETHER_BYTES:
-                by = min(by, sent[pair][what][1])
-            both.high = min(both.high, by - came[pair][what])
+            both.low = max(both.low, sent[pair][partition][0] - came[pair][partition])
+            by = summed.get(pair, {}).get(partition, math.inf)
+            if sizes[pair[0], partition[0], partition[2]] > _TOGETHER_BYTES:
+                by = min(by, sent[pair][partition][1])
+            both.high = min(both.high, by - came[pair][partition])
     return bounds

@@ -1,4 +1,4 @@
-"""Timelines as files: read line by line, checked, put on one clock, written."""
+"""Timelines as files: read line by line, checked, put on a common clock, written."""
 
 import collections
 import json
@@ -67,7 +67,7 @@ def is_internal(key: int, names: Mapping[int, str]) -> bool:
 
 
 class TimelineError(ConfigError):
-    """A file is no timeline of ours, or does not belong to the others."""
+    """A file is no timeline of ours, or belongs to another job."""
 
 
 class TimelineWarning(UserWarning):
@@ -78,8 +78,8 @@ class _Place(NamedTuple):
     path: str
     line: int
 
-    def wrong(self, what: str) -> TimelineError:
-        return TimelineError(f"{self.path}, line {self.line}: {what}")
+    def wrong(self, fault: str) -> TimelineError:
+        return TimelineError(f"{self.path}, line {self.line}: {fault}")
 
 
 def _warn(text: str) -> None:
@@ -87,7 +87,7 @@ def _warn(text: str) -> None:
 
 
 def _is_number(value: object) -> bool:
-    # No sane time is larger, in microseconds; what is not a number is not smaller either.
+    # No sane time is larger, in microseconds; NaN compares as not smaller either.
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18
 
 
@@ -125,7 +125,7 @@ def _check(event: object, place: _Place) -> Event:
 
 
 def _lines(path: str, warn: Callable[[str], None]) -> Iterator[Tuple[_Place, Event]]:
-    """Yield the events of a file; of one that is cut off, those that are whole."""
+    """Yield the events of a file; of a file that is cut off, its whole events."""
     line = ""
     number = 0
     first = True
@@ -164,8 +164,8 @@ def _not_ours(path: str) -> TimelineError:
 
 def _check_about(event: Event, place: _Place) -> None:
     args = event["args"]
-    known = args.get("role") in ("worker", "server")
-    if not known or not _is_count(args.get("version")) or not _is_count(args.get("rank")):
+    has_timeline = args.get("role") in ("worker", "server")
+    if not has_timeline or not _is_count(args.get("version")) or not _is_count(args.get("rank")):
         raise _not_ours(place.path)
     if args["version"] > _VERSION:
         raise TimelineError(
@@ -225,7 +225,7 @@ def _nodes_of(path: str) -> Dict[int, _Node]:
 
 
 def _check_name(node: _Node) -> None:
-    """Refuse a file whose name, as the engine makes them, is that of another node."""
+    """Refuse a file whose name, as the engine makes them, is the name of another node."""
     named = re.search(r"-([rs])(\d+)(\.[^.]*)?$", os.path.basename(node.path))
     if named is None:
         return
@@ -250,7 +250,7 @@ def _all_nodes(paths: Sequence[str]) -> Dict[int, _Node]:
 
 
 def _check_numbers(nodes: Iterable[_Node]) -> None:
-    """Refuse what an older job of as many nodes left behind."""
+    """Refuse files that an older job of as many nodes left behind."""
     files: Dict[str, Dict[str, None]] = {}
     for node in nodes:
         if node.job_number:
@@ -261,23 +261,24 @@ def _check_numbers(nodes: Iterable[_Node]) -> None:
 
 
 def merge(paths: Iterable[Path]) -> Iterator[Event]:
-    """Yield the events of several workers and servers of one job, on one clock.
+    """Yield the events of several workers and servers of a job, on a common clock.
 
-    The clocks are aligned by the wall clocks of the hosts; with servers' files by what both sides
-    saw besides (see `clocks`), which corrects wall clocks that cannot be right.  Times count
-    from the start of the one that started first.  Spans of servers are called as the workers call
-    their keys.  A file is read while its events are taken, so files may be larger than memory.
+    The clocks are aligned by the wall clocks of the hosts; with servers' files by the events
+    that both sides saw (see `clocks`), which corrects wall clocks that cannot be right.  Times
+    count from the start of the node that started first.  Spans of servers have the names that
+    workers give their keys.  A file is read while its events are taken, so files may be larger
+    than memory.
 
     Parameters
     ----------
     paths : iterable of paths
-        Files that BYTESCHEDULER_TIMELINE or `write` made, each node in one of them.
+        Files that BYTESCHEDULER_TIMELINE or `write` made, each node in a single file.
 
     Raises
     ------
     TimelineError
         A file is no timeline, or is damaged otherwise than at its end; two are of the same node,
-        or not of one job; one is a pipe.
+        or of different jobs; a file is a pipe.
     OSError
         A file cannot be read.
 
@@ -300,12 +301,12 @@ def merge(paths: Iterable[Path]) -> Iterator[Event]:
 class _Ahead(NamedTuple):
     """Facts from the whole of all files, which the first event needs."""
 
-    starts: Dict[int, int]  # by pid: when its time 0 was, by one clock
+    starts: Dict[int, int]  # by pid: when its time 0 was, by the common clock
     names: Dict[int, str]  # the workers' names of keys, which servers do not know
 
 
 def _look_ahead(paths: Sequence[str], nodes: Dict[int, _Node]) -> _Ahead:
-    """Read the files once, or not at all where there is one host and no server."""
+    """Read the files once, or not at all for a single host without servers."""
     names = dict(OWN_KEYS)
 
     def events() -> Iterator[Event]:
@@ -351,7 +352,7 @@ def _aligned(paths: Sequence[str], nodes: Dict[int, _Node]) -> Iterator[Event]:
 
 
 def text_of(events: Iterable[Event]) -> Iterator[str]:
-    """Yield the bytes of one timeline, an event at a time."""
+    """Yield the bytes of a timeline, an event at a time."""
     separator = "[\n"
     for event in events:
         yield separator + json.dumps(event, separators=(",", ":"))
@@ -360,5 +361,5 @@ def text_of(events: Iterable[Event]) -> Iterator[str]:
 
 
 def write(events: Iterable[Event], file: TextIO) -> None:
-    """Write events as one timeline, an event a line."""
+    """Write events as a timeline, an event a line."""
     file.writelines(text_of(events))

@@ -1,4 +1,4 @@
-"""One step of one worker as a picture: for each tensor when it was queued, sent, and waited for."""
+"""A step of a worker as a picture: when each tensor was queued, sent, and waited for."""
 
 import io
 import math
@@ -50,7 +50,7 @@ def draw(
 ) -> bytes:
     """Return the picture, with the time lost in the critical `wait` if that is known.
 
-    Tensors are called as `names` has it, others by their keys.
+    Tensors have the names of `names`, or else their keys.
     """
     import matplotlib
 
@@ -93,9 +93,9 @@ def _figure(
     axes.set_xlim(0, (max(tensor.end for _, tensor in rows) - zero) * 1e3)
     axes.set_xlabel("ms since the step's first gradient")
     axes.set_ylabel("key, the most urgent at the top")
-    own = sum(is_internal(key, names) for key, _ in rows)
-    if own:  # apart from the tensors of the script
-        axes.axhline(len(rows) - own, color="black", lw=0.6)
+    internal_rows = sum(is_internal(key, names) for key, _ in rows)
+    if internal_rows:  # apart from the tensors of the script
+        axes.axhline(len(rows) - internal_rows, color="black", lw=0.6)
     axes.set_title(title, fontsize=9, loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=2, fontsize=7, frameon=False)
@@ -104,6 +104,6 @@ def _figure(
 
 
 def _label(name: str) -> str:
-    """Return a name without what matplotlib takes for a formula, and not too long."""
+    """Return a name without formulas of matplotlib, and not too long."""
     shown = plain(name if len(name) <= _MOST_CHARACTERS else f"{name[:_MOST_CHARACTERS]}…")
     return shown.replace("$", r"\$")

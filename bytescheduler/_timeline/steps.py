@@ -107,8 +107,8 @@ CriticalWaits = Dict[Tuple[int, int, int], Interval]
 
 def add(steps: Dict[Where, Step], event: Event) -> None:
     """Take a worker's span."""
-    where = (event["pid"] - 1, event["args"]["round"])
-    steps.setdefault(where, {}).setdefault(event["args"]["key"], Tensor()).add(event)
+    place = (event["pid"] - 1, event["args"]["round"])
+    steps.setdefault(place, {}).setdefault(event["args"]["key"], Tensor()).add(event)
 
 
 def add_critical(critical: CriticalWaits, event: Event) -> None:
@@ -138,19 +138,19 @@ def in_step(rounds: Dict[Where, Step], names: Mapping[int, str]) -> Dict[Where, 
       in between;
     - it began after most tensors of the step before, and before most of the step after.
     """
-    own = _kept(rounds, lambda _, key: not is_internal(key, names))
-    usual = _sent_as_often_as_most(own)
+    script_rounds = _kept(rounds, lambda _, key: not is_internal(key, names))
+    usual = _sent_as_often_as_most(script_rounds)
     middles = {
-        where: statistics.median(tensor.begin for tensor in step.values())
-        for where, step in usual.items()
+        place: statistics.median(tensor.begin for tensor in step.values())
+        for place, step in usual.items()
     }
 
-    def is_in(where: Where, tensor: Tensor) -> bool:
-        rank, number = where
+    def is_in(place: Where, tensor: Tensor) -> bool:
+        rank, number = place
         before = middles.get((rank, number - 1), -math.inf)
         return before <= tensor.begin <= middles.get((rank, number + 1), math.inf)
 
-    return _kept(usual, lambda where, key: is_in(where, usual[where][key]))
+    return _kept(usual, lambda place, key: is_in(place, usual[place][key]))
 
 
 def _sent_as_often_as_most(rounds: Dict[Where, Step]) -> Dict[Where, Step]:
@@ -158,13 +158,13 @@ def _sent_as_often_as_most(rounds: Dict[Where, Step]) -> Dict[Where, Step]:
     of_rank: Dict[int, List[int]] = {}  # each as often as it was sent
     for (rank, _), count in counts.items():
         of_rank.setdefault(rank, []).extend([count] * count)
-    most = {rank: statistics.median(each) for rank, each in of_rank.items()}
-    return _kept(rounds, lambda where, key: abs(counts[where[0], key] - most[where[0]]) <= 1)
+    most = {rank: statistics.median(sent_counts) for rank, sent_counts in of_rank.items()}
+    return _kept(rounds, lambda place, key: abs(counts[place[0], key] - most[place[0]]) <= 1)
 
 
 def _kept(rounds: Dict[Where, Step], wanted: Callable[[Where, int], bool]) -> Dict[Where, Step]:
     steps = {
-        where: {key: tensor for key, tensor in step.items() if wanted(where, key)}
-        for where, step in rounds.items()
+        place: {key: tensor for key, tensor in step.items() if wanted(place, key)}
+        for place, step in rounds.items()
     }
-    return {where: step for where, step in steps.items() if step}
+    return {place: step for place, step in steps.items() if step}

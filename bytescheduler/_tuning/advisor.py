@@ -142,10 +142,12 @@ class Advisor:
             ) from error
         line = self._line()
         try:
-            found = json.loads(line)
-            if "error" in found:
-                raise AdvisorError(found["error"])
-            return Advice((found["next"][0], found["next"][1]), found["gain"], found["best"])
+            response = json.loads(line)
+            if "error" in response:
+                raise AdvisorError(response["error"])
+            return Advice(
+                (response["next"][0], response["next"][1]), response["gain"], response["best"]
+            )
         except (ValueError, LookupError, TypeError) as error:
             raise AdvisorError(f"the response makes no sense: {line[:80]!r}") from error
 
@@ -240,13 +242,13 @@ def advise(seen: Sequence[Trial], seed: int = 1) -> Advice:
     wanted = search.suggest(within)
     x = round(wanted["0"])
     rungs = (x, max(round(wanted["1"]), x))
-    known = {trial.at for trial in seen}
-    if rungs in known:  # another trial of it would show little
+    measured = {trial.at for trial in seen}
+    if rungs in measured:  # another trial of it would show little
         others = [
             (i, j)
             for i in range(len(PARTITIONS))
             for j in range(i, len(CREDITS))
-            if (i, j) not in known
+            if (i, j) not in measured
         ]
         worth = within.utility(np.array(others, dtype=float), within.gp, within.y_max)
         rungs = others[int(np.argmax(worth))]
@@ -263,15 +265,15 @@ def advise(seen: Sequence[Trial], seed: int = 1) -> Advice:
 def _response(line: str) -> Dict[str, object]:
     try:
         rows = json.loads(line)
-        found = advise([Trial((int(x), int(y)), s, noise) for x, y, s, noise in rows])
-        on_rungs(found.next)  # raises unless the ladders have these rungs
+        advice = advise([Trial((int(x), int(y)), s, noise) for x, y, s, noise in rows])
+        on_rungs(advice.next)  # raises unless the ladders have these rungs
     except ImportError as error:
         return {"error": f"{error}: pip install {LIBRARY}"}
     except Exception as error:  # the libraries raise many kinds for odd numbers
         return {"error": f"{type(error).__name__}: {error}"}
-    if not math.isfinite(found.gain):
-        return {"error": f"the expected gain is {found.gain}"}
-    return {"next": found.next, "gain": found.gain, "best": found.best}
+    if not math.isfinite(advice.gain):
+        return {"error": f"the expected gain is {advice.gain}"}
+    return {"next": advice.next, "gain": advice.gain, "best": advice.best}
 
 
 def main(requests: IO[str], responses: IO[str], parent: Optional[int] = None) -> None:
@@ -289,7 +291,7 @@ def main(requests: IO[str], responses: IO[str], parent: Optional[int] = None) ->
 
 if __name__ == "__main__":
     # Libraries may print to stdout, which would break the responses.
-    with os.fdopen(os.dup(1), "w") as own:
+    with os.fdopen(os.dup(1), "w") as output:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         os.dup2(1, 2)
-        main(sys.stdin, own, int(sys.argv[1]))
+        main(sys.stdin, output, int(sys.argv[1]))

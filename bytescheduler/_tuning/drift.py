@@ -32,9 +32,9 @@ class Drift:
         self._window: List[float] = []
         self._sides: List[int] = []
 
-    def searched(self, seconds: float, found: bool) -> None:
+    def searched(self, seconds: float, has_result: bool) -> None:
         """Note the end of a search: the seconds of a step, and if a faster point was found."""
-        if found:
+        if has_result:
             self._levels.clear()
             self._fruitless = self._hold = 0
         else:

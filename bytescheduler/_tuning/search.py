@@ -139,19 +139,19 @@ def _gains(of_start: Sequence[float], of_other: Sequence[float], min_gains: floa
     return before - statistics.median(of_other) > max(min_gains * _MIN_GAIN * before, 2 * error)
 
 
-def settle(job: Job, start: Point, other: Point, limits: Limits) -> Found:
-    """Compare two points in turn, and stay at `other` only if it is surely faster."""
+def settle(job: Job, start: Point, candidate: Point, limits: Limits) -> Found:
+    """Compare two points in turn, and stay at `candidate` only if it is surely faster."""
     of_start: List[float] = []
     of_other: List[float] = []
     for _ in range(limits.rounds):
         of_start += job.measure(start, limits.final, None)
         bound = _EARLY_STOP_RATIO * statistics.median(of_start)
-        of_other += job.measure(other, limits.final, bound)
+        of_other += job.measure(candidate, limits.final, bound)
         if statistics.median(of_other) > bound or _gains(of_start, of_other, _DECISIVE_GAINS):
             break
     before, after = statistics.median(of_start), statistics.median(of_other)
     if _gains(of_start, of_other):
-        return Found(other, after, before, 2)
+        return Found(candidate, after, before, 2)
     job.measure(start, 1, None)
     return Found(start, before, before, 2)
 
@@ -200,11 +200,11 @@ class _Trials:
         self.seen.append(Trial(rungs, clipped, noise))
 
 
-def _towards(rungs: Rungs, other: Rungs) -> Rungs:
-    """Return `other`, or the rungs on the way there that are as far as a leap may go."""
+def _towards(rungs: Rungs, target: Rungs) -> Rungs:
+    """Return `target`, or the rungs on the way there that are as far as a leap may go."""
     x, y = (
         here + max(-_MAX_LEAP_RUNGS, min(there - here, _MAX_LEAP_RUNGS))
-        for here, there in zip(rungs, other)
+        for here, there in zip(rungs, target)
     )
     return x, y
 
@@ -253,8 +253,8 @@ def optimise(
         exhausted = exhausted + 1 if advice.gain < _MIN_EXPECTED_GAIN else 0
         trials.add(advice.next)
         advice = acquisition.ask(trials.seen)
-    found = _confirm(job, start, trials, advice.best, limits)
-    return found._replace(points=len(trials.seen))
+    result = _confirm(job, start, trials, advice.best, limits)
+    return result._replace(points=len(trials.seen))
 
 
 def _confirm(job: Job, start: Point, trials: _Trials, best: int, limits: Limits) -> Found:
@@ -262,10 +262,10 @@ def _confirm(job: Job, start: Point, trials: _Trials, best: int, limits: Limits)
     trial = trials.seen[best]
     if trial.at == trials.seen[0].at:
         seconds = statistics.median(job.measure(start, limits.final, None))
-        found = Found(start, seconds, seconds, 1)
+        result = Found(start, seconds, seconds, 1)
     else:
         far = trials.start_s > _EARLY_STOP_RATIO * trial.seconds
-        found = settle(job, start, trials.point(trial.at), _BRIEF if far else limits)
-    if max(found.before / trials.start_s, trials.start_s / found.before) > _CHANGED_RATIO:
-        raise Moved(found.point, trials.start_s, found.before)
-    return found
+        result = settle(job, start, trials.point(trial.at), _BRIEF if far else limits)
+    if max(result.before / trials.start_s, trials.start_s / result.before) > _CHANGED_RATIO:
+        raise Moved(result.point, trials.start_s, result.before)
+    return result

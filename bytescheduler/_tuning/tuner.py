@@ -185,15 +185,15 @@ class Tuner:
         """True while the tuner may still change the point."""
         return self._thread.is_alive() and not self._stop.is_set()
 
-    def close(self, why: str = "") -> None:
+    def close(self, reason: str = "") -> None:
         """End the thread and say why; blocks for about a second while the thread asks the engine.
 
         After some seconds it leaves behind a thread that hangs in the file of results.
         """
         self._stop.set()
         self._thread.join(_CLOSE_S)
-        if why:
-            self._tuned.remark(f"tuning ends: {why}")
+        if reason:
+            self._tuned.remark(f"tuning ends: {reason}")
 
     # -- all below on the thread ------------------------------------------------------------------
 
@@ -202,14 +202,16 @@ class Tuner:
             self._tune()
         except _Stopped:
             return
-        except Error as why:
+        except Error as error:
             if not self._stop.is_set() and not self._over():
-                self._tuned.warn(f"tuning ends: {why}; the job goes on as it is")
-        except AdvisorError as why:
+                self._tuned.warn(f"tuning ends: {error}; the job goes on as it is")
+        except AdvisorError as error:
             if not self._stop.is_set():
-                self._tuned.warn(f"tuning ends: {why}; the job goes on as it is")
-        except Exception as why:  # no failure of the tuner may end the job
-            self._tuned.warn(f"tuning ends: {type(why).__name__}: {why}; the job goes on as it is")
+                self._tuned.warn(f"tuning ends: {error}; the job goes on as it is")
+        except Exception as error:  # no failure of the tuner may end the job
+            self._tuned.warn(
+                f"tuning ends: {type(error).__name__}: {error}; the job goes on as it is"
+            )
 
     def _over(self) -> bool:
         """Return whether the worker, which reports that itself, has failed or was closed."""
@@ -231,18 +233,20 @@ class Tuner:
             return
         # The next such job looks for this place, so it is taken before further keys are declared.
         place = self._place()
-        found = self._from_cache(job, place, start) or self._search(job, place, start, FIRST_SEARCH)
+        result = self._from_cache(job, place, start) or self._search(
+            job, place, start, FIRST_SEARCH
+        )
         drift = Drift()
-        drift.searched(found.seconds, found.point != start)
+        drift.searched(result.seconds, result.point != start)
         while self._tuned.again:
             now = self._drifted(job, drift)
             self._tuned.remark(
-                f"tuning: a step takes {now:.3g} s instead of {found.seconds:.3g} s: "
+                f"tuning: a step takes {now:.3g} s instead of {result.seconds:.3g} s: "
                 "searching again"
             )
-            again = self._search(job, place, found.point, LATER_SEARCH)
-            drift.searched(again.seconds, again.point != found.point)
-            found = again
+            again = self._search(job, place, result.point, LATER_SEARCH)
+            drift.searched(again.seconds, again.point != result.point)
+            result = again
 
     @staticmethod
     def _drifted(job: _Running, drift: Drift) -> float:
@@ -259,8 +263,8 @@ class Tuner:
         )
 
     def _cache(self) -> Cache:
-        given = self._tuned.cache
-        return Cache(pathlib.Path(given) if given else default_path())
+        path = self._tuned.cache
+        return Cache(pathlib.Path(path) if path else default_path())
 
     def _from_cache(self, job: _Running, place: Place, start: Point) -> Optional[Found]:
         """Return the remembered result if it is still better than where the job is."""
@@ -270,8 +274,8 @@ class Tuner:
             if remembered is None:
                 self._tell_of_other_cluster(cache, place)
                 return None
-        except CacheError as why:  # the file exists, so this is no matter of settings
-            self._tuned.complain(f"tuning: {why}")
+        except CacheError as error:  # the file exists, so this is no matter of settings
+            self._tuned.complain(f"tuning: {error}")
             self._warned_of_cache = True
             return None
         point = remembered.point
@@ -286,24 +290,24 @@ class Tuner:
             return None
         if point == start:
             return Found(point, seconds, seconds, 1)
-        found = settle(job, start, point, FIRST_SEARCH)
-        if found.point != point:
+        result = settle(job, start, point, FIRST_SEARCH)
+        if result.point != point:
             self._tuned.remark(f"tuning: {point}, which {cache} has, is not faster any more")
             return None
-        self._tell(found, f"as {cache} has it")
-        return found
+        self._tell(result, f"as {cache} has it")
+        return result
 
     def _tell_of_other_cluster(self, cache: Cache, place: Place) -> None:
-        other = cache.other_cluster(place)
-        if other is not None:
+        cluster = cache.other_cluster(place)
+        if cluster is not None:
             self._tuned.say(
-                f"tuning: {cache} has this model on another cluster ({other}), not on this one "
+                f"tuning: {cache} has this model on another cluster ({cluster}), not on this one "
                 f"({place.cluster()}): searching"
             )
 
-    def _warn_of_cache(self, why: CacheError) -> None:
+    def _warn_of_cache(self, error: CacheError) -> None:
         if not self._warned_of_cache:
-            self._tuned.warn(f"tuning: {why}")
+            self._tuned.warn(f"tuning: {error}")
         self._warned_of_cache = True
 
     def _search(self, job: _Running, place: Place, start: Point, limits: Limits) -> Found:
@@ -313,22 +317,22 @@ class Tuner:
             rest = _RETRY_STEPS
             advisor = Advisor(self._stop.is_set)
             try:
-                found = optimise(job, start, advisor, limits)
+                result = optimise(job, start, advisor, limits)
                 break
-            except Moved as why:
-                self._tuned.remark(f"tuning: {why}: searching again")
-                start = why.point
+            except Moved as error:
+                self._tuned.remark(f"tuning: {error}: searching again")
+                start = error.point
                 rest = _RETRY_STEPS << min(moves - 1, _MAX_DOUBLINGS) if moves > 0 else 0
                 moves += 1
-            except Unsteady as why:
+            except Unsteady as error:
                 if not told:
                     self._tuned.remark(
-                        f"tuning: {why}, too far apart to tell which point is faster; waiting"
+                        f"tuning: {error}, too far apart to tell which point is faster; waiting"
                     )
                 told = True
-            except AdvisorSlow as why:
+            except AdvisorSlow as error:
                 if not told:
-                    self._tuned.remark(f"tuning: {why}: the processors are busy; waiting")
+                    self._tuned.remark(f"tuning: {error}: the processors are busy; waiting")
                 told = True
                 job.go_to(start)
             except (Error, _Stopped):
@@ -339,19 +343,19 @@ class Tuner:
             finally:
                 advisor.close()
             job.skip(rest)
-        self._tell(found, f"{counted(found.points, 'point')} tried")
+        self._tell(result, f"{counted(result.points, 'point')} tried")
         try:
-            self._cache().keep(place, found.point, found.seconds)
-        except CacheError as why:
-            self._warn_of_cache(why)
-        return found
+            self._cache().keep(place, result.point, result.seconds)
+        except CacheError as error:
+            self._warn_of_cache(error)
+        return result
 
-    def _tell(self, found: Found, how: str) -> None:
-        if found.seconds < found.before:
-            less = 100 * (1 - found.seconds / found.before)
+    def _tell(self, result: Found, how: str) -> None:
+        if result.seconds < result.before:
+            less = 100 * (1 - result.seconds / result.before)
             self._tuned.say(
-                f"tuning: {found.point}: a step takes {found.seconds:.3g} s instead of "
-                f"{found.before:.3g} s, {less:.2g} % less ({how})"
+                f"tuning: {result.point}: a step takes {result.seconds:.3g} s instead of "
+                f"{result.before:.3g} s, {less:.2g} % less ({how})"
             )
         else:
-            self._tuned.remark(f"tuning: nothing is surely faster than {found.point} ({how})")
+            self._tuned.remark(f"tuning: nothing is surely faster than {result.point} ({how})")

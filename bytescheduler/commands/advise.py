@@ -1,4 +1,4 @@
-"""`bytescheduler advise`: what scheduling will gain, before anything is installed on a cluster.
+"""`bytescheduler advise`: the gain by scheduling, before anything is installed on a cluster.
 
 Workers and servers of the engine replay a model's profile on simulated time (docs/user/advise.md).
 """
@@ -32,10 +32,10 @@ def _rate(context: click.Context, parameter: click.Parameter, text: str) -> floa
 
 
 def _latency(context: click.Context, parameter: click.Parameter, text: str) -> float:
-    found = seconds_of(text)
-    if not 0 <= found <= 1:
+    seconds = seconds_of(text)
+    if not 0 <= seconds <= 1:
         raise click.BadParameter(f"{shortened(text)}: want a time of up to 1s, such as 0.05ms")
-    return found
+    return seconds
 
 
 def _factors(
@@ -153,8 +153,8 @@ def command(
         cluster = Cluster(workers, servers, rate, latency, *_sizes(), simulate, together, factors)
         layers = _layers(path, model, compute)
         with progress(not as_json) as tell, _ended_by_interrupts():
-            found = advise(layers, cluster, tell)
+            advice = advise(layers, cluster, tell)
     except Error as error:
         say(plain(f"bytescheduler: {error}"))
         sys.exit(2 if isinstance(error, ConfigError) else 1)
-    click.echo(json.dumps(found, indent=2) if as_json else table(found))
+    click.echo(json.dumps(advice, indent=2) if as_json else table(advice))

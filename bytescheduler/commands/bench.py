@@ -84,13 +84,13 @@ class _Sums:
 
 def _measure(worker: Worker, size: int, rounds: int) -> Dict[str, object]:
     sums = _Sums(worker)
-    (one,) = sums.declare(1, _SMALL_FLOATS)
+    (small,) = sums.declare(1, _SMALL_FLOATS)
     many = sums.declare(_KEYS, _SMALL_FLOATS)
     (large,) = sums.declare(1, size // 4)
-    for tensors in ([one], many, [large]):
+    for tensors in ([small], many, [large]):
         for _ in range(_WARM_UP):
             sums.seconds(tensors)
-    blocking = sorted(sums.seconds([one]) for _ in range(_BLOCKING))
+    blocking = sorted(sums.seconds([small]) for _ in range(_BLOCKING))
     burst = [sums.seconds(many) for _ in range(rounds)]
     bulk = []
     processor = 0.0
@@ -112,21 +112,21 @@ def _measure(worker: Worker, size: int, rounds: int) -> Dict[str, object]:
     }
 
 
-def _text(found: Dict[str, float]) -> str:
-    large = f"{found['large_bytes'] / (1 << 20):g} MiB"
+def _text(result: Dict[str, float]) -> str:
+    large = f"{result['large_bytes'] / (1 << 20):g} MiB"
     rows = [
         (
             "1 KiB, one after another",
-            f"{found['blocking_us']:.1f} us (99 %: {found['blocking_p99_us']:.1f} us)",
+            f"{result['blocking_us']:.1f} us (99 %: {result['blocking_p99_us']:.1f} us)",
         ),
-        (f"1 KiB, {_KEYS} at once", f"{found['burst_us_per_key']:.1f} us each"),
+        (f"1 KiB, {_KEYS} at once", f"{result['burst_us_per_key']:.1f} us each"),
         (
             large,
-            f"{found['large_bytes_per_s'] / 1e9:.2f} GB/s each way, "
-            f"{found['processor_s_per_gb']:.2f} s of worker 0's processor a GB moved",
+            f"{result['large_bytes_per_s'] / 1e9:.2f} GB/s each way, "
+            f"{result['processor_s_per_gb']:.2f} s of worker 0's processor a GB moved",
         ),
     ]
-    workers, servers = int(found["workers"]), int(found["servers"])
+    workers, servers = int(result["workers"]), int(result["servers"])
     head = f"sums, {counted(workers, 'worker')}, {counted(servers, 'server')}, medians"
     return "\n".join([head, *(f"  {name:<26}{value}" for name, value in rows)])
 
@@ -136,8 +136,8 @@ def _work(size: int, rounds: int) -> Optional[str]:
     worker = Worker.open()
     metrics = serve(worker.measure, "worker", worker.rank)
     try:
-        found = _measure(worker, size, rounds)
-        return json.dumps(found) if worker.rank == 0 else None
+        result = _measure(worker, size, rounds)
+        return json.dumps(result) if worker.rank == 0 else None
     finally:
         if metrics is not None:
             metrics.close()
@@ -156,9 +156,9 @@ def _run_job(size: int, rounds: int, workers: int, servers: int) -> str:
         this = [sys.executable, "-m", "bytescheduler.cli"]
         launch = ["launch", "--local", "-q", "-w", str(workers), "-s", str(servers)]
         limit = ["--timeout", str(_TIMEOUT_S)]
-        mine = ["bench", "--size", str(size), "--rounds", str(rounds), "--result", str(result)]
+        arguments = ["bench", "--size", str(size), "--rounds", str(rounds), "--result", str(result)]
         code = subprocess.call(
-            [*this, *launch, *limit, "--", *this, *mine],
+            [*this, *launch, *limit, "--", *this, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=2,  # the job's output is no result
             preexec_fn=lambda: die_with(us),
@@ -173,14 +173,14 @@ def _size(context: click.Context, parameter: click.Parameter, text: str) -> int:
     from bytescheduler.config import size
 
     try:
-        found = size(text)
+        size_bytes = size(text)
     except ValueError:
-        found = 0
-    if not 4 <= found <= 1 << 32 or found % 4:
+        size_bytes = 0
+    if not 4 <= size_bytes <= 1 << 32 or size_bytes % 4:
         raise click.BadParameter(
             f"{shortened(text)}: want 4 bytes to 4GiB, whole floats, such as 64MiB"
         )
-    return found
+    return size_bytes
 
 
 @click.command(short_help="Measure how fast sums are, here or in a job.")
@@ -208,9 +208,9 @@ def bench(
     """
     try:
         if os.environ.get("DMLC_ROLE") == "worker":
-            found = _work(size, rounds)
+            result_text = _work(size, rounds)
         else:
-            found = _run_job(size, rounds, workers, servers)
+            result_text = _run_job(size, rounds, workers, servers)
     except Error as error:
         say(f"bytescheduler: {error}")
         sys.exit(2 if isinstance(error, ConfigError) else 1)
@@ -218,13 +218,13 @@ def bench(
         much = counted(size, "byte")
         say(f"bytescheduler: there is not enough memory for tensors of {much} (--size)")
         sys.exit(1)
-    if found is None:
+    if result_text is None:
         return
     if result is None:
-        click.echo(found if as_json else _text(json.loads(found)))
+        click.echo(result_text if as_json else _text(json.loads(result_text)))
         return
     try:
-        result.write_text(found)
+        result.write_text(result_text)
     except OSError as error:
         say(plain(f"bytescheduler: {result}: {error.strerror}"))
         sys.exit(1)

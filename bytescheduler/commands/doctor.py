@@ -73,33 +73,33 @@ def _rate(bits_per_s: float) -> str:
     )
 
 
-def _link_findings(peer: str, found: Measurement) -> List[Finding]:
-    there, back = found.to_peer_bits_per_s, found.from_peer_bits_per_s
+def _link_findings(peer: str, link: Measurement) -> List[Finding]:
+    there, back = link.to_peer_bits_per_s, link.from_peer_bits_per_s
     text = f"{_rate(there)} to {peer}, {_rate(back)} from it"
     goodput = good("link", "goodput", text)
     if max(there, back) > 2 * min(there, back):
         advice = "gradients and sums need the same rate: look at duplex, shaping, other traffic"
         goodput = warning("link", "goodput", text, advice)
     return [
-        good("link", "round_trip", f"{found.round_trip_us / 1e3:.3g} ms to {peer} and back"),
+        good("link", "round_trip", f"{link.round_trip_us / 1e3:.3g} ms to {peer} and back"),
         goodput,
     ]
 
 
 def _unmeasured(shown: str, error: Exception, advice: str) -> Finding:
-    why = (isinstance(error, OSError) and error.strerror) or error
-    return problem("link", "link", f"the link to {shown} was not measured: {why}", advice)
+    reason = (isinstance(error, OSError) and error.strerror) or error
+    return problem("link", "link", f"the link to {shown} was not measured: {reason}", advice)
 
 
 def _ask(
     peer: Tuple[str, int], shown: str, time_s: float
 ) -> Tuple[List[Finding], Optional[Measurement]]:
     try:
-        found = measure(peer, time_s=time_s)
+        link = measure(peer, time_s=time_s)
     except (LinkError, OSError) as error:
         advice = "run bytescheduler doctor --listen PORT there; let the hosts reach each other"
         return [_unmeasured(shown, error, advice)], None
-    return _link_findings(shown, found), found
+    return _link_findings(shown, link), link
 
 
 def _open_probe(peer: str) -> RdmaProbe:
@@ -108,31 +108,31 @@ def _open_probe(peer: str) -> RdmaProbe:
     return RdmaProbe.open({**overrides, "DMLC_PS_ROOT_URI": peer})
 
 
-def _reads_findings(peer: str, found: List[Reads]) -> List[Finding]:
+def _reads_findings(peer: str, reads: List[Reads]) -> List[Finding]:
     return [
         good(
             "link",
-            f"rdma_read_{each.size_bytes}",
-            f"a READ of {each.size_bytes} bytes from {peer} by RDMA: "
-            f"{each.median_us / 1e3:.3g} ms, {_rate(each.bits_per_s)}",
+            f"rdma_read_{read.size_bytes}",
+            f"a READ of {read.size_bytes} bytes from {peer} by RDMA: "
+            f"{read.median_us / 1e3:.3g} ms, {_rate(read.bits_per_s)}",
         )
-        for each in found
+        for read in reads
     ]
 
 
 def _ask_rdma(peer: Tuple[str, int], shown: str) -> Tuple[List[Finding], Optional[List[Reads]]]:
     try:
-        found = measure_reads(peer, _open_probe)
+        reads = measure_reads(peer, _open_probe)
     except LinkError as error:
-        said = str(error)
-        begin = len(OTHER_HOST) if said.startswith(OTHER_HOST) else 0
-        why, advice = split_cure(said[begin:])
-        why = said[:begin] + why
+        message = str(error)
+        begin = len(OTHER_HOST) if message.startswith(OTHER_HOST) else 0
+        reason, advice = split_cure(message[begin:])
+        reason = message[:begin] + reason
     except OSError as error:
-        why, advice = error.strerror or str(error), ""
+        reason, advice = error.strerror or str(error), ""
     else:
-        return _reads_findings(shown, found), found
-    text = f"RDMA to {shown} was not measured: {why}"
+        return _reads_findings(shown, reads), reads
+    text = f"RDMA to {shown} was not measured: {reason}"
     advice = advice or "run bytescheduler doctor --listen PORT there, of the same version"
     return [problem("link", "rdma", text, advice)], None
 
@@ -148,8 +148,8 @@ def _measure(
         return [_unmeasured(shown, error, advice)], None, None
     # RDMA first: the measurement of TCP ends the other side.
     first, reads = _ask_rdma(address, shown) if by_rdma else ([], None)
-    second, found = _ask(address, shown, time_s)
-    return first + second, found, reads
+    second, link = _ask(address, shown, time_s)
+    return first + second, link, reads
 
 
 def _listen(port: int, wait_s: float, as_json: bool) -> int:
@@ -246,10 +246,10 @@ def command(
     except ConfigError as error:  # a name that is no text cannot be hidden from the engine
         say(f"bytescheduler: {plain(str(error))}")
         sys.exit(2)
-    found: Optional[Measurement] = None
+    link: Optional[Measurement] = None
     reads: Optional[List[Reads]] = None
     if peer is not None:
-        more, found, reads = _measure(peer, 2.0 if seconds is None else seconds, by_rdma=by_rdma)
+        more, link, reads = _measure(peer, 2.0 if seconds is None else seconds, by_rdma=by_rdma)
         findings += more
     levels = [finding.level for finding in findings]
     worst = next(level for level in ("problem", "warning", "ok") if level in levels)
@@ -257,8 +257,8 @@ def command(
         report = {
             "worst": worst,
             "findings": [finding._asdict() for finding in findings],
-            "link": found._asdict() if found else None,
-            "rdma": [each._asdict() for each in reads] if reads else None,
+            "link": link._asdict() if link else None,
+            "rdma": [read._asdict() for read in reads] if reads else None,
         }
         click.echo(json.dumps(report, indent=2))
     else:

@@ -51,8 +51,8 @@ def _find(share: pathlib.Path, name: str) -> Optional[pathlib.Path]:
     pages = _listed(share)
     others = (path for path in sorted((share / "docs").rglob("*")) if path not in pages)
     for page in [*pages, *others]:
-        known = page.relative_to(share)
-        names = {str(known), str(known.with_suffix("")), page.name, page.stem}
+        relative = page.relative_to(share)
+        names = {str(relative), str(relative.with_suffix("")), page.name, page.stem}
         if page.is_file() and page.suffix in (".md", ".json") and name in names:
             return page
     return None
@@ -76,10 +76,10 @@ def docs(page: Optional[str], as_path: bool, as_json: bool) -> None:
         if as_path:
             click.echo(share / "docs")
             return
-        found = [
+        rows = [
             {"page": path.name, "title": _title(path), "path": str(path)} for path in _listed(share)
         ]
-        click.echo(json.dumps(found, indent=2) if as_json else _table(found))
+        click.echo(json.dumps(rows, indent=2) if as_json else _table(rows))
         return
     path = _find(share, page)
     if path is None:

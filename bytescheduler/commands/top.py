@@ -145,20 +145,20 @@ def _schedulers(rows: List[Dict[str, Any]]) -> str:
     return _columns([head, *cells])
 
 
-def text(found: Report) -> str:
+def text(report: Report) -> str:
     """Return a report for people."""
     tables = [
-        _workers(found["workers"]) if found["workers"] else "",
-        _servers(found["servers"]) if found["servers"] else "",
-        _stragglers(found["stragglers"]),
-        _schedulers(found["schedulers"]) if found["schedulers"] else "",
+        _workers(report["workers"]) if report["workers"] else "",
+        _servers(report["servers"]) if report["servers"] else "",
+        _stragglers(report["stragglers"]),
+        _schedulers(report["schedulers"]) if report["schedulers"] else "",
     ]
     return "\n".join(table for table in tables if table)
 
 
-def _places(given: Sequence[reader.Place]) -> List[reader.Place]:
-    if given:
-        return list(given)
+def _places(arguments: Sequence[reader.Place]) -> List[reader.Place]:
+    if arguments:
+        return list(arguments)
     setting = Settings.read().metrics
     if not setting:
         raise click.UsageError(
@@ -175,9 +175,9 @@ def _places(given: Sequence[reader.Place]) -> List[reader.Place]:
 
 
 def _nothing(places: Sequence[reader.Place]) -> str:
-    where = ", ".join(f"{host}:{port} to {port + MOST_PORTS - 1}" for host, port in places)
+    ranges = ", ".join(f"{host}:{port} to {port + MOST_PORTS - 1}" for host, port in places)
     return (
-        f"bytescheduler: no process of a job shows metrics at {plain(where)}: is it running, and "
+        f"bytescheduler: no process of a job shows metrics at {plain(ranges)}: is it running, and "
         "was it started with BYTESCHEDULER_METRICS?"
     )
 
@@ -196,7 +196,7 @@ class _Job:
     """The processes of a job that show metrics."""
 
     def __init__(self, places: Sequence[reader.Place]) -> None:
-        self._all = [one for place in places for one in reader.ports(place)]
+        self._all = [port for place in places for port in reader.ports(place)]
         self._quick = True
         self.nodes: Dict[reader.Place, reader.Node] = {}
 
@@ -210,18 +210,18 @@ class _Job:
         return before, self.nodes
 
 
-def _show(found: Report, as_json: bool, draws: bool) -> None:
+def _show(report: Report, as_json: bool, draws: bool) -> None:
     if as_json:
-        click.echo(json.dumps({"time": time.time(), **found}))
+        click.echo(json.dumps({"time": time.time(), **report}))
         return
-    shown = text(found) or "the job is coming together\n"
+    shown = text(report) or "the job is coming together\n"
     click.echo(f"{_HOME if draws else ''}{shown}", nl=draws)
     if not draws:
         click.echo()
 
 
-def _failed(found: Report) -> bool:
-    return any(row["failed"] for rows in (found["workers"], found["servers"]) for row in rows)
+def _failed(report: Report) -> bool:
+    return any(row["failed"] for rows in (report["workers"], report["servers"]) for row in rows)
 
 
 def _watch(job: _Job, interval_s: float, once: bool, as_json: bool) -> int:
@@ -238,10 +238,10 @@ def _watch(job: _Job, interval_s: float, once: bool, as_json: bool) -> int:
             somebody = False
             continue
         somebody = True
-        found = reader.report(before, now)
-        _show(found, as_json, draws)
+        report = reader.report(before, now)
+        _show(report, as_json, draws)
         if once:
-            return 1 if _failed(found) else 0
+            return 1 if _failed(report) else 0
 
 
 @click.command("top", short_help="Show what a running job does.")

@@ -18,14 +18,14 @@ from bytescheduler.mxnet._types import Arrays, Handle, Keys, Optimizer, RowIds, 
 __all__ = ["ScheduledKVS", "ScheduledKVStore"]
 
 
-def _class_over(mine: "Type[ScheduledKVS]", wrapped: object) -> "Type[ScheduledKVS]":
-    """Return `mine`, or one like it that can be asked without a store what `wrapped` can do."""
+def _class_over(kind: "Type[ScheduledKVS]", wrapped: object) -> "Type[ScheduledKVS]":
+    """Return `kind`, or a class like it that answers as the class of `wrapped`, without a store."""
     capable = inspect.getattr_static(wrapped, "is_capable", None)
-    own = mine.is_capable is not ScheduledKVS.is_capable  # a derived class has its own
-    if own or not isinstance(capable, staticmethod):
-        return mine
-    same = {name: getattr(mine, name) for name in ("__doc__", "__module__", "__qualname__")}
-    return type(mine.__name__, (mine,), {**same, "is_capable": capable})
+    answers_itself = kind.is_capable is not ScheduledKVS.is_capable  # a derived class has its own
+    if answers_itself or not isinstance(capable, staticmethod):
+        return kind
+    same = {name: getattr(kind, name) for name in ("__doc__", "__module__", "__qualname__")}
+    return type(kind.__name__, (kind,), {**same, "is_capable": capable})
 
 
 @KVStoreBase.register
@@ -71,12 +71,14 @@ class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
     _inner: Optional[Store]  # kept alive for as long as this lives
     _backend: Backend
 
-    def __new__(cls, *given: object, **named: object) -> "ScheduledKVS":
+    def __new__(cls, *args: object, **kwargs: object) -> "ScheduledKVS":
         """Make a store whose class answers for itself if that of the wrapped store does.
 
         A store that is scheduled already is returned as it is.
         """
-        stores = (each for each in (*given, *named.values()) if isinstance(each, KVStoreBase))
+        stores = (
+            argument for argument in (*args, *kwargs.values()) if isinstance(argument, KVStoreBase)
+        )
         wrapped = next(stores, None)
         if isinstance(wrapped, ScheduledKVS):
             return wrapped

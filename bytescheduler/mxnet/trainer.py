@@ -76,8 +76,8 @@ class ScheduledTrainer(mx.gluon.Trainer):  # type: ignore[misc]  # MXNet has no 
         )
         self.kvstore = store
         self._has_stepped = False
-        known = not any(param._deferred_init for param in self._params)
-        if store._backend.updates_here and known:
+        has_shapes = not any(param._deferred_init for param in self._params)
+        if store._backend.updates_here and has_shapes:
             self._init_kvstore()
             self._init_params()
 

@@ -15,7 +15,7 @@ PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "bytescheduler"
 
 def test_each_field_is_a_row_of_the_table_whose_default_it_reads() -> None:
     rows = {row.name: row.default for row in settings()}
-    fields = [field for field in dataclasses.fields(Settings) if field.name != "given"]
+    fields = [field for field in dataclasses.fields(Settings) if field.name != "changed"]
     names = [field.metadata["name"] for field in fields]
     assert len(set(names)) == len(names)
     for field in fields:
@@ -34,7 +34,7 @@ def test_defaults_are_the_engines() -> None:
     assert found.sizes == (128 << 10, 512 << 10)
     assert found.timeout_s == 60.0
     assert found.trusted_modules == ()
-    assert found.given == frozenset()
+    assert found.changed == frozenset()
     assert not found.tuning_is_given
     assert not found.partitions_are_given
     assert found.is_talkative
@@ -60,7 +60,7 @@ def test_values_have_types(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.credit_bytes == 8 << 20
     assert found.timeout_s == 0.5
     assert found.trusted_modules == ("mine", "yours.too")
-    assert found.given == given.keys()
+    assert found.changed == given.keys()
     assert found.tuning_is_given
     assert found.partitions_are_given
     assert not found.is_talkative

@@ -1,4 +1,4 @@
-"""One asynchronous key whose gradients are row_sparse: values and row flags travel together."""
+"""An asynchronous key with row_sparse gradients: values and row flags travel together."""
 
 from typing import Tuple
 
@@ -15,7 +15,7 @@ class RowsTensor(Tensor):
     """See `Tensor`.
 
     `send` is flat: the dense sum, then a number for each row that says how many devices sent it.
-    One push carries both, so that a server has them at the same time (`_server_updates`). `recv`
+    A push carries both, so that a server has them at the same time (`_server_updates`). `recv`
     has the same form; its flags mean nothing.
     """
 
@@ -29,7 +29,7 @@ class RowsTensor(Tensor):
 
     @classmethod
     def of(cls, dense: Tensor, engine_key: int) -> "RowsTensor":
-        """Return another tensor for the key of a dense one; its value is to be taken."""
+        """Return another tensor for the key of a dense tensor; its value is to be taken."""
         like = mx.nd.empty(dense.shape, dtype=dense.recv.dtype)
         tensor = cls(dense.key, engine_key, like, dense.copier)
         tensor.position = dense.position
@@ -56,7 +56,7 @@ class RowsTensor(Tensor):
         self._joined(_sparse.dense(value), none).copyto(self.recv)
 
     def gather(self, arrays: "list[Array]") -> None:
-        """Put the sum of `arrays`, one for each device, and their rows into `send`."""
+        """Put the sum of `arrays`, an array for each device, and their rows into `send`."""
         flags = self._sum([_sparse.row_flags(array) for array in arrays])
         values = self._sum(arrays)
         self._joined(values, flags.astype(self._wire_dtype)).copyto(self.send)

@@ -121,9 +121,9 @@ class Tensor:
         self.key = key
         self._like_code = _code_of(like)
         if self._like_code not in _DTYPES:
-            known = ", ".join(dtype.name for dtype in _DTYPES.values())
+            summable = ", ".join(dtype.name for dtype in _DTYPES.values())
             name = np.dtype(like.dtype).name
-            raise mx.base.MXNetError(f"key {key!r}: dtype {name} cannot be summed, only {known}")
+            raise mx.base.MXNetError(f"key {key!r}: dtype {name} cannot be summed, only {summable}")
         self.shape = _shared(like.shape)
         self.sparse = _sparse.is_sparse(like)
         self.rows: Optional[Tensor] = None

@@ -36,8 +36,8 @@ class DistNames:
 
     Parameters
     ----------
-    own : OwnStore
-        Learns which one is MXNet's own.
+    stock : OwnStore
+        Learns which store is MXNet's own.
     on_waiting : callable
         Called before a wait for a rendezvous that MXNet's own store may never end.
     on_joined : callable
@@ -45,9 +45,9 @@ class DistNames:
     """
 
     def __init__(
-        self, own: OwnStore, on_waiting: Callable[[], None], on_joined: Callable[[], None]
+        self, stock: OwnStore, on_waiting: Callable[[], None], on_joined: Callable[[], None]
     ) -> None:
-        self._own = own
+        self._own = stock
         self._on_waiting = on_waiting
         self._on_joined = on_joined
 

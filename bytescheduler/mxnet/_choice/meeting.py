@@ -34,15 +34,15 @@ def own_address_shown(settings: Settings) -> Iterator[None]:
     address = next(fact for fact in about_host() if fact.what == "address")
     if not address.name:
         raise ConfigError(address.value)
-    given = os.environ.get(_SHOWN)
+    earlier = os.environ.get(_SHOWN)
     os.environ[_SHOWN] = address.name
     try:
         yield
     finally:
-        if given is None:
+        if earlier is None:
             del os.environ[_SHOWN]
         else:
-            os.environ[_SHOWN] = given
+            os.environ[_SHOWN] = earlier
 
 
 def meets_by_ipv6(settings: Settings) -> bool:
@@ -53,7 +53,7 @@ def meets_by_ipv6(settings: Settings) -> bool:
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host.partition("%")[0]).version == 6
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        address_rows = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return False
-    return all(row[0] == socket.AF_INET6 for row in found)
+    return all(row[0] == socket.AF_INET6 for row in address_rows)

@@ -29,11 +29,11 @@ __all__ = ["await_scheduler", "open_backend", "open_stand_in", "passes_on"]
 
 # This process's place in a job of our own servers, which its stores share.
 JOB: Place[TensorSession] = Place()
-# Its place on MXNet's servers, which know one store of each process.
+# Its place on MXNet's servers, which know a single store of each process.
 STOCK: Place[StockSession] = Place()
-# MXNet's own dist store of this process, whose rank all its stores have.
+# MXNet's own dist store of this process, which gives all its stores their rank.
 OWN = OwnStore()
-# Whose scheduler node listens at an address, once this process has asked there.
+# The kind of the scheduler node at an address, once this process has asked there.
 WHOSE: Dict[str, Whose] = {}
 
 _SECOND = (
@@ -100,7 +100,7 @@ def _may_join(inner: Optional[Store], settings: Settings) -> bool:
 
 
 def _whose(settings: Settings) -> Whose:
-    """Return whose the scheduler node is, by what it says while we connect.  Blocks."""
+    """Return the kind of the scheduler node, by its side of the handshake.  Blocks."""
     if JOB.session() is not None:
         return Whose.OURS
     check_settings()
@@ -118,20 +118,20 @@ def _goes_on(error: BaseException, settings: Settings) -> bool:
 
 
 def _is_alone(inner: Optional[Store], settings: Settings) -> bool:
-    """Return whether `inner` is a third party's store in a job whose one worker needs no other."""
+    """Return whether `inner` is a third party's store in a job with a single worker."""
     foreign = inner is not None and not isinstance(inner, KVStore) and "dist" not in str(inner.type)
     return foreign and settings.num_workers in (None, 1)
 
 
 def _note(settings: Settings, sentence: str) -> None:
-    """Print one line beside the engine's own, unless its level is above."""
+    """Print a line beside the engine's own, unless its level is above."""
     if settings.is_talkative:
         say(f"bytescheduler: {sentence}")
 
 
-def _note_untuned(settings: Settings, why: str) -> None:
+def _note_untuned(settings: Settings, reason: str) -> None:
     if settings.tuning_is_given and settings.tuning != "off":
-        _note(settings, f"BYTESCHEDULER_TUNING={settings.tuning} changes nothing: {why}")
+        _note(settings, f"BYTESCHEDULER_TUNING={settings.tuning} changes nothing: {reason}")
 
 
 # -- on servers of ours ----------------------------------------------------------------------------
@@ -175,12 +175,12 @@ def _open_native(inner: Optional[Store], settings: Settings) -> Backend:
         if stock is not None and not _goes_on(error, settings):
             let_go(stock)
         raise
-    given = "BYTESCHEDULER_BACKEND=native"
+    setting = "BYTESCHEDULER_BACKEND=native"
     _note(
         settings,
         f"native back end carries the bytes ({counted(session.num_workers, 'worker')}, "
         f"{counted(session.num_servers, 'server')}; because "
-        f"{given if settings.backend == 'native' else 'the servers are ours'})",
+        f"{setting if settings.backend == 'native' else 'the servers are ours'})",
     )
     if "async" in name:
         _note_untuned(settings, "tensors of an asynchronous store keep their partitions")
@@ -190,21 +190,21 @@ def _open_native(inner: Optional[Store], settings: Settings) -> Backend:
 
 
 def open_stand_in(name: str, settings: Settings) -> Optional[StandIn]:
-    """Return what stands in for MXNet's own store of this name, or None.  Blocks.
+    """Return a stand-in for MXNet's own store of this name, or None.  Blocks.
 
     None: MXNet's own can be had.
 
     Parameters
     ----------
     name : str
-        That of a dist store.
+        The name of a dist store.
     settings : Settings
-        Those of this process.
+        The settings of this process.
 
     Raises
     ------
     MXNetError
-        Neither can be had: stock servers take one store of a process, and know only IPv4.
+        Neither can be had: stock servers take a single store of a process, and know only IPv4.
     ConfigError, Timeout, PeerLost
         As `ScheduledKVS`.
     """
@@ -221,12 +221,12 @@ def open_stand_in(name: str, settings: Settings) -> Optional[StandIn]:
         if _goes_on(error, settings):
             raise mx.base.MXNetError(_SECOND) from None
         raise
-    why = "MXNet's own store waits for ever as the second one of a process"
+    reason = "MXNet's own store waits for ever as the second one of a process"
     if by_ipv6:
-        why = _only_ipv4(settings)
+        reason = _only_ipv4(settings)
     if settings.secret_file:
-        why = "MXNet's own store cannot take part in a job with BYTESCHEDULER_SECRET_FILE"
-    return StandIn(name, session, why)
+        reason = "MXNet's own store cannot take part in a job with BYTESCHEDULER_SECRET_FILE"
+    return StandIn(name, session, reason)
 
 
 def _no_ipv6(settings: Settings) -> str:
@@ -268,7 +268,7 @@ def _servers_of_ours(settings: Settings) -> str:
 
 
 def _check_no_secret(name: str, settings: Settings) -> None:
-    """Refuse to carry in the clear what its user believes to be encrypted."""
+    """Refuse to carry tensors in the clear that the user believes to be encrypted."""
     if settings.secret_file:
         raise ConfigError(
             f"BYTESCHEDULER_SECRET_FILE is set, but MXNet's {name} store and its servers encrypt "
@@ -292,9 +292,9 @@ def _open_wrapped(inner: Optional[Store], settings: Settings) -> Tuple[Store, Ba
         if in_job:
             _require_no_stock_session()  # a second stock store would wait for ever
         inner = mx.kv.create("dist_sync" if in_job else "local")
-    why = _why_unscheduled(inner, settings)
-    if why is not None:
-        _note(settings, f"MXNet's {inner.type} store carries the bytes, unscheduled: {why}")
+    reason = _why_unscheduled(inner, settings)
+    if reason is not None:
+        _note(settings, f"MXNet's {inner.type} store carries the bytes, unscheduled: {reason}")
         _note_untuned(settings, "nothing travels in partitions")
         if isinstance(inner, KVStore) and "dist" in str(inner.type):
             give_up_at_end(inner)
@@ -305,11 +305,13 @@ def _open_wrapped(inner: Optional[Store], settings: Settings) -> Tuple[Store, Ba
     STOCK.take(session)
     chosen = settings.backend == "kvstore"
     servers = counted(session.num_servers, "server" if chosen else "stock server")
-    why = "because BYTESCHEDULER_BACKEND=kvstore" if chosen else "bslaunch gets the native back end"
+    reason = (
+        "because BYTESCHEDULER_BACKEND=kvstore" if chosen else "bslaunch gets the native back end"
+    )
     _note(
         settings,
         f"MXNet's {inner.type} store carries the bytes, scheduled ("
-        f"{counted(session.num_workers, 'worker')}, {servers}; {why})",
+        f"{counted(session.num_workers, 'worker')}, {servers}; {reason})",
     )
     _note_untuned(settings, "stock servers keep the first partitions of a tensor")
     return inner, NativeStore(session, inner)

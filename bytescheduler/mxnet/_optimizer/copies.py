@@ -13,9 +13,9 @@ _PLAIN = (bool, int, float, str, type(None))
 _LEFT_OUT = "param_dict"
 
 
-def _refuse(optimizer: Optimizer, why: str) -> mx.base.MXNetError:
+def _refuse(optimizer: Optimizer, reason: str) -> mx.base.MXNetError:
     return mx.base.MXNetError(
-        f"{type(optimizer).__name__} cannot be handed to the other workers, as {why}: call "
+        f"{type(optimizer).__name__} cannot be handed to the other workers, as {reason}: call "
         "set_optimizer on every worker"
     )
 
@@ -41,8 +41,8 @@ def _flat(value: object) -> object:
 
 def _scheduler(name: object) -> "type | None":
     kind = vars(mx.lr_scheduler).get(str(name))
-    known = isinstance(kind, type) and issubclass(kind, mx.lr_scheduler.LRScheduler)
-    return kind if known else None
+    is_scheduler = isinstance(kind, type) and issubclass(kind, mx.lr_scheduler.LRScheduler)
+    return kind if is_scheduler else None
 
 
 def _made(kind: Any, attributes: object) -> Any:  # noqa: ANN401 - optimizers have no types

@@ -39,8 +39,8 @@ class _Known(NamedTuple):
 def _read(key: int, about: str, count: int) -> "Tuple[Key, Tuple[int, ...], bool]":
     if not about:
         return key, (count,), False
-    said = json.loads(about)
-    index, shape, rows = said["key"], tuple(said["shape"]), bool(said.get("rows"))
+    fields = json.loads(about)
+    index, shape, rows = fields["key"], tuple(fields["shape"]), bool(fields.get("rows"))
     if type(index) not in (int, str) or any(type(n) is not int or n < 0 for n in shape):
         raise ValueError(f"{about}: want a key and a shape")
     extra = shape[0] if rows else 0
@@ -104,15 +104,15 @@ class Updates:
         gradient, weights, size_bytes = memory
         if size_bytes == 0:
             return
-        known = self._keys.get(key)
-        if known is None:
-            known = self._keys[key] = self._begin(key, about, dtype, size_bytes)
-        _copy_in(known.gradient, gradient)
-        _copy_in(known.weights, weights)
+        state = self._keys.get(key)
+        if state is None:
+            state = self._keys[key] = self._begin(key, about, dtype, size_bytes)
+        _copy_in(state.gradient, gradient)
+        _copy_in(state.weights, weights)
         self._use(rates)
         with mx.autograd.pause():
-            self._update_rows(known) if known.rows else self._update_all(known)
-        _copy_out(known.weights, weights)
+            self._update_rows(state) if state.rows else self._update_all(state)
+        _copy_out(state.weights, weights)
 
     def _begin(self, key: int, about: str, dtype: int, size_bytes: int) -> _Known:
         kind = np.dtype(_DTYPES[dtype])
@@ -133,15 +133,15 @@ class Updates:
             now.update(rescale_grad=rescale_grad)
         self._optimizer.__dict__.update(now)
 
-    def _update_all(self, known: _Known) -> None:
-        weights = known.weights.reshape(known.shape)
-        self._updater(known.name, known.gradient.reshape(known.shape), weights)
+    def _update_all(self, state: _Known) -> None:
+        weights = state.weights.reshape(state.shape)
+        self._updater(state.name, state.gradient.reshape(state.shape), weights)
 
-    def _update_rows(self, known: _Known) -> None:
+    def _update_rows(self, state: _Known) -> None:
         """Update the rows that were pushed, and what a lazy optimizer keeps for them."""
-        count = known.weights.size - known.shape[0]
-        values = known.gradient[:count].reshape(known.shape)
-        gradient = sparse.with_rows(values, known.gradient[count:])
-        weights = sparse.with_all_rows(known.weights[:count].reshape(known.shape))
-        self._updater(known.name, gradient, weights)
-        known.weights[:count] = sparse.dense(weights).reshape((count,))
+        count = state.weights.size - state.shape[0]
+        values = state.gradient[:count].reshape(state.shape)
+        gradient = sparse.with_rows(values, state.gradient[count:])
+        weights = sparse.with_all_rows(state.weights[:count].reshape(state.shape))
+        self._updater(state.name, gradient, weights)
+        state.weights[:count] = sparse.dense(weights).reshape((count,))

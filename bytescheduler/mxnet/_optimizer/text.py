@@ -92,10 +92,10 @@ def _pickled_if_possible(optimizer: Optimizer) -> bytes:
 
 
 def _native_text(optimizer: Optimizer) -> Optional[str]:
-    known = _NATIVE.get(type(optimizer))
-    if known is None:
+    native = _NATIVE.get(type(optimizer))
+    if native is None:
         return None
-    name, options = known
+    name, options = native
     values = {
         "learning_rate": optimizer.learning_rate,
         "wd": optimizer.wd,

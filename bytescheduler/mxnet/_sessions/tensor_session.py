@@ -1,4 +1,4 @@
-"""A session whose tensors are MXNet's, and whose operations run in MXNet's engine."""
+"""A session with MXNet's tensors, and with operations that run in MXNet's engine."""
 
 from typing import Dict, Iterable, List, Mapping, Optional, Tuple
 
@@ -30,7 +30,7 @@ class TensorSession(Session):
     """
 
     counts_rows = True  # numbers of rows can travel beside tensors that are compressed
-    compares_codings = True  # servers refuse workers whose codings differ
+    compares_codings = True  # servers refuse workers with different codings
 
     def __init__(
         self, worker: Worker, plugin: MXNetPlugin, framework: Optional[MXNet] = None
@@ -72,7 +72,7 @@ class TensorSession(Session):
         priority: int,
         copies_out: bool = True,
     ) -> bool:
-        """Register a push-pull of one fitting array for each of the `usual` keys.
+        """Register a push-pull of a fitting array for each of the `usual` keys.
 
         Without `copies_out` the sums are not copied to `outs`, which fit all the same.
         Returns False, and has registered nothing, for any other arguments, good or bad.
@@ -95,7 +95,7 @@ class TensorSession(Session):
         rates: Optional[Tuple[float, float, float]] = None,
         coding: Optional[Coding] = None,
     ) -> None:
-        """Register one use of an asynchronous key: push its `send`, so coded, pull its `recv`."""
+        """Register a use of an asynchronous key: push its `send`, so coded, pull its `recv`."""
         with self.translated():
             self._plugin.update(
                 tensor.rounds,
@@ -110,8 +110,8 @@ class TensorSession(Session):
         """Tell every server how to update asynchronous keys.  Blocks."""
         try:
             self._worker.set_optimizer(text, pickle)
-        except Error as error:  # also what the servers do not accept: no setting is wrong
+        except Error as error:  # also an optimizer that the servers refuse: no setting is wrong
             raise mx.base.MXNetError(str(error)) from error
 
     def compress(self, params: Mapping[str, object], coding: Coding, tensors: List[Tensor]) -> None:
-        """Prepare for pushes in `coding`, for which `params` ask, of `tensors` and later ones."""
+        """Prepare for pushes in `coding`, for which `params` ask, of these and later tensors."""

@@ -137,13 +137,13 @@ class Agreement:
 
     def _note(self) -> None:
         if self._session.num_workers > 1:
-            mine = np.zeros((2, self._session.num_workers))
-            mine[:, self._session.rank] = self._changes, self._history
-            self._session.watch(self._key("notes"), mine, self._what_differs)
+            contribution = np.zeros((2, self._session.num_workers))
+            contribution[:, self._session.rank] = self._changes, self._history
+            self._session.watch(self._key("notes"), contribution, self._what_differs)
 
     @staticmethod
-    def _what_differs(said: Numbers) -> Optional[str]:
-        changes, histories = said
+    def _what_differs(notes: Numbers) -> Optional[str]:
+        changes, histories = notes
         if changes.max() == changes.min():
             return _what_differed(histories)
         return (
@@ -156,9 +156,9 @@ class Agreement:
         n = self._session.num_workers
         if n == 1:
             return [number]
-        mine = np.zeros((2, n))
-        mine[0, self._session.rank] = number
-        return [float(each) for each in self._session.sum(self._key("notes"), mine)[0]]
+        contribution = np.zeros((2, n))
+        contribution[0, self._session.rank] = number
+        return [float(value) for value in self._session.sum(self._key("notes"), contribution)[0]]
 
     def same_coding(self, coding: Coding) -> None:
         """Raise MXNetError on every worker unless what all push is coded alike.
@@ -168,14 +168,16 @@ class Agreement:
         n = self._session.num_workers
         if n == 1:
             return
-        mine = np.zeros((n, len(_State._fields)))
-        mine[self._session.rank] = _numbers_of(coding)
-        codings = [_coding_from(row) for row in self._session.sum(self._key("barriers"), mine)]
-        for rank, other in enumerate(codings):
-            if other != codings[0]:
+        contribution = np.zeros((n, len(_State._fields)))
+        contribution[self._session.rank] = _numbers_of(coding)
+        codings = [
+            _coding_from(row) for row in self._session.sum(self._key("barriers"), contribution)
+        ]
+        for rank, peer_coding in enumerate(codings):
+            if peer_coding != codings[0]:
                 raise mx.base.MXNetError(
-                    f"what worker 0 pushes is {codings[0]}, what worker {rank} pushes is {other}: "
-                    "set gradient compression alike on all workers"
+                    f"what worker 0 pushes is {codings[0]}, what worker {rank} pushes is "
+                    f"{peer_coding}: set gradient compression alike on all workers"
                 )
 
     # -- at a barrier --------------------------------------------------------------------------
@@ -204,18 +206,20 @@ class Agreement:
             return None
         giver = [state.changes for state in states].index(most)
         self._check_in_time(giver, states)
-        given = self._give(giver, text, states[giver].text_bytes)
-        if not given.startswith("["):
-            raise mx.base.MXNetError(f"worker {giver}: {given}")
+        optimizer_text = self._give(giver, text, states[giver].text_bytes)
+        if not optimizer_text.startswith("["):
+            raise mx.base.MXNetError(f"worker {giver}: {optimizer_text}")
         behind = states[self._session.rank].changes < most
         self._changes, self._changed_at = most, self._rounds
-        return optimizer_from_text(given) if behind else None
+        return optimizer_from_text(optimizer_text) if behind else None
 
     def _exchange(self, text_bytes: int) -> List[_State]:
-        mine = np.zeros((self._session.num_workers, len(_State._fields)))
+        contribution = np.zeros((self._session.num_workers, len(_State._fields)))
         state = _State(self._changes, self._changed_at, self._rounds, text_bytes, self._history)
-        mine[self._session.rank] = state
-        return [_State(*map(int, row)) for row in self._session.sum(self._key("barriers"), mine)]
+        contribution[self._session.rank] = state
+        return [
+            _State(*map(int, row)) for row in self._session.sum(self._key("barriers"), contribution)
+        ]
 
     @staticmethod
     def _check_in_time(giver: int, states: List[_State]) -> None:
@@ -231,10 +235,10 @@ class Agreement:
         self._taken_over += 1
         key = self._key(f"copy {self._taken_over}")
         self._session.broadcast([self._tensor(key, size)])
-        mine = np.zeros(size)
+        contribution = np.zeros(size)
         if self._session.rank == giver:
-            mine[:] = np.frombuffer(text, np.uint8)
-        return bytes(int(number) for number in self._session.sum(key, mine)).decode()
+            contribution[:] = np.frombuffer(text, np.uint8)
+        return bytes(int(number) for number in self._session.sum(key, contribution)).decode()
 
 
 def _numbers_of(coding: Coding) -> List[int]:

@@ -64,4 +64,4 @@ def rows(keys: Keys, outs: Arrays, row_ids: RowIds) -> List[Tuple[Key, Array, Ar
     wanted = [(k, a) for k, arrays in _pairs(keys, outs[:1] if shared else outs) for a in arrays]
     ids = [array for _, arrays in _pairs(keys, row_ids) for array in arrays]
     assert len(ids) == len(wanted), "the number of row_ids doesn't match the number of values"
-    return [(key, out, each, copies) for (key, out), each in zip(wanted, ids)]
+    return [(key, out, row_numbers, copies) for (key, out), row_numbers in zip(wanted, ids)]

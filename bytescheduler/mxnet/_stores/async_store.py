@@ -200,12 +200,12 @@ class AsyncStore(NativeStore):
     def set_optimizer(self, optimizer: Optimizer) -> None:
         self._check()
         require_optimizer(optimizer)
-        said = for_servers(optimizer)
+        instructions = for_servers(optimizer)
         # Earlier pushes are updated with the earlier optimizer.
         mx.nd.waitall()
-        self._session.set_optimizer(said.text, said.pickle)
+        self._session.set_optimizer(instructions.text, instructions.pickle)
         self._optimizer = optimizer
-        self._is_native = said.native
+        self._is_native = instructions.native
 
     def set_updater(self, updater: Updater) -> None:
         self._check()

@@ -74,7 +74,7 @@ class GluonNames:
                 param.data = functools.partial(self._used, index, param.data)
 
     def _used(
-        self, index: int, data: Callable[..., Array], *given: object, **named: object
+        self, index: int, data: Callable[..., Array], *args: object, **kwargs: object
     ) -> Array:
         # A script may look at weights between steps; forward is what autograd records.
         if mx.autograd.is_recording() and index in self._unused:
@@ -82,4 +82,4 @@ class GluonNames:
             vars(self._unused.pop(index)).pop("data", None)
             if not self._unused:
                 self.repeat(self._order)
-        return data(*given, **named)
+        return data(*args, **kwargs)

@@ -85,7 +85,7 @@ class NativeStore:
         self._keys = EngineKeys(session)
         self._gluon = GluonNames(self._show, finds_order=records)
         self._agreement = Agreement(
-            session, self._copier, lambda what: self._keys.beside("optimizer", what)
+            session, self._copier, lambda companion: self._keys.beside("optimizer", companion)
         )
         self._rescaling = Rescaling(self._agreement.share)
         self.updater: Updater = None
@@ -122,19 +122,19 @@ class NativeStore:
 
     def _values(self, key: Keys, value: Arrays) -> Groups:
         groups = self._group(key, value)
-        for mine, arrays in groups.items():
+        for name, arrays in groups.items():
             if not arrays:
-                raise mx.base.MXNetError(f"key {mine!r}: an empty list, want at least one array")
+                raise mx.base.MXNetError(f"key {name!r}: an empty list, want at least one array")
         return groups
 
     def _group(self, key: Keys, value: Arrays) -> Groups:
         self._check()
         groups = group(key, value)
-        mine = next(iter(self._tensors), None)
-        for yours in groups:
-            if mine is not None and isinstance(mine, str) is not isinstance(yours, str):
+        declared = next(iter(self._tensors), None)
+        for wanted in groups:
+            if declared is not None and isinstance(declared, str) is not isinstance(wanted, str):
                 raise mx.base.MXNetError(
-                    f"key {yours!r}: this store's keys are {type(mine).__name__}, "
+                    f"key {wanted!r}: this store's keys are {type(declared).__name__}, "
                     "and int and str cannot be mixed"
                 )
         return groups
@@ -248,9 +248,9 @@ class NativeStore:
         priority = as_int(priority)
         if self._scaled:
             self._settle_if_held(group(key, value))
-        given = (self._copier, self._usual, key, value, out, priority, self.updater is None)
+        arguments = (self._copier, self._usual, key, value, out, priority, self.updater is None)
         usual = not self._widens and self._rescaling.factor(self.updater) == 1.0
-        if usual and self._session.exchange(*given):
+        if usual and self._session.exchange(*arguments):
             rounds = len(key) if isinstance(key, (list, tuple)) else 1
             self._agreement.pushed(rounds, self.updater, rescales=self._rescaling.is_known)
             if self.updater is not None:
@@ -328,7 +328,7 @@ class NativeStore:
     def _update_usual(self, key: Keys, out: Arrays) -> None:
         """Update what `exchange` has sent, behind all of it, and copy it out."""
         keys, outs = (key, out) if isinstance(key, (list, tuple)) else ([key], [out])
-        pairs = [(self._tensors[each], arrays) for each, arrays in zip(keys, outs)]
+        pairs = [(self._tensors[name], arrays) for name, arrays in zip(keys, outs)]
         pairs.sort(key=lambda pair: pair[0].position)
         with mx.autograd.pause():
             self._apply([tensor for tensor, _ in pairs])
@@ -374,17 +374,17 @@ class NativeStore:
 
     def _checked_rows(self, key: Keys, out: Arrays, row_ids: RowIds) -> Pulls:
         pulls = []
-        for each, array, ids, copies in rows(key, out, row_ids):
-            self._group(each, [array, *copies])
-            tensor = self._tensor(each)
+        for name, array, ids, copies in rows(key, out, row_ids):
+            self._group(name, [array, *copies])
+            tensor = self._tensor(name)
             for target in (array, *copies):
                 if not is_sparse(target):
                     raise mx.base.MXNetError(
-                        f"key {each!r}: row_sparse_pull needs row_sparse arrays to pull into, "
+                        f"key {name!r}: row_sparse_pull needs row_sparse arrays to pull into, "
                         f"got a {target.stype} one"
                     )
                 tensor.check_out(target)
-            pulls.append((tensor, wanted_rows(each, ids, tensor.shape[0]), [array, *copies]))
+            pulls.append((tensor, wanted_rows(name, ids, tensor.shape[0]), [array, *copies]))
         return pulls
 
     @staticmethod
@@ -415,8 +415,8 @@ class NativeStore:
 
     def _compressible(self) -> List[Tensor]:
         tensors = sorted(self._tensors.values(), key=lambda tensor: tensor.position)
-        known = self._agreement.tensors() if self._agreement.is_declared else []
-        return [*(t for t in tensors if t.dtype.name == "float32"), *known]
+        agreed = self._agreement.tensors() if self._agreement.is_declared else []
+        return [*(t for t in tensors if t.dtype.name == "float32"), *agreed]
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
         self.set_updater(make_updater(optimizer))

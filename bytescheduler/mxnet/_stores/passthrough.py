@@ -18,8 +18,8 @@ def _nothing() -> None:
 class PassThrough:
     """See `Backend`.
 
-    Plug-ins need only have what `KVStoreBase` demands.  What callers read of every store is then
-    that of a store of one process; a method that is not there is an AttributeError, as without us.
+    Plug-ins need only have the methods of `KVStoreBase`.  Callers of every store then read the
+    values of a local store; a missing method is an AttributeError, as without us.
 
     Parameters
     ----------
@@ -113,9 +113,9 @@ class PassThrough:
         groups = group(key, value)
         if any(map(self._scaled.holds, groups)):
             self._scaled.settle()
-        for mine, arrays in groups.items():
-            self._scaled.hold(trainer, mine, arrays, call)
-            call = _nothing  # one call may have several keys
+        for name, arrays in groups.items():
+            self._scaled.hold(trainer, name, arrays, call)
+            call = _nothing  # a call may have several keys
         return True
 
     def row_sparse_pull(self, key: Keys, out: Arrays, priority: int, row_ids: RowIds) -> None:

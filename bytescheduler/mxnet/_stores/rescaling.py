@@ -1,4 +1,4 @@
-"""Workers with batches of other sizes: each one's gradients count as its own optimizer says."""
+"""Workers with batches of different sizes: gradients count as the worker's optimizer says."""
 
 import contextlib
 import math
@@ -18,13 +18,13 @@ def _rescale_of(updater: Updater) -> float:
 
 
 def _loss_scale_of(updater: Updater) -> float:
-    """Return what a Trainer puts into rescale_grad besides the batch size; all have the same."""
+    """Return a Trainer's factor of rescale_grad besides the batch size; all workers share it."""
     trainer: Any = trainer_of(getattr(updater, "optimizer", None))
     return 1.0 if trainer is None else float(trainer._scale)
 
 
 class Rescaling:
-    """Lets a worker whose rescale_grad is another push gradients that are multiplied accordingly.
+    """Lets a worker with another rescale_grad push gradients that are multiplied accordingly.
 
     All workers update with rank 0's rescale_grad, which they learn at a call that all make.  So
     their weights stay alike, and each gradient counts as the optimizer of its worker says.
@@ -32,7 +32,7 @@ class Rescaling:
     Parameters
     ----------
     share : callable
-        From a number to those of all workers, by rank; blocks until all call it.
+        From a number to the numbers of all workers, by rank; blocks until all call it.
     """
 
     def __init__(self, share: Callable[[float], List[float]]) -> None:
@@ -47,7 +47,7 @@ class Rescaling:
         return self._common > 0
 
     def agree(self, updater: Updater, *, again: bool = False) -> None:
-        """Learn rank 0's number, if all workers have one; all call it alike.
+        """Learn rank 0's number, if all workers have a number; all call it alike.
 
         Blocks; but of many calls only the 1st, 2nd, 4th, ... asks.  `again` asks in any case.
         """
@@ -60,9 +60,9 @@ class Rescaling:
         self._loss_scale = _loss_scale_of(updater)
 
     def factor(self, updater: Updater) -> float:
-        """Return what a gradient is multiplied by before it is pushed."""
-        own = _rescale_of(updater) if self.is_known else 0.0
-        return own / self._for_all(updater) if own > 0 else 1.0
+        """Return the factor of a gradient before it is pushed."""
+        rescale = _rescale_of(updater) if self.is_known else 0.0
+        return rescale / self._for_all(updater) if rescale > 0 else 1.0
 
     def _for_all(self, updater: Updater) -> float:
         return self._common * (_loss_scale_of(updater) / self._loss_scale)
@@ -74,8 +74,8 @@ class Rescaling:
             yield
             return
         optimizer = updater.optimizer
-        own, optimizer.rescale_grad = optimizer.rescale_grad, self._for_all(updater)
+        rescale, optimizer.rescale_grad = optimizer.rescale_grad, self._for_all(updater)
         try:
             yield
         finally:
-            optimizer.rescale_grad = own
+            optimizer.rescale_grad = rescale

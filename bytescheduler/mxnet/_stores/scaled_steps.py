@@ -107,8 +107,8 @@ class ScaledSteps:
         afterwards, self._afterwards = self._afterwards, []
         with mx.autograd.pause():
             overflows = check([_Verdict(_all_finite(arrays))])
-            for each in afterwards if overflows else (*updates.values(), *afterwards):
-                each()
+            for call in afterwards if overflows else (*updates.values(), *afterwards):
+                call()
         return overflows
 
 
@@ -141,7 +141,9 @@ def _all_finite(arrays: List[Array]) -> bool:
             array, name = array.astype("float32"), "float32"
         alike.setdefault((name, str(array.context)), []).append(array)
     chunks = [
-        each[at : at + _AT_ONCE] for each in alike.values() for at in range(0, len(each), _AT_ONCE)
+        group[at : at + _AT_ONCE]
+        for group in alike.values()
+        for at in range(0, len(group), _AT_ONCE)
     ]
     flags = [mx.nd.multi_all_finite(*chunk, num_arrays=len(chunk)) for chunk in chunks]
     return all(bool(flag.asnumpy()) for flag in flags)

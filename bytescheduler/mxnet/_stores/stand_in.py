@@ -23,14 +23,14 @@ class StandIn(KVStore):  # type: ignore[misc]  # MXNet has no types
         What it was created as, which is its type.
     session : TensorSession
         Owned from now on.
-    why : str
+    reason : str
         Begins the errors: why MXNet's own store cannot be had here.
     """
 
-    def __init__(self, name: str, session: TensorSession, why: str) -> None:
+    def __init__(self, name: str, session: TensorSession, reason: str) -> None:
         self._name = name
         self._session = session
-        self._why = why
+        self._why = reason
         self._updater = None
         self._updater_func = None
         self._str_updater_func = None

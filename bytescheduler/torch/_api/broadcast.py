@@ -44,7 +44,7 @@ def broadcast_parameters(params: _Named, root_rank: int = 0) -> None:
             5,
         )
     current().flush()
-    tensors = [(name, each) for name, each in pairs if isinstance(each, torch.Tensor)]
+    tensors = [(name, value) for name, value in pairs if isinstance(value, torch.Tensor)]
     current().get().objects.broadcast_tensors(tensors, root_rank)
 
 
@@ -63,8 +63,8 @@ def broadcast_optimizer_state(optimizer: Any, root_rank: int = 0) -> None:  # no
     if job.size == 1:
         return
     tensors: List[torch.Tensor] = []
-    mine = _without_tensors(optimizer.state_dict(), tensors)
-    told = job.objects.broadcast((mine, [_like(tensor) for tensor in tensors]), root_rank)
+    structure = _without_tensors(optimizer.state_dict(), tensors)
+    told = job.objects.broadcast((structure, [_like(tensor) for tensor in tensors]), root_rank)
     assert isinstance(told, tuple)
     theirs, likes = told
     if job.rank != root_rank:
@@ -96,9 +96,9 @@ def _without_tensors(value: Any, tensors: List[torch.Tensor]) -> Any:  # noqa: A
         tensors.append(value.detach().cpu())
         return _Place(len(tensors) - 1)
     if isinstance(value, dict):
-        return {key: _without_tensors(each, tensors) for key, each in value.items()}
+        return {key: _without_tensors(item, tensors) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_without_tensors(each, tensors) for each in value)
+        return type(value)(_without_tensors(item, tensors) for item in value)
     return value
 
 
@@ -107,9 +107,9 @@ def _with_tensors(value: Any, tensors: List[torch.Tensor]) -> Any:  # noqa: ANN4
     if isinstance(value, _Place):
         return tensors[value]
     if isinstance(value, dict):
-        return {key: _with_tensors(each, tensors) for key, each in value.items()}
+        return {key: _with_tensors(item, tensors) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_with_tensors(each, tensors) for each in value)
+        return type(value)(_with_tensors(item, tensors) for item in value)
     return value
 
 

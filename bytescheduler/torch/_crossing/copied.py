@@ -52,6 +52,6 @@ _WAYS = ("__reduce__", "__reduce_ex__", "__deepcopy__", "__copy__")
 
 
 def _state_of(module: torch.nn.Module) -> Any:  # noqa: ANN401
-    own = getattr(type(module), _NAME, None)
+    get_state = getattr(type(module), _NAME, None)
     # Python's own, since 3.11, returns the dictionary itself.
-    return dict(module.__dict__) if own is None else own(module)
+    return dict(module.__dict__) if get_state is None else get_state(module)

@@ -21,7 +21,7 @@ class _Hook:
     def __init__(self, method: Callable[..., None]) -> None:
         self._method = weakref.WeakMethod(method)
 
-    def __call__(self, *args: Any, **given: Any) -> None:  # noqa: ANN401
+    def __call__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         if torch.compiler.is_compiling():  # compiled code is not watched
             return
         method = self._method()
@@ -38,7 +38,7 @@ class _Hook:
 class _Nothing:
     """Stands for a hook in a copy of a module."""
 
-    def __call__(self, *args: Any, **given: Any) -> None:  # noqa: ANN401
+    def __call__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         """Do nothing."""
 
 
@@ -85,16 +85,18 @@ class Guards:
         new = {id(slot.param): slot for slot in slots}
         self._slots += slots
         for module in self._model.modules():
-            own = [new[id(param)] for param in module.parameters(recurse=False) if id(param) in new]
-            if own or any(id(param) in new for param in module.parameters()):
-                self._guard(module, own)
+            owned = [
+                new[id(param)] for param in module.parameters(recurse=False) if id(param) in new
+            ]
+            if owned or any(id(param) in new for param in module.parameters()):
+                self._guard(module, owned)
 
     def guard(self, module: torch.nn.Module, params: List[torch.nn.Parameter]) -> None:
         """Let `module` wait for weights of other modules that it uses."""
         by_id = {id(slot.param): slot for slot in self._slots}
-        known = [by_id[id(param)] for param in params if id(param) in by_id]
-        if known:
-            self._guard(module, known)
+        slots = [by_id[id(param)] for param in params if id(param) in by_id]
+        if slots:
+            self._guard(module, slots)
 
     def _guard(self, module: torch.nn.Module, slots: List[Slot]) -> None:
         guard = self._guards.get(module)
@@ -196,7 +198,7 @@ class Guards:
             above = path
             while above:
                 above = above.rpartition(".")[0]
-                other = self._guards.get(paths[above])
-                if other is not None and (other.has_run or not above):
+                parent = self._guards.get(paths[above])
+                if parent is not None and (parent.has_run or not above):
                     self._guard(paths[above], guard.slots)
                     break

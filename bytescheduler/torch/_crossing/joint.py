@@ -1,4 +1,4 @@
-"""Parameters that lie in one memory, which updates at different times would mix up."""
+"""Parameters that share memory, which updates at different times would mix up."""
 
 from typing import Dict, List, Optional, Sequence, Tuple
 
@@ -10,19 +10,19 @@ __all__ = ["why_joint"]
 
 
 def why_joint(slots: Sequence[Slot]) -> Optional[str]:
-    """Return why the weights of `slots` cannot be updated one by one, or None.
+    """Return why the weights of `slots` cannot be updated separately, or None.
 
-    Two may overlap.  Parts of one tensor may also count their changes together: then backward
-    takes an update of one for a change of another one, which forward has used.
+    Two may overlap.  Parts of the same tensor may also count their changes together: then backward
+    takes an update of a part for a change of another part, which forward has used.
     """
     storages: Dict[Tuple[torch.device, int], List[Slot]] = {}
     for slot in slots:
-        where = slot.param.device, slot.param.untyped_storage().data_ptr()
-        storages.setdefault(where, []).append(slot)
+        memory = slot.param.device, slot.param.untyped_storage().data_ptr()
+        storages.setdefault(memory, []).append(slot)
     for together in storages.values():
-        found = _overlapping(together) or _counting_together(together)
-        if found is not None:
-            return f"{found[0].name} and {found[1].name} are parts of one tensor"
+        joint = _overlapping(together) or _counting_together(together)
+        if joint is not None:
+            return f"{joint[0].name} and {joint[1].name} are parts of one tensor"
     return None
 
 
@@ -35,18 +35,18 @@ def _span(slot: Slot) -> Tuple[int, int]:
 
 def _overlapping(slots: List[Slot]) -> Optional[Tuple[Slot, Slot]]:
     spans = sorted((*_span(slot), slot.index, slot) for slot in slots)
-    for (_, end, _, one), (begin, _, _, other) in zip(spans, spans[1:]):
+    for (_, end, _, earlier), (begin, _, _, later) in zip(spans, spans[1:]):
         if begin < end:
-            return one, other
+            return earlier, later
     return None
 
 
 def _counting_together(slots: List[Slot]) -> Optional[Tuple[Slot, Slot]]:
     for at, slot in enumerate(slots[:-1]):
         rest = slots[at + 1 :]
-        before = [each.param._version for each in rest]
+        before = [neighbour.param._version for neighbour in rest]
         touch(slot.param)
-        for each, version in zip(rest, before):
-            if each.param._version != version:
-                return slot, each
+        for neighbour, version in zip(rest, before):
+            if neighbour.param._version != version:
+                return slot, neighbour
     return None

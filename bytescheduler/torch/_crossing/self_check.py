@@ -1,4 +1,4 @@
-"""The test whether an optimizer updates each parameter apart from the others."""
+"""The test whether an optimizer updates each parameter independently."""
 
 from typing import Any, Dict, List, Optional
 
@@ -16,7 +16,7 @@ from bytescheduler.torch._crossing.shadow import (
 __all__ = ["why_not_separable"]
 
 _Optimizer = Any  # torch.optim.Optimizer
-# The copies of all parameters together, and of one.
+# The copies of all parameters together, and of a single parameter.
 _MOST_ELEMENTS = 4 << 20
 _MOST_OF_ONE = 64 << 10
 _STEPS = 2
@@ -28,9 +28,9 @@ _TRIES = 3  # another thread, such as that of a data loader, may have drawn them
 
 
 def why_not_separable(inner: _Optimizer) -> Optional[str]:
-    """Return why `inner` cannot step its parameters one by one, or None.
+    """Return why `inner` cannot step its parameters separately, or None.
 
-    Copies of its parameters take two whole steps, and two steps one by one in another order.  All
+    Copies of its parameters take two whole steps, and two separate steps in another order.  All
     weights and states must be equal after it, bit by bit.  Nothing of `inner` changes.
     """
     if needs_closure(inner):
@@ -42,10 +42,10 @@ def why_not_separable(inner: _Optimizer) -> Optional[str]:
     try:
         with torch.random.fork_rng(gpus), torch.inference_mode(False), torch.no_grad():
             for _ in range(_TRIES):
-                why = _compare(inner)
-                if why != _DRAWS:
+                reason = _compare(inner)
+                if reason != _DRAWS:
                     break
-            return why
+            return reason
     except Exception as error:  # noqa: B902 - any optimizer's own
         return f"a step with copies of its parameters failed ({type(error).__name__}: {error})"
 
@@ -60,7 +60,7 @@ def _compare(inner: _Optimizer) -> Optional[str]:
     for number in range(_STEPS):
         _give_gradients(whole, apart, generator)
         step(whole)
-        if number == 0:  # a check that is made once, as fused ones make, has been
+        if number == 0:  # fused optimizers have made their single check
             settled = _fields(whole)
         shadow.snapshot()
         changed = _step_apart(shadow, apart)
@@ -110,14 +110,14 @@ def _random_like(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor
 
 
 def _give_gradients(whole: _Optimizer, apart: _Optimizer, generator: torch.Generator) -> None:
-    for one, other in zip(whole.param_groups, apart.param_groups):
-        for param, twin in zip(one["params"], other["params"]):
+    for group, twin_group in zip(whole.param_groups, apart.param_groups):
+        for param, twin in zip(group["params"], twin_group["params"]):
             param.grad = _random_like(param, generator)
             twin.grad = param.grad.clone()
 
 
 def _step_apart(shadow: Shadow, apart: _Optimizer) -> Optional[str]:
-    """Step one parameter after the other, the last first; return what was wrong, or None."""
+    """Step each parameter by itself, the last first; return the difference, or None."""
     for at, group in reversed(list(enumerate(apart.param_groups))):
         before = copied_numbers(group)
         for param in reversed(group["params"]):
@@ -128,10 +128,10 @@ def _step_apart(shadow: Shadow, apart: _Optimizer) -> Optional[str]:
 
 
 def _first_difference(whole: _Optimizer, apart: _Optimizer) -> Optional[str]:
-    for one, other in zip(whole.param_groups, apart.param_groups):
-        if not _same(copied_numbers(one), copied_numbers(other)):
+    for group, twin_group in zip(whole.param_groups, apart.param_groups):
+        if not _same(copied_numbers(group), copied_numbers(twin_group)):
             return "its steps change the numbers of its groups"
-        for param, twin in zip(one["params"], other["params"]):
+        for param, twin in zip(group["params"], twin_group["params"]):
             if not torch.equal(param, twin) or not _same(whole.state[param], apart.state[twin]):
                 return "an update of one parameter depends on others"
     return None
@@ -143,11 +143,11 @@ def _fields(optimizer: _Optimizer) -> Dict[str, Any]:
     return {name: value for name, value in vars(optimizer).items() if isinstance(value, kinds)}
 
 
-def _same(one: Any, other: Any) -> bool:  # noqa: ANN401
-    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        return bool(torch.equal(one, other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other))
-    return bool(one == other)
+def _same(left: Any, right: Any) -> bool:  # noqa: ANN401
+    if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
+        return bool(torch.equal(left, right))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
+    if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
+        return len(left) == len(right) and all(_same(a, b) for a, b in zip(left, right))
+    return bool(left == right)

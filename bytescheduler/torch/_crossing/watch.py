@@ -38,7 +38,7 @@ def _tensors(values: _Values) -> Iterator[torch.Tensor]:
         if isinstance(value, torch.Tensor):
             yield value
         elif isinstance(value, (list, tuple)):
-            yield from (each for each in value if isinstance(each, torch.Tensor))
+            yield from (item for item in value if isinstance(item, torch.Tensor))
 
 
 class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch's types are not read
@@ -108,10 +108,10 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch's types are not
         kwargs: Optional[Dict[str, Any]] = None,
     ) -> _Values:
         """Look at the arguments of a call, and make it."""
-        given = kwargs or {}
+        named = kwargs or {}
         if _reads(func):
-            for tensor in _tensors((*args, *given.values())):
+            for tensor in _tensors((*args, *named.values())):
                 slot = self._by_id.get(id(tensor))
                 if slot is not None:
                     self._used(slot, self._stack[-1])
-        return func(*args, **given)
+        return func(*args, **named)

@@ -26,16 +26,16 @@ class Devices:
         UsageError
             It is not one of those that this package knows; the message has `name`.
         """
-        where = tensor.device
-        if where.type == "cpu":
+        device = tensor.device
+        if device.type == "cpu":
             return None
-        if where.type != "cuda" or torch.version.hip is not None:
-            kind = "AMD's GPUs" if where.type == "cuda" else f"devices such as {where}"
+        if device.type != "cuda" or torch.version.hip is not None:
+            kind = "AMD's GPUs" if device.type == "cuda" else f"devices such as {device}"
             raise UsageError(
-                f"{name}: it is on {where}; gradients travel from the CPU and from NVIDIA's GPUs, "
+                f"{name}: it is on {device}; gradients travel from the CPU and from NVIDIA's GPUs, "
                 f"not from {kind}: move it there first, tensor.cpu()",
                 5,
             )
-        if where not in self._known:
-            self._known[where] = Device(Cuda(where, Driver(name)))
-        return self._known[where]
+        if device not in self._known:
+            self._known[device] = Device(Cuda(device, Driver(name)))
+        return self._known[device]

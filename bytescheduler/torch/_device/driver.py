@@ -54,5 +54,5 @@ class Driver:
         if code != 0:
             text = ctypes.c_char_p()
             self._text(code, ctypes.byref(text))
-            said = (text.value or b"unknown error").decode()
-            raise RuntimeError(f"CUDA error {code} in cuLaunchHostFunc: {said}")
+            reason = (text.value or b"unknown error").decode()
+            raise RuntimeError(f"CUDA error {code} in cuLaunchHostFunc: {reason}")

@@ -1,4 +1,4 @@
-"""The rounds of one tensor that lies on a device, through memory that the engine reads too."""
+"""The rounds of a tensor on a device, through memory that the engine reads too."""
 
 from typing import Optional
 
@@ -34,14 +34,14 @@ class CopiedRound:
         self._device = device
 
     def over(self) -> bool:
-        """See `Pending`; it also raises what the device or the job failed with before it starts."""
+        """See `Pending`; it also raises an earlier error of the device or the job."""
         if self._pending.over():
             return True
         self._check_others()
         return False
 
     def wait(self) -> None:
-        """See `Pending`; it also raises what the device or the job failed with before it starts."""
+        """See `Pending`; it also raises an earlier error of the device or the job."""
         while not self._pending.wait_for(_LOOK_EVERY_MS):
             self._check_others()
 
@@ -53,21 +53,21 @@ class CopiedRound:
 
 
 class Transit:
-    """Two pieces of memory for one tensor: one is sent, the other receives.
+    """Two pieces of memory for a tensor: the first is sent, the second receives.
 
     Parameters
     ----------
     device : Device
         Reaches both.
     like : Tensor
-        Has the dtype and the strides of what travels.
+        Has the dtype and the strides of the tensors that travel.
     """
 
     def __init__(self, device: Device, like: torch.Tensor) -> None:
         self._device = device
         self._sent = device.pinned(like)
         self.received = device.pinned(like)
-        self._read: Optional[Event] = None  # since then no upload reads what was received
+        self._read: Optional[Event] = None  # since then no upload reads `received`
 
     def start(
         self, session: TorchSession, key: int, source: torch.Tensor, call: RoundCall
@@ -88,6 +88,6 @@ class Transit:
         return CopiedRound(pending, session, self._device)
 
     def finish(self) -> torch.Tensor:
-        """Return what the round that is over brought, as the current stream can use it."""
+        """Return the sum of the finished round, as the current stream can use it."""
         tensor, self._read = self._device.upload(self.received)
         return tensor

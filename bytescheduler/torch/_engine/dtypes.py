@@ -33,9 +33,9 @@ def check_summable(tensor: torch.Tensor, name: str) -> None:
             5,
         )
     if _PARTS.get(tensor.dtype, tensor.dtype) not in _CODES:
-        known = ", ".join(str(dtype).replace("torch.", "") for dtype in _CODES)
+        summable = ", ".join(str(dtype).replace("torch.", "") for dtype in _CODES)
         raise UsageError(
-            f"{name}: servers cannot sum {tensor.dtype}; convert it to one of {known}", 5
+            f"{name}: servers cannot sum {tensor.dtype}; convert it to one of {summable}", 5
         )
 
 

@@ -33,9 +33,9 @@ class TorchSession(RoundSession):
             One is not in the CPU's memory, which the engine reads and writes.
         """
         if not (send.is_cpu and recv.is_cpu):
-            where = recv.device if send.is_cpu else send.device
-            why = f"key {key}: its memory is on {where}; give the engine tensors of the CPU"
-            raise self._named(UsageError(why, 5))
+            device = recv.device if send.is_cpu else send.device
+            fault = f"key {key}: its memory is on {device}; give the engine tensors of the CPU"
+            raise self._named(UsageError(fault, 5))
         size = send.numel() * send.element_size()
         owner: Tuple[torch.UntypedStorage, ...] = (send.untyped_storage(), recv.untyped_storage())
         if call.source is not None:

@@ -25,7 +25,7 @@ _REFUSED = {
 
 
 def _class_names(value: object) -> Iterator[str]:
-    return (each.__name__ for each in type(value).__mro__)
+    return (kind.__name__ for kind in type(value).__mro__)
 
 
 def check_model(model: torch.nn.Module) -> None:
@@ -34,16 +34,16 @@ def check_model(model: torch.nn.Module) -> None:
         raise UsageError(f"model: want a torch.nn.Module, got {type(model).__name__}", 5)
     for path, module in model.named_modules():
         names = list(_class_names(module))
-        where = path or "the model"
+        module_name = path or "the model"
         if any(name in _SHARDED for name in names):
             raise UsageError(
-                f"{where}: it is sharded (FSDP), so each worker has a part of the gradients; "
+                f"{module_name}: it is sharded (FSDP), so each worker has a part of the gradients; "
                 "bytescheduler.torch averages whole ones: leave FSDP out",
                 5,
             )
         for name in names:
             if name in _REFUSED:
-                raise UsageError(f"{where}: it is a {name}; {_REFUSED[name]}", 5)
+                raise UsageError(f"{module_name}: it is a {name}; {_REFUSED[name]}", 5)
 
 
 def check_parameter(name: str, param: torch.nn.Parameter) -> None:

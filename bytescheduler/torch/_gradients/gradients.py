@@ -113,7 +113,7 @@ class Gradients:
         """See `Source`."""
         rounds: List[Optional[Round]] = [slot.pending for slot in self.slots]
         rounds += [*self._orphans, self.tally.pending]
-        return [each for each in rounds if each is not None]
+        return [pending for pending in rounds if pending is not None]
 
     def at_end(self) -> None:
         """See `Source`."""
@@ -161,13 +161,13 @@ class Gradients:
             return
         if slot.state == PUSHED:
             raise UsageError(self._why_twice(slot), 5)
-        why = (
+        reason = (
             f"{slot.name}: a gradient came while its last update is pending, so forward may have "
             "used a stale weight, in a module that does not own it; let that module wait for it: "
             f"optimizer.guard(module, [{slot.name}]), or pass crossing=False"
         )
-        self._session.give_up(why)
-        raise UsageError(why, 5)
+        self._session.give_up(reason)
+        raise UsageError(reason, 5)
 
     def _why_twice(self, slot: Slot) -> str:
         if self.passes > 1:
@@ -249,7 +249,7 @@ class Gradients:
             A gradient was changed after it was sent; or workers disagree on the latest round.
         """
         self.tally.settle()
-        self._orphans = [each for each in self._orphans if not each.over()]
+        self._orphans = [orphan for orphan in self._orphans if not orphan.over()]
         for slot in self.slots:
             if slot.state == PUSHED:
                 if end != DISCARDS:
@@ -289,9 +289,9 @@ class Gradients:
         grad, sent = slot.param.grad, slot.sent
         same = grad is sent and grad is not None and grad.data_ptr() == slot.address
         if not same or (grad._version != slot.version and not self._is_counted_twice(slot)):
-            what = "taken away" if grad is None else "changed"
+            change = "taken away" if grad is None else "changed"
             raise UsageError(
-                f"{slot.name}: its gradient was {what} after backward sent it; call "
+                f"{slot.name}: its gradient was {change} after backward sent it; call "
                 "optimizer.synchronize() before gradients are clipped, scaled or set to zero",
                 5,
             )
@@ -305,16 +305,18 @@ class Gradients:
         assert slot.sent is not None
         count = slot.sent._version
         alike = [
-            (each, each.sent)
-            for each in self.slots
-            if each.state == PUSHED and each.sent is not None and each.sent._version == count
+            (sibling, sibling.sent)
+            for sibling in self.slots
+            if sibling.state == PUSHED
+            and sibling.sent is not None
+            and sibling.sent._version == count
         ]
         touch(slot.sent)
-        joint = [each for each, grad in alike if each.version == count != grad._version]
+        joint = [sibling for sibling, grad in alike if sibling.version == count != grad._version]
         if not joint:
             return False
-        for each in [slot, *joint]:
-            each.version = slot.sent._version
+        for sibling in [slot, *joint]:
+            sibling.version = slot.sent._version
         return True
 
     def wait(self, slots: Iterable[Slot]) -> None:
@@ -438,11 +440,11 @@ def _target(slot: Slot) -> torch.Tensor:
 
 def _hook(gradients: Gradients, slot: Slot) -> Callable[[torch.nn.Parameter], None]:
     """Return the hook of a parameter, which keeps neither of them alive."""
-    alive, known = weakref.ref(gradients), weakref.ref(slot)
+    alive, slot_alive = weakref.ref(gradients), weakref.ref(slot)
 
     def arrived(param: torch.nn.Parameter) -> None:
-        owner, mine = alive(), known()
-        if owner is not None and mine is not None:
-            owner.arrived(mine)
+        owner, its_slot = alive(), slot_alive()
+        if owner is not None and its_slot is not None:
+            owner.arrived(its_slot)
 
     return arrived

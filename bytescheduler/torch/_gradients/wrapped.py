@@ -34,8 +34,8 @@ class Wrapped:
         )
 
     def _is_owned(self, param: torch.nn.Parameter) -> bool:
-        known = self._owners.get(id(param))
-        return known is not None and known[0]() is param and known[1]() is not None
+        owned = self._owners.get(id(param))
+        return owned is not None and owned[0]() is param and owned[1]() is not None
 
     def take(self, param: torch.nn.Parameter, owner: object) -> None:
         """Note that `owner` sends its gradients, as long as it lives."""
@@ -43,8 +43,8 @@ class Wrapped:
 
     def release(self, param: torch.nn.Parameter, owner: object) -> None:
         """Undo `take`."""
-        known = self._owners.get(id(param))
-        if known is not None and known[1]() is owner:
+        owned = self._owners.get(id(param))
+        if owned is not None and owned[1]() is owner:
             del self._owners[id(param)]
 
 

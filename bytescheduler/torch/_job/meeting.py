@@ -11,17 +11,17 @@ from bytescheduler.errors import Timeout
 
 __all__ = ["Meeting"]
 
-_SILENT_S = 5.0  # until a line tells what is waited for
+_SILENT_S = 5.0  # until a line explains the wait
 
 
 class Meeting:
     """The way of this process to the store, which process 0 or torchrun has."""
 
     def __init__(self) -> None:
-        self._store: Any = None  # that of process 0 must live until the others have read
+        self._store: Any = None  # process 0 keeps its store until its peers have read
 
     def agree(self, port: Optional[int]) -> int:
-        """Return the port that process 0 has; the others pass None.  Blocks.
+        """Return the port that process 0 has; other processes pass None.  Blocks.
 
         Raises
         ------
@@ -45,17 +45,17 @@ class Meeting:
                 self._store.set(key, str(port))
             return int(self._store.get(key))
         except RuntimeError as error:
-            found = plain(str(error).partition("\n")[0])
-            raise Timeout(f"{waiting}; {found}", 2) from None
+            failure = plain(str(error).partition("\n")[0])
+            raise Timeout(f"{waiting}; {failure}", 2) from None
         finally:
             begun.cancel()
 
 
 def _waiting() -> str:
-    """Return what this process waits for, and what to do if it does not come."""
-    given = os.environ
-    place = f"{plain(given['MASTER_ADDR'])}:{plain(given['MASTER_PORT'])}"
+    """Return a sentence about the wait, and about its cure."""
+    variables = os.environ
+    place = f"{plain(variables['MASTER_ADDR'])}:{plain(variables['MASTER_PORT'])}"
     return (
-        f"process RANK={plain(given['RANK'])} waits for the others at {place} (MASTER_ADDR, "
-        f"MASTER_PORT); start all {plain(given['WORLD_SIZE'])} (WORLD_SIZE) with equal values"
+        f"process RANK={plain(variables['RANK'])} waits for the others at {place} (MASTER_ADDR, "
+        f"MASTER_PORT); start all {plain(variables['WORLD_SIZE'])} (WORLD_SIZE) with equal values"
     )

@@ -28,10 +28,10 @@ class Places:
 
     def have_changed(self) -> bool:
         """Return whether groups, or parameters in them, came or went since `take`."""
-        now, known = self._now(), self._lists
-        if len(now) != len(known):
+        now, taken = self._now(), self._lists
+        if len(now) != len(taken):
             return True
-        return any(a is not b or n != m for (a, n), (b, m) in zip(now, known))
+        return any(a is not b or n != m for (a, n), (b, m) in zip(now, taken))
 
     def _now(self) -> _Lists:
         return [(group["params"], len(group["params"])) for group in self._inner.param_groups]
@@ -58,9 +58,9 @@ class Places:
                     5,
                 )
             slot.group = place[id(slot.param)]
-        known = {id(slot.param) for slot in slots}
+        slot_ids = {id(slot.param) for slot in slots}
         params = [param for group in self._inner.param_groups for param in group["params"]]
-        self._left_out = [param for param in params if id(param) not in known]
+        self._left_out = [param for param in params if id(param) not in slot_ids]
         self._lists = self._now()
 
     def check_left_out(self, names: Callable[[List[torch.nn.Parameter]], Dict[int, str]]) -> None:

@@ -98,15 +98,15 @@ class Stepper:
         return True
 
     def _stays_joint(self) -> bool:
-        why = why_joint(self.gradients.slots)
-        if why is not None:
-            self._stay(why)
-        return why is not None
+        reason = why_joint(self.gradients.slots)
+        if reason is not None:
+            self._stay(reason)
+        return reason is not None
 
-    def _stay(self, why: str) -> None:
+    def _stay(self, reason: str) -> None:
         """Keep the barrier, and say so; an error if crossing was asked for."""
         kind = type(self._inner).__name__
-        text = f"{kind} cannot cross the barrier: {why}"
+        text = f"{kind} cannot cross the barrier: {reason}"
         if self._options.crossing is True:
             raise UsageError(f"{text}; pass crossing=False, or give another optimizer", 5)
         self._tell(f"{text}; each step waits for all sums")
@@ -214,10 +214,10 @@ class Stepper:
             return False
         if not self._is_checked:
             self._is_checked = True
-            why = why_not_separable(self._inner)
-            if why is not None:
+            reason = why_not_separable(self._inner)
+            if reason is not None:
                 self._uninstall()
-                self._stay(why)
+                self._stay(reason)
                 return False
         return True
 
@@ -315,9 +315,9 @@ class Stepper:
         self.check_settled("refresh()")
         if named is not None:
             self._options = self._options._replace(named_parameters=list(named))
-        known = {id(slot.param) for slot in self.gradients.slots}
+        param_ids = {id(slot.param) for slot in self.gradients.slots}
         members = self._members(self._inner.param_groups, all_named=False)
-        new = [each for each in members if id(each[1]) not in known]
+        new = [member for member in members if id(member[1]) not in param_ids]
         if not new:
             self._places.take(self.gradients.slots)
             return

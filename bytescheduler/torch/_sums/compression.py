@@ -10,14 +10,14 @@ __all__ = ["Compression", "Compressor"]
 
 
 class Compressor:
-    """Makes of a tensor what travels, and of what arrives a tensor; this one changes nothing."""
+    """Encodes tensors before they travel, and decodes sums; this class changes nothing."""
 
     # The engine's own coding of float32, besides.
     coding: Optional[Coding] = None
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> Tuple[torch.Tensor, Optional[torch.dtype]]:
-        """Return what travels, and what `decompress` needs to know."""
+        """Return the tensor that travels, and the context for `decompress`."""
         return tensor, None
 
     @staticmethod

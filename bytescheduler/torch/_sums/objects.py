@@ -1,4 +1,4 @@
-"""Whole sets of tensors, from one worker to all."""
+"""Whole sets of tensors, from a worker to all."""
 
 import ctypes
 from typing import Iterator, List, Sequence, Tuple
@@ -29,12 +29,12 @@ class TensorObjects(Objects):
     """Carries tensors too."""
 
     def broadcast_tensors(self, tensors: Sequence[Tuple[str, torch.Tensor]], root: int) -> None:
-        """Overwrite tensors with those of worker `root`, bit for bit.  Blocks.
+        """Overwrite tensors with the tensors of worker `root`, bit for bit.  Blocks.
 
         Raises
         ------
         ConfigError
-            Names, dtypes or shapes differ from those of worker `root`.
+            Names, dtypes or shapes differ from worker `root`.
         """
         self.check_root(root)
         if self._relay is None:
@@ -48,7 +48,7 @@ class TensorObjects(Objects):
         self.check_same(kinds, root)
 
     def overwrite(self, tensors: Sequence[torch.Tensor], root: int) -> None:
-        """Do as `broadcast_tensors` with tensors whose dtypes and shapes are known to be alike."""
+        """Do as `broadcast_tensors` with tensors that are known to have equal dtypes and shapes."""
         if self._relay is None:
             return
         with torch.no_grad():
@@ -74,6 +74,6 @@ def _groups(tensors: Sequence[torch.Tensor]) -> Iterator[List[torch.Tensor]]:
 
 
 def _spread(octets: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
-    for tensor, part in zip(tensors, octets.split([size_of(each) for each in tensors])):
+    for tensor, part in zip(tensors, octets.split([size_of(target) for target in tensors])):
         # A copy, as a view of another dtype wants memory that is aligned for it.
         tensor.copy_(part.clone().view(tensor.dtype).view(tensor.shape))

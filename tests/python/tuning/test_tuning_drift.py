@@ -12,14 +12,14 @@ def searched(*levels: float) -> Drift:
     """Return one that knows of searches which found nothing, where steps took so long."""
     drift = Drift()
     for level in levels:
-        drift.searched(level, found=False)
+        drift.searched(level, has_result=False)
     return drift
 
 
 def found(seconds: float) -> Drift:
     """Return one that knows of a search that found something; now steps take so long."""
     drift = Drift()
-    drift.searched(seconds, found=True)
+    drift.searched(seconds, has_result=True)
     return drift
 
 
@@ -74,15 +74,15 @@ def test_what_steps_took_where_nothing_was_found_is_no_news_for_a_while() -> Non
 def test_what_began_a_search_that_found_nothing_is_no_news_either() -> None:
     drift = searched(1.0)
     assert first(drift, *[1.2] * 20) == 8
-    drift.searched(1.0, found=False)
+    drift.searched(1.0, has_result=False)
     assert first(drift, *[1.25] * 150) is None
 
 
 def test_a_search_that_found_something_knows_nothing_of_those_before() -> None:
     drift = searched(2.0, 1.5)
-    drift.searched(1.0, found=True)
+    drift.searched(1.0, has_result=True)
     assert first(drift, *[2.0] * 20) == 8
-    drift.searched(2.0, found=False)
+    drift.searched(2.0, has_result=False)
     assert first(drift, *[1.4] * 20) == 8
 
 
@@ -95,6 +95,6 @@ def test_steps_that_change_all_the_time_are_searched_more_and_more_rarely() -> N
             level = chance.uniform(0.5, 2.0)
         if drift.note(level) is not None:
             searches.append(step)
-            drift.searched(level, found=False)
+            drift.searched(level, has_result=False)
     assert len(searches) < 25
     assert sum(step > 50_000 for step in searches) < len(searches) / 4
