@@ -24,6 +24,7 @@ class Setting(NamedTuple):
     default: str
     scope: str
     sentence: str
+    for_experts: bool
 
 class Value(NamedTuple):
     """A setting as it stands: origin is "default", "environment" or "argument"."""

@@ -53,8 +53,14 @@ Rates are bits a second: `300mbit`, `2.5Gbit/s`, `10Gbps` and `10G`.
 Flags are `0` or `1` (also false/true, no/yes, off/on).
 
 Settings marked *job* must be equal on every node; a node that differs is refused.
+"""
 
-| name | default | what | scope | meaning |
+_TABLE = """
+## {title}
+
+{purpose}
+
+| name | default | kind | scope | meaning |
 |---|---|---|---|---|
 """
 
@@ -73,17 +79,31 @@ def _escape(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def markdown() -> str:
-    """Return docs/user/settings.md."""
+def _rows(for_experts: bool) -> str:
     rows: List[str] = []
     for row in settings():
+        if row.for_experts != for_experts:
+            continue
         kind, _, words = row.kind.partition(" ")
-        value_kind = f"one of `{_escape(words)}`" if kind == "choice" else kind
+        kind_text = f"one of `{_escape(words)}`" if kind == "choice" else kind
         has_default = row.default not in ("", "required")
         default = f"`{row.default}`" if has_default else row.default or "–"
         sentence = _escape(row.sentence)
-        rows.append(f"| `{row.name}` | {default} | {value_kind} | {row.scope} | {sentence} |\n")
-    return _HEAD + "".join(rows)
+        rows.append(f"| `{row.name}` | {default} | {kind_text} | {row.scope} | {sentence} |\n")
+    return "".join(rows)
+
+
+def markdown() -> str:
+    """Return docs/user/settings.md."""
+    for_users = _TABLE.format(
+        title="For users",
+        purpose="These settings describe the job and choose its features.",
+    )
+    for_experts = _TABLE.format(
+        title="For experts",
+        purpose="These settings serve to debug or to tune by hand. The defaults suit most jobs.",
+    )
+    return _HEAD + for_users + _rows(False) + for_experts + _rows(True)
 
 
 def as_text(overrides: Mapping[str, str]) -> Dict[str, str]:
@@ -226,6 +246,7 @@ def _as_json(names: Sequence[str], problems: Sequence[Problem]) -> str:
             "kind": row.kind,
             "unit": row.unit or None,
             "scope": row.scope,
+            "for_experts": row.for_experts,
             "from": value.origin,
             "error": messages.get(row.name),
         }

@@ -26,7 +26,9 @@ cdef enum:
 
 NAMES_S = 0.25  # from one look-up of an unknown name to the next
 
-Setting = namedtuple("Setting", ["name", "kind", "unit", "default", "scope", "sentence"])
+Setting = namedtuple("Setting", [
+    "name", "kind", "unit", "default", "scope", "sentence", "for_experts",
+])
 Value = namedtuple("Value", ["name", "value", "origin"])
 HostFact = namedtuple("HostFact", ["what", "name", "value"])
 Metric = namedtuple("Metric", ["name", "of", "value"])
@@ -78,10 +80,10 @@ cdef class _Settings:
 
 
 cdef void _add_setting(void* rows, const char* name, const char* kind, const char* unit,
-                       const char* fallback, const char* scope,
-                       const char* sentence) noexcept:
+                       const char* fallback, const char* scope, const char* sentence,
+                       int for_experts) noexcept:
     (<list>rows).append(Setting(name.decode(), kind.decode(), unit.decode(), fallback.decode(),
-                                scope.decode(), sentence.decode()))
+                                scope.decode(), sentence.decode(), for_experts != 0))
 
 
 cdef void _add_value(void* rows, const char* name, const char* value,

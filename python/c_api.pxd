@@ -211,7 +211,7 @@ cdef extern from "bytescheduler/c_api.h":
                            bs_error* error)
     ctypedef void (*bs_setting_row)(void* context, const char* name, const char* kind,
                                     const char* unit, const char* fallback, const char* scope,
-                                    const char* sentence) noexcept
+                                    const char* sentence, int for_experts) noexcept
     void bs_settings_all(bs_setting_row row, void* context)
     ctypedef void (*bs_value_row)(void* context, const char* name, const char* value,
                                   const char* origin) noexcept

@@ -414,9 +414,11 @@ int bs_partition_and_credit(double bytes_per_second, double round_trip_s, int nu
 
 // ---- settings ----------------------------------------------------------------------------------
 
-// Calls `row` for every setting in the order of the table.
+// Calls `row` for every setting in the order of the table.  `for_experts` is 1 if a setting serves
+// only to debug or to tune by hand, else 0.
 typedef void (*bs_setting_row)(void* context, const char* name, const char* kind, const char* unit,
-                               const char* fallback, const char* scope, const char* sentence);
+                               const char* fallback, const char* scope, const char* sentence,
+                               int for_experts);
 void bs_settings_all(bs_setting_row row, void* context);
 // Calls `row` with name, value and origin of every setting that is in force.
 typedef void (*bs_value_row)(void* context, const char* name, const char* value,

@@ -117,7 +117,7 @@ void TellRow(const bs::SettingInfo& info, bs_setting_row row, void* context) {
   const std::string scope(info.scope);
   const std::string sentence(info.sentence);
   row(context, name.c_str(), kind.c_str(), unit.c_str(), fallback.c_str(), scope.c_str(),
-      sentence.c_str());
+      sentence.c_str(), info.for_experts ? 1 : 0);
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ struct SettingInfo {
   std::string_view fallback;  // default, as a user would write it; "required" if there is none
   std::string_view scope;     // "process", "job" (must be equal on all nodes)
   std::string_view sentence;  // its effect, for docs/user/settings.md
+  bool for_experts = false;   // only to debug or to tune by hand
 };
 std::span<const SettingInfo> AllSettings();
 

@@ -1,4 +1,4 @@
-// Network: what every node stands on: the thread "bs-io" and a transport on it.
+// Network: the foundation of every node: the thread "bs-io" and a transport on it.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 #include "ps/membership.h"
 #include "ps/transport.h"
 
-// See transport/rdma/rdma_options.h, which rooms above this one do not include.
+// See transport/rdma/rdma_options.h, which rooms above this room do not include.
 namespace ps {
 struct RdmaCounts;
 struct RdmaOptions;
@@ -30,7 +30,7 @@ Logger MakeLogger(const Config& config);
 // `log`: the node's own.
 Logger MakeNetworkLogger(const Config& config, const Logger& log);
 
-// Returns the limit of the bytes that wait to be sent to one peer.  `available_bytes` of memory are
+// Returns the limit of the bytes that wait to be sent to a peer.  `available_bytes` of memory are
 // left at the start.
 uint64_t MostWaitingBytes(const Config& config, uint64_t available_bytes);
 // Returns the limit of the bytes of requests that wait in a server for its threads.
@@ -41,7 +41,7 @@ uint64_t MostBacklogBytes(uint64_t available_bytes);
 Duration SpinOf(const Config& config, double processor_quota);
 
 // The settings of the rendezvous.  kInvalidArgument if this node has no address to show, or cannot
-// listen at the one that a setting names.
+// listen at the address that a setting names.
 Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Role role);
 
 // kResourceExhausted unless this process may open as many descriptors as a node with this
@@ -51,7 +51,7 @@ Status CheckDescriptorsOf(const Config& config, uint64_t num_threads);
 // Says so in the log if the scheduler node's name is not known (yet).  Blocks for the look-up.
 void WarnOfUnknownRoot(const Config& config, const Logger& log);
 
-// Says in one line which names of BytePS have no effect here.
+// Logs a line with the names of BytePS that have no effect here.
 void WarnOfByteps(const Config& config, const Logger& log);
 
 // Warns of loopback addresses where other hosts are expected.  Blocks for look-ups.

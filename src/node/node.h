@@ -1,8 +1,8 @@
 // The scheduler node and servers: their executors, transport, membership and server put together.
 //
-// Each node is thread-safe and lives on threads of its own.  The functions that make one return at
-// once; later failures arrive through its outcome.  Close() blocks for a bounded time and is called
-// once, by the destructor if not before.  No other call may run at that time.
+// Each node is thread-safe and lives on threads of its own.  The functions that make a node return
+// at once; later failures arrive through its outcome.  Close() blocks for a bounded time and is
+// called once, by the destructor if not before.  No other call may run at that time.
 #pragma once
 
 #include <atomic>
@@ -36,7 +36,7 @@ class SchedulerNode {
   int32_t port() const { return port_; }
   // Ok when every node has finished in good order.
   const Outcome& outcome() const { return outcome_; }
-  // docs/operate/metrics.md says what each number is; errors are those of Await<Metrics>.
+  // docs/operate/metrics.md describes each number; errors are Await<Metrics>'s.
   Result<Metrics> Measure(Duration timeout) const;
   // Unless the job is over: ends it for all nodes, as `why`.
   void Close(const std::string& why);
@@ -51,8 +51,8 @@ class SchedulerNode {
   bool closed_ = false;
 };
 
-// A server: its dispatcher on bs-io, a thread for each shard, and one for the updater if there is
-// one.
+// A server: its dispatcher on bs-io, a thread for each shard, and a thread for the updater if the
+// server has one.
 class ServerNode {
  public:
   // `updater`, if it has functions, gets an executor here.
@@ -91,7 +91,7 @@ class ServerNode {
   std::unique_ptr<Network> network_;
   std::unique_ptr<ps::Member> member_;  // on bs-io
   ServerUpdater updater_;
-  // Found by the thread that makes the server: bs-io may be kept on one.
+  // Found by the thread that makes the server: bs-io may be kept on a single NUMA node.
   const std::vector<NumaNode> nodes_ = DiscoverNumaNodes();
   std::vector<std::unique_ptr<LoopThread>> shard_threads_;
   std::unique_ptr<LoopThread> updater_thread_;

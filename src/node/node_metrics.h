@@ -49,8 +49,8 @@ Result<T> Await(Duration timeout, const std::function<void(Give<T>)>& begin) {
 
 void AddSent(const ps::SentCounts& sent, Metrics* metrics);
 void AddRdma(const ps::RdmaCounts& counts, Metrics* metrics);
-// Collects from a worker, which is made and ended on `executor`; errors are those of Await, also
-// while there is no worker.  All arguments outlive the tasks there.
+// Collects from a worker, which is made and ended on `executor`; errors are Await's, also while
+// there is no worker.  All arguments outlive the tasks there.
 Result<Metrics> MetricsOfWorker(Executor* executor, const std::unique_ptr<Worker>& worker,
                                 const Outcome& failure, Duration timeout);
 Result<std::vector<StepTime>> StepsOfWorker(Executor* executor,

@@ -484,7 +484,7 @@ TEST(CApi, SettingsAreListedInTheOrderOfTheTable) {
   std::vector<std::string> names;
   bs_settings_all(
       [](void* context, const char* name, const char*, const char*, const char*, const char*,
-         const char*) { static_cast<std::vector<std::string>*>(context)->emplace_back(name); },
+         const char*, int) { static_cast<std::vector<std::string>*>(context)->emplace_back(name); },
       &names);
   ASSERT_GT(names.size(), 20U);
   EXPECT_EQ(names.front(), "DMLC_ROLE");
@@ -496,6 +496,17 @@ TEST(CApi, SettingsAreListedInTheOrderOfTheTable) {
       },
       &described);
   EXPECT_EQ(described, names.size());
+}
+
+TEST(CApi, SettingsForExpertsAreMarked) {
+  std::map<std::string, int> for_experts;
+  bs_settings_all(
+      [](void* context, const char* name, const char*, const char*, const char*, const char*,
+         const char*,
+         int marked) { (*static_cast<std::map<std::string, int>*>(context))[name] = marked; },
+      &for_experts);
+  EXPECT_EQ(for_experts.at("DMLC_ROLE"), 0);
+  EXPECT_EQ(for_experts.at("BYTESCHEDULER_RDMA_SLOTS"), 1);
 }
 
 TEST(CApi, TheHostIsDescribedUnlessASettingIsWrong) {

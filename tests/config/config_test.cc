@@ -375,16 +375,16 @@ TEST(Config, NamesEverythingThatIsMissingAndWhatItMeans) {
   Values values = Required();
   values.erase("DMLC_ROLE");
   EXPECT_SNAPSHOT(Parse(values).status().message(),
-                  "DMLC_ROLE is not set (what this process is in the job)");
+                  "DMLC_ROLE is not set (role of this process in the job)");
   values.erase("DMLC_NUM_SERVER");
   EXPECT_SNAPSHOT(Parse(values).status().message(),
-                  "DMLC_ROLE is not set (what this process is in the job); "
+                  "DMLC_ROLE is not set (role of this process in the job); "
                   "DMLC_NUM_SERVER is not set (how many servers the job has)");
 }
 
 TEST(Config, SetToNothingCountsAsNotSet) {
   EXPECT_SNAPSHOT(ErrorWith("DMLC_ROLE", ""),
-                  "DMLC_ROLE is not set (what this process is in the job)");
+                  "DMLC_ROLE is not set (role of this process in the job)");
   const Result<Config> config = ParseWith("BYTESCHEDULER_CREDIT", "");
   ASSERT_TRUE(config.ok());
   EXPECT_EQ(config.value().credit_bytes, 512U << 10);

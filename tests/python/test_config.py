@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 from typing import Dict
@@ -29,6 +30,18 @@ def test_the_reference_is_current() -> None:
         "docs/user/settings.md is old: "
         "python -m bytescheduler.config --markdown > docs/user/settings.md"
     )
+
+
+def test_each_setting_is_in_one_table_of_the_reference() -> None:
+    for_users, for_experts = (
+        re.findall(r"^\| `(\w+)` \|", part, re.M)
+        for part in config.markdown().split("## For experts")
+    )
+    settings = config.settings()
+    assert for_users == [row.name for row in settings if not row.for_experts]
+    assert for_experts == [row.name for row in settings if row.for_experts]
+    assert "DMLC_ROLE" in for_users
+    assert "DMLC_PS_WATER_MARK" in for_experts
 
 
 def test_the_command_prints_the_reference() -> None:

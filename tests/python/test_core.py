@@ -535,7 +535,7 @@ def test_the_server_command_names_what_is_missing() -> None:
         "bytescheduler: DMLC_NUM_WORKER is not set (how many workers the job has); "
         "DMLC_NUM_SERVER is not set (how many servers the job has); DMLC_PS_ROOT_URI is not set "
         "(address or host name of the scheduler node); DMLC_PS_ROOT_PORT is not set (port of the "
-        "scheduler node; the scheduler itself may take 0 for any free one)"
+        "scheduler node; on the scheduler node itself, 0 means any free port)"
     )
 
 

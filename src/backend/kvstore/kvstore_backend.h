@@ -19,7 +19,7 @@
 //
 // A probe costs as much as a partition of a few KB.  So some bytes of small partitions need none
 // while they are in flight (`small_bytes`): they return their credit at once.  When that is used
-// up, the next ones are probed like all others.
+// up, the next partitions are probed like all larger partitions.
 // Measured at 50 Mbit/s: the probe behind 512 KiB came back after 88 ms, which is the time of the
 // partition; the sum came when the other worker had pushed, two seconds later.
 //
@@ -70,15 +70,15 @@ class KvstoreBackend final : public Backend {
     uint64_t sample_bytes = 0;
     // Gets rank 0's measurement, once, before any key is declared here.  May be empty.
     std::function<void(uint32_t scale)> on_scale{};
-    // How much of partitions of up to a sixteenth of it may be on its way to one server beside
-    // credit.
+    // Most bytes on their way to a server beside credit, in partitions of at most a sixteenth of
+    // this number.
     uint64_t small_bytes = 0;
   };
 
   // `begin` starts operations on the store.  `executor` is the worker's; both outlive this.
   KvstoreBackend(const Options& options, Executor* executor, StoreFn begin, const Logger& log);
 
-  // Rank 0 puts the back end's own keys into the store and measures; the others do nothing.
+  // Rank 0 puts the back end's own keys into the store and measures; other workers do nothing.
   // kDeadlineExceeded if the store takes longer than the time-out.
   // REQUIRES, besides: called; between its end on rank 0 and any other use on any worker lies a
   // barrier of the stock store.
@@ -108,7 +108,7 @@ class KvstoreBackend final : public Backend {
   void Measure(Metrics* metrics) const override;
 
  private:
-  // One direction of an exchange.
+  // A direction of an exchange.
   struct OneWay {
     OpenCalls::Id call = 0;
     TimePoint began{};
@@ -121,7 +121,7 @@ class KvstoreBackend final : public Backend {
     Priority priority = 0;
     bool taken = false;   // it has crossed the link
     bool done = false;    // its operation is over
-    bool beside = false;  // it counts among the small ones beside credit
+    bool beside = false;  // it counts among the small partitions beside credit
     Status outcome;
     std::span<const std::byte> value;  // once done
     OneWay push, pull;                 // the latest
@@ -138,12 +138,12 @@ class KvstoreBackend final : public Backend {
   };
   struct Probes {
     std::vector<int32_t> free;
-    std::vector<Sent> uncovered;  // sent to one server since its latest probe
+    std::vector<Sent> uncovered;  // sent to a server since its latest probe
     uint64_t beside_bytes = 0;    // on their way beside credit
   };
   struct LookupCall {
     OpenCalls::Id call;
-    // The tensor asked for, then the one found; shared with the call's `done`.
+    // The tensor asked for, then the tensor of the store; shared with the call's `done`.
     std::shared_ptr<protocol::Tensor> tensor;
   };
 
@@ -162,7 +162,7 @@ class KvstoreBackend final : public Backend {
   void BarrierNext();
   // Takes store keys for the partitions of a tensor that is placed.
   Status Adopt(const protocol::Tensor& tensor);
-  // Ends what can end of the partition's round.
+  // Ends the directions of the partition's round that can end.
   void Settle(StorePartition* partition);
   Status TakeSum(const StorePartition& partition) const;
   void End(const StorePartition& partition, const OneWay& way, Traffic::Direction* counted,

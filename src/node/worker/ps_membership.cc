@@ -1,7 +1,7 @@
 // PsMembership ends in this order:
 //  1. the member closes: nothing more is received;
 //  2. a task later it is destroyed on bs-io, behind everything it has posted there;
-//  3. registrations of the framework's memory end, but for what the network still uses;
+//  3. registrations of the framework's memory end, but for memory that the network still uses;
 //  4. the transport comes to rest: every frame of the caller's memory is released;
 //  5. the thread ends with this object.
 #include "node/worker/ps_membership.h"

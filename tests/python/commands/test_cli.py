@@ -256,9 +256,11 @@ def test_config_gives_the_same_as_json() -> None:
         "kind": "bytes",
         "unit": "bytes",
         "scope": "process",
+        "for_experts": False,
         "from": "environment",
         "error": MESSAGES["BYTESCHEDULER_CREDIT"],
     }
+    assert rows["BYTESCHEDULER_RDMA_SLOTS"]["for_experts"] is True
     role = rows["DMLC_ROLE"]
     assert (role["value"], role["default"], role["required"]) == (None, None, True)
     assert {row["name"]: row["message"] for row in report["errors"]} == MESSAGES

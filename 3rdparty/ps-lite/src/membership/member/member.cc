@@ -43,8 +43,8 @@ Member::Impl::Impl(const MembershipOptions& options, Transport* transport, bs::E
       heartbeat_(&scope_),
       silence_(&scope_),
       limited_log_(executor, log),
-      // Grows from one member of an address to the next, so that a late repeat of an earlier one
-      // does not count for the present one.
+      // Grows from one member of an address to the next: a late repeat of an earlier member does
+      // not count for the present member.
       next_sequence_(static_cast<uint64_t>(executor->Now().time_since_epoch().count()) + 1),
       neighbours_([this](NeighbourCondition condition,
                          const Neighbour& neighbour) { return Holds(condition, neighbour); },
@@ -378,7 +378,8 @@ void Member::Impl::Connect() {
     const bool other_side = node.role != own_.role && node.role != Role::kScheduler;
     if (other_side) neighbours_.Apply(node, NeighbourEvent::kListed);
   }
-  // The configured address works here; the one in the list may only work for the scheduler node.
+  // The configured address works here; the address in the list may only work for the scheduler
+  // node.
   transport_->Connect(kSchedulerId, options_.root, own_.id);
   reconnect_timer_.Watch(kSchedulerId);
   pause_detector_.emplace(options_.heartbeat_interval, options_.heartbeat_timeout, scope_.Now());
@@ -391,7 +392,7 @@ void Member::Impl::Connect() {
 
 void Member::Impl::JoinStartBarrier() {
   const bool server = own_.role == Role::kServer;
-  // A node that takes a lost one's place finds the job started.
+  // A node that takes a lost node's place finds the job started.
   const bool started = options_.attach || view_.incarnation > 0;
   // A server is ready before it joins the barrier, a worker after it.  So no worker's request
   // reaches a server that is not ready.

@@ -87,7 +87,7 @@ class Member::Impl {
   void Register();
   void SendRegistration(Command command);
   void WatchRegistration();
-  // Returns what came of connecting to the scheduler node, to stand behind a sentence; may be
+  // Returns the result of connecting to the scheduler node, to stand behind a sentence; may be
   // empty.
   std::string AboutScheduler() const;
   // Logs that the scheduler node is silent, so that the wait is explained.
@@ -139,7 +139,8 @@ class Member::Impl {
   void EndLeave(const bs::Status& status);
   // For native data.
   bool OfAnotherJob(const Extension& data) const { return data.job != JobMark(job_.value_or(0)); }
-  // True for nodes of the job, and for lost ones until another has the place; false if dismissed.
+  // True for nodes of the job, and for lost nodes until another node has the place; false if
+  // dismissed.
   bool Knows(int32_t peer) const {
     return (peer == kSchedulerId || neighbours_.IsExpected(peer)) && !dismissed_.contains(peer);
   }
@@ -219,7 +220,7 @@ class Member::Impl {
   View view_;
   Neighbours neighbours_;
   Resends resends_;                   // for stock peers
-  std::deque<BarrierCall> barriers_;  // the first one is active
+  std::deque<BarrierCall> barriers_;  // the first is active
   bs::TimerId barrier_timer_ = 0;
   bool joined_final_ = false;
   bool stock_scheduler_ = false;

@@ -198,7 +198,7 @@ Neighbour* Member::Impl::FindLost(int32_t id) {
   return lost ? neighbours_.At(id) : nullptr;
 }
 
-// Repeated, because the worker does not read a new connection while it has our old one.
+// Repeated, because the worker does not read a new connection while it has our old connection.
 void Member::Impl::TellTheEnd(int32_t id) {
   constexpr bs::Duration kPause = std::chrono::seconds(2);
   constexpr int kMostTold = 30;
