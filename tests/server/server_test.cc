@@ -11,79 +11,10 @@
 #include "base/loop_thread.h"
 #include "base/notification.h"
 #include "protocol/bodies.h"
-#include "server/support.h"
-#include "sim/sim_executor.h"
+#include "server/bench.h"
 
 namespace bs::server {
 namespace {
-
-// A server with its dispatcher and shards on simulated time.
-class Bench {
- public:
-  explicit Bench(ServerOptions options, size_t num_shards = 1) {
-    std::vector<ServerShard> shards;
-    for (size_t i = 0; i < num_shards; ++i) {
-      executors_.push_back(std::make_unique<sim::SimExecutor>(&clock_));
-      shards.push_back({executors_.back().get(), 0});
-    }
-    // Which shard answers is seen by whose executor runs.
-    const auto send = [this](ps::Message message) {
-      for (size_t i = 0; i < executors_.size(); ++i) {
-        if (executors_[i]->IsCurrent()) ++answers_by_shard_[i];
-      }
-      outbox_.sender()(std::move(message));
-    };
-    server_ = std::make_unique<Server>(
-        options, &dispatcher_, std::move(shards),
-        Server::Handler{.send = send,
-                        .on_stop = [this] { ++stops_; },
-                        .on_failure = [this](const Status&) { ++failures_; },
-                        .on_violation =
-                            [this](int32_t peer, const std::string& what) {
-                              violations_.push_back(ps::DescribeId(peer) + ": " + what);
-                            }},
-        Logger("", LogLevel::kWarning, [this](LogLevel, std::string_view line) {
-          said_.emplace_back(line.substr(line.find("WARNING")));
-        }));
-  }
-
-  void Post(ps::Message message) { server_->OnMessage(std::move(message)); }
-  std::vector<ps::Message> Do(ps::Message message) {
-    Post(std::move(message));
-    return Run();
-  }
-  std::vector<ps::Message> Do(const Ask& ask) { return Do(MakeRequest(ask)); }
-  std::vector<ps::Message> Run() {
-    clock_.RunUntil(clock_.Now() + std::chrono::seconds(1));
-    return outbox_.All();
-  }
-  std::pair<StatusCode, std::string> Refused(ps::Message message) {
-    const std::vector<ps::Message> answers = Do(std::move(message));
-    EXPECT_EQ(answers.size(), 1u);
-    if (answers.size() != 1) return {};
-    return {CodeOf(answers[0]), TextOf(answers[0])};
-  }
-  std::pair<StatusCode, std::string> Refused(const Ask& ask) { return Refused(MakeRequest(ask)); }
-
-  Server& server() { return *server_; }
-  std::map<size_t, int>& answers_by_shard() { return answers_by_shard_; }
-  int stops() const { return stops_; }
-  int failures() const { return failures_; }
-  const std::vector<std::string>& violations() const { return violations_; }
-  std::vector<std::string> Said() { return std::exchange(said_, {}); }
-
- private:
-  sim::SimClock clock_{1};
-  sim::SimExecutor dispatcher_{&clock_};
-  std::vector<std::unique_ptr<sim::SimExecutor>> executors_;
-  Outbox outbox_;
-  std::map<size_t, int> answers_by_shard_;
-  int stops_ = 0;
-  int failures_ = 0;
-  std::vector<std::string> violations_;
-  std::vector<std::string> said_;  // without the time
-  std::unique_ptr<Server> server_;
-};
 
 ServerOptions Workers(int32_t num_workers) {
   ServerOptions options;
@@ -95,18 +26,18 @@ ServerOptions Workers(int32_t num_workers) {
 TEST(ServerTest, WhatWaitsForAShardIsBoundedAndTheRestIsTakenWhenItIsRepeated) {
   ServerOptions options = Workers(2);
   options.max_backlog_bytes = uint64_t{8} << 20U;
-  Bench bench(options);
+  ServerBench bench(options);
   EXPECT_EQ(bench.Do(Push(0, 0, Floats(std::vector<float>(1U << 18U, 1)))).size(), 1u);
   const auto post = [&](int32_t rank) {  // as who has no regard to credit
     bench.Post(MakeRequest(Push(rank, 1, Floats(std::vector<float>(1U << 18U, 1)))));
   };
   for (int turn = 0; turn < 3; ++turn) {  // no shard runs in between
     for (int i = 0; i < 7; ++i) post(1);
-    for (const ps::Message& answer : bench.Run()) EXPECT_EQ(CodeOf(answer), StatusCode::kOk);
+    for (const ps::Message& answer : bench.Settle()) EXPECT_EQ(CodeOf(answer), StatusCode::kOk);
   }
   for (int i = 0; i < 9; ++i) post(1);
   post(0);  // another's part of it is his
-  const std::vector<ps::Message> answers = bench.Run();
+  const std::vector<ps::Message> answers = bench.Settle();
   EXPECT_EQ(answers.size(), 10u);
   int put_off = 0;
   for (const ps::Message& answer : answers) {
@@ -117,20 +48,20 @@ TEST(ServerTest, WhatWaitsForAShardIsBoundedAndTheRestIsTakenWhenItIsRepeated) {
     EXPECT_THAT(TextOf(answer), testing::HasSubstr("the server: 7347200 bytes of requests"));
   }
   EXPECT_EQ(put_off, 2);
-  EXPECT_TRUE(bench.violations().empty());
-  EXPECT_THAT(bench.Said(), testing::ElementsAre(testing::AllOf(
-                                testing::HasSubstr("WARNING push key=7 round=1 partition=0 from "
-                                                   "worker 1 is deferred"),
-                                testing::HasSubstr("bytes of requests of this worker"))))
+  EXPECT_TRUE(bench.violations.empty());
+  EXPECT_THAT(bench.warnings, testing::ElementsAre(testing::AllOf(
+                                  testing::HasSubstr("WARNING push key=7 round=1 partition=0 from "
+                                                     "worker 1 is deferred"),
+                                  testing::HasSubstr("bytes of requests of this worker"))))
       << "once a minute, and never of who did not fill it";
   post(1);
-  const std::vector<ps::Message> again = bench.Run();
+  const std::vector<ps::Message> again = bench.Settle();
   ASSERT_EQ(again.size(), 1u);
   EXPECT_EQ(CodeOf(again[0]), StatusCode::kOk) << "there is room now";
 }
 
 TEST(ServerTest, WhatNoCorrectWorkerSendsIsToldAndWhatOneMaySendIsNot) {
-  Bench bench(Workers(2));
+  ServerBench bench(Workers(2));
   bench.Do(Push(0, 0, Floats({1})));
   bench.Do(Push(0, 0, Floats({1})));  // again
   bench.Do(Push(1, 5, Floats({1})));  // a round to come
@@ -139,7 +70,7 @@ TEST(ServerTest, WhatNoCorrectWorkerSendsIsToldAndWhatOneMaySendIsNot) {
   Ask released = Push(0, 3, Floats({1}));
   released.layout_version = 1;
   bench.Do(released);
-  EXPECT_TRUE(bench.violations().empty());
+  EXPECT_TRUE(bench.violations.empty());
   ps::Message answer = MakeRequest(Pull(1, 0, 4));
   answer.meta.request = false;
   EXPECT_TRUE(bench.Do(std::move(answer)).empty());
@@ -148,7 +79,7 @@ TEST(ServerTest, WhatNoCorrectWorkerSendsIsToldAndWhatOneMaySendIsNot) {
   Ask odd = Pull(0, 0, 4);
   odd.op = static_cast<ps::Op>(77);
   bench.Refused(odd);
-  EXPECT_THAT(bench.violations(),
+  EXPECT_THAT(bench.violations,
               testing::ElementsAre("worker 1: an answer to a server",
                                    testing::HasSubstr("worker 5: push key=7 round=0"),
                                    testing::HasSubstr("worker 1: push key=7 round=1"),
@@ -160,7 +91,7 @@ TEST(ServerTest, WhatWaitsForItsTurnKeepsThePromiseOfMemoryForItsSum) {
   options.deterministic = true;
   uint64_t available_bytes = uint64_t{8} << 20U;
   options.available_bytes = [&] { return available_bytes; };
-  Bench bench(options);
+  ServerBench bench(options);
   const auto push = [&](int32_t rank, uint64_t key, uint64_t round) {
     Ask ask = Push(rank, round, Floats(std::vector<float>(1U << 18U, 1)));  // a MiB
     ask.key = key;
@@ -184,7 +115,7 @@ TEST(ServerTest, APartitionThatDoesNotFitIntoMemoryIsRefusedByItsNameAndOthersGo
   ServerOptions options = Workers(1);
   uint64_t available_bytes = uint64_t{2} << 20U;
   options.available_bytes = [&] { return available_bytes; };
-  Bench bench(options, 2);
+  ServerBench bench(options, 2);
   const auto push = [](uint64_t key, uint64_t round, Mode mode = Mode::kSynchronous) {
     Ask ask = Push(0, round, Floats(std::vector<float>(1U << 18U, 1)));  // a MiB
     ask.key = key;
@@ -213,7 +144,7 @@ TEST(ServerTest, APartitionThatDoesNotFitIntoMemoryIsRefusedByItsNameAndOthersGo
 float SumOf(const ps::Message& pulled) { return ToFloats(pulled.data.at(0).bytes()).at(0); }
 
 TEST(ServerTest, ARoundGoesFromPushesToPulls) {
-  Bench bench(Workers(2));
+  ServerBench bench(Workers(2));
   EXPECT_TRUE(bench.Do(Pull(1, 0, 4)).empty());
   std::vector<ps::Message> answers = bench.Do(Push(0, 0, Floats({5})));
   ASSERT_EQ(answers.size(), 2u);
@@ -239,7 +170,7 @@ TEST(ServerTest, RoundsAreToldWithTheShardTheyAreOn) {
   options.dispatcher_bytes = 4;
   std::map<Key, size_t> shard_of;
   options.on_round = [&](size_t shard, const RoundTimes& times) { shard_of[times.key] = shard; };
-  Bench bench(options, 2);
+  ServerBench bench(options, 2);
   for (const uint64_t key : {1, 2, 3}) {
     Ask push = Push(0, 0, key == 3 ? Floats({1}) : Floats({1, 2}));
     push.key = key;
@@ -264,7 +195,7 @@ Ask Async(Ask ask) {
 }
 
 TEST(ServerTest, TheFirstCallOfEachNumberSetsTheOptimizerAndTheOthersLoseNothing) {
-  Bench bench(Workers(2), 2);
+  ServerBench bench(Workers(2), 2);
   const std::string momentum = "sgd learning_rate=-1 momentum=0.5";
   EXPECT_EQ(CodeOf(bench.Do(Optimizer(0, 1, momentum)).at(0)), StatusCode::kOk);
   bench.Do(Async(Push(0, 0, Floats({0}))));
@@ -285,7 +216,7 @@ TEST(ServerTest, TheFirstCallOfEachNumberSetsTheOptimizerAndTheOthersLoseNothing
 }
 
 TEST(ServerTest, AnUnknownModeIsRefused) {
-  Bench bench(Workers(1));
+  ServerBench bench(Workers(1));
   ps::Message push = MakeRequest(Push(0, 0, Floats({1})));
   test::ChangeRequest(&push, [](auto* body) { body->mode = 2; });
   const auto [code, text] = bench.Refused(std::move(push));
@@ -294,7 +225,7 @@ TEST(ServerTest, AnUnknownModeIsRefused) {
 }
 
 TEST(ServerTest, AnAttachedWorkerCountsAsTheWorkerItStandsBeside) {
-  Bench bench(Workers(2));
+  ServerBench bench(Workers(2));
   ps::Message push = MakeRequest(Push(0, 0, Floats({5})));
   push.peer = ps::AttachedId(0);
   EXPECT_EQ(bench.Do(std::move(push)).at(0).peer, ps::AttachedId(0));
@@ -304,7 +235,7 @@ TEST(ServerTest, AnAttachedWorkerCountsAsTheWorkerItStandsBeside) {
 }
 
 TEST(ServerTest, KeysAreDeclaredAndLookedUp) {
-  Bench bench(Workers(2));
+  ServerBench bench(Workers(2));
   Ask lookup;
   lookup.op = ps::Op::kLookup;
   lookup.rank = 1;
@@ -325,7 +256,7 @@ TEST(ServerTest, KeysAreDeclaredAndLookedUp) {
 }
 
 TEST(ServerTest, PartitionsGoToTheShardWithTheFewestBytes) {
-  Bench bench(Workers(1), 2);
+  ServerBench bench(Workers(1), 2);
   // 3 to shard 0; then 1, 1, 1 to shard 1; then either; 6 in all.
   uint32_t partition = 0;
   for (const size_t floats : {3u, 1u, 1u, 1u}) {
@@ -333,17 +264,17 @@ TEST(ServerTest, PartitionsGoToTheShardWithTheFewestBytes) {
     push.partition = partition++;
     bench.Do(push);
   }
-  EXPECT_EQ(bench.answers_by_shard(), (std::map<size_t, int>{{0, 1}, {1, 3}}));
+  EXPECT_EQ(bench.answers_by_shard, (std::map<size_t, int>{{0, 1}, {1, 3}}));
   // A partition stays where it is.
   Ask pull = Pull(0, 0, 12);
   for (int i = 0; i < 5; ++i) bench.Do(pull);
-  EXPECT_EQ(bench.answers_by_shard(), (std::map<size_t, int>{{0, 6}, {1, 3}}));
+  EXPECT_EQ(bench.answers_by_shard, (std::map<size_t, int>{{0, 6}, {1, 3}}));
 }
 
 TEST(ServerTest, WhatIsTooLargeIsRefused) {
   ServerOptions options = Workers(1);
   options.max_partition_bytes = 8;
-  Bench bench(options);
+  ServerBench bench(options);
   EXPECT_EQ(bench.Refused(Push(0, 0, Floats({1, 2, 3}))),
             std::make_pair(StatusCode::kInvalidArgument,
                            std::string("push key=7 round=0 partition=0 from worker 0: 12 bytes are "
@@ -353,7 +284,7 @@ TEST(ServerTest, WhatIsTooLargeIsRefused) {
 }
 
 TEST(ServerTest, APartitionBeginsWithRoundZero) {
-  Bench bench(Workers(2));
+  ServerBench bench(Workers(2));
   EXPECT_EQ(bench.Refused(Push(0, 1, Floats({1}))),
             std::make_pair(StatusCode::kFailedPrecondition,
                            std::string("push key=7 round=1 partition=0 from worker 0: worker 0 has "
@@ -373,7 +304,7 @@ Ask ReleaseBefore(uint32_t layout, uint32_t partitions, int32_t rank = 0) {
 }
 
 TEST(ServerTest, AKeyThatIsCutAnewGoesOnAndItsOldCutIsForgotten) {
-  Bench bench(Workers(2));
+  ServerBench bench(Workers(2));
   bench.Do(Push(0, 0, Floats({0, 0})));
   for (const int32_t rank : {0, 1}) bench.Do(Push(rank, 1, Floats({1, 2})));
   // Whoever is ahead begins; the other still asks for the last sum of the old cut.
@@ -393,7 +324,7 @@ TEST(ServerTest, AKeyThatIsCutAnewGoesOnAndItsOldCutIsForgotten) {
 }
 
 TEST(ServerTest, ReleasesThatMakeNoSenseAreRefused) {
-  Bench bench(Workers(2));
+  ServerBench bench(Workers(2));
   const auto code = [&](const Ask& ask) { return CodeOf(bench.Do(ask).at(0)); };
   EXPECT_EQ(code(ReleaseBefore(1, 1, 1)), StatusCode::kPermissionDenied);
   EXPECT_EQ(code(ReleaseBefore(0, 1)), StatusCode::kInvalidArgument);
@@ -405,7 +336,7 @@ TEST(ServerTest, ReleasesThatMakeNoSenseAreRefused) {
 }
 
 TEST(ServerTest, AsynchronousKeysAreNotReleased) {
-  Bench bench(Workers(1));
+  ServerBench bench(Workers(1));
   Ask push = Push(0, 0, Floats({1}));
   push.mode = Mode::kAsynchronous;
   EXPECT_EQ(CodeOf(bench.Do(push).at(0)), StatusCode::kOk);
@@ -416,7 +347,7 @@ TEST(ServerTest, AsynchronousKeysAreNotReleased) {
 }
 
 TEST(ServerTest, OfAReleaseOfManyPartitionsThoseThatAreThereGo) {
-  Bench bench(Workers(1));
+  ServerBench bench(Workers(1));
   bench.Do(Push(0, 0, Floats({1})));
   bench.Do(Push(0, 1, Floats({1})));
   EXPECT_EQ(CodeOf(bench.Do(ReleaseBefore(1, UINT32_MAX)).at(0)), StatusCode::kOk);
@@ -424,21 +355,21 @@ TEST(ServerTest, OfAReleaseOfManyPartitionsThoseThatAreThereGo) {
 }
 
 TEST(ServerTest, AReleasedCutGivesItsShardRoom) {
-  Bench bench(Workers(1), 2);
+  ServerBench bench(Workers(1), 2);
   // 16 bytes on shard 0, then 4 on shard 1: what comes next goes to shard 1 unless 0 is empty.
   bench.Do(Push(0, 0, Floats({1, 2, 3, 4})));
   bench.Do(Push(0, 1, Floats({1, 2, 3, 4})));
   bench.Do(Recut(Push(0, 2, Floats({1}))));
   bench.Do(ReleaseBefore(1, 1));
-  const int before = bench.answers_by_shard()[0];
+  const int before = bench.answers_by_shard[0];
   Ask push = Push(0, 0, Floats({1}));
   push.key = 8;
   bench.Do(push);
-  EXPECT_EQ(bench.answers_by_shard()[0], before + 1);
+  EXPECT_EQ(bench.answers_by_shard[0], before + 1);
 }
 
 TEST(ServerTest, StrangersAreRefused) {
-  Bench bench(Workers(2));
+  ServerBench bench(Workers(2));
   ps::Message message = MakeRequest(Push(2, 0, Floats({1})));
   EXPECT_EQ(bench.Refused(std::move(message)).first, StatusCode::kInvalidArgument);
   for (const int32_t peer : {ps::ServerId(0), 1, 0, -7, 3, INT32_MIN, ps::kEmpty - 1}) {
@@ -452,14 +383,14 @@ TEST(ServerTest, StrangersAreRefused) {
 }
 
 TEST(ServerTest, ResponsesAreNotAnswered) {
-  Bench bench(Workers(1));
+  ServerBench bench(Workers(1));
   ps::Message message = MakeRequest(Push(0, 0, Floats({1})));
   message.meta.request = false;
   EXPECT_TRUE(bench.Do(std::move(message)).empty());
 }
 
 TEST(ServerTest, OperationsOfOthersAreRefused) {
-  Bench bench(Workers(1));
+  ServerBench bench(Workers(1));
   for (const uint32_t op : {0u, 5u, 16u, 21u, 77u, UINT32_MAX}) {
     Ask ask = Pull(0, 0, 4);
     ask.op = static_cast<ps::Op>(op);
@@ -468,7 +399,7 @@ TEST(ServerTest, OperationsOfOthersAreRefused) {
 }
 
 TEST(ServerTest, AGoneWorkerIsGoneForDirectoryAndShards) {
-  Bench bench(Workers(3), 2);
+  ServerBench bench(Workers(3), 2);
   for (const uint32_t partition : {0u, 1u}) {
     Ask push = Push(0, 0, Floats({1}));
     push.partition = partition;
@@ -484,16 +415,16 @@ TEST(ServerTest, AGoneWorkerIsGoneForDirectoryAndShards) {
   for (const int32_t rank : {-1, 3, INT32_MAX}) {
     bench.server().OnWorkerGone(rank, Status::Unavailable("nobody"));
   }
-  EXPECT_TRUE(bench.Run().empty());
+  EXPECT_TRUE(bench.Settle().empty());
   bench.server().OnWorkerGone(0, Status::Unavailable("lost worker 0"));
-  const std::vector<ps::Message> refusals = bench.Run();
+  const std::vector<ps::Message> refusals = bench.Settle();
   EXPECT_EQ(refusals.size(), 3u);
   for (const ps::Message& refusal : refusals) EXPECT_EQ(TextOf(refusal), "lost worker 0");
   EXPECT_EQ(SumOf(bench.Do(Pull(2, 0, 4)).at(0)), 1);
 }
 
 TEST(ServerTest, AfterFailEverythingPendingAndLaterIsRefused) {
-  Bench bench(Workers(2), 2);
+  ServerBench bench(Workers(2), 2);
   bench.Do(Push(0, 0, Floats({1})));
   EXPECT_TRUE(bench.Do(Pull(1, 1, 4)).empty());
   Ask lookup;
@@ -501,7 +432,7 @@ TEST(ServerTest, AfterFailEverythingPendingAndLaterIsRefused) {
   EXPECT_TRUE(bench.Do(lookup).empty());
   bench.server().Fail(Status::Unavailable("lost server 1"));
   bench.server().Fail(Status::Unavailable("again"));
-  EXPECT_EQ(bench.Run().size(), 2u);
+  EXPECT_EQ(bench.Settle().size(), 2u);
   for (const Ask& ask : {Pull(1, 0, 4), lookup}) {
     EXPECT_EQ(bench.Refused(ask),
               std::make_pair(StatusCode::kUnavailable, std::string("lost server 1")));
@@ -509,14 +440,14 @@ TEST(ServerTest, AfterFailEverythingPendingAndLaterIsRefused) {
 }
 
 TEST(ServerTest, StockCommandsReachTheirHandler) {
-  Bench bench(Workers(1));
+  ServerBench bench(Workers(1));
   ps::Message stop;
   stop.peer = ps::WorkerId(0);
   stop.meta.head = 2;
   stop.meta.request = true;
   stop.meta.simple_app = true;
   EXPECT_EQ(bench.Do(std::move(stop)).size(), 1u);
-  EXPECT_EQ(bench.stops(), 1);
+  EXPECT_EQ(bench.stops, 1);
   ps::Message data;
   data.peer = ps::WorkerId(0);
   data.meta.request = true;
@@ -525,7 +456,7 @@ TEST(ServerTest, StockCommandsReachTheirHandler) {
   data.data.push_back(ps::Frame::Copy(std::string(8, '\0')));  // key 0
   data.data.push_back(ps::Frame::Copy("abc"));                 // no float32
   EXPECT_TRUE(bench.Do(std::move(data)).empty());
-  EXPECT_EQ(bench.failures(), 1);
+  EXPECT_EQ(bench.failures, 1);
 }
 
 // Random requests from bad workers: everything is answered or pending, and a good key is unharmed.
@@ -533,7 +464,7 @@ TEST(ServerTest, NoiseIsRefusedAndHarmsNobody) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);
-    Bench bench(Workers(3), 2);
+    ServerBench bench(Workers(3), 2);
     const uint64_t odd[] = {0, 1, 2, 3, 4, 8, 12, 4096, 1u << 31, UINT64_MAX, UINT64_MAX - 3};
     const auto pick = [&] { return odd[random() % std::size(odd)]; };
     for (int i = 0; i < 1000; ++i) {
@@ -557,7 +488,7 @@ TEST(ServerTest, NoiseIsRefusedAndHarmsNobody) {
       if (random() % 16 == 0) message.data.clear();
       bench.Post(std::move(message));
     }
-    bench.Run();
+    bench.Settle();
     const auto good = [](Ask ask) {
       ask.key = 99;
       return ask;

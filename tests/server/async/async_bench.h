@@ -7,21 +7,22 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "server/fake_host.h"
+#include "server/bench.h"
 #include "server/shard.h"
-#include "server/support.h"
 
 namespace bs::server {
 
-class AsyncBench : public HostedBench {
+class AsyncBench : public RequestBench {
  public:
   struct Options {
     int32_t num_workers = 1;
     int64_t max_staleness = -1;
-    bool hosts = true;
+    std::string optimizer = "sgd learning_rate=-1";  // of the server's own; empty: none
+    bool hosts = false;
     std::function<uint64_t()> available_bytes{};
   };
   explicit AsyncBench(const Options& options) {
@@ -34,18 +35,20 @@ class AsyncBench : public HostedBench {
     state.hosted =
         std::make_shared<HostedUpdates>(options.hosts ? host.Updater() : ServerUpdater{});
     shard_.emplace(std::move(state));
+    if (!options.optimizer.empty()) Set(options.optimizer);
   }
+  explicit AsyncBench(int32_t num_workers) : AsyncBench(Options{.num_workers = num_workers}) {}
+
+  static std::shared_ptr<const OptimizerSpec> Native(const std::string& optimizer) {
+    return std::make_shared<const OptimizerSpec>(ParseOptimizer(optimizer).value());
+  }
+  void Set(const std::string& optimizer) { shard().SetOptimizer({Native(optimizer), nullptr}); }
 
   static protocol::Call Call(Ask ask) {
     ask.mode = Mode::kAsynchronous;
     return MakeCall(ask);
   }
-  void Post(const Ask& ask) { shard_->Handle(Call(ask)); }
-  // What is answered within a second.
-  std::vector<ps::Message> Do(const Ask& ask) {
-    Post(ask);
-    return Settle();
-  }
+  void Post(const Ask& ask) override { shard_->Handle(Call(ask)); }
   // The weights that a pull gets at once.
   std::vector<float> PullNow(int32_t rank, uint64_t round) {
     Post(Newest(Pull(rank, round, 4)));

@@ -12,16 +12,13 @@ namespace {
 using testing::HasSubstr;
 
 // The bench with an optimizer that only its hosting process, if it has one, can load.
-class Bench : public AsyncBench {
+class HostedSlotBench : public AsyncBench {
  public:
-  explicit Bench(int32_t num_workers, bool hosts = true)
-      : AsyncBench({.num_workers = num_workers, .hosts = hosts}) {
+  explicit HostedSlotBench(int32_t num_workers, bool hosts = true)
+      : AsyncBench({.num_workers = num_workers, .optimizer = "", .hosts = hosts}) {
     shard().SetOptimizer({nullptr, MakePickle()});
   }
 
-  static std::shared_ptr<const OptimizerSpec> Native() {
-    return std::make_shared<const OptimizerSpec>(ParseOptimizer("sgd learning_rate=-2").value());
-  }
   // What has no `about` is of a key that is cut.
   void Initialise(float value, const std::string& about = "a", bool needs_host = false) {
     protocol::Call call = Call(Push(0, 0, Floats({value})));
@@ -30,10 +27,13 @@ class Bench : public AsyncBench {
     shard().Handle(std::move(call));
     EXPECT_EQ(CodeOf(outbox.Next()), StatusCode::kOk);
   }
+
+ private:
+  std::vector<ps::Message> Responses() override { return Settle(); }
 };
 
 TEST(AsyncSlotHostedTest, TheProcessGetsWhatCodesStandFor) {
-  Bench bench(2);
+  HostedSlotBench bench(2);
   bench.Initialise(10);
   bench.Post(Push(1, 1, Floats({1})));
   bench.Post(PushTwoBit(0, 1, 0.5F, 1, std::vector<std::byte>{std::byte{0b11000000}, {}, {}, {}}));
@@ -42,7 +42,7 @@ TEST(AsyncSlotHostedTest, TheProcessGetsWhatCodesStandFor) {
 }
 
 TEST(AsyncSlotHostedTest, PushesOfAllAreAppliedOnceOneAfterTheOther) {
-  Bench bench(3);
+  HostedSlotBench bench(3);
   bench.Initialise(10);
   bench.Post(Push(0, 1, Floats({1})));
   bench.Post(Push(1, 1, Floats({10})));
@@ -64,7 +64,7 @@ TEST(AsyncSlotHostedTest, PushesOfAllAreAppliedOnceOneAfterTheOther) {
 }
 
 TEST(AsyncSlotHostedTest, APullWaitsForItsOwnPush) {
-  Bench bench(2);
+  HostedSlotBench bench(2);
   bench.Initialise(0);
   bench.Post(Push(1, 1, Floats({5})));
   bench.Post(Pull(1, 1, 4));
@@ -75,7 +75,7 @@ TEST(AsyncSlotHostedTest, APullWaitsForItsOwnPush) {
 }
 
 TEST(AsyncSlotHostedTest, AnAnswerInFlightKeepsItsBytes) {
-  Bench bench(2);
+  HostedSlotBench bench(2);
   bench.Initialise(1);
   std::vector<ps::Message> leaving;
   for (uint64_t round = 1; round <= 4; ++round) {
@@ -89,7 +89,7 @@ TEST(AsyncSlotHostedTest, AnAnswerInFlightKeepsItsBytes) {
 }
 
 TEST(AsyncSlotHostedTest, AFailureIsToldAndChangesNothing) {
-  Bench bench(2);
+  HostedSlotBench bench(2);
   bench.Initialise(1);
   bench.host.fails = "ValueError: no";
   bench.Post(Push(0, 1, Floats({1})));
@@ -105,11 +105,11 @@ TEST(AsyncSlotHostedTest, AFailureIsToldAndChangesNothing) {
 }
 
 TEST(AsyncSlotHostedTest, RatesGoToTheHostingProcessIfThePushHasAny) {
-  Bench bench(1);
+  HostedSlotBench bench(1);
   bench.Initialise(1);
   bench.Do(Push(0, 1, Floats({1})));
   EXPECT_FALSE(bench.host.rates.learning_rate.has_value());
-  protocol::Call call = Bench::Call(Push(0, 2, Floats({1})));
+  protocol::Call call = AsyncBench::Call(Push(0, 2, Floats({1})));
   call.request.learning_rate = 0.5;
   bench.shard().Handle(std::move(call));
   bench.Settle();
@@ -117,11 +117,11 @@ TEST(AsyncSlotHostedTest, RatesGoToTheHostingProcessIfThePushHasAny) {
 }
 
 TEST(AsyncSlotHostedTest, TheOptimizerMayChangeItsKindBetweenUpdates) {
-  Bench bench(2);
+  HostedSlotBench bench(2);
   bench.Initialise(0);
   bench.Post(Push(0, 1, Floats({1})));
   bench.Post(Push(1, 1, Floats({10})));
-  bench.shard().SetOptimizer({Bench::Native(), nullptr});
+  bench.Set("sgd learning_rate=-2");
   EXPECT_EQ(bench.Settle().size(), 2u);
   EXPECT_EQ(bench.PullNow(1, 1), std::vector<float>{21}) << "1, then twice 10";
   bench.shard().SetOptimizer({nullptr, MakePickle()});
@@ -130,33 +130,33 @@ TEST(AsyncSlotHostedTest, TheOptimizerMayChangeItsKindBetweenUpdates) {
 }
 
 TEST(AsyncSlotHostedTest, AKeyMayNeedTheHostingProcessWhateverTheOptimizer) {
-  Bench bench(1);
-  bench.shard().SetOptimizer({Bench::Native(), MakePickle()});
+  HostedSlotBench bench(1);
+  bench.shard().SetOptimizer({AsyncBench::Native("sgd learning_rate=-2"), MakePickle()});
   bench.Initialise(0, "a", true);
   bench.Do(Push(0, 1, Floats({3})));
   EXPECT_EQ(bench.PullNow(0, 1), std::vector<float>{3});
-  bench.shard().SetOptimizer({Bench::Native(), nullptr});
+  bench.Set("sgd learning_rate=-2");
   EXPECT_THAT(TextOf(bench.Do(Push(0, 2, Floats({3}))).at(0)), HasSubstr("without its pickle"));
 }
 
 TEST(AsyncSlotHostedTest, WhatNobodyCanUpdateIsRefused) {
-  Bench cut(1);
+  HostedSlotBench cut(1);
   cut.Initialise(0, "");
   EXPECT_THAT(TextOf(cut.Do(Push(0, 1, Floats({3}))).at(0)),
               HasSubstr("call set_optimizer before the key is initialised"));
-  Bench alone(1, false);
+  HostedSlotBench alone(1, false);
   alone.Initialise(0);
   EXPECT_THAT(TextOf(alone.Do(Push(0, 1, Floats({3}))).at(0)),
               HasSubstr("the server is not run by Python"));
-  Bench talkative(1);
-  protocol::Call call = Bench::Call(Push(0, 0, Floats({0})));
+  HostedSlotBench talkative(1);
+  protocol::Call call = AsyncBench::Call(Push(0, 0, Floats({0})));
   call.request.about = std::string(1025, 'x');
   talkative.shard().Handle(std::move(call));
   EXPECT_THAT(TextOf(talkative.outbox.Next()), HasSubstr("at most 1024 are kept"));
 }
 
 TEST(AsyncSlotHostedTest, AFailedJobBeginsNoMoreUpdates) {
-  Bench bench(2);
+  HostedSlotBench bench(2);
   bench.Initialise(0);
   bench.Post(Push(0, 1, Floats({1})));
   bench.Post(Push(1, 1, Floats({1})));

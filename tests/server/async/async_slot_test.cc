@@ -13,41 +13,8 @@ namespace {
 
 using testing::HasSubstr;
 
-// The bench without a hosting process, and with an optimizer of the server's own.
-class Bench : public AsyncBench {
- public:
-  explicit Bench(const Options& options) : AsyncBench(options) {}
-  explicit Bench(int32_t num_workers, int64_t max_staleness = -1,
-                 const std::string& optimizer = "sgd learning_rate=-1")
-      : AsyncBench({.num_workers = num_workers, .max_staleness = max_staleness, .hosts = false}) {
-    if (!optimizer.empty()) Set(optimizer);
-  }
-
-  void Set(const std::string& optimizer) {
-    shard().SetOptimizer(
-        {std::make_shared<const OptimizerSpec>(ParseOptimizer(optimizer).value()), nullptr});
-  }
-  // What is answered at once.
-  std::vector<ps::Message> Do(const Ask& ask) {
-    Post(ask);
-    return outbox.All();
-  }
-  void DoOk(const Ask& ask) {
-    const std::vector<ps::Message> answers = Do(ask);
-    ASSERT_FALSE(answers.empty());
-    EXPECT_EQ(CodeOf(answers[0]), StatusCode::kOk) << TextOf(answers[0]);
-  }
-  std::pair<StatusCode, std::string> Refused(const Ask& ask) {
-    const std::vector<ps::Message> answers = Do(ask);
-    EXPECT_EQ(answers.size(), 1u);
-    if (answers.empty()) return {};
-    EXPECT_TRUE(answers[0].data.empty());
-    return {CodeOf(answers[0]), TextOf(answers[0])};
-  }
-};
-
 TEST(AsyncSlotTest, APushIsAppliedAtOnceAndNobodyWaitsForOthers) {
-  Bench bench(3);
+  AsyncBench bench(3);
   bench.DoOk(Push(0, 0, Floats({10})));
   EXPECT_EQ(bench.PullNow(2, 0), std::vector<float>{10});
   bench.DoOk(Push(1, 1, Floats({1})));
@@ -59,7 +26,7 @@ TEST(AsyncSlotTest, APushIsAppliedAtOnceAndNobodyWaitsForOthers) {
 }
 
 TEST(AsyncSlotTest, ACodedPushIsTheGradientItsCodesStandFor) {
-  Bench bench(2);
+  AsyncBench bench(2);
   bench.DoOk(Push(0, 0, Floats({10})));
   const auto word = [](unsigned code) {
     return std::vector<std::byte>{static_cast<std::byte>(code << 6U), {}, {}, {}};
@@ -73,7 +40,7 @@ TEST(AsyncSlotTest, ACodedPushIsTheGradientItsCodesStandFor) {
 }
 
 TEST(AsyncSlotTest, RepeatsAreAcknowledgedAndAppliedOnce) {
-  Bench bench(2);
+  AsyncBench bench(2);
   for (int i = 0; i < 3; ++i) bench.DoOk(Push(0, 0, Floats({10})));
   for (const uint64_t round : {1, 1, 2, 1, 2, 3, 2}) bench.DoOk(Push(1, round, Floats({1})));
   bench.DoOk(Push(0, 0, Floats({77})));
@@ -82,7 +49,7 @@ TEST(AsyncSlotTest, RepeatsAreAcknowledgedAndAppliedOnce) {
 }
 
 TEST(AsyncSlotTest, APullThatOvertookItsPushWaitsForIt) {
-  Bench bench(2);
+  AsyncBench bench(2);
   bench.DoOk(Push(0, 0, Floats({0})));
   EXPECT_TRUE(bench.Do(Pull(1, 1, 4)).empty());
   const std::vector<ps::Message> repeated = bench.Do(Pull(1, 1, 4));
@@ -95,7 +62,7 @@ TEST(AsyncSlotTest, APullThatOvertookItsPushWaitsForIt) {
 }
 
 TEST(AsyncSlotTest, PullsWaitForTheInitialValue) {
-  Bench bench(3);
+  AsyncBench bench(3);
   EXPECT_TRUE(bench.Do(Pull(2, 0, 4)).empty());
   EXPECT_EQ(bench.Refused(Push(2, 1, Floats({1}))).first, StatusCode::kFailedPrecondition);
   EXPECT_EQ(bench.Refused(Push(1, 0, Floats({1}))).first, StatusCode::kFailedPrecondition);
@@ -107,7 +74,7 @@ TEST(AsyncSlotTest, PullsWaitForTheInitialValue) {
 
 // Whoever asks for many keys, or for one twice, has the weights of all: nothing is his alone.
 TEST(AsyncSlotTest, AnswersOfOneMomentKeepNothing) {
-  Bench bench(3);
+  AsyncBench bench(3);
   bench.DoOk(Push(0, 0, Floats({1})));
   std::vector<ps::Message> leaving;
   for (int i = 0; i < 3; ++i) {
@@ -124,7 +91,7 @@ TEST(AsyncSlotTest, AnswersOfOneMomentKeepNothing) {
 }
 
 TEST(AsyncSlotTest, AnAnswerInFlightKeepsItsBytes) {
-  Bench bench(3);
+  AsyncBench bench(3);
   bench.DoOk(Push(0, 0, Floats({1})));
   std::vector<ps::Message> leaving;
   for (uint64_t round = 1; round <= 4; ++round) {
@@ -147,18 +114,18 @@ TEST(AsyncSlotTest, AnAnswerInFlightKeepsItsBytes) {
 }
 
 TEST(AsyncSlotTest, RatesOfAPushWinOverTheOptimizers) {
-  Bench bench(1, -1, "sgd learning_rate=1 wd=0.5 rescale_grad=2");
+  AsyncBench bench({.optimizer = "sgd learning_rate=1 wd=0.5 rescale_grad=2"});
   bench.DoOk(Push(0, 0, Floats({8})));
   bench.DoOk(Push(0, 1, Floats({1})));  // 8 - (2 * 1 + 0.5 * 8)
   EXPECT_EQ(bench.PullNow(0, 1), std::vector<float>{2});
-  protocol::Call call = Bench::Call(Push(0, 2, Floats({1})));
+  protocol::Call call = AsyncBench::Call(Push(0, 2, Floats({1})));
   call.request.learning_rate = 0.5;
   call.request.weight_decay = 0.0;
   call.request.rescale_grad = -4.0;
   bench.shard().Handle(std::move(call));
   EXPECT_EQ(CodeOf(bench.outbox.Next()), StatusCode::kOk);
   EXPECT_EQ(bench.PullNow(0, 2), std::vector<float>{4});
-  protocol::Call bad = Bench::Call(Push(0, 3, Floats({1})));
+  protocol::Call bad = AsyncBench::Call(Push(0, 3, Floats({1})));
   bad.request.learning_rate = std::numeric_limits<double>::quiet_NaN();
   bench.shard().Handle(std::move(bad));
   EXPECT_EQ(CodeOf(bench.outbox.Next()), StatusCode::kInvalidArgument);
@@ -167,8 +134,7 @@ TEST(AsyncSlotTest, RatesOfAPushWinOverTheOptimizers) {
 
 TEST(AsyncSlotTest, TheStateOfAnOptimizerIsAskedForOnce) {
   uint64_t available_bytes = uint64_t{8} << 20U;
-  Bench bench(
-      {.num_workers = 1, .hosts = false, .available_bytes = [&] { return available_bytes; }});
+  AsyncBench bench({.available_bytes = [&] { return available_bytes; }});
   const std::vector<std::byte> value = Floats(std::vector<float>(1U << 18U, 1));  // a MiB
   bench.Set("adam");
   bench.DoOk(Push(0, 0, value));
@@ -184,7 +150,7 @@ TEST(AsyncSlotTest, TheStateOfAnOptimizerIsAskedForOnce) {
 }
 
 TEST(AsyncSlotTest, ANewOptimizerStartsItsStateAfresh) {
-  Bench bench(1, -1, "sgd learning_rate=-1 momentum=0.5");
+  AsyncBench bench({.optimizer = "sgd learning_rate=-1 momentum=0.5"});
   bench.DoOk(Push(0, 0, Floats({0})));
   bench.DoOk(Push(0, 1, Floats({4})));
   bench.DoOk(Push(0, 2, Floats({0})));
@@ -195,7 +161,7 @@ TEST(AsyncSlotTest, ANewOptimizerStartsItsStateAfresh) {
 }
 
 TEST(AsyncSlotTest, WithoutAnOptimizerAPushIsRefused) {
-  Bench bench(1, -1, "");
+  AsyncBench bench({.optimizer = ""});
   bench.DoOk(Push(0, 0, Floats({1})));
   const auto [code, text] = bench.Refused(Push(0, 1, Floats({1})));
   EXPECT_EQ(code, StatusCode::kFailedPrecondition);
@@ -208,7 +174,7 @@ TEST(AsyncSlotTest, WithoutAnOptimizerAPushIsRefused) {
 }
 
 TEST(AsyncSlotTest, WhatMakesNoSenseIsRefusedAndChangesNothing) {
-  Bench bench(2);
+  AsyncBench bench(2);
   bench.DoOk(Push(0, 0, Floats({1})));
   EXPECT_EQ(bench.Refused(Push(0, 2, Floats({1}))).first, StatusCode::kFailedPrecondition);
   EXPECT_EQ(bench.Refused(Push(0, 1, Floats({1, 2}))).first, StatusCode::kInvalidArgument);
@@ -231,7 +197,7 @@ TEST(AsyncSlotTest, WhatMakesNoSenseIsRefusedAndChangesNothing) {
 }
 
 TEST(AsyncSlotTest, AKeyHasOneMode) {
-  Bench bench(2);
+  AsyncBench bench(2);
   bench.DoOk(Push(0, 0, Floats({1})));
   bench.shard().Handle(MakeCall(Push(1, 1, Floats({1}))));
   const ps::Message answer = bench.outbox.Next();
@@ -240,7 +206,7 @@ TEST(AsyncSlotTest, AKeyHasOneMode) {
 }
 
 TEST(AsyncSlotTest, StalenessBoundsHowFarAWorkerIsAhead) {
-  Bench bench(3, 2);
+  AsyncBench bench({.num_workers = 3, .max_staleness = 2});
   bench.DoOk(Push(0, 0, Floats({0})));
   for (const uint64_t round : {1, 2}) {
     bench.DoOk(Push(0, round, Floats({1})));
@@ -260,7 +226,7 @@ TEST(AsyncSlotTest, StalenessBoundsHowFarAWorkerIsAhead) {
 }
 
 TEST(AsyncSlotTest, NobodyWaitsForAWorkerThatLeft) {
-  Bench bench(2, 0);
+  AsyncBench bench({.num_workers = 2, .max_staleness = 0});
   bench.DoOk(Push(0, 0, Floats({0})));
   bench.DoOk(Push(0, 1, Floats({1})));
   EXPECT_TRUE(bench.Do(Pull(0, 1, 4)).empty());
@@ -271,7 +237,7 @@ TEST(AsyncSlotTest, NobodyWaitsForAWorkerThatLeft) {
 }
 
 TEST(AsyncSlotTest, WithoutWorker0NothingIsInitialised) {
-  Bench bench(2);
+  AsyncBench bench(2);
   EXPECT_TRUE(bench.Do(Pull(1, 0, 4)).empty());
   bench.shard().OnWorkerGone(0, Status::Unavailable("worker 0 left the job"));
   EXPECT_EQ(TextOf(bench.outbox.Next()), "worker 0 left the job");
@@ -279,7 +245,7 @@ TEST(AsyncSlotTest, WithoutWorker0NothingIsInitialised) {
 }
 
 TEST(AsyncSlotTest, AFailedJobRefusesWhatWaits) {
-  Bench bench(2, 0);
+  AsyncBench bench({.num_workers = 2, .max_staleness = 0});
   bench.DoOk(Push(0, 0, Floats({0})));
   bench.DoOk(Push(0, 1, Floats({0})));
   EXPECT_TRUE(bench.Do(Pull(0, 1, 4)).empty());
@@ -288,7 +254,7 @@ TEST(AsyncSlotTest, AFailedJobRefusesWhatWaits) {
 }
 
 TEST(AsyncSlotTest, WhoTakesThePlaceOfALostWorkerCountsFromOneAndIsWaitedForOnceItPushes) {
-  Bench bench(2, 0);
+  AsyncBench bench({.num_workers = 2, .max_staleness = 0});
   bench.DoOk(Push(0, 0, Floats({0})));
   for (const uint64_t round : {1, 2, 3}) {
     bench.DoOk(Push(1, round, Floats({1})));

@@ -10,8 +10,8 @@ namespace bs::server {
 namespace {
 
 // Asks a hosting process, and notes what came of it.
-class Bench : private HostedBench {
- public:
+class HostedUpdatesTest : public testing::Test, protected HostedBench {
+ protected:
   void Load(const HostedUpdates::Optimizer& optimizer) {
     hosted_.Load(optimizer, &executor, [this](Status status) { Note(std::move(status)); });
     Settle();
@@ -33,68 +33,63 @@ class Bench : private HostedBench {
     return ToFloats(after);
   }
 
-  using HostedBench::host;
-  std::vector<Status> outcomes;
+  std::vector<Status> outcomes_;
 
  private:
   void Note(Status status) {
     EXPECT_TRUE(executor.IsCurrent());
-    outcomes.push_back(std::move(status));
+    outcomes_.push_back(std::move(status));
   }
 
   HostedUpdates hosted_{host.Updater()};
 };
 
-TEST(HostedUpdatesTest, NobodyIsThereByDefault) { EXPECT_FALSE(HostedUpdates({}).present()); }
+TEST_F(HostedUpdatesTest, NobodyIsThereByDefault) { EXPECT_FALSE(HostedUpdates({}).present()); }
 
-TEST(HostedUpdatesTest, AnUpdateBeginsWithWhatWasBefore) {
-  Bench bench;
+TEST_F(HostedUpdatesTest, AnUpdateBeginsWithWhatWasBefore) {
   const auto optimizer = MakePickle("sgd");
-  EXPECT_EQ(bench.Update(optimizer, {1, 2}, {10, 20}), (std::vector<float>{11, 22}));
-  ASSERT_EQ(bench.outcomes.size(), 1u);
-  EXPECT_TRUE(bench.outcomes[0].ok());
+  EXPECT_EQ(Update(optimizer, {1, 2}, {10, 20}), (std::vector<float>{11, 22}));
+  ASSERT_EQ(outcomes_.size(), 1u);
+  EXPECT_TRUE(outcomes_[0].ok());
 }
 
-TEST(HostedUpdatesTest, AnOptimizerIsLoadedOnceHoweverItIsUsed) {
-  Bench bench;
+TEST_F(HostedUpdatesTest, AnOptimizerIsLoadedOnceHoweverItIsUsed) {
   const auto first = MakePickle("same");
-  bench.Load(first);
-  bench.Load(first);
-  bench.Update(first, {1}, {1});
+  Load(first);
+  Load(first);
+  Update(first, {1}, {1});
   const auto second = MakePickle("same");  // set again: its state starts afresh
-  bench.Update(second, {1}, {1});
-  bench.Update(second, {1}, {1});
-  EXPECT_EQ(bench.host.calls,
+  Update(second, {1}, {1});
+  Update(second, {1}, {1});
+  EXPECT_EQ(host.calls,
             (std::vector<std::string>{"set same", "update 7", "set same", "update 7", "update 7"}));
 }
 
-TEST(HostedUpdatesTest, ARefusedOptimizerLeavesTheOneBefore) {
-  Bench bench;
+TEST_F(HostedUpdatesTest, ARefusedOptimizerLeavesTheOneBefore) {
   const auto good = MakePickle("good");
-  bench.Load(good);
-  bench.Load(MakePickle("bad"));
-  bench.Update(good, {1}, {1});
-  EXPECT_EQ(bench.host.calls, (std::vector<std::string>{"set good", "set bad", "update 7"}));
-  ASSERT_EQ(bench.outcomes.size(), 3u);
-  EXPECT_EQ(bench.outcomes[1].code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(bench.outcomes[1].message(), "no such class");
-  EXPECT_TRUE(bench.outcomes[2].ok());
+  Load(good);
+  Load(MakePickle("bad"));
+  Update(good, {1}, {1});
+  EXPECT_EQ(host.calls, (std::vector<std::string>{"set good", "set bad", "update 7"}));
+  ASSERT_EQ(outcomes_.size(), 3u);
+  EXPECT_EQ(outcomes_[1].code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(outcomes_[1].message(), "no such class");
+  EXPECT_TRUE(outcomes_[2].ok());
 }
 
-TEST(HostedUpdatesTest, AFailureIsToldAndNothingMore) {
-  Bench bench;
+TEST_F(HostedUpdatesTest, AFailureIsToldAndNothingMore) {
   const auto optimizer = MakePickle("sgd");
-  bench.host.fails = "ValueError: nothing there";
-  bench.Update(optimizer, {}, {});
-  bench.host.throws = true;
-  bench.Update(optimizer, {1}, {1});
-  bench.host.throws = false;
-  EXPECT_EQ(bench.Update(optimizer, {1}, {1}), std::vector<float>{2});
-  ASSERT_EQ(bench.outcomes.size(), 3u);
-  EXPECT_EQ(bench.outcomes[0].code(), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(bench.outcomes[0].message(), "ValueError: nothing there");
-  EXPECT_EQ(bench.outcomes[1].message(), "no memory");
-  EXPECT_TRUE(bench.outcomes[2].ok());
+  host.fails = "ValueError: nothing there";
+  Update(optimizer, {}, {});
+  host.throws = true;
+  Update(optimizer, {1}, {1});
+  host.throws = false;
+  EXPECT_EQ(Update(optimizer, {1}, {1}), std::vector<float>{2});
+  ASSERT_EQ(outcomes_.size(), 3u);
+  EXPECT_EQ(outcomes_[0].code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(outcomes_[0].message(), "ValueError: nothing there");
+  EXPECT_EQ(outcomes_[1].message(), "no memory");
+  EXPECT_TRUE(outcomes_[2].ok());
 }
 
 }  // namespace

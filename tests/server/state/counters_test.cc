@@ -5,57 +5,46 @@
 
 #include <optional>
 
-#include "server/server.h"
-#include "server/support.h"
-#include "sim/sim_executor.h"
+#include "server/bench.h"
 
 namespace bs::server {
 namespace {
 
-using std::chrono::milliseconds;
-
 // Two workers, two shards and the dispatcher, which keeps partitions of up to 8 bytes.
-class Bench {
+class CountersBench : public ServerBench {
  public:
-  Bench() {
-    ServerOptions options;
-    options.view = job::ShareView({.role = job::Role::kServer}, 2, 1);
-    options.dispatcher_bytes = 8;
-    options.timed = true;
-    server_.emplace(options, &dispatcher_,
-                    std::vector<ServerShard>{{&shards_[0], 0}, {&shards_[1], 0}},
-                    Server::Handler{.send = outbox_.sender()}, Logger());
-  }
+  CountersBench() : ServerBench(MakeOptions(), 2) {}
 
   void Do(Ask ask, uint64_t key) {
     ask.key = key;
-    server_->OnMessage(MakeRequest(ask));
-    RunFor(milliseconds(0));
+    Post(ask);
+    Pass(Duration(0));
   }
-  void RunFor(Duration duration) { clock_.RunUntil(clock_.Now() + duration); }
   double Figure(const std::string& name, int32_t of = Metrics::kWhole) {
     std::optional<Metrics> told;
-    server_->Measure([&](const Metrics& metrics) { told = metrics; });
+    server().Measure([&](const Metrics& metrics) { told = metrics; });
     EXPECT_FALSE(told.has_value()) << "told inside the call";
-    RunFor(milliseconds(0));
+    Pass(Duration(0));
     if (!told) return -1;
     const auto it = told->numbers().find({name, of});
     return it == told->numbers().end() ? -1 : it->second;
   }
 
  private:
-  sim::SimClock clock_{1};
-  sim::SimExecutor dispatcher_{&clock_};
-  sim::SimExecutor shards_[2] = {sim::SimExecutor(&clock_), sim::SimExecutor(&clock_)};
-  Outbox outbox_;
-  std::optional<Server> server_;
+  static ServerOptions MakeOptions() {
+    ServerOptions options;
+    options.view = job::ShareView({.role = job::Role::kServer}, 2, 1);
+    options.dispatcher_bytes = 8;
+    options.timed = true;
+    return options;
+  }
 };
 
 std::vector<std::byte> Small() { return Floats({1, 2}); }
 std::vector<std::byte> Large() { return Floats({1, 2, 3, 4}); }
 
 TEST(Counters, OfAServerThatDidNothingAreZero) {
-  Bench bench;
+  CountersBench bench;
   for (const char* const name : {"partitions", "rounds_total", "open_rounds", "refused_total",
                                  "value_bytes", "held_bytes"}) {
     EXPECT_EQ(bench.Figure(name), 0) << name;
@@ -64,7 +53,7 @@ TEST(Counters, OfAServerThatDidNothingAreZero) {
 }
 
 TEST(Counters, AddUpOverShardsAndDispatcher) {
-  Bench bench;
+  CountersBench bench;
   const std::vector<std::pair<uint64_t, std::vector<std::byte>>> values = {
       {1, Small()}, {2, Large()}, {3, Large()}};
   for (const auto& [key, value] : values) {
@@ -79,7 +68,7 @@ TEST(Counters, AddUpOverShardsAndDispatcher) {
   EXPECT_EQ(bench.Figure("awaited_rounds", 0), 0);
   EXPECT_EQ(bench.Figure("awaited_rounds", 1), 3);
   EXPECT_EQ(bench.Figure("pulls_total", 0), 0);
-  bench.RunFor(milliseconds(7));
+  bench.Pass(std::chrono::milliseconds(7));
   for (const auto& [key, value] : values) bench.Do(Push(1, 1, value), key);
   EXPECT_EQ(bench.Figure("rounds_total"), 3);
   EXPECT_EQ(bench.Figure("open_rounds"), 0);
@@ -93,7 +82,7 @@ TEST(Counters, AddUpOverShardsAndDispatcher) {
 }
 
 TEST(Counters, CountRefusalsOfDispatcherAndShards) {
-  Bench bench;
+  CountersBench bench;
   bench.Do(Push(0, 5, Large()), 1);  // nobody initialised it
   EXPECT_EQ(bench.Figure("refused_total"), 1);
   bench.Do(Push(0, 0, Large()), 1);
@@ -103,7 +92,7 @@ TEST(Counters, CountRefusalsOfDispatcherAndShards) {
 }
 
 TEST(Counters, OfAsynchronousKeysCountPushesAndNoRounds) {
-  Bench bench;
+  CountersBench bench;
   Ask first = Push(0, 0, Large());
   first.mode = Mode::kAsynchronous;
   bench.Do(first, 1);

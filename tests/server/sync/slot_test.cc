@@ -9,74 +9,10 @@
 
 #include "base/snapshot.h"
 #include "protocol/bodies.h"
-#include "server/support.h"
-#include "sim/sim_executor.h"
+#include "server/bench.h"
 
 namespace bs::server {
 namespace {
-
-// One slot with its shard's state and everything it answered.
-class Bench {
- public:
-  explicit Bench(int32_t num_workers, bool deterministic = true, uint64_t hold_bytes = 0,
-                 uint32_t num_buffers = 2, int32_t server_rank = 0) {
-    state_.view = job::ShareView({.role = job::Role::kServer, .rank = server_rank}, num_workers, 3);
-    state_.num_buffers = num_buffers;
-    state_.deterministic = deterministic;
-    state_.hold_bytes = hold_bytes;
-    state_.send = outbox_.sender();
-    slot_ = std::make_unique<Slot>(&state_, SlotId{7, 0});
-  }
-
-  // The answers to one request, in order.
-  std::vector<ps::Message> Do(const Ask& ask) { return Do(ask, MakeCall(ask)); }
-  std::vector<ps::Message> Do(const Ask& ask, protocol::Call call) {
-    ask.op == ps::Op::kPull ? slot_->Pull(call) : slot_->Push(call);
-    return outbox_.All();
-  }
-  void DoOk(const Ask& ask) {
-    for (const ps::Message& answer : Do(ask)) EXPECT_EQ(CodeOf(answer), StatusCode::kOk);
-  }
-  // The status of the one answer to a request that is not served.
-  std::pair<StatusCode, std::string> Refused(const Ask& ask) {
-    const std::vector<ps::Message> answers = Do(ask);
-    EXPECT_EQ(answers.size(), 1u);
-    if (answers.empty()) return {};
-    EXPECT_TRUE(answers[0].data.empty() || answers[0].data[0].size() == 0);
-    return {CodeOf(answers[0]), TextOf(answers[0])};
-  }
-  ps::Message PullNow(int32_t rank, uint64_t round, uint64_t size_bytes) {
-    std::vector<ps::Message> answers = Do(Pull(rank, round, size_bytes));
-    EXPECT_EQ(answers.size(), 1u);
-    if (answers.empty() || answers[0].data.empty()) return {};
-    return std::move(answers[0]);
-  }
-  // Contributions of everyone in the order of the ranks.
-  void Round(uint64_t round, const std::vector<float>& values) {
-    const int32_t pushers = round == 0 ? 1 : state_.view->num_workers();
-    for (int32_t rank = 0; rank < pushers; ++rank) DoOk(Push(rank, round, Floats(values)));
-  }
-  void Gone(int32_t rank) {
-    state_.gone.resize(static_cast<size_t>(state_.view->num_workers()));
-    state_.gone[static_cast<size_t>(rank)] =
-        Status::Unavailable("worker " + std::to_string(rank) + " left");
-    slot_->OnWorkerGone(rank);
-  }
-
-  ShardState& state() { return state_; }
-  Slot& slot() { return *slot_; }
-  // Another one instead.
-  Slot& slot(SlotId id, uint64_t first) {
-    slot_ = std::make_unique<Slot>(&state_, id, first);
-    return *slot_;
-  }
-  Outbox& outbox() { return outbox_; }
-
- private:
-  Outbox outbox_;
-  ShardState state_;
-  std::unique_ptr<Slot> slot_;
-};
 
 std::vector<float> SumOf(const ps::Message& pulled) { return ToFloats(pulled.data.at(0).bytes()); }
 
@@ -107,8 +43,8 @@ TEST_P(SlotSumTest, IsRightForAnyOrderOfArrivalInEveryRound) {
         Case{hold, 37, 1}}) {
     std::vector<int32_t> order(static_cast<size_t>(num_workers));
     std::iota(order.begin(), order.end(), 0);
-    Bench bench(num_workers, false, hold_bytes);
-    bench.state().adopted_bytes = adopted_bytes;
+    SlotBench bench({.num_workers = num_workers, .deterministic = false, .hold_bytes = hold_bytes});
+    bench.state.adopted_bytes = adopted_bytes;
     Ask init = Push(0, 0, Encode(dtype, Contribution(0, 0, count)));
     init.dtype = dtype;
     const uint64_t size_bytes = init.payload.size();
@@ -127,7 +63,7 @@ TEST_P(SlotSumTest, IsRightForAnyOrderOfArrivalInEveryRound) {
       }
       EXPECT_EQ(ToBytes(bench.PullNow(0, round, size_bytes).data.at(0)), Encode(dtype, expected))
           << NameOf(dtype) << " round " << round;
-      EXPECT_EQ(bench.state().early_bytes, 0u);
+      EXPECT_EQ(bench.state.early_bytes, 0u);
       ++round;
     } while (std::next_permutation(order.begin(), order.end()));
   }
@@ -148,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(AllTypesAndWorkers, SlotSumTest, testing::ValuesIn(AllS
 // or 2.
 constexpr float kOrderMatters[] = {1e8f, 1, -1e8f, 1};
 
-float SumInOrder(Bench* bench, uint64_t round, const std::vector<int32_t>& order) {
+float SumInOrder(SlotBench* bench, uint64_t round, const std::vector<int32_t>& order) {
   for (const int32_t rank : order) {
     bench->DoOk(Push(rank, round, Floats({kOrderMatters[rank]})));
   }
@@ -163,22 +99,22 @@ TEST(SlotTest, ASumBeginsInTheMemoryOfTheFirstPushThatOwnsIt) {
   };
   for (const auto& [adopted_bytes, owned, adopts] :
        {Case{8, true, true}, Case{9, true, false}, Case{8, false, false}}) {
-    Bench bench(2);
-    bench.state().adopted_bytes = adopted_bytes;
+    SlotBench bench(2);
+    bench.state.adopted_bytes = adopted_bytes;
     bench.Round(0, {0, 0});
     std::vector<std::byte> bytes = Floats({1, 2});
     bool released = false;
     protocol::Call call = MakeCall(Push(1, 1, bytes));
     const auto release = [&released] { released = true; };
     call.payload = owned ? ps::Frame::Own(bytes, release) : ps::Frame::Borrow(bytes, release);
-    bench.slot().Push(call);
-    EXPECT_EQ(OpOf(bench.outbox().Next()), ps::Op::kPush);
+    bench.slot->Push(call);
+    EXPECT_EQ(OpOf(bench.outbox.Next()), ps::Op::kPush);
     EXPECT_EQ(released, !adopts);
     bench.DoOk(Push(0, 1, Floats({10, 20})));
     const ps::Message answer = bench.PullNow(0, 1, 8);
     EXPECT_EQ(SumOf(answer), (std::vector<float>{11, 22}));
     EXPECT_EQ(answer.data.at(0).bytes().data() == bytes.data(), adopts);
-    EXPECT_EQ(bench.slot().kept_bytes(), 16u) << "of two rounds";
+    EXPECT_EQ(bench.slot->kept_bytes(), 16u) << "of two rounds";
     bench.Round(2, {5, 5});
     bench.Round(3, {6, 6});
     EXPECT_EQ(SumOf(bench.PullNow(1, 3, 8)), (std::vector<float>{12, 12}));
@@ -187,8 +123,8 @@ TEST(SlotTest, ASumBeginsInTheMemoryOfTheFirstPushThatOwnsIt) {
 }
 
 TEST(SlotTest, CodesAreNoSum) {
-  Bench bench(1);
-  bench.state().adopted_bytes = 1;
+  SlotBench bench(1);
+  bench.state.adopted_bytes = 1;
   bench.Round(0, {0});
   // The codes of one element take as many bytes as it does.
   bench.DoOk(PushTwoBit(0, 1, 0.5F, 1, Floats({0})));
@@ -198,7 +134,7 @@ TEST(SlotTest, CodesAreNoSum) {
 }
 
 TEST(SlotTest, DeterministicSumsGoByRankWhateverArrivesFirst) {
-  Bench bench(4, true, 0);
+  SlotBench bench(4);
   bench.Round(0, {0});
   std::vector<int32_t> order = {0, 1, 2, 3};
   uint64_t round = 1;
@@ -218,67 +154,67 @@ TEST(SlotTest, WhatWasHeldIsSummedAtOnceWithTheBitsOfOneAfterTheOther) {
     }
     return bytes;
   };
-  const auto push = [&](Bench* bench, int32_t rank, uint64_t round, uint16_t value) {
+  const auto push = [&](SlotBench* bench, int32_t rank, uint64_t round, uint16_t value) {
     Ask ask = Push(rank, round, halves(value));
     ask.dtype = DType::kFloat16;
     bench->DoOk(ask);
   };
   constexpr uint16_t kMany = 0x6800;  // 2048
   constexpr uint16_t kOne = 0x3c00;
-  Bench bench(kWorkers);
+  SlotBench bench(kWorkers);
   push(&bench, 0, 0, 0);
   for (const int32_t last : {0, 1, 5}) {
     const uint64_t round = last == 0 ? 1 : (last == 1 ? 2 : 3);
     for (int32_t rank = kWorkers - 1; rank >= 0; --rank) {
       if (rank != last) push(&bench, rank, round, rank == 0 ? kMany : kOne);
     }
-    EXPECT_EQ(bench.state().early_bytes,
+    EXPECT_EQ(bench.state.early_bytes,
               static_cast<uint64_t>(kWorkers - 1 - last) * halves(0).size());
     push(&bench, last, round, last == 0 ? kMany : kOne);
-    EXPECT_EQ(bench.state().early_bytes, 0u);
+    EXPECT_EQ(bench.state.early_bytes, 0u);
     EXPECT_EQ(ToBytes(bench.PullNow(0, round, halves(0).size()).data.at(0)), halves(kMany))
         << "the last was rank " << last;
   }
 }
 
 TEST(SlotTest, SumsGoByRankWhileTheHoldBudgetAllowsIt) {
-  Bench bench(4, false, 12);
+  SlotBench bench({.num_workers = 4, .deterministic = false, .hold_bytes = 12});
   bench.Round(0, {0});
   EXPECT_EQ(SumInOrder(&bench, 1, {3, 2, 1, 0}), 1);
-  EXPECT_EQ(bench.state().early_bytes, 0u);
+  EXPECT_EQ(bench.state.early_bytes, 0u);
 }
 
 TEST(SlotTest, BeyondTheHoldBudgetSumsGoByArrival) {
-  Bench bench(4, false, 0);
+  SlotBench bench({.num_workers = 4, .deterministic = false, .hold_bytes = 0});
   bench.Round(0, {0});
   EXPECT_EQ(SumInOrder(&bench, 1, {0, 2, 1, 3}), 2) << "(1e8 - 1e8) + 1 + 1";
 }
 
 TEST(SlotTest, OnlyWhatExceedsTheHoldBudgetLosesItsPlace) {
-  Bench bench(4, false, 4);
+  SlotBench bench({.num_workers = 4, .deterministic = false, .hold_bytes = 4});
   bench.Round(0, {0});
   // 3 is early, 2 is over the budget and goes first, then 0, 1 and the early 3.
   EXPECT_EQ(SumInOrder(&bench, 1, {3, 2, 0, 1}), 2) << "(-1e8 + 1e8) + 1 + 1";
-  EXPECT_EQ(bench.state().early_bytes, 0u);
+  EXPECT_EQ(bench.state.early_bytes, 0u);
   EXPECT_EQ(SumInOrder(&bench, 2, {3, 0, 1, 2}), 1) << "the budget is free again";
 }
 
 TEST(SlotTest, EarlyContributionsAreHeldWithoutACopyAndGivenBack) {
-  Bench bench(3, true);
+  SlotBench bench(3);
   bench.Round(0, {0, 0});
   bool released = false;
   const std::vector<std::byte> bytes = Floats({1, 2});
   protocol::Call early = MakeCall(Push(2, 1, bytes));
   early.payload = ps::Frame::Borrow(bytes, [&] { released = true; });
-  bench.slot().Push(early);
-  EXPECT_EQ(OpOf(bench.outbox().Next()), ps::Op::kPush) << "acknowledged though others are missing";
-  EXPECT_EQ(bench.state().early_bytes, 8u);
+  bench.slot->Push(early);
+  EXPECT_EQ(OpOf(bench.outbox.Next()), ps::Op::kPush) << "acknowledged though others are missing";
+  EXPECT_EQ(bench.state.early_bytes, 8u);
   EXPECT_FALSE(released);
   bench.DoOk(Push(0, 1, Floats({10, 20})));
   EXPECT_FALSE(released);
   bench.DoOk(Push(1, 1, Floats({100, 200})));
   EXPECT_TRUE(released);
-  EXPECT_EQ(bench.state().early_bytes, 0u);
+  EXPECT_EQ(bench.state.early_bytes, 0u);
   EXPECT_EQ(SumOf(bench.PullNow(0, 1, 8)), (std::vector<float>{111, 222}));
 }
 
@@ -288,14 +224,14 @@ TEST(SlotTest, IsSmall) {
 
 TEST(SlotTest, ManyWorkersGoThroughTheirRounds) {
   for (const int32_t num_workers : {64, 65, 130}) {
-    Bench bench(num_workers, true);
+    SlotBench bench(num_workers);
     bench.Round(0, {0});
     for (uint64_t round = 1; round < 5; ++round) {
       // The lowest rank comes last: all others are early.
       for (int32_t rank = num_workers - 1; rank >= 0; --rank) {
         bench.DoOk(Push(rank, round, Floats({static_cast<float>(round)})));
       }
-      EXPECT_EQ(bench.state().early_bytes, 0u);
+      EXPECT_EQ(bench.state.early_bytes, 0u);
       std::vector<ps::Message> leaving;
       for (int32_t rank = 0; rank < num_workers; ++rank) {
         leaving.push_back(bench.PullNow(rank, round, 4));
@@ -308,16 +244,16 @@ TEST(SlotTest, ManyWorkersGoThroughTheirRounds) {
 
 TEST(SlotTest, AsksForMemoryAgainAfterItHeldSomething) {
   uint64_t available_bytes = uint64_t{8} << 20U;
-  Bench bench(3, true);
-  bench.state().bounds.room = std::make_shared<MemoryRoom>([&] { return available_bytes; });
+  SlotBench bench(3);
+  bench.state.bounds.room = std::make_shared<MemoryRoom>([&] { return available_bytes; });
   const std::vector<std::byte> values(uint64_t{2} << 20U);
-  Slot& cut = bench.slot(SlotId{7, 0, 1}, 5);
+  Slot cut(&bench.state, SlotId{7, 0, 1}, 5);
   const auto push = [&](int32_t rank, uint64_t round) {
     Ask ask = Push(rank, round, values);
     ask.layout_version = 1;
     protocol::Call call = MakeCall(ask);
     cut.Push(call);
-    return CodeOf(bench.outbox().Next());
+    return CodeOf(bench.outbox.Next());
   };
   EXPECT_EQ(push(2, 5), StatusCode::kOk);
   available_bytes = 0;
@@ -329,14 +265,14 @@ TEST(SlotTest, AsksForMemoryAgainAfterItHeldSomething) {
 }
 
 TEST(SlotTest, TwoWorkersAreNeverHeld) {
-  Bench bench(2, true);
+  SlotBench bench(2);
   bench.Round(0, {0});
   bench.DoOk(Push(1, 1, Floats({4})));
-  EXPECT_EQ(bench.state().early_bytes, 0u);
+  EXPECT_EQ(bench.state.early_bytes, 0u);
 }
 
 TEST(SlotTest, ARepeatedPushIsAcknowledgedAndNotSummed) {
-  Bench bench(3);
+  SlotBench bench(3);
   bench.Round(0, {5});
   for (int i = 0; i < 3; ++i) bench.DoOk(Push(0, 0, Floats({77})));
   EXPECT_EQ(SumOf(bench.PullNow(1, 0, 4)).at(0), 5);
@@ -347,7 +283,7 @@ TEST(SlotTest, ARepeatedPushIsAcknowledgedAndNotSummed) {
 }
 
 TEST(SlotTest, PendingPullsAreAnsweredByTheLastPushMostUrgentFirst) {
-  Bench bench(3);
+  SlotBench bench(3);
   bench.Round(0, {0});
   for (int32_t rank = 0; rank < 3; ++rank) {
     Ask pull = Pull(rank, 1, 4);
@@ -374,7 +310,7 @@ TEST(SlotTest, PendingPullsAreAnsweredByTheLastPushMostUrgentFirst) {
 
 TEST(SlotTest, OfEqualPrioritiesEachServerAnswersAnotherWorkerFirst) {
   for (int32_t first = 0; first < 3; ++first) {
-    Bench bench(3, true, 0, 2, first);
+    SlotBench bench({.num_workers = 3, .server_rank = first});
     bench.Round(0, {0});
     for (const int32_t rank : {1, 0, 2}) EXPECT_TRUE(bench.Do(Pull(rank, 1, 4)).empty());
     bench.DoOk(Push(0, 1, Floats({1})));
@@ -389,7 +325,7 @@ TEST(SlotTest, OfEqualPrioritiesEachServerAnswersAnotherWorkerFirst) {
 
 TEST(SlotTest, APushPullIsAnsweredOnceByTheSum) {
   for (const bool deterministic : {true, false}) {
-    Bench bench(3, deterministic);
+    SlotBench bench({.num_workers = 3, .deterministic = deterministic});
     bench.Round(0, {0});
     EXPECT_TRUE(bench.Do(PushPull(2, 1, Floats({4}))).empty()) << "no acknowledgement";
     EXPECT_EQ(bench.Do(Push(0, 1, Floats({1}))).size(), 1U);
@@ -406,7 +342,7 @@ TEST(SlotTest, APushPullIsAnsweredOnceByTheSum) {
 }
 
 TEST(SlotTest, ARepeatedPushPullCountsOnceAndIsToldForWhomItWaits) {
-  Bench bench(2);
+  SlotBench bench(2);
   bench.Round(0, {0});
   Ask first = PushPull(0, 1, Floats({1}));
   first.sequence = 31;
@@ -433,14 +369,14 @@ TEST(SlotTest, ARepeatedPushPullCountsOnceAndIsToldForWhomItWaits) {
 }
 
 TEST(SlotTest, APushPullIsCheckedAsAPushAndRefusedAsAPull) {
-  Bench bench(3);
+  SlotBench bench(3);
   bench.Round(0, {0});
   EXPECT_EQ(bench.Refused(PushPull(1, 1, Floats({1, 2}))).first, StatusCode::kInvalidArgument);
   EXPECT_EQ(bench.Refused(PushPull(0, 0, Floats({1}))).first, StatusCode::kInvalidArgument);
   EXPECT_EQ(bench.Refused(PushPull(1, 2, Floats({1}))).first, StatusCode::kFailedPrecondition);
   EXPECT_TRUE(bench.Do(PushPull(1, 1, Floats({1}))).empty());
   bench.Gone(2);
-  const std::vector<ps::Message> answers = bench.outbox().All();
+  const std::vector<ps::Message> answers = bench.outbox.All();
   ASSERT_EQ(answers.size(), 1U);
   EXPECT_EQ(RankOf(answers[0]), 1);
   EXPECT_EQ(TextOf(answers[0]), "worker 2 left");
@@ -448,14 +384,14 @@ TEST(SlotTest, APushPullIsCheckedAsAPushAndRefusedAsAPull) {
 }
 
 TEST(SlotTest, AcknowledgementsCarryThePriorityOfTheirRequest) {
-  Bench bench(1);
+  SlotBench bench(1);
   Ask push = Push(0, 0, Floats({1}));
   push.priority = 12;
   EXPECT_EQ(bench.Do(push).at(0).meta.priority, 12);
 }
 
 TEST(SlotTest, WhatIsHeldKeepsNoMemoryOfOthers) {
-  Bench bench(3);
+  SlotBench bench(3);
   bench.Round(0, {0});
   bool released = false;
   const std::vector<std::byte> values = Floats({4, 8, 16});
@@ -465,8 +401,9 @@ TEST(SlotTest, WhatIsHeldKeepsNoMemoryOfOthers) {
   protocol::Call call = MakeCall(early);
   call.payload = ps::Frame::PartOf(whole, whole->bytes().subspan(4, 4));
   whole.reset();
-  bench.Do(early, std::move(call));
-  EXPECT_EQ(bench.state().early_bytes, 4U);
+  bench.slot->Push(call);
+  bench.outbox.All();
+  EXPECT_EQ(bench.state.early_bytes, 4U);
   EXPECT_TRUE(released);
   bench.DoOk(Push(0, 1, Floats({1})));
   bench.DoOk(Push(1, 1, Floats({2})));
@@ -474,7 +411,7 @@ TEST(SlotTest, WhatIsHeldKeepsNoMemoryOfOthers) {
 }
 
 TEST(SlotTest, ARepeatedPullIsToldForWhomItWaits) {
-  Bench bench(3);
+  SlotBench bench(3);
   EXPECT_TRUE(bench.Do(Pull(1, 0, 4)).empty());
   EXPECT_EQ(TextOf(bench.Do(Pull(1, 0, 4)).at(0)), "worker 0 to initialise key 7");
   bench.Round(0, {0});
@@ -486,7 +423,7 @@ TEST(SlotTest, ARepeatedPullIsToldForWhomItWaits) {
 }
 
 TEST(SlotTest, ARepeatedPullWhoseAnswerIsUnderWayGetsNoSecondCopy) {
-  Bench bench(2);
+  SlotBench bench(2);
   bench.Round(0, {1});
   {
     const ps::Message answer = bench.PullNow(0, 0, 4);
@@ -500,7 +437,7 @@ TEST(SlotTest, ARepeatedPullWhoseAnswerIsUnderWayGetsNoSecondCopy) {
 }
 
 TEST(SlotTest, AnswersShowTheBufferItself) {
-  Bench bench(2);
+  SlotBench bench(2);
   bench.Round(0, {1});
   const ps::Message one = bench.PullNow(0, 0, 4);
   const ps::Message two = bench.PullNow(1, 0, 4);
@@ -508,7 +445,7 @@ TEST(SlotTest, AnswersShowTheBufferItself) {
 }
 
 TEST(SlotTest, AnAnswerUnderWayKeepsItsBytesThroughTheNextRounds) {
-  Bench bench(2);
+  SlotBench bench(2);
   bench.Round(0, {1, 1});
   bench.Round(1, {10, 20});
   const ps::Message late = bench.PullNow(0, 1, 8);
@@ -521,7 +458,7 @@ TEST(SlotTest, AnAnswerUnderWayKeepsItsBytesThroughTheNextRounds) {
 }
 
 TEST(SlotTest, OfAWorkerWhoDoesNotReadEverySumButTheFirstCountsForHim) {
-  Bench bench(2);
+  SlotBench bench(2);
   bench.Round(0, {1});
   std::vector<ps::Message> leaving;
   for (uint64_t round = 0; round < 6; ++round) {
@@ -534,7 +471,7 @@ TEST(SlotTest, OfAWorkerWhoDoesNotReadEverySumButTheFirstCountsForHim) {
 }
 
 TEST(SlotTest, ABufferWithoutAnswersUnderWayIsUsedAgain) {
-  Bench bench(2);
+  SlotBench bench(2);
   bench.Round(0, {1});
   bench.Round(1, {1});
   const std::byte* const used = bench.PullNow(0, 1, 4).data.at(0).bytes().data();
@@ -547,7 +484,7 @@ TEST(SlotTest, ABufferWithoutAnswersUnderWayIsUsedAgain) {
 // The test of the test: decision 2 of the design taken back.
 TEST(SlotTest, WithOneBufferASlowWorkerGetsAWrongSum) {
   for (const uint32_t num_buffers : {1u, 2u}) {
-    Bench bench(2, true, 0, num_buffers);
+    SlotBench bench({.num_workers = 2, .num_buffers = num_buffers});
     bench.Round(0, {0});
     bench.Round(1, {3});
     bench.DoOk(Push(0, 2, Floats({100})));  // worker 0 has its sum and is ahead
@@ -557,7 +494,7 @@ TEST(SlotTest, WithOneBufferASlowWorkerGetsAWrongSum) {
 }
 
 TEST(SlotTest, AnEmptyPartitionGoesThroughItsRounds) {
-  Bench bench(3);
+  SlotBench bench(3);
   bench.DoOk(Push(0, 0, {}));
   for (const int32_t rank : {2, 1, 0}) bench.DoOk(Push(rank, 1, {}));
   const std::vector<ps::Message> answers = bench.Do(Pull(1, 1, 0));
@@ -566,7 +503,7 @@ TEST(SlotTest, AnEmptyPartitionGoesThroughItsRounds) {
 }
 
 TEST(SlotTest, AnotherSizeDtypeOrOffsetIsRefusedByName) {
-  Bench bench(2);
+  SlotBench bench(2);
   bench.Round(0, {1, 2});
   auto [code, text] = bench.Refused(Push(1, 1, Floats({1})));
   EXPECT_EQ(code, StatusCode::kInvalidArgument);
@@ -579,8 +516,8 @@ TEST(SlotTest, AnotherSizeDtypeOrOffsetIsRefusedByName) {
   EXPECT_THAT(bench.Refused(other).second, testing::HasSubstr("int32 of 8 bytes"));
   protocol::Call shifted = MakeCall(Push(1, 1, Floats({1, 2})));
   shifted.request.offset_bytes = 8;
-  bench.slot().Push(shifted);
-  EXPECT_EQ(CodeOf(bench.outbox().Next()), StatusCode::kInvalidArgument);
+  bench.slot->Push(shifted);
+  EXPECT_EQ(CodeOf(bench.outbox.Next()), StatusCode::kInvalidArgument);
   EXPECT_SNAPSHOT(
       bench.Refused(Pull(1, 0, 4)).second,
       "pull key=7 round=0 partition=0 from worker 1: it expects 4 bytes, the partition is "
@@ -592,7 +529,7 @@ TEST(SlotTest, AnotherSizeDtypeOrOffsetIsRefusedByName) {
 }
 
 TEST(SlotTest, APullThatCameFirstIsCheckedWhenTheSizeIsKnown) {
-  Bench bench(2);
+  SlotBench bench(2);
   EXPECT_TRUE(bench.Do(Pull(1, 0, 4)).empty());
   const std::vector<ps::Message> answers = bench.Do(Push(0, 0, Floats({1, 2})));
   ASSERT_EQ(answers.size(), 2u);
@@ -600,7 +537,7 @@ TEST(SlotTest, APullThatCameFirstIsCheckedWhenTheSizeIsKnown) {
 }
 
 TEST(SlotTest, HostilePushesAreRefused) {
-  Bench bench(3);
+  SlotBench bench(3);
   EXPECT_SNAPSHOT(bench.Refused(Push(1, 0, Floats({1}))).second,
                   "push key=7 round=0 partition=0 from worker 1: expected round 0 from worker 0");
   EXPECT_EQ(bench.Refused(Push(0, UINT64_MAX, Floats({1}))).first, StatusCode::kFailedPrecondition);
@@ -615,22 +552,22 @@ TEST(SlotTest, HostilePushesAreRefused) {
       "push key=7 round=0 partition=0 from worker 0: dtype 99 is none that a server can sum");
   protocol::Call lying = MakeCall(Push(0, 0, Floats({1})));
   lying.request.size_bytes = uint64_t{1} << 40;
-  bench.slot().Push(lying);
-  EXPECT_EQ(CodeOf(bench.outbox().Next()), StatusCode::kInvalidArgument);
+  bench.slot->Push(lying);
+  EXPECT_EQ(CodeOf(bench.outbox.Next()), StatusCode::kInvalidArgument);
   bench.Round(0, {1});
   EXPECT_EQ(bench.Refused(Pull(1, 2, 4)).first, StatusCode::kFailedPrecondition);
   EXPECT_EQ(SumOf(bench.PullNow(1, 0, 4)).at(0), 1) << "and the slot works";
 }
 
 TEST(SlotTest, WhatAGoneWorkerLeavesIncompleteIsRefusedAndTheRestIsServed) {
-  Bench bench(3);
+  SlotBench bench(3);
   bench.Round(0, {0});
   bench.Round(1, {2});
   EXPECT_TRUE(bench.Do(Pull(0, 2, 4)).empty());
   EXPECT_TRUE(bench.Do(Pull(1, 2, 4)).empty());
   bench.DoOk(Push(0, 2, Floats({1})));
   bench.Gone(1);
-  const std::vector<ps::Message> answers = bench.outbox().All();
+  const std::vector<ps::Message> answers = bench.outbox.All();
   ASSERT_EQ(answers.size(), 1u) << "the pull of worker 0; worker 1 is not there to be told";
   EXPECT_EQ(RankOf(answers[0]), 0);
   EXPECT_EQ(CodeOf(answers[0]), StatusCode::kUnavailable);
@@ -642,12 +579,12 @@ TEST(SlotTest, WhatAGoneWorkerLeavesIncompleteIsRefusedAndTheRestIsServed) {
 }
 
 TEST(SlotTest, ARoundThatHasTheGoneWorkersPartCompletes) {
-  Bench bench(2);
+  SlotBench bench(2);
   bench.Round(0, {0});
   bench.DoOk(Push(1, 1, Floats({5})));
   EXPECT_TRUE(bench.Do(Pull(0, 1, 4)).empty());
   bench.Gone(1);
-  EXPECT_TRUE(bench.outbox().empty());
+  EXPECT_TRUE(bench.outbox.empty());
   const std::vector<ps::Message> answers = bench.Do(Push(0, 1, Floats({6})));
   ASSERT_EQ(answers.size(), 2u);
   EXPECT_EQ(SumOf(answers[1]).at(0), 11);
@@ -655,31 +592,28 @@ TEST(SlotTest, ARoundThatHasTheGoneWorkersPartCompletes) {
 }
 
 TEST(SlotTest, RoundZeroNeedsOnlyRankZero) {
-  Bench bench(3);
+  SlotBench bench(3);
   EXPECT_TRUE(bench.Do(Pull(1, 0, 4)).empty());
   bench.Gone(2);
-  EXPECT_TRUE(bench.outbox().empty());
+  EXPECT_TRUE(bench.outbox.empty());
   bench.Gone(0);
-  EXPECT_EQ(TextOf(bench.outbox().Next()), "worker 0 left");
+  EXPECT_EQ(TextOf(bench.outbox.Next()), "worker 0 left");
 }
 
 TEST(SlotTest, TellsWhenEachRoundCameTogether) {
   using std::chrono::milliseconds;
-  sim::SimClock clock(1);
-  sim::SimExecutor executor(&clock);
   std::vector<RoundTimes> told;
-  Bench bench(3);
-  bench.state().executor = &executor;
-  bench.state().on_round = [&told](const RoundTimes& times) { told.push_back(times); };
+  SlotBench bench(3);
+  bench.state.on_round = [&told](const RoundTimes& times) { told.push_back(times); };
   bench.DoOk(Push(0, 0, Floats({1, 2})));
   ASSERT_EQ(told.size(), 1u);
   EXPECT_EQ(told[0].round, 0u);
-  const TimePoint start = clock.Now();
+  const TimePoint start = bench.clock.Now();
   bench.DoOk(Push(2, 1, Floats({1, 2})));
-  clock.RunUntil(start + milliseconds(3));
+  bench.clock.RunUntil(start + milliseconds(3));
   bench.DoOk(Push(0, 1, Floats({1, 2})));
   bench.DoOk(Push(0, 1, Floats({1, 2})));  // a repeat
-  clock.RunUntil(start + milliseconds(7));
+  bench.clock.RunUntil(start + milliseconds(7));
   EXPECT_EQ(told.size(), 1u);
   bench.DoOk(Push(1, 1, Floats({1, 2})));
   ASSERT_EQ(told.size(), 2u);
@@ -694,14 +628,14 @@ TEST(SlotTest, TellsWhenEachRoundCameTogether) {
 }
 
 TEST(SlotTest, FailingRefusesWhatIsPendingAndGivesBackWhatIsEarly) {
-  Bench bench(3);
+  SlotBench bench(3);
   bench.Round(0, {0});
   bench.DoOk(Push(2, 1, Floats({1})));
   EXPECT_TRUE(bench.Do(Pull(2, 1, 4)).empty());
-  EXPECT_EQ(bench.state().early_bytes, 4u);
-  bench.slot().Fail(Status::Unavailable("lost server 1"));
-  EXPECT_EQ(TextOf(bench.outbox().Next()), "lost server 1");
-  EXPECT_EQ(bench.state().early_bytes, 0u);
+  EXPECT_EQ(bench.state.early_bytes, 4u);
+  bench.slot->Fail(Status::Unavailable("lost server 1"));
+  EXPECT_EQ(TextOf(bench.outbox.Next()), "lost server 1");
+  EXPECT_EQ(bench.state.early_bytes, 0u);
 }
 
 }  // namespace

@@ -5,11 +5,9 @@
 #include <algorithm>
 #include <initializer_list>
 #include <limits>
-#include <memory>
 
 #include "base/snapshot.h"
-#include "server/support.h"
-#include "server/sync/slot.h"
+#include "server/bench.h"
 
 namespace bs::server {
 namespace {
@@ -27,38 +25,24 @@ std::vector<std::byte> Words(std::initializer_list<unsigned> codes) {
   return words;
 }
 
-class Bench {
+class TwoBitBench : public SlotBench {
  public:
-  explicit Bench(int32_t num_workers, uint64_t hold_bytes = 0) {
-    state_.view = job::ShareView({.role = job::Role::kServer}, num_workers, 1);
-    state_.hold_bytes = hold_bytes;
-    state_.send = outbox_.sender();
-    slot_ = std::make_unique<Slot>(&state_, SlotId{7, 0});
-    EXPECT_EQ(Do(Push(0, 0, Floats(std::vector<float>(kCount, 9)))), "");
+  explicit TwoBitBench(int32_t num_workers, uint64_t hold_bytes = 0)
+      : SlotBench({.num_workers = num_workers, .deterministic = false, .hold_bytes = hold_bytes}) {
+    Round(0, std::vector<float>(kCount, 9));
   }
-  // The text of the one answer; empty if it is ok.
-  std::string Do(const Ask& ask) {
-    protocol::Call call = MakeCall(ask);
-    ask.op == ps::Op::kPush ? slot_->Push(call) : slot_->Pull(call);
-    const std::vector<ps::Message> answers = outbox_.All();
-    EXPECT_EQ(answers.size(), 1U);
-    if (answers.empty()) return "no answer";
-    EXPECT_EQ(CodeOf(answers[0]),
-              TextOf(answers[0]).empty() ? StatusCode::kOk : StatusCode::kInvalidArgument);
-    return TextOf(answers[0]);
+  // Returns the text of the only response; empty if it is ok.
+  std::string TextFor(const Ask& ask) {
+    const std::vector<ps::Message> responses = Do(ask);
+    EXPECT_EQ(responses.size(), 1U);
+    if (responses.empty()) return "no response";
+    EXPECT_EQ(CodeOf(responses[0]),
+              TextOf(responses[0]).empty() ? StatusCode::kOk : StatusCode::kInvalidArgument);
+    return TextOf(responses[0]);
   }
   std::vector<float> Sum(uint64_t round) {
-    protocol::Call call = MakeCall(Pull(0, round, kCount * sizeof(float)));
-    slot_->Pull(call);
-    const ps::Message answer = outbox_.Next();
-    return answer.data.empty() ? std::vector<float>{} : ToFloats(answer.data[0].bytes());
+    return ToFloats(PullNow(0, round, kCount * sizeof(float)).data.at(0).bytes());
   }
-  const ShardState& state() const { return state_; }
-
- private:
-  Outbox outbox_;
-  ShardState state_;
-  std::unique_ptr<Slot> slot_;
 };
 
 std::vector<float> Start(std::initializer_list<float> first) {
@@ -68,23 +52,24 @@ std::vector<float> Start(std::initializer_list<float> first) {
 }
 
 TEST(SlotTwoBit, ASumIsThatOfTheValues) {
-  Bench bench(3);
-  EXPECT_EQ(bench.Do(PushTwoBit(0, 1, 0.5F, kCount, Words({3, 2, 3, 0, 1}))), "");
-  EXPECT_EQ(bench.Do(PushTwoBit(2, 1, 0.5F, kCount, Words({3, 2, 0, 0, 3}))), "");
-  EXPECT_EQ(bench.Do(PushTwoBit(1, 1, 0.5F, kCount, Words({3, 3, 2, 0, 0}))), "");
+  TwoBitBench bench(3);
+  EXPECT_EQ(bench.TextFor(PushTwoBit(0, 1, 0.5F, kCount, Words({3, 2, 3, 0, 1}))), "");
+  EXPECT_EQ(bench.TextFor(PushTwoBit(2, 1, 0.5F, kCount, Words({3, 2, 0, 0, 3}))), "");
+  EXPECT_EQ(bench.TextFor(PushTwoBit(1, 1, 0.5F, kCount, Words({3, 3, 2, 0, 0}))), "");
   EXPECT_EQ(bench.Sum(1), Start({1.5F, -0.5F, 0, 0, 0.5F}));
 }
 
 TEST(SlotTwoBit, RoundsOfAnyCodingFollowOneAnother) {
-  Bench bench(1);
+  TwoBitBench bench(1);
   EXPECT_EQ(bench.Sum(0), std::vector<float>(kCount, 9));
-  EXPECT_EQ(bench.Do(PushTwoBit(0, 1, 0.5F, kCount, Words({3}))), "");
+  EXPECT_EQ(bench.TextFor(PushTwoBit(0, 1, 0.5F, kCount, Words({3}))), "");
   EXPECT_EQ(bench.Sum(1), Start({0.5F}));
-  EXPECT_EQ(bench.Do(PushTwoBit(0, 2, 2, kCount, Words({0, 2}))), "");
+  EXPECT_EQ(bench.TextFor(PushTwoBit(0, 2, 2, kCount, Words({0, 2}))), "");
   EXPECT_EQ(bench.Sum(2), Start({0, -2}));
-  EXPECT_EQ(bench.Do(Push(0, 3, Floats(std::vector<float>(kCount, 4)))), "");
+  EXPECT_EQ(bench.TextFor(Push(0, 3, Floats(std::vector<float>(kCount, 4)))), "");
   EXPECT_EQ(bench.Sum(3), std::vector<float>(kCount, 4));
-  EXPECT_EQ(bench.Do(PushTwoBit(0, 2, 2, kCount, Words({3, 3}))), "") << "a repeat counts nothing";
+  EXPECT_EQ(bench.TextFor(PushTwoBit(0, 2, 2, kCount, Words({3, 3}))), "")
+      << "a repeat counts nothing";
   EXPECT_EQ(bench.Sum(2), Start({0, -2}));
 }
 
@@ -97,54 +82,55 @@ TEST(SlotTwoBit, EarlyOnesAreHeldByTheirBytesAndSummedByRank) {
     uint64_t most_held;
   };
   for (const Case& c : {Case{{0, 1, 2, 3}, 0}, {{3, 2, 1, 0}, 3 * 8U}, {{2, 0, 3, 1}, 2 * 8U}}) {
-    Bench bench(4, 1U << 20U);
+    TwoBitBench bench(4, 1U << 20U);
     uint64_t most_held = 0;
     for (const int32_t rank : c.order) {
-      EXPECT_EQ(bench.Do(PushTwoBit(rank, 1, 0.1F, kCount, Words({rank < 3 ? 3U : 2U}))), "");
-      most_held = std::max(most_held, bench.state().early_bytes);
+      EXPECT_EQ(bench.TextFor(PushTwoBit(rank, 1, 0.1F, kCount, Words({rank < 3 ? 3U : 2U}))), "");
+      most_held = std::max(most_held, bench.state.early_bytes);
     }
     EXPECT_EQ(bench.Sum(1), Start({expected}));
-    EXPECT_EQ(bench.state().early_bytes, 0U);
+    EXPECT_EQ(bench.state.early_bytes, 0U);
     EXPECT_EQ(most_held, c.most_held);
   }
 }
 
 TEST(SlotTwoBit, WorkersThatDifferAreRefusedWithBothNames) {
-  Bench bench(3);
-  EXPECT_EQ(bench.Do(PushTwoBit(1, 1, 0.5F, kCount, Words({3}))), "");
+  TwoBitBench bench(3);
+  EXPECT_EQ(bench.TextFor(PushTwoBit(1, 1, 0.5F, kCount, Words({3}))), "");
   EXPECT_SNAPSHOT(
-      bench.Do(PushTwoBit(2, 1, 0.25F, kCount, Words({3}))),
+      bench.TextFor(PushTwoBit(2, 1, 0.25F, kCount, Words({3}))),
       "push key=7 round=1 partition=0 from worker 2: it is compressed to two bits with "
       "threshold 0.25, that of worker 1 is compressed to two bits with threshold 0.5; set "
       "gradient compression alike on all workers");
   EXPECT_SNAPSHOT(
-      bench.Do(Push(0, 1, Floats(std::vector<float>(kCount, 1)))),
+      bench.TextFor(Push(0, 1, Floats(std::vector<float>(kCount, 1)))),
       "push key=7 round=1 partition=0 from worker 0: it is not compressed, that of worker 1 "
       "is compressed to two bits with threshold 0.5; set gradient compression alike on all "
       "workers");
 }
 
 TEST(SlotTwoBit, ACodedOneAmongOthersIsRefused) {
-  Bench bench(2);
-  EXPECT_EQ(bench.Do(Push(0, 1, Floats(std::vector<float>(kCount, 1)))), "");
-  EXPECT_THAT(bench.Do(PushTwoBit(1, 1, 0.5F, kCount, Words({3}))),
+  TwoBitBench bench(2);
+  EXPECT_EQ(bench.TextFor(Push(0, 1, Floats(std::vector<float>(kCount, 1)))), "");
+  EXPECT_THAT(bench.TextFor(PushTwoBit(1, 1, 0.5F, kCount, Words({3}))),
               testing::HasSubstr("threshold 0.5, that of worker 0 is not compressed"));
 }
 
 TEST(SlotTwoBit, OnlySumsOfFloat32AreCoded) {
-  Bench bench(1);
+  TwoBitBench bench(1);
   Ask halves = PushTwoBit(0, 1, 0.5F, kCount, Words({3}));
   halves.dtype = DType::kFloat16;
-  EXPECT_THAT(bench.Do(halves), testing::HasSubstr("for sums of float32, not for float16 of 72"));
-  EXPECT_THAT(bench.Do(PushTwoBit(0, 0, 0.5F, kCount, Words({3}))),
+  EXPECT_THAT(bench.TextFor(halves),
+              testing::HasSubstr("for sums of float32, not for float16 of 72"));
+  EXPECT_THAT(bench.TextFor(PushTwoBit(0, 0, 0.5F, kCount, Words({3}))),
               testing::HasSubstr("not for initial values"));
-  EXPECT_THAT(bench.Do(PushTwoBit(0, 1, 0.5F, kCount + 100, Words({3}))),
+  EXPECT_THAT(bench.TextFor(PushTwoBit(0, 1, 0.5F, kCount + 100, Words({3}))),
               testing::HasSubstr("8 bytes came, 32 were announced"));
-  EXPECT_THAT(bench.Do(PushTwoBit(0, 1, 0.5F, kCount - 1, Words({3}))),
+  EXPECT_THAT(bench.TextFor(PushTwoBit(0, 1, 0.5F, kCount - 1, Words({3}))),
               testing::HasSubstr("it has float32 of 68 bytes"));
   for (const float threshold : {0.0F, -1.0F, std::numeric_limits<float>::infinity(),
                                 std::numeric_limits<float>::quiet_NaN()}) {
-    EXPECT_THAT(bench.Do(PushTwoBit(0, 1, threshold, kCount, Words({3}))),
+    EXPECT_THAT(bench.TextFor(PushTwoBit(0, 1, threshold, kCount, Words({3}))),
                 testing::HasSubstr("want a finite number greater than 0"));
   }
 }
