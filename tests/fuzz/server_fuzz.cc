@@ -287,11 +287,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<bs::ServerShard> shards = {{&shard, 0}};
   if (input.ConsumeBool()) shards.push_back({&second, 0});
   const bs::ServerOptions options = DrawOptions(&input, &updater);
-  bs::Server server(
-      options, &dispatcher, shards,
-      [&answers](const ps::Message& message) { answers.Take(message); },
-      {[] {}, [](const bs::Status&) {}, [](int32_t, const std::string&) {}},
-      bs::Logger("", bs::LogLevel::kOff));
+  bs::Server server(options, &dispatcher, shards,
+                    {.send = [&answers](const ps::Message& message) { answers.Take(message); },
+                     .on_stop = [] {},
+                     .on_failure = [](const bs::Status&) {},
+                     .on_violation = [](int32_t, const std::string&) {}},
+                    bs::Logger("", bs::LogLevel::kOff));
   for (size_t i = 0; i < kMostMessages && input.remaining_bytes() > 0; ++i) {
     ps::Message message = DrawMessage(&input);
     if (IsQuestion(message)) ++questions[message.peer];

@@ -46,8 +46,9 @@ class ServerHost {
     options.codecs = codecs;
     server_ = std::make_unique<Server>(
         options, &executor_, std::vector<ServerShard>{{.executor = &executor_, .numa_node = 0}},
-        [this](ps::Message message) { transport_->Send(std::move(message)); },
-        Server::Handler{.on_stop = {}, .on_failure = {}}, Logger("", LogLevel::kOff));
+        Server::Handler{
+            .send = [this](ps::Message message) { transport_->Send(std::move(message)); }},
+        Logger("", LogLevel::kOff));
     transport_->Start({.on_message =
                            [this](ps::Message message) {
                              const test::Asked about = test::About(message);
