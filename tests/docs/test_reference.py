@@ -82,7 +82,9 @@ def test_everything_that_the_header_declares_is_on_its_page() -> None:
         ("Text.[^no-such-note]", "no-such-note"),
     ],
 )
-def test_what_is_broken_is_an_error(text: str, complaint: str, tmp_path: pathlib.Path) -> None:
+def test_a_broken_reference_in_a_page_is_an_error(
+    text: str, complaint: str, tmp_path: pathlib.Path
+) -> None:
     (tmp_path / "docs").mkdir()
     page = tmp_path / "docs" / "index.md"
     page.write_text("# Title\n\nText.\n")
@@ -93,7 +95,7 @@ def test_what_is_broken_is_an_error(text: str, complaint: str, tmp_path: pathlib
     assert complaint in done.stdout
 
 
-def test_a_header_is_divided_into_comments_and_what_they_are_about(c_header: ModuleType) -> None:
+def test_a_header_is_divided_into_comments_and_their_declarations(c_header: ModuleType) -> None:
     header = (
         "// About\n// it all.\n#ifndef A_H_\n#define A_H_\n\n"
         "// ---- part ----\n\n"

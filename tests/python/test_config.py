@@ -54,7 +54,7 @@ def test_the_command_prints_the_reference() -> None:
     assert out == config.markdown()
 
 
-def test_every_setting_says_what_it_does() -> None:
+def test_every_setting_has_a_sentence_a_scope_and_a_kind() -> None:
     for row in config.settings():
         assert row.sentence, row.name
         assert row.scope in ("process", "job"), row.name
@@ -105,7 +105,7 @@ def test_values_say_where_they_come_from(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "BYTESCHEDULER_HOLD" in config.table()
 
 
-def test_what_the_link_decided_is_asked_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_that_the_link_decided_are_asked_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     metrics = [Metric("partition_bytes", None, 262144.0), Metric("credit_bytes", None, 786432.0)]
     exporter = Exporter(lambda: metrics, "worker", 0, "127.0.0.1", 0)
     try:
@@ -130,7 +130,7 @@ def run_command() -> "subprocess.CompletedProcess[str]":
     )
 
 
-def test_the_command_shows_what_is_in_force(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_shows_the_values_in_force(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PS_HEARTBEAT_INTERVAL", "3")
     result = run_command()
     assert (result.returncode, result.stderr) == (0, "")
@@ -148,7 +148,7 @@ def test_the_command_shows_what_is_in_force(monkeypatch: pytest.MonkeyPatch) -> 
         ("DMLC_NUM_WORKER", "0", "DMLC_NUM_WORKER=0: want 1 to"),
     ],
 )
-def test_the_command_says_what_a_job_would_refuse(
+def test_the_command_reports_values_that_a_job_would_refuse(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str
 ) -> None:
     monkeypatch.setenv(name, value)
@@ -242,7 +242,7 @@ def test_times_are_seconds(text: str, value: float) -> None:
         *((f"3{unit}", 3 << 30) for unit in ("G", "GB", "GiB")),
     ],
 )
-def test_sizes_are_what_the_engine_takes_them_for(
+def test_sizes_are_read_as_by_the_engine(
     text: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert config.size(text) == size
@@ -252,6 +252,6 @@ def test_sizes_are_what_the_engine_takes_them_for(
 
 
 @pytest.mark.parametrize("text", ["", "B", "3 K", "3k", "-3", "3Ki", "3T", "0x3", "3.5M", "3moo"])
-def test_what_is_no_size_is_none(text: str) -> None:
+def test_a_malformed_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="want bytes, such as 8388608 or 8MiB"):
         config.size(text)

@@ -148,7 +148,7 @@ class Memory:
         return ctypes.addressof(self.sent), ctypes.addressof(self.received), 8
 
 
-def test_memory_outlives_a_round_whose_caller_is_garbage(job: Job) -> None:
+def test_memory_of_a_round_outlives_a_caller_that_is_garbage(job: Job) -> None:
     _, _, workers = job
     start = buffer([0, 0])
     assert not in_threads([lambda w=w: w.broadcast([item(7, start)], owner=start) for w in workers])
@@ -289,7 +289,7 @@ def test_waiting_for_a_node_has_an_end() -> None:
     scheduler.close()
 
 
-def test_roles_start_only_what_they_are() -> None:
+def test_a_node_or_worker_refuses_a_role_that_is_not_its_own() -> None:
     with pytest.raises(ConfigError, match="want scheduler or server"):
         Node.start(role("worker", 9))
     with pytest.raises(ConfigError, match="want worker here"):
@@ -304,7 +304,7 @@ def test_handles_are_not_built_by_hand() -> None:
             kind()
 
 
-def test_a_coding_is_its_bytes_and_says_what_it_is() -> None:
+def test_a_coding_is_its_bytes_and_describes_itself() -> None:
     coding = Coding("2bit", {"threshold": "0.25"})
     assert (coding.codec, len(coding.parameters)) == (1, 4)
     assert str(coding) == snapshot("compressed to two bits with threshold 0.25")
@@ -314,7 +314,7 @@ def test_a_coding_is_its_bytes_and_says_what_it_is() -> None:
     assert Coding.of(b"\x02\x01\0\0" + bytes(24)).codec == 258
 
 
-def test_what_is_no_coding_is_refused() -> None:
+def test_a_malformed_coding_is_refused() -> None:
     for type_, options, text in (
         (None, {}, "needs a type: {'type': '2bit'}"),
         ("3bit", {}, "Unknown type for gradient compression '3bit': want '2bit'"),
@@ -521,7 +521,7 @@ def test_a_signal_ends_a_node_at_once_before_the_job_has_begun(
     assert "it stays" not in err
 
 
-def test_the_server_command_names_what_is_missing() -> None:
+def test_the_server_command_names_missing_settings() -> None:
     env = {**os.environ, "DMLC_ROLE": "server"}
     done = subprocess.run(
         [sys.executable, "-m", "bytescheduler.server"],

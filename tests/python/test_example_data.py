@@ -89,7 +89,7 @@ def test_digits_are_the_same_every_time() -> None:
         np.testing.assert_array_equal(first, second)
 
 
-def test_without_scikit_learn_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_scikit_learn_the_error_names_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(data.DataError) as caught:
         data.load()
@@ -167,7 +167,7 @@ def test_a_file_of_the_wrong_length_is_damaged(
     "content",
     [b"", b"\0\0\x08\x03", b"<html>not found</html>", idx(np.zeros((20, 28), np.uint8))],
 )
-def test_what_is_no_idx_file_is_refused(folder: pathlib.Path, content: bytes) -> None:
+def test_a_file_that_is_no_idx_file_is_refused(folder: pathlib.Path, content: bytes) -> None:
     path = folder / "train-images-idx3-ubyte"
     path.write_bytes(content)
     assert masked(refusal(folder), FILE=path) == snapshot(

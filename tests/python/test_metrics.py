@@ -66,7 +66,7 @@ def test_figures_get_names_and_labels(worker_metrics: exporter.Exporter) -> None
     assert ("process_resident_memory_bytes", ()) in samples
 
 
-def test_counters_and_gauges_say_what_they_are(worker_metrics: exporter.Exporter) -> None:
+def test_counters_and_gauges_have_types_and_descriptions(worker_metrics: exporter.Exporter) -> None:
     with DIRECT.open(worker_metrics.url, timeout=LIMIT_S) as response:
         text = response.read().decode()
     assert "# TYPE bytescheduler_worker_steps_total counter" in text
@@ -115,7 +115,7 @@ def test_processes_of_a_host_take_the_next_free_port() -> None:
         second.close()
 
 
-def test_after_close_nobody_asks_the_engine_and_the_port_is_free() -> None:
+def test_after_close_the_engine_is_not_asked_and_the_port_is_free() -> None:
     asked = threading.Event()
 
     def measure() -> List[Metric]:
@@ -132,7 +132,7 @@ def test_after_close_nobody_asks_the_engine_and_the_port_is_free() -> None:
     assert not asked.is_set()
 
 
-def test_who_connects_and_goes_away_harms_nobody(
+def test_a_client_that_connects_and_goes_away_harms_nothing(
     worker_metrics: exporter.Exporter, capfd: "pytest.CaptureFixture[str]"
 ) -> None:
     address = worker_metrics._server.server_address[:2]
@@ -313,7 +313,7 @@ def unknown_metric(expression: str) -> Optional[str]:
     return None
 
 
-def test_the_dashboard_asks_for_what_there_is() -> None:
+def test_the_dashboard_asks_for_existing_metrics() -> None:
     expressions = dashboard_expressions()
     assert len(expressions) > 10
     for expression in expressions:

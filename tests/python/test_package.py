@@ -109,7 +109,7 @@ def import_error(directory: pathlib.Path) -> str:
     return done.stdout.strip().splitlines()[-1]
 
 
-def test_a_source_tree_that_is_not_built_says_what_to_do(tmp_path: pathlib.Path) -> None:
+def test_an_unbuilt_source_tree_names_the_cure(tmp_path: pathlib.Path) -> None:
     copy_package(tmp_path)
     (tmp_path / "setup.py").write_text("")
     assert masked(import_error(tmp_path), FOLDER=tmp_path) == snapshot(
@@ -119,7 +119,7 @@ def test_a_source_tree_that_is_not_built_says_what_to_do(tmp_path: pathlib.Path)
     )
 
 
-def test_an_incomplete_installation_says_what_to_do(tmp_path: pathlib.Path) -> None:
+def test_an_incomplete_installation_is_told(tmp_path: pathlib.Path) -> None:
     copy_package(tmp_path)
     assert "the installation is incomplete" in import_error(tmp_path)
 
@@ -207,7 +207,7 @@ def test_doctor_finds_that_the_extension_is_missing(tmp_path: pathlib.Path) -> N
     assert (code, stderr) == (74, cannot)
 
 
-def test_what_else_cannot_be_imported_is_not_explained_away(tmp_path: pathlib.Path) -> None:
+def test_an_import_error_of_another_module_is_not_explained_away(tmp_path: pathlib.Path) -> None:
     copy_package(tmp_path)
     (tmp_path / "bytescheduler" / "__init__.py").write_text("import nosuchmodule\n")
     code, _, stderr = run_command(tmp_path, "bytescheduler", "config")

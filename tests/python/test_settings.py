@@ -13,7 +13,7 @@ from bytescheduler._settings import Settings
 PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "bytescheduler"
 
 
-def test_each_field_is_a_row_of_the_table_whose_default_it_reads() -> None:
+def test_each_field_is_a_row_of_the_table_and_reads_its_default() -> None:
     rows = {row.name: row.default for row in settings()}
     fields = [field for field in dataclasses.fields(Settings) if field.name != "changed"]
     names = [field.metadata["name"] for field in fields]

@@ -24,7 +24,7 @@ def test_the_transport_keeps_its_promises_over_two_devices(inside: Run) -> None:
     assert "[       OK ] LibraryConformanceTest.DataGoesByRdma" in said, said
 
 
-def test_sums_are_those_of_tcp_bit_for_bit(run_case: Run) -> None:
+def test_sums_equal_the_sums_of_tcp_bit_for_bit(run_case: Run) -> None:
     said = run_case("same")
     assert "equal; " in said
     # The tensors of three rounds in packets of at most 4 KiB, pushed and pulled by two workers.

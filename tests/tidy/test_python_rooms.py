@@ -176,11 +176,11 @@ def test_there_are_modules_to_check() -> None:
     assert len(modules()) > 50
 
 
-def test_no_module_imports_itself_through_others() -> None:
+def test_no_module_imports_itself_through_other_modules() -> None:
     assert circle_in(graph_of(sources())) is None
 
 
-def test_no_room_imports_itself_through_others() -> None:
+def test_no_room_imports_itself_through_other_rooms() -> None:
     assert circle_in(rooms_of(graph_of(sources()))) is None
 
 

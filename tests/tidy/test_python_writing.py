@@ -178,7 +178,7 @@ def test_a_source_keeps_the_rule(name: str, source: str) -> None:
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_a_rule_refuses_what_it_is_for_and_nothing_else(name: str) -> None:
+def test_a_rule_refuses_its_bad_examples_and_takes_its_good_examples(name: str) -> None:
     rule = RULES[name]
     for source in rule.refused:
         assert list(rule.check(source)), f"{name} takes {source!r}"

@@ -65,7 +65,7 @@ def test_a_whole_sentence_is_a_snapshot(path: str) -> None:
     assert sentences((ROOT / path).read_text()) == [], "write snapshot(), then run make snapshots"
 
 
-def test_the_rules_find_what_they_forbid() -> None:
+def test_the_rules_find_forbidden_snapshots_and_sentences() -> None:
     assert idle_snapshots('x = snapshot("a")\nassert y == snapshot()\n') == [1, 2]
     assert idle_snapshots('assert "a" in snapshot("a b")\n') == [1]
     case = '@pytest.mark.parametrize("x", [snapshot("a")])\ndef test(x):\n    assert f() == x\n'

@@ -147,7 +147,7 @@ def test_the_rule_on_the_table_can_fail() -> None:
     assert points_up({"low": {"gone"}}) == ["low may include gone"]
 
 
-def test_include_has_only_what_is_installed() -> None:
+def test_include_has_only_installed_headers() -> None:
     there = {str(path.relative_to(ROOT)) for path in tracked("include/*")}
     assert there == {f"include/bytescheduler/{name}" for name in PUBLIC}
     cmake = (ROOT / "CMakeLists.txt").read_text()
@@ -284,7 +284,9 @@ def test_the_rule_on_includes_can_fail() -> None:
         ("no owner-less work", r"\b(TODO|FIXME|XXX)\b", r"(?!)"),
     ],
 )
-def test_what_is_kept_in_its_place(what: str, pattern: str, where_allowed: str) -> None:
+def test_each_pattern_stays_in_its_allowed_files(
+    what: str, pattern: str, where_allowed: str
+) -> None:
     wrong = []
     for path in sources():
         name = str(path.relative_to(ROOT))

@@ -317,7 +317,7 @@ def test_a_page_keeps_the_rule(name: str, page: str) -> None:
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_a_rule_refuses_what_it_is_for_and_nothing_else(name: str) -> None:
+def test_a_rule_refuses_its_bad_examples_and_takes_its_good_examples(name: str) -> None:
     rule = RULES[name]
     assert rule.pages
     for text in rule.refused:

@@ -58,7 +58,7 @@ def test_a_killed_worker_ends_everyone(make_job: MakeJob, store: str) -> None:
     assert_all_end_and_say(job, job.workers[1], rf"lost {lost} \(127\.0\.0\.1:\d+\): connection")
 
 
-def test_a_worker_with_other_settings_ends_and_so_do_the_others(make_job: MakeJob) -> None:
+def test_a_worker_with_other_settings_ends_the_whole_job(make_job: MakeJob) -> None:
     # With a stock store, which would wait for the others when the process ends.
     job = make_job()
     for flag in "01":

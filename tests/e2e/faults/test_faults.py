@@ -80,7 +80,7 @@ def test_a_slow_worker_is_waited_for(make_job: MakeJob) -> None:
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_a_worker_that_never_pushes_is_named_by_those_who_wait(
+def test_a_worker_that_never_pushes_is_named_by_its_waiting_peers(
     make_job: MakeJob, store: str
 ) -> None:
     job = make_job(env={"BYTESCHEDULER_STRAGGLER_TIMEOUT": "2s"})
@@ -92,7 +92,7 @@ def test_a_worker_that_never_pushes_is_named_by_those_who_wait(
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_a_full_disk_for_the_logs_harms_nobody(make_job: MakeJob, store: str) -> None:
+def test_a_full_disk_for_the_logs_harms_no_process(make_job: MakeJob, store: str) -> None:
     job = make_job(env={"BYTESCHEDULER_LOG_LEVEL": "debug"}, prefix=LOGS_NOWHERE)
     for _ in range(2):
         job.start_worker("steps/faulty_worker.py", store, "20", "0.01")

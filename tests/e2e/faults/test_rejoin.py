@@ -91,7 +91,7 @@ def test_a_killed_worker_of_a_stock_dist_sync_job_is_replaced(
     assert job.processes[0].output().count(f"lost worker {rank} ") == losses
 
 
-def test_who_pushes_again_what_the_lost_one_had_pushed_is_told_so_at_the_end(
+def test_a_returning_worker_that_repeats_a_push_is_told_so_at_the_end(
     make_job: MakeJob, tmp_path: pathlib.Path
 ) -> None:
     job = make_job(servers=2, env={**REJOIN, "BYTESCHEDULER_STRAGGLER_TIMEOUT": "20s"})

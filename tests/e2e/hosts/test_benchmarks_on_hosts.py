@@ -78,7 +78,7 @@ def test_throughput_goes_from_host_to_host(arm: str, tmp_path: pathlib.Path) -> 
 
 
 @native
-def test_urgent_ones_are_timed_on_their_way_to_the_server(tmp_path: pathlib.Path) -> None:
+def test_urgent_tensors_are_timed_on_their_way_to_the_server(tmp_path: pathlib.Path) -> None:
     line = (
         f"urgent --rate 1gbit --arms native --count 40 --repeats 1 --bytes 8192 --native {NATIVE}"
     )
@@ -94,7 +94,7 @@ def test_urgent_ones_are_timed_on_their_way_to_the_server(tmp_path: pathlib.Path
 
 
 @native
-def test_fused_ones_are_counted_and_links_carry_what_the_shape_says(
+def test_fused_tensors_are_counted_and_links_carry_the_loads_of_the_shape(
     tmp_path: pathlib.Path,
 ) -> None:
     line = f"fusion --rates 1gbit --groups 15 --iterations 4 --repeats 1 --native {NATIVE}"

@@ -171,7 +171,7 @@ def test_a_process_that_stops_for_a_while_costs_time_only(
     assert_costs_time_only(job, tmp_path, signals(signal.SIGSTOP), signals(signal.SIGCONT))
 
 
-def test_a_host_whose_link_goes_down_and_up_costs_time_only(
+def test_a_host_with_a_link_that_goes_down_and_up_costs_time_only(
     make_job: MakeJob, lab: Lab, tmp_path: pathlib.Path, security: "Dict[str, str]"
 ) -> None:
     job = make_job(servers=2, env={**PATIENT, **security}, lab=lab)
@@ -219,7 +219,7 @@ def test_a_job_that_stops_as_a_whole_for_too_long_costs_time_only(
 
 
 @pytest.mark.parametrize("who", VICTIMS)
-def test_a_host_whose_link_stays_down_is_named_and_names_whom_it_misses(
+def test_a_host_with_a_dead_link_is_named_and_names_its_lost_peers(
     make_job: MakeJob, lab: Lab, tmp_path: pathlib.Path, who: str
 ) -> None:
     job = make_job(servers=2, env=STRICT, lab=lab)
@@ -236,7 +236,7 @@ def test_a_host_whose_link_stays_down_is_named_and_names_whom_it_misses(
 
 
 @pytest.mark.parametrize("who", ["worker", "server"])
-def test_a_node_of_mxnets_own_that_loses_what_was_under_way_is_named(
+def test_a_node_of_mxnets_own_that_loses_messages_under_way_is_named(
     make_job: MakeJob, lab: Lab, who: str
 ) -> None:
     """Its messages travel once, so the job stands until a deadline of ours ends it."""
@@ -275,7 +275,7 @@ def test_a_node_of_mxnets_own_that_loses_what_was_under_way_is_named(
     assert ", want " not in job.all_output()
 
 
-def test_stock_workers_all_of_whose_pushes_are_lost_do_not_wait_for_ever(
+def test_stock_workers_that_lose_all_pushes_do_not_wait_for_ever(
     make_job: MakeJob, lab: Lab
 ) -> None:
     """No round is open, so the servers have nothing to miss but the workers themselves."""
@@ -303,7 +303,7 @@ def test_stock_workers_all_of_whose_pushes_are_lost_do_not_wait_for_ever(
 
 
 @pytest.mark.parametrize("when", ["before", "during"])
-def test_full_disks_cost_what_is_written_there_and_nothing_else(
+def test_full_disks_cost_only_the_files_written_there(
     lab: Lab, tmp_path: pathlib.Path, when: str
 ) -> None:
     """Logs and timelines of every host, and of one server and one worker also stderr."""

@@ -121,7 +121,7 @@ def test_pods_see_the_secret_and_the_metrics_where_the_settings_say() -> None:
         assert {probe["httpGet"]["path"] for probe in probes} == {"/metrics"}
 
 
-def test_the_image_is_built_with_what_a_build_needs() -> None:
+def test_the_image_is_built_with_the_packages_that_a_build_needs() -> None:
     lines = (EXAMPLE / "docker" / "Dockerfile").read_text()
     first, second = (
         set(re.findall(r"[\w+.-]+", part))

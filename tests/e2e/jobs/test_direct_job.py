@@ -87,7 +87,7 @@ def test_each_worker_has_its_launchers_rank_and_all_have_equal_averages(direct: 
 
 
 @pytest.mark.parametrize("victim", [0, 1])
-def test_a_killed_worker_ends_the_others_with_the_engines_error(
+def test_a_killed_worker_ends_the_other_processes_with_the_engines_error(
     direct: Direct, victim: int
 ) -> None:
     direct.start(FOR_EVER)

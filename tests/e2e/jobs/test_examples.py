@@ -61,7 +61,7 @@ def test_two_workers_learn_digits_and_hold_the_same_weights(
     assert "native back end carries the bytes (2 workers, 2 servers" in said
 
 
-def test_who_does_not_reach_the_target_fails(tmp_path: pathlib.Path) -> None:
+def test_a_run_below_its_target_accuracy_fails(tmp_path: pathlib.Path) -> None:
     options = ("--network", "mlp", "--num-epochs", "1", "--target-accuracy", "1")
     done = run_local(tmp_path, "train_gluon.py", *options)
     assert done.returncode == 1, done.stdout

@@ -45,7 +45,7 @@ def clean() -> Dict[str, str]:
     return {**kept, "OMP_NUM_THREADS": "1"}
 
 
-def test_pages_for_those_that_come_from_elsewhere_train(make_job: Callable[..., Job]) -> None:
+def test_the_code_of_the_migration_pages_trains(make_job: Callable[..., Job]) -> None:
     for rank, output in enumerate(sorted(make_job().run("pages/migrate.py", *MIGRATE))):
         trained = re.findall(r"^(\S+): rank (\d) of 2 trained$", output, re.M)
         assert trained == [(page, str(rank)) for page in MIGRATE]

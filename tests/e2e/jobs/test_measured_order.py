@@ -35,7 +35,7 @@ def test_calls_without_mxnet_are_measured_too(make_job: MakeJob) -> None:
     assert lines_of_workers(make_job(), "caller", *engine) == [(0, 0), (0, 0)]
 
 
-def test_the_caller_keeps_his_order(make_job: MakeJob) -> None:
+def test_the_caller_keeps_its_order(make_job: MakeJob) -> None:
     assert lines_of_workers(make_job(), "caller") == [(0, 0), (0, 0)]
 
 

@@ -28,5 +28,5 @@ def test_partitions_of_a_slow_link_are_small_once_that_is_known() -> None:
 
 
 @pytest.mark.parametrize("setting", ["BYTESCHEDULER_PARTITION", "BYTESCHEDULER_CREDIT"])
-def test_what_was_set_stays(setting: str) -> None:
+def test_a_partition_or_credit_that_was_set_stays(setting: str) -> None:
     assert decisions({setting: "512KiB"}) == []

@@ -126,7 +126,7 @@ def test_a_number_of_steps_that_means_nothing_is_refused(words: Tuple[str, ...],
         (("-c", "pass"), "worker 0 trained nothing natively: does the script use bytescheduler?"),
     ],
 )
-def test_what_gives_no_profile_says_so(
+def test_a_script_that_trains_too_little_gives_no_profile_and_says_so(
     tmp_path: pathlib.Path, script: Tuple[str, ...], text: str
 ) -> None:
     words = [str(WORKERS / word) if word.endswith(".py") else word for word in script]
@@ -145,7 +145,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: pathlib.Path) -> None:
     )
 
 
-def test_a_timeline_of_ones_own_and_a_recording_are_not_both() -> None:
+def test_a_recording_refuses_a_timeline_of_the_user() -> None:
     run = command(
         *("launch", "--local", "--record", "x", "--", "true"), BYTESCHEDULER_TIMELINE="t.json"
     )

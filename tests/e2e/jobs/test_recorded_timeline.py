@@ -31,7 +31,7 @@ COUNTS = """
 
 # Which rounds make a step is told by their times, which other jobs beside this one can upset.
 @pytest.mark.serial
-def test_every_worker_writes_what_its_tensors_did(make_job: MakeJob) -> None:
+def test_every_worker_writes_the_spans_of_its_tensors(make_job: MakeJob) -> None:
     job = make_job(servers=2, env={"BYTESCHEDULER_TIMELINE": "t.json"})
     outputs = job.run("cases/cases.py", "native", "sums")
     files = [job.folder / f"t-r{rank}.json" for rank in range(2)]

@@ -96,7 +96,7 @@ def tapped(port: int) -> Iterator[Tuple[int, List[bytes]]]:
 
 
 @pytest.mark.parametrize("secret", [True, False])
-def test_what_nodes_with_a_secret_say_cannot_be_read_on_the_wire(
+def test_messages_of_nodes_with_a_secret_cannot_be_read_on_the_wire(
     make_job: MakeJob, free_port: FreePort, tmp_path: pathlib.Path, secret: bool
 ) -> None:
     port = free_port()
@@ -188,7 +188,7 @@ def test_a_worker_without_the_secret_or_with_another_stays_outside(
 
 
 @pytest.mark.parametrize("who", ["worker of MXNet", "server of MXNet", "server"])
-def test_who_has_no_secret_is_not_served(
+def test_a_node_without_the_secret_is_not_served(
     make_job: MakeJob, tmp_path: pathlib.Path, who: str
 ) -> None:
     secret = secret_file(tmp_path, "secret", "a secret of this test\n")

@@ -35,7 +35,7 @@ def test_sums_are_the_same_with_it_with_little_and_without(make_job: MakeJob, si
 
 
 @pytest.mark.parametrize("victim", ["worker", "server"])
-def test_it_is_gone_with_who_is_killed(make_job: MakeJob, victim: str) -> None:
+def test_shared_memory_of_a_killed_process_is_gone(make_job: MakeJob, victim: str) -> None:
     job = make_job(workers=1, servers=1)
     worker = job.start_worker("cases/cases.py", "native", "train_for_long")
     worker.wait_for_line("training")
@@ -49,7 +49,7 @@ def test_it_is_gone_with_who_is_killed(make_job: MakeJob, victim: str) -> None:
     assert f"lost {victim} 0" in job.all_output()
 
 
-def test_who_goes_on_without_a_killed_worker_keeps_none_of_it(
+def test_a_job_that_goes_on_without_a_killed_worker_keeps_none_of_its_memory(
     make_job: MakeJob, tmp_path: pathlib.Path
 ) -> None:
     job = make_job(env={"BYTESCHEDULER_REJOIN_TIMEOUT": "60s"})

@@ -18,7 +18,7 @@ OTHER_SETTINGS = "has BYTESCHEDULER_DETERMINISTIC=1 instead of BYTESCHEDULER_DET
 
 
 @pytest.mark.parametrize("first_waits", [False, True], ids=["it trains", "it waits"])
-def test_the_nodes_of_the_second_are_told_what_to_do_and_the_first_trains_on(
+def test_nodes_of_a_second_job_are_told_the_cure_and_the_first_trains_on(
     make_job: MakeJob, free_port: FreePort, tmp_path: pathlib.Path, first_waits: bool
 ) -> None:
     """Those of other settings also where the first has no workers yet."""

@@ -8,7 +8,7 @@ from looked_at import look_at
 MakeJob = Callable[..., Job]
 
 
-def test_top_shows_what_the_processes_do_and_who_is_late(
+def test_top_shows_the_work_of_the_processes_and_the_late_worker(
     make_job: MakeJob, free_port: Callable[..., int]
 ) -> None:
     port = free_port(following=3)  # each process of the job listens on the next

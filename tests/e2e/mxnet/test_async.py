@@ -29,7 +29,7 @@ def test_one_worker_may_set_the_optimizer_for_all(make_job: MakeJob) -> None:
 
 
 @pytest.mark.parametrize("stock", [False, True], ids=["native", "stock"])
-def test_what_two_bits_say_is_in_the_weights_once(make_job: MakeJob, stock: bool) -> None:
+def test_pushes_of_two_bits_are_in_the_weights_once(make_job: MakeJob, stock: bool) -> None:
     """On stock servers it is their own compression: it means the same."""
     env = {"BYTESCHEDULER_PARTITION": "4KiB"}
     make_job(servers=2, stock=stock, env=env).run("cases/async_cases.py", "compressed")
@@ -47,7 +47,7 @@ def test_bad_input_is_refused_and_loses_nothing(make_job: MakeJob) -> None:
     make_job(workers=1).run("cases/async_cases.py", "bad_input")
 
 
-def test_a_push_without_an_optimizer_fails_the_job_and_says_what_to_do(make_job: MakeJob) -> None:
+def test_a_push_without_an_optimizer_fails_the_job_and_says_so(make_job: MakeJob) -> None:
     make_job(workers=1).run_into("no optimizer is set", "cases/async_cases.py", "no_optimizer")
 
 

@@ -28,7 +28,7 @@ def test_one_worker_may_set_the_optimizer_for_all(make_job: MakeJob) -> None:
     make_job().run("cases/hosted_cases.py", "only_rank_0_sets")
 
 
-def test_what_the_servers_refuse_is_said_on_both_sides_and_the_job_goes_on(
+def test_a_refused_optimizer_is_told_on_both_sides_and_the_job_goes_on(
     make_job: MakeJob,
 ) -> None:
     job = make_job(workers=1, env=FINDS)
@@ -60,7 +60,7 @@ def test_an_optimizer_that_never_returns_cannot_keep_its_server(make_job: MakeJo
     assert server.wait() == 143
 
 
-def test_a_key_that_is_cut_says_what_to_do(make_job: MakeJob) -> None:
+def test_a_cut_key_fails_the_job_of_an_optimizer_of_whole_arrays(make_job: MakeJob) -> None:
     job = make_job(workers=1, env=SMALL)
     job.run_into("the optimizer updates whole arrays", "cases/hosted_cases.py", "cut")
 

@@ -61,12 +61,14 @@ def test_bad_input_is_refused_and_loses_nothing(make_job: MakeJob) -> None:
     make_job().run("cases/cases.py", "native", "bad_input")
 
 
-def test_what_needs_no_held_tensor_goes_on(make_job: MakeJob) -> None:
+def test_work_that_needs_no_held_tensor_goes_on(make_job: MakeJob) -> None:
     make_job().run("cases/cases.py", "native", "held")
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_a_forked_child_harms_nobody_and_data_loaders_work(make_job: MakeJob, store: str) -> None:
+def test_a_forked_child_harms_no_process_and_data_loaders_work(
+    make_job: MakeJob, store: str
+) -> None:
     make_job().run("cases/cases.py", store, "forked_child", "fork")
 
 

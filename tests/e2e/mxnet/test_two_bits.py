@@ -21,7 +21,7 @@ def definition() -> Sums:
     }
 
 
-def test_sums_are_those_of_stock_and_of_the_definition_bit_for_bit(
+def test_sums_equal_stock_and_the_definition_bit_for_bit(
     make_job: MakeJob, tmp_path: pathlib.Path
 ) -> None:
     stock = sums(make_job(stock=True), tmp_path, "stock")

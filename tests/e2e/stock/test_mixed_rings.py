@@ -110,7 +110,7 @@ def test_p3_workers_in_any_ring(
 @pytest.mark.parametrize(
     ("transport", "stock_servers"), [("tcp", 1), ("zmq", 1), ("zmq", 0)], ids=str
 )
-def test_who_is_killed_before_everyone_is_there_leaves_its_place(
+def test_a_node_killed_before_the_job_is_complete_leaves_its_place(
     make_job: MakeJob, transport: str, stock_servers: int
 ) -> None:
     env = {"BYTESCHEDULER_TRANSPORT": transport, "BYTESCHEDULER_LOG_LEVEL": "debug"}
@@ -125,7 +125,7 @@ def test_who_is_killed_before_everyone_is_there_leaves_its_place(
         assert process is killed or process.wait() == 0, job.all_output()
 
 
-def test_who_comes_late_or_stays_behind_does_not_wait_for_ever(make_job: MakeJob) -> None:
+def test_late_workers_and_remaining_nodes_do_not_wait_for_ever(make_job: MakeJob) -> None:
     job = make_job(workers=1, servers=2, stock_servers=1)
     worker = job.start_worker("stock/stock_worker.py", "dist_sync", "", "train_for_long")
     worker.wait_for_line("training")

@@ -42,7 +42,7 @@ def test_dist_async_is_passed_on(make_job: MakeJob) -> None:
         assert "unscheduled: its servers update at each push" in output
 
 
-def test_what_a_job_on_our_servers_does_goes_here_too(make_job: MakeJob) -> None:
+def test_cases_that_pass_on_our_servers_pass_on_stock_servers_too(make_job: MakeJob) -> None:
     cases = ["names+updater", "optimizer", "sparse", "bad_input", "held"]
     first, *others = [make_job(servers=2, stock=True, env=SMALL) for _ in cases]
     for output in first.run_with(others, "cases/cases.py", "dist_sync", cases):
@@ -68,7 +68,7 @@ def test_opposite_orders_and_a_credit_of_one_piece_do_not_wait_for_each_other(
     job.run("cases/cases.py", "dist_sync", "opposite_orders")
 
 
-def test_a_forked_child_harms_nobody_and_data_loaders_work(make_job: MakeJob) -> None:
+def test_a_forked_child_harms_no_process_and_data_loaders_work(make_job: MakeJob) -> None:
     make_job(stock=True, env=SMALL).run("cases/cases.py", "dist_sync", "forked_child", "fork")
 
 

@@ -41,7 +41,7 @@ def test_a_request_without_values_ends_its_sender_and_the_job(make_job: MakeJob)
             assert said in process.output()
 
 
-def test_what_is_sent_again_is_acknowledged_and_counts_once(make_job: MakeJob) -> None:
+def test_a_resent_message_is_acknowledged_and_counts_once(make_job: MakeJob) -> None:
     job = make_job(workers=1, servers=1)
     with peers_of(job) as [peer]:
         for number in (1, 2):  # the first is the initial value

@@ -32,7 +32,7 @@ def test_two_workers_get_the_sums_and_updates_of_a_stock_cluster_bit_for_bit(
         assert_same(ours[rank], stock_results(store)[rank])
 
 
-def test_what_a_stock_server_cannot_do(make_job: MakeJob) -> None:
+def test_requests_that_fail_on_stock_servers_succeed_on_ours(make_job: MakeJob) -> None:
     job = make_job(servers=2, env=CUT)
     wanted = {**stock_model.sums(stock_model.INTEGERS), **stock_model.sums_of_rows()}
     wanted["unawaited"] = sum(stock_model.numbers(rank, 29, (3, 5)) for rank in range(2))
@@ -41,7 +41,7 @@ def test_what_a_stock_server_cannot_do(make_job: MakeJob) -> None:
 
 
 @pytest.mark.serial  # what is late by 0.1 s is sent again, also when its sender ends
-def test_workers_that_send_again_what_nobody_acknowledges(make_job: MakeJob) -> None:
+def test_workers_that_resend_unacknowledged_messages_get_the_right_sums(make_job: MakeJob) -> None:
     # What is not acknowledged ends its sender at the tenth time, after 5.5 s; "late" takes longer,
     # and its pushes wait for so long that they are sent again.
     resend = {"PS_RESEND": "1", "PS_RESEND_TIMEOUT": "100"}
@@ -144,7 +144,7 @@ def test_training_gives_the_weights_of_a_stock_cluster_bit_for_bit(
         ("dist_async", "without_an_optimizer", "call set_optimizer before the first push"),
     ],
 )
-def test_what_fails_is_said_by_the_servers_and_ends_the_workers(
+def test_a_failure_is_told_by_the_servers_and_ends_the_workers(
     make_job: MakeJob, store: str, case: str, why: str
 ) -> None:
     assert_ends_and_says(make_job(servers=2), store, case, why)
@@ -224,7 +224,7 @@ def test_a_loss_ends_everybody(make_job: MakeJob, victim: str, servers: int) -> 
         (True, 0, "scheduler", 0),
     ],
 )
-def test_a_loss_ends_all_whom_ours_can_tell(
+def test_a_loss_ends_every_node_that_our_nodes_can_tell(
     make_job: MakeJob, stock_scheduler: bool, stock_servers: int, victim: str, stay: int
 ) -> None:
     job = make_job(servers=2, stock_scheduler=stock_scheduler, stock_servers=stock_servers)

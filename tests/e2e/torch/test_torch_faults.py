@@ -66,7 +66,7 @@ def test_ctrl_c_ends_a_wait_in_a_guard(make_job: MakeJob) -> None:
     assert "forward of step 4: interrupted" in left.output()
 
 
-def test_under_torchrun_a_killed_worker_is_named_before_the_others_are_ended() -> None:
+def test_under_torchrun_a_killed_worker_is_named_before_the_rest_is_ended() -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     done = run([*torchrun, "--standalone", str(WORKERS / "torch/faults.py"), "dies"], code=1)
     # On a busy machine the guard may raise before the signal comes.

@@ -7,7 +7,7 @@ from job import Job
 MakeJob = Callable[..., Job]
 
 
-def test_weights_are_those_of_one_process(make_job: MakeJob) -> None:
+def test_weights_equal_the_weights_of_one_process(make_job: MakeJob) -> None:
     for output in make_job().run("torch/identity.py"):
         assert output.count("is the same") == 7
 

@@ -72,7 +72,7 @@ REDUCED = {
 }
 
 
-def test_reduce_gives_medians_over_runs_and_what_they_are_of_each_other() -> None:
+def test_reduce_gives_medians_over_runs_and_their_ratios() -> None:
     runs = [reduce_run(), reduce_run(0.5), reduce_run(7)]
     result = reduce.summary(runs)
     assert result == {"runs": 3, **REDUCED}
@@ -83,7 +83,7 @@ def test_reduce_gives_medians_over_runs_and_what_they_are_of_each_other() -> Non
     assert list(speeds["sum2"]["cache"]["avx2"]) == ["float32", "float16"]
 
 
-def test_reduce_keeps_what_it_has_when_a_run_is_cut_short(
+def test_reduce_keeps_finished_runs_when_a_run_is_cut_short(
     monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
     runs = iter([reduce_run()])
@@ -103,7 +103,7 @@ def test_reduce_keeps_what_it_has_when_a_run_is_cut_short(
     assert json.loads(out.read_text()) == {"runs": 1, **REDUCED}
 
 
-def test_reduce_draws_what_it_measured(tmp_path: pathlib.Path) -> None:
+def test_reduce_draws_its_measurements(tmp_path: pathlib.Path) -> None:
     pytest.importorskip("matplotlib")
     result = reduce.summary([reduce_run()])
     for way in result["gbytes_per_s"]["inputs"].values():
@@ -241,7 +241,7 @@ def test_some_arms_of_a_replay_are_drawn(tmp_path: pathlib.Path) -> None:
         {"cells": [{"name": "not yet run", "ideal_s": 0.5}]},
     ],
 )
-def test_what_is_no_result_of_a_benchmark_is_not_drawn(
+def test_a_file_without_a_drawable_result_is_refused(
     tmp_path: pathlib.Path, other: Dict[str, Any]
 ) -> None:
     pytest.importorskip("matplotlib")
@@ -319,7 +319,7 @@ def test_a_sweep_takes_every_point_as_often_and_partitions_that_fit_the_credit()
     assert len({tuple(order[i : i + 2]) for i in range(0, 20, 2)}) == 2
 
 
-def test_a_sweep_tells_the_steps_of_a_change_from_the_others() -> None:
+def test_a_sweep_tells_steps_of_a_change_from_steady_steps() -> None:
     slow, fast = sweep.Point(64, 64), sweep.Point(128, 256)
     workers = [
         [[[9.0, 3.0], [2.0, 2.5]], [[4.0, 1.0], [1.0, 1.0]]],
@@ -386,7 +386,7 @@ def test_a_job_that_tunes_itself_begins_as_a_users_does() -> None:
     assert tuning.start_env(tuning.point("2048,8192")) == start
 
 
-def test_tuning_keeps_what_it_has_when_a_part_fails(
+def test_tuning_keeps_finished_parts_when_a_part_fails(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     points = [{"partition_kib": 128, "credit_kib": 512, "step_s": 0.5}]
@@ -455,7 +455,7 @@ def test_advise_measures_where_r_is_as_named() -> None:
     assert row["compute"] == pytest.approx(2 * 34.6e6 / (0.953 * 125e6), rel=0.01)
 
 
-def test_advise_shows_what_misses() -> None:
+def test_advise_shows_the_errors_of_its_predictions() -> None:
     row = {"compute": 0.5, "measured": {"ours": 0.5, "ours-fifo": 0.8}}
     row["predicted"] = {"ours": 0.55, "ours-fifo": 0.6}
     line = advise.table({"x": row}).splitlines()[-1]
@@ -600,7 +600,7 @@ def test_scale_measures_real_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @in_tree
-def test_scale_finds_what_keys_take(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scale_finds_the_memory_of_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     few, many = (int(scale.alone("--memory", 2, 1, keys)) for keys in (10, 2010))
     # Of two workers, the server and the simulator.

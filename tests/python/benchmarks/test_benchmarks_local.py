@@ -53,7 +53,7 @@ def _finds_benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
-def test_a_job_tells_seconds_and_what_they_cost_without_what_is_set_aside() -> None:
+def test_a_job_tells_seconds_and_cpu_time_without_the_time_set_aside() -> None:
     does = """
 j.worker_waits("BEGIN", "a")
 j.worker_sets_aside(1000)
@@ -85,17 +85,17 @@ def test_servers_have_another_place_than_the_rest() -> None:
         local_job.run(node, worker_that(IS_AT), {}, places=places[::-1])
 
 
-def test_a_job_whose_worker_hangs_is_given_up() -> None:
+def test_a_job_with_a_hanging_worker_is_given_up() -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         local_job.run(IDLE_NODE, worker_that("time.sleep(1000)"), {}, timeout_s=0.5)
 
 
-def test_a_job_whose_worker_fails_fails() -> None:
+def test_a_job_with_a_failing_worker_fails() -> None:
     with pytest.raises(SystemExit, match="failed with exit code 1"):
         local_job.run(IDLE_NODE, worker_that("sys.exit('a sum is wrong')"), {})
 
 
-def test_what_workers_say_is_waited_for_no_longer_than_the_deadline() -> None:
+def test_lines_of_workers_are_awaited_no_longer_than_the_deadline() -> None:
     silent = """
 if j.os.environ["DMLC_ROLE"] == "worker":
     j.worker_waits("BEGIN", "a")
@@ -113,7 +113,7 @@ time.sleep(1000)
 @pytest.mark.parametrize(
     ("does", "said"), [("pass", "ended"), ("j.worker_waits('END', 'b')", "said 'END b'")]
 )
-def test_a_worker_that_does_not_say_what_is_waited_for_is_told(does: str, said: str) -> None:
+def test_a_worker_that_does_not_say_the_awaited_line_is_told(does: str, said: str) -> None:
     with local_job.job(IDLE_NODE, worker_that(does), {}) as job, pytest.raises(
         SystemExit, match=f"{said}; 'BEGIN a' was waited for"
     ):
@@ -148,7 +148,7 @@ def test_an_arm_that_hangs_is_null_and_counted(tmp_path: pathlib.Path) -> None:
     }
 
 
-def test_what_was_measured_before_an_arm_fails_is_written(tmp_path: pathlib.Path) -> None:
+def test_measurements_before_a_failed_arm_are_written(tmp_path: pathlib.Path) -> None:
     def run(arm: str) -> int:
         if arm == "bad":
             raise SystemExit("a worker failed")
@@ -161,7 +161,7 @@ def test_what_was_measured_before_an_arm_fails_is_written(tmp_path: pathlib.Path
     assert found["all"] == {"good": [3], "bad": []}
 
 
-def test_fusion_counts_what_hung(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fusion_counts_hung_runs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def measure(args: argparse.Namespace, about: Dict[str, Any], setting: str) -> Dict[str, float]:
         if setting == "0":
             raise subprocess.TimeoutExpired("native", 1)
@@ -178,7 +178,7 @@ def test_fusion_counts_what_hung(tmp_path: pathlib.Path, monkeypatch: pytest.Mon
     assert fused["all"] == [{"messages": 15}] * 2
 
 
-def test_footprint_keeps_what_was_measured_before_a_job_fails(
+def test_footprint_keeps_measurements_before_a_failed_job(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def grown(arm: str, *_: int) -> Dict[str, Dict[str, Any]]:
@@ -226,7 +226,7 @@ def test_throughput_gives_medians_by_size() -> None:
         throughput.bytes_of("64K,1G")
 
 
-def test_throughput_draws_its_arms_but_those_that_hung(tmp_path: pathlib.Path) -> None:
+def test_throughput_draws_its_arms_without_hung_arms(tmp_path: pathlib.Path) -> None:
     pytest.importorskip("matplotlib")
     row = {"1048576": {"gbytes_per_s": 1.5, "cpu_s_per_gbyte": 0.5}}
     throughput.draw({"medians": {"tcp": row, "ours": None}}, str(tmp_path / "x.svg"))
@@ -320,7 +320,7 @@ def test_copies_of_a_kibibyte_and_more_are_counted(
     assert 3 << 20 <= found < (3 << 20) + 2000 * 1000
 
 
-def test_copies_are_those_of_worker_and_server_between_begin_and_end(
+def test_copies_are_counted_in_worker_and_server_between_begin_and_end(
     tmp_path: pathlib.Path,
 ) -> None:
     def write(**counts: int) -> None:

@@ -16,7 +16,7 @@ def show(path: pathlib.Path, busy: int, idle: int, steal: int) -> None:
     path.write_text(f"cpu  {busy} 1 2 {idle} 5 3 4 {steal} 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n")
 
 
-def test_what_is_stolen_is_a_share_of_what_was_wanted(
+def test_stolen_time_is_a_share_of_the_wanted_time(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine, "STAT", tmp_path / "stat")
@@ -28,7 +28,7 @@ def test_what_is_stolen_is_a_share_of_what_was_wanted(
     assert machine.Processors.now().stolen_since(before) == pytest.approx(0.1)
 
 
-def test_this_kernel_counts_what_is_done_and_what_is_stolen() -> None:
+def test_this_kernel_counts_busy_and_stolen_time() -> None:
     before = machine.Processors.now()
     begin = time.process_time()
     while time.process_time() < begin + 0.3:

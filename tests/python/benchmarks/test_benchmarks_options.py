@@ -103,7 +103,7 @@ def test_an_arm_that_is_none_is_refused_before_anything_starts(name: str, wrong:
         ("copies --build nowhere", "--build nowhere: libcount_copies.so is not there"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_before_anything_starts(
+def test_options_that_cannot_be_measured_are_refused_before_the_start(
     line: str, wrong: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name, *words = line.split()
@@ -120,7 +120,7 @@ def test_scale_takes_empty_lists(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["replay", "train", "tuning"])
-def test_who_cannot_tune_is_told_before_anything_starts(
+def test_a_run_that_cannot_tune_is_told_before_the_start(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
@@ -132,7 +132,7 @@ def test_who_cannot_tune_is_told_before_anything_starts(
     assert 'pip install "bytescheduler[tuning]"' in capsys.readouterr().err
 
 
-def test_who_can_tune_is_not_stopped() -> None:
+def test_a_run_that_can_tune_is_not_stopped() -> None:
     pytest.importorskip("bayes_opt")
     options.require_tuner(argparse.ArgumentParser())
 

@@ -53,7 +53,7 @@ def test_a_stale_weight_is_counted() -> None:
     assert model.wrong == 1
 
 
-def test_what_a_layer_takes_too_long_the_next_one_takes_less(
+def test_time_that_a_layer_overruns_is_taken_from_the_next_layer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [100.0]
@@ -105,7 +105,7 @@ def test_workers_of_stock_ddp_are_told_their_places_and_of_no_job_of_ours() -> N
         assert not [line for line in lines if line.startswith("DMLC_")]
 
 
-def test_steps_of_a_run_are_those_after_the_first_two(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_counts_its_steps_after_the_first_two(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = [{"seconds": [9.0, 9.0, 0.5, 0.75, 0.5]}] * 2
     monkeypatch.setattr(lab_job, "run_roles", lambda *_: ran)
     args = argparse.Namespace(framework="torch", iterations=5, rate="1gbit", shape=Shape())
@@ -128,7 +128,7 @@ def test_the_best_bucket_counts() -> None:
         ("--framework torch --factors 1=0.5", "--factors: want links of one rate"),
     ],
 )
-def test_what_a_framework_has_not_is_refused_before_anything_starts(
+def test_options_that_a_framework_lacks_are_refused_before_the_start(
     line: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["replay", *line.split()])

@@ -118,13 +118,13 @@ def test_a_machine_without_perftest_says_so(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.usefixtures("_one_device")
-def test_what_perftest_says_without_a_table_is_shown(fake: pathlib.Path) -> None:
+def test_an_error_of_perftest_without_a_table_is_shown(fake: pathlib.Path) -> None:
     fake.write_text("#!/bin/sh\necho 'Failed to modify QP to RTR' >&2; sleep 0.1; exit 1\n")
     with pytest.raises(SystemExit, match="Failed to modify QP to RTR"):
         perftest.gbytes_per_s("ib_read_bw", (Place(), Place()), 65536, 1000)
 
 
-def test_shares_and_bounds_are_those_of_medians() -> None:
+def test_shares_and_bounds_are_taken_from_medians() -> None:
     runs = {"tcp": [{"gbytes_per_s": 2.0}], "rdma": [{"gbytes_per_s": x} for x in (1.0, 3.0, 9.0)]}
     assert goodput.shares(runs) == {"rdma_of": {"tcp": 1.5}}
     assert goodput.shares({"tcp": runs["tcp"], "rdma": []}) == {}

@@ -83,7 +83,7 @@ def test_a_step_that_the_link_makes_slow_has_time(
     assert fast.enough_s("none") == 4 * fast.compute_s
 
 
-def test_a_job_that_tunes_itself_finds_first_and_then_takes_up_what_was_found(
+def test_a_tuned_arm_searches_in_its_first_run_and_then_takes_up_the_result(
     monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
     found = tmp_path / "found.json"
@@ -125,14 +125,14 @@ def test_a_table_shows_ratios_and_which_runs_hung() -> None:
     )
 
 
-def test_what_is_tuned_is_compared_where_it_is_there() -> None:
+def test_a_tuned_arm_is_compared_where_it_exists() -> None:
     (row,) = [cell("a", 1.0, ours=[2.0], **{"ours-tuned": [1.25]})]
     assert replay.table({"rate": "1gbit", "cells": [row]}).splitlines()[2] == (
         "| a | 2.000 | 1.250 | 1.000 | 0.800 | 1.600 |"
     )
 
 
-def test_a_table_has_what_was_simulated_and_says_which_runs_were_disturbed() -> None:
+def test_a_table_shows_simulated_times_and_disturbed_runs() -> None:
     row = {**cell("a", 0.9, stock=[2.0, 2.0], ours=[1.0, 1.0]), "name": "a"}
     row["simulated_s"] = {"ours": 0.95, "ours-fifo": 1.5}
     row["stolen"] = {"stock": [[0.3, 0.03], [0.3, 0.2]], "ours": [[0.0], [0.04]]}
@@ -208,7 +208,7 @@ def _no_lab(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_no_lab")
-def test_what_the_workers_report_comes_back(capfd: pytest.CaptureFixture[str]) -> None:
+def test_reports_of_the_workers_come_back(capfd: pytest.CaptureFixture[str]) -> None:
     assert lab_job.run("ours", worker_that(REPORTS), {}, 60, NODE) == [[1, 2], [1, 2]]
     assert capfd.readouterr().err == ""
 
@@ -239,7 +239,7 @@ def test_hosts_of_another_rate_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_no_lab")
-def test_a_job_remembers_nothing_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_remembers_nothing_of_other_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BYTESCHEDULER_TUNING_CACHE", "/of/this/user")
     tells = "from benchmarks.lab import lab_job\nimport os\n"
     tells += "lab_job.report(os.environ['BYTESCHEDULER_TUNING_CACHE'])\n"
@@ -313,7 +313,7 @@ def test_the_ideal_is_that_of_the_fastest_link_that_was_seen(
     assert ideals[2] == ideals[1]
 
 
-def test_a_tuned_run_that_is_made_again_finds_what_the_first_found(
+def test_a_repeated_tuned_run_finds_the_same_results_as_its_first_try(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shares = iter([0.5, 0.0, 0.5, 0.0])
@@ -334,7 +334,7 @@ def test_a_tuned_run_that_is_made_again_finds_what_the_first_found(
     assert seen == [None, None, "of run 2", "of run 2"]
 
 
-def test_a_tuned_job_takes_up_what_the_run_found_that_counts(
+def test_a_tuned_job_takes_up_the_result_of_the_run_that_counts(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shares = iter([0.5, 0.2, *[0.6] * (machine.TRIES - 2)])
@@ -403,7 +403,7 @@ def replayed(monkeypatch: pytest.MonkeyPatch) -> replay.Replayed:
 
 
 @USES_MXNET
-def test_a_replay_whose_sums_are_right_says_nothing(replayed: replay.Replayed) -> None:
+def test_a_replay_with_right_sums_says_nothing(replayed: replay.Replayed) -> None:
     for iteration in range(3):
         replayed.step(iteration)
     replayed.check(2)

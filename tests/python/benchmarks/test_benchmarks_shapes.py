@@ -60,7 +60,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, *words: str) -> List[Any]:
     return rows
 
 
-def test_what_is_there_is_not_measured_again(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_measured_shape_is_not_measured_again(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     three = Shape(3, 3)
     (row,) = measured(monkeypatch, "--only", "3+3")
     assert row["step_s"] == {"stock": 0.5, "ours": 0.25}

@@ -69,7 +69,7 @@ def test_a_fast_link_will_not_help(saved: pathlib.Path) -> None:
     assert found["text"].startswith("It will not help: compute-bound.")
 
 
-def test_compute_can_be_said_instead_of_what_the_profile_says(saved: pathlib.Path) -> None:
+def test_compute_can_be_said_instead_of_the_compute_of_the_profile(saved: pathlib.Path) -> None:
     found = advised(saved, "--rate", "1gbit", "--compute", "10")
     assert found["compute_s"] == pytest.approx(10)
     assert found["verdict"] == "compute-bound"
@@ -169,7 +169,7 @@ def test_other_numbers_of_servers_are_tried_as_a_job_would_run_with_them(
     assert len({credit for _, credit in tried.values()}) == (1 if given else len(tried))
 
 
-def test_what_takes_longer_than_without_overlap_is_not_sure() -> None:
+def test_a_prediction_slower_than_no_overlap_is_not_sure() -> None:
     times = {"no_overlap": 1.0, "fifo": 1.2, "ours": 1.1, "p3": 1.2, "ideal": 0.6, "dist_sync": 1.0}
     assert advice._verdict(times, 0.5) == "unsure"
     assert advice._verdict({**times, "ours": 0.99}, 0.5) == "no gain"
@@ -276,7 +276,7 @@ def on_a_terminal(*arguments: str) -> Tuple[str, str]:
     return printed.stdout.decode(), shown.decode()
 
 
-def test_a_terminal_shows_what_is_simulated_until_that_is_done(saved: pathlib.Path) -> None:
+def test_a_terminal_shows_the_running_simulation_until_it_is_done(saved: pathlib.Path) -> None:
     arguments = (str(saved), "--rate", "1gbit", "-w", "6", "-s", "1")
     printed, shown = on_a_terminal(*arguments)
     assert printed == invoke(*arguments).stdout
@@ -316,7 +316,7 @@ def test_known_models_have_the_parameters_of_their_papers() -> None:
     assert millions["transformer"] == pytest.approx(63, abs=2)
 
 
-def test_closed_forms_are_those_of_the_docs() -> None:
+def test_closed_forms_agree_with_the_docs() -> None:
     layers = [models.Step("a", 100, 1, 2), models.Step("b", 300, 3, 4)]
     assert models.no_overlap_s(layers, 100) == 10 + 8
     assert models.ideal_s(layers, 1e9) == pytest.approx(10)
@@ -346,13 +346,13 @@ def test_closed_forms_are_those_of_the_docs() -> None:
         (["x", "--rate", "1gbit", "--compute", "nan"], "nan: want seconds from 1e-06 to 100000"),
     ],
 )
-def test_misuse_ends_with_2_and_says_what_is_wanted(arguments: List[str], text: str) -> None:
+def test_misuse_ends_with_2_and_says_the_wanted_arguments(arguments: List[str], text: str) -> None:
     result = invoke(*arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert text in result.stderr
 
 
-def test_partitions_are_those_that_suit_the_links_unless_one_is_set(
+def test_partitions_suit_the_links_unless_a_partition_is_set(
     saved: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = advised(saved, "--rate", "1gbit")["step_s"]["ours"]
@@ -437,13 +437,13 @@ def test_a_profile_that_is_not_there_is_named(tmp_path: pathlib.Path) -> None:
         ("", "'': it cannot be read: No such file or directory"),
     ],
 )
-def test_what_can_be_no_profile_is_not_read_for_ever(path: str, text: str) -> None:
+def test_an_endless_or_missing_profile_is_refused(path: str, text: str) -> None:
     result = invoke(path, "--rate", "1gbit")
     assert (result.exit_code, result.stdout) == (2, "")
     assert text in result.stderr
 
 
-def test_what_is_written_is_read(tmp_path: pathlib.Path) -> None:
+def test_a_written_profile_is_read_back(tmp_path: pathlib.Path) -> None:
     layers = [models.Step("a", 4, 0.5, 0.25), models.Step("b", 8, 0, 1)]
     profile.write(layers, tmp_path / "p.json")
     assert profile.read(tmp_path / "p.json") == layers
@@ -618,5 +618,5 @@ def test_times_have_units_or_are_seconds(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "ms", "1x", "1,5s", "soon", "1ms2", "nan", "nanms"])
-def test_what_is_no_time_is_nan(text: str) -> None:
+def test_a_text_without_a_time_is_nan(text: str) -> None:
     assert math.isnan(seconds_of(text))

@@ -138,7 +138,7 @@ def test_no_placement_has_a_less_busy_link(shape: Shape) -> None:
 
 
 @pytest.mark.parametrize("shape", shapes(), ids=lambda shape: shape.name)
-def test_a_link_carries_what_its_messages_are(shape: Shape) -> None:
+def test_the_load_of_a_link_is_the_total_of_its_messages(shape: Shape) -> None:
     shares = [2 / (shape.servers * (shape.servers + 1)) * (k + 1) for k in range(shape.servers)]
     for host, carried in links.loads(shape, shares).items():
         fast = tuple((other, 1e6) for other in range(1, 1 + shape.hosts) if other != host)

@@ -123,7 +123,7 @@ def test_modules_are_commands_that_know_h(module: str, program: str) -> None:
         (["launch", "--local"], "--local needs a command"),
     ],
 )
-def test_misuse_ends_with_2_and_says_what_is_wanted(arguments: "list[str]", text: str) -> None:
+def test_misuse_ends_with_2_and_says_the_mistake(arguments: "list[str]", text: str) -> None:
     result = invoke(*arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert text in result.stderr
@@ -149,7 +149,9 @@ NO_NUMBERS = ["nan", "-inf", "1e308", "-1", LONG, "soon", "", "\x1b[2J"]
         *(f"advise --rate 1gbit x {name} NUMBER" for name in ("--compute", "--latency")),
     ],
 )
-def test_what_is_no_number_is_refused_with_what_is_wanted(line: str, number: str) -> None:
+def test_an_argument_that_is_no_number_is_refused_with_the_wanted_form(
+    line: str, number: str
+) -> None:
     result = invoke(*(word.replace("NUMBER", number) for word in line.split()))
     assert (result.exit_code, result.stdout) == (2, ""), result.exception
     assert ": want " in result.stderr
@@ -208,7 +210,7 @@ def test_config_prints_every_setting_with_value_default_unit_and_origin() -> Non
     assert ["DMLC_ROLE", "-", "required", "-", "not", "set"] in rows
 
 
-def test_config_prints_only_what_is_named() -> None:
+def test_config_prints_only_the_named_settings() -> None:
     result = invoke("config", "DMLC_ROLE", "BYTESCHEDULER_HOLD")
     assert [line.split()[0] for line in result.stdout.splitlines()] == [
         *("name", "DMLC_ROLE", "BYTESCHEDULER_HOLD")
@@ -222,7 +224,7 @@ MESSAGES = {
 }
 
 
-def test_config_marks_what_is_wrong_and_says_what_a_job_would_say() -> None:
+def test_config_marks_wrong_settings_and_prints_the_errors_of_a_job() -> None:
     result = run("config", **WRONG)
     assert result.returncode == 2
     (row,) = (line for line in result.stdout.splitlines() if "8Q" in line)
@@ -266,7 +268,7 @@ def test_config_gives_the_same_as_json() -> None:
     assert {row["name"]: row["message"] for row in report["errors"]} == MESSAGES
 
 
-def test_config_of_what_is_right_is_not_troubled_by_the_rest() -> None:
+def test_config_of_a_right_setting_ignores_wrong_settings() -> None:
     result = run("config", "--json", "BYTESCHEDULER_HOLD", **WRONG)
     assert result.returncode == 0
     report = json.loads(result.stdout)
@@ -278,7 +280,9 @@ def test_config_prints_the_reference() -> None:
     assert invoke("config", "--markdown").stdout == config.markdown()
 
 
-def test_config_writes_out_what_a_terminal_would_obey(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_escapes_characters_that_a_terminal_would_obey(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("DMLC_NODE_HOST", "a\x1b[2J\nb")
     result = invoke("config", "DMLC_NODE_HOST")
     assert result.stdout.splitlines()[1].split()[1] == "a\\x1b[2J\\nb"

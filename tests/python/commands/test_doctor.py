@@ -427,7 +427,7 @@ def with_route(shown: str, route: str) -> List[HostFact]:
         ({"DMLC_ROLE": "scheduler"}, "172.17.0.1", "10.0.0.2", "", ""),
     ],
 )
-def test_an_address_that_others_may_not_reach_is_told(
+def test_an_address_that_peers_may_not_reach_is_told(
     env: Dict[str, str], shown: str, route: str, level: str, advice: str
 ) -> None:
     root = {"DMLC_PS_ROOT_URI": "192.0.2.1", "DMLC_PS_ROOT_PORT": "0"}
@@ -470,7 +470,7 @@ def test_ipv6_is_looked_at_as_ipv4_is() -> None:
 @pytest.mark.parametrize(
     ("backend", "level"), [("auto", "ok"), ("kvstore", "problem"), ("passthrough", "problem")]
 )
-def test_what_mxnets_own_nodes_cannot_do_by_ipv6_is_told(backend: str, level: str) -> None:
+def test_the_lack_of_ipv6_in_mxnets_own_nodes_is_told(backend: str, level: str) -> None:
     settings = {"DMLC_PS_ROOT_URI": "::1", "DMLC_ROLE": "worker", "BYTESCHEDULER_BACKEND": backend}
     found = look(settings, with_address("::1"))["only_ours"]
     assert found.level == level
@@ -551,7 +551,7 @@ def test_a_node_that_is_told_its_port_finds_it_free_or_taken(
     assert "own_port" not in look({**settings, "DMLC_PORT": "0"})
 
 
-def test_a_name_that_nobody_knows_is_a_problem() -> None:
+def test_a_name_that_cannot_be_resolved_is_a_problem() -> None:
     found = look({"DMLC_PS_ROOT_URI": "nosuch.invalid.", "DMLC_PS_ROOT_PORT": "9"})
     assert found["root"].level == "problem"
     assert "nosuch.invalid. cannot be resolved" in found["root"].text
@@ -559,7 +559,7 @@ def test_a_name_that_nobody_knows_is_a_problem() -> None:
 
 
 @pytest.mark.parametrize("name", ["a..b", ".", "a" * 64 + ".example", os.fsdecode(b"\xff")])
-def test_what_cannot_be_a_name_is_a_problem(name: str) -> None:
+def test_a_malformed_host_name_is_a_problem(name: str) -> None:
     found = look({"DMLC_PS_ROOT_URI": name}, with_address(name))
     assert masked(found["root"].text, NAME=name) == snapshot(
         "DMLC_PS_ROOT_URI=NAME cannot be resolved: this is no host name"
@@ -579,7 +579,7 @@ def test_a_resolver_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
         answered.set()
 
 
-def test_what_is_asked_in_time_is_answered_or_raised() -> None:
+def test_a_check_that_ends_in_time_returns_or_raises() -> None:
     assert findings.within(LIMIT_S, lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
         findings.within(LIMIT_S, lambda: 1 // 0)
@@ -592,7 +592,7 @@ def test_local_jobs_need_no_network() -> None:
     assert look({**settings, "DMLC_LOCAL": "no"})["root"].level == "problem"
 
 
-def test_nobody_at_the_root_port_is_a_warning(taken: socket.socket) -> None:
+def test_a_root_port_without_a_listener_is_a_warning(taken: socket.socket) -> None:
     finding = look(free_port_at(taken, DMLC_ROLE="worker"))["root_port"]
     assert finding.level == "warning"
     assert "no process listens there" in finding.text
@@ -607,7 +607,7 @@ def test_nobody_at_the_root_port_is_a_warning(taken: socket.socket) -> None:
         (b"", "problem"),
     ],
 )
-def test_who_answers_at_the_root_port_is_told(
+def test_the_kind_of_program_at_the_root_port_is_told(
     taken: socket.socket, said: bytes, level: str
 ) -> None:
     taken.settimeout(LIMIT_S)
@@ -628,7 +628,7 @@ def test_who_answers_at_the_root_port_is_told(
     assert finding.level == level
 
 
-def test_one_who_greets_byte_by_byte_is_given_up() -> None:
+def test_a_peer_that_greets_byte_by_byte_is_given_up() -> None:
     ours, theirs = socket.socketpair()
     done = threading.Event()
 
@@ -692,9 +692,7 @@ def test_the_report_names_every_area_and_counts(
     assert lines[-1].startswith("0 problems, ")
 
 
-def test_what_to_do_stands_below_what_it_is_about(
-    modules: Modules, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_advice_stands_below_its_finding(modules: Modules, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DMLC_NODE_HOST", "127.0.0.1")  # there may be no other address
     modules(numpy="__version__ = '1.26.4'")
     result = invoke()
@@ -722,7 +720,7 @@ def test_the_report_as_json_has_the_same_findings(
     }
 
 
-def test_the_report_writes_out_what_a_terminal_would_obey(
+def test_the_report_escapes_characters_that_a_terminal_would_obey(
     modules: Modules, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DMLC_PS_ROOT_URI", "a\x1b[2J\n..b")

@@ -106,7 +106,7 @@ def test_a_link_is_measured_by_ipv6_too() -> None:
     assert (served.peer, served.refused) == ("::1", [])
 
 
-def test_nobody_comes() -> None:
+def test_an_answerer_without_a_peer_stops_waiting() -> None:
     answerer = Answerer(0)
     assert answerer.serve(0.01, pytest.fail) is None
     answerer.close()
@@ -132,7 +132,7 @@ def test_nobody_comes() -> None:
         (HELLO + b" upload 0 1\n", "at most 10000 ms"),
     ],
 )
-def test_what_is_no_request_is_refused_and_the_next_is_served(
+def test_a_wrong_request_is_refused_and_the_next_is_served(
     served: Served, data: bytes, said: str
 ) -> None:
     answer = served.say(data)
@@ -140,14 +140,14 @@ def test_what_is_no_request_is_refused_and_the_next_is_served(
     assert [line[: len(said) + 11] for line in served.refused] == [f"127.0.0.1: {said}"]
 
 
-def test_one_who_says_nothing_is_given_up(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_peer_is_given_up(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link, "_PATIENCE_S", 0.2)
     with socket.create_connection(served.address, LIMIT_S) as silent:
         assert silent.recv(100) == b"no: no line in 0.2 s\n"
     monkeypatch.undo()
 
 
-def test_one_who_uploads_nothing_is_given_up(
+def test_a_peer_that_uploads_nothing_is_given_up(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link, "_PATIENCE_S", 2)
@@ -160,11 +160,11 @@ def test_one_who_uploads_nothing_is_given_up(
     assert line == "127.0.0.1: upload: timed out"
 
 
-def test_echoes_are_bounded_by_what_was_asked_for(served: Served) -> None:
+def test_echoes_are_bounded_by_the_requested_bytes(served: Served) -> None:
     assert served.say(HELLO + b" echo 1000 32\n" + b"x" * 64) == b"ok\n" + b"x" * 32
 
 
-def test_one_who_downloads_without_reading_is_given_up(
+def test_a_peer_that_downloads_without_reading_is_given_up(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link, "_PATIENCE_S", 2)
@@ -320,7 +320,7 @@ def test_a_peer_that_stops_in_the_middle_is_measured_up_to_there(
     assert 0 < rate.size_bytes < 3 * link._CHUNK_BYTES
 
 
-def test_nobody_there_is_an_error() -> None:
+def test_a_port_without_a_listener_is_an_error() -> None:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         address = listening.getsockname()
@@ -393,7 +393,7 @@ def test_a_peer_that_speaks_something_else_is_a_problem() -> None:
 
 
 @pytest.mark.usefixtures("nothing_else")
-def test_a_peer_whose_name_nobody_knows_is_a_problem() -> None:
+def test_a_peer_with_an_unknown_name_is_a_problem() -> None:
     for options in ([], ["--rdma"]):
         result = invoke("--peer", "nosuch.invalid.:9", *options)
         assert result.exit_code == 1

@@ -139,7 +139,7 @@ def test_a_read_that_fails_is_the_reason(serve: Serve) -> None:
         ("no colon", ""),
     ],
 )
-def test_what_to_do_is_split_off_where_it_is_said(why: str, cure: str) -> None:
+def test_the_cure_is_split_off_an_error_that_names_it(why: str, cure: str) -> None:
     assert split_cure(f"{why}: {cure}" if cure else why) == (why, cure)
 
 
@@ -156,7 +156,7 @@ def test_a_doctor_that_knows_no_rdma_says_so() -> None:
 
 
 @pytest.mark.parametrize("said", [b"x" * 2000, b"", b"garbage\n"])
-def test_what_is_no_offer_is_refused_and_the_next_is_served(serve: Serve, said: bytes) -> None:
+def test_a_malformed_offer_is_refused_and_the_next_is_served(serve: Serve, said: bytes) -> None:
     there = FakeProbe("there")
     served = serve(opens(there))
     with socket.create_connection(served.address, LIMIT_S) as connection:

@@ -96,7 +96,7 @@ def scheduler(when: float, **silent: float) -> reader.Node:
     return node("scheduler", None, when, values)
 
 
-def test_the_scheduler_node_says_who_is_silent_the_longest_first() -> None:
+def test_the_scheduler_node_lists_silent_nodes_the_longest_first() -> None:
     now = scheduler(2.0, worker0=0.5, worker1=3.0, server0=1.0)
     (row,) = reader.report({PLACE: scheduler(1.0)}, {PLACE: now})["schedulers"]
     assert (row["workers"], row["servers"]) == (2, 1)
@@ -107,7 +107,7 @@ def test_the_scheduler_node_says_who_is_silent_the_longest_first() -> None:
     ]
 
 
-def test_what_others_show_is_none_of_ours() -> None:
+def test_pages_of_other_programs_are_not_taken_for_ours() -> None:
     assert reader.parse("process_cpu_seconds_total 3\n", 0.0) is None
     for text in ("<html>hello</html>\n", "# TYPE x\n"):
         with pytest.raises(ValueError, match=r".+"):
@@ -158,7 +158,7 @@ def test_the_scheduler_node_has_a_line(now: reader.Node, shown: str) -> None:
     ("rank", "answers", "failed", "state"),
     [(0, True, 1, "failed"), (0, False, 0, "busy"), (None, True, 0, "joining"), (0, True, 0, "")],
 )
-def test_what_is_wrong_with_a_process_stands_behind_it(
+def test_the_trouble_of_a_process_stands_behind_it(
     rank: Optional[int], answers: bool, failed: int, state: str
 ) -> None:
     one = reader.Node("server", rank, answers, 0.0, {("failed", None): float(failed)})
@@ -232,7 +232,7 @@ class Looks(top._Job):
         return before, self.nodes
 
 
-def test_nobody_must_be_there_at_two_looks_before_a_job_has_ended(
+def test_a_job_has_ended_when_two_looks_find_no_process(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     there = {PLACE: node("worker", 0, 1.0, {})}
@@ -244,7 +244,7 @@ def test_nobody_must_be_there_at_two_looks_before_a_job_has_ended(
     assert top._watch(Looks({}), 0.0, True, True) == 1
 
 
-def test_who_takes_the_call_and_does_not_answer_is_busy_for_a_minute(
+def test_a_process_that_accepts_and_does_not_answer_is_busy_for_a_minute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     showing = Exporter(lambda: [], "worker", 3, "127.0.0.1", 0)
@@ -267,7 +267,7 @@ def test_who_takes_the_call_and_does_not_answer_is_busy_for_a_minute(
     assert reader.scan([place], before) == {}
 
 
-def test_nobody_there_is_a_sentence_and_an_exit_code(free_port: Callable[[], int]) -> None:
+def test_a_port_without_a_job_is_a_sentence_and_an_exit_code(free_port: Callable[[], int]) -> None:
     port = free_port()
     result = invoke("--once", f"127.0.0.1:{port}")
     assert result.exit_code == 1
@@ -293,7 +293,7 @@ def test_a_host_that_has_no_address_is_named(
     assert re.fullmatch(f"bytescheduler: {host}: (.*{why}.*)\n", result.stderr)
 
 
-def test_someone_else_on_the_port_is_nobody() -> None:
+def test_another_program_on_the_port_is_no_node() -> None:
     with socketserver.TCPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as other:
         thread = threading.Thread(target=other.handle_request)
         thread.start()
@@ -322,7 +322,7 @@ def test_a_setting_that_names_no_port_is_named(
     )
 
 
-def test_without_an_address_it_says_what_to_give() -> None:
+def test_without_an_address_top_says_how_to_call_it() -> None:
     result = invoke()
     assert result.exit_code == 2
     assert "bytescheduler top PORT" in result.stderr

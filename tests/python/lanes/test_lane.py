@@ -75,7 +75,7 @@ def test_a_step_begins_when_its_needs_have_ended(written: Lane) -> None:
     assert written.run([Step("b", ("a",), load=0.5), Step("a", load=0.5)], a=slow, b=after) == 0
 
 
-def test_make_is_told_what_the_lane_has_made(written: Lane) -> None:
+def test_make_is_told_the_targets_that_the_lane_has_made(written: Lane) -> None:
     assert written.run([Step("a"), Step("b", ("a",)), Step("c", ("b",))]) == 0
     words = (written.folder / "words").read_text().splitlines()
     assert words[2] == "--no-print-directory -o setup -o a -o b c"
@@ -226,7 +226,7 @@ def columns(line: str) -> "List[Union[str, int]]":
     return [int(word) if word.isdigit() else word for word in line.split()]
 
 
-def test_the_report_has_the_times_of_steps_beside_those_that_were_kept() -> None:
+def test_the_report_shows_times_of_steps_beside_the_kept_times() -> None:
     times = times_of(OUTCOMES, 70.0, {})
     kept = times_of([lane.Outcome("asan", 50, 80, 0), lane.Outcome("gone", 9, 9, 0)], 80.0, {})
     lines = lane.report_times(OUTCOMES, times, kept)
@@ -239,7 +239,7 @@ def test_the_report_has_the_times_of_steps_beside_those_that_were_kept() -> None
     ]
 
 
-def test_the_report_has_rooms_by_their_seconds_beside_those_that_were_kept() -> None:
+def test_the_report_sorts_rooms_by_seconds_beside_the_kept_times() -> None:
     times = times_of([], 70.0, {"tests/base": 3.0, "tests/e2e/jobs": 41.0, "tests/new": 1.0})
     kept = times_of([], 70.0, {"tests/base": 2.0, "tests/e2e/jobs": 40.0, "tests/gone": 5.0})
     lines = lane.report_times([], times, kept)

@@ -37,7 +37,7 @@ def test_tests_that_share_nothing_go_to_any_process(test: str, unit: "str | None
     assert unit_of(test) == (unit or test)
 
 
-def test_the_longest_unit_is_taken_first_and_unknown_ones_last() -> None:
+def test_the_longest_unit_is_taken_first_and_unknown_units_last() -> None:
     queue = longest_first.Queue({"long": 9.0, "short": 1.0})
     queue.update({"unknown": 1, "short": 2, "long": 3, "unknown too": 4})
     taken = [queue.popitem(last=False)[0] for _ in range(4)]
@@ -45,7 +45,7 @@ def test_the_longest_unit_is_taken_first_and_unknown_ones_last() -> None:
     assert not queue
 
 
-def test_results_of_a_run_replace_what_is_kept_of_its_files(
+def test_results_of_a_run_replace_the_kept_times_of_its_files(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept, results = tmp_path / "kept.json", tmp_path / "results.xml"
@@ -62,7 +62,7 @@ def test_results_of_a_run_replace_what_is_kept_of_its_files(
     }
 
 
-def test_what_is_kept_names_files_that_are_there() -> None:
+def test_kept_times_name_existing_files() -> None:
     root = pathlib.Path(__file__).resolve().parents[3]
     kept = json.loads((root / "tests" / "longest_first.json").read_text())
     missing = [unit for unit in kept if not (root / re.sub("::.*", "", unit)).exists()]

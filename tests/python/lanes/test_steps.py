@@ -90,7 +90,7 @@ def test_steps_are_targets_of_the_makefile() -> None:
     assert {step.name for steps in LANES.values() for step in steps} <= targets
 
 
-def test_what_a_target_is_made_from_is_among_its_needs() -> None:
+def test_the_prerequisites_of_a_target_are_among_its_needs() -> None:
     text = (ROOT / "Makefile").read_text()
     for steps in LANES.values():
         for step in steps:

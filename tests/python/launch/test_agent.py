@@ -79,7 +79,7 @@ def test_an_order_that_cannot_be_carried_out_is_refused_in_a_line(
 
 
 @pytest.mark.parametrize("text", ["", "\n", "no JSON\n", "[]\n", '{"version": 1}\n'])
-def test_what_is_no_order_is_refused(text: str) -> None:
+def test_a_malformed_order_is_refused(text: str) -> None:
     done = answer(text)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr

@@ -112,7 +112,7 @@ def test_a_worker_ends_with_its_code_and_its_last_words(
     assert text in workers.output()
 
 
-def test_a_worker_can_be_signalled_with_what_it_started(workers: Workers) -> None:
+def test_a_worker_can_be_signalled_with_its_children(workers: Workers) -> None:
     worker = workers.begin("import subprocess; subprocess.run(['sleep', '100'])")
     worker.signal_group(signal.SIGKILL)
     assert worker.wait(60.0) == -signal.SIGKILL

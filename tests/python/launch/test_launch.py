@@ -310,7 +310,7 @@ def test_a_good_job_ends_with_0(tmp_path: pathlib.Path) -> None:
         assert "there are 2 and 2" in lines_of(result, f"worker {index}")
 
 
-def test_what_the_working_directory_holds_does_not_matter(tmp_path: pathlib.Path) -> None:
+def test_the_contents_of_the_working_directory_do_not_matter(tmp_path: pathlib.Path) -> None:
     (tmp_path / "bytescheduler").mkdir()
     (tmp_path / "bytescheduler" / "__init__.py").write_text("raise SystemExit('the wrong one')")
     result = bslaunch("--local", "--", sys.executable, "-c", MEMBER, cwd=tmp_path)
@@ -385,7 +385,7 @@ def test_a_progress_bar_leaves_its_last_state(tmp_path: pathlib.Path) -> None:
     assert lines_of(result, "worker 0") == ["100%", "end"]
 
 
-def test_quiet_shows_what_the_workers_print_and_no_more(tmp_path: pathlib.Path) -> None:
+def test_quiet_shows_only_the_output_of_the_workers(tmp_path: pathlib.Path) -> None:
     result = with_stand_ins(["echo", "hello"], tmp_path, num_workers=2, quiet=True, then="")
     assert (result.stdout, result.stderr) == ("hello\nhello\n", "")
 
@@ -396,7 +396,7 @@ def test_quiet_silences_real_nodes_too(tmp_path: pathlib.Path) -> None:
     assert (result.stdout, result.stderr, result.returncode) == ("hello\n", "", 0)
 
 
-def test_quiet_still_says_what_failed(tmp_path: pathlib.Path) -> None:
+def test_quiet_still_reports_a_failed_worker(tmp_path: pathlib.Path) -> None:
     result = with_stand_ins(["false"], tmp_path, quiet=True)
     assert "worker 0 ended with exit code 1" in result.stderr
 
@@ -453,7 +453,7 @@ def test_the_first_failure_decides_the_code(
     assert text in result.stderr
 
 
-def test_the_others_are_ended_when_one_fails(tmp_path: pathlib.Path, holders: HeldFifo) -> None:
+def test_a_failed_worker_ends_the_other_workers(tmp_path: pathlib.Path, holders: HeldFifo) -> None:
     # The first to make the directory fails once the other is there; the other would never end.
     script = (
         'exec 9>"$1"; if mkdir first; then mkfifo go; read line <go; exit 9; fi; '
@@ -501,7 +501,7 @@ worker.barrier()
 """
 
 
-def test_the_worker_that_raised_is_blamed_though_all_others_end_first(
+def test_the_worker_that_raised_is_blamed_though_it_ends_last(
     tmp_path: pathlib.Path,
 ) -> None:
     command = [sys.executable, "-c", ONE_RAISES]
@@ -515,7 +515,7 @@ def test_the_worker_that_raised_is_blamed_though_all_others_end_first(
         assert any("worker 2 gave up: a mistake" in line for line in lines_of(result, node))
 
 
-def test_what_a_worker_left_in_the_background_is_ended(
+def test_a_process_that_a_worker_left_in_the_background_is_ended(
     tmp_path: pathlib.Path, holders: HeldFifo
 ) -> None:
     script = 'exec 9>"$1"; (trap "" TERM; sleep 1000; :) & exit 0'
@@ -600,7 +600,7 @@ def test_usr1_and_usr2_reach_the_workers_and_end_nothing(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM])
-def test_a_signal_ends_workers_that_do_not_handle_it_and_what_they_started(
+def test_a_signal_ends_workers_without_a_handler_and_their_children(
     tmp_path: pathlib.Path, holders: HeldFifo, number: signal.Signals
 ) -> None:
     # One in the group of the worker, and one in a group of its own.
@@ -629,7 +629,7 @@ def test_a_second_signal_cuts_the_time_to_save_short(
     holders.await_gone()
 
 
-def test_workers_that_do_not_end_in_time_are_killed_and_what_they_started(
+def test_workers_that_do_not_end_in_time_are_killed_with_their_children(
     tmp_path: pathlib.Path, holders: HeldFifo
 ) -> None:
     command = ["--local", "--grace", "0.5", "sh", "-c", STUBBORN, "sh", holders.path, ""]

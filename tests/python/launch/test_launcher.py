@@ -140,7 +140,7 @@ def test_the_verdict_of_the_scheduler_node_names_the_cause(
 # -- where the scheduler node listens ----------------------------------------------------------
 
 
-def test_a_scheduler_node_reports_its_port_and_the_others_get_it(launcher: Launcher) -> None:
+def test_a_scheduler_node_reports_its_port_and_the_other_nodes_get_it(launcher: Launcher) -> None:
     launcher.start_scheduler(python(TELLS))
     assert launcher.await_port(soon())
     assert launcher.port == 4242
@@ -184,7 +184,7 @@ def test_a_good_end_of_all_is_no_failure(launcher: Launcher) -> None:
     assert [child.code for child in launcher.children] == [0, 0, 0]
 
 
-def test_a_failure_is_told_while_others_still_run(launcher: Launcher) -> None:
+def test_a_failure_is_told_while_other_processes_still_run(launcher: Launcher) -> None:
     launcher.start("server", ["sleep", "1000"])
     failed = launcher.start("worker", ["sh", "-c", "exit 3"], name="worker 0")
     assert launcher.await_good_end(LIMIT_S) is failed
@@ -252,7 +252,7 @@ def test_a_port_and_an_end_are_two_events(launcher: Launcher) -> None:
 # -- nothing stays behind ----------------------------------------------------------------------
 
 
-def test_at_the_end_all_are_killed_and_what_they_started(holders: HeldFifo) -> None:
+def test_at_the_end_all_workers_and_their_children_are_killed(holders: HeldFifo) -> None:
     with Launcher(1, 1, {"PATH": "/usr/bin:/bin"}) as launcher:
         for _ in range(2):
             launcher.start("worker", ["sh", "-c", STUBBORN, "sh", holders.path])
@@ -261,7 +261,7 @@ def test_at_the_end_all_are_killed_and_what_they_started(holders: HeldFifo) -> N
     assert [child.code for child in launcher.children] == [-signal.SIGKILL] * 2
 
 
-def test_what_a_process_left_in_the_background_is_ended_too(holders: HeldFifo) -> None:
+def test_a_process_left_in_the_background_is_ended_too(holders: HeldFifo) -> None:
     leaves = 'exec 9>"$1"; (sleep 1000; :) & echo x >&9'
     with Launcher(1, 1, {"PATH": "/usr/bin:/bin"}) as launcher:
         child = launcher.start("worker", ["sh", "-c", leaves, "sh", holders.path])

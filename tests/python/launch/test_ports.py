@@ -15,7 +15,7 @@ def test_each_port_is_another_one() -> None:
         assert len({ports.free() for _ in range(50)}) == 50
 
 
-def test_those_that_follow_are_reserved_too() -> None:
+def test_the_ports_that_follow_are_reserved_too() -> None:
     with Ports() as ports:
         first = ports.free(following=3)
         for port in range(first, first + 4):

@@ -211,7 +211,7 @@ def test_a_program_hears_a_signal_once_whoever_else_gets_it(
 @pytest.mark.parametrize(
     ("grace", "again"), [("0.3", None), ("1000", signal.SIGTERM), ("1000", signal.SIGINT)]
 )
-def test_when_its_time_is_over_it_is_ended_and_what_it_started(
+def test_a_worker_is_ended_with_its_children_when_its_time_is_over(
     tmp_path: pathlib.Path, holders: HeldFifo, grace: str, again: Optional[signal.Signals]
 ) -> None:
     script = "(trap '' TERM; sleep 1000; :) & \"$@\"; exit $?"
@@ -232,7 +232,7 @@ def test_when_its_time_is_over_it_is_ended_and_what_it_started(
     holders.await_gone()
 
 
-def test_what_outlives_it_after_a_signal_is_ended(
+def test_a_process_that_outlives_a_signalled_worker_is_ended(
     tmp_path: pathlib.Path, holders: HeldFifo
 ) -> None:
     script = 'exec 9>"$1"; (trap "" TERM; setsid sleep 1000; :) & trap "exit 3" TERM; echo x >&9'
@@ -324,7 +324,7 @@ def test_when_the_scheduler_node_goes_before_the_job_began_it_is_ended(
 
 
 @pytest.mark.parametrize(("told", "code"), [(False, 1), (True, 134)])
-def test_what_an_abort_means_depends_on_whether_it_was_in_the_job(
+def test_the_meaning_of_an_abort_depends_on_membership_in_the_job(
     tmp_path: pathlib.Path, holders: HeldFifo, scheduler: socket.socket, told: bool, code: int
 ) -> None:
     then = (

@@ -120,7 +120,7 @@ def test_a_job_runs_on_its_hosts_with_every_character_kept(
         (("-H", "localhost,h", "true"), 2, "h cannot reach the scheduler node at localhost"),
     ],
 )
-def test_what_cannot_run_is_said_in_one_sentence_before_the_start(
+def test_a_job_that_cannot_run_is_told_in_one_sentence_before_the_start(
     run: Run, arguments: Sequence[str], code: int, text: str
 ) -> None:
     result = run(*arguments)

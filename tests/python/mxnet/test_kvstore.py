@@ -69,7 +69,7 @@ class FakeDist(KVStore):
     rank = property(lambda self: self._rank)
 
 
-def test_the_names_are_those_of_the_documentation() -> None:
+def test_public_names_are_sorted_and_both_documented_names_are_one_class() -> None:
     assert sorted(bytescheduler.mxnet.__all__) == bytescheduler.mxnet.__all__
     assert ScheduledKVStore is ScheduledKVS
     assert kvstore.ScheduledKVS is ScheduledKVS
@@ -227,7 +227,7 @@ IN_VAIN = [
 
 @pytest.mark.parametrize("setting", ["on", "once", "off", ""])
 @pytest.mark.parametrize(("backend", "make", "why"), IN_VAIN)
-def test_who_asks_in_vain_for_tuning_is_told(
+def test_tuning_that_is_asked_for_in_vain_is_told(
     native: "Callable[..., ScheduledKVS]",
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -423,7 +423,7 @@ def test_a_local_store_in_a_job_of_several_workers_is_refused(
 
 
 @pytest.mark.parametrize("num_workers", ["", "1"])
-def test_what_others_have_made_is_used_as_it_is_by_an_only_worker(
+def test_a_custom_store_is_used_as_it_is_by_an_only_worker(
     native: "Callable[..., ScheduledKVS]", monkeypatch: pytest.MonkeyPatch, num_workers: str
 ) -> None:
     monkeypatch.setenv("DMLC_NUM_WORKER", num_workers)
@@ -470,7 +470,7 @@ def test_stores_of_one_process_share_its_place_and_not_their_keys(
 
 
 @pytest.mark.parametrize("drop_first", [False, True])
-def test_who_has_left_a_job_is_told_so_at_once(
+def test_a_process_that_has_left_a_job_is_told_so_at_once(
     native: "Callable[..., ScheduledKVS]", monkeypatch: pytest.MonkeyPatch, drop_first: bool
 ) -> None:
     monkeypatch.setenv("DMLC_PS_ROOT_URI", "10.1.2.3")

@@ -93,7 +93,7 @@ def test_a_program_hears_a_signal_behind_any_number_of_shells(
     assert process.returncode == 0
 
 
-def test_a_shell_hears_what_it_traps_and_a_program_without_a_handler_lives_on(
+def test_a_shell_hears_a_trapped_signal_and_a_program_without_handler_lives_on(
     heard: Heard,
 ) -> None:
     script = "trap 'echo asked' USR1; \"$@\"; exit $?"
@@ -104,7 +104,7 @@ def test_a_shell_hears_what_it_traps_and_a_program_without_a_handler_lives_on(
     assert (process.returncode, out) == (0, b"asked\n")
 
 
-def test_what_a_program_with_a_handler_started_is_its_own_matter(heard: Heard) -> None:
+def test_children_of_a_program_with_a_handler_are_its_own_matter(heard: Heard) -> None:
     # The program hears 10 and 15, and starts what hears both too.
     starts = "import subprocess, sys; subprocess.Popen(sys.argv[4:]); del sys.argv[4:]"
     hearing = hears(heard, signal.SIGUSR1, signal.SIGTERM)
@@ -128,7 +128,7 @@ def test_where_no_program_handles_a_signal_all_get_it(holders: HeldFifo) -> None
     holders.await_gone()
 
 
-def test_what_has_ended_and_what_was_never_there_is_passed_over() -> None:
+def test_a_process_that_is_gone_is_passed_over() -> None:
     with subprocess.Popen(["true"]) as process:
         process.wait(LIMIT_S)
     family.pass_on([process.pid], signal.SIGTERM)

@@ -31,7 +31,7 @@ def _no_place(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_no_place")
-def test_where_there_is_no_place_the_error_says_what_to_set() -> None:
+def test_without_a_temporary_folder_the_error_names_the_variable() -> None:
     with pytest.raises(Error, match=WHY), temporary_folder():
         raise AssertionError
 
@@ -45,7 +45,7 @@ def test_bench_says_so_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_no_place")
-def test_what_would_be_recorded_does_not_run(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_job_that_cannot_be_recorded_does_not_run(capfd: pytest.CaptureFixture[str]) -> None:
     def run(job: Job) -> NoReturn:
         raise AssertionError
 

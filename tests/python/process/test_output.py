@@ -114,7 +114,7 @@ def test_a_line_of_a_log_in_a_progress_bar_is_a_line_of_its_own(
 @pytest.mark.parametrize(
     "said", [b"bytescheduler: native back end carries the bytes", b"WARNING:root:mine"]
 )
-def test_what_is_said_behind_a_progress_bar_is_a_line_of_its_own(
+def test_a_line_behind_a_progress_bar_is_a_line_of_its_own(
     monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
     bench = Bench()

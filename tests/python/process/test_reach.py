@@ -17,7 +17,7 @@ def test_the_connection_is_used_and_closed() -> None:
     assert used[1] == ""
 
 
-def test_what_fails_goes_on_to_the_next_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_address_is_followed_by_the_next_address(monkeypatch: pytest.MonkeyPatch) -> None:
     def hangs_up(_: socket.socket) -> bool:
         raise OSError("it hung up")
 

@@ -34,7 +34,7 @@ def test_a_new_file_has_the_permissions_of_any_and_an_old_one_keeps_its_own(
     assert names(tmp_path) == ["file", "other"]
 
 
-def test_what_fails_in_between_costs_nothing(tmp_path: pathlib.Path) -> None:
+def test_a_failed_write_keeps_the_old_file(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"old")
 
@@ -93,7 +93,7 @@ def test_pipes_and_devices_are_written_to(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "no/file", "folder", "new/"])
-def test_what_cannot_be_a_file_is_named(
+def test_a_path_that_cannot_be_a_file_is_named(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -74,7 +74,7 @@ def run(program: str, where: str, unbuffered: str = "") -> Tuple[int, str, str]:
         (">/dev/full 2>/dev/full", (74, "", "")),
     ],
 )
-def test_what_is_left_in_the_buffer_is_written_or_told(
+def test_output_left_in_the_buffer_is_written_or_told(
     where: str, expected: Tuple[int, str, str]
 ) -> None:
     assert run(PRINTING, where) == expected

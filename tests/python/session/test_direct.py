@@ -100,7 +100,7 @@ def test_a_process_without_a_launcher_is_alone(capfd: "pytest.CaptureFixture[str
     assert capfd.readouterr().err == ""  # the level is off
 
 
-def test_what_it_hosts_shows_metrics_too(
+def test_hosted_nodes_show_metrics_too(
     monkeypatch: pytest.MonkeyPatch, free_port: Callable[..., int]
 ) -> None:
     port = free_port(following=2)
@@ -123,7 +123,7 @@ def test_a_given_port_is_the_servers_and_the_next_one_the_workers(
     worker.close()
 
 
-def test_a_failure_is_raised_by_those_that_have_not_seen_it() -> None:
+def test_a_failure_is_raised_by_workers_that_have_not_seen_it() -> None:
     workers = Job(2, True).open()
     workers[1].fail("its script raised")
     with pytest.raises(PeerLost, match="worker 1 gave up: its script raised"):

@@ -34,7 +34,7 @@ def session(worker: NamingWorker) -> Session:
     return session
 
 
-def test_numbers_stay_what_they_are_and_names_become_numbers(
+def test_numbers_stay_numbers_and_names_become_numbers(
     session: Session, worker: NamingWorker
 ) -> None:
     keys = EngineKeys(session)

@@ -75,7 +75,7 @@ def test_the_last_owner_leaves(session: Session, worker: FakeWorker) -> None:
     assert worker.closed
 
 
-def test_a_session_whose_owners_were_dropped_keeps_its_place(
+def test_a_session_with_dropped_owners_keeps_its_place(
     session: Session, worker: FakeWorker
 ) -> None:
     session.drop()
@@ -85,7 +85,7 @@ def test_a_session_whose_owners_were_dropped_keeps_its_place(
     assert worker.closed
 
 
-def test_what_does_not_end_in_time_fails_the_job(
+def test_operations_that_do_not_end_in_time_fail_the_job(
     session: Session, worker: FakeWorker, operations: FakeOperations
 ) -> None:
     operations.unfinished = 2
@@ -106,7 +106,9 @@ def test_a_failed_job_is_not_waited_for(
     assert worker.closed
 
 
-def test_what_a_call_has_said_closing_does_not_repeat(session: Session, worker: FakeWorker) -> None:
+def test_closing_does_not_repeat_an_error_that_a_call_has_raised(
+    session: Session, worker: FakeWorker
+) -> None:
     worker.fail("for a test")
     with pytest.raises(FrameworkError, match="for a test"):
         session.check()
@@ -251,7 +253,7 @@ def test_the_frameworks_own_exceptions_leave_the_engine_the_first_word() -> None
     assert "gave up: uncaught" not in done.stderr
 
 
-def test_a_failure_that_nobody_saw_is_printed_at_exit() -> None:
+def test_an_unseen_failure_is_printed_at_exit() -> None:
     done = run_script("worker.fail('for a test')")
     assert done.stdout == "closed [None]\n"
     assert done.stderr == snapshot("bytescheduler: worker 0 gave up: for a test\n")
@@ -281,7 +283,7 @@ def test_errors_of_the_engine_become_the_frameworks_and_keep_their_cause(session
     assert caught.value.__cause__ is cause
 
 
-def test_a_wrong_setting_stays_what_it_is(session: Session) -> None:
+def test_a_wrong_setting_stays_a_config_error(session: Session) -> None:
     with pytest.raises(ConfigError), session.translated():
         raise ConfigError("want bytes", 1)
 
@@ -420,7 +422,7 @@ def test_only_rank_0_tunes(
     session.tune()
 
 
-def test_the_tuner_hears_what_is_declared(session: Session, tuner: FakeTuner) -> None:
+def test_the_tuner_hears_of_declared_tensors(session: Session, tuner: FakeTuner) -> None:
     session.tune()
     assert tuner.declared() == (0, 0)
     session.declare([(0, 0, 4096, 24), (1, 0, 8192, 40)], owner=None)

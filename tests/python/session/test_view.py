@@ -8,7 +8,7 @@ from bytescheduler._session.view import View
 from bytescheduler.errors import UsageError
 
 
-def test_a_view_counts_its_workers_and_those_of_its_host() -> None:
+def test_a_view_counts_its_workers_and_the_workers_of_its_host() -> None:
     view = View(epoch=0, rank=3, hosts=(7, 4, 7, 7), num_servers=2)
     assert view.num_workers == 4
     assert (view.local_rank, view.local_size) == (2, 3)

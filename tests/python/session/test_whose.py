@@ -68,7 +68,7 @@ def node(*answers: bytes) -> Iterator[Tuple[Settings, List[bytes]]]:
         (greeting(b"NULL") + ready(ROUTER, (b"X-Memory", b"bytescheduler")), Whose.STOCK),
     ],
 )
-def test_the_other_end_says_whose_it_is_and_gets_no_message(answer: bytes, whose: Whose) -> None:
+def test_the_other_end_shows_its_kind_and_gets_no_message(answer: bytes, whose: Whose) -> None:
     with node(answer) as (settings, sent):
         assert whose_scheduler(settings, print) is whose
     ours = ready((b"Socket-Type", b"DEALER"), (b"Identity", b""))
@@ -88,7 +88,7 @@ def test_a_process_without_the_secret_of_the_job_is_refused_at_once() -> None:
         whose_scheduler(settings, print)
 
 
-def test_what_is_no_answer_yet_is_asked_again() -> None:
+def test_an_answer_without_zmtp_is_asked_again() -> None:
     no_zmtp = b"HTTP/1.1 400 Bad Request\r\n".ljust(100, b"-")
     with node(no_zmtp, OURS) as (settings, sent):
         assert whose_scheduler(settings, print) is Whose.OURS

@@ -91,7 +91,7 @@ def test_process_0_is_the_scheduler_node_then_servers_then_workers(
     assert 20000 <= int(place["DMLC_PS_ROOT_PORT"]) < 30000
 
 
-def test_what_is_given_stands() -> None:
+def test_variables_that_are_set_stand() -> None:
     given = {"DMLC_PS_ROOT_URI": "10.1.1.1", "DMLC_PS_ROOT_PORT": "9091"}
     for name in ("Slurm", "MPICH"):
         place = place_in_job({**of(name, 1), **given}, servers=2)
@@ -288,7 +288,7 @@ def test_in_a_direct_job_each_process_is_a_worker_and_hosts_a_server(name: str) 
     assert given["DMLC_PS_ROOT_PORT"] == "9091"
 
 
-def test_what_makes_no_direct_job_is_named() -> None:
+def test_variables_that_make_no_direct_job_are_named() -> None:
     def why_not(variables: Variables) -> str:
         with pytest.raises(LaunchError) as raised:
             direct_place(variables, agrees=False)

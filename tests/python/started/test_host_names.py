@@ -75,6 +75,6 @@ def test_hosts_have_slots_and_users() -> None:
         ),
     ],
 )
-def test_what_is_no_list_of_hosts_is_refused(text: str) -> None:
+def test_a_malformed_list_of_hosts_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is no host; want HOST|want 1 to 1024 slots"):
         read_hosts(text)

@@ -19,7 +19,7 @@ from bytescheduler._started import interrupt
         ),
     ],
 )
-def test_what_ctrl_c_caused_is_one_line_in_a_local_job(raised: str, said: str) -> None:
+def test_an_error_from_ctrl_c_is_one_line_in_a_local_job(raised: str, said: str) -> None:
     program = f"from bytescheduler._started import ready; raise {raised}"
     for local in (True, False):
         done = subprocess.run(

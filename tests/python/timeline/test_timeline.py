@@ -120,7 +120,7 @@ def test_spans_of_servers_have_the_names_that_workers_give_their_keys(folder: Fo
     assert alone == ["key 7", "key 8"]
 
 
-def test_the_engines_own_keys_are_called_by_what_they_are(folder: Folder) -> None:
+def test_the_engines_own_keys_are_named_by_their_use(folder: Folder) -> None:
     server = {**about(20000, role="server"), "args": {**about(0)["args"], "role": "server"}}
     own = {"key": 2**64 - 1}
     pushed = [span(0, kind, 1, 3, **own) for kind in ("push", "pull", "tensor")]
@@ -136,7 +136,7 @@ def test_the_engines_own_keys_are_called_by_what_they_are(folder: Folder) -> Non
     assert [row["name"] for row in found["internal"]] == ["measured order"]
 
 
-def test_what_workers_agree_on_stands_apart_from_tensors(folder: Folder) -> None:
+def test_agreements_of_workers_stand_apart_from_tensors(folder: Folder) -> None:
     names = {7: "fc1_weight", 8: "notes of optimizer", 9: "rows of fc1_weight"}
     names[10] = "tally 1 of all gradients"
     spans = [span(0, kind, 1, 3, key=key) for key in names for kind in ("push", "pull", "tensor")]
@@ -177,7 +177,7 @@ def test_decisions_are_moments_on_the_same_clock(folder: Folder) -> None:
     assert timeline.summary(events) == timeline.summary(others)
 
 
-def test_what_was_merged_is_a_timeline_that_can_be_read_again(folder: Folder) -> None:
+def test_a_merged_timeline_can_be_read_again(folder: Folder) -> None:
     first = folder.put("a", about(0, 5000), span(0, "push", 1, 3), the_end(0))
     second = folder.put("b", about(1, 2000), span(1, "push", 1, 3), the_end(1))
     events = list(timeline.merge([first, second]))
@@ -306,7 +306,7 @@ def test_files_of_two_runs_of_the_same_size_are_refused(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("name", ["t-r0.json", "t-s1.json", "t-r10", "t-s01.json"])
-def test_a_file_whose_name_is_that_of_another_node_is_refused(folder: Folder, name: str) -> None:
+def test_a_file_named_after_another_node_is_refused(folder: Folder, name: str) -> None:
     says = {"t-r0.json": "worker 0", "t-r10": "worker 10"}.get(name, "server 1")
     file = folder.put(name, about(1), the_end(1))
     with pytest.raises(
@@ -336,7 +336,9 @@ def test_files_of_two_jobs_are_refused(folder: Folder, other: Dict[str, int], jo
 
 @pytest.mark.parametrize("name", ["start_ns", "num_workers", "num_servers"])
 @pytest.mark.parametrize("value", [[], -1, "2", None])
-def test_what_a_file_says_about_itself_is_checked(folder: Folder, name: str, value: object) -> None:
+def test_the_numbers_that_describe_a_file_are_checked(
+    folder: Folder, name: str, value: object
+) -> None:
     about_itself = about(0)
     about_itself["args"][name] = value
     file = folder.put("a", about_itself)
@@ -375,7 +377,7 @@ def at_the_front(rank: int, number: int, at: float = 0) -> List[Event]:
     return [span(rank, "proxy", at - 500, at, **of), span(rank, "front", at + 60, at + 90, **of)]
 
 
-def test_a_step_tells_what_was_lost_before_the_next_forward_pass() -> None:
+def test_a_step_tells_the_time_lost_before_the_next_forward_pass() -> None:
     events = [*a_step(0, 1), *a_step(0, 2, at=200), *at_the_front(0, 2, at=200)]
     # Of a key that is in no step, whose rounds are others.
     events += [span(0, "front", 280, 290, key=99, round=number) for number in (1, 2)]
@@ -395,7 +397,7 @@ def test_the_first_values_of_keys_are_no_step() -> None:
     assert timeline.table(timeline.summary([])) == "no step is in there\n"
 
 
-def test_a_sum_that_is_there_before_the_acknowledgement_waited_for_nobody() -> None:
+def test_a_sum_there_before_the_acknowledgement_waited_for_no_worker() -> None:
     events = [span(0, "push", 0, 10), span(0, "pull", 0, 8)]
     found = timeline.summary(events)
     assert found["steps"][0]["waiting_s"] == 0
@@ -428,7 +430,7 @@ def of_server(rank: int, kind: str, begin: float, end: float, **args: int) -> Ev
     return {**span(0, kind, begin, end, **args), "pid": 20001 + rank}
 
 
-def test_servers_tell_who_came_last_and_how_long_sums_took() -> None:
+def test_servers_tell_the_last_worker_and_the_time_of_sums() -> None:
     events = [
         of_server(0, "peers", 0, 10, last=1),
         of_server(0, "sum", 10, 12),
@@ -527,7 +529,7 @@ def test_the_command_prints_json(folder: Folder) -> None:
     assert json.loads(done.output) == timeline.summary(timeline.merge([file]))
 
 
-def test_the_command_refuses_what_it_cannot_do(folder: Folder) -> None:
+def test_the_command_refuses_files_that_it_cannot_use(folder: Folder) -> None:
     file = folder.put("a", about(0), the_end(0))
     nosuch, fifo = str(folder.path / "nosuch"), str(folder.path / "fifo")
     os.mkfifo(fifo)
@@ -552,7 +554,7 @@ def test_the_command_refuses_what_it_cannot_do(folder: Folder) -> None:
     assert Runner().invoke(timeline.timeline, []).exit_code == 2
 
 
-def test_what_is_refused_costs_no_older_timeline(folder: Folder) -> None:
+def test_a_refused_file_leaves_the_older_timeline(folder: Folder) -> None:
     damaged = folder.put("a", about(0), *a_step(0, 1), "{", the_end(0))
     out = folder.path / "all.json"
     out.write_text("an older one")

@@ -113,7 +113,7 @@ def test_nodes_of_one_host_have_one_clock() -> None:
     assert ahead == {1: 0, 2: 0, SERVER: 20 * MS, SERVER + 1: 20 * MS}
 
 
-def test_who_shares_nothing_with_others_is_believed() -> None:
+def test_a_clock_that_shares_no_message_is_believed() -> None:
     nodes = {1: clocks.Clock("a", 0), 2: clocks.Clock("b", 5), SERVER: clocks.Clock("c", 0)}
     alone = [push(0, 10, 20, key=1), came(1, 99, key=1), came(0, 99, key=2)]
     assert clocks.errors(nodes, alone) == {1: 0, 2: 0, SERVER: 0}
@@ -130,7 +130,7 @@ def put(path: pathlib.Path, role: str, rank: int, host: str, *events: Event) -> 
     return path
 
 
-def test_what_is_put_together_is_on_the_clock_that_was_found(tmp_path: pathlib.Path) -> None:
+def test_merged_events_are_on_the_corrected_clock(tmp_path: pathlib.Path) -> None:
     worker = put(tmp_path / "w", "worker", 0, "a", push(0, 100, 102, key=1))
     server = put(tmp_path / "s", "server", 0, "b", came(0, 50, key=1))
     merged = list(timeline.merge([server, worker]))

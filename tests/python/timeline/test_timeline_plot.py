@@ -69,7 +69,7 @@ def test_the_command_draws_the_median_step_or_the_one_named(tmp_path: pathlib.Pa
     assert png.read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_picture_shows_what_is_lost_before_the_next_forward(tmp_path: pathlib.Path) -> None:
+def test_the_picture_shows_the_time_lost_before_the_next_forward(tmp_path: pathlib.Path) -> None:
     front = span("front", (101, 102.5))
     file = timeline_of(tmp_path / "t.json", *a_step(1, 3), front)
     out = tmp_path / "a.svg"
@@ -78,7 +78,7 @@ def test_the_picture_shows_what_is_lost_before_the_next_forward(tmp_path: pathli
     assert "<!-- lost before the next forward -->" in out.read_text()
 
 
-def test_the_command_refuses_what_it_cannot_draw(tmp_path: pathlib.Path) -> None:
+def test_the_command_refuses_pictures_that_it_cannot_draw(tmp_path: pathlib.Path) -> None:
     file = timeline_of(tmp_path / "t.json", *a_step(1, 90))
     svg, full = str(tmp_path / "a.svg"), tmp_path / "full.svg"
     full.symlink_to("/dev/full")
@@ -170,7 +170,7 @@ def test_no_label_is_cut_however_few_tensors_there_are(tensors: int) -> None:
         assert box.y1 <= height, text
 
 
-def test_what_workers_agree_on_is_at_the_bottom(tmp_path: pathlib.Path) -> None:
+def test_agreements_of_workers_are_at_the_bottom(tmp_path: pathlib.Path) -> None:
     own = {**span("push", (101, 101.5), key=8, priority=5)}
     name = {"name": "bytescheduler_key", "ph": "M", "pid": 1, "tid": 0}
     named = {**name, "args": {"key": 8, "name": "notes of optimizer"}}

@@ -53,7 +53,7 @@ def test_a_tensor_tells_when_its_partitions_were_queued_sent_and_waited() -> Non
     assert rounds[0, 2][7].last_wait != rounds[0, 2][7].last_wait  # no sum came
 
 
-def test_what_comes_at_another_rhythm_is_in_no_step() -> None:
+def test_pushes_at_another_rhythm_are_in_no_step() -> None:
     gradients = [
         span("push", (number * 10.0 + key, number * 10.0 + key + 1), key=key, round=number)
         for number in range(1, 9)
@@ -73,7 +73,7 @@ def test_what_comes_at_another_rhythm_is_in_no_step() -> None:
     assert [row["bytes"] for row in told] == [500] * 8
 
 
-def test_where_nothing_has_a_rhythm_what_is_sent_most_makes_the_steps() -> None:
+def test_where_nothing_has_a_rhythm_the_most_frequent_key_makes_the_steps() -> None:
     counts = {3: 5, 99: 4, 4: 2, 5: 1}
     events = [
         span(kind, (n, n + (0.2 if kind == "push" else 0.5)), key=key, round=n)
@@ -86,7 +86,7 @@ def test_where_nothing_has_a_rhythm_what_is_sent_most_makes_the_steps() -> None:
     assert {row["key"] for row in told["tensors"]} == {3, 4, 5, 99}
 
 
-def test_what_comes_as_often_by_chance_is_in_no_step_of_another_time() -> None:
+def test_a_key_as_frequent_by_chance_is_in_no_step_of_another_time() -> None:
     gradients = [
         span("push", (number * 10.0 + key, number * 10.0 + key + 1), key=key, round=number)
         for number in range(1, 5)
@@ -113,7 +113,7 @@ def test_a_worker_that_trains_one_tensor_has_steps_too() -> None:
     assert list(steps.in_step(alone, {})) == [(0, 1), (0, 2), (0, 3)]
 
 
-def test_what_workers_agree_on_is_in_no_step_and_hides_none() -> None:
+def test_agreements_of_workers_are_in_no_step_and_hide_none() -> None:
     # One tensor, and notes: a round before the first step, and then one in each.
     gradients = [span("push", (n, n + 0.5), round=n) for n in range(1, 6)]
     notes = [span("push", (n - 0.7, n - 0.6), key=8, round=n) for n in range(1, 7)]

@@ -50,9 +50,7 @@ def ran(model: nn.Sequential) -> List[int]:
     return seen
 
 
-def test_forward_runs_up_to_the_layer_whose_sum_is_missing(
-    job: FakeJob, make_stepper: Make
-) -> None:
+def test_forward_runs_up_to_the_layer_with_a_missing_sum(job: FakeJob, make_stepper: Make) -> None:
     model = layers()
     stepper = make_stepper(model, watched_steps=1)
     stepped(stepper, model)
@@ -69,7 +67,7 @@ def test_forward_runs_up_to_the_layer_whose_sum_is_missing(
         assert torch.equal(one, other)
 
 
-def test_what_is_there_is_updated_along_up_to_a_sum_that_is_missing(
+def test_arrived_parameters_are_updated_along_up_to_a_missing_sum(
     job: FakeJob, make_stepper: Make
 ) -> None:
     model = layers()
@@ -136,7 +134,7 @@ def test_with_a_barrier_step_waits_for_every_sum(job: FakeJob, make_stepper: Mak
         stepper.step(None)
 
 
-def test_numbers_are_those_of_the_moment_of_step(make_stepper: Make) -> None:
+def test_numbers_are_taken_at_the_moment_of_step(make_stepper: Make) -> None:
     model = nn.Linear(1, 1, bias=False)
     before = model.weight.detach().clone()
     rate = torch.tensor(0.25)
@@ -390,9 +388,7 @@ def test_weights_that_are_parts_of_one_tensor(
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.trace")
-def test_an_update_is_no_part_of_what_transforms_the_forward_pass(
-    job: FakeJob, make_stepper: Make
-) -> None:
+def test_transforms_of_the_forward_pass_contain_no_update(job: FakeJob, make_stepper: Make) -> None:
     def gradient_of(model: nn.Module) -> object:
         weights = dict(model.named_parameters())
         return torch.func.grad(

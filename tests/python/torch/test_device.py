@@ -81,7 +81,7 @@ def check(devices: FakeDevices, **options: Any) -> None:  # noqa: ANN401
 
 
 @pytest.mark.parametrize("crossing", [True, False])
-def test_weights_are_those_of_the_plain_optimizer(crossing: bool) -> None:
+def test_weights_equal_the_weights_of_the_plain_optimizer(crossing: bool) -> None:
     for seed in SEEDS:
         check(FakeDevices(seed), crossing=crossing)
 
@@ -179,7 +179,7 @@ def test_only_a_round_that_is_deferred_can_be_started() -> None:
         print(Pending.__new__(Pending).starter)
 
 
-def test_a_round_keeps_what_is_copied_alive() -> None:
+def test_a_round_keeps_its_copied_tensors_alive() -> None:
     one_round(FakeDevices())
 
 

@@ -66,7 +66,7 @@ def test_all_that_workers_print_is_kept_though_one_stands_still(tmp_path: pathli
     assert CHECK.why_not_well(workers[:1], 10) == "the workers ended with [1]"
 
 
-def test_copies_during_backward_are_told_from_those_at_its_end() -> None:
+def test_copies_during_backward_are_told_from_copies_at_its_end() -> None:
     during = [copy("last", 10), copy("other", 20), copy("first", 30)]
     after = [copy("last", 129), copy("first", 130)]
     assert CHECK.overlapping(during + after, "last", "first", 20) == (1, 2)

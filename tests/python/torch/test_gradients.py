@@ -32,7 +32,9 @@ def test_gradients_with_other_strides_are_copied_first(job: FakeJob, make_steppe
     assert torch.equal(model.weight.grad, want)
 
 
-def test_what_no_worker_uses_keeps_weight_and_state(job: FakeJob, make_stepper: Make) -> None:
+def test_a_parameter_that_no_worker_uses_keeps_weight_and_state(
+    job: FakeJob, make_stepper: Make
+) -> None:
     model = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
     inner = torch.optim.AdamW(model.parameters(), 0.1, weight_decay=0.5)
     before = model[1].weight.detach().clone()
@@ -249,7 +251,9 @@ class Complex(nn.Module):
 
 
 @pytest.mark.parametrize("crossing", [True, False])
-def test_conjugate_gradients_are_those_of_one_process(make_stepper: Make, crossing: bool) -> None:
+def test_conjugate_gradients_equal_the_gradients_of_one_process(
+    make_stepper: Make, crossing: bool
+) -> None:
     model, alone = Complex(), Complex()
     stepper = make_stepper(model, crossing=crossing)
     optimizer = torch.optim.SGD(alone.parameters(), 0.5)

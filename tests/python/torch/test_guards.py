@@ -62,7 +62,7 @@ def test_a_use_that_begins_later_is_refused_while_it_is_watched(make_stepper: Ma
         model(torch.ones(1, 3))
 
 
-def test_where_nothing_is_watched_parents_wait_for_what_never_runs(make_stepper: Make) -> None:
+def test_unwatched_parents_wait_for_modules_that_never_run(make_stepper: Make) -> None:
     model = Parent()
     stepper = make_stepper(model, watched_steps=0)
     for _ in range(3):
@@ -123,7 +123,7 @@ def test_functions_methods_and_lists_of_weights_are_seen() -> None:
     assert uses(lambda layer: torch.add(input=torch.ones(3), other=layer.bias))
 
 
-def test_what_reads_no_element_is_no_use() -> None:
+def test_a_call_that_reads_no_element_is_no_use() -> None:
     for call in (
         lambda layer: layer.weight.shape,
         lambda layer: layer.weight.size(0) + layer.weight.dim(),

@@ -11,7 +11,7 @@ from bytescheduler.errors import Timeout
 from bytescheduler.torch._job.meeting import Meeting
 
 
-def test_a_process_whose_others_do_not_come_says_what_it_waits_for(
+def test_a_process_without_its_peers_names_the_awaited_processes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("BYTESCHEDULER_TIMEOUT", "1")

@@ -107,12 +107,12 @@ class Failing(torch.optim.SGD):
         (Failing, "ZeroDivisionError: by nothing"),
     ],
 )
-def test_what_is_not_separable_is_found(kind: type, why: str) -> None:
+def test_an_inseparable_optimizer_is_found(kind: type, why: str) -> None:
     optimizer = kind(groups(), lr=0.0)  # as a warm-up begins
     assert why in (why_not_separable(optimizer) or "")
 
 
-def test_what_is_not_separable_keeps_the_barrier_and_says_so_once(
+def test_an_inseparable_optimizer_keeps_the_barrier_and_says_so_once(
     make_stepper: Callable[..., Stepper], capfd: pytest.CaptureFixture[str]
 ) -> None:
     model = torch.nn.Linear(2, 2)
@@ -165,7 +165,7 @@ def test_a_step_that_needs_a_closure_is_known() -> None:
     )
 
 
-def test_a_shadow_steps_what_it_is_given_and_touches_nothing_else() -> None:
+def test_a_shadow_steps_only_the_given_parameters() -> None:
     params = weights()
     optimizer = torch.optim.Adam(params, lr=0.1)
     listed = optimizer.param_groups[0]["params"]

@@ -157,7 +157,7 @@ def test_finds_a_faster_point_says_so_and_remembers(said: Said) -> None:
     assert row == {"partition": BEST.partition, "credit": BEST.credit, "step_s": 0.5}
 
 
-def test_begins_with_what_it_remembers(said: Said) -> None:
+def test_a_tuner_begins_with_the_remembered_result(said: Said) -> None:
     ended(Tuner(SteppingWorker(seconds), said.tuned(again=False)))
     worker = SteppingWorker(seconds)
     ended(Tuner(worker, said.tuned(again=False)))
@@ -167,7 +167,7 @@ def test_begins_with_what_it_remembers(said: Said) -> None:
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_what_is_declared_in_a_search_does_not_hide_its_result_from_the_next_job(
+def test_a_tensor_declared_in_a_search_does_not_hide_its_result_from_next_jobs(
     said: Said, again: bool
 ) -> None:
     """As do layers that are used later, and rows: each such job declares them after its look."""
@@ -196,7 +196,7 @@ def test_what_is_declared_in_a_search_does_not_hide_its_result_from_the_next_job
     tuner.close()
 
 
-def test_does_not_believe_what_does_not_hold_any_more(said: Said) -> None:
+def test_a_remembered_result_that_no_longer_holds_is_not_believed(said: Said) -> None:
     ended(Tuner(SteppingWorker(seconds), said.tuned(again=False)))
     worker = SteppingWorker(lambda point: 0.6)
     ended(Tuner(worker, said.tuned(again=False)))
@@ -288,14 +288,14 @@ def test_an_advisor_that_gets_no_processor_is_asked_again_later(
     assert worker.tuned.count(START) >= 2  # it did not wait where it happened to be
 
 
-def test_what_was_found_to_be_best_is_not_searched_for_again(said: Said) -> None:
+def test_a_start_that_was_found_to_be_best_is_not_searched_for_again(said: Said) -> None:
     ended(Tuner(SteppingWorker(lambda point: 0.6), said.tuned(again=False)))
     worker = SteppingWorker(lambda point: 0.6)
     ended(Tuner(worker, said.tuned(again=False)))
     assert worker.tuned == []
 
 
-def test_what_was_best_on_another_link_is_searched_for_again(said: Said) -> None:
+def test_a_point_that_was_best_on_another_link_is_searched_for_again(said: Said) -> None:
     ended(Tuner(SteppingWorker(lambda point: 0.6), said.tuned(again=False)))
     worker = SteppingWorker(lambda point: 1.0 if point == BEST else 1.2)
     ended(Tuner(worker, said.tuned(again=False)))
@@ -357,7 +357,7 @@ def test_a_link_that_becomes_another_in_a_search_is_searched_again(said: Said, w
     assert row["step_s"] == 1.0  # nothing of the first link
 
 
-def test_steps_that_become_others_in_each_search_are_searched_more_and_more_rarely(
+def test_steps_that_change_in_each_search_are_searched_more_and_more_rarely(
     said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = SteppingWorker(seconds)
@@ -389,7 +389,7 @@ def test_a_file_of_another_cluster_is_said_and_harms_nothing(said: Said) -> None
 
 
 @pytest.mark.parametrize(("third", "waits"), [(0.6, True), (0.9, False)])
-def test_what_steps_took_where_nothing_was_found_is_not_searched_for_again_soon(
+def test_a_step_time_without_a_result_is_not_searched_for_again_soon(
     said: Said, third: float, waits: bool
 ) -> None:
     ends: List[int] = []  # the steps before each search that found nothing was over
@@ -450,7 +450,7 @@ def test_a_job_that_fails_says_so_itself(said: Said, failure: Error) -> None:
     assert said.lines + said.warnings == []
 
 
-def test_who_asked_hears_why_tuning_ends_though_the_job_goes_on(said: Said) -> None:
+def test_tuning_that_was_asked_for_says_why_it_ends_though_the_job_goes_on(said: Said) -> None:
     worker = SteppingWorker(seconds)
     worker.unfit = Timeout("the engine did not answer in 1000 ms", 2)
     ended(Tuner(worker, said.tuned(again=True)))
@@ -531,7 +531,7 @@ def test_two_slow_steps_are_enough_and_one_is_not(said: Said) -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("TUNING", "off"), ("PARTITION", "48K"), ("CREDIT", "1536KiB")]
 )
-def test_nobody_tunes_what_was_set_by_hand(
+def test_settings_made_by_hand_are_not_tuned(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.delenv("BYTESCHEDULER_TUNING", raising=False)
@@ -541,7 +541,7 @@ def test_nobody_tunes_what_was_set_by_hand(
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_who_has_no_library_is_told_if_he_asked(
+def test_a_missing_library_is_told_if_tuning_was_asked_for(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], asked: bool
 ) -> None:
     monkeypatch.delenv("BYTESCHEDULER_TUNING", raising=False)
@@ -555,7 +555,7 @@ def test_who_has_no_library_is_told_if_he_asked(
 
 
 @pytest.mark.parametrize(("faster", "level"), [(False, "info"), (False, "debug"), (True, "info")])
-def test_by_default_it_tunes_and_tells_what_it_found_only(
+def test_by_default_tuning_runs_and_tells_its_results_only(
     said: Said,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -578,7 +578,7 @@ def test_by_default_it_tunes_and_tells_what_it_found_only(
     assert ("nothing is surely faster" in err) is (level == "debug")
 
 
-def test_who_sets_nothing_hears_that_the_file_of_results_is_none(
+def test_by_default_a_file_that_holds_no_results_is_told(
     said: Said, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("BYTESCHEDULER_TUNING", raising=False)
@@ -598,7 +598,7 @@ def test_who_sets_nothing_hears_that_the_file_of_results_is_none(
     assert said.cache.read_text() == "my thesis"
 
 
-def test_who_sets_nothing_hears_that_the_results_are_another_clusters(
+def test_by_default_results_of_another_cluster_are_told(
     said: Said, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     ended(Tuner(SteppingWorker(seconds), said.tuned(again=False)))
@@ -617,7 +617,7 @@ def test_who_sets_nothing_hears_that_the_results_are_another_clusters(
 
 
 @pytest.mark.parametrize(("level", "said_so"), [("info", True), ("warning", False)])
-def test_it_begins_where_the_engine_is_and_settings_say_what_it_tells(
+def test_tuning_begins_at_the_engines_point_and_settings_choose_its_messages(
     said: Said,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],

@@ -39,13 +39,13 @@ def test_says_a_point_within_reach_and_the_same_each_time(advisor: Advisor) -> N
     assert 0 < advice.gain < 1
 
 
-def test_gives_way_to_others(advisor: Advisor) -> None:
+def test_an_advisor_gives_way_to_other_processes(advisor: Advisor) -> None:
     advisor.ask(SEEN)  # it has started
     own = os.getpriority(os.PRIO_PROCESS, 0)
     assert os.getpriority(os.PRIO_PROCESS, advisor._pid) == min(own + 10, 19)
 
 
-def test_does_not_go_near_what_was_slow(advisor: Advisor) -> None:
+def test_an_advisor_does_not_go_near_slow_points(advisor: Advisor) -> None:
     slow = [Trial((4, 8), 0.6, 0.001), Trial((6, 10), 0.9, 0.001), Trial((3, 8), 0.61, 0.001)]
     x, y = advisor.ask(slow).next
     assert max(abs(x - 4), abs(y - 8)) <= REACH or max(abs(x - 3), abs(y - 8)) <= REACH
@@ -58,7 +58,9 @@ def test_numbers_that_make_no_sense_are_an_error_and_it_goes_on(advisor: Advisor
     assert advisor.ask(SEEN).gain > 0
 
 
-def test_says_what_to_install(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_advisor_names_the_library_to_install(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "bayes_opt.py").write_text('raise ImportError("no such library")')
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     advisor = started()
@@ -75,7 +77,7 @@ def test_one_that_was_killed_is_an_error(advisor: Advisor) -> None:
     advisor.close()
 
 
-def test_nobody_waits_for_one_that_thinks_for_too_long(
+def test_an_advisor_that_thinks_for_too_long_is_not_awaited(
     advisor: Advisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.kill(advisor._pid, signal.SIGSTOP)
@@ -84,7 +86,7 @@ def test_nobody_waits_for_one_that_thinks_for_too_long(
         advisor.ask(SEEN)
 
 
-def test_nobody_waits_who_is_told_to_stop() -> None:
+def test_an_advisor_that_is_told_to_stop_is_not_awaited() -> None:
     advisor = started(stopped=True)
     with pytest.raises(AdvisorError, match="stopped"):
         advisor.ask(SEEN)
@@ -127,7 +129,7 @@ def test_an_answer_that_is_none_is_an_error(advisor: Advisor) -> None:
         advisor.ask(SEEN)
 
 
-def test_does_not_name_what_was_seen(advisor: Advisor) -> None:
+def test_an_advisor_does_not_name_seen_points(advisor: Advisor) -> None:
     """A bowl on which the best of three looks like the best of all."""
     seen = [Trial((4, 8), 0.9, 0.01), Trial((5, 9), 0.81, 0.01), Trial((4, 10), 0.75, 0.01)]
     for _ in range(4):

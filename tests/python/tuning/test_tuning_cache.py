@@ -90,7 +90,7 @@ def test_a_file_that_is_not_ours_is_left_alone(tmp_path: pathlib.Path, text: str
     assert path.read_text() == text
 
 
-def test_a_good_row_is_read_beside_others(tmp_path: pathlib.Path) -> None:
+def test_a_good_row_is_kept_beside_new_rows(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "tuning.json"
     path.write_text(of())
     cache = Cache(path)
@@ -108,7 +108,7 @@ def test_a_place_where_nothing_can_be_written_is_an_error(tmp_path: pathlib.Path
         full.keep(PLACE, POINT, 0.5)
 
 
-def test_what_could_not_be_written_leaves_the_old_one_and_nothing_else(
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(
     cache: Cache, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache.keep(PLACE, POINT, 0.5)

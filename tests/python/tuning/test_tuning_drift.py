@@ -53,7 +53,7 @@ def test_up_and_down_is_no_change() -> None:
     assert first(found(1.0), *([1.3] * 4 + [0.7] * 4) * 10) is None
 
 
-def test_says_what_steps_take_now() -> None:
+def test_a_drift_tells_the_present_time_of_steps() -> None:
     drift = found(1.0)
     assert [drift.note(2.0) for _ in range(8)] == [None] * 7 + [2.0]
 
@@ -64,21 +64,21 @@ def test_a_change_is_noticed_right_behind_searches_that_found_nothing() -> None:
         assert first(searched(*[1.0] * 20), *[now] * 20) == 8
 
 
-def test_what_steps_took_where_nothing_was_found_is_no_news_for_a_while() -> None:
+def test_a_step_time_of_a_search_without_result_is_no_news_for_a_while() -> None:
     assert first(searched(2.0, 1.0), *[2.0] * 300) == 204
     assert first(searched(2.0, 1.0), *[1.9] * 150) is None
     assert first(searched(3.0, 2.0, 1.0), *([2.0] * 4 + [3.0] * 4) * 45) is None
     assert first(searched(*[2.0] * 49, 1.0), *[2.0] * 2000) is None
 
 
-def test_what_began_a_search_that_found_nothing_is_no_news_either() -> None:
+def test_a_step_time_that_began_a_search_without_result_is_no_news_either() -> None:
     drift = searched(1.0)
     assert first(drift, *[1.2] * 20) == 8
     drift.searched(1.0, has_result=False)
     assert first(drift, *[1.25] * 150) is None
 
 
-def test_a_search_that_found_something_knows_nothing_of_those_before() -> None:
+def test_a_search_with_a_result_forgets_the_searches_before() -> None:
     drift = searched(2.0, 1.5)
     drift.searched(1.0, has_result=True)
     assert first(drift, *[2.0] * 20) == 8

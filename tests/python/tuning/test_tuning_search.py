@@ -106,7 +106,7 @@ def library() -> Library:
 @pytest.mark.parametrize(
     ("partition", "credit", "steep"), [(48, 200, 6), (300, 3000, 6), (1000, 9000, 1)]
 )
-def test_finds_what_is_nearly_the_fastest_and_harms_no_step(
+def test_a_search_finds_nearly_the_fastest_point_and_harms_no_step(
     library: Library, partition: int, credit: int, steep: float
 ) -> None:
     seconds = bowl(partition * KIB, credit * KIB, steep)
@@ -207,7 +207,7 @@ def test_first_steps_that_are_slow_for_another_reason_are_no_gain(library: Libra
         search.optimise(job, DEFAULT, library)
 
 
-def test_a_comparison_with_what_is_far_slower_ends_after_two_steps() -> None:
+def test_a_comparison_with_a_far_slower_point_ends_after_two_steps() -> None:
     far = Point(4096 * KIB, 16384 * KIB)
     job = LandscapeJob(lambda point: 3.0 if point == far else 0.6)
     found = search.settle(job, DEFAULT, far, search.FIRST_SEARCH)
@@ -215,7 +215,7 @@ def test_a_comparison_with_what_is_far_slower_ends_after_two_steps() -> None:
     assert job.tried.count(far) == 1
 
 
-def test_what_was_fast_by_chance_is_compared_with_a_start_that_was_far_slower() -> None:
+def test_a_point_fast_by_chance_is_compared_with_a_far_slower_start() -> None:
     class Lucky(LandscapeJob):
         def measure(self, point: Point, samples: int, bound_s: Optional[float]) -> List[float]:
             return [
@@ -339,7 +339,7 @@ def test_from_far_away_the_default_is_looked_at_first(start: Point, far: bool) -
     assert (job.tried[1] == DEFAULT) == far
 
 
-def test_what_the_engine_chose_for_the_link_is_not_far_away() -> None:
+def test_a_search_begins_at_the_engines_choice_and_not_at_the_default() -> None:
     job = LandscapeJob(lambda point: 0.6)
     job.point = chosen = Point(32 * KIB, 64 * KIB)
     job.by_hand = False

@@ -53,7 +53,9 @@ BAD = [
 
 
 @pytest.mark.parametrize(("params", "text"), BAD)
-def test_what_stock_refuses_is_refused_with_its_class(params: Params, text: str) -> None:
+def test_parameters_that_stock_refuses_are_refused_with_its_class_of_error(
+    params: Params, text: str
+) -> None:
     with pytest.raises(MXNetError):
         stock(params)
     with pytest.raises(MXNetError, match=text):
@@ -61,13 +63,13 @@ def test_what_stock_refuses_is_refused_with_its_class(params: Params, text: str)
 
 
 @pytest.mark.parametrize("params", [None, [("type", "2bit")], "2bit"])
-def test_what_is_no_dict_is_refused_as_by_stock(params: Params) -> None:
+def test_parameters_that_are_no_dict_are_refused_as_by_stock(params: Params) -> None:
     for refuses in (stock, coding_of):
         with pytest.raises(AssertionError, match="unexpected type for param_dict"):
             refuses(params)
 
 
-def test_what_stock_would_ignore_is_refused() -> None:
+def test_parameters_that_stock_would_ignore_are_refused() -> None:
     for params, text in (
         ({"type": "2bit", "treshold": 0.1}, "no option 'treshold'"),
         ({"type": "2bit", "threshold": math.inf}, "want a finite number greater than 0"),

@@ -79,7 +79,7 @@ def test_a_copy_is_a_copy(copier: MXNetCopier, dtype: str, shape: "Tuple[int, ..
         mx.nd.zeros((2, 3)).tostype("csr"),
     ],
 )
-def test_what_is_not_alike_does_not_fit(other: mx.nd.NDArray) -> None:
+def test_an_array_of_another_shape_dtype_or_storage_does_not_fit(other: mx.nd.NDArray) -> None:
     copier = open_copier()
     assert not copier.fits(handle(other), handle(full(0)))
     assert not copier.fits(handle(full(0)), handle(other))
@@ -275,7 +275,7 @@ def test_an_updater_of_dense_keys_goes_the_short_way_in_the_order_of_the_keys(
     assert session.short == [True, True, False]
 
 
-def test_what_an_updater_raises_comes_behind_all_pushes(
+def test_an_error_of_an_updater_comes_behind_all_pushes(
     store: NativeStore, session: NotingSession
 ) -> None:
     store.init([1, 2], [full(0)] * 2)

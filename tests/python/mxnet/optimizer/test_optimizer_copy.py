@@ -64,7 +64,7 @@ def test_its_names_multipliers_counts_and_scheduler_come_too() -> None:
     assert copy._index_update_count == {0: 3, 1: 1}
 
 
-def test_what_cannot_be_said_in_text_is_refused_by_name() -> None:
+def test_an_optimizer_that_text_cannot_express_is_refused_by_name() -> None:
     with pytest.raises(MXNetError, match="Nameless") as raised:
         optimizer_to_text(Nameless())
     assert str(raised.value) == snapshot(

@@ -117,7 +117,7 @@ ATTACKS = {
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("name", sorted(ATTACKS))
-def test_what_runs_something_is_refused_and_not_run(
+def test_a_pickle_that_would_run_code_is_refused_and_not_run(
     name: str, protocol: int, tmp_path: pathlib.Path
 ) -> None:
     value = ATTACKS[name](tmp_path / "run")
@@ -127,7 +127,7 @@ def test_what_runs_something_is_refused_and_not_run(
     assert not list(tmp_path.iterdir())
 
 
-def test_the_refusal_names_the_class_and_what_to_do() -> None:
+def test_the_refusal_names_the_class_and_the_cure() -> None:
     with pytest.raises(Refused, match="names posix.system, which .* BYTESCHEDULER_TRUSTED_MODULES"):
         load(pickle.dumps(Call(os.system, "true")))
 
@@ -167,7 +167,7 @@ FORGED = {
 
 
 @pytest.mark.parametrize("name", sorted(FORGED))
-def test_what_no_pickler_writes_is_refused(name: str) -> None:
+def test_a_forged_pickle_is_refused(name: str) -> None:
     before = dict(vars(O.SGD))
     with pytest.raises(Refused):
         load(FORGED[name])
@@ -199,7 +199,7 @@ COPIES = {
 
 
 @pytest.mark.parametrize("name", sorted(COPIES))
-def test_what_makes_much_of_little_is_refused_before_it_has(
+def test_a_pickle_that_multiplies_its_length_is_refused_before_it_does(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     most = "bytescheduler._hosting.pickles._MOST_OPERATIONS"

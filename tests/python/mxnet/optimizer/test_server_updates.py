@@ -19,7 +19,7 @@ def memory(gradient: np.ndarray, weights: np.ndarray) -> "Tuple[int, int, int]":
     return gradient.ctypes.data, weights.ctypes.data, weights.nbytes
 
 
-def test_it_is_what_the_optimizer_does_to_the_whole_array() -> None:
+def test_an_update_equals_the_optimizer_on_the_whole_array() -> None:
     random = np.random.RandomState(3)
     here, there = mx.optimizer.LAMB(), Updates(mx.optimizer.LAMB())
     update = mx.optimizer.get_updater(here)
@@ -95,7 +95,7 @@ def test_rates_of_a_push_win_and_the_next_has_its_own() -> None:
     ]
     + ['{"key":1,"shape":["2"]}', '{"key":1,"shape":2}', '{"key":1,"shape":[2],"rows":true}'],
 )
-def test_what_makes_no_sense_is_told(about: str) -> None:
+def test_a_malformed_description_of_a_key_is_told(about: str) -> None:
     weights = np.zeros(2, np.float32)
     host, said = make_host()
     assert host.set_optimizer(pickle.dumps(mx.optimizer.Test())) is None
@@ -110,7 +110,7 @@ def make_host(**options: object) -> "Tuple[Host, List[str]]":
     return Host(**settings), said  # type: ignore[arg-type]
 
 
-def test_a_host_takes_what_is_allowed_and_keeps_it_after_a_refusal() -> None:
+def test_a_host_keeps_an_allowed_optimizer_after_a_refusal() -> None:
     host, said = make_host()
     assert host.set_optimizer(pickle.dumps(mx.optimizer.Test(rescale_grad=3))) is None
     why = host.set_optimizer(pickle.dumps(print))

@@ -15,7 +15,7 @@ def test_the_updater_is_mxnets_own() -> None:
 
 @pytest.mark.parametrize("multi_precision", [False, True])
 @pytest.mark.parametrize("key", [4, "embedding"])
-def test_the_test_optimizer_updates_row_sparse_weights_and_dense_ones(
+def test_the_test_optimizer_updates_row_sparse_and_dense_weights(
     store: NativeStore, key: "int | str", multi_precision: bool
 ) -> None:
     """A copy of the weight is its state; as a dense one that raises."""

@@ -28,7 +28,7 @@ def tensor(key: int, like: mx.nd.NDArray) -> Tensor:
     return made
 
 
-def test_each_tensor_is_one_key_whose_sums_are_two_bits() -> None:
+def test_each_tensor_is_one_key_with_sums_in_two_bits() -> None:
     inner = TwoBitStore()
     keys = CompressedKeys(inner)
     keys.compress(PARAMS, 0.5)
@@ -45,7 +45,7 @@ def test_each_tensor_is_one_key_whose_sums_are_two_bits() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
-def test_first_values_of_any_dtype_are_those_of_rank_0(dtype: str) -> None:
+def test_first_values_of_any_dtype_come_from_rank_0(dtype: str) -> None:
     value = mx.nd.array([1, 1 / 3, -2], dtype=dtype)
     first = TwoBitStore()
     CompressedKeys(first).declare([tensor(5, value)])
@@ -271,7 +271,7 @@ def test_codings_are_compared_as_soon_as_workers_can_talk(
     assert compared == [two_bits(0.5), two_bits(2)]
 
 
-def test_compression_waits_for_notes_and_where_there_is_a_deadline_for_the_others(
+def test_compression_waits_for_notes_and_with_a_deadline_for_all_workers(
     compared: "List[Coding]",
 ) -> None:
     inner = TwoBitStore()
@@ -290,7 +290,7 @@ def test_compression_waits_for_notes_and_where_there_is_a_deadline_for_the_other
     store.close(None)
 
 
-def test_what_workers_say_of_their_optimizers_goes_on(
+def test_workers_still_compare_their_optimizers_under_compression(
     inner: TwoBitStore, compared: "List[Coding]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = FakeWorker()

@@ -38,7 +38,7 @@ class RecordingWorker(FakeWorker):
 @pytest.mark.parametrize(
     ("rank", "order"), [(0, ["broadcast", "barrier"]), (1, ["barrier", "broadcast"])]
 )
-def test_rank_0_publishes_before_the_others_ask(rank: int, order: "List[str]") -> None:
+def test_rank_0_publishes_before_the_other_ranks_ask(rank: int, order: "List[str]") -> None:
     worker = RecordingWorker()
     worker.rank = rank
     session = StockSession(worker, FakePlugin())  # type: ignore[arg-type]
@@ -47,7 +47,7 @@ def test_rank_0_publishes_before_the_others_ask(rank: int, order: "List[str]") -
     session.close()
 
 
-def test_what_stock_servers_cannot_sum_is_refused_before_anything_is_sent() -> None:
+def test_a_dtype_that_stock_servers_cannot_sum_is_refused_before_any_message() -> None:
     worker = RecordingWorker()
     session = StockSession(worker, FakePlugin())  # type: ignore[arg-type]
     whole = full(1).astype("int64")

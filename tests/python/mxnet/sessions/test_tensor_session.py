@@ -79,7 +79,7 @@ def test_mxnets_own_exceptions_leave_the_engine_the_first_word() -> None:
     assert "gave up: uncaught" not in done.stderr
 
 
-def test_errors_that_nobody_waited_for_do_not_abort_the_exit_of_a_failed_job() -> None:
+def test_unawaited_errors_do_not_abort_the_exit_of_a_failed_job() -> None:
     done = run_script(
         """
         bad = mx.nd.random.normal(0, -1, shape=(3,))  # refused when it runs

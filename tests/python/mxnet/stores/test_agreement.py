@@ -58,7 +58,7 @@ def other_says(session: TwoWorkers, changes: int, changed_at: int, rounds: int, 
     session.others[2][1 - session.rank] = (changes, changed_at, rounds, size, 0)
 
 
-def test_workers_with_the_same_count_keep_what_they_have() -> None:
+def test_workers_with_the_same_count_keep_their_optimizers() -> None:
     session = TwoWorkers()
     one = agreement(session)
     assert one.meet(None) is None
@@ -68,7 +68,7 @@ def test_workers_with_the_same_count_keep_what_they_have() -> None:
     assert 3 not in session.said
 
 
-def test_who_is_behind_takes_over_what_the_other_gives() -> None:
+def test_a_worker_that_is_behind_takes_over_the_optimizer_of_the_other() -> None:
     giver_session, session = TwoWorkers(0), TwoWorkers(1)
     giver = agreement(giver_session)
     giver.changed()
@@ -111,7 +111,7 @@ def test_a_function_cannot_be_handed_on() -> None:
     )
 
 
-def test_who_must_know_now_sends_a_note_and_waits_for_the_others() -> None:
+def test_a_required_agreement_sends_a_note_and_waits_for_the_other_worker() -> None:
     session = TwoWorkers()
     mine = agreement(session)
     mine.changed()
@@ -164,7 +164,7 @@ def history(*calls: "tuple[int, object]", loads_at: int = -1) -> float:
     return float(session.watched[-1][1, 0])
 
 
-def test_the_history_of_an_optimizers_numbers_tells_what_they_were_and_when() -> None:
+def test_the_history_of_an_optimizer_tells_its_numbers_and_their_steps() -> None:
     same = history((3, 0.5), (2, 0.25), (9, 0.5))
     assert same == history((3, np.float32(0.5)), (2, 0.25), (9, 0.5))
     assert len({history((1, number)) for number in (None, float("nan"), np.ones(3), 0.5)}) == 4

@@ -47,14 +47,14 @@ def test_arrays_are_grouped_by_key_in_the_order_given(
         (1, None, TypeError),
     ],
 )
-def test_what_is_not_in_the_grammar_is_refused(
+def test_keys_and_values_outside_the_grammar_are_refused(
     keys: object, values: object, kind: "type[Exception]"
 ) -> None:
     with pytest.raises(kind):
         group(keys, values)
 
 
-def test_numpy_arrays_become_what_operators_take() -> None:
+def test_numpy_arrays_become_arrays_that_operators_take() -> None:
     array = mx.np.ones((2,))
     (legacy,) = group(1, array)[1]
     assert type(legacy) is mx.nd.NDArray

@@ -121,7 +121,9 @@ def test_each_call_is_one_operation(store: AsyncStore, plugin: Plugin) -> None:
     assert (out.asnumpy() == 2).all()
 
 
-def test_rates_are_those_of_the_moment(store: AsyncStore, worker: Worker, plugin: Plugin) -> None:
+def test_rates_are_taken_at_the_moment_of_the_push(
+    store: AsyncStore, worker: Worker, plugin: Plugin
+) -> None:
     sgd = mx.optimizer.SGD(
         learning_rate=0.5, wd=0.25, momentum=0.75, param_idx2name={7: "w_weight"}
     )
@@ -274,7 +276,9 @@ def test_a_rate_of_the_optimizers_own_is_left_to_the_server(
     assert plugin.updates[0][3] == (0.5, 0.0, 1.0)
 
 
-def test_what_cannot_reach_the_servers_is_refused(store: AsyncStore, worker: Worker) -> None:
+def test_an_optimizer_that_cannot_reach_the_servers_is_refused(
+    store: AsyncStore, worker: Worker
+) -> None:
     local = Mine()
     local.function = lambda: None
     with pytest.raises(MXNetError, match="Mine cannot be pickled for the servers"):

@@ -39,7 +39,7 @@ def test_this_mxnet_shows_the_function_that_makes_arrays_plain() -> None:
 
 
 @pytest.mark.parametrize("floats", [SMALL, LARGE])
-def test_what_is_written_behind_a_push_is_not_in_it(store: NativeStore, floats: int) -> None:
+def test_a_write_behind_a_push_is_not_in_its_sum(store: NativeStore, floats: int) -> None:
     store.init(1, full(0, (floats,)))
     value, out = full(0, (floats,)), full(0, (floats,))
     for step in range(1, 40):
@@ -50,7 +50,7 @@ def test_what_is_written_behind_a_push_is_not_in_it(store: NativeStore, floats: 
 
 
 @pytest.mark.parametrize("floats", [SMALL, LARGE])
-def test_a_push_reads_what_its_array_is_behind_all_that_was_called_before(
+def test_a_push_reads_its_array_behind_all_earlier_operations(
     store: NativeStore, floats: int
 ) -> None:
     store.init(1, full(0, (floats,)))
@@ -64,7 +64,7 @@ def test_a_push_reads_what_its_array_is_behind_all_that_was_called_before(
 
 
 @pytest.mark.parametrize("floats", [SMALL, LARGE])
-def test_an_array_that_nobody_has_any_more_is_sent(store: NativeStore, floats: int) -> None:
+def test_a_dropped_array_is_still_sent(store: NativeStore, floats: int) -> None:
     store.init(1, full(0, (floats,)))
     out = full(0, (floats,))
     for step in range(20):
@@ -75,7 +75,7 @@ def test_an_array_that_nobody_has_any_more_is_sent(store: NativeStore, floats: i
         del others
 
 
-def test_what_is_received_may_go_to_an_array_that_nobody_has_any_more(store: NativeStore) -> None:
+def test_a_sum_may_be_received_into_a_dropped_array(store: NativeStore) -> None:
     store.init(1, full(0, (SMALL,)))
     out = full(0, (SMALL,))
     for step in range(5):
@@ -106,7 +106,7 @@ def in_use(array: mx.nd.NDArray) -> "Iterator[None]":
         array.wait_to_read()  # or `wait` would go while it runs
 
 
-def test_nobody_waits_for_the_array_of_another_sum(store: NativeStore) -> None:
+def test_no_operation_waits_for_the_array_of_another_sum(store: NativeStore) -> None:
     store.init([1, 2], [full(0, (SMALL,)), full(0, (SMALL,))])
     value, busy, out = full(3, (SMALL,)), full(0, (SMALL,)), full(0, (SMALL,))
     mx.nd.waitall()
@@ -150,7 +150,7 @@ def require_blocked(array: mx.nd.NDArray) -> None:
 
 
 @CHANNELS
-def test_what_is_in_a_layout_of_mxnets_own_is_sent_by_value(
+def test_an_array_in_a_layout_of_mxnets_own_is_sent_by_value(
     store: NativeStore, channels: int, pixels: int
 ) -> None:
     block, images = convolution(channels), mx.nd.random.uniform(shape=(2, channels, pixels, pixels))
@@ -221,7 +221,7 @@ def test_an_updater_gets_the_sum(store: NativeStore, floats: int) -> None:
         assert (out.asnumpy() == 5 + step).all()
 
 
-def test_what_is_sent_from_its_place_needs_no_stage(store: NativeStore) -> None:
+def test_an_array_sent_from_its_place_needs_no_stage(store: NativeStore) -> None:
     in_place = store._session._plugin.in_place
     size = 64 << 20
     value = mx.nd.ones((size // 4,))
@@ -238,7 +238,7 @@ def test_what_is_sent_from_its_place_needs_no_stage(store: NativeStore) -> None:
     assert (stages < 1.5) == in_place
 
 
-def test_an_array_whose_operation_has_failed_fails_the_job(store: NativeStore) -> None:
+def test_an_array_with_a_failed_operation_fails_the_job(store: NativeStore) -> None:
     store.init(1, full(0, (LARGE,)))
     drawn = mx.nd.random.normal(0, -1, shape=(1,))  # refused by the operator, when it runs
     out = full(0, (LARGE,))

@@ -41,7 +41,7 @@ def test_keys_are_declared_once_with_dtype_and_size(store: NativeStore, worker: 
     assert len(worker.declared) == 2
 
 
-def test_what_is_no_priority_optimizer_or_updater_is_refused(store: NativeStore) -> None:
+def test_a_wrong_priority_optimizer_or_updater_is_refused(store: NativeStore) -> None:
     store.init(1, full(1))
     for wrong in ("high", 2.5, None):
         for call in (
@@ -267,7 +267,7 @@ def test_sparse_arrays_to_pull_into_are_skipped_with_one_line(
     assert (sparse.asnumpy() == 3).all()
 
 
-def test_what_is_wrong_is_refused_before_anything_is_sent(
+def test_wrong_arrays_and_keys_are_refused_before_any_message(
     store: NativeStore, plugin: FakePlugin
 ) -> None:
     store.init([1, 2], [full(1), full(2)])
@@ -402,7 +402,7 @@ def test_one_row_ids_array_serves_many_outs_and_each_may_have_its_own(store: Nat
     assert [out.asnumpy()[:, 0].tolist() for out in outs[:2]] == [[0, 1, 0, 0, 0], [0, 0, 4, 0, 0]]
 
 
-def test_what_is_wrong_with_a_pull_of_rows_is_said(store: NativeStore) -> None:
+def test_a_wrong_pull_of_rows_is_refused_with_the_reason(store: NativeStore) -> None:
     store.init(1, rows_of({1: 1}))
     out, ids = mx.nd.sparse.zeros("row_sparse", (5, 2)), mx.nd.array([1])
     for wrong in ((None, ids), (out, None), (out, (ids,)), ([out] * 3, [ids, ids])):

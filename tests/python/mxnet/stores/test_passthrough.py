@@ -49,7 +49,7 @@ class Bare(KVStoreBase):
     set_optimizer = save_optimizer_states = load_optimizer_states = None
 
 
-def test_what_callers_read_is_there_though_the_plug_in_lacks_it() -> None:
+def test_attributes_that_callers_read_exist_though_the_plug_in_lacks_them() -> None:
     kvs = ScheduledKVS(Bare())
     assert (kvs.type, kvs.rank, kvs.num_workers) == ("bare", 0, 1)
     assert not kvs.handle
@@ -67,7 +67,7 @@ def test_what_callers_read_is_there_though_the_plug_in_lacks_it() -> None:
     del kvs
 
 
-def test_a_derived_class_keeps_what_it_says_itself() -> None:
+def test_a_derived_class_keeps_its_own_methods() -> None:
     class Derived(ScheduledKVS):
         def is_capable(self, capability: str) -> bool:
             return True

@@ -42,7 +42,7 @@ def test_where_a_worker_has_no_number_nothing_is_multiplied(others: "tuple[float
 
 
 @pytest.mark.parametrize("number", [0, -1.0, float("nan"), float("inf"), None])
-def test_what_is_no_usable_number_is_none(number: object) -> None:
+def test_an_unusable_number_rescales_nothing(number: object) -> None:
     assert rescaling(0.5).factor(updater(number)) == 1
     assert rescaling(0.5).factor(None) == 1
     assert rescaling(0.5).factor(print) == 1

@@ -97,7 +97,7 @@ def test_a_step_that_was_interrupted_ends_before_the_next(store: NativeStore) ->
     assert (scaler._loss_scale, scaler._next_loss_scale) == (2.0**15, 2.0**15)
 
 
-def test_a_scaler_whose_store_is_gone_does_as_mxnets() -> None:
+def test_a_scaler_without_its_store_does_as_mxnets() -> None:
     steps, (weight, trainer) = ScaledSteps(), scaled_trainer(None)
     steps.hold(trainer, 0, [full(1)], lambda: None)
     del steps
