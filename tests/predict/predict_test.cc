@@ -3,15 +3,14 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <chrono>
 
 #include "base/snapshot.h"
+#include "predict/models.h"
 
 namespace bs::predict {
 namespace {
 
-using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 TEST(Predict, AFastLinkLeavesTheComputeAlone) {
