@@ -13,7 +13,7 @@
 namespace bs {
 namespace {
 
-TEST(LimitedLogTest, WritesALineInAWhileAndCountsTheOthers) {
+TEST(LimitedLogTest, WritesALineInAWhileAndCountsTheLinesBetween) {
   sim::SimClock clock{1};
   sim::SimExecutor executor{&clock};
   std::vector<std::string> lines;

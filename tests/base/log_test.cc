@@ -20,7 +20,7 @@ struct Captured {
   }
 };
 
-TEST(Logger, LineHasTimeLevelWhoAndSentence) {
+TEST(Logger, LineHasTimeLevelNodeAndMessage) {
   Captured captured;
   const Logger log("worker 0", LogLevel::kDebug, captured.sink());
   log.Info("waiting for 1 of 2 workers");

@@ -326,7 +326,7 @@ TEST(LoopThread, SeesTheEndOfAPipe) {
   ::close(ends[0]);
 }
 
-TEST(LoopThread, UnwatchedDescriptorCallsNobody) {
+TEST(LoopThread, UnwatchedDescriptorCallsNoCallback) {
   LoopThread loop("loop");
   const Event first;
   const Event second;
@@ -392,7 +392,7 @@ TEST(LoopThread, TaskThatPostsItselfDoesNotStarveDescriptors) {
   done.Wait();
 }
 
-TEST(LoopThread, WhoWantsToBeCalledAgainLetsTheOthersGoFirst) {
+TEST(LoopThread, CallbackThatWantsAnotherCallLetsOtherCallbacksGoFirst) {
   LoopThread loop("loop");
   const Event busy;
   const Event other;
@@ -458,7 +458,7 @@ TEST(LoopThread, SpinningItEndsAtOnce) {
   for (int i = 0; i < 20; ++i) Spinning();
 }
 
-TEST(LoopThread, WhatItDoesNotFindInTimeWakesIt) {
+TEST(LoopThread, TaskThatComesAfterTheSpinWakesIt) {
   for (int i = 0; i < 10; ++i) {
     LoopThread loop("loop", {.spin = milliseconds(20)});
     PostApart(&loop, 2 * Spin::kFewest);

@@ -27,7 +27,7 @@ TEST(Mutex, ThreadsDoNotLoseUpdates) {
   EXPECT_EQ(count, 4000);
 }
 
-TEST(CondVar, WaitSeesWhatTheNotifierWrote) {
+TEST(CondVar, WaitSeesWritesOfTheNotifier) {
   Mutex mutex;
   CondVar changed;
   bool ready = false;

@@ -108,7 +108,7 @@ TEST(NodeBuffer, IsZeroedAndPageAligned) {
   std::fill(buffer.data(), buffer.data() + buffer.size_bytes(), std::byte{0xff});
 }
 
-TEST(NodeBuffer, SmallOnesSharePages) {
+TEST(NodeBuffer, SmallBuffersSharePages) {
   const auto page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   std::vector<NodeBuffer> buffers;
   std::set<uintptr_t> pages;

@@ -48,7 +48,7 @@ TEST(Status, EachMakerHasItsCodeAndName) {
   }
 }
 
-TEST(Status, NumberOfNobodyIsUnknown) {
+TEST(Status, CodeWithoutANameIsUnknown) {
   EXPECT_EQ(StatusCodeName(static_cast<StatusCode>(4711)), "kUnknown");
   EXPECT_EQ(StatusCodeName(StatusCode::kOk), "kOk");
   EXPECT_EQ(Status(static_cast<StatusCode>(4711), "m").ToString(), "kUnknown: m");

@@ -11,7 +11,7 @@ namespace {
 
 int Twice(int x) { return 2 * x; }
 
-TEST(UniqueFunction, CallsWhatItOwns) {
+TEST(UniqueFunction, CallsTheFunctionThatItOwns) {
   auto owned = std::make_unique<int>(40);
   UniqueFunction<int(int)> add = [owned = std::move(owned)](int x) { return *owned + x; };
   EXPECT_TRUE(static_cast<bool>(add));

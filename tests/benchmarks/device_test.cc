@@ -82,7 +82,7 @@ TEST_F(DeviceTest, LayersRunInTheOrderOfTheCallsWhateverIsReadyFirst) {
   EXPECT_TRUE(Ended(second));
 }
 
-TEST_F(DeviceTest, WhatATimerIsLateIsNotAddedUp) {
+TEST_F(DeviceTest, DelaysOfATimerDoNotAddUp) {
   const size_t first = Call(20), second = Call(20);
   mxnet_.Run(first);
   mxnet_.Run(second);
@@ -135,7 +135,7 @@ TEST_F(DeviceTest, CountsLayersThatReadAWrongSum) {
   EXPECT_EQ(WrongOf(piece_missing, 3), 3u);
 }
 
-TEST_F(DeviceTest, WhatMxnetSkipsTakesNoTime) {
+TEST_F(DeviceTest, AnOperationThatMxnetSkipsTakesNoTime) {
   const size_t first = Call(20), second = Call(20);
   mxnet_.Run(second);
   RunUntil(5);
@@ -144,7 +144,7 @@ TEST_F(DeviceTest, WhatMxnetSkipsTakesNoTime) {
   EXPECT_TRUE(Ended(second)) << "it was there at 0";
 }
 
-TEST_F(DeviceTest, WhatMxnetRefusesIsToldAndTakesNoTime) {
+TEST_F(DeviceTest, AnOperationThatMxnetRefusesIsReportedAndTakesNoTime) {
   mxnet_.pushes_left = 0;
   EXPECT_EQ(device_.Run(Layer(1)), -1);
   mxnet_.pushes_left = 1;

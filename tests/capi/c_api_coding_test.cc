@@ -38,7 +38,7 @@ TEST(CApiCoding, IsMadeOfANameAndOptionsAndDescribed) {
   EXPECT_EQ(Describe(without), "compressed to two bits with threshold 0.5");
 }
 
-TEST(CApiCoding, EqualOnesHaveEqualBytes) {
+TEST(CApiCoding, EqualCodingsHaveEqualBytes) {
   bs_coding coding;
   std::memset(&coding, 0x55, sizeof(coding));
   ASSERT_EQ(bs_coding_parse("2bit", nullptr, 0, &coding, nullptr), 0);
@@ -48,7 +48,7 @@ TEST(CApiCoding, EqualOnesHaveEqualBytes) {
   EXPECT_NE(std::memcmp(&coding, &other, sizeof(coding)), 0);
 }
 
-TEST(CApiCoding, WhatIsRefusedLeavesTheCodingAlone) {
+TEST(CApiCoding, RefusedSettingsLeaveTheCodingUnchanged) {
   const bs_setting option{"threshold", "-1"};
   bs_coding coding = CodingOf("2bit", "threshold", "2");
   bs_error error{};

@@ -46,7 +46,7 @@ TEST_F(CApiPredictTest, EveryPolicyGivesAnAnswer) {
   for (job_.policy = 0; job_.policy < 4; ++job_.policy) EXPECT_EQ(Predict(), 0);
 }
 
-TEST_F(CApiPredictTest, WhatIsNoJobIsRefused) {
+TEST_F(CApiPredictTest, AnImpossibleJobIsRefusedWithTheReason) {
   job_.policy = 4;
   EXPECT_EQ(Refusal(), "no policy has the number 4");
   job_.policy = 0;
@@ -85,7 +85,7 @@ TEST_F(CApiPredictTest, NodesOfOneHostShareItsLink) {
   EXPECT_EQ(Refusal(), "want a rate of each host's link");
 }
 
-TEST(CApiPartitionAndCredit, AreThoseOfTheLink) {
+TEST(CApiPartitionAndCredit, FitTheLinkAndImpossibleLinksAreRefused) {
   uint64_t partition_bytes = 0;
   uint64_t credit_bytes = 0;
   bs_error error{};

@@ -15,7 +15,7 @@ const std::vector<bs_setting> kSettings = {{"DMLC_ROLE", "worker"},
                                            {"DMLC_PS_ROOT_URI", "127.0.0.1"},
                                            {"DMLC_PS_ROOT_PORT", "9"}};
 
-TEST(CApiRdma, WhereThereIsNoRdmaTheErrorSaysWhatToDo) {
+TEST(CApiRdma, AHostWithoutRdmaGetsAnErrorWithTheRemedy) {
   if (::access("/sys/class/infiniband", F_OK) == 0) GTEST_SKIP() << "this host may have a device";
   bs_error error{};
   EXPECT_EQ(bs_rdma_probe_open(kSettings.data(), kSettings.size(), &error), nullptr);

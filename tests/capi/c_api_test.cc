@@ -262,7 +262,7 @@ bs_error SumTwoBit(Job* job, const Floats& in, const std::vector<float>& thresho
   return Await(waiter.get());
 }
 
-TEST(CApi, RoundsOfTwoBitsAnElementKeepWhatTheyDoNotSend) {
+TEST(CApi, RoundsOfTwoBitsAnElementKeepTheResidual) {
   Job job(2, 2);
   job.StartAll();
   ASSERT_FALSE(HasFatalFailure());
@@ -304,7 +304,7 @@ TEST(CApi, ThresholdsThatDifferFailTheJobWithBoth) {
   CloseWorkers(&job);
 }
 
-TEST(CApi, CloseWithoutTimeCancelsWhatIsPending) {
+TEST(CApi, CloseWithoutTimeCancelsPendingOperations) {
   Job job(2, 1);
   job.StartAll();
   ASSERT_FALSE(HasFatalFailure());

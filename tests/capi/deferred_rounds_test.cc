@@ -36,7 +36,7 @@ class DeferredRoundsTest : public ::testing::Test {
   bs_deferred* deferred_ = nullptr;
 };
 
-TEST_F(DeferredRoundsTest, AnotherThreadStartsThemWithWhatMemoryHoldsThen) {
+TEST_F(DeferredRoundsTest, AnotherThreadStartsThemWithTheValuesThatMemoryHoldsThen) {
   EXPECT_EQ(bs_waiter_wait(waiter_.get(), 20, nullptr), 0);
   std::ranges::fill(in_, 3.0F);  // the copy is over
   std::thread(bs_deferred_start, deferred_).join();

@@ -30,7 +30,7 @@ TEST(Codecs, NothingCompressedIsAsItLies) {
   EXPECT_EQ(Builtin().Describe({}), "not compressed");
 }
 
-TEST(Codecs, WhatIsUnknownIsRefusedAndNamed) {
+TEST(Codecs, AnUnknownCodecIsRefusedAndNamed) {
   const Coding unknown{.codec = 9};
   EXPECT_EQ(Builtin().Check(unknown).code(), StatusCode::kInvalidArgument);
   EXPECT_NE(Builtin().Check(unknown).message().find("codec=9"), std::string::npos);
@@ -61,7 +61,7 @@ TEST(Codecs, AreFoundByTheNamesThatUsersGive) {
   EXPECT_EQ(Parse(table, "steps", {{"step", "0.25"}}).value(), testing::StepsCoding(0.25));
 }
 
-TEST(Codecs, ANameThatIsNoneIsRefusedWithThoseThatAre) {
+TEST(Codecs, AnUnknownTypeIsRefusedWithTheKnownTypes) {
   const Table table({TwoBitCodec(), testing::StepsCodec()});
   EXPECT_SNAPSHOT(Parse(table, "1bit", {}).status().message(),
                   "Unknown type for gradient compression '1bit': want '2bit' or 'steps'");
@@ -95,7 +95,7 @@ TEST(TwoBit, AThresholdIsReadAsPythonReadsIt) {
   }
 }
 
-TEST(TwoBit, WhatIsNoThresholdIsNamed) {
+TEST(TwoBit, AWrongThresholdOrOptionIsNamed) {
   EXPECT_SNAPSHOT(Parse(Builtin(), "2bit", {{"threshold", "-1.5"}}).status().message(),
                   "threshold -1.5 of gradient compression: want a finite number greater than 0");
   EXPECT_SNAPSHOT(Parse(Builtin(), "2bit", {{"threshold", "many"}}).status().message(),
@@ -130,7 +130,7 @@ TEST(TwoBit, SixteenElementsTravelInAWord) {
 }
 
 // The row hands on what two_bit_test tests.
-TEST(TwoBit, WhatIsCodedIsDecodedAddedAndMissingInTheResidual) {
+TEST(TwoBit, CodesAreDecodedAndAddedAndTheResidualLacksThem) {
   const Coding coding = TwoBitCoding(0.5F);
   const Codec& codec = Builtin().Get(coding);
   const std::vector<float> in = {0.75F, -0.75F, 0.25F};

@@ -52,7 +52,7 @@ TEST(TwoBit, FirstElementIsInTheHighestBitsOfTheFirstByte) {
             (std::vector<unsigned char>{0xe0, 0x03, 0x00, 0x02, 0xc0, 0, 0, 0}));
 }
 
-TEST(TwoBit, WhatIsNotSentComesWithTheNextRound) {
+TEST(TwoBit, TheResidualComesWithTheNextRound) {
   std::vector<float> residual(4, 0);
   const std::vector<float> in = {0.25F, -0.25F, 1.25F, -0.5F};
   EXPECT_EQ(Quantize(0.5F, in, &residual), (std::vector<unsigned char>{0x0e, 0, 0, 0}));

@@ -51,7 +51,7 @@ std::string ErrorWith(const std::string& name, const std::string& value) {
   return config.status().message();
 }
 
-TEST(Config, DefaultsAreThoseOfTheTable) {
+TEST(Config, DefaultsMatchTheTable) {
   const Result<Config> parsed = Parse(Required());
   ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
   const Config& config = parsed.value();
@@ -350,7 +350,7 @@ TEST(Config, AHostIsAnAddressOrANameAndNothingElse) {
   EXPECT_EQ(ParseWith("DMLC_NODE_HOST", "[fd00::1]").value().node_host, "fd00::1");
 }
 
-TEST(Config, WhatFilesAndShellsLeaveInAValueIsNamed) {
+TEST(Config, QuotesAndCarriageReturnsInAValueAreNamed) {
   EXPECT_SNAPSHOT(
       ErrorWith("DMLC_PS_ROOT_PORT", "1234\r"),
       "DMLC_PS_ROOT_PORT=1234\\r: it has a carriage return, as files with Windows line ends "
@@ -371,7 +371,7 @@ TEST(Config, WhatFilesAndShellsLeaveInAValueIsNamed) {
                   "DMLC_ROLE=a\\x1b[2J: want one of worker|server|scheduler");
 }
 
-TEST(Config, NamesEverythingThatIsMissingAndWhatItMeans) {
+TEST(Config, NamesAndExplainsEverySettingThatIsMissing) {
   Values values = Required();
   values.erase("DMLC_ROLE");
   EXPECT_SNAPSHOT(Parse(values).status().message(),
@@ -409,7 +409,7 @@ TEST(Config, OnlyTheSchedulerTakesAnyFreePort) {
   EXPECT_TRUE(Parse(values).ok());
 }
 
-TEST(Config, OurHeartbeatNamesWinOverThoseOfPsLite) {
+TEST(Config, OurHeartbeatNamesWinOverTheNamesOfPsLite) {
   Values values = Required();
   values["PS_HEARTBEAT_INTERVAL"] = "7";
   values["BYTESCHEDULER_HEARTBEAT_INTERVAL"] = "2";
@@ -442,7 +442,7 @@ TEST(Config, EveryDefaultIsAValueThatItsOwnRowTakes) {
   }
 }
 
-TEST(ConfigFromProcess, ArgumentsWinAndUnknownOnesAreRefused) {
+TEST(ConfigFromProcess, ArgumentsWinAndUnknownArgumentsAreRefused) {
   Values overrides = Required();
   overrides["BYTESCHEDULER_CREDIT"] = "3MiB";
   const Result<Config> config = ConfigFromProcess(overrides);

@@ -49,7 +49,7 @@ TEST(ParseBytes, TakesPowersOf1024) {
   }
 }
 
-TEST(ParseBytes, RefusesWhatIsNotExactlyBytes) {
+TEST(ParseBytes, RefusesTextThatIsNotExactlyANumberOfBytes) {
   for (const char* const text : {"", "8Q", "-1", "+1", "1.5M", " 1", "1 ", "1M ", "0x10", "M",
                                  "1mib", "18446744073709551616", "17179869184G", "1e6"}) {
     const Result<uint64_t> value = ParseBytes(text);
@@ -75,7 +75,7 @@ TEST(ParseDuration, TakesSecondsUnlessTheUnitIsSaid) {
   }
 }
 
-TEST(ParseDuration, RefusesWhatIsNotExactlyATime) {
+TEST(ParseDuration, RefusesTextThatIsNotExactlyATime) {
   for (const char* const text : {"", "s", "-1s", "5 s", "1d", "1.2.3", ".", "1e3", "inf", "nan",
                                  "99999999999999999999h", "0x1"}) {
     const Result<Duration> value = ParseDuration(text);

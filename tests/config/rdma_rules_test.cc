@@ -22,7 +22,7 @@ TEST(RdmaRules, OtherLibrariesAreRefusedByName) {
   EXPECT_EQ(WhyNoRdmaOf("ibverbs"), "");
 }
 
-TEST(RdmaRules, WhatIsRequiredMustNotBeRuledOut) {
+TEST(RdmaRules, RequiredRdmaMustNotBeRuledOut) {
   EXPECT_TRUE(CheckRdma(Required()).ok());
   const auto why = [](auto change) {
     Config config = Required();

@@ -39,7 +39,7 @@ TEST_F(SecretTest, IsTheTextWithoutTheLinesEnd) {
   EXPECT_EQ(secret.value(), "0123456789abcdef 0123");
 }
 
-TEST_F(SecretTest, WhatIsNotThereOrNoFileIsRefused) {
+TEST_F(SecretTest, AMissingFileOrAPathThatIsNoFileIsRefused) {
   EXPECT_THAT(Refusal(folder_.path() + "/none"), HasSubstr("cannot open it: No such file"));
   EXPECT_THAT(Refusal(folder_.path()), HasSubstr("not a file"));
   EXPECT_THAT(Refusal("/dev/null"), HasSubstr("not a file"));

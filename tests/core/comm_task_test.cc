@@ -13,7 +13,7 @@ CoreOptions SmallOptions() {
   return {.num_servers = 2, .partition_bytes = 100, .credit_bytes = 1000};
 }
 
-TEST(CommTask, KnowsWhatItWasMadeOf) {
+TEST(CommTask, KnowsItsKeyRoundPriorityAndSize) {
   std::vector<Started> log;
   const RecordingTask task({.key = 7, .priority = -3, .size_bytes = 250}, &log);
   EXPECT_EQ(task.key(), 7U);
@@ -88,7 +88,7 @@ TEST_F(CommTaskDeathTest, FinishingTwiceIsAMistake) {
   EXPECT_DEATH(twice(), "kStarted");
 }
 
-TEST_F(CommTaskDeathTest, FinishingWhatWasNotStartedIsAMistake) {
+TEST_F(CommTaskDeathTest, FinishingAPartitionThatWasNotStartedIsAMistake) {
   const auto early = [this] {
     RecordingTask task({.size_bytes = 150}, &log_);
     Core core(SmallOptions(), defer_.fn());

@@ -180,7 +180,7 @@ TEST_F(CoreTest, OfALargeTensorOnlySoManyBytesGoEarly) {
   core.FailAll(Status::Cancelled("end of test"));
 }
 
-TEST_F(CoreTest, WhatTheCallerMarksAsUrgentGoesBeforeFirstHalves) {
+TEST_F(CoreTest, TensorThatTheCallerMarksAsUrgentGoesBeforeFirstHalves) {
   options_.credit_bytes = 100;
   RecordingTask back({.key = 1, .priority = -9, .size_bytes = 200}, &log_);
   RecordingTask urgent({.key = 2, .priority = 5, .size_bytes = 100}, &log_);
@@ -365,7 +365,7 @@ TEST_F(CoreTest, TaskMayBeDestroyedWhenItIsFinished) {
   EXPECT_EQ(task, nullptr);
 }
 
-TEST_F(CoreTest, TasksMayDestroyThemselvesAndAddOthersInsideFailAll) {
+TEST_F(CoreTest, TasksMayDestroyThemselvesAndAddTasksInsideFailAll) {
   std::map<Key, std::unique_ptr<RecordingTask>> tasks;
   Core core(options_, defer_.fn());
   std::vector<Key> finished;

@@ -166,7 +166,7 @@ TEST(ReadyOrder, RightNumbersAreLeftAlone) {
 }
 
 // A weight and its bias become ready together, in any order.
-TEST(ReadyOrder, NeighboursThatChangePlacesContradictNobody) {
+TEST(ReadyOrder, NeighboursThatChangePlacesDoNotContradictTheCaller) {
   Trainer trainer(Negated(Five()));
   trainer.Steps(5, Five(), {4, 2, 3, 0, 1});
   EXPECT_EQ(trainer.order().Learn().verdict, Verdict::kCallersIsRight);
@@ -223,7 +223,7 @@ TEST(ReadyOrder, MomentsAreOrderedAndTheCallerOrdersWithin) {
 }
 
 // Two branches that become ready in turns have one mean place.
-TEST(ReadyOrder, ThoseThatWereThereWhenCalledForAreOfOneMoment) {
+TEST(ReadyOrder, KeysThatAreReadyBeforeTheirCallAreOfOneMoment) {
   const Keys ten = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
   Trainer right(Negated(ten));
   Trainer wrong(Negated(ten));
@@ -246,7 +246,7 @@ TEST(ReadyOrder, EqualPlacesLeaveTheOrderOfTheCaller) {
 }
 
 // A sum that a blocking call waits for in the forward is ready first.
-TEST(ReadyOrder, WhatTheCallerMarkedAsUrgentStaysSo) {
+TEST(ReadyOrder, KeyThatTheCallerMarkedAsUrgentStaysUrgent) {
   const Keys calls = {9, 0, 1, 2, 3, 4};
   Trainer trainer({{9, 1}, {0, 0}, {1, 0}, {2, 0}, {3, 0}, {4, 0}});
   trainer.Steps(5, calls, {9, 3, 4, 1, 2, 0});
@@ -254,7 +254,7 @@ TEST(ReadyOrder, WhatTheCallerMarkedAsUrgentStaysSo) {
   EXPECT_EQ(trainer.Urgency(calls), (Keys{9, 0, 2, 1, 4, 3}));
 }
 
-TEST(ReadyOrder, EqualNumbersBecomeDistinctOnesAroundThem) {
+TEST(ReadyOrder, EqualNumbersBecomeDistinctNumbersAroundThem) {
   Trainer trainer({{0, -7}, {1, -7}, {2, -7}, {3, -7}, {4, -7}});
   trainer.Steps(5, Five(), {4, 2, 3, 0, 1});
   EXPECT_THAT(trainer.order().Learn().numbers,
@@ -308,7 +308,7 @@ TEST(ReadyOrder, BranchesThatBecomeReadyInTurnsGetTheirMeanPlace) {
   EXPECT_LT(place(2), place(1));
 }
 
-TEST(ReadyOrder, KeyThatComesTwiceAfterAllOthersIsOfTheSameStep) {
+TEST(ReadyOrder, KeyThatComesTwiceAfterAllOtherKeysIsOfTheSameStep) {
   const Keys calls = {0, 1, 2, 3, 4, 4};
   Trainer trainer(Negated(Five()));
   trainer.Steps(8, calls, {3, 1, 2, 0, 4, 4});
@@ -318,7 +318,7 @@ TEST(ReadyOrder, KeyThatComesTwiceAfterAllOthersIsOfTheSameStep) {
 
 // A layer that is left out keeps its gradient, which is ready before those of the step before where
 // the caller does not wait for them.
-TEST(ReadyOrder, WhatIsReadyBeforeTheStepBeforeHasEndedIsOfItsOwnStep) {
+TEST(ReadyOrder, KeyThatIsReadyBeforeTheEarlierStepHasEndedIsOfItsOwnStep) {
   const Keys forward = {3, 0, 4, 1, 2};
   std::vector<std::pair<size_t, Key>> ready;
   for (size_t step = 0; step < 6; ++step) {
@@ -372,7 +372,7 @@ TEST(ReadyOrder, SubModelsThatTakeTurnsAreLearnedTogether) {
   EXPECT_EQ(trainer.Urgency(second), (Keys{12, 11, 10}));
 }
 
-TEST(ReadyOrder, KeyWhoseNumberChangesKeepsWhatTheCallerGives) {
+TEST(ReadyOrder, KeyWithAChangedNumberKeepsTheNumberOfTheCaller) {
   const Keys ready = {3, 1, 4, 2, 0};
   Trainer trainer(Negated(Five()));
   trainer.Steps(2, Five(), ready);

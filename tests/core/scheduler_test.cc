@@ -46,7 +46,7 @@ TEST(Scheduler, EqualPrioritiesGoInOrderOfSubmission) {
   EXPECT_EQ(TakeAll(&scheduler), (std::vector<uint32_t>{0, 2, 4, 6, 8, 1, 3, 5, 7, 9}));
 }
 
-TEST(Scheduler, UrgentItemOvertakesQueuedOnes) {
+TEST(Scheduler, UrgentItemOvertakesQueuedItems) {
   Scheduler scheduler(1);
   for (uint32_t i = 0; i < 5; ++i) scheduler.Submit(Make(0, i));
   EXPECT_EQ(TakeAll(&scheduler), std::vector<uint32_t>{0});
@@ -83,7 +83,7 @@ TEST(Scheduler, CreditBoundsTheBytesInFlight) {
   EXPECT_EQ(scheduler.in_flight_bytes(), 0U);
 }
 
-TEST(Scheduler, ALargerCreditLetsMoreGoAndASmallerOneWaitsForWhatIsInFlight) {
+TEST(Scheduler, ALargerCreditLetsMoreGoAndASmallerCreditWaitsForItemsInFlight) {
   Scheduler scheduler(100);
   for (uint32_t i = 0; i < 5; ++i) scheduler.Submit(Make(0, i, 100));
   EXPECT_EQ(TakeAll(&scheduler), std::vector<uint32_t>{0});
@@ -179,7 +179,7 @@ TEST(Scheduler, RemoveTakesOutOneTokenAndKeepsTheOrderOfTheRest) {
   EXPECT_EQ(TakeAll(&scheduler), (std::vector<uint32_t>{3, 5, 1}));
 }
 
-TEST(Scheduler, ClearLeavesWhatIsInFlight) {
+TEST(Scheduler, ClearLeavesItemsInFlight) {
   Scheduler scheduler(2);
   for (uint32_t i = 0; i < 5; ++i) scheduler.Submit(Make(0, i));
   TakeAll(&scheduler);

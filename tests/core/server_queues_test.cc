@@ -34,7 +34,7 @@ std::vector<int> StartAll(ServerQueues* queues) {
   return counts;
 }
 
-TEST(ServerQueues, AServerWithoutCreditHoldsTheOthersBack) {
+TEST(ServerQueues, AServerWithoutCreditHoldsTheOtherServersBack) {
   ServerQueues queues(3, 200, {});
   for (uint32_t server = 0; server < 3; ++server) SubmitMany(&queues, server, 10);
   EXPECT_EQ(StartAll(&queues), (std::vector<int>{2, 2, 2}));
@@ -79,7 +79,7 @@ TEST(ServerQueues, AServerWithNothingToDoHoldsNoneAndSavesNothingUp) {
   EXPECT_EQ(StartAll(&queues), (std::vector<int>{10, 10}));
 }
 
-TEST(ServerQueues, AnUrgentPartitionWaitsForNoServerWithLessUrgentOnes) {
+TEST(ServerQueues, AnUrgentPartitionWaitsForNoServerWithLessUrgentPartitions) {
   ServerQueues queues(2, 100, {});
   SubmitMany(&queues, 0, 10);
   SubmitMany(&queues, 1, 10);
@@ -120,7 +120,7 @@ TEST(ServerQueues, AServerWithoutAShareIsAnAverageOne) {
   EXPECT_NEAR(counts[1], 100.0, 2.0);
 }
 
-TEST(ServerQueues, AServerThatWakesBeginsWhereTheBusyOnesAre) {
+TEST(ServerQueues, AServerThatWakesBeginsWhereTheBusyServersAre) {
   ServerQueues queues(3, 100, {});
   SubmitMany(&queues, 2, 40);  // far ahead, and idle then
   EXPECT_EQ(StartRounds(&queues, 40), (std::vector<int>{0, 0, 40}));

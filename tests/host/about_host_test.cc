@@ -43,7 +43,7 @@ TEST(AboutHost, ListsTheLoopbackInterface) {
   }));
 }
 
-TEST(AboutHost, SaysWhichAddressTheOthersWillSee) {
+TEST(AboutHost, NamesTheAddressThatOtherNodesWillSee) {
   Config config = OnLoopback();
   EXPECT_EQ(Rows(AboutHost(config), "address").at(0).name, "127.0.0.1");
   config.node_host = "node7.example";

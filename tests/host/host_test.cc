@@ -14,7 +14,7 @@ Config WithRoot(const std::string& root) {
   return config;
 }
 
-TEST(OwnHost, WhatIsSetWins) {
+TEST(OwnHost, TheSettingWins) {
   Config config = WithRoot("127.0.0.1");
   config.node_host = "node7.example";
   config.interface = "lo";
@@ -59,13 +59,13 @@ TEST(OwnHost, AnIpv6SchedulerOnLoopbackGetsLoopbackToo) {
   EXPECT_FALSE(RootIsIpv6(WithRoot("nosuch.invalid")));
 }
 
-TEST(OwnHost, TakesTheInterfaceWhoseNameStartsSo) {
+TEST(OwnHost, TakesTheInterfaceByTheBeginningOfItsName) {
   Config config = WithRoot("192.0.2.1");
   config.interface = "l";
   EXPECT_EQ(OwnHost(config).value(), "127.0.0.1");
 }
 
-TEST(OwnHost, AnUnknownInterfaceIsRefusedWithThoseThereAre) {
+TEST(OwnHost, AnUnknownInterfaceIsRefusedWithTheKnownInterfaces) {
   Config config = WithRoot("127.0.0.1");
   config.interface = "nosuch";
   const Result<std::string> host = OwnHost(config);
@@ -103,7 +103,7 @@ TEST(CheckOwnHost, TakesAddressesNamesAndInterfaces) {
   }
 }
 
-TEST(CheckOwnHost, ForeignAddressesAreRefusedWithTheSettingAndWhatThereIs) {
+TEST(CheckOwnHost, ForeignAddressesAreRefusedWithTheSettingAndTheOwnAddresses) {
   const Status status = CheckOwnHost("DMLC_NODE_HOST", "192.0.2.9");
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_TRUE(status.message().starts_with(
@@ -167,7 +167,7 @@ TEST(LoopbackWarnings, AreAboutNodesThatOtherHostsDoNotReach) {
   }
 }
 
-TEST(WhyUnresolved, IsEmptyForWhatHasAnAddress) {
+TEST(WhyUnresolved, IsEmptyForANameWithAnAddress) {
   EXPECT_EQ(WhyUnresolved("localhost"), "");
   EXPECT_NE(WhyUnresolved("nosuch.invalid"), "");
 }

@@ -43,7 +43,7 @@ TEST(RdmaMeasurement, TwoEndsMeasure) {
   EXPECT_EQ(here->Read(4, 0, seconds(1)).status().code(), StatusCode::kInvalidArgument);
 }
 
-TEST(RdmaMeasurement, WithoutADeviceItSaysWhatToDo) {
+TEST(RdmaMeasurement, WithoutADeviceTheErrorHasTheRemedy) {
   if (!ps::DevicesInFiles().empty()) GTEST_SKIP() << "this host has an RDMA device";
   Config config;
   config.root_uri = "127.0.0.1";

@@ -164,7 +164,7 @@ TEST(MakeRdmaOptions, ThereIsNoneWhereNoneIsWanted) {
   }
 }
 
-TEST(MakeRdmaOptions, OnlyWhatIsRequiredIsAnErrorWhereItCannotBeHad) {
+TEST(MakeRdmaOptions, OnlyRequiredRdmaIsAnErrorWhereItCannotBeHad) {
   if (!ps::DevicesInFiles().empty()) GTEST_SKIP() << "this host has an RDMA device";
   const Logger log("", LogLevel::kOff);
   EXPECT_FALSE(MakeRdmaOptions(Worker("auto"), log).value().verbs);

@@ -35,7 +35,7 @@ class DebugLogTest : public ::testing::Test {
   const std::filesystem::path path_;
 };
 
-TEST_F(DebugLogTest, HasAllLinesAndStderrThoseItWouldHave) {
+TEST_F(DebugLogTest, HasAllLinesAndStderrOnlyTheLinesOfItsLevel) {
   testing::internal::CaptureStderr();
   {
     const Logger log =

@@ -146,7 +146,7 @@ TEST_P(FloodedJob, NoGarbageDisturbsIt) {
   EXPECT_THAT(said, ::testing::ContainsRegex("server: dropped bytes from 127.0.0.1(:[0-9]+)?: "));
 }
 
-TEST_P(FloodedJob, NobodyWhoStallsOrClosesHisHalfDisturbsIt) {
+TEST_P(FloodedJob, GoesOnBesideStalledAndHalfClosedConnections) {
   const bool tcp = GetParam() == std::string("tcp");
   const auto endless = [](uint64_t mebibytes) {
     std::string bytes = Hello("");
@@ -242,7 +242,7 @@ TEST_F(FloodedJobWithSecret, NoGarbageOrWrongKeysDisturbIt) {
   }));
 }
 
-TEST_F(FloodedJobWithSecret, NobodyWhoStallsInTheHandshakeDisturbsIt) {
+TEST_F(FloodedJobWithSecret, GoesOnBesideConnectionsThatStallInTheHandshake) {
   const std::string greeting = CurveGreeting();
   const std::string hello = greeting + CurveHello();
   const std::string half = hello.substr(0, hello.size() - 50);
@@ -252,7 +252,7 @@ TEST_F(FloodedJobWithSecret, NobodyWhoStallsInTheHandshakeDisturbsIt) {
 }
 
 // Such a caller may only look which node it is, so it is no node with another secret.
-TEST_F(FloodedJobWithSecret, NobodyWhoComesAndGoesDisturbsIt) {
+TEST_F(FloodedJobWithSecret, GoesOnBesideConnectionsThatComeAndGo) {
   const std::string said =
       SaidUnder([](const ps::Address& address, const auto&) { ps::test::ComeAndGo(address); });
   EXPECT_THAT(said, ::testing::Not(::testing::HasSubstr("handshake failed")));

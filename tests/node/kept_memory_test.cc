@@ -120,7 +120,7 @@ TEST_F(KeptMemoryTest, WithoutOwnerOrLoanTheOperationCopies) {
   EXPECT_EQ(device_.registrations, 2U);
 }
 
-TEST_F(KeptMemoryTest, WhatIsInUseOutlivesTheTable) {
+TEST_F(KeptMemoryTest, MemoryInUseOutlivesTheTable) {
   std::shared_ptr<void> use = Use(1);
   EXPECT_TRUE(Use(2));
   kept_.DropAll();

@@ -41,7 +41,7 @@ TEST(LeaveFor, SendsOneGoodbyeToTheSchedulerNode) {
             (ps::MemberBody{.job = 7, .incarnation = 1}));
 }
 
-TEST(LeaveFor, RefusesWhatIsNoPlace) {
+TEST(LeaveFor, RefusesTextThatIsNoPlace) {
   EXPECT_EQ(LeaveFor(MakeConfig(1), "9 7").code(), StatusCode::kInvalidArgument);
 }
 

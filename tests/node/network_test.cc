@@ -20,7 +20,7 @@ namespace {
 constexpr uint64_t kMiB = uint64_t{1} << 20U;
 constexpr uint64_t kGiB = uint64_t{1} << 30U;
 
-TEST(MostWaitingBytesTest, IsHalfOfWhatIsLeftUnlessItIsSet) {
+TEST(MostWaitingBytesTest, IsHalfOfTheMemoryLeftUnlessItIsSet) {
   Config config;
   config.waiting_bytes = 8 * kGiB;
   EXPECT_EQ(MostWaitingBytes(config, std::numeric_limits<uint64_t>::max()), 8 * kGiB);
@@ -31,7 +31,7 @@ TEST(MostWaitingBytesTest, IsHalfOfWhatIsLeftUnlessItIsSet) {
   EXPECT_EQ(MostWaitingBytes(config, 6 * kGiB), 8 * kGiB);
 }
 
-TEST(MostBacklogBytesTest, IsHalfOfWhatIsLeftToo) {
+TEST(MostBacklogBytesTest, IsHalfOfTheMemoryLeftToo) {
   EXPECT_EQ(MostBacklogBytes(std::numeric_limits<uint64_t>::max()), 4 * kGiB);
   EXPECT_EQ(MostBacklogBytes(2 * kGiB), kGiB);
   EXPECT_EQ(MostBacklogBytes(0), 64 * kMiB);

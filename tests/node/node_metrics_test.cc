@@ -40,7 +40,7 @@ Told Measure(const bs_node* node) {
   return told;
 }
 
-TEST(AwaitMetrics, WhatComesTooLateHarmsNobody) {
+TEST(AwaitMetrics, AnAnswerAfterTheDeadlineIsHarmless) {
   node::GiveMetrics late;
   const Result<Metrics> none = node::Await<Metrics>(
       milliseconds(1), [&](node::GiveMetrics give) { late = std::move(give); });
@@ -49,7 +49,7 @@ TEST(AwaitMetrics, WhatComesTooLateHarmsNobody) {
   late(Metrics());
 }
 
-TEST(AwaitMetrics, WhatIsNeverGivenEndsAtTheDeadline) {
+TEST(AwaitMetrics, AMissingAnswerEndsAtTheDeadline) {
   const Result<Metrics> none =
       node::Await<Metrics>(milliseconds(1), [](const node::GiveMetrics&) {});
   EXPECT_EQ(none.status().code(), StatusCode::kDeadlineExceeded);
@@ -74,7 +74,7 @@ TEST(AddRdma, EachCarrierHasItsBytesAndEachBreakItsStatus) {
   EXPECT_EQ(told.count({"rdma_breaks_total", 10}), 0U);
 }
 
-TEST(Measure, AServerThatWaitsForTheOthersSaysSo) {
+TEST(Measure, AServerThatWaitsForTheOtherNodesIsNotReady) {
   Job job(1, 1);
   job.StartScheduler();
   const NodePtr server = job.StartNode("server");

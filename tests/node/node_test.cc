@@ -84,7 +84,7 @@ TEST(SchedulerNode, AnAbortedJobEndsWithTheReason) {
   EXPECT_NE(outcome->message().find("it got SIGTERM"), std::string::npos) << outcome->message();
 }
 
-TEST(SchedulerNode, SaysWhatToDoWhereAnotherOneListens) {
+TEST(SchedulerNode, RefusesAPortInUseWithTheRemedy) {
   const auto first = SchedulerNode::Start(MakeConfig("scheduler", 0));
   ASSERT_TRUE(first.ok()) << first.status().ToString();
   const auto second = SchedulerNode::Start(MakeConfig("scheduler", first.value()->port()));

@@ -14,7 +14,7 @@ std::vector<NumaNode> TwoNodes() {
   return {{.id = 0, .cores = {0, 2, 4, 6}}, {.id = 1, .cores = {1, 3, 5, 7}}};
 }
 
-TEST(PlaceShards, EachShardHasACoreOfTheNodeWhoseMemoryItUses) {
+TEST(PlaceShards, EachShardHasACoreOfTheNodeOfItsMemory) {
   const std::vector<NumaNode> nodes = TwoNodes();
   for (const int32_t wanted : {0, 1, 2, 3, 5, 8, 20}) {
     for (const int32_t rank : {0, 1, 2, 7}) {
@@ -48,7 +48,7 @@ TEST(PlaceShards, ServersOfOneHostBeginAtDifferentCores) {
   EXPECT_EQ((std::set<int>{first(0), first(1), first(2), first(3)}), (std::set<int>{0, 2, 4, 6}));
 }
 
-TEST(PlaceShards, AQuotaBoundsThemButNotWhatWasAskedFor) {
+TEST(PlaceShards, AQuotaBoundsTheirNumberUnlessItIsSet) {
   const auto count = [](double quota, int32_t wanted) {
     return PlaceShards(TwoNodes(), wanted, 0, quota).size();
   };

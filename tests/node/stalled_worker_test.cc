@@ -194,7 +194,7 @@ class StalledWorker : public ::testing::TestWithParam<std::tuple<const char*, bo
   size_t begun_bytes_ = 0;
 };
 
-TEST_P(StalledWorker, IsNamedWithTheKeyByThoseWhoWait) {
+TEST_P(StalledWorker, IsNamedWithTheKeyByTheNodesThatWait) {
   const auto named = AllOf(HasSubstr("key=7 round=1 partition=0 to server 0: after 4 s still "),
                            HasSubstr("waiting for worker 2"));
   for (const WaiterPtr& waiter : waiters_) {

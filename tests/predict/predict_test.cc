@@ -71,7 +71,7 @@ TEST(Predict, ALayerOfNoBytesAndNoTimeIsALayer) {
   EXPECT_GT(StepOf(options), 0.4);
 }
 
-TEST(Predict, WhatIsNoJobIsRefusedWithWhatIsWrong) {
+TEST(Predict, AnImpossibleJobIsRefusedWithTheReason) {
   const auto refused = [](auto change) {
     Options options = Fat(Policy::kOurs);
     change(&options);

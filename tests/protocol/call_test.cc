@@ -187,7 +187,7 @@ TEST(Call, ABodyThatIsNoneIsRefused) {
   EXPECT_THAT(call.status().message(), HasSubstr("worker 1"));
 }
 
-TEST(Call, WhatTheEnvelopeLacksIsRefused) {
+TEST(Call, ASenderThatIsNoWorkerIsRefused) {
   ps::Message message = Request(ps::Op::kPush, "a");
   message.peer = ps::ServerId(0);
   EXPECT_THAT(Parse(std::move(message)).status().message(), HasSubstr("is no worker"));
@@ -219,14 +219,14 @@ TEST_F(Answers, AResponseCarriesItsBody) {
   EXPECT_EQ(test::ResponseIn(answer).next_layout, "next");
 }
 
-TEST_F(Answers, OthersEchoToo) {
+TEST_F(Answers, ErrorPendingAndBusyEchoTheCallToo) {
   ExpectEcho(MakeErrorResponse(call_, Status::NotFound("no key 7")));
   ExpectEcho(MakePendingResponse(call_, "worker 0"));
   ExpectEcho(MakeBusyResponse(call_, "9 bytes wait"));
   EXPECT_EQ(MakeErrorResponse(call_, Status::NotFound("no key 7")).meta.extension.text, "no key 7");
 }
 
-TEST(Unchecked, SaysWhatItsBodySaysIfThatIsOne) {
+TEST(Unchecked, HasTheFieldsOfItsBodyUnlessThatIsMalformed) {
   ps::KvCall envelope;
   envelope.extension = Request(ps::Op::kPush).meta.extension;
   EXPECT_EQ(Unchecked(std::move(envelope)).request.key, 7U);

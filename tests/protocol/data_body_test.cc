@@ -243,7 +243,7 @@ TEST(DataBody, AnAnswerIsAboutItsKeyRoundAndPartition) {
   }
 }
 
-TEST(DataBody, ARequestIsNamedByWhatItAsks) {
+TEST(DataBody, ARequestIsNamedByItsKeyRoundAndPartition) {
   const ps::BodyRules rules = DataBodyRules();
   const DataRequest asked{.key = 7, .round = 12, .partition = 2};
   for (const ps::Op op : {ps::Op::kPush, ps::Op::kPull, ps::Op::kPushPull}) {

@@ -15,7 +15,7 @@ TEST(DescribeTest, ArraysAreNamedByTypeAndSize) {
   EXPECT_EQ(DescribeArray(99, 7), "dtype 99 of 7 bytes");
 }
 
-TEST(DescribeTest, RequestsAreNamedByWhatTheyAsk) {
+TEST(DescribeTest, RequestsAreNamedByOperationKeyAndSender) {
   server::Ask ask = server::Push(1, 12, {});
   ask.partition = 2;
   EXPECT_EQ(DescribeCall(server::MakeCall(ask)), "push key=7 round=12 partition=2 from worker 1");

@@ -65,7 +65,7 @@ TEST(Placement, ServersDifferByAtMostTheLargestPartition) {
   }
 }
 
-TEST(Placement, WhatIsRemovedMakesRoom) {
+TEST(Placement, RemovedPartitionsMakeRoom) {
   Loads loads(2);
   std::vector<Partition> large = SplitIntoPartitions(100, 128, 64);
   std::vector<Partition> small = SplitIntoPartitions(10, 64, 64);

@@ -114,7 +114,7 @@ TEST(ServerShares, HostsThatAreAlikeHaveThePlacementOfEqualServers) {
 
 // n hosts with both and k with a server: the closed forms of two equations, 1 + (n - 2) x = n y and
 // n x + k y = 1.
-TEST(ServerShares, ServersBesideWorkersGetLessThanThoseApart) {
+TEST(ServerShares, ServersBesideWorkersGetLessThanServersApart) {
   for (int n = 3; n <= 8; ++n) {
     for (int k = 1; k < n; ++k) {
       const std::vector<double> shares = HostShares(Make(n, 0, k));
@@ -163,7 +163,7 @@ TEST(ServerShares, AnIncompleteListMeansEqualShares) {
   EXPECT_TRUE(ServerWeights(Hosts{{.workers = 1, .servers = {0, 0}}}, 2).empty());
 }
 
-TEST(ServerShares, HostsAreThoseOfTheView) {
+TEST(ServerShares, HostsComeFromTheView) {
   job::View view = job::MakeView({}, 2, 3);
   view.hosts = {{}, {}};
   view.workers = {{.host = 1}, {.host = 1}};

@@ -117,7 +117,7 @@ void ExpectSumsInTurn(DType dtype, const std::vector<Bytes>& arrays, size_t misa
   }
 }
 
-TEST_P(KernelsTest, SumsOfSeveralInputsAreThoseOfAddingOneAfterTheOther) {
+TEST_P(KernelsTest, SumsOfSeveralInputsEqualAddingOneAfterTheOther) {
   for (size_t num_inputs = 2; num_inputs <= 11; ++num_inputs) {
     for (const size_t count : {size_t{0}, size_t{1}, size_t{31}, size_t{64}, size_t{200},
                                size_t{8191}, size_t{8193}, size_t{20'000}}) {
@@ -168,7 +168,7 @@ class SixteenBitKernelsTest : public KernelsTest {};
 INSTANTIATE_TEST_SUITE_P(DTypes, SixteenBitKernelsTest,
                          testing::Values(DType::kFloat16, DType::kBfloat16), NameOfParam);
 
-TEST_P(SixteenBitKernelsTest, AddEveryPatternToManyOthers) {
+TEST_P(SixteenBitKernelsTest, AddEveryPatternToManyPatterns) {
   Bytes all(size_t{2} * 65536);
   for (uint32_t bits = 0; bits < 65536; ++bits) {
     const auto pattern = static_cast<uint16_t>(bits);
@@ -258,7 +258,7 @@ TEST(CopyTest, CopiesAnyLengthToAnyAddressAndNothingElse) {
   }
 }
 
-TEST(CopyTest, CopiesWhatIsLargeEnoughToStreamAtAnyAddress) {
+TEST(CopyTest, CopiesBlocksThatAreStreamedAtAnyAddress) {
   constexpr size_t kStreamedBytes = size_t{16} * 1024 * 1024;
   std::mt19937_64 random(2);
   for (const size_t extra : std::initializer_list<size_t>{0, 1, 63, 100}) {

@@ -79,7 +79,7 @@ TEST_P(SixteenBitTest, EveryPatternPlusMinusZeroIsItself) {
   }
 }
 
-TEST_P(SixteenBitTest, SumsAreTheNearestToTheExactOnes) {
+TEST_P(SixteenBitTest, SumsAreTheNearestToTheExactSums) {
   const Format& format = GetParam();
   std::mt19937_64 random(16);
   for (uint32_t bits = 0; bits < 65536; ++bits) {
@@ -110,7 +110,7 @@ TEST(Float16Test, RoundsTiesToEvenAndOverflowsToInfinity) {
   EXPECT_EQ(add(0x7c00, 0xfc00), 0x7e00);  // inf - inf
 }
 
-TEST(Float32Test, SumsAreTheNearestToTheExactOnes) {
+TEST(Float32Test, SumsAreTheNearestToTheExactSums) {
   std::mt19937_64 random(32);
   for (int i = 0; i < 300'000; ++i) {
     const auto a =
@@ -155,7 +155,7 @@ TEST(IntegerTest, BytesWrapForEveryPair) {
   }
 }
 
-TEST(IntegerTest, WideOnesWrapAtBothEnds) {
+TEST(IntegerTest, WideIntegersWrapAtBothEnds) {
   constexpr int32_t kMin32 = std::numeric_limits<int32_t>::min();
   constexpr int32_t kMax32 = std::numeric_limits<int32_t>::max();
   constexpr int64_t kMin64 = std::numeric_limits<int64_t>::min();

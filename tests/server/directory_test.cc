@@ -64,7 +64,7 @@ TEST_F(DirectoryTest, ALookupInAnotherModeIsRefused) {
   EXPECT_EQ(CodeOf(outbox_.Next()), StatusCode::kOk);
 }
 
-TEST_F(DirectoryTest, ALookupGetsWhatWasDeclared) {
+TEST_F(DirectoryTest, ALookupGetsTheDeclaration) {
   EXPECT_EQ(Declare(Declaration()).first, StatusCode::kOk);
   Ask ask = LookupBy(1);
   ask.priority = 4;
@@ -185,7 +185,7 @@ TEST_F(DirectoryTest, ALookupOfAGoneWorkerIsForgotten) {
   EXPECT_TRUE(outbox_.empty());
 }
 
-TEST_F(DirectoryTest, FailingRefusesWhatIsPending) {
+TEST_F(DirectoryTest, FailingRefusesPendingLookups) {
   Lookup(LookupBy(1));
   directory_.Fail(Status::Cancelled("over"));
   EXPECT_EQ(TextOf(outbox_.Next()), "over");

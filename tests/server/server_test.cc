@@ -23,7 +23,7 @@ ServerOptions Workers(int32_t num_workers) {
   return options;
 }
 
-TEST(ServerTest, WhatWaitsForAShardIsBoundedAndTheRestIsTakenWhenItIsRepeated) {
+TEST(ServerTest, BytesThatWaitForAShardAreBoundedAndTheRestIsTakenWhenRepeated) {
   ServerOptions options = Workers(2);
   options.max_backlog_bytes = uint64_t{8} << 20U;
   ServerBench bench(options);
@@ -60,7 +60,7 @@ TEST(ServerTest, WhatWaitsForAShardIsBoundedAndTheRestIsTakenWhenItIsRepeated) {
   EXPECT_EQ(CodeOf(again[0]), StatusCode::kOk) << "there is room now";
 }
 
-TEST(ServerTest, WhatNoCorrectWorkerSendsIsToldAndWhatOneMaySendIsNot) {
+TEST(ServerTest, OnlyRequestsThatNoCorrectWorkerSendsAreTold) {
   ServerBench bench(Workers(2));
   bench.Do(Push(0, 0, Floats({1})));
   bench.Do(Push(0, 0, Floats({1})));  // again
@@ -86,7 +86,7 @@ TEST(ServerTest, WhatNoCorrectWorkerSendsIsToldAndWhatOneMaySendIsNot) {
                                    testing::HasSubstr("worker 0: ")));
 }
 
-TEST(ServerTest, WhatWaitsForItsTurnKeepsThePromiseOfMemoryForItsSum) {
+TEST(ServerTest, ARequestThatWaitsForItsTurnKeepsThePromiseOfMemoryForItsSum) {
   ServerOptions options = Workers(3);
   options.deterministic = true;
   uint64_t available_bytes = uint64_t{8} << 20U;
@@ -111,7 +111,7 @@ TEST(ServerTest, WhatWaitsForItsTurnKeepsThePromiseOfMemoryForItsSum) {
   EXPECT_EQ(push(0, 3, 0), StatusCode::kOk);
 }
 
-TEST(ServerTest, APartitionThatDoesNotFitIntoMemoryIsRefusedByItsNameAndOthersGoOn) {
+TEST(ServerTest, APartitionThatDoesNotFitIntoMemoryIsRefusedByNameAndOtherKeysGoOn) {
   ServerOptions options = Workers(1);
   uint64_t available_bytes = uint64_t{2} << 20U;
   options.available_bytes = [&] { return available_bytes; };
@@ -194,7 +194,7 @@ Ask Async(Ask ask) {
   return ask;
 }
 
-TEST(ServerTest, TheFirstCallOfEachNumberSetsTheOptimizerAndTheOthersLoseNothing) {
+TEST(ServerTest, TheFirstCallOfEachNumberSetsTheOptimizerAndLaterCallsLoseNothing) {
   ServerBench bench(Workers(2), 2);
   const std::string momentum = "sgd learning_rate=-1 momentum=0.5";
   EXPECT_EQ(CodeOf(bench.Do(Optimizer(0, 1, momentum)).at(0)), StatusCode::kOk);
@@ -271,7 +271,7 @@ TEST(ServerTest, PartitionsGoToTheShardWithTheFewestBytes) {
   EXPECT_EQ(bench.answers_by_shard, (std::map<size_t, int>{{0, 6}, {1, 3}}));
 }
 
-TEST(ServerTest, WhatIsTooLargeIsRefused) {
+TEST(ServerTest, ATooLargePartitionIsRefused) {
   ServerOptions options = Workers(1);
   options.max_partition_bytes = 8;
   ServerBench bench(options);
@@ -346,7 +346,7 @@ TEST(ServerTest, AsynchronousKeysAreNotReleased) {
   EXPECT_EQ(SumOf(bench.Do(pull).at(0)), 1);
 }
 
-TEST(ServerTest, OfAReleaseOfManyPartitionsThoseThatAreThereGo) {
+TEST(ServerTest, OfAReleaseOfManyPartitionsThePresentPartitionsGo) {
   ServerBench bench(Workers(1));
   bench.Do(Push(0, 0, Floats({1})));
   bench.Do(Push(0, 1, Floats({1})));
@@ -389,7 +389,7 @@ TEST(ServerTest, ResponsesAreNotAnswered) {
   EXPECT_TRUE(bench.Do(std::move(message)).empty());
 }
 
-TEST(ServerTest, OperationsOfOthersAreRefused) {
+TEST(ServerTest, OperationsThatAreNotOfServersAreRefused) {
   ServerBench bench(Workers(1));
   for (const uint32_t op : {0u, 5u, 16u, 21u, 77u, UINT32_MAX}) {
     Ask ask = Pull(0, 0, 4);
@@ -460,7 +460,7 @@ TEST(ServerTest, StockCommandsReachTheirHandler) {
 }
 
 // Random requests from bad workers: everything is answered or pending, and a good key is unharmed.
-TEST(ServerTest, NoiseIsRefusedAndHarmsNobody) {
+TEST(ServerTest, RandomRequestsAreRefusedAndHarmNoKey) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);

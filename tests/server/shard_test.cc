@@ -80,7 +80,7 @@ TEST(ShardTest, TheHoldBudgetIsOneForAllPartitions) {
   EXPECT_EQ(ToFloats(outbox.Next().data.at(0).bytes()), std::vector<float>{2}) << "by arrival";
 }
 
-TEST(ShardTest, WithoutMemoryARequestIsRefusedAndTheOthersGoOn) {
+TEST(ShardTest, WithoutMemoryARequestIsRefusedAndOtherRequestsGoOn) {
   Outbox outbox;
   Shard shard(StateFor(2, &outbox));
   // More than any address space has; the bytes themselves are never read.

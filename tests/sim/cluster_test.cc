@@ -157,7 +157,7 @@ void ExpectRunsWithASilentOne(int32_t silent, uint64_t seed) {
   }
 }
 
-TEST(Cluster, WorkerThatLearnsNothingHoldsUpNobody) {
+TEST(Cluster, WorkerThatLearnsNothingHoldsUpNoWorker) {
   for (uint64_t seed = 0; seed < kTraining; seed += 4) {
     for (const int32_t silent : {0, 1}) ExpectRunsWithASilentOne(silent, seed);
   }

@@ -164,7 +164,7 @@ class RegisteredCodec : public ::testing::Test {
   std::vector<std::unique_ptr<WorkerHost>> workers_;
 };
 
-TEST_F(RegisteredCodec, CarriesGradientsThatNobodyLoses) {
+TEST_F(RegisteredCodec, CarriesGradientsWithoutLoss) {
   constexpr double kStep = 0.5;
   constexpr int kRounds = 20;
   Start();

@@ -80,7 +80,7 @@ TEST(SimExecutor, TimersRunWhenDueAndMoveTheTime) {
   EXPECT_FALSE(clock.Step());
 }
 
-TEST(SimExecutor, SkippedTimeMakesWhatWasDueLateAndNeverGoesBack) {
+TEST(SimExecutor, SkippedTimeMakesDueTasksLateAndNeverGoesBack) {
   SimClock clock(1);
   SimExecutor executor(&clock);
   std::vector<TimePoint> times;

@@ -142,7 +142,7 @@ TEST_F(SimHostsTest, NodesOfOneHostReceiveThroughOneInterface) {
   EXPECT_NEAR(arrivals_[1].seconds, 0.2, 0.001);
 }
 
-TEST_F(SimHostsTest, AnUrgentMessageOvertakesWhatIsNotCommitted) {
+TEST_F(SimHostsTest, AnUrgentMessageOvertakesUncommittedMessages) {
   SimHostOptions host = Megabyte();
   host.queued_bytes = 1;  // one message at a time
   Make(2, host);
@@ -153,7 +153,7 @@ TEST_F(SimHostsTest, AnUrgentMessageOvertakesWhatIsNotCommitted) {
   EXPECT_EQ(network_->CountersOf(nodes_[0].transport.get()).most_waiting, 4U);
 }
 
-TEST_F(SimHostsTest, AnUrgentMessageWaitsForWhatIsNotAcknowledgedOnly) {
+TEST_F(SimHostsTest, AnUrgentMessageWaitsForUnacknowledgedBytesOnly) {
   SimHostOptions host = Megabyte();
   host.ahead_bytes = host.ahead_each_bytes = kBytes;
   Make(2, host);
@@ -164,7 +164,7 @@ TEST_F(SimHostsTest, AnUrgentMessageWaitsForWhatIsNotAcknowledgedOnly) {
   EXPECT_NEAR(arrivals_.at(4).seconds, 0.5, 0.001);
 }
 
-TEST_F(SimHostsTest, OnePeerHasAShareOfWhatIsAhead) {
+TEST_F(SimHostsTest, OnePeerHasAShareOfTheBytesAhead) {
   SimHostOptions host = Megabyte();
   host.ahead_bytes = 2 * kBytes;
   host.ahead_each_bytes = kBytes;
@@ -177,7 +177,7 @@ TEST_F(SimHostsTest, OnePeerHasAShareOfWhatIsAhead) {
 }
 
 // What waits for a receiver that is busy does not keep others waiting.
-TEST_F(SimHostsTest, AFullReceiverStopsNobodyElse) {
+TEST_F(SimHostsTest, AFullReceiverStopsNoOtherReceiver) {
   SimHostOptions host = Megabyte();
   host.queued_bytes = 3 * kBytes;
   Make(4, host);
@@ -193,7 +193,7 @@ TEST_F(SimHostsTest, AFullReceiverStopsNobodyElse) {
   EXPECT_NEAR(arrivals_.at(12).seconds, 1.2, 0.01);
 }
 
-TEST_F(SimHostsTest, WhatIsCommittedIsNotOvertaken) {
+TEST_F(SimHostsTest, CommittedMessagesAreNotOvertaken) {
   Make(2, Megabyte());  // all of it fits the queue
   for (int i = 0; i < 4; ++i) Send(0, 1, 'a');
   Send(0, 1, 'u', 1);
@@ -201,7 +201,7 @@ TEST_F(SimHostsTest, WhatIsCommittedIsNotOvertaken) {
   EXPECT_EQ(arrivals_.at(4).text, "u");
 }
 
-TEST_F(SimHostsTest, ABusyReceiverHoldsSendersUpAndLetsUrgentOnesOvertakeThere) {
+TEST_F(SimHostsTest, ABusyReceiverHoldsSendersUpAndLetsUrgentMessagesOvertakeThere) {
   SimHostOptions host = Megabyte();
   host.queued_bytes = 1;
   Make(3, host);

@@ -143,7 +143,7 @@ TEST_F(SimNetworkTest, FramesAreReleasedExactlyOnceWhateverHappens) {
   EXPECT_EQ(released, 4);
 }
 
-TEST_F(SimNetworkTest, WhatWaitsGetsItsLingerEvenIfTheTransportIsGone) {
+TEST_F(SimNetworkTest, WaitingMessagesGetTheirLingerEvenIfTheTransportIsGone) {
   Make({});
   sender_->Send(TextTo(8, "last words"));
   sender_->Close(seconds(1));

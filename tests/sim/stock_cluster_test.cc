@@ -346,7 +346,7 @@ TEST(StockCluster, ADeathIsNamedAndEndsEveryStockWorker) {
   EXPECT_GT(ended, kDeaths / 4);
 }
 
-TEST(StockCluster, WhatNodesSendAgainCountsOnceAndIsAcknowledged) {
+TEST(StockCluster, ResentMessagesCountOnceAndAreAcknowledged) {
   uint64_t resent = 0;
   for (uint64_t seed = 0; seed < kDeaths; ++seed) {
     StockCluster cluster(DrawCase(seed, false, true), seed, {});

@@ -1,6 +1,7 @@
-"""Comments, pages and variables name the thing; each rule has a text that it must refuse.
+"""Comments, pages, variables and tests name the thing; each rule has a text that it must refuse.
 
-Pronouns that stand for nouns are counted in comments, docstrings and pages.
+Pronouns that stand for nouns are counted in comments, docstrings and pages.  Names of tests have
+none: they say the subject and the behaviour.
 """
 
 import ast
@@ -20,6 +21,11 @@ PRODUCT = (
 )
 PYTHON = tuple(path for path in PRODUCT if path.endswith(".py"))
 PAGES = tuple(page for page in test_writing.PAGES if page not in test_writing.GENERATED)
+TESTS = tuple(
+    str(path.relative_to(ROOT))
+    for path in sorted((ROOT / "tests").rglob("*.*"))
+    if path.suffix in (".cc", ".h", ".py")
+)
 
 PRONOUN = re.compile(r"\b(?:what|who|whom|whose|ones?|those|others)\b", re.I)
 WORD = re.compile(r"[A-Za-z']+")
@@ -33,6 +39,13 @@ EMPTY_NAMES = frozenset(
     ("found", "each", "why", "known", "where", "given", "own", "what", "mine", "other", "said")
     + ("one",)
 )
+# Words that hide the subject of a test, or make a person of a process.
+NOT_IN_TEST_NAMES = frozenset(
+    ("what", "who", "whom", "whose", "those", "others", "ones")
+    + ("he", "his", "him", "somebody", "nobody")
+)
+CPP_TEST = re.compile(r"^(?:TYPED_)?TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\)", re.M)
+CAMEL_WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 
 
 @functools.lru_cache(maxsize=None)
@@ -81,6 +94,21 @@ def empty_names(path: str, text: str) -> Iterator[str]:
             name = node.name
         if name in EMPTY_NAMES:
             yield f"line {getattr(node, 'lineno', 0)}: {name}"
+
+
+def vague_test_names(path: str, text: str) -> Iterator[str]:
+    """Find tests, in C++ with their suite, whose name does not say the subject."""
+    if path.endswith(".py"):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                is_test = node.name.startswith("test_")
+                if is_test and NOT_IN_TEST_NAMES.intersection(node.name.split("_")):
+                    yield f"line {node.lineno}: {node.name}"
+        return
+    for match in CPP_TEST.finditer(text):
+        name = ".".join(match.groups())
+        if NOT_IN_TEST_NAMES.intersection(map(str.lower, CAMEL_WORD.findall(name))):
+            yield f"line {text.count(chr(10), 0, match.start()) + 1}: {name}"
 
 
 class Rule(NamedTuple):
@@ -140,6 +168,29 @@ RULES: Dict[str, Rule] = {
             ("a.py", "rows['found'] = each.why = 1\n"),
         ],
     ),
+    "names of tests": Rule(
+        vague_test_names,
+        TESTS,
+        [
+            ("a.cc", "TEST(Header, WhatIsNoneIsRefused) {}\n"),
+            ("a.cc", "TEST_F(RejoinTest,\n       AWorkerLeavesHisPlace) {}\n"),
+            ("a.cc", "int a;\nTEST_P(Transport, IsFullWhereNobodyReads) {}\n"),
+            ("a.h", "TYPED_TEST(Sums, AreThoseOfTheView) {}\n"),
+            ("a.cc", "TEST(WhoWaits, IsNamed) {}\n"),
+            ("a.py", "def test_what_is_no_header_is_refused():\n    pass\n"),
+            ("a.py", "async def test_rank_zero_waits_for_the_others():\n    pass\n"),
+            ("a.py", "class TestJob:\n    def test_nobody_waits(self):\n        pass\n"),
+        ],
+        [
+            ("a.cc", "TEST(Header, TextThatIsNoHeaderIsRefused) {}\n"),
+            ("a.cc", "TEST(Sums, HeaderOfTheWholeJob) {}\nint who = TheOthers();\n"),
+            ("a.cc", "// TEST(Header, WhatIsNoneIsRefused)\n"),
+            ("a.h", "TYPED_TEST(Sums, SomeWorkersOfOtherJobsAreRefused) {}\n"),
+            ("a.py", "def test_the_header_of_another_job():\n    what = 1\n"),
+            ("a.py", "def what_a_test_needs():\n    pass\n"),
+            ("a.py", "f('def test_who(): pass')\n"),
+        ],
+    ),
 }
 CASES: List[Tuple[str, str]] = [(name, path) for name, rule in RULES.items() for path in rule.paths]
 
@@ -174,3 +225,10 @@ def test_all_comments_name_the_thing() -> None:
 def test_pronouns_and_words_are_counted() -> None:
     assert count("a.cc", "// One `what` of\nint a;  // those: 'others'\n") == (3, 5)
     assert count("a.md", "# Who?\n\n```\nwhat\n```\n\nIt is here.\n") == (1, 5)
+
+
+def test_a_vague_name_is_told_with_its_line() -> None:
+    text = "int a;\nTEST(Codecs,\n     EqualOnesAreEqual) {}\n"
+    assert list(vague_test_names("a.cc", text)) == ["line 2: Codecs.EqualOnesAreEqual"]
+    text = "\ndef test_whom_it_names():\n    pass\n"
+    assert list(vague_test_names("a.py", text)) == ["line 2: test_whom_it_names"]

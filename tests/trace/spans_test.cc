@@ -140,7 +140,7 @@ TEST(Spans, AProxyLastsFromTheCallUntilTheTensorMayBegin) {
   EXPECT_EQ(Length(proxies[1]), milliseconds(3));
 }
 
-TEST(Spans, WhatANextStepWaitsForAtItsFrontIsTold) {
+TEST(Spans, TheTensorThatTheNextStepWaitsForFirstIsTold) {
   Trace trace(256);
   std::vector<std::byte> value = worker::Bytes(64, 0);
   std::vector<std::byte> out = value;
@@ -172,7 +172,7 @@ TEST(Spans, WhatANextStepWaitsForAtItsFrontIsTold) {
   EXPECT_EQ(criticals[1].round, 3U);
 }
 
-TEST(Spans, WhatRankZeroDecidesIsTold) {
+TEST(Spans, DecisionsOfRankZeroAreTold) {
   Trace trace(64);
   worker::Bench bench(Traced(&trace));
   bench.RunFor(milliseconds(1));
@@ -215,7 +215,7 @@ TEST(Spans, APushWithoutAPullIsATensorToo) {
   EXPECT_EQ(tensors[0].round, 0U);
 }
 
-TEST(Spans, WhatFailsLeavesNoSpan) {
+TEST(Spans, AFailedTensorLeavesNoSpan) {
   Trace trace(64);
   std::vector<std::byte> value = worker::Bytes(64, 0);
   std::vector<std::byte> out = value;

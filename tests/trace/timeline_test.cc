@@ -111,7 +111,7 @@ TEST_F(TimelineTest, NothingIsWrittenUnlessItIsWanted) {
   EXPECT_TRUE(warnings_.empty());
 }
 
-TEST_F(TimelineTest, WhatIsRecordedIsInAWholeFile) {
+TEST_F(TimelineTest, RecordedEventsAreInAWholeFile) {
   const Config config = With("t.json");
   ASSERT_TRUE(CheckTimeline(config).ok());
   std::unique_ptr<Timeline> timeline = Timeline::OfWorker(config, OfWorker(1), Log());
@@ -125,7 +125,7 @@ TEST_F(TimelineTest, WhatIsRecordedIsInAWholeFile) {
   EXPECT_TRUE(warnings_.empty());
 }
 
-TEST_F(TimelineTest, WhoBeginsItDoesNotWaitForTheFile) {
+TEST_F(TimelineTest, BeginningDoesNotWaitForTheFile) {
   Notification recorded;
   bool in_time = false;
   const Logger log = WhenOpen([&] { in_time = recorded.WaitFor(std::chrono::seconds(60)); });
@@ -149,7 +149,7 @@ TEST_F(TimelineTest, AServerHasATraceForEachShardAndItsFront) {
                     HasSubstr("\"shard 1 sum 1\""), HasSubstr("\"dispatcher sum 1\"")));
 }
 
-TEST_F(TimelineTest, ABusyShardDoesNotKeepTheOthersWaiting) {
+TEST_F(TimelineTest, ABusyShardDoesNotKeepOtherShardsWaiting) {
   Notification recorded;
   const TraceOwner owner = {.view = OfServer(0), .num_shards = 1};
   auto timeline = std::make_unique<Timeline>(
@@ -270,7 +270,7 @@ TEST_F(TimelineTest, AFileThatMayNotGrowEndsWithAWholeLine) {
   EXPECT_THAT(Read("t-r0.json"), AllOf(StartsWith("[\n{"), EndsWith("},\n")));
 }
 
-TEST_F(TimelineTest, WhatIsRecordedFasterThanWrittenIsCounted) {
+TEST_F(TimelineTest, EventsLostToASlowFileAreCounted) {
   auto timeline = std::make_unique<Timeline>(folder_ + "/t.json", TraceOwner{}, 4, Log());
   uint64_t key = 0;
   while (timeline->trace()->lost() < 5) timeline->trace()->Record(Push(++key));

@@ -41,7 +41,7 @@ TEST(Trace, EventsComeOutAsAndInTheOrderInWhichTheyWereRecorded) {
   EXPECT_FALSE(trace.Take(&taken));
 }
 
-TEST(Trace, WhatFindsNoRoomIsLostAndCountedAndTheRestStays) {
+TEST(Trace, EventsWithoutRoomAreLostAndCountedAndTheRestStays) {
   Trace trace(4);
   for (uint64_t i = 0; i < 7; ++i) trace.Record(Numbered(i));
   EXPECT_EQ(trace.lost(), 3U);

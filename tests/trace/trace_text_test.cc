@@ -35,7 +35,7 @@ std::string Written(TraceText* writer, const TraceEvent& event) {
   return text;
 }
 
-TEST(TraceText, AWholeTextIsWhatTheFormatWants) {
+TEST(TraceText, AWholeTextMatchesTheFormat) {
   job::View view = job::MakeView({.rank = 1}, 2, 1);
   view.job = ~uint64_t{0};
   TraceText writer({.view = std::make_shared<const job::View>(view),
@@ -137,7 +137,7 @@ TEST(TraceText, ProxiesAndLostTimeAreOfWholeTensors) {
               HasSubstr(R"({"name":"key 7","cat":"front","ph":"X","pid":1,"tid":3001,)"));
 }
 
-TEST(TraceText, AServersRowsAreThoseOfItsShards) {
+TEST(TraceText, AServersRowsAreNamedByItsShards) {
   TraceText writer(
       {.view = job::ShareView({.role = job::Role::kServer, .rank = 1}, 1, 1), .num_shards = 2});
   std::string head;
@@ -169,7 +169,7 @@ TEST(TraceText, AnyHostNameIsJson) {
   EXPECT_THAT(text, HasSubstr(R"("host":"a\u0022b\u005cc\u000a\u00ff")"));
 }
 
-TEST(TraceText, WhatWasBeforeTheStartHasATimeBelowZero) {
+TEST(TraceText, AnEventBeforeTheStartHasATimeBelowZero) {
   TraceText writer({.start = TimePoint(microseconds(10))});
   EXPECT_THAT(Written(&writer, Span(Kind::kPush, 8, 12)), HasSubstr("\"ts\":-2.000,\"dur\":4.000"));
 }

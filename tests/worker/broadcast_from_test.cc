@@ -67,7 +67,7 @@ TEST_F(BroadcastFromTest, TheFirstOfRankZeroIsADeclarationAndTheNextARound) {
   EXPECT_EQ(value, Bytes(100, 5)) << "the root's memory is only read";
 }
 
-TEST_F(BroadcastFromTest, OthersPushZerosAndGetTheRootsBytes) {
+TEST_F(BroadcastFromTest, OtherWorkersPushZerosAndGetTheBytesOfTheRoot) {
   std::vector<std::byte> value = Bytes(100, 5);
   Bench bench(OfRank(0));
   for (int call = 0; call < 2; ++call) {

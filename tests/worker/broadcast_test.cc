@@ -52,7 +52,7 @@ TEST(Broadcast, RankZeroDeclaresThenPushesItsValue) {
   EXPECT_TRUE(done->ok());
 }
 
-TEST(Broadcast, OthersFollowTheCutOfRankZero) {
+TEST(Broadcast, OtherWorkersFollowTheCutOfRankZero) {
   std::vector<std::byte> value = Bytes(200, 0);
   Bench bench(CutOptionsOf(1));
   const Outcome* const done = bench.Broadcast(7, DType::kUint8, value);

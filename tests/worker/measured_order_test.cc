@@ -126,20 +126,20 @@ TEST(MeasuredOrder, NumbersOfASingleWorkerReachTheWire) {
   EXPECT_THAT(training.beside, IsEmpty());
 }
 
-TEST(MeasuredOrder, WhatCountsIsWhenTheCallsCameAlsoToABusyThread) {
+TEST(MeasuredOrder, TheTimesOfTheCallsCountEvenIfTheThreadIsBusy) {
   Training training(Options(0, 1));
   training.busy = true;
   training.Learn();
   EXPECT_EQ(training.Step(), Measured());
 }
 
-TEST(MeasuredOrder, CallerStaysWhereHeIsWanted) {
+TEST(MeasuredOrder, TheCallersOrderStaysWhereItIsSet) {
   Training training(Options(0, 1, Urgency::kCaller));
   training.Learn();
   EXPECT_EQ(training.Step(), Callers());
 }
 
-TEST(MeasuredOrder, NothingIsLearnedOfWorkersThatSendWhatIsReadyFirst) {
+TEST(MeasuredOrder, NothingIsLearnedOfWorkersThatSendInTheOrderOfReadiness) {
   PsWorkerOptions options = Options(0, 2);
   options.priority_order = false;
   Training training(options);
@@ -148,7 +148,7 @@ TEST(MeasuredOrder, NothingIsLearnedOfWorkersThatSendWhatIsReadyFirst) {
   EXPECT_THAT(training.beside, IsEmpty());
 }
 
-TEST(MeasuredOrder, EachForItselfTellsNobody) {
+TEST(MeasuredOrder, AWorkerThatMeasuresAloneTellsNoWorker) {
   Training training(Options(1, 2, Urgency::kMeasuredAlone));
   training.Learn();
   EXPECT_EQ(training.Step(), Measured());
@@ -218,7 +218,7 @@ void Tell(Training* training, const MeasuredOrder::Numbers& numbers) {
   training->bench()->Answer(training->Next(), Encode(numbers));
 }
 
-TEST(MeasuredOrder, OthersTakeTheNumbersOfRankZeroWhateverTheyHaveSeen) {
+TEST(MeasuredOrder, OtherWorkersTakeTheNumbersOfRankZeroWhateverTheyHaveSeen) {
   Training training(Options(1, 2));
   training.Learn();
   // Key 9 is not known here, and of key 2 rank 0's caller said something else.
@@ -229,7 +229,7 @@ TEST(MeasuredOrder, OthersTakeTheNumbersOfRankZeroWhateverTheyHaveSeen) {
   EXPECT_THAT(training.beside, IsEmpty());
 }
 
-TEST(MeasuredOrder, OthersKeepTheCallersNumbersIfRankZeroDoes) {
+TEST(MeasuredOrder, OtherWorkersKeepTheCallersNumbersIfRankZeroDoes) {
   Training training(Options(1, 2));
   training.Learn();
   Tell(&training, {});
@@ -265,7 +265,7 @@ TEST(MeasuredOrder, WorkerClosesWhileRankZeroHasPublishedNothing) {
   EXPECT_EQ(training.beside.size(), 1U);
 }
 
-TEST(MeasuredOrder, ItsOwnKeysAreRefusedToOthers) {
+TEST(MeasuredOrder, ItsOwnKeysAreRefusedToCallers) {
   Bench bench(Options(0, 1));
   std::vector<std::byte> value = Bytes(4, 0);
   for (const Key key : {kOrderHeaderKey, kOrderKey}) {

@@ -160,7 +160,7 @@ struct UnderWay {
   Bench::Sum sum{};
 };
 
-TEST(PushPullTask, ASmallTensorIsOneRequestAPartitionWhoseCreditReturnsWhenItHasLeft) {
+TEST(PushPullTask, ASmallTensorIsOneRequestAPartitionAndCreditReturnsWhenItLeaves) {
   UnderWay under_way(128);
   Bench& bench = under_way.bench;
   const Bench::Sum& sum = under_way.sum;
@@ -196,7 +196,7 @@ TEST(PushPullTask, SmallPartitionsOfALargeTensorGoApart) {
   EXPECT_EQ(under_way.bench.worker()->in_flight_bytes(0), 64U);
 }
 
-TEST(PushPullTask, WhatIsLargerCodedOrEmptyGoesApart) {
+TEST(PushPullTask, LargerCodedAndEmptyTensorsGoApart) {
   for (const auto& [size, threshold] : {std::pair{68, 0.0F}, {64, 0.5F}, {0, 0.0F}}) {
     std::vector<std::byte> value = Bytes(static_cast<size_t>(size), 0);
     std::vector<std::byte> out = value;

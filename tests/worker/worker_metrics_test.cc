@@ -16,7 +16,7 @@ double Metric(Bench* bench, const std::string& name, int32_t of = Metrics::kWhol
   return it == metrics.numbers().end() ? -1 : it->second;
 }
 
-TEST(WorkerMetrics, TellWhatWaitsWhatTravelsAndWhatCame) {
+TEST(WorkerMetrics, TellQueuedInFlightAndReceivedBytes) {
   std::vector<std::byte> value = Bytes(128, 0);
   std::vector<std::byte> out = value;
   PsWorkerOptions options;
@@ -61,7 +61,7 @@ TEST(WorkerMetrics, TellWhatWaitsWhatTravelsAndWhatCame) {
   EXPECT_EQ(Metric(&bench, "in_flight_bytes", 0), 0);
 }
 
-TEST(WorkerMetrics, CountWhatIsSentAgain) {
+TEST(WorkerMetrics, CountRepeatedRequests) {
   std::vector<std::byte> value = Bytes(64, 0);
   std::vector<std::byte> out = value;
   PsWorkerOptions options;

@@ -113,7 +113,7 @@ TEST_F(Retuned, TheSameDecisionAgainSaysNothing) {
   EXPECT_TRUE(Round(7, value)[0].next_layout.empty());
 }
 
-TEST_F(Retuned, WhatIsDeclaredLaterIsCutSoAtOnce) {
+TEST_F(Retuned, AKeyThatIsDeclaredLaterIsCutSoAtOnce) {
   std::vector<std::byte> value = Bytes(200, 1);
   EXPECT_TRUE(Retune(128, 1000).ok());
   bench_.Initialise(7, value);
@@ -266,7 +266,7 @@ TEST_F(Fitted, ATensorIsCutAsSuitsTheLinkOnceThatIsKnown) {
   EXPECT_EQ(PartitionBytes(), 64 * kKiB);
 }
 
-TEST_F(Fitted, SoIsWhatIsDeclaredLater) {
+TEST_F(Fitted, AKeyThatIsDeclaredLaterFitsToo) {
   Publish(7, value_);
   SaysToAll(7, value_);
   bench_.sent.clear();
@@ -274,7 +274,7 @@ TEST_F(Fitted, SoIsWhatIsDeclaredLater) {
   EXPECT_EQ(About(bench_.Next()).partition_bytes, 64 * kKiB);
 }
 
-TEST_F(Fitted, WhatIsCompressedStaysAsItIs) {
+TEST_F(Fitted, ACompressedKeyStaysAsItIs) {
   Publish(7, value_);
   EXPECT_EQ(Says(7, value_, 0.5), "");
   EXPECT_EQ(PartitionBytes(), 128 * kKiB);
@@ -299,14 +299,14 @@ TEST_F(Fitted, AnAsynchronousKeyStaysAsItIsWhenAnotherDecides) {
 }
 
 // More than enough bytes, six pieces at a time.
-TEST_F(Fitted, WhatIsSmallTellsNothingOfTheLink) {
+TEST_F(Fitted, SmallTensorsTellNothingOfTheLink) {
   const std::span<std::byte> little = std::span(value_).first(768 * kKiB);
   for (Key key = 7; key < 27; ++key) EXPECT_EQ(Publish(key, little), 128 * kKiB);
   EXPECT_EQ(Says(7, little), "");
   EXPECT_EQ(PartitionBytes(), 128 * kKiB);
 }
 
-TEST_F(Fitted, WhoRetunesHasDecided) {
+TEST_F(Fitted, ACallOfRetuneDecides) {
   Publish(7, value_);
   bench_.worker()->Retune(256 * kKiB, 300 * kKiB, [](const Status&) {});
   bench_.Run();
@@ -349,7 +349,7 @@ class FittedByHand : public Fitted {
   FittedByHand() : Fitted(false) {}
 };
 
-TEST_F(FittedByHand, WhatWasSetStays) {
+TEST_F(FittedByHand, ASetPartitionSizeStays) {
   for (const Key key : {7U, 8U, 9U}) EXPECT_EQ(Publish(key, value_), 128 * kKiB);
   EXPECT_EQ(Says(7, value_), "");
   EXPECT_EQ(PartitionBytes(), 128 * kKiB);

@@ -64,7 +64,7 @@ void InitialiseAsync(Bench* bench, Key key, std::span<std::byte> value) {
   EXPECT_TRUE(outcome.ok());
 }
 
-TEST(Worker, AWholeKeyIsDeclaredInOnePieceAndItsFirstPushSaysWhatItIs) {
+TEST(Worker, AWholeKeyIsDeclaredInOnePieceAndItsFirstPushDescribesIt) {
   std::vector<std::byte> value = Bytes(100'000, 0);
   PsWorkerOptions options = Alone();
   options.partition_bytes = 64;
@@ -190,7 +190,7 @@ TEST(Worker, SumMayComeBeforeTheAcknowledgement) {
   EXPECT_TRUE(sum.pushed->ok());
 }
 
-TEST(Worker, CreditBoundsWhatIsSentAndReturnsAtTheAcknowledgement) {
+TEST(Worker, CreditBoundsBytesInFlightAndReturnsAtTheAcknowledgement) {
   std::vector<std::byte> value = Bytes(256, 0);
   std::vector<std::byte> out = Bytes(256, 0);
   Bench bench(Alone());
@@ -206,7 +206,7 @@ TEST(Worker, CreditBoundsWhatIsSentAndReturnsAtTheAcknowledgement) {
   EXPECT_TRUE(bench.Quiet());
 }
 
-TEST(Worker, UrgentTensorOvertakesWhatWaits) {
+TEST(Worker, UrgentTensorOvertakesWaitingPartitions) {
   std::vector<std::byte> large = Bytes(640, 0);
   std::vector<std::byte> small = Bytes(64, 0);
   std::vector<std::byte> large_out = Bytes(640, 0);
@@ -223,7 +223,7 @@ TEST(Worker, UrgentTensorOvertakesWhatWaits) {
   EXPECT_EQ(About(bench.Next()).key, 2U);
 }
 
-TEST(Worker, NextRoundBeginsWhenThisOnesSumIsThere) {
+TEST(Worker, NextRoundBeginsWhenTheSumOfThisRoundIsThere) {
   std::vector<std::byte> value = Bytes(64, 0);
   std::vector<std::byte> out1 = Bytes(64, 0);
   std::vector<std::byte> out2 = Bytes(64, 0);

@@ -99,7 +99,7 @@ TEST(WorkerTwoBit, AnUpdateOfAnAsynchronousKeyIsCodedToo) {
   EXPECT_EQ(words, (std::vector<std::vector<int>>{{0b11000000, 0, 0, 0}, {0b11100000, 0, 0, 0}}));
 }
 
-TEST(WorkerTwoBit, EachKeyKeepsWhatItDidNotSend) {
+TEST(WorkerTwoBit, EachKeyKeepsItsOwnResidual) {
   std::vector<std::byte> value = Floats({0.75F, -0.75F, 0.25F});
   std::vector<std::byte> out = Bytes(12, 0);
   Bench bench(OneWorker());
@@ -143,7 +143,7 @@ TEST(WorkerTwoBit, ARepeatSendsTheSameCodes) {
   EXPECT_TRUE(sum.pushed->ok());
 }
 
-TEST(WorkerTwoBit, CreditCountsWhatTravels) {
+TEST(WorkerTwoBit, CreditCountsCodedBytes) {
   std::vector<std::byte> value = Floats(std::vector<float>(1 + 16 * 5, 1));
   std::vector<std::byte> out = Bytes(value.size(), 0);
   PsWorkerOptions options = OneWorker();
@@ -170,7 +170,7 @@ TEST(WorkerTwoBit, AnEmptyTensorTakesPart) {
   EXPECT_TRUE(sum.pulled->ok());
 }
 
-TEST(WorkerTwoBit, WhatCannotBeCodedIsRefusedAndHarmsNothing) {
+TEST(WorkerTwoBit, ATensorThatCannotBeCodedIsRefusedAndHarmsNothing) {
   std::vector<std::byte> value = Bytes(64, 0);
   std::vector<std::byte> out = Bytes(64, 0);
   Bench bench(OneWorker());

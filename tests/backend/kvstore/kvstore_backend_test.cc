@@ -287,7 +287,7 @@ TEST_F(KvstoreBackendTest, TheLinkToEachServerIsMeasuredUpToEightServers) {
   }
 }
 
-TEST_F(KvstoreBackendTest, ASilentWorkerIsAnErrorThatSaysWhatIsWaitedFor) {
+TEST_F(KvstoreBackendTest, ASilentWorkerIsAnErrorThatNamesThePendingRequest) {
   Start(1, 2, 1);
   BroadcastAll(7, 2 * kPartFloats);
   const Sum* const sum = PushPull(0, 7, 0, 2 * kPartFloats, 1);
@@ -314,7 +314,7 @@ TEST_F(KvstoreBackendTest, ADeadServerIsAnErrorToo) {
   EXPECT_EQ(sum->pulled->code(), StatusCode::kDeadlineExceeded);
 }
 
-TEST_F(KvstoreBackendTest, WhatTheStoreRefusesFailsTheWorkerWithItsWords) {
+TEST_F(KvstoreBackendTest, ARefusalOfTheStoreFailsTheWorkerWithItsMessage) {
   Start(1, 1, 1);
   BroadcastAll(7, kPartFloats);
   store_->fails_what = What::kPushPull;
@@ -359,7 +359,7 @@ TEST_F(KvstoreBackendTest, AnEmptyTensorNeedsNoStore) {
 }
 
 // Every worker takes part in a lookup but rank 0, which has published nothing.
-TEST_F(KvstoreBackendTest, ALookupOfWhatIsNotPublishedEndsAtTheDeadline) {
+TEST_F(KvstoreBackendTest, ALookupOfAnUnpublishedKeyEndsAtTheDeadline) {
   Start(1, 2, 1);
   store_->dead = true;
   std::vector<float> value(kPartFloats, 1);
@@ -374,7 +374,7 @@ TEST_F(KvstoreBackendTest, ALookupOfWhatIsNotPublishedEndsAtTheDeadline) {
   EXPECT_THAT(status->message(), HasSubstr("lookup key=7: after 30 s still waiting for the push"));
 }
 
-TEST_F(KvstoreBackendTest, MetricsCountWhatTheStoreHasTaken) {
+TEST_F(KvstoreBackendTest, MetricsCountPartitionsThatTheStoreHasTaken) {
   Start(1, 1, 1);
   BroadcastAll(7, 2 * kPartFloats);
   PushPull(0, 7, 0, 2 * kPartFloats, 1);

@@ -88,7 +88,7 @@ TEST_F(OpenCallsTest, ADebugLineNamesTheOldestFromTimeToTime) {
   EXPECT_EQ(lines_.size(), 2U);
 }
 
-TEST_F(OpenCallsTest, AFailureEndsAllAndWhatIsAddedLater) {
+TEST_F(OpenCallsTest, AFailureEndsOpenCallsAndLaterCalls) {
   Add(1);
   calls_.FailAll(Status::Cancelled("over"));
   calls_.FailAll(Status::Internal("again"));

@@ -20,7 +20,7 @@ TEST(StoreHeader, ComesBackAsItWas) {
   }
 }
 
-TEST(StoreHeader, WhatIsNoneIsRefused) {
+TEST(StoreHeader, BytesThatAreNoHeaderAreRefused) {
   std::vector<std::byte> bytes = Encode({1, 2, 3, 0});
   EXPECT_FALSE(DecodeStoreHeader({}));
   EXPECT_FALSE(DecodeStoreHeader(std::span(bytes).first(60)));

@@ -46,7 +46,7 @@ TEST(ScaleFor, SlowerLinksHaveSmallerPartitions) {
   EXPECT_EQ(ScaleFor(kBytes, std::chrono::hours(1), Duration::zero()), 1U);
 }
 
-TEST(PartitionFor, TwoAreUnderWayOnSlowLinksAndFourOnOthers) {
+TEST(PartitionFor, CreditHoldsTwoOnSlowLinksAndFourFromTheUsualSpeedOn) {
   constexpr uint64_t kCredit = uint64_t{512} << 10U;
   constexpr uint64_t kPartition = kCredit / 4;
   EXPECT_EQ(CreditFor(kCredit, 1), uint64_t{64} << 10U);
@@ -175,7 +175,7 @@ TEST_F(StoreScaleTest, APullThatIsDisturbedMakesNoLinkSlow) {
   EXPECT_EQ(Count(kStoreKey), 1 + pulls.size());
 }
 
-TEST_F(StoreScaleTest, ALongLinkKeepsWhatItHas) {
+TEST_F(StoreScaleTest, ALinkWithALongDelayKeepsTheUsualScale) {
   Measure({microseconds(48'000), microseconds(48'000), microseconds(48'000)}, microseconds(40'000));
   ASSERT_TRUE(measured_ && measured_->ok());
   EXPECT_EQ(measured_->value(), kUsualScale);

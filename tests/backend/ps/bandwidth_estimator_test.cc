@@ -22,7 +22,7 @@ PartitionAndCredit For(double megabytes_per_second, uint32_t num_servers,
       {.bytes_per_second = megabytes_per_second * 1e6, .round_trip = round_trip}, num_servers);
 }
 
-TEST(PartitionAndCreditFor, ALinkHasThoseThatItCarriesInHalfAMillisecond) {
+TEST(PartitionAndCreditFor, ALinkCarriesAPartitionInHalfAMillisecond) {
   EXPECT_EQ(For(119, 2), (PartitionAndCredit{64 * kKiB, 128 * kKiB})) << "1 Gbit/s";
   EXPECT_EQ(For(238, 2), (PartitionAndCredit{128 * kKiB, 256 * kKiB}));
   EXPECT_EQ(For(1190, 2), (PartitionAndCredit{256 * kKiB, 512 * kKiB}));
@@ -157,7 +157,7 @@ TEST_F(SmallTensors, AreEnoughWhereTheyTakeFarLongerThanAnIdleNetworkToAnswer) {
   EXPECT_EQ(estimator_.measured()->round_trip, microseconds(300));
 }
 
-TEST_F(SmallTensors, AreNotWhereTheyDoNotOrNobodyHasAsked) {
+TEST_F(SmallTensors, AreNotEnoughWithASlowAnswerOrNoAnswer) {
   PushSmallTensors();
   EXPECT_FALSE(estimator_.measured());
   Ask(0, milliseconds(4));
@@ -193,7 +193,7 @@ TEST_F(SmallTensorsOnTwoServers, NeedAnAnswerOfEveryServer) {
   EXPECT_TRUE(estimator_.measured());
 }
 
-TEST_F(BandwidthEstimatorTest, AFewMomentsInWhichNobodyReadChangeNothing) {
+TEST_F(BandwidthEstimatorTest, AFewMomentsInWhichTheWorkerDoesNotReadChangeNothing) {
   for (int i = 0; i < 8; ++i) {
     Push(16, 4, milliseconds(1));
     if (i % 3 == 0) Push(12, 4, milliseconds(1), milliseconds(50));
@@ -214,7 +214,7 @@ TEST_F(BandwidthEstimatorTest, AnswersThatComeTogetherAreNotTakenForAFastLink) {
   EXPECT_LT(estimator_.measured()->bytes_per_second, kPartition * 1e3 * 1.2);
 }
 
-TEST_F(BandwidthEstimatorTest, WhatWasUnderWayWhenItStoppedIsLeftAlone) {
+TEST_F(BandwidthEstimatorTest, PartitionsInFlightWhenItStopsAreNotCounted) {
   Push(100, 4, milliseconds(1));
   estimator_.PartitionSent(kPartition);
   estimator_.Stop();

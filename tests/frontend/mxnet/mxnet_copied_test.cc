@@ -44,7 +44,7 @@ class CopiedTest : public MxnetTest {
   FakeMxnet::Array value_{{3, 4}}, out_{{0, 0}};
 };
 
-TEST_F(CopiedTest, IsPossibleWhereMxnetShowsWhatItNeeds) {
+TEST_F(CopiedTest, IsPossibleWhereMxnetShowsAllFunctionsForCopies) {
   EXPECT_EQ(bs_mxnet_copies(plugin_), 1);
   for (const int hidden : {0, 1, 2}) {
     bs_mxnet_functions functions = mxnet_.functions_for_copies();
@@ -222,7 +222,7 @@ TEST_F(CopiedTest, IsFreedWhereMxnetTakesNoOperation) {
   }
 }
 
-TEST_F(CopiedTest, WhatIsReadyTogetherBeginsWithOneVisitInItsOrder) {
+TEST_F(CopiedTest, RoundsThatAreReadyTogetherBeginWithOneVisitInTheirOrder) {
   mxnet_.all_ready = true;
   worker_.holds_visits = true;
   for (int i = 0; i < 3; ++i) ASSERT_EQ(Copied(), 0);

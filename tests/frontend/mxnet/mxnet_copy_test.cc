@@ -160,7 +160,7 @@ TEST_F(MxnetCopyTest, ACopyIsAnAliasAndAPull) {
   EXPECT_EQ(mxnet_.stored, &from);
 }
 
-TEST_F(MxnetCopyTest, SaysWhatMxnetSaid) {
+TEST_F(MxnetCopyTest, FailsWithTheMessageOfMxnet) {
   mxnet_.takes_pull = false;
   Array from, to;
   EXPECT_EQ(bs_mxnet_copier_copy(copier_, &from, &to, 0, &error_), 10);
@@ -177,7 +177,7 @@ TEST_F(MxnetShownCopyTest, ACopyIsOneCallWithoutAStore) {
   EXPECT_FALSE(Fits({}, {.dtype = 1}));
 }
 
-TEST_F(MxnetShownCopyTest, SaysWhatMxnetThrew) {
+TEST_F(MxnetShownCopyTest, FailsWithTheMessageThatMxnetThrew) {
   mxnet_.takes_copy = false;
   Array from, to;
   EXPECT_EQ(bs_mxnet_copier_copy(copier_, &from, &to, 0, &error_), 10);

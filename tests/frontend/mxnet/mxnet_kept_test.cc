@@ -179,7 +179,7 @@ TEST_F(KeptTest, TheLeastRecentlyUsedMakesRoom) {
   kept_->DropAll();
 }
 
-TEST_F(KeptTest, WhatIsInUseMakesNoRoom) {
+TEST_F(KeptTest, MemoryInUseMakesNoRoom) {
   LimitTo(2 * kBytes);
   Begin(1, &value_, &sum_);
   Begin(2, &other_, &other_sum_);
@@ -195,7 +195,7 @@ TEST_F(KeptTest, WhatIsInUseMakesNoRoom) {
   EXPECT_EQ(value_.num_shared, 0);
 }
 
-TEST_F(KeptTest, WhatNeverFitsDropsNothing) {
+TEST_F(KeptTest, AnArrayThatNeverFitsDropsNothing) {
   LimitTo(kBytes - 1);
   Round(1, &value_, &sum_);
   EXPECT_EQ(registrations(), 0U);

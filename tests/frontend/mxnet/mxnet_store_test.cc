@@ -192,7 +192,7 @@ TEST_F(MxnetStoreTest, APushEndsBehindItsReadersAndAPullReadsNothing) {
   EXPECT_EQ(mxnet_.arrays.size(), 1U) << "a key has one array";
 }
 
-TEST_F(MxnetStoreTest, WhatMxnetRefusesEndsWithItsWords) {
+TEST_F(MxnetStoreTest, AnOperationThatMxnetRefusesEndsWithItsMessage) {
   mxnet_.fails = true;
   const std::vector<float> in = {1, 2};
   Begin(2, 1, in.data());
@@ -219,7 +219,7 @@ TEST_F(MxnetStoreTest, ArraysStayUntilTheLastOperationHasEnded) {
 }
 
 // Handlers that were registered before, such as the destructors of MXNet, do not run.
-TEST(MxnetStoreExit, KeepsTheStatusAndSkipsWhatWasRegisteredBefore) {
+TEST(MxnetStoreExit, KeepsTheStatusAndSkipsHandlersThatWereRegisteredBefore) {
   ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
   EXPECT_EXIT(
       {

@@ -48,7 +48,7 @@ TEST_F(MxnetTest, PassesTheCodingOn) {
   }
 }
 
-TEST_F(MxnetTest, SaysWhatWasThereWhenItWasCalledFor) {
+TEST_F(MxnetTest, SaysWhetherAGradientWasReadyAtItsCall) {
   const auto at_once = [this](uint64_t size_bytes, std::chrono::milliseconds waited) {
     worker_.requests.clear();
     mxnet_.operations.clear();
@@ -209,7 +209,7 @@ TEST_F(MxnetTest, AnUpdateIsAPushPullThatCarriesItsRates) {
   EXPECT_THAT(recv_.values, ElementsAre(1, 2));
 }
 
-TEST_F(MxnetTest, AnUpdateMayOnlyPushAndHoldsWhatIsPulledNext) {
+TEST_F(MxnetTest, AnUpdateMayOnlyPushAndHoldsTheNextPull) {
   ASSERT_EQ(Update(1, 0, nullptr), 0);
   ASSERT_EQ(mxnet_.operations.size(), 1u);
   EXPECT_EQ(mxnet_[kPush].array, &send_);

@@ -150,7 +150,7 @@ TEST_F(StoreWorkerTest, BroadcastsSumsMeetsAndEnds) {
   for (const uint64_t size : store_.sizes) EXPECT_LE(size, 32 * sizeof(float));
 }
 
-TEST_F(StoreWorkerTest, RefusesWhatIsCodedAndGoesOn) {
+TEST_F(StoreWorkerTest, RefusesACodedRoundAndGoesOn) {
   StartWell();
   Floats value(10, 3);
   Broadcast(&value);
@@ -188,7 +188,7 @@ TEST_F(StoreWorkerTest, TellsMetricsAsOtherWorkersDo) {
   EXPECT_EQ(bs_worker_close(worker_, 20'000, &error), 0) << error.message;
 }
 
-TEST_F(StoreWorkerTest, MeasuresWithWhatOneArrayMayHoldUnlessTheUserHasSaidHowLargePartitionsAre) {
+TEST_F(StoreWorkerTest, MeasuresWithTheLargestArrayUnlessTheUserSetsThePartitionSize) {
   struct Case {
     const char* bound;
     const char* credit;
@@ -285,7 +285,7 @@ TEST_F(StoreWorkerTest, IsLeftBehindByOperationsThatDoNotEndAndTheyMayEndLater) 
   for (const uint64_t token : store_.held) bs_store_done(worker_, token, 4, "late", nullptr);
 }
 
-TEST_F(StoreWorkerTest, CreditIsWhatTheWrappedStoreHasNotAnswered) {
+TEST_F(StoreWorkerTest, CreditCountsBytesThatTheWrappedStoreHasNotAnswered) {
   StartWell();
   Floats value(1000, 3);  // many pieces, whose size divides the credit
   Broadcast(&value);

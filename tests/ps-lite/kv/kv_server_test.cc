@@ -148,7 +148,7 @@ TEST_F(Answers, ErrorCarriesCodeAndText) {
   EXPECT_EQ(answer.meta.extension.text, "no key 7");
 }
 
-TEST_F(Answers, PendingSaysForWhom) {
+TEST_F(Answers, PendingNamesTheMissingWorker) {
   const Message answer = MakePendingResponse(call_, body_, "worker 0");
   ExpectEcho(answer);
   EXPECT_EQ(answer.meta.extension.op, Op::kPending);

@@ -115,7 +115,7 @@ class KvWorkerTest : public ::testing::Test {
   std::optional<KvWorker> worker_;
 };
 
-TEST_F(KvWorkerTest, RequestCarriesWhatTheServerNeedsWithoutACopy) {
+TEST_F(KvWorkerTest, RequestCarriesItsBodyAndItsBytesWithoutACopy) {
   Send(Op::kPush, 7);
   ASSERT_EQ(sent_.size(), 1U);
   const Message& message = sent_.front();
@@ -158,7 +158,7 @@ TEST_F(KvWorkerTest, TheAnswerOfTheRightSizeBelongsWhereTheRequestSays) {
   EXPECT_TRUE(outcome->status.ok());
 }
 
-TEST_F(KvWorkerTest, WhatFitsNoRequestBelongsNowhere) {
+TEST_F(KvWorkerTest, AnAnswerThatFitsNoRequestHasNoPlace) {
   Send(Op::kPull, 7);
   Send(Op::kPush, 8);
   const Meta good = AnswerTo(sent_[0], Op::kPull).meta;
@@ -316,7 +316,7 @@ TEST_F(KvWorkerTest, PendingAnswersKeepARequestAliveUntilTheStragglerTimeout) {
       "waiting for worker 3");
 }
 
-TEST_F(KvWorkerTest, AShortStragglerTimeoutStillLearnsForWhomItWaits) {
+TEST_F(KvWorkerTest, AShortStragglerTimeoutStillNamesTheMissingWorker) {
   MakeWithStragglerTimeout(seconds(2));
   const std::optional<Outcome>& told = Send(Op::kPull, 7);
   const std::optional<Outcome>& untold = Send(Op::kPull, 8);
@@ -443,7 +443,7 @@ TEST_F(KvWorkerTest, APushPullThatTheServerHasIsRepeatedAsAPull) {
   EXPECT_EQ(out.value().payload, "sum");
 }
 
-TEST_F(KvWorkerTest, WhatRepeatsAPushPullAsAPullHasTheBodyOfAPull) {
+TEST_F(KvWorkerTest, APullThatRepeatsAPushPullHasTheBodyOfAPull) {
   Send(Op::kPushPull, 7);
   ReleaseAll();
   Answer(sent_[0], Op::kPending, "worker 1");
@@ -475,7 +475,7 @@ TEST_F(KvWorkerTest, APushPullThatWasNotTakenIsRepeatedAsItWas) {
   EXPECT_EQ(out.value().payload, "sum");
 }
 
-TEST_F(KvWorkerTest, ForWhatIsNeverTakenTheServersReasonIsTheOutcome) {
+TEST_F(KvWorkerTest, ARequestThatIsNeverTakenEndsWithTheReasonOfTheServer) {
   MakeWithStragglerTimeout(seconds(90));
   const std::optional<Outcome>& out = Send(Op::kPush, 7);
   for (int i = 0; i < 9; ++i) {

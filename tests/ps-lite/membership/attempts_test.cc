@@ -21,7 +21,7 @@ TEST(Attempts, APeerThatWasNeverReachedIsSaidToBeSo) {
                   .starts_with("no connection to 172.17.0.1:4711 (does not answer); set "));
 }
 
-TEST(Attempts, ANameIsSaidWithWhatItStandsFor) {
+TEST(Attempts, AHostNameIsReportedWithItsAddress) {
   Attempts attempts;
   attempts.OnAttempt(9, "10.0.0.7:4711: No route to host");
   EXPECT_TRUE(attempts.WhyLost(9, {"node7", 4711}, "")

@@ -13,7 +13,7 @@ using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(Missing, CoordinatorNamesThemAndTellsThoseWhoCame) {
+TEST(Missing, CoordinatorNamesThemToTheNodesThatCame) {
   Job job(1);
   NativeNode* const worker = job.AddNative(Role::kWorker);
   NativeNode* const server = job.AddNative(Role::kServer);
@@ -77,7 +77,7 @@ void ExpectAPlaceTakenAgainAndAgain(Role role, bs::Duration until_next,
   EXPECT_FALSE(job.finished);
 }
 
-TEST(Missing, WhoDiesBeforeEveryoneIsThereLeavesItsPlaceToTheNextAgainAndAgain) {
+TEST(Missing, NodeThatDiesBeforeTheJobBeginsLeavesItsPlaceToTheNextEachTime) {
   // The scheduler node does not know yet.
   ExpectAPlaceTakenAgainAndAgain(Role::kServer, milliseconds(300),
                                  "waiting for 1 of 2 workers, 1 of 1 server");
@@ -99,7 +99,7 @@ TEST(Missing, AJobThatIsCompleteBeforeADeathIsKnownEndsNamingIt) {
   EXPECT_EQ(second->refused->message(), job.finished->message());
 }
 
-TEST(Missing, WhoLivesAndWasGivenUpRegistersAgain) {
+TEST(Missing, LiveNodeThatWasGivenUpRegistersAgain) {
   Gathering gathering;
   Job& job = gathering.job;
   job.network.CutOff(gathering.worker->transport(), seconds(3));
@@ -141,7 +141,7 @@ TEST(Missing, AnAttachedWorkerThatDiesEarlyLeavesItsPlaceToo) {
   early.ExpectReplaced();
 }
 
-TEST(Missing, WhoComesInThePlaceOfOneThatHasOnlyJustComeAndDiedWaitsForIt) {
+TEST(Missing, NodeInThePlaceOfANewcomerThatDiedWaitsForIt) {
   Gathering gathering;
   Job& job = gathering.job;
   NativeNode* const second = job.AddNative(Role::kWorker);
@@ -180,7 +180,7 @@ TEST(Missing, MemberWithoutASchedulerNodeGivesUp) {
             "kDeadlineExceeded: no response from the scheduler node at 10.0.0.100:9091 in 60 s");
 }
 
-TEST(Missing, WhoHasRegisteredAtASchedulerNodeThatIsKilledGivesUp) {
+TEST(Missing, NodeThatRegisteredAtAKilledSchedulerNodeGivesUp) {
   Job job(1);
   NativeNode* const server = job.AddNative(Role::kServer);
   job.StartAll();
@@ -232,7 +232,7 @@ TEST(Missing, BusyPortIsAnErrorForBothKinds) {
   EXPECT_EQ(second->refused->code(), bs::StatusCode::kAlreadyExists);
 }
 
-TEST(Refused, WhoHasOtherSettingsIsNamedToEveryoneAndTheOthersWaitForTheNext) {
+TEST(Refused, WorkerWithOtherSettingsIsNamedAndOtherNodesWaitForTheNext) {
   for (const bool comes : {true, false}) {
     Job job(1);
     job.options.settings = "num_servers=1\nnum_workers=2\n";
@@ -273,7 +273,7 @@ TEST(Refused, WhoHasOtherSettingsIsNamedToEveryoneAndTheOthersWaitForTheNext) {
   }
 }
 
-TEST(Refused, OfManyTheLastThreeAreNamedToThoseWhoWait) {
+TEST(Refused, OfManyTheLastThreeAreNamedToTheNodesThatWait) {
   Job job(1);
   job.options.settings = "num_workers=2\n";
   job.StartCoordinator();
@@ -295,7 +295,7 @@ TEST(Refused, OfManyTheLastThreeAreNamedToThoseWhoWait) {
   EXPECT_THAT(job.log.back(), testing::EndsWith("INFO " + want));
 }
 
-TEST(Refused, OneWorkerTooManyIsToldAndTheOthersGoOn) {
+TEST(Refused, OneWorkerTooManyIsToldAndTheOtherWorkersGoOn) {
   Job job(1);
   job.AddNative(Role::kWorker);
   job.AddNative(Role::kWorker);
@@ -462,7 +462,7 @@ Message RegistrationAt(const std::string& host, int32_t port, uint64_t sequence 
   return message;
 }
 
-TEST_F(Loss, WhoLivesIsNotTakenForGoneByWhoRegistersAtItsAddress) {
+TEST_F(Loss, LiveWorkerIsKeptWhenAnotherProcessRegistersAtItsAddress) {
   auto stranger = job.network.MakeTransport(&executor);
   stranger->Start({[](const Message&) {}, {}, {}, {}});
   stranger->Connect(kSchedulerId, job.options.root, kEmpty);
@@ -504,7 +504,7 @@ class Second {
   std::unique_ptr<Transport> transport_;
 };
 
-TEST(OneAddress, OfTwoProcessesIsToldAndTheJobBeginsWithTheOneWhoListensThere) {
+TEST(OneAddress, OfTwoProcessesIsLoggedAndTheJobBeginsWithTheListener) {
   Gathering gathering;
   Job& job = gathering.job;
   EXPECT_FALSE(job.Logged("another process registers"));
@@ -522,7 +522,7 @@ TEST(OneAddress, OfTwoProcessesIsToldAndTheJobBeginsWithTheOneWhoListensThere) {
   EXPECT_FALSE(job.finished);
 }
 
-TEST(OneAddress, OfTwoAttachedWorkersIsThatOfTheOneWhoListensThere) {
+TEST(OneAddress, OfTwoAttachedWorkersBelongsToTheListener) {
   Job job(1);
   job.AddNative(Role::kServer);
   job.AddStock(Role::kWorker);
@@ -584,7 +584,7 @@ TEST_F(Loss, AbortIsToldToEveryone) {
   EXPECT_EQ(job.finished->code(), bs::StatusCode::kCancelled);
 }
 
-TEST_F(Loss, FailureEndsTheCoordinatorWithinTwoSecondsEvenIfNobodyConfirms) {
+TEST_F(Loss, FailureEndsTheCoordinatorInTimeEvenIfNoNodeConfirms) {
   for (NativeNode* node : {w0, s0, s1}) job.network.Mute(node->transport());
   w1->Kill();
   const bs::TimePoint begin = job.clock.Now();
@@ -634,7 +634,7 @@ TEST_F(StockLoss, KilledStockWorkerFailsTheJobAndFreesStockBarriers) {
   EXPECT_TRUE(w0->data.empty()) << "the native worker beside it tells";
 }
 
-TEST_F(StockLoss, WorkersThatNobodyCanTellAreEnded) {
+TEST_F(StockLoss, WorkersWithoutAnAttachedNativeWorkerAreEnded) {
   StartBeside(1);
   server->Kill();
   job.Run(seconds(5));

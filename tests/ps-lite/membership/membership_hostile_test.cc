@@ -89,7 +89,7 @@ TEST_F(Hostile, NothingBeforeTheRendezvousDisturbsIt) {
   ExpectOthersMeet();
 }
 
-TEST_F(Hostile, ARegistrationOfAnotherVersionIsRefusedAndTheOthersWaitOn) {
+TEST_F(Hostile, ARegistrationOfAnotherVersionIsRefusedAndOtherNodesWaitOn) {
   job.StartCoordinator();
   Meta meta = NativeControl(Command::kAddNode, Op::kRegister, 5);
   meta.extension.version = kExtensionVersion + 1;
@@ -147,7 +147,7 @@ class OfAnotherJob : public Hostile {
       "dropped a message from the scheduler: it is of another job";
 };
 
-TEST_F(OfAnotherJob, ASchedulerNodeDoesNotDisturbWhoRegisters) {
+TEST_F(OfAnotherJob, ASchedulerNodeDoesNotDisturbANodeThatRegisters) {
   worker->Start();
   job.Run(milliseconds(100));
   SayTo({"10.0.0.1", 4711});
@@ -160,7 +160,7 @@ TEST_F(OfAnotherJob, ASchedulerNodeDoesNotDisturbWhoRegisters) {
   ExpectJobGoesOn();
 }
 
-TEST_F(OfAnotherJob, ASchedulerNodeDoesNotDisturbWhoIsInTheJob) {
+TEST_F(OfAnotherJob, ASchedulerNodeDoesNotDisturbNodesInTheJob) {
   job.StartAll();
   job.Run(seconds(2));
   SayTo({"10.0.0.1", 4711});
@@ -208,7 +208,7 @@ TEST_F(OfAnotherJob, TheEndOfTheOwnJobIsToldBeforeTheBarrierThatItEnds) {
 }
 
 // Its connection was that of a node which has the id now, and its sequences are as good.
-TEST_F(OfAnotherJob, DataOfAnotherJobReachesNobody) {
+TEST_F(OfAnotherJob, DataOfAnotherJobReachesNoNode) {
   job.StartAll();
   job.Run(seconds(2));
   const Address at_worker{"10.0.0.1", 4711};
@@ -235,7 +235,7 @@ TEST_F(OfAnotherJob, DataOfAnotherJobReachesNobody) {
 }
 
 // It was stopped while its own job ended and another began at the same addresses.
-TEST_F(OfAnotherJob, WhoHasSleptThroughTheEndOfItsJobIsToldSoByTheNext) {
+TEST_F(OfAnotherJob, ANodeThatSleptThroughTheEndOfItsJobIsToldByTheNextJob) {
   job.StartAll();
   job.Run(seconds(2));
   job.KillCoordinator();
@@ -250,7 +250,7 @@ TEST_F(OfAnotherJob, WhoHasSleptThroughTheEndOfItsJobIsToldSoByTheNext) {
   EXPECT_FALSE(job.finished);
 }
 
-TEST_F(OfAnotherJob, NobodyIsToldAtTheAddressOfANodeOfTheJob) {
+TEST_F(OfAnotherJob, NoAnswerGoesToTheAddressOfANodeOfTheJob) {
   job.StartAll();
   job.Run(seconds(2));
   Meta beat = Word(Command::kHeartbeat, Op::kState);
@@ -269,7 +269,7 @@ TEST_F(OfAnotherJob, NobodyIsToldAtTheAddressOfANodeOfTheJob) {
 }
 
 // Another job, as bslaunch starts it: its nodes wait, and register with this scheduler node.
-TEST_F(OfAnotherJob, WhoRegistersMayBeToldByOneAndTakenByTheNext) {
+TEST_F(OfAnotherJob, ANodeMayRegisterWithOneSchedulerNodeAndJoinTheNext) {
   worker->Start();
   job.StartCoordinator();
   job.Run(seconds(6));
@@ -283,7 +283,7 @@ TEST_F(OfAnotherJob, WhoRegistersMayBeToldByOneAndTakenByTheNext) {
   EXPECT_TRUE(server->ready());
 }
 
-TEST_F(Hostile, NobodyButAServerTakesAWorkersPlaceAway) {
+TEST_F(Hostile, OnlyAServerTakesAWorkersPlaceAway) {
   job.options.rejoin_timeout = seconds(60);
   job.StartAll();
   job.Run(seconds(2));
@@ -300,7 +300,7 @@ TEST_F(Hostile, NobodyButAServerTakesAWorkersPlaceAway) {
   EXPECT_TRUE(job.Logged("so they say (noticed by server 0); its place is free"));
 }
 
-TEST_F(Hostile, AWorkerThatHasFoundAServerAgainIsNotJudgedByWhatItSaidLongAgo) {
+TEST_F(Hostile, AWorkerThatFoundAServerAgainIsNotJudgedByItsOldReports) {
   job.options.rejoin_timeout = seconds(60);
   job.StartAll();
   job.Run(seconds(2));
@@ -394,7 +394,7 @@ INSTANTIATE_TEST_SUITE_P(Hostile, Impersonated,
                                             ::testing::Range<uint64_t>(1, 31)));
 
 // Attached workers are in no list that others get.
-TEST(AnotherJob, NobodyIsToldAtTheAddressOfAnAttachedWorker) {
+TEST(AnotherJob, NoAnswerGoesToTheAddressOfAnAttachedWorker) {
   Job job(17);
   job.options.job = 7;
   job.options.num_workers = 1;
@@ -593,7 +593,7 @@ TEST(Garbage, OfStrangersIsNotNamedAgain) {
   member.Close(bs::Duration(0));
 }
 
-TEST(WhatMayBeSent, ToTheSchedulerNodeIsLittleByAnybody) {
+TEST(MostBytes, ToTheSchedulerNodeAreFewFromEveryPeer) {
   bs::sim::SimClock clock(1);
   bs::sim::SimExecutor executor(&clock);
   Transport::Handler handler;
@@ -606,7 +606,7 @@ TEST(WhatMayBeSent, ToTheSchedulerNodeIsLittleByAnybody) {
   coordinator.Close(bs::Duration(0));
 }
 
-TEST(WhatMayBeSent, ToAMemberIsMuchByNodesOfTheJobOnly) {
+TEST(MostBytes, ToAMemberAreManyFromNodesOfTheJobOnly) {
   bs::sim::SimClock clock(1);
   bs::sim::SimExecutor executor(&clock);
   Transport::Handler handler;

@@ -85,7 +85,7 @@ TEST_F(Rejoin, TheListNamesTheFirstHostOfAPlace) {
   }
 }
 
-TEST_F(Rejoin, WhoComesBeforeTheLossIsNoticedWaitsForThePlace) {
+TEST_F(Rejoin, AWorkerThatComesBeforeTheLossIsNoticedWaitsForThePlace) {
   w1->Kill();
   job.Run(milliseconds(300));
   NativeNode* const next = Add();
@@ -94,7 +94,7 @@ TEST_F(Rejoin, WhoComesBeforeTheLossIsNoticedWaitsForThePlace) {
   ExpectNobodyFailed();
 }
 
-TEST_F(Rejoin, WhoIsStartedAgainAtOnceAtItsAddressHasItsPlaceSoon) {
+TEST_F(Rejoin, AWorkerRestartedAtOnceAtItsAddressHasItsPlaceSoon) {
   NativeNode* lost = w1;
   for (uint64_t incarnation = 1; incarnation <= 3; ++incarnation) {
     lost->Kill();
@@ -149,7 +149,7 @@ TEST_F(Rejoin, AHeartbeatThatIsReadAfterTheDeathHidesNoRestart) {
 }
 
 // One host may be given the name of another that is cut off and still sends.
-TEST_F(Rejoin, WhatTheEarlierHolderStillSaysDoesNotEndWhoHasItsAddress) {
+TEST_F(Rejoin, MessagesOfTheEarlierHolderDoNotEndTheWorkerAtItsAddress) {
   w1->Kill();
   job.Run(seconds(3));
   NativeNode* const next = Add(4712);
@@ -162,7 +162,7 @@ TEST_F(Rejoin, WhatTheEarlierHolderStillSaysDoesNotEndWhoHasItsAddress) {
   ExpectNobodyFailed();
 }
 
-TEST_F(Rejoin, WhatTheEarlierHolderOfAPlaceStillSaysIsNotCountedAsTheNextOnes) {
+TEST_F(Rejoin, MessagesOfTheEarlierHolderDoNotCountAsTheNextHolders) {
   w1->Kill();
   job.Run(seconds(3));
   NativeNode* const next = Add();
@@ -200,7 +200,7 @@ TEST_F(Rejoin, WhatTheEarlierHolderOfAPlaceStillSaysIsNotCountedAsTheNextOnes) {
   ExpectNobodyFailed();
 }
 
-TEST_F(Rejoin, NobodyTakesThePlaceAndTheJobEndsNamingTheLost) {
+TEST_F(Rejoin, APlaceThatNoWorkerTakesEndsTheJobAndNamesTheLostWorker) {
   w1->Kill();
   job.Run(seconds(59));
   ExpectNobodyFailed();
@@ -212,7 +212,7 @@ TEST_F(Rejoin, NobodyTakesThePlaceAndTheJobEndsNamingTheLost) {
   EXPECT_EQ(w0->failures.size(), 1U);
 }
 
-TEST_F(Rejoin, WhoComesThoughNobodyIsLostIsToldLater) {
+TEST_F(Rejoin, AWorkerThatComesThoughNoWorkerIsLostIsToldLater) {
   NativeNode* const next = Add();
   job.Run(seconds(20));
   EXPECT_FALSE(next->refused);
@@ -221,7 +221,7 @@ TEST_F(Rejoin, WhoComesThoughNobodyIsLostIsToldLater) {
   ExpectNobodyFailed();
 }
 
-TEST_F(Rejoin, WhoWasTakenForLostAndLivesIsToldAndNothingThatItSendsCounts) {
+TEST_F(Rejoin, ALiveWorkerThatWasTakenForLostIsToldAndItsMessagesDoNotCount) {
   w1->Send(ServerId(0), "in time");
   job.Run(milliseconds(100));
   job.network.Part(s0->transport(), w1->transport());  // w1 still reaches all others
@@ -245,7 +245,7 @@ TEST_F(Rejoin, WhoWasTakenForLostAndLivesIsToldAndNothingThatItSendsCounts) {
   ExpectNobodyFailed();
 }
 
-TEST_F(Rejoin, WhoIsNotHeardAnyMoreIsReplaced) {
+TEST_F(Rejoin, AWorkerThatFallsSilentIsReplaced) {
   job.network.Mute(w1->transport());
   job.Run(seconds(33));
   EXPECT_TRUE(
@@ -257,7 +257,7 @@ TEST_F(Rejoin, WhoIsNotHeardAnyMoreIsReplaced) {
   ExpectNobodyFailed();
 }
 
-TEST_F(Rejoin, BarriersThatAreOverDoNotHoldWhoBeginsAgain) {
+TEST_F(Rejoin, BarriersThatAreOverDoNotHoldTheNewWorker) {
   w0->Barrier(kWorkerGroup);
   w1->Barrier(kWorkerGroup);
   job.Run(seconds(1));
@@ -277,7 +277,7 @@ TEST_F(Rejoin, BarriersThatAreOverDoNotHoldWhoBeginsAgain) {
   EXPECT_TRUE(w0->barriers[1].ok());
 }
 
-TEST_F(Rejoin, AWorkerForWhomTooMuchWaitsIsLostWhoeverNotices) {
+TEST_F(Rejoin, AWorkerThatDoesNotReadIsLostWhicheverNodeNotices) {
   NativeNode* lost = w1;
   for (const bool server_notices : {true, false}) {
     if (server_notices) {
@@ -295,7 +295,7 @@ TEST_F(Rejoin, AWorkerForWhomTooMuchWaitsIsLostWhoeverNotices) {
   ExpectNobodyFailed();
 }
 
-TEST_F(Rejoin, WhoSendsTooMuchThatMakesNoSenseIsReplacedAndOthersDoNotNotice) {
+TEST_F(Rejoin, AWorkerWithTooManyViolationsIsReplacedAndOtherNodesGoOn) {
   for (uint32_t i = 0; i <= ViolationLimiter::kMost; ++i) {
     Message message;
     message.peer = ServerId(0);
@@ -335,7 +335,7 @@ TEST_F(Rejoin, AStrangerWithOtherSettingsIsRefusedAndTheJobGoesOn) {
   ExpectNobodyFailed();
 }
 
-TEST_F(Rejoin, WhoWaitsForAPlaceHearsOfTheEnd) {
+TEST_F(Rejoin, AWorkerThatWaitsForAPlaceHearsOfTheEnd) {
   NativeNode* const next = Add();
   job.Run(milliseconds(200));
   job.Abort(bs::Status::Unavailable("stopped by hand"));
@@ -345,7 +345,7 @@ TEST_F(Rejoin, WhoWaitsForAPlaceHearsOfTheEnd) {
   EXPECT_THAT(next->refused->message(), HasSubstr("stopped by hand"));
 }
 
-TEST_F(Rejoin, WhoBeginsAnewWhileItWaitsForAPlaceHasItsOwnTime) {
+TEST_F(Rejoin, AWorkerRestartedWhileItWaitsForAPlaceHasItsOwnTime) {
   NativeNode* const first = Add(4799);
   job.Run(seconds(20));
   first->Kill();
@@ -402,7 +402,7 @@ TEST_F(Rejoin, AWorkerThatIsCutOffFromOneServerIsReplacedWhoeverOfThemNotices) {
   ExpectNobodyFailed();
 }
 
-TEST_F(Rejoin, AServerThatAWorkerHasLostAndNobodyHearsIsTheOneThatIsLost) {
+TEST_F(Rejoin, AServerThatAWorkerHasLostAndNoNodeHearsIsLost) {
   job.network.Mute(s0->transport());
   job.network.Part(w1->transport(), s0->transport());
   job.Run(seconds(25));
@@ -413,7 +413,7 @@ TEST_F(Rejoin, AServerThatAWorkerHasLostAndNobodyHearsIsTheOneThatIsLost) {
   EXPECT_FALSE(job.Logged("its place is free"));
 }
 
-TEST_F(Rejoin, WhoTakesThePlaceAndIsGoneAtOnceKeepsItForFiveSecondsOnly) {
+TEST_F(Rejoin, ANewHolderThatIsGoneAtOnceKeepsThePlaceForFiveSecondsOnly) {
   w1->Kill();
   job.Run(seconds(3));
   bs::sim::SimExecutor executor(&job.clock);
@@ -495,7 +495,7 @@ TEST_F(StockRejoin, APlaceIsTakenAgainAndAgain) {
   EXPECT_TRUE(server->failures.empty());
 }
 
-TEST_F(StockRejoin, WhoWasLostAndAsksForMoreIsEnded) {
+TEST_F(StockRejoin, ALostWorkerThatAsksForMoreIsEnded) {
   job.network.Overflow(server->transport(), WorkerId(1));
   job.Run(seconds(3));
   EXPECT_THAT(server->workers_vacant, ElementsAre("stock 11"));
@@ -617,7 +617,7 @@ TEST_F(StockRejoin, WhileAnotherWaitsForTheEndItIsNotReplaced) {
   EXPECT_THAT(job.finished->message(), HasSubstr("lost worker 1"));
 }
 
-TEST_F(StockRejoin, AfterItABarrierThatSomebodyDoesNotComeToEndsTheJob) {
+TEST_F(StockRejoin, AfterItABarrierThatAWorkerMissesEndsTheJob) {
   w1->Kill();
   StockNode* const next = job.AddStock(Role::kWorker, "10.0.0.8");
   next->Start();
@@ -633,7 +633,7 @@ TEST_F(StockRejoin, AfterItABarrierThatSomebodyDoesNotComeToEndsTheJob) {
   EXPECT_THAT(job.finished->message(), HasSubstr("(BYTESCHEDULER_STRAGGLER_TIMEOUT)"));
 }
 
-TEST_F(StockRejoin, WhoWaitsForAPlaceIsEndedWithTheJob) {
+TEST_F(StockRejoin, AWorkerThatWaitsForAPlaceIsEndedWithTheJob) {
   StockNode* const first = job.AddStock(Role::kWorker, "10.0.0.8");
   first->Start();
   job.network.Mute(server->transport());  // the place is not free before it knows
@@ -724,7 +724,7 @@ TEST(Refusals, OfAHundredStockNodesEachIsEndedThoughTheJobEnds) {
   EXPECT_TRUE(job.finished);
 }
 
-TEST(Refusals, AtTheEndOfTheJobThoseWhoCannotBeToldAreCounted) {
+TEST(Refusals, NodesThatCannotBeToldOfTheEndOfTheJobAreCounted) {
   Job job(7);
   const std::vector<StockNode*> late = StartTooMany(&job, 600);
   job.Run(milliseconds(500));

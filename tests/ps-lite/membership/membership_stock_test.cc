@@ -129,17 +129,17 @@ TEST_F(StockInbound, SoIsOneThatTheSchedulerNodeDoesNotHear) {
   ExpectLost("connection closed, and no other opened in 1 s");
 }
 
-TEST_F(StockInbound, AWorkerWhoseMessageIsLostIsLostThoughItComesBack) {
+TEST_F(StockInbound, AWorkerWithALostMessageIsLostThoughItComesBack) {
   Part(true, false);
   ExpectLost("connection closed in the middle of a message, which is lost");
 }
 
-TEST_F(StockInbound, SoIsOneWhoseControlIsLost) {
+TEST_F(StockInbound, AWorkerWithALostControlMessageIsLostToo) {
   Part(false, false);
   ExpectLost("connection closed in the middle of a message, which is lost");
 }
 
-TEST_F(StockInbound, BesideWhomANativeWorkerStandsThatTells) {
+TEST_F(StockInbound, ANativeWorkerBesideTheLostWorkerTellsOfTheLoss) {
   NativeNode* const beside = Attach(1);
   Part(true, true);
   EXPECT_THAT(beside->failures.at(0).message(), HasSubstr("lost worker 1 (10.0.0.8:4712)"));
@@ -164,7 +164,7 @@ TEST_F(StockInbound, AConnectionThatComesBackIsNoLoss) {
   EndStock();
 }
 
-TEST_F(StockInbound, WhoIsSilentAfterAConnectionOfItsCameBackIsLost) {
+TEST_F(StockInbound, AWorkerThatIsSilentAfterItReconnectsIsLost) {
   job.network.CutOff(w1->transport(), milliseconds(900));
   job.Run(job.options.straggler_timeout - seconds(5));
   Push(8);
@@ -183,7 +183,7 @@ TEST_F(StockInbound, SoIsOneToWhichOursCameBack) {
   ExpectLost("after one of its connections was closed, with which messages may be lost, nothing");
 }
 
-TEST_F(StockInbound, WhoIsSilentAndHasLostNoConnectionIsNot) {
+TEST_F(StockInbound, AWorkerThatIsSilentAndLostNoConnectionIsNotLost) {
   job.Run(3 * job.options.straggler_timeout);
   EXPECT_FALSE(job.finished);
   EndStock();
@@ -213,7 +213,7 @@ TEST(StockStart, AStockWorkerThatNeverComesToTheStartBarrierIsNamedInTheTimeOfTh
 }
 
 // Each of them comes while the scheduler node does not know yet that the one before is gone.
-TEST(StockStart, WhoDiesBeforeEveryoneIsThereLeavesItsPlaceToTheNextAgainAndAgain) {
+TEST(StockStart, ANodeThatDiesBeforeTheJobBeginsLeavesItsPlaceToTheNextEachTime) {
   for (const Role role : {Role::kWorker, Role::kServer}) {
     Job job(7);
     job.options.num_workers = 1;
@@ -238,7 +238,7 @@ TEST(StockStart, WhoDiesBeforeEveryoneIsThereLeavesItsPlaceToTheNextAgainAndAgai
   }
 }
 
-TEST(StockStart, WhoIsStartedAgainAtItsAddressHasItsPlace) {
+TEST(StockStart, AWorkerRestartedAtItsAddressHasItsPlace) {
   Job job(7);
   job.StartCoordinator();
   job.AddStock(Role::kServer)->Start();
@@ -255,7 +255,7 @@ TEST(StockStart, WhoIsStartedAgainAtItsAddressHasItsPlace) {
   EXPECT_EQ(node->barrier_answers, 1);
 }
 
-TEST(StockStart, WhoCannotBeReachedLeavesItsPlaceAfterTheHeartbeatTimeout) {
+TEST(StockStart, AnUnreachableWorkerLeavesItsPlaceAfterTheHeartbeatTimeout) {
   Job job(7);
   job.options.num_workers = 1;
   StockNode* const gone = job.AddStock(Role::kWorker);
@@ -542,7 +542,7 @@ TEST(StockRefused, ANativeWorkerAndAStockOneAreNoJob) {
   EXPECT_TRUE(stock->list.empty());
 }
 
-TEST_F(StockJob, AStockWorkerBesideWhomNobodyAttachesIsWarnedOf) {
+TEST_F(StockJob, AStockWorkerWithoutAnAttachedWorkerIsWarnedOf) {
   const std::string said =
       "worker 1 (10.0.0.8:4712) uses MXNet's own store: not scheduled; add kvs = "
       "ScheduledKVS(kvs) (from bytescheduler.mxnet import ScheduledKVS); if it has "
@@ -607,7 +607,7 @@ TEST_F(StockJob, ASecondStoreOfAProcessEndsItWithTheRemedy) {
   EXPECT_THAT(s0->failures.front().message(), HasSubstr(said));
 }
 
-TEST_F(StockJob, WhoComesTooLateIsEndedAndTheOthersNoticeNothing) {
+TEST_F(StockJob, ANodeThatComesTooLateIsEndedAndOtherNodesNoticeNothing) {
   StockNode* const worker = job.AddStock(Role::kWorker, "10.0.0.9");
   StockNode* const server = job.AddStock(Role::kServer, "10.0.0.7");
   worker->Start();
@@ -620,7 +620,7 @@ TEST_F(StockJob, WhoComesTooLateIsEndedAndTheOthersNoticeNothing) {
   EndStock();
 }
 
-TEST_F(StockJob, WhoRegistersTheAddressOfANodeOfTheJobHarmsNobody) {
+TEST_F(StockJob, ARegistrationOfTheAddressOfANodeOfTheJobHarmsNoNode) {
   StockNode* const liar = job.AddStock(Role::kWorker, "10.0.0.66");
   Meta meta;
   meta.is_control = true;
@@ -637,7 +637,7 @@ TEST_F(StockJob, WhoRegistersTheAddressOfANodeOfTheJobHarmsNobody) {
   EndStock();
 }
 
-TEST(StockRefused, WhoWaitedForSomebodyInVainIsEnded) {
+TEST(StockRefused, ANodeThatWaitedInVainForAWorkerIsEnded) {
   Job job(9);
   StockNode* const worker = job.AddStock(Role::kWorker, "10.0.0.9");
   StockNode* const server = job.AddStock(Role::kServer, "10.0.0.8");

@@ -171,7 +171,7 @@ TEST_F(NativeJob, BarrierOfEveryoneNeedsTheServersToo) {
   EXPECT_EQ(server->shutdowns, 0);  // it was not the final one
 }
 
-TEST_F(NativeJob, LateBarrierEndsWithTheNamesOfThoseWhoDidNotCome) {
+TEST_F(NativeJob, LateBarrierEndsWithTheNamesOfTheMissingWorkers) {
   w0->Barrier(kWorkerGroup);
   // A live worker may be late: rank 0 evaluates, or writes a checkpoint.
   job.Run(job.options.straggler_timeout - seconds(1));

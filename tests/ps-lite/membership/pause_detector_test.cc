@@ -12,7 +12,7 @@ using std::chrono::seconds;
 
 constexpr bs::TimePoint kStart{seconds(1000)};
 
-TEST(PauseDetectorTest, WhoRunsHasHeardEverybodyAllTheTime) {
+TEST(PauseDetectorTest, ARunningProcessHasNoPause) {
   PauseDetector pause_detector(seconds(1), seconds(30), kStart);
   for (int i = 1; i < 100; ++i) {
     EXPECT_EQ(pause_detector.LastPauseEnd(kStart + seconds(15 * i)), bs::TimePoint{});
@@ -27,7 +27,7 @@ TEST(PauseDetectorTest, AfterAPauseTimeBeginsAnew) {
   EXPECT_EQ(pause_detector.LastPauseEnd(kStart + seconds(60)), kStart + seconds(60));
 }
 
-TEST(PauseDetectorTest, WhoLooksSeldomDoesNotTakeThatForAPause) {
+TEST(PauseDetectorTest, ALongIntervalIsNotTakenForAPause) {
   PauseDetector pause_detector(seconds(20), seconds(30), kStart);
   EXPECT_EQ(pause_detector.LastPauseEnd(kStart + seconds(25)), bs::TimePoint{});
   EXPECT_EQ(pause_detector.LastPauseEnd(kStart + seconds(70)), kStart + seconds(70));

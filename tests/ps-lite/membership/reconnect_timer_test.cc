@@ -79,7 +79,7 @@ class ReliableBroadcastTest : public ::testing::Test {
                                }};
 };
 
-TEST_F(ReliableBroadcastTest, RepeatsToWhoHasNotConfirmedAndEndsWithTheLast) {
+TEST_F(ReliableBroadcastTest, RepeatsToReceiversThatHaveNotConfirmedAndEndsWithTheLast) {
   Announce({8, 10});
   ASSERT_EQ(sent_.size(), 2U);
   EXPECT_NE(sent_.at(0).sequence, sent_.at(1).sequence);
@@ -105,7 +105,7 @@ TEST_F(ReliableBroadcastTest, ForgottenReceiversAreNotWaitedFor) {
   EXPECT_EQ(done_, 1);
 }
 
-TEST_F(ReliableBroadcastTest, ToNobodyIsDoneAtOnceButNotInside) {
+TEST_F(ReliableBroadcastTest, ToNoReceiverIsDoneAtOnceButNotInside) {
   Announce({});
   EXPECT_EQ(done_, 0);
   Run(bs::Duration(0));

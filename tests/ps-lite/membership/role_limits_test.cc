@@ -5,7 +5,7 @@
 namespace ps {
 namespace {
 
-TEST(RoleLimits, OfDataAreThoseOfTheReceiversRole) {
+TEST(RoleLimits, OfDataDependOnTheRoleOfTheReceiver) {
   Meta push;
   push.extension.version = kExtensionVersion;
   push.extension.op = Op::kPush;
@@ -14,7 +14,7 @@ TEST(RoleLimits, OfDataAreThoseOfTheReceiversRole) {
   EXPECT_EQ(MostDataBytes(Role::kWorker, push, 1000000), uint64_t{5} << 30U);
 }
 
-TEST(RoleLimits, OfRequestsAreWhatTheyAnnounceOrLittle) {
+TEST(RoleLimits, OfRequestsAreTheAnnouncedBytesOrLittle) {
   const uint64_t little = uint64_t{64} << 10U;
   Meta request;
   EXPECT_EQ(MostDataBytes(Role::kServer, request, 0),

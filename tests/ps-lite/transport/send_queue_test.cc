@@ -19,7 +19,7 @@ Message Of(int32_t priority, size_t bytes, bool native = false) {
   return message;
 }
 
-TEST(SendQueue, UrgentMessagesLeaveFirstAndEqualOnesInOrder) {
+TEST(SendQueue, UrgentMessagesLeaveFirstAndEqualMessagesInOrder) {
   SendQueue queue;
   for (const auto& [priority, size] :
        std::vector<std::pair<int32_t, size_t>>{{0, 1}, {5, 2}, {0, 3}, {5, 4}}) {
@@ -41,7 +41,7 @@ TEST(SendQueue, FramesOfMxnetsOwnCountUntilTheyAreTaken) {
   EXPECT_EQ(queue.waiting_bytes(), 0U);
 }
 
-TEST(SendQueue, FramesOfNativesCountWhereTheyKeepMemoryAndSoDoesWhatTheirFieldsSay) {
+TEST(SendQueue, NativeFramesThatKeepMemoryCountAndSoDoTextAndBody) {
   SendQueue queue;
   Message copy = Of(0, 5000, /*native=*/true);
   copy.keeps_memory = true;

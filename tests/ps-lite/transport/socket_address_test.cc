@@ -48,7 +48,7 @@ TEST(SocketAddress, PortsAreKept) {
   }
 }
 
-TEST(SocketAddress, LinkLocalOnesAreKnown) {
+TEST(SocketAddress, LinkLocalAddressesAreKnown) {
   EXPECT_TRUE(SocketAddress::Parse("fe80::1")->is_link_local());
   EXPECT_FALSE(SocketAddress::Parse("fd00::1")->is_link_local());
   EXPECT_FALSE(SocketAddress::Parse("169.254.0.1")->is_link_local());

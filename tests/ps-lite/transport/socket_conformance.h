@@ -108,7 +108,7 @@ TEST_P(SocketConformance, TheIpv6AddressOfAllTakesPeersOfBothKinds) {
   EXPECT_TRUE(node->AwaitMessages(2));
 }
 
-TEST_P(SocketConformance, ANameThatNobodyHasIsLookedUpAgainUntilTheEnd) {
+TEST_P(SocketConformance, AnUnknownNameIsLookedUpAgainUntilTheEnd) {
   const auto sender = NewNode();
   const ReleaseCount released(world());
   sender->Connect(8, {"no-such-host.invalid", 9000}, 9);
@@ -129,7 +129,7 @@ TEST_P(SocketConformance, ForeignAddressIsRefusedByName) {
   }
 }
 
-TEST_P(SocketConformance, UnreachableAddressesDropWhatIsSentThere) {
+TEST_P(SocketConformance, UnreachableAddressesDropTheirMessages) {
   const auto node = NewNode();
   const ReleaseCount released(world());
   node->Connect(8, {"127.0.0.1", 0}, 9);
@@ -161,7 +161,7 @@ TEST_P(SocketConformance, TwoTransportsShareALoop) {
   second->Close(bs::Duration::zero());
 }
 
-TEST_P(SocketConformance, WhoComesAndGoesAgainAndAgainHoldsNobodyUp) {
+TEST_P(SocketConformance, PeersThatComeAndGoAgainAndAgainHoldNoPeerUp) {
   const auto [node, address] = BoundNode(world());
   const auto sender = NewNode();
   sender->Connect(8, address, 9);
@@ -174,7 +174,7 @@ TEST_P(SocketConformance, WhoComesAndGoesAgainAndAgainHoldsNobodyUp) {
   }
 }
 
-TEST_P(SocketConformance, AFloodOfAStrangersMessagesHoldsNobodyUp) {
+TEST_P(SocketConformance, AFloodOfAStrangersMessagesHoldsNoPeerUp) {
   TransportNode node(world(), [](int32_t peer) { return peer == 9; });
   Address address = world()->AnyAddress();
   address.port = node.Bind(address).value();

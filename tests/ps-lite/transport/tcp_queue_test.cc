@@ -11,7 +11,7 @@
 namespace ps::test {
 namespace {
 
-TEST(TcpQueue, CountsWhatThePeerHasNotAcknowledged) {
+TEST(TcpQueue, CountsBytesThatThePeerHasNotAcknowledged) {
   bs::Result<TcpSocket> listener = ListenTcp({"127.0.0.1", 0});
   ASSERT_TRUE(listener.ok());
   const int32_t port = LocalAddress(listener.value()).port();
@@ -31,7 +31,7 @@ TEST(TcpQueue, CountsWhatThePeerHasNotAcknowledged) {
   EXPECT_LT(LeastRoundTrip(fd), std::chrono::seconds(10));
 }
 
-TEST(TcpQueue, NothingIsHeldOfWhatIsNoConnection) {
+TEST(TcpQueue, HoldsNothingWithoutAConnection) {
   EXPECT_EQ(HeldBytes(-1), 0U);
   EXPECT_EQ(LeastRoundTrip(-1), bs::Duration(0));
 }

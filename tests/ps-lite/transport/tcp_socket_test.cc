@@ -46,7 +46,7 @@ std::pair<TcpSocket, TcpSocket> Connected() {
   return {std::move(listener.value()), std::move(connecting.value())};
 }
 
-TEST(WithinHost, IsWhatAddressesTell) {
+TEST(WithinHost, FollowsFromTheAddresses) {
   const auto [listener, socket] = Connected();
   EXPECT_TRUE(WithinHost(socket.fd()));
   EXPECT_FALSE(WithinHost(listener.fd())) << "nobody is at its other end";
@@ -78,7 +78,7 @@ TEST(TuneSending, RetransmitsOftenAndGivesUpNoSooner) {
   EXPECT_EQ(OptionOf(socket, kRtoMaxMs), 1000);
 }
 
-TEST(TuneSending, LeavesWhatIsNoTcpAlone) {
+TEST(TuneSending, LeavesSocketsOtherThanTcpAlone) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
   const TcpSocket first(ends[0]);
@@ -115,7 +115,7 @@ TEST(SinceAcknowledged, DoesNotTrustAKernelThatAsksLessAndLessOften) {
   EXPECT_GT(SinceAcknowledged(socket.fd()), bs::Duration(0));
 }
 
-TEST(DescribePeer, SaysWhoIsThere) {
+TEST(DescribePeer, NamesTheAddressOfThePeer) {
   const auto [listener, socket] = Connected();
   const int port = LocalAddress(listener).port();
   EXPECT_EQ(DescribePeer(socket.fd()), "127.0.0.1:" + std::to_string(port));
@@ -135,7 +135,7 @@ TEST(Ports, OnlyAListenerMayTakeAnyFreeOne) {
   EXPECT_EQ(CheckLocalPort({"node7", -1}).message(), "port -1 of node7: want 0 to 65535");
 }
 
-TEST(ResolveTcp, KnowsNumbersAndNamesAndNamesWhatItDoesNot) {
+TEST(ResolveTcp, KnowsNumbersAndNamesAndReportsUnknownHosts) {
   EXPECT_TRUE(IsNumeric("10.0.0.1"));
   EXPECT_TRUE(IsNumeric("*"));
   EXPECT_FALSE(IsNumeric("localhost"));
@@ -145,7 +145,7 @@ TEST(ResolveTcp, KnowsNumbersAndNamesAndNamesWhatItDoesNot) {
   EXPECT_THAT(ResolveTcp({"", 7}).status().message(), HasSubstr("tcp://:7: "));
 }
 
-TEST(BindError, SaysWhatItMeans) {
+TEST(BindError, HasTheCodeOfTheCauseAndTheAddress) {
   const auto code = [](int error) { return BindError("tcp://node7:9000", error).code(); };
   EXPECT_EQ(code(EADDRINUSE), bs::StatusCode::kAlreadyExists);
   EXPECT_EQ(code(EADDRNOTAVAIL), bs::StatusCode::kInvalidArgument);

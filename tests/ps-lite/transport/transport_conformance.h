@@ -87,7 +87,7 @@ TEST_P(TransportConformance, EqualPrioritiesArriveInTheOrderOfSend) {
   EXPECT_EQ(NumbersOf(receiver->TakeMessages()), Count(0, 1000));
 }
 
-TEST_P(TransportConformance, UrgentMessageOvertakesThoseThatWait) {
+TEST_P(TransportConformance, UrgentMessageOvertakesMessagesThatWait) {
   const Address address = FreeAddress();
   const std::vector<std::byte> big = Pattern(1u << 20, 1);  // outlives the sender
   const auto sender = NewNode();
@@ -132,7 +132,7 @@ TEST_P(TransportConformance, WaitingMessagesLeaveByPriorityThenInOrder) {
 }
 
 // Some transports fuse these.
-TEST_P(TransportConformance, SmallNativeMessagesThatWaitArriveWholeAndThoseOfAPriorityInOrder) {
+TEST_P(TransportConformance, WaitingSmallNativeMessagesArriveWholeAndInOrderOfEachPriority) {
   const Address address = FreeAddress();
   const auto sender = NewNode();
   sender->Connect(8, address, 9);
@@ -272,7 +272,7 @@ TEST_P(TransportConformance, MessageToAnUnknownPeerIsDroppedAndReleased) {
   EXPECT_TRUE(released.Await(1));
 }
 
-TEST_P(TransportConformance, DisconnectReleasesWhatCannotLeave) {
+TEST_P(TransportConformance, DisconnectReleasesMessagesThatCannotLeave) {
   const Address address = FreeAddress();
   const auto sender = NewNode();
   sender->Connect(8, address, 9);
@@ -320,7 +320,7 @@ TEST_P(TransportConformance, CloseLetsWaitingMessagesLeave) {
   EXPECT_TRUE(released.Await(50));
 }
 
-TEST_P(TransportConformance, CloseReleasesWhatCannotLeave) {
+TEST_P(TransportConformance, CloseReleasesMessagesThatCannotLeave) {
   const Address address = FreeAddress();
   const auto sender = NewNode();
   sender->Connect(8, address, 9);

@@ -64,7 +64,7 @@ TEST_F(UnknownPeerLogTest, ManyHostsAreNotAllRemembered) {
   EXPECT_EQ(Tell("10.0.3.249:1").size(), 1U);
 }
 
-TEST_F(UnknownPeerLogTest, WhoComesAndGoesManyTimesAMinuteIsNamedOnce) {
+TEST_F(UnknownPeerLogTest, AHostThatComesAndGoesManyTimesAMinuteIsNamedOnce) {
   constexpr uint64_t kMany = UnknownPeerLog::kManyVisits;
   EXPECT_THAT(Visit("10.0.0.1:4711", kMany - 1), IsEmpty());
   EXPECT_THAT(Visit("10.0.0.2:4711", kMany - 1), IsEmpty());

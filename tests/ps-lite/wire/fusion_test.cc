@@ -59,7 +59,7 @@ std::vector<Message> Some() {
   return some;
 }
 
-TEST(Fusion, WhatIsTakenApartIsWhatWasFused) {
+TEST(Fusion, TakingApartGivesTheFusedMessages) {
   const std::vector<Message> before = Some();
   const auto after = TakeApart(Fused(before));
   ASSERT_TRUE(after.ok()) << after.status().message();
@@ -75,7 +75,7 @@ TEST(Fusion, WhatIsTakenApartIsWhatWasFused) {
   }
 }
 
-TEST(Fusion, TheBytesAreThoseOfTheProtocol) {
+TEST(Fusion, TheBytesMatchTheProtocol) {
   std::vector<Message> two;
   two.push_back(Of(Op::kPushPull, 1, "abcd"));
   two.push_back(Of(Op::kPull, 2, ""));
@@ -149,7 +149,7 @@ std::string Entry(const Message& message) {
   return std::string("\x0a") + static_cast<char>(meta.size()) + meta;
 }
 
-TEST(Fusion, WhatMakesNoSenseIsRefusedWithTheReason) {
+TEST(Fusion, AMalformedCarrierIsRefusedWithTheReason) {
   const std::string entry = Entry(Of(Op::kPush, 1, "abcd"));
   std::string many;
   for (size_t i = 0; i <= kMostFused; ++i) many += entry;

@@ -101,7 +101,7 @@ Meta FullExtension() {
   return meta;
 }
 
-TEST(Wire, ExtensionUsesItsFieldNumbersAfterTheStockOnes) {
+TEST(Wire, ExtensionUsesItsFieldNumbersAfterTheStockNumbers) {
   Meta meta = FullExtension();
   const std::string native = EncodeMeta(meta);
   meta.extension.version = 0;
@@ -160,7 +160,7 @@ TEST(Wire, ALongBodyComesBackAsItWas) {
   EXPECT_EQ(parsed.value().extension.body.size(), meta.extension.body.size());
 }
 
-TEST(Wire, ExtensionWritesOnlyWhatDiffersFromTheDefault) {
+TEST(Wire, ExtensionWritesOnlyFieldsThatDifferFromTheDefault) {
   Meta meta = AppMeta(0, 0, true);
   const size_t stock_bytes = EncodeMeta(meta).size();
   meta.extension.version = 1;
@@ -254,7 +254,7 @@ std::string ManyNodes(size_t count) {
   return Field("1a", nodes);
 }
 
-TEST(Wire, RefusesWhatIsNoMeta) {
+TEST(Wire, RefusesBytesThatAreNoMeta) {
   const std::string node_of_long_name =
       Field("12", FromHex("0801") + Field("1a", std::string(256, 'h')));
   const std::vector<BadInput> inputs = {

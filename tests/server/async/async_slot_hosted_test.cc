@@ -32,7 +32,7 @@ class HostedSlotBench : public AsyncBench {
   std::vector<ps::Message> Responses() override { return Settle(); }
 };
 
-TEST(AsyncSlotHostedTest, TheProcessGetsWhatCodesStandFor) {
+TEST(AsyncSlotHostedTest, TheProcessGetsDecodedGradients) {
   HostedSlotBench bench(2);
   bench.Initialise(10);
   bench.Post(Push(1, 1, Floats({1})));
@@ -139,7 +139,7 @@ TEST(AsyncSlotHostedTest, AKeyMayNeedTheHostingProcessWhateverTheOptimizer) {
   EXPECT_THAT(TextOf(bench.Do(Push(0, 2, Floats({3}))).at(0)), HasSubstr("without its pickle"));
 }
 
-TEST(AsyncSlotHostedTest, WhatNobodyCanUpdateIsRefused) {
+TEST(AsyncSlotHostedTest, AKeyThatNoOptimizerCanUpdateIsRefused) {
   HostedSlotBench cut(1);
   cut.Initialise(0, "");
   EXPECT_THAT(TextOf(cut.Do(Push(0, 1, Floats({3}))).at(0)),

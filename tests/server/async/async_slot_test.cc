@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(AsyncSlotTest, APushIsAppliedAtOnceAndNobodyWaitsForOthers) {
+TEST(AsyncSlotTest, APushIsAppliedAtOnceAndNoWorkerWaitsForAnother) {
   AsyncBench bench(3);
   bench.DoOk(Push(0, 0, Floats({10})));
   EXPECT_EQ(bench.PullNow(2, 0), std::vector<float>{10});
@@ -173,7 +173,7 @@ TEST(AsyncSlotTest, WithoutAnOptimizerAPushIsRefused) {
   EXPECT_EQ(bench.PullNow(0, 1), std::vector<float>{2});
 }
 
-TEST(AsyncSlotTest, WhatMakesNoSenseIsRefusedAndChangesNothing) {
+TEST(AsyncSlotTest, AWrongRequestIsRefusedAndChangesNothing) {
   AsyncBench bench(2);
   bench.DoOk(Push(0, 0, Floats({1})));
   EXPECT_EQ(bench.Refused(Push(0, 2, Floats({1}))).first, StatusCode::kFailedPrecondition);
@@ -225,7 +225,7 @@ TEST(AsyncSlotTest, StalenessBoundsHowFarAWorkerIsAhead) {
   EXPECT_EQ(ToFloats(answers[1].data.at(0).bytes()), std::vector<float>{113});
 }
 
-TEST(AsyncSlotTest, NobodyWaitsForAWorkerThatLeft) {
+TEST(AsyncSlotTest, NoWorkerWaitsForAWorkerThatLeft) {
   AsyncBench bench({.num_workers = 2, .max_staleness = 0});
   bench.DoOk(Push(0, 0, Floats({0})));
   bench.DoOk(Push(0, 1, Floats({1})));
@@ -244,7 +244,7 @@ TEST(AsyncSlotTest, WithoutWorker0NothingIsInitialised) {
   EXPECT_EQ(bench.Refused(bench.Newest(Pull(1, 0, 4))).first, StatusCode::kUnavailable);
 }
 
-TEST(AsyncSlotTest, AFailedJobRefusesWhatWaits) {
+TEST(AsyncSlotTest, AFailedJobRefusesPendingRequests) {
   AsyncBench bench({.num_workers = 2, .max_staleness = 0});
   bench.DoOk(Push(0, 0, Floats({0})));
   bench.DoOk(Push(0, 1, Floats({0})));
@@ -253,7 +253,7 @@ TEST(AsyncSlotTest, AFailedJobRefusesWhatWaits) {
   EXPECT_EQ(TextOf(bench.outbox.Next()), "lost worker 1");
 }
 
-TEST(AsyncSlotTest, WhoTakesThePlaceOfALostWorkerCountsFromOneAndIsWaitedForOnceItPushes) {
+TEST(AsyncSlotTest, ANewWorkerInAPlaceCountsFromOneAndIsWaitedForOnceItPushes) {
   AsyncBench bench({.num_workers = 2, .max_staleness = 0});
   bench.DoOk(Push(0, 0, Floats({0})));
   for (const uint64_t round : {1, 2, 3}) {

@@ -89,7 +89,7 @@ TEST_F(OptimizerCallsTest, ARefusedOneConcernsItsCallAndLeavesTheOneBefore) {
   EXPECT_EQ(adopted_.size(), 2u);
 }
 
-TEST_F(OptimizerCallsTest, OthersTryTheirOwnAfterARefusal) {
+TEST_F(OptimizerCallsTest, OtherWorkersTryTheirOwnAfterARefusal) {
   Post(0, 1, "hosted Lamb", "bad");
   Post(1, 1, "hosted Lamb", "good");
   const std::vector<ps::Message> answers = Settle();
@@ -111,7 +111,7 @@ TEST_F(OptimizerCallsTest, WorkersMustAgree) {
       << "pickles of one optimizer may differ";
 }
 
-TEST_F(OptimizerCallsTest, WhatMakesNoSenseIsRefused) {
+TEST_F(OptimizerCallsTest, AWrongCallIsRefused) {
   EXPECT_THAT(TextOf(Do(0, 1, "hosted Lamb").at(0)), HasSubstr("came without its pickle"));
   EXPECT_THAT(TextOf(Do(0, 1, "lamb", "p").at(0)), HasSubstr("servers have none called"));
   const std::string long_name = "hosted " + std::string(kMaxOptimizerBytes, 'x');
@@ -126,7 +126,7 @@ TEST_F(OptimizerCallsAloneTest, TakesOptimizersOfTheServerOnly) {
   EXPECT_EQ(CodeOf(Do(0, 1, "sgd", "p").at(0)), StatusCode::kOk);
 }
 
-TEST_F(OptimizerCallsTest, AFailedJobRefusesWhatWaitsAndAGoneWorkerIsForgotten) {
+TEST_F(OptimizerCallsTest, AFailedJobRefusesPendingCallsAndAGoneWorkerIsForgotten) {
   Post(0, 1, "hosted Lamb", "p");
   Post(1, 1, "hosted Lamb", "p");
   calls_.OnWorkerGone(1);

@@ -16,7 +16,7 @@ TEST(BacklogTest, OneWorkerMayHaveAllOfIt) {
   EXPECT_TRUE(backlog.Take(1, 10));
 }
 
-TEST(BacklogTest, WhoHasLessThanHisShareIsTakenWhateverOthersHave) {
+TEST(BacklogTest, AWorkerBelowItsShareIsTakenWhateverOtherWorkersHave) {
   Backlog backlog(4, 100);
   EXPECT_TRUE(backlog.Take(1, 99));
   EXPECT_FALSE(backlog.Take(1, 10));
@@ -27,7 +27,7 @@ TEST(BacklogTest, WhoHasLessThanHisShareIsTakenWhateverOthersHave) {
   }
 }
 
-TEST(BacklogTest, WhatIsNotTakenIsSaidInWords) {
+TEST(BacklogTest, ARefusalNamesTheBytesOfTheWorkerAndOfAll) {
   Backlog backlog(2, 100);
   EXPECT_TRUE(backlog.Take(0, 30));
   EXPECT_TRUE(backlog.Take(1, 60));

@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20U;
 
-TEST(MemoryRoomTest, WhatIsPromisedAndNotUsedIsTaken) {
+TEST(MemoryRoomTest, MemoryThatIsPromisedAndNotUsedIsTaken) {
   uint64_t available = 4 * kMiB;
   MemoryRoom room([&] { return available; });
   std::optional<Result<MemoryRoom::Promise>> first = room.Ask(3 * kMiB);
@@ -68,7 +68,7 @@ TEST(MemoryRoomTest, OfThreadsThatAskAtOnceNoMoreGetItThanItIs) {
   EXPECT_LE(got, 2);
 }
 
-TEST(MemoryRoomTest, WhatTheSystemHasIsEnoughForAPage) {
+TEST(MemoryRoomTest, TheMemoryOfTheSystemIsEnoughForAPage) {
   EXPECT_TRUE(MemoryRoom().Ask(2 * kMiB).ok());
 }
 

@@ -172,7 +172,7 @@ TEST(SumBufferTest, AFrameKeepsTheMemoryAfterItsSlotLetGo) {
 }
 
 // The thread sanitizer sees it if not.
-TEST(SumBufferTest, WhatFramesReadHappensBeforeTheyAreSeenToBeGone) {
+TEST(SumBufferTest, ReadsOfFramesHappenBeforeTheFramesAreSeenToBeGone) {
   for (const int32_t num_workers : {2, 3}) {
     for (const size_t size_bytes : {4U, 100U}) {
       const SumRef sum = SumRef::Make(size_bytes, 0, num_workers);

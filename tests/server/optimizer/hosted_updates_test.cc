@@ -44,9 +44,9 @@ class HostedUpdatesTest : public testing::Test, protected HostedBench {
   HostedUpdates hosted_{host.Updater()};
 };
 
-TEST_F(HostedUpdatesTest, NobodyIsThereByDefault) { EXPECT_FALSE(HostedUpdates({}).present()); }
+TEST_F(HostedUpdatesTest, NoHostIsThereByDefault) { EXPECT_FALSE(HostedUpdates({}).present()); }
 
-TEST_F(HostedUpdatesTest, AnUpdateBeginsWithWhatWasBefore) {
+TEST_F(HostedUpdatesTest, AnUpdateBeginsWithTheValueBefore) {
   const auto optimizer = MakePickle("sgd");
   EXPECT_EQ(Update(optimizer, {1, 2}, {10, 20}), (std::vector<float>{11, 22}));
   ASSERT_EQ(outcomes_.size(), 1u);

@@ -68,7 +68,7 @@ std::vector<T> Trained(const std::string& text, DType dtype) {
   return weights;
 }
 
-TEST(OptimizerTest, UpdatesAreThoseOfMXNet) {
+TEST(OptimizerTest, UpdatesMatchMXNet) {
   for (const Golden& golden : kGolden) {
     const std::vector<float> single = Trained<float>(golden.text, DType::kFloat32);
     const std::vector<double> twice = Trained<double>(golden.text, DType::kFloat64);
@@ -79,7 +79,7 @@ TEST(OptimizerTest, UpdatesAreThoseOfMXNet) {
   }
 }
 
-TEST(OptimizerTest, HalfPrecisionKeepsWhatItCannotShow) {
+TEST(OptimizerTest, HalfPrecisionKeepsTheBitsThatItCannotShow) {
   std::vector<std::byte> weights = Encode(DType::kFloat16, {1});
   OptimizerState state(Spec("sgd"), DType::kFloat16, weights);
   const std::vector<std::byte> gradient = Encode(DType::kFloat16, {1});
@@ -125,7 +125,7 @@ TEST(ParseOptimizerTest, ReadsEveryOption) {
   EXPECT_EQ(Spec("nag momentum=0.5")->momentum, 0.5);
 }
 
-TEST(ParseOptimizerTest, RefusesWhatItDoesNotKnowAndSaysWhatItDoes) {
+TEST(ParseOptimizerTest, RefusesUnknownTextAndNamesTheKnownOptions) {
   const std::pair<std::string, std::string> cases[] = {
       {"", "none called ''"},
       {"lamb", "none called 'lamb', only sgd, nag, adam, adagrad, rmsprop, ftrl, signum"},

@@ -32,7 +32,7 @@ TEST(PendingCallsTest, TheMostUrgentComesFirstAndEqualsKeepTheirOrder) {
   EXPECT_TRUE(outbox.empty());
 }
 
-TEST(PendingCallsTest, ARepeatIsToldThatItIsAliveAndForWhomItWaits) {
+TEST(PendingCallsTest, ARepeatIsToldThatItIsAliveAndTheMissingWorker) {
   Outbox outbox;
   PendingCalls calls;
   calls.Add(Waiting(1, 8), Says("worker 0"), outbox.sender());
@@ -62,7 +62,7 @@ TEST(PendingCallsTest, OfTwoRequestsOfAWorkerTheNewerStays) {
   EXPECT_EQ(left[0].extension.sequence, 9u);
 }
 
-TEST(PendingCallsTest, RefusingAnswersEveryoneOnceAndForgettingAnswersNobody) {
+TEST(PendingCallsTest, RefusingAnswersEveryCallOnceAndForgettingAnswersNoCall) {
   Outbox outbox;
   PendingCalls calls;
   for (int32_t rank = 0; rank < 3; ++rank) calls.Add(Waiting(rank, 1), Says("x"), outbox.sender());

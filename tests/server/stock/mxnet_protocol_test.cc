@@ -144,7 +144,7 @@ TEST_F(MxnetProtocolTest, AnUnknownCompressionFailsTheJob) {
   }
 }
 
-TEST_F(MxnetProtocolTest, AfterTheFailureWhoAsksIsEnded) {
+TEST_F(MxnetProtocolTest, AWorkerThatAsksAfterTheFailureIsEnded) {
   protocol_.Fail(Status::Unavailable("lost worker 1"));
   protocol_.OnMessage(Data());
   RunAll();

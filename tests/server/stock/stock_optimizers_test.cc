@@ -54,7 +54,7 @@ TEST_F(StockOptimizersTest, TheFirstCallOfEachNumberCounts) {
   EXPECT_TRUE(failures_.empty());
 }
 
-TEST_F(StockOptimizersTest, WhatTheHostRefusesFailsTheJob) {
+TEST_F(StockOptimizersTest, AnOptimizerThatTheHostRefusesFailsTheJob) {
   optimizers_.Handle(Optimizer(1, "bad"));
   EXPECT_EQ(Settle().size(), 0u);
   EXPECT_TRUE(adopted_.empty());
@@ -86,7 +86,7 @@ TEST_F(StockOptimizersTest, OneThatIsNotLoadedInTimeFailsTheJob) {
                           "(BYTESCHEDULER_STRAGGLER_TIMEOUT)"));
 }
 
-TEST_F(StockOptimizersTest, WhatWasLoadedIsNotLate) {
+TEST_F(StockOptimizersTest, ALoadedOptimizerIsNotLate) {
   optimizers_.Handle(Optimizer(1, "a"));
   Pass(std::chrono::minutes(5));
   EXPECT_THAT(adopted_, ElementsAre("a"));

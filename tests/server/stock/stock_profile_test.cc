@@ -86,7 +86,7 @@ TEST_F(StockProfileTest, RequestsWhileItRunsAreInAFileThatBearsTheRank) {
   EXPECT_TRUE(lines_.empty());
 }
 
-TEST_F(StockProfileTest, APauseLeavesOutAndADumpWritesWhatThereIs) {
+TEST_F(StockProfileTest, APauseLeavesEventsOutAndADumpWritesTheRecordedEvents) {
   profile_.Obey("11");
   profile_.Obey("12");
   profile_.Note(Native(ps::Op::kPush, 1));
@@ -124,7 +124,7 @@ TEST_F(StockProfileTest, AFileOfAnotherDirectoryIsRefusedWithOneWarning) {
   EXPECT_TRUE(std::filesystem::exists("rank3_profile.json"));
 }
 
-TEST_F(StockProfileTest, WhatCannotBeWrittenIsOneWarning) {
+TEST_F(StockProfileTest, AFileThatCannotBeWrittenIsOneWarning) {
   std::filesystem::create_directory("rank3_profile.json");
   profile_.Obey("11");
   profile_.Obey("01");
@@ -140,7 +140,7 @@ TEST_F(StockProfileTest, NonsenseIsIgnored) {
   EXPECT_TRUE(std::filesystem::is_empty("."));
 }
 
-TEST_F(StockProfileTest, WhatComesBeyondTheMostIsCounted) {
+TEST_F(StockProfileTest, EventsBeyondTheMostAreCounted) {
   profile_.Obey("11");
   const ps::Message push = Native(ps::Op::kPush, 1);
   for (size_t i = 0; i < StockProfile::kMaxEvents + 5; ++i) profile_.Note(push);

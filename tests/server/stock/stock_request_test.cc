@@ -114,7 +114,7 @@ TEST(StockRequestTest, RowsCountFromTheKeysOwn) {
   EXPECT_EQ(LengthsIn(answer), (std::vector<int32_t>{0, 5, 5, 5}));
 }
 
-TEST(StockRequestTest, WhatNoStockWorkerSendsIsRefused) {
+TEST(StockRequestTest, ARequestThatNoStockWorkerSendsIsRefused) {
   const auto why = [](ps::Message message, const StockRange& range = kAll) {
     const Result<StockCall> call = ParseStockCall(std::move(message), range);
     return call.ok() ? "taken" : call.status().message();

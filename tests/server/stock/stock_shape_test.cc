@@ -67,7 +67,7 @@ TEST(StockShapeTest, CodesAreAddedAsTheirValues) {
   EXPECT_EQ(first, (std::vector<float>{2, -2, 0}));
 }
 
-TEST(StockShapeTest, RowsThatNobodyPushesAreZero) {
+TEST(StockShapeTest, RowsThatNoWorkerPushesAreZero) {
   const StockShape shape = ShapeOf(StockRows(StockPush(0, Floats({1, 1, 2, 2, 3, 3})), {0, 1, 2}));
   EXPECT_TRUE(shape.rows);
   EXPECT_EQ(shape.num_rows, 3u);
@@ -91,7 +91,7 @@ TEST(StockShapeTest, AServerMayHaveNoRowOfAnArray) {
   EXPECT_THAT(Why(shape, StockRows(StockPull(1), {0})), HasSubstr("row 0 of 0"));
 }
 
-TEST(StockShapeTest, NobodyGetsMoreRowsThanThereAre) {
+TEST(StockShapeTest, APullOfMoreRowsThanThereAreIsRefused) {
   const StockShape shape = ShapeOf(StockRows(StockPush(0, Floats({1, 2})), {0, 1}));
   EXPECT_EQ(Why(shape, StockRows(StockPull(1), {0, 1})), "");
   EXPECT_THAT(Why(shape, StockRows(StockPull(1), {0, 1, 1})), HasSubstr("asks for 3 rows of 2"));

@@ -202,7 +202,7 @@ TEST_F(StockSlotTest, RowsArePulledByTheirNumbers) {
   EXPECT_EQ(LengthsIn(answer), std::vector<int32_t>{0});
 }
 
-TEST_F(StockSlotTest, WhatCanNotBeDoneFailsTheJob) {
+TEST_F(StockSlotTest, AnImpossiblePushFailsTheJob) {
   Init({0, 0});
   Do(StockPush(1, Floats({1})));
   EXPECT_TRUE(outbox_.empty());
@@ -283,7 +283,7 @@ TEST_F(FourWorkersTest, SumsAreInTheOrderOfRanksAsFarAsThereIsMemory) {
   EXPECT_EQ(SumOf({2, 0, 3, 1}), 1);
 }
 
-TEST_F(StockSlotTest, WhatALostWorkerHasPutIntoTheOpenRoundCountsOnceAndWhatWaitsBehindDoesNot) {
+TEST_F(StockSlotTest, ALostWorkersPushIntoTheOpenRoundCountsOnceAndLaterPushesDoNot) {
   Init({0});
   for (const float value : {1.0F, 100.0F}) Do(StockPush(1, Floats({value})));
   slot_.OnWorkerVacant(ps::WorkerId(1));
@@ -301,7 +301,7 @@ TEST_F(StockSlotTest, WhatALostWorkerHasPutIntoTheOpenRoundCountsOnceAndWhatWait
   EXPECT_TRUE(failures_.empty());
 }
 
-TEST_F(StockSlotTest, ARoundThatWaitsAfterALossSaysThatSomebodyMayHavePushedOnceTooOften) {
+TEST_F(StockSlotTest, ALateRoundAfterALossTellsOfAPossibleSecondPush) {
   Init({0});
   Do(StockPush(1, Floats({1})));
   EXPECT_THAT(slot_.Overdue().message(), EndsWith("(BYTESCHEDULER_STRAGGLER_TIMEOUT)"));
@@ -313,7 +313,7 @@ TEST_F(StockSlotTest, ARoundThatWaitsAfterALossSaysThatSomebodyMayHavePushedOnce
                         "another has the place of worker 1, and has perhaps pushed this key once"));
 }
 
-TEST_F(StockSlotTest, TheInitialValueOfWhoTakesThePlaceOfTheFirstIsDropped) {
+TEST_F(StockSlotTest, TheInitialValueOfANewWorkerInPlaceOfTheFirstIsDropped) {
   Init({5});
   slot_.OnWorkerVacant(ps::WorkerId(0));
   Do(StockPush(0, Floats({77})));
@@ -337,7 +337,7 @@ TEST_F(StockSlotTest, TheInitialValueIsDroppedAlsoIfAnotherWasLostAfterTheFirst)
   EXPECT_EQ(Pulled(0), std::vector<float>{3});
 }
 
-TEST_F(StockSlotTest, WhatIsGivenAsAnInitialValueAgainMustFitTheKey) {
+TEST_F(StockSlotTest, ASecondInitialValueMustFitTheKey) {
   Init({5});
   slot_.OnWorkerVacant(ps::WorkerId(0));
   Do(StockPush(0, Floats({77, 78})));
@@ -346,7 +346,7 @@ TEST_F(StockSlotTest, WhatIsGivenAsAnInitialValueAgainMustFitTheKey) {
   EXPECT_THAT(failures_[0], HasSubstr("8 bytes"));
 }
 
-TEST_F(StockSlotTest, WhoWasLostBeforeItInitialisedIsFollowedByOneWhoDoes) {
+TEST_F(StockSlotTest, ANewWorkerInitialisesTheKeyThatALostWorkerDidNot) {
   Do(StockPull(1));
   slot_.OnWorkerVacant(ps::WorkerId(1));
   slot_.OnWorkerVacant(ps::WorkerId(0));

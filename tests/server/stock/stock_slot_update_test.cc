@@ -68,7 +68,7 @@ TEST_F(StockSlotUpdateTest, ARoundUpdatesTheValueOnceWithTheSum) {
   EXPECT_THAT(host.abouts, ElementsAre(""));
 }
 
-TEST_F(StockSlotUpdateTest, WhatAnUpdateNeedsIsAskedForOnce) {
+TEST_F(StockSlotUpdateTest, MemoryForAnUpdateIsAskedForOnce) {
   uint64_t available_bytes = uint64_t{2} << 20U;
   state_.bounds.room = std::make_shared<MemoryRoom>([&] { return available_bytes; });
   const std::vector<std::byte> value = Floats(std::vector<float>(1U << 18U, 1));  // a MiB

@@ -114,7 +114,7 @@ TEST_F(StockStoreTest, TwoHundredWorkersHaveIdsAbove255) {
   EXPECT_EQ(FloatsIn(outbox_.Next()), std::vector<float>{200});
 }
 
-TEST_F(StockStoreTest, WhatNobodyOfTheJobSendsIsDroppedWithALine) {
+TEST_F(StockStoreTest, ARequestThatNoWorkerOfTheJobSendsIsDroppedWithALine) {
   ps::Message attached = StockRequest(StockPull(0));
   attached.peer = ps::AttachedId(0);
   ps::Message server = StockRequest(StockPull(0));
@@ -130,7 +130,7 @@ TEST_F(StockStoreTest, WhatNobodyOfTheJobSendsIsDroppedWithALine) {
   EXPECT_TRUE(failures_.empty());
 }
 
-TEST_F(StockStoreTest, ARequestOfAWorkerThatMakesNoSenseFailsTheJobAndEndsThoseWhoWait) {
+TEST_F(StockStoreTest, AMalformedRequestFailsTheJobAndEndsTheWorkersThatWait) {
   ps::Message garbage = StockRequest(StockPull(1));
   garbage.data.pop_back();
   EXPECT_TRUE(Do(std::move(garbage)).empty());
@@ -150,7 +150,7 @@ TEST_F(StockStoreTest, TheOwnerIsToldOfTheFirstFailureOnly) {
   EXPECT_THAT(failures_, ElementsAre(HasSubstr("push of key 3 from worker 0")));
 }
 
-TEST_F(StockStoreTest, AFailureEndsAllStockWorkersAndWhoComesLater) {
+TEST_F(StockStoreTest, AFailureEndsAllStockWorkersAndWorkersThatComeLater) {
   Do(StockPull(0));
   store_->Fail(kWhy);
   store_->Fail(kWhy);
@@ -158,7 +158,7 @@ TEST_F(StockStoreTest, AFailureEndsAllStockWorkersAndWhoComesLater) {
   EXPECT_THAT(Do(StockPush(1, Floats({1})), 9), ElementsAre(EndOf(1)));
 }
 
-TEST_F(StockStoreTest, AValueThatDoesNotFitIntoMemoryFailsTheJobAndNamesWhoseItIs) {
+TEST_F(StockStoreTest, AValueThatDoesNotFitIntoMemoryFailsTheJobAndNamesItsWorker) {
   constexpr size_t kMiB = size_t{1} << 18U;  // floats
   const std::vector<std::byte> value = Floats(std::vector<float>(kMiB, 1));
   available_bytes_ = 8 * kMiB;  // for a value and its sum
@@ -200,7 +200,7 @@ TEST_F(StockStoreTest, ManySmallValuesThatDoNotFitIntoMemoryFailTheJobToo) {
   EXPECT_THAT(failures_, ElementsAre(HasSubstr("its 131072 bytes do not fit into memory")));
 }
 
-TEST_F(StockStoreTest, WhatWaitsForAShardIsBoundedAndWhoSendsMoreFailsTheJobAndIsNamed) {
+TEST_F(StockStoreTest, WorkerThatSendsMoreThanAShardHoldsFailsTheJobAndIsNamed) {
   const auto push = [this](int32_t rank) {
     StockAsk ask = StockPush(rank, Floats(std::vector<float>(1U << 18U, 1)));  // a MiB
     ask.keys = {StockRangeOf(1, 2).begin + 3};
@@ -231,7 +231,7 @@ class StockStoreOfThreeKeysTest : public StockStoreTest {
   StockStoreOfThreeKeysTest() : StockStoreTest(2, false, 3) {}
 };
 
-TEST_F(StockStoreOfThreeKeysTest, WhoAsksForOneMoreFailsTheJobAndIsNamed) {
+TEST_F(StockStoreOfThreeKeysTest, WorkerThatAsksForOneMoreFailsTheJobAndIsNamed) {
   for (const uint64_t key : {3u, 4u}) EXPECT_EQ(Do(StockPush(0, Floats({1})), key).size(), 1u);
   EXPECT_TRUE(Do(StockPull(1), 5).empty());  // one that nobody has initialised
   for (const uint64_t key : {3u, 4u}) EXPECT_EQ(Do(StockPull(1), key).size(), 1u);
@@ -269,7 +269,7 @@ TEST_F(StockStoreTest, AFailureLeavesStoresAloneThatAreNotUsed) {
 
 // -- a worker that lives and does not push: Do() takes a second -----------------------------------
 
-TEST_F(StockStoreTest, ARoundThatIsNotCompleteInTimeFailsTheJobAndNamesWhoIsMissing) {
+TEST_F(StockStoreTest, ARoundThatIsNotCompleteInTimeFailsTheJobAndNamesTheMissingWorker) {
   Do(StockPush(0, Floats({0})));
   EXPECT_TRUE(Do(StockPush(1, Floats({1}))).empty());
   Wait(std::chrono::milliseconds(8999));
@@ -289,7 +289,7 @@ TEST_F(StockStoreTest, ItIsNoMatterHowLateThePushesOfARoundAreIfItIsCompleteInTi
   EXPECT_TRUE(failures_.empty());
 }
 
-TEST_F(StockStoreTest, WhoIsAheadOfTheOthersHasTheTimeAnewForEachRound) {
+TEST_F(StockStoreTest, AWorkerThatIsAheadHasTheTimeAnewForEachRound) {
   Do(StockPush(0, Floats({0})));
   for (int i = 0; i < 5; ++i) EXPECT_TRUE(Do(StockPush(0, Floats({1}))).empty());
   for (int i = 0; i < 5; ++i) {
@@ -303,7 +303,7 @@ TEST_F(StockStoreTest, WhoIsAheadOfTheOthersHasTheTimeAnewForEachRound) {
   EXPECT_THAT(failures_, ElementsAre(HasSubstr("still waiting for worker 0 to push it")));
 }
 
-TEST_F(StockStoreTest, APullOfAKeyThatNobodyInitialisesFailsTheJobToo) {
+TEST_F(StockStoreTest, APullOfAKeyThatNoWorkerInitialisesFailsTheJobToo) {
   EXPECT_TRUE(Do(StockPull(1)).empty());
   Wait(std::chrono::seconds(9));
   EXPECT_THAT(failures_,
@@ -332,7 +332,7 @@ TEST_F(StockStoreOfFiveTest, AllThatAreMissingAreNamed) {
   EXPECT_THAT(failures_, ElementsAre(HasSubstr("still waiting for workers 1, 3, 4 to push it")));
 }
 
-TEST_F(StockStoreOfFiveTest, SoAreThoseThatHaveNeverPushed) {
+TEST_F(StockStoreOfFiveTest, WorkersThatHaveNeverPushedAreNamedToo) {
   for (const int32_t rank : {0, 0, 3}) Do(StockPush(rank, Floats({1})));
   Wait(std::chrono::minutes(1));
   EXPECT_THAT(failures_, ElementsAre(HasSubstr("still waiting for workers 1, 2, 4 to push it")));

@@ -22,7 +22,7 @@ class WaitingCallTest : public testing::Test {
   uint64_t all_bytes_ = 0;
 };
 
-TEST_F(WaitingCallTest, CountsWithWhatItCarriesUntilItHasItsTurnOrIsDropped) {
+TEST_F(WaitingCallTest, CountsWithItsPayloadUntilItHasItsTurnOrIsDropped) {
   {
     WaitingCall first = Of(100);
     const WaitingCall second = Of(0);

@@ -110,7 +110,7 @@ TEST(RoundTest, RoundsBeforeTheFirstAreAnothersAndTheFirstNeedsEveryone) {
   EXPECT_EQ(rounds.Pull(4), PullVerdict::kRefuse) << "nothing is there";
 }
 
-TEST(RoundTest, OthersMayNotPushRoundZero) {
+TEST(RoundTest, OnlyRankZeroMayPushRoundZero) {
   Rounds rounds(2);
   EXPECT_EQ(rounds.Push(1, 0), PushVerdict::kRefuse);
   EXPECT_FALSE(rounds.open());
@@ -180,7 +180,7 @@ TEST(RoundTest, OneBufferIsReadWhileTheNextRoundIsWritten) {
   EXPECT_EQ(rounds.buffer_of(1), rounds.buffer_of(2));
 }
 
-TEST(RoundTest, MissingNamesWhoIsWaitedFor) {
+TEST(RoundTest, MissingNamesTheWorkersThatAreWaitedFor) {
   Rounds rounds(4);
   EXPECT_EQ(rounds.Missing(), "worker 0");
   Complete(&rounds, 4);

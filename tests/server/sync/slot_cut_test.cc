@@ -24,7 +24,7 @@ class SlotCutBench : public SlotBench {
   std::string NextOf(uint64_t round) { return test::ResponseIn(PullNow(1, round, 4)).next_layout; }
 };
 
-TEST(SlotCutTest, WhatRankZeroSaysComesWithTheSumOfThatRoundOnly) {
+TEST(SlotCutTest, TheTextOfRankZeroComesWithTheSumOfItsRoundOnly) {
   SlotCutBench bench;
   bench.Complete(0, "");
   bench.Complete(1, "one");

@@ -145,7 +145,7 @@ TEST(SlotTest, DeterministicSumsGoByRankWhateverArrivesFirst) {
 
 // All but rank 0 come early, in any order, and are summed at once: with the bits of one after the
 // other.  In float16 every partial sum is rounded: 2048 + 1 is 2048.
-TEST(SlotTest, WhatWasHeldIsSummedAtOnceWithTheBitsOfOneAfterTheOther) {
+TEST(SlotTest, HeldPushesAreSummedAtOnceWithTheBitsOfOneAfterTheOther) {
   constexpr int32_t kWorkers = 9;
   const auto halves = [](uint16_t value) {
     std::vector<std::byte> bytes(37 * sizeof(value));
@@ -190,7 +190,7 @@ TEST(SlotTest, BeyondTheHoldBudgetSumsGoByArrival) {
   EXPECT_EQ(SumInOrder(&bench, 1, {0, 2, 1, 3}), 2) << "(1e8 - 1e8) + 1 + 1";
 }
 
-TEST(SlotTest, OnlyWhatExceedsTheHoldBudgetLosesItsPlace) {
+TEST(SlotTest, OnlyAPushBeyondTheHoldBudgetLosesItsPlace) {
   SlotBench bench({.num_workers = 4, .deterministic = false, .hold_bytes = 4});
   bench.Round(0, {0});
   // 3 is early, 2 is over the budget and goes first, then 0, 1 and the early 3.
@@ -341,7 +341,7 @@ TEST(SlotTest, APushPullIsAnsweredOnceByTheSum) {
   }
 }
 
-TEST(SlotTest, ARepeatedPushPullCountsOnceAndIsToldForWhomItWaits) {
+TEST(SlotTest, ARepeatedPushPullCountsOnceAndIsToldTheMissingWorkers) {
   SlotBench bench(2);
   bench.Round(0, {0});
   Ask first = PushPull(0, 1, Floats({1}));
@@ -390,7 +390,7 @@ TEST(SlotTest, AcknowledgementsCarryThePriorityOfTheirRequest) {
   EXPECT_EQ(bench.Do(push).at(0).meta.priority, 12);
 }
 
-TEST(SlotTest, WhatIsHeldKeepsNoMemoryOfOthers) {
+TEST(SlotTest, AHeldPushKeepsNoMemoryOfOtherPushes) {
   SlotBench bench(3);
   bench.Round(0, {0});
   bool released = false;
@@ -410,7 +410,7 @@ TEST(SlotTest, WhatIsHeldKeepsNoMemoryOfOthers) {
   EXPECT_EQ(ToBytes(bench.PullNow(0, 1, 4).data.at(0)), Floats({11}));
 }
 
-TEST(SlotTest, ARepeatedPullIsToldForWhomItWaits) {
+TEST(SlotTest, ARepeatedPullIsToldTheMissingWorkers) {
   SlotBench bench(3);
   EXPECT_TRUE(bench.Do(Pull(1, 0, 4)).empty());
   EXPECT_EQ(TextOf(bench.Do(Pull(1, 0, 4)).at(0)), "worker 0 to initialise key 7");
@@ -422,7 +422,7 @@ TEST(SlotTest, ARepeatedPullIsToldForWhomItWaits) {
   EXPECT_EQ(TextOf(pending.at(0)), "workers 0, 2 to push key 7 (round 1)");
 }
 
-TEST(SlotTest, ARepeatedPullWhoseAnswerIsUnderWayGetsNoSecondCopy) {
+TEST(SlotTest, ARepeatedPullWithAnAnswerUnderWayGetsNoSecondCopy) {
   SlotBench bench(2);
   bench.Round(0, {1});
   {
@@ -457,7 +457,7 @@ TEST(SlotTest, AnAnswerUnderWayKeepsItsBytesThroughTheNextRounds) {
   EXPECT_NE(newer.data.at(0).bytes().data(), late.data.at(0).bytes().data());
 }
 
-TEST(SlotTest, OfAWorkerWhoDoesNotReadEverySumButTheFirstCountsForHim) {
+TEST(SlotTest, EverySumButTheFirstCountsForAWorkerThatDoesNotRead) {
   SlotBench bench(2);
   bench.Round(0, {1});
   std::vector<ps::Message> leaving;
@@ -559,7 +559,7 @@ TEST(SlotTest, HostilePushesAreRefused) {
   EXPECT_EQ(SumOf(bench.PullNow(1, 0, 4)).at(0), 1) << "and the slot works";
 }
 
-TEST(SlotTest, WhatAGoneWorkerLeavesIncompleteIsRefusedAndTheRestIsServed) {
+TEST(SlotTest, ARoundThatAGoneWorkerLeftIncompleteIsRefusedAndTheRestIsServed) {
   SlotBench bench(3);
   bench.Round(0, {0});
   bench.Round(1, {2});
@@ -627,7 +627,7 @@ TEST(SlotTest, TellsWhenEachRoundCameTogether) {
   EXPECT_EQ(told[1].summed, told[1].last_push);
 }
 
-TEST(SlotTest, FailingRefusesWhatIsPendingAndGivesBackWhatIsEarly) {
+TEST(SlotTest, FailingRefusesPendingPullsAndGivesBackEarlyPushes) {
   SlotBench bench(3);
   bench.Round(0, {0});
   bench.DoOk(Push(2, 1, Floats({1})));

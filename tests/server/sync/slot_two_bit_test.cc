@@ -74,7 +74,7 @@ TEST(SlotTwoBit, RoundsOfAnyCodingFollowOneAnother) {
 }
 
 // Rounding makes the order matter: it is that of the ranks.
-TEST(SlotTwoBit, EarlyOnesAreHeldByTheirBytesAndSummedByRank) {
+TEST(SlotTwoBit, EarlyPushesAreHeldByTheirBytesAndSummedByRank) {
   const float expected = ((0.1F + 0.1F) + 0.1F) - 0.1F;
   ASSERT_NE(expected, ((-0.1F + 0.1F) + 0.1F) + 0.1F);
   struct Case {
@@ -109,7 +109,7 @@ TEST(SlotTwoBit, WorkersThatDifferAreRefusedWithBothNames) {
       "workers");
 }
 
-TEST(SlotTwoBit, ACodedOneAmongOthersIsRefused) {
+TEST(SlotTwoBit, ACodedPushAmongPlainPushesIsRefused) {
   TwoBitBench bench(2);
   EXPECT_EQ(bench.TextFor(Push(0, 1, Floats(std::vector<float>(kCount, 1)))), "");
   EXPECT_THAT(bench.TextFor(PushTwoBit(1, 1, 0.5F, kCount, Words({3}))),

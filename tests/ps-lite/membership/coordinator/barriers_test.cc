@@ -105,7 +105,7 @@ TEST_F(BarriersTest, OnlyStockWorkersThatWaitForWorkersAreFoundLate) {
   EXPECT_EQ(barriers_.FindStockBefore(later), nullptr);
 }
 
-TEST_F(BarriersTest, AStockWorkerThatWaitsForOthersOrForTheEndIsKnown) {
+TEST_F(BarriersTest, AStockWorkerThatWaitsAtABarrierIsKnown) {
   EXPECT_FALSE(barriers_.stock_waits());
   barriers_.Arrive(Native(8, kEveryone, 1));
   EXPECT_FALSE(barriers_.stock_waits());
@@ -131,12 +131,12 @@ TEST_F(BarriersTest, FinalBarrierIsOneWithoutANativeOneOfItsOwn) {
   EXPECT_TRUE(barriers_.final_done());
 }
 
-TEST_F(BarriersTest, WhoLeftCountsAsArrivedForStockNodes) {
+TEST_F(BarriersTest, AWorkerThatLeftCountsAsArrivedForStockNodes) {
   EXPECT_TRUE(barriers_.Arrive(Stock(9, kWorkerGroup)).empty());
   EXPECT_EQ(Receivers(barriers_.Leave(11)), (std::vector<int32_t>{9}));
 }
 
-TEST_F(BarriersTest, NativeOneThatWaitsForWhoLeftGetsAnErrorNowAndLater) {
+TEST_F(BarriersTest, ANativeWorkerThatWaitsForALeftWorkerGetsAnErrorNowAndLater) {
   EXPECT_TRUE(barriers_.Arrive(Native(9, kWorkerGroup, 1)).empty());
   Barriers::Answers answers = barriers_.Leave(11);
   ASSERT_EQ(answers.size(), 1U);
@@ -175,7 +175,7 @@ TEST_F(BarriersTest, FailureOfTheJobFreesStockNodesOnly) {
   EXPECT_TRUE(barriers_.ReleaseStock().empty());
 }
 
-TEST_F(BarriersTest, WhoBeginsAgainIsNotHeldByBarriersThatAreOver) {
+TEST_F(BarriersTest, ANewWorkerInAPlaceIsNotHeldByBarriersThatAreOver) {
   for (const uint64_t sequence : {5, 6}) {
     EXPECT_TRUE(barriers_.Arrive(Native(9, kWorkerGroup, sequence)).empty());
     EXPECT_EQ(barriers_.Arrive(Native(11, kWorkerGroup, sequence)).size(), 2U);

@@ -152,7 +152,7 @@ TEST_F(DetectorTest, TooManyViolationsDismissTheHolderAndNotTheNextOne) {
   EXPECT_FALSE(detector_.IsDismissed(kWorker));
 }
 
-TEST_F(DetectorTest, AStockNodeWhoseConnectionEndsAndDoesNotComeBackIsUnheard) {
+TEST_F(DetectorTest, AStockNodeThatDoesNotReconnectIsUnheard) {
   detector_.OnInbound(kWorker);
   detector_.OnInboundEnded(kWorker, true, false);
   Run(seconds(2));

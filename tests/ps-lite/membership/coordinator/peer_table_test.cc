@@ -60,7 +60,7 @@ TEST(PeerTable, ALossIsARepeatOnceTheHolderLeftOrIsLost) {
   }
 }
 
-TEST(PeerTable, OfSeveralRowsTheFirstWhoseConditionHoldsCounts) {
+TEST(PeerTable, OfSeveralRowsTheFirstWithAConditionThatHoldsCounts) {
   const PeerTable table;
   const auto next = [&table](PeerCondition held) {
     return table

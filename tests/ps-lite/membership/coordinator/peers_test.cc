@@ -67,7 +67,7 @@ TEST_F(PeersTest, ARepeatChangesNothing) {
   EXPECT_EQ(actions_.size(), 1U);
 }
 
-TEST_F(PeersTest, NativeServersAreTheOnesThatAreThere) {
+TEST_F(PeersTest, NativeServersAreTheNativeServersInTheJob) {
   PeerDetails server{.newcomer = {{.role = Role::kServer}, 1}};
   peers_.Apply(8, PeerEvent::kAllThere, server);
   peers_.Apply(10, PeerEvent::kAllThere, server);

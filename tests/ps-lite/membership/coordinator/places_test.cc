@@ -111,7 +111,7 @@ TEST_F(PlacesTest, AHolderThatRepeatsItsRegistrationIsSentTheListAgain) {
   EXPECT_EQ(StateOf(kWorker1), PeerState::kLive);
 }
 
-TEST_F(PlacesTest, TheEndOfTheJobRefusesThoseThatWait) {
+TEST_F(PlacesTest, TheEndOfTheJobRefusesWorkersThatWait) {
   places_.Lose(kWorker1, "connection closed");
   places_.Register(ArrivalOf(Role::kWorker, 4720));
   places_.Register(ArrivalOf(Role::kWorker, 4721));

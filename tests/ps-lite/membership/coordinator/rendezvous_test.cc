@@ -36,7 +36,7 @@ TEST_F(RendezvousTest, ARepeatOfARegistrationTakesNoSecondPlace) {
   EXPECT_EQ(job_.roster.Waiting(), "waiting for 1 of 2 workers, 0 of 1 server");
 }
 
-TEST_F(RendezvousTest, ReportsNameTheMissingNodesToThoseThatWait) {
+TEST_F(RendezvousTest, ReportsNameTheMissingNodesToTheNodesThatWait) {
   Register(Role::kWorker, 4711);
   Run(options_.report_interval);
   EXPECT_TRUE(Logged("waiting for 1 of 2 workers, 1 of 1 server"));

@@ -33,7 +33,7 @@ TEST(Roster, OneAddressHasOneRoleAndOneKind) {
   EXPECT_EQ(roster.entries().size(), 3U);
 }
 
-TEST(Roster, SaysWhoIsMissing) {
+TEST(Roster, NamesMissingAndRegisteredNodes) {
   Roster roster(2, 1);
   EXPECT_EQ(roster.Waiting(), "waiting for 2 of 2 workers, 1 of 1 server");
   EXPECT_EQ(roster.Missing(), "missing 2 of 2 workers, 1 of 1 server; registered: none");
@@ -69,7 +69,7 @@ TEST(Roster, HostsAreOrderedAsBytes) {
   EXPECT_EQ(roster.Find("127.0.0.1", 2), nullptr);
 }
 
-TEST(Roster, NodesHaveTheRanksThatTheyAskForAndTheOthersTheRest) {
+TEST(Roster, NodesHaveTheRanksThatTheyAskForAndOtherNodesTheRest) {
   Roster roster(4, 2);
   EXPECT_EQ(roster.Add(At(Role::kWorker, "z", 1), true, 1, 2).verdict, Roster::Verdict::kAdded);
   EXPECT_EQ(roster.Add(At(Role::kWorker, "a", 1), true, 1).verdict, Roster::Verdict::kAdded);
@@ -123,7 +123,7 @@ TEST(Roster, AnotherNodeMayHaveThePlaceOfOne) {
 }
 
 // Shares of servers are those of the beginning (server_shares.h).
-TEST(Roster, APlaceKeepsItsFirstHostAndWhatThatStatedAboutItsLink) {
+TEST(Roster, APlaceKeepsItsFirstHostAndTheLinkRateOfThatHost) {
   Roster roster(1, 1);
   Node first = At(Role::kWorker, "a", 1);
   first.link_rate = 1000;

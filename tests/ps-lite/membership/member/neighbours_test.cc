@@ -87,7 +87,7 @@ TEST_F(NeighboursTest, AGoodbyeAfterAReportIsNoLoss) {
   EXPECT_FALSE(Apply(NeighbourEvent::kLeaves)) << "a repeat";
 }
 
-TEST_F(NeighboursTest, ANodeThatNobodyKnowsStaysUnknownWhenItsPlaceIsVacant) {
+TEST_F(NeighboursTest, AnUnknownNodeStaysUnknownWhenItsPlaceIsVacant) {
   EXPECT_TRUE(Apply(NeighbourEvent::kVacated));
   EXPECT_EQ(neighbours_.StateOf(kId), NeighbourState::kUnknown);
   EXPECT_EQ(actions_, std::vector{NeighbourAction::kVacate});

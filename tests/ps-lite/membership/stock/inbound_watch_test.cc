@@ -26,7 +26,7 @@ class InboundWatchTest : public ::testing::Test {
                         }};
 };
 
-TEST_F(InboundWatchTest, WhoOpensNoOtherInTimeIsLostOnce) {
+TEST_F(InboundWatchTest, APeerThatOpensNoOtherConnectionInTimeIsLostOnce) {
   inbound_.OnOpened(9);
   inbound_.OnEnded(9, true, false);
   Run(milliseconds(900));
@@ -36,7 +36,7 @@ TEST_F(InboundWatchTest, WhoOpensNoOtherInTimeIsLostOnce) {
   EXPECT_EQ(lost_, std::vector<std::string>{"9: connection closed, and no other opened in 1 s"});
 }
 
-TEST_F(InboundWatchTest, WhoOpensAnotherIsNotLostAgainAndAgain) {
+TEST_F(InboundWatchTest, APeerThatOpensAnotherConnectionEachTimeIsNotLost) {
   for (int i = 0; i < 3; ++i) {
     inbound_.OnOpened(9);
     Run(seconds(2));
@@ -48,7 +48,7 @@ TEST_F(InboundWatchTest, WhoOpensAnotherIsNotLostAgainAndAgain) {
   EXPECT_TRUE(lost_.empty());
 }
 
-TEST_F(InboundWatchTest, WhoseMessageIsLostIsLostThoughItOpensAnother) {
+TEST_F(InboundWatchTest, APeerWithALostMessageIsLostThoughItOpensAnotherConnection) {
   inbound_.OnOpened(9);
   inbound_.OnEnded(9, true, true);
   inbound_.OnOpened(9);

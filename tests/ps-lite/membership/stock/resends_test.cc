@@ -24,7 +24,7 @@ Message Control(Command command, int32_t number) {
 
 bool Fresh(Resends* resends, const Message& message) { return resends->Take(message, 1).fresh; }
 
-TEST(Resends, WhatComesForTheFirstTimeIsHandledAndNotAcknowledged) {
+TEST(Resends, ANewMessageIsHandledAndNotAcknowledged) {
   Resends resends;
   for (const int32_t number : {0, 1, 5, 3, 2, 4}) {
     const Resends::Verdict verdict = resends.Take(Request(number), 1);
@@ -60,7 +60,7 @@ TEST(Resends, OfAnIdAbove255TheLowestByteIsAcknowledged) {
   EXPECT_TRUE(Fresh(&resends, barrier));
 }
 
-TEST(Resends, WhoAcknowledgesWantsToBeAcknowledged) {
+TEST(Resends, APeerThatAcknowledgesIsAcknowledged) {
   Resends resends;
   const Resends::Verdict heard = resends.Take(Control(Command::kAck, kEmpty), 1);
   EXPECT_FALSE(heard.fresh);
@@ -99,7 +99,7 @@ TEST(Resends, RepeatsAreKnownAsFarBackAsTheWindow) {
   EXPECT_FALSE(Fresh(&resends, Request(4 * kWindow + 3)));
 }
 
-TEST(Resends, WhatHasNoNumberIsNeverARepeat) {
+TEST(Resends, AMessageWithoutANumberIsNeverARepeat) {
   Resends resends;
   for (int i = 0; i < 2; ++i) {
     EXPECT_TRUE(Fresh(&resends, Request(kEmpty)));
@@ -107,7 +107,7 @@ TEST(Resends, WhatHasNoNumberIsNeverARepeat) {
   }
 }
 
-TEST(Resends, ManyCountersOfAPeerTakeNoMemoryAndStopNobody) {
+TEST(Resends, ManyCountersOfAPeerTakeNoMemoryAndStopNoMessage) {
   Resends resends;
   for (int32_t customer = 0; customer < 100; ++customer) {
     EXPECT_TRUE(Fresh(&resends, Request(1, customer)));

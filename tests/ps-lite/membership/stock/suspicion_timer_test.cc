@@ -25,7 +25,7 @@ class SuspicionTimerTest : public ::testing::Test {
                         }};
 };
 
-TEST_F(SuspicionTimerTest, WhoIsSilentIsLostOnce) {
+TEST_F(SuspicionTimerTest, ASilentPeerIsLostOnce) {
   timer_.Begin(9);
   Run(seconds(9));
   EXPECT_TRUE(lost_.empty());
@@ -36,7 +36,7 @@ TEST_F(SuspicionTimerTest, WhoIsSilentIsLostOnce) {
                        "lost, nothing has come for 10 s (BYTESCHEDULER_STRAGGLER_TIMEOUT)"});
 }
 
-TEST_F(SuspicionTimerTest, WhoIsHeardAgainAndAgainIsNotUntilItIsSilent) {
+TEST_F(SuspicionTimerTest, APeerThatIsHeardIsNotLostUntilItIsSilent) {
   timer_.Begin(9);
   for (int i = 0; i < 20; ++i) {
     Run(seconds(9));
@@ -48,7 +48,7 @@ TEST_F(SuspicionTimerTest, WhoIsHeardAgainAndAgainIsNotUntilItIsSilent) {
   EXPECT_EQ(lost_.size(), 1);
 }
 
-TEST_F(SuspicionTimerTest, OthersAndForgottenOnesDoNotMatter) {
+TEST_F(SuspicionTimerTest, UnwatchedAndForgottenPeersDoNotMatter) {
   timer_.OnHeard(9);
   timer_.Forget(9);
   timer_.Begin(11);

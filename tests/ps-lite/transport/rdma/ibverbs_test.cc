@@ -34,7 +34,7 @@ using ::testing::HasSubstr;
 using Access = VerbsDevice::Access;
 using Result = Completion::Result;
 
-TEST(VerbsLibraryTest, AMissingLibrarySaysWhatToInstall) {
+TEST(VerbsLibraryTest, AMissingLibraryNamesThePackageToInstall) {
   EXPECT_SNAPSHOT(LoadVerbsLibrary({.library = "libibverbs-none.so.1"}).status().message(),
                   "libibverbs-none.so.1 is not there: install ibverbs-providers");
 }
@@ -66,7 +66,7 @@ TEST(VerbsLibraryTest, ItDecidesAboutForkOrSaysWhyNot) {
       "set RDMAV_FORK_SAFE=1");
 }
 
-TEST(VerbsLibraryTest, DevicesThatCannotBeOpenedSayWhatToDo) {
+TEST(VerbsLibraryTest, DevicesThatCannotBeOpenedNameTheRemedy) {
   const DeviceFolder files;
   const auto verbs = LoadVerbsLibrary({.root = files.root()});
   if (!verbs.ok()) GTEST_SKIP() << verbs.status().message();
@@ -264,7 +264,7 @@ TEST_P(VerbsConformance, AReadFetches) {
   EXPECT_EQ(a().memory[19999], std::byte{6});
 }
 
-TEST_P(VerbsConformance, WhatIsNotLentCannotBeReadAndTheReaderIsTold) {
+TEST_P(VerbsConformance, MemoryThatIsNotLentCannotBeReadAndTheReaderIsTold) {
   a().Read(1, a().At(0, 64), b(), b().memory.size() - 63);
   EXPECT_THAT(ResultsOf(a().Await(1)), ElementsAre(Result::kRemoteAccess));
 }
@@ -303,7 +303,7 @@ TEST_P(VerbsConformance, AMissingReceiveIsAnErrorInTheEnd) {
   EXPECT_THAT(ResultsOf(a().Await(1)), ElementsAre(Result::kReceiverNotReady));
 }
 
-TEST_P(VerbsConformance, AbandonFlushesWhatIsPosted) {
+TEST_P(VerbsConformance, AbandonFlushesPostedReceives) {
   ASSERT_TRUE(a().pair->PostReceive(1, a().At(0, 64)).ok());
   ASSERT_TRUE(a().pair->PostReceive(2, a().At(64, 64)).ok());
   a().pair->Abandon();

@@ -47,7 +47,7 @@ TEST_F(LockedMemoryTest, WithoutTheFileTheLimitCounts) {
   EXPECT_EQ(LockedMemoryLimit("nonesuch"), 64U << 10U);
 }
 
-TEST_F(LockedMemoryTest, TheTextSaysWhatToDo) {
+TEST_F(LockedMemoryTest, TheTextNamesTheLimitAndTheRemedy) {
   EXPECT_SNAPSHOT(
       TextOfLockedMemory(64U << 10U),
       "the limit of locked memory is 64 KiB: ulimit -l unlimited, or --ulimit memlock=-1 for "

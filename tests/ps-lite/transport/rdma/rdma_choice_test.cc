@@ -33,7 +33,7 @@ class RdmaChoiceTest : public ::testing::Test {
   const DeviceFolder files_;
 };
 
-TEST_F(RdmaChoiceTest, AHostWithoutDevicesSaysWhatToDo) {
+TEST_F(RdmaChoiceTest, AHostWithoutDevicesGetsTheRemedy) {
   EXPECT_SNAPSHOT(
       WhyNot("192.168.1.5"),
       "this host shows no RDMA device: load the driver of the card, or start the container "
@@ -64,7 +64,7 @@ TEST_F(RdmaChoiceTest, AnEntryThatTheKernelDoesNotShowIsSkipped) {
   EXPECT_EQ(Choose("192.168.1.5").value().path.gid_index, 11);
 }
 
-TEST_F(RdmaChoiceTest, AnAddressOfNoCardNamesThoseThatThereAre) {
+TEST_F(RdmaChoiceTest, AnAddressOfNoCardNamesTheAddressesOfTheCards) {
   files_.PutRoce("mlx5_0", 1, kFive);
   files_.PutPort("mlx5_1", 1, "4: ACTIVE", "Ethernet");
   EXPECT_SNAPSHOT(WhyNot("10.0.0.5"),

@@ -94,7 +94,7 @@ class RdmaInboundTest : public ::testing::Test {
   std::unique_ptr<RdmaInbound> inbound_;
 };
 
-TEST_F(RdmaInboundTest, ReadsWhatAnAdvertShows) {
+TEST_F(RdmaInboundTest, ReadsTheBytesThatAnAdvertShows) {
   Prove();
   SendAdvert(Lent());
   ASSERT_EQ(got_.size(), 1U);
@@ -125,7 +125,7 @@ TEST_F(RdmaInboundTest, NothingIsTakenBeforeTheProof) {
   EXPECT_TRUE(got_.empty());
 }
 
-TEST_F(RdmaInboundTest, NonsenseBreaksTheLinkAndSaysWhat) {
+TEST_F(RdmaInboundTest, MalformedPacketsBreakTheLinkWithTheReason) {
   struct Case {
     std::function<void(RawLink*)> sends;
     const char* what;

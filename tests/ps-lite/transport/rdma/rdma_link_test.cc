@@ -81,7 +81,7 @@ TEST_F(RdmaLinkTest, MemoryThatIsLentIsReadWithoutACopyAndOtherMemoryIsCopiedOnc
   EXPECT_EQ(counts.sent_bytes, 2 * bytes_.size());
 }
 
-TEST_F(RdmaLinkTest, WhatCannotBeLentOrCopiedGoesInSlots) {
+TEST_F(RdmaLinkTest, AMessageThatCannotBeLentOrCopiedGoesInSlots) {
   RdmaPair::Options options;
   options.rdma.bounce_bytes = 0;
   Make(options);
@@ -92,7 +92,7 @@ TEST_F(RdmaLinkTest, WhatCannotBeLentOrCopiedGoesInSlots) {
   EXPECT_EQ(released_, 1);
 }
 
-TEST_F(RdmaLinkTest, WaitsForBounceMemoryAndLetsSmallUrgentOnesPass) {
+TEST_F(RdmaLinkTest, WaitsForBounceMemoryAndLetsSmallUrgentMessagesPass) {
   RdmaPair::Options options;
   options.rdma.bounce_bytes = 128U << 10U;  // for one
   Make(options);
@@ -104,7 +104,7 @@ TEST_F(RdmaLinkTest, WaitsForBounceMemoryAndLetsSmallUrgentOnesPass) {
   EXPECT_EQ(released_, 4);
 }
 
-TEST_F(RdmaLinkTest, AnUrgentLongMessageIsReadBeforeThoseShownBefore) {
+TEST_F(RdmaLinkTest, AnUrgentLongMessageIsReadBeforeMessagesShownBefore) {
   RdmaPair::Options options;
   options.rdma.window_bytes = 128U << 10U;
   Make(options);
@@ -241,7 +241,7 @@ TEST_F(LyingReceiverTest, AnHonestOneGivesTheFrameBack) {
   EXPECT_TRUE(broken_.ok()) << broken_.ToString();
 }
 
-TEST_F(LyingReceiverTest, EachLieBreaksTheLinkOnceAndSaysWhat) {
+TEST_F(LyingReceiverTest, EachLieBreaksTheLinkOnceWithTheReason) {
   struct Case {
     std::function<void(RawLink* raw)> lies;
     const char* what;

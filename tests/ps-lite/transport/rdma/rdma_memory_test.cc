@@ -61,7 +61,7 @@ TEST_F(RdmaMemoryTest, ALoanThatIsRefusedSaysWhy) {
   EXPECT_EQ(counts_->pinned_bytes, 0U);
 }
 
-TEST_F(RdmaMemoryTest, WhatALoanCoversIsNotRegisteredAgain) {
+TEST_F(RdmaMemoryTest, BytesThatALoanCoversAreNotRegisteredAgain) {
   std::vector<std::byte> bytes(10'000);
   const std::span<std::byte> all = bytes;
   const auto loan = memory_->Lend(all, Access::kLend);
@@ -71,7 +71,7 @@ TEST_F(RdmaMemoryTest, WhatALoanCoversIsNotRegisteredAgain) {
   EXPECT_TRUE(memory_->Lend(all.subspan(100, 1'000), Access::kFill).ok()) << "for another use";
 }
 
-TEST_F(RdmaMemoryTest, WhatIsKeptIsFoundOnlyWhileItIsLent) {
+TEST_F(RdmaMemoryTest, KeptMemoryIsFoundOnlyWhileItIsLent) {
   std::vector<std::byte> bytes(10'000);
   auto kept = memory_->Keep(bytes, Access::kLend);
   ASSERT_TRUE(kept.ok());
@@ -145,7 +145,7 @@ TEST_F(RdmaMemoryTest, LoansAreBounded) {
   EXPECT_EQ(fabric_.Counts().regions, 0U);
 }
 
-TEST_F(RdmaMemoryTest, WhereAChildLosesPagesOnlyWholeOnesAreLent) {
+TEST_F(RdmaMemoryTest, WhereAChildLosesPagesOnlyWholePagesAreLent) {
   const auto memory = std::make_shared<RdmaMemory>(
       std::shared_ptr<VerbsDevice>(std::move(nic_->Open("sim0", 16).value())), kBounceBytes,
       nullptr, RdmaLoanRules{.whole_pages = true});

@@ -39,7 +39,7 @@ class RdmaNicTest : public ::testing::Test {
   RdmaPair pair_{{}};
 };
 
-TEST_F(RdmaNicTest, APeerWhoseLinkBrokeThreeTimesInAMinuteIsNotTriedAgain) {
+TEST_F(RdmaNicTest, APeerWithThreeBrokenLinksInAMinuteIsNotTriedAgain) {
   RdmaNic* const nic = pair_.sender_nic();
   const bs::Status why = bs::Status::Unavailable("broken");
   for (int i = 0; i < 3; ++i) {
@@ -111,7 +111,7 @@ TEST(RdmaNicOpenTest, SaysWhyADeviceCannotBeUsed) {
 }
 
 // The check of locked memory at the start of a node is as good as this sum.
-TEST(RdmaNicMemory, WhatLinksPinBeforeDataMovesIsKnown) {
+TEST(RdmaNicMemory, BytesThatLinksPinBeforeDataMovesAreKnown) {
   struct Case {
     uint32_t slots;
     uint32_t slot_bytes;

@@ -22,7 +22,7 @@ RdmaOffer Example() {
   return offer;
 }
 
-TEST(RdmaOfferTest, WhatIsWrittenIsRead) {
+TEST(RdmaOfferTest, AWrittenOfferIsReadBack) {
   for (const RdmaLayer layer : {RdmaLayer::kEthernet, RdmaLayer::kInfiniBand}) {
     RdmaOffer offer = Example();
     offer.address.layer = layer;

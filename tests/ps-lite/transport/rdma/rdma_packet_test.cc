@@ -23,7 +23,7 @@ std::vector<std::byte> Written(const RdmaHeader& header, const std::vector<RdmaF
   return bytes;
 }
 
-TEST(RdmaPacketTest, WhatIsWrittenIsRead) {
+TEST(RdmaPacketTest, AWrittenPacketIsReadBack) {
   const auto bytes =
       Written({.kind = Kind::kAdvert, .frames = 2, .credits = 3, .meta_bytes = 5, .id = 0x01020304},
               {{.size_bytes = 7, .address = 0x1122334455667788, .key = 9}, {}}, 5);

@@ -72,7 +72,7 @@ TEST_F(RdmaProbeTest, ReadsFewBytesAndManyAndTakesTheirTime) {
   EXPECT_EQ(fabric_.Counts().reads, 21U);
 }
 
-TEST_F(RdmaProbeTest, WhatIsNoOfferIsRefused) {
+TEST_F(RdmaProbeTest, TextThatIsNoOfferIsRefused) {
   Join();
   const std::string good = there_->offer();
   const std::string cut = good.substr(0, good.rfind(' '));
@@ -117,7 +117,7 @@ TEST_F(RdmaProbeTest, AReadThatIsRefusedNamesItsStatus) {
               HasSubstr("(status 10, vendor code 81): run both ends again"));
 }
 
-TEST_F(RdmaProbeTest, ADeviceThatCannotBeUsedSaysWhatToDo) {
+TEST_F(RdmaProbeTest, ADeviceThatCannotBeUsedNamesTheRemedy) {
   EXPECT_THAT(WhyNot(fabric_.Add("none", {.most_reads = 0}), "none"),
               StartsWith("none allows no READs (max_qp_rd_atom), which RDMA needs here: "));
   nic_here_->SetPort(false);

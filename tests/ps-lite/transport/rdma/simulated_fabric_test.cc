@@ -96,7 +96,7 @@ class SimulatedFabricTest : public ::testing::Test {
   End b_{&fabric_, "sim1", "10.0.0.2"};
 };
 
-TEST_F(SimulatedFabricTest, AHostShowsItsDeviceAndRefusesOthers) {
+TEST_F(SimulatedFabricTest, AHostShowsItsDeviceAndRefusesUnknownDevices) {
   const std::vector<RdmaDevice> devices = a_.nic->Devices().value();
   ASSERT_EQ(devices.size(), 1U);
   EXPECT_EQ(devices[0].name, "sim0");
@@ -134,7 +134,7 @@ TEST_F(SimulatedFabricTest, AReadFetchesAndItsTargetIsPoisonedUntilThen) {
   EXPECT_EQ(fabric_.Counts().reads, 1U);
 }
 
-TEST_F(SimulatedFabricTest, AReadTakesWhatIsThereWhenItIsAnsweredAndSendsOvertakeIt) {
+TEST_F(SimulatedFabricTest, AReadTakesTheBytesAtItsAnswerAndSendsOvertakeIt) {
   // Some seed lets the SEND arrive while the READ waits; none completes them out of order.
   bool overtook = false;
   for (uint64_t seed = 0; seed < 20; ++seed) {
@@ -237,7 +237,7 @@ TEST_F(SimulatedFabricTest, ALentRegionCannotBeFilled) {
   EXPECT_EQ(lent[0], std::byte{0});
 }
 
-TEST_F(SimulatedFabricTest, WhatTheOtherEndDoesNotLendCannotBeRead) {
+TEST_F(SimulatedFabricTest, MemoryThatTheOtherEndDoesNotLendCannotBeRead) {
   std::vector<std::byte> other(64);
   const auto filled = Take(b_.device->Register(other, Access::kFill));
   const auto address = reinterpret_cast<uintptr_t>(b_.memory.data());
@@ -335,7 +335,7 @@ TEST_F(SimulatedFabricTest, ErrorsComeOnDemandAndLaterWorkIsFlushed) {
   EXPECT_THAT(ResultsOf(a_.Poll()), ElementsAre(Result::kFlushed));
 }
 
-TEST_F(SimulatedFabricTest, RegistrationIsRefusedBeyondTheLimitAndOfWhatIsNotMapped) {
+TEST_F(SimulatedFabricTest, RegistrationIsRefusedBeyondTheLimitAndOfUnmappedMemory) {
   a_.nic->LimitPinned(fabric_.Counts().pinned_bytes / 2 + 4096);
   std::vector<std::byte> small(64);
   {
@@ -457,7 +457,7 @@ TEST_F(SimulatedFabricTest, ASecondThreadIsAViolation) {
   EXPECT_THAT(fabric_.Violations(), ElementsAre("sim0: two threads use the device"));
 }
 
-TEST(SimulatedFabricLeakTest, WhatIsOpenIsCountedUntilItEnds) {
+TEST(SimulatedFabricLeakTest, OpenObjectsAreCountedUntilTheyEnd) {
   SimulatedFabric fabric({.threaded = false});
   {
     const End end(&fabric, "sim0", "10.0.0.1");

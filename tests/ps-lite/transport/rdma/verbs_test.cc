@@ -11,7 +11,7 @@ namespace {
 
 using Result = Completion::Result;
 
-TEST(VerbsTest, NumbersAreThoseOfLibibverbs) {
+TEST(VerbsTest, NumbersMatchLibibverbs) {
   EXPECT_EQ(static_cast<int>(Result::kOk), IBV_WC_SUCCESS);
   EXPECT_EQ(static_cast<int>(Result::kLocalLength), IBV_WC_LOC_LEN_ERR);
   EXPECT_EQ(static_cast<int>(Result::kLocalProtection), IBV_WC_LOC_PROT_ERR);

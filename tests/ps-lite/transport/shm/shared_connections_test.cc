@@ -128,7 +128,7 @@ class SharedConnectionsTest : public ::testing::Test {
   }
 };
 
-TEST_F(SharedConnectionsTest, HaveRoomAgainForWhatComesLater) {
+TEST_F(SharedConnectionsTest, HaveRoomAgainForLaterMessages) {
   TransportNode node(world_.get());
   const TcpSocket listener = ListenFor(&node, kLongBytes / 4);
   ConnectionPeer peer(listener, Takes::kIt);
@@ -218,9 +218,9 @@ TEST_F(SharedConnectionsTest, SendOnlyWhereLongFramesLieAndTheBytesWhereThereIsN
 }
 
 TEST_F(SharedConnectionsTest, BreakWithTheirMemoryAndLoseNoMessageBehind) { Break(true); }
-TEST_F(SharedConnectionsTest, BreakBeforeWhatLiesThereIsRead) { Break(false); }
+TEST_F(SharedConnectionsTest, BreakBeforeTheBytesInTheirMemoryAreRead) { Break(false); }
 
-TEST_F(SharedConnectionsTest, SendTheBytesToWhoTakesNoMemoryAndHaveNoneForHim) {
+TEST_F(SharedConnectionsTest, SendTheBytesToAPeerThatTakesNoMemoryAndHaveNoneForIt) {
   for (const Takes takes : {Takes::kNone, Takes::kNoneWhenOffered}) {
     TransportNode node(world_.get());
     const TcpSocket listener = ListenFor(&node, kLongBytes / 4);
@@ -245,7 +245,7 @@ TEST_F(SharedConnectionsTest, OfferNothingUnlessToldTo) {
   EXPECT_FALSE(peer.offered());
 }
 
-TEST_F(SharedConnectionsTest, ReadWhoOffersWhatIsNoMemoryAllTheSameAndSayWhy) {
+TEST_F(SharedConnectionsTest, ReadAPeerWithAWrongOfferOfMemoryAndSayWhy) {
   const auto [node, address] = BoundNode(world_.get());
   const RawPeer peer(address);
   const std::string offer = ZmtpMemory("1 1 0 32768 aa");

@@ -54,7 +54,7 @@ std::string WhyRefused(const std::string& offer) {
   return inbox.ok() ? "it was taken" : inbox.status().message();
 }
 
-TEST(SharedMemory, WhatIsPutIsThereUntilItsFrameIsGone) {
+TEST(SharedMemory, BytesAreThereUntilTheirFrameIsGone) {
   const auto outbox = NewOutbox(4 * kSlot);
   const auto inbox = InboxOf(*outbox);
   const std::string first(2 * kSlot - 5, 'a');
@@ -73,14 +73,14 @@ TEST(SharedMemory, WhatIsPutIsThereUntilItsFrameIsGone) {
   EXPECT_EQ(outbox->Put(BytesOf(second)), 0U);
 }
 
-TEST(SharedMemory, IsFullWhereNobodyTakesAnything) {
+TEST(SharedMemory, IsFullWhereNoReaderTakesAnything) {
   const auto outbox = NewOutbox(10 * kSlot);
   for (uint64_t slot = 0; slot < 10; ++slot) EXPECT_EQ(outbox->Put(BytesOf("x")), slot * kSlot);
   EXPECT_FALSE(outbox->Put(BytesOf("x")));
   EXPECT_FALSE(NewOutbox(kSlot)->Put(BytesOf(std::string(kSlot + 1, 'x'))));
 }
 
-TEST(SharedMemory, HoldsLittleThatNobodyHasBegunToRead) {
+TEST(SharedMemory, HoldsLittleThatTheReaderHasNotBegunToRead) {
   constexpr uint64_t kHalf = SharedOutbox::kMostUnreadBytes / 2;
   const auto outbox = NewOutbox(8 * kHalf);
   const auto inbox = InboxOf(*outbox);
@@ -105,7 +105,7 @@ void WithoutMemory(int error, F does) {
   if (!refuses) GTEST_SKIP() << "the kernel filters no calls of a thread";
 }
 
-TEST(SharedMemory, GivesUpWhatThereIsNoMemoryFor) {
+TEST(SharedMemory, GivesUpSlotsThatTheSystemHasNoMemoryFor) {
   WithoutMemory(EFAULT, [](const auto& refuse) {
     const auto outbox = NewOutbox(4 * kSlot);
     const auto inbox = InboxOf(*outbox);
@@ -270,7 +270,7 @@ TEST(SharedMemory, OffersThatAreNoneAreRefused) {
   EXPECT_EQ(WhyRefused(good), "it was taken");
 }
 
-TEST(SharedMemory, OnlyWhatASenderHasMadeIsOpened) {
+TEST(SharedMemory, OnlyMemoryThatASenderHasMadeIsOpened) {
   const std::string pid = std::to_string(::getpid());
   const auto refused = [&](int fd) {
     const std::string why = WhyRefused("1 " + pid + " " + std::to_string(fd) + " 65536 aa");

@@ -9,7 +9,7 @@
 namespace ps {
 namespace {
 
-TEST(GrowingBlock, KeepsWhatIsThereWhenItGrows) {
+TEST(GrowingBlock, KeepsItsBytesWhenItGrows) {
   GrowingBlock block;
   EXPECT_TRUE(block.memory().empty());
   ASSERT_TRUE(block.GrowTo(10));

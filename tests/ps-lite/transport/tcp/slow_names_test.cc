@@ -58,7 +58,7 @@ class SlowNames : public ::testing::Test {
   const std::unique_ptr<LoopWorld> world_ = MakeWorld();
 };
 
-TEST_F(SlowNames, OfNodesThatGetNoPlaceHoldUpNobodyElse) {
+TEST_F(SlowNames, OfNodesThatGetNoPlaceHoldUpNoOtherNode) {
   TransportNode server(world_.get());
   const int32_t port = server.Bind({"127.0.0.1", 0}).value();
   TransportNode node(world_.get());

@@ -123,7 +123,7 @@ TEST(TcpConnection, APeerThatIsNoNodeOfOursIsToldBeforeAnythingIsSent) {
   EXPECT_TRUE(node.is_foreign(8));
 }
 
-TEST(TcpConnection, AnUrgentMessageGoesBeforeAllButSixteenKibOfWhatTheKernelDoesNotHave) {
+TEST(TcpConnection, AnUrgentMessageOvertakesAllButSixteenKibOutsideTheKernel) {
   for (const size_t size_bytes : {700U, 2000U, 5000U}) {
     for (const uint64_t fusion_bytes : {uint64_t{0}, uint64_t{16U << 10U}, kMostFusedBytes}) {
       ExpectFewAhead(size_bytes, fusion_bytes);
@@ -131,7 +131,7 @@ TEST(TcpConnection, AnUrgentMessageGoesBeforeAllButSixteenKibOfWhatTheKernelDoes
   }
 }
 
-TEST(TcpConnection, WhatIsFusedStaysInTheOrderOfUrgencyAndOvertakesNothingLong) {
+TEST(TcpConnection, FusedMessagesKeepTheOrderOfUrgencyAndOvertakeNoLongMessage) {
   constexpr int32_t kMany = 211;  // prime
   const auto sent = std::make_shared<SentCounts>();
   const auto world = MakeWorld({.sent = sent});
@@ -173,7 +173,7 @@ TEST(TcpConnection, TheWaterMarkCountsMessagesHoweverTheyTravel) {
   EXPECT_EQ(sent->fused, 48U);
 }
 
-TEST(TcpConnection, AFusedMessageThatIsCutOffIsLostAndThoseBehindItAreNot) {
+TEST(TcpConnection, AFusedMessageThatIsCutOffIsLostAndMessagesBehindItAreNot) {
   constexpr int32_t kMany = 2000;
   const auto sent = std::make_shared<SentCounts>();
   const auto world = MakeWorld({.fusion_bytes = 16U << 10U, .sent = sent});

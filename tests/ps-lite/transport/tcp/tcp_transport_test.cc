@@ -100,7 +100,7 @@ TEST_F(TcpTransportTest, GarbageIsToldAndDoesNotKill) {
   EXPECT_THAT(garbage[2].second.message(), HasSubstr("17 data frames are too many"));
 }
 
-TEST_F(TcpTransportTest, WhoSpeaksNoZmtpIsHungUpOn) {
+TEST_F(TcpTransportTest, APeerThatSpeaksNoZmtpIsHungUpOn) {
   const auto [node, address] = BoundNode(world_.get());
   std::string old_version = ZmtpGreeting();
   old_version[10] = 1;
@@ -122,7 +122,7 @@ TEST_F(TcpTransportTest, WhoSpeaksNoZmtpIsHungUpOn) {
   ASSERT_TRUE(node->AwaitMessages(1));
 }
 
-TEST_F(TcpTransportTest, WhoIsNotInTheJobMaySendLittle) {
+TEST_F(TcpTransportTest, APeerOutsideTheJobMaySendLittle) {
   TransportNode node(world_.get(), [](int32_t peer) { return peer == 9; });
   const Address address{"127.0.0.1", node.Bind({"127.0.0.1", 0}).value()};
   const std::string message = FrameOf(StockMeta(), true) + FrameOf(std::string(100000, 'x'), false);
@@ -144,7 +144,7 @@ TEST_F(TcpTransportTest, WhoIsNotInTheJobMaySendLittle) {
   long_meta.AwaitEnd();
 }
 
-TEST_F(TcpTransportTest, WhoFloodsStallsOrClosesHisHalfHoldsNobodyUp) {
+TEST_F(TcpTransportTest, FloodsStallsAndHalfClosedConnectionsHoldNoPeerUp) {
   TransportNode node(world_.get(), [](int32_t peer) { return peer != kEmpty; });
   const Address address{"127.0.0.1", node.Bind({"127.0.0.1", 0}).value()};
   const auto hello = [](const std::string& who) {
@@ -409,7 +409,7 @@ std::string WhyGivenUp(bool native, bool keeps_memory = false) {
   return why;
 }
 
-TEST(Overflow, WhoReadsNothingIsForgottenWhenTooMuchWaitsForHim) {
+TEST(Overflow, APeerThatReadsNothingIsForgottenWhenTooMuchWaitsForIt) {
   EXPECT_THAT(WhyGivenUp(false),
               AllOf(HasSubstr("it does not read"),
                     HasSubstr("bytes wait for it, and BYTESCHEDULER_WAITING lets 10485760 do so")));
@@ -432,7 +432,7 @@ std::string SaidOfStranger(const std::string& bytes, bool closes, bool hung_up_o
   });
 }
 
-TEST(Strangers, WhoSendsGarbageStallsOrClosesInTheMiddleIsNamedByHisAddress) {
+TEST(Strangers, ThatSendGarbageStallOrCloseInTheMiddleAreNamedByAddress) {
   const std::string hello = ZmtpGreeting() + ZmtpReady("DEALER", "ps11");
   const std::string half = hello + FrameOf(StockMeta(), true);
   const std::string named = "hung up on 127.0.0.1:";
@@ -455,7 +455,7 @@ TEST(Strangers, WhoSendsGarbageStallsOrClosesInTheMiddleIsNamedByHisAddress) {
   EXPECT_EQ(SaidOfStranger(hello + FrameOf(StockMeta(), false), true, true), "");
 }
 
-TEST(Strangers, WhoSendsTooManyMessagesIsHungUpOnAndNamed) {
+TEST(Strangers, ThatSendTooManyMessagesAreHungUpOnAndNamed) {
   std::string flood = ZmtpGreeting() + ZmtpReady("DEALER", "ps11");
   for (uint64_t i = 0; i < TcpInbound::kMostMessages; ++i) flood += FrameOf(StockMeta(), false);
   const auto make = [](bs::LoopThread* loop, const bs::Logger& log) {
@@ -476,7 +476,7 @@ TEST(Strangers, WhoSendsTooManyMessagesIsHungUpOnAndNamed) {
             HasSubstr("it is not in the job, and has sent more than 4096 messages in 30 s")));
 }
 
-TEST(Strangers, WhoComesAndGoesTooOftenIsNamed) {
+TEST(Strangers, ThatComeAndGoTooOftenAreNamed) {
   const auto make = [](bs::LoopThread* loop, const bs::Logger& log) {
     return MakeTcpTransport(loop, {}, log);
   };
@@ -491,7 +491,7 @@ TEST(Strangers, WhoComesAndGoesTooOftenIsNamed) {
       AllOf(HasSubstr("closed by 127.0.0.1:"), HasSubstr("connection 1000 of that host")));
 }
 
-TEST(Strangers, OfTheConnectionsOfAHostTheOldestOfThoseNotInTheJobGoesFirst) {
+TEST(Strangers, OfOneHostLoseTheirOldestConnectionFirst) {
   LoopWorld world([](bs::LoopThread* loop, size_t) {
     return MakeTcpTransport(loop, {.most_strangers = 3}, bs::Logger());
   });
@@ -518,7 +518,7 @@ TEST(Strangers, OfTheConnectionsOfAHostTheOldestOfThoseNotInTheJobGoesFirst) {
   EXPECT_EQ(node.TakeMessages()[0].peer, 9);
 }
 
-TEST(Strangers, WhoseHostHasTooManyConnectionsIsNamed) {
+TEST(Strangers, OfAHostWithTooManyConnectionsAreNamed) {
   const auto make = [](bs::LoopThread* loop, const bs::Logger& log) {
     return MakeTcpTransport(loop, {.most_strangers = 1}, log);
   };
@@ -609,7 +609,7 @@ std::vector<std::string> SaidWhenBound(const std::string& host, Make make) {
   return said;
 }
 
-TEST(Exposed, WhoListensInTheOpenIsWarned) {
+TEST(Exposed, ANodeThatListensInTheOpenIsWarned) {
   const auto tcp = [](bs::LoopThread* loop, const bs::Logger& log) {
     return MakeTcpTransport(loop, {}, log);
   };

@@ -135,7 +135,7 @@ TEST_F(ZmtpMemoryTest, TheyAreCopiedToWhereTheyBelong) {
   EXPECT_TRUE(AllRoomIsBack());
 }
 
-TEST_F(ZmtpMemoryTest, TheyHaveTheLimitsOfOthers) {
+TEST_F(ZmtpMemoryTest, ReferencesHaveTheLimitsOfFrames) {
   most_bytes_ = [](const Meta&) -> uint64_t { return 1000; };
   Begin(true);
   const std::string text(100000, 'x');
@@ -145,7 +145,7 @@ TEST_F(ZmtpMemoryTest, TheyHaveTheLimitsOfOthers) {
   EXPECT_TRUE(AllRoomIsBack());
 }
 
-TEST_F(ZmtpMemoryTest, ATurnTakesFewerOfThemThanOfShortOnes) {
+TEST_F(ZmtpMemoryTest, ATurnTakesFewerReferencesThanShortFrames) {
   const std::string text(kSharedBytes, 'x');
   const std::string reference = Put(text, false);
   std::string many;
@@ -160,7 +160,7 @@ TEST_F(ZmtpMemoryTest, ATurnTakesFewerOfThemThanOfShortOnes) {
   EXPECT_EQ(messages_.size(), 100U);
 }
 
-TEST_F(ZmtpMemoryTest, WhatLiesNowhereEndsTheConnection) {
+TEST_F(ZmtpMemoryTest, AWrongReferenceEndsTheConnection) {
   const std::string meta = FrameOf(MetaOf(1, false), true);
   EXPECT_THAT(More(meta + ReferenceTo(kSharedBytes, 1, false)).message(),
               HasSubstr("shared memory: 1 byte at 1048576 of 1048576"));

@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-TEST(Zmtp, GreetingAndReadyAreThoseOfTheSpecification) {
+TEST(Zmtp, GreetingAndReadyMatchTheSpecification) {
   std::string greeting = std::string("\xff\0\0\0\0\0\0\0\0\x7f\3\0NULL", 16);
   greeting.resize(64);
   EXPECT_EQ(ZmtpGreeting(), greeting);
@@ -94,7 +94,7 @@ TEST_F(ZmtpTest, NothingIsWrittenToMemoryThatWasRevoked) {
   EXPECT_EQ(record_.messages[0].meta.timestamp, 2);
 }
 
-TEST_F(ZmtpTest, WhatIsNoMetaIsOneMessageLess) {
+TEST_F(ZmtpTest, AFrameThatIsNoMetaIsOneMessageLess) {
   const std::string bad(20000, '\xff');
   const std::string bytes = Hello() + FrameOf(bad, true) + FrameOf("data", false) +
                             FrameOf("\xff", false) + FrameOf(MetaOf(1), false);
@@ -107,7 +107,7 @@ TEST_F(ZmtpTest, WhatIsNoMetaIsOneMessageLess) {
   }
 }
 
-TEST_F(ZmtpTest, WhatIsNoZmtpIsRefusedAtAnyPace) {
+TEST_F(ZmtpTest, BytesThatAreNoZmtpAreRefusedAtAnyPace) {
   std::string property = ZmtpGreeting() + std::string("\4\x0c\5READY\1x\0\0\0\xff", 14);
   for (const size_t longest : {1, 100000}) {
     EXPECT_THAT(Feed("GET /", longest).message(), HasSubstr("another greeting"));
@@ -134,7 +134,7 @@ TEST_F(ZmtpTest, ALongFrameHasMemoryForLittleMoreThanHasCome) {
   EXPECT_LE(RoomBytes(), BlockPool::kMostKeptBytes);
 }
 
-TEST_F(ZmtpTest, WhatHasGrownIsWhatWasSent) {
+TEST_F(ZmtpTest, AFrameInAGrowingBlockArrivesWhole) {
   std::string data(3 * BlockPool::kMostKeptBytes + 5, ' ');
   std::minstd_rand random(1);
   for (size_t i = 0; i < data.size(); i += 100) data[i] = static_cast<char>(random());
@@ -178,7 +178,7 @@ TEST_F(ZmtpTest, DataOfAMessageThatMayNotHaveSoMuchIsReadToNowhere) {
   }
 }
 
-TEST_F(ZmtpTest, DataBehindWhatIsNoMetaTakesNoMemory) {
+TEST_F(ZmtpTest, DataBehindAFrameThatIsNoMetaTakesNoMemory) {
   ASSERT_TRUE(Begin(Hello() + FrameOf("\xff", true) + HeaderOf(60000000, false) + "x").ok());
   EXPECT_LE(RoomBytes(), ZmtpInput::kScratchBytes);
 }

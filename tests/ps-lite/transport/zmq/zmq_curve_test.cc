@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 
 constexpr std::string_view kSecret = "correct horse battery staple";
 
-TEST(CurveKeys, AreTheSameForEverybodyWhoKnowsTheSecret) {
+TEST(CurveKeys, AreTheSameForAllNodesThatKnowTheSecret) {
   const CurveKeys keys = DeriveCurveKeys(kSecret).value();
   // A change of the derivation shuts out the nodes of the version before.
   EXPECT_EQ(ToHex(keys.public_key),
@@ -113,14 +113,14 @@ class StderrLog {
   std::FILE* const file_ = std::tmpfile();
 };
 
-TEST(Curve, WhoKnowsTheSecretIsHeard) {
+TEST(Curve, ANodeThatKnowsTheSecretIsHeard) {
   Station receiver(DeriveCurveKeys(kSecret).value());
   Station sender(DeriveCurveKeys(kSecret).value());
   sender.SendTo(receiver.Bind());
   EXPECT_TRUE(receiver.Heard(std::chrono::seconds(60)));
 }
 
-TEST(Curve, WhoHasAnotherSecretOrNoneIsRefusedAndLogged) {
+TEST(Curve, ANodeWithAnotherSecretOrNoneIsRefusedAndLogged) {
   const std::vector<std::optional<CurveKeys>> strangers = {
       std::nullopt, DeriveCurveKeys("another secret, long enough").value()};
   for (const std::optional<CurveKeys>& keys : strangers) {
@@ -138,7 +138,7 @@ TEST(Curve, WhoHasAnotherSecretOrNoneIsRefusedAndLogged) {
   }
 }
 
-TEST(Curve, WhoHasASecretTellsNothingToOneWithout) {
+TEST(Curve, ANodeWithASecretTellsNothingToANodeWithout) {
   StderrLog log;
   Station receiver(std::nullopt);
   Station sender(DeriveCurveKeys(kSecret).value());

@@ -265,7 +265,7 @@ std::string SaidOf(const std::function<void(const Address&)>& does) {
   });
 }
 
-TEST(Strangers, WhoSendsWhatLibzmqDoesNotUnderstandIsNamedByHisAddress) {
+TEST(Strangers, ThatSendBytesUnknownToLibzmqAreNamedByAddress) {
   const std::string named = "hung up on 127.0.0.1:";
   // A greeting of ZMTP 3 with NULL, and a command that is none.
   const std::string greeting = ZmtpGreeting();
@@ -297,7 +297,7 @@ TEST(Strangers, WhoSendsWhatLibzmqDoesNotUnderstandIsNamedByHisAddress) {
   });
 }
 
-TEST(Strangers, WhoComesAndGoesTooOftenIsNamed) {
+TEST(Strangers, ThatComeAndGoTooOftenAreNamed) {
   EXPECT_THAT(SaidOf(&ComeAndGoTooOften),
               AllOf(HasSubstr("closed by "), HasSubstr("connection 1000 of that host")));
 }

@@ -12,7 +12,7 @@
 namespace ps::test {
 namespace {
 
-TEST(RdmaSeedsTest, WhatIsSentArrivesOnceAndInOrder) {
+TEST(RdmaSeedsTest, MessagesArriveOnceAndInOrder) {
   std::mt19937 random(1);
   std::vector<std::byte> pattern(RdmaTraffic::kPatternBytes);
   for (std::byte& byte : pattern) byte = static_cast<std::byte>(random());

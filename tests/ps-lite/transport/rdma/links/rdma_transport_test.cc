@@ -201,7 +201,7 @@ TEST_F(RdmaTransportTest, ALinkThatBreaksComesBackAndAfterThreeTimesTcpTakesOver
   End();
 }
 
-TEST_F(RdmaTransportTest, AReaderWhoseReadFailsBreaksTheLinkToo) {
+TEST_F(RdmaTransportTest, AFailedReadBreaksTheLinkToo) {
   Begin();
   SendUntilOneComes(0);
   nics_[1]->FailNext(Completion::Result::kRemoteAccess);
