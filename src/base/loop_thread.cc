@@ -98,8 +98,11 @@ class LoopThread::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  ~Impl() {
+  ~Impl() { End(); }
+
+  void End() {
     BS_CHECK(!IsCurrent());
+    if (!thread_.joinable()) return;
     {
       const MutexLock lock(&mutex_);
       stopping_ = true;
@@ -107,12 +110,15 @@ class LoopThread::Impl {
       Wake();
     }
     thread_.join();
+    thread_id_.store({});  // a later thread may get the same id
   }
 
   static TimePoint Now() { return std::chrono::steady_clock::now(); }
 
+  // A task that comes after the end is destroyed when its caller has left the lock.
   void Post(Task task) {
     const MutexLock lock(&mutex_);
+    if (ended_) return;
     posts_.push_back({{Now(), next_id_++}, std::move(task)});
     changed_.store(true);
     if (sleeping_) Wake();
@@ -121,6 +127,7 @@ class LoopThread::Impl {
   TimerId PostAt(TimePoint when, Task task) {
     const MutexLock lock(&mutex_);
     const Position position{std::max(when, Now()), next_id_++};
+    if (ended_) return position.second;
     timers_.emplace(position, std::move(task));
     timer_positions_.emplace(position.second, position);
     if (timers_.begin()->first == position) changed_.store(true);
@@ -328,6 +335,7 @@ class LoopThread::Impl {
       timers.swap(timers_);
       timer_positions_.clear();
       more = !posts.empty() || !timers.empty();
+      ended_ = !more;
     }
   }
 
@@ -356,6 +364,7 @@ class LoopThread::Impl {
   TimePoint wake_at_ BS_GUARDED_BY(mutex_) = TimePoint::max();
   bool sleeping_ BS_GUARDED_BY(mutex_) = false;
   bool stopping_ BS_GUARDED_BY(mutex_) = false;
+  bool ended_ BS_GUARDED_BY(mutex_) = false;  // the thread takes no further task
 
   std::thread thread_;
 };
@@ -366,6 +375,8 @@ LoopThread::LoopThread(const std::string& name, LoopOptions options)
     : impl_(std::make_unique<Impl>(name, std::move(options))) {}
 
 LoopThread::~LoopThread() = default;
+
+void LoopThread::End() { impl_->End(); }
 
 TimePoint LoopThread::Now() const { return Impl::Now(); }
 

@@ -22,7 +22,7 @@ struct LoopOptions {
 // throws a std::exception that names the resource that the system lacks.  The destructor ends and
 // joins it.  Tasks still queued then are destroyed unrun, on the ending thread.
 //
-// REQUIRES: the destructor does not run on the loop's own thread.
+// REQUIRES: neither End nor the destructor runs on the loop's own thread.
 class LoopThread final : public Executor {
  public:
   static constexpr uint64_t kDescriptors = 3;
@@ -33,6 +33,11 @@ class LoopThread final : public Executor {
   ~LoopThread() override;
   LoopThread(const LoopThread&) = delete;
   LoopThread& operator=(const LoopThread&) = delete;
+
+  // Ends and joins the thread; the executor stays.  Tasks that come later are destroyed unrun, on
+  // the thread that posts them.  For threads that post to each other: end all of them before any of
+  // their executors goes.  A second call does nothing.  One thread at a time calls this.
+  void End();
 
   TimePoint Now() const override;
   void Post(Task task) override;

@@ -3,10 +3,12 @@
 // Both end in this order, so that no call reaches a destroyed object:
 //  1. the membership says why (unless the job is over) and closes: nothing more is received;
 //  2. one task later it is destroyed on bs-io, behind everything it has posted there;
-//  3. the shards ask the updater for nothing more, and it ends: a call of it may take its time;
-//  4. the shards end: they only send, and the transport is still there;
+//  3. the updater ends: a call of it may take its time;
+//  4. the shards end: the transport to which they send is still there;
 //  5. the transport comes to rest (waiting messages get its linger) and bs-io ends;
-//  6. the server goes, when no thread is left that could touch it, and the timeline writes its end.
+//  6. the server goes, when no thread is left that could touch it, and the timeline writes its end;
+//  7. the executors of updater and shards go: the outcome of a late call makes bs-io post to the
+//     shards, or a shard to the updater.
 #include "node/node.h"
 
 #include <algorithm>
@@ -127,10 +129,7 @@ Result<std::unique_ptr<ServerNode>> ServerNode::Start(const Config& config, Serv
 ServerNode::ServerNode(const Config& config, const ps::MembershipOptions& options,
                        ps::RdmaOptions rdma, ServerUpdater updater)
     : config_(config), log_(MakeLogger(config)), updater_(std::move(updater)) {
-  if (updater_.update) {
-    updater_thread_ = std::make_unique<LoopThread>("bs-updater");
-    updater_.executor = updater_thread_.get();
-  }
+  if (updater_.update) updater_.executor = threads_.StartUpdater();
   const Logger network_log = MakeNetworkLogger(config, log_);
   WarnOfUnknownRoot(config, network_log);
   WarnOfLoopback(config, network_log);
@@ -205,7 +204,7 @@ void ServerNode::Begin(const ps::View& view) {
   options.lend = [transport](std::span<std::byte> pages) {
     return transport->Lend(pages, ps::Lending::kSent);
   };
-  std::vector<ServerShard> shards = MakeShards(rank);
+  std::vector<ServerShard> shards = threads_.StartShards(ShardPlacesOf(nodes_, config_, rank));
   options.dispatcher_bytes = DispatcherBytes(shards.size(), config_.server_threads);
   options.adopted_bytes = AdoptedBytes(shards);
   const Logger log = log_.Named("server " + std::to_string(rank));
@@ -260,20 +259,6 @@ void ServerNode::OpenTimeline(size_t num_shards, ServerOptions* options, const L
   };
 }
 
-std::vector<ServerShard> ServerNode::MakeShards(int32_t rank) {
-  std::vector<ServerShard> shards;
-  for (const ShardPlace& place : ShardPlacesOf(nodes_, config_, rank)) {
-    const std::string name =
-        "bs-shard-" + std::to_string(place.node) + "." + std::to_string(place.index);
-    // A system that refuses to pin (some containers) runs the shard wherever it likes.
-    shard_threads_.push_back(std::make_unique<LoopThread>(
-        name,
-        LoopOptions{.at_start = [core = place.core] { static_cast<void>(PinThisThread(core)); }}));
-    shards.push_back({shard_threads_.back().get(), place.node});
-  }
-  return shards;
-}
-
 void ServerNode::OnFailure(const Status& why) {
   if (server_) server_->Fail(why);
   outcome_.Set(why);
@@ -294,15 +279,14 @@ void ServerNode::Close(const std::string& why) {
     member_->ReportFailure(status);
     OnFailure(status);
   });
-  for (const auto& shard : shard_threads_) RunOn(shard.get(), [] {});  // refusals are on their way
+  threads_.AwaitShards();  // refusals are on their way
   RunOn(io, [&] { member_->Close(server_ ? kLinger : kLingerUnjoined); });
   RunOn(io, [&] { member_.reset(); });
   RunOn(io, [&] {
     if (server_) server_->Fail(Status::Cancelled("the server was closed"));
   });
-  for (const auto& shard : shard_threads_) RunOn(shard.get(), [] {});
-  updater_thread_.reset();
-  shard_threads_.clear();
+  threads_.AwaitShards();
+  threads_.End();
   RunOn(io, [] {});  // the outcomes of the last updates, which the dispatcher answers
   network_.reset();
   server_.reset();

@@ -16,6 +16,7 @@
 #include "node/network.h"
 #include "node/node_metrics.h"
 #include "node/outcome.h"
+#include "node/server_threads.h"
 #include "ps/membership.h"
 #include "server/server.h"
 #include "trace/timeline.h"
@@ -80,7 +81,6 @@ class ServerNode {
   void OnFailure(const Status& why);
   void OnShutdown();
   void CollectMetrics(GiveMetrics give) const;
-  std::vector<ServerShard> MakeShards(int32_t rank);
   void OpenTimeline(size_t num_shards, ServerOptions* options, const Logger& log);
 
   const Config config_;
@@ -93,8 +93,7 @@ class ServerNode {
   ServerUpdater updater_;
   // Found by the thread that makes the server: bs-io may be kept on a single NUMA node.
   const std::vector<NumaNode> nodes_ = DiscoverNumaNodes();
-  std::vector<std::unique_ptr<LoopThread>> shard_threads_;
-  std::unique_ptr<LoopThread> updater_thread_;
+  ServerThreads threads_;                      // their executors outlive server_
   std::unique_ptr<trace::Timeline> timeline_;  // of server_; may be null
   std::unique_ptr<Server> server_;             // on bs-io; null before the job is complete
   bool closed_ = false;

@@ -260,6 +260,22 @@ TEST(LoopThread, TasksDestroyedAtTheEndMayPost) {
   EXPECT_EQ(*held, 0);
 }
 
+TEST(LoopThread, TasksThatComeAfterTheEndAreDestroyedUnrun) {
+  const auto held = std::make_shared<int>(0);
+  LoopThread loop("loop");
+  RunAndWait(&loop, [] {});
+  loop.End();
+  loop.Post([held] { ++*held; });
+  EXPECT_EQ(held.use_count(), 1);
+  const TimerId id = loop.PostAt(TimePoint(), [held] { ++*held; });
+  EXPECT_EQ(held.use_count(), 1);
+  EXPECT_NE(id, 0U);
+  loop.Cancel(id);
+  EXPECT_FALSE(loop.IsCurrent());
+  loop.End();
+  EXPECT_EQ(*held, 0);
+}
+
 TEST(LoopThread, CallsBackAsLongAsADescriptorIsReadable) {
   LoopThread loop("loop");
   const Event event;
