@@ -19,6 +19,7 @@ SCRIPTS = [
     ["oldest.py"],
     ["sums.py"],
     ["parallel.py"],
+    ["names.py"],
     ["crossing.py", "unguarded_uses", "learned_uses", "copies", "memory"],
 ]
 
