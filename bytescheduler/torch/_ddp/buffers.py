@@ -31,18 +31,13 @@ class Buffers:
         Carries them.
     session : TorchSession
         Fails the job on all workers, if their buffers differ.
-    rank : int
-        Of this worker.
     named : sequence of pairs
         The buffers, which are alike on all workers now.
     """
 
-    def __init__(
-        self, objects: TensorObjects, session: TorchSession, rank: int, named: _Named
-    ) -> None:
+    def __init__(self, objects: TensorObjects, session: TorchSession, named: _Named) -> None:
         self._objects = objects
         self._session = session
-        self._is_root = rank == _ROOT
         self._agreed = _kinds_of(named)
         self._passes = 0
 
@@ -64,7 +59,7 @@ class Buffers:
                 )
             return
         changed = kinds != self._agreed
-        flag = torch.tensor([changed and self._is_root], dtype=torch.uint8)
+        flag = torch.tensor([changed], dtype=torch.uint8)  # worker 0's counts
         values = [value for _, value in named]
         if changed:
             values = [torch.empty(shape, dtype=dtype) for _, dtype, shape in self._agreed]

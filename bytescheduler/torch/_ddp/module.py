@@ -115,7 +115,7 @@ class DistributedDataParallel(torch.nn.Module):  # type: ignore[misc]  # types a
             self.close()
             raise
         buffers = list(module.named_buffers())
-        self._buffers_alike = Buffers(objects, self._job.carrier, self._job.rank, buffers)
+        self._buffers_alike = Buffers(objects, self._job.carrier, buffers)
         keep_alive(self, module)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
