@@ -58,10 +58,9 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> str:
     run(sys.executable, "-m", "venv", "--without-pip", str(folder))
     program = str(folder / "bin" / "python")
     pip = (sys.executable, "-m", "pip", "--python", program, "install", "-q")
-    run(
-        *(*pip, f"torch=={oldest()}", "numpy<2", "click", "prometheus-client"),
-        timeout=INSTALL_S,
-    )
+    # Its compiler imports packaging, which its wheel does not ask for.
+    needs = ("numpy<2", "packaging", "click", "prometheus-client", "tqdm")
+    run(*pip, f"torch=={oldest()}", *needs, timeout=INSTALL_S)
     return program
 
 
