@@ -46,7 +46,8 @@ SOURCES := setup.py pyproject.toml CMakeLists.txt _bytescheduler_command.py \
 
 .PHONY: demo demo-torch quick test nightly setup style lint own-codec python python-units python-serial snapshots release-build release cpp \
         asan-build asan tsan-build tsan fuzz fuzz-corpus bench clean nightly-release nightly-gcc nightly-lint nightly-fuzz \
-        pythons wheel docs keep-times nightly-pythons nightly-wheels nightly-launchers nightly-rdma nightly-docs
+        pythons wheel docs keep-times nightly-pythons nightly-oldest-torch nightly-wheels \
+        nightly-launchers nightly-rdma nightly-docs
 
 demo: $(if $(wildcard $(VENV)/.installed),setup,$(VENV)/.demo)  ## train a classifier with 1 scheduler, 2 servers, 2 workers to 95 % accuracy
 	$(BIN)/bslaunch --local -w 2 -s 2 --timeout 120 -- $(BIN)/python example/image-classification/train_mnist.py \
@@ -249,6 +250,9 @@ nightly-rdma: setup $(VENV)/.rdma-packages  ## in an emulated guest with two sof
 
 nightly-pythons: setup  ## every promised Python that is here: build, install, run a job
 	BS_PYTHONS=all BS_BUILD=$(BUILD) $(PYTEST) --junitxml=$(RESULTS)/nightly-pythons.xml tests/wheels/test_pythons.py
+
+nightly-oldest-torch: setup  ## the oldest promised PyTorch trains; its wheel brings CUDA, 2.5 GB
+	$(PYTEST) -rs --junitxml=$(RESULTS)/nightly-oldest-torch.xml tests/wheels/test_oldest_torch.py
 
 nightly-wheels: wheel  ## wheels in a root without compiler and libraries; the source distribution
 	$(PYTEST) --junitxml=$(RESULTS)/nightly-wheels.xml tests/wheels/test_wheels.py

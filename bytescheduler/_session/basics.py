@@ -61,3 +61,15 @@ class Basics(Generic[_J]):
     def local_size(self) -> int:
         """Return how many workers of the job run on this host."""
         return self._job.get().local_size
+
+    def cross_rank(self) -> int:
+        """Return the position of this host among those with a worker of this local rank, from 0."""
+        return self._job.get().cross_rank
+
+    def cross_size(self) -> int:
+        """Return how many hosts have a worker of this local rank."""
+        return self._job.get().cross_size
+
+    def is_homogeneous(self) -> bool:
+        """Return whether all hosts have equally many workers."""
+        return self._job.get().is_homogeneous

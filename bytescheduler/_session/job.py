@@ -65,6 +65,21 @@ class Joined(Generic[_S]):
         """How many workers of the job this host has."""
         return 1 if self.carrier is None else self.view.local_size
 
+    @property
+    def cross_rank(self) -> int:
+        """Position among the workers of other hosts with the same local rank, from 0."""
+        return 0 if self.carrier is None else self.view.cross_rank
+
+    @property
+    def cross_size(self) -> int:
+        """How many hosts have a worker of the same local rank."""
+        return 1 if self.carrier is None else self.view.cross_size
+
+    @property
+    def is_homogeneous(self) -> bool:
+        """True if all hosts have equally many workers."""
+        return self.carrier is None or self.view.is_homogeneous
+
 
 _J = TypeVar("_J", bound=Joined[Any])
 

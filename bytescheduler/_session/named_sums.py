@@ -1,7 +1,18 @@
 """Sums of single tensors, each under a name that all workers give alike."""
 
 import itertools
-from typing import Callable, Dict, Generic, Iterator, List, NamedTuple, Optional, TypeVar
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Generic,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    TypeVar,
+)
 
 from bytescheduler._session.keys import EngineKeys
 from bytescheduler._session.round_session import RoundSession
@@ -25,6 +36,22 @@ class _Round(Generic[_T]):
     def __init__(self, pending: Optional[Round], finish: Callable[[], _T]) -> None:
         self.pending = pending  # None: there is nothing to send
         self.finish = finish
+
+
+class _Together:
+    """Several rounds, asked for together."""
+
+    def __init__(self, rounds: Sequence[Round]) -> None:
+        self._rounds = rounds
+
+    def over(self) -> bool:
+        """See `Round`."""
+        return all([pending.over() for pending in self._rounds])
+
+    def wait(self) -> None:
+        """See `Round`."""
+        for pending in self._rounds:
+            pending.wait()
 
 
 class NamedSums(Generic[_T]):
@@ -83,6 +110,24 @@ class NamedSums(Generic[_T]):
         number = next(self._numbers)
         self._rounds[number] = _Round(pending, finish)
         return number
+
+    def change(self, number: int, change: Callable[[Any], Any]) -> int:
+        """Let `finish` pass the result of a round through `change`; return `number`."""
+        kept = self._round(number)
+        self._rounds[number] = _Round(kept.pending, lambda: change(kept.finish()))
+        return number
+
+    def together(self, numbers: Sequence[int]) -> int:
+        """Return a number for several rounds; its result is the list of their results."""
+        all_kept = [self._round(number) for number in numbers]
+        for number in numbers:
+            del self._rounds[number]
+        rounds = [kept.pending for kept in all_kept if kept.pending is not None]
+
+        def finish() -> Any:  # noqa: ANN401
+            return [kept.finish() for kept in all_kept]
+
+        return self.keep(_Together(rounds) if rounds else None, finish)
 
     def key_of(
         self, name: Optional[str], dtype: str, elements: int, declare: Callable[[int], None]

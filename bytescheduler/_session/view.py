@@ -1,7 +1,7 @@
 """The view of a job: its workers, their hosts and its servers, as a worker sees them."""
 
 import dataclasses
-from typing import Protocol, Tuple
+from typing import List, Protocol, Tuple
 
 from bytescheduler.errors import UsageError
 
@@ -52,6 +52,29 @@ class View:
     def local_size(self) -> int:
         """How many workers this host has; raises as `local_rank` does."""
         return self.hosts.count(self._own_host())
+
+    @property
+    def cross_rank(self) -> int:
+        """Position among the workers that have this one's `local_rank`, by host, from 0.
+
+        Raises as `local_rank` does.
+        """
+        return self._hosts_that_reach(self.local_rank).index(self._own_host())
+
+    @property
+    def cross_size(self) -> int:
+        """How many hosts have a worker of this one's `local_rank`; raises as that does."""
+        return len(self._hosts_that_reach(self.local_rank))
+
+    @property
+    def is_homogeneous(self) -> bool:
+        """True if all hosts have equally many workers; raises as `local_rank` does."""
+        self._own_host()
+        return len({self.hosts.count(host) for host in self.hosts}) == 1
+
+    def _hosts_that_reach(self, local_rank: int) -> List[int]:
+        """Return the hosts with more workers than `local_rank`, in the order of first ranks."""
+        return [host for host in dict.fromkeys(self.hosts) if self.hosts.count(host) > local_rank]
 
     def _own_host(self) -> int:
         host = self.hosts[self.rank]

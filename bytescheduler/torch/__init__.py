@@ -10,6 +10,8 @@ Change two lines of a training script::
 Importing this starts nothing, and imports nothing of another framework.
 """
 
+from typing import TYPE_CHECKING, NoReturn
+
 try:
     import torch  # noqa: F401  # before all that needs it
 except ModuleNotFoundError as error:
@@ -21,9 +23,22 @@ except ModuleNotFoundError as error:
         name="torch",
     ) from error
 
+from bytescheduler.torch._api.allreduce import (
+    allreduce,
+    allreduce_,
+    allreduce_async,
+    allreduce_async_,
+    grouped_allreduce,
+    grouped_allreduce_,
+    grouped_allreduce_async,
+    grouped_allreduce_async_,
+)
 from bytescheduler.torch._api.basics import (
+    cross_rank,
+    cross_size,
     init,
     initialized,
+    is_homogeneous,
     is_initialized,
     local_rank,
     local_size,
@@ -35,18 +50,32 @@ from bytescheduler.torch._api.broadcast import (
     allgather_object,
     broadcast,
     broadcast_,
+    broadcast_async,
+    broadcast_async_,
     broadcast_object,
     broadcast_optimizer_state,
     broadcast_parameters,
 )
+from bytescheduler.torch._api.builds import (
+    ccl_built,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rocm_built,
+    start_timeline,
+    stop_timeline,
+)
+from bytescheduler.torch._api.missing import sentence_of
 from bytescheduler.torch._api.push_pull import (
     Average,
     Sum,
-    allreduce,
-    allreduce_,
-    allreduce_async,
-    allreduce_async_,
     barrier,
+    byteps_declare_tensor,
     declare,
     poll,
     push_pull,
@@ -55,6 +84,7 @@ from bytescheduler.torch._api.push_pull import (
     push_pull_inplace,
     synchronize,
 )
+from bytescheduler.torch._api.sync_batch_norm import SyncBatchNorm
 from bytescheduler.torch._optimizer.distributed import DistributedOptimizer
 from bytescheduler.torch._sums.compression import Compression
 from bytescheduler.torch.optimizer import CrossBarrier
@@ -67,6 +97,7 @@ __all__ = [
     "DistributedDataParallel",
     "DistributedOptimizer",
     "Sum",
+    "SyncBatchNorm",
     "allgather_object",
     "allreduce",
     "allreduce_",
@@ -75,23 +106,51 @@ __all__ = [
     "barrier",
     "broadcast",
     "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
+    "byteps_declare_tensor",
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
     "ddp_hook",
     "declare",
+    "gloo_built",
+    "gloo_enabled",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_allreduce_async",
+    "grouped_allreduce_async_",
     "init",
     "initialized",
+    "is_homogeneous",
     "is_initialized",
     "local_rank",
     "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
     "poll",
     "push_pull",
     "push_pull_async",
     "push_pull_async_inplace",
     "push_pull_inplace",
     "rank",
+    "rocm_built",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
     "synchronize",
 ]
+
+
+if not TYPE_CHECKING:  # type checkers find a wrong name without it
+
+    def __getattr__(name: str) -> NoReturn:
+        raise AttributeError(sentence_of(name))

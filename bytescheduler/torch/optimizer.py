@@ -3,6 +3,7 @@
 Change one line of a script that Horovod trains::
 
     import bytescheduler.torch.optimizer as bps
+    bps.init()
     optimizer = bps.DistributedOptimizer(model, optimizer, model.named_parameters())
 """
 
@@ -10,11 +11,27 @@ from typing import Any, Optional, Type
 
 import torch
 
+from bytescheduler.torch._api.basics import init, local_rank, local_size, rank, shutdown, size
+from bytescheduler.torch._api.broadcast import broadcast_optimizer_state, broadcast_parameters
+from bytescheduler.torch._api.push_pull import push_pull
 from bytescheduler.torch._optimizer import distributed
 from bytescheduler.torch._optimizer.options import Named
 from bytescheduler.torch._sums.compression import Compression, Compressor
 
-__all__ = ["Compression", "CrossBarrier", "DistributedOptimizer"]
+__all__ = [
+    "Compression",
+    "CrossBarrier",
+    "DistributedOptimizer",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+    "init",
+    "local_rank",
+    "local_size",
+    "push_pull",
+    "rank",
+    "shutdown",
+    "size",
+]
 
 
 def DistributedOptimizer(  # noqa: N802 - its documented name

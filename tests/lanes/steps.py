@@ -59,6 +59,7 @@ LANES: "Dict[str, List[Step]]" = {
         Step("nightly-release"),
         Step("nightly-gcc"),
         Step("nightly-pythons"),
+        Step("nightly-oldest-torch"),
         Step("nightly-wheels"),
         Step("nightly-lint"),
         Step("nightly-launchers"),

@@ -54,13 +54,13 @@ ROOMS = {
     "torch._device": "errors _native _session torch._engine",
     "torch._sums": f"{_BASE} _session torch._engine torch._device",
     "torch._job": f"{_BASE} _session torch._engine torch._device torch._sums",
-    "torch._api": "errors _session torch._job torch._sums",
+    "torch._api": "errors _process _settings _session torch._job torch._sums",
     "torch._gradients": f"{_BASE} _session torch._engine torch._device torch._sums torch._job",
     "torch._crossing": "errors _session torch._gradients",
     "torch._optimizer": f"{_BASE} torch._job torch._sums torch._api torch._gradients"
     " torch._crossing",
-    "torch.optimizer": "torch._sums torch._optimizer",
-    "torch._ddp": "errors torch._job torch._sums torch._gradients",
+    "torch.optimizer": "torch._sums torch._api torch._optimizer",
+    "torch._ddp": "errors _process torch._engine torch._job torch._sums torch._gradients",
     "torch.parallel": "torch._ddp",
     "torch": "torch._api torch._sums torch._optimizer torch.optimizer torch.parallel",
 }

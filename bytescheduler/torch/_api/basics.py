@@ -4,8 +4,11 @@ from bytescheduler._session.basics import Basics
 from bytescheduler.torch._job.job import current
 
 __all__ = [
+    "cross_rank",
+    "cross_size",
     "init",
     "initialized",
+    "is_homogeneous",
     "is_initialized",
     "local_rank",
     "local_size",
@@ -23,3 +26,6 @@ rank = _BASICS.rank
 size = _BASICS.size
 local_rank = _BASICS.local_rank
 local_size = _BASICS.local_size
+cross_rank = _BASICS.cross_rank
+cross_size = _BASICS.cross_size
+is_homogeneous = _BASICS.is_homogeneous

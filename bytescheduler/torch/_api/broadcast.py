@@ -1,20 +1,27 @@
 """The values of one worker for all: parameters, states of optimizers, objects."""
 
-from typing import Any, Dict, Iterable, List, Mapping, Tuple, Union
+import hashlib
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 import torch
 
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._job.job import current
+from bytescheduler.torch._sums.objects import octets_of
+from bytescheduler.torch._sums.tensor_sums import Call
 
 __all__ = [
     "allgather_object",
     "broadcast",
     "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
 ]
+
+_STAMP_BYTES = 8
 
 _Named = Union[Mapping[str, Any], Iterable[Tuple[str, Any]]]
 
@@ -137,13 +144,68 @@ def allgather_object(obj: Any, name: str = "") -> List[Any]:  # noqa: ANN401
     return current().get().objects.gather(obj)
 
 
-def broadcast_(tensor: torch.Tensor, root_rank: int, name: str = "") -> torch.Tensor:
+def broadcast_(tensor: torch.Tensor, root_rank: int, name: Optional[str] = None) -> torch.Tensor:
     """Overwrite `tensor` with that of worker `root_rank`, and return it.  Blocks."""
     named: Dict[str, torch.Tensor] = {name or "tensor": tensor}
     broadcast_parameters(named, root_rank)
     return tensor
 
 
-def broadcast(tensor: torch.Tensor, root_rank: int, name: str = "") -> torch.Tensor:
+def broadcast(tensor: torch.Tensor, root_rank: int, name: Optional[str] = None) -> torch.Tensor:
     """Return worker `root_rank`'s `tensor`.  Blocks."""
     return broadcast_(tensor.detach().clone(), root_rank, name)
+
+
+def broadcast_async(tensor: torch.Tensor, root_rank: int, name: Optional[str] = None) -> int:
+    """Begin `broadcast`, and return a handle for `poll` and `synchronize`.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        The same dtype and shape on every worker.
+    root_rank : int
+        The worker to take it from.
+    name : str, optional
+        Without names the calls must come in the same order on all workers.
+    """
+    return _start(tensor, root_rank, name, tensor.detach().clone())
+
+
+def broadcast_async_(tensor: torch.Tensor, root_rank: int, name: Optional[str] = None) -> int:
+    """Do as `broadcast_async`; `synchronize` overwrites `tensor` with the result."""
+    return _start(tensor, root_rank, name, tensor)
+
+
+def _start(tensor: torch.Tensor, root: int, name: Optional[str], into: torch.Tensor) -> int:
+    """Add up bytes of which the other workers send zeros, so that any of them may be the root."""
+    job = current().get()
+    job.objects.check_root(root)
+    label = "broadcast" if name is None else f"broadcast {name}"
+    stamp = _stamp(tensor)
+    octets = octets_of(tensor)
+    send = torch.zeros(octets.numel() + len(stamp), dtype=torch.uint8)
+    if job.rank == root:
+        torch.cat([octets, stamp], out=send)
+
+    def finish(total: torch.Tensor) -> torch.Tensor:
+        arrived, theirs = total.split([octets.numel(), len(stamp)])
+        if int(theirs[0]) != 1:
+            raise UsageError(f"{label}: workers name other roots; this worker names {root}", 5)
+        if not torch.equal(theirs, stamp):
+            raise UsageError(
+                f"{label}: it is {tensor.dtype} of shape {tuple(tensor.shape)} here, and another "
+                f"dtype or shape on worker {root}; make it alike on all workers",
+                5,
+            )
+        with torch.no_grad():
+            return into.copy_(arrived.view(tensor.dtype).view(tensor.shape))
+
+    number = job.sums.start(send, Call(average=False, name=None if name is None else label))
+    return job.sums.change(number, finish)
+
+
+def _stamp(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a count of roots, and a hash of dtype and shape, in the bytes of one number."""
+    kind = f"{tensor.dtype} {tuple(tensor.shape)}"
+    digest = hashlib.blake2b(kind.encode(), digest_size=_STAMP_BYTES - 1).digest()
+    return torch.tensor([1, *digest], dtype=torch.uint8)

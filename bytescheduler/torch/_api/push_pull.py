@@ -1,6 +1,6 @@
 """Sums and means of single tensors over all workers."""
 
-from typing import Any, Optional, Type
+from typing import Any, Optional, Type, Union
 
 import torch
 
@@ -12,12 +12,10 @@ from bytescheduler.torch._sums.tensor_sums import Call
 __all__ = [
     "Average",
     "Sum",
-    "allreduce",
-    "allreduce_",
-    "allreduce_async",
-    "allreduce_async_",
+    "Summable",
     "averages",
     "barrier",
+    "byteps_declare_tensor",
     "declare",
     "poll",
     "push_pull",
@@ -25,7 +23,11 @@ __all__ = [
     "push_pull_async_inplace",
     "push_pull_inplace",
     "synchronize",
+    "tensor_of",
 ]
+
+# A number travels as a tensor of it.
+Summable = Union[torch.Tensor, complex]
 
 Average = "average"
 Sum = "sum"
@@ -44,6 +46,21 @@ def averages(op: Optional[str], average: Optional[bool] = None) -> bool:
     if op is not None and average is not None and average != (op == Average):
         raise UsageError(f"op={op!r} and average={average} contradict each other: give one", 5)
     return average if average is not None else op != Sum
+
+
+def tensor_of(value: Summable, call: str) -> torch.Tensor:
+    """Return the tensor that a number stands for.
+
+    Raises
+    ------
+    UsageError
+        It is neither a tensor nor a number.
+    """
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, (int, float, complex)):
+        return torch.tensor(value)
+    raise UsageError(f"{call}: want a tensor or a number, got {type(value).__name__}", 5)
 
 
 class _PushPull(torch.autograd.Function):  # type: ignore[misc]  # PyTorch's types are not read
@@ -65,7 +82,7 @@ class _PushPull(torch.autograd.Function):  # type: ignore[misc]  # PyTorch's typ
 
 
 def push_pull(
-    tensor: torch.Tensor,
+    tensor: Summable,
     average: bool = True,
     name: Optional[str] = None,
     priority: int = 0,
@@ -77,7 +94,7 @@ def push_pull(
 
     Parameters
     ----------
-    tensor : Tensor
+    tensor : Tensor or number
         The same dtype and size on every worker.
     average : bool
         Whether to divide the sum by the number of workers.
@@ -88,6 +105,7 @@ def push_pull(
     compression : Compressor
         The form in which it travels.
     """
+    tensor = tensor_of(tensor, "push_pull")
     call = Call(average, name, priority, compression)
     if tensor.requires_grad and torch.is_grad_enabled():
         return _PushPull.apply(tensor, call)
@@ -96,7 +114,7 @@ def push_pull(
 
 
 def push_pull_async(
-    tensor: torch.Tensor,
+    tensor: Summable,
     average: bool = True,
     name: Optional[str] = None,
     priority: int = 0,
@@ -106,7 +124,8 @@ def push_pull_async(
 
     `tensor` must not change until `synchronize` has returned.
     """
-    return current().get().sums.start(tensor, Call(average, name, priority, compression))
+    call = Call(average, name, priority, compression)
+    return current().get().sums.start(tensor_of(tensor, "push_pull_async"), call)
 
 
 def push_pull_async_inplace(
@@ -117,6 +136,8 @@ def push_pull_async_inplace(
     compression: Type[Compressor] = Compression.none,
 ) -> int:
     """Do as `push_pull_async`; `synchronize` overwrites `tensor` with the result."""
+    if not isinstance(tensor, torch.Tensor):
+        raise UsageError(f"in place: want a tensor, got {type(tensor).__name__}", 5)
     call = Call(average, name, priority, compression)
     return current().get().sums.start(tensor, call, into=tensor)
 
@@ -155,52 +176,25 @@ def declare(name: str) -> None:
     current().get().sums.declare(name)
 
 
+def byteps_declare_tensor(name: str, **params: object) -> None:
+    """Do as `declare`, by BytePS's name for it.
+
+    Raises
+    ------
+    UsageError
+        There are parameters of a compressor of BytePS.
+    """
+    if params:
+        raise UsageError(
+            f"byteps_declare_tensor of {name!r}: {', '.join(sorted(params))}: no such compressor; "
+            "leave them out, and pass compression=Compression.fp16 or .two_bit() to the optimizer",
+            5,
+        )
+    declare(name)
+
+
 def barrier() -> None:
     """Return when every worker has called it."""
     carrier = current().get().carrier
     if carrier is not None:
         carrier.barrier()
-
-
-# -- by Horovod's names ----------------------------------------------------------------------------
-
-
-def allreduce(
-    tensor: torch.Tensor,
-    average: Optional[bool] = None,
-    name: Optional[str] = None,
-    compression: Type[Compressor] = Compression.none,
-    op: Optional[str] = None,
-) -> torch.Tensor:
-    """Do as `push_pull`, by Horovod's name for it."""
-    return push_pull(tensor, averages(op, average), name, compression=compression)
-
-
-def allreduce_async(
-    tensor: torch.Tensor,
-    average: Optional[bool] = None,
-    name: Optional[str] = None,
-    op: Optional[str] = None,
-) -> int:
-    """Do as `push_pull_async`, by Horovod's name for it."""
-    return push_pull_async(tensor, averages(op, average), name)
-
-
-def allreduce_(
-    tensor: torch.Tensor,
-    average: Optional[bool] = None,
-    name: Optional[str] = None,
-    op: Optional[str] = None,
-) -> torch.Tensor:
-    """Do as `push_pull_inplace`, by Horovod's name for it."""
-    return push_pull_inplace(tensor, averages(op, average), name)
-
-
-def allreduce_async_(
-    tensor: torch.Tensor,
-    average: Optional[bool] = None,
-    name: Optional[str] = None,
-    op: Optional[str] = None,
-) -> int:
-    """Do as `push_pull_async_inplace`, by Horovod's name for it."""
-    return push_pull_async_inplace(tensor, averages(op, average), name)

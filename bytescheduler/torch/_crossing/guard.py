@@ -5,6 +5,7 @@ from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 
+from bytescheduler.torch._crossing.compiling import COMPILES_HOOKS, is_compiling
 from bytescheduler.torch._crossing.updates import Updates
 from bytescheduler.torch._gradients.slot import Slot
 
@@ -50,7 +51,9 @@ class Guard:
 
     def __call__(self, module: torch.nn.Module, args: Tuple[Any, ...]) -> None:
         """Wait for the weights and update them."""
-        if torch.compiler.is_compiling():
+        if COMPILES_HOOKS:
+            self._wait_apart()
+        elif is_compiling():
             if self.slots or not torch.is_grad_enabled():
                 self._wait_apart()
         else:

@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import torch
 
 from bytescheduler.errors import UsageError
+from bytescheduler.torch._crossing.compiling import is_compiling
 from bytescheduler.torch._crossing.copied import Copied
 from bytescheduler.torch._crossing.guard import Guard
 from bytescheduler.torch._crossing.updates import Updates
@@ -22,7 +23,7 @@ class _Hook:
         self._method = weakref.WeakMethod(method)
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
-        if torch.compiler.is_compiling():  # compiled code is not watched
+        if is_compiling():  # compiled code is not watched
             return
         method = self._method()
         if method is not None:

@@ -10,6 +10,7 @@ from torch.nn.modules.module import (
 )
 from torch.overrides import TorchFunctionMode
 
+from bytescheduler.torch._crossing.compiling import is_compiling
 from bytescheduler.torch._gradients.slot import Slot
 
 __all__ = ["Watch"]
@@ -89,13 +90,13 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch's types are not
             self.__exit__(None, None, None)
 
     def _entered(self, module: torch.nn.Module, args: _Values) -> None:
-        if torch.compiler.is_compiling():  # nothing of this is traced
+        if is_compiling():  # nothing of this is traced
             return
         if self.is_here:
             self._stack.append(module)
 
     def _left(self, module: torch.nn.Module, args: _Values, output: _Values) -> None:
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return
         if self.is_here and len(self._stack) > 1 and self._stack[-1] is module:
             self._stack.pop()

@@ -8,7 +8,14 @@ import torch
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._api.push_pull import Average, averages
 from bytescheduler.torch._job.job import current
-from bytescheduler.torch._optimizer.options import Crossing, Named, Options, check_passes
+from bytescheduler.torch._optimizer.options import (
+    Crossing,
+    Groups,
+    Named,
+    Options,
+    accepted,
+    check_passes,
+)
 from bytescheduler.torch._optimizer.stepper import Stepper
 from bytescheduler.torch._sums.compression import Compression, Compressor
 
@@ -49,6 +56,12 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
         Whether sparse gradients travel as dense ones, rather than being refused.
     watched_steps : int
         In how many first forwards each use of a weight is looked at.
+    gradient_predivide_factor : float
+        Gradients are divided by it before they travel, and multiplied by it when they are means.
+    num_groups, groups
+        Accepted for scripts of Horovod: small gradients travel together in any case.
+    staleness : int
+        Accepted for scripts of BytePS, which pass 0.
 
     Raises
     ------
@@ -75,6 +88,10 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
         find_unused: bool = True,
         sparse_as_dense: bool = False,
         watched_steps: int = 3,
+        gradient_predivide_factor: float = 1.0,
+        num_groups: int = 0,
+        groups: Optional[Groups] = None,
+        staleness: int = 0,
     ) -> None:
         if isinstance(optimizer, DistributedOptimizer):
             raise UsageError("optimizer: it is a DistributedOptimizer already; wrap it once", 5)
@@ -90,7 +107,13 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
         named = None if named_parameters is None else list(named_parameters)
         options = Options(
             named,
-            compression,
+            accepted(
+                compression,
+                averages(op),
+                gradient_predivide_factor,
+                num_groups if groups is None else groups,
+                staleness,
+            ),
             backward_passes_per_step,
             averages(op),
             crossing,

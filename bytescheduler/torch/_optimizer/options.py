@@ -1,16 +1,19 @@
 """The options of a distributed optimizer, and their checks."""
 
-from typing import Callable, Iterable, NamedTuple, Optional, Tuple, Type, Union
+import math
+from typing import Callable, Iterable, NamedTuple, Optional, Sequence, Tuple, Type, Union
 
 import torch
 
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._gradients.checks import check_model
-from bytescheduler.torch._sums.compression import Compression, Compressor
+from bytescheduler.torch._sums.compression import Compression, Compressor, scaled
 
 __all__ = ["Crossing", "Options"]
 
 Crossing = Union[bool, str]  # True, False or "auto"
+# A number of groups, or lists of parameters.
+Groups = Union[int, Sequence[Sequence[torch.nn.Parameter]]]
 Named = Iterable[Tuple[str, torch.nn.Parameter]]
 
 
@@ -48,6 +51,41 @@ class Options(NamedTuple):
         model = getattr(self.model, "_orig_mod", self.model)  # made by torch.compile
         check_model(model)
         return self._replace(model=model)
+
+
+def accepted(
+    compression: Type[Compressor],
+    average: bool,
+    gradient_predivide_factor: float,
+    groups: Groups,
+    staleness: int,
+) -> Type[Compressor]:
+    """Return how gradients travel, with the options that other packages have.
+
+    Raises
+    ------
+    UsageError
+        One of them is wrong, or asks for another result.
+    """
+    if staleness != 0:
+        raise UsageError(
+            f"staleness={staleness!r}: gradients are those of the same step; leave it out", 5
+        )
+    is_count = isinstance(groups, int) and not isinstance(groups, bool) and groups >= 0
+    if not is_count and not isinstance(groups, (list, tuple)):
+        raise UsageError(
+            f"num_groups or groups: want 0 or more, or lists of parameters, got {groups!r}; small "
+            "gradients travel together in any case",
+            5,
+        )
+    factor = gradient_predivide_factor
+    if not isinstance(factor, (int, float)) or not 0 < factor < math.inf:
+        raise UsageError(f"gradient_predivide_factor={factor!r}: want a number above 0", 5)
+    if factor != 1 and not average:
+        raise UsageError(
+            f"gradient_predivide_factor={factor!r}: it splits a mean, so it needs op=Average", 5
+        )
+    return scaled(compression, 1.0 / factor, factor)
 
 
 def check_passes(passes: int) -> None:

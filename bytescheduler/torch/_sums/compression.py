@@ -6,7 +6,7 @@ import torch
 
 from bytescheduler._native import Coding
 
-__all__ = ["Compression", "Compressor"]
+__all__ = ["Compression", "Compressor", "scaled"]
 
 
 class Compressor:
@@ -69,3 +69,26 @@ class Compression:
         """
         coding = Coding("2bit", {"threshold": str(threshold)})
         return type("TwoBit", (Compressor,), {"coding": coding})
+
+
+def scaled(compressor: Type[Compressor], before: float, after: float) -> Type[Compressor]:
+    """Return `compressor` for tensors that are multiplied before they travel, and after."""
+    if before == 1 and after == 1:
+        return compressor
+
+    class Scaled(Compressor):
+        """Multiplies tensors of floats at both ends of their way."""
+
+        coding = compressor.coding
+
+        @staticmethod
+        def compress(tensor: torch.Tensor) -> Tuple[torch.Tensor, Optional[torch.dtype]]:
+            """See `Compressor`."""
+            return compressor.compress(tensor * before)
+
+        @staticmethod
+        def decompress(tensor: torch.Tensor, context: Optional[torch.dtype]) -> torch.Tensor:
+            """See `Compressor`."""
+            return compressor.decompress(tensor, context) * after
+
+    return Scaled

@@ -8,7 +8,7 @@ import torch
 from bytescheduler._session.objects import Objects
 from bytescheduler.torch._engine.dtypes import size_of
 
-__all__ = ["TensorObjects"]
+__all__ = ["TensorObjects", "octets_of"]
 
 _TOGETHER_BYTES = 4 << 20
 

@@ -5,6 +5,7 @@ import signal
 import sys
 from typing import Callable
 
+import pytest
 from job import WORKERS, Job
 from launched import run
 
@@ -55,6 +56,25 @@ def test_a_worker_with_fewer_steps_is_named(make_job: MakeJob) -> None:
     more = job.workers[waiting(job)]
     assert more.wait() == 1
     assert "forward of step 4: worker 1 left the job" in more.output()
+
+
+@pytest.mark.parametrize("changing", [0, 1])
+def test_a_buffer_of_another_shape_is_named_on_all_workers(
+    make_job: MakeJob, changing: int
+) -> None:
+    job = make_job()
+    for _ in range(2):
+        job.start_worker("torch/buffers.py", str(changing))
+    assert [worker.wait() for worker in job.workers] == [1, 1], job.all_output()
+    shapes = ["(1048576,)", "(1048576,)"]
+    shapes[changing] = "(2, 3)"
+    said = (
+        f"buffer large: it is torch.float32 of shape {shapes[1]} here and torch.float32 of shape "
+        f"{shapes[0]} on worker 0"
+    )
+    for worker in job.workers:
+        assert said in worker.output()
+    assert f"step 3: {said}" in job.all_output()
 
 
 def test_ctrl_c_ends_a_wait_in_a_guard(make_job: MakeJob) -> None:

@@ -63,3 +63,25 @@ def test_tensors_without_a_name_take_turns(sums: Sums) -> None:
 def test_a_name_that_is_empty_is_refused(sums: Sums) -> None:
     with pytest.raises(UsageError, match="declare: want a name"):
         sums.declare("")
+
+
+def test_several_rounds_have_one_handle(sums: Sums) -> None:
+    rounds = [Round(), Round()]
+    handles = [sums.keep(pending, lambda: "one") for pending in rounds]
+    handles.append(sums.keep(None, lambda: "nothing was sent"))
+    handle = sums.together(handles)
+    assert not sums.over(handle)
+    rounds[0].is_over = True
+    assert not sums.over(handle)
+    assert sums.finish(handle) == ["one", "one", "nothing was sent"]
+    assert rounds[1].is_over
+    with pytest.raises(UsageError, match="no such push-pull is under way"):
+        sums.finish(handles[0])
+    assert sums.finish(sums.together([])) == []
+
+
+def test_the_result_of_a_round_can_be_changed(sums: Sums) -> None:
+    pending = Round()
+    handle = sums.change(sums.keep(pending, lambda: f"over: {pending.is_over}"), str.upper)
+    assert not sums.over(handle)
+    assert sums.finish(handle) == "OVER: TRUE"

@@ -27,3 +27,17 @@ def test_hosts_that_are_not_known_are_no_shared_host() -> None:
         view.local_rank  # noqa: B018
     with pytest.raises(UsageError, match="start the job with bslaunch"):
         view.local_size  # noqa: B018
+
+
+def test_positions_across_hosts_are_among_workers_of_one_local_rank() -> None:
+    hosts = (7, 4, 7, 7)
+    views = [View(epoch=0, rank=rank, hosts=hosts, num_servers=1) for rank in range(4)]
+    assert [(view.cross_rank, view.cross_size) for view in views] == [
+        *((0, 2), (1, 2)),
+        *((0, 1), (0, 1)),
+    ]
+    assert not views[0].is_homogeneous
+    assert View(epoch=0, rank=3, hosts=(0, 0, 1, 1), num_servers=1).is_homogeneous
+    assert View(epoch=0, rank=3, hosts=(0, 0, 1, 1), num_servers=1).cross_rank == 1
+    with pytest.raises(UsageError, match="start the job with bslaunch"):
+        View(epoch=0, rank=0, hosts=(-1, -1), num_servers=1).is_homogeneous  # noqa: B018

@@ -1,6 +1,11 @@
 """Data parallel modules: ours, and PyTorch's own with our hook; each worker checks."""
 
+import contextlib
+import copy
+import gc
+import io
 import tempfile
+import weakref
 from typing import List
 
 import torch
@@ -114,10 +119,101 @@ def bad_input(rank: int) -> None:
     del ddp
 
 
+def dropped(rank: int) -> None:
+    """Whatever becomes of the wrapper, gradients stay means as long as the module lives."""
+    model = toy(rank)
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        bps.DistributedDataParallel(model, bucket_cap_mb=25)
+    assert "needs no bucket_cap_mb: gradients travel one by one" in said.getvalue()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for step in range(3):
+        gc.collect()
+        model.norm.running_mean.zero_()  # the module itself shares no buffers
+        model.norm.running_var.fill_(1.0)
+        twin = toy(0)
+        twin.load_state_dict(model.state_dict())
+        want = mean_gradients(twin, step)
+        optimizer.zero_grad()
+        model(data(step, rank)).square().mean().backward()
+        for (name, param), mean in zip(model.named_parameters(), want):
+            assert "spare" in name or torch.equal(param.grad, mean), name
+        optimizer.step()
+    twice = copy.deepcopy(model)
+    twice(data(0, rank)).square().mean().backward()  # a copy has gradients of its own
+    saved = io.BytesIO()
+    torch.save(model, saved)
+    assert b"bytescheduler" not in saved.getvalue().replace(b"_bytescheduler_wrapper", b"")
+    kept = model.second
+    gone = weakref.ref(model.first.weight)
+    del model, optimizer, name, param
+    gc.collect()
+    assert gone() is not None  # one layer keeps the others
+    del kept
+    gc.collect()
+    assert gone() is None
+
+
+def closed(rank: int) -> None:
+    model = nn.Linear(2, 2, bias=False)
+    ddp = bps.DistributedDataParallel(model)
+    ddp.close()
+    ddp(torch.full((1, 2), float(rank))).sum().backward()
+    assert torch.equal(model.weight.grad, torch.full((2, 2), float(rank)))
+    ddp = bps.DistributedDataParallel(model, init_sync=False)
+    model.weight.grad = None
+    ddp(torch.full((1, 2), float(rank))).sum().backward()
+    assert torch.equal(model.weight.grad, torch.full((2, 2), 0.5))
+
+
+class Growing(nn.Module):
+    """A module whose buffers change on all workers alike."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        seen = getattr(self, "seen", torch.zeros(0))
+        self.register_buffer("seen", torch.cat([seen, x.detach().sum().view(1)]))
+        return self.layer(x)
+
+
+def growing_buffers(rank: int) -> None:
+    ddp = bps.DistributedDataParallel(Growing())
+    for step in range(5):
+        ddp(torch.full((1, 3), float(10 * rank + step))).sum().backward()
+        seen = ddp.module.seen.tolist()
+        assert seen == [3.0 * n for n in range(step)] + [30.0 * rank + 3 * step], seen
+
+
+def arguments(rank: int) -> None:
+    model = nn.Linear(2, 2)
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        bps.DistributedDataParallel(
+            model, None, "cpu", 0, True, gradient_as_bucket_view=True, static_graph=True
+        ).close()
+        bps.DistributedDataParallel(model, dim=1, check_reduction=True, mixed_precision=None)
+    lines = said.getvalue().splitlines()
+    names = ["gradient_as_bucket_view", "static_graph", "dim", "check_reduction"]
+    assert sorted(line.split()[4].rstrip(":") for line in lines) == sorted(names), lines
+    for text, given in (
+        ("outputs stay on cpu", {"output_device": 0}),
+        ("pass broadcast_buffers by its name", {"output_device": True}),
+        ("use torch.autocast", {"mixed_precision": object()}),
+        ("there is no argument 'bucket_cap'", {"bucket_cap": 1}),
+        ("want a ProcessGroup of all workers", {"process_group": "gloo"}),
+    ):
+        refused(text, bps.DistributedDataParallel, nn.Linear(2, 2), **given)
+
+
 def stock_with_our_hook(rank: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         meeting = bps.broadcast_object(f"file://{folder}/meet")
         torch.distributed.init_process_group("gloo", meeting, rank=rank, world_size=bps.size())
+        alone = [torch.distributed.new_group([one]) for one in range(bps.size())][rank]
+        model = nn.Linear(2, 2)
+        refused("it has 1 of 2", bps.DistributedDataParallel, model, process_group=alone)
+        bps.DistributedDataParallel(model, process_group=torch.distributed.group.WORLD).close()
         for options in ({"find_unused_parameters": True}, {"static_graph": True}):
             stock = nn.parallel.DistributedDataParallel(new_model(), **options)
             hooked = nn.parallel.DistributedDataParallel(
@@ -136,10 +232,16 @@ def stock_with_our_hook(rank: int) -> None:
         torch.distributed.destroy_process_group()
 
 
+CHECKS = [
+    *(ordinary_use, accumulation, uneven_parameters, bad_input, dropped, closed, growing_buffers),
+    *(arguments, stock_with_our_hook),
+]
+
+
 def main() -> None:
     torch.set_num_threads(1)
     bps.init()
-    for check in (ordinary_use, accumulation, uneven_parameters, bad_input, stock_with_our_hook):
+    for check in CHECKS:
         check(bps.rank())
         print(f"{check.__name__} is well")
     bps.shutdown()

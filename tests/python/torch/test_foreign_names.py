@@ -1,0 +1,63 @@
+"""Names of other packages: those that are missing stand in the pages, with what to do."""
+
+import pathlib
+from typing import Any
+
+import pytest
+import torch
+
+import bytescheduler.torch as bps
+import bytescheduler.torch.optimizer as by_its_page
+from bytescheduler.errors import UsageError
+from bytescheduler.torch._api.missing import MISSING
+from bytescheduler.torch._optimizer.options import accepted
+from bytescheduler.torch._sums.compression import Compression, scaled
+
+PAGES = pathlib.Path(__file__).resolve().parents[3] / "docs" / "migrate"
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_a_missing_name_says_what_to_do_and_stands_in_a_page(name: str) -> None:
+    assert name not in bps.__all__
+    with pytest.raises(AttributeError, match=f"bytescheduler.torch has no {name}: "):
+        getattr(bps, name)
+    pages = [(PAGES / f"from-{page}.md").read_text() for page in ("horovod", "byteps")]
+    assert any(f"`{name}`" in page for page in pages)
+
+
+def test_the_module_of_bytescheduler_has_the_names_of_its_readme() -> None:
+    for name in (
+        *("init", "shutdown", "rank", "size", "local_rank", "local_size"),
+        *("broadcast_parameters", "broadcast_optimizer_state", "push_pull"),
+    ):
+        assert getattr(by_its_page, name) is getattr(bps, name)
+
+
+def test_scaled_tensors_are_multiplied_before_they_are_narrowed() -> None:
+    compressor = scaled(Compression.fp16, 0.25, 4.0)
+    wide = torch.full((2,), 1e5)
+    narrow, context = compressor.compress(wide)
+    assert narrow.dtype == torch.float16
+    assert torch.isfinite(narrow).all()
+    torch.testing.assert_close(compressor.decompress(narrow, context), wide, rtol=1e-3, atol=0)
+    assert scaled(Compression.bf16, 1.0, 1.0) is Compression.bf16
+    two_bit = Compression.two_bit(0.5)
+    assert scaled(two_bit, 2.0, 0.5).coding is two_bit.coding
+
+
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [
+        ("staleness=2", (True, 1.0, 0, 2)),
+        ("num_groups or groups", (True, 1.0, -1, 0)),
+        ("num_groups or groups", (True, 1.0, True, 0)),
+        ("want a number above 0", (True, 0.0, 0, 0)),
+        ("want a number above 0", (True, float("inf"), 0, 0)),
+        ("want a number above 0", (True, "2", 0, 0)),
+        ("needs op=Average", (False, 2.0, 0, 0)),
+    ],
+)
+def test_arguments_of_other_packages_are_checked(text: str, given: Any) -> None:  # noqa: ANN401
+    with pytest.raises(UsageError, match=text):
+        accepted(Compression.none, *given)
+    assert accepted(Compression.none, False, 1.0, [[]], 0) is Compression.none
