@@ -81,7 +81,7 @@ def refused(workers: Workers, text: str) -> None:
     assert str(raised.value) in [session.reason for session in workers.sessions]
 
 
-def test_alike_they_become_those_of_worker_0() -> None:
+def test_changed_alike_buffers_become_the_buffers_of_worker_0() -> None:
     workers = Workers(torch.zeros(3), torch.zeros(2, 2))
     for _ in range(5):
         workers.check()

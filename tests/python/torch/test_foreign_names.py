@@ -17,7 +17,7 @@ PAGES = pathlib.Path(__file__).resolve().parents[3] / "docs" / "migrate"
 
 
 @pytest.mark.parametrize("name", MISSING)
-def test_a_missing_name_says_what_to_do_and_stands_in_a_page(name: str) -> None:
+def test_a_missing_name_says_the_cure_and_stands_in_a_page(name: str) -> None:
     assert name not in bps.__all__
     with pytest.raises(AttributeError, match=f"bytescheduler.torch has no {name}: "):
         getattr(bps, name)
