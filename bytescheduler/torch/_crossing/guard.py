@@ -1,10 +1,11 @@
 """A guard: the wait before a module uses its weights."""
 
 import weakref
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, List, Tuple
 
 import torch
 
+from bytescheduler.torch._crossing.compilers import apart
 from bytescheduler.torch._crossing.compiling import COMPILES_HOOKS, is_compiling
 from bytescheduler.torch._crossing.updates import Updates
 from bytescheduler.torch._gradients.slot import Slot
@@ -24,14 +25,6 @@ class Passive:
         """Do nothing."""
 
 
-def _apart(call: Callable[[], None]) -> Callable[[], None]:
-    """Return `call` as compilers leave it alone."""
-    try:
-        return torch.compiler.disable(call, reason=_WHY)  # type: ignore[no-any-return]
-    except TypeError:  # PyTorch before 2.7 takes no reason
-        return torch.compiler.disable(call)  # type: ignore[no-any-return]
-
-
 class Guard:
     """A forward pre-hook that updates the weights that the module is about to use.
 
@@ -39,15 +32,13 @@ class Guard:
     ----------
     updates : Updates
         Not kept alive.
-    on_run : callable
-        Called with the guard before its first run.
     """
 
-    def __init__(self, updates: Updates, on_run: Callable[["Guard"], None]) -> None:
+    def __init__(self, updates: Updates) -> None:
         self.slots: List[Slot] = []
+        self.has_run = False
         self._updates = weakref.ref(updates)
-        self._on_run: Optional[Callable[[Guard], None]] = on_run
-        self._wait_apart = _apart(self.wait)
+        self._wait_apart = apart(self.wait, _WHY)
 
     def __call__(self, module: torch.nn.Module, args: Tuple[Any, ...]) -> None:
         """Wait for the weights and update them."""
@@ -59,26 +50,21 @@ class Guard:
         else:
             self.wait()
 
-    @property
-    def has_run(self) -> bool:
-        """True once the module has run."""
-        return self._on_run is None
-
     def wait(self) -> None:
-        """Update all slots that are ARMED, and note that this module waits for them.  Blocks.
+        """Update all slots that are ARMED.  Blocks.
 
-        Without gradients all updates are made: no gradient tells of a weight that a module uses
-        and does not wait for.
+        Without gradients all updates are made: PyTorch evaluates some modules as a whole in ways
+        that it does not take with a weight that waits.
         """
-        if self._on_run is not None:
-            on_run, self._on_run = self._on_run, None
-            on_run(self)
+        self.has_run = True
         updates = self._updates()
-        if updates is None or not (updates.waiting or updates.ahead or updates.marked):
+        if updates is None or not (updates.waiting or updates.marked or updates.look):
             return
         if torch.is_grad_enabled():
+            updates.look.see(self.slots)
             updates.apply(self.slots)
         else:
+            updates.look.pause()
             updates.flush()
 
     def __deepcopy__(self, memo: object) -> Passive:

@@ -1,88 +1,39 @@
-"""The guards of a model: one on each module that has weights, or is seen to use some."""
+"""The guards of a model: one on each module that has weights, of its own or within."""
 
-import weakref
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Dict, List
 
 import torch
 
-from bytescheduler.errors import UsageError
-from bytescheduler.torch._crossing.compiling import is_compiling
-from bytescheduler.torch._crossing.copied import Copied
 from bytescheduler.torch._crossing.guard import Guard
 from bytescheduler.torch._crossing.updates import Updates
-from bytescheduler.torch._crossing.watch import Watch
-from bytescheduler.torch._gradients.slot import ARMED, Slot
+from bytescheduler.torch._gradients.slot import Slot
 
 __all__ = ["Guards"]
 
 
-class _Hook:
-    """A hook that calls a method of an object that it does not keep alive."""
-
-    def __init__(self, method: Callable[..., None]) -> None:
-        self._method = weakref.WeakMethod(method)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
-        if is_compiling():  # compiled code is not watched
-            return
-        method = self._method()
-        if method is not None:
-            method()
-
-    def __deepcopy__(self, memo: object) -> "_Nothing":
-        return _Nothing()
-
-    def __reduce__(self) -> Tuple[type, Tuple[()]]:
-        return _Nothing, ()
-
-
-class _Nothing:
-    """Stands for a hook in a copy of a module."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
-        """Do nothing."""
-
-
 class Guards:
-    """Installs guards, and learns which module uses which weight, in which order.
+    """Lets the modules of a model wait for their weights, each for all of its own at once.
 
     Parameters
     ----------
     model : Module
-        The root; its forward is watched at first.
+        Its modules are guarded.
     updates : Updates
         Made by the guards.
     slots : list of Slot
         The weights to guard.
-    watched : int
-        How many forwards of the root are watched, and raise where a module uses a stale weight.
-        After that one more is, each time the model changes between training and evaluation.
     """
 
-    def __init__(
-        self, model: torch.nn.Module, updates: Updates, slots: List[Slot], watched: int
-    ) -> None:
+    def __init__(self, model: torch.nn.Module, updates: Updates, slots: List[Slot]) -> None:
         self._model = model
         self._updates = updates
         self._slots: List[Slot] = []
         self._guards: Dict[torch.nn.Module, Guard] = {}
         self._handles: List[Any] = []
-        self._to_watch = watched
-        self._was_training: Optional[bool] = model.training
-        self._order: Dict[Slot, int] = {}
-        self._watch: Optional[Watch] = None
-        self.runs = 0  # guards that have run at least once
-        self._has_watched = False
         self.add(slots)
-        self._hook_root()
-
-    # -- installing ----------------------------------------------------------------------------
 
     def add(self, slots: List[Slot]) -> None:
-        """Guard more weights, in the modules that own them.
-
-        What has such modules within waits too, for evaluation: it may use their weights itself.
-        """
+        """Guard more weights, in the modules that own them, and for evaluation in those above."""
         new = {id(slot.param): slot for slot in slots}
         self._slots += slots
         for module in self._model.modules():
@@ -102,29 +53,12 @@ class Guards:
     def _guard(self, module: torch.nn.Module, slots: List[Slot]) -> None:
         guard = self._guards.get(module)
         if guard is None:
-            guard = self._guards[module] = Guard(self._updates, self._ran)
+            guard = self._guards[module] = Guard(self._updates)
             self._handles.append(module.register_forward_pre_hook(guard, prepend=True))
         new = [slot for slot in slots if slot not in guard.slots]
         guard.slots += new
         for slot in new:
             slot.guards += 1
-
-    def _hook_root(self) -> None:
-        root = self._model
-        self._guard(root, [])  # before anything is compiled, as later hooks are not called then
-        begin, end = _Hook(self._begin), _Hook(self._end)
-        self._handles += [
-            root.register_forward_pre_hook(begin, prepend=True),
-            root.register_forward_hook(end, always_call=True),
-        ]
-        # A state dict or a copy has the newest weights, and what is loaded is not overwritten.
-        flush = _Hook(self._updates.flush)
-        for module in root.modules():
-            self._handles += [
-                module.register_state_dict_pre_hook(flush),
-                module._register_load_state_dict_pre_hook(flush),
-                Copied(module, flush),
-            ]
 
     def close(self) -> None:
         """Take all hooks off the model."""
@@ -132,74 +66,23 @@ class Guards:
             handle.remove()
         self._handles.clear()
 
-    # -- learning ------------------------------------------------------------------------------
+    def cover_uncalled(self) -> None:
+        """Look back at the first pass, when backward has made gradients.
 
-    def _ran(self, guard: Guard) -> None:
-        """Note the place of a guard in the first forward: what is used first is most urgent."""
-        self.runs += 1
-        self._use_next(guard.slots)
-
-    def _use_next(self, slots: List[Slot]) -> None:
-        for slot in slots:
-            slot.priority = -self._order.setdefault(slot, len(self._order))
-
-    def _begin(self) -> None:
-        """Begin a forward of the root."""
-        changed = self._was_training is not self._model.training
-        self._was_training = self._model.training
-        # Without gradients all updates are made before, and PyTorch may take faster ways.
-        if (self._to_watch <= 0 and not changed) or not torch.is_grad_enabled():
-            return
-        self._to_watch -= 1
-        if self._watch is None or not self._watch.is_on:
-            self._watch = Watch(self._slots, self._used)
-            self._watch.begin(self._model)
-            self._has_watched = True
-            # So that a use without a guard is found however fast sums are.
-            self._updates.takes_along = False
-
-    def _end(self) -> None:
-        if self._watch is not None and self._watch.is_here:
-            self._watch.end()
-            self._watch = None
-            self._updates.takes_along = True
-
-    def _used(self, slot: Slot, module: torch.nn.Module) -> None:
-        if self._updates.applying:
-            return
-        if slot.state == ARMED:
-            raise UsageError(
-                f"{slot.name}: {type(module).__name__} uses it while its last update is pending, "
-                "and does not own it; call optimizer.guard(module, [parameter]) with that module "
-                "before training, or pass crossing=False",
-                5,
-            )
-        self._updates.guarded(slot)
-        guard = self._guards.get(module)
-        if guard is None or slot not in guard.slots:
-            self._guard(module, [slot])
-        self._use_next([slot])
-
-    def check_first(self) -> bool:
-        """Look back at the first forward, when its first gradient comes.
-
-        Return whether any guard has run.  Where no use was seen, as in compiled code, the nearest
-        module that runs waits for the weights of those that were not called.
+        The nearest module above waits for weights of modules that were not called: it uses them
+        itself, as `MultiheadAttention` does.
         """
-        if not self._has_watched:
-            self._cover_uncalled()
-        return self.runs > 0
-
-    def _cover_uncalled(self) -> None:
         paths = dict(self._model.named_modules())
         for path, module in paths.items():
             guard = self._guards.get(module)
             if guard is None or guard.has_run:
                 continue
+            used = [slot for slot in guard.slots if slot.param.grad is not None]
             above = path
-            while above:
+            while above and used:
                 above = above.rpartition(".")[0]
                 parent = self._guards.get(paths[above])
-                if parent is not None and (parent.has_run or not above):
-                    self._guard(paths[above], guard.slots)
+                if parent is not None and parent.has_run:
+                    self._guard(paths[above], used)
+                    self._updates.look.see(used)
                     break

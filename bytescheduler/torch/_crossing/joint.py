@@ -1,12 +1,13 @@
-"""Parameters that share memory, which updates at different times would mix up."""
+"""Parameters that cannot wait: they share memory, or nothing sees their uses."""
 
 from typing import Dict, List, Optional, Sequence, Tuple
 
 import torch
 
+from bytescheduler.torch._crossing.waiting import can_wait
 from bytescheduler.torch._gradients.slot import Slot, touch
 
-__all__ = ["why_joint"]
+__all__ = ["why_joint", "why_unseen"]
 
 
 def why_joint(slots: Sequence[Slot]) -> Optional[str]:
@@ -23,6 +24,14 @@ def why_joint(slots: Sequence[Slot]) -> Optional[str]:
         joint = _overlapping(together) or _counting_together(together)
         if joint is not None:
             return f"{joint[0].name} and {joint[1].name} are parts of one tensor"
+    return None
+
+
+def why_unseen(slots: Sequence[Slot]) -> Optional[str]:
+    """Return why nothing sees the first use of one of `slots`, or None."""
+    for slot in slots:
+        if not can_wait(slot.param):
+            return f"{slot.name} has the class {type(slot.param).__name__}, which hides its uses"
     return None
 
 

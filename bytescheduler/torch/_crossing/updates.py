@@ -1,14 +1,19 @@
-"""Updates that wait for their sums: made where a weight is needed first, or all at once."""
+"""Updates that wait for their sums: made where a weight is used first, or all at once."""
 
 import contextlib
 import threading
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from bytescheduler._session.tally import CROSSES
 from bytescheduler.errors import UsageError
+from bytescheduler.torch._crossing.calls import Calls
+from bytescheduler.torch._crossing.compilers import Compilations, eagerly, not_compiling
+from bytescheduler.torch._crossing.look import Look
 from bytescheduler.torch._crossing.shadow import Shadow
+from bytescheduler.torch._crossing.waiting import Use, end_wait, let_wait
 from bytescheduler.torch._gradients.gradients import Gradients
 from bytescheduler.torch._gradients.slot import ARMED, IDLE, PUSHED, Slot
 
@@ -34,6 +39,8 @@ class Updates:
         May change the mean of a parameter before its update.
     unflushed : set
         Has this object as long as updates wait.
+    guarded : bool
+        Whether modules of the model are guarded; without guards compiled code sees no wait.
     """
 
     def __init__(
@@ -42,6 +49,8 @@ class Updates:
         gradients: Gradients,
         on_gradient: OnGradient,
         unflushed: Set[Any],
+        *,
+        guarded: bool,
     ) -> None:
         self._gradients = gradients
         self._on_gradient = on_gradient
@@ -51,10 +60,15 @@ class Updates:
             Slot
         ] = []  # slots that `_ready` has not passed; what forward uses first is last
         self.waiting = 0  # slots that are ARMED
-        self.ahead = 0  # slots that were taken along, and no guard of them has run since
-        self.marked: List[Slot] = []  # on a device, updated, and several modules wait for them
-        self.applying = False
-        self.takes_along = True  # an update makes others that are there
+        self.marked: List[Slot] = []  # on a device, updated, and other streams may use them
+        self.look = Look()
+        self._blind: Optional[str] = None  # the reason why a use may not be seen
+        self._unseen: List[Slot] = []  # code was compiled before the look saw a use of them
+        self._slots: Dict[int, Slot] = {}  # by their parameters
+        self._is_guarded = guarded
+        self._updating = False
+        self._calls = None if guarded else Calls()
+        self._compilations = Compilations(self._compiles)
         self._lock = threading.RLock()  # held from the first look at states to the last update
 
     def arm(self) -> None:
@@ -66,6 +80,7 @@ class Updates:
             self.flush()
             for slot in self.marked:
                 slot.updated = None
+                end_wait(slot.param)
             self.marked.clear()
             self._gradients.complete(CROSSES)
             self._shadow.snapshot()
@@ -74,14 +89,57 @@ class Updates:
                     slot.param.grad = None  # it is the engine's until the update
                     slot.weight_version = slot.param._version
                     slot.state = ARMED
+                    self._slots[id(slot.param)] = slot
+                    let_wait(slot.param, self)
                     self.waiting += 1
             self._queue = sorted(self._gradients.slots, key=_urgency)
             if self.waiting:
                 self._unflushed.add(self)
+                if self._calls is not None:
+                    self._calls.hear()
+
+    def why_blind(self) -> Optional[str]:
+        """Return why weights may be used where it is not seen, after a backward pass; or None."""
+        unseen = [(slot, "compiled code, which needs model=model") for slot in self._unseen]
+        unseen += [(slot, "code that Python does not see") for slot in self.look.end()]
+        self._unseen = []
+        for slot, code in unseen:
+            if self._blind is None and _has_gradient(slot):
+                self._blind = f"{slot.name} is used by {code}"
+        return self._blind
+
+    def _compiles(self) -> None:
+        """Let the compiler see plain weights, as it would trace their wait into its graphs.
+
+        A guard breaks a graph before weights are used.  Without guards nothing waits from now on.
+        """
+        if self._updating:
+            return
+        unseen = self.look.end()
+        if self._is_guarded:
+            return
+        self._unseen += unseen
+        if self.waiting:
+            self._blind = "code is compiled that uses weights, which needs model=model"
+            with eagerly():
+                self.flush()
+
+    def close(self) -> None:
+        """Look at nothing any more, and make all updates.  Blocks."""
+        self._compilations.close()
+        self.look.end()
+        self.flush()
+
+    def use(self, params: List[torch.Tensor]) -> None:
+        """See `User` of `waiting`."""
+        self.apply([self._slots[id(param)] for param in params])
+
+    def used(self, params: List[torch.Tensor], use: Optional[Use]) -> None:
+        """See `User` of `waiting`."""
 
     def flush(self) -> None:
         """Make all updates that wait.  Blocks."""
-        if self.waiting or self.ahead:
+        if self.waiting:
             self.apply(self._gradients.slots)
         elif self.marked:
             self.apply(self.marked)
@@ -89,8 +147,8 @@ class Updates:
     def apply(self, slots: Sequence[Slot]) -> None:
         """Update those of `slots` that are ARMED, in one step of the optimizer.  Blocks.
 
-        If a wait is interrupted, no update was made here, but slots are no longer ahead.  Several
-        threads may run the model: each returns when its weights are the newest.
+        If a wait is interrupted, no update was made here.  Several threads may run the model: each
+        returns when its weights are the newest.
         """
         with self._lock:
             self._apply(slots)
@@ -100,74 +158,75 @@ class Updates:
         for slot in slots:
             if slot.state == ARMED:
                 armed.append(slot)
-            elif slot.is_ahead or slot.updated is not None:
-                self.guarded(slot)
+            elif slot.updated is not None:
+                self._follow(slot)
         if not armed:
             return
         self._gradients.wait(armed)
         armed = [slot for slot in armed if slot.state == ARMED]  # a signal's handler may flush
         if not armed:
             return
-        self.applying = True
+        self._updating = True
         try:
             with torch.inference_mode(False), torch.no_grad(), _outside():
                 self._update(armed)
         finally:
-            self.applying = False
+            self._updating = False
 
-    def guarded(self, slot: Slot) -> None:
-        """Note that what uses a weight waits for it."""
-        if slot.is_ahead:
-            slot.is_ahead = False
-            self.ahead -= 1
-        if slot.device is not None and slot.updated is not None:
-            slot.device.follow(slot.updated)
-            if slot.guards < 2:
-                slot.updated = None
+    @staticmethod
+    def _follow(slot: Slot) -> None:
+        """Let the current stream wait for an update of another one."""
+        assert slot.device is not None
+        assert slot.updated is not None
+        slot.device.follow(slot.updated)
+        end_wait(slot.param)
+        if slot.guards < 2:
+            slot.updated = None
 
     def _update(self, armed: List[Slot]) -> None:
         params: Dict[int, List[torch.nn.Parameter]] = {}
         kept: List[_Kept] = []
         # The plain optimizer passes over a weight of which no worker has a gradient.
         used = [slot for slot in armed if self._gradients.is_used(slot)]
-        along: List[Slot] = []
-        if self.takes_along:
-            along += self._ready(_TOGETHER - sum(slot.elements for slot in armed), armed)
+        along = list(self._ready(_TOGETHER - sum(slot.elements for slot in armed), armed))
         for slot in used + along:
             _check_weight(slot)
         means = [self._gradients.mean(slot) for slot in used + along]  # memory may be short
         for slot in armed + along:
             self._gradients.let_go(slot)
             slot.state = IDLE
-        for slot in along:
-            # A use without a guard is found as if it were ARMED still.
-            slot.is_ahead = True
-            self.ahead += 1
         try:
             for slot, mean in zip(used + along, means):
                 self._take(slot, mean, params, kept)
             if params:
                 self._shadow.step(params)
-            for slot in armed + along:
-                if slot.device is not None:
+            for slot in armed:
+                if slot.guards > 1:
                     self._mark(slot)
+            for slot in along:
+                self._mark(slot)
         finally:
-            # Not before, as a guard in another thread passes where nothing waits.
+            # Not before, as another thread uses weights where nothing waits.
             self.waiting -= len(armed) + len(along)
             if not self.waiting:
                 self._unflushed.discard(self)
+                if self._calls is not None:
+                    self._calls.rest()
             for these in params.values():
                 for param in these:
                     param.grad = None
             for param, grad in kept:
                 param.grad = grad
+            for slot in armed:
+                end_wait(slot.param)
+            for slot in along:
+                if slot.updated is None:
+                    end_wait(slot.param)
 
     def _mark(self, slot: Slot) -> None:
-        """Let modules on other streams wait for an update of this one."""
-        assert slot.device is not None
-        if slot.is_ahead or slot.guards > 1:
+        """Let uses on other streams wait for an update of this one."""
+        if slot.device is not None:
             slot.updated = slot.device.mark()
-        if slot.guards > 1:
             self.marked.append(slot)
 
     def _ready(self, room: int, armed: List[Slot]) -> Iterator[Slot]:
@@ -204,19 +263,29 @@ class Updates:
 def _outside() -> Iterator[None]:
     """Leave what records or transforms the forward pass around an update, which is no part of it.
 
-    That is `torch.func.grad` and its like, which refuse to change a weight, `torch.jit.trace`, and
-    autocast, under which some optimizers compute less exactly.
+    It leaves `torch.func.grad` and its like, which refuse to change a weight, `torch.jit.trace` and
+    modes that look at operations.  It leaves autocast and compilation, in which some optimizers
+    compute otherwise.  The update is no use of weights that wait.
     """
     transforms = getattr(torch._C, "_DisableFuncTorch", contextlib.nullcontext)
+    is_seen = torch._C._len_torch_dispatch_stack()
+    modes: Any = _disable_current_modes if is_seen else contextlib.nullcontext
+    uses = torch._C.DisableTorchFunctionSubclass
     trace = torch._C._get_tracing_state()
     if trace is not None:
         torch._C._set_tracing_state(None)
     try:
-        with transforms(), torch._C._DisableAutocast():
+        with modes(), uses(), transforms(), torch._C._DisableAutocast(), not_compiling():
             yield
     finally:
         if trace is not None:
             torch._C._set_tracing_state(trace)
+
+
+def _has_gradient(slot: Slot) -> bool:
+    """Return whether the latest backward pass, or a script, has made a gradient."""
+    grad = slot.param.grad
+    return grad is not None and (slot.state == PUSHED or bool(grad.any()))
 
 
 def _check_weight(slot: Slot) -> None:

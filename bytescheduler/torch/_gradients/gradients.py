@@ -145,7 +145,7 @@ class Gradients:
     def _accept(self, slot: Slot) -> None:
         if self.paused:
             return
-        if slot.state != IDLE or slot.is_ahead:
+        if slot.state != IDLE:
             self._leave_state(slot)
         if not self.has_any:
             self._on_first()
@@ -162,9 +162,9 @@ class Gradients:
         if slot.state == PUSHED:
             raise UsageError(self._why_twice(slot), 5)
         reason = (
-            f"{slot.name}: a gradient came while its last update is pending, so forward may have "
-            "used a stale weight, in a module that does not own it; let that module wait for it: "
-            f"optimizer.guard(module, [{slot.name}]), or pass crossing=False"
+            f"{slot.name}: a gradient came while its last update is pending, so something used a "
+            "stale weight where its use is not seen, as in scripted or C++ code; call "
+            "optimizer.synchronize() before that use, or pass crossing=False"
         )
         self._session.give_up(reason)
         raise UsageError(reason, 5)

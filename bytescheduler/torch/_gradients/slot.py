@@ -51,7 +51,6 @@ class Slot:
         "guards",
         "had_gradient",
         "index",
-        "is_ahead",
         "key",
         "name",
         "param",
@@ -78,7 +77,6 @@ class Slot:
         self.key = 0
         self.priority = -index
         self.state = IDLE
-        self.is_ahead = False  # it was updated, and no guard of it has run since
         self.guards = 0  # modules that wait for it
         self.passes = 0  # by backward since the latest step
         self.pending: Optional[Round] = None

@@ -28,8 +28,8 @@ _Closure = Optional[Callable[[], Any]]
 class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # types are not read
     """An optimizer whose gradients are means over all workers.
 
-    With a model, the next forward pass begins while the last sums are still on their way: each
-    module waits for its own weights.  Weights are those of the optimizer itself, bit for bit.
+    The next forward pass begins while the last sums are still on their way: each weight is updated
+    when something uses it first.  Weights are those of the optimizer itself, bit for bit.
     It shares groups and state with the optimizer, so schedulers, scalers and checkpoints take it.
 
     Parameters
@@ -47,15 +47,13 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
     crossing : bool or "auto"
         Whether forward may begin before all sums are there; "auto": where it can.
     model : Module, optional
-        Needed for crossing.
+        Its modules wait for all their weights at once, which is faster; compiled code needs it.
     on_gradient : callable, optional
         Gets each parameter when its gradient is the mean, before its update; may clip it.
     find_unused : bool
         Whether backward may leave parameters out; False makes that an error.
     sparse_as_dense : bool
         Whether sparse gradients travel as dense ones, rather than being refused.
-    watched_steps : int
-        In how many first forwards each use of a weight is looked at.
     gradient_predivide_factor : float
         Gradients are divided by it before they travel, and multiplied by it when they are means.
     num_groups, groups
@@ -87,7 +85,6 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
         on_gradient: Optional[Callable[[torch.nn.Parameter], None]] = None,
         find_unused: bool = True,
         sparse_as_dense: bool = False,
-        watched_steps: int = 3,
         gradient_predivide_factor: float = 1.0,
         num_groups: int = 0,
         groups: Optional[Groups] = None,
@@ -121,7 +118,6 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
             on_gradient,
             find_unused,
             sparse_as_dense,
-            watched_steps,
         ).checked()
         job = current().get()
         current().flush()  # these parameters may have had another optimizer
@@ -230,8 +226,7 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
     def synchronize(self) -> None:
         """Make `grad` of every parameter the mean, or, after step(), make all updates.  Blocks.
 
-        To be called before gradients are clipped, and before weights are used that no module of
-        the model guards.
+        To be called before gradients are clipped.
         """
         if self._stepper is not None:
             self._stepper.synchronize()

@@ -29,7 +29,6 @@ class Options(NamedTuple):
     on_gradient: Optional[Callable[[torch.nn.Parameter], None]] = None
     find_unused: bool = True
     sparse_as_dense: bool = False
-    watched_steps: int = 3
 
     def checked(self) -> "Options":
         """Return these options, with the model that a compiled one stands for.
@@ -42,10 +41,6 @@ class Options(NamedTuple):
         check_passes(self.passes)
         if self.crossing not in (True, False, "auto"):
             raise UsageError(f'crossing={self.crossing!r}: want True, False or "auto"', 5)
-        if self.crossing is True and self.model is None:
-            raise UsageError(
-                "crossing=True: each module waits for its own weights, so give model=model", 5
-            )
         if self.model is None:
             return self
         model = getattr(self.model, "_orig_mod", self.model)  # made by torch.compile

@@ -7,8 +7,9 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 
 from bytescheduler._process.say import say
 from bytescheduler.errors import UsageError
+from bytescheduler.torch._crossing.compilers import tells_begin
 from bytescheduler.torch._crossing.guards import Guards
-from bytescheduler.torch._crossing.joint import why_joint
+from bytescheduler.torch._crossing.joint import why_joint, why_unseen
 from bytescheduler.torch._crossing.self_check import why_not_separable
 from bytescheduler.torch._crossing.shadow import needs_closure
 from bytescheduler.torch._crossing.updates import Updates
@@ -47,6 +48,7 @@ class Stepper:
         self._shows_order = False  # the names of parameters were told in the order of forward
         self._looked_for_nothing = False  # synchronize() came before any gradient
         self._told: Set[str] = set()
+        self._has_looked = False  # a forward pass showed, or shows, which weights it uses
         self._is_checked = False  # the optimizer is known to be separable, or not
         self.skips = False  # step() must not wait for sums
         self._evaluates = needs_closure(inner)
@@ -90,15 +92,19 @@ class Stepper:
     # -- crossing ------------------------------------------------------------------------------
 
     def _may_cross(self) -> bool:
-        if self._options.crossing is False or self._options.model is None:
+        if self._options.crossing is False:
             return False
         if self._evaluates:
             self._stay("its step evaluates the loss itself")
             return False
+        if self._options.model is None and not tells_begin():
+            self._stay("with this PyTorch, code may be compiled unseen, which needs model=model")
+            return False
         return True
 
     def _stays_joint(self) -> bool:
-        reason = why_joint(self.gradients.slots)
+        slots = self.gradients.slots
+        reason = why_joint(slots) or why_unseen(slots)
         if reason is not None:
             self._stay(reason)
         return reason is not None
@@ -118,18 +124,29 @@ class Stepper:
         self._told.add(text)
 
     def _install(self) -> None:
-        model = self._options.model
-        assert model is not None
+        options, slots = self._options, list(self.gradients.slots)
         self._updates = Updates(
-            self._inner, self.gradients, self._options.on_gradient, self._job.unflushed
+            self._inner,
+            self.gradients,
+            options.on_gradient,
+            self._job.unflushed,
+            guarded=options.model is not None,
         )
-        self._guards = Guards(
-            model, self._updates, list(self.gradients.slots), self._options.watched_steps
-        )
+        if options.model is not None:
+            self._guards = Guards(options.model, self._updates, slots)
+            self._look()
+
+    def _look(self) -> None:
+        """Look at the next forward pass; without guards not at the first, which may be traced."""
+        if self._updates is not None and not self._has_looked:
+            self._has_looked = True
+            self._updates.look.begin(self.gradients.slots)
 
     def _uninstall(self) -> None:
         if self._guards is not None:
             self._guards.close()
+        if self._updates is not None:
+            self._updates.close()
         self._guards = self._updates = None
 
     @property
@@ -145,16 +162,7 @@ class Stepper:
     def _on_first(self) -> None:
         """See `Gradients`: the first gradient of a round."""
         self._looked_for_nothing = False
-        if self._guards is None or self._has_stepped:
-            return
-        if not self._guards.check_first():
-            raise UsageError(
-                "the model was not called as a module since it was wrapped, or it was compiled "
-                "and called before: wrap first, then call torch.compile(model), and call "
-                "model(...); or pass crossing=False",
-                5,
-            )
-        if not self._shows_order:
+        if self._has_looked and self._updates is not None and not self._shows_order:
             self._shows_order = True
             self.gradients.show_order()  # profiles have it too
 
@@ -184,6 +192,7 @@ class Stepper:
             self.synchronize(always=True)
             self._step_summed()
         self._has_stepped = True
+        self._look()
         return loss
 
     def _check_begun(self) -> None:
@@ -210,16 +219,18 @@ class Stepper:
         self._places.check_left_out(lambda params: self._names(params, all_named=False))
 
     def _does_cross(self) -> bool:
-        if self._updates is None:
+        if self._updates is None or not self._has_looked:
             return False
+        if self._guards is not None and not self._is_checked:
+            self._guards.cover_uncalled()
+        reason = self._updates.why_blind()
         if not self._is_checked:
             self._is_checked = True
-            reason = why_not_separable(self._inner)
-            if reason is not None:
-                self._uninstall()
-                self._stay(reason)
-                return False
-        return True
+            reason = reason or why_not_separable(self._inner)
+        if reason is not None:
+            self._uninstall()
+            self._stay(reason)
+        return reason is None
 
     def _step_across(self) -> None:
         assert self._updates is not None
@@ -323,15 +334,17 @@ class Stepper:
             return
         before = len(self.gradients.slots)
         self.gradients.add(new)
-        if self._guards is not None and self._stays_joint():
+        if self._updates is not None and self._stays_joint():
             self._uninstall()
-        elif self._guards is not None:
-            self._guards.add(self.gradients.slots[before:])
+        elif self._updates is not None:
+            if self._has_looked:
+                self._updates.look.begin(self.gradients.slots[before:])
+            if self._guards is not None:
+                self._guards.add(self.gradients.slots[before:])
         self._places.take(self.gradients.slots)
 
     def close(self) -> None:
         """Make updates that wait, and average nothing any more."""
-        self.flush()
         self._uninstall()
         self.gradients.close()
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from fake_device import FakeDevices, Wait, Work
 from fake_engine import FakeWorker
-from fake_job import FakeJob, FakeSession
+from fake_job import FakeJob, FakeSession, peeked
 from inline_snapshot import snapshot
 from torch import nn
 
@@ -339,7 +339,7 @@ def test_a_module_on_another_stream_waits_for_weights_that_were_taken_along() ->
     job.session.arrived = list(job.session.names.values())  # sums are there when they are asked for
     runtime.run_until(lambda: not runtime.has_work)
     model.first(torch.ones(1, 3))
-    assert [slot.is_ahead for slot in stepper.gradients.slots] == [False] * 2 + [True] * 4
+    assert [slot.updated is None for slot in stepper.gradients.slots] == [True] * 2 + [False] * 4
     runtime.is_slow = True
     runtime._current = other = runtime.stream()
     model.sometimes(torch.ones(1, 3))
@@ -382,7 +382,7 @@ def test_memory_that_is_short_changes_nothing(monkeypatch: pytest.MonkeyPatch) -
 
     plain = devices.runtime.empty
     monkeypatch.setattr(devices.runtime, "empty", empty)
-    before = [each.clone() for each in model.parameters()]
+    before = peeked(model.parameters())
     with pytest.raises(torch.OutOfMemoryError):
         stepper.flush()
     assert all(slot.state == ARMED for slot in stepper.gradients.slots)

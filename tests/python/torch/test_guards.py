@@ -3,16 +3,13 @@
 import copy
 import io
 import pickle
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict
 
 import pytest
 import torch
 from fake_job import FakeJob
 from torch import nn
 
-from bytescheduler.errors import UsageError
-from bytescheduler.torch._crossing.watch import Watch
-from bytescheduler.torch._gradients.slot import Slot
 from bytescheduler.torch._optimizer.stepper import Stepper
 
 Make = Callable[..., Stepper]
@@ -46,34 +43,19 @@ def test_a_parent_that_uses_a_childs_weight_waits_for_it(make_stepper: Make) -> 
         step(stepper, model)
 
 
-def test_a_use_that_begins_later_is_refused_while_it_is_watched(make_stepper: Make) -> None:
-    model = Parent()
-    stepper = make_stepper(model, watched_steps=2)
-    step(stepper, model)
-    model.branch = True
-    with pytest.raises(UsageError, match=r"other.weight: Parent uses it .* optimizer.guard"):
-        model(torch.ones(1, 3))
-    model.branch = False
-    step(stepper, model)
-    step(stepper, model)
-    model.branch = True
-    model.eval()  # a change is watched again
-    with pytest.raises(UsageError, match="other.weight: Parent uses it"):
-        model(torch.ones(1, 3))
-
-
-def test_unwatched_parents_wait_for_modules_that_never_run(make_stepper: Make) -> None:
-    model = Parent()
-    stepper = make_stepper(model, watched_steps=0)
-    for _ in range(3):
+def test_a_use_that_begins_later_makes_the_update(make_stepper: Make) -> None:
+    model, alone = Parent(), Parent()
+    alone.load_state_dict(model.state_dict())
+    stepper, plain = make_stepper(model), torch.optim.SGD(alone.parameters(), 0.5)
+    for number in range(4):
+        model.branch = alone.branch = number > 1
         step(stepper, model)
-
-
-def test_a_model_that_is_not_called_is_refused(make_stepper: Make) -> None:
-    model = nn.Linear(3, 3)
-    make_stepper(model)
-    with pytest.raises(UsageError, match="wrap first, then call torch.compile"):
-        model.forward(torch.ones(1, 3)).sum().backward()
+        alone(torch.ones(1, 3)).sum().backward()
+        plain.step()
+        plain.zero_grad()
+    for one, other in zip(model.parameters(), alone.parameters()):
+        assert torch.equal(one, other)
+    assert stepper.crosses
 
 
 def test_copies_wait_for_nothing(make_stepper: Make, job: FakeJob) -> None:
@@ -100,39 +82,6 @@ def test_a_closed_optimizer_leaves_no_hook(make_stepper: Make) -> None:
     assert not model.child.weight._post_accumulate_grad_hooks
 
 
-def uses(call: Callable[[nn.Linear], object]) -> List[Tuple[str, str]]:
-    """Return the weights that `call` uses in a layer, with the modules that do."""
-    layer, found = nn.Linear(3, 3), []
-    slots = [Slot(0, "weight", layer.weight), Slot(1, "bias", layer.bias)]
-    watch = Watch(slots, lambda slot, module: found.append((slot.name, type(module).__name__)))
-    root = nn.Sequential(layer)
-    watch.begin(root)
-    try:
-        call(layer)
-    finally:
-        watch.end()
-    layer(torch.ones(1, 3))  # nothing is seen after the end
-    return found
-
-
-def test_functions_methods_and_lists_of_weights_are_seen() -> None:
-    assert ("weight", "Linear") in uses(lambda layer: layer(torch.ones(1, 3)))
-    assert uses(lambda layer: layer.weight.norm()) == [("weight", "Sequential")]
-    assert uses(lambda layer: layer.weight.T) == [("weight", "Sequential")]
-    assert {name for name, _ in uses(lambda layer: torch.cat([layer.bias, layer.bias]))} == {"bias"}
-    assert uses(lambda layer: torch.add(input=torch.ones(3), other=layer.bias))
-
-
-def test_a_call_that_reads_no_element_is_no_use() -> None:
-    for call in (
-        lambda layer: layer.weight.shape,
-        lambda layer: layer.weight.size(0) + layer.weight.dim(),
-        lambda layer: layer.weight.grad,
-        lambda layer: layer.weight.requires_grad,
-    ):
-        assert uses(call) == []
-
-
 class Evaluating(Parent):
     """Uses another module's weight in evaluation only."""
 
@@ -142,15 +91,14 @@ class Evaluating(Parent):
         return nn.functional.linear(x, self.other.weight) + self.child(x)
 
 
-@pytest.mark.parametrize("watched_steps", [0, 9])
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("part", ["the whole", "a part"])
 def test_without_gradients_every_weight_is_the_newest(
-    make_stepper: Make, watched_steps: int, mode: Callable[[], Any], part: str
+    make_stepper: Make, mode: Callable[[], Any], part: str
 ) -> None:
     model = Evaluating()
     whole = nn.Sequential(model)
-    stepper = make_stepper(whole, watched_steps=watched_steps)
+    stepper = make_stepper(whole)
     called = whole if part == "the whole" else model
     for _ in range(2):
         step(stepper, whole)

@@ -278,7 +278,6 @@ def wrong_use() -> None:
     refused("conv.bias: two parameters", wrap_it, [*named, ("conv.bias", named[0][1])])
     refused("is not in named_parameters", wrap_it, named[1:])
     refused("is not in model", wrap_it, model=model.conv)
-    refused("so give model=model", wrap_it, crossing=True)
     refused('want True, False or "auto"', wrap_it, model=model, crossing="maybe")
     refused("want 1 or more", wrap_it, backward_passes_per_step=0)
     refused("want Average or Sum", wrap_it, op="adasum")

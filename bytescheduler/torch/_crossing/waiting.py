@@ -1,0 +1,193 @@
+"""Weights that wait: the first use of such a weight makes it ready.
+
+Meanwhile the weight has a class with `__torch_function__`, which PyTorch calls for each use from
+Python.  The class is given back after the update, so that other threads queue for the same update.
+"""
+
+import functools
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Protocol, Tuple
+
+import torch
+import torch.optim.optimizer as of_optimizers
+from torch.multiprocessing.reductions import reduce_tensor
+
+from bytescheduler.torch._crossing.compilers import apart
+
+__all__ = ["Use", "User", "can_wait", "end_wait", "let_wait", "make_ready"]
+
+_Values = Any  # the arguments of any function
+_Function = Callable[..., Any]
+Use = Tuple[_Function, Tuple[Any, ...]]  # a function, and its arguments without a name
+_USER = "_bytescheduler_user"  # an attribute of a weight that waits
+_KIND = "_bytescheduler_kind"  # an attribute of its class: the class to give back
+_WHY = "bytescheduler updates a weight here, before its first use after a step"
+_PROPERTIES = (
+    *("device", "dtype", "grad", "grad_fn", "is_cpu", "is_cuda", "is_leaf", "is_meta", "is_mkldnn"),
+    *("is_mps", "is_mtia", "is_nested", "is_quantized", "is_sparse", "is_sparse_csr", "is_xpu"),
+    *("itemsize", "layout", "names", "nbytes", "ndim", "output_nr", "requires_grad"),
+    *("retains_grad", "shape"),
+)
+_METHODS = (
+    *("__len__", "dim", "element_size", "get_device", "has_names", "is_complex", "is_conj"),
+    *("is_contiguous", "is_floating_point", "is_inference", "is_neg", "is_signed", "ndimension"),
+    *("nelement", "numel", "size", "storage_offset", "stride"),
+)
+
+
+def _reading_nothing() -> "frozenset[_Function]":
+    """Return the functions that read and change no element of a tensor."""
+    kind = torch.Tensor
+    getters = [getattr(kind, name).__get__ for name in _PROPERTIES if hasattr(kind, name)]
+    methods = [getattr(kind, name) for name in _METHODS if hasattr(kind, name)]
+    gradients = [kind.grad.__set__, kind.grad.__delete__]
+    functions = [torch.numel, torch.is_floating_point, torch.is_complex]
+    return frozenset([*getters, *methods, *gradients, *functions])
+
+
+_READS_NOTHING = _reading_nothing()
+_PLAIN = (torch.Tensor.__torch_function__.__func__, torch._C._disabled_torch_function_impl)
+
+
+class User(Protocol):
+    """Makes weights ready, and ends their wait."""
+
+    def use(self, params: List[torch.Tensor]) -> None:
+        """Make weights ready that are about to be used.  Blocks."""
+
+    def used(self, params: List[torch.Tensor], use: Optional[Use]) -> None:
+        """Take note of a use that is over; None: it was a copy."""
+
+
+# -- the class ---------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=None)
+def _waiting(kind: type) -> type:
+    """Return the class of weights of class `kind` while they wait."""
+    unseen = ("__deepcopy__", "__reduce_ex__", "as_subclass", "set_")  # by `__torch_function__`
+    space = {name: _method(name) for name in unseen}
+    function: Any = classmethod(apart(_function, _WHY))
+    waiting = type(
+        f"Waiting{kind.__name__}", (kind,), {**space, "__torch_function__": function, _KIND: kind}
+    )
+    # PyTorch asks for the very class before it chooses `foreach`, and before it shares memory.
+    supported = of_optimizers._foreach_supported_types
+    if kind in supported:
+        supported.append(waiting)
+        ForkingPickler.register(waiting, _shared)
+    return waiting
+
+
+def can_wait(param: torch.Tensor) -> bool:
+    """Return whether uses of `param` can be seen: its class sees none itself, and can change."""
+    kind: Any = type(param)
+    function = getattr(kind.__torch_function__, "__func__", kind.__torch_function__)
+    if function not in _PLAIN or kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return False
+    try:
+        param.__class__ = _waiting(kind)
+        param.__class__ = kind
+    except TypeError:
+        return False
+    return True
+
+
+def let_wait(param: torch.Tensor, user: User) -> None:
+    """Let `user` make `param` ready before its next use."""
+    param.__dict__[_USER] = user
+    kind: Any = type(param)
+    if not hasattr(kind, _KIND):
+        param.__class__ = _waiting(kind)
+
+
+def end_wait(param: torch.Tensor) -> None:
+    """Give `param` its class back, if it waits."""
+    kind = getattr(type(param), _KIND, None)
+    if kind is not None:
+        param.__class__ = kind
+    # Not before, as another thread asks a weight of this class for it.
+    param.__dict__.pop(_USER, None)
+
+
+def _waits(param: torch.Tensor) -> bool:
+    return hasattr(type(param), _KIND)
+
+
+# -- its uses ----------------------------------------------------------------------------------
+
+
+def make_ready(params: Iterable[torch.Tensor]) -> None:
+    """Make those of `params` ready that wait, as a forward pass uses them now.  Blocks."""
+    for user, waiting in _users(params):
+        user.use(waiting)
+        user.used(waiting, (make_ready, ()))
+
+
+def _users(values: _Values) -> List[Tuple[User, List[torch.Tensor]]]:
+    """Return the weights that wait among arguments, each once, by their users."""
+    by_user: Dict[int, Tuple[User, List[torch.Tensor]]] = {}
+    for param in {id(value): value for value in _tensors(values)}.values():
+        user = param.__dict__.get(_USER)
+        if user is not None and _waits(param):  # else another thread has just made it ready
+            by_user.setdefault(id(user), (user, []))[1].append(param)
+    return list(by_user.values())
+
+
+def _tensors(values: _Values) -> Iterator[torch.Tensor]:
+    """Yield weights that wait among arguments, also in lists and dictionaries."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if _waits(value):
+                yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
+        elif isinstance(value, dict):
+            yield from _tensors(value.values())
+
+
+def _function(
+    cls: type,
+    func: _Function,
+    types: _Values,
+    args: _Values = (),
+    kwargs: Optional[Dict[str, Any]] = None,
+) -> _Values:
+    """Make the weights among the arguments ready, and call `func`, as PyTorch's protocol says."""
+    named = kwargs or {}
+    if func in _READS_NOTHING:
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **named)
+    users = _users((*args, *named.values()))
+    for user, params in users:
+        user.use(params)
+    try:
+        return func(*args, **named)
+    finally:
+        for user, params in users:
+            user.used(params, (func, args))
+
+
+def _method(name: str) -> _Function:
+    """Return a method that calls the one of the class that it gives back before."""
+
+    def method(self: torch.Tensor, *args: _Values) -> _Values:
+        return _copied(self, lambda: getattr(self, name)(*args))
+
+    return method
+
+
+def _shared(param: torch.Tensor) -> _Values:
+    """Return `param` as another process reads it, in memory of both."""
+    return _copied(param, lambda: reduce_tensor(param))
+
+
+def _copied(param: torch.Tensor, copy: Callable[[], _Values]) -> _Values:
+    users = _users([param])
+    for user, params in users:
+        user.use(params)
+    try:
+        return copy()
+    finally:
+        for user, params in users:
+            user.used(params, None)
