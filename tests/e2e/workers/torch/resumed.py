@@ -28,11 +28,14 @@ def digest(model: Model, optimizer: Optimizer) -> str:
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401
-    """Return nested values as numbers and texts alone."""
+    """Return nested values as numbers and texts alone, dictionaries in the order of their keys.
+
+    The states stand in the order in which sums came first.
+    """
     if isinstance(value, torch.Tensor):
         return value.tolist()
     if isinstance(value, dict):
-        return [(str(key), _plain(each)) for key, each in value.items()]
+        return sorted((str(key), _plain(entry)) for key, entry in value.items())
     return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
