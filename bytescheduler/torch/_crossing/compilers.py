@@ -39,8 +39,11 @@ def not_compiling() -> Iterator[None]:
 
 
 def _handler() -> Any:  # noqa: ANN401 - PyTorch's types are not read
-    from torch._dynamo.callback import callback_handler  # any optimizer has imported it
-
+    """Return what tells that the compiler begins, or None before PyTorch 2.3."""
+    try:
+        from torch._dynamo.callback import callback_handler  # any optimizer has imported it
+    except ImportError:
+        return None
     return callback_handler
 
 
@@ -62,15 +65,15 @@ class Compilations:
                 alive()
 
         handler = _handler()
-        handler.register_start_callback(call)
-        self._remove = weakref.finalize(self, _removed, call)
+        if handler is not None:
+            handler.register_start_callback(call)
+        self._remove = weakref.finalize(self, _removed, handler, call)
 
     def close(self) -> None:
         """Call nothing any more."""
         self._remove()
 
 
-def _removed(call: Callable[..., None]) -> None:
-    handler = _handler()
-    if call in handler.start_callbacks:
+def _removed(handler: Any, call: Callable[..., None]) -> None:  # noqa: ANN401 - as above
+    if handler is not None and call in handler.start_callbacks:
         handler.remove_start_callback(call)
