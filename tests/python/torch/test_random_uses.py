@@ -313,7 +313,8 @@ def test_a_class_that_is_given_back_before_the_update_is_found(
     def early(self: updates.Updates, params: List[torch.Tensor]) -> None:
         for param in params:
             waiting.end_wait(param)
-        threading.Event().wait(0.001)  # another thread runs
+        if threading.active_count() > 1:
+            threading.Event().wait(0.05)  # another thread runs
         use(self, params)
 
     monkeypatch.setattr(updates.Updates, "use", early)
