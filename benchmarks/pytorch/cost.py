@@ -1,9 +1,10 @@
 """The cost of a parameter to the training thread: microseconds over the bare optimizer.
 
 Two workers and a server on this host train a model of small layers, whose sums cost next to
-nothing. The same steps are made with the optimizer of torch alone, with ours and a barrier, and
-with ours crossing. A figure is the time of the processor on the thread that trains, so neither a
-wait nor another thread is in it. Printed are medians over steps and workers, as JSON.
+nothing. The same steps are made with the optimizer of torch alone and with ours: with a barrier,
+crossing, and crossing where it does not know the model. A figure is the time of the processor on
+the thread that trains, so neither a wait nor another thread is in it. Printed are medians over
+steps and workers, as JSON.
 
     python -m benchmarks.pytorch.cost --out torch-cost.json
 """
@@ -20,7 +21,7 @@ from benchmarks.lab.output import add_out_option
 WORKERS = 2
 WARM_UP, STEPS, WIDTH = 10, 60, 8
 OPTIMIZERS = ("sgd", "sgd-fused", "adam", "adam-fused")
-MODES = ("bare", "barrier", "crossing")
+MODES = ("bare", "barrier", "crossing", "modelless")
 
 
 def _model(layers: int) -> Any:  # noqa: ANN401 - torch is imported by workers alone
@@ -43,9 +44,11 @@ def _wrapped(name: str, mode: str, model: Any) -> Any:  # noqa: ANN401 - torch h
     import bytescheduler.torch as bps
 
     named = [(f"{name}.{mode}.{of}", parameter) for of, parameter in model.named_parameters()]
-    crossing = mode == "crossing"
     return bps.DistributedOptimizer(
-        optimizer, named_parameters=named, model=model, crossing=crossing
+        optimizer,
+        named_parameters=named,
+        model=None if mode == "modelless" else model,
+        crossing=mode != "barrier",
     )
 
 

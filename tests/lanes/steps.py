@@ -64,6 +64,7 @@ LANES: "Dict[str, List[Step]]" = {
         Step("nightly-lint"),
         Step("nightly-launchers"),
         Step("nightly-rdma"),
+        Step("nightly-torch"),
         Step("nightly-docs"),
         Step("nightly-fuzz"),
     ],

@@ -72,14 +72,13 @@ class Compilations:
         handler = _handler()
         if handler is not None:
             handler.register_start_callback(call)
-        self._remove = weakref.finalize(self, _removed, call)
+        self._remove = weakref.finalize(self, _removed, handler, call)
 
     def close(self) -> None:
         """Call nothing any more."""
         self._remove()
 
 
-def _removed(call: Callable[..., None]) -> None:
-    handler = _handler()
+def _removed(handler: Any, call: Callable[..., None]) -> None:  # noqa: ANN401 - as above
     if handler is not None and call in handler.start_callbacks:
         handler.remove_start_callback(call)

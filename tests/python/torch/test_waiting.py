@@ -297,7 +297,7 @@ NO_USES: Dict[str, Use] = {
 
 
 @pytest.mark.parametrize("name", NO_USES)
-def test_what_reads_no_element_makes_no_update(pair: Pair, name: str) -> None:
+def test_a_use_that_reads_no_element_makes_no_update(pair: Pair, name: str) -> None:
     use = NO_USES[name]
     assert plainly(use(pair.model)) == plainly(use(pair.alone))
     assert pair.waiting == 4
@@ -305,7 +305,7 @@ def test_what_reads_no_element_makes_no_update(pair: Pair, name: str) -> None:
     pair.check()
 
 
-def test_the_first_use_of_a_weight_leaves_others_waiting(job: FakeJob, pair: Pair) -> None:
+def test_the_first_use_of_a_weight_leaves_other_weights_waiting(job: FakeJob, pair: Pair) -> None:
     pair.model[0].weight.norm()
     states = [slot.state for slot in pair.stepper.gradients.slots]
     assert sorted(states) == [IDLE, ARMED, ARMED, ARMED]
@@ -557,7 +557,7 @@ def test_a_compiled_model_crosses(make_stepper: Make, when: str) -> None:
         assert torch.equal(one, other)
 
 
-def test_what_is_asked_to_cross_and_cannot_is_an_error(make_stepper: Make) -> None:
+def test_an_optimizer_that_must_cross_and_cannot_is_an_error(make_stepper: Make) -> None:
     model = layers()
     stepper = make_stepper(None, torch.optim.SGD(model.parameters(), 0.1), crossing=True)
     model(ONES).sum().backward()
