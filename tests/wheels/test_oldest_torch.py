@@ -20,7 +20,7 @@ SCRIPTS = [
     ["sums.py"],
     ["parallel.py"],
     ["names.py"],
-    ["crossing.py", "unguarded_uses", "learned_uses", "copies", "memory"],
+    ["crossing.py", "copies", "memory"],
 ]
 
 
