@@ -186,7 +186,9 @@ TEST(Cluster, DeathWhileTensorsAreCutAnewIsNamed) {
   }
   EXPECT_GT(cuts, kTuning / 2);
   // One death in sixteen is in the middle of a change, so that few jobs may have none.
-  if (kTuning >= 120) EXPECT_GT(in_the_middle, kTuning / 40);
+  if (kTuning >= 120) {
+    EXPECT_GT(in_the_middle, kTuning / 40);
+  }
 }
 
 TEST(Cluster, SameSeedIsTheSameTrace) {
