@@ -197,9 +197,10 @@ def await_names(overrides=None, *, is_stopped=None):
 
 
 def about_host(overrides=None):
-    """Return what this host has, as the engine finds it; src/host/about_host.h lists the rows.
+    """Return what this host has, as the engine finds it.
 
-    Blocks while the scheduler node's name is looked up.
+    In the source tree src/host/about_host.h lists the rows.  Blocks while the scheduler node's
+    name is looked up.
 
     Raises
     ------
@@ -469,10 +470,10 @@ cdef class Worker:
             raise MemoryError()
         try:
             _check(bs_worker_view(self.handle(), &view, hosts, count, &error), &error)
-            known = tuple([hosts[rank] for rank in range(count)])
+            host_numbers = tuple([hosts[rank] for rank in range(count)])
         finally:
             free(hosts)
-        return view.epoch, view.rank, known, view.num_servers
+        return view.epoch, view.rank, host_numbers, view.num_servers
 
     @property
     def rank(self):

@@ -117,8 +117,9 @@ typedef struct {
   int num_servers;
 } bs_view;
 // Fills in `view`, and the host of each of the first `count` workers, from rank 0: equal numbers
-// are the same host, and -1 is an unknown host.  kInvalidArgument if `view` has no size.  A
-// forked child may call it too.
+// are the same host, and -1 is an unknown host.  Fields that the library does not know keep their
+// values: set them to 0 first.  BS_INVALID_ARGUMENT if `view` has no size.  A forked child may call
+// it too.
 int bs_worker_view(const bs_worker* worker, bs_view* view, int* hosts, size_t count,
                    bs_error* error);
 // Writes the worker's place in the job, for bs_leave_for in another process; empty on the kvstore
@@ -173,8 +174,8 @@ int bs_worker_fail(bs_worker* worker, const char* why);
 // Returns 0, or the code and message of the worker's failure.
 int bs_worker_status(const bs_worker* worker, bs_error* error);
 // Calls `row`, inside this call, for each metric of the worker: its name, the rank of a server or
-// -1, and the number (docs/operate/metrics.md).  Blocks up to `timeout_ms`; BS_DEADLINE_EXCEEDED if
-// the engine's thread is busy for longer.
+// -1, and the number (in the source tree: docs/operate/metrics.md).  Blocks up to `timeout_ms`;
+// BS_DEADLINE_EXCEEDED if the engine's thread is busy for longer.
 typedef void (*bs_metric_row)(void* context, const char* name, int of, double value);
 int bs_worker_measure(const bs_worker* worker, int timeout_ms, bs_metric_row row, void* context,
                       bs_error* error);
@@ -393,7 +394,7 @@ typedef struct {
   // A place for each worker and then for each server.  Null: each has a host of its own.
   const bs_place* places;
 } bs_job_to_predict;
-// How the job runs; docs/user/advise.md explains the numbers.
+// How the job runs; docs/user/advise.md in the source tree explains the numbers.
 typedef struct {
   double step_s;
   int simulated_workers;
@@ -427,13 +428,13 @@ void bs_settings_values(const bs_setting* settings, size_t num_settings, bs_valu
                         void* context);
 // Checks all settings without starting anything.
 int bs_settings_check(const bs_setting* settings, size_t num_settings, bs_error* error);
-// Calls `row` for each fact about this host; src/host/about_host.h lists them.  Blocks while the
-// scheduler node's name is looked up.
+// Calls `row` for each fact about this host; src/host/about_host.h in the source tree lists
+// them.  Blocks while the scheduler node's name is looked up.
 typedef void (*bs_host_row)(void* context, const char* what, const char* name, const char* value);
 int bs_host_about(const bs_setting* settings, size_t num_settings, bs_host_row row, void* context,
                   bs_error* error);
 // One end of a measurement of READs by RDMA, with the device that a node here would use
-// (3rdparty/ps-lite/src/transport/rdma/rdma_probe.h).  One thread at a time.
+// (in the source tree: 3rdparty/ps-lite/src/transport/rdma/rdma_probe.h).  One thread at a time.
 typedef struct bs_rdma_probe bs_rdma_probe;
 // Returns null, and an error with the reason and the remedy, if RDMA is not available.
 bs_rdma_probe* bs_rdma_probe_open(const bs_setting* settings, size_t num_settings, bs_error* error);

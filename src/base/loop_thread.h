@@ -36,7 +36,8 @@ class LoopThread final : public Executor {
 
   // Ends and joins the thread; the executor stays.  Tasks that come later are destroyed unrun, on
   // the thread that posts them.  For threads that post to each other: end all of them before any of
-  // their executors goes.  A second call does nothing.  One thread at a time calls this.
+  // their executors goes.  Do not wait for a task that is posted after it.  A second call does
+  // nothing.  One thread at a time calls this.
   void End();
 
   TimePoint Now() const override;

@@ -55,13 +55,13 @@ class Membership {
   // can reach them.  on_failure is not called for it.
   virtual void Fail(const Status& why) = 0;
   // This node is done; its end is no failure from here on.  `drained`: all of its operations have
-  // ended.  `done` runs once, after a bounded time: ok, or why no other node may have heard it.
+  // ended.  `done` runs once, after a bounded time: ok, or why other nodes may not know it.
   virtual void Leave(bool drained, Done done) = 0;
 
   // Ends membership, and with it the network that carries the operations of this node.  Ends
   // pending barriers with kCancelled; no other callback comes after it.  When it returns ok,
   // nothing uses memory of an operation.  kUnavailable: something still does, and then nothing may
-  // be destroyed. Blocks for a bounded time.  REQUIRES: called once, on another thread than the
+  // be destroyed.  Blocks for a bounded time.  REQUIRES: called once, on another thread than the
   // executor's; no operation starts any more.
   virtual Status Close() = 0;
 };

@@ -24,7 +24,8 @@ class ServerThreads {
   // Starts a thread "bs-shard-<node>.<index>" for each place, in the order of `places`.  REQUIRES:
   // called at most once.
   std::vector<ServerShard> StartShards(std::span<const ShardPlace> places);
-  // Blocks until every shard has run the tasks that came before this call.
+  // Blocks until every shard has run the tasks that came before this call.  REQUIRES: End was not
+  // called.
   void AwaitShards() const;
   // Ends the updater, whose running call may take its time, and then the shards.  Blocks.
   void End();

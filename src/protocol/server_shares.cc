@@ -61,7 +61,7 @@ bool HoldOne(std::span<const Range> ranges) {
   return least <= 1 && most >= 1;
 }
 
-// Each server gets bytes as its link has rate.
+// Each server gets bytes in proportion to the rate of its link.
 std::vector<double> PlainShares(std::span<const LinkHost> hosts) {
   std::vector<double> shares;
   shares.reserve(hosts.size());

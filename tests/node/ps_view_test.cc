@@ -113,6 +113,7 @@ TEST(PsView, HostHasTheLowestRateOfItsNodes) {
                   NodeOf(ps::Role::kServer, 1, "b", 2000), NodeOf(ps::Role::kServer, 2, "c")},
                  1, 3);
   EXPECT_EQ(view.hosts, (std::vector<job::Host>{{500}, {2000}, {0}}));
+  EXPECT_TRUE(ViewOfList({}, 1, 1).hosts.empty());
 }
 
 }  // namespace

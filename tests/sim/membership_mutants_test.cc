@@ -47,6 +47,11 @@ PeerTable WithNext(PeerState state, PeerEvent event, PeerState next) {
   return {rows, table.violations()};
 }
 
+TEST(MembershipMutants, TheRightTableIsNotFoundOut) {
+  EXPECT_FALSE(IsFoundOut(PeerTable(), DrawRejoin));
+  EXPECT_FALSE(IsFoundOut(PeerTable(), DrawCluster));
+}
+
 // The successor would wait for the place for ever.
 TEST(MembershipMutants, AMissingRowIsFoundOut) {
   EXPECT_TRUE(IsFoundOut(Without(PeerState::kClaimed, PeerEvent::kLossKnown), DrawRejoin));

@@ -23,12 +23,12 @@ enum class PeerState : uint8_t {
   kListed,    // its holder was sent the list of nodes, and nothing has come under the id
   kLive,      // a message has come under the id
   kLeaving,   // the holder said goodbye, and not every server knows that
-  kClosing,   // the same, and our connection to it has ended
+  kClosing,   // leaving, and our connection to the holder has ended
   kLeft,      // the holder said goodbye, and the servers that need to know it do
-  kClosed,    // the same, and our connection to it has ended
+  kClosed,    // left, and our connection to the holder has ended
   kLost,      // the holder is lost, and no other process may have the place
   kVacating,  // lost, another worker may have the place, and not every server knows the loss
-  kClaimed,   // the same, and a successor waits for the servers
+  kClaimed,   // vacating, and a successor waits for the servers
   kVacant,    // every server knows the loss, and no successor has come
 };
 
@@ -39,7 +39,7 @@ enum class PeerEvent : uint8_t {
   kHeard,          // a message comes under the id
   kFormerHeard,    // a message comes from an earlier holder
   kAsksForList,    // the holder repeats its registration
-  kAddressShared,  // another process of its address repeats a registration
+  kAddressShared,  // another process at its address repeats a registration
   kGoodbye,        // the holder leaves in good order
   kGoodbyeKnown,   // every server knows the goodbye
   kDisconnected,   // our connection to the holder ends
@@ -66,7 +66,7 @@ enum class PeerAction : uint8_t {
   kIntroduce,        // connect, and notify the servers of the newcomer
   kAdmit,            // send the list, and expect messages from now on
   kSendList,         // once more
-  kTakeSequence,     // the list answers this registration, too
+  kTakeSequence,     // the list answers both registrations
   kAnnounceGoodbye,  // its barriers end; notify the servers
   kConfirmGoodbye,   // its barriers end; respond; the scheduler node may be done
   kRespond,          // respond; the scheduler node may be done
@@ -96,7 +96,7 @@ struct PeerRules : TableTypes<PeerState, PeerEvent, PeerCondition, PeerAction> {
       "message under the id",
       "message of an earlier holder",
       "the holder repeats its registration",
-      "another process of the address registers",
+      "another process at the holder's address registers",
       "goodbye",
       "every server knows the goodbye",
       "our connection ends",
@@ -119,7 +119,7 @@ struct PeerRules : TableTypes<PeerState, PeerEvent, PeerCondition, PeerAction> {
       "connect, notify the servers",
       "send the list, expect messages",
       "send the list",
-      "answer this registration, too",
+      "respond to both registrations",
       "end its barriers, notify the servers",
       "end its barriers, respond",
       "respond",
