@@ -1,4 +1,4 @@
-"""PyTorch's compiler: calls that it leaves alone, and the moment when it begins."""
+"""PyTorch's compiler: whether it traces a hook, calls that it leaves alone, and when it begins."""
 
 import contextlib
 import weakref
@@ -6,9 +6,30 @@ from typing import Any, Callable, ContextManager, Iterator, TypeVar
 
 import torch
 
-__all__ = ["Compilations", "apart", "eagerly", "not_compiling", "tells_begin"]
+__all__ = [
+    "COMPILES_HOOKS",
+    "Compilations",
+    "apart",
+    "eagerly",
+    "is_compiling",
+    "not_compiling",
+    "tells_begin",
+]
 
 _Call = TypeVar("_Call", bound=Callable[..., Any])
+# PyTorch before 2.3 also compiles hooks that run between two graphs.
+COMPILES_HOOKS = not hasattr(torch.compiler, "is_compiling")
+
+
+def _question() -> Callable[[], bool]:
+    try:
+        return torch.compiler.is_compiling  # type: ignore[no-any-return]
+    except AttributeError:  # PyTorch before 2.3; its compiler knows this one
+        return torch._utils.is_compiling  # type: ignore[no-any-return]
+
+
+# An alias, as compilers answer PyTorch's own function and not one that calls it.
+is_compiling = _question()
 
 
 def apart(call: _Call, reason: str) -> _Call:

@@ -5,8 +5,7 @@ from typing import Any, List, Tuple
 
 import torch
 
-from bytescheduler.torch._crossing.compilers import apart
-from bytescheduler.torch._crossing.compiling import COMPILES_HOOKS, is_compiling
+from bytescheduler.torch._crossing.compilers import COMPILES_HOOKS, apart, is_compiling
 from bytescheduler.torch._crossing.updates import Updates
 from bytescheduler.torch._gradients.slot import Slot
 

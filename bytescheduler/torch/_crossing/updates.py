@@ -56,9 +56,8 @@ class Updates:
         self._on_gradient = on_gradient
         self._unflushed = unflushed
         self._shadow = Shadow(inner)
-        self._queue: List[
-            Slot
-        ] = []  # slots that `_ready` has not passed; what forward uses first is last
+        # Slots that `_ready` has not passed; what forward uses first is last.
+        self._queue: List[Slot] = []
         self.waiting = 0  # slots that are ARMED
         self.marked: List[Slot] = []  # on a device, updated, and other streams may use them
         self.look = Look()
