@@ -488,12 +488,8 @@ def test_evaluation_by_a_module_that_C_runs(make_stepper: Make, change: Callable
     assert pair.stepper.crosses
 
 
-@pytest.mark.parametrize("full", [True, False])
-def test_compiled_code_without_a_model_keeps_the_barrier(
-    make_stepper: Make, capfd: pytest.CaptureFixture[str], full: bool
-) -> None:
-    torch._dynamo.reset()
-    pair = Pair(make_stepper, False)
+def check_barrier_of_compiled_code(pair: "Pair", full: bool) -> None:
+    """Compile both models of a pair, and step four times, after which each step waits for sums."""
     calls = [
         torch.compile(model, backend="aot_eager", fullgraph=full)
         for model in (pair.model, pair.alone)
@@ -502,6 +498,15 @@ def test_compiled_code_without_a_model_keeps_the_barrier(
         pair.step_by(lambda model: calls[model is pair.alone](ONES))
     pair.check()
     assert not pair.stepper.crosses
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_compiled_code_without_a_model_keeps_the_barrier(
+    make_stepper: Make, capfd: pytest.CaptureFixture[str], full: bool
+) -> None:
+    torch._dynamo.reset()
+    pair = Pair(make_stepper, False)
+    check_barrier_of_compiled_code(pair, full)
     assert capfd.readouterr().err.count("is used by compiled code, which needs model=model") == 1
 
 
@@ -514,14 +519,7 @@ def test_code_that_is_compiled_later_keeps_the_barrier_from_then_on(
     for _ in range(2):
         pair.step()
     assert pair.waiting == 4
-    calls = [
-        torch.compile(model, backend="aot_eager", fullgraph=True)
-        for model in (pair.model, pair.alone)
-    ]
-    for _ in range(4):
-        pair.step_by(lambda model: calls[model is pair.alone](ONES))
-    pair.check()
-    assert not pair.stepper.crosses
+    check_barrier_of_compiled_code(pair, True)
     assert capfd.readouterr().err.count("code is compiled that uses weights") == 1
 
 

@@ -10,7 +10,7 @@ import weakref
 from typing import Any, Dict, List, Tuple
 
 import torch
-from checks import refused
+from checks import refused, run_all
 from models import OPTIMIZERS, Model, loss_of, new_model, same
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -287,16 +287,5 @@ CHECKS = {
 }
 CHECKS.update({check.__name__: check for check in (forked_models, memory, compilers)})
 
-
-def main() -> None:
-    torch.set_num_threads(1)
-    bps.init()
-    assert isinstance(new_model(), Model)
-    for name in sys.argv[1:] or CHECKS:
-        CHECKS[name]()
-        print(f"{name} is well")
-    bps.shutdown()
-    print("all is well")
-
-
-main()
+assert isinstance(new_model(), Model)
+run_all(bps, [CHECKS[name] for name in sys.argv[1:] or CHECKS])

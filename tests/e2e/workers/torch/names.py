@@ -5,7 +5,7 @@ import os
 from typing import List
 
 import torch
-from checks import refused
+from checks import refused, run_all
 from torch import nn
 
 import bytescheduler.torch as bps
@@ -207,15 +207,4 @@ def normalised(rank: int) -> None:
 
 CHECKS = [places, numbers, scales, groups, broadcasts, declared, predivided, normalised]
 
-
-def main() -> None:
-    torch.set_num_threads(1)
-    by_its_page.init()
-    for check in CHECKS:
-        check(bps.rank())
-        print(f"{check.__name__} is well")
-    by_its_page.shutdown()
-    print("all is well")
-
-
-main()
+run_all(by_its_page, CHECKS, with_rank=True)

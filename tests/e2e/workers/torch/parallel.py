@@ -9,7 +9,7 @@ import weakref
 from typing import List
 
 import torch
-from checks import refused
+from checks import refused, run_all
 from models import loss_of, new_model
 from torch import nn
 
@@ -237,15 +237,4 @@ CHECKS = [
     *(arguments, stock_with_our_hook),
 ]
 
-
-def main() -> None:
-    torch.set_num_threads(1)
-    bps.init()
-    for check in CHECKS:
-        check(bps.rank())
-        print(f"{check.__name__} is well")
-    bps.shutdown()
-    print("all is well")
-
-
-main()
+run_all(bps, CHECKS, with_rank=True)
