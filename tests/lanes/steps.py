@@ -53,7 +53,7 @@ LANES: "Dict[str, List[Step]]" = {
         Step("fuzz", ("asan-build",), background=True),
         Step("tsan", ("tsan-build",)),
         Step("release", ("release-build",)),
-        Step("python-serial", alone=True),
+        Step("python-serial", ("release-build",), alone=True),
     ],
     "nightly": [
         Step("nightly-release"),
