@@ -91,4 +91,5 @@ def scaled(compressor: Type[Compressor], before: float, after: float) -> Type[Co
             """See `Compressor`."""
             return compressor.decompress(tensor, context) * after
 
+    Scaled.__qualname__ = f"{compressor.__qualname__} scaled by {before:g} and {after:g}"
     return Scaled

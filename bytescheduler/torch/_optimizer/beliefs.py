@@ -1,0 +1,148 @@
+"""The numbers and the state of an optimizer, as its worker has them, in texts and digests."""
+
+import contextlib
+import hashlib
+import numbers
+from typing import Any, Callable, Dict, Iterator, List, Set
+
+import torch
+
+from bytescheduler.torch._gradients.facts import NUMBERS, STATE, Fact, Facts
+from bytescheduler.torch._sums.octets import digest_of, has_octets
+
+__all__ = ["OptimizerBeliefs", "text_of"]
+
+_Optimizer = Any  # torch.optim.Optimizer
+_Value = Any  # anything in a parameter group
+_Names = Callable[[List[torch.nn.Parameter]], Dict[int, str]]
+
+# Classes of values that never change in place.
+_PLAIN = frozenset((float, int, bool, str, type(None)))
+_EXACT_BELOW = 1 << 53  # whole numbers, as floats
+_DIGEST_BYTES = 4
+
+
+def text_of(value: _Value, *, reads_devices: bool = True) -> str:
+    """Return a text that is the same for equal values, whatever the types of their numbers.
+
+    Parameters
+    ----------
+    value : object
+        Any; one without such a text gets the name of its class.
+    reads_devices : bool
+        Whether a tensor on a device is read, which waits for the device.
+    """
+    kind = type(value)
+    if kind is float:
+        return _number(value)
+    if value is None or kind is bool:
+        return repr(value)
+    if isinstance(value, torch.Tensor):
+        return _text_of_tensor(value, reads_devices)
+    if isinstance(value, (complex, str)) or (kind is int and abs(value) >= _EXACT_BELOW):
+        return repr(value)
+    if isinstance(value, numbers.Real):
+        return _number(float(value))
+    if isinstance(value, (list, tuple)):
+        return f"({', '.join(text_of(item, reads_devices=reads_devices) for item in value)})"
+    if isinstance(value, dict):
+        items = [f"{key}: {text_of(v, reads_devices=reads_devices)}" for key, v in value.items()]
+        return f"{{{', '.join(items)}}}"
+    return f"a {kind.__qualname__}"
+
+
+def _number(value: float) -> str:
+    text = repr(float(value))
+    return text[:-2] if text.endswith(".0") else text
+
+
+def _text_of_tensor(value: torch.Tensor, reads_devices: bool) -> str:
+    kind = f"a tensor of {value.dtype} and shape {tuple(value.shape)}"
+    if not has_octets(value) or not (value.is_cpu or reads_devices):
+        return kind
+    if value.numel() == 1:
+        return text_of(value.item())
+    return f"{kind}, digest {digest_of(value).hex()}" if reads_devices else kind
+
+
+class OptimizerBeliefs:
+    """The numbers and the state of an optimizer; see `Beliefs`.
+
+    Numbers that a step of the optimizer changes come from gradients, and have no part in it.
+
+    Parameters
+    ----------
+    inner : Optimizer
+        Its numbers may change at any time.
+    names : callable
+        Returns the names of parameters, by their ids.
+    """
+
+    def __init__(self, inner: _Optimizer, names: _Names) -> None:
+        self._inner = inner
+        self._names = names
+        self._taken: List[List[_Value]] = []
+        self._left_out: Set[str] = {"params", "param_names"}
+        self._digest = 0
+
+    def digest(self, *, reads_devices: bool = False) -> int:
+        """See `Beliefs`; a number on a device is read only on demand, as that waits for it."""
+        taken = self._take(reads_devices)
+        if taken != self._taken:
+            self._taken = taken
+            lines = [" ".join([_text_of_taken(value) for value in group]) for group in taken]
+            text = "\n".join(lines).encode()
+            digest = hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest()
+            self._digest = int.from_bytes(digest, "little")
+        return self._digest
+
+    def _take(self, reads_devices: bool = False) -> List[List[_Value]]:
+        """Return each group's keys and numbers by turns, or texts of what can change in place."""
+        left_out = self._left_out
+        taken = []
+        for group in self._inner.param_groups:
+            values: List[_Value] = []
+            for key, value in group.items():
+                if key not in left_out:
+                    if type(value) not in _PLAIN:
+                        value = text_of(value, reads_devices=reads_devices)
+                    values += key, value
+            taken.append(values)
+        return taken
+
+    @contextlib.contextmanager
+    def stepping(self) -> Iterator[None]:
+        """Leave numbers out, from now on, that change meanwhile."""
+        before = self._take()
+        yield
+        for ours, after in zip(before, self._take()):
+            if ours == after:
+                continue
+            was = dict(zip(ours[::2], ours[1::2]))
+            pairs = zip(after[::2], after[1::2])
+            self._left_out.update(key for key, value in pairs if was.get(key) != value)
+
+    def numbers(self) -> Facts:
+        """See `Beliefs`."""
+        return {
+            f"{key} of group {at} of the optimizer": Fact(NUMBERS, _text_of_taken(value))
+            for at, group in enumerate(self._taken)
+            for key, value in zip(group[::2], group[1::2])
+        }
+
+    def state(self) -> Facts:
+        """See `Beliefs`."""
+        inner = self._inner
+        params = [param for group in inner.param_groups for param in group["params"]]
+        names = self._names(params)
+        facts: Facts = {}
+        for param in params:
+            of_param = inner.state.get(param, {})
+            for key, value in of_param.items() if isinstance(of_param, dict) else ():
+                label = f"{key} of {names[id(param)]} in the optimizer's state"
+                facts[label] = Fact(STATE, text_of(value))
+        return facts
+
+
+def _text_of_taken(value: _Value) -> str:
+    return value if type(value) is str else text_of(value)
