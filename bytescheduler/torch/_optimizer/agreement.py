@@ -17,6 +17,7 @@ from bytescheduler.torch._gradients.facts import (
 from bytescheduler.torch._job.job import TorchJoined
 from bytescheduler.torch._optimizer.beliefs import OptimizerBeliefs
 from bytescheduler.torch._optimizer.options import Options
+from bytescheduler.torch._sums.compression import name_of
 from bytescheduler.torch._sums.octets import has_octets
 
 __all__ = ["agree", "give_model"]
@@ -51,7 +52,7 @@ def agree(
     params : iterable of pairs
         The parameters whose gradients travel.
     """
-    beliefs.digest(reads_devices=True)
+    beliefs.digest(thorough=True)
     facts = {
         **_of_call(options),
         **_of_groups(inner),
@@ -89,11 +90,10 @@ def _of_call(options: Options) -> Facts:
     coding = "" if compression.coding is None else f", {compression.coding}"
     values = {
         "op": "Average" if options.average else "Sum",
-        "compression": f"{compression.__qualname__}{coding}",
+        "compression": f"{name_of(compression)}{coding}",
         "backward_passes_per_step": str(options.passes),
         "crossing": "False" if options.crossing is False else "not False",
         "model": "None" if options.model is None else "a model",
-        "on_gradient": "None" if options.on_gradient is None else "a function",
         "find_unused": str(bool(options.find_unused)),
         "sparse_as_dense": str(bool(options.sparse_as_dense)),
     }
@@ -104,11 +104,11 @@ def _of_groups(inner: _Optimizer) -> Facts:
     groups = inner.param_groups
     facts = {
         "the optimizer's class": Fact(GROUPS, type(inner).__qualname__),
-        "the optimizer's groups": Fact(GROUPS, f"{len(groups)} in number"),
+        "the number of the optimizer's groups": Fact(GROUPS, str(len(groups))),
     }
     for at, group in enumerate(groups):
-        count = f"{len(group['params'])} in number"
-        facts[f"the parameters in group {at} of the optimizer"] = Fact(GROUPS, count)
+        label = f"the number of parameters in group {at} of the optimizer"
+        facts[label] = Fact(GROUPS, str(len(group["params"])))
     return facts
 
 
@@ -122,8 +122,8 @@ def _of_model(options: Options, params: _Named) -> Facts:
 
 
 def _kind_of(tensor: torch.Tensor) -> Fact:
-    if torch.nn.parameter.is_lazy(tensor):
-        return Fact(MODEL, "without a shape")
+    if not has_octets(tensor):
+        return Fact(MODEL, f"a {type(tensor).__name__}")  # it may be without a shape
     is_frozen = isinstance(tensor, torch.nn.Parameter) and not tensor.requires_grad
     frozen = " and frozen" if is_frozen else ""
     return Fact(MODEL, f"{tensor.dtype} of shape {tuple(tensor.shape)}{frozen}")

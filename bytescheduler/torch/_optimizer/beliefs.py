@@ -20,17 +20,18 @@ _Names = Callable[[List[torch.nn.Parameter]], Dict[int, str]]
 _PLAIN = frozenset((float, int, bool, str, type(None)))
 _EXACT_BELOW = 1 << 53  # whole numbers, as floats
 _DIGEST_BYTES = 4
+_LONG = 16  # what is longer costs too much for each step
 
 
-def text_of(value: _Value, *, reads_devices: bool = True) -> str:
+def text_of(value: _Value, *, thorough: bool = True) -> str:
     """Return a text that is the same for equal values, whatever the types of their numbers.
 
     Parameters
     ----------
     value : object
         Any; one without such a text gets the name of its class.
-    reads_devices : bool
-        Whether a tensor on a device is read, which waits for the device.
+    thorough : bool
+        Whether tensors on a device are read, which waits for the device, and long lists.
     """
     kind = type(value)
     if kind is float:
@@ -38,15 +39,17 @@ def text_of(value: _Value, *, reads_devices: bool = True) -> str:
     if value is None or kind is bool:
         return repr(value)
     if isinstance(value, torch.Tensor):
-        return _text_of_tensor(value, reads_devices)
+        return _text_of_tensor(value, thorough)
     if isinstance(value, (complex, str)) or (kind is int and abs(value) >= _EXACT_BELOW):
         return repr(value)
     if isinstance(value, numbers.Real):
         return _number(float(value))
+    if isinstance(value, (list, tuple, dict)) and len(value) > _LONG and not thorough:
+        return f"a {kind.__qualname__} of {len(value)}"
     if isinstance(value, (list, tuple)):
-        return f"({', '.join(text_of(item, reads_devices=reads_devices) for item in value)})"
+        return f"({', '.join(text_of(item, thorough=thorough) for item in value)})"
     if isinstance(value, dict):
-        items = [f"{key}: {text_of(v, reads_devices=reads_devices)}" for key, v in value.items()]
+        items = [f"{key}: {text_of(v, thorough=thorough)}" for key, v in value.items()]
         return f"{{{', '.join(items)}}}"
     return f"a {kind.__qualname__}"
 
@@ -56,13 +59,13 @@ def _number(value: float) -> str:
     return text[:-2] if text.endswith(".0") else text
 
 
-def _text_of_tensor(value: torch.Tensor, reads_devices: bool) -> str:
+def _text_of_tensor(value: torch.Tensor, thorough: bool) -> str:
     kind = f"a tensor of {value.dtype} and shape {tuple(value.shape)}"
-    if not has_octets(value) or not (value.is_cpu or reads_devices):
+    if not has_octets(value) or not (value.is_cpu or thorough):
         return kind
     if value.numel() == 1:
         return text_of(value.item())
-    return f"{kind}, digest {digest_of(value).hex()}" if reads_devices else kind
+    return f"{kind}, digest {digest_of(value).hex()}" if thorough else kind
 
 
 class OptimizerBeliefs:
@@ -83,20 +86,26 @@ class OptimizerBeliefs:
         self._names = names
         self._taken: List[List[_Value]] = []
         self._left_out: Set[str] = {"params", "param_names"}
+        self._lines: List[str] = []  # a text for each group
         self._digest = 0
 
-    def digest(self, *, reads_devices: bool = False) -> int:
-        """See `Beliefs`; a number on a device is read only on demand, as that waits for it."""
-        taken = self._take(reads_devices)
+    def digest(self, *, thorough: bool = False) -> int:
+        """See `Beliefs`; `thorough` is that of `text_of`."""
+        taken = self._take(thorough)
         if taken != self._taken:
+            before = [*self._taken, *[None] * len(taken)]
+            lines = [*self._lines, *[""] * len(taken)]
+            self._lines = [
+                line if group == same else " ".join([_text_of_taken(value) for value in group])
+                for group, same, line in zip(taken, before, lines)
+            ]
             self._taken = taken
-            lines = [" ".join([_text_of_taken(value) for value in group]) for group in taken]
-            text = "\n".join(lines).encode()
+            text = "\n".join(self._lines).encode()
             digest = hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest()
             self._digest = int.from_bytes(digest, "little")
         return self._digest
 
-    def _take(self, reads_devices: bool = False) -> List[List[_Value]]:
+    def _take(self, thorough: bool = False) -> List[List[_Value]]:
         """Return each group's keys and numbers by turns, or texts of what can change in place."""
         left_out = self._left_out
         taken = []
@@ -104,9 +113,11 @@ class OptimizerBeliefs:
             values: List[_Value] = []
             for key, value in group.items():
                 if key not in left_out:
-                    if type(value) not in _PLAIN:
-                        value = text_of(value, reads_devices=reads_devices)
-                    values += key, value
+                    kind = type(value)
+                    is_plain = (
+                        kind in _PLAIN or kind is tuple and _PLAIN.issuperset(map(type, value))
+                    )
+                    values += key, value if is_plain else text_of(value, thorough=thorough)
             taken.append(values)
         return taken
 

@@ -155,7 +155,7 @@ def other_numbers(rank: int) -> None:
     refused(said, bps.DistributedOptimizer, inner, model=model)
     groups = [[p] for p in model.parameters()] if rank == 0 else [list(model.parameters())]
     inner = torch.optim.SGD([{"params": params} for params in groups], 0.1)
-    said = "the optimizer's groups: it is 2 in number on worker 0 and 1 in number on worker 1"
+    said = "the number of the optimizer's groups: it is 2 on worker 0 and 1 on worker 1"
     refused(said, bps.DistributedOptimizer, inner, model=model)
     rate = 0.5 if rank == 0 else torch.tensor(0.5, dtype=torch.float64)
     betas = (0.9, 0.99) if rank == 0 else [0.9, torch.tensor(0.99, dtype=torch.float64)]
