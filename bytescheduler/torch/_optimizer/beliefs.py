@@ -20,7 +20,7 @@ _Names = Callable[[List[torch.nn.Parameter]], Dict[int, str]]
 _PLAIN = frozenset((float, int, bool, str, type(None)))
 _EXACT_BELOW = 1 << 53  # whole numbers, as floats
 _DIGEST_BYTES = 4
-_LONG = 16  # what is longer costs too much for each step
+_LONG = 16  # items of a list that a step may read
 
 
 def text_of(value: _Value, *, thorough: bool = True) -> str:

@@ -199,6 +199,27 @@ def test_with_a_barrier_no_update_has_such_a_number(job: FakeJob, make_stepper: 
     assert all(map(torch.equal, before, peeked(model.parameters())))
 
 
+class Adapting(torch.optim.SGD):
+    """Its steps change a number of its own, by gradients."""
+
+    def step(self, closure: Any = None) -> Any:  # noqa: ANN401
+        self.param_groups[0]["d"] = self.param_groups[0].get("d", 0) + 1
+        return super().step(closure)
+
+
+def test_a_number_that_steps_change_is_not_compared(job: FakeJob, make_stepper: Make) -> None:
+    model = nn.Linear(2, 2)
+    stepper = make_stepper(model, Adapting(model.parameters(), 0.5))
+    labels: List[str] = []
+    differ(stepper, job, {})
+    job.objects.changed = lambda facts: (labels.extend(facts), facts)[1]
+    for _ in range(3):
+        backward(model)
+        stepper.step(None)
+    assert "lr of group 0 of the optimizer" in labels
+    assert "d of group 0 of the optimizer" not in labels
+
+
 # -- when an optimizer is wrapped ------------------------------------------------------------------
 
 
