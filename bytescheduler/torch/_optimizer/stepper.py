@@ -90,11 +90,11 @@ class Stepper:
             raise
         params = [param for group in self._inner.param_groups for param in group["params"]]
         names = self._names(params, all_named=True)
-        named = {names[id(param)]: param for param in params}
-        named.update({} if model is None else model.named_parameters())
-        for slot in self.gradients.slots:
-            named.pop(slot.name, None)
-        self.gradients.agreement.watch(list(named.items()))
+        named = {} if model is None else dict(model.named_parameters())
+        named.update({names[id(param)]: param for param in params})
+        watched = {id(slot.param) for slot in self.gradients.slots}
+        further = [(name, param) for name, param in named.items() if id(param) not in watched]
+        self.gradients.agreement.watch(further)
 
     def _members(self, groups: List[Any], *, all_named: bool = True) -> List[Member]:
         names = self._names(

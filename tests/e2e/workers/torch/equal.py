@@ -3,6 +3,8 @@
 import contextlib
 import copy
 import io
+import pathlib
+import re
 from typing import Any, Callable, Dict, List
 
 import torch
@@ -13,6 +15,7 @@ from torch import nn
 import bytescheduler.torch as bps
 
 Option = Any
+PAGES = pathlib.Path(__file__).resolve().parents[4]
 CURE = (
     "call bytescheduler.torch.broadcast_parameters(model.state_dict(), root_rank=0) on every worker"
 )
@@ -39,12 +42,22 @@ def step(model: nn.Module, optimizer: Any, number: int = 0) -> None:  # noqa: AN
     optimizer.step()
 
 
-def as_the_readme_says(rank: int) -> None:
-    """Its snippet to the letter: all start with worker 0's model, and end with equal models."""
+def as_pages_say(rank: int) -> None:
+    """Follow snippets to the letter: all start with worker 0's model, and end with equal models."""
+    for page in ("README.md", "docs/user/pytorch.md"):
+        text = (PAGES / page).read_text()
+        found = re.search(r"```python\n(import bytescheduler\.torch as bps\n.*?)```", text, re.S)
+        assert found is not None
+        assert "broadcast" not in found.group(1)
+        follow(found.group(1), rank)
+
+
+def follow(snippet: str, rank: int) -> None:
     model = seeded(rank)
     first = state(seeded(0))
-    optimizer = torch.optim.Adam(model.parameters(), 0.01)
-    optimizer = bps.DistributedOptimizer(optimizer, model=model)
+    names = {"model": model, "optimizer": torch.optim.Adam(model.parameters(), 0.01)}
+    exec(snippet, names)
+    optimizer: Any = names["optimizer"]
     assert same(state(model), first)
     assert (rank == 0) is same(state(seeded(rank)), first)
     for number in range(3):
@@ -286,7 +299,7 @@ def loaded_state(rank: int) -> None:
 
 
 CHECKS = [
-    *(as_the_readme_says, all_kinds, without_the_model, loaded_behind_the_wrapper, new_parameters),
+    *(as_pages_say, all_kinds, without_the_model, loaded_behind_the_wrapper, new_parameters),
     *(parallel_module, other_numbers, other_arguments, other_models, changed_numbers, loaded_state),
 ]
 
