@@ -46,7 +46,7 @@ class Agreement:
         self._beliefs = beliefs
         self._weights: List[Tuple[str, torch.Tensor]] = []  # that no round has compared
         self._has_compared_state = beliefs is None
-        self._told: Optional[Facts] = None  # in the round under way, beside numbers
+        self._facts: Optional[Facts] = None  # in the round under way, beside numbers
 
     def watch(self, named: Sequence[Tuple[str, torch.Tensor]]) -> None:
         """Compare more weights in the next round; all workers do so."""
@@ -55,20 +55,20 @@ class Agreement:
     @property
     def is_urgent(self) -> bool:
         """True if the round under way is to be judged before its sums are used."""
-        return self._told is not None
+        return self._facts is not None
 
     def digest(self) -> int:
         """Return 32 bits for a round that starts."""
         number = 0 if self._beliefs is None else self._beliefs.digest()
         if self._has_compared_state and not self._weights:
             return number
-        self._told = {}
+        self._facts = {}
         with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
             for name, weight in self._weights:
-                self._told[name] = Fact(WEIGHTS, digest_of(weight).hex())
+                self._facts[name] = Fact(WEIGHTS, digest_of(weight).hex())
             if self._beliefs is not None and not self._has_compared_state:
-                self._told.update(self._beliefs.state())
-        text = f"{number} {self._told}"
+                self._facts.update(self._beliefs.state())
+        text = f"{number} {sorted(self._facts.items())}"
         digest = hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest()
         return int.from_bytes(digest, "little")
 
@@ -80,13 +80,13 @@ class Agreement:
         UsageError
             On every worker: what differs, where, and the cure.
         """
-        told, self._told = self._told, None
+        facts, self._facts = self._facts, None
         if differs:
             numbers = {} if self._beliefs is None else self._beliefs.numbers()
-            by_rank: List[Any] = self._job.objects.gather({**numbers, **(told or {})})
+            by_rank: List[Any] = self._job.objects.gather({**numbers, **(facts or {})})
             reason = difference(by_rank)
             if reason is not None:
                 raise UsageError(reason, 5)
-        if told is not None:
+        if facts is not None:
             self._weights.clear()
             self._has_compared_state = True

@@ -59,11 +59,9 @@ def agree(
         **_of_model(options, params),
         **beliefs.numbers(),
     }
-    told: List[Any] = job.objects.gather_unequal((_has_state(inner), facts))
-    if not told:
-        return
-    facts_by_rank: List[Facts] = [facts for _, facts in told]
-    if len({has_state for has_state, _ in told}) > 1:
+    by_rank: List[Any] = job.objects.gather_unequal((_has_state(inner), facts))
+    facts_by_rank: List[Facts] = [facts for _, facts in by_rank]
+    if len({has_state for has_state, _ in by_rank}) > 1:
         facts_by_rank = [_without_numbers(facts) for facts in facts_by_rank]
     reason = difference(facts_by_rank)
     if reason is not None:

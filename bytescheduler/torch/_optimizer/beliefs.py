@@ -84,31 +84,31 @@ class OptimizerBeliefs:
     def __init__(self, inner: _Optimizer, names: _Names) -> None:
         self._inner = inner
         self._names = names
-        self._taken: List[List[_Value]] = []
+        self._groups: List[List[_Value]] = []  # see `_look`
         self._left_out: Set[str] = {"params", "param_names"}
         self._lines: List[str] = []  # a text for each group
         self._digest = 0
 
     def digest(self, *, thorough: bool = False) -> int:
         """See `Beliefs`; `thorough` is that of `text_of`."""
-        taken = self._take(thorough)
-        if taken != self._taken:
-            before = [*self._taken, *[None] * len(taken)]
-            lines = [*self._lines, *[""] * len(taken)]
+        groups = self._look(thorough)
+        if groups != self._groups:
+            earlier_groups = [*self._groups, *[None] * len(groups)]
+            lines = [*self._lines, *[""] * len(groups)]
             self._lines = [
-                line if group == same else " ".join([_text_of_taken(value) for value in group])
-                for group, same, line in zip(taken, before, lines)
+                line if group == earlier else _line_of(group)
+                for group, earlier, line in zip(groups, earlier_groups, lines)
             ]
-            self._taken = taken
+            self._groups = groups
             text = "\n".join(self._lines).encode()
             digest = hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest()
             self._digest = int.from_bytes(digest, "little")
         return self._digest
 
-    def _take(self, thorough: bool = False) -> List[List[_Value]]:
+    def _look(self, thorough: bool = False) -> List[List[_Value]]:
         """Return each group's keys and numbers by turns, or texts of what can change in place."""
         left_out = self._left_out
-        taken = []
+        groups = []
         for group in self._inner.param_groups:
             values: List[_Value] = []
             for key, value in group.items():
@@ -118,26 +118,26 @@ class OptimizerBeliefs:
                         kind in _PLAIN or kind is tuple and _PLAIN.issuperset(map(type, value))
                     )
                     values += key, value if is_plain else text_of(value, thorough=thorough)
-            taken.append(values)
-        return taken
+            groups.append(values)
+        return groups
 
     @contextlib.contextmanager
     def stepping(self) -> Iterator[None]:
         """Leave numbers out, from now on, that change meanwhile."""
-        before = self._take()
+        earlier_groups = self._look()
         yield
-        for ours, after in zip(before, self._take()):
-            if ours == after:
-                continue
-            was = dict(zip(ours[::2], ours[1::2]))
-            pairs = zip(after[::2], after[1::2])
-            self._left_out.update(key for key, value in pairs if was.get(key) != value)
+        for earlier, group in zip(earlier_groups, self._look()):
+            if earlier != group:
+                earlier_values = dict(zip(earlier[::2], earlier[1::2]))
+                pairs = zip(group[::2], group[1::2])
+                changed = [key for key, value in pairs if earlier_values.get(key) != value]
+                self._left_out.update(changed)
 
     def numbers(self) -> Facts:
         """See `Beliefs`."""
         return {
-            f"{key} of group {at} of the optimizer": Fact(NUMBERS, _text_of_taken(value))
-            for at, group in enumerate(self._taken)
+            f"{key} of group {at} of the optimizer": Fact(NUMBERS, _text_of_value(value))
+            for at, group in enumerate(self._groups)
             for key, value in zip(group[::2], group[1::2])
         }
 
@@ -155,5 +155,11 @@ class OptimizerBeliefs:
         return facts
 
 
-def _text_of_taken(value: _Value) -> str:
+def _line_of(group: List[_Value]) -> str:
+    """Return a text of keys and numbers, whatever the order of the keys."""
+    pairs = zip(group[::2], group[1::2])
+    return " ".join(sorted([f"{key} {_text_of_value(value)}" for key, value in pairs]))
+
+
+def _text_of_value(value: _Value) -> str:
     return value if type(value) is str else text_of(value)

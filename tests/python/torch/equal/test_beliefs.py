@@ -96,6 +96,14 @@ def test_a_rate_that_changes_in_place_changes_the_digest() -> None:
     assert beliefs.digest() == before
 
 
+def test_the_order_of_keys_makes_no_difference() -> None:
+    inner, beliefs = adam()
+    before = beliefs.digest()
+    inner.param_groups[0] = dict(reversed(inner.param_groups[0].items()))
+    inner.param_groups[0]["lr"] = inner.param_groups[0].pop("lr")
+    assert beliefs.digest() == before
+
+
 def test_a_new_group_changes_the_digest() -> None:
     inner, beliefs = adam()
     before = beliefs.digest()
