@@ -67,6 +67,8 @@ def other_facts(job: FakeJob, changes: Dict[str, str]) -> None:
     """Let the other worker have other facts, by their labels; an empty text: it has none."""
 
     def changed(value: Any) -> Any:  # noqa: ANN401
+        if not isinstance(value, (tuple, dict)):
+            return value
         is_at_wrapping = isinstance(value, tuple)
         facts: Facts = dict(value[1] if is_at_wrapping else value)
         for label, text in changes.items():
@@ -262,6 +264,8 @@ def test_numbers_may_differ_while_one_worker_alone_has_state(
     model = nn.Linear(2, 2)
 
     def changed(value: Any) -> Any:  # noqa: ANN401
+        if not isinstance(value, tuple):
+            return value
         has_state, facts = value
         other = {**facts, "lr of group 0 of the optimizer": Fact(NUMBERS, "0.1")}
         return not has_state, other
