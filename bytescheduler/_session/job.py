@@ -5,7 +5,6 @@ from typing import Any, Callable, Generic, Optional, Protocol, Set, TypeVar
 from bytescheduler._session.round_session import RoundSession
 from bytescheduler._session.view import View
 from bytescheduler._settings import Settings
-from bytescheduler.errors import UsageError
 
 __all__ = ["Flushes", "Job", "Joined"]
 
@@ -107,23 +106,17 @@ class Job(Generic[_J]):
         return self._joined is not None
 
     def join(self) -> None:
-        """Join; a second call does nothing.  Blocks.
+        """Join; a second call does nothing, and one after `leave` joins anew.  Blocks.
 
         Raises
         ------
         UsageError
-            This process has left its job.
+            This process has left its job, and the launcher gives it no other.
         ConfigError, Timeout, PeerLost
             As `Worker.open`.
         """
         if self._joined is not None:
             return
-        if self._left:
-            raise UsageError(
-                "init: shutdown() has left the job, and a process joins one job; call shutdown() "
-                "once, at the end",
-                5,
-            )
         self._joined = self._join()
 
     def get(self) -> _J:

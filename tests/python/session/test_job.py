@@ -7,7 +7,6 @@ import pytest
 from bytescheduler._session.basics import Basics
 from bytescheduler._session.job import Job, Joined
 from bytescheduler._session.round_session import RoundSession
-from bytescheduler.errors import UsageError
 
 
 def test_the_job_is_joined_once() -> None:
@@ -21,8 +20,22 @@ def test_the_job_is_joined_once() -> None:
     job.leave()
     with pytest.raises(ValueError, match="has left the job"):
         job.get()
-    with pytest.raises(UsageError, match="a process joins one job"):
+
+
+def test_a_job_that_was_left_may_be_joined_again() -> None:
+    joined: List[Joined[RoundSession]] = []
+
+    def join() -> Joined[RoundSession]:
+        joined.append(Joined(None))
+        return joined[-1]
+
+    job = Job("a module", join)
+    for _ in range(2):
         job.join()
+        assert job.get() is joined[-1]
+        job.leave()
+        assert not job.is_joined
+    assert len(joined) == 2
 
 
 class Optimizer:
