@@ -6,6 +6,7 @@ this process's server until then.
 """
 
 import os
+import re
 from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from bytescheduler._metrics.serving import serve
@@ -23,6 +24,7 @@ __all__ = [
     "Listen",
     "Root",
     "agrees",
+    "by_workers",
     "is_direct",
     "open_worker",
     "settings_of_launcher",
@@ -59,6 +61,8 @@ _ALONE = {
     "DMLC_WORKER_ID": "0",
     "DMLC_SERVER_ID": "0",
 }
+_SERVER = re.compile(r"\bserver (\d+) \(")
+_SCHEDULER = re.compile(r"\bthe scheduler node \(")
 _PATIENCE_S = 10.0  # until nodes have heard that the job failed
 
 
@@ -100,7 +104,7 @@ class _Hosted:
         finally:
             self.close(reason)
         if failure is not None and not failed:
-            raise failure
+            raise by_workers(failure)
 
     def close(self, reason: str) -> None:
         """Close the nodes; unless the job is over, all get `reason`."""
@@ -114,6 +118,12 @@ class _Hosted:
                 exporter.close()
         finally:
             node.close(reason)
+
+
+def by_workers(error: Error) -> Error:
+    """Return the error of a direct job with nodes named by the worker in whose process they are."""
+    text = _SERVER.sub(r"worker \1 (its server ", str(error))
+    return type(error)(_SCHEDULER.sub("worker 0 (its scheduler node ", text), error.code)
 
 
 def is_direct(variables: Optional[Variables] = None) -> bool:

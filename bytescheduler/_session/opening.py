@@ -8,6 +8,7 @@ from bytescheduler._process.where import at
 from bytescheduler._session.direct import (
     Agree,
     agrees,
+    by_workers,
     is_direct,
     open_worker,
     settings_of_launcher,
@@ -18,7 +19,7 @@ from bytescheduler._session.rounds import WithoutEngine
 from bytescheduler._session.termination_report import TerminationReport
 from bytescheduler._settings import Settings
 from bytescheduler._started.environments import ends_survivors
-from bytescheduler.errors import ConfigError, UsageError
+from bytescheduler.errors import ConfigError, Error, UsageError
 
 __all__ = ["open_session"]
 
@@ -72,11 +73,18 @@ def open_session(
             "call shutdown() once, at the end",
             5,
         )
-    return place.join(make, WithoutEngine(), job=job, open_worker=lambda: _open_worker(agree))
+    session = place.join(make, WithoutEngine(), job=job, open_worker=lambda: _open_worker(agree))
+    session.hosts_server = is_direct()
+    return session
 
 
 def _open_worker(agree: Optional[Agree]) -> Worker:
     worker = open_worker(agree)
+
+    def failure() -> Optional[Error]:
+        error = worker.status()
+        return None if error is None else by_workers(error)
+
     if ends_survivors(os.environ):
-        TerminationReport(worker.status).install()
+        TerminationReport(failure if is_direct() else worker.status).install()
     return worker

@@ -17,7 +17,14 @@ from typing import (
 
 from bytescheduler._metrics.serving import serve
 from bytescheduler._native import Worker, fail_exit
-from bytescheduler._process.ending import at_end, is_child, uncaught
+from bytescheduler._process.ending import (
+    at_end,
+    bad_end,
+    is_child,
+    print_early,
+    uncaught,
+    watch_exits,
+)
 from bytescheduler._process.say import say
 from bytescheduler._session.framework import Framework, Operations
 from bytescheduler._session.names import KeyNames
@@ -93,7 +100,10 @@ class Session:
         self._tuner: Optional[Tuner] = None
         self._num_tensors = 0
         self._num_bytes = 0
+        # True in a direct job: errors name workers alone, and the end waits for other processes.
+        self.hosts_server = False
         self._end_unasked: Callable[[], None] = at_end(self._at_exit)
+        watch_exits()
         self._place = worker.place
         if self._place:
             ready.tell_place(self._place)
@@ -339,39 +349,45 @@ class Session:
         return failure
 
     def _at_exit(self) -> None:
-        raised = uncaught()
+        ends_badly = bad_end() is not None
+        printed = False
         try:
             if self.is_open:
-                self._fail_if_uncaught()
+                printed = self._fail_if_failed()
             self._leave(None)
         except self._framework.error as error:
             say(f"bytescheduler: {error}")
             fail_exit()  # the script cannot catch it any more
             # Such a child ends without what `fail_exit` changes.  An exception on its way makes it
-            # end with 1 too, and multiprocessing prints that.
-            if is_child() and raised is None:
+            # end with a code of its own, and multiprocessing prints that.
+            if is_child() and not ends_badly:
                 raise SystemExit(1) from None
         except KeyboardInterrupt:
             # No code of the script is left that could handle it, so it ends as Python does.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)
+        if printed and uncaught() is not None:
+            raise SystemExit(1) from None  # the same code, and nothing is printed twice
 
     def _stay_silent_at_end(self) -> None:
         self._end_unasked()
         self._end_unasked = _nothing  # the other knows this session, and would keep it
 
-    def _fail_if_uncaught(self) -> None:
-        """Fail the job if the script did not catch an exception.
+    def _fail_if_failed(self) -> bool:
+        """Fail the job if the script did not catch an exception, or ended with a code other than 0.
 
         The others must not wait for what this worker will never send, nor this one for them.
+        Return whether the exception was printed, before what this process waits for.
         """
-        error = uncaught()
-        if isinstance(error, self._framework.error):
+        end = bad_end()
+        if end is not None and issubclass(end.kind, self._framework.error):
             # It may come from an operation that ends a moment later, and says which.
             self._operations.drain(_LAST_WORDS_S)
-        if error is not None and self._worker.status() is None:
-            text = f": {error}" if str(error) else ""
-            self._worker.fail(f"uncaught {type(error).__name__}{text}")
+        if end is None or self._worker.status() is not None:
+            return False
+        printed = self.hosts_server and print_early()
+        self._worker.fail(end.reason)
+        return printed
 
     def _forget_all(self) -> None:
         self._forked = True

@@ -16,7 +16,7 @@ from sentences import masked
 
 from bytescheduler import ConfigError, PeerLost, UsageError
 from bytescheduler._native import Node, Worker
-from bytescheduler._session.direct import Listen, Root, is_direct, open_worker
+from bytescheduler._session.direct import Listen, Root, by_workers, is_direct, open_worker
 
 QUIET = {"BYTESCHEDULER_LOG_LEVEL": "off"}
 FLOAT32 = 0
@@ -149,6 +149,20 @@ def test_a_failure_is_raised_by_workers_that_have_not_seen_it() -> None:
     left.join(60)
     assert len(raised) == 1
     assert str(raised[0]).startswith("worker 1 gave up: its script raised")
+
+
+def test_lost_nodes_are_named_by_the_worker_of_their_process() -> None:
+    lost = PeerLost("lost server 12 (10.0.0.1:9): connection closed (reported by server 1)", 4)
+    named = by_workers(lost)
+    assert type(named) is PeerLost
+    assert named.code == 4
+    assert str(named) == snapshot(
+        "lost worker 12 (its server 10.0.0.1:9): connection closed (reported by server 1)"
+    )
+    root = by_workers(PeerLost("lost the scheduler node ([::1]:9): silent for 30 s", 4))
+    assert str(root) == snapshot("lost worker 0 (its scheduler node [::1]:9): silent for 30 s")
+    text = "key 7: no response from server 1 in 30 s"
+    assert str(by_workers(PeerLost(text))) == text
 
 
 def test_a_forked_child_ends_nothing() -> None:
