@@ -74,7 +74,7 @@ class _Exit(SystemExit):
     """Remembers that the interpreter obeys it: that drops it where no code of Python runs."""
 
     def __del__(self) -> None:
-        is_main = threading.current_thread() is threading.main_thread()
+        is_main = threading.get_ident() == threading.main_thread().ident
         if is_main and sys._getframe().f_back is None:
             _obeyed[:] = [_described(self)]
 

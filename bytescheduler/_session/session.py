@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import sys
 import weakref
 from typing import (
     TYPE_CHECKING,
@@ -280,6 +281,7 @@ class Session:
         """Wait up to `drain_s` seconds for pending rounds, fail what is left, leave the job.
 
         Only the last owner's call does so; earlier ones leave pending rounds to end by themselves.
+        While a ConfigError is handled, as in a ``finally``, the job fails with its reason instead.
         Blocks; None waits as long as the engine's own deadlines allow.  A second call does nothing.
 
         Raises
@@ -290,6 +292,7 @@ class Session:
         if self._owners > 1 and not self._forked:
             self._owners -= 1
             return
+        self._fail_if_refused()
         self._leave(drain_s)
 
     def drop(self) -> None:
@@ -298,6 +301,13 @@ class Session:
         Unlike `close` this keeps the place in the job for owners to come, until the process ends.
         """
         self._owners -= 1
+
+    def _fail_if_refused(self) -> None:
+        """Fail the job if the error is on its way that refused a call of this worker alone."""
+        error = sys.exc_info()[1]
+        if isinstance(error, ConfigError) and self.is_open and self._worker.status() is None:
+            self._reported = True  # the caller has the error itself
+            self._worker.fail(f"{type(error).__name__}: {error}")
 
     def _leave(self, drain_s: Optional[float]) -> None:
         if not self.is_open:

@@ -7,6 +7,7 @@ import pytest
 from bytescheduler._session.basics import Basics
 from bytescheduler._session.job import Job, Joined
 from bytescheduler._session.round_session import RoundSession
+from bytescheduler.errors import ConfigError
 
 
 def test_the_job_is_joined_once() -> None:
@@ -56,6 +57,24 @@ def test_a_job_that_ends_makes_the_updates_first() -> None:
     job.get().unflushed.add(Optimizer(order))
     job.leave()
     assert order == ["flushed"]
+
+
+def test_a_job_that_ends_by_a_refused_call_waits_for_no_update() -> None:
+    job: Job[Joined[RoundSession]] = Job("a module", lambda: Joined(None))
+    order: List[str] = []
+    job.join()
+    job.get().unflushed.add(Optimizer(order))
+
+    def train() -> None:
+        try:
+            raise ConfigError("refused", 1)
+        finally:
+            job.leave()
+
+    with pytest.raises(ConfigError, match="refused"):
+        train()
+    assert order == []
+    assert not job.is_joined
 
 
 def test_a_module_has_the_functions_of_its_job() -> None:

@@ -1,5 +1,6 @@
 """A session without any framework: errors, owners, metrics, tuning, forks, and the end."""
 
+import contextlib
 import gc
 import os
 import pathlib
@@ -317,6 +318,33 @@ def test_an_unseen_failure_is_printed_at_exit() -> None:
 
 def test_a_failure_found_at_exit_does_not_hide_another_exit_code() -> None:
     assert run_script("worker.fail('for a test'); sys.exit(7)").returncode == 7
+
+
+def test_a_refused_call_reaches_the_peers_though_a_finally_leaves_the_job(
+    session: Session, worker: FakeWorker
+) -> None:
+    def train() -> None:
+        try:
+            raise ConfigError("key 'x': 8 bytes here, 12 bytes there", 1)
+        finally:
+            session.close()
+
+    with pytest.raises(ConfigError, match="12 bytes there"):
+        train()
+    assert worker.closed
+    assert (
+        str(worker.failure)
+        == "worker 0 gave up: ConfigError: key 'x': 8 bytes here, 12 bytes there"
+    )
+
+
+def test_an_error_that_was_handled_before_lets_the_worker_leave(
+    session: Session, worker: FakeWorker
+) -> None:
+    with contextlib.suppress(ConfigError):
+        raise ConfigError("refused", 1)
+    session.close()
+    assert worker.failure is None
 
 
 # -- errors and priorities -------------------------------------------------------------------------
