@@ -332,9 +332,8 @@ def test_a_refused_call_reaches_the_peers_though_a_finally_leaves_the_job(
     with pytest.raises(ConfigError, match="12 bytes there"):
         train()
     assert worker.closed
-    assert (
-        str(worker.failure)
-        == "worker 0 gave up: ConfigError: key 'x': 8 bytes here, 12 bytes there"
+    assert str(worker.failure) == snapshot(
+        "worker 0 gave up: ConfigError: key 'x': 8 bytes here, 12 bytes there"
     )
 
 
