@@ -1,5 +1,6 @@
 """The steps of an optimizer in a job: with a barrier, or across it."""
 
+import contextlib
 from typing import Any, Callable, Dict, List, Mapping, Optional, Set
 
 import torch
@@ -15,6 +16,7 @@ from bytescheduler.torch._crossing.shadow import needs_closure
 from bytescheduler.torch._crossing.updates import Updates
 from bytescheduler.torch._gradients.checks import names_of
 from bytescheduler.torch._gradients.gradients import GradientOptions, Gradients, Member
+from bytescheduler.torch._gradients.means import leave
 from bytescheduler.torch._gradients.slot import SUMMED
 from bytescheduler.torch._job.job import TorchJoined
 from bytescheduler.torch._optimizer.options import Options
@@ -65,6 +67,7 @@ class Stepper:
             ),
             self._on_first,
         )
+        self.gradients.flush = self.flush
         self._places = Places(inner)
         self._places.take(self.gradients.slots)
         self._updates: Optional[Updates] = None
@@ -176,6 +179,7 @@ class Stepper:
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self.gradients.leave_dropped()
         self._check_begun()
         self._check_places()
         if self.gradients.has_state(SUMMED):
@@ -198,13 +202,14 @@ class Stepper:
     def _check_begun(self) -> None:
         if self.gradients.has_any or self.gradients.has_state(SUMMED):
             return
-        if not self._has_stepped:
+        has_gradient = any(slot.param.grad is not None for slot in self.gradients.slots)
+        if not self._has_stepped and not has_gradient:
             raise UsageError(
-                "step() came before any gradient; a function that only makes the optimizer's "
-                "state, such as torch.distributed.checkpoint's, takes optimizer.inner",
+                "step() came before any gradient; call backward before it, or put gradients of "
+                "your own in p.grad",
                 5,
             )
-        if self._looked_for_nothing:
+        if self._looked_for_nothing and not self.gradients.has_made:
             raise UsageError(
                 "step() and synchronize() came without a gradient on this worker, which cannot "
                 "tell whether others wait in synchronize(); call backward on every worker",
@@ -220,6 +225,9 @@ class Stepper:
 
     def _does_cross(self) -> bool:
         if self._updates is None or not self._has_looked:
+            return False
+        if not (self._is_checked or self.gradients.has_any or self._updates.look.has_seen):
+            self._updates.look.pause()  # no forward pass has come
             return False
         if self._guards is not None and not self._is_checked:
             self._guards.cover_uncalled()
@@ -279,21 +287,23 @@ class Stepper:
     def synchronize(self, *, always: bool = False) -> None:
         """Let every gradient be the mean, or make updates that wait.  Blocks.
 
-        Without `always`, where backward has made no gradient since the latest step, only the
-        latter.
+        Without `always`, where neither backward nor the script has made a gradient since the latest
+        step, only the latter.
         """
         self.flush()
+        self.gradients.leave_dropped()
         if self.gradients.has_state(SUMMED) and not self.gradients.has_any:
             return
-        if not always and not self.gradients.has_any:
+        if not (always or self.gradients.has_any or self.gradients.has_made):
             self._looked_for_nothing = True
             return
         self.gradients.sum_up()
 
     def before_groups(self) -> None:
         """Let gradients be means before something reads the groups, as GradScaler does."""
-        if not self.gradients.is_under_way:
+        if not self.gradients.is_under_way or self.gradients.leave_dropped():
             return
+        self.flush()
         if self.crosses:
             self._tell(
                 "param_groups were read between backward and step(), as GradScaler does: that "
@@ -308,16 +318,23 @@ class Stepper:
 
     def zero_grad(self, set_to_none: bool) -> None:
         """Do as the optimizer's `zero_grad`; sums under way are left to their end."""
-        if self.gradients.discard():
+        if self.gradients.discard(to_zeros=not set_to_none):
             self._tell("zero_grad() came after backward and before step(): no update is made")
         self.gradients.forget_sums()
-        self._inner.zero_grad(set_to_none)
+        if set_to_none and self._updates is not None:
+            self._updates.drop_gradients()
+        # PyTorch's own uses no weight, and so need not be asked for each gradient.
+        is_own = set_to_none and type(self._inner).zero_grad is torch.optim.Optimizer.zero_grad
+        with torch._C.DisableTorchFunctionSubclass() if is_own else contextlib.nullcontext():
+            self._inner.zero_grad(set_to_none)
         for slot in self.gradients.slots:
             slot.passes = 0
+            if not set_to_none:
+                leave(slot.param)
 
     def check_settled(self, call: str) -> None:
         """Raise UsageError if gradients are under way, else make updates that wait."""
-        if self.gradients.is_under_way:
+        if self.gradients.is_under_way and not self.gradients.leave_dropped():
             raise UsageError(f"{call} came between backward and step(): call step() first", 5)
         self.flush()
 

@@ -5,7 +5,7 @@ import ctypes
 from typing import ContextManager, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 import torch
-from fake_device import FakeDevices
+from fake_device import FakeDevices, at_address
 
 from bytescheduler._session.rounds import RoundCall
 from bytescheduler.errors import PeerLost
@@ -22,6 +22,13 @@ def _bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
+_Place = Tuple[int, int, torch.dtype]
+
+
+def _place(tensor: torch.Tensor) -> _Place:
+    return tensor.data_ptr(), tensor.numel(), tensor.dtype
+
+
 class FakePending:
     """A round: the sum comes when it is waited for, unless it is held back."""
 
@@ -30,6 +37,8 @@ class FakePending:
         self.key = key
         self.call = call
         self.memory: Tuple[torch.Tensor, torch.Tensor]
+        self.places: List[_Place] = []
+        self.owner: List[object] = []  # keeps the memory alive, as the engine's rounds do
         self.is_begun = False
         self.is_over = False
         self._begin = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: self.begin())
@@ -42,8 +51,8 @@ class FakePending:
         """Send what is there now, and receive the sum at once, as a quick network does."""
         assert not self.is_begun
         self.is_begun = True
-        send, recv = self.memory
         with torch._C._DisableFuncTorch():  # the engine receives without PyTorch
+            send, recv = (at_address(*place) for place in self.places)
             recv.copy_(send * (1 if self.call.average else 2))
 
     def wait_for(self, timeout_ms: int) -> bool:
@@ -66,6 +75,10 @@ class FakePending:
             raise self.session.failure
         if not self.is_begun:
             self.begin()
+        if not self.is_over:
+            sent, received = (torch.empty(0, dtype=each.dtype) for each in self.memory)
+            self.memory = sent, received
+            self.owner.clear()
         self.is_over = True
 
 
@@ -124,7 +137,9 @@ class FakeSession:
         assert not any(each.is_conj() or each.is_neg() for each in (send, recv))  # as memory is
         assert send.stride() == recv.stride() or send.dim() == 1
         pending = FakePending(self, key, call)
-        pending.memory = send.view(recv.shape) if send.dim() == 1 else send, recv
+        pending.memory = send, recv
+        pending.places = [_place(send), _place(recv)]
+        pending.owner += [send.untyped_storage(), recv.untyped_storage()]
         assert not call.deferred or self.devices is not None
         self.rounds.append(pending)
         return pending
