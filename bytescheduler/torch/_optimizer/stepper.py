@@ -8,7 +8,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 
 from bytescheduler._process.say import say
 from bytescheduler.errors import UsageError
-from bytescheduler.torch._crossing.compilers import tells_begin
+from bytescheduler.torch._crossing.compilers import not_compiling, tells_begin
 from bytescheduler.torch._crossing.guards import Guards
 from bytescheduler.torch._crossing.joint import why_joint, why_unseen
 from bytescheduler.torch._crossing.self_check import why_not_separable
@@ -19,14 +19,15 @@ from bytescheduler.torch._gradients.gradients import GradientOptions, Gradients,
 from bytescheduler.torch._gradients.means import leave
 from bytescheduler.torch._gradients.slot import SUMMED
 from bytescheduler.torch._job.job import TorchJoined
+from bytescheduler.torch._optimizer.closures import evaluates_loss, evaluation, mean_loss
 from bytescheduler.torch._optimizer.options import Options
 from bytescheduler.torch._optimizer.places import Places
-from bytescheduler.torch._sums.tensor_sums import Call
 
 __all__ = ["Stepper"]
 
 _Optimizer = Any  # torch.optim.Optimizer
 _Closure = Optional[Callable[[], Any]]
+_EVALUATES = "its step evaluates the loss itself"
 
 
 class Stepper:
@@ -53,7 +54,10 @@ class Stepper:
         self._has_looked = False  # a forward pass showed, or shows, which weights it uses
         self._is_checked = False  # the optimizer is known to be separable, or not
         self.skips = False  # step() must not wait for sums
-        self._evaluates = needs_closure(inner)
+        self._needs_closure = needs_closure(inner)
+        # Its step(closure) is more than closure() and step(); None: it is not known.
+        self._evaluates: Optional[bool] = True if self._needs_closure else None
+        self._has_shown = False  # `on_gradient` had the means
         may_cross = self._may_cross()
         self.gradients = Gradients(
             job,
@@ -98,7 +102,7 @@ class Stepper:
         if self._options.crossing is False:
             return False
         if self._evaluates:
-            self._stay("its step evaluates the loss itself")
+            self._stay(_EVALUATES)
             return False
         if self._options.model is None and not tells_begin():
             self._stay("with this PyTorch, code may be compiled unseen, which needs model=model")
@@ -173,7 +177,7 @@ class Stepper:
 
     def step(self, closure: _Closure) -> Any:  # noqa: ANN401
         """Do as the optimizer's `step`, with means over all workers."""
-        if self._evaluates:
+        if self._gets(closure):
             return self._step_evaluating(closure)
         loss = None
         if closure is not None:
@@ -255,49 +259,87 @@ class Stepper:
             hook(inner, (), {})
 
     def _step_summed(self) -> None:
-        if self._options.on_gradient is not None:
+        self._show_means()
+        self._inner.step()
+        self.gradients.forget_sums()
+
+    def _sum_up(self) -> None:
+        self.gradients.sum_up()
+        self._has_shown = False
+
+    def _show_means(self) -> None:
+        """Call `on_gradient`, once, with all that have a mean."""
+        if self._options.on_gradient is not None and not self._has_shown:
+            self._has_shown = True
             for slot in self.gradients.slots:
                 if slot.param.grad is not None:
                     self._options.on_gradient(slot.param)
-        self._inner.step()
-        self.gradients.forget_sums()
+
+    def _gets(self, closure: _Closure) -> bool:
+        """Return whether the optimizer gets `closure`, as it does more than evaluate it once."""
+        if closure is None:
+            return self._needs_closure
+        if self._evaluates is not None:
+            return self._evaluates
+        with not_compiling():
+            self._evaluates = evaluates_loss(self._inner)
+        if self._evaluates and self._updates is not None:
+            self._uninstall()
+            self._stay(_EVALUATES)
+        return self._evaluates
 
     def _step_evaluating(self, closure: _Closure) -> Any:  # noqa: ANN401
         if closure is None:
             return self._inner.step()  # raises the optimizer's own error
-
-        def evaluate() -> Any:  # noqa: ANN401
-            with torch.enable_grad():
-                loss = closure()
-            self._check_places()
-            self.synchronize(always=True)
-            # Decisions of the optimizer must be alike on all workers.
-            value = torch.as_tensor(loss).detach().to(torch.float64)
-            sums = self._job.sums
-            mean = sums.finish(sums.start(value, Call(name="loss of a closure")))
-            return loss.detach().new_tensor(float(mean)) if torch.is_tensor(loss) else float(mean)
-
-        result = self._inner.step(evaluate)
+        result = self.call(self._inner.step, self.evaluation(closure))
         self.gradients.forget_sums()
         self._has_stepped = True
         return result
 
+    def call(self, method: Callable[..., Any], *args: Any, **named: Any) -> Any:  # noqa: ANN401
+        """Call a method of the optimizer that may step: gradients are means, updates are made.
+
+        A closure among the arguments leaves means too.  Blocks.
+        """
+        if self._updates is not None:
+            self._updates.look.pause()  # it is no forward pass
+        self.synchronize(at_will=True)
+        self._check_places()
+        if self.gradients.has_state(SUMMED):
+            self._show_means()
+        before = [slot.param._version for slot in self.gradients.slots]
+        result = method(*args, **named)
+        if before != [slot.param._version for slot in self.gradients.slots]:
+            self.gradients.forget_sums()
+            self._has_stepped = True
+        return result
+
+    def evaluation(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """Return a closure for `call`, which leaves means."""
+
+        def average() -> None:
+            self._check_places()
+            self.synchronize(always=True)
+            self._show_means()
+
+        return evaluation(closure, average, lambda loss: mean_loss(self._job.sums, loss))
+
     # -- in between ----------------------------------------------------------------------------
 
-    def synchronize(self, *, always: bool = False) -> None:
+    def synchronize(self, *, always: bool = False, at_will: bool = False) -> None:
         """Let every gradient be the mean, or make updates that wait.  Blocks.
 
         Without `always`, where neither backward nor the script has made a gradient since the latest
-        step, only the latter.
+        step, only the latter.  With `at_will`, others need not call it then.
         """
         self.flush()
         self.gradients.leave_dropped()
         if self.gradients.has_state(SUMMED) and not self.gradients.has_any:
             return
         if not (always or self.gradients.has_any or self.gradients.has_made):
-            self._looked_for_nothing = True
+            self._looked_for_nothing |= not at_will
             return
-        self.gradients.sum_up()
+        self._sum_up()
 
     def before_groups(self) -> None:
         """Let gradients be means before something reads the groups, as GradScaler does."""
@@ -309,7 +351,7 @@ class Stepper:
                 "param_groups were read between backward and step(), as GradScaler does: that "
                 "step waits for all sums"
             )
-        self.gradients.sum_up()
+        self._sum_up()
 
     def flush(self) -> None:
         """Make updates that wait.  Blocks."""
