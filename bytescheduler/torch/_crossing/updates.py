@@ -218,7 +218,7 @@ class Updates:
         try:
             for slot, mean in zip(used + along, means):
                 grad = slot.param.grad
-                if self._means.arrive(slot, mean):
+                if self._means.arrive(slot, mean, grad):
                     stay.add(slot)
                 else:
                     kept.append((slot.param, grad))

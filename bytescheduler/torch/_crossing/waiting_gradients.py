@@ -121,12 +121,12 @@ class WaitingGradients:
 
     # -- updates -------------------------------------------------------------------------------
 
-    def arrive(self, slot: Slot, mean: torch.Tensor) -> bool:
-        """Let the gradient of a slot be its mean, for the update; return whether it stays then.
+    def arrive(self, slot: Slot, mean: torch.Tensor, grad: Optional[torch.Tensor]) -> bool:
+        """Let `grad`, in `p.grad`, be the mean for the update; return whether it stays then.
 
         It does not where a script has dropped it, or has put another one in its place.
         """
-        param, grad = slot.param, slot.param.grad
+        param = slot.param
         if slot.sent is None:
             stays = grad is None and slot.index not in self._dropped
             param.grad = kept_mean(slot, mean)

@@ -47,10 +47,10 @@ def become_mean(slot: Slot, grad: torch.Tensor, mean: torch.Tensor) -> None:
 
 def lend_mean(slot: Slot, grad: torch.Tensor, mean: torch.Tensor) -> None:
     """Let `grad`, which nothing else refers to, be `mean` for an update; see `take_back`."""
-    if _is_shared(mean):
-        become_mean(slot, grad, mean)
-    else:
+    if mean is slot.recv or not _is_shared(mean):
         grad.data = mean
+    else:
+        become_mean(slot, grad, mean)
 
 
 def take_back(slot: Slot) -> None:

@@ -87,7 +87,7 @@ class FakePending:
         if not self.is_begun:
             self.begin()
         if not self.is_over:
-            sent, received = (torch.empty(0, dtype=each.dtype) for each in self.memory)
+            sent, received = (torch.empty(0, dtype=dtype) for _, _, dtype in self.places)
             self.memory = sent, received
             self.owner.clear()
         self.is_over = True
