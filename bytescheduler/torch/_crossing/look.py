@@ -19,6 +19,8 @@ _OUTSIDE_OF_FORWARD = frozenset(
 class Look:
     """Lets weights wait for their first use, and takes note of it; see `User`."""
 
+    gradients = False
+
     def __init__(self) -> None:
         self._order: Dict[Slot, int] = {}
         self._slots: Dict[int, Slot] = {}  # by their parameters; no use was seen yet
@@ -34,6 +36,13 @@ class Look:
         """See `User`."""
         for param in params:
             end_wait(param)
+
+    def overwrite(self, params: List[torch.Tensor]) -> None:
+        """See `User`."""
+        self.use(params)
+
+    def see_gradient(self, param: torch.Tensor, *, replaced: bool) -> None:
+        """See `User`."""
 
     def used(self, params: List[torch.Tensor], use: Optional[Use]) -> None:
         """See `User`."""
@@ -68,6 +77,11 @@ class Look:
         for slot in unseen:
             end_wait(slot.param)
         return unseen
+
+    @property
+    def has_seen(self) -> bool:
+        """Return whether a use of some weight was seen."""
+        return bool(self._order)
 
     def __bool__(self) -> bool:
         """Return whether a use of some weight has not been seen yet."""

@@ -13,7 +13,7 @@ from bytescheduler.torch._crossing.shadow import (
     twin_of,
 )
 
-__all__ = ["why_not_separable"]
+__all__ = ["copied_groups", "first_difference", "random_like", "why_not_separable"]
 
 _Optimizer = Any  # torch.optim.Optimizer
 # The copies of all parameters together, and of a single parameter.
@@ -51,8 +51,8 @@ def why_not_separable(inner: _Optimizer) -> Optional[str]:
 
 
 def _compare(inner: _Optimizer) -> Optional[str]:
-    whole = twin_of(inner, _copied_groups(inner))
-    apart = twin_of(inner, _copied_groups(inner))
+    whole = twin_of(inner, copied_groups(inner))
+    apart = twin_of(inner, copied_groups(inner))
     shadow = Shadow(apart)
     generator = torch.Generator("cpu").manual_seed(_SEED)
     step = plain_step(type(inner))
@@ -70,10 +70,10 @@ def _compare(inner: _Optimizer) -> Optional[str]:
         return _DRAWS
     if not _same(_fields(whole), settled):
         return "its steps change numbers of its own"
-    return _first_difference(whole, apart)
+    return first_difference(whole, apart)
 
 
-def _copied_groups(inner: _Optimizer) -> List[Group]:
+def copied_groups(inner: _Optimizer) -> List[Group]:
     """Return groups with small copies of the parameters."""
     generator = torch.Generator("cpu").manual_seed(_SEED)
     left = _MOST_ELEMENTS
@@ -100,10 +100,11 @@ def _small_copy(param: torch.nn.Parameter, generator: torch.Generator) -> torch.
     if like.dim() and like.numel() > _MOST_OF_ONE:
         rows = max(1, _MOST_OF_ONE // (like.numel() // like.shape[0]))
         like = like[:rows]
-    return torch.nn.Parameter(_random_like(like, generator))
+    return torch.nn.Parameter(random_like(like, generator))
 
 
-def _random_like(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def random_like(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Return random numbers of the shape, dtype and strides of `like`."""
     wide = torch.complex64 if like.is_complex() else torch.float32
     made = torch.randn(like.shape, generator=generator, dtype=wide, device="cpu")
     return torch.empty_like(like).copy_(made)
@@ -112,7 +113,7 @@ def _random_like(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor
 def _give_gradients(whole: _Optimizer, apart: _Optimizer, generator: torch.Generator) -> None:
     for group, twin_group in zip(whole.param_groups, apart.param_groups):
         for param, twin in zip(group["params"], twin_group["params"]):
-            param.grad = _random_like(param, generator)
+            param.grad = random_like(param, generator)
             twin.grad = param.grad.clone()
 
 
@@ -127,7 +128,8 @@ def _step_apart(shadow: Shadow, apart: _Optimizer) -> Optional[str]:
     return None
 
 
-def _first_difference(whole: _Optimizer, apart: _Optimizer) -> Optional[str]:
+def first_difference(whole: _Optimizer, apart: _Optimizer) -> Optional[str]:
+    """Return how two optimizers differ that should have done the same, or None."""
     for group, twin_group in zip(whole.param_groups, apart.param_groups):
         if not _same(copied_numbers(group), copied_numbers(twin_group)):
             return "its steps change the numbers of its groups"

@@ -14,7 +14,9 @@ from bytescheduler.torch._crossing.compilers import Compilations, eagerly, not_c
 from bytescheduler.torch._crossing.look import Look
 from bytescheduler.torch._crossing.shadow import Shadow
 from bytescheduler.torch._crossing.waiting import Use, end_wait, let_wait
+from bytescheduler.torch._crossing.waiting_gradients import WaitingGradients
 from bytescheduler.torch._gradients.gradients import Gradients
+from bytescheduler.torch._gradients.means import is_left
 from bytescheduler.torch._gradients.slot import ARMED, IDLE, PUSHED, Slot
 
 __all__ = ["Updates"]
@@ -23,7 +25,7 @@ __all__ = ["Updates"]
 _TOGETHER = 1 << 18
 
 OnGradient = Optional[Callable[[torch.nn.Parameter], None]]
-_Kept = Tuple[torch.nn.Parameter, torch.Tensor]
+_Kept = Tuple[torch.nn.Parameter, Optional[torch.Tensor]]
 
 
 class Updates:
@@ -53,6 +55,7 @@ class Updates:
         guarded: bool,
     ) -> None:
         self._gradients = gradients
+        self.gradients = False  # see `User`
         self._on_gradient = on_gradient
         self._unflushed = unflushed
         self._shadow = Shadow(inner)
@@ -69,6 +72,7 @@ class Updates:
         self._calls = None if guarded else Calls()
         self._compilations = Compilations(self._compiles)
         self._lock = threading.RLock()  # held from the first look at states to the last update
+        self._means = WaitingGradients(gradients, self.apply, self._lock)
 
     def arm(self) -> None:
         """End a step: from here on each update is made when its weight is needed.
@@ -83,19 +87,19 @@ class Updates:
             self.marked.clear()
             self._gradients.complete(CROSSES)
             self._shadow.snapshot()
-            for slot in self._gradients.slots:
-                if slot.state == PUSHED:
-                    slot.param.grad = None  # it is the engine's until the update
-                    slot.weight_version = slot.param._version
-                    slot.state = ARMED
-                    self._slots[id(slot.param)] = slot
-                    let_wait(slot.param, self)
-                    self.waiting += 1
+            armed = [slot for slot in self._gradients.slots if slot.state == PUSHED]
+            for slot in armed:
+                slot.weight_version = slot.param._version
+                slot.state = ARMED
+                self._slots[id(slot.param)] = slot
+                let_wait(slot.param, self)
+            self.waiting += len(armed)
             self._queue = sorted(self._gradients.slots, key=_urgency)
             if self.waiting:
                 self._unflushed.add(self)
                 if self._calls is not None:
                     self._calls.hear()
+            self._means.begin(armed)
 
     def why_blind(self) -> Optional[str]:
         """Return why weights may be used where it is not seen, after a backward pass; or None."""
@@ -132,6 +136,19 @@ class Updates:
     def use(self, params: List[torch.Tensor]) -> None:
         """See `User` of `waiting`."""
         self.apply([self._slots[id(param)] for param in params])
+
+    def overwrite(self, params: List[torch.Tensor]) -> None:
+        """See `User` of `waiting`."""
+        self.use(params)
+
+    def see_gradient(self, param: torch.Tensor, *, replaced: bool) -> None:
+        """See `User` of `waiting`."""
+        self._means.see(self._slots[id(param)], replaced=replaced)
+
+    def drop_gradients(self) -> None:
+        """Take note that a script wants none of the gradients that wait."""
+        if self.waiting:
+            self._means.drop(self._gradients.slots)
 
     def used(self, params: List[torch.Tensor], use: Optional[Use]) -> None:
         """See `User` of `waiting`."""
@@ -185,6 +202,7 @@ class Updates:
     def _update(self, armed: List[Slot]) -> None:
         params: Dict[int, List[torch.nn.Parameter]] = {}
         kept: List[_Kept] = []
+        stay: Set[Slot] = set()
         # The plain optimizer passes over a weight of which no worker has a gradient.
         used = [slot for slot in armed if self._gradients.is_used(slot)]
         along = list(self._ready(_TOGETHER - sum(slot.elements for slot in armed), armed))
@@ -192,11 +210,19 @@ class Updates:
             _check_weight(slot)
         means = [self._gradients.mean(slot) for slot in used + along]  # memory may be short
         for slot in armed + along:
+            sent = slot.sent
             self._gradients.let_go(slot)
+            slot.sent = sent  # until the wait of the gradient ends
             slot.state = IDLE
+        sent = None
         try:
             for slot, mean in zip(used + along, means):
-                self._take(slot, mean, params, kept)
+                grad = slot.param.grad
+                if self._means.arrive(slot, mean, grad):
+                    stay.add(slot)
+                else:
+                    kept.append((slot.param, grad))
+                self._take(slot, params)
             if params:
                 self._shadow.step(params)
             for slot in armed:
@@ -211,11 +237,11 @@ class Updates:
                 self._unflushed.discard(self)
                 if self._calls is not None:
                     self._calls.rest()
-            for these in params.values():
-                for param in these:
-                    param.grad = None
             for param, grad in kept:
                 param.grad = grad
+            del means
+            for slot in armed + along:
+                self._means.end(slot, stays=slot in stay)
             for slot in armed:
                 end_wait(slot.param)
             for slot in along:
@@ -241,21 +267,11 @@ class Updates:
                 room -= slot.elements
                 yield slot
 
-    def _take(
-        self,
-        slot: Slot,
-        mean: torch.Tensor,
-        params: Dict[int, List[torch.nn.Parameter]],
-        kept: List[_Kept],
-    ) -> None:
-        """Give a parameter its mean, and add it to those of its group."""
-        param = slot.param
-        if param.grad is not None:
-            kept.append((param, param.grad))
-        param.grad = mean
-        params.setdefault(slot.group, []).append(param)
+    def _take(self, slot: Slot, params: Dict[int, List[torch.nn.Parameter]]) -> None:
+        """Add a parameter, which has its mean, to those of its group."""
+        params.setdefault(slot.group, []).append(slot.param)
         if self._on_gradient is not None:
-            self._on_gradient(param)
+            self._on_gradient(slot.param)
 
 
 @contextlib.contextmanager
@@ -284,7 +300,9 @@ def _outside() -> Iterator[None]:
 def _has_gradient(slot: Slot) -> bool:
     """Return whether the latest backward pass, or a script, has made a gradient."""
     grad = slot.param.grad
-    return grad is not None and (slot.state == PUSHED or bool(grad.any()))
+    if grad is None or slot.state == PUSHED:
+        return grad is not None
+    return not is_left(grad) and bool(grad.any())
 
 
 def _check_weight(slot: Slot) -> None:

@@ -46,14 +46,26 @@ def _reading_nothing() -> "frozenset[_Function]":
 
 
 _READS_NOTHING = _reading_nothing()
+# Beside these, a gradient that waits may be told to have no graph, and to be zeros.
+_OF_GRADIENTS = frozenset((torch.Tensor.detach_, torch.Tensor.requires_grad_))
+_ZEROES = frozenset((torch.Tensor.zero_, torch.zero_, torch._foreach_zero_))
+_GRAD: Any = torch.Tensor.grad
 _PLAIN = (torch.Tensor.__torch_function__.__func__, torch._C._disabled_torch_function_impl)
 
 
 class User(Protocol):
     """Makes weights ready, and ends their wait."""
 
+    gradients: bool  # it is tensors of gradients that wait
+
     def use(self, params: List[torch.Tensor]) -> None:
         """Make weights ready that are about to be used.  Blocks."""
+
+    def overwrite(self, params: List[torch.Tensor]) -> None:
+        """Do the same with weights that are about to become zeros."""
+
+    def see_gradient(self, param: torch.Tensor, *, replaced: bool) -> None:
+        """Take note that the gradient of a weight that waits is read, or is replaced.  Blocks."""
 
     def used(self, params: List[torch.Tensor], use: Optional[Use]) -> None:
         """Take note of a use that is over; None: it was a copy."""
@@ -66,7 +78,8 @@ class User(Protocol):
 def _waiting(kind: type) -> type:
     """Return the class of weights of class `kind` while they wait."""
     unseen = ("__deepcopy__", "__reduce_ex__", "as_subclass", "set_")  # by `__torch_function__`
-    space = {name: _method(name) for name in unseen}
+    space: Dict[str, Any] = {name: _method(name) for name in unseen}
+    space["grad"] = property(_gradient, _set_gradient, _delete_gradient)  # each loop reads it
     function: Any = classmethod(apart(_function, _WHY))
     waiting = type(
         f"Waiting{kind.__name__}", (kind,), {**space, "__torch_function__": function, _KIND: kind}
@@ -146,6 +159,40 @@ def _tensors(values: _Values) -> Iterator[torch.Tensor]:
             yield from _tensors(value.values())
 
 
+def _see_gradient(param: torch.Tensor, *, replaced: bool) -> None:
+    user = param.__dict__.get(_USER)
+    if user is not None:
+        user.see_gradient(param, replaced=replaced)
+
+
+def _gradient(param: torch.Tensor) -> _Values:
+    if not torch._C._is_torch_function_enabled():  # an update, which is no use
+        return _GRAD.__get__(param)
+    _see_gradient(param, replaced=False)
+    with torch._C.DisableTorchFunctionSubclass():
+        return _GRAD.__get__(param)
+
+
+def _set_gradient(param: torch.Tensor, grad: _Values) -> None:
+    if not torch._C._is_torch_function_enabled():
+        _GRAD.__set__(param, grad)
+        return
+    _see_gradient(param, replaced=True)
+    with torch._C.DisableTorchFunctionSubclass():
+        _GRAD.__set__(param, grad)
+
+
+def _delete_gradient(param: torch.Tensor) -> None:
+    _set_gradient(param, None)
+
+
+_GRADIENTS: Dict[Any, _Function] = {
+    _GRAD.__get__: _gradient,
+    _GRAD.__set__: _set_gradient,
+    _GRAD.__delete__: _delete_gradient,
+}
+
+
 def _function(
     cls: type,
     func: _Function,
@@ -155,12 +202,17 @@ def _function(
 ) -> _Values:
     """Make the weights among the arguments ready, and call `func`, as PyTorch's protocol says."""
     named = kwargs or {}
+    if func in _GRADIENTS and _waits(args[0]):
+        return _GRADIENTS[func](*args)
     if func in _READS_NOTHING:
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **named)
     users = _users((*args, *named.values()))
+    if func in _OF_GRADIENTS and all(user.gradients for user, _ in users):
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **named)
     for user, params in users:
-        user.use(params)
+        (user.overwrite if func in _ZEROES else user.use)(params)
     try:
         return func(*args, **named)
     finally:

@@ -14,6 +14,14 @@ from bytescheduler._session.tally import DISCARDS, SUMS, Tally
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._gradients.agreement import Agreement, Beliefs
 from bytescheduler.torch._gradients.checks import check_parameter
+from bytescheduler.torch._gradients.means import (
+    become_mean,
+    fits,
+    is_left,
+    kept_mean,
+    leave,
+    zeros_as,
+)
 from bytescheduler.torch._gradients.slot import ARMED, IDLE, PUSHED, SUMMED, Slot, touch
 from bytescheduler.torch._gradients.wrapped import wrapped
 from bytescheduler.torch._job.job import TorchJoined
@@ -71,6 +79,8 @@ class Gradients:
         self.passes = options.passes
         self.paused = False  # gradients accumulate, and none is sent
         self.has_any = False  # backward has made a gradient since the latest round
+        # Makes all updates that wait, before a round ends where a step does not end it.
+        self.flush: Callable[[], None] = lambda: None
         self._keys = EngineKeys(self._session)
         self._orphans: List[Round] = []
         self._called = 1  # the number of the first slot in this round
@@ -158,9 +168,13 @@ class Gradients:
         if not self.has_any:
             self._on_first()
             self.has_any = True
+        if slot.passes and _is_anew(slot):
+            slot.passes = 0
         slot.passes += 1
         if slot.passes >= self.passes:
             self._push(slot)
+        else:
+            slot.sent = slot.param.grad
 
     def _leave_state(self, slot: Slot) -> None:
         """Make a slot ready for a gradient, or say why it cannot be."""
@@ -168,7 +182,9 @@ class Gradients:
             self.forget_sums()
             return
         if slot.state == PUSHED:
-            raise UsageError(self._why_twice(slot), 5)
+            if not self.leave_dropped():
+                raise UsageError(self._why_twice(slot), 5)
+            return
         reason = (
             f"{slot.name}: a gradient came while its last update is pending, so something used a "
             "stale weight where its use is not seen, as in scripted or C++ code; call "
@@ -178,6 +194,17 @@ class Gradients:
         raise UsageError(reason, 5)
 
     def _why_twice(self, slot: Slot) -> str:
+        dropped = [peer.name for peer in self.slots if _is_replaced(peer)]
+        if dropped:
+            return (
+                f"{dropped[0]}: its gradient was dropped after backward sent it, as not all "
+                "gradients were; call optimizer.zero_grad() before another backward"
+            )
+        if slot.param.grad._version > slot.version + 1:  # backward itself changes it once
+            return (
+                f"{slot.name}: its gradient was changed after backward sent it, and backward came "
+                "again; call optimizer.zero_grad() for zeros before another backward"
+            )
         if self.passes > 1:
             return (
                 f"{slot.name}: backward came more than backward_passes_per_step={self.passes} "
@@ -194,11 +221,16 @@ class Gradients:
         if grad.layout is not torch.strided:
             grad = self._densified(slot, grad)
         _check_place(slot, grad)
+        try:
+            slot.version = grad._version
+        except RuntimeError:  # it was made in inference mode
+            with torch.inference_mode(False):
+                slot.param.grad = grad = grad.clone()
+            slot.version = grad._version
         slot.sent = grad
-        slot.version = grad._version
         slot.address = grad.data_ptr()
         slot.had_gradient = True
-        dense = grad if _fits(slot, grad) else torch.empty_like(slot.param).copy_(grad)
+        dense = grad if fits(slot, grad) else torch.empty_like(slot.param).copy_(grad)
         self._send(slot, dense)
 
     def _densified(self, slot: Slot, grad: torch.Tensor) -> torch.Tensor:
@@ -306,10 +338,12 @@ class Gradients:
         grad, sent = slot.param.grad, slot.sent
         same = grad is sent and grad is not None and grad.data_ptr() == slot.address
         if not same or (grad._version != slot.version and not self._is_counted_twice(slot)):
+            _check_place(slot, slot.param)
             change = "taken away" if grad is None else "changed"
             raise UsageError(
                 f"{slot.name}: its gradient was {change} after backward sent it; call "
-                "optimizer.synchronize() before gradients are clipped, scaled or set to zero",
+                "optimizer.synchronize() before gradients are clipped, scaled or set to zero, or "
+                "optimizer.zero_grad() before p.grad gets values that no backward made",
                 5,
             )
 
@@ -385,44 +419,67 @@ class Gradients:
         if not used:
             return
         if grad is None:
-            slot.param.grad = mean
-            self._receive_into(slot, None)
-        elif grad.stride() == slot.stride:
-            is_next = slot.device is None and _fits(slot, grad)
-            self._receive_into(slot, grad.detach() if is_next else None)
-            grad.data = mean  # whatever else refers to the gradient has the mean too
+            slot.param.grad = kept_mean(slot, mean)
         else:
-            grad.copy_(mean)
-
-    @staticmethod
-    def _receive_into(slot: Slot, memory: Optional[torch.Tensor]) -> None:
-        """Let `memory` be where the next mean is; None: it is made then."""
-        assert slot.passage is not None
-        if slot.passage.received is slot.recv:
-            slot.passage.received = memory
-        slot.recv = memory
+            become_mean(slot, grad, mean)
 
     def forget_sums(self) -> None:
         """Let SUMMED become IDLE: the step was made, or left out."""
         for slot in self.slots:
             if slot.state == SUMMED:
                 slot.state = IDLE
+                leave(slot.param)
 
-    def discard(self) -> bool:
-        """End a round whose gradients nothing wants; return whether there was one."""
+    def discard(self, *, to_zeros: bool = False) -> bool:
+        """End a round whose gradients nothing wants; return whether there was one.
+
+        With `to_zeros`, gradients that any worker has are zeros then, else None.  Blocks at times.
+        """
         if not any(slot.state == PUSHED for slot in self.slots):
             return False
+        unwanted = self._end_unwanted()
+        for slot, sent in unwanted:
+            param, grad = slot.param, slot.param.grad
+            if not to_zeros:
+                param.grad = None
+            elif sent is not None and grad is sent:
+                sent.data = zeros_as(param)  # the engine still reads what was sent
+            elif sent is None and self.tally.is_used(slot.index):
+                param.grad = zeros_as(param)
+        return True
+
+    def leave_dropped(self) -> bool:
+        """Do as `discard` if a script has dropped or replaced every gradient that was sent."""
+        pushed = [slot for slot in self.slots if slot.state == PUSHED]
+        if not pushed or not all(map(_is_replaced, pushed)):
+            return False
+        self._end_unwanted()
+        return True
+
+    def _end_unwanted(self) -> List[Tuple[Slot, Optional[torch.Tensor]]]:
+        """End a round that nothing waits for; return its slots, and the gradients that were sent.
+
+        `p.grad` stays.
+        """
+        self.flush()
         self.complete(DISCARDS)
+        unwanted = []
         for slot in self.slots:
             if slot.state != PUSHED:
                 continue
             assert slot.pending is not None
             self._orphans.append(slot.pending)
+            unwanted.append((slot, slot.sent))
             # The engine still writes to this memory.
             slot.pending = slot.recv = slot.sent = slot.passage = None
-            slot.param.grad = None
             slot.state, slot.passes = IDLE, 0
-        return True
+        return unwanted
+
+    @property
+    def has_made(self) -> bool:
+        """True if a script has put gradients into `p.grad` that no round has sent."""
+        grads = [slot.param.grad for slot in self.slots if slot.state == IDLE]
+        return any(grad is not None and not is_left(grad) for grad in grads)
 
     @property
     def is_under_way(self) -> bool:
@@ -434,15 +491,30 @@ class Gradients:
         return any(slot.state == state for slot in self.slots)
 
 
-def _fits(slot: Slot, grad: torch.Tensor) -> bool:
-    """Return whether the memory of a gradient is what the engine sends and receives."""
-    return grad.stride() == slot.stride and not grad.is_conj() and not grad.is_neg()
+def _is_replaced(slot: Slot) -> bool:
+    """Return whether a script has dropped the gradient that was sent, or replaced it."""
+    return slot.state == PUSHED and slot.param.grad is not slot.sent
+
+
+def _is_anew(slot: Slot) -> bool:
+    """Return whether a pass of backward began with no gradient, as a script has dropped it."""
+    grad, before = slot.param.grad, slot.sent
+    if grad is before or before is None:
+        return False
+    # Backward itself makes another tensor of a sum that has a graph, or of a sparse one.
+    return grad.grad_fn is None and grad.layout is before.layout is torch.strided
 
 
 def _check_place(slot: Slot, tensor: torch.Tensor) -> None:
     if tensor.device != slot.place:
         raise UsageError(
             f"{slot.name}: it moved from {slot.place} to {tensor.device}; move the model first, "
+            "wrap then",
+            5,
+        )
+    if tensor.dtype != slot.dtype:
+        raise UsageError(
+            f"{slot.name}: it changed from {slot.dtype} to {tensor.dtype}; change the model first, "
             "wrap then",
             5,
         )

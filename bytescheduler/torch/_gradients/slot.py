@@ -46,6 +46,7 @@ class Slot:
         "__weakref__",
         "address",
         "device",
+        "dtype",
         "elements",
         "group",
         "guards",
@@ -87,6 +88,7 @@ class Slot:
         self.had_gradient = False
         # Where sums arrive: dense, with the parameter's strides where that is dense.
         self.recv: Optional[torch.Tensor] = None
+        self.dtype = param.dtype  # which its gradients have
         self.place = param.device  # where gradients are taken from
         self.device: Optional[Device] = None  # that the parameter is on, if not the processor's
         self.passage: Optional[Passage] = None  # on a device it has the memory of sums

@@ -1,6 +1,7 @@
 """`DistributedOptimizer`: any optimizer of PyTorch, with means of gradients over all workers."""
 
 import contextlib
+import inspect
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NoReturn, Optional, Type
 
 import torch
@@ -8,6 +9,8 @@ import torch
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._api.push_pull import Average, averages
 from bytescheduler.torch._job.job import current
+from bytescheduler.torch._optimizer.closures import evaluates_loss, evaluation
+from bytescheduler.torch._optimizer.methods import with_means
 from bytescheduler.torch._optimizer.options import (
     Crossing,
     Groups,
@@ -124,12 +127,18 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
         current().flush()  # these parameters may have had another optimizer
         self._stepper = None if job.carrier is None else Stepper(job, optimizer, options)
         self._on_gradient = on_gradient
+        self._evaluates: Optional[bool] = None  # alone: its step(closure) evaluates the loss
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        """Return what the optimizer itself has."""
+        """Return what the optimizer itself has; a method of its class that may step gets means."""
         if name == "inner":
             raise AttributeError(name)
-        return getattr(self.inner, name)
+        value = getattr(self.inner, name)
+        stepper = self.__dict__.get("_stepper")
+        is_method = inspect.ismethod(value) and value.__self__ is self.inner
+        if stepper is None or not is_method or hasattr(torch.optim.Optimizer, name):
+            return value
+        return with_means(value, stepper)
 
     def __repr__(self) -> str:
         """Return the optimizer's own text."""
@@ -170,7 +179,8 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
     def step(self, closure: _Closure = None) -> Any:  # noqa: ANN401
         """Update all parameters with the means of their gradients.
 
-        Across the barrier it returns at once; until a parameter's update its `grad` is None.
+        Across the barrier it returns at once; the first use of a weight, or of its gradient,
+        waits for the mean.
         """
         if self._stepper is not None:
             return self._stepper.step(closure)
@@ -179,16 +189,23 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
         return self.inner.step(closure) if closure is not None else self.inner.step()
 
     def _step_alone(self, closure: _Closure) -> Any:  # noqa: ANN401
+        if closure is not None and self._evaluates is None:
+            self._evaluates = evaluates_loss(self.inner)
+        if closure is not None and self._evaluates:
+            return self.inner.step(evaluation(closure, self._show_gradients, lambda loss: loss))
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._show_gradients()
+        self.inner.step()
+        return loss
+
+    def _show_gradients(self) -> None:
         for group in self.inner.param_groups:
             for param in group["params"]:
                 if param.grad is not None and self._on_gradient is not None:
                     self._on_gradient(param)
-        self.inner.step()
-        return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget gradients; those that were sent and not used make no update."""

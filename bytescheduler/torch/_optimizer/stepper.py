@@ -1,5 +1,6 @@
 """The steps of an optimizer in a job: with a barrier, or across it."""
 
+import contextlib
 from typing import Any, Callable, Dict, List, Mapping, Optional, Set
 
 import torch
@@ -7,7 +8,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 
 from bytescheduler._process.say import say
 from bytescheduler.errors import UsageError
-from bytescheduler.torch._crossing.compilers import tells_begin
+from bytescheduler.torch._crossing.compilers import not_compiling, tells_begin
 from bytescheduler.torch._crossing.guards import Guards
 from bytescheduler.torch._crossing.joint import why_joint, why_unseen
 from bytescheduler.torch._crossing.self_check import why_not_separable
@@ -15,18 +16,20 @@ from bytescheduler.torch._crossing.shadow import needs_closure
 from bytescheduler.torch._crossing.updates import Updates
 from bytescheduler.torch._gradients.checks import names_of
 from bytescheduler.torch._gradients.gradients import GradientOptions, Gradients, Member
+from bytescheduler.torch._gradients.means import leave
 from bytescheduler.torch._gradients.slot import SUMMED
 from bytescheduler.torch._job.job import TorchJoined
 from bytescheduler.torch._optimizer.agreement import agree, give_model
 from bytescheduler.torch._optimizer.beliefs import OptimizerBeliefs
+from bytescheduler.torch._optimizer.closures import evaluates_loss, evaluation, mean_loss
 from bytescheduler.torch._optimizer.options import Options
 from bytescheduler.torch._optimizer.places import Places
-from bytescheduler.torch._sums.tensor_sums import Call
 
 __all__ = ["Stepper"]
 
 _Optimizer = Any  # torch.optim.Optimizer
 _Closure = Optional[Callable[[], Any]]
+_EVALUATES = "its step evaluates the loss itself"
 
 
 class Stepper:
@@ -53,7 +56,10 @@ class Stepper:
         self._has_looked = False  # a forward pass showed, or shows, which weights it uses
         self._is_checked = False  # the optimizer is known to be separable, or not
         self.skips = False  # step() must not wait for sums
-        self._evaluates = needs_closure(inner)
+        self._needs_closure = needs_closure(inner)
+        # Its step(closure) is more than closure() and step(); None: it is not known.
+        self._evaluates: Optional[bool] = True if self._needs_closure else None
+        self._has_shown = False  # `on_gradient` had the means
         may_cross = self._may_cross()
         members = self._members(inner.param_groups)
         self._beliefs = OptimizerBeliefs(inner, lambda params: self._names(params, all_named=False))
@@ -71,6 +77,7 @@ class Stepper:
             self._on_first,
             self._beliefs,
         )
+        self.gradients.flush = self.flush
         self._make_equal()
         self._places = Places(inner)
         self._places.take(self.gradients.slots)
@@ -119,7 +126,7 @@ class Stepper:
         if self._options.crossing is False:
             return False
         if self._evaluates:
-            self._stay("its step evaluates the loss itself")
+            self._stay(_EVALUATES)
             return False
         if self._options.model is None and not tells_begin():
             self._stay("with this PyTorch, code may be compiled unseen, which needs model=model")
@@ -194,12 +201,13 @@ class Stepper:
 
     def step(self, closure: _Closure) -> Any:  # noqa: ANN401
         """Do as the optimizer's `step`, with means over all workers."""
-        if self._evaluates:
+        if self._gets(closure):
             return self._step_evaluating(closure)
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self.gradients.leave_dropped()
         self._check_begun()
         self._check_places()
         if self.gradients.has_state(SUMMED):
@@ -222,13 +230,14 @@ class Stepper:
     def _check_begun(self) -> None:
         if self.gradients.has_any or self.gradients.has_state(SUMMED):
             return
-        if not self._has_stepped:
+        has_gradient = any(slot.param.grad is not None for slot in self.gradients.slots)
+        if not self._has_stepped and not has_gradient:
             raise UsageError(
-                "step() came before any gradient; a function that only makes the optimizer's "
-                "state, such as torch.distributed.checkpoint's, takes optimizer.inner",
+                "step() came before any gradient; call backward before it, or put gradients of "
+                "your own in p.grad",
                 5,
             )
-        if self._looked_for_nothing:
+        if self._looked_for_nothing and not self.gradients.has_made:
             raise UsageError(
                 "step() and synchronize() came without a gradient on this worker, which cannot "
                 "tell whether others wait in synchronize(); call backward on every worker",
@@ -244,6 +253,9 @@ class Stepper:
 
     def _does_cross(self) -> bool:
         if self._updates is None or not self._has_looked:
+            return False
+        if not (self._is_checked or self.gradients.has_any or self._updates.look.has_seen):
+            self._updates.look.pause()  # no forward pass has come
             return False
         if self._guards is not None and not self._is_checked:
             self._guards.cover_uncalled()
@@ -271,60 +283,101 @@ class Stepper:
             hook(inner, (), {})
 
     def _step_summed(self) -> None:
-        if self._options.on_gradient is not None:
-            for slot in self.gradients.slots:
-                if slot.param.grad is not None:
-                    self._options.on_gradient(slot.param)
+        self._show_means()
         with self._beliefs.stepping():
             self._inner.step()
         self.gradients.forget_sums()
 
+    def _sum_up(self) -> None:
+        self.gradients.sum_up()
+        self._has_shown = False
+
+    def _show_means(self) -> None:
+        """Call `on_gradient`, once, with all that have a mean."""
+        if self._options.on_gradient is not None and not self._has_shown:
+            self._has_shown = True
+            for slot in self.gradients.slots:
+                if slot.param.grad is not None:
+                    self._options.on_gradient(slot.param)
+
+    def _gets(self, closure: _Closure) -> bool:
+        """Return whether the optimizer gets `closure`, as it does more than evaluate it once."""
+        if closure is None:
+            return self._needs_closure
+        if self._evaluates is not None:
+            return self._evaluates
+        with not_compiling():
+            self._evaluates = evaluates_loss(self._inner)
+        if self._evaluates and self._updates is not None:
+            self._uninstall()
+            self._stay(_EVALUATES)
+        return self._evaluates
+
     def _step_evaluating(self, closure: _Closure) -> Any:  # noqa: ANN401
         if closure is None:
             return self._inner.step()  # raises the optimizer's own error
-
-        def evaluate() -> Any:  # noqa: ANN401
-            with torch.enable_grad():
-                loss = closure()
-            self._check_places()
-            self.synchronize(always=True)
-            # Decisions of the optimizer must be alike on all workers.
-            value = torch.as_tensor(loss).detach().to(torch.float64)
-            sums = self._job.sums
-            mean = sums.finish(sums.start(value, Call(name="loss of a closure")))
-            return loss.detach().new_tensor(float(mean)) if torch.is_tensor(loss) else float(mean)
-
-        result = self._inner.step(evaluate)
+        with self._beliefs.stepping():
+            result = self.call(self._inner.step, self.evaluation(closure))
         self.gradients.forget_sums()
         self._has_stepped = True
         return result
 
+    def call(self, method: Callable[..., Any], *args: Any, **named: Any) -> Any:  # noqa: ANN401
+        """Call a method of the optimizer that may step: gradients are means, updates are made.
+
+        A closure among the arguments leaves means too.  Blocks.
+        """
+        if self._updates is not None:
+            self._updates.look.pause()  # it is no forward pass
+        self.synchronize(at_will=True)
+        self._check_places()
+        if self.gradients.has_state(SUMMED):
+            self._show_means()
+        before = [slot.param._version for slot in self.gradients.slots]
+        result = method(*args, **named)
+        if before != [slot.param._version for slot in self.gradients.slots]:
+            self.gradients.forget_sums()
+            self._has_stepped = True
+        return result
+
+    def evaluation(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """Return a closure for `call`, which leaves means."""
+
+        def average() -> None:
+            self._check_places()
+            self.synchronize(always=True)
+            self._show_means()
+
+        return evaluation(closure, average, lambda loss: mean_loss(self._job.sums, loss))
+
     # -- in between ----------------------------------------------------------------------------
 
-    def synchronize(self, *, always: bool = False) -> None:
+    def synchronize(self, *, always: bool = False, at_will: bool = False) -> None:
         """Let every gradient be the mean, or make updates that wait.  Blocks.
 
-        Without `always`, where backward has made no gradient since the latest step, only the
-        latter.
+        Without `always`, where neither backward nor the script has made a gradient since the latest
+        step, only the latter.  With `at_will`, others need not call it then.
         """
         self.flush()
+        self.gradients.leave_dropped()
         if self.gradients.has_state(SUMMED) and not self.gradients.has_any:
             return
-        if not always and not self.gradients.has_any:
-            self._looked_for_nothing = True
+        if not (always or self.gradients.has_any or self.gradients.has_made):
+            self._looked_for_nothing |= not at_will
             return
-        self.gradients.sum_up()
+        self._sum_up()
 
     def before_groups(self) -> None:
         """Let gradients be means before something reads the groups, as GradScaler does."""
-        if not self.gradients.is_under_way:
+        if not self.gradients.is_under_way or self.gradients.leave_dropped():
             return
+        self.flush()
         if self.crosses:
             self._tell(
                 "param_groups were read between backward and step(), as GradScaler does: that "
                 "step waits for all sums"
             )
-        self.gradients.sum_up()
+        self._sum_up()
 
     def flush(self) -> None:
         """Make updates that wait.  Blocks."""
@@ -333,16 +386,23 @@ class Stepper:
 
     def zero_grad(self, set_to_none: bool) -> None:
         """Do as the optimizer's `zero_grad`; sums under way are left to their end."""
-        if self.gradients.discard():
+        if self.gradients.discard(to_zeros=not set_to_none):
             self._tell("zero_grad() came after backward and before step(): no update is made")
         self.gradients.forget_sums()
-        self._inner.zero_grad(set_to_none)
+        if set_to_none and self._updates is not None:
+            self._updates.drop_gradients()
+        # PyTorch's own uses no weight, and so need not be asked for each gradient.
+        is_own = set_to_none and type(self._inner).zero_grad is torch.optim.Optimizer.zero_grad
+        with torch._C.DisableTorchFunctionSubclass() if is_own else contextlib.nullcontext():
+            self._inner.zero_grad(set_to_none)
         for slot in self.gradients.slots:
             slot.passes = 0
+            if not set_to_none:
+                leave(slot.param)
 
     def check_settled(self, call: str) -> None:
         """Raise UsageError if gradients are under way, else make updates that wait."""
-        if self.gradients.is_under_way:
+        if self.gradients.is_under_way and not self.gradients.leave_dropped():
             raise UsageError(f"{call} came between backward and step(): call step() first", 5)
         self.flush()
 

@@ -95,6 +95,10 @@ class Copy(Work):
         self._is_shown = False
 
     def run(self) -> None:
+        with torch._C.DisableTorchFunctionSubclass():  # a device asks no tensor
+            self._run_plain()
+
+    def _run_plain(self) -> None:
         source, target = self._source(), self._target()
         assert source is not None, "memory was given back before it was copied"
         if self._values is not None:
@@ -213,7 +217,14 @@ class FakeRuntime:
         """Let the current stream make the values of `tensor` later."""
         values = tensor.detach().clone()
         _poisoned(tensor.data)  # which no counter of changes sees
-        self._current.put(Work(lambda: tensor.data.copy_(values)))
+        memory = tensor.untyped_storage()  # a tensor would be a second one in this memory
+        place = tensor.data_ptr(), tensor.numel(), tensor.dtype
+
+        def make() -> None:
+            assert memory.nbytes()
+            at_address(*place).copy_(at_address(values.data_ptr(), *place[1:]))
+
+        self._current.put(Work(make))
 
     def pause(self, seconds: float) -> None:
         """Let work that the current stream gets later begin so late."""
@@ -320,6 +331,13 @@ class FakeDevices:
         for name, param in named:
             if self._is_on(name) and param.requires_grad:
                 param.register_post_accumulate_grad_hook(lambda p: self.runtime.late(p.grad))
+
+
+def at_address(address: int, count: int, dtype: torch.dtype) -> torch.Tensor:
+    """Return elements in the order of memory, which the caller keeps alive."""
+    size = count * torch.empty(0, dtype=dtype).element_size()
+    memory = (ctypes.c_byte * size).from_address(address)
+    return torch.frombuffer(memory, dtype=dtype, count=count)
 
 
 def _poisoned(tensor: torch.Tensor) -> torch.Tensor:

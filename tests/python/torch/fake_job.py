@@ -16,7 +16,7 @@ from typing import (
 )
 
 import torch
-from fake_device import FakeDevices
+from fake_device import FakeDevices, at_address
 
 from bytescheduler._session.rounds import RoundCall
 from bytescheduler.errors import PeerLost
@@ -33,6 +33,13 @@ def _bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
+_Place = Tuple[int, int, torch.dtype]
+
+
+def _place(tensor: torch.Tensor) -> _Place:
+    return tensor.data_ptr(), tensor.numel(), tensor.dtype
+
+
 class FakePending:
     """A round: the sum comes when it is waited for, unless it is held back."""
 
@@ -41,6 +48,8 @@ class FakePending:
         self.key = key
         self.call = call
         self.memory: Tuple[torch.Tensor, torch.Tensor]
+        self.places: List[_Place] = []
+        self.owner: List[object] = []  # keeps the memory alive, as the engine's rounds do
         self.is_begun = False
         self.is_over = False
         self._begin = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: self.begin())
@@ -53,8 +62,8 @@ class FakePending:
         """Send what is there now, and receive the sum at once, as a quick network does."""
         assert not self.is_begun
         self.is_begun = True
-        send, recv = self.memory
         with torch._C._DisableFuncTorch():  # the engine receives without PyTorch
+            send, recv = (at_address(*place) for place in self.places)
             recv.copy_(send * (1 if self.call.average else 2))
 
     def wait_for(self, timeout_ms: int) -> bool:
@@ -77,6 +86,10 @@ class FakePending:
             raise self.session.failure
         if not self.is_begun:
             self.begin()
+        if not self.is_over:
+            sent, received = (torch.empty(0, dtype=dtype) for _, _, dtype in self.places)
+            self.memory = sent, received
+            self.owner.clear()
         self.is_over = True
 
 
@@ -135,7 +148,9 @@ class FakeSession:
         assert not any(each.is_conj() or each.is_neg() for each in (send, recv))  # as memory is
         assert send.stride() == recv.stride() or send.dim() == 1
         pending = FakePending(self, key, call)
-        pending.memory = send.view(recv.shape) if send.dim() == 1 else send, recv
+        pending.memory = send, recv
+        pending.places = [_place(send), _place(recv)]
+        pending.owner += [send.untyped_storage(), recv.untyped_storage()]
         assert not call.deferred or self.devices is not None
         self.rounds.append(pending)
         return pending
@@ -181,6 +196,16 @@ class FakeObjects:
         self.given += [name for name, _ in tensors]
 
 
+class FakeSums:
+    """See `TensorSums`: the mean of equal values."""
+
+    def start(self, value: torch.Tensor, call: object) -> torch.Tensor:
+        return value
+
+    def finish(self, handle: torch.Tensor) -> torch.Tensor:
+        return handle
+
+
 class FakeJob:
     """See `TorchJoined`."""
 
@@ -189,6 +214,7 @@ class FakeJob:
         self.session.devices = devices
         self.devices = devices or Devices()
         self.objects = FakeObjects()
+        self.sums = FakeSums()
         self.unflushed: Set[object] = set()
         self.rank = 0
         self.size = 2

@@ -32,6 +32,7 @@ class Parent(nn.Module):
 
 
 def step(stepper: Stepper, model: nn.Module) -> None:
+    stepper.zero_grad(True)
     model(torch.ones(1, 3)).sum().backward()
     stepper.step(None)
 

@@ -72,6 +72,7 @@ class Script:
         self.model = Model()
         self.seen: List[Any] = []
         self.twins: List[nn.Module] = []
+        self.grads: List[torch.Tensor] = []
         inner = self.draw.choice(OPTIMIZERS)(self.model.parameters())
         self.average = AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(0.5))
         self.optimizer = wrap(self.model, inner)
@@ -86,6 +87,7 @@ class Script:
             self.call(x).square().mean().backward()
             self.optimizer.step(None)
         self.uses(3)
+        self.seen += kept(self.grads)
         self.seen += [param.detach().clone() for param in self.model.parameters()]
         return self.seen
 
@@ -97,12 +99,17 @@ class Script:
             self.seen.append((name, kept(USES[name](self, param))))
 
     def zero_grad(self) -> None:
-        way = self.draw.randrange(3)
+        way = self.draw.randrange(8)
         if way == 0:
             self.optimizer.zero_grad(True)
+        elif way in (3, 4):
+            (self.optimizer if way == 3 else self.model).zero_grad(set_to_none=False)
+        elif way == 5:
+            grads = [p.grad for p in self.model.parameters() if p.grad is not None]
+            torch._foreach_zero_(grads or [torch.ones(1)])
         elif way == 1:
             self.model.zero_grad()
-        else:
+        elif way == 2:
             for param in self.model.parameters():
                 param.grad = None
 
@@ -167,6 +174,16 @@ def loaded(script: Script, param: torch.Tensor) -> None:
     script.model.load_state_dict({k: v * 0.5 for k, v in script.model.state_dict().items()})
 
 
+def of_grad(use: Callable[[torch.Tensor], Any]) -> Callable[[Script, torch.Tensor], Any]:
+    return lambda script, param: None if param.grad is None else use(param.grad)
+
+
+def keep_grad(script: Script, param: torch.Tensor) -> None:
+    """Look at a gradient when the script is over."""
+    if param.grad is not None:
+        script.grads.append(param.grad)
+
+
 USES: Dict[str, Callable[[Script, torch.Tensor], Any]] = {
     "norm": lambda s, p: p.norm(),
     "numbers": lambda s, p: [p.shape, p.numel(), p.dtype, p.device, p.dim(), p.requires_grad],
@@ -196,6 +213,15 @@ USES: Dict[str, Callable[[Script, torch.Tensor], Any]] = {
     "init": changed(lambda p: nn.init.constant_(p, 0.1)),
     "zero_grad": lambda s, p: s.zero_grad(),
     "grad": lambda s, p: s.model.zero_grad() or p.grad is None,
+    "grad norm": of_grad(lambda grad: grad.norm()),
+    "grads": lambda s, p: [each.grad for each in s.model.parameters() if each.grad is not None],
+    "grad.data": of_grad(lambda grad: grad.data),
+    "grad numpy": of_grad(lambda grad: grad.numpy().tolist()),
+    "grad shape": of_grad(lambda grad: [grad.shape, grad.dtype, grad.requires_grad]),
+    "grad copy": of_grad(copy.deepcopy),
+    "grad zero_": of_grad(lambda grad: grad.zero_()),
+    "grad = None": lambda s, p: setattr(p, "grad", None),
+    "kept grad": keep_grad,
     "functional": lambda s, p: torch.func.functional_call(
         s.model, dict(s.model.named_parameters()), torch.ones(2, 1, WIDTH)
     ),

@@ -79,7 +79,6 @@ def changed_gradients() -> None:
     changes: List[Callable[[], Any]] = [
         lambda: nn.utils.clip_grad_norm_(model.parameters(), 0.5),
         lambda: model.zero_grad(set_to_none=False),
-        lambda: model.zero_grad(),
         lambda: model.scale.grad.zero_(),
         lambda: model.scale.grad.div_(2.0),  # as scalers do
         lambda: setattr(model.scale.grad, "data", torch.zeros(8)),
@@ -93,6 +92,38 @@ def changed_gradients() -> None:
             optimizer.zero_grad()
     usual(model, optimizer, 9)
     optimizer.close()
+
+
+def dropped(model: Model, optimizer: Optimizer, step: int) -> None:
+    optimizer.zero_grad()
+    loss_of(model, step + 1, bps.rank()).backward()
+    model.zero_grad()
+    loss_of(model, step, bps.rank()).backward()
+    optimizer.step()
+
+
+def by_hand(model: Model, optimizer: Optimizer, step: int) -> None:
+    params = [param for param in model.parameters() if param.requires_grad]
+    loss = loss_of(model, step, bps.rank())
+    for param, grad in zip(params, torch.autograd.grad(loss, params, allow_unused=True)):
+        param.grad = grad
+    optimizer.step()
+
+
+def zeroed(model: Model, optimizer: Optimizer, step: int) -> None:
+    model.zero_grad(set_to_none=False)
+    loss_of(model, step, bps.rank()).backward()
+    optimizer.step()
+    for param in model.parameters():
+        mean = None if param.grad is None else param.grad.clone()
+        assert same(bps.broadcast_object(mean), mean)
+
+
+def gradients_of_scripts() -> None:
+    """Gradients are what lies in `p.grad`."""
+    assert same(trained(dropped), trained(usual))
+    for step in (dropped, by_hand, zeroed):
+        alike(step)
 
 
 def clip_by_value() -> None:
@@ -288,7 +319,7 @@ def wrong_use() -> None:
     optimizer = wrap_it(model=model)
     refused("wrap it once", bps.DistributedOptimizer, optimizer)
     refused("scale: its gradients are averaged already", wrap_it, model=model)
-    refused("optimizer.inner", optimizer.step)  # no gradient came yet
+    refused("call backward before it", optimizer.step)  # no gradient came yet
     loss_of(model, 0, bps.rank()).backward()
     with optimizer.skip_synchronize():
         refused("synchronize() first", optimizer.step)
@@ -391,6 +422,7 @@ CHECKS = [
     *(clip_by_norm, changed_gradients, clip_by_value, scaled_losses, half_precision, schedulers),
     *(closures, resumed, accumulated, checkpointed, wrong_use, left_out, two_optimizers, unfrozen),
     compressed,
+    gradients_of_scripts,
 ]
 
 assert batch(0, 0).shape == (4, 6)
