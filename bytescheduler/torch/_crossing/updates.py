@@ -186,16 +186,19 @@ class Updates:
         params: Dict[int, List[torch.nn.Parameter]] = {}
         kept: List[_Kept] = []
         # The plain optimizer passes over a weight of which no worker has a gradient.
-        used = [slot for slot in armed if self._gradients.is_used(slot)]
-        along = list(self._ready(_TOGETHER - sum(slot.elements for slot in armed), armed))
-        for slot in used + along:
+        along = _bundled_with(armed)
+        room = _TOGETHER - sum(slot.elements for slot in armed)
+        along += self._ready(room, armed + along)
+        gradients = self._gradients
+        used = [slot for slot in armed + along if slot.had_gradient or gradients.is_used(slot)]
+        for slot in used:
             _check_weight(slot)
-        means = [self._gradients.mean(slot) for slot in used + along]  # memory may be short
+        means = [self._gradients.mean(slot) for slot in used]  # memory may be short
         for slot in armed + along:
             self._gradients.let_go(slot)
             slot.state = IDLE
         try:
-            for slot, mean in zip(used + along, means):
+            for slot, mean in zip(used, means):
                 self._take(slot, mean, params, kept)
             if params:
                 self._shadow.step(params)
@@ -233,13 +236,17 @@ class Updates:
         queue, taken = self._queue, set(armed)
         while queue:
             slot = queue[-1]
-            is_armed = slot.state == ARMED and slot not in taken
-            if is_armed and (slot.elements > room or not slot.had_gradient or not _is_there(slot)):
-                return
+            if slot.state == ARMED and slot not in taken:
+                bundle = slot.bundle
+                elements = slot.elements if bundle is None else bundle.elements
+                has_gradient = slot.had_gradient if bundle is None else bundle.has_all
+                if elements > room or not has_gradient or not _is_there(slot):
+                    return
+                room -= elements
+                together = [slot] if bundle is None else bundle.slots
+                taken.update(together)
+                yield from together
             queue.pop()
-            if is_armed:
-                room -= slot.elements
-                yield slot
 
     def _take(
         self,
@@ -294,6 +301,15 @@ def _check_weight(slot: Slot) -> None:
             "sum; call optimizer.synchronize() after step() before weights are changed",
             5,
         )
+
+
+def _bundled_with(slots: Sequence[Slot]) -> List[Slot]:
+    """Return the members of the bundles of `slots` that are not among them."""
+    bundles = {id(slot.bundle): slot.bundle for slot in slots if slot.bundle is not None}
+    if not bundles:
+        return []
+    taken = set(slots)
+    return [slot for bundle in bundles.values() for slot in bundle.slots if slot not in taken]
 
 
 def _urgency(slot: Slot) -> int:

@@ -155,6 +155,9 @@ class FakeObjects:
     def check_alike(self, tensors: object, root: int) -> None:
         pass
 
+    def gather(self, value: object) -> List[object]:
+        return [value, value]
+
 
 class FakeJob:
     """See `TorchJoined`."""
