@@ -12,6 +12,7 @@ from bytescheduler.errors import UsageError
 from bytescheduler.torch._crossing.calls import Calls
 from bytescheduler.torch._crossing.compilers import Compilations, eagerly, not_compiling
 from bytescheduler.torch._crossing.look import Look
+from bytescheduler.torch._crossing.resting import Resting
 from bytescheduler.torch._crossing.shadow import Shadow
 from bytescheduler.torch._crossing.waiting import Use, end_wait, let_wait
 from bytescheduler.torch._gradients.gradients import Gradients
@@ -61,6 +62,7 @@ class Updates:
         self.waiting = 0  # slots that are ARMED
         self.marked: List[Slot] = []  # on a device, updated, and other streams may use them
         self.look = Look()
+        self.resting = Resting()
         self._blind: Optional[str] = None  # the reason why a use may not be seen
         self._unseen: List[Slot] = []  # code was compiled before the look saw a use of them
         self._slots: Dict[int, Slot] = {}  # by their parameters
@@ -93,6 +95,7 @@ class Updates:
                     self.waiting += 1
             self._queue = sorted(self._gradients.slots, key=_urgency)
             if self.waiting:
+                self.resting.wake()
                 self._unflushed.add(self)
                 if self._calls is not None:
                     self._calls.hear()
@@ -115,6 +118,7 @@ class Updates:
         if self._updating:
             return
         unseen = self.look.end()
+        self.resting.end()
         if self._is_guarded:
             return
         self._unseen += unseen
@@ -189,13 +193,14 @@ class Updates:
         along = _bundled_with(armed)
         room = _TOGETHER - sum(slot.elements for slot in armed)
         along += self._ready(room, armed + along)
+        bundles = {slot.bundle for slot in armed + along if slot.bundle is not None}
         gradients = self._gradients
         used = [slot for slot in armed + along if slot.had_gradient or gradients.is_used(slot)]
         for slot in used:
             _check_weight(slot)
-        means = [self._gradients.mean(slot) for slot in used]  # memory may be short
+        means = [gradients.mean(slot) for slot in used]  # memory may be short
         for slot in armed + along:
-            self._gradients.let_go(slot)
+            gradients.let_go(slot)
             slot.state = IDLE
         try:
             for slot, mean in zip(used, means):
@@ -224,6 +229,7 @@ class Updates:
             for slot in along:
                 if slot.updated is None:
                     end_wait(slot.param)
+            self.resting.rest(bundles)
 
     def _mark(self, slot: Slot) -> None:
         """Let uses on other streams wait for an update of this one."""

@@ -456,19 +456,17 @@ class Gradients:
         if not any(slot.state == PUSHED for slot in self.slots):
             return False
         self.complete(DISCARDS)
-        orphans: Dict[int, Round] = {}
         for slot in self.slots:
             if slot.state != PUSHED:
                 continue
             assert slot.pending is not None
-            orphans[id(slot.pending)] = slot.pending
+            self._orphans.append(slot.pending)
             # The engine still writes to this memory.
             slot.pending = slot.recv = slot.sent = slot.passage = None
             if slot.bundle is not None:
                 slot.bundle.drop_memory()
             slot.param.grad = None
             slot.state, slot.passes = IDLE, 0
-        self._orphans += orphans.values()
         return True
 
     @property

@@ -311,7 +311,11 @@ class Stepper:
         if self.gradients.discard():
             self._tell("zero_grad() came after backward and before step(): no update is made")
         self.gradients.forget_sums()
-        self._inner.zero_grad(set_to_none)
+        if type(self._inner).zero_grad is torch.optim.Optimizer.zero_grad:
+            with torch._C.DisableTorchFunctionSubclass():  # it uses no weight, and asks for each
+                self._inner.zero_grad(set_to_none)
+        else:
+            self._inner.zero_grad(set_to_none)
         for slot in self.gradients.slots:
             slot.passes = 0
 

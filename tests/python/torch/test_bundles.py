@@ -116,11 +116,12 @@ def test_neighbours_of_one_dtype_share_a_round_and_a_large_gradient_has_its_own(
     job: FakeJob, make_stepper: Make
 ) -> None:
     model = made()
-    make_stepper(model, crossing=False)
+    stepper = make_stepper(model, crossing=False)
     model(data(0)).backward()
     names = job.session.sent()
     # The two of float64: one is large, and so the other one has no neighbour.
     assert sorted(names) == ["bundle of scale", "large.weight", "narrow.bias", "narrow.weight"]
+    stepper.close()
 
 
 def test_a_bundle_ends_at_its_bounds(make_stepper: Make) -> None:
@@ -272,6 +273,19 @@ def test_the_first_use_of_a_weight_updates_its_bundle_in_one_call(
         model[3](torch.ones(1, 3))
 
 
+def test_a_bundle_that_may_have_an_unused_member_is_not_updated_along(
+    job: FakeJob, make_stepper: Make
+) -> None:
+    model = nn.Sequential(nn.Linear(3, 1000, bias=False), nn.Linear(1000, 3), nn.Linear(3, 3))
+    stepper = make_stepper(model)
+    model[1](model[0](torch.ones(1, 3))).sum().backward()
+    stepper.step(None)
+    job.session.arrived, job.session.held = ["bundle of 1.bias", "1.weight"], [TALLY]
+    model[0](torch.ones(1, 3))  # does not wait for the tally
+    job.session.held = []
+    stepper.synchronize()
+
+
 @pytest.mark.parametrize("crossing", [True, False])
 def test_a_round_that_nothing_wants_leaves_its_memory(
     job: FakeJob, make_stepper: Make, crossing: bool
@@ -292,6 +306,8 @@ def test_a_round_that_nothing_wants_leaves_its_memory(
         stepper.zero_grad(True)
         inner.step()
         inner.zero_grad()
+    if crossing:
+        assert len(stepper.gradients.unfinished()) == 3  # that round, one of all members, a tally
     stepper.synchronize()
     for pending in job.session.rounds[2:]:
         for memory in pending.memory:
