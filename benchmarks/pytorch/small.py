@@ -1,9 +1,9 @@
 """A step of a model whose parameters are many and small, beside stock DDP and the model alone.
 
 Two workers and a server on this host train layers of one weight of 8 x 8 floats, 256 bytes each.
-One job makes all steps: the modes take turns, a few steps each, so that the machine's other load
-meets all of them.  A figure is the median time of a step in milliseconds.  Printed are medians over
-turns and workers, as JSON.
+One job makes all steps: the modes take turns, a few steps each, so that other load of the machine
+meets all of them. Printed are medians over turns, as JSON: milliseconds of a step, and the ratio
+to DDP in the same turn.
 
     python -m benchmarks.pytorch.small --out torch-small.json
 """
@@ -115,18 +115,20 @@ def run_job(count: int, turns: int, timeout_s: float) -> Dict[str, List[float]]:
 
 
 def summary(runs: List[Dict[str, List[float]]]) -> Dict[str, float]:
-    """Return milliseconds of a step of each mode."""
-    return {
-        f"{mode}_ms": round(statistics.median(ms for run in runs for ms in run[mode]), 2)
-        for mode in MODES
-    }
+    """Return milliseconds of a step of each mode, and its ratio to stock DDP."""
+    row: Dict[str, float] = {}
+    for mode in MODES:
+        row[f"{mode}_ms"] = round(statistics.median(ms for run in runs for ms in run[mode]), 2)
+        ratios = [ms / ddp for run in runs for ms, ddp in zip(run[mode], run["ddp"])]
+        row[f"{mode}_to_ddp"] = round(statistics.median(ratios), 3)
+    return row
 
 
 def main() -> None:
     """Run the job several times and print medians as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=options.count(), default=500, help="of parameters")
-    parser.add_argument("--turns", type=options.count(), default=9, help="of each mode")
+    parser.add_argument("--turns", type=options.count(), default=25, help="of each mode")
     parser.add_argument("--repeats", type=options.count(), default=1)
     parser.add_argument("--timeout", type=float, default=120, help="seconds for a part of a job")
     machine.add_option(parser)

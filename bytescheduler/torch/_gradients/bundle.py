@@ -172,6 +172,8 @@ class Bundle(Generic[_Slot]):
             grad = slot.param.grad
             if grad is None:
                 slot.param.grad = slot.recv.clone()
+            elif grad.stride() != slot.stride or grad.data_ptr() == slot.param.data_ptr():
+                grad.data = slot.recv.clone()  # its memory is shared, or is that of the weight
             else:
                 targets.append(grad.data)  # such a change is not counted
                 means.append(slot.recv)
@@ -180,8 +182,12 @@ class Bundle(Generic[_Slot]):
 
 
 def _copy(targets: List[torch.Tensor], sources: List[torch.Tensor]) -> None:
-    if targets:
-        torch._foreach_copy_(targets, sources)
+    copy_all = getattr(torch, "_foreach_copy_", None)  # not in the oldest versions
+    if copy_all is None:
+        for target, source in zip(targets, sources):
+            target.copy_(source)
+    elif targets:
+        copy_all(targets, sources)
 
 
 class _Run(Generic[_Slot]):

@@ -415,7 +415,7 @@ class Gradients:
     def _give_back_all(self, bundle: Bundle[Slot]) -> None:
         """Do as `_give_back` for the members of a bundle, which become SUMMED."""
         self.wait(bundle.slots)
-        bundle.give_back([self.is_used(slot) for slot in bundle.slots])
+        bundle.give_back([slot.had_gradient or self.is_used(slot) for slot in bundle.slots])
         for slot in bundle.slots:
             self.let_go(slot)
             slot.state = SUMMED

@@ -99,6 +99,21 @@ def test_weights_equal_the_weights_of_one_process_bit_for_bit(
         assert torch.equal(one, other)
 
 
+def test_versions_without_a_copy_of_many_tensors_copy_each(
+    make_stepper: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = []
+    for is_old in (True, False):
+        with monkeypatch.context() as old:
+            if is_old:
+                old.delattr(torch, "_foreach_copy_")
+            model = made()
+            inner = OPTIMIZERS["sgd"](model.parameters())
+            weights.append(trained(model, inner, make_stepper(model, inner)))
+    for one, other in zip(*weights):
+        assert torch.equal(one, other)
+
+
 @pytest.mark.parametrize("options", [{"twice": 1}, {"clips": 1}])
 def test_accumulated_and_clipped_gradients_train_as_in_one_process_bit_for_bit(
     make_stepper: Make, options: Dict[str, int]
@@ -419,6 +434,21 @@ def test_sparse_gradients_join_a_bundle_in_dense_form(make_stepper: Make) -> Non
     stepper.synchronize()
     for one, other in zip(model.parameters(), alone.parameters()):
         assert torch.equal(one, other)
+
+
+def test_gradients_in_memory_of_weights_or_of_one_element_leave_it_alone(
+    make_stepper: Make,
+) -> None:
+    model = row(1)
+    stepper = make_stepper(model, crossing=False)
+    before = model[0].weight.detach().clone()
+    model[0].weight.grad = model[0].weight.detach()
+    model[0].bias.grad = torch.ones(1).expand(3)
+    stepper.synchronize(always=True)
+    assert torch.equal(model[0].weight.grad, before)
+    assert torch.equal(model[0].bias.grad, torch.ones(3))
+    model[0].weight.grad.zero_()
+    assert torch.equal(model[0].weight, before)
 
 
 def test_gradients_stay_the_same_objects_and_memory(make_stepper: Make) -> None:

