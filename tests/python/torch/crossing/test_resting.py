@@ -1,5 +1,6 @@
 """Guards that rest from the update of their weights to the next step."""
 
+import gc
 from typing import Callable, List
 
 import pytest
@@ -70,6 +71,7 @@ def test_a_guard_comes_first_again(make_stepper: Make) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_no_guard_rests_from_where_a_compiler_begins(make_stepper: Make, job: FakeJob) -> None:
+    gc.collect()  # optimizers of other tests hear of a compiler too
     model, alone = row(), row()
     stepper = make_stepper(model)
     inner = torch.optim.SGD(alone.parameters(), 0.5)
