@@ -49,7 +49,6 @@ def _ours(model: torch.nn.Module, optimizer: Any, crossing: bool) -> "Iterator[W
     import bytescheduler.torch as bps
 
     bps.init()
-    bps.broadcast_parameters(model.state_dict(), root_rank=0)
     wrapped = bps.DistributedOptimizer(optimizer, model=model, crossing=crossing)
     yield Way(model, wrapped, bps.rank(), bps.size())
     bps.shutdown()

@@ -17,6 +17,9 @@ DISCARDS = 2
 _ENDS = ("step()", "synchronize() before step()", "zero_grad() without step()")
 # Before the counts stand a number and a flag for each end.
 _HEAD = 1 + len(_ENDS)
+# Behind the counts stand the two halves of a digest, whose sums fit an int32.
+_TAIL = 2
+_HALF_BITS = 16
 # Before all gradients, as what waits for it waits for all of them.
 _PRIORITY = 2**31 - 1
 _INT32 = 4  # the engine's code of the dtype
@@ -41,7 +44,7 @@ class Tally:
     def __init__(self, session: RoundSession, key: int, count: int) -> None:
         self._session = session
         self._key = key
-        vector = ctypes.c_int32 * (_HEAD + count)
+        vector = ctypes.c_int32 * (_HEAD + count + _TAIL)
         self._send, self._recv = vector(), vector()
         self._size = ctypes.sizeof(vector)
         item = (key, _INT32, ctypes.addressof(self._recv), self._size)
@@ -50,21 +53,32 @@ class Tally:
         self._rounds = 0
         self._end = CROSSES
         self._counts: List[int] = []
+        self.differs = False  # a round has shown another digest on another worker
 
     @property
     def pending(self) -> Optional[Pending]:
         """The round under way, or None."""
         return self._pending
 
-    def start(self, end: int, present: List[bool]) -> None:
+    def start(self, end: int, present: List[bool], digest: int = 0) -> None:
         """Tell the others which gradients are here, and how this round ends.
 
         REQUIRES: `settle` came after the latest `start`.
+
+        Parameters
+        ----------
+        end : int
+            CROSSES, SUMS or DISCARDS.
+        present : list of bool
+            For each parameter, whether it has a gradient.
+        digest : int
+            32 bits, the same on all workers unless `differs` is to become true.
         """
         self._rounds += 1
         self._end = end
         head = [self._rounds] + [int(end == has_gradient) for has_gradient in range(len(_ENDS))]
-        self._send[:] = [*head, *(int(has_gradient) for has_gradient in present)]
+        tail = [digest >> _HALF_BITS, digest & ((1 << _HALF_BITS) - 1)]
+        self._send[:] = [*head, *(int(has_gradient) for has_gradient in present), *tail]
         self._pending = self._session.start_round(
             self._key,
             ctypes.addressof(self._send),
@@ -87,8 +101,10 @@ class Tally:
         self._session.wait(self._pending)
         self._pending = None
         got: List[int] = list(self._recv)
-        self._counts = got[_HEAD:]
+        self._counts = got[_HEAD:-_TAIL]
         workers = self._session.num_workers
+        if got[-_TAIL:] != [workers * half for half in self._send[-_TAIL:]]:
+            self.differs = True
         if got[0] != workers * self._rounds:
             self._fail(
                 f"this worker is in round {self._rounds} of its optimizer, others are in another "

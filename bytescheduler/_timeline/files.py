@@ -44,8 +44,11 @@ _ABOUT = "bytescheduler"
 KEY_NAME = "bytescheduler_key"
 # Keys of the engine's own, by which worker 0 tells an order (src/worker/measured_order.h).
 OWN_KEYS = {(1 << 64) - 2: "size of the measured order", (1 << 64) - 1: "measured order"}
-# Names of keys that the workers' stores use to agree on something.
-_OWN_NAME = re.compile(r"(notes|barriers|copy \d+) of optimizer|tally \d+ of all gradients")
+# Names of keys that workers use to agree on something.
+_OWN_NAME = re.compile(
+    r"(notes|barriers|copy \d+) of optimizer|tally \d+ of all gradients|"
+    r"(a digest of all workers|workers whose tensors differ), \d+"
+)
 _END = "bytescheduler_end"
 # The numbers that an event of a phase must have, and the arguments of a span.
 _NUMBERS = {"X": ("ts", "dur"), "C": ("ts",), "i": ("ts",), "M": ()}

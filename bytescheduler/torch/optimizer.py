@@ -47,7 +47,7 @@ def DistributedOptimizer(  # noqa: N802 - its documented name
     Parameters
     ----------
     model : Module
-        Its modules wait for their weights.
+        Gets worker 0's parameters and buffers; its modules wait for their weights.
     optimizer : Optimizer
         Any of PyTorch's.
     named_parameters : iterable of pairs, optional

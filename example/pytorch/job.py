@@ -50,7 +50,6 @@ class Job:
         """Return one that averages over workers; all begin with the weights of rank 0."""
         if self._bps is None:
             return optimizer
-        self._bps.broadcast_parameters(model.state_dict(), root_rank=0)
         wrapped = self._bps.DistributedOptimizer(
             optimizer,
             named_parameters=model.named_parameters(),

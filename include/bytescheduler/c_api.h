@@ -362,7 +362,7 @@ int bs_node_port(const bs_node* node);
 int bs_node_measure(const bs_node* node, int timeout_ms, bs_metric_row row, void* context,
                     bs_error* error);
 // Ends the node and frees the handle.  Unless the job is over, it fails for all nodes with `why`.
-// Blocks for a short time.
+// Blocks for a short time.  In a forked child it does nothing and frees nothing.
 int bs_node_close(bs_node* node, const char* why);
 
 // ---- predictions -------------------------------------------------------------------------------

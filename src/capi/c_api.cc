@@ -24,6 +24,7 @@
 using bs::Status;
 
 struct bs_node {
+  const pid_t owner = getpid();  // a forked child has the memory and none of the threads
   std::variant<std::unique_ptr<bs::node::SchedulerNode>, std::unique_ptr<bs::node::ServerNode>>
       node;
 
@@ -215,6 +216,7 @@ int bs_node_measure(const bs_node* node, int timeout_ms, bs_metric_row row, void
 }
 
 int bs_node_close(bs_node* node, const char* why) {
+  if (node->owner != getpid()) return 0;
   const std::unique_ptr<bs_node> owner(node);
   return Return(Guarded([&] {
                   owner->Visit([&](auto& n) { n.Close(why); });

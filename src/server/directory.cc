@@ -6,6 +6,7 @@
 
 #include "base/count_of.h"
 #include "protocol/describe.h"
+#include "protocol/limits.h"
 
 namespace bs::server {
 namespace {
@@ -39,7 +40,7 @@ void Directory::Declare(const protocol::Call& call) {
                   (known.servers == fresh.servers ? " on the same servers" : " on other servers")));
   }
   const size_t partitions = servers.size() / kBytesPerServer;
-  if (!HasRoom(about.key) || partitions > kMaxPartitions - num_partitions_) {
+  if (!HasRoom(about.key) || partitions > protocol::kMaxPartitions - num_partitions_) {
     return Refuse(call, Status::ResourceExhausted(protocol::DescribeCall(call) +
                                                   ": too many keys or partitions are declared"));
   }
@@ -110,7 +111,7 @@ Status Directory::CheckDeclaration(const protocol::Call& call) const {
                           (about.tensor_bytes % about.partition_bytes != 0 ? 1 : 0);
   const size_t partitions = call.payload.size() / kBytesPerServer;
   if (call.payload.size() % kBytesPerServer != 0 || partitions == 0 || partitions < fewest ||
-      partitions > kMaxPartitions) {
+      partitions > protocol::kMaxPartitions) {
     return Status::InvalidArgument(protocol::DescribeCall(call) + ": " +
                                    CountOf(call.payload.size(), "byte") +
                                    " of servers do not fit " + CountOf(about.tensor_bytes, "byte") +

@@ -2,7 +2,7 @@
 //
 // Confined to the dispatcher's executor.  Every request is answered through `send`: a declaration
 // at once, a lookup when the key is declared.  Keeps at most kMaxKeys keys (declared or asked for)
-// and the servers of kMaxPartitions partitions in all; more is refused.  Never blocks.
+// and the servers of protocol::kMaxPartitions partitions in all; more is refused.  Never blocks.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,6 @@ namespace bs::server {
 class Directory {
  public:
   static constexpr size_t kMaxKeys = size_t{1} << 22U;
-  static constexpr size_t kMaxPartitions = size_t{1} << 24U;
 
   // Tensors whose partitions are larger than `max_partition_bytes` are refused.
   Directory(uint64_t max_partition_bytes, SendFn send);

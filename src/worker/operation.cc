@@ -3,9 +3,11 @@
 
 #include <cmath>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "base/count_of.h"
+#include "protocol/limits.h"
 #include "reduce/reduce.h"
 #include "worker/measured_order.h"
 
@@ -20,15 +22,32 @@ bool Overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
 
 std::string Bytes(uint64_t count) { return CountOf(count, "byte"); }
 
-Status CheckBroadcast(const std::string& what, const protocol::Tensor* tensor,
-                      const Operation& operation) {
+Status CheckParts(const std::string& what, const Operation& operation, uint64_t partition_bytes) {
+  if (operation.about.size() > protocol::kMaxAboutBytes) {
+    return Status::InvalidArgument(what + Bytes(operation.about.size()) +
+                                   " about the key, at most " +
+                                   std::to_string(protocol::kMaxAboutBytes) + " are kept");
+  }
+  const uint64_t size_bytes = operation.out.size();
+  if (!operation.about.empty() || size_bytes / protocol::kMaxPartitions < partition_bytes) {
+    return Status::Ok();
+  }
+  return Status::InvalidArgument(
+      what + Bytes(size_bytes) + " in partitions of " + Bytes(partition_bytes) + " are more than " +
+      std::to_string(protocol::kMaxPartitions) + " partitions; raise BYTESCHEDULER_PARTITION");
+}
+
+Status CheckBroadcast(const std::string& what, const Operation& operation,
+                      const CheckedWith& with) {
   const auto code = static_cast<uint32_t>(operation.dtype);
   if (!DTypeFromCode(code)) {
     return Status::InvalidArgument(what + "dtype code " + std::to_string(code) +
                                    " cannot be summed");
   }
-  if (tensor != nullptr) return Status::AlreadyExists(what + "the key was broadcast before");
-  if (operation.out.size() % SizeOf(operation.dtype) == 0) return Status::Ok();
+  if (with.tensor != nullptr) return Status::AlreadyExists(what + "the key was broadcast before");
+  if (operation.out.size() % SizeOf(operation.dtype) == 0) {
+    return CheckParts(what, operation, with.partition_bytes);
+  }
   return Status::InvalidArgument(what + Bytes(operation.out.size()) +
                                  " are not whole elements of " +
                                  std::string(NameOf(operation.dtype)));
@@ -63,8 +82,10 @@ Status CheckFactor(const std::string& what, DType dtype, double factor) {
                                  ", only one of floating point; ask for the sum and divide it");
 }
 
-Status CheckPushPull(const std::string& what, const protocol::Tensor* tensor,
-                     const Operation& operation, const codec::Table& codecs) {
+bool IsFinite(const std::optional<double>& rate) { return !rate || std::isfinite(*rate); }
+
+Status CheckPushPull(const std::string& what, const Operation& operation, const CheckedWith& with) {
+  const protocol::Tensor* const tensor = with.tensor;
   if (tensor == nullptr) return Status::FailedPrecondition(what + "the key was never broadcast");
   if (operation.mode != tensor->mode) {
     return Status::InvalidArgument(what +
@@ -87,21 +108,25 @@ Status CheckPushPull(const std::string& what, const protocol::Tensor* tensor,
                                    ", whose sums change bits; give what is broadcast from any root "
                                    "a key of its own");
   }
+  const PushRates& rates = operation.rates;
+  if (!IsFinite(rates.learning_rate) || !IsFinite(rates.weight_decay) ||
+      !IsFinite(rates.rescale_grad)) {
+    return Status::InvalidArgument(what + "learning_rate, wd and rescale_grad must be finite");
+  }
   Status wrong_factor = CheckFactor(what, tensor->dtype, operation.factor);
   if (!wrong_factor.ok()) return wrong_factor;
   if (operation.coding.plain()) return Status::Ok();
-  return CheckCoding(what, *tensor, operation.coding, codecs);
+  return CheckCoding(what, *tensor, operation.coding, *with.codecs);
 }
 
 }  // namespace
 
-Status CheckOperation(Key key, const protocol::Tensor* tensor, const Operation& operation,
-                      const codec::Table& codecs) {
+Status CheckOperation(Key key, const Operation& operation, const CheckedWith& with) {
   const std::string what =
       (operation.is_broadcast ? "broadcast key=" : "push_pull key=") + std::to_string(key) + ": ";
   if (key >= kOrderHeaderKey) return Status::InvalidArgument(what + "the key is the engine's own");
-  return operation.is_broadcast ? CheckBroadcast(what, tensor, operation)
-                                : CheckPushPull(what, tensor, operation, codecs);
+  return operation.is_broadcast ? CheckBroadcast(what, operation, with)
+                                : CheckPushPull(what, operation, with);
 }
 
 }  // namespace bs::worker

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -34,9 +35,14 @@ struct Operation {
   Worker::Done pulled{};  // push-pull: the sum is there; broadcast: done; empty: only push
 };
 
-// Checks an operation on a key that was declared as `tensor`, or was not declared (null).  Errors
-// name the key: kInvalidArgument, kFailedPrecondition, kAlreadyExists.  Pure.
-Status CheckOperation(Key key, const protocol::Tensor* tensor, const Operation& operation,
-                      const codec::Table& codecs);
+// The state of a worker that an operation must fit.
+struct CheckedWith {
+  const protocol::Tensor* tensor = nullptr;  // the key's; null: the key was not declared
+  uint64_t partition_bytes = 0;              // of keys that are declared now
+  const codec::Table* codecs = nullptr;
+};
+
+// Errors name the key: kInvalidArgument, kFailedPrecondition, kAlreadyExists.  Pure.
+Status CheckOperation(Key key, const Operation& operation, const CheckedWith& with);
 
 }  // namespace bs::worker

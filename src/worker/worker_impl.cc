@@ -140,7 +140,10 @@ void Worker::Impl::Advance(Key key, KeyState* state) {
 
 Status Worker::Impl::Check(Key key, const KeyState& state, const Operation& operation) const {
   if (!failure_.ok()) return failure_;
-  return worker::CheckOperation(key, state.tensor.get(), operation, *context_.codecs);
+  return worker::CheckOperation(key, operation,
+                                {.tensor = state.tensor.get(),
+                                 .partition_bytes = PartitionBytes(),
+                                 .codecs = context_.codecs});
 }
 
 void Worker::Impl::Refuse(const Operation& operation, const Status& why) {

@@ -406,13 +406,15 @@ TEST(CApi, AForkedChildIsRefusedAndClosesNothing) {
   job.StartAll();
   ASSERT_FALSE(HasFatalFailure());
   bs_worker* const worker = job.workers[0].get();
+  bs_node* const scheduler = job.scheduler.get();
   const pid_t child = fork();
   if (child == 0) {
     bs_error error{};
     const bool refused =
         bs_worker_barrier(worker, &error) == static_cast<int>(StatusCode::kFailedPrecondition) &&
         Contains(error.message, "the store was created before fork") &&
-        bs_worker_status(worker, nullptr) != 0 && bs_worker_close(worker, 0, &error) == 0;
+        bs_worker_status(worker, nullptr) != 0 && bs_worker_close(worker, 0, &error) == 0 &&
+        bs_node_close(scheduler, "the child ended") == 0;
     _exit(refused ? 0 : 1);
   }
   int status = 0;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "base/snapshot.h"
 #include "protocol/bodies.h"
 #include "worker/bench.h"
@@ -290,6 +292,52 @@ TEST(Worker, MistakesOfTheCallerConcernOnlyThatCall) {
   const Bench::Sum good = bench.PushPull(7, 0, value, out);
   EXPECT_EQ(About(bench.Next()).round, 1U) << "refused calls take no round";
   EXPECT_EQ(good.pulled->calls, 0);
+  EXPECT_TRUE(bench.failures.empty());
+}
+
+TEST(Worker, ATensorOfTooManyPartitionsIsRefusedBeforeItIsCut) {
+  std::vector<std::byte> value = Bytes(64, 0);
+  Bench bench(Alone());
+  // No memory of this size is read: the check comes first.
+  const std::span<std::byte> huge(value.data(), size_t{1} << 60U);
+  const Outcome* const refused = bench.Broadcast(7, DType::kFloat32, huge);
+  EXPECT_TRUE(bench.Quiet());
+  EXPECT_EQ(refused->code(), StatusCode::kInvalidArgument);
+  EXPECT_SNAPSHOT(refused->text(),
+                  "broadcast key=7: 1152921504606846976 bytes in partitions of 64 bytes are more "
+                  "than 16777216 partitions; raise BYTESCHEDULER_PARTITION");
+  bench.Initialise(7, value);
+  EXPECT_TRUE(bench.failures.empty());
+}
+
+TEST(Worker, ATooLongDescriptionConcernsOnlyThatCall) {
+  std::vector<std::byte> value = Bytes(64, 0);
+  Bench bench(Alone());
+  Outcome outcome;
+  bench.worker()->BroadcastWhole(7, {DType::kFloat32, std::string(1025, 'a'), true}, value,
+                                 [&](Status status) { outcome = {1, std::move(status)}; });
+  EXPECT_TRUE(bench.Quiet());
+  EXPECT_SNAPSHOT(outcome.text(),
+                  "broadcast key=7: 1025 bytes about the key, at most 1024 are kept");
+  EXPECT_TRUE(bench.failures.empty());
+}
+
+TEST(Worker, ARateThatIsNotFiniteConcernsOnlyThatCall) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  std::vector<std::byte> value = Bytes(64, 0);
+  const std::vector<std::byte> in = Bytes(64, 1);
+  Bench bench(Alone());
+  InitialiseAsync(&bench, 7, value);
+  for (const PushRates& rates :
+       {PushRates{kNan, {}, {}}, PushRates{{}, kNan, {}}, PushRates{{}, {}, kNan}}) {
+    Outcome outcome;
+    bench.worker()->Update(7, {.rates = rates, .in = in, .pushed = [&](Status status) {
+                                 outcome = {1, std::move(status)};
+                               }});
+    EXPECT_TRUE(bench.Quiet());
+    EXPECT_SNAPSHOT(outcome.text(),
+                    "push_pull key=7: learning_rate, wd and rescale_grad must be finite");
+  }
   EXPECT_TRUE(bench.failures.empty());
 }
 

@@ -2,6 +2,7 @@
 
 import functools
 import logging
+from contextlib import nullcontext
 from operator import index as as_int
 from typing import Dict, Iterable, List, Mapping, Optional, Set, Tuple
 
@@ -249,10 +250,10 @@ class NativeStore:
         if self._scaled:
             self._settle_if_held(group(key, value))
         arguments = (self._copier, self._usual, key, value, out, priority, self.updater is None)
-        usual = not self._widens and self._rescaling.factor(self.updater) == 1.0
+        usual = not self._widens and self._factor() == 1.0
         if usual and self._session.exchange(*arguments):
             rounds = len(key) if isinstance(key, (list, tuple)) else 1
-            self._agreement.pushed(rounds, self.updater, rescales=self._rescaling.is_known)
+            self._agreement.pushed(rounds, self.updater, rescales=self._rescales)
             if self.updater is not None:
                 self._update_usual(key, value if out is None else out)
             return
@@ -302,7 +303,7 @@ class NativeStore:
 
     def _send(self, values: Outs, priority: int) -> None:
         self._declare_rows(values)
-        factor = self._rescaling.factor(self.updater)
+        factor = self._factor()
         for tensor, arrays in values:
             tensor.gather(arrays)
             if factor != 1.0:
@@ -310,10 +311,18 @@ class NativeStore:
             self._session.push_pull(tensor, priority, self._coding)
             if tensor.rows is not None:
                 self._session.push_pull(tensor.rows, priority)
-            self._agreement.pushed(1, self.updater, rescales=self._rescaling.is_known)
+            self._agreement.pushed(1, self.updater, rescales=self._rescales)
         # Behind all pushes: an updater that waits for its sum must hold back none of them.
         if self.updater is not None:
             self._apply([tensor for tensor, _ in values])
+
+    @property
+    def _rescales(self) -> bool:
+        """True if workers may differ in rescale_grad; codes are made of gradients as pushed."""
+        return self._rescaling.is_known and self._coding is None
+
+    def _factor(self) -> float:
+        return self._rescaling.factor(self.updater) if self._rescales else 1.0
 
     def _declare_rows(self, values: Outs) -> None:
         """Prepare dense keys for their first row_sparse push; blocks until rank 0 does so too."""
@@ -357,7 +366,8 @@ class NativeStore:
     def _update(self, tensor: Tensor) -> None:
         # Stock stores give an updater str keys as bytes.
         key = tensor.key.encode() if isinstance(tensor.key, str) else tensor.key
-        with self._rescaling.common(self.updater):
+        common = self._rescaling.common(self.updater) if self._rescales else nullcontext()
+        with common:
             self.updater(key, tensor.received, tensor.stored)
 
     def _copy_out(self, outs: Outs) -> None:

@@ -7,7 +7,7 @@ import torch
 
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._job.job import current
-from bytescheduler.torch._sums.objects import octets_of
+from bytescheduler.torch._sums.octets import octets_of
 from bytescheduler.torch._sums.tensor_sums import Call
 
 __all__ = [
@@ -28,6 +28,8 @@ _Named = Union[Mapping[str, Any], Iterable[Tuple[str, Any]]]
 
 def broadcast_parameters(params: _Named, root_rank: int = 0) -> None:
     """Overwrite tensors with those of worker `root_rank`, bit for bit.  Blocks.
+
+    Tensors that are equal on all workers do not travel.
 
     Parameters
     ----------

@@ -12,6 +12,7 @@ from bytescheduler._session.keys import EngineKeys
 from bytescheduler._session.rounds import Round, RoundCall
 from bytescheduler._session.tally import DISCARDS, SUMS, Tally
 from bytescheduler.errors import UsageError
+from bytescheduler.torch._gradients.agreement import Agreement, Beliefs
 from bytescheduler.torch._gradients.bundle import Bundle, bundled
 from bytescheduler.torch._gradients.checks import check_parameter
 from bytescheduler.torch._gradients.slot import ARMED, IDLE, PUSHED, SUMMED, Slot, touch
@@ -50,6 +51,8 @@ class Gradients:
         How they travel.
     on_first : callable
         Called when backward makes a gradient; it may refuse by an error.
+    beliefs : Beliefs, optional
+        Those of an optimizer, which rounds compare beside weights.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class Gradients:
         members: Iterable[Member],
         options: GradientOptions,
         on_first: Callable[[], None] = lambda: None,
+        beliefs: Optional[Beliefs] = None,
     ) -> None:
         assert job.carrier is not None
         self._job = job
@@ -74,6 +78,7 @@ class Gradients:
         self._zeros: Dict[torch.dtype, torch.Tensor] = {}
         self._handles: List[Any] = []
         self._hooks = threading.Lock()  # held while a hook runs
+        self.agreement = Agreement(job, beliefs)
         self._tallies = 0
         self.tally: Tally
         self.add(members)
@@ -96,6 +101,9 @@ class Gradients:
         for slot in new:
             wrapped().take(slot.param, self)
             self._handles.append(slot.param.register_post_accumulate_grad_hook(_hook(self, slot)))
+        self.agreement.watch([(slot.name, slot.param) for slot in new])
+        if self.slots:
+            self._settle()
         self.slots += new
         self._tallies += 1
         key = self._keys.beside("all gradients", f"tally {self._tallies}")
@@ -289,7 +297,7 @@ class Gradients:
         UsageError
             A gradient was changed after it was sent; or workers disagree on the latest round.
         """
-        self.tally.settle()
+        self._settle()
         self._orphans = [orphan for orphan in self._orphans if not orphan.over()]
         for slot in self.slots:
             if slot.state == PUSHED:
@@ -297,9 +305,18 @@ class Gradients:
                     self._check_unchanged(slot)
             elif slot.state == IDLE:
                 self._push_unsent(slot)
-        self.tally.start(end, [slot.had_gradient for slot in self.slots])
+        digest = self.agreement.digest()
+        self.tally.start(end, [slot.had_gradient for slot in self.slots], digest)
         self.has_any = False
         self._called += len(self.slots)
+        if self.agreement.is_urgent:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Wait for the latest round, and name what differs between workers.  Blocks."""
+        self.tally.settle()
+        differs, self.tally.differs = self.tally.differs, False
+        self.agreement.judge(differs=differs)
 
     def _push_unsent(self, slot: Slot) -> None:
         if slot.param.grad is not None:
@@ -404,7 +421,7 @@ class Gradients:
     def sum_up(self) -> None:
         """Turn all gradients into means: PUSHED becomes SUMMED.  Blocks."""
         self.complete(SUMS)
-        self.tally.settle()
+        self._settle()
         for slot in self.slots:
             if slot.state == PUSHED and slot.bundle is not None:
                 self._give_back_all(slot.bundle)

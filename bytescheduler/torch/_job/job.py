@@ -34,7 +34,7 @@ class TorchJoined(Joined[TorchSession]):
         relay = None if self.carrier is None else Relay(self.carrier)
         self.devices = devices
         self.sums = TensorSums(self.carrier, self.devices)
-        self.objects = TensorObjects(relay, self)
+        self.objects = TensorObjects(relay, self, self.sums)
 
 
 def _open() -> Optional[TorchSession]:

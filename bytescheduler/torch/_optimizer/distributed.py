@@ -47,7 +47,8 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
     crossing : bool or "auto"
         Whether forward may begin before all sums are there; "auto": where it can.
     model : Module, optional
-        Its modules wait for all their weights at once, which is faster; compiled code needs it.
+        Gets worker 0's parameters and buffers.  Its modules wait for all their weights at once,
+        which is faster; compiled code needs it.
     on_gradient : callable, optional
         Gets each parameter when its gradient is the mean, before its update; may clip it.
     find_unused : bool
@@ -66,7 +67,7 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
     ValueError
         `init` was not called.
     UsageError
-        A parameter or an option cannot be used; the message names it.
+        A parameter or an option cannot be used, or differs on another worker; the message names it.
     """
 
     # GradScaler would leave scaled gradients to an optimizer that has this, as fused ones do.

@@ -17,6 +17,8 @@ from bytescheduler.torch._gradients.checks import names_of
 from bytescheduler.torch._gradients.gradients import GradientOptions, Gradients, Member
 from bytescheduler.torch._gradients.slot import SUMMED
 from bytescheduler.torch._job.job import TorchJoined
+from bytescheduler.torch._optimizer.agreement import agree, give_model
+from bytescheduler.torch._optimizer.beliefs import OptimizerBeliefs
 from bytescheduler.torch._optimizer.options import Options
 from bytescheduler.torch._optimizer.places import Places
 from bytescheduler.torch._sums.tensor_sums import Call
@@ -53,9 +55,12 @@ class Stepper:
         self.skips = False  # step() must not wait for sums
         self._evaluates = needs_closure(inner)
         may_cross = self._may_cross()
+        members = self._members(inner.param_groups)
+        self._beliefs = OptimizerBeliefs(inner, lambda params: self._names(params, all_named=False))
+        agree(job, inner, self._beliefs, options, [member[:2] for member in members])
         self.gradients = Gradients(
             job,
-            self._members(inner.param_groups),
+            members,
             GradientOptions(
                 options.compression,
                 options.average,
@@ -64,13 +69,32 @@ class Stepper:
                 options.find_unused,
             ),
             self._on_first,
+            self._beliefs,
         )
+        self._make_equal()
         self._places = Places(inner)
         self._places.take(self.gradients.slots)
         self._updates: Optional[Updates] = None
         self._guards: Optional[Guards] = None
         if may_cross and not self._stays_joint():
             self._install()
+
+    def _make_equal(self) -> None:
+        """Let the model be worker 0's, and let the first step compare frozen weights too."""
+        model = self._options.model
+        try:
+            if model is not None:
+                give_model(self._job, model)
+        except Exception:
+            self.gradients.close()
+            raise
+        params = [param for group in self._inner.param_groups for param in group["params"]]
+        names = self._names(params, all_named=True)
+        named = {} if model is None else dict(model.named_parameters())
+        named.update({names[id(param)]: param for param in params})
+        watched = {id(slot.param) for slot in self.gradients.slots}
+        further = [(name, param) for name, param in named.items() if id(param) not in watched]
+        self.gradients.agreement.watch(further)
 
     def _members(self, groups: List[Any], *, all_named: bool = True) -> List[Member]:
         names = self._names(
@@ -251,7 +275,8 @@ class Stepper:
             for slot in self.gradients.slots:
                 if slot.param.grad is not None:
                     self._options.on_gradient(slot.param)
-        self._inner.step()
+        with self._beliefs.stepping():
+            self._inner.step()
         self.gradients.forget_sums()
 
     def _step_evaluating(self, closure: _Closure) -> Any:  # noqa: ANN401

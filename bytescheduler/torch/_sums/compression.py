@@ -6,7 +6,7 @@ import torch
 
 from bytescheduler._native import Coding
 
-__all__ = ["Compression", "Compressor", "is_elementwise", "scaled"]
+__all__ = ["Compression", "Compressor", "is_elementwise", "name_of", "scaled"]
 
 
 class Compressor:
@@ -82,6 +82,11 @@ class Compression:
         return type("TwoBit", (Compressor,), {"coding": coding})
 
 
+def name_of(compressor: Type[Compressor]) -> str:
+    """Return a text that tells compressors apart, beside their codings."""
+    return getattr(compressor, "__qualname__", type(compressor).__qualname__)
+
+
 def scaled(compressor: Type[Compressor], before: float, after: float) -> Type[Compressor]:
     """Return `compressor` for tensors that are multiplied before they travel, and after."""
     if before == 1 and after == 1:
@@ -103,4 +108,5 @@ def scaled(compressor: Type[Compressor], before: float, after: float) -> Type[Co
             """See `Compressor`."""
             return compressor.decompress(tensor, context) * after
 
+    Scaled.__qualname__ = f"{name_of(compressor)} scaled by {before:g} and {after:g}"
     return Scaled

@@ -8,12 +8,11 @@
 #include "base/count_of.h"
 #include "codec/codec.h"
 #include "protocol/describe.h"
+#include "protocol/limits.h"
 #include "reduce/reduce.h"
 
 namespace bs::server {
 namespace {
-
-constexpr size_t kMaxAboutBytes = 1024;
 
 bool IsFinite(const std::optional<double>& value) { return !value || std::isfinite(*value); }
 
@@ -99,10 +98,10 @@ Status AsyncSlot::CheckPush(const protocol::Call& call) const {
     return Status::FailedPrecondition(protocol::DescribeCall(call) +
                                       ": worker 0 has not initialised this partition");
   }
-  if (about.push_count == 0 && about.about.size() > kMaxAboutBytes) {
+  if (about.push_count == 0 && about.about.size() > protocol::kMaxAboutBytes) {
     return Status::InvalidArgument(
         protocol::DescribeCall(call) + ": " + CountOf(about.about.size(), "byte") +
-        " about the key, at most " + std::to_string(kMaxAboutBytes) + " are kept");
+        " about the key, at most " + std::to_string(protocol::kMaxAboutBytes) + " are kept");
   }
   if (!initialised()) return Status::Ok();
   if (about.push_count == 0 && call.worker_rank != 0) {

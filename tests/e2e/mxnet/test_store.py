@@ -48,7 +48,7 @@ def test_names_as_keys_and_updaters(make_job: MakeJob) -> None:
 
 def test_sparse_rows_and_half_precision(make_job: MakeJob) -> None:
     job = make_job(servers=2)
-    job.run("cases/cases.py", "native", "sparse", "sparse_embeddings", "half")
+    job.run("cases/cases.py", "native", "sparse", "sparse_embeddings", "half", "codes_as_pushed")
 
 
 def test_every_dtype_and_shape_with_three_workers(make_job: MakeJob) -> None:

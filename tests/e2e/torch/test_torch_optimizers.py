@@ -8,7 +8,7 @@ from job import Job
 MakeJob = Callable[..., Job]
 
 
-@pytest.mark.parametrize("script", ["ordinary", "crossing", "parallel", "names"])
+@pytest.mark.parametrize("script", ["ordinary", "crossing", "parallel", "names", "equal"])
 def test_all_uses_are_well(make_job: MakeJob, script: str) -> None:
     for output in make_job().run(f"torch/{script}.py"):
         assert "all is well" in output

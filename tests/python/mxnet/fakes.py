@@ -49,6 +49,7 @@ class FakePlugin(FakeOperations):
         self.factor = 1
         self.calls: List[Tuple[int, str, int]] = []
         self.codings: List[Optional[Coding]] = []
+        self.sent: List[float] = []  # the first element of each
 
     def push_pull(
         self, rounds: MXNetRounds, priority: int, *, coding: Optional[Coding] = None
@@ -63,6 +64,7 @@ class FakePlugin(FakeOperations):
             pointers.append(pointer)
         ctypes.memset(pointers[1], 0, rounds.size_bytes)
         floats = [ctypes.cast(p, ctypes.POINTER(ctypes.c_float)) for p in pointers]
+        self.sent += floats[0][: min(1, rounds.size_bytes // 4)]
         for index in range(rounds.size_bytes // 4):
             floats[1][index] = floats[0][index] * self.factor
 

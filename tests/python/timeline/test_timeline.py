@@ -138,13 +138,14 @@ def test_the_engines_own_keys_are_named_by_their_use(folder: Folder) -> None:
 
 def test_agreements_of_workers_stand_apart_from_tensors(folder: Folder) -> None:
     names = {7: "fc1_weight", 8: "notes of optimizer", 9: "rows of fc1_weight"}
-    names[10] = "tally 1 of all gradients"
+    own = ["notes of optimizer", "tally 1 of all gradients", "a digest of all workers, 2"]
+    own.append("workers whose tensors differ, 64")
+    names.update(zip(range(10, 13), own[1:]))
     spans = [span(0, kind, 1, 3, key=key) for key in names for kind in ("push", "pull", "tensor")]
     named = [key_name(0, key, name) for key, name in names.items()]
     file = folder.put("a", about(0), *named, *spans, the_end(0))
     found = timeline.summary(timeline.merge([file]))
     assert [row["name"] for row in found["tensors"]] == ["fc1_weight", "rows of fc1_weight"]
-    own = ["notes of optimizer", "tally 1 of all gradients"]
     assert [row["name"] for row in found["internal"]] == own
     tensors, internal = timeline.table(found).split("agree on by themselves:")
     assert "fc1_weight" in tensors

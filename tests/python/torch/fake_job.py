@@ -2,7 +2,18 @@
 
 import contextlib
 import ctypes
-from typing import ContextManager, Dict, Iterable, List, Optional, Sequence, Set, Tuple
+from typing import (
+    Any,
+    Callable,
+    ContextManager,
+    Dict,
+    Iterable,
+    List,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
 
 import torch
 from fake_device import FakeDevices
@@ -150,13 +161,24 @@ class FakeSession:
 
 
 class FakeObjects:
-    """See `TensorObjects`: the other worker has the same."""
+    """See `TensorObjects`: the other worker has the same, but where `changed` makes another."""
+
+    def __init__(self) -> None:
+        self.changed: Callable[[Any], Any] = lambda value: value  # this worker's, to the other's
+        self.given: List[str] = []  # names of tensors that all workers have from worker 0
 
     def check_alike(self, tensors: object, root: int) -> None:
         pass
 
     def gather(self, value: object) -> List[object]:
-        return [value, value]
+        return [value, self.changed(value)]
+
+    def gather_unequal(self, value: object) -> List[object]:
+        both = self.gather(value)
+        return [] if repr(both[0]) == repr(both[1]) else both
+
+    def broadcast_tensors(self, tensors: Sequence[Tuple[str, torch.Tensor]], root: int) -> None:
+        self.given += [name for name, _ in tensors]
 
 
 class FakeJob:

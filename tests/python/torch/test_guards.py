@@ -113,11 +113,12 @@ def test_without_gradients_every_weight_is_the_newest(
 def test_an_evaluation_takes_the_ways_that_it_takes_without_us(make_stepper: Make) -> None:
     model = nn.MultiheadAttention(64, 4, batch_first=True).train(False)
     plain = copy.deepcopy(model)
-    make_stepper(model)
+    stepper = make_stepper(model)
     x = torch.randn(4, 16, 64)
     with torch.no_grad():
         want = plain(x, x, x, need_weights=False)[0]
         assert torch.equal(model(x, x, x, need_weights=False)[0], want)
+    assert stepper.crosses  # kept, as a guard without a stepper does nothing
 
 
 def copied_by_torch(model: nn.Module) -> nn.Module:

@@ -408,6 +408,24 @@ def half(kvs: ScheduledKVS) -> None:
         assert read(kvs, key, "float16") == 1 + kvs.num_workers * 2.0**-10
 
 
+def codes_as_pushed(kvs: ScheduledKVS) -> None:
+    """Codes are those of stock: made of what is pushed, whatever rescale_grad was before."""
+    kvs.set_optimizer(mx.optimizer.SGD(learning_rate=0.1, rescale_grad=0.5))
+    kvs._barrier()
+    kvs.init("plain", full(1))
+    kvs.push("plain", full(1))
+    kvs._barrier()
+    kvs.set_optimizer(mx.optimizer.create("test", rescale_grad=1))
+    kvs.set_gradient_compression({"type": "2bit", "threshold": 0.5})
+    kvs.init("coded", full(0))
+    kvs._barrier()
+    seen = []
+    for value in (0.3, 0.3, -0.7, 1.2, 0.0, 0.0):
+        kvs.push("coded", full(value))
+        seen.append(read(kvs, "coded") / kvs.num_workers)
+    assert seen == [0, 0.5, 0, 0.5, 1, 1], seen
+
+
 def updater(kvs: ScheduledKVS) -> None:
     n, seen = kvs.num_workers, []
 

@@ -16,6 +16,7 @@ from bytescheduler._session import keys
 from bytescheduler.mxnet._arrays import sparse as _sparse
 from bytescheduler.mxnet._sessions.tensor_session import TensorSession
 from bytescheduler.mxnet._stores.native_store import NativeStore
+from bytescheduler.mxnet._stores.rescaling import Rescaling
 
 
 def value_of(store: NativeStore, key: "int | str") -> float:
@@ -298,6 +299,38 @@ def test_rounds_are_compressed_from_the_call_on(store: NativeStore, plugin: Fake
     store.set_gradient_compression({"type": "2bit"})
     store.pushpull(1, full(2), None, 0)
     assert plugin.codings == [None, two_bits(0.25), two_bits(0.25), two_bits(0.5)]
+
+
+def test_codes_are_made_of_gradients_as_pushed(store: NativeStore, plugin: FakePlugin) -> None:
+    """Another rescale_grad scales a gradient before its push only where it travels as it is."""
+    sgd = mx.optimizer.SGD(learning_rate=1, rescale_grad=0.5, wd=0.0)
+    store._rescaling = Rescaling(lambda number: [number, number])
+    store._rescaling.agree(mx.optimizer.get_updater(sgd))
+    store.set_optimizer(mx.optimizer.SGD(learning_rate=1, rescale_grad=1.0, wd=0.0))
+    store.init(1, full(0))
+    store.push(1, full(3), 0)
+    assert (plugin.sent, value_of(store, 1)) == ([6], -3)
+    store.set_gradient_compression({"type": "2bit"})
+    store.push(1, full(3), 0)
+    assert (plugin.sent, value_of(store, 1)) == ([6, 3], -6)
+    store.pushpull(1, full(3), None, 0)
+    assert (plugin.sent, value_of(store, 1)) == ([6, 3, 3], -9)
+
+
+def test_with_codes_the_workers_compare_rescale_grad_too(
+    store: NativeStore, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store._rescaling = Rescaling(lambda number: [number, number])
+    store._rescaling.agree(mx.optimizer.get_updater(mx.optimizer.SGD(rescale_grad=0.5)))
+    compared: List[bool] = []
+    monkeypatch.setattr(
+        store._agreement, "pushed", lambda *_, rescales: compared.append(not rescales)
+    )
+    store.init(1, full(0))
+    store.push(1, full(3), 0)
+    store.set_gradient_compression({"type": "2bit"})
+    store.push(1, full(3), 0)
+    assert compared == [False, True]
 
 
 def test_only_float32_is_compressed(store: NativeStore, plugin: FakePlugin) -> None:
