@@ -29,6 +29,7 @@ from typing import (
 from bytescheduler._launch.ports import Ports
 from bytescheduler._process import family
 from bytescheduler._process.child import SPEAKS, Child, Streams
+from bytescheduler._process.say import plain
 
 __all__ = [
     "FIXED",
@@ -57,6 +58,9 @@ FIXED = (
 
 # How the scheduler node's reason for the end of a job begins.
 _BLAMED = re.compile(r"(?:lost )?((?:worker|server) \d+)\b")
+# A process that gave up, its reason, and the node that has told it.
+_GAVE_UP = re.compile(r"(\w+ \d+) gave up: (.*?)(?: \(reported by [^()]*\))?$", re.S)
+_EXIT_CODE = re.compile(r"exit code \d+")
 _NODES_S = 5.0  # for nodes to end after SIGQUIT
 _TERM_S = 5.0  # between SIGTERM and SIGKILL
 
@@ -393,6 +397,16 @@ class Launcher:
         match = _BLAMED.match(self.verdict)
         named = (child for child in self.children if match and child.name == match.group(1))
         return next(named, None)
+
+    def describe(self, child: Child) -> str:
+        """Return how a process ended, and why it gave up if it did.  Only when it has ended."""
+        match = _GAVE_UP.match(self.verdict)
+        if match is None or match.group(1) != child.name:
+            return child.describe()
+        reason = match.group(2)
+        code = _EXIT_CODE.match(reason)
+        more = f": {reason}" if code is None else reason[code.end() :]
+        return child.describe() + plain(more)
 
     # -- ending --------------------------------------------------------------------------------
 

@@ -325,14 +325,14 @@ class Run(abc.ABC):
         first_cause = self._launcher.cause()
         blamed = self._launcher.blamed()
         if blamed is None or blamed is first_cause:
-            self._say(f"{first_cause.describe()}; ending the job")
+            self._say(f"{self._launcher.describe(first_cause)}; ending the job")
         else:
             self._say(f"the job failed: {plain(self._launcher.verdict)}; ending the job")
         if self._await_workers():
             self._end_nodes()
         cause = self._launcher.cause()
         if cause is not first_cause:
-            self._say(cause.describe())
+            self._say(self._launcher.describe(cause))
         return cause.shell_code
 
     def _await_cause(self, first: Child) -> None:

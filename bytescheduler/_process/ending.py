@@ -1,10 +1,21 @@
-"""The calls at the end of a process, also of a child of multiprocessing, which skips atexit."""
+"""The calls at the end of a process, also of a child of multiprocessing, which skips atexit.
+
+They learn how the script ends: by an exception, or by ``sys.exit`` with a code other than 0.
+"""
 
 import atexit
 import sys
-from typing import Callable, Optional
+import threading
+import traceback
+from typing import Callable, List, NamedTuple, NoReturn, Optional, Type, Union
 
-__all__ = ["at_end", "is_child", "uncaught"]
+from bytescheduler._process.say import say
+
+__all__ = ["BadEnd", "at_end", "bad_end", "is_child", "print_early", "uncaught", "watch_exits"]
+
+_Code = Union[None, int, str]
+# The exit that the interpreter obeys, once it does: the exception itself would keep all frames.
+_obeyed: "List[Optional[BadEnd]]" = []
 
 
 def is_child() -> bool:
@@ -42,3 +53,84 @@ def uncaught() -> Optional[BaseException]:
         return last
     raised = sys.exc_info()[1]  # multiprocessing runs the calls while it is on its way
     return None if isinstance(raised, SystemExit) else raised
+
+
+class BadEnd(NamedTuple):
+    """Why a script ends badly.
+
+    Parameters
+    ----------
+    kind : type
+        That of the exception that ends it, or that was handled when it called ``sys.exit``.
+    reason : str
+        A text for the other processes.
+    """
+
+    kind: Type[BaseException]
+    reason: str
+
+
+class _Exit(SystemExit):
+    """Remembers that the interpreter obeys it: that drops it where no code of Python runs."""
+
+    def __del__(self) -> None:
+        is_main = threading.get_ident() == threading.main_thread().ident
+        if is_main and sys._getframe().f_back is None:
+            _obeyed[:] = [_described(self)]
+
+
+def _exit(status: _Code = None, /) -> NoReturn:
+    raise _Exit(status)
+
+
+def watch_exits() -> None:
+    """Let `bad_end` know of ``sys.exit`` from now on; in an interactive interpreter do nothing."""
+    if not hasattr(sys, "ps1"):
+        sys.exit = _exit
+
+
+def bad_end() -> Optional[BadEnd]:
+    """Return why the script ends badly, at the end of the process; None if it ends well.
+
+    An exit that is raised without ``sys.exit`` is known in a child of multiprocessing only.
+    """
+    error = uncaught()
+    if error is not None:
+        return BadEnd(type(error), f"uncaught {_text(error)}")
+    raised = sys.exc_info()[1] if is_child() else None
+    if isinstance(raised, SystemExit):
+        return _described(raised)
+    return _obeyed[0] if _obeyed else None
+
+
+def print_early() -> bool:
+    """Print the exception that ends a child of multiprocessing; return whether there was one.
+
+    multiprocessing prints it after all calls at the end, and until then the parent may end it.
+    """
+    raised = sys.exc_info()[1] if is_child() else None
+    error = _cause(raised) if isinstance(raised, SystemExit) else raised
+    if error is None:
+        return False
+    name = sys.modules["multiprocessing.process"].current_process().name
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    say(f"Process {name}:\n{text.rstrip()}")
+    return True
+
+
+def _cause(error: BaseException) -> Optional[BaseException]:
+    return error.__cause__ or error.__context__
+
+
+def _described(error: SystemExit) -> Optional[BadEnd]:
+    if error.code in (None, 0):
+        return None
+    reason = f"exit code {int(error.code) if isinstance(error.code, int) else 1}"
+    cause = _cause(error)
+    if cause is None:
+        return BadEnd(type(error), reason)
+    return BadEnd(type(cause), f"{reason}, after {_text(cause)}")
+
+
+def _text(error: BaseException) -> str:
+    return type(error).__name__ + (f": {error}" if str(error) else "")

@@ -6,7 +6,8 @@ this process's server until then.
 """
 
 import os
-from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Tuple
+import re
+from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from bytescheduler._metrics.serving import serve
 from bytescheduler._native import Node, Worker, await_names
@@ -18,10 +19,37 @@ from bytescheduler.errors import ConfigError, Error, UsageError
 if TYPE_CHECKING:
     from bytescheduler._metrics.exporter import Exporter
 
-__all__ = ["Agree", "is_direct", "open_worker", "settings_of_launcher"]
+__all__ = [
+    "Agree",
+    "Listen",
+    "Root",
+    "agrees",
+    "by_workers",
+    "is_direct",
+    "open_worker",
+    "settings_of_launcher",
+]
 
-# Gets the scheduler node's port in process 0, None in the others; returns it in all of them.
-Agree = Callable[[Optional[int]], int]
+
+class Root(NamedTuple):
+    """Where the scheduler node of a direct job listens.
+
+    Parameters
+    ----------
+    host : str
+        An address of its host; empty where DMLC_PS_ROOT_URI is right.
+    port : int
+        Its port.
+    """
+
+    host: str
+    port: int
+
+
+# Starts the scheduler node at a host, or at DMLC_PS_ROOT_URI; returns its port.
+Listen = Callable[[str], int]
+# Gets that in process 0, None in the others; returns the same port in all of them.
+Agree = Callable[[Optional[Listen]], Root]
 Variables = Mapping[str, str]
 
 _ROLES = ("DMLC_ROLE", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER")
@@ -33,6 +61,8 @@ _ALONE = {
     "DMLC_WORKER_ID": "0",
     "DMLC_SERVER_ID": "0",
 }
+_SERVER = re.compile(r"\bserver (\d+) \(")
+_SCHEDULER = re.compile(r"\bthe scheduler node \(")
 _PATIENCE_S = 10.0  # until nodes have heard that the job failed
 
 
@@ -74,7 +104,7 @@ class _Hosted:
         finally:
             self.close(reason)
         if failure is not None and not failed:
-            raise failure
+            raise by_workers(failure)
 
     def close(self, reason: str) -> None:
         """Close the nodes; unless the job is over, all get `reason`."""
@@ -88,6 +118,12 @@ class _Hosted:
                 exporter.close()
         finally:
             node.close(reason)
+
+
+def by_workers(error: Error) -> Error:
+    """Return the error of a direct job with nodes named by the worker in whose process they are."""
+    text = _SERVER.sub(r"worker \1 (its server ", str(error))
+    return type(error)(_SCHEDULER.sub("worker 0 (its scheduler node ", text), error.code)
 
 
 def is_direct(variables: Optional[Variables] = None) -> bool:
@@ -116,25 +152,35 @@ def settings_of_launcher(variables: Variables, *, agrees: bool) -> Dict[str, str
     return place
 
 
+def agrees(variables: Variables) -> bool:
+    """Return whether the variables of PyTorch's launchers are there, from RANK to MASTER_PORT."""
+    return all(variables.get(name) for name in _MEETING_PLACE)
+
+
 def _start_nodes(hosted: _Hosted, place: Dict[str, str], agree: Optional[Agree]) -> Dict[str, str]:
     """Start what this process hosts; return the settings of its worker."""
-    first = place["DMLC_WORKER_ID"] == "0"
     settings = {"DMLC_PS_ROOT_PORT": "0", **place}
-    scheduler = {**settings, "DMLC_PORT": "0"}  # that of the setting is the server's
-    port: Optional[int] = None
-    await_names({**scheduler, "DMLC_ROLE": "scheduler"})
-    if first:
+    # The port of the setting is the server's.
+    scheduler = {**settings, "DMLC_ROLE": "scheduler", "DMLC_PORT": "0"}
+
+    def listen(host: str) -> int:
+        address = {"DMLC_PS_ROOT_URI": host} if host else {}
         try:
-            port = hosted.start("scheduler", scheduler).port
+            return hosted.start("scheduler", {**scheduler, **address}).port
         except UsageError as error:
             raise UsageError(
                 f"{error}; set DMLC_PS_ROOT_PORT to a free port in all processes", error.code
             ) from None
-    if "DMLC_PS_ROOT_PORT" not in place:
-        assert agree is not None
-        port = agree(port)
-    if port is not None:
-        settings["DMLC_PS_ROOT_PORT"] = str(port)
+
+    await_names(scheduler)
+    first = place["DMLC_WORKER_ID"] == "0"
+    if "DMLC_PS_ROOT_PORT" not in place and agree is not None:
+        root = agree(listen if first else None)
+        settings["DMLC_PS_ROOT_PORT"] = str(root.port)
+        if root.host:
+            settings["DMLC_PS_ROOT_URI"] = root.host
+    elif first:
+        settings["DMLC_PS_ROOT_PORT"] = str(listen(""))
     hosted.start("server", settings)
     server_port = Settings.read().port
     return {
@@ -153,8 +199,9 @@ def open_worker(agree: Optional[Agree] = None, variables: Optional[Variables] = 
     Parameters
     ----------
     agree : callable, optional
-        Lets the processes agree on a free port; called where PyTorch's variables are set, from
-        RANK to MASTER_PORT.  Elsewhere, and without it, the port follows from the job's number.
+        Lets the processes agree on a free port, and on an address that all reach; called where
+        PyTorch's variables are set, from RANK to MASTER_PORT.  Elsewhere, and without it, the port
+        follows from the job's number.
     variables : mapping of str to str, optional
         Those of this process, if not its environment.
 
@@ -170,8 +217,8 @@ def open_worker(agree: Optional[Agree] = None, variables: Optional[Variables] = 
     environment = os.environ if variables is None else variables
     if not is_direct(environment):
         return Worker.open()
-    agrees = agree is not None and all(environment.get(name) for name in _MEETING_PLACE)
-    place = settings_of_launcher(environment, agrees=agrees) or {**_ALONE, "DMLC_PS_ROOT_PORT": "0"}
+    meets = agree is not None and agrees(environment)
+    place = settings_of_launcher(environment, agrees=meets) or {**_ALONE, "DMLC_PS_ROOT_PORT": "0"}
     hosted = _Hosted()
     try:
         worker = Worker.open(_start_nodes(hosted, place, agree))

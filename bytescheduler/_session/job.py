@@ -1,11 +1,12 @@
 """The job of this process, from init() to shutdown()."""
 
+import sys
 from typing import Any, Callable, Generic, Optional, Protocol, Set, TypeVar
 
 from bytescheduler._session.round_session import RoundSession
 from bytescheduler._session.view import View
 from bytescheduler._settings import Settings
-from bytescheduler.errors import UsageError
+from bytescheduler.errors import ConfigError
 
 __all__ = ["Flushes", "Job", "Joined"]
 
@@ -107,23 +108,17 @@ class Job(Generic[_J]):
         return self._joined is not None
 
     def join(self) -> None:
-        """Join; a second call does nothing.  Blocks.
+        """Join; a second call does nothing, and one after `leave` joins anew.  Blocks.
 
         Raises
         ------
         UsageError
-            This process has left its job.
+            This process has left its job, and the launcher gives it no other.
         ConfigError, Timeout, PeerLost
             As `Worker.open`.
         """
         if self._joined is not None:
             return
-        if self._left:
-            raise UsageError(
-                "init: shutdown() has left the job, and a process joins one job; call shutdown() "
-                "once, at the end",
-                5,
-            )
         self._joined = self._join()
 
     def get(self) -> _J:
@@ -145,11 +140,15 @@ class Job(Generic[_J]):
             session.flush()
 
     def leave(self) -> None:
-        """Make pending updates, wait for rounds, and leave; a second call does nothing.  Blocks."""
+        """Make pending updates, wait for rounds, and leave; a second call does nothing.  Blocks.
+
+        While a ConfigError is handled, it waits for nothing, and the others learn that error.
+        """
         joined = self._joined
         if joined is None:
             return
-        self.flush()
+        if not isinstance(sys.exc_info()[1], ConfigError):
+            self.flush()
         self._joined, self._left = None, True
         if joined.session is not None:
             joined.session.close()

@@ -5,14 +5,21 @@ from typing import Callable, Optional, TypeVar
 
 from bytescheduler._native import Worker, check_settings
 from bytescheduler._process.where import at
-from bytescheduler._session.direct import Agree, is_direct, open_worker, settings_of_launcher
+from bytescheduler._session.direct import (
+    Agree,
+    agrees,
+    by_workers,
+    is_direct,
+    open_worker,
+    settings_of_launcher,
+)
 from bytescheduler._session.place import Place
 from bytescheduler._session.round_session import RoundSession
 from bytescheduler._session.rounds import WithoutEngine
 from bytescheduler._session.termination_report import TerminationReport
 from bytescheduler._settings import Settings
 from bytescheduler._started.environments import ends_survivors
-from bytescheduler.errors import ConfigError
+from bytescheduler.errors import ConfigError, Error, UsageError
 
 __all__ = ["open_session"]
 
@@ -37,6 +44,8 @@ def open_session(
     ------
     ConfigError
         A setting or a variable of the launcher is wrong.
+    UsageError
+        This process has left its job, and this launcher gives it no other.
     Timeout, PeerLost
         As `Worker.open`.
     """
@@ -47,17 +56,35 @@ def open_session(
             "with python -m bytescheduler.server",
             1,
         )
+    reason = ""
     if not is_direct():
         check_settings()
+        reason = "its servers end with their last worker"
     elif not settings_of_launcher(os.environ, agrees=True):
         return None
-    has_root = settings.root_host and settings.root_port
-    job = at(settings.root_host, settings.root_port) if has_root else ""
-    return place.join(make, WithoutEngine(), job=job, open_worker=lambda: _open_worker(agree))
+    elif settings.root_port:
+        reason = "DMLC_PS_ROOT_PORT gives it one port"
+    elif not agrees(os.environ) or agree is None:
+        reason = "this launcher gives it one port, and others several, such as torchrun"
+    job = at(settings.root_host, settings.root_port) if reason else ""
+    if reason and place.has_left(job):
+        raise UsageError(
+            f"init: shutdown() has left the job, and a process joins one job here, as {reason}; "
+            "call shutdown() once, at the end",
+            5,
+        )
+    session = place.join(make, WithoutEngine(), job=job, open_worker=lambda: _open_worker(agree))
+    session.hosts_server = is_direct()
+    return session
 
 
 def _open_worker(agree: Optional[Agree]) -> Worker:
     worker = open_worker(agree)
+
+    def failure() -> Optional[Error]:
+        error = worker.status()
+        return None if error is None else by_workers(error)
+
     if ends_survivors(os.environ):
-        TerminationReport(worker.status).install()
+        TerminationReport(failure if is_direct() else worker.status).install()
     return worker

@@ -28,6 +28,10 @@ class Place(Generic[_S]):
         session = None if self._session is None else self._session()
         return session if session is not None and session.is_open else None
 
+    def has_left(self, job: str) -> bool:
+        """Return whether the last owner in that job, as `join` calls it, has closed it."""
+        return job in self._left
+
     def take(self, session: _S) -> None:
         """Let `session` hold this place."""
         self._session = weakref.ref(session)
@@ -50,7 +54,7 @@ class Place(Generic[_S]):
         framework : Framework
             Its errors are raised.
         job : str
-            The address of the scheduler node; empty if this is no job that one can leave.
+            The address of the scheduler node; empty if the process may join again.
         wanted_rank : int
             The rank to take; -1 takes the rank that the scheduler node gives.
         open_worker : callable, optional

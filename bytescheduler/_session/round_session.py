@@ -4,6 +4,7 @@ import contextlib
 from typing import Iterator, NoReturn, Optional, Sequence, Tuple
 
 from bytescheduler._native import Pending, Worker
+from bytescheduler._session.direct import by_workers
 from bytescheduler._session.rounds import Round, RoundCall, Rounds, Source, WithoutEngine
 from bytescheduler._session.session import Session, clamped
 from bytescheduler.errors import Error, UsageError
@@ -104,7 +105,8 @@ class RoundSession(Session):
             raise self._named(error) from error
 
     def _named(self, error: Error) -> Error:
-        return type(error)(self._names.in_text(str(error)), error.code)
+        named = type(error)(self._names.in_text(str(error)), error.code)
+        return by_workers(named) if self.hosts_server else named
 
     def _raise(self, failure: Error) -> NoReturn:
         self._reported = True

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import sys
 import weakref
 from typing import (
     TYPE_CHECKING,
@@ -17,7 +18,14 @@ from typing import (
 
 from bytescheduler._metrics.serving import serve
 from bytescheduler._native import Worker, fail_exit
-from bytescheduler._process.ending import at_end, is_child, uncaught
+from bytescheduler._process.ending import (
+    at_end,
+    bad_end,
+    is_child,
+    print_early,
+    uncaught,
+    watch_exits,
+)
 from bytescheduler._process.say import say
 from bytescheduler._session.framework import Framework, Operations
 from bytescheduler._session.names import KeyNames
@@ -93,7 +101,10 @@ class Session:
         self._tuner: Optional[Tuner] = None
         self._num_tensors = 0
         self._num_bytes = 0
+        # True in a direct job: errors name workers alone, and the end waits for other processes.
+        self.hosts_server = False
         self._end_unasked: Callable[[], None] = at_end(self._at_exit)
+        watch_exits()
         self._place = worker.place
         if self._place:
             ready.tell_place(self._place)
@@ -270,6 +281,7 @@ class Session:
         """Wait up to `drain_s` seconds for pending rounds, fail what is left, leave the job.
 
         Only the last owner's call does so; earlier ones leave pending rounds to end by themselves.
+        While a ConfigError is handled, as in a ``finally``, the job fails with its reason instead.
         Blocks; None waits as long as the engine's own deadlines allow.  A second call does nothing.
 
         Raises
@@ -280,6 +292,7 @@ class Session:
         if self._owners > 1 and not self._forked:
             self._owners -= 1
             return
+        self._fail_if_refused()
         self._leave(drain_s)
 
     def drop(self) -> None:
@@ -288,6 +301,13 @@ class Session:
         Unlike `close` this keeps the place in the job for owners to come, until the process ends.
         """
         self._owners -= 1
+
+    def _fail_if_refused(self) -> None:
+        """Fail the job if the error is on its way that refused a call of this worker alone."""
+        error = sys.exc_info()[1]
+        if isinstance(error, ConfigError) and self.is_open and self._worker.status() is None:
+            self._reported = True  # the caller has the error itself
+            self._worker.fail(f"{type(error).__name__}: {error}")
 
     def _leave(self, drain_s: Optional[float]) -> None:
         if not self.is_open:
@@ -339,39 +359,45 @@ class Session:
         return failure
 
     def _at_exit(self) -> None:
-        raised = uncaught()
+        ends_badly = bad_end() is not None
+        printed = False
         try:
             if self.is_open:
-                self._fail_if_uncaught()
+                printed = self._fail_if_failed()
             self._leave(None)
         except self._framework.error as error:
             say(f"bytescheduler: {error}")
             fail_exit()  # the script cannot catch it any more
             # Such a child ends without what `fail_exit` changes.  An exception on its way makes it
-            # end with 1 too, and multiprocessing prints that.
-            if is_child() and raised is None:
+            # end with a code of its own, and multiprocessing prints that.
+            if is_child() and not ends_badly:
                 raise SystemExit(1) from None
         except KeyboardInterrupt:
             # No code of the script is left that could handle it, so it ends as Python does.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)
+        if printed and uncaught() is not None:
+            raise SystemExit(1) from None  # the same code, and nothing is printed twice
 
     def _stay_silent_at_end(self) -> None:
         self._end_unasked()
         self._end_unasked = _nothing  # the other knows this session, and would keep it
 
-    def _fail_if_uncaught(self) -> None:
-        """Fail the job if the script did not catch an exception.
+    def _fail_if_failed(self) -> bool:
+        """Fail the job if the script did not catch an exception, or ended with a code other than 0.
 
         The others must not wait for what this worker will never send, nor this one for them.
+        Return whether the exception was printed, before what this process waits for.
         """
-        error = uncaught()
-        if isinstance(error, self._framework.error):
+        end = bad_end()
+        if end is not None and issubclass(end.kind, self._framework.error):
             # It may come from an operation that ends a moment later, and says which.
             self._operations.drain(_LAST_WORDS_S)
-        if error is not None and self._worker.status() is None:
-            text = f": {error}" if str(error) else ""
-            self._worker.fail(f"uncaught {type(error).__name__}{text}")
+        if end is None or self._worker.status() is not None:
+            return False
+        printed = self.hosts_server and print_early()
+        self._worker.fail(end.reason)
+        return printed
 
     def _forget_all(self) -> None:
         self._forked = True

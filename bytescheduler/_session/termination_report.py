@@ -35,9 +35,14 @@ class TerminationReport:
         self._status = status
 
     def install(self) -> None:
-        """Handle SIGTERM, unless the script does; only a main thread can."""
+        """Handle SIGTERM, in place of an earlier report, unless the script does.
+
+        Only a main thread can.
+        """
         is_main = threading.current_thread() is threading.main_thread()
-        if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        handler = signal.getsignal(signal.SIGTERM)
+        is_ours = isinstance(getattr(handler, "__self__", None), TerminationReport)
+        if is_main and (is_ours or handler is signal.SIG_DFL):
             signal.signal(signal.SIGTERM, self._ended)
             os.register_at_fork(after_in_child=self._forget)
 

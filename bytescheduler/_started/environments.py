@@ -11,6 +11,7 @@ import zlib
 from typing import Dict, Mapping, Optional, Tuple
 
 from bytescheduler._process.say import counted, plain
+from bytescheduler._process.where import bare
 from bytescheduler._started.host_names import expand
 from bytescheduler._started.starter import starter
 
@@ -60,6 +61,8 @@ class Environment:
         Where all of these variables have these values, the launcher has not started the process.
     pod : bool
         True if the host's name ends with the number of the process.
+    mark : str
+        A variable that this launcher alone sets, so that its number counts beside any other's.
     """
 
     name: str
@@ -72,8 +75,10 @@ class Environment:
     below: Tuple[str, ...] = ()
     unless: Tuple[Tuple[str, str], ...] = ()
     pod: bool = False
+    mark: str = ""
 
 
+_TORCHRUN_MARK = "TORCHELASTIC_RUN_ID"
 _BATCH_IDS = (("SLURM_JOB_ID",), ("PBS_JOBID",), ("LSB_JOBID",))
 _BATCH_HOSTS = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
 
@@ -86,8 +91,9 @@ ENVIRONMENTS: Tuple[Environment, ...] = (
         sizes=("WORLD_SIZE",),
         local_sizes=("LOCAL_WORLD_SIZE",),
         node_lists=("MASTER_ADDR",),
-        job_ids=(("TORCHELASTIC_RUN_ID", "MASTER_PORT"), ("MASTER_PORT",)),
+        job_ids=((_TORCHRUN_MARK, "MASTER_PORT"), ("MASTER_PORT",)),
         below=("Open MPI", "MPICH", "Slurm", "Kubernetes"),
+        mark=_TORCHRUN_MARK,
     ),
     Environment(
         name="Open MPI",
@@ -156,7 +162,8 @@ def started_by(variables: Variables) -> Optional[Environment]:
     """Return the launcher that started this process, or None.
 
     Where several say the same, such as Slurm and a script that sets RANK from its variables, it is
-    the outermost: that one knows the hosts and numbers the job.
+    the outermost: that one knows the hosts and numbers the job.  A launcher that left its mark
+    counts alone, as torchrun does inside of a task of Slurm.
 
     Raises
     ------
@@ -167,6 +174,8 @@ def started_by(variables: Variables) -> Optional[Environment]:
     if not rows:
         return None
     inner = rows[0]
+    if variables.get(inner.mark):
+        return inner
     claim = _number(variables, (inner.rank,), 0), _number(variables, inner.sizes, 1)
     for launcher in rows[1:]:
         theirs = _number(variables, (launcher.rank,), 0), _number(variables, launcher.sizes, 1)
@@ -191,7 +200,7 @@ def _root_host(row: Environment, variables: Variables, rank: int, size: int) -> 
     name, text = _first(variables, row.node_lists)
     if name:
         try:
-            return expand(text)[0]
+            return expand(bare(text) if ":" in text else text)[0]
         except ValueError as error:
             raise LaunchError(
                 f"{name}={plain(text)} cannot be read: {plain(str(error))}; set DMLC_PS_ROOT_URI "
@@ -366,10 +375,10 @@ def direct_place(variables: Variables, *, agrees: bool) -> Dict[str, str]:
     rank, size = _number(variables, (row.rank,), 0), _number(variables, row.sizes, 1)
     assert rank is not None
     if size is None:
-        names = " or ".join(row.sizes)
+        names = " or ".join(row.sizes) or "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
         raise LaunchError(
             f"{row.name} started this process ({_describe(row, variables)}) and does not say how "
-            f"many there are: set {names or 'RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT'}"
+            f"many there are: set {names}, or unset {row.rank} to train alone"
         )
     if rank >= size:
         raise LaunchError(f"{_describe(row, variables)}: want a number from 0 to {size - 1}")
@@ -388,4 +397,4 @@ def direct_place(variables: Variables, *, agrees: bool) -> Dict[str, str]:
 
 def ends_survivors(variables: Variables) -> bool:
     """Return whether the launcher ends all workers as soon as it sees that one is lost."""
-    return bool(variables.get("TORCHELASTIC_RUN_ID"))
+    return bool(variables.get(_TORCHRUN_MARK))

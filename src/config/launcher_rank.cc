@@ -25,6 +25,9 @@ constexpr auto kLaunchers = std::to_array<Launcher>({
     {"SLURM_PROCID", {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}},
 });
 
+// Only torchrun sets it, for the processes that it starts itself.
+constexpr std::string_view kTorchrunMark = "TORCHELASTIC_RUN_ID";
+
 std::string Find(const Lookup& lookup, std::string_view name) {
   return name.empty() ? "" : lookup(name).value_or("");
 }
@@ -47,7 +50,9 @@ bool StartedTheWorkers(const Launcher& launcher, const Lookup& lookup, int32_t n
 
 Result<std::optional<LauncherRank>> FindLauncherRank(const Lookup& lookup, int32_t num_workers) {
   std::optional<LauncherRank> found;
+  const bool by_torchrun = !Find(lookup, kTorchrunMark).empty() && !Find(lookup, "RANK").empty();
   for (const Launcher& launcher : kLaunchers) {
+    if (by_torchrun && launcher.rank != "RANK") continue;
     const std::string text = Find(lookup, launcher.rank);
     if (text.empty() || !StartedTheWorkers(launcher, lookup, num_workers)) continue;
     const std::string given = std::string(launcher.rank) + "=" + Printable(text);

@@ -18,8 +18,8 @@ struct LauncherRank {
 
 // The rank among `num_workers` workers; empty if no launcher has given a rank.  A launcher that
 // says that it started another number of processes has not started the workers alone, so its ranks
-// are not theirs.  kInvalidArgument if a rank is malformed or out of range, or if two launchers
-// differ.
+// are not theirs.  Only torchrun's rank counts where TORCHELASTIC_RUN_ID is set.  kInvalidArgument
+// if a rank is malformed or out of range, or if two launchers differ.
 Result<std::optional<LauncherRank>> FindLauncherRank(const Lookup& lookup, int32_t num_workers);
 
 }  // namespace bs::config

@@ -65,6 +65,17 @@ TEST(LauncherRank, TwoThatAgreeAreOne) {
                   "RANK=2 and PMI_RANK=0 contradict each other: unset one, or set DMLC_WORKER_ID");
 }
 
+TEST(LauncherRank, OfTorchrunCountsAlone) {
+  const Environment slurm = {
+      {"RANK", "2"}, {"WORLD_SIZE", "3"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "3"}};
+  EXPECT_FALSE(RankIn(slurm).ok());
+  Environment both = slurm;
+  both["TORCHELASTIC_RUN_ID"] = "none";
+  EXPECT_EQ(RankOf(both), 2);
+  both.erase("RANK");  // a script has unset torchrun's number
+  EXPECT_EQ(RankOf(both), 0);
+}
+
 TEST(LauncherRank, OutOfRangeOrNoNumberIsRefused) {
   for (const char* const wrong : {"3", "-1", "first", "1.0", "99999999999999999999"}) {
     EXPECT_EQ(WhyNot({{"PMI_RANK", wrong}}),

@@ -16,6 +16,7 @@ __all__ = ["TorchJob", "TorchJoined", "current"]
 
 # This process's place in a job.
 PLACE: Place[TorchSession] = Place()
+_MEETING = Meeting()
 
 
 class TorchJoined(Joined[TorchSession]):
@@ -38,7 +39,7 @@ class TorchJoined(Joined[TorchSession]):
 
 
 def _open() -> Optional[TorchSession]:
-    return open_session(PLACE, TorchSession, Meeting().agree)
+    return open_session(PLACE, TorchSession, _MEETING.agree)
 
 
 class TorchJob(Job[TorchJoined]):

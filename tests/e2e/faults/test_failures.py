@@ -106,7 +106,8 @@ def test_a_worker_that_exits_in_the_middle_is_told_to_the_other(
         job.start_worker("cases/cases.py", store, "exits_in_rank_1")
     codes = sorted(worker.wait(STARTED_AND_SOON_S) for worker in job.workers)
     assert codes == [1, 7], job.all_output()
-    assert re.search(r"MXNetError: .*worker 1 .*left", job.all_output(), re.S), job.all_output()
+    told = r"MXNetError: .*worker 1 gave up: exit code 7"
+    assert re.search(told, job.all_output(), re.S), job.all_output()
 
 
 def test_a_gradient_that_never_comes_is_told_to_everyone(make_job: MakeJob) -> None:

@@ -1,5 +1,6 @@
 """Which addresses nodes show and find: hosts with several interfaces, IPv6, and late names."""
 
+import importlib.util
 import pathlib
 import subprocess
 import sys
@@ -156,3 +157,18 @@ def test_a_name_that_is_never_known_is_the_last_word_of_all_roles(hosts: TwoHost
         last = text.strip().splitlines()[-1]
         assert "DMLC_PS_ROOT_URI=sched: the name cannot be resolved (" in last, (name, text)
         assert "for 1 s (BYTESCHEDULER_TIMEOUT)" in last, (name, text)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
+def test_process_0_with_a_loopback_name_listens_where_the_other_host_reaches_it(
+    hosts: TwoHosts,
+) -> None:
+    command = [sys.executable, str(WORKERS / "torch" / "joined_again.py")]
+    job = {"WORLD_SIZE": "2", "MASTER_PORT": "29511", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    job["BYTESCHEDULER_TIMEOUT"] = "30"
+    processes = {
+        "process 0": hosts.start(1, command, {**job, "RANK": "0", "MASTER_ADDR": "localhost"}),
+        "process 1": hosts.start(2, command, {**job, "RANK": "1", "MASTER_ADDR": "10.0.0.1"}),
+    }
+    for text in outputs(processes).values():
+        assert text.count(": [3.0, 3.0, 3.0]") == 2, text

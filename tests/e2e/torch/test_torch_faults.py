@@ -92,3 +92,17 @@ def test_under_torchrun_a_killed_worker_is_named_before_the_rest_is_ended() -> N
     # On a busy machine the guard may raise before the signal comes.
     said = r"^bytescheduler(: the job failed|\.errors\.PeerLost): .*\blost (worker|server) 1 "
     assert re.search(said, done.stdout, re.M), done.stdout
+
+
+def test_a_spawned_worker_that_raises_is_named_with_its_reason_by_both(
+    free_port: Callable[[], int],
+) -> None:
+    script = str(WORKERS / "torch/spawned.py")
+    # The parent may end worker 0 before it hears of the failure.
+    done = run([sys.executable, script, str(free_port())], code=1)
+    assert "worker 1: the reason\n" in done.stdout
+    assert re.search(r"^Process SpawnProcess-2:$", done.stdout, re.M), done.stdout
+    assert re.search(r"^RuntimeError: the reason$", done.stdout, re.M), done.stdout
+    heard = re.search(r"^worker 0: (.*)$", done.stdout, re.M)
+    told = "worker 1 gave up: exit code 1, after RuntimeError: the reason"
+    assert heard is None or told in heard.group(1), done.stdout

@@ -508,7 +508,9 @@ def test_the_worker_that_raised_is_blamed_though_it_ends_last(
     result = bslaunch("--local", "-w", "3", "-s", "2", *command, cwd=tmp_path)
     assert result.returncode == 5
     told = [line for line in result.stderr.splitlines() if "ended with" in line]
-    assert told == snapshot(["bslaunch: worker 2 ended with exit code 5; ending the job"])
+    assert told == snapshot(
+        ["bslaunch: worker 2 ended with exit code 5: a mistake of its own; ending the job"]
+    )
     for index in range(3):
         assert f"rank {index}" in lines_of(result, f"worker {index}")
     for node in ("scheduler", "server 0", "server 1"):

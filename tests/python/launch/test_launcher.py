@@ -137,6 +137,30 @@ def test_the_verdict_of_the_scheduler_node_names_the_cause(
     assert launcher.cause().name == cause
 
 
+@pytest.mark.parametrize(
+    ("verdict", "text"),
+    [
+        (
+            "worker 1 gave up: uncaught KeyError: mine (reported by worker 1)",
+            ": uncaught KeyError: mine",
+        ),
+        ("worker 1 gave up: (text) in brackets", ": (text) in brackets"),
+        ("worker 1 gave up: exit code 1, after KeyError: 'mine'", ", after KeyError: 'mine'"),
+        ("worker 1 gave up: exit code 1", ""),
+        ("worker 0 gave up: exit code 1", ""),
+        ("lost worker 1 (127.0.0.1:4711): connection closed", ""),
+        ("", ""),
+    ],
+)
+def test_a_process_that_gave_up_is_described_with_its_reason(
+    launcher: Launcher, verdict: str, text: str
+) -> None:
+    failed = launcher.start("worker", ["false"], name="worker 1")
+    launcher.await_ends([failed], soon())
+    launcher.verdict = verdict
+    assert launcher.describe(failed) == f"worker 1 ended with exit code 1{text}"
+
+
 # -- where the scheduler node listens ----------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ import ctypes
 import os
 import queue
 import socket
+import subprocess
 import threading
 import urllib.request
 from typing import Callable, Dict, List, Optional
@@ -15,7 +16,7 @@ from sentences import masked
 
 from bytescheduler import ConfigError, PeerLost, UsageError
 from bytescheduler._native import Node, Worker
-from bytescheduler._session.direct import is_direct, open_worker
+from bytescheduler._session.direct import Listen, Root, by_workers, is_direct, open_worker
 
 QUIET = {"BYTESCHEDULER_LOG_LEVEL": "off"}
 FLOAT32 = 0
@@ -24,18 +25,18 @@ FLOAT32 = 0
 class Job:
     """Opens the workers of a job of this size, each in a thread."""
 
-    def __init__(self, size: int, agrees: bool, **more: str) -> None:
+    def __init__(self, size: int, agrees: bool, host: str = "", **more: str) -> None:
         self._size = size
+        self._host = host  # that all agree on
         self._agrees = agrees
         self._more = more
         self._port: queue.Queue[int] = queue.Queue()
         self.workers: Dict[int, Worker] = {}
 
-    def _agree(self, port: Optional[int]) -> int:
-        if port is None:
-            port = self._port.get(timeout=60)
+    def _agree(self, listen: Optional[Listen]) -> Root:
+        port = self._port.get(timeout=60) if listen is None else listen(self._host)
         self._port.put(port)
-        return port
+        return Root(self._host, port)
 
     def _open(self, rank: int) -> None:
         variables = {"RANK": str(rank), "WORLD_SIZE": str(self._size), "MASTER_ADDR": "127.0.0.1"}
@@ -78,6 +79,14 @@ def test_workers_have_their_launchers_ranks_and_sums(
     raised = in_threads([lambda w=w: sums.append(summed(w)) for w in workers])
     assert not raised, raised
     assert sums == [[3, 6, 3]] * 3
+    assert not in_threads([worker.close for worker in workers])
+
+
+def test_an_address_that_processes_agree_on_replaces_the_launchers() -> None:
+    workers = Job(2, True, host="127.0.0.1", MASTER_ADDR="127.0.0.2").open()
+    assert [worker.rank for worker in workers] == [0, 1]
+    listeners = subprocess.run(["ss", "-ltnH"], stdout=subprocess.PIPE, text=True, check=True)
+    assert "127.0.0.2:" not in listeners.stdout
     assert not in_threads([worker.close for worker in workers])
 
 
@@ -142,6 +151,20 @@ def test_a_failure_is_raised_by_workers_that_have_not_seen_it() -> None:
     assert str(raised[0]).startswith("worker 1 gave up: its script raised")
 
 
+def test_lost_nodes_are_named_by_the_worker_of_their_process() -> None:
+    lost = PeerLost("lost server 12 (10.0.0.1:9): connection closed (reported by server 1)", 4)
+    named = by_workers(lost)
+    assert type(named) is PeerLost
+    assert named.code == 4
+    assert str(named) == snapshot(
+        "lost worker 12 (its server 10.0.0.1:9): connection closed (reported by server 1)"
+    )
+    root = by_workers(PeerLost("lost the scheduler node ([::1]:9): silent for 30 s", 4))
+    assert str(root) == snapshot("lost worker 0 (its scheduler node [::1]:9): silent for 30 s")
+    text = "key 7: no response from server 1 in 30 s"
+    assert str(by_workers(PeerLost(text))) == text
+
+
 def test_a_forked_child_ends_nothing() -> None:
     worker = open_worker(variables={})
     child = os.fork()
@@ -158,8 +181,8 @@ def test_a_launcher_without_a_store_is_not_asked_to_agree() -> None:
     variables = {"OMPI_COMM_WORLD_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
     variables.update(OMPI_COMM_WORLD_SIZE="1", OMPI_COMM_WORLD_LOCAL_SIZE="1")
 
-    def agree(port: Optional[int]) -> int:
-        raise AssertionError(port)
+    def agree(listen: Optional[Listen]) -> Root:
+        raise AssertionError(listen)
 
     worker = open_worker(agree, variables)
     assert (worker.rank, worker.num_workers) == (0, 1)

@@ -7,7 +7,7 @@ import pytest
 from bytescheduler._session.basics import Basics
 from bytescheduler._session.job import Job, Joined
 from bytescheduler._session.round_session import RoundSession
-from bytescheduler.errors import UsageError
+from bytescheduler.errors import ConfigError
 
 
 def test_the_job_is_joined_once() -> None:
@@ -21,8 +21,22 @@ def test_the_job_is_joined_once() -> None:
     job.leave()
     with pytest.raises(ValueError, match="has left the job"):
         job.get()
-    with pytest.raises(UsageError, match="a process joins one job"):
+
+
+def test_a_job_that_was_left_may_be_joined_again() -> None:
+    joined: List[Joined[RoundSession]] = []
+
+    def join() -> Joined[RoundSession]:
+        joined.append(Joined(None))
+        return joined[-1]
+
+    job = Job("a module", join)
+    for _ in range(2):
         job.join()
+        assert job.get() is joined[-1]
+        job.leave()
+        assert not job.is_joined
+    assert len(joined) == 2
 
 
 class Optimizer:
@@ -43,6 +57,24 @@ def test_a_job_that_ends_makes_the_updates_first() -> None:
     job.get().unflushed.add(Optimizer(order))
     job.leave()
     assert order == ["flushed"]
+
+
+def test_a_job_that_ends_by_a_refused_call_waits_for_no_update() -> None:
+    job: Job[Joined[RoundSession]] = Job("a module", lambda: Joined(None))
+    order: List[str] = []
+    job.join()
+    job.get().unflushed.add(Optimizer(order))
+
+    def train() -> None:
+        try:
+            raise ConfigError("refused", 1)
+        finally:
+            job.leave()
+
+    with pytest.raises(ConfigError, match="refused"):
+        train()
+    assert order == []
+    assert not job.is_joined
 
 
 def test_a_module_has_the_functions_of_its_job() -> None:

@@ -1,5 +1,6 @@
 """A session without any framework: errors, owners, metrics, tuning, forks, and the end."""
 
+import contextlib
 import gc
 import os
 import pathlib
@@ -204,6 +205,38 @@ def test_an_uncaught_exception_fails_the_job_by_its_name() -> None:
     assert "worker 0 gave up: uncaught KeyError: 'mine'" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("script", "code", "reason"),
+    [
+        ("sys.exit(3)", 3, "exit code 3"),
+        ("sys.exit('a text')", 1, "exit code 1"),
+        ("sys.exit(True)", 1, "exit code 1"),
+        ("sys.exit(False)", 0, ""),
+        ("try: 1 / 0\nexcept Exception: sys.exit(2)", 2, "exit code 2, after ZeroDivisionError: "),
+        ("sys.exit()", 0, ""),
+        ("sys.exit(0)", 0, ""),
+        ("try: sys.exit(3)\nexcept SystemExit: pass", 0, ""),
+        ("raise SystemExit(3)", 3, ""),  # Python does not tell of it
+    ],
+)
+def test_a_bad_exit_fails_the_job_by_its_code(script: str, code: int, reason: str) -> None:
+    done = run_script(script)
+    assert done.returncode == code
+    assert done.stdout == ("closed [None]\n" if reason else "closed [None, None]\n")
+    assert ("worker 0 gave up: " in done.stderr) == bool(reason)
+    assert reason in done.stderr
+
+
+def test_an_exit_because_of_the_frameworks_error_waits_for_its_cause() -> None:
+    done = run_script(
+        "try: raise FrameworkError('an operator failed')\nexcept Exception: exit_ = 0"
+    )
+    assert done.stdout == "closed [None, None]\n"  # the script went on
+    done = run_script("try: raise FrameworkError('it failed')\nexcept Exception: sys.exit(1)")
+    assert done.stdout == "closed [0.5, None]\n"
+    assert "exit code 1, after FrameworkError: it failed" in done.stderr
+
+
 # What runs in a child of multiprocessing, which skips what the interpreter does at its end.
 IN_CHILD = """
     import multiprocessing
@@ -225,7 +258,8 @@ IN_CHILD = """
     ("last", "code", "said"),
     [
         ("pass", 0, ""),
-        ("sys.exit(3)", 3, ""),
+        ("sys.exit(0)", 0, ""),
+        ("sys.exit(3)", 3, "bytescheduler: worker 0 gave up: exit code 3\n"),
         ("raise KeyError('mine')", 1, "KeyError: 'mine'"),
         ("worker.fail('for a test')", 1, "bytescheduler: worker 0 gave up: for a test"),
     ],
@@ -234,6 +268,28 @@ def test_a_child_of_multiprocessing_leaves_too(last: str, code: int, said: str) 
     done = run_script(IN_CHILD.format(last))
     assert done.stdout == f"closed [None, None]\nclosed in the child\nended with {code}\n"
     assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("last", "text"),
+    [
+        ("raise KeyError('mine')", "KeyError: 'mine'"),
+        ("try: raise KeyError('mine')\n        except Exception: sys.exit(1)", "KeyError: 'mine'"),
+    ],
+)
+@pytest.mark.parametrize("hosts_server", [True, False])
+def test_a_child_that_hosts_a_server_prints_its_error_before_it_waits(
+    last: str, text: str, hosts_server: bool
+) -> None:
+    stays = "worker.close = lambda: print('closed', file=sys.stderr)"
+    lines = f"kept.hosts_server = {hosts_server}\n        {stays}\n        {last}"
+    done = run_script(IN_CHILD.format(lines))
+    assert "ended with 1\n" in done.stdout
+    before, _, after = done.stderr.partition("closed\n")
+    assert ("Process ForkProcess-1:\nTraceback" in before) == hosts_server
+    assert before.count(text) == hosts_server
+    is_repeated = not hosts_server and "exit" not in last
+    assert after.count("Traceback") == is_repeated, done.stderr
 
 
 def test_the_frameworks_own_exceptions_leave_the_engine_the_first_word() -> None:
@@ -262,6 +318,32 @@ def test_an_unseen_failure_is_printed_at_exit() -> None:
 
 def test_a_failure_found_at_exit_does_not_hide_another_exit_code() -> None:
     assert run_script("worker.fail('for a test'); sys.exit(7)").returncode == 7
+
+
+def test_a_refused_call_reaches_the_peers_though_a_finally_leaves_the_job(
+    session: Session, worker: FakeWorker
+) -> None:
+    def train() -> None:
+        try:
+            raise ConfigError("key 'x': 8 bytes here, 12 bytes there", 1)
+        finally:
+            session.close()
+
+    with pytest.raises(ConfigError, match="12 bytes there"):
+        train()
+    assert worker.closed
+    assert str(worker.failure) == snapshot(
+        "worker 0 gave up: ConfigError: key 'x': 8 bytes here, 12 bytes there"
+    )
+
+
+def test_an_error_that_was_handled_before_lets_the_worker_leave(
+    session: Session, worker: FakeWorker
+) -> None:
+    with contextlib.suppress(ConfigError):
+        raise ConfigError("refused", 1)
+    session.close()
+    assert worker.failure is None
 
 
 # -- errors and priorities -------------------------------------------------------------------------

@@ -21,6 +21,8 @@ def status():
 
 if sys.argv[1] == "own":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("its own"))
+if sys.argv[1] == "again":
+    TerminationReport(lambda: PeerLost("of an earlier job", 4)).install()
 TerminationReport(status).install()
 if sys.argv[1] == "child" and os.fork():
     sys.exit(os.WTERMSIG(os.wait()[1]))
@@ -35,7 +37,13 @@ ENDED = -signal.SIGTERM
 
 @pytest.mark.parametrize(
     ("case", "code", "said"),
-    [("lost", ENDED, LOST), ("left", ENDED, ""), ("own", 1, "its own\n"), ("child", -ENDED, "")],
+    [
+        ("lost", ENDED, LOST),
+        ("again", ENDED, LOST),
+        ("left", ENDED, ""),
+        ("own", 1, "its own\n"),
+        ("child", -ENDED, ""),
+    ],
 )
 def test_it_says_why_unless_the_script_does(case: str, code: int, said: str) -> None:
     command = [sys.executable, "-c", SCRIPT, case]

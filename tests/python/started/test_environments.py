@@ -147,6 +147,26 @@ def test_a_rank_made_of_slurm_s_contradicts_nothing(name: str, size: Variables) 
         assert place_in_job({**alone, **size, name: str(rank)}, 2) == place_in_job(alone, 2)
 
 
+@pytest.mark.parametrize("name", ["Slurm", "Open MPI", "MPICH", "Kubernetes"])
+def test_a_process_of_torchrun_is_placed_by_it_whatever_started_torchrun(name: str) -> None:
+    inner = of("torchrun", 1, TORCHELASTIC_RUN_ID="none")
+    both = {**of(name, 2), **inner}
+    row = started_by(both)
+    assert row is not None
+    assert row.name == "torchrun"
+    assert direct_place(both, agrees=True) == direct_place(inner, agrees=True)
+    left_over = without(both, "RANK")  # a script has unset it
+    row = started_by(left_over)
+    assert row is not None
+    assert row.name == name
+
+
+@pytest.mark.parametrize("host", ["[::1]", "::1", "[fd00::7]"])
+def test_brackets_around_an_address_are_no_list(host: str) -> None:
+    place = direct_place(of("torchrun", 1, MASTER_ADDR=host), agrees=True)
+    assert place["DMLC_PS_ROOT_URI"] == host.strip("[]")
+
+
 def test_scripts_between_change_no_port(monkeypatch: pytest.MonkeyPatch) -> None:
     direct = place_in_job(of("MPICH", 1), servers=2)
     monkeypatch.setattr(os, "getppid", lambda: os.getpid())
@@ -296,11 +316,13 @@ def test_variables_that_make_no_direct_job_are_named() -> None:
 
     assert direct_place({}, agrees=False) == {}
     assert why_not({"RANK": "1", "MASTER_ADDR": "a"}) == snapshot(
-        "torchrun started this process (RANK=1) and does not say how many there are: set WORLD_SIZE"
+        "torchrun started this process (RANK=1) and does not say how many there are: set "
+        "WORLD_SIZE, or unset RANK to train alone"
     )
     assert why_not({"JOB_COMPLETION_INDEX": "1"}) == snapshot(
         "Kubernetes started this process (JOB_COMPLETION_INDEX=1) and does not say how many there "
-        "are: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
+        "are: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or unset JOB_COMPLETION_INDEX to "
+        "train alone"
     )
     assert why_not(of("torchrun", SIZE)) == snapshot(
         "RANK=5 of WORLD_SIZE=5: want a number from 0 to 4"

@@ -19,7 +19,7 @@ def test_a_process_without_its_peers_names_the_awaited_processes(
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("MASTER_PORT", "0")  # PyTorch takes a free one
     with pytest.raises(Timeout, match=r"RANK=0 waits .* start all 2 \(WORLD_SIZE\)"):
-        Meeting().agree(9)
+        Meeting().agree(lambda _: 9)
 
 
 def test_names_of_other_packages_are_there() -> None:

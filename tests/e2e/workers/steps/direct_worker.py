@@ -6,26 +6,23 @@ It prints each sum of its rank and of the others'.  "store": by the rendezvous o
 import ctypes
 import importlib
 import sys
-from typing import Callable, Optional
+from typing import Optional
 
-from bytescheduler._session.direct import open_worker
+from bytescheduler._session.direct import Agree, Listen, Root, open_worker
 
 FLOAT32, KEY, COUNT = 0, 7, 50_000
 
 
-def agree_by_store(port: Optional[int]) -> int:
-    """Agree on `port` as bytescheduler.torch does, where torch is installed."""
+def agree_by_store(listen: Optional[Listen]) -> Root:
+    """Agree on a port as bytescheduler.torch does, where torch is installed."""
     distributed = importlib.import_module("torch.distributed")
     store, _, _ = next(iter(distributed.rendezvous("env://")))
-    if port is not None:
-        store.set("port", str(port))
-    return int(store.get("port"))
+    if listen is not None:
+        store.set("port", str(listen("")))
+    return Root("", int(store.get("port")))
 
 
-AGREE: "dict[str, Optional[Callable[[Optional[int]], int]]]" = {
-    "": None,
-    "store": agree_by_store,
-}
+AGREE: "dict[str, Optional[Agree]]" = {"": None, "store": agree_by_store}
 
 
 def say(line: str) -> None:
