@@ -35,6 +35,7 @@ class Guard:
 
     def __init__(self, updates: Updates) -> None:
         self.slots: List[Slot] = []
+        self.handle: Any = None  # takes it off its module
         self.has_run = False
         self._updates = weakref.ref(updates)
         self._wait_apart = apart(self.wait, _WHY)

@@ -54,14 +54,18 @@ class Guards:
         guard = self._guards.get(module)
         if guard is None:
             guard = self._guards[module] = Guard(self._updates)
-            self._handles.append(module.register_forward_pre_hook(guard, prepend=True))
+            guard.handle = module.register_forward_pre_hook(guard, prepend=True)
+            self._handles.append(guard.handle)
         new = [slot for slot in slots if slot not in guard.slots]
         guard.slots += new
         for slot in new:
             slot.guards += 1
+        if next(module.children(), None) is None:
+            self._updates.resting.add(guard)
 
     def close(self) -> None:
         """Take all hooks off the model."""
+        self._updates.resting.end()
         for handle in self._handles:
             handle.remove()
         self._handles.clear()

@@ -12,11 +12,12 @@ from bytescheduler.errors import UsageError
 from bytescheduler.torch._crossing.calls import Calls
 from bytescheduler.torch._crossing.compilers import Compilations, eagerly, not_compiling
 from bytescheduler.torch._crossing.look import Look
+from bytescheduler.torch._crossing.resting import Resting
 from bytescheduler.torch._crossing.shadow import Shadow
 from bytescheduler.torch._crossing.waiting import Use, end_wait, let_wait
 from bytescheduler.torch._crossing.waiting_gradients import WaitingGradients
 from bytescheduler.torch._gradients.gradients import Gradients
-from bytescheduler.torch._gradients.means import is_left
+from bytescheduler.torch._gradients.means import become_means, is_left
 from bytescheduler.torch._gradients.slot import ARMED, IDLE, PUSHED, Slot
 
 __all__ = ["Updates"]
@@ -64,6 +65,7 @@ class Updates:
         self.waiting = 0  # slots that are ARMED
         self.marked: List[Slot] = []  # on a device, updated, and other streams may use them
         self.look = Look()
+        self.resting = Resting()
         self._blind: Optional[str] = None  # the reason why a use may not be seen
         self._unseen: List[Slot] = []  # code was compiled before the look saw a use of them
         self._slots: Dict[int, Slot] = {}  # by their parameters
@@ -96,6 +98,7 @@ class Updates:
             self.waiting += len(armed)
             self._queue = sorted(self._gradients.slots, key=_urgency)
             if self.waiting:
+                self.resting.wake()
                 self._unflushed.add(self)
                 if self._calls is not None:
                     self._calls.hear()
@@ -119,6 +122,7 @@ class Updates:
         if self._updating:
             return
         unseen = self.look.end()
+        self.resting.end()
         if self._is_guarded:
             return
         self._unseen += unseen
@@ -204,19 +208,26 @@ class Updates:
         kept: List[_Kept] = []
         stay: Set[Slot] = set()
         # The plain optimizer passes over a weight of which no worker has a gradient.
-        used = [slot for slot in armed if self._gradients.is_used(slot)]
-        along = list(self._ready(_TOGETHER - sum(slot.elements for slot in armed), armed))
-        for slot in used + along:
+        along = _bundled_with(armed)
+        room = _TOGETHER - sum(slot.elements for slot in armed)
+        along += self._ready(room, armed + along)
+        bundles = {slot.bundle for slot in armed + along if slot.bundle is not None}
+        gradients = self._gradients
+        used = [slot for slot in armed + along if slot.had_gradient or gradients.is_used(slot)]
+        for slot in used:
             _check_weight(slot)
-        means = [self._gradients.mean(slot) for slot in used + along]  # memory may be short
+        means = [gradients.mean(slot) for slot in used]  # memory may be short
         for slot in armed + along:
             sent = slot.sent
-            self._gradients.let_go(slot)
+            gradients.let_go(slot)
             slot.sent = sent  # until the wait of the gradient ends
             slot.state = IDLE
         sent = None
         try:
-            for slot, mean in zip(used + along, means):
+            become_means(
+                [(slot, slot.sent) for slot in used if slot.bundle and slot.sent is not None]
+            )
+            for slot, mean in zip(used, means):
                 grad = slot.param.grad
                 if self._means.arrive(slot, mean, grad):
                     stay.add(slot)
@@ -247,6 +258,7 @@ class Updates:
             for slot in along:
                 if slot.updated is None:
                     end_wait(slot.param)
+            self.resting.rest(bundles)
 
     def _mark(self, slot: Slot) -> None:
         """Let uses on other streams wait for an update of this one."""
@@ -259,13 +271,17 @@ class Updates:
         queue, taken = self._queue, set(armed)
         while queue:
             slot = queue[-1]
-            is_armed = slot.state == ARMED and slot not in taken
-            if is_armed and (slot.elements > room or not slot.had_gradient or not _is_there(slot)):
-                return
+            if slot.state == ARMED and slot not in taken:
+                bundle = slot.bundle
+                elements = slot.elements if bundle is None else bundle.elements
+                has_gradient = slot.had_gradient if bundle is None else bundle.has_all
+                if elements > room or not has_gradient or not _is_there(slot):
+                    return
+                room -= elements
+                together = [slot] if bundle is None else bundle.slots
+                taken.update(together)
+                yield from together
             queue.pop()
-            if is_armed:
-                room -= slot.elements
-                yield slot
 
     def _take(self, slot: Slot, params: Dict[int, List[torch.nn.Parameter]]) -> None:
         """Add a parameter, which has its mean, to those of its group."""
@@ -312,6 +328,15 @@ def _check_weight(slot: Slot) -> None:
             "sum; call optimizer.synchronize() after step() before weights are changed",
             5,
         )
+
+
+def _bundled_with(slots: Sequence[Slot]) -> List[Slot]:
+    """Return the members of the bundles of `slots` that are not among them."""
+    bundles = {id(slot.bundle): slot.bundle for slot in slots if slot.bundle is not None}
+    if not bundles:
+        return []
+    taken = set(slots)
+    return [slot for bundle in bundles.values() for slot in bundle.slots if slot not in taken]
 
 
 def _urgency(slot: Slot) -> int:

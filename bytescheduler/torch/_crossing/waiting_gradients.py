@@ -124,7 +124,8 @@ class WaitingGradients:
     def arrive(self, slot: Slot, mean: torch.Tensor, grad: Optional[torch.Tensor]) -> bool:
         """Let `grad`, in `p.grad`, be the mean for the update; return whether it stays then.
 
-        It does not where a script has dropped it, or has put another one in its place.
+        It does not where a script has dropped it, or has put another one in its place.  The
+        gradients of bundles are their means before.
         """
         param = slot.param
         if slot.sent is None:
@@ -132,8 +133,12 @@ class WaitingGradients:
             param.grad = kept_mean(slot, mean)
             return stays
         if grad is slot.sent:
-            become_mean(slot, grad, mean)
+            if slot.bundle is None:
+                become_mean(slot, grad, mean)
             return True
+        if slot.bundle is not None:
+            param.grad = slot.sent
+            return False
         lend_mean(slot, slot.sent, mean)
         param.grad = slot.sent
         return False

@@ -6,8 +6,9 @@ import torch
 
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._engine.dtypes import check_summable
+from bytescheduler.torch._gradients.slot import Slot
 
-__all__ = ["check_model", "check_parameter", "names_of"]
+__all__ = ["check_model", "check_parameter", "check_place", "names_of"]
 
 _Named = Iterable[Tuple[str, torch.nn.Parameter]]
 
@@ -62,6 +63,22 @@ def check_parameter(name: str, param: torch.nn.Parameter) -> None:
             5,
         )
     check_summable(param, name)
+
+
+def check_place(slot: Slot, tensor: torch.Tensor) -> None:
+    """Raise UsageError if a parameter, or its gradient, has another device or dtype than before."""
+    if tensor.device != slot.place:
+        raise UsageError(
+            f"{slot.name}: it moved from {slot.place} to {tensor.device}; move the model first, "
+            "wrap then",
+            5,
+        )
+    if tensor.dtype != slot.dtype:
+        raise UsageError(
+            f"{slot.name}: it changed from {slot.dtype} to {tensor.dtype}; change the model first, "
+            "wrap then",
+            5,
+        )
 
 
 def names_of(

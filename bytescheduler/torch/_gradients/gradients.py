@@ -2,7 +2,7 @@
 
 import threading
 import weakref
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple, Type
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple, Type
 
 import torch
 
@@ -13,9 +13,11 @@ from bytescheduler._session.rounds import Round, RoundCall
 from bytescheduler._session.tally import DISCARDS, SUMS, Tally
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._gradients.agreement import Agreement, Beliefs
-from bytescheduler.torch._gradients.checks import check_parameter
+from bytescheduler.torch._gradients.bundle import Bundle, bundled
+from bytescheduler.torch._gradients.checks import check_parameter, check_place
 from bytescheduler.torch._gradients.means import (
     become_mean,
+    become_means,
     fits,
     is_left,
     kept_mean,
@@ -104,12 +106,9 @@ class Gradients:
         for slot in new:
             wrapped().check_free(slot.param, slot.name)
         self._job.objects.check_alike([(slot.name, slot.param) for slot in new], 0)
-        keys = self._keys.of([slot.name for slot in new])
         for slot in new:
-            slot.key = keys[slot.name]
             slot.device = self._job.devices.of(slot.param, slot.name)
-            self._make_buffers(slot)
-        self._session.declare_tensors([(slot.key, _target(slot)) for slot in new])
+        self._declare(new, bundled(self._on_processors(new), self.options.compression))
         for slot in new:
             wrapped().take(slot.param, self)
             self._handles.append(slot.param.register_post_accumulate_grad_hook(_hook(self, slot)))
@@ -122,16 +121,43 @@ class Gradients:
         self.tally = Tally(self._session, key, len(self.slots))
         self._session.tune()
 
+    def _on_processors(self, slots: List[Slot]) -> List[Slot]:
+        """Return those of `slots` that are on no worker's device, the same on every worker."""
+        here = [slot.name for slot in slots if slot.device is not None]
+        names: Set[str] = set()
+        for on_devices in self._job.objects.gather(here):
+            assert isinstance(on_devices, list)
+            names.update(on_devices)
+        return [slot for slot in slots if slot.name not in names]
+
+    def _declare(self, new: List[Slot], bundles: List[Bundle[Slot]]) -> None:
+        """Make the memory of new slots and declare their keys; a bundle has one."""
+        for bundle in bundles:
+            bundle.key = self._keys.beside(bundle.slots[0].name, "bundle")
+            for slot in bundle.slots:
+                slot.bundle, slot.key = bundle, bundle.key
+        single = [slot for slot in new if slot.bundle is None]
+        keys = self._keys.of([slot.name for slot in single])
+        for slot in single:
+            slot.key = keys[slot.name]
+            self._make_buffers(slot)
+        targets = [(bundle.key, bundle.make_memory()) for bundle in bundles]
+        self._session.declare_tensors([*targets, *((slot.key, _target(slot)) for slot in single)])
+
     def show_order(self) -> None:
         """Repeat the names in the order of forward, which the priorities tell from now on."""
+        names: Dict[int, str] = {}
         for slot in sorted(self.slots, key=lambda slot: -slot.priority):
-            self._session.show(slot.key, slot.name)
+            names.setdefault(slot.key, slot.name if slot.bundle is None else slot.bundle.name)
+        for key, name in names.items():
+            self._session.show(key, name)
 
     def unfinished(self) -> List[Round]:
         """See `Source`."""
         rounds: List[Optional[Round]] = [slot.pending for slot in self.slots]
         rounds += [*self._orphans, self.tally.pending]
-        return [pending for pending in rounds if pending is not None]
+        different = {id(pending): pending for pending in rounds}  # members of a bundle share one
+        return [pending for pending in different.values() if pending is not None]
 
     def at_end(self) -> None:
         """See `Source`."""
@@ -220,7 +246,7 @@ class Gradients:
         grad = slot.param.grad
         if grad.layout is not torch.strided:
             grad = self._densified(slot, grad)
-        _check_place(slot, grad)
+        check_place(slot, grad)
         try:
             slot.version = grad._version
         except RuntimeError:  # it was made in inference mode
@@ -230,6 +256,9 @@ class Gradients:
         slot.sent = grad
         slot.address = grad.data_ptr()
         slot.had_gradient = True
+        if slot.bundle is not None:
+            self._join(slot, slot.bundle)
+            return
         dense = grad if fits(slot, grad) else torch.empty_like(slot.param).copy_(grad)
         self._send(slot, dense)
 
@@ -257,6 +286,19 @@ class Gradients:
         call = RoundCall(slot.priority, self.options.average, called, not slot.had_gradient, coding)
         here = not slot.had_gradient
         slot.pending = passage.start(self._session, slot.key, send, call, is_here=here)
+        slot.state = PUSHED
+
+    def _join(self, slot: Slot, bundle: Bundle[Slot]) -> None:
+        """Send a bundle if its other members have joined it."""
+        bundle.awaited -= 1
+        if not bundle.awaited:
+            send = bundle.gather()
+            called = self._called + bundle.slots[0].index
+            at_once = not bundle.had_gradient
+            call = RoundCall(bundle.priority, self.options.average, called, at_once)
+            pending = bundle.passage.start(self._session, bundle.key, send, call)
+            for member in bundle.slots:
+                member.pending = pending
         slot.state = PUSHED
 
     @staticmethod
@@ -319,10 +361,13 @@ class Gradients:
                 "or pass find_unused=True",
                 5,
             )
-        _check_place(slot, slot.param)
+        check_place(slot, slot.param)
         slot.sent = None
         slot.had_gradient = False
-        self._send(slot, self._nothing(slot))
+        if slot.bundle is not None:
+            self._join(slot, slot.bundle)
+        else:
+            self._send(slot, self._nothing(slot))
 
     def _nothing(self, slot: Slot) -> torch.Tensor:
         """Return zeros in the place of a gradient; all share their memory."""
@@ -338,7 +383,7 @@ class Gradients:
         grad, sent = slot.param.grad, slot.sent
         same = grad is sent and grad is not None and grad.data_ptr() == slot.address
         if not same or (grad._version != slot.version and not self._is_counted_twice(slot)):
-            _check_place(slot, slot.param)
+            check_place(slot, slot.param)
             change = "taken away" if grad is None else "changed"
             raise UsageError(
                 f"{slot.name}: its gradient was {change} after backward sent it; call "
@@ -372,9 +417,11 @@ class Gradients:
 
     def wait(self, slots: Iterable[Slot]) -> None:
         """Return when the sums of slots that are PUSHED or ARMED are there; changes nothing."""
+        latest: Optional[Round] = None
         for slot in slots:
-            if slot.pending is not None:
-                self._session.wait(slot.pending)
+            if slot.pending is not None and slot.pending is not latest:
+                latest = slot.pending
+                self._session.wait(latest)
 
     def receive(self, slot: Slot) -> torch.Tensor:
         """Return the mean of a slot that is PUSHED or ARMED.  Blocks."""
@@ -392,6 +439,10 @@ class Gradients:
 
     def mean(self, slot: Slot) -> torch.Tensor:
         """Return what a round that is over brought; the slot's state stays."""
+        if slot.bundle is not None:
+            slot.bundle.decode()
+            assert slot.recv is not None
+            return slot.recv
         assert slot.passage is not None
         mean = slot.passage.result()
         if slot.recv is None or mean is slot.recv:
@@ -407,9 +458,24 @@ class Gradients:
         self.complete(SUMS)
         self._settle()
         for slot in self.slots:
-            if slot.state == PUSHED:
+            if slot.state == PUSHED and slot.bundle is not None:
+                self._give_back_all(slot.bundle)
+            elif slot.state == PUSHED:
                 self._give_back(slot)
                 slot.state = SUMMED
+
+    def _give_back_all(self, bundle: Bundle[Slot]) -> None:
+        """Do as `_give_back` for the members of a bundle, which become SUMMED."""
+        self.wait(bundle.slots)
+        bundle.decode()
+        used = [slot for slot in bundle.slots if self.is_used(slot)]
+        become_means([(slot, slot.param.grad) for slot in used if slot.param.grad is not None])
+        for slot in used:
+            if slot.param.grad is None:
+                slot.param.grad = kept_mean(slot, self.mean(slot))
+        for slot in bundle.slots:
+            self.let_go(slot)
+            slot.state = SUMMED
 
     def _give_back(self, slot: Slot) -> None:
         """Let the parameter's gradient be the mean; what was sent becomes the next memory."""
@@ -464,15 +530,19 @@ class Gradients:
         self.flush()
         self.complete(DISCARDS)
         unwanted = []
+        orphans: Dict[int, Round] = {}
         for slot in self.slots:
             if slot.state != PUSHED:
                 continue
             assert slot.pending is not None
-            self._orphans.append(slot.pending)
+            orphans[id(slot.pending)] = slot.pending  # members of a bundle share one
             unwanted.append((slot, slot.sent))
             # The engine still writes to this memory.
             slot.pending = slot.recv = slot.sent = slot.passage = None
+            if slot.bundle is not None:
+                slot.bundle.drop_memory()
             slot.state, slot.passes = IDLE, 0
+        self._orphans += orphans.values()
         return unwanted
 
     @property
@@ -503,21 +573,6 @@ def _is_anew(slot: Slot) -> bool:
         return False
     # Backward itself makes another tensor of a sum that has a graph, or of a sparse one.
     return grad.grad_fn is None and grad.layout is before.layout is torch.strided
-
-
-def _check_place(slot: Slot, tensor: torch.Tensor) -> None:
-    if tensor.device != slot.place:
-        raise UsageError(
-            f"{slot.name}: it moved from {slot.place} to {tensor.device}; move the model first, "
-            "wrap then",
-            5,
-        )
-    if tensor.dtype != slot.dtype:
-        raise UsageError(
-            f"{slot.name}: it changed from {slot.dtype} to {tensor.dtype}; change the model first, "
-            "wrap then",
-            5,
-        )
 
 
 def _target(slot: Slot) -> torch.Tensor:

@@ -3,14 +3,16 @@
 A tensor that shares its memory with more than it takes a copy, so that all of them are the mean.
 """
 
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import torch
 
+from bytescheduler.torch._gradients.bundle import copy_all
 from bytescheduler.torch._gradients.slot import Slot
 
 __all__ = [
     "become_mean",
+    "become_means",
     "fits",
     "is_left",
     "kept_mean",
@@ -41,8 +43,30 @@ def become_mean(slot: Slot, grad: torch.Tensor, mean: torch.Tensor) -> None:
             return
         mean = mean.clone()
     is_next = slot.device is None and fits(slot, grad) and not is_shared
-    _receive_into(slot, grad.detach() if is_next else None)
+    if slot.bundle is None:
+        _receive_into(slot, grad.detach() if is_next else None)
     grad.data = mean
+
+
+def become_means(pairs: Sequence[Tuple[Slot, torch.Tensor]]) -> None:
+    """Let gradients of members of bundles be their means, which have arrived, all by one copy."""
+    usual = [
+        (slot, grad) for slot, grad in pairs if fits(slot, grad) and not _has_weights(slot, grad)
+    ]
+    with torch.no_grad():
+        copy_all([grad.data for _, grad in usual], [_mean_of(slot) for slot, _ in usual])
+    if len(usual) == len(pairs):
+        return
+    copied = {id(slot) for slot, _ in usual}
+    for slot, grad in pairs:
+        if id(slot) not in copied:
+            become_mean(slot, grad, _mean_of(slot))
+
+
+def _mean_of(slot: Slot) -> torch.Tensor:
+    """Return the part of a bundle's memory."""
+    assert slot.recv is not None
+    return slot.recv
 
 
 def lend_mean(slot: Slot, grad: torch.Tensor, mean: torch.Tensor) -> None:
@@ -55,7 +79,7 @@ def lend_mean(slot: Slot, grad: torch.Tensor, mean: torch.Tensor) -> None:
 
 def take_back(slot: Slot) -> None:
     """Let the memory of a mean that was lent stay the next memory, unless something kept it."""
-    if slot.recv is not None and _is_shared(slot.recv):
+    if slot.bundle is None and slot.recv is not None and _is_shared(slot.recv):
         _receive_into(slot, None)
 
 

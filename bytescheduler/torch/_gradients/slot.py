@@ -7,6 +7,7 @@ import torch
 from bytescheduler._session.rounds import Round
 from bytescheduler.torch._device.device import Device
 from bytescheduler.torch._device.runtime import Event
+from bytescheduler.torch._gradients.bundle import Bundle
 from bytescheduler.torch._sums.passage import Passage
 
 __all__ = ["ARMED", "IDLE", "PUSHED", "SUMMED", "Slot", "touch"]
@@ -45,6 +46,7 @@ class Slot:
     __slots__ = (
         "__weakref__",
         "address",
+        "bundle",
         "device",
         "dtype",
         "elements",
@@ -76,6 +78,7 @@ class Slot:
         self.elements = param.numel()
         self.group = group
         self.key = 0
+        self.bundle: Optional[Bundle[Slot]] = None  # has the round and the memory, if there is one
         self.priority = -index
         self.state = IDLE
         self.guards = 0  # modules that wait for it

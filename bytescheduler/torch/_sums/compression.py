@@ -6,7 +6,7 @@ import torch
 
 from bytescheduler._native import Coding
 
-__all__ = ["Compression", "Compressor", "name_of", "scaled"]
+__all__ = ["Compression", "Compressor", "is_elementwise", "name_of", "scaled"]
 
 
 class Compressor:
@@ -14,6 +14,8 @@ class Compressor:
 
     # The engine's own coding of float32, besides.
     coding: Optional[Coding] = None
+    # Several tensors may travel as one; a class that is derived says so anew.
+    elementwise = True
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> Tuple[torch.Tensor, Optional[torch.dtype]]:
@@ -26,6 +28,11 @@ class Compressor:
         return tensor if context is None else tensor.to(context)
 
 
+def is_elementwise(compressor: Type[Compressor]) -> bool:
+    """Return whether `compressor` changes each element by itself, as far as is known."""
+    return bool(vars(compressor).get("elementwise", False))
+
+
 def _narrow(tensor: torch.Tensor, dtype: torch.dtype) -> Tuple[torch.Tensor, Optional[torch.dtype]]:
     wide = tensor.dtype in (torch.float32, torch.float64)
     return (tensor.to(dtype), tensor.dtype) if wide else (tensor, None)
@@ -33,6 +40,8 @@ def _narrow(tensor: torch.Tensor, dtype: torch.dtype) -> Tuple[torch.Tensor, Opt
 
 class _Half(Compressor):
     """Sends float16 in place of wider floats."""
+
+    elementwise = True
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> Tuple[torch.Tensor, Optional[torch.dtype]]:
@@ -42,6 +51,8 @@ class _Half(Compressor):
 
 class _BFloat(Compressor):
     """Sends bfloat16 in place of wider floats."""
+
+    elementwise = True
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> Tuple[torch.Tensor, Optional[torch.dtype]]:
@@ -85,6 +96,7 @@ def scaled(compressor: Type[Compressor], before: float, after: float) -> Type[Co
         """Multiplies tensors of floats at both ends of their way."""
 
         coding = compressor.coding
+        elementwise = is_elementwise(compressor)
 
         @staticmethod
         def compress(tensor: torch.Tensor) -> Tuple[torch.Tensor, Optional[torch.dtype]]:

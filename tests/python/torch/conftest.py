@@ -6,6 +6,7 @@ import pytest
 import torch
 from fake_job import FakeJob
 
+from bytescheduler.torch._gradients import bundle
 from bytescheduler.torch._optimizer.options import Options
 from bytescheduler.torch._optimizer.stepper import Stepper
 
@@ -24,3 +25,9 @@ def make_stepper(job: FakeJob) -> Make:
         return Stepper(job, inner, Options(model=model, **options).checked())  # type: ignore[arg-type]
 
     return make
+
+
+@pytest.fixture
+def singly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each gradient travel in a round of its own, as large ones do."""
+    monkeypatch.setattr(bundle, "SMALL_BYTES", 0)

@@ -49,6 +49,7 @@ def ran(model: nn.Sequential) -> List[int]:
     return seen
 
 
+@pytest.mark.usefixtures("singly")
 def test_forward_runs_up_to_the_layer_with_a_missing_sum(job: FakeJob, make_stepper: Make) -> None:
     model = layers()
     stepper = make_stepper(model)
@@ -66,6 +67,7 @@ def test_forward_runs_up_to_the_layer_with_a_missing_sum(job: FakeJob, make_step
         assert torch.equal(one, other)
 
 
+@pytest.mark.usefixtures("singly")
 def test_arrived_parameters_are_updated_along_up_to_a_missing_sum(
     job: FakeJob, make_stepper: Make
 ) -> None:
@@ -83,6 +85,7 @@ def test_arrived_parameters_are_updated_along_up_to_a_missing_sum(
     assert stepper.gradients.unfinished() == []
 
 
+@pytest.mark.usefixtures("singly")
 def test_a_sum_that_failed_is_told_by_the_guard_of_its_weight(
     job: FakeJob, make_stepper: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +114,7 @@ def test_a_large_weight_is_updated_where_it_is_used(job: FakeJob, make_stepper: 
     assert not torch.equal(model[1].weight, before)
 
 
+@pytest.mark.usefixtures("singly")
 def test_with_a_barrier_step_waits_for_every_sum(job: FakeJob, make_stepper: Make) -> None:
     model = layers()
     stepper = make_stepper(model, crossing=False)
@@ -134,6 +138,7 @@ def test_numbers_are_taken_at_the_moment_of_step(make_stepper: Make) -> None:
     assert torch.equal(model.weight, before - 0.25)
 
 
+@pytest.mark.usefixtures("singly")
 def test_the_first_layer_is_the_most_urgent_and_its_gradient_comes_last(
     job: FakeJob, make_stepper: Make
 ) -> None:
@@ -148,6 +153,7 @@ def test_the_first_layer_is_the_most_urgent_and_its_gradient_comes_last(
     assert 0 < called["0.weight"] < called["2.weight"]
 
 
+@pytest.mark.usefixtures("singly")
 def test_timelines_have_the_names_of_parameters_again_in_the_order_of_forward(
     job: FakeJob, make_stepper: Make
 ) -> None:

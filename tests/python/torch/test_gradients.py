@@ -32,6 +32,7 @@ def test_gradients_with_other_strides_are_copied_first(job: FakeJob, make_steppe
     assert torch.equal(model.weight.grad, want)
 
 
+@pytest.mark.usefixtures("singly")
 def test_a_parameter_that_no_worker_uses_keeps_weight_and_state(
     job: FakeJob, make_stepper: Make
 ) -> None:
@@ -51,6 +52,7 @@ def test_a_parameter_that_no_worker_uses_keeps_weight_and_state(
     assert len(zeros) == 1  # one piece of memory for all that is unused
 
 
+@pytest.mark.usefixtures("singly")
 def test_a_round_that_nothing_wants_ends_and_frees_no_memory_too_soon(
     job: FakeJob, make_stepper: Make
 ) -> None:
@@ -157,6 +159,7 @@ def test_a_model_that_moves_after_it_was_wrapped_is_refused(make_stepper: Make) 
         stepper.gradients.arrived(slot)
 
 
+@pytest.mark.usefixtures("singly")
 def test_a_default_device_changes_nothing(job: FakeJob, make_stepper: Make) -> None:
     model = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
     inputs = torch.ones(1, 2)

@@ -305,6 +305,7 @@ def test_a_use_that_reads_no_element_makes_no_update(pair: Pair, name: str) -> N
     pair.check()
 
 
+@pytest.mark.usefixtures("singly")
 def test_the_first_use_of_a_weight_leaves_other_weights_waiting(job: FakeJob, pair: Pair) -> None:
     pair.model[0].weight.norm()
     states = [slot.state for slot in pair.stepper.gradients.slots]

@@ -214,6 +214,7 @@ def wrap(monkeypatch: pytest.MonkeyPatch, job: FakeJob) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("by_hand", [False, True])
 @pytest.mark.parametrize("zero", [False, True])
+@pytest.mark.usefixtures("singly")
 def test_a_method_that_steps_gets_means(
     wrap: Wrap, job: FakeJob, by_hand: bool, zero: bool
 ) -> None:
@@ -241,6 +242,7 @@ def test_a_method_that_steps_gets_means(
     assert len(job.session.rounds) == 3 * 2 * 5  # four gradients and a tally
 
 
+@pytest.mark.usefixtures("singly")
 def test_a_closure_of_another_method_leaves_means(wrap: Wrap, job: FakeJob) -> None:
     sides = pairs(wrap, Needs)
     for model, optimizer in sides:
@@ -250,6 +252,7 @@ def test_a_closure_of_another_method_leaves_means(wrap: Wrap, job: FakeJob) -> N
     assert len(job.session.rounds) == 2 * 5
 
 
+@pytest.mark.usefixtures("singly")
 def test_a_method_that_only_reads_leaves_the_step_to_come(wrap: Wrap, job: FakeJob) -> None:
     class Rated(torch.optim.SGD):
         def rate(self) -> float:
