@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -14,10 +14,10 @@ from bytescheduler.torch._crossing.compilers import Compilations, eagerly, not_c
 from bytescheduler.torch._crossing.look import Look
 from bytescheduler.torch._crossing.resting import Resting
 from bytescheduler.torch._crossing.shadow import Shadow
-from bytescheduler.torch._crossing.waiting import Use, end_wait, let_wait
-from bytescheduler.torch._crossing.waiting_gradients import WaitingGradients
+from bytescheduler.torch._crossing.waiting import GRAD, Use, end_wait, let_wait
+from bytescheduler.torch._crossing.waiting_gradients import Kept, WaitingGradients
 from bytescheduler.torch._gradients.gradients import Gradients
-from bytescheduler.torch._gradients.means import become_means, is_left
+from bytescheduler.torch._gradients.means import is_left
 from bytescheduler.torch._gradients.slot import ARMED, IDLE, PUSHED, Slot
 
 __all__ = ["Updates"]
@@ -26,7 +26,6 @@ __all__ = ["Updates"]
 _TOGETHER = 1 << 18
 
 OnGradient = Optional[Callable[[torch.nn.Parameter], None]]
-_Kept = Tuple[torch.nn.Parameter, Optional[torch.Tensor]]
 
 
 class Updates:
@@ -205,7 +204,7 @@ class Updates:
 
     def _update(self, armed: List[Slot]) -> None:
         params: Dict[int, List[torch.nn.Parameter]] = {}
-        kept: List[_Kept] = []
+        kept: List[Kept] = []
         stay: Set[Slot] = set()
         # The plain optimizer passes over a weight of which no worker has a gradient.
         along = _bundled_with(armed)
@@ -224,15 +223,8 @@ class Updates:
             slot.state = IDLE
         sent = None
         try:
-            become_means(
-                [(slot, slot.sent) for slot in used if slot.bundle and slot.sent is not None]
-            )
-            for slot, mean in zip(used, means):
-                grad = slot.param.grad
-                if self._means.arrive(slot, mean, grad):
-                    stay.add(slot)
-                else:
-                    kept.append((slot.param, grad))
+            self._means.arrive(used, means, stay, kept)
+            for slot in used:
                 self._take(slot, params)
             if params:
                 self._shadow.step(params)
@@ -248,8 +240,9 @@ class Updates:
                 self._unflushed.discard(self)
                 if self._calls is not None:
                     self._calls.rest()
-            for param, grad in kept:
-                param.grad = grad
+            with torch._C.DisableTorchFunctionSubclass():
+                for param, grad in kept:
+                    GRAD.__set__(param, grad)
             del means
             for slot in armed + along:
                 self._means.end(slot, stays=slot in stay)
@@ -258,6 +251,8 @@ class Updates:
             for slot in along:
                 if slot.updated is None:
                     end_wait(slot.param)
+            for bundle in bundles:
+                bundle.renew()
             self.resting.rest(bundles)
 
     def _mark(self, slot: Slot) -> None:

@@ -14,7 +14,7 @@ from torch.multiprocessing.reductions import reduce_tensor
 
 from bytescheduler.torch._crossing.compilers import apart
 
-__all__ = ["Use", "User", "can_wait", "end_wait", "let_wait", "make_ready"]
+__all__ = ["GRAD", "Use", "User", "can_wait", "end_wait", "let_wait", "make_ready"]
 
 _Values = Any  # the arguments of any function
 _Function = Callable[..., Any]
@@ -49,7 +49,7 @@ _READS_NOTHING = _reading_nothing()
 # Beside these, a gradient that waits may be told to have no graph, and to be zeros.
 _OF_GRADIENTS = frozenset((torch.Tensor.detach_, torch.Tensor.requires_grad_))
 _ZEROES = frozenset((torch.Tensor.zero_, torch.zero_, torch._foreach_zero_))
-_GRAD: Any = torch.Tensor.grad
+GRAD: Any = torch.Tensor.grad
 _PLAIN = (torch.Tensor.__torch_function__.__func__, torch._C._disabled_torch_function_impl)
 
 
@@ -167,19 +167,19 @@ def _see_gradient(param: torch.Tensor, *, replaced: bool) -> None:
 
 def _gradient(param: torch.Tensor) -> _Values:
     if not torch._C._is_torch_function_enabled():  # an update, which is no use
-        return _GRAD.__get__(param)
+        return GRAD.__get__(param)
     _see_gradient(param, replaced=False)
     with torch._C.DisableTorchFunctionSubclass():
-        return _GRAD.__get__(param)
+        return GRAD.__get__(param)
 
 
 def _set_gradient(param: torch.Tensor, grad: _Values) -> None:
     if not torch._C._is_torch_function_enabled():
-        _GRAD.__set__(param, grad)
+        GRAD.__set__(param, grad)
         return
     _see_gradient(param, replaced=True)
     with torch._C.DisableTorchFunctionSubclass():
-        _GRAD.__set__(param, grad)
+        GRAD.__set__(param, grad)
 
 
 def _delete_gradient(param: torch.Tensor) -> None:
@@ -187,9 +187,9 @@ def _delete_gradient(param: torch.Tensor) -> None:
 
 
 _GRADIENTS: Dict[Any, _Function] = {
-    _GRAD.__get__: _gradient,
-    _GRAD.__set__: _set_gradient,
-    _GRAD.__delete__: _delete_gradient,
+    GRAD.__get__: _gradient,
+    GRAD.__set__: _set_gradient,
+    GRAD.__delete__: _delete_gradient,
 }
 
 

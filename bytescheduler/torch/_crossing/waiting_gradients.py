@@ -5,14 +5,17 @@ mean.  Dropping it, or making it zeros, waits for nothing.
 """
 
 import threading
-from typing import Any, Callable, Dict, List, Optional
+import weakref
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 import torch
 
-from bytescheduler.torch._crossing.waiting import Use, end_wait, let_wait
+from bytescheduler.errors import UsageError
+from bytescheduler.torch._crossing.waiting import GRAD, Use, end_wait, let_wait
 from bytescheduler.torch._gradients.gradients import Gradients
 from bytescheduler.torch._gradients.means import (
     become_mean,
+    become_means,
     kept_mean,
     leave,
     lend_mean,
@@ -20,9 +23,51 @@ from bytescheduler.torch._gradients.means import (
     take_back,
     zeros_as,
 )
+from bytescheduler.torch._gradients.memory import COUNTS, is_alone
 from bytescheduler.torch._gradients.slot import ARMED, Slot
 
-__all__ = ["WaitingGradients"]
+__all__ = ["Kept", "WaitingGradients"]
+
+Kept = Tuple[torch.nn.Parameter, Optional[torch.Tensor]]
+
+
+class _Owner:
+    """Stands for `WaitingGradients` in gradients, through which Python's collector sees no cycle.
+
+    Parameters
+    ----------
+    owner : WaitingGradients
+        Not kept alive.
+    """
+
+    gradients = True
+
+    def __init__(self, owner: "WaitingGradients") -> None:
+        self._owner = weakref.ref(owner)
+
+    def _get(self) -> "WaitingGradients":
+        owner = self._owner()
+        if owner is None:
+            raise UsageError(
+                "a gradient is used after its optimizer is gone, which did not update its weight; "
+                "call optimizer.synchronize() before the optimizer goes",
+                5,
+            )
+        return owner
+
+    def use(self, params: List[torch.Tensor]) -> None:
+        """See `User`."""
+        self._get().use(params)
+
+    def overwrite(self, params: List[torch.Tensor]) -> None:
+        """See `User`."""
+        self._get().overwrite(params)
+
+    def see_gradient(self, param: torch.Tensor, *, replaced: bool) -> None:
+        """See `User`: a gradient has no gradient."""
+
+    def used(self, params: List[torch.Tensor], use: Optional[Use]) -> None:
+        """See `User`."""
 
 
 class WaitingGradients:
@@ -38,8 +83,6 @@ class WaitingGradients:
         Held while the states of slots are read or changed.
     """
 
-    gradients = True
-
     def __init__(
         self,
         gradients: Gradients,
@@ -49,6 +92,7 @@ class WaitingGradients:
         self._gradients = gradients
         self._apply = apply
         self._lock: Any = lock
+        self._owner = _Owner(self)
         self._slots: Dict[int, List[Slot]] = {}  # by the gradients that wait
         self._dropped: Dict[int, Slot] = {}  # by index: no gradient was made here, none is wanted
 
@@ -61,19 +105,19 @@ class WaitingGradients:
         for slot in made:
             assert slot.sent is not None
             self._slots.setdefault(id(slot.sent), []).append(slot)
-            let_wait(slot.sent, self)
+            let_wait(slot.sent, self._owner)
         if elsewhere:
             self._apply(elsewhere)
 
     # -- uses ----------------------------------------------------------------------------------
 
     def use(self, params: List[torch.Tensor]) -> None:
-        """See `User`."""
+        """Make updates, and let gradients be means that are about to be used.  Blocks."""
         with self._lock:
             self._apply([slot for grad in params for slot in self._waiting(grad)])
 
     def overwrite(self, params: List[torch.Tensor]) -> None:
-        """See `User`: the engine keeps what it sends, and the gradient gets other memory."""
+        """Give gradients that become zeros other memory, as the engine still reads theirs."""
         with self._lock, torch.inference_mode(False), torch.no_grad():
             for grad in params:
                 slots = self._waiting(grad)
@@ -82,12 +126,6 @@ class WaitingGradients:
                     slot.sent = grad.detach()
                 if slots:
                     grad.data = torch.empty_like(grad)
-
-    def see_gradient(self, param: torch.Tensor, *, replaced: bool) -> None:
-        """See `User`: a gradient has no gradient."""
-
-    def used(self, params: List[torch.Tensor], use: Optional[Use]) -> None:
-        """See `User`."""
 
     def _waiting(self, grad: torch.Tensor) -> List[Slot]:
         slots = self._slots.get(id(grad), [])
@@ -111,7 +149,7 @@ class WaitingGradients:
                 slot.sent = zeros_as(slot.param)
                 slot.param.grad = slot.sent
                 self._slots[id(slot.sent)] = [slot]
-                let_wait(slot.sent, self)
+                let_wait(slot.sent, self._owner)
 
     def drop(self, slots: List[Slot]) -> None:
         """Take note that a script wants no gradient of `slots`."""
@@ -121,27 +159,60 @@ class WaitingGradients:
 
     # -- updates -------------------------------------------------------------------------------
 
-    def arrive(self, slot: Slot, mean: torch.Tensor, grad: Optional[torch.Tensor]) -> bool:
-        """Let `grad`, in `p.grad`, be the mean for the update; return whether it stays then.
+    def arrive(
+        self, slots: List[Slot], means: List[torch.Tensor], stay: Set[Slot], kept: List[Kept]
+    ) -> None:
+        """Let gradients in `p.grad` be means for an update.
 
-        It does not where a script has dropped it, or has put another one in its place.  The
-        gradients of bundles are their means before.
+        A gradient does not stay where a script has dropped it, or has put another one in its place.
+
+        Parameters
+        ----------
+        slots : list of Slot
+            Some worker has a gradient of each.
+        means : list of Tensor
+            Their means.
+        stay : set of Slot
+            Gets the slots whose gradients stay.
+        kept : list of pairs
+            Gets other parameters, and what their `p.grad` is to be after the update.
         """
-        param = slot.param
-        if slot.sent is None:
-            stays = grad is None and slot.index not in self._dropped
-            param.grad = kept_mean(slot, mean)
-            return stays
-        if grad is slot.sent:
-            if slot.bundle is None:
-                become_mean(slot, grad, mean)
-            return True
+        copied: List[Tuple[Slot, torch.Tensor]] = []
+        for slot, mean in zip(slots, means):
+            param, sent = slot.param, slot.sent
+            grad = GRAD.__get__(param)
+            stays = grad is sent
+            if sent is None:
+                stays = stays and slot.index not in self._dropped
+                GRAD.__set__(param, kept_mean(slot, mean))
+            elif slot.bundle is not None and not stays and COUNTS and is_alone(sent, 2):
+                slot.sent = None  # nothing can see the mean after the update
+                GRAD.__set__(param, mean)
+            else:
+                self._give(slot, sent, mean, copied, stays=stays)
+            if stays:
+                stay.add(slot)
+            else:
+                kept.append((param, grad))
+        become_means(copied)
+
+    @staticmethod
+    def _give(
+        slot: Slot,
+        sent: torch.Tensor,
+        mean: torch.Tensor,
+        copied: List[Tuple[Slot, torch.Tensor]],
+        *,
+        stays: bool,
+    ) -> None:
         if slot.bundle is not None:
-            param.grad = slot.sent
-            return False
-        lend_mean(slot, slot.sent, mean)
-        param.grad = slot.sent
-        return False
+            copied.append((slot, sent))
+        elif stays:
+            become_mean(slot, sent, mean)
+        else:
+            lend_mean(slot, sent, mean)
+        if not stays:
+            GRAD.__set__(slot.param, sent)
 
     @staticmethod
     def end(slot: Slot, *, stays: bool) -> None:

@@ -10,12 +10,12 @@ from bytescheduler.torch._gradients.facts import WEIGHTS, Fact, Facts, differenc
 from bytescheduler.torch._job.job import TorchJoined
 from bytescheduler.torch._sums.octets import digest_of
 
-__all__ = ["Agreement", "Beliefs"]
+__all__ = ["Agreement", "FactSource"]
 
 _DIGEST_BYTES = 4  # the bits that a tally carries
 
 
-class Beliefs(Protocol):
+class FactSource(Protocol):
     """The numbers of an optimizer, and its state, as this worker has them."""
 
     def digest(self) -> int:
@@ -37,15 +37,15 @@ class Agreement:
     ----------
     job : TorchJoined
         Carries the facts, once digests differ.
-    beliefs : Beliefs, optional
+    optimizer_facts : FactSource, optional
         Those of an optimizer.
     """
 
-    def __init__(self, job: TorchJoined, beliefs: Optional[Beliefs] = None) -> None:
+    def __init__(self, job: TorchJoined, optimizer_facts: Optional[FactSource] = None) -> None:
         self._job = job
-        self._beliefs = beliefs
+        self._optimizer_facts = optimizer_facts
         self._weights: List[Tuple[str, torch.Tensor]] = []  # that no round has compared
-        self._has_compared_state = beliefs is None
+        self._has_compared_state = optimizer_facts is None
         self._facts: Optional[Facts] = None  # in the round under way, beside numbers
 
     def watch(self, named: Sequence[Tuple[str, torch.Tensor]]) -> None:
@@ -59,15 +59,15 @@ class Agreement:
 
     def digest(self) -> int:
         """Return 32 bits for a round that starts."""
-        number = 0 if self._beliefs is None else self._beliefs.digest()
+        number = 0 if self._optimizer_facts is None else self._optimizer_facts.digest()
         if self._has_compared_state and not self._weights:
             return number
         self._facts = {}
         with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
             for name, weight in self._weights:
                 self._facts[name] = Fact(WEIGHTS, digest_of(weight).hex())
-            if self._beliefs is not None and not self._has_compared_state:
-                self._facts.update(self._beliefs.state())
+            if self._optimizer_facts is not None and not self._has_compared_state:
+                self._facts.update(self._optimizer_facts.state())
         text = f"{number} {sorted(self._facts.items())}"
         digest = hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest()
         return int.from_bytes(digest, "little")
@@ -82,7 +82,7 @@ class Agreement:
         """
         facts, self._facts = self._facts, None
         if differs:
-            numbers = {} if self._beliefs is None else self._beliefs.numbers()
+            numbers = {} if self._optimizer_facts is None else self._optimizer_facts.numbers()
             by_rank: List[Any] = self._job.objects.gather({**numbers, **(facts or {})})
             reason = difference(by_rank)
             if reason is not None:

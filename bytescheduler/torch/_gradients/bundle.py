@@ -16,6 +16,7 @@ from typing import (
 import torch
 
 from bytescheduler.torch._engine.dtypes import size_of
+from bytescheduler.torch._gradients.memory import is_alone, tensors_on
 from bytescheduler.torch._sums.compression import Compressor, is_elementwise
 from bytescheduler.torch._sums.passage import Passage
 
@@ -75,6 +76,7 @@ class Bundle(Generic[_Slot]):
         self._compression = compression
         self._sent: Optional[_Memory] = None
         self._received: Optional[torch.Tensor] = None
+        self._tensors = 0  # that have its memory
         self._has_means = False  # the latest round is decoded
 
     @property
@@ -95,9 +97,7 @@ class Bundle(Generic[_Slot]):
     def make_memory(self) -> torch.Tensor:
         """Make memory for the next rounds; return what the engine writes to, which is zero."""
         self._sent = self._memory()
-        self._received, means = self._memory()
-        for slot, mean in zip(self.slots, means):
-            slot.recv = mean
+        self._make_received()
         narrow = self.passage.compress(self._sent.whole)
         if narrow is self._sent.whole:
             self.passage.received = self._received
@@ -105,6 +105,26 @@ class Bundle(Generic[_Slot]):
             self.passage.make_room(narrow).zero_()
         assert self.passage.received is not None
         return self.passage.received
+
+    def _make_received(self) -> None:
+        self._received, means = self._memory()
+        for slot, mean in zip(self.slots, means):
+            slot.recv = mean
+        self._tensors = tensors_on(self._received)
+
+    def renew(self) -> None:
+        """Leave the memory of means to an optimizer, or a function, that keeps one of them.
+
+        After an update, when no `p.grad` is a mean.
+        """
+        before = self._received
+        if before is None:
+            return
+        is_kept = tensors_on(before) != self._tensors
+        if is_kept or not all([is_alone(slot.recv, 1) for slot in self.slots]):
+            self._make_received()
+            if self.passage.received is before:
+                self.passage.received = self._received
 
     def _memory(self) -> _Memory:
         first = self.slots[0].param

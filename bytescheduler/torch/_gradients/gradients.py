@@ -12,7 +12,7 @@ from bytescheduler._session.keys import EngineKeys
 from bytescheduler._session.rounds import Round, RoundCall
 from bytescheduler._session.tally import DISCARDS, SUMS, Tally
 from bytescheduler.errors import UsageError
-from bytescheduler.torch._gradients.agreement import Agreement, Beliefs
+from bytescheduler.torch._gradients.agreement import Agreement, FactSource
 from bytescheduler.torch._gradients.bundle import Bundle, bundled
 from bytescheduler.torch._gradients.checks import check_parameter, check_place
 from bytescheduler.torch._gradients.means import (
@@ -60,7 +60,7 @@ class Gradients:
         How they travel.
     on_first : callable
         Called when backward makes a gradient; it may refuse by an error.
-    beliefs : Beliefs, optional
+    optimizer_facts : FactSource, optional
         Those of an optimizer, which rounds compare beside weights.
     """
 
@@ -70,7 +70,7 @@ class Gradients:
         members: Iterable[Member],
         options: GradientOptions,
         on_first: Callable[[], None] = lambda: None,
-        beliefs: Optional[Beliefs] = None,
+        optimizer_facts: Optional[FactSource] = None,
     ) -> None:
         assert job.carrier is not None
         self._job = job
@@ -89,7 +89,7 @@ class Gradients:
         self._zeros: Dict[torch.dtype, torch.Tensor] = {}
         self._handles: List[Any] = []
         self._hooks = threading.Lock()  # held while a hook runs
-        self.agreement = Agreement(job, beliefs)
+        self.agreement = Agreement(job, optimizer_facts)
         self._tallies = 0
         self.tally: Tally
         self.add(members)

@@ -8,6 +8,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 import torch
 
 from bytescheduler.torch._gradients.bundle import copy_all
+from bytescheduler.torch._gradients.memory import is_shared, tensors_on
 from bytescheduler.torch._gradients.slot import Slot
 
 __all__ = [
@@ -24,8 +25,6 @@ __all__ = [
 ]
 
 _LEFT = "_bytescheduler_left"  # an attribute of gradients that a step left: their version then
-# Without it nothing is known of other tensors in the same memory.
-_count = getattr(torch._C, "_storage_Use_Count", None)
 
 
 def fits(slot: Slot, grad: torch.Tensor) -> bool:
@@ -35,14 +34,14 @@ def fits(slot: Slot, grad: torch.Tensor) -> bool:
 
 def become_mean(slot: Slot, grad: torch.Tensor, mean: torch.Tensor) -> None:
     """Let `grad` be `mean`, which has arrived; what was sent becomes the next memory."""
-    is_shared = _is_shared(grad)
-    if is_shared or grad.stride() != slot.stride or _is_shared(mean):
+    has_others = is_shared(grad)
+    if has_others or grad.stride() != slot.stride or is_shared(mean):
         if torch._debug_has_internal_overlap(grad) == 0 and not _has_weights(slot, grad):
             with torch.no_grad():
                 grad.copy_(mean)
             return
         mean = mean.clone()
-    is_next = slot.device is None and fits(slot, grad) and not is_shared
+    is_next = slot.device is None and fits(slot, grad) and not has_others
     if slot.bundle is None:
         _receive_into(slot, grad.detach() if is_next else None)
     grad.data = mean
@@ -71,7 +70,7 @@ def _mean_of(slot: Slot) -> torch.Tensor:
 
 def lend_mean(slot: Slot, grad: torch.Tensor, mean: torch.Tensor) -> None:
     """Let `grad`, which nothing else refers to, be `mean` for an update; see `take_back`."""
-    if mean is slot.recv or not _is_shared(mean):
+    if mean is slot.recv or not is_shared(mean):
         grad.data = mean
     else:
         become_mean(slot, grad, mean)
@@ -79,7 +78,7 @@ def lend_mean(slot: Slot, grad: torch.Tensor, mean: torch.Tensor) -> None:
 
 def take_back(slot: Slot) -> None:
     """Let the memory of a mean that was lent stay the next memory, unless something kept it."""
-    if slot.bundle is None and slot.recv is not None and _is_shared(slot.recv):
+    if slot.bundle is None and slot.recv is not None and is_shared(slot.recv):
         _receive_into(slot, None)
 
 
@@ -97,7 +96,7 @@ def _receive_into(slot: Slot, memory: Optional[torch.Tensor]) -> None:
 
 def kept_mean(slot: Slot, mean: torch.Tensor) -> torch.Tensor:
     """Return a mean that no later round overwrites."""
-    if _is_shared(mean):
+    if is_shared(mean):
         return mean.clone()
     _receive_into(slot, None)
     return mean
@@ -112,23 +111,12 @@ def zeros_as(param: torch.Tensor) -> torch.Tensor:
 # -- memory that has several tensors -----------------------------------------------------------
 
 
-def _tensors_on(tensor: torch.Tensor) -> int:
-    """Return how many tensors have the memory of this one; 0: it is not known."""
-    if _count is None:
-        return 0
-    return int(_count(tensor.untyped_storage()._cdata)) - 1  # the storage's own object counts too
-
-
-def _is_shared(tensor: torch.Tensor) -> bool:
-    return _tensors_on(tensor) != 1
-
-
 def seen_elsewhere(slots: List[Slot]) -> List[Slot]:
     """Return the slots whose gradients, which were sent, a script can use by other tensors.
 
     Gradients that backward made as parts of one tensor are no such tensors for each other.
     """
-    counts = [_tensors_on(slot.sent) for slot in slots if slot.sent is not None]
+    counts = [tensors_on(slot.sent) for slot in slots if slot.sent is not None]
     if max(counts, default=0) <= 1 and len({id(slot.sent) for slot in slots}) == len(slots):
         return []
     by_memory: Dict[int, List[Slot]] = {}
@@ -140,7 +128,7 @@ def seen_elsewhere(slots: List[Slot]) -> List[Slot]:
         first = together[0].sent
         assert first is not None
         size = sum(slot.elements for slot in together) * first.element_size()
-        if _tensors_on(first) > len(together) or size > first.untyped_storage().nbytes():
+        if tensors_on(first) > len(together) or size > first.untyped_storage().nbytes():
             seen += together
     return seen
 

@@ -15,7 +15,7 @@ from bytescheduler.torch._gradients.facts import (
     difference,
 )
 from bytescheduler.torch._job.job import TorchJoined
-from bytescheduler.torch._optimizer.beliefs import OptimizerBeliefs
+from bytescheduler.torch._optimizer.optimizer_facts import OptimizerFacts
 from bytescheduler.torch._optimizer.options import Options
 from bytescheduler.torch._sums.compression import name_of
 from bytescheduler.torch._sums.octets import has_octets
@@ -30,7 +30,7 @@ _ROOT = 0
 def agree(
     job: TorchJoined,
     inner: _Optimizer,
-    beliefs: OptimizerBeliefs,
+    optimizer_facts: OptimizerFacts,
     options: Options,
     params: _Named,
 ) -> None:
@@ -45,19 +45,19 @@ def agree(
         Of at least two workers.
     inner : Optimizer
         The optimizer to wrap.
-    beliefs : OptimizerBeliefs
+    optimizer_facts : OptimizerFacts
         Those of `inner`.
     options : Options
         Checked.
     params : iterable of pairs
         The parameters whose gradients travel.
     """
-    beliefs.digest(thorough=True)
+    optimizer_facts.digest(thorough=True)
     facts = {
         **_of_call(options),
         **_of_groups(inner),
         **_of_model(options, params),
-        **beliefs.numbers(),
+        **optimizer_facts.numbers(),
     }
     by_rank: List[Any] = job.objects.gather_unequal((_has_state(inner), facts))
     facts_by_rank: List[Facts] = [facts for _, facts in by_rank]

@@ -20,8 +20,8 @@ from bytescheduler.torch._gradients.means import leave
 from bytescheduler.torch._gradients.slot import SUMMED
 from bytescheduler.torch._job.job import TorchJoined
 from bytescheduler.torch._optimizer.agreement import agree, give_model
-from bytescheduler.torch._optimizer.beliefs import OptimizerBeliefs
 from bytescheduler.torch._optimizer.closures import evaluates_loss, evaluation, mean_loss
+from bytescheduler.torch._optimizer.optimizer_facts import OptimizerFacts
 from bytescheduler.torch._optimizer.options import Options
 from bytescheduler.torch._optimizer.places import Places
 
@@ -62,8 +62,10 @@ class Stepper:
         self._has_shown = False  # `on_gradient` had the means
         may_cross = self._may_cross()
         members = self._members(inner.param_groups)
-        self._beliefs = OptimizerBeliefs(inner, lambda params: self._names(params, all_named=False))
-        agree(job, inner, self._beliefs, options, [member[:2] for member in members])
+        self._optimizer_facts = OptimizerFacts(
+            inner, lambda params: self._names(params, all_named=False)
+        )
+        agree(job, inner, self._optimizer_facts, options, [member[:2] for member in members])
         self.gradients = Gradients(
             job,
             members,
@@ -75,7 +77,7 @@ class Stepper:
                 options.find_unused,
             ),
             self._on_first,
-            self._beliefs,
+            self._optimizer_facts,
         )
         self.gradients.flush = self.flush
         self._make_equal()
@@ -284,7 +286,7 @@ class Stepper:
 
     def _step_summed(self) -> None:
         self._show_means()
-        with self._beliefs.stepping():
+        with self._optimizer_facts.stepping():
             self._inner.step()
         self.gradients.forget_sums()
 
@@ -316,7 +318,7 @@ class Stepper:
     def _step_evaluating(self, closure: _Closure) -> Any:  # noqa: ANN401
         if closure is None:
             return self._inner.step()  # raises the optimizer's own error
-        with self._beliefs.stepping():
+        with self._optimizer_facts.stepping():
             result = self.call(self._inner.step, self.evaluation(closure))
         self.gradients.forget_sums()
         self._has_stepped = True

@@ -1,8 +1,10 @@
 """Gradients are what lies in `p.grad`: after a step, with zeros, with None, and by hand."""
 
 import copy
+import gc
 import threading
-from typing import Any, Callable, Dict, List, Tuple
+import weakref
+from typing import Any, Callable, Dict, List, Tuple, Type
 
 import pytest
 import torch
@@ -219,22 +221,50 @@ def test_two_threads_read_a_gradient(make_stepper: Make) -> None:
     assert all(torch.equal(norm, pair.models[1].first.weight.grad.norm()) for norm in norms)
 
 
+def test_a_gradient_that_waits_keeps_no_optimizer_alive(make_stepper: Make) -> None:
+    model = Model()
+    stepper = make_stepper(model, crossing=True)
+    for number in range(3):
+        stepper.zero_grad(True)
+        model(torch.full((2, 3), 0.1 * number)).square().sum().backward()
+        stepper.step(None)
+    grad = model.first.weight.grad
+    assert type(grad) is not torch.Tensor
+    assert stepper._updates is not None
+    stepper.gradients._job.unflushed.clear()  # it has what waits until the end of the job
+    alive = weakref.ref(stepper)
+    del stepper, model
+    gc.collect()
+    assert alive() is None
+    with pytest.raises(UsageError, match="used after its optimizer is gone"):
+        grad.sum()
+
+
 class Keeper(torch.optim.SGD):
     """Keeps each first gradient in its state, as one that averages them may."""
+
+    keeps: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.detach
 
     def step(self, closure: Any = None) -> Any:  # noqa: ANN401
         for group in self.param_groups:
             for param in group["params"]:
                 if param.grad is not None:
-                    kept = self.state[param].setdefault("kept", param.grad.detach())
+                    kept = self.state[param].setdefault("kept", type(self).keeps(param.grad))
                     param.data.sub_(kept)
         return super().step()
 
 
+class KeeperItself(Keeper):
+    """Keeps the tensors in `p.grad` themselves."""
+
+    keeps = staticmethod(lambda grad: grad)
+
+
+@pytest.mark.parametrize("kind", [Keeper, KeeperItself])
 @pytest.mark.parametrize("name", NONES)
-def test_an_optimizer_may_keep_gradients(make_stepper: Make, name: str) -> None:
+def test_an_optimizer_may_keep_gradients(make_stepper: Make, name: str, kind: Type[Keeper]) -> None:
     models = Model(), Model()
-    inner, plain = (Keeper(model.parameters(), 0.1) for model in models)
+    inner, plain = (kind(model.parameters(), 0.1) for model in models)
     stepper = make_stepper(models[0], inner, crossing=True)
     for number in range(4):
         for model, optimizer in ((models[0], stepper), (models[1], plain)):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from bytescheduler.torch._gradients.facts import NUMBERS, STATE, Fact
-from bytescheduler.torch._optimizer.beliefs import OptimizerBeliefs, text_of
+from bytescheduler.torch._optimizer.optimizer_facts import OptimizerFacts, text_of
 
 SOON_S = 20e-6
 
@@ -18,10 +18,10 @@ def names(params: List[nn.Parameter]) -> Dict[int, str]:
     return {id(param): f"p{at}" for at, param in enumerate(params)}
 
 
-def adam(**options: Any) -> "tuple[Any, OptimizerBeliefs]":  # noqa: ANN401
+def adam(**options: Any) -> "tuple[Any, OptimizerFacts]":  # noqa: ANN401
     param = nn.Parameter(torch.ones(3))
     inner = torch.optim.AdamW([param], **{"lr": 0.1, **options})
-    return inner, OptimizerBeliefs(inner, names)
+    return inner, OptimizerFacts(inner, names)
 
 
 @pytest.mark.parametrize(
@@ -74,44 +74,44 @@ def test_other_numbers_have_other_texts(one: Any, another: Any) -> None:  # noqa
     ],
 )
 def test_each_change_changes_the_digest_and_is_told(key: str, value: object) -> None:
-    inner, beliefs = adam()
+    inner, optimizer_facts = adam()
     _, twin = adam()
-    assert beliefs.digest() == twin.digest() == beliefs.digest()
+    assert optimizer_facts.digest() == twin.digest() == optimizer_facts.digest()
     inner.param_groups[0][key] = value
-    assert beliefs.digest() != twin.digest()
+    assert optimizer_facts.digest() != twin.digest()
     label = f"{key} of group 0 of the optimizer"
-    assert beliefs.numbers()[label] != twin.numbers().get(label)
+    assert optimizer_facts.numbers()[label] != twin.numbers().get(label)
     twin._inner.param_groups[0][key] = value
-    assert beliefs.digest() == twin.digest()
-    assert beliefs.numbers() == twin.numbers()
+    assert optimizer_facts.digest() == twin.digest()
+    assert optimizer_facts.numbers() == twin.numbers()
 
 
 def test_a_rate_that_changes_in_place_changes_the_digest() -> None:
-    inner, beliefs = adam(lr=torch.tensor(0.5))
-    before = beliefs.digest()
+    inner, optimizer_facts = adam(lr=torch.tensor(0.5))
+    before = optimizer_facts.digest()
     inner.param_groups[0]["lr"].fill_(0.25)
-    assert beliefs.digest() != before
-    assert beliefs.numbers()["lr of group 0 of the optimizer"] == Fact(NUMBERS, "0.25")
+    assert optimizer_facts.digest() != before
+    assert optimizer_facts.numbers()["lr of group 0 of the optimizer"] == Fact(NUMBERS, "0.25")
     inner.param_groups[0]["lr"].fill_(0.5)
-    assert beliefs.digest() == before
+    assert optimizer_facts.digest() == before
 
 
 def test_the_order_of_keys_makes_no_difference() -> None:
-    inner, beliefs = adam()
-    before = beliefs.digest()
+    inner, optimizer_facts = adam()
+    before = optimizer_facts.digest()
     inner.param_groups[0] = dict(reversed(inner.param_groups[0].items()))
     inner.param_groups[0]["lr"] = inner.param_groups[0].pop("lr")
-    assert beliefs.digest() == before
+    assert optimizer_facts.digest() == before
 
 
 def test_a_new_group_changes_the_digest() -> None:
-    inner, beliefs = adam()
-    before = beliefs.digest()
+    inner, optimizer_facts = adam()
+    before = optimizer_facts.digest()
     inner.add_param_group({"params": [nn.Parameter(torch.ones(2))]})
-    after = beliefs.digest()
+    after = optimizer_facts.digest()
     assert after != before
     inner.param_groups.pop()
-    assert beliefs.digest() == before
+    assert optimizer_facts.digest() == before
 
 
 class Adapting(torch.optim.SGD):
@@ -124,44 +124,46 @@ class Adapting(torch.optim.SGD):
 
 def test_numbers_of_the_optimizers_own_are_left_out() -> None:
     inner = Adapting([nn.Parameter(torch.ones(2))], 0.5)
-    beliefs = OptimizerBeliefs(inner, names)
+    optimizer_facts = OptimizerFacts(inner, names)
     inner.param_groups[0]["d"] = 7
-    assert "d of group 0 of the optimizer" in (beliefs.digest(), beliefs.numbers())[1]
-    with beliefs.stepping():
+    assert (
+        "d of group 0 of the optimizer" in (optimizer_facts.digest(), optimizer_facts.numbers())[1]
+    )
+    with optimizer_facts.stepping():
         inner.step()
-    before = beliefs.digest()
-    with beliefs.stepping():
+    before = optimizer_facts.digest()
+    with optimizer_facts.stepping():
         inner.step()
-    assert beliefs.digest() == before
-    assert "d of group 0 of the optimizer" not in beliefs.numbers()
+    assert optimizer_facts.digest() == before
+    assert "d of group 0 of the optimizer" not in optimizer_facts.numbers()
     inner.param_groups[0]["lr"] = 0.25
-    assert beliefs.digest() != before
+    assert optimizer_facts.digest() != before
 
 
 def test_state_is_told_by_parameter() -> None:
-    inner, beliefs = adam()
+    inner, optimizer_facts = adam()
     (param,) = inner.param_groups[0]["params"]
-    assert beliefs.state() == {}
+    assert optimizer_facts.state() == {}
     param.grad = torch.ones(3)
     inner.step()
-    facts = beliefs.state()
+    facts = optimizer_facts.state()
     assert list(facts) == [
         f"{key} of p0 in the optimizer's state" for key in ("step", "exp_avg", "exp_avg_sq")
     ]
     assert facts["step of p0 in the optimizer's state"] == Fact(STATE, "1")
     inner.state[param]["exp_avg"][1] += 1e-6
-    changed = beliefs.state()
+    changed = optimizer_facts.state()
     assert [label for label in facts if changed[label] != facts[label]] == [
         "exp_avg of p0 in the optimizer's state"
     ]
 
 
 def test_a_step_with_a_scheduler_pays_less_than_20_microseconds() -> None:
-    inner, beliefs = adam()
+    inner, optimizer_facts = adam()
     best = 1.0
     for number in range(300):
         inner.param_groups[0]["lr"] = 0.1 / (1 + number)
         begun = time.perf_counter()
-        beliefs.digest()
+        optimizer_facts.digest()
         best = min(best, time.perf_counter() - begun)
     assert best < SOON_S

@@ -10,7 +10,7 @@ import torch
 from bytescheduler.torch._gradients.facts import NUMBERS, STATE, Fact, Facts
 from bytescheduler.torch._sums.octets import digest_of, has_octets
 
-__all__ = ["OptimizerBeliefs", "text_of"]
+__all__ = ["OptimizerFacts", "text_of"]
 
 _Optimizer = Any  # torch.optim.Optimizer
 _Value = Any  # anything in a parameter group
@@ -68,8 +68,8 @@ def _text_of_tensor(value: torch.Tensor, thorough: bool) -> str:
     return f"{kind}, digest {digest_of(value).hex()}" if thorough else kind
 
 
-class OptimizerBeliefs:
-    """The numbers and the state of an optimizer; see `Beliefs`.
+class OptimizerFacts:
+    """The numbers and the state of an optimizer; see `FactSource`.
 
     Numbers that a step of the optimizer changes come from gradients, and have no part in it.
 
@@ -90,7 +90,7 @@ class OptimizerBeliefs:
         self._digest = 0
 
     def digest(self, *, thorough: bool = False) -> int:
-        """See `Beliefs`; `thorough` is that of `text_of`."""
+        """See `FactSource`; `thorough` is that of `text_of`."""
         groups = self._look(thorough)
         if groups != self._groups:
             earlier_groups = [*self._groups, *[None] * len(groups)]
@@ -134,7 +134,7 @@ class OptimizerBeliefs:
                 self._left_out.update(changed)
 
     def numbers(self) -> Facts:
-        """See `Beliefs`."""
+        """See `FactSource`."""
         return {
             f"{key} of group {at} of the optimizer": Fact(NUMBERS, _text_of_value(value))
             for at, group in enumerate(self._groups)
@@ -142,7 +142,7 @@ class OptimizerBeliefs:
         }
 
     def state(self) -> Facts:
-        """See `Beliefs`."""
+        """See `FactSource`."""
         inner = self._inner
         params = [param for group in inner.param_groups for param in group["params"]]
         names = self._names(params)
