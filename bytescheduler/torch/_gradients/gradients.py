@@ -114,7 +114,7 @@ class Gradients:
             self._handles.append(slot.param.register_post_accumulate_grad_hook(_hook(self, slot)))
         self.agreement.watch([(slot.name, slot.param) for slot in new])
         if self.slots:
-            self._settle()
+            self.settle()
         self.slots += new
         self._tallies += 1
         key = self._keys.beside("all gradients", f"tally {self._tallies}")
@@ -330,7 +330,7 @@ class Gradients:
         UsageError
             A gradient was changed after it was sent; or workers disagree on the latest round.
         """
-        self._settle()
+        self.settle()
         self._orphans = [orphan for orphan in self._orphans if not orphan.over()]
         for slot in self.slots:
             if slot.state == PUSHED:
@@ -340,13 +340,18 @@ class Gradients:
                 self._push_unsent(slot)
         digest = self.agreement.digest()
         self.tally.start(end, [slot.had_gradient for slot in self.slots], digest)
+        self._job.unflushed.add(self)  # the last round is judged too, though it has no next one
         self.has_any = False
         self._called += len(self.slots)
         if self.agreement.is_urgent:
-            self._settle()
+            self.settle()
 
-    def _settle(self) -> None:
-        """Wait for the latest round, and name what differs between workers.  Blocks."""
+    def settle(self) -> None:
+        """Wait for the latest round, and name what differs between workers.  Blocks.
+
+        All workers come here after each round, at the latest in their next one.
+        """
+        self._job.unflushed.discard(self)
         self.tally.settle()
         differs, self.tally.differs = self.tally.differs, False
         self.agreement.judge(differs=differs)
@@ -456,7 +461,7 @@ class Gradients:
     def sum_up(self) -> None:
         """Turn all gradients into means: PUSHED becomes SUMMED.  Blocks."""
         self.complete(SUMS)
-        self._settle()
+        self.settle()
         for slot in self.slots:
             if slot.state == PUSHED and slot.bundle is not None:
                 self._give_back_all(slot.bundle)

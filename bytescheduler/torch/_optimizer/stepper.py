@@ -382,9 +382,10 @@ class Stepper:
         self._sum_up()
 
     def flush(self) -> None:
-        """Make updates that wait.  Blocks."""
+        """Make updates that wait, and judge the latest round.  Blocks."""
         if self._updates is not None:
             self._updates.flush()
+        self.gradients.settle()
 
     def zero_grad(self, set_to_none: bool) -> None:
         """Do as the optimizer's `zero_grad`; sums under way are left to their end."""
@@ -431,9 +432,10 @@ class Stepper:
         self._places.take(self.gradients.slots)
 
     def close(self) -> None:
-        """Make updates that wait, and average nothing any more."""
+        """Make updates that wait, judge the latest round, and average nothing any more."""
         self._uninstall()
         self.gradients.close()
+        self.gradients.settle()
 
 
 def _in_order(first: Mapping[int, Any], then: Mapping[int, Any]) -> List[Any]:

@@ -150,7 +150,7 @@ def test_the_first_round_has_all_weights_and_later_rounds_none(
         model(torch.ones(3, 2)).sum().backward()
         stepper.step(None)
     stepper.synchronize()
-    stepper.gradients._settle()
+    stepper.gradients.settle()
     assert [sorted(labels) for labels in seen] == [
         ["0.bias", "0.weight", "1.bias", "1.weight", "none"],
         [],
@@ -185,6 +185,45 @@ def test_a_number_of_one_worker_is_named_in_the_next_step(job: FakeJob, make_ste
     said = "lr of group 0 of the optimizer: it is 0.5 on worker 0 and 0.25 on worker 1; give the"
     with pytest.raises(UsageError, match=said):
         stepper.step(None)
+
+
+def end_job(stepper: Stepper) -> None:
+    """Do as the end of a job does."""
+    for flushes in list(stepper._job.unflushed):
+        flushes.flush()
+
+
+@pytest.mark.parametrize("crossing", [True, False])
+@pytest.mark.parametrize(
+    "call",
+    [
+        Stepper.synchronize,
+        Stepper.flush,
+        lambda stepper: stepper.check_settled("state_dict()"),
+        Stepper.close,
+        end_job,
+    ],
+)
+def test_a_number_of_the_last_step_is_named_at_the_end(
+    job: FakeJob, make_stepper: Make, call: Callable[[Stepper], None], crossing: bool
+) -> None:
+    model = nn.Linear(2, 2)
+    stepper = make_stepper(model, crossing=crossing)
+    backward(model)
+    stepper.step(None)
+    stepper.zero_grad(True)
+    differ(stepper, job, {"lr of group 0 of the optimizer": "0.25"})
+    backward(model)
+    if crossing:
+        stepper.step(None)
+        with torch.no_grad():
+            model.weight.sum()  # no update waits
+    else:
+        stepper.zero_grad(True)  # no step waits for that round
+    with pytest.raises(UsageError, match="it is 0.5 on worker 0 and 0.25 on worker 1"):
+        call(stepper)
+    assert job.unflushed == set()
+    call(stepper)  # the error is raised once
 
 
 def test_with_a_barrier_no_update_has_such_a_number(job: FakeJob, make_stepper: Make) -> None:
