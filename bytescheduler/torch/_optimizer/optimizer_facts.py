@@ -1,13 +1,13 @@
 """The numbers and the state of an optimizer, as its worker has them, in texts and digests."""
 
-import contextlib
 import hashlib
 import numbers
-from typing import Any, Callable, Dict, Iterator, List, Set
+from typing import Any, Callable, ContextManager, Dict, List, Set
 
 import torch
 
 from bytescheduler.torch._gradients.facts import NUMBERS, STATE, Fact, Facts
+from bytescheduler.torch._optimizer.own_step import OwnStep
 from bytescheduler.torch._sums.octets import digest_of, has_octets
 
 __all__ = ["OptimizerFacts", "text_of"]
@@ -88,6 +88,8 @@ class OptimizerFacts:
         self._left_out: Set[str] = {"params", "param_names"}
         self._lines: List[str] = []  # a text for each group
         self._digest = 0
+        self._before_step: List[List[_Value]] = []
+        self._own_step = OwnStep(inner, self._begin_step, self._end_step)
 
     def digest(self, *, thorough: bool = False) -> int:
         """See `FactSource`; `thorough` is that of `text_of`."""
@@ -121,12 +123,22 @@ class OptimizerFacts:
             groups.append(values)
         return groups
 
-    @contextlib.contextmanager
-    def stepping(self) -> Iterator[None]:
-        """Leave numbers out, from now on, that change meanwhile."""
-        earlier_groups = self._look()
-        yield
-        for earlier, group in zip(earlier_groups, self._look()):
+    def stepping(self) -> ContextManager[None]:
+        """Leave numbers out, from now on, that the optimizer's own code changes meanwhile.
+
+        A scheduler may change numbers in a hook, or in a closure: they stay in.
+        """
+        return self._own_step.watched()
+
+    def outside_step(self) -> ContextManager[None]:
+        """Let a closure run in a step."""
+        return self._own_step.paused()
+
+    def _begin_step(self) -> None:
+        self._before_step = self._look()
+
+    def _end_step(self) -> None:
+        for earlier, group in zip(self._before_step, self._look()):
             if earlier != group:
                 earlier_values = dict(zip(earlier[::2], earlier[1::2]))
                 pairs = zip(group[::2], group[1::2])

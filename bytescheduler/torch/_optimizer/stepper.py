@@ -1,7 +1,7 @@
 """The steps of an optimizer in a job: with a barrier, or across it."""
 
 import contextlib
-from typing import Any, Callable, Dict, List, Mapping, Optional, Set
+from typing import Any, Callable, ContextManager, Dict, List, Mapping, Optional, Set
 
 import torch
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
@@ -24,6 +24,7 @@ from bytescheduler.torch._optimizer.closures import evaluates_loss, evaluation, 
 from bytescheduler.torch._optimizer.optimizer_facts import OptimizerFacts
 from bytescheduler.torch._optimizer.options import Options
 from bytescheduler.torch._optimizer.places import Places
+from bytescheduler.torch._optimizer.watch import Watch
 
 __all__ = ["Stepper"]
 
@@ -87,6 +88,8 @@ class Stepper:
         self._guards: Optional[Guards] = None
         if may_cross and not self._stays_joint():
             self._install()
+        # Alone, its own step is as good.
+        self._watch = Watch(inner, self.flush) if job.size > 1 else None
 
     def _make_equal(self) -> None:
         """Let the model be worker 0's, and let the first step compare frozen weights too."""
@@ -273,8 +276,9 @@ class Stepper:
     def _step_across(self) -> None:
         assert self._updates is not None
         inner = self._inner
-        for hook in _in_order(_global_optimizer_pre_hooks, inner._optimizer_step_pre_hooks):
-            hook(inner, (), {})
+        with self._stepping():
+            for hook in _in_order(_global_optimizer_pre_hooks, inner._optimizer_step_pre_hooks):
+                hook(inner, (), {})
         self._updates.arm()
         inner._opt_called = True  # else a scheduler believes that step() was left out
         hooks = _in_order(inner._optimizer_step_post_hooks, _global_optimizer_post_hooks)
@@ -286,9 +290,13 @@ class Stepper:
 
     def _step_summed(self) -> None:
         self._show_means()
-        with self._optimizer_facts.stepping():
+        with self._stepping(), self._optimizer_facts.stepping():
             self._inner.step()
         self.gradients.forget_sums()
+
+    def _stepping(self) -> ContextManager[None]:
+        """Let the optimizer step meanwhile, which is an error where a script does it."""
+        return contextlib.nullcontext() if self._watch is None else self._watch.stepping()
 
     def _sum_up(self) -> None:
         self.gradients.sum_up()
@@ -317,7 +325,8 @@ class Stepper:
 
     def _step_evaluating(self, closure: _Closure) -> Any:  # noqa: ANN401
         if closure is None:
-            return self._inner.step()  # raises the optimizer's own error
+            with self._stepping():
+                return self._inner.step()  # raises the optimizer's own error
         with self._optimizer_facts.stepping():
             result = self.call(self._inner.step, self.evaluation(closure))
         self.gradients.forget_sums()
@@ -336,7 +345,8 @@ class Stepper:
         if self.gradients.has_state(SUMMED):
             self._show_means()
         before = [slot.param._version for slot in self.gradients.slots]
-        result = method(*args, **named)
+        with self._stepping():
+            result = method(*args, **named)
         if before != [slot.param._version for slot in self.gradients.slots]:
             self.gradients.forget_sums()
             self._has_stepped = True
@@ -350,7 +360,11 @@ class Stepper:
             self.synchronize(always=True)
             self._show_means()
 
-        return evaluation(closure, average, lambda loss: mean_loss(self._job.sums, loss))
+        def evaluate() -> Any:  # noqa: ANN401
+            with self._optimizer_facts.outside_step():
+                return closure()
+
+        return evaluation(evaluate, average, lambda loss: mean_loss(self._job.sums, loss))
 
     # -- in between ----------------------------------------------------------------------------
 
@@ -433,6 +447,8 @@ class Stepper:
 
     def close(self) -> None:
         """Make updates that wait, judge the latest round, and average nothing any more."""
+        if self._watch is not None:
+            self._watch.close()
         self._uninstall()
         self.gradients.close()
         self.gradients.settle()
