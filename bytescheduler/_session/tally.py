@@ -76,7 +76,7 @@ class Tally:
         """
         self._rounds += 1
         self._end = end
-        head = [self._rounds] + [int(end == has_gradient) for has_gradient in range(len(_ENDS))]
+        head = [self._rounds] + [int(end == kind) for kind in range(len(_ENDS))]
         tail = [digest >> _HALF_BITS, digest & ((1 << _HALF_BITS) - 1)]
         self._send[:] = [*head, *(int(has_gradient) for has_gradient in present), *tail]
         self._pending = self._session.start_round(

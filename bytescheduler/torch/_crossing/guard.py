@@ -1,10 +1,11 @@
 """A guard: the wait before a module uses its weights."""
 
 import weakref
-from typing import Any, List, Tuple
+from typing import Any, List, NoReturn, Tuple
 
 import torch
 
+from bytescheduler.errors import UsageError
 from bytescheduler.torch._crossing.compilers import COMPILES_HOOKS, apart, is_compiling
 from bytescheduler.torch._crossing.updates import Updates
 from bytescheduler.torch._gradients.slot import Slot
@@ -17,8 +18,20 @@ _WHY = (
 )
 
 
+def _refuse_script(guard: object) -> NoReturn:
+    """Say what to do where torch.jit.script asks a hook for what functions have."""
+    raise UsageError(
+        "torch.jit.script cannot compile the hooks of a wrapped model; script it before "
+        "DistributedOptimizer, or call optimizer.close() first, or leave model= out",
+        5,
+    )
+
+
 class Passive:
     """Stands for a guard in a copy of a module, which has no updates to wait for."""
+
+    __name__ = "bytescheduler_no_guard"
+    __globals__ = property(_refuse_script)
 
     def __call__(self, module: torch.nn.Module, args: Tuple[Any, ...]) -> None:
         """Do nothing."""
@@ -32,6 +45,9 @@ class Guard:
     updates : Updates
         Not kept alive.
     """
+
+    __name__ = "bytescheduler_guard"
+    __globals__ = property(_refuse_script)
 
     def __init__(self, updates: Updates) -> None:
         self.slots: List[Slot] = []

@@ -1,6 +1,8 @@
 """A look at the first forward pass: the weights whose uses are seen, and their order."""
 
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+import sys
+from types import FrameType
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import torch
 
@@ -8,6 +10,8 @@ from bytescheduler.torch._crossing.waiting import Use, end_wait, let_wait
 from bytescheduler.torch._gradients.slot import Slot
 
 __all__ = ["Look"]
+
+_CALL = torch.nn.Module._call_impl.__code__
 
 # A script copies, saves or sets weights by these, also before a forward pass.
 _OUTSIDE_OF_FORWARD = frozenset(
@@ -23,7 +27,7 @@ class Look:
 
     def __init__(self) -> None:
         self._order: Dict[Slot, int] = {}
-        self._slots: Dict[int, Slot] = {}  # by their parameters; no use was seen yet
+        self._slots: Dict[int, Slot] = {}  # by their parameters; no use in a call was seen yet
         self._is_paused = False
 
     def begin(self, slots: Iterable[Slot]) -> None:
@@ -48,10 +52,12 @@ class Look:
         """See `User`."""
         is_forward = use is not None and _is_forward(*use)
         for slot in [self._slots[id(param)] for param in params if id(param) in self._slots]:
-            if is_forward:
+            if is_forward and _is_in_call(slot.param):
                 self.see([slot])
-            else:
-                let_wait(slot.param, self)
+                continue
+            if is_forward:
+                self._place(slot)
+            let_wait(slot.param, self)
 
     def see(self, slots: Iterable[Slot]) -> None:
         """Take note that a forward pass uses weights; what it uses first is the most urgent."""
@@ -61,7 +67,10 @@ class Look:
         for slot in slots if self else ():
             if self._slots.pop(id(slot.param), None) is not None:
                 end_wait(slot.param)
-            slot.priority = -self._order.setdefault(slot, len(self._order))
+            self._place(slot)
+
+    def _place(self, slot: Slot) -> None:
+        slot.priority = -self._order.setdefault(slot, len(self._order))
 
     def pause(self) -> None:
         """Let weights not wait until the next use that is seen."""
@@ -70,13 +79,19 @@ class Look:
             for slot in self._slots.values():
                 end_wait(slot.param)
 
-    def end(self) -> List[Slot]:
-        """Look no longer; return the weights of which no use was seen."""
-        unseen = list(self._slots.values())
-        self._slots.clear()
-        for slot in unseen:
+    def end(self) -> Tuple[List[Slot], List[Slot]]:
+        """Look no longer; return weights of which no use was seen, and weights outside of calls.
+
+        The latter are used from Python, but in no call of a module that has them.  There code that
+        Python does not see could use them too.
+        """
+        unseen: List[Slot] = []
+        outside: List[Slot] = []
+        for slot in self._slots.values():
             end_wait(slot.param)
-        return unseen
+            (outside if slot in self._order else unseen).append(slot)
+        self._slots.clear()
+        return unseen, outside
 
     @property
     def has_seen(self) -> bool:
@@ -86,6 +101,27 @@ class Look:
     def __bool__(self) -> bool:
         """Return whether a use of some weight has not been seen yet."""
         return bool(self._slots)
+
+
+def _is_in_call(param: torch.Tensor) -> bool:
+    """Return whether a module is being called that has `param`, or whose own module has it.
+
+    `MultiheadAttention` uses weights of a module within, which it does not call.
+    """
+    frame: Optional[FrameType] = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is _CALL:
+            module: torch.nn.Module = frame.f_locals["self"]
+            if any(value is param for part in _with_parts(module) for value in part):
+                return True
+        frame = frame.f_back
+    return False
+
+
+def _with_parts(module: torch.nn.Module) -> Iterator[Iterable[Optional[torch.Tensor]]]:
+    yield module._parameters.values()
+    for part in module.children():
+        yield part._parameters.values()
 
 
 def _is_forward(func: Callable[..., Any], args: Tuple[Any, ...]) -> bool:

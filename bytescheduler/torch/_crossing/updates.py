@@ -64,6 +64,7 @@ class Updates:
         self.waiting = 0  # slots that are ARMED
         self.marked: List[Slot] = []  # on a device, updated, and other streams may use them
         self.look = Look()
+        self.at_once: List[Slot] = []  # weights of which some uses may not be seen
         self.resting = Resting()
         self._blind: Optional[str] = None  # the reason why a use may not be seen
         self._unseen: List[Slot] = []  # code was compiled before the look saw a use of them
@@ -102,11 +103,15 @@ class Updates:
                 if self._calls is not None:
                     self._calls.hear()
             self._means.begin(armed)
+            if self.at_once:
+                self.apply(self.at_once)
 
     def why_blind(self) -> Optional[str]:
         """Return why weights may be used where it is not seen, after a backward pass; or None."""
+        hidden, outside = self.look.end()
+        self.at_once += [slot for slot in outside if _has_gradient(slot)]
         unseen = [(slot, "compiled code, which needs model=model") for slot in self._unseen]
-        unseen += [(slot, "code that Python does not see") for slot in self.look.end()]
+        unseen += [(slot, "code that Python does not see") for slot in hidden]
         self._unseen = []
         for slot, code in unseen:
             if self._blind is None and _has_gradient(slot):
@@ -120,11 +125,11 @@ class Updates:
         """
         if self._updating:
             return
-        unseen = self.look.end()
+        unseen, outside = self.look.end()
         self.resting.end()
         if self._is_guarded:
             return
-        self._unseen += unseen
+        self._unseen += unseen + outside
         if self.waiting:
             self._blind = "code is compiled that uses weights, which needs model=model"
             with eagerly():

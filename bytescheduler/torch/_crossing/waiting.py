@@ -12,7 +12,7 @@ import torch
 import torch.optim.optimizer as of_optimizers
 from torch.multiprocessing.reductions import reduce_tensor
 
-from bytescheduler.torch._crossing.compilers import apart
+from bytescheduler.torch._crossing.compilers import apart, is_compiling
 
 __all__ = ["GRAD", "Use", "User", "can_wait", "end_wait", "let_wait", "make_ready"]
 
@@ -166,6 +166,12 @@ def _see_gradient(param: torch.Tensor, *, replaced: bool) -> None:
 
 
 def _gradient(param: torch.Tensor) -> _Values:
+    if is_compiling():
+        return _gradient_apart(param)
+    return _read_gradient(param)
+
+
+def _read_gradient(param: torch.Tensor) -> _Values:
     if not torch._C._is_torch_function_enabled():  # an update, which is no use
         return GRAD.__get__(param)
     _see_gradient(param, replaced=False)
@@ -173,13 +179,26 @@ def _gradient(param: torch.Tensor) -> _Values:
         return GRAD.__get__(param)
 
 
+_gradient_apart = apart(_read_gradient, _WHY)
+
+
 def _set_gradient(param: torch.Tensor, grad: _Values) -> None:
+    if is_compiling():
+        _set_gradient_apart(param, grad)
+    else:
+        _write_gradient(param, grad)
+
+
+def _write_gradient(param: torch.Tensor, grad: _Values) -> None:
     if not torch._C._is_torch_function_enabled():
         GRAD.__set__(param, grad)
         return
     _see_gradient(param, replaced=True)
     with torch._C.DisableTorchFunctionSubclass():
         GRAD.__set__(param, grad)
+
+
+_set_gradient_apart = apart(_write_gradient, _WHY)
 
 
 def _delete_gradient(param: torch.Tensor) -> None:

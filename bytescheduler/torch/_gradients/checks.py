@@ -66,7 +66,7 @@ def check_parameter(name: str, param: torch.nn.Parameter) -> None:
 
 
 def check_place(slot: Slot, tensor: torch.Tensor) -> None:
-    """Raise UsageError if a parameter, or its gradient, has another device or dtype than before."""
+    """Raise UsageError if a parameter or a gradient has another device, dtype or shape."""
     if tensor.device != slot.place:
         raise UsageError(
             f"{slot.name}: it moved from {slot.place} to {tensor.device}; move the model first, "
@@ -77,6 +77,12 @@ def check_place(slot: Slot, tensor: torch.Tensor) -> None:
         raise UsageError(
             f"{slot.name}: it changed from {slot.dtype} to {tensor.dtype}; change the model first, "
             "wrap then",
+            5,
+        )
+    if tensor.shape != slot.shape:
+        raise UsageError(
+            f"{slot.name}: it changed from {tuple(slot.shape)} to {tuple(tensor.shape)}; change "
+            "the model first, wrap then",
             5,
         )
 

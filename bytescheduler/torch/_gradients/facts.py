@@ -24,9 +24,12 @@ _CURES = {
     CALL: "pass the same to DistributedOptimizer on every worker",
     MODEL: "build the same model on every worker",
     GROUPS: "make the same optimizer on every worker",
-    NUMBERS: "give the optimizers of all workers the same numbers in every step",
+    NUMBERS: "give the optimizers of all workers the same numbers in every step; if one worker "
+    "has loaded a checkpoint, call bytescheduler.torch.broadcast_optimizer_state(optimizer, "
+    "root_rank=0) before DistributedOptimizer",
     WEIGHTS: "call bytescheduler.torch.broadcast_parameters(model.state_dict(), root_rank=0) on "
-    "every worker before training",
+    "every worker before training, or pass model=model; if they were equal, step the optimizer "
+    "that DistributedOptimizer has returned",
     STATE: "load the checkpoint on every worker, or call "
     "bytescheduler.torch.broadcast_optimizer_state(optimizer, root_rank=0) on every worker before "
     "training",

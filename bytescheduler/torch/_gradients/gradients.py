@@ -2,7 +2,7 @@
 
 import threading
 import weakref
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple, Type
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple, Type
 
 import torch
 
@@ -15,6 +15,11 @@ from bytescheduler.errors import UsageError
 from bytescheduler.torch._gradients.agreement import Agreement, FactSource
 from bytescheduler.torch._gradients.bundle import Bundle, bundled
 from bytescheduler.torch._gradients.checks import check_parameter, check_place
+from bytescheduler.torch._gradients.layout import (
+    agree_on_strides,
+    empty_gradient,
+    on_processors,
+)
 from bytescheduler.torch._gradients.means import (
     become_mean,
     become_means,
@@ -106,9 +111,10 @@ class Gradients:
         for slot in new:
             wrapped().check_free(slot.param, slot.name)
         self._job.objects.check_alike([(slot.name, slot.param) for slot in new], 0)
+        agree_on_strides(self._job.objects, new)
         for slot in new:
             slot.device = self._job.devices.of(slot.param, slot.name)
-        self._declare(new, bundled(self._on_processors(new), self.options.compression))
+        self._declare(new, bundled(on_processors(self._job.objects, new), self.options.compression))
         for slot in new:
             wrapped().take(slot.param, self)
             self._handles.append(slot.param.register_post_accumulate_grad_hook(_hook(self, slot)))
@@ -120,15 +126,6 @@ class Gradients:
         key = self._keys.beside("all gradients", f"tally {self._tallies}")
         self.tally = Tally(self._session, key, len(self.slots))
         self._session.tune()
-
-    def _on_processors(self, slots: List[Slot]) -> List[Slot]:
-        """Return those of `slots` that are on no worker's device, the same on every worker."""
-        here = [slot.name for slot in slots if slot.device is not None]
-        names: Set[str] = set()
-        for on_devices in self._job.objects.gather(here):
-            assert isinstance(on_devices, list)
-            names.update(on_devices)
-        return [slot for slot in slots if slot.name not in names]
 
     def _declare(self, new: List[Slot], bundles: List[Bundle[Slot]]) -> None:
         """Make the memory of new slots and declare their keys; a bundle has one."""
@@ -212,9 +209,9 @@ class Gradients:
                 raise UsageError(self._why_twice(slot), 5)
             return
         reason = (
-            f"{slot.name}: a gradient came while its last update is pending, so something used a "
-            "stale weight where its use is not seen, as in scripted or C++ code; call "
-            "optimizer.synchronize() before that use, or pass crossing=False"
+            f"{slot.name}: a gradient came after step() and before the update: backward ran again "
+            "on a graph from before step(), or code that Python does not see used the weight; call "
+            "optimizer.synchronize() after step(), or pass crossing=False"
         )
         self._session.give_up(reason)
         raise UsageError(reason, 5)
@@ -259,7 +256,7 @@ class Gradients:
         if slot.bundle is not None:
             self._join(slot, slot.bundle)
             return
-        dense = grad if fits(slot, grad) else torch.empty_like(slot.param).copy_(grad)
+        dense = grad if fits(slot, grad) else empty_gradient(slot).copy_(grad)
         self._send(slot, dense)
 
     def _densified(self, slot: Slot, grad: torch.Tensor) -> torch.Tensor:
@@ -311,7 +308,7 @@ class Gradients:
 
     def _make_buffers(self, slot: Slot) -> None:
         slot.passage = Passage(self.options.compression, slot.device)
-        like = torch.empty_like(slot.param, requires_grad=False)
+        like = empty_gradient(slot)
         if slot.device is None:
             slot.recv = like.zero_()
         narrow = slot.passage.compress(like)

@@ -64,6 +64,7 @@ class Slot:
         "priority",
         "recv",
         "sent",
+        "shape",
         "state",
         "stride",
         "updated",
@@ -92,8 +93,9 @@ class Slot:
         # Where sums arrive: dense, with the parameter's strides where that is dense.
         self.recv: Optional[torch.Tensor] = None
         self.dtype = param.dtype  # which its gradients have
+        self.shape = param.shape  # likewise
         self.place = param.device  # where gradients are taken from
         self.device: Optional[Device] = None  # that the parameter is on, if not the processor's
         self.passage: Optional[Passage] = None  # on a device it has the memory of sums
         self.updated: Optional[Event] = None  # on a device: since then it has the newest weights
-        self.stride = torch.empty_like(param, device="meta").stride()
+        self.stride = torch.empty_like(param, device="meta").stride()  # that gradients travel with

@@ -271,7 +271,14 @@ class Stepper:
         if reason is not None:
             self._uninstall()
             self._stay(reason)
-        return reason is None
+            return False
+        outside = self._updates.at_once
+        if outside:
+            self._tell(
+                f"{outside[0].name} is used in no call of a module that has it, where code that "
+                "Python does not see could use it too; each step waits for its sum"
+            )
+        return True
 
     def _step_across(self) -> None:
         assert self._updates is not None

@@ -64,7 +64,7 @@ class FakePending:
         self.is_begun = True
         with torch._C._DisableFuncTorch():  # the engine receives without PyTorch
             send, recv = (at_address(*place) for place in self.places)
-            recv.copy_(send * (1 if self.call.average else 2))
+            recv.copy_(send * ((1 + self.session.peer) / 2 if self.call.average else 2))
 
     def wait_for(self, timeout_ms: int) -> bool:
         assert self.session.devices is not None
@@ -105,6 +105,7 @@ class FakeSession:
     def __init__(self) -> None:
         self.rank = 0
         self.num_workers = 2
+        self.peer = 1  # the other worker's gradients, in units of this worker's
         self.names: Dict[int, str] = {}
         self.shown: List[str] = []  # what timelines were told, in order
         self.held: List[str] = []  # names of keys whose sums do not come

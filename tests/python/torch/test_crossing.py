@@ -175,7 +175,7 @@ def test_a_gradient_of_a_weight_that_was_used_unseen_fails_the_job(
     stepped(stepper, model)
     with torch._C.DisableTorchFunctionSubclass():  # as C++ code does
         stale = nn.functional.linear(ONES, model[2].weight)
-    with pytest.raises(UsageError, match="2.weight: a gradient came while its last update"):
+    with pytest.raises(UsageError, match="2.weight: a gradient came after step"):
         stale.sum().backward()
     assert "optimizer.synchronize()" in job.session.why
 

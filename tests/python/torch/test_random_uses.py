@@ -20,7 +20,8 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from bytescheduler.errors import UsageError
-from bytescheduler.torch._crossing import updates, waiting
+from bytescheduler.torch._crossing import updates, waiting, waiting_gradients
+from bytescheduler.torch._gradients import bundle
 from bytescheduler.torch._optimizer.options import Options
 from bytescheduler.torch._optimizer.stepper import Stepper
 
@@ -65,11 +66,19 @@ class Script:
     """What runs between the steps, with the plain optimizer or ours."""
 
     def __init__(
-        self, seed: int, wrap: Callable[[Any, Any], Any], *, compiled: bool = False
+        self,
+        seed: int,
+        wrap: Callable[[Any, Any], Any],
+        *,
+        mean: int = 1,
+        drops: bool = False,
+        compiled: bool = False,
     ) -> None:
         self.draw = random.Random(seed)
         torch.manual_seed(seed)
         self.model = Model()
+        self.mean = mean  # over all workers, of one times the loss
+        self.ways = 6 if drops else 8  # of `zero_grad`
         self.seen: List[Any] = []
         self.twins: List[nn.Module] = []
         self.grads: List[torch.Tensor] = []
@@ -84,7 +93,7 @@ class Script:
             self.model.way = self.draw.randrange(4)
             self.zero_grad()
             x = torch.arange(2.0 * WIDTH).view(2, 1, WIDTH) * 0.1 + step
-            self.call(x).square().mean().backward()
+            (self.call(x).square().mean() * self.mean).backward()
             self.optimizer.step(None)
         self.uses(3)
         self.seen += kept(self.grads)
@@ -99,7 +108,7 @@ class Script:
             self.seen.append((name, kept(USES[name](self, param))))
 
     def zero_grad(self) -> None:
-        way = self.draw.randrange(8)
+        way = self.draw.randrange(self.ways)
         if way == 0:
             self.optimizer.zero_grad(True)
         elif way in (3, 4):
@@ -258,12 +267,13 @@ class Ours(Plain):
         return super().inner_state()
 
 
-def run_of(seed: int, has_model: bool, **options: bool) -> Tuple[List[Any], int]:
+def run_of(seed: int, has_model: bool, peer: int, **options: bool) -> Tuple[List[Any], int]:
     """Return what a script reads in a job, and how many sums it did not wait for in step()."""
     waited: List[int] = []
 
     def wrap(model: nn.Module, inner: Any) -> Ours:  # noqa: ANN401
         job: Any = FakeJob()
+        job.session.peer = peer
         given = Options(model=model if has_model else None).checked()
         stepper = Stepper(job, inner, given)
         step = stepper.step
@@ -295,9 +305,18 @@ def alike(one: Any, other: Any) -> bool:  # noqa: ANN401
 
 
 def check(seed: int, has_model: bool, **options: bool) -> bool:
-    """Return whether a script reads the same; it crosses, but for compiled code and no model."""
-    read = Script(seed, lambda _, inner: Plain(inner), **options).run()
-    ours, waited = run_of(seed, has_model, **options)
+    """Return whether a script reads the same; it crosses, but for compiled code and no model.
+
+    In every other script the other worker has gradients three times as large, so the mean is no
+    worker's own; then no gradient is left for the next pass.
+    """
+    peer = 1 if seed // 2 % 2 else 3
+    drops = peer > 1
+    plain = Script(
+        seed, lambda _, inner: Plain(inner), mean=(1 + peer) // 2, drops=drops, **options
+    )
+    read = plain.run()
+    ours, waited = run_of(seed, has_model, peer, drops=drops, **options)
     assert waited or (options and not has_model)
     return alike(read, ours)
 
@@ -320,6 +339,16 @@ def test_random_scripts_see_the_plain_weights(part: int) -> None:
 def test_random_scripts_of_compiled_models_do_too(seed: int) -> None:
     torch._dynamo.reset()
     assert check(seed, seed % 2 == 0, compiled=True)
+
+
+@pytest.mark.parametrize("name", ["become_mean", "become_means"])
+def test_a_gradient_that_stays_this_workers_own_is_found(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    if name == "become_mean":  # no bundle
+        monkeypatch.setattr(bundle, "SMALL_BYTES", 0)
+    monkeypatch.setattr(waiting_gradients, name, lambda *_: None)
+    assert any(wrong_seeds([seed]) for seed in range(40))
 
 
 def test_a_weight_that_does_not_wait_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

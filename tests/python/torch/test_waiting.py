@@ -4,6 +4,7 @@ import copy
 import io
 import pickle
 import threading
+import warnings
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Callable, Dict, Iterator, List
 
@@ -449,6 +450,73 @@ def test_a_use_that_is_not_seen_in_the_first_pass_keeps_the_barrier(
     assert not pair.stepper.crosses
     pair.check()
     assert capfd.readouterr().err.count("2.weight is used by code that Python does not see") == 1
+
+
+def transposed(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return x @ weight.t()
+
+
+def in_cpp(model: Any) -> torch.Tensor:  # noqa: ANN401
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        function = torch.jit.script(transposed)
+    return function(ONES, model[2].weight)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("hidden", [unseen, in_cpp])
+def test_a_weight_outside_of_its_modules_calls_waits_in_each_step(
+    make_stepper: Make,
+    has_model: bool,
+    hidden: Callable[[Any], torch.Tensor],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """C++ may use it before Python does; modules that are called still cross."""
+    pair = Pair(make_stepper, has_model)
+    for _ in range(4):
+        pair.step_by(lambda model: model[0](ONES) + hidden(model) + model[2].weight.square().sum())
+    assert pair.stepper.crosses
+    pair.check()
+    assert capfd.readouterr().err.count("2.weight is used in no call of a module that has it") == 1
+    assert [slot.name for slot in pair.stepper._updates.at_once] == ["2.weight"]
+
+
+def test_attention_crosses_though_it_calls_no_module_for_its_last_weights(
+    make_stepper: Make, has_model: bool
+) -> None:
+    def make() -> nn.Module:
+        torch.manual_seed(1)
+        return nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
+
+    pair = Pair(make_stepper, has_model, make)
+    for _ in range(4):
+        pair.step_by(lambda model: model(ONES[None]))
+    assert pair.stepper.crosses
+    assert not pair.stepper._updates.at_once
+    pair.stepper.synchronize()
+    pair.check()
+
+
+def test_a_compiled_function_reads_gradients_that_wait(make_stepper: Make) -> None:
+    pair = Pair(make_stepper, True)
+
+    @torch.compile(backend="eager")
+    def norm(params: Any) -> torch.Tensor:  # noqa: ANN401
+        return sum(param.grad.pow(2).sum() for param in params)  # type: ignore[return-value]
+
+    for _ in range(4):
+        pair.step()
+        ours, plain = (norm(list(model.parameters())) for model in (pair.model, pair.alone))
+        assert torch.equal(ours, plain)
+    pair.check()
+
+
+def test_scripting_a_guarded_model_is_refused_with_the_cure(make_stepper: Make) -> None:
+    pair = Pair(make_stepper, True)
+    pair.step()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(UsageError, match=r"call optimizer\.close\(\) first"):
+            torch.jit.script(pair.model)
 
 
 def scripted(model: nn.Module) -> Any:  # noqa: ANN401
