@@ -1,6 +1,8 @@
 """The self-check finds what cannot be stepped parameter by parameter, and changes nothing."""
 
-from typing import Any, Callable, Dict, Optional
+import inspect
+import warnings
+from typing import Any, Callable, Dict, List, Optional
 
 import pytest
 import torch
@@ -42,6 +44,37 @@ def groups() -> "list[Dict[str, Any]]":
 def test_optimizers_of_pytorch_are_separable(name: str) -> None:
     kind = getattr(torch.optim, name)
     assert why_not_separable(kind(groups(), **SEPARABLE[name])) is None
+
+
+VARIANTS = ("fused", "foreach", "amsgrad", "maximize", "centered")
+CROSSING = sorted(
+    name
+    for name, kind in vars(torch.optim).items()
+    if isinstance(kind, type)
+    and issubclass(kind, torch.optim.Optimizer)
+    and name not in ("Optimizer", "LBFGS", "SparseAdam")
+)
+
+
+@pytest.mark.parametrize("name", CROSSING)
+def test_each_form_of_an_optimizer_of_pytorch_crosses(name: str) -> None:
+    kind = getattr(torch.optim, name)
+    known = inspect.signature(kind).parameters
+    forms: List[Dict[str, Any]] = [{variant: True} for variant in VARIANTS if variant in known]
+    forms += [{}, {"foreach": False}] if "foreach" in known else [{}]
+    forms += [{"momentum": 0.9, "nesterov": True}] if name == "SGD" else []
+    for dtype in (torch.float32, torch.bfloat16):
+        for form in forms:
+            params = [torch.nn.Parameter(p.detach().to(dtype)) for p in weights()]
+            planes = [p for p in params if p.dim() == 2]
+            optimizer = kind(planes if name == "Muon" else params, **form)
+            assert why_not_separable(optimizer) is None, (form, dtype)
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW"])
+def test_a_learning_rate_in_a_tensor_crosses(name: str) -> None:
+    optimizer = getattr(torch.optim, name)(weights(), lr=torch.tensor(0.1))
+    assert why_not_separable(optimizer) is None
 
 
 def test_a_default_device_changes_nothing() -> None:
@@ -97,9 +130,114 @@ class Failing(torch.optim.SGD):
         raise ZeroDivisionError("by nothing")
 
 
+class Judging(torch.optim.SGD):
+    """Does nothing unless it accepts all gradients."""
+
+    def step(self, closure: Optional[Callable[[], float]] = None) -> None:
+        params = [p for group in self.param_groups for p in group["params"]]
+        if self.accepts([p.grad for p in params if p.grad is not None], len(params)):
+            super().step()
+
+    def accepts(self, grads: List[torch.Tensor], params: int) -> bool:
+        return all(bool(torch.isfinite(grad).all()) for grad in grads)
+
+
+class Clipping(Judging):
+    def accepts(self, grads: List[torch.Tensor], params: int) -> bool:
+        norm = float(torch.stack([grad.norm() for grad in grads]).norm())
+        for grad in grads:
+            grad.mul_(min(1.0, 1e4 / norm))
+        return True
+
+
+class RefusingTiny(Judging):
+    def accepts(self, grads: List[torch.Tensor], params: int) -> bool:
+        return float(sum(grad.norm() for grad in grads)) > 0.01
+
+
+class RefusingZero(Judging):
+    def accepts(self, grads: List[torch.Tensor], params: int) -> bool:
+        return all(bool(grad.any()) for grad in grads)
+
+
+class RefusingNan(Judging):
+    def accepts(self, grads: List[torch.Tensor], params: int) -> bool:
+        return not any(bool(grad.isnan().any()) for grad in grads)
+
+
+class RefusingInf(Judging):
+    def accepts(self, grads: List[torch.Tensor], params: int) -> bool:
+        return not any(bool(grad.isinf().any()) for grad in grads)
+
+
+class CountingSteps(torch.optim.SGD):
+    """Takes the steps of its first parameter for those of all."""
+
+    def step(self, closure: Optional[Callable[[], float]] = None) -> None:
+        for group in self.param_groups:
+            first = self.state[group["params"][0]]
+            for p in group["params"]:
+                if p.grad is not None:
+                    self.state[p]["steps"] = self.state[p].get("steps", 0) + 1
+            for p in group["params"]:
+                if p.grad is not None:
+                    p.data.add_(p.grad, alpha=-group["lr"] / (1 + first.get("steps", 0)))
+
+
+class Raising(Judging):
+    """Raises where a gradient is not finite."""
+
+    def accepts(self, grads: List[torch.Tensor], params: int) -> bool:
+        if not super().accepts(grads, params):
+            warnings.warn("a gradient is not finite", stacklevel=1)
+            raise ValueError("a gradient is not finite")
+        return True
+
+
+class Wrapping(torch.optim.Optimizer):
+    """Lets another optimizer step, and decays weights itself."""
+
+    def __init__(self, params: Any, lr: float) -> None:  # noqa: ANN401
+        super().__init__(params, {"lr": lr})
+        self.base = torch.optim.SGD(self.param_groups, lr=lr)
+        self.param_groups = self.base.param_groups
+
+    def step(self, closure: Optional[Callable[[], float]] = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.data.mul_(1 - 0.1 * group["lr"])
+        self.base.step()
+
+
+def test_an_optimizer_that_raises_alike_is_separable() -> None:
+    params = [torch.nn.Parameter(torch.randn(3)) for _ in range(3)]
+    assert why_not_separable(Raising(params, lr=0.1)) is None
+
+
+@pytest.mark.parametrize("rate", [0, 0.0])
+def test_an_optimizer_that_rests_at_first_is_separable(rate: float) -> None:
+    assert why_not_separable(torch.optim.SGD(weights(), lr=rate)) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("kind", [Judging, Clipping])
+def test_a_dependence_is_found_in_each_dtype(kind: type, dtype: torch.dtype) -> None:
+    params = [torch.nn.Parameter(torch.randn(30, 30).to(dtype)) for _ in range(2)]
+    each_in_a_group = [{"params": [p]} for p in params]
+    assert why_not_separable(kind(each_in_a_group, lr=0.1)) is not None
+
+
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
+        (Judging, "depends on others"),
+        (Clipping, "depends on others"),
+        (RefusingTiny, "depends on others"),
+        (RefusingZero, "depends on others"),
+        (RefusingNan, "depends on others"),
+        (RefusingInf, "depends on others"),
+        (CountingSteps, "depends on others"),
+        (Wrapping, "gradients do not change the weights of its copies"),
         (GlobalNormSGD, "depends on others"),
         (Counting, "change the numbers of its groups"),
         (CountingItself, "numbers of its own"),
