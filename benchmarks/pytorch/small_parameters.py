@@ -5,7 +5,7 @@ One job makes all steps: the modes take turns, a few steps each, so that other l
 meets all of them. Printed are medians over turns, as JSON: milliseconds of a step, and the ratio
 to DDP in the same turn.
 
-    python -m benchmarks.pytorch.small --out torch-small.json
+    python -m benchmarks.pytorch.small_parameters --out torch-small.json
 """
 
 import argparse
@@ -99,7 +99,7 @@ def run_job(count: int, turns: int, timeout_s: float) -> Dict[str, List[float]]:
     found: Dict[str, List[float]] = {mode: [] for mode in MODES}
     with tempfile.TemporaryDirectory() as folder:
         store = str(pathlib.Path(folder) / "store")
-        worker = [sys.executable, "-m", "benchmarks.pytorch.small", "--worker", store]
+        worker = [sys.executable, "-m", "benchmarks.pytorch.small_parameters", "--worker", store]
         worker += ["--count", str(count), "--turns", str(turns)]
         with local_job.job(local_job.NODES["ours"], worker, {}, WORKERS) as job:
             for turn in range(turns):
