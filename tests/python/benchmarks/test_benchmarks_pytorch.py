@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.jobs import replay
 from benchmarks.lab import lab_job
-from benchmarks.pytorch import arms, small
+from benchmarks.pytorch import arms, small_parameters
 from bytescheduler._advise.models import Step, ideal_s
 from bytescheduler._advise.shape import Shape
 
@@ -138,7 +138,7 @@ def test_options_that_a_framework_lacks_are_refused_before_the_start(
 
 
 def test_a_step_of_small_parameters_is_compared_with_ddp_in_the_same_turn() -> None:
-    run = {mode: [1.0, 2.0, 30.0] for mode in small.MODES}
-    row = small.summary([{**run, "ddp": [2.0, 4.0, 10.0]}])
+    run = {mode: [1.0, 2.0, 30.0] for mode in small_parameters.MODES}
+    row = small_parameters.summary([{**run, "ddp": [2.0, 4.0, 10.0]}])
     assert (row["ddp_ms"], row["ddp_to_ddp"]) == (4.0, 1.0)
     assert (row["crossing_ms"], row["crossing_to_ddp"]) == (2.0, 0.5)
