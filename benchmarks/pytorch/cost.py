@@ -13,10 +13,11 @@ import argparse
 import statistics
 import sys
 import time
-from typing import Any, Callable, Dict, List
+from typing import Any, Dict, List
 
 from benchmarks.lab import arms, local_job, machine, options
 from benchmarks.lab.output import add_out_option
+from benchmarks.pytorch.steps import step_of, wrapped
 
 WORKERS = 2
 WARM_UP, STEPS, WIDTH = 10, 60, 8
@@ -37,34 +38,6 @@ def _optimizer(name: str, model: Any) -> Any:  # noqa: ANN401 - torch is importe
     return kind(model.parameters(), lr=1e-4, fused=name.endswith("-fused"))
 
 
-def _wrapped(name: str, mode: str, model: Any) -> Any:  # noqa: ANN401 - torch has no types here
-    optimizer = _optimizer(name, model)
-    if mode == "bare":
-        return optimizer
-    import bytescheduler.torch as bps
-
-    named = [(f"{name}.{mode}.{of}", parameter) for of, parameter in model.named_parameters()]
-    return bps.DistributedOptimizer(
-        optimizer,
-        named_parameters=named,
-        model=None if mode == "modelless" else model,
-        crossing=mode != "barrier",
-    )
-
-
-def _step_of(model: Any, optimizer: Any) -> Callable[[], None]:  # noqa: ANN401 - as above
-    import torch
-
-    batch = torch.ones(1, WIDTH)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        model(batch).sum().backward()
-        optimizer.step()
-
-    return step
-
-
 def measure(layers: int) -> None:
     """Report the processor's seconds of each step; runs in the workers."""
     import torch
@@ -77,8 +50,10 @@ def measure(layers: int) -> None:
         for mode in MODES:
             torch.manual_seed(7)
             model = _model(layers)
-            optimizer = _wrapped(name, mode, model)
-            step = _step_of(model, optimizer)
+            optimizer = _optimizer(name, model)
+            if mode != "bare":
+                optimizer = wrapped(optimizer, model, f"{name}.{mode}", mode)
+            step = step_of(model, optimizer, WIDTH)
             for _ in range(WARM_UP):
                 step()
             seconds: List[float] = []

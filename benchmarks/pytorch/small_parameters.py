@@ -19,6 +19,7 @@ from typing import Any, Callable, Dict, Iterator, List
 
 from benchmarks.lab import arms, local_job, machine, options
 from benchmarks.lab.output import add_out_option
+from benchmarks.pytorch.steps import step_of, wrapped
 
 WORKERS = 2
 WARM_UP, STEPS, WIDTH = 5, 5, 8
@@ -36,26 +37,12 @@ def _step_of(mode: str, count: int) -> Callable[[], None]:
     """Return what makes one step of a model of its own."""
     import torch
 
-    import bytescheduler.torch as bps
-
     model = _model(count)
     called = torch.nn.parallel.DistributedDataParallel(model) if mode == "ddp" else model
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    optimizer: Any = torch.optim.SGD(model.parameters(), lr=1e-4)
     if mode not in ("alone", "ddp"):
-        optimizer = bps.DistributedOptimizer(
-            optimizer,
-            named_parameters=[(f"{mode}.{name}", of) for name, of in model.named_parameters()],
-            model=None if mode == "modelless" else model,
-            crossing=mode != "barrier",
-        )
-    batch = torch.ones(1, WIDTH)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        called(batch).sum().backward()
-        optimizer.step()
-
-    return step
+        optimizer = wrapped(optimizer, model, mode, mode)
+    return step_of(called, optimizer, WIDTH)
 
 
 @contextlib.contextmanager
