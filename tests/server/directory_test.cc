@@ -47,7 +47,7 @@ class DirectoryTest : public testing::Test {
   }
 
   Outbox outbox_;
-  Directory directory_{kMaxPartitionBytes, outbox_.sender()};
+  Directory directory_{3, kMaxPartitionBytes, outbox_.sender()};
 };
 
 TEST_F(DirectoryTest, ALookupInAnotherModeIsRefused) {
