@@ -1,6 +1,6 @@
 """Fakes of a worker, of a framework and of its operations, for a session."""
 
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, Iterable, List, Optional, Tuple
 
 from bytescheduler.errors import Error, PeerLost, UsageError
 
@@ -20,6 +20,7 @@ class FakeWorker:
         self.barriers = 0
         self.retuned: List[Tuple[int, int]] = []
         self.names: Dict[int, str] = {}
+        self.given_back: List[Tuple[int, bool]] = []  # keys, and whether for good
 
     def view(self) -> Tuple[int, int, Tuple[int, ...], int]:
         return 0, self.rank, (0,) * self.num_workers, self.num_servers
@@ -43,6 +44,9 @@ class FakeWorker:
             raise self.failure
         self.declared += [(key, dtype, size) for key, dtype, _, size in items]
         self.modes.append(asynchronous)
+
+    def give_back(self, keys: Iterable[int], *, for_good: bool) -> None:
+        self.given_back += [(key, for_good) for key in keys]
 
     def barrier(self) -> None:
         self.barriers += 1

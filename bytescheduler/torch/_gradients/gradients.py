@@ -9,7 +9,7 @@ import torch
 from bytescheduler._process.ending import uncaught
 from bytescheduler._process.say import counted, say
 from bytescheduler._session.keys import EngineKeys
-from bytescheduler._session.rounds import Round, RoundCall
+from bytescheduler._session.rounds import Round, RoundCall, is_over
 from bytescheduler._session.tally import DISCARDS, SUMS, Tally
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._gradients.agreement import Agreement, FactSource
@@ -89,6 +89,9 @@ class Gradients:
         # Makes all updates that wait, before a round ends where a step does not end it.
         self.flush: Callable[[], None] = lambda: None
         self._keys = EngineKeys(self._session)
+        # Also as garbage, at another moment on each worker.
+        self._give_back = weakref.finalize(self, self._keys.give_back)
+        self._give_back.atexit = False
         self._orphans: List[Round] = []
         self._called = 1  # the number of the first slot in this round
         self._zeros: Dict[torch.dtype, torch.Tensor] = {}
@@ -166,12 +169,16 @@ class Gradients:
             )
 
     def close(self) -> None:
-        """Send nothing any more; rounds under way end by themselves."""
+        """Send nothing any more, and give the keys back; rounds under way end by themselves."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
         for slot in self.slots:
             wrapped().release(slot.param, self)
+        if self._give_back.detach() is not None:
+            on_device = any(slot.device is not None for slot in self.slots)
+            rounds = self.unfinished() if on_device else []  # they begin when a copy is there
+            self._keys.give_back(lambda: all(map(is_over, rounds)))
 
     # -- from backward -------------------------------------------------------------------------
 
