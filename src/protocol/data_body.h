@@ -18,10 +18,10 @@ namespace bs::protocol {
 
 // Each op has the fields that PROTOCOL.md names; the other fields have their defaults.
 struct DataRequest {
-  uint64_t key = 0;              // of the tensor
-  uint64_t round = 0;            // of a synchronous key
-  uint64_t push_count = 0;       // of an asynchronous key: how often this worker has pushed it
-  uint64_t optimizer_call = 0;   // kOptimizer: how often this worker has set the optimizer
+  uint64_t key = 0;             // of the tensor
+  uint64_t round = 0;           // of a synchronous key
+  uint64_t push_count = 0;      // of an asynchronous key: how often this worker has pushed it
+  uint64_t optimizer_call = 0;  // kOptimizer: how often this worker has set the optimizer
   // kGiveBack: how often this worker has given the key back and taken it again since it was
   // declared.  Odd: it gives the key back.
   uint64_t turn = 0;

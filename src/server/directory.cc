@@ -16,19 +16,19 @@ constexpr size_t kBytesPerServer = 2;
 }  // namespace
 
 Directory::Directory(int32_t num_workers, uint64_t max_partition_bytes, SendFn send, bool needs_all)
-    : num_workers_(num_workers), needs_all_(needs_all), max_partition_bytes_(max_partition_bytes), send_(std::move(send)) {
-}
+    : num_workers_(num_workers),
+      needs_all_(needs_all),
+      max_partition_bytes_(max_partition_bytes),
+      send_(std::move(send)) {}
 
 void Directory::Declare(const protocol::Call& call) {
   if (const Status wrong = CheckDeclaration(call); !wrong.ok()) return Refuse(call, wrong);
   const protocol::DataRequest& about = call.request;
   const std::span<const std::byte> servers = call.payload.bytes();
-  Declaration fresh{about.tensor_bytes,
-                    about.partition_bytes,
-                    about.dtype,
-                    about.mode,
-                    about.layout_version,
-                    {reinterpret_cast<const char*>(servers.data()), servers.size()}};
+  Declaration fresh{
+      about.tensor_bytes,   about.partition_bytes,
+      about.dtype,          about.mode,
+      about.layout_version, {reinterpret_cast<const char*>(servers.data()), servers.size()}};
   if (const auto found = declared_.find(about.key); found != declared_.end()) {
     const Declaration& known = found->second;
     if (const Status wrong = CheckReplaces(call, known, fresh); !wrong.ok()) {

@@ -85,8 +85,8 @@ class Directory {
   std::unordered_map<Key, PendingCalls> asked_;  // and not declared
   std::optional<Key> given_back_;                // a synchronous key that was forgotten
   ForgottenKeys forgotten_;
-  size_t num_partitions_ = 0;                    // of all declarations
-  std::optional<Status> rank0_gone_;             // why nothing more will be declared
+  size_t num_partitions_ = 0;         // of all declarations
+  std::optional<Status> rank0_gone_;  // why nothing more will be declared
 };
 
 }  // namespace bs::server

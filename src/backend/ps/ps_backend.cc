@@ -325,14 +325,15 @@ void PsBackend::GiveBack(const protocol::Tensor& tensor, uint64_t turn,
       MakeRequest(ps::Op::kGiveBack, protocol::HomeServer(tensor.key, num_servers()),
                   {.key = tensor.key, .turn = turn, .layout_version = tensor.first_layout});
   const std::string what = "give-back key=" + std::to_string(tensor.key);
-  requests_.Send(std::move(request), [what, done = std::move(done)](const Status& status,
-                                                                    const ps::Message& response) {
-    if (!status.ok()) return done(status);
-    const Result<protocol::DataResponse> body =
-        protocol::DecodeResponse(ps::Op::kGiveBack, response.meta.extension.body);
-    if (!body.ok()) return done(Status::Internal(what + ": answered " + body.status().message()));
-    done(body.value().given_back);
-  });
+  requests_.Send(std::move(request),
+                 [what, done = std::move(done)](const Status& status, const ps::Message& response) {
+                   if (!status.ok()) return done(status);
+                   const Result<protocol::DataResponse> body =
+                       protocol::DecodeResponse(ps::Op::kGiveBack, response.meta.extension.body);
+                   if (!body.ok())
+                     return done(Status::Internal(what + ": answered " + body.status().message()));
+                   done(body.value().given_back);
+                 });
 }
 
 void PsBackend::SetOptimizer(OptimizerText optimizer, uint64_t number, Done done) {
