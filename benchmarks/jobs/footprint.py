@@ -12,6 +12,10 @@ Memory: the growth of a worker and a server, by the kernel's count of their own 
 
 - Keys of 4 bytes: once they are declared, and after rounds. ``native`` has rounds in groups of 100.
   With MXNet all keys are in one round; its arrays, two a key, are there before.
+- Folds: `bytescheduler.torch` trains a new model with a new optimizer again and again. The growth of
+  the first server's process since the job came together, after each fold. In a ``direct`` job that
+  is worker 0's process, which has the first fold's model too.
+- Names: sums of 64 KiB, each under a name of its own: the same after 10, 100 and 600 names.
 - A model of large tensors: after rounds of all at once, and the most until then. In the first of
   these rounds a server may have old and new partitions of a key at the same time.
 
@@ -35,7 +39,12 @@ GROUP = 100
 ROUNDS = 3
 TENSOR_BYTES = 4 << 20
 STARTS = ((1, 1), (2, 2))  # workers, servers
-PARTS = ("start", "keys", "model")
+PARTS = ("start", "keys", "model", "folds", "names")
+FOLDS = 6
+FOLD_WIDTH = 2500  # a model of 25 MB
+NAMES = (10, 100, 600)
+NAME_BYTES = 64 << 10
+JOBS = ("servers", "direct")
 NODES = {"native": "ours", "ours": "ours", "stock": "stock"}
 
 
@@ -140,6 +149,47 @@ def memory_worker(arm: str, count: int, size_bytes: int) -> None:
     tensors.close()
 
 
+def folds_worker(width: int) -> None:
+    """Stop after each fold, and say how large its model is; runs in the worker."""
+    import torch
+
+    import bytescheduler.torch as bps
+
+    bps.init()
+    for fold in range(FOLDS):
+        torch.manual_seed(fold)
+        middle = torch.nn.Linear(width, width)
+        net = torch.nn.Sequential(torch.nn.Linear(6, width), middle, torch.nn.Linear(width, 3))
+        if not fold:
+            local_job.worker_waits("BEGIN", "nothing")
+        optimizer = bps.DistributedOptimizer(torch.optim.SGD(net.parameters(), 0.01), model=net)
+        for _ in range(3):
+            optimizer.zero_grad()
+            net(torch.randn(8, 6)).square().mean().backward()
+            optimizer.step()
+        optimizer.close()
+        local_job.worker_waits("BEGIN", f"fold-{fold}")
+    bps.shutdown()
+
+
+def names_worker(size_bytes: int) -> None:
+    """Stop after so many names; runs in the worker."""
+    import torch
+
+    import bytescheduler.torch as bps
+
+    bps.init()
+    bps.push_pull(torch.ones(1), name="first")
+    local_job.worker_waits("BEGIN", "nothing")
+    for number in range(1, NAMES[-1] + 1):
+        total = bps.push_pull(torch.ones(size_bytes // 4), name=f"metric{number}", average=False)
+        if total[0] != bps.size():
+            raise SystemExit(f"a sum of metric{number} is {total[0]} and not {bps.size()}")
+        if number in NAMES:
+            local_job.worker_waits("BEGIN", f"names-{number}")
+    bps.shutdown()
+
+
 def memory_of(pid: int) -> Dict[str, int]:
     """Return the bytes that a process has of its own, and of what it shares with others.
 
@@ -200,6 +250,27 @@ def grown(arm: str, count: int, size_bytes: int, workers: int = 1) -> Dict[str, 
     }
 
 
+def kept_row(kind: str, how: str, size: int, stops: List[str]) -> Dict[str, Any]:
+    """Return by how many bytes the process of the first server has grown at each stop."""
+    env = local_job.ARMS["ours"][1]
+    command = command_of(kind, "native", size)
+    if how == "direct":
+        started_job = local_job.direct_job(command, env, workers=2)
+    else:
+        started_job = local_job.job(local_job.NODES["ours"], command, env, workers=2)
+    row: Dict[str, Any] = {"job": how}
+    with started_job as job:
+        for stop in ("nothing", *stops):
+            job.heard(f"BEGIN {stop}")
+            row[stop] = memory_of(job.servers[0].pid)["own"]
+            job.go_on()
+        job.ended()
+    before = row.pop("nothing")
+    row.update({stop: row[stop] - before for stop in stops})
+    print(row, file=sys.stderr, flush=True)
+    return row
+
+
 def start_rows(
     runs: Dict[Tuple[str, int, int], List[Tuple[float, float]]],
 ) -> List[Dict[str, Any]]:
@@ -251,6 +322,15 @@ def measure(args: argparse.Namespace) -> Dict[str, Any]:
         n = (args.model_mib << 20) // TENSOR_BYTES
         models = [(arm, n, TENSOR_BYTES, workers) for arm in args.arms for workers in (1, 2)]
         jobs += [("over_model_bytes", model) for model in models]
+    for how in JOBS:
+        if "folds" in args.parts:
+            stops = [f"fold-{fold}" for fold in range(FOLDS)]
+            row = kept_row("folds", how, args.fold_width, stops)
+            result.setdefault("bytes_after_folds", []).append(row)
+        if "names" in args.parts:
+            row = kept_row("names", how, NAME_BYTES, [f"names-{n}" for n in NAMES])
+            result.setdefault("bytes_after_names", []).append(row)
+        keep(result, args)
     for kind, job in jobs:
         result.setdefault(kind, []).append(memory_row(*job))
         keep(result, args)
@@ -265,6 +345,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=options.count(), default=7, help="of start-up")
     parser.add_argument("--keys", type=options.counts, default="10000,100000")
     parser.add_argument("--model-mib", type=options.count(TENSOR_BYTES >> 20), default=256)
+    parser.add_argument("--fold-width", type=options.count(), default=FOLD_WIDTH)
     add_out_option(parser)
     parser.add_argument("--worker", nargs="+", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -272,6 +353,8 @@ def main() -> None:
         what, arm, *numbers = args.worker
         if what == "start":
             start_worker(arm)
+        elif what in ("folds", "names"):
+            (folds_worker if what == "folds" else names_worker)(int(numbers[0]))
         else:
             memory_worker(arm, *map(int, numbers))
         return

@@ -182,6 +182,10 @@ class Session:
         self._unneeded.append((list(keys), is_idle))
         self._give_back_idle()
 
+    def is_idle(self) -> bool:
+        """Return True if every operation of the framework has ended."""
+        return not self._operations.pending()
+
     def let_rest(self, key: int) -> None:
         """Give a key back for now: the next round takes it again, on each worker at any time."""
         if self.is_open:
