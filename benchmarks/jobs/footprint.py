@@ -25,6 +25,7 @@ The results so far are written after every job.
 """
 
 import argparse
+import gc
 import pathlib
 import statistics
 import sys
@@ -168,6 +169,8 @@ def folds_worker(width: int) -> None:
             net(torch.randn(8, 6)).square().mean().backward()
             optimizer.step()
         optimizer.close()
+        del net, middle, optimizer
+        gc.collect()  # the process of a direct job has the model too
         local_job.worker_waits("BEGIN", f"fold-{fold}")
     bps.shutdown()
 

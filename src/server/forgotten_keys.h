@@ -17,7 +17,7 @@ namespace bs::server {
 
 class ForgottenKeys {
  public:
-  static constexpr size_t kMost = 1024;
+  static constexpr size_t kMost = 256;
 
   // Layout versions of `key` below `first` are over.  May throw std::bad_alloc.
   void Add(Key key, uint32_t first) {
