@@ -12,9 +12,9 @@ Memory: the growth of a worker and a server, by the kernel's count of their own 
 
 - Keys of 4 bytes: once they are declared, and after rounds. ``native`` has rounds in groups of 100.
   With MXNet all keys are in one round; its arrays, two a key, are there before.
-- Folds: `bytescheduler.torch` trains a new model with a new optimizer again and again. The growth of
-  the first server's process since the job came together, after each fold. In a ``direct`` job that
-  is worker 0's process, which has the first fold's model too.
+- Folds: `bytescheduler.torch` trains a new model with a new optimizer in each. The growth of the
+  first server's process since the job came together, after each fold. In a ``direct`` job that is
+  worker 0's process, which has the first fold's model too.
 - Names: sums of 64 KiB, each under a name of its own: the same after 10, 100 and 600 names.
 - A model of large tensors: after rounds of all at once, and the most until then. In the first of
   these rounds a server may have old and new partitions of a key at the same time.
@@ -45,6 +45,7 @@ FOLDS = 6
 FOLD_WIDTH = 2500  # a model of 25 MB
 NAMES = (10, 100, 600)
 NAME_BYTES = 64 << 10
+SETTLE_S = 0.5  # until servers know what is given back
 JOBS = ("servers", "direct")
 NODES = {"native": "ours", "ours": "ours", "stock": "stock"}
 
@@ -171,12 +172,13 @@ def folds_worker(width: int) -> None:
         optimizer.close()
         del net, middle, optimizer
         gc.collect()  # the process of a direct job has the model too
+        time.sleep(SETTLE_S)
         local_job.worker_waits("BEGIN", f"fold-{fold}")
     bps.shutdown()
 
 
 def names_worker(size_bytes: int) -> None:
-    """Stop after so many names; runs in the worker."""
+    """Stop after each of NAMES; runs in the worker."""
     import torch
 
     import bytescheduler.torch as bps

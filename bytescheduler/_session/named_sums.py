@@ -192,13 +192,14 @@ class NamedSums(Generic[_T]):
             key.rests = False
             heapq.heappush(self._awake, (key.due, name))
         while self._awake[0][0] <= self._uses:
-            other = self._known[self._awake[0][1]]
-            if other.due > self._uses:
-                heapq.heapreplace(self._awake, (other.due, self._awake[0][1]))
+            oldest_name = self._awake[0][1]
+            oldest = self._known[oldest_name]
+            if oldest.due > self._uses:
+                heapq.heapreplace(self._awake, (oldest.due, oldest_name))
                 continue
             heapq.heappop(self._awake)
-            other.rests = True
-            self._session.let_rest(other.number)
+            oldest.rests = True
+            self._session.let_rest(oldest.number)
 
     def _round(self, number: int) -> _Round[_T]:
         if number not in self._rounds:

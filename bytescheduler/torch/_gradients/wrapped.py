@@ -42,7 +42,7 @@ class Wrapped:
         self._owners = {
             number: refs for number, refs in self._owners.items() if refs[1]() is not None
         }
-        if any(other() is not owner for _, other in self._owners.values()):
+        if any(sender() is not owner for _, sender in self._owners.values()):
             gc.collect()  # an optimizer and its parts refer to each other
 
     def take(self, param: torch.nn.Parameter, owner: object) -> None:

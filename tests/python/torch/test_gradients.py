@@ -318,9 +318,7 @@ def test_a_closed_optimizer_gives_its_keys_back_once(job: FakeJob, make_stepper:
     assert job.session.given_back == keys
 
 
-def test_an_optimizer_that_is_garbage_gives_its_keys_back(
-    job: FakeJob, make_stepper: Make
-) -> None:
+def test_an_optimizer_that_is_garbage_gives_its_keys_back(job: FakeJob, make_stepper: Make) -> None:
     model = nn.Linear(2, 2)
     stepper = make_stepper(model)
     model(torch.ones(1, 2)).sum().backward()
@@ -346,7 +344,7 @@ def test_the_first_step_collects_an_optimizer_before_it(job: FakeJob, make_stepp
         stepper = trained()
         job.unflushed.clear()
         del stepper
-        stepper = trained()
+        trained()
         assert len(job.session.given_back) == 2
     finally:
         gc.enable()
