@@ -631,18 +631,19 @@ cdef class Worker:
         Closed
             The worker was closed.
         """
-        cdef bs_worker* worker = self.handle()
         cdef vector[uint64_t] numbers = keys
         cdef bs_operation operation = bs_operation_init(BS_GIVE_BACK if for_good else BS_REST)
+        # The collector of garbage may call this while another thread closes the worker, so this
+        # thread keeps the GIL.
+        cdef bs_worker* worker = self.handle()
         cdef bs_error error
         cdef int code = 0
         cdef size_t index
-        with nogil:
-            for index in range(numbers.size()):
-                operation.key = numbers[index]
-                code = bs_worker_start_operation(worker, &operation, &error)
-                if code != 0:
-                    break
+        for index in range(numbers.size()):
+            operation.key = numbers[index]
+            code = bs_worker_start_operation(worker, &operation, &error)
+            if code != 0:
+                break
         _check(code, &error)
 
     def barrier(self):

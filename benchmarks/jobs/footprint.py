@@ -327,6 +327,9 @@ def measure(args: argparse.Namespace) -> Dict[str, Any]:
         n = (args.model_mib << 20) // TENSOR_BYTES
         models = [(arm, n, TENSOR_BYTES, workers) for arm in args.arms for workers in (1, 2)]
         jobs += [("over_model_bytes", model) for model in models]
+    for kind, job in jobs:
+        result.setdefault(kind, []).append(memory_row(*job))
+        keep(result, args)
     for how in JOBS:
         if "folds" in args.parts:
             stops = [f"fold-{fold}" for fold in range(FOLDS)]
@@ -335,9 +338,6 @@ def measure(args: argparse.Namespace) -> Dict[str, Any]:
         if "names" in args.parts:
             row = kept_row("names", how, NAME_BYTES, [f"names-{n}" for n in NAMES])
             result.setdefault("bytes_after_names", []).append(row)
-        keep(result, args)
-    for kind, job in jobs:
-        result.setdefault(kind, []).append(memory_row(*job))
         keep(result, args)
     return result
 
