@@ -6,7 +6,6 @@ The sources are the whole tree, so the relative links of a page hold here as the
 import pathlib
 import re
 import sys
-from typing import List
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -33,17 +32,3 @@ napoleon_google_docstring = False
 html_theme = "alabaster"
 html_show_copyright = False
 html_theme_options = {"page_width": "1100px", "description": "Urgent gradients first"}
-
-# Evidence of thousands of words, which links lead to; the menu is for pages that answer a question.
-OFF_MENU = ("docs/results/history", "docs/results/tables", "docs/results/renamed-tests")
-
-
-def leave_the_menu(app: object, page: str, source: List[str]) -> None:
-    """Mark a page that no menu has, so that Sphinx does not warn of it."""
-    if page in OFF_MENU:
-        source[0] = f"---\norphan: true\n---\n\n{source[0]}"
-
-
-def setup(app: object) -> None:
-    """Let Sphinx call the function above for each page that it reads."""
-    app.connect("source-read", leave_the_menu)  # type: ignore[attr-defined]

@@ -68,14 +68,6 @@ def test_functions_of_pytorch_have_their_parameters_and_errors() -> None:
     assert "tensors are always declared with their first use" in page  # a function of all modules
 
 
-def test_pages_of_evidence_leave_the_menu() -> None:
-    menu = (MADE / "index.html").read_text()
-    for name in ("history", "tables"):
-        assert (MADE / "results" / f"{name}.html").is_file()
-        assert f"results/{name}.html" not in menu
-    assert "results/pytorch.html" in menu
-
-
 def test_everything_that_the_header_declares_is_on_its_page() -> None:
     header = re.sub(r"//.*", "", HEADER.read_text())
     functions = set(re.findall(r"^(?:[\w ]+[ *])(bs_\w+)\(", header, re.M))

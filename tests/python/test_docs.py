@@ -14,6 +14,11 @@ FAULTS = [
 ]
 # Longer pages are parted by question.
 MOST_WORDS = 2500
+ANSWERS = [
+    page
+    for folder in ("user", "migrate", "operate", "reference", "results")
+    for page in sorted((ROOT / "docs" / folder).glob("*.md"))
+]
 SOURCES = [
     *ROOT.glob("src/**/*.cc"),
     *ROOT.glob("3rdparty/ps-lite/src/**/*.cc"),
@@ -50,7 +55,7 @@ def test_there_are_messages_to_check() -> None:
     assert [name for name in messages if messages.count(name) > 1] == []
 
 
-@pytest.mark.parametrize("page", [*PAGES, *FAULTS], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", ANSWERS, ids=lambda page: page.stem)
 def test_a_page_is_short_enough_to_answer_one_question(page: pathlib.Path) -> None:
     assert len(page.read_text().split()) <= MOST_WORDS
 
