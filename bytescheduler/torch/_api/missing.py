@@ -67,6 +67,10 @@ def refusal(module: str) -> Callable[[str], NoReturn]:
     """Return the `__getattr__` of a public module."""
 
     def refuse(name: str) -> NoReturn:
-        raise AttributeError(sentence_of(name, module))
+        text = sentence_of(name, module)
+        # `from ... import` would drop the text of an AttributeError.
+        if name in MISSING and sys._getframe(1).f_code.co_name == "_handle_fromlist":
+            raise ImportError(text, name=module)
+        raise AttributeError(text)
 
     return refuse

@@ -40,6 +40,14 @@ def test_every_module_answers_for_missing_names(module: ModuleType) -> None:
     assert not hasattr(module, "__wrapped__")
 
 
+def test_an_import_of_a_missing_name_says_the_cure() -> None:
+    with pytest.raises(ImportError) as refused:
+        from bytescheduler.torch import elastic  # type: ignore[attr-defined]  # noqa: F401
+    assert str(refused.value) == f"bytescheduler.torch has no elastic: {MISSING['elastic']}"
+    with pytest.raises(ImportError, match="cannot import name 'no_such_name'"):
+        from bytescheduler.torch import no_such_name  # type: ignore[attr-defined]  # noqa: F401
+
+
 def test_a_name_of_the_package_is_named_by_its_other_modules() -> None:
     with pytest.raises(AttributeError) as refused:
         by_its_page.allgather_object  # noqa: B018
