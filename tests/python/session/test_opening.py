@@ -7,7 +7,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from bytescheduler._session.direct import Listen, Root
-from bytescheduler._session.opening import kind_of, open_session
+from bytescheduler._session.opening import open_session
 from bytescheduler._session.place import Place
 from bytescheduler._session.round_session import RoundSession
 from bytescheduler.errors import ConfigError, UsageError
@@ -87,24 +87,3 @@ def test_a_server_is_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DMLC_ROLE", "server")
     with pytest.raises(ConfigError, match="a training script is a worker"):
         open_session(Place(), RoundSession)
-
-
-class Session:
-    """See `RoundSession`: the numbers of a job."""
-
-    def __init__(self, num_workers: int, num_servers: int, hosts_server: bool) -> None:
-        self.num_workers = num_workers
-        self.num_servers = num_servers
-        self.hosts_server = hosts_server
-
-
-@pytest.mark.parametrize(
-    ("session", "kind"),
-    [
-        (Session(2, 1, False), "job of 2 workers and 1 server"),
-        (Session(1, 3, False), "job of 1 worker and 3 servers"),
-        (Session(2, 2, True), "direct job of 2 workers, each with a server in its process"),
-    ],
-)
-def test_the_kind_of_a_job_is_direct_or_has_servers(session: Session, kind: str) -> None:
-    assert kind_of(session) == kind  # type: ignore[arg-type]
