@@ -7,6 +7,7 @@ import torch
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from bytescheduler._process.say import say
+from bytescheduler._settings import Settings
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._crossing.compilers import not_compiling, tells_begin
 from bytescheduler.torch._crossing.guards import Guards
@@ -265,7 +266,8 @@ class Stepper:
         if self._guards is not None and not self._is_checked:
             self._guards.cover_uncalled()
         reason = self._updates.why_blind()
-        if not self._is_checked:
+        is_first = not self._is_checked
+        if is_first:
             self._is_checked = True
             reason = reason or why_not_separable(self._inner)
         if reason is not None:
@@ -278,6 +280,9 @@ class Stepper:
                 f"{outside[0].name} is used in no call of a module that has it, where code that "
                 "Python does not see could use it too; each step waits for its sum"
             )
+        elif is_first and Settings.read().is_talkative:
+            kind = type(self._inner).__name__
+            self._tell(f"{kind} crosses the barrier: forward begins while sums are under way")
         return True
 
     def _step_across(self) -> None:

@@ -263,6 +263,24 @@ def test_an_inseparable_optimizer_keeps_the_barrier_and_says_so_once(
     assert capfd.readouterr().err.count(said) == 1
 
 
+def test_an_optimizer_that_crosses_says_so_once(
+    make_stepper: Callable[..., Stepper],
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line = "bytescheduler: SGD crosses the barrier: forward begins while sums are under way\n"
+    for level, lines in (("info", [line]), ("warning", [])):
+        monkeypatch.setenv("BYTESCHEDULER_LOG_LEVEL", level)
+        model = torch.nn.Linear(2, 2)
+        stepper = make_stepper(model, torch.optim.SGD(model.parameters(), 0.1))
+        for _ in range(3):
+            model(torch.ones(1, 2)).sum().backward()
+            stepper.step(None)
+        assert stepper.crosses
+        stepper.close()
+        assert capfd.readouterr().err == "".join(lines)
+
+
 def test_numbers_that_another_thread_draws_are_not_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = []
 
