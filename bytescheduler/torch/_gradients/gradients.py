@@ -123,7 +123,7 @@ class Gradients:
             self.settle()
         self.slots += new
         self._tallies += 1
-        key = self._keys.beside("all gradients", f"tally {self._tallies}")
+        key = self._keys.bookkeeping(f"tally {self._tallies} of all gradients")
         self.tally = Tally(self._session, key, len(self.slots))
         self._session.tune()
 
