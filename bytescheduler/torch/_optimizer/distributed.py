@@ -2,7 +2,7 @@
 
 import contextlib
 import inspect
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NoReturn, Optional, Type
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NoReturn, Optional
 
 import torch
 
@@ -20,7 +20,7 @@ from bytescheduler.torch._optimizer.options import (
     check_passes,
 )
 from bytescheduler.torch._optimizer.stepper import Stepper
-from bytescheduler.torch._sums.compression import Compression, Compressor
+from bytescheduler.torch._sums.compression import Chosen, Compression
 
 __all__ = ["DistributedOptimizer"]
 
@@ -41,8 +41,8 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
         Any of PyTorch's, or a class of your own.
     named_parameters : iterable of pairs, optional
         `model.named_parameters()`; those of `model` if not given.
-    compression : Compressor
-        The form in which gradients travel.
+    compression : Compressor or str
+        The form in which gradients travel, such as Compression.fp16 or "fp16".
     backward_passes_per_step : int
         How often backward accumulates before gradients are sent.
     op : str
@@ -80,7 +80,7 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
         self,
         optimizer: _Optimizer,
         named_parameters: Optional[Named] = None,
-        compression: Type[Compressor] = Compression.none,
+        compression: Chosen = Compression.none,
         backward_passes_per_step: int = 1,
         op: str = Average,
         crossing: Crossing = "auto",

@@ -239,8 +239,8 @@ class Stepper:
         has_gradient = any(slot.param.grad is not None for slot in self.gradients.slots)
         if not self._has_stepped and not has_gradient:
             raise UsageError(
-                "step() came before any gradient; call backward before it, or put gradients of "
-                "your own in p.grad",
+                "step() came before backward(): no parameter has a gradient; call backward() "
+                "first, or put gradients of your own in p.grad",
                 5,
             )
         if self._looked_for_nothing and not self.gradients.has_made:
