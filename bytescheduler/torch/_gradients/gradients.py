@@ -2,7 +2,7 @@
 
 import threading
 import weakref
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple, Type
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Type, cast
 
 import torch
 
@@ -14,7 +14,11 @@ from bytescheduler._session.tally import DISCARDS, SUMS, Tally
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._gradients.agreement import Agreement, FactSource
 from bytescheduler.torch._gradients.bundle import Bundle, bundled
-from bytescheduler.torch._gradients.checks import check_parameter, check_place
+from bytescheduler.torch._gradients.checks import (
+    check_parameter,
+    check_place,
+    check_places,
+)
 from bytescheduler.torch._gradients.layout import (
     agree_on_strides,
     empty_gradient,
@@ -37,6 +41,7 @@ from bytescheduler.torch._sums.passage import Passage
 
 __all__ = ["GradientOptions", "Gradients"]
 
+_STRIDED = torch.strided
 Member = Tuple[str, torch.nn.Parameter, int]  # name, parameter, its group
 
 
@@ -181,23 +186,20 @@ class Gradients:
         Backward has a thread for each device.
         """
         with self._hooks:
-            self._accept(slot)
-
-    def _accept(self, slot: Slot) -> None:
-        if self.paused:
-            return
-        if slot.state != IDLE:
-            self._leave_state(slot)
-        if not self.has_any:
-            self._on_first()
-            self.has_any = True
-        if slot.passes and _is_anew(slot):
-            slot.passes = 0
-        slot.passes += 1
-        if slot.passes >= self.passes:
-            self._push(slot)
-        else:
-            slot.sent = slot.param.grad
+            if self.paused:
+                return
+            if slot.state != IDLE:
+                self._leave_state(slot)
+            if not self.has_any:
+                self._on_first()
+                self.has_any = True
+            if slot.passes and _is_anew(slot):
+                slot.passes = 0
+            slot.passes += 1
+            if slot.passes >= self.passes:
+                self._push(slot)
+            else:
+                slot.sent = slot.param.grad
 
     def _leave_state(self, slot: Slot) -> None:
         """Make a slot ready for a gradient, or say why it cannot be."""
@@ -241,9 +243,8 @@ class Gradients:
 
     def _push(self, slot: Slot) -> None:
         grad = slot.param.grad
-        if grad.layout is not torch.strided:
+        if grad.layout is not _STRIDED:
             grad = self._densified(slot, grad)
-        check_place(slot, grad)
         try:
             slot.version = grad._version
         except RuntimeError:  # it was made in inference mode
@@ -251,11 +252,17 @@ class Gradients:
                 slot.param.grad = grad = grad.clone()
             slot.version = grad._version
         slot.sent = grad
-        slot.address = grad.data_ptr()
         slot.had_gradient = True
-        if slot.bundle is not None:
-            self._join(slot, slot.bundle)
+        bundle = slot.bundle
+        if bundle is not None:
+            if bundle.awaited == 1:
+                self._send_bundle(bundle)
+            else:
+                bundle.awaited -= 1
+            slot.state = PUSHED
             return
+        check_places([slot])
+        slot.address = grad.data_ptr()
         dense = grad if fits(slot, grad) else empty_gradient(slot).copy_(grad)
         self._send(slot, dense)
 
@@ -285,18 +292,20 @@ class Gradients:
         slot.pending = passage.start(self._session, slot.key, send, call, is_here=here)
         slot.state = PUSHED
 
-    def _join(self, slot: Slot, bundle: Bundle[Slot]) -> None:
-        """Send a bundle if its other members have joined it."""
-        bundle.awaited -= 1
-        if not bundle.awaited:
-            send = bundle.gather()
-            called = self._called + bundle.slots[0].index
-            at_once = not bundle.had_gradient
-            call = RoundCall(bundle.priority, self.options.average, called, at_once)
-            pending = bundle.passage.start(self._session, bundle.key, send, call)
-            for member in bundle.slots:
-                member.pending = pending
-        slot.state = PUSHED
+    def _send_bundle(self, bundle: Bundle[Slot]) -> None:
+        """Send a bundle that the last of its members joins; an error leaves it as it was."""
+        came = [slot for slot in bundle.slots if slot.sent is not None]
+        check_places(came)
+        for slot in came:
+            assert slot.sent is not None
+            slot.address = slot.sent.data_ptr()
+        send = bundle.gather()
+        called = self._called + bundle.slots[0].index
+        at_once = not bundle.had_gradient
+        call = RoundCall(bundle.priority, self.options.average, called, at_once)
+        pending = bundle.passage.start(self._session, bundle.key, send, call)
+        for slot in bundle.slots:
+            slot.pending = pending
 
     @staticmethod
     def _lacks_memory(slot: Slot, dense: torch.Tensor) -> bool:
@@ -329,12 +338,11 @@ class Gradients:
         """
         self.settle()
         self._orphans = [orphan for orphan in self._orphans if not orphan.over()]
-        for slot in self.slots:
-            if slot.state == PUSHED:
-                if end != DISCARDS:
-                    self._check_unchanged(slot)
-            elif slot.state == IDLE:
-                self._push_unsent(slot)
+        unsent = [slot for slot in self.slots if slot.state == IDLE]
+        if end != DISCARDS:
+            self._check_unchanged()
+        for slot in unsent:
+            self._push_unsent(slot)
         digest = self.agreement.digest()
         self.tally.start(end, [slot.had_gradient for slot in self.slots], digest)
         self._job.unflushed.add(self)  # the last round is judged too, though it has no next one
@@ -354,7 +362,9 @@ class Gradients:
         self.agreement.judge(differs=differs)
 
     def _push_unsent(self, slot: Slot) -> None:
-        if slot.param.grad is not None:
+        grad = slot.param.grad
+        if grad is not None:
+            check_place(slot, grad)
             self._push(slot)
             return
         if not self.options.find_unused:
@@ -366,10 +376,15 @@ class Gradients:
         check_place(slot, slot.param)
         slot.sent = None
         slot.had_gradient = False
-        if slot.bundle is not None:
-            self._join(slot, slot.bundle)
-        else:
+        bundle = slot.bundle
+        if bundle is None:
             self._send(slot, self._nothing(slot))
+            return
+        if bundle.awaited == 1:
+            self._send_bundle(bundle)
+        else:
+            bundle.awaited -= 1
+        slot.state = PUSHED
 
     def _nothing(self, slot: Slot) -> torch.Tensor:
         """Return zeros in the place of a gradient; all share their memory."""
@@ -379,12 +394,15 @@ class Gradients:
             zeros = self._zeros[dtype] = torch.zeros(elements, dtype=dtype, device="cpu")
         return zeros[:elements]
 
-    def _check_unchanged(self, slot: Slot) -> None:
-        if not slot.had_gradient:
-            return
-        grad, sent = slot.param.grad, slot.sent
-        same = grad is sent and grad is not None and grad.data_ptr() == slot.address
-        if not same or (grad._version != slot.version and not self._is_counted_twice(slot)):
+    def _check_unchanged(self) -> None:
+        for slot in self.slots:
+            if slot.state != PUSHED or not slot.had_gradient:
+                continue
+            grad, sent = slot.param.grad, slot.sent
+            # A bundle that was not sent yet takes what is in `p.grad` then.
+            same = grad is sent and (slot.pending is None or grad.data_ptr() == slot.address)
+            if same and (grad._version == slot.version or self._is_counted_twice(slot)):
+                continue
             check_place(slot, slot.param)
             change = "taken away" if grad is None else "changed"
             raise UsageError(
@@ -451,6 +469,14 @@ class Gradients:
             return mean
         return slot.recv.copy_(mean)
 
+    def means(self, slots: Sequence[Slot]) -> List[torch.Tensor]:
+        """Do as `mean` for several slots."""
+        bundles = {slot.bundle for slot in slots if slot.bundle is not None}
+        for bundle in bundles:
+            bundle.decode()
+        means = [slot.recv if slot.bundle is not None else self.mean(slot) for slot in slots]
+        return cast(List[torch.Tensor], means)
+
     def is_used(self, slot: Slot) -> bool:
         """Return whether any worker had a gradient in the latest round.  Blocks at times."""
         return slot.had_gradient or self.tally.is_used(slot.index)
@@ -503,7 +529,7 @@ class Gradients:
 
         With `to_zeros`, gradients that any worker has are zeros then, else None.  Blocks at times.
         """
-        if not any(slot.state == PUSHED for slot in self.slots):
+        if not self.has_state(PUSHED):
             return False
         unwanted = self._end_unwanted()
         for slot, sent in unwanted:
@@ -560,7 +586,7 @@ class Gradients:
 
     def has_state(self, state: int) -> bool:
         """Return whether any slot has this state."""
-        return any(slot.state == state for slot in self.slots)
+        return state in [slot.state for slot in self.slots]
 
 
 def _is_replaced(slot: Slot) -> bool:
@@ -586,11 +612,11 @@ def _target(slot: Slot) -> torch.Tensor:
 
 def _hook(gradients: Gradients, slot: Slot) -> Callable[[torch.nn.Parameter], None]:
     """Return the hook of a parameter, which keeps neither of them alive."""
-    alive, slot_alive = weakref.ref(gradients), weakref.ref(slot)
+    alive, index = weakref.ref(gradients), slot.index
 
     def arrived(param: torch.nn.Parameter) -> None:
-        owner, its_slot = alive(), slot_alive()
-        if owner is not None and its_slot is not None:
-            owner.arrived(its_slot)
+        owner = alive()
+        if owner is not None:
+            owner.arrived(owner.slots[index])
 
     return arrived

@@ -8,7 +8,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 import torch
 
 from bytescheduler.torch._gradients.bundle import copy_all
-from bytescheduler.torch._gradients.memory import is_shared, tensors_on
+from bytescheduler.torch._gradients.memory import all_tensors_on, is_shared, tensors_on
 from bytescheduler.torch._gradients.slot import Slot
 
 __all__ = [
@@ -116,7 +116,7 @@ def seen_elsewhere(slots: List[Slot]) -> List[Slot]:
 
     Gradients that backward made as parts of one tensor are no such tensors for each other.
     """
-    counts = [tensors_on(slot.sent) for slot in slots if slot.sent is not None]
+    counts = all_tensors_on([slot.sent for slot in slots if slot.sent is not None])
     if max(counts, default=0) <= 1 and len({id(slot.sent) for slot in slots}) == len(slots):
         return []
     by_memory: Dict[int, List[Slot]] = {}

@@ -14,6 +14,7 @@ from bytescheduler.torch._crossing.joint import why_joint, why_unseen
 from bytescheduler.torch._crossing.self_check import why_not_separable
 from bytescheduler.torch._crossing.shadow import needs_closure
 from bytescheduler.torch._crossing.updates import Updates
+from bytescheduler.torch._crossing.waiting import GRAD
 from bytescheduler.torch._gradients.checks import names_of
 from bytescheduler.torch._gradients.gradients import GradientOptions, Gradients, Member
 from bytescheduler.torch._gradients.means import leave
@@ -415,9 +416,14 @@ class Stepper:
         self.gradients.forget_sums()
         if set_to_none and self._updates is not None:
             self._updates.drop_gradients()
-        # PyTorch's own uses no weight, and so need not be asked for each gradient.
-        is_own = set_to_none and type(self._inner).zero_grad is torch.optim.Optimizer.zero_grad
-        with torch._C.DisableTorchFunctionSubclass() if is_own else contextlib.nullcontext():
+        is_own = type(self._inner).zero_grad is torch.optim.Optimizer.zero_grad
+        if set_to_none and is_own:
+            # PyTorch's own, which uses no weight, would ask each that waits for its gradient.
+            with torch._C.DisableTorchFunctionSubclass():
+                for group in self._inner.param_groups:
+                    for param in group["params"]:
+                        GRAD.__set__(param, None)
+        else:
             self._inner.zero_grad(set_to_none)
         for slot in self.gradients.slots:
             slot.passes = 0

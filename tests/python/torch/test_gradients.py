@@ -155,8 +155,11 @@ def test_a_model_that_moves_after_it_was_wrapped_is_refused(make_stepper: Make) 
     with pytest.raises(UsageError, match=moved):
         stepper.gradients.complete(0)  # it has no gradient
     slot.param.grad = torch.ones(2, 2, device="meta")
-    with pytest.raises(UsageError, match=moved):
-        stepper.gradients.arrived(slot)
+    bias = stepper.gradients.slots[1]
+    bias.param.grad = torch.ones(2)
+    with pytest.raises(UsageError, match=moved):  # one of the two ends the bundle
+        for came in (slot, bias):
+            stepper.gradients.arrived(came)
 
 
 @pytest.mark.usefixtures("singly")
