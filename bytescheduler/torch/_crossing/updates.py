@@ -237,7 +237,8 @@ class Updates:
             self._means.arrive(used, means, stay, kept)
             params = self._taken(used)
             if params:
-                self._shadow.step(params)
+                are_here = all([slot.device is None for slot in used])
+                self._shadow.step(params, are_here=are_here)
             for slot in armed:
                 if slot.guards > 1:
                     self._mark(slot)
