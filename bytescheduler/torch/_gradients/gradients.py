@@ -2,57 +2,35 @@
 
 import threading
 import weakref
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Type, cast
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, cast
 
 import torch
 
 from bytescheduler._process.ending import uncaught
 from bytescheduler._process.say import counted, say
-from bytescheduler._session.keys import EngineKeys
-from bytescheduler._session.rounds import Round, RoundCall
+from bytescheduler._session.rounds import Round
 from bytescheduler._session.tally import DISCARDS, SUMS, Tally
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._gradients.agreement import Agreement, FactSource
 from bytescheduler.torch._gradients.bundle import Bundle, bundled
-from bytescheduler.torch._gradients.checks import (
-    check_parameter,
-    check_place,
-    check_places,
-)
-from bytescheduler.torch._gradients.layout import (
-    agree_on_strides,
-    empty_gradient,
-    on_processors,
-)
+from bytescheduler.torch._gradients.checks import check_parameter, check_place
+from bytescheduler.torch._gradients.layout import agree_on_strides, on_processors
 from bytescheduler.torch._gradients.means import (
     become_mean,
     become_means,
-    fits,
     is_left,
     kept_mean,
     leave,
     zeros_as,
 )
+from bytescheduler.torch._gradients.sender import GradientOptions, Sender
 from bytescheduler.torch._gradients.slot import ARMED, IDLE, PUSHED, SUMMED, Slot, touch
 from bytescheduler.torch._gradients.wrapped import wrapped
 from bytescheduler.torch._job.job import TorchJoined
-from bytescheduler.torch._sums.compression import Compression, Compressor
-from bytescheduler.torch._sums.passage import Passage
 
-__all__ = ["GradientOptions", "Gradients"]
+__all__ = ["Gradients"]
 
-_STRIDED = torch.strided
 Member = Tuple[str, torch.nn.Parameter, int]  # name, parameter, its group
-
-
-class GradientOptions(NamedTuple):
-    """The way in which gradients travel."""
-
-    compression: Type[Compressor] = Compression.none
-    average: bool = True
-    passes: int = 1  # by backward, before a gradient is sent
-    sparse_as_dense: bool = False
-    find_unused: bool = True
 
 
 class Gradients:
@@ -93,10 +71,8 @@ class Gradients:
         self.has_any = False  # backward has made a gradient since the latest round
         # Makes all updates that wait, before a round ends where a step does not end it.
         self.flush: Callable[[], None] = lambda: None
-        self._keys = EngineKeys(self._session)
+        self._sender = Sender(self._session, options)
         self._orphans: List[Round] = []
-        self._called = 1  # the number of the first slot in this round
-        self._zeros: Dict[torch.dtype, torch.Tensor] = {}
         self._handles: List[Any] = []
         self._hooks = threading.Lock()  # held while a hook runs
         self.agreement = Agreement(job, optimizer_facts)
@@ -119,7 +95,9 @@ class Gradients:
         agree_on_strides(self._job.objects, new)
         for slot in new:
             slot.device = self._job.devices.of(slot.param, slot.name)
-        self._declare(new, bundled(on_processors(self._job.objects, new), self.options.compression))
+        self._sender.declare(
+            new, bundled(on_processors(self._job.objects, new), self.options.compression)
+        )
         for slot in new:
             wrapped().take(slot.param, self)
             self._handles.append(slot.param.register_post_accumulate_grad_hook(_hook(self, slot)))
@@ -128,31 +106,13 @@ class Gradients:
             self.settle()
         self.slots += new
         self._tallies += 1
-        key = self._keys.beside("all gradients", f"tally {self._tallies}")
+        key = self._sender.key_beside("all gradients", f"tally {self._tallies}")
         self.tally = Tally(self._session, key, len(self.slots))
         self._session.tune()
 
-    def _declare(self, new: List[Slot], bundles: List[Bundle[Slot]]) -> None:
-        """Make the memory of new slots and declare their keys; a bundle has one."""
-        for bundle in bundles:
-            bundle.key = self._keys.beside(bundle.slots[0].name, "bundle")
-            for slot in bundle.slots:
-                slot.bundle, slot.key = bundle, bundle.key
-        single = [slot for slot in new if slot.bundle is None]
-        keys = self._keys.of([slot.name for slot in single])
-        for slot in single:
-            slot.key = keys[slot.name]
-            self._make_buffers(slot)
-        targets = [(bundle.key, bundle.make_memory()) for bundle in bundles]
-        self._session.declare_tensors([*targets, *((slot.key, _target(slot)) for slot in single)])
-
     def show_order(self) -> None:
         """Repeat the names in the order of forward, which the priorities tell from now on."""
-        names: Dict[int, str] = {}
-        for slot in sorted(self.slots, key=lambda slot: -slot.priority):
-            names.setdefault(slot.key, slot.name if slot.bundle is None else slot.bundle.name)
-        for key, name in names.items():
-            self._session.show(key, name)
+        self._sender.show_order(self.slots)
 
     def unfinished(self) -> List[Round]:
         """See `Source`."""
@@ -197,7 +157,7 @@ class Gradients:
                 slot.passes = 0
             slot.passes += 1
             if slot.passes >= self.passes:
-                self._push(slot)
+                self._sender.push(slot)
             else:
                 slot.sent = slot.param.grad
 
@@ -241,91 +201,6 @@ class Gradients:
             "checkpointing of shared weights pass use_reentrant=False to checkpoint"
         )
 
-    def _push(self, slot: Slot) -> None:
-        grad = slot.param.grad
-        if grad.layout is not _STRIDED:
-            grad = self._densified(slot, grad)
-        try:
-            slot.version = grad._version
-        except RuntimeError:  # it was made in inference mode
-            with torch.inference_mode(False):
-                slot.param.grad = grad = grad.clone()
-            slot.version = grad._version
-        slot.sent = grad
-        slot.had_gradient = True
-        bundle = slot.bundle
-        if bundle is not None:
-            if bundle.awaited == 1:
-                self._send_bundle(bundle)
-            else:
-                bundle.awaited -= 1
-            slot.state = PUSHED
-            return
-        check_places([slot])
-        slot.address = grad.data_ptr()
-        dense = grad if fits(slot, grad) else empty_gradient(slot).copy_(grad)
-        self._send(slot, dense)
-
-    def _densified(self, slot: Slot, grad: torch.Tensor) -> torch.Tensor:
-        if not self.options.sparse_as_dense:
-            raise UsageError(
-                f"{slot.name}: its gradient is sparse; make the layer without sparse=True, or pass "
-                "sparse_as_dense=True",
-                5,
-            )
-        slot.param.grad = grad.to_dense()
-        return slot.param.grad
-
-    def _send(self, slot: Slot, dense: torch.Tensor) -> None:
-        # Numbered in the order of the parameters, as the engine compares that with this one.
-        called = self._called + slot.index
-        if self._lacks_memory(slot, dense):
-            self._make_buffers(slot)
-        passage = slot.passage
-        assert passage is not None
-        if slot.device is not None:
-            slot.device.check_works(slot.name)
-        send = passage.compress(dense)
-        coding = passage.coding_of(dense)
-        call = RoundCall(slot.priority, self.options.average, called, not slot.had_gradient, coding)
-        here = not slot.had_gradient
-        slot.pending = passage.start(self._session, slot.key, send, call, is_here=here)
-        slot.state = PUSHED
-
-    def _send_bundle(self, bundle: Bundle[Slot]) -> None:
-        """Send a bundle that the last of its members joins; an error leaves it as it was."""
-        came = [slot for slot in bundle.slots if slot.sent is not None]
-        check_places(came)
-        for slot in came:
-            assert slot.sent is not None
-            slot.address = slot.sent.data_ptr()
-        send = bundle.gather()
-        called = self._called + bundle.slots[0].index
-        at_once = not bundle.had_gradient
-        call = RoundCall(bundle.priority, self.options.average, called, at_once)
-        pending = bundle.passage.start(self._session, bundle.key, send, call)
-        for slot in bundle.slots:
-            slot.pending = pending
-
-    @staticmethod
-    def _lacks_memory(slot: Slot, dense: torch.Tensor) -> bool:
-        if slot.passage is None:
-            return True
-        if slot.device is not None:
-            return False
-        return slot.recv is None or slot.recv.data_ptr() == dense.data_ptr()
-
-    def _make_buffers(self, slot: Slot) -> None:
-        slot.passage = Passage(self.options.compression, slot.device)
-        like = empty_gradient(slot)
-        if slot.device is None:
-            slot.recv = like.zero_()
-        narrow = slot.passage.compress(like)
-        if narrow is slot.recv:
-            slot.passage.received = slot.recv
-        else:
-            slot.passage.make_room(narrow).zero_()
-
     # -- the end of a round --------------------------------------------------------------------
 
     def complete(self, end: int) -> None:
@@ -342,12 +217,12 @@ class Gradients:
         if end != DISCARDS:
             self._check_unchanged()
         for slot in unsent:
-            self._push_unsent(slot)
+            self._sender.push_unsent(slot)
         digest = self.agreement.digest()
         self.tally.start(end, [slot.had_gradient for slot in self.slots], digest)
         self._job.unflushed.add(self)  # the last round is judged too, though it has no next one
         self.has_any = False
-        self._called += len(self.slots)
+        self._sender.end_round(len(self.slots))
         if self.agreement.is_urgent:
             self.settle()
 
@@ -361,46 +236,15 @@ class Gradients:
         differs, self.tally.differs = self.tally.differs, False
         self.agreement.judge(differs=differs)
 
-    def _push_unsent(self, slot: Slot) -> None:
-        grad = slot.param.grad
-        if grad is not None:
-            check_place(slot, grad)
-            self._push(slot)
-            return
-        if not self.options.find_unused:
-            raise UsageError(
-                f"{slot.name}: backward made no gradient; the model must use it in each step, "
-                "or pass find_unused=True",
-                5,
-            )
-        check_place(slot, slot.param)
-        slot.sent = None
-        slot.had_gradient = False
-        bundle = slot.bundle
-        if bundle is None:
-            self._send(slot, self._nothing(slot))
-            return
-        if bundle.awaited == 1:
-            self._send_bundle(bundle)
-        else:
-            bundle.awaited -= 1
-        slot.state = PUSHED
-
-    def _nothing(self, slot: Slot) -> torch.Tensor:
-        """Return zeros in the place of a gradient; all share their memory."""
-        dtype, elements = slot.param.dtype, slot.param.numel()
-        zeros = self._zeros.get(dtype)
-        if zeros is None or zeros.numel() < elements:
-            zeros = self._zeros[dtype] = torch.zeros(elements, dtype=dtype, device="cpu")
-        return zeros[:elements]
-
     def _check_unchanged(self) -> None:
         for slot in self.slots:
             if slot.state != PUSHED or not slot.had_gradient:
                 continue
             grad, sent = slot.param.grad, slot.sent
             # A bundle that was not sent yet takes what is in `p.grad` then.
-            same = grad is sent and (slot.pending is None or grad.data_ptr() == slot.address)
+            same = grad is sent and grad is not None
+            if same and slot.pending is not None:
+                same = grad.data_ptr() == slot.address
             if same and (grad._version == slot.version or self._is_counted_twice(slot)):
                 continue
             check_place(slot, slot.param)
@@ -601,13 +445,6 @@ def _is_anew(slot: Slot) -> bool:
         return False
     # Backward itself makes another tensor of a sum that has a graph, or of a sparse one.
     return grad.grad_fn is None and grad.layout is before.layout is torch.strided
-
-
-def _target(slot: Slot) -> torch.Tensor:
-    """Return the memory that the engine writes to."""
-    assert slot.passage is not None
-    assert slot.passage.received is not None
-    return slot.passage.received
 
 
 def _hook(gradients: Gradients, slot: Slot) -> Callable[[torch.nn.Parameter], None]:

@@ -16,8 +16,9 @@ from bytescheduler.torch._crossing.shadow import needs_closure
 from bytescheduler.torch._crossing.updates import Updates
 from bytescheduler.torch._crossing.waiting import GRAD
 from bytescheduler.torch._gradients.checks import names_of
-from bytescheduler.torch._gradients.gradients import GradientOptions, Gradients, Member
+from bytescheduler.torch._gradients.gradients import Gradients, Member
 from bytescheduler.torch._gradients.means import leave
+from bytescheduler.torch._gradients.sender import GradientOptions
 from bytescheduler.torch._gradients.slot import SUMMED
 from bytescheduler.torch._job.job import TorchJoined
 from bytescheduler.torch._optimizer.agreement import agree, give_model

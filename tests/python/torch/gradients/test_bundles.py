@@ -12,7 +12,8 @@ from torch import nn
 
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._gradients import bundle
-from bytescheduler.torch._gradients.gradients import GradientOptions, Gradients
+from bytescheduler.torch._gradients.gradients import Gradients
+from bytescheduler.torch._gradients.sender import GradientOptions
 from bytescheduler.torch._gradients.slot import ARMED, IDLE, PUSHED
 from bytescheduler.torch._optimizer.stepper import Stepper
 from bytescheduler.torch._sums.compression import Compression, Compressor, scaled
