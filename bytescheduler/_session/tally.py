@@ -1,7 +1,7 @@
 """A short vector beside the gradients: which of them there are, and what each worker believes."""
 
 import ctypes
-from typing import List, Optional
+from typing import Any, List, Optional
 
 from bytescheduler._native import Pending
 from bytescheduler._session.round_session import RoundSession
@@ -52,6 +52,7 @@ class Tally:
         self._pending: Optional[Pending] = None
         self._rounds = 0
         self._end = CROSSES
+        self._present: List[bool] = []  # in the latest round
         self._counts: List[int] = []
         self.differs = False  # a round has shown another digest on another worker
 
@@ -78,7 +79,10 @@ class Tally:
         self._end = end
         head = [self._rounds] + [int(end == kind) for kind in range(len(_ENDS))]
         tail = [digest >> _HALF_BITS, digest & ((1 << _HALF_BITS) - 1)]
-        self._send[:] = [*head, *(int(has_gradient) for has_gradient in present), *tail]
+        vector: Any = self._send
+        vector[:_HEAD], vector[-_TAIL:] = head, tail
+        if present != self._present:  # it seldom changes
+            vector[_HEAD:-_TAIL] = self._present = present
         self._pending = self._session.start_round(
             self._key,
             ctypes.addressof(self._send),
@@ -100,7 +104,7 @@ class Tally:
             return
         self._session.wait(self._pending)
         self._pending = None
-        got: List[int] = list(self._recv)
+        got: List[int] = self._recv[:]
         self._counts = got[_HEAD:-_TAIL]
         workers = self._session.num_workers
         if got[-_TAIL:] != [workers * half for half in self._send[-_TAIL:]]:

@@ -92,7 +92,7 @@ class Bundle(Generic[_Slot]):
     @property
     def priority(self) -> int:
         """The priority of the most urgent member."""
-        return max(slot.priority for slot in self.slots)
+        return max([slot.priority for slot in self.slots])
 
     def make_memory(self) -> torch.Tensor:
         """Make memory for the next rounds; return what the engine writes to, which is zero."""

@@ -8,7 +8,7 @@ from bytescheduler.errors import UsageError
 from bytescheduler.torch._engine.dtypes import check_summable
 from bytescheduler.torch._gradients.slot import Slot
 
-__all__ = ["check_model", "check_parameter", "check_place", "check_places", "names_of"]
+__all__ = ["check_model", "check_parameter", "check_place", "names_of"]
 
 _Named = Iterable[Tuple[str, torch.nn.Parameter]]
 
@@ -67,6 +67,8 @@ def check_parameter(name: str, param: torch.nn.Parameter) -> None:
 
 def check_place(slot: Slot, tensor: torch.Tensor) -> None:
     """Raise UsageError if a parameter or a gradient has another device, dtype or shape."""
+    if tensor.dtype is slot.dtype and tensor.shape == slot.shape and tensor.device == slot.place:
+        return
     if tensor.device != slot.place:
         raise UsageError(
             f"{slot.name}: it moved from {slot.place} to {tensor.device}; move the model first, "
@@ -85,16 +87,6 @@ def check_place(slot: Slot, tensor: torch.Tensor) -> None:
             "the model first, wrap then",
             5,
         )
-
-
-def check_places(slots: Iterable[Slot]) -> None:
-    """Do as `check_place` for the gradients of several slots."""
-    for slot in slots:
-        grad = slot.sent
-        assert grad is not None
-        same = grad.dtype is slot.dtype and grad.shape == slot.shape
-        if not same or grad.device != slot.place:
-            check_place(slot, grad)
 
 
 def names_of(

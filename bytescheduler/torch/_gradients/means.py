@@ -49,17 +49,16 @@ def become_mean(slot: Slot, grad: torch.Tensor, mean: torch.Tensor) -> None:
 
 def become_means(pairs: Sequence[Tuple[Slot, torch.Tensor]]) -> None:
     """Let gradients of members of bundles be their means, which have arrived, all by one copy."""
-    usual = [
-        (slot, grad) for slot, grad in pairs if fits(slot, grad) and not _has_weights(slot, grad)
-    ]
-    with torch.no_grad():
-        copy_all([grad.data for _, grad in usual], [_mean_of(slot) for slot, _ in usual])
-    if len(usual) == len(pairs):
-        return
-    copied = {id(slot) for slot, _ in usual}
+    usual: List[Tuple[torch.Tensor, torch.Tensor]] = []
     for slot, grad in pairs:
-        if id(slot) not in copied:
-            become_mean(slot, grad, _mean_of(slot))
+        mean = _mean_of(slot)
+        # A tensor of these strides has no element twice.
+        if grad.stride() != slot.stride or grad.data_ptr() == slot.param.data_ptr():
+            become_mean(slot, grad, mean)
+        else:
+            usual.append((grad.data, mean))  # no change of `grad` is counted
+    with torch.no_grad():
+        copy_all([grad for grad, _ in usual], [mean for _, mean in usual])
 
 
 def _mean_of(slot: Slot) -> torch.Tensor:

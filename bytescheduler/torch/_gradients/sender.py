@@ -9,7 +9,7 @@ from bytescheduler._session.rounds import RoundCall
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._engine.session import TorchSession
 from bytescheduler.torch._gradients.bundle import Bundle
-from bytescheduler.torch._gradients.checks import check_place, check_places
+from bytescheduler.torch._gradients.checks import check_place
 from bytescheduler.torch._gradients.layout import empty_gradient
 from bytescheduler.torch._gradients.means import fits
 from bytescheduler.torch._gradients.slot import PUSHED, Slot
@@ -102,7 +102,7 @@ class Sender:
                 bundle.awaited -= 1
             slot.state = PUSHED
             return
-        check_places([slot])
+        check_place(slot, grad)
         slot.address = grad.data_ptr()
         dense = grad if fits(slot, grad) else empty_gradient(slot).copy_(grad)
         self._send(slot, dense)
@@ -137,11 +137,10 @@ class Sender:
 
     def _send_bundle(self, bundle: Bundle[Slot]) -> None:
         """Send a bundle that the last of its members joins; an error leaves it as it was."""
-        came = [slot for slot in bundle.slots if slot.sent is not None]
-        check_places(came)
-        for slot in came:
-            assert slot.sent is not None
-            slot.address = slot.sent.data_ptr()
+        for slot in bundle.slots:
+            if slot.sent is not None:
+                check_place(slot, slot.sent)
+                slot.address = slot.sent.data_ptr()
         send = bundle.gather()
         called = self._called + bundle.slots[0].index
         at_once = not bundle.had_gradient
