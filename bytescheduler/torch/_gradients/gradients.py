@@ -219,7 +219,8 @@ class Gradients:
         for slot in unsent:
             self._sender.push_unsent(slot)
         digest = self.agreement.digest()
-        self.tally.start(end, [slot.had_gradient for slot in self.slots], digest)
+        present = [slot.had_gradient for slot in self.slots]
+        self.tally.start(end, present, digest, asks=self.agreement.asks())
         self._job.unflushed.add(self)  # the last round is judged too, though it has no next one
         self.has_any = False
         self._sender.end_round(len(self.slots))
@@ -235,6 +236,9 @@ class Gradients:
         self.tally.settle()
         differs, self.tally.differs = self.tally.differs, False
         self.agreement.judge(differs=differs)
+        if self.tally.is_asked:
+            self.tally.is_asked = False
+            self.agreement.compare_again()
 
     def _check_unchanged(self) -> None:
         for slot in self.slots:

@@ -38,7 +38,7 @@ def evaluates_loss(inner: _Optimizer) -> bool:
 
 
 class Evaluations:
-    """Whether an optimizer evaluates the loss itself; found out with the first closure.
+    """Tells if an optimizer evaluates the loss itself, which the first closure shows.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Evaluations:
         self._inner = inner
         self._needs_closure = needs_closure(inner)
         self._are_known = self._needs_closure
-        self.are_made = self._needs_closure  # as far as it is known
+        self.are_made = self._needs_closure  # if this is known
 
     def need(self, closure: _Closure) -> bool:
         """Return whether the optimizer gets `closure`, as it does more than evaluate it once."""

@@ -32,7 +32,7 @@ __all__ = ["Stepper"]
 _Optimizer = Any  # torch.optim.Optimizer
 _Closure = Optional[Callable[[], Any]]
 _EVALUATES = "its step evaluates the loss itself"
-# What a stepper knows before a step may cross.
+# Stages of the knowledge that a step needs before it may cross.
 _NEW = 0  # nothing
 _LOOKS = 1  # a forward pass showed, or shows, which weights it uses
 _DECIDED = 2  # the optimizer is separable, or no step crosses
@@ -91,7 +91,8 @@ class Stepper:
         if may_cross and not self._stays_joint():
             self._install()
         # Alone, its own step is as good.
-        self._watch = Watch(inner, self.flush) if job.size > 1 else None
+        loaded = self.gradients.agreement.ask
+        self._watch = Watch(inner, self.flush, loaded) if job.size > 1 else None
 
     def _make_equal(self) -> None:
         """Let the model be worker 0's, and let the first step compare frozen weights too."""
