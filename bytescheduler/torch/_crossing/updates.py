@@ -6,6 +6,8 @@ import threading
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set
 
 import torch
+from torch.overrides import _pop_mode, _push_mode
+from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _disable_current_modes
 
 from bytescheduler._session.tally import CROSSES
@@ -302,22 +304,38 @@ def _outside() -> Iterator[None]:
     """Leave what records or transforms the forward pass around an update, which is no part of it.
 
     It leaves `torch.func.grad` and its like, which refuse to change a weight, `torch.jit.trace` and
-    modes that look at operations.  It leaves autocast and compilation, in which some optimizers
-    compute otherwise.  The update is no use of weights that wait.
+    modes that look at operations or at functions.  It leaves autocast and compilation, in which
+    some optimizers compute otherwise.  The update is no use of weights that wait.
     """
     transforms = getattr(torch._C, "_DisableFuncTorch", contextlib.nullcontext)
     is_seen = torch._C._len_torch_dispatch_stack()
     modes: Any = _disable_current_modes if is_seen else contextlib.nullcontext
-    uses = torch._C.DisableTorchFunctionSubclass
+    uses, autocast = torch._C.DisableTorchFunctionSubclass, torch._C._DisableAutocast
     trace = torch._C._get_tracing_state()
     if trace is not None:
         torch._C._set_tracing_state(None)
     try:
-        with modes(), uses(), transforms(), torch._C._DisableAutocast(), not_compiling():
+        with modes(), _function_modes(), uses(), transforms(), autocast(), not_compiling():
             yield
     finally:
         if trace is not None:
             torch._C._set_tracing_state(trace)
+
+
+@contextlib.contextmanager
+def _function_modes() -> Iterator[None]:
+    """Leave modes of `__torch_function__`, but for the device on which a script makes tensors."""
+    modes = [_pop_mode() for _ in range(torch._C._len_torch_function_stack())]
+    devices = [mode for mode in reversed(modes) if isinstance(mode, DeviceContext)]
+    try:
+        for mode in devices:
+            _push_mode(mode)
+        yield
+    finally:
+        for _ in devices:
+            _pop_mode()
+        for mode in reversed(modes):
+            _push_mode(mode)
 
 
 def _has_gradient(slot: Slot) -> bool:
