@@ -245,10 +245,7 @@ class Gradients:
             if slot.state != PUSHED or not slot.had_gradient:
                 continue
             grad, sent = slot.param.grad, slot.sent
-            # A bundle that was not sent yet takes what is in `p.grad` then.
-            same = grad is sent and grad is not None
-            if same and slot.pending is not None:
-                same = grad.data_ptr() == slot.address
+            same = grad is sent and grad is not None and grad.data_ptr() == slot.address
             if same and (grad._version == slot.version or self._is_counted_twice(slot)):
                 continue
             check_place(slot, slot.param)

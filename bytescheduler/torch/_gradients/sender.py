@@ -93,6 +93,7 @@ class Sender:
                 slot.param.grad = grad = grad.clone()
             slot.version = grad._version
         slot.sent = grad
+        slot.address = grad.data_ptr()
         slot.had_gradient = True
         bundle = slot.bundle
         if bundle is not None:
@@ -103,7 +104,6 @@ class Sender:
             slot.state = PUSHED
             return
         check_place(slot, grad)
-        slot.address = grad.data_ptr()
         dense = grad if fits(slot, grad) else empty_gradient(slot).copy_(grad)
         self._send(slot, dense)
 
@@ -140,7 +140,6 @@ class Sender:
         for slot in bundle.slots:
             if slot.sent is not None:
                 check_place(slot, slot.sent)
-                slot.address = slot.sent.data_ptr()
         send = bundle.gather()
         called = self._called + bundle.slots[0].index
         at_once = not bundle.had_gradient
