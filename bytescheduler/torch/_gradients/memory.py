@@ -38,9 +38,16 @@ def are_alone(tensors: Sequence[Optional[torch.Tensor]], names: int) -> List[boo
     """
     if _uses is None:
         return [False] * len(tensors)
-    count, uses = sys.getrefcount, _uses
-    # `tensors`, the variable of the loop, and the argument of `getrefcount`.
-    most = names + 3
+    most, uses = names + _OWN, _uses
     return [
-        tensor is not None and count(tensor) <= most and uses(tensor) == 1 for tensor in tensors
+        tensor is not None and count <= most and uses(tensor) == 1
+        for tensor, count in zip(tensors, _references(tensors))
     ]
+
+
+def _references(values: Sequence[object]) -> List[int]:
+    return [sys.getrefcount(value) for value in values]
+
+
+# Versions of Python count the variable of the loop and the argument of `getrefcount` or not.
+_OWN = _references([object()])[0]

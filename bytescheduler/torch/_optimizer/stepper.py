@@ -409,15 +409,16 @@ class Stepper:
         self.gradients.forget_sums()
         if set_to_none and self._updates is not None:
             self._updates.drop_gradients()
-        is_own = type(self._inner).zero_grad is torch.optim.Optimizer.zero_grad
-        if set_to_none and is_own:
+        inner = self._inner
+        is_own = type(inner).zero_grad is torch.optim.Optimizer.zero_grad
+        if set_to_none and is_own and "zero_grad" not in vars(inner):
             # PyTorch's own, which uses no weight, would ask each that waits for its gradient.
             with torch._C.DisableTorchFunctionSubclass():
-                for group in self._inner.param_groups:
+                for group in inner.param_groups:
                     for param in group["params"]:
                         GRAD.__set__(param, None)
         else:
-            self._inner.zero_grad(set_to_none)
+            inner.zero_grad(set_to_none)
         for slot in self.gradients.slots:
             slot.passes = 0
             if not set_to_none:
