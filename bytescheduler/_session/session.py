@@ -83,7 +83,14 @@ class Session:
         Owned from now on.
     framework : Framework
         The framework whose tensors travel.
+
+    Attributes
+    ----------
+    framework_name : str
+        The name of the framework in timelines and profiles; empty: it is not told.
     """
+
+    framework_name = ""
 
     def __init__(self, worker: Worker, operations: Operations, framework: Framework) -> None:
         self._worker = worker
@@ -108,6 +115,8 @@ class Session:
         self._place = worker.place
         if self._place:
             ready.tell_place(self._place)
+        if self.framework_name:
+            worker.name_framework(self.framework_name)
         _mark_at_fork(weakref.ref(self))
 
     # -- owners, and the place in the job ------------------------------------------------------

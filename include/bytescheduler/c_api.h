@@ -181,6 +181,9 @@ int bs_worker_measure(const bs_worker* worker, int timeout_ms, bs_metric_row row
                       bs_error* error);
 // Names the key in the timeline from now on; copied.  REQUIRES: the worker is ready.
 int bs_worker_name_key(bs_worker* worker, uint64_t key, const char* name, bs_error* error);
+// Names the framework whose tensors travel ("torch") in the timeline; copied.  REQUIRES: the worker
+// is ready.
+int bs_worker_name_framework(bs_worker* worker, const char* name, bs_error* error);
 // Calls `row`, with the rules of bs_worker_measure, for each of the latest training steps, at most
 // 64, the oldest first: its number, which counts from 1, and its length.  A step is a round of the
 // largest tensor.
@@ -192,6 +195,10 @@ int bs_worker_steps(const bs_worker* worker, int timeout_ms, bs_step_row row, vo
 int bs_worker_close(bs_worker* worker, int drain_ms, bs_error* error);
 
 // ---- operations --------------------------------------------------------------------------------
+
+// Keys from here on are no tensors of the training, but what workers agree on by themselves.
+// Timelines set them apart, and no lost time counts from them.
+#define BS_FIRST_BOOKKEEPING_KEY UINT64_C(0x8000000000000000)
 
 // The kinds of bs_operation.  In brackets stand the fields that a kind takes besides `context`; all
 // others stay 0.  Operations on a key take effect in the order of their starts.  Every worker

@@ -287,6 +287,13 @@ int bs_worker_name_key(bs_worker* worker, uint64_t key, const char* name, bs_err
   });
 }
 
+int bs_worker_name_framework(bs_worker* worker, const char* name, bs_error* error) {
+  return IfUsable(worker, error, [&] {
+    worker->node->NameFramework(name);
+    return Status::Ok();
+  });
+}
+
 int bs_worker_steps(const bs_worker* worker, int timeout_ms, bs_step_row row, void* context,
                     bs_error* error) {
   const std::chrono::milliseconds timeout(timeout_ms);

@@ -20,6 +20,7 @@ class FakeWorker:
         self.barriers = 0
         self.retuned: List[Tuple[int, int]] = []
         self.names: Dict[int, str] = {}
+        self.framework = ""
 
     def view(self) -> Tuple[int, int, Tuple[int, ...], int]:
         return 0, self.rank, (0,) * self.num_workers, self.num_servers
@@ -31,6 +32,9 @@ class FakeWorker:
 
     def name_key(self, key: int, name: str) -> None:
         self.names[key] = name
+
+    def name_framework(self, name: str) -> None:
+        self.framework = name
 
     def broadcast(
         self,

@@ -106,7 +106,7 @@ class Gradients:
             self.settle()
         self.slots += new
         self._tallies += 1
-        key = self._sender.key_beside("all gradients", f"tally {self._tallies}")
+        key = self._sender.bookkeeping_key(f"tally {self._tallies} of all gradients")
         self.tally = Tally(self._session, key, len(self.slots))
         self._session.tune()
 

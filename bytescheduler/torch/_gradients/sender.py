@@ -51,9 +51,9 @@ class Sender:
         self._called = 1  # the number of the first slot in this round
         self._zeros: Dict[torch.dtype, torch.Tensor] = {}
 
-    def key_beside(self, name: str, purpose: str) -> int:
-        """Return a key of another purpose than gradients."""
-        return self._keys.beside(name, purpose)
+    def bookkeeping_key(self, name: str) -> int:
+        """Return a key of something that is no gradient."""
+        return self._keys.bookkeeping(name)
 
     def end_round(self, count: int) -> None:
         """Begin to number the next round, as `count` slots are sent."""

@@ -104,6 +104,10 @@ void WorkerNode::NameKey(Key key, const std::string& name) {
   if (timeline_) timeline_->Name(key, name);
 }
 
+void WorkerNode::NameFramework(const std::string& name) {
+  if (timeline_) timeline_->Framework(name);
+}
+
 Result<std::vector<StepTime>> WorkerNode::Steps(Duration timeout) const {
   return StepsOfWorker(executor(), worker_, timeout);
 }

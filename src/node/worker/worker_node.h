@@ -84,6 +84,8 @@ class WorkerNode final : public OperationHost {
   Result<std::vector<StepTime>> Steps(Duration timeout) const;
   // The key's name in a timeline.
   void NameKey(Key key, const std::string& name);
+  // The framework's name in a timeline.
+  void NameFramework(const std::string& name);
   // Fails the whole job; every node that membership can reach gets `why`.
   void Fail(const std::string& why);
 

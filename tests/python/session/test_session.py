@@ -44,6 +44,18 @@ def session(
     made.close()
 
 
+def test_timelines_are_told_the_framework_if_it_has_a_name(
+    session: Session, worker: FakeWorker, operations: FakeOperations, framework: FakeFramework
+) -> None:
+    assert worker.framework == ""
+
+    class Named(Session):
+        framework_name = "a framework"
+
+    Named(worker, operations, framework).close()  # type: ignore[arg-type]
+    assert worker.framework == "a framework"
+
+
 # -- the end ---------------------------------------------------------------------------------------
 
 
