@@ -15,7 +15,8 @@ from bytescheduler.torch._ddp.arguments import (
 from bytescheduler.torch._ddp.buffers import Buffers
 from bytescheduler.torch._ddp.keeper import keep_alive, let_go
 from bytescheduler.torch._gradients.checks import check_model
-from bytescheduler.torch._gradients.gradients import GradientOptions, Gradients
+from bytescheduler.torch._gradients.gradients import Gradients
+from bytescheduler.torch._gradients.sender import GradientOptions
 from bytescheduler.torch._job.job import current
 from bytescheduler.torch._sums.compression import Chosen, Compression, chosen
 

@@ -303,7 +303,7 @@ def other_has(job: FakeJob, stepper: Stepper, mean: float) -> None:
     tally._pending.wait()
     for slot in stepper.gradients.slots:
         if not slot.had_gradient:
-            tally._recv[4 + slot.index] += 1
+            tally._recv[5 + slot.index] += 1
             assert slot.pending is not None
             slot.pending.wait()  # type: ignore[attr-defined]
             assert slot.recv is not None
