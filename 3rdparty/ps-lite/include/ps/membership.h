@@ -78,8 +78,9 @@ class Member {
     // Bytes that a native request announces for its payload: the node reads no more of a payload,
     // but for some 64 KiB.  Servers need it; empty: none.
     std::function<uint64_t(const Extension& request)> announced_bytes{};
-    // A worker left in good order (servers get this; nothing more comes from it).
-    std::function<void(int32_t rank)> on_worker_left;
+    // A worker left in good order (servers get this; nothing more comes from it).  `why`: for calls
+    // that miss it.
+    std::function<void(int32_t rank, const bs::Status& why)> on_worker_left;
     // A worker was lost and another worker may take its place (servers get this).  Nothing more
     // comes from the lost worker; the next worker of this id begins from the start.
     std::function<void(int32_t id, bool native)> on_worker_vacant{};
@@ -107,9 +108,10 @@ class Member {
   // Stock command of a stock worker that ends servers (kStopServer): this server joins the final
   // barrier of group 7 and then gets on_shutdown.
   void JoinFinalBarrier();
-  // Says goodbye to the scheduler node; then this node may end without a failure.  `done` always
-  // comes: ok, or why no answer came.
-  void Leave(StatusCallback done);
+  // Says goodbye to the scheduler node; then this node may end without a failure.  `reason`: why it
+  // leaves early, if it does; calls that miss it say so, and it is cut to kMaxReasonBytes.  `done`
+  // always comes: ok, or why no answer came.
+  void Leave(const std::string& reason, StatusCallback done);
   // A message of that peer violates the protocol; `what` says how, for people.  A peer with more
   // than 4096 violations in 30 s is lost; bytes that are no message count too.
   void ReportViolation(int32_t peer, const std::string& what);

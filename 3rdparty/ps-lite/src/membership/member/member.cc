@@ -15,7 +15,9 @@ Member::~Member() = default;
 void Member::Start(Handler handler) { impl_->Start(std::move(handler)); }
 void Member::Barrier(int32_t group, StatusCallback done) { impl_->Barrier(group, std::move(done)); }
 void Member::JoinFinalBarrier() { impl_->JoinFinalBarrier(); }
-void Member::Leave(StatusCallback done) { impl_->Leave(std::move(done)); }
+void Member::Leave(const std::string& reason, StatusCallback done) {
+  impl_->Leave(reason, std::move(done));
+}
 void Member::ReportFailure(const bs::Status& why) { impl_->ReportFailure(why); }
 void Member::ReportViolation(int32_t peer, const std::string& what) {
   impl_->OnViolation(peer, what);
@@ -245,7 +247,7 @@ void Member::Impl::OnNotice(const Meta& meta, const SchedulerBody& said) {
   if (meta.extension.op == Op::kVacate) {
     OnWorkerVacant(node, said);
   } else {
-    OnWorkerLeft(node);
+    OnWorkerLeft(node, meta.extension.text);
   }
 }
 
