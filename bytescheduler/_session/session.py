@@ -33,7 +33,7 @@ from bytescheduler._session.names import KeyNames
 from bytescheduler._session.sums import Judge, Numbers, Sum, WatchedSums
 from bytescheduler._session.view import View
 from bytescheduler._started import ready
-from bytescheduler._started.consequences import Consequences
+from bytescheduler._started.consequences import Consequences, as_raised
 from bytescheduler._tuning.starting import start_tuner
 from bytescheduler.errors import ConfigError, Error
 
@@ -260,7 +260,15 @@ class Session:
         except ConfigError:
             raise
         except Error as error:
-            raise self._framework.error(self._names.in_text(str(error))) from error
+            raise self._raised(error) from error
+
+    def _raised(self, error: Error) -> Exception:
+        """Return the exception for users; a ConfigError of another worker is one here too."""
+        known = as_raised(error)
+        text = self._names.in_text(str(error))
+        if isinstance(known, ConfigError):
+            return ConfigError(text, error.code)
+        return self._framework.error(text)
 
     def check(self) -> None:
         """Raise the framework's error if this is of no use any more."""
@@ -279,7 +287,7 @@ class Session:
 
     def _raise(self, failure: Error) -> NoReturn:
         self._reported = True
-        raise self._framework.error(self._names.in_text(str(failure))) from failure
+        raise self._raised(failure) from failure
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -391,7 +399,7 @@ class Session:
             if self.is_open:
                 printed = self._fail_if_failed() or printed
             self._leave(None)
-        except self._framework.error as error:
+        except (self._framework.error, ConfigError) as error:
             say(f"bytescheduler: {error}")
             fail_exit()  # the script cannot catch it any more
             # Such a child ends without what `fail_exit` changes.  An exception on its way makes it

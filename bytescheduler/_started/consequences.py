@@ -13,11 +13,24 @@ from typing import Iterator, Optional, Type
 from bytescheduler._process.say import say
 from bytescheduler._settings import Settings
 from bytescheduler._started import interrupt
-from bytescheduler.errors import Error, PeerLost
+from bytescheduler.errors import ConfigError, Error, PeerLost, UsageError
 
-__all__ = ["Consequences"]
+__all__ = ["Consequences", "as_raised"]
 
+_UNCAUGHT = "uncaught "
+_KINDS = {kind.__name__: kind for kind in (ConfigError, UsageError)}
 _GAVE_UP = re.compile(r"\bworker (\d+) (?:\([^()]*\) )?gave up: ")
+
+
+def as_raised(error: Error) -> Error:
+    """Return the error of a peer that gave up in the peer's class, if that is one of ours."""
+    told = _GAVE_UP.search(str(error))
+    if told is None or not isinstance(error, PeerLost):
+        return error
+    reason = str(error)[told.end() :]
+    name = reason[len(_UNCAUGHT) :] if reason.startswith(_UNCAUGHT) else reason
+    kind = _KINDS.get(name.partition(": ")[0])
+    return error if kind is None else kind(str(error), error.code)
 
 
 def _printed(error: BaseException) -> Iterator[BaseException]:

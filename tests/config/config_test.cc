@@ -178,6 +178,12 @@ TEST(Config, EveryRowReachesItsField) {
        [](const Config& c) { return c.rdma_pinned_bytes == uint64_t{4} << 30; }},
       {"BYTESCHEDULER_TIMEOUT", "500ms",
        [](const Config& c) { return c.timeout == milliseconds(500); }},
+      {"BYTESCHEDULER_TIMEOUT", "500ms",
+       [](const Config& c) { return c.rendezvous_timeout == milliseconds(500); }},
+      {"BYTESCHEDULER_RENDEZVOUS_TIMEOUT", "2m",
+       [](const Config& c) {
+         return c.rendezvous_timeout == minutes(2) && c.timeout == minutes(1);
+       }},
       {"BYTESCHEDULER_STRAGGLER_TIMEOUT", "5m",
        [](const Config& c) { return c.straggler_timeout == minutes(5); }},
       {"BYTESCHEDULER_HEARTBEAT_INTERVAL", "0.25",

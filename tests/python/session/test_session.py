@@ -424,6 +424,25 @@ def test_a_failure_of_another_worker_is_a_line_without_traceback(script: str, li
         assert len(done.stderr.splitlines()) == lines, done.stderr
 
 
+@pytest.mark.parametrize("before", ["", "uncaught "])
+def test_a_refused_call_of_another_worker_is_refused_here_too(
+    session: Session, worker: FakeWorker, before: str
+) -> None:
+    told = f"worker 1 gave up: {before}ConfigError: key 'x': 8 bytes here, 12 bytes there"
+    worker.failure = PeerLost(told, 4)
+    with pytest.raises(ConfigError, match="12 bytes there"):
+        session.check()
+
+
+@pytest.mark.parametrize("reason", ["uncaught KeyError: ConfigError", "Error: 1", "SystemExit: 1"])
+def test_other_errors_of_another_worker_are_the_frameworks(
+    session: Session, worker: FakeWorker, reason: str
+) -> None:
+    worker.failure = PeerLost(f"worker 1 gave up: {reason}", 4)
+    with pytest.raises(FrameworkError, match=reason):
+        session.check()
+
+
 def test_debugging_and_hooks_of_the_script_get_tracebacks() -> None:
     peer = "from bytescheduler.errors import PeerLost\n" + PEER
     debug = "import os; os.environ['BYTESCHEDULER_LOG_LEVEL'] = 'debug'\n"

@@ -32,6 +32,8 @@ struct MembershipOptions {
   std::string node_host;   // this node binds and advertises it (the scheduler binds root.host)
   int32_t node_port = 0;   // 0: any free port
   uint64_t link_rate = 0;  // as this node states it (Node::link_rate)
+  // Each server is in the process of the worker of its rank, by which texts call it.
+  bool servers_in_workers = false;
   // The rank that this node asks for; of an attached worker, that of the stock worker beside it.
   // -1: any.
   int32_t wanted_rank = -1;
@@ -41,15 +43,22 @@ struct MembershipOptions {
   bool yields = false;
   std::string settings;  // "name=value\n" lines that must be equal on every native node
   uint64_t job = 0;      // scheduler: a number that no other job has; members hear it from there
-  bs::Duration timeout = std::chrono::seconds(60);            // until all nodes are there
+  bs::Duration rendezvous_timeout{};                          // until all are there; 0: `timeout`
+  bs::Duration timeout = std::chrono::seconds(60);            // for a response
   bs::Duration straggler_timeout = std::chrono::minutes(30);  // a living node comes to a barrier
-  bs::Duration report_interval = std::chrono::seconds(5);     // "waiting for 1 of 2 workers ..."
+  // Every second report, "waiting for 1 of 2 workers", is printed.
+  bs::Duration report_interval = std::chrono::seconds(5);
   bs::Duration heartbeat_interval = std::chrono::seconds(1);
   bs::Duration heartbeat_timeout = std::chrono::seconds(30);  // silent for so long: lost
   bs::Duration reconnect_grace = std::chrono::seconds(1);     // a broken connection may come back
   bs::Duration retry_interval = std::chrono::seconds(1);      // unanswered control requests
   // How long the place of a worker that was lost stays free for another; 0: the job fails at once.
   bs::Duration rejoin_timeout{};
+
+  // How long nodes may take to come.
+  bs::Duration UntilAllThere() const {
+    return rendezvous_timeout > bs::Duration(0) ? rendezvous_timeout : timeout;
+  }
 };
 
 // The nodes of the job; valid once ready.

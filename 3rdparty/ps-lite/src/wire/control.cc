@@ -80,8 +80,12 @@ bs::Status LeftStatus(int32_t id, const std::string& reason) {
                                  (reason.empty() ? " left the job" : " gave up: " + reason));
 }
 
-bs::Status LostStatus(const Node& node, const std::string& why) {
-  return bs::Status::Unavailable("lost " + Describe(node) + ": " + why);
+bs::Status LostStatus(const Node& node, const std::string& why, bool in_worker) {
+  const bool hosted = in_worker && node.role == Role::kServer;
+  const std::string name =
+      hosted ? DescribeId(WorkerId(RankOf(node.id))) + " (its " + DescribeUnranked(node) + ")"
+             : Describe(node);
+  return bs::Status::Unavailable("lost " + name + ": " + why);
 }
 
 std::string SilentFor(bs::Duration heartbeat_timeout) {

@@ -111,7 +111,7 @@ void Shutdown::EndForLoss(Peer* peer, const PeerDetails& details) {
   std::string remedy;
   if (hoped && peer->node.role == Role::kServer) remedy = kServersAreNotReplaced;
   if (peer->node.role == Role::kWorker && details.why == kConnectionClosed) remedy = kCloseFirst;
-  End(LostStatus(peer->node, details.why + remedy));
+  End(LostStatus(peer->node, details.why + remedy, job_->options.servers_in_workers));
 }
 
 void Shutdown::CheckEndForLoss(Peer* peer, const PeerDetails&) {

@@ -273,17 +273,18 @@ void Member::Impl::SendRegistration(Command command) {
 
 void Member::Impl::WatchRegistration() {
   // While the scheduler node is alive it reports why the job does not begin, so we wait on.
-  const bs::Duration left = last_word_ + options_.timeout - scope_.Now();
+  const bool heard = !last_text_.empty();
+  const bs::Duration limit = heard ? options_.timeout : options_.UntilAllThere();
+  const bs::Duration left = last_word_ + limit - scope_.Now();
   if (left > bs::Duration(0)) {
     scope_.After(left, [this] {
       if (state_ == MemberState::kRegistering) WatchRegistration();
     });
     return;
   }
-  Fail(bs::Status::DeadlineExceeded("no response from the scheduler node at " +
-                                    TextOf(options_.root) + " in " + TextOf(options_.timeout) +
-                                    AboutScheduler() +
-                                    (last_text_.empty() ? "" : "; it said last: " + last_text_)));
+  Fail(bs::Status::DeadlineExceeded(
+      "no response from the scheduler node at " + TextOf(options_.root) + " in " + TextOf(limit) +
+      AboutScheduler() + (last_text_.empty() ? "" : "; it said last: " + last_text_)));
 }
 
 std::string Member::Impl::AboutScheduler() const {
@@ -317,7 +318,9 @@ void Member::Impl::OnStatus(const Extension& extension) {
   }
   if (extension.status == 0) {
     last_text_ = extension.text;
-    log_.Info("the scheduler node is " + extension.text);
+    if (std::exchange(logs_status_, !logs_status_)) {
+      log_.Info("the scheduler node is " + extension.text);
+    }
     return;
   }
   Meta heard = NativeControl(Command::kAck, Op::kNone, extension.sequence);

@@ -213,6 +213,7 @@ class Member::Impl {
   bs::TimePoint last_word_{};                    // the scheduler node's latest message
   std::optional<PauseDetector> pause_detector_;  // once we are in the job
   std::string last_text_;
+  bool logs_status_ = true;           // the next text
   bool scheduler_connected_ = false;  // while we register
   bool registers_ = false;            // a registration was sent
 

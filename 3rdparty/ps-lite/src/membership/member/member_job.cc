@@ -302,7 +302,7 @@ void Member::Impl::Act(NeighbourAction action, Neighbour* neighbour,
       return SendUnreachable();
     case NeighbourAction::kFailJob:
       DropLost(neighbour, details.why);
-      report_ = LostStatus(neighbour->node, details.why);
+      report_ = LostStatus(neighbour->node, details.why, options_.servers_in_workers);
       SendHeartbeat();
       return Fail(report_);
     case NeighbourAction::kDropVacant:
