@@ -287,6 +287,7 @@ TEST(Config, EveryRowRefusesInTheSameWords) {
       {"BYTESCHEDULER_RDMA_SLOTS", "7", "want 8 to 4096"},
       {"BYTESCHEDULER_RDMA_BOUNCE", "0", "want 1MiB to 1GiB"},
       {"BYTESCHEDULER_RDMA_PINNED", "16385GiB", "want 0 to 16384GiB"},
+      {"BYTESCHEDULER_RENDEZVOUS_TIMEOUT", "0", "want 1ms to 168h"},
       {"BYTESCHEDULER_TIMEOUT", "0", "want 1ms to 168h"},
       {"BYTESCHEDULER_TIMEOUT", "a minute", kTime},
       {"BYTESCHEDULER_STRAGGLER_TIMEOUT", "1000h", "want 1ms to 168h"},

@@ -315,7 +315,7 @@ TEST(Refused, OfManyTheLastThreeAreNamedToTheNodesThatWait) {
     odd.node_port = port;
     job.AddNative(odd)->Start(milliseconds(port));
   }
-  job.Run(seconds(12));
+  job.Run(seconds(16));
   std::string want = "waiting for 2 of 2 workers, 1 of 1 server";
   for (const char* port : {"5002", "5003", "5004"}) {
     want += "; refused: settings differ: worker 10.0.0.3:" + std::string(port) + " has " +
