@@ -30,7 +30,7 @@ BY_FOLDER := -DCMAKE_UNITY_BUILD=ON
 TORCH := torch==2.13.0 "numpy<2.4"
 FUZZERS := meta zmtp server body rdma
 # A time ends a fuzzer here, a number of inputs in `make nightly-fuzz`.
-FUZZ_LIMIT ?= -max_total_time=30
+FUZZ_LIMIT ?= -max_total_time=15
 # The rooms whose tests an optimiser can break; the others have run under the sanitizers (docs/design/testing.md).
 OPTIMISED_ROOMS := base reduce codec frontend/mxnet sim predict benchmarks
 TSAN_OPTIONS := halt_on_error=1 suppressions=$(CURDIR)/tests/tsan.supp
@@ -47,7 +47,7 @@ SOURCES := setup.py pyproject.toml CMakeLists.txt _bytescheduler_command.py \
 .PHONY: demo demo-torch quick test nightly setup style lint own-codec python python-units python-serial snapshots release-build release cpp \
         asan-build asan tsan-build tsan fuzz fuzz-corpus bench clean nightly-release nightly-gcc nightly-lint nightly-fuzz \
         pythons wheel docs keep-times nightly-pythons nightly-oldest-torch nightly-wheels \
-        nightly-launchers nightly-rdma nightly-torch nightly-docs
+        nightly-launchers nightly-rdma nightly-torch nightly-huge nightly-docs
 
 demo: $(if $(wildcard $(VENV)/.installed),setup,$(VENV)/.demo)  ## train a classifier with 1 scheduler, 2 servers, 2 workers to 95 % accuracy
 	$(BIN)/bslaunch --local -w 2 -s 2 --timeout 120 -- $(BIN)/python example/image-classification/train_mnist.py \
@@ -177,8 +177,10 @@ fuzz-%: fuzz-corpus
 style: setup  ## formatters, types, house rules
 	PATH="$(CURDIR)/$(BIN):$$PATH" RESULTS=$(RESULTS) sh tests/style.sh
 
-lint: release-build  ## clang-tidy without its analyzer, which takes most of the time
-	PATH="$(CURDIR)/$(BIN):$$PATH" BUILD=$(BUILD)/release JOBS=$(JOBS) nice -n 19 sh tests/clang_tidy.sh -checks=-clang-analyzer-*
+# The files that CMake writes for a folder include its sources.
+lint: asan-build  ## clang-tidy by folder, without its analyzer, which takes most of the time
+	PATH="$(CURDIR)/$(BIN):$$PATH" BUILD=$(BUILD)/asan JOBS=$(JOBS) nice -n 19 \
+	  sh tests/clang_tidy.sh folders -checks=-clang-analyzer-*,-bugprone-suspicious-include
 
 PYTEST := $(BIN)/pytest -q -p no:cacheprovider
 # Three processes: those of a job wait a good deal for each other.
@@ -192,7 +194,7 @@ python: own-codec  ## the Python tests: units, then whole jobs of real processes
 	@# Some 80 MB that one test opens a timeline with; where they are not to be had it says so.
 	-$(BIN)/python -m pip install -q --no-deps -r tests/e2e/requirements-perfetto.txt
 	BS_OWN_CODEC=$(abspath $(BUILD))/release/own-codec \
-	  $(PYTEST) $(PARALLEL) -m "not serial" --junitxml=$(RESULTS)/python.xml tests/python tests/e2e
+	  $(PYTEST) $(PARALLEL) -m "not serial and not nightly" --junitxml=$(RESULTS)/python.xml tests/python tests/e2e
 
 pythons: setup  ## the oldest and the newest promised Python: build, install, run a job
 	BS_BUILD=$(BUILD) $(PYTEST) --junitxml=$(RESULTS)/pythons.xml tests/wheels/test_pythons.py
@@ -210,7 +212,7 @@ snapshots: own-codec  ## rewrites the sentences of the product that tests hold
 	git diff --stat -- tests
 
 python-serial: release-build  ## the Python tests that compare times or run our benchmarks, one after the other
-	$(PYTEST) -m serial --junitxml=$(RESULTS)/python-serial.xml tests/python tests/e2e
+	$(PYTEST) -m "serial and not nightly" --junitxml=$(RESULTS)/python-serial.xml tests/python tests/e2e
 
 # The parts of `make nightly`; docs/design/testing.md has what each proves beyond `make test`.
 nightly-release: $(VENV)/.test-packages  ## all C++ tests, optimised, warnings of GCC as errors, four or five times the seeds but for deaths
@@ -229,8 +231,8 @@ nightly-gcc: $(VENV)/.test-packages  ## all C++ tests under GCC's address and un
 	ctest --test-dir $(BUILD)/nightly-gcc --output-on-failure -j $(JOBS)
 	$(call keep-results,nightly-gcc)
 
-nightly-lint: release-build  ## clang-tidy with its analyzer
-	PATH="$(CURDIR)/$(BIN):$$PATH" BUILD=$(BUILD)/release JOBS=$(JOBS) sh tests/clang_tidy.sh
+nightly-lint: release-build  ## clang-tidy with its analyzer, on each source alone
+	PATH="$(CURDIR)/$(BIN):$$PATH" BUILD=$(BUILD)/release JOBS=$(JOBS) sh tests/clang_tidy.sh files
 
 $(VENV)/.launcher-packages: $(VENV)/.packages
 	$(call install,$(LAUNCHER_PACKAGES),)
@@ -262,6 +264,9 @@ nightly-fuzz: asan-build  ## a million inputs of each fuzzer
 
 nightly-torch: setup  ## ten thousand random scripts that use weights of PyTorch between steps
 	BS_TORCH_SEEDS=10000 $(PYTEST) --junitxml=$(RESULTS)/nightly-torch.xml tests/python/torch/test_random_uses.py
+
+nightly-huge: setup  ## arrays of more than 2 GiB, which need 13 GiB of memory
+	$(PYTEST) -rs -m nightly --junitxml=$(RESULTS)/nightly-huge.xml tests/e2e
 
 nightly-docs: docs  ## the pages and the reference build without a warning, and hold what they must
 	BS_BUILD=$(BUILD) $(PYTEST) --junitxml=$(RESULTS)/nightly-docs.xml tests/docs

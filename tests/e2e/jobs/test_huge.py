@@ -17,7 +17,7 @@ AVAILABLE = re.search(r"MemAvailable: +(\d+) kB", pathlib.Path("/proc/meminfo").
 AVAILABLE_GIB = int(AVAILABLE[1]) / 2**20 if AVAILABLE else 0
 
 
-@pytest.mark.serial
+@pytest.mark.nightly
 @pytest.mark.skipif(AVAILABLE_GIB < NEEDED_GIB, reason=f"needs {NEEDED_GIB} GiB of free memory")
 @pytest.mark.parametrize("stock", [False, True], ids=["native", "stock servers"])
 def test_an_array_of_more_than_two_gib_arrives_whole(make_job: MakeJob, stock: bool) -> None:
