@@ -3,6 +3,7 @@
 import hashlib
 from typing import Callable, Dict, Iterable, Type, Union
 
+from bytescheduler._native import FIRST_BOOKKEEPING_KEY
 from bytescheduler._session.session import Session
 
 __all__ = ["EngineKeys", "Key"]
@@ -63,6 +64,17 @@ class EngineKeys:
         """Give all keys back; see `Session.give_back`.  Afterwards none may be used."""
         numbers, self._taken = list(self._taken), {}
         self._session.give_back(numbers, is_idle)
+
+    def bookkeeping(self, name: str) -> int:
+        """Return the number of a key that is no tensor of the script.
+
+        Timelines set it apart.
+        """
+        number = self._of_companion(name, "bookkeeping") | FIRST_BOOKKEEPING_KEY
+        self._take(self._taken, number, name)
+        self._session.name(number, name)
+        self._session.show(number, name)
+        return number
 
     def _of_value(self, key: Key) -> int:
         number = _number(key, self._session.error)

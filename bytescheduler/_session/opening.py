@@ -4,11 +4,13 @@ import os
 from typing import Callable, Optional, TypeVar
 
 from bytescheduler._native import Worker, check_settings
+from bytescheduler._process.say import counted
 from bytescheduler._process.where import at
 from bytescheduler._session.direct import (
     Agree,
     agrees,
     by_workers,
+    check_left_over,
     is_direct,
     open_worker,
     settings_of_launcher,
@@ -21,7 +23,7 @@ from bytescheduler._settings import Settings
 from bytescheduler._started.environments import ends_survivors
 from bytescheduler.errors import ConfigError, Error, UsageError
 
-__all__ = ["open_session"]
+__all__ = ["kind_of", "open_session"]
 
 _S = TypeVar("_S", bound=RoundSession)
 
@@ -56,6 +58,7 @@ def open_session(
             "with python -m bytescheduler.server",
             1,
         )
+    check_left_over()
     reason = ""
     if not is_direct():
         check_settings()
@@ -76,6 +79,14 @@ def open_session(
     session = place.join(make, WithoutEngine(), job=job, open_worker=lambda: _open_worker(agree))
     session.hosts_server = is_direct()
     return session
+
+
+def kind_of(session: RoundSession) -> str:
+    """Return the kind of the job, with its workers and servers, for a line of the log."""
+    workers = counted(session.num_workers, "worker")
+    if session.hosts_server:
+        return f"direct job of {workers}, each with a server in its process"
+    return f"job of {workers} and {counted(session.num_servers, 'server')}"
 
 
 def _open_worker(agree: Optional[Agree]) -> Worker:

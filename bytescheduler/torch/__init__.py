@@ -10,7 +10,7 @@ Change two lines of a training script::
 Importing this starts nothing, and imports nothing of another framework.
 """
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 try:
     import torch  # noqa: F401  # before all that needs it
@@ -70,7 +70,7 @@ from bytescheduler.torch._api.builds import (
     start_timeline,
     stop_timeline,
 )
-from bytescheduler.torch._api.missing import sentence_of
+from bytescheduler.torch._api.missing import refusal
 from bytescheduler.torch._api.push_pull import (
     Average,
     Sum,
@@ -151,6 +151,4 @@ __all__ = [
 
 
 if not TYPE_CHECKING:  # type checkers find a wrong name without it
-
-    def __getattr__(name: str) -> NoReturn:
-        raise AttributeError(sentence_of(name))
+    __getattr__ = refusal(__name__)

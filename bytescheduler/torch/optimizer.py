@@ -7,12 +7,13 @@ Change one line of a script that Horovod trains::
     optimizer = bps.DistributedOptimizer(model, optimizer, model.named_parameters())
 """
 
-from typing import Any, Optional, Type
+from typing import TYPE_CHECKING, Any, Optional, Type
 
 import torch
 
 from bytescheduler.torch._api.basics import init, local_rank, local_size, rank, shutdown, size
 from bytescheduler.torch._api.broadcast import broadcast_optimizer_state, broadcast_parameters
+from bytescheduler.torch._api.missing import refusal
 from bytescheduler.torch._api.push_pull import push_pull
 from bytescheduler.torch._optimizer import distributed
 from bytescheduler.torch._optimizer.options import Named
@@ -92,3 +93,7 @@ def CrossBarrier(  # noqa: N802 - BytePS's name
         crossing=True,
         model=model,
     )
+
+
+if not TYPE_CHECKING:  # type checkers find a wrong name without it
+    __getattr__ = refusal(__name__)

@@ -43,7 +43,7 @@ def c_header() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["bytescheduler", "bytescheduler.mxnet"])
+@pytest.mark.parametrize("name", ["bytescheduler", "bytescheduler.mxnet", "bytescheduler.torch"])
 def test_every_public_name_of_python_is_on_its_page(name: str) -> None:
     source = (ROOT / name.replace(".", "/") / "__init__.py").read_text()
     listed = re.search(r"^__all__ = (\[.*?\])", source, re.M | re.S)
@@ -58,6 +58,14 @@ def test_methods_have_their_parameters() -> None:
     page = (MADE / "reference" / "python.html").read_text()
     assert "bytescheduler.mxnet.ScheduledKVS.pushpull" in anchors("reference/python.html")
     assert "Seconds for what was pushed" in page
+
+
+def test_functions_of_pytorch_have_their_parameters_and_errors() -> None:
+    page = (MADE / "reference" / "python.html").read_text()
+    found = anchors("reference/python.html")
+    assert "bytescheduler.torch.DistributedOptimizer.synchronize" in found
+    assert "Gets worker 0’s parameters and buffers" in page
+    assert "tensors are always declared with their first use" in page  # a function of all modules
 
 
 def test_everything_that_the_header_declares_is_on_its_page() -> None:

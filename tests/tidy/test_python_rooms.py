@@ -61,7 +61,8 @@ ROOMS = {
     " torch._crossing",
     "torch.optimizer": "torch._sums torch._api torch._optimizer",
     "torch._ddp": "errors _process torch._engine torch._job torch._sums torch._gradients",
-    "torch.parallel": "torch._ddp",
+    "torch.cross_barrier": "torch._sums torch._api torch.optimizer",
+    "torch.parallel": "torch._api torch._ddp",
     "torch": "torch._api torch._sums torch._optimizer torch.optimizer torch.parallel",
 }
 # Rooms that serve every framework, so they name none.

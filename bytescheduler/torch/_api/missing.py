@@ -1,16 +1,23 @@
 """Names of Horovod and BytePS that are not here, with the sentence that says what to do."""
 
-from typing import Dict
+import sys
+from typing import Callable, Dict, NoReturn
 
-__all__ = ["MISSING", "sentence_of"]
+__all__ = ["MISSING", "refusal", "sentence_of"]
 
+_PUBLIC = "bytescheduler.torch"
 _OBJECTS = "tensors of other workers come by allgather_object"
 _PART = "sums are over all workers; leave process sets out"
-_LIVES = "a job has as many workers as at its start; a lost worker can be replaced"
+_RESTARTS = (
+    "start the script with torchrun --nnodes 1:2 --max-restarts 3, and load a checkpoint first: "
+    "all processes begin anew, on the hosts that are there"
+)
+_HERE = "its names are in bytescheduler.torch itself"
 _ADDS = "servers add and average; other operations come with later back ends, and until then"
 # The migration pages have them too.
 MISSING: Dict[str, str] = {
     "Adasum": "there is no such sum; take Average",
+    "HorovodInternalError": "catch bytescheduler.Error, whose PeerLost names the lost worker",
     "Max": f"{_ADDS} take the largest of allgather_object(value)",
     "Min": f"{_ADDS} take the smallest of allgather_object(value)",
     "Product": f"{_ADDS} multiply those of allgather_object(value)",
@@ -22,26 +29,48 @@ MISSING: Dict[str, str] = {
     "alltoall_async": _OBJECTS,
     "byteps_push_pull": "use push_pull_async_inplace",
     "check_extension": "the package is built with its engine; leave it out",
-    "elastic": _LIVES,
+    "check_installed_version": "bytescheduler doctor looks at the installation; leave it out",
+    "compression": _HERE,
+    "elastic": _RESTARTS,
+    "functions": _HERE,
     "get_pushpull_speed": "set BYTESCHEDULER_METRICS, and call bytescheduler top",
     "global_process_set": _PART,
+    "gpu_available": "ask torch.cuda.is_available()",
     "grouped_allgather": _OBJECTS,
     "grouped_allgather_async": _OBJECTS,
     "grouped_reducescatter": "use grouped_allreduce, and take a part of each result",
     "grouped_reducescatter_async": "use grouped_allreduce_async, and take a part of each result",
     "join": "all workers make equally many steps, as a DistributedSampler gives",
+    "mpi_ops": _HERE,
+    "ops": _HERE,
     "reducescatter": "use allreduce, and take a part of its result",
     "reducescatter_async": "use allreduce_async, and take a part of its result",
     "remove_process_set": _PART,
-    "resume": _LIVES,
+    "resume": f"call init, which under torchrun joins anew; with other hosts {_RESTARTS}",
     "run": "start the script with bslaunch",
     "sparse_allreduce_async": "pass sparse_as_dense=True to the optimizer, or tensor.to_dense()",
-    "suspend": _LIVES,
+    "suspend": f"call shutdown; with other hosts {_RESTARTS}",
+    "sync_batch_norm": _HERE,
 }
 
 
-def sentence_of(name: str) -> str:
-    """Return what an AttributeError of the module says."""
+def sentence_of(name: str, module: str = _PUBLIC) -> str:
+    """Return what an AttributeError of one of the public modules says."""
+    if module != _PUBLIC and name in sys.modules[_PUBLIC].__all__:
+        return f"{module} has no {name}: take it from {_PUBLIC}"
     if name in MISSING:
-        return f"bytescheduler.torch has no {name}: {MISSING[name]}"
-    return f"module 'bytescheduler.torch' has no attribute {name!r}"
+        return f"{module} has no {name}: {MISSING[name]}"
+    return f"module {module!r} has no attribute {name!r}"
+
+
+def refusal(module: str) -> Callable[[str], NoReturn]:
+    """Return the `__getattr__` of a public module."""
+
+    def refuse(name: str) -> NoReturn:
+        text = sentence_of(name, module)
+        # `from ... import` would drop the text of an AttributeError.
+        if name in MISSING and sys._getframe(1).f_code.co_name == "_handle_fromlist":
+            raise ImportError(text, name=module)
+        raise AttributeError(text)
+
+    return refuse

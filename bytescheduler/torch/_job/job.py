@@ -2,10 +2,12 @@
 
 from typing import Callable, Optional
 
+from bytescheduler._process.say import say
 from bytescheduler._session.job import Job, Joined
-from bytescheduler._session.opening import open_session
+from bytescheduler._session.opening import kind_of, open_session
 from bytescheduler._session.place import Place
 from bytescheduler._session.relay import Relay
+from bytescheduler._settings import Settings
 from bytescheduler.torch._device.devices import Devices
 from bytescheduler.torch._engine.session import TorchSession
 from bytescheduler.torch._job.meeting import Meeting
@@ -39,7 +41,17 @@ class TorchJoined(Joined[TorchSession]):
 
 
 def _open() -> Optional[TorchSession]:
-    return open_session(PLACE, TorchSession, _MEETING.agree)
+    session = open_session(PLACE, TorchSession, _MEETING.agree)
+    if session is not None and session.rank == 0 and Settings.read().is_talkative:
+        say(f"bytescheduler: {_opened(session)}")
+    return session
+
+
+def _opened(session: TorchSession) -> str:
+    """Return what worker 0 says of the job that it has joined."""
+    if session.num_workers == 1:
+        return f"{kind_of(session)}; a single worker has nothing to average"
+    return f"{kind_of(session)}; a DistributedOptimizer crosses the barrier where it can"
 
 
 class TorchJob(Job[TorchJoined]):

@@ -16,6 +16,7 @@ from bytescheduler._launch.launcher import node_command
 __all__ = [
     "BSLAUNCH",
     "DIRECT",
+    "NEEDED",
     "TORCH",
     "WORKER",
     "assert_direct",
@@ -37,7 +38,7 @@ needs_torch = pytest.mark.skipif(
 )
 _LIMIT_S = 120.0
 # `make nightly-launchers` sets it: there all programs must be installed.
-_NEEDED = "BS_LAUNCHERS_NEEDED"
+NEEDED = "BS_LAUNCHERS_NEEDED"
 
 
 def require(*programs: str) -> None:
@@ -46,7 +47,7 @@ def require(*programs: str) -> None:
     if not missing:
         return
     why = f"{missing[0]} is not installed; make nightly-launchers installs it"
-    assert not os.environ.get(_NEEDED), why
+    assert not os.environ.get(NEEDED), why
     pytest.skip(why)
 
 

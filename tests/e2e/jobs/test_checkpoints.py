@@ -1,4 +1,4 @@
-"""The script of docs/user/checkpoints.md, word for word, saves when the machine is taken away."""
+"""The scripts of docs/user/checkpoints.md, word for word, save when the machine is taken away."""
 
 import os
 import pathlib
@@ -11,6 +11,7 @@ from typing import Dict, Iterator, List
 
 import pytest
 from job import without_settings
+from launched import needs_torch
 
 from bytescheduler._launch.launcher import Launcher, node_command
 
@@ -22,10 +23,15 @@ TRAINS = "is at step 20"
 
 @pytest.fixture
 def script(tmp_path: pathlib.Path) -> pathlib.Path:
-    found = re.search(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)
-    assert found is not None
-    path = tmp_path / "train.py"
-    path.write_text(found.group(1))
+    return written("mxnet", tmp_path)
+
+
+def written(framework: str, folder: pathlib.Path) -> pathlib.Path:
+    """Write the script of the page that uses a framework to a file."""
+    scripts = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)
+    (text,) = (text for text in scripts if f"bytescheduler.{framework}" in text)
+    path = folder / "train.py"
+    path.write_text(text)
     return path
 
 
@@ -62,6 +68,23 @@ class Running:
         self._deadline.cancel()
         self.process.stdout.close()
         return self.process.wait(LIMIT_S)
+
+
+@needs_torch
+def test_a_local_job_of_pytorch_saves_and_goes_on(tmp_path: pathlib.Path) -> None:
+    path = written("torch", tmp_path)
+    steps = []
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        command = [*BSLAUNCH, "--local", "-w", "2", sys.executable, path.name]
+        job = Running(command, tmp_path, {})
+        job.read_until("is at step " if steps else TRAINS)
+        job.process.send_signal(number)
+        assert job.end() == 0, job.said
+        steps.append(int(re.findall(r"\[worker 0\] saved at step (\d+)", job.said)[-1]))
+        resumed = re.findall(r"rank (\d) goes on from step (\d+)", job.said)
+        expected = [(rank, str(steps[0] + 1)) for rank in "01"] if len(steps) > 1 else []
+        assert sorted(resumed) == expected, job.said
+    assert steps[1] > steps[0] >= 20
 
 
 def test_a_local_job_saves_and_goes_on_and_prefixes_are_ranks(

@@ -46,6 +46,9 @@ def test_two_workers_reach_the_target_with_the_same_weights(script: str, line: s
     digests = re.findall(r"rank (\d): final .* weights sha256 ([0-9a-f]{64})", said)
     assert {rank for rank, _ in digests} == {"0", "1"}, said
     assert len({digest for _, digest in digests}) == 1, said
+    joined = "[worker 0] bytescheduler: job of 2 workers and 1 server; a DistributedOptimizer "
+    assert said.count(joined) == said.count("job of 2 workers") == 1, said
+    assert said.count(" crosses the barrier: forward begins") == 1, said
 
 
 def test_one_process_without_us_that_misses_its_target_fails() -> None:

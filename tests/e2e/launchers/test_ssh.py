@@ -8,7 +8,7 @@ import time
 from typing import Iterator
 
 import pytest
-from launched import BSLAUNCH, WORKER, ranks_in, require, run
+from launched import BSLAUNCH, WORKER, needs_torch, ranks_in, require, run
 from sshd import SSHD, Sshd
 from written import ROOT, blocks
 
@@ -54,10 +54,13 @@ def test_the_code_of_the_first_cause_ends_all(sshd: Sshd, tmp_path: pathlib.Path
     assert not alive.exists()
 
 
-def test_the_first_job_on_two_machines_goes_as_its_page_says(
-    sshd: Sshd,
-) -> None:
-    _, on_first = blocks("user/two-machines.md", "sh")[0].split("# on the first machine", 1)
+@pytest.mark.parametrize(
+    "examples", [pytest.param("pytorch", marks=needs_torch), "image-classification"]
+)
+def test_the_first_job_on_two_machines_goes_as_its_page_says(sshd: Sshd, examples: str) -> None:
+    written = blocks("user/two-machines.md", "sh")
+    text = next(block for block in written if f"cd ~/bs-examples/{examples}" in block)
+    _, on_first = text.split("# on the first machine", 1)
     commands = on_first.partition("\n")[2]
     here = {
         "host1,host2": "127.0.0.1,127.0.0.2",
@@ -66,9 +69,9 @@ def test_the_first_job_on_two_machines_goes_as_its_page_says(
         # The port and the key of this sshd.
         "bslaunch -H": f"bslaunch --ssh '{sshd.client}' -H",
     }
-    for written, meant in here.items():
-        assert commands.count(written) == 1
-        commands = commands.replace(written, meant)
+    for words, meant in here.items():
+        assert commands.count(words) == 1
+        commands = commands.replace(words, meant)
     done = run(["sh", "-ec", commands])
     digests = re.findall(r"\[worker \d\] rank (\d): .* weights sha256 (\w+)$", done.stdout, re.M)
     assert sorted(rank for rank, _ in digests) == ["0", "1"], done.stdout

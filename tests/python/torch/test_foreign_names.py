@@ -1,13 +1,17 @@
 """Names of other packages: those that are missing stand in the pages, with what to do."""
 
 import pathlib
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+from inline_snapshot import snapshot
 
 import bytescheduler.torch as bps
+import bytescheduler.torch.cross_barrier as across
 import bytescheduler.torch.optimizer as by_its_page
+import bytescheduler.torch.parallel as wrappers
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._api.missing import MISSING
 from bytescheduler.torch._optimizer.options import accepted
@@ -23,6 +27,39 @@ def test_a_missing_name_says_the_cure_and_stands_in_a_page(name: str) -> None:
         getattr(bps, name)
     pages = [(PAGES / f"from-{page}.md").read_text() for page in ("horovod", "byteps")]
     assert any(f"`{name}`" in page for page in pages)
+
+
+@pytest.mark.parametrize("module", [bps, across, by_its_page, wrappers])
+def test_every_module_answers_for_missing_names(module: ModuleType) -> None:
+    with pytest.raises(AttributeError) as refused:
+        module.elastic  # noqa: B018
+    assert str(refused.value) == f"{module.__name__} has no elastic: {MISSING['elastic']}"
+    with pytest.raises(AttributeError) as unknown:
+        module.no_such_name  # noqa: B018
+    assert str(unknown.value) == f"module '{module.__name__}' has no attribute 'no_such_name'"
+    assert not hasattr(module, "__wrapped__")
+
+
+def test_an_import_of_a_missing_name_says_the_cure() -> None:
+    with pytest.raises(ImportError) as refused:
+        from bytescheduler.torch import elastic  # type: ignore[attr-defined]  # noqa: F401
+    assert str(refused.value) == f"bytescheduler.torch has no elastic: {MISSING['elastic']}"
+    with pytest.raises(ImportError, match="cannot import name 'no_such_name'"):
+        from bytescheduler.torch import no_such_name  # type: ignore[attr-defined]  # noqa: F401
+
+
+def test_a_name_of_the_package_is_named_by_its_other_modules() -> None:
+    with pytest.raises(AttributeError) as refused:
+        by_its_page.allgather_object  # noqa: B018
+    assert str(refused.value) == snapshot(
+        "bytescheduler.torch.optimizer has no allgather_object: take it from bytescheduler.torch"
+    )
+
+
+def test_the_module_for_crossing_has_the_names_that_scripts_of_byteps_use() -> None:
+    assert across.CrossBarrier is by_its_page.CrossBarrier
+    for name in across.__all__:
+        assert getattr(across, name) is getattr(bps, name)
 
 
 def test_the_module_of_bytescheduler_has_the_names_of_its_readme() -> None:

@@ -1,5 +1,6 @@
 """The self-check finds what cannot be stepped parameter by parameter, and changes nothing."""
 
+import copy
 import inspect
 import warnings
 from typing import Any, Callable, Dict, List, Optional
@@ -209,6 +210,48 @@ class Wrapping(torch.optim.Optimizer):
         self.base.step()
 
 
+class Dropping(torch.optim.SGD):
+    """Its step leaves no gradient."""
+
+    def step(self, closure: Optional[Callable[[], float]] = None) -> None:  # type: ignore[override]
+        super().step()
+        self.zero_grad()
+
+
+class Centering(torch.optim.SGD):
+    """Its step puts other gradients in the place of those that backward made."""
+
+    def step(self, closure: Optional[Callable[[], float]] = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    p.grad = p.grad - p.grad.mean()
+        super().step()
+
+
+@pytest.mark.parametrize("kind", [Dropping, Centering])
+def test_an_optimizer_leaves_the_gradients_that_it_leaves_in_the_plain_run(
+    make_stepper: Callable[..., Stepper], kind: type
+) -> None:
+    model = torch.nn.Linear(3, 3)
+    alone = copy.deepcopy(model)
+    stepper, plain = (
+        make_stepper(model, kind(model.parameters(), 0.1)),
+        kind(alone.parameters(), 0.1),
+    )
+    for _ in range(3):
+        for module in (model, alone):
+            module(torch.ones(1, 3)).square().sum().backward()
+        stepper.step(None)
+        plain.step()
+        for one, other in zip(model.parameters(), alone.parameters()):
+            assert (one.grad is None) is (other.grad is None)
+            assert one.grad is None or torch.equal(one.grad, other.grad)
+        stepper.zero_grad(True)
+        plain.zero_grad()
+    assert not stepper.crosses
+
+
 def test_an_optimizer_that_raises_alike_is_separable() -> None:
     params = [torch.nn.Parameter(torch.randn(3)) for _ in range(3)]
     assert why_not_separable(Raising(params, lr=0.1)) is None
@@ -242,6 +285,8 @@ def test_a_dependence_is_found_in_each_dtype(kind: type, dtype: torch.dtype) -> 
         (Counting, "change the numbers of its groups"),
         (CountingItself, "numbers of its own"),
         (Noisy, "random numbers"),
+        (Dropping, "puts other gradients in p.grad, or drops them"),
+        (Centering, "puts other gradients in p.grad, or drops them"),
         (Failing, "ZeroDivisionError: by nothing"),
     ],
 )
@@ -261,6 +306,24 @@ def test_an_inseparable_optimizer_keeps_the_barrier_and_says_so_once(
     assert not stepper.crosses
     said = "GlobalNormSGD cannot cross the barrier: an update of one parameter depends on others"
     assert capfd.readouterr().err.count(said) == 1
+
+
+def test_an_optimizer_that_crosses_says_so_once(
+    make_stepper: Callable[..., Stepper],
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line = "bytescheduler: SGD crosses the barrier: forward begins while sums are under way\n"
+    for level, lines in (("info", [line]), ("warning", [])):
+        monkeypatch.setenv("BYTESCHEDULER_LOG_LEVEL", level)
+        model = torch.nn.Linear(2, 2)
+        stepper = make_stepper(model, torch.optim.SGD(model.parameters(), 0.1))
+        for _ in range(3):
+            model(torch.ones(1, 2)).sum().backward()
+            stepper.step(None)
+        assert stepper.crosses
+        stepper.close()
+        assert capfd.readouterr().err == "".join(lines)
 
 
 def test_numbers_that_another_thread_draws_are_not_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,8 @@ for page in sys.argv[1:]:
     net = mx.gluon.nn.Dense(1, in_units=2, use_bias=False)
     net.initialize(mx.init.One())
     known = {"mx": mx, "params": net.collect_params(), "batch_size": 1}
-    before, has_step, step = blocks(f"migrate/{page}", "python")[0].partition("\n...\n")
+    code = next(text for text in blocks(f"migrate/{page}", "python") if "mxnet" in text)
+    before, has_step, step = code.partition("\n...\n")
     exec(before, known)
     kvs = known.get("kvs", known.get("kv"))
     with mx.autograd.record():

@@ -298,9 +298,41 @@ def loaded_state(rank: int) -> None:
     assert same(ended, bps.broadcast_object(ended))
 
 
+def buffers(rank: int) -> None:
+    """Buffers differ where the page says so, and weights do not."""
+
+    def are_equal(tensors: Any) -> bool:  # noqa: ANN401
+        return len({str(each) for each in bps.allgather_object(dict(tensors))}) == 1
+
+    for norm, wrap, stay_equal in (
+        (nn.BatchNorm1d, "optimizer", False),
+        (nn.BatchNorm1d, "module", False),
+        (bps.SyncBatchNorm, "optimizer", True),
+        (bps.SyncBatchNorm, "module", True),
+    ):
+        torch.manual_seed(rank)
+        model = nn.Sequential(nn.Linear(3, 3), norm(3), nn.Linear(3, 1))
+        model[1].running_mean += rank
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        ddp = bps.DistributedDataParallel(model) if wrap == "module" else None
+        if ddp is None:
+            optimizer = bps.DistributedOptimizer(optimizer, model=model)
+        assert are_equal(model.named_buffers())
+        for _ in range(2):
+            optimizer.zero_grad()
+            (ddp or model)(torch.randn(4, 3)).square().sum().backward()
+            optimizer.step()
+        assert are_equal(model.named_parameters())
+        assert are_equal(model.named_buffers()) is stay_equal, (norm, wrap)
+        bps.broadcast_parameters(model.state_dict(), root_rank=0)
+        assert are_equal(model.named_buffers())
+        (optimizer if ddp is None else ddp).close()
+
+
 CHECKS = [
     *(as_pages_say, all_kinds, without_the_model, loaded_behind_the_wrapper, new_parameters),
     *(parallel_module, other_numbers, other_arguments, other_models, changed_numbers, loaded_state),
+    buffers,
 ]
 
 run_all(bps, CHECKS, with_rank=True)
