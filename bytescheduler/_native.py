@@ -6,6 +6,7 @@ import sysconfig
 
 try:
     from bytescheduler._core import (
+        FIRST_BOOKKEEPING_KEY,
         Coding,
         HostFact,
         Metric,
@@ -63,6 +64,7 @@ except ImportError as error:
     raise ImportError(f"bytescheduler's native extension cannot be used: {_why}") from error
 
 __all__ = [
+    "FIRST_BOOKKEEPING_KEY",
     "Coding",
     "HostFact",
     "Metric",

@@ -29,7 +29,7 @@ from bytescheduler._timeline.files import (
     Event,
     TimelineError,
     TimelineWarning,
-    is_internal,
+    is_bookkeeping,
     merge,
     text_of,
     write,
@@ -146,7 +146,7 @@ class _Job:
             self._carriers.add(event)
             if event["cat"] == "tensor":
                 self._sizes[event["args"]["key"]] = event["args"]["bytes"]
-        self.steps = _timeline_steps.in_step(self._rounds, self.names)
+        self.steps = _timeline_steps.in_step(self._rounds)
         self.critical = _timeline_steps.of_steps(critical, self.steps)
         self.rows = [self.row(place) for place in sorted(self.steps)]
 
@@ -159,7 +159,7 @@ class _Job:
             key: tensor
             for (rank, _), tensors in self._rounds.items()
             for key, tensor in tensors.items()
-            if rank == place[0] and begin <= tensor.begin <= end and is_internal(key, self.names)
+            if rank == place[0] and begin <= tensor.begin <= end and is_bookkeeping(key)
         }
         return {**step, **internal}
 
@@ -175,10 +175,8 @@ class _Job:
         return {
             "steps": self.rows,
             "ranks": [_medians(rank, self.rows) for rank in ranks],
-            "tensors": [row for row in waits if not is_internal(row["key"], self.names)][
-                :_MOST_TENSORS
-            ],
-            "internal": [row for row in waits if is_internal(row["key"], self.names)],
+            "tensors": [row for row in waits if not is_bookkeeping(row["key"])][:_MOST_TENSORS],
+            "internal": [row for row in waits if is_bookkeeping(row["key"])],
             "carriers": self._carriers.rows(),
             **self._servers.rows(),
         }

@@ -6,6 +6,9 @@ The sources are the whole tree, so the relative links of a page hold here as the
 import pathlib
 import re
 import sys
+from typing import List
+
+from sphinx.application import Sphinx
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -29,6 +32,19 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 napoleon_google_docstring = False
 
-html_theme = "alabaster"
+html_theme = "furo"
+html_title = project
+html_static_path = ["style.css"]
+html_css_files = ["style.css"]
 html_show_copyright = False
-html_theme_options = {"page_width": "1100px", "description": "Urgent gradients first"}
+
+
+def add_decisions(app: Sphinx, page: str, source: List[str]) -> None:
+    """Put the decisions below their list in the menu; a clone shows the list alone."""
+    if page == "docs/design/decisions/README":
+        source[0] += "\n```{toctree}\n:hidden:\n:glob:\n0*\n```\n"
+
+
+def setup(app: Sphinx) -> None:
+    """Let Sphinx call what pages need beside their text."""
+    app.connect("source-read", add_decisions)

@@ -105,6 +105,10 @@ cdef void _add_step(void* rows, uint64_t number, double seconds) noexcept with g
     (<list>rows).append((number, seconds))
 
 
+# Keys from here on are no tensors of a script.
+FIRST_BOOKKEEPING_KEY = BS_FIRST_BOOKKEEPING_KEY
+
+
 def version():
     """Return the version of the engine."""
     return bs_version().decode()
@@ -745,6 +749,14 @@ cdef class Worker:
         with nogil:
             bs_worker_fail(worker, pointer)
 
+    def explain(self, str reason):
+        """Let the goodbye of `close` tell why this worker leaves early; nothing fails by that.
+
+        Calls of other workers that miss this worker fail with it; at most 1024 bytes travel.
+        """
+        text = reason.encode("utf-8", "replace")
+        bs_worker_explain(self.handle(), text)
+
     def status(self):
         """Return the error that failed the worker, or None while it is well."""
         cdef bs_error error
@@ -769,6 +781,12 @@ cdef class Worker:
         cdef bs_error error
         text = name.encode("utf-8", "replace")
         _check(bs_worker_name_key(self.handle(), key, text, &error), &error)
+
+    def name_framework(self, str name):
+        """Let timelines tell the framework whose tensors travel, such as "torch"."""
+        cdef bs_error error
+        text = name.encode("utf-8", "replace")
+        _check(bs_worker_name_framework(self.handle(), text, &error), &error)
 
     def steps(self, *, int timeout_ms=1000):
         """Return the latest training steps, at most 64, as (number from 1, seconds), oldest first.

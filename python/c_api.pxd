@@ -11,6 +11,7 @@ cdef extern from "bytescheduler/c_api.h" nogil:
         const char* value
 
     enum: BS_CODING_BYTES
+    uint64_t BS_FIRST_BOOKKEEPING_KEY
 
     ctypedef struct bs_coding:
         uint32_t codec
@@ -102,12 +103,14 @@ cdef extern from "bytescheduler/c_api.h" nogil:
     void bs_deferred_start(void* deferred)
     int bs_worker_barrier_start(bs_worker* worker, bs_done done, void* context, bs_error* error)
     int bs_worker_fail(bs_worker* worker, const char* why)
+    int bs_worker_explain(bs_worker* worker, const char* reason)
     int bs_worker_status(const bs_worker* worker, bs_error* error)
     ctypedef void (*bs_metric_row)(void* context, const char* name, int of,
                                    double value) noexcept nogil
     int bs_worker_measure(const bs_worker* worker, int timeout_ms, bs_metric_row row,
                           void* context, bs_error* error)
     int bs_worker_name_key(bs_worker* worker, uint64_t key, const char* name, bs_error* error)
+    int bs_worker_name_framework(bs_worker* worker, const char* name, bs_error* error)
     ctypedef void (*bs_step_row)(void* context, uint64_t number, double seconds) noexcept nogil
     int bs_worker_steps(const bs_worker* worker, int timeout_ms, bs_step_row row, void* context,
                         bs_error* error)

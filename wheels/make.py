@@ -16,6 +16,7 @@ from typing import Dict, Iterable, List, Optional, Sequence
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
+import progress
 import pythons
 
 __all__ = ["build_extensions", "pack", "repair"]
@@ -27,18 +28,10 @@ _OF_EVERY_SYSTEM = {"libc6", "libgcc-s1", "libstdc++6"}
 
 
 def _run(command: Sequence[str], env: Optional[Dict[str, str]] = None) -> None:
-    """Run it; print what it said and end if it fails."""
-    done = subprocess.run(
-        command,
-        cwd=str(ROOT),
-        env={**os.environ, **(env or {})},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-        text=True,
-    )
-    if done.returncode != 0:
-        raise SystemExit(f"{done.stdout}\n{' '.join(command)} failed")
+    """Run it and print its progress; print all that it said and end if it fails."""
+    done = progress.run(command, env, str(ROOT))
+    if done.status != 0:
+        raise SystemExit(f"{done.output}\n{' '.join(command)} failed")
 
 
 def build_extensions(build: pathlib.Path, programs: Iterable[str], jobs: int) -> List[pathlib.Path]:

@@ -6,6 +6,10 @@ Needs root (network namespaces), iproute2 and mxnet.
 
     python -m benchmarks.jobs.advise --out advise.json
     python -m benchmarks.jobs.advise --table advise.json
+
+Results of `benchmarks.jobs.replay --framework torch` are compared as they are, without a run:
+
+    python -m benchmarks.jobs.advise --torch replay-torch.json replay-torch-four.json
 """
 
 import argparse
@@ -18,8 +22,10 @@ from typing import Any, Dict, List
 
 from benchmarks.jobs import replay
 from benchmarks.lab import lab_job
-from bytescheduler._advise import models
+from benchmarks.pytorch import arms as torch_arms
+from bytescheduler._advise import ddp, models
 from bytescheduler._advise.advice import Cluster
+from bytescheduler._advise.shape import Shape
 from bytescheduler._process.numbers import bits_per_s
 
 MODELS = {"vgg16": 16, "resnet50": 4, "bert-large": 32, "gpt2": 16}  # and what divides them
@@ -86,16 +92,62 @@ def table(rows: Dict[str, Dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def torch_rows(result: Dict[str, Any]) -> List[Dict[str, Any]]:
+    """Return each step of a replay with PyTorch as it was measured, and as it is predicted.
+
+    Its links have a rate.  Arms that have neither DDP nor our updates that cross are left out.
+    """
+    shape, bits = Shape(**result["shape"]), bits_per_s(result["rate"])
+    rows = []
+    for cell in result["cells"]:
+        layers = models.scaled(cell["model"], cell["scale"], cell["compute_s"])
+        for name, measured in cell["step_s"].items():
+            arm = torch_arms.ARMS[name]
+            if measured is None or arm.kind not in ("ddp", "crossing"):
+                continue
+            hosts = replay.cluster_of(torch_arms.shape_of(arm, shape), bits)
+            predicted = (
+                ddp.step_s(layers, hosts.ring, arm.bucket_mb / cell["scale"])
+                if arm.kind == "ddp"
+                else hosts.predict(layers, "ours").step_s
+            )
+            times = {"measured": measured, "predicted": predicted}
+            rows.append({"name": f"{result['rate']}, {cell['name']}", "arm": name, **times})
+    return rows
+
+
+def torch_table(rows: List[Dict[str, Any]]) -> str:
+    """Return what was measured and predicted with PyTorch as Markdown, an arm a column."""
+    arms = list(dict.fromkeys(row["arm"] for row in rows))
+    heads = ["links, model, compute", *arms]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for name, of_name in itertools.groupby(rows, key=lambda row: str(row["name"])):
+        of_arm = {
+            row["arm"]: f"{row['measured']:.3f}, {row['predicted']:.3f} "
+            f"({row['predicted'] / row['measured'] - 1:+.1%})"
+            for row in of_name
+        }
+        lines.append("| " + " | ".join([name, *(of_arm.get(arm, "") for arm in arms)]) + " |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Measure what is missing, as long as there is time, and predict it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", default="advise.json", help="what is kept and written")
     parser.add_argument("--table", metavar="FILE", help="only print what is in it as Markdown")
+    parser.add_argument(
+        "--torch", nargs="+", metavar="FILE", help="only compare what was measured with PyTorch"
+    )
     parser.add_argument("--iterations", type=int, default=8)
     parser.add_argument("--most-s", type=float, default=1e9, help="begin nothing after this long")
     parser.add_argument("--timeout", type=float, default=40, help="as of benchmarks.jobs.replay")
     replay.add_device_option(parser)
     args = parser.parse_args()
+    if args.torch:
+        results = (json.loads(pathlib.Path(path).read_text()) for path in args.torch)
+        print(torch_table([row for result in results for row in torch_rows(result)]))
+        return
     replay.require_counted_steps(parser, args)
     args.by_name, args.shape = False, lab_job.USUAL
     out = pathlib.Path(args.table or args.out)

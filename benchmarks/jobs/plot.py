@@ -1,6 +1,7 @@
 """Draw what a benchmark's JSON says: python -m benchmarks.jobs.plot replay.json replay.svg.
 
-Of a replay step times, only of some arms if they are named behind the files (stock,p3,ours); of
+Of a replay step times, only of some arms if they are named behind the files (stock,p3,ours);
+best-ddp is the bucket of stock DDP that suits best.  Of
 `small`, `train` and `urgent` each figure's medians by arm; of `scale` a step over the number of
 workers; of `shapes` the shares of the ideal. `throughput` and `benchmarks.engine.reduce` draw their
 own (``--draw``).
@@ -13,6 +14,7 @@ import sys
 from typing import Any, Callable, Dict, List, Tuple
 
 from benchmarks.lab import picture
+from benchmarks.pytorch import arms as torch_arms
 
 NAMES = {
     "stock": "MXNet dist_sync",
@@ -20,6 +22,8 @@ NAMES = {
     "ours-fifo": "bytescheduler, in partitions,\nfirst come first served",
     "ours-off": "bytescheduler,\nwhole, first come first served",
     "kvstore": "bytescheduler,\non MXNet's own servers",
+    "ddp": "stock DDP, 25 MB",
+    "best-ddp": "stock DDP, best bucket",
     "ours": "bytescheduler",
     "ours-tuned": "bytescheduler,\ntuned by itself",
 }
@@ -169,6 +173,12 @@ KINDS: Tuple[Tuple[Callable[[Result], bool], Callable[[Result], Any]], ...] = (
 )
 
 
+def _with_best_ddp(of_arm: Dict[str, Any]) -> Dict[str, Any]:
+    known = {arm: seconds for arm, seconds in of_arm.items() if arm in torch_arms.ARMS}
+    best = torch_arms.best_ddp(known)
+    return of_arm if best is None else {**of_arm, "best-ddp": best}
+
+
 def only(result: Result, arms: List[str], path: str) -> Result:
     """Return a replay's result with some of its arms.
 
@@ -177,11 +187,11 @@ def only(result: Result, arms: List[str], path: str) -> Result:
     SystemExit
         It has none of that name.
     """
-    cells = [
-        {**cell, "step_s": {arm: cell["step_s"][arm] for arm in arms if arm in cell["step_s"]}}
-        for cell in result["cells"]
-        if times_of(cell)
-    ]
+    cells = []
+    for cell in result["cells"]:
+        of_arm = _with_best_ddp(cell.get("step_s", {}))
+        if times_of(cell):
+            cells.append({**cell, "step_s": {arm: of_arm[arm] for arm in arms if arm in of_arm}})
     for arm in arms:
         if not any(arm in cell["step_s"] for cell in cells):
             raise SystemExit(f"{path} has no arm {arm!r}")

@@ -256,7 +256,7 @@ def draw(result: Dict[str, Any], path: str) -> None:
         axes.set_xlabel("MiB of a tensor")
         axes.set_ylabel(label)
         axes.set_ylim(bottom=0)
-    both[0].legend(frameon=False)
+        picture.label_ends(axes)
     picture.save(figure, path)
 
 

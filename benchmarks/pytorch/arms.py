@@ -74,9 +74,15 @@ def roles_of(arm: Arm, worker: List[str], shape: Shape) -> List[lab_job.Role]:
 def run(arm: str, worker: List[str], limit_s: float, shape: Shape) -> List[Any]:
     """Run a job of an arm in the lab; return what its workers reported."""
     of = ARMS[arm]
-    if of.servers == "together":
-        shape = Shape(shape.workers, shape.workers, shape.workers)
-    return lab_job.run_roles(arm, roles_of(of, worker, shape), KEEPS_MEMORY, limit_s, shape)
+    hosts = shape if of.servers == "direct" else shape_of(of, shape)
+    return lab_job.run_roles(arm, roles_of(of, worker, hosts), KEEPS_MEMORY, limit_s, hosts)
+
+
+def shape_of(arm: Arm, shape: Shape) -> Shape:
+    """Return the workers and servers of an arm, with the workers of `shape`."""
+    if arm.servers in ("together", "direct"):  # a server beside each worker, or in it
+        return Shape(shape.workers, shape.workers, shape.workers)
+    return shape
 
 
 def barrier_s(steps: Sequence[Step], bytes_per_s: float) -> float:

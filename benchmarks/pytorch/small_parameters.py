@@ -2,8 +2,9 @@
 
 Two workers and a server on this host train layers of one weight of 8 x 8 floats, 256 bytes each.
 One job makes all steps: the modes take turns, a few steps each, so that other load of the machine
-meets all of them. Printed are medians over turns, as JSON: milliseconds of a step, and the ratio
-to DDP in the same turn.
+meets all of them. No update waits from one turn to the next, as it would cost the other modes
+time: without `model=` PyTorch tells of each call of a module meanwhile. Printed are medians over
+turns, as JSON: milliseconds of a step, and the ratio to DDP in the same turn.
 
     python -m benchmarks.pytorch.small_parameters --out torch-small.json
 """
@@ -15,7 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 from benchmarks.lab import arms, local_job, machine, options
 from benchmarks.lab.output import add_out_option
@@ -33,16 +34,17 @@ def _model(count: int) -> Any:  # noqa: ANN401 - torch is imported by workers al
     return torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(count)))
 
 
-def _step_of(mode: str, count: int) -> Callable[[], None]:
-    """Return what makes one step of a model of its own."""
+def _steps_of(mode: str, count: int) -> Tuple[Callable[[], None], Callable[[], None]]:
+    """Return what makes one step of a model of its own, and what makes the updates that wait."""
     import torch
 
     model = _model(count)
     called = torch.nn.parallel.DistributedDataParallel(model) if mode == "ddp" else model
     optimizer: Any = torch.optim.SGD(model.parameters(), lr=1e-4)
-    if mode not in ("alone", "ddp"):
-        optimizer = wrapped(optimizer, model, mode, mode)
-    return step_of(called, optimizer, WIDTH)
+    if mode in ("alone", "ddp"):
+        return step_of(called, optimizer, WIDTH), lambda: None
+    optimizer = wrapped(optimizer, model, mode, mode)
+    return step_of(called, optimizer, WIDTH), optimizer.synchronize
 
 
 @contextlib.contextmanager
@@ -66,18 +68,20 @@ def measure(count: int, turns: int, store: str) -> None:
 
     torch.set_num_threads(1)
     with _joined(store):
-        steps = {mode: _step_of(mode, count) for mode in MODES}
-        for step in steps.values():
+        steps = {mode: _steps_of(mode, count) for mode in MODES}
+        for step, make_updates in steps.values():
             for _ in range(WARM_UP):
                 step()
+            make_updates()
         for turn in range(turns):
-            for mode, step in steps.items():
+            for mode, (step, make_updates) in steps.items():
                 local_job.worker_waits("BEGIN", f"{mode}:{turn}")
                 step()  # a step across the barrier makes the updates of the step before
                 begin = time.perf_counter()
                 for _ in range(STEPS):
                     step()
                 seconds = (time.perf_counter() - begin) / STEPS
+                make_updates()
                 local_job.worker_waits("END", f"{mode}:{turn}", [seconds])
 
 

@@ -3,6 +3,7 @@
 import math
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
+from bytescheduler._advise import ddp
 from bytescheduler._advise.links import model_bytes_per_s, pushed_bytes_per_s
 from bytescheduler._advise.models import Step, ideal_s, no_overlap_s
 from bytescheduler._advise.shape import Shape
@@ -59,6 +60,13 @@ class Cluster(NamedTuple):
     def placed(self) -> bool:
         """True if nodes share hosts or links differ."""
         return bool(self.together or self.factors)
+
+    @property
+    def ring(self) -> ddp.Ring:
+        """The workers alone, which sum without servers."""
+        rates = self.shape.rates(self.bytes_per_s)
+        slowest = min(rates[host] for host in self.shape.worker_hosts)
+        return ddp.Ring(self.workers, slowest, self.latency_s)
 
     @property
     def places(self) -> Optional[List[Tuple[int, float]]]:
@@ -138,12 +146,12 @@ def _recommended(
     return most
 
 
-def _verdict(times: Dict[str, float], compute: float) -> str:
+def _verdict(times: Dict[str, float], compute: float, baseline: str) -> str:
     if times["no_overlap"] <= (1 + _NO_MATTER) * compute:
         return "compute-bound"
     if times["ours"] > times["no_overlap"]:
         return "unsure"
-    if times["ours"] >= (1 - _LITTLE) * times["dist_sync"]:
+    if times["ours"] >= (1 - _LITTLE) * times[baseline]:
         return "no gain"
     if times["ours"] <= (1 - _LITTLE) * times["fifo"]:
         return "priority helps"
@@ -158,8 +166,9 @@ def _percent(share: float) -> str:
 
 def _sentences(advice: Dict[str, Any]) -> str:
     times, compute = advice["step_s"], advice["compute_s"]
-    saved = 1 - times["ours"] / times["dist_sync"]
-    helps = f"It will help: a step takes {_percent(saved)} less than with MXNet's dist_sync"
+    baseline = _names_of(advice)[advice["compared_with"]]
+    saved = 1 - times["ours"] / times[advice["compared_with"]]
+    helps = f"It will help: a step takes {_percent(saved)} less than with {baseline}"
     same = saved >= -_LITTLE
     words = {
         "compute-bound": "It will not help: compute-bound. Even without any overlap the network "
@@ -167,7 +176,7 @@ def _sentences(advice: Dict[str, Any]) -> str:
         "unsure": "This prediction is not sure: a step is found to take longer than one without "
         "overlap, of which latency and servers with unequal shares are not counted. Measure it.",
         "no gain": f"It will not help: a step takes {'as long as' if same else 'longer than'} with "
-        "MXNet's dist_sync.",
+        f"{baseline}.",
         "priority helps": f"{helps}, and priority is worth {_percent(advice['priority_gain'])} of "
         "first come first served.",
         "overlap helps": f"{helps}. Cutting tensors earns it; priority adds next to nothing here.",
@@ -176,7 +185,7 @@ def _sentences(advice: Dict[str, Any]) -> str:
         "which looks for better ones, or try smaller"
         " BYTESCHEDULER_PARTITION and BYTESCHEDULER_CREDIT here.",
     }[advice["verdict"]]
-    if times["p3"] < (1 - _LITTLE) * times["ours"]:
+    if times.get("p3", math.inf) < (1 - _LITTLE) * times["ours"]:
         words += f" MXNet's P3 would take {_percent(1 - times['p3'] / times['ours'])} less."
     if times["ours"] > 1.2 * compute:
         wait = _percent(1 - compute / times["ours"])
@@ -188,21 +197,8 @@ def _sentences(advice: Dict[str, Any]) -> str:
     return words
 
 
-def advise(
-    layers: List[Step], cluster: Cluster, tell: Callable[[str], None] = lambda _step: None
-) -> Dict[str, Any]:
-    """Return the predictions for a model on a cluster, and what to make of them.
-
-    `tell` gets what is simulated next, which may take minutes.
-
-    Raises
-    ------
-    ConfigError
-        There is too much to simulate.
-    """
-    compute = math.fsum(layer.forward_s + layer.backward_s for layer in layers)
-    if compute <= 0:
-        raise ConfigError("the layers take no time", 1)
+def _check_size(cluster: Cluster) -> None:
+    """Raise ConfigError if there is too much to simulate."""
     most = cluster.workers if cluster.placed else cluster.most_workers
     simulated = min(cluster.workers, most)
     if simulated * cluster.servers > _MOST_PAIRS:
@@ -212,9 +208,32 @@ def advise(
             f"most {_MOST_PAIRS // cluster.servers} with so many servers (--simulate)",
             1,
         )
+
+
+def advise(
+    layers: List[Step],
+    cluster: Cluster,
+    tell: Callable[[str], None] = lambda _step: None,
+    framework: str = "mxnet",
+) -> Dict[str, Any]:
+    """Return the predictions for a model on a cluster, and what to make of them.
+
+    `tell` gets what is simulated next, which may take minutes.  `framework` is one of
+    `profile.FRAMEWORKS`; the framework's own data parallel training is what ours is compared with.
+
+    Raises
+    ------
+    ConfigError
+        There is too much to simulate.
+    """
+    compute = math.fsum(layer.forward_s + layer.backward_s for layer in layers)
+    if compute <= 0:
+        raise ConfigError("the layers take no time", 1)
+    _check_size(cluster)
     runs: Dict[str, Prediction] = {}
-    for policy in ("dist_sync", "fifo", "p3", "ours"):
-        tell(f"simulating {_NAMES[policy]}, {len(runs) + 1} of 4")
+    policies = _SIMULATED[framework]
+    for policy in policies:
+        tell(f"simulating {_NAMES[policy]}, {len(runs) + 1} of {len(policies)}")
         runs[policy] = cluster.predict(layers, policy)
     most = cluster.servers if cluster.placed else _most_used(layers, cluster)
     used = cluster._replace(servers=min(cluster.servers, most))
@@ -224,6 +243,7 @@ def advise(
         "ideal": ideal_s(layers, used.model_bytes_per_s),
     }
     advice: Dict[str, Any] = {
+        "framework": framework,
         "layers": len(layers),
         "bytes": sum(layer.size_bytes for layer in layers),
         "compute_s": compute,
@@ -234,6 +254,7 @@ def advise(
         "bits_per_s": cluster.bits_per_s,
         "simulated_workers": runs["ours"].simulated_workers,
         "step_s": times,
+        "compared_with": "dist_sync",
         "priority_gain": 1 - times["ours"] / times["fifo"],
         # Other numbers of servers would be other placements.
         "recommended_servers": (
@@ -241,20 +262,38 @@ def advise(
             if cluster.placed
             else _recommended(layers, cluster, times["ours"], tell)
         ),
-        "verdict": _verdict(times, compute),
     }
+    if framework == "torch":
+        bucket_mb, times["ddp_best"] = ddp.best_bucket(layers, cluster.ring)
+        times["ddp"] = ddp.step_s(layers, cluster.ring)
+        advice.update(compared_with="ddp_best", bucket_mb=bucket_mb)
+    advice["verdict"] = _verdict(times, compute, advice["compared_with"])
     advice["text"] = _sentences(advice)
     return advice
 
 
+# The policies of the engine's simulation.
+_SIMULATED = {"torch": ("fifo", "ours"), "mxnet": ("dist_sync", "fifo", "p3", "ours")}
 _NAMES = {
     "no_overlap": "no overlap",
+    "ddp": "DDP",
+    "ddp_best": "DDP, best bucket",
     "dist_sync": "MXNet's dist_sync",
     "fifo": "first come first served",
     "p3": "MXNet's P3",
     "ours": "bytescheduler",
     "ideal": "ideal",
 }
+
+
+def _names_of(advice: Dict[str, Any]) -> Dict[str, str]:
+    """Return the names of the times, in the order of the table."""
+    names = {name: text for name, text in _NAMES.items() if name in advice["step_s"]}
+    if "ddp" in names:
+        bucket_mb = advice["bucket_mb"]
+        names["ddp"] = f"DDP in buckets of {ddp.DEFAULT_MB} MB"
+        names["ddp_best"] = f"DDP in buckets of {bucket_mb} MB" if bucket_mb else names["ddp"]
+    return names
 
 
 def table(advice: Dict[str, Any]) -> str:
@@ -264,12 +303,13 @@ def table(advice: Dict[str, Any]) -> str:
         f"{counted(advice['layers'], 'layer')}, {advice['bytes'] / 1e6:.1f} MB of gradients, "
         f"{advice['compute_s']:.3f} s of compute a step"
     )
+    times = {name: seconds[key] for key, name in _names_of(advice).items()}
     rows = [
-        f"  {_NAMES[name]:<24}{seconds[name]:8.3f} s{advice['compute_s'] / seconds[name]:8.0%}"
-        for name in _NAMES
+        f"  {name:<24}{step_s:8.3f} s{advice['compute_s'] / step_s:8.0%}"
+        for name, step_s in times.items()
     ]
-    named = f"  {'predicted step':<24}{'':8}  {'computing':>8}"
-    lines = [head, named, *rows]
+    columns = f"  {'predicted step':<24}{'':8}  {'computing':>8}"
+    lines = [head, columns, *rows]
     if not advice["together"] and not advice["factors"]:
         lines.append(f"servers to use: {advice['recommended_servers']}")
     return "\n".join([*lines, advice["text"]])

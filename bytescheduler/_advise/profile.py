@@ -1,7 +1,8 @@
 """Profiles of models: layers with bytes and times, as files, and out of timelines.
 
-A file is JSON: ``{"bytescheduler_profile": 1, "layers": [{"name": "conv1", "bytes": 7168,
-"forward_s": 0.001, "backward_s": 0.002}, ...]}``, layers in the order of forward.
+A file is JSON: ``{"bytescheduler_profile": 1, "framework": "torch", "layers": [{"name": "conv1",
+"bytes": 7168, "forward_s": 0.001, "backward_s": 0.002}, ...]}``, layers in the order of forward.
+A file need not say its framework.
 """
 
 import itertools
@@ -10,19 +11,21 @@ import math
 import os
 import statistics
 import warnings
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Union
 
 from bytescheduler._advise.models import Step
+from bytescheduler._process.numbers import shortened
 from bytescheduler._process.replaced import replaced
 from bytescheduler._process.say import counted
 from bytescheduler._timeline import steps as _timeline_steps
-from bytescheduler._timeline.files import KEY_NAME, TimelineWarning, merge
+from bytescheduler._timeline.files import FRAMEWORK, KEY_NAME, TimelineWarning, merge
 from bytescheduler.errors import ConfigError
 
-__all__ = ["ProfileError", "from_timeline", "read", "write"]
+__all__ = ["FRAMEWORKS", "Profile", "ProfileError", "from_timeline", "read", "write"]
 
 Path = Union[str, "os.PathLike[str]"]
 
+FRAMEWORKS = ("torch", "mxnet")
 _VERSION = 1
 _MARK = "bytescheduler_profile"
 _MOST_LAYERS = 100_000
@@ -39,6 +42,13 @@ _RECORD = "record one with: bytescheduler launch --local --record FILE -- python
 
 class ProfileError(ConfigError):
     """A file is no profile, or nothing can be made of what was recorded."""
+
+
+class Profile(NamedTuple):
+    """A model as it was trained."""
+
+    layers: List[Step]  # in the order of forward
+    framework: str = ""  # one of FRAMEWORKS, or empty: not known
 
 
 def _number(value: object, most: float) -> Optional[float]:
@@ -68,7 +78,7 @@ def _layer(row: object, index: int) -> Step:
     return Step(name, int(size), times[0], times[1])
 
 
-def _layers(content: object) -> List[Step]:
+def _profile(content: object) -> Profile:
     if not isinstance(content, dict) or _MARK not in content:
         raise ProfileError("it is JSON, but no profile of bytescheduler")
     if content[_MARK] != _VERSION:
@@ -81,11 +91,14 @@ def _layers(content: object) -> List[Step]:
     layers = [_layer(row, index) for index, row in enumerate(rows)]
     if math.fsum(layer.forward_s + layer.backward_s for layer in layers) <= 0:
         raise ProfileError("its layers take no time")
-    return layers
+    framework = content.get("framework", "")
+    if framework not in ("", *FRAMEWORKS):
+        raise ProfileError(f"'framework' is {shortened(str(framework))}: want torch or mxnet")
+    return Profile(layers, framework)
 
 
-def read(path: Path) -> List[Step]:
-    """Return the layers of a profile, in the order of forward.
+def read(path: Path) -> Profile:
+    """Return the profile that is in a file.
 
     Raises
     ------
@@ -105,12 +118,12 @@ def read(path: Path) -> List[Step]:
             raise ProfileError("it is not JSON, or cut off") from error
         if len(text) > _MOST_TEXT:
             raise ProfileError(f"it has more than {_MOST_TEXT >> 20} MiB")
-        return _layers(content)
+        return _profile(content)
     except ProfileError as error:
         raise ProfileError(f"{name or repr(name)}: {error}; {_RECORD}", 1) from error.__cause__
 
 
-def write(layers: List[Step], path: Path) -> None:
+def write(profile: Profile, path: Path) -> None:
     """Write a profile; a file that is there is replaced, whole or not at all.
 
     Raises
@@ -125,9 +138,10 @@ def write(layers: List[Step], path: Path) -> None:
             "forward_s": round(layer.forward_s, 9),
             "backward_s": round(layer.backward_s, 9),
         }
-        for layer in layers
+        for layer in profile.layers
     ]
-    text = json.dumps({_MARK: _VERSION, "layers": rows}, indent=1) + "\n"
+    framework = {"framework": profile.framework} if profile.framework else {}
+    text = json.dumps({_MARK: _VERSION, **framework, "layers": rows}, indent=1) + "\n"
     with replaced(path) as file:
         file.write(text.encode())
 
@@ -139,6 +153,7 @@ class _Recorded:
     """The steps that a worker's timeline has."""
 
     def __init__(self, path: str) -> None:
+        self.framework = ""
         self.names: Dict[int, str] = {}
         self.named_again: Dict[int, int] = {}  # keys to places in forward
         self.sizes: Dict[int, int] = {}
@@ -147,11 +162,13 @@ class _Recorded:
             warnings.simplefilter("ignore", TimelineWarning)  # an end that is missing harms nothing
             for event in merge([path]):
                 self._add(event, rounds)
-        steps = _timeline_steps.in_step(rounds, self.names)
+        steps = _timeline_steps.in_step(rounds)
         ordered = [steps[rank_and_round] for rank_and_round in sorted(steps)]
         self.steps = ordered[1:]  # the first is not like the others
 
     def _add(self, event: Dict[str, Any], rounds: _Rounds) -> None:
+        if event.get("name") == FRAMEWORK:
+            self.framework = event["args"]["framework"]
         if event.get("name") == KEY_NAME:
             key, name = event["args"]["key"], event["args"]["name"]
             # A worker repeats names as soon as it knows the order of forward, in that order.
@@ -166,8 +183,8 @@ class _Recorded:
             self.sizes[event["args"]["key"]] = event["args"]["bytes"]
 
 
-def from_timeline(path: Path) -> List[Step]:
-    """Return the layers of the model that a worker trained while it wrote the timeline `path`.
+def from_timeline(path: Path) -> Profile:
+    """Return the model that a worker trained while it wrote the timeline `path`.
 
     The backward time of a layer is the time from the gradient before it to its own.  Gradients that
     are ready at one moment share that time by their sizes.  The rest of a step lasts from the sum
@@ -211,7 +228,7 @@ def from_timeline(path: Path) -> List[Step]:
     order = _forward_order(recorded, ready, compute)
     backward = _backward(recorded.sizes, ready, order, rest - forward)
     all_backward = math.fsum(backward.values()) or 1.0
-    return [
+    layers = [
         Step(
             recorded.names.get(key, str(key)),
             recorded.sizes[key],
@@ -220,6 +237,7 @@ def from_timeline(path: Path) -> List[Step]:
         )
         for key in order
     ]
+    return Profile(layers, recorded.framework if recorded.framework in FRAMEWORKS else "")
 
 
 def _forward_order(recorded: _Recorded, ready: Dict[int, float], compute: float) -> List[int]:

@@ -82,12 +82,13 @@ def record(job: Job, path: str, run: Callable[[Job], int], steps: Optional[int] 
                 raise profile.ProfileError(
                     "worker 0 trained nothing natively: does the script use bytescheduler?"
                 )
-            layers = profile.from_timeline(of_worker)
-            profile.write(layers, path)
+            recorded = profile.from_timeline(of_worker)
+            profile.write(recorded, path)
         except (Error, OSError) as error:
             reason = f"{path}: {error.strerror}" if isinstance(error, OSError) else str(error)
             say(plain(f"bytescheduler: no profile was recorded: {reason}"))
             return code or 1
+    layers = recorded.layers
     size = sum(layer.size_bytes for layer in layers) / 1e6
     compute = sum(layer.forward_s + layer.backward_s for layer in layers)
     say(

@@ -11,9 +11,14 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, NamedTuple, Opt
 
 from bytescheduler._metrics.serving import serve
 from bytescheduler._native import Node, Worker, await_names
-from bytescheduler._process.say import say
+from bytescheduler._process.say import plain, say
 from bytescheduler._settings import Settings
-from bytescheduler._started.environments import LaunchError, direct_place
+from bytescheduler._started.environments import (
+    LaunchError,
+    direct_place,
+    launched_as,
+    started_by,
+)
 from bytescheduler.errors import ConfigError, Error, UsageError
 
 if TYPE_CHECKING:
@@ -25,6 +30,7 @@ __all__ = [
     "Root",
     "agrees",
     "by_workers",
+    "check_left_over",
     "is_direct",
     "open_worker",
     "settings_of_launcher",
@@ -132,6 +138,33 @@ def is_direct(variables: Optional[Variables] = None) -> bool:
     return not any(environment.get(name) for name in _ROLES)
 
 
+def check_left_over(variables: Optional[Variables] = None) -> None:
+    """Raise ConfigError if counts of another job are set, and nothing gives this process a role."""
+    environment = os.environ if variables is None else variables
+    counts = [name for name in _ROLES[1:] if environment.get(name)]
+    if environment.get("DMLC_ROLE") or not counts:
+        return
+    try:
+        launcher = started_by(environment)
+    except LaunchError as error:
+        raise ConfigError(str(error), 1) from None
+    if launcher is None and environment.get("DMLC_PS_ROOT_URI"):
+        return  # a job by hand, which lacks the role alone
+    values = " and ".join(f"{name}={plain(environment[name])}" for name in counts)
+    names = " and ".join(counts)
+    if launcher is None:
+        raise ConfigError(
+            f"{values} without DMLC_ROLE: unset {names} to train alone, or start the job with "
+            "bslaunch",
+            1,
+        )
+    raise ConfigError(
+        f"{values} without DMLC_ROLE, and {launched_as(launcher, environment)}: unset {names} to "
+        "let the workers host the servers, or put bslaunch --servers N before the script's command",
+        1,
+    )
+
+
 def settings_of_launcher(variables: Variables, *, agrees: bool) -> Dict[str, str]:
     """Return the settings of a direct job; if no launcher has started it, say so and return none.
 
@@ -215,6 +248,7 @@ def open_worker(agree: Optional[Agree] = None, variables: Optional[Variables] = 
         As `Worker.open`.
     """
     environment = os.environ if variables is None else variables
+    check_left_over(environment)
     if not is_direct(environment):
         return Worker.open()
     meets = agree is not None and agrees(environment)

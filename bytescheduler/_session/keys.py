@@ -3,6 +3,7 @@
 import hashlib
 from typing import Dict, Iterable, Type, Union
 
+from bytescheduler._native import FIRST_BOOKKEEPING_KEY
 from bytescheduler._session.session import Session
 
 __all__ = ["EngineKeys", "Key"]
@@ -57,6 +58,17 @@ class EngineKeys:
         self._take(self._taken, number, f"{companion} of {key!r}")
         self._session.name(number, key)
         self._session.show(number, f"{companion} of {key}")
+        return number
+
+    def bookkeeping(self, name: str) -> int:
+        """Return the number of a key that is no tensor of the script.
+
+        Timelines set it apart.
+        """
+        number = self._of_companion(name, "bookkeeping") | FIRST_BOOKKEEPING_KEY
+        self._take(self._taken, number, name)
+        self._session.name(number, name)
+        self._session.show(number, name)
         return number
 
     def _of_value(self, key: Key) -> int:

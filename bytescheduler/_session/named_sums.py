@@ -69,6 +69,7 @@ class NamedSums(Generic[_T]):
         self._session = session
         self._keys = None if session is None else EngineKeys(session)
         self._known: Dict[str, _Key] = {}
+        self._books: Dict[str, int] = {}
         self._rounds: Dict[int, _Round[_T]] = {}
         self._numbers = itertools.count()
         self._calls: Dict[str, Iterator[int]] = {}
@@ -157,6 +158,18 @@ class NamedSums(Generic[_T]):
                 5,
             )
         return declared.number
+
+    def bookkeeping_key(self, name: str, declare: Callable[[int], None]) -> int:
+        """Return the key of numbers that are no tensor of the script; `declare` as of `key_of`.
+
+        Numbers of another dtype or size have another name.
+        """
+        if name not in self._books:
+            assert self._keys is not None
+            number = self._keys.bookkeeping(name)
+            declare(number)
+            self._books[name] = number
+        return self._books[name]
 
     def _round(self, number: int) -> _Round[_T]:
         if number not in self._rounds:

@@ -10,6 +10,7 @@ from bytescheduler._session.direct import (
     Agree,
     agrees,
     by_workers,
+    check_left_over,
     is_direct,
     open_worker,
     settings_of_launcher,
@@ -57,6 +58,7 @@ def open_session(
             "with python -m bytescheduler.server",
             1,
         )
+    check_left_over()
     reason = ""
     if not is_direct():
         check_settings()

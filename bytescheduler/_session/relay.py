@@ -68,5 +68,5 @@ class Relay:
         key = self._known.get((size, turn))
         if key is None:
             name = f"relay of {size} bytes, {turn}"
-            key = self._known[size, turn] = self._keys.of([name])[name]
+            key = self._known[size, turn] = self._keys.bookkeeping(name)
         return key

@@ -21,6 +21,7 @@ __all__ = [
     "LaunchError",
     "direct_place",
     "ends_survivors",
+    "launched_as",
     "place_in_job",
     "started_by",
 ]
@@ -185,7 +186,7 @@ def started_by(variables: Variables) -> Optional[Environment]:
         # Daemons are one a host, so a launcher inside has another number of processes.
         elif not (launcher.name in inner.below and (sizes_differ or launcher.pod)):
             raise LaunchError(
-                f"{inner.name} and {launcher.name} contradict each other "
+                f"{_name(inner, variables)} and {launcher.name} contradict each other "
                 f"({_describe(inner, variables)}, {_describe(launcher, variables)}): unset the "
                 "variables of the one that did not start this process"
             )
@@ -212,13 +213,49 @@ def _root_host(row: Environment, variables: Variables, rank: int, size: int) -> 
         return _LOOPBACK
     cure = "MASTER_ADDR" if _is_by_hand(row) else "DMLC_PS_ROOT_URI"
     raise LaunchError(
-        f"{row.name} does not say on which host process 0 runs: set {cure} to that host"
+        f"{_subject(row, variables)} does not say on which host process 0 runs: set {cure} to that "
+        f"host{_way_out(row, variables)}"
     )
 
 
 def _is_by_hand(row: Environment) -> bool:
     """Return whether people set these variables too, and know their names."""
     return row.rank == "RANK"
+
+
+def _is_unmarked(row: Environment, variables: Variables) -> bool:
+    """Return whether something else may have set this launcher's variables."""
+    return bool(row.mark) and not variables.get(row.mark)
+
+
+def _name(row: Environment, variables: Variables) -> str:
+    return row.rank if _is_unmarked(row, variables) else row.name
+
+
+def _starter(row: Environment, variables: Variables) -> str:
+    return "this launcher" if _is_unmarked(row, variables) else row.name
+
+
+def _subject(row: Environment, variables: Variables) -> str:
+    """Return the beginning of a sentence about what the launcher leaves out."""
+    if _is_unmarked(row, variables):
+        return f"the environment has {_describe(row, variables)} and"
+    return row.name
+
+
+def _way_out(row: Environment, variables: Variables) -> str:
+    """Return the end of a sentence: a single process may have its variables by accident."""
+    if not _is_unmarked(row, variables):
+        return ""
+    return f", or unset {' and '.join((row.rank, *row.sizes))} to train alone"
+
+
+def launched_as(row: Environment, variables: Variables) -> str:
+    """Return a clause that says how this process got its number, such as its RANK."""
+    number = _describe(row, variables)
+    if _is_unmarked(row, variables):
+        return f"this process has {number}"
+    return f"{row.name} started this process ({number})"
 
 
 def _is_on_one_host(row: Environment, variables: Variables, size: int) -> bool:
@@ -253,8 +290,8 @@ def _root_port(row: Environment, variables: Variables, root: str, size: int) -> 
     if not job:
         cure = "MASTER_PORT" if _is_by_hand(row) else "DMLC_PS_ROOT_PORT"
         raise LaunchError(
-            f"{row.name} does not number its jobs: set {cure} to a free port of the host of "
-            "process 0"
+            f"{_subject(row, variables)} does not number its jobs: set {cure} to a free port of "
+            f"the host of process 0{_way_out(row, variables)}"
         )
     return str(_FIRST_PORT + zlib.crc32(job.encode(errors="replace")) % _PORTS)
 
@@ -268,7 +305,7 @@ def _shape(
     if workers is None:
         workers = _number(variables, ("DMLC_NUM_WORKER",), 1)
     size = _number(variables, row.sizes, 1)
-    started = f"{row.name} started this process ({_describe(row, variables)})"
+    started = launched_as(row, variables)
     if servers is None:
         raise LaunchError(
             f"{started}: say how many processes are servers with --servers N, or set DMLC_ROLE"
@@ -279,13 +316,14 @@ def _shape(
         return workers or 1, servers
     if size < servers + 2:
         raise LaunchError(
-            f"too few processes of {row.name} for --servers {servers}: there are {size}, want "
-            f"{servers + 2} or more, which are a scheduler node, the servers and a worker"
+            f"too few processes of {_starter(row, variables)} for --servers {servers}: there are "
+            f"{size}, want {servers + 2} or more, which are a scheduler node, the servers and a "
+            "worker"
         )
     if workers is not None and workers != size - 1 - servers:
         raise LaunchError(
-            f"the number of processes of {row.name} is {size}, and a scheduler node, "
-            f"{counted(servers, 'server')} and {counted(workers, 'worker')} are "
+            f"the number of processes of {_starter(row, variables)} is {size}, and a scheduler "
+            f"node, {counted(servers, 'server')} and {counted(workers, 'worker')} are "
             f"{1 + servers + workers}"
         )
     return size - 1 - servers, servers
@@ -377,8 +415,8 @@ def direct_place(variables: Variables, *, agrees: bool) -> Dict[str, str]:
     if size is None:
         names = " or ".join(row.sizes) or "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
         raise LaunchError(
-            f"{row.name} started this process ({_describe(row, variables)}) and does not say how "
-            f"many there are: set {names}, or unset {row.rank} to train alone"
+            f"{launched_as(row, variables)} and does not say how many there are: set {names}, or "
+            f"unset {row.rank} to train alone"
         )
     if rank >= size:
         raise LaunchError(f"{_describe(row, variables)}: want a number from 0 to {size - 1}")

@@ -11,7 +11,6 @@ from typing import (
     Dict,
     Iterable,
     Iterator,
-    Mapping,
     NamedTuple,
     Optional,
     Sequence,
@@ -20,17 +19,19 @@ from typing import (
     Union,
 )
 
+from bytescheduler._native import FIRST_BOOKKEEPING_KEY
 from bytescheduler._process.say import counted
 from bytescheduler._timeline import clocks as _timeline_clocks
 from bytescheduler.errors import ConfigError
 
 __all__ = [
+    "FRAMEWORK",
     "KEY_NAME",
     "OWN_KEYS",
     "Event",
     "TimelineError",
     "TimelineWarning",
-    "is_internal",
+    "is_bookkeeping",
     "merge",
     "text_of",
     "write",
@@ -42,13 +43,9 @@ Path = Union[str, "os.PathLike[str]"]
 _VERSION = 1
 _ABOUT = "bytescheduler"
 KEY_NAME = "bytescheduler_key"
+FRAMEWORK = "bytescheduler_framework"
 # Keys of the engine's own, by which worker 0 tells an order (src/worker/measured_order.h).
 OWN_KEYS = {(1 << 64) - 2: "size of the measured order", (1 << 64) - 1: "measured order"}
-# Names of keys that workers use to agree on something.
-_OWN_NAME = re.compile(
-    r"(notes|barriers|copy \d+) of optimizer|tally \d+ of all gradients|"
-    r"(a digest of all workers|workers whose tensors differ), \d+"
-)
 _END = "bytescheduler_end"
 # The numbers that an event of a phase must have, and the arguments of a span.
 _NUMBERS = {"X": ("ts", "dur"), "C": ("ts",), "i": ("ts",), "M": ()}
@@ -64,9 +61,9 @@ _COUNTS = {
 }
 
 
-def is_internal(key: int, names: Mapping[int, str]) -> bool:
-    """Return whether a key is no tensor of the script's."""
-    return key in OWN_KEYS or _OWN_NAME.fullmatch(names.get(key, "")) is not None
+def is_bookkeeping(key: int) -> bool:
+    """Return whether a key is no tensor of the script's, but of what workers agree on."""
+    return key >= FIRST_BOOKKEEPING_KEY
 
 
 class TimelineError(ConfigError):
@@ -111,6 +108,10 @@ def _check(event: object, place: _Place) -> Event:
         phase == "M" and _is_count(args.get("key")) and isinstance(args.get("name"), str)
     ):
         raise place.wrong("not the name of a key")
+    if event.get("name") == FRAMEWORK and not (
+        phase == "M" and isinstance(args.get("framework"), str)
+    ):
+        raise place.wrong("not the name of a framework")
     if phase == "X":
         if event["dur"] < 0:
             raise place.wrong("'dur' is negative")

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, List, Mapping, Optional, Tuple
 
 from bytescheduler._process.say import plain
-from bytescheduler._timeline.files import TimelineError, is_internal
+from bytescheduler._timeline.files import TimelineError, is_bookkeeping
 from bytescheduler._timeline.steps import Interval, Step, Tensor, union
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def draw(
     matplotlib.rcParams["svg.hashsalt"] = "bytescheduler"  # the same bytes for the same times
     rows = sorted(
         step.items(),
-        key=lambda item: (is_internal(item[0], names), -item[1].priority, item[0]),
+        key=lambda item: (is_bookkeeping(item[0]), -item[1].priority, item[0]),
     )
     figure = _figure(rows, wait, names, title)
     picture = io.BytesIO()
@@ -93,7 +93,7 @@ def _figure(
     axes.set_xlim(0, (max(tensor.end for _, tensor in rows) - zero) * 1e3)
     axes.set_xlabel("ms since the step's first gradient")
     axes.set_ylabel("key, the most urgent at the top")
-    internal_rows = sum(is_internal(key, names) for key, _ in rows)
+    internal_rows = sum(is_bookkeeping(key) for key, _ in rows)
     if internal_rows:  # apart from the tensors of the script
         axes.axhline(len(rows) - internal_rows, color="black", lw=0.6)
     axes.set_title(title, fontsize=9, loc="left")

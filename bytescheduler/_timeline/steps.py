@@ -3,9 +3,9 @@
 import math
 import statistics
 from collections import Counter
-from typing import Callable, Dict, Iterable, List, Mapping, Tuple
+from typing import Callable, Dict, Iterable, List, Tuple
 
-from bytescheduler._timeline.files import Event, is_internal
+from bytescheduler._timeline.files import Event, is_bookkeeping
 
 __all__ = [
     "CRITICAL",
@@ -127,18 +127,18 @@ def of_steps(critical: CriticalWaits, steps: Dict[Where, Step]) -> Dict[Where, I
     }
 
 
-def in_step(rounds: Dict[Where, Step], names: Mapping[int, str]) -> Dict[Where, Step]:
+def in_step(rounds: Dict[Where, Step]) -> Dict[Where, Step]:
     """Return the steps without the tensors whose rounds are not the others' steps.
 
     Some tensors are exchanged more seldom or more often than gradients, such as the workers' notes
     to one another.  Their rounds have other numbers at the same time.  So a tensor is in a step if:
 
-    - it is the script's own, by the names of keys;
+    - it is the script's own, no bookkeeping;
     - its worker sent it as often as most tensors: the median, or one less, as the job may end
       in between;
     - it began after most tensors of the step before, and before most of the step after.
     """
-    script_rounds = _kept(rounds, lambda _, key: not is_internal(key, names))
+    script_rounds = _kept(rounds, lambda _, key: not is_bookkeeping(key))
     usual = _sent_as_often_as_most(script_rounds)
     middles = {
         place: statistics.median(tensor.begin for tensor in step.values())

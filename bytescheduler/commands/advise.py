@@ -7,7 +7,7 @@ import contextlib
 import json
 import signal
 import sys
-from typing import Iterator, List, Optional, Tuple
+from typing import Iterator, Optional, Tuple
 
 import click
 
@@ -24,8 +24,26 @@ from bytescheduler.errors import ConfigError, Error
 __all__ = ["command"]
 
 
-def _rate(context: click.Context, parameter: click.Parameter, text: str) -> float:
+_EXAMPLE = """\
+bytescheduler: advise predicts a training step on hosts that need not be there. Record your script
+on this host, then say the rate of the links and how many hosts there will be:
+
+  bytescheduler launch --local --record model.json --record-steps 20 -- python train.py
+  bytescheduler advise model.json --rate 10gbit --workers 8 --servers 8
+
+or take a known model, and the time that a worker computes in a step:
+
+  bytescheduler advise --model resnet50 --compute 0.25 --rate 10gbit
+
+`bytescheduler advise --help` has all options."""
+
+
+def _rate(
+    context: click.Context, parameter: click.Parameter, text: Optional[str]
+) -> Optional[float]:
     try:
+        if text is None:
+            return None
         return bits_per_s(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
@@ -57,21 +75,22 @@ def _sizes() -> Tuple[Optional[int], Optional[int]]:
     return settings.sizes
 
 
-def _layers(
+def _profile(
     path: Optional[str], model: Optional[str], compute: Optional[float]
-) -> List[models.Step]:
+) -> profile.Profile:
     if model is not None:
         assert compute is not None
-        return models.scaled(model, 1, compute)
+        return profile.Profile(models.scaled(model, 1, compute), "torch")
     assert path is not None
-    layers = profile.read(path)
+    recorded = profile.read(path)
     if compute is None:
-        return layers
-    factor = compute / sum(layer.forward_s + layer.backward_s for layer in layers)
-    return [
+        return recorded
+    factor = compute / sum(layer.forward_s + layer.backward_s for layer in recorded.layers)
+    layers = [
         layer._replace(forward_s=factor * layer.forward_s, backward_s=factor * layer.backward_s)
-        for layer in layers
+        for layer in recorded.layers
     ]
+    return recorded._replace(layers=layers)
 
 
 @contextlib.contextmanager
@@ -93,8 +112,11 @@ def _ended_by_interrupts() -> Iterator[None]:
     metavar="S",
     help="Compute of a worker in a step, such as 0.25 or 250ms; instead of a profile's own.",
 )
+@click.option("--rate", callback=_rate, help="Of each host's link, each way: 10G, 300mbit.")
 @click.option(
-    "--rate", callback=_rate, required=True, help="Of each host's link, each way: 10G, 300mbit."
+    "--framework",
+    type=click.Choice(profile.FRAMEWORKS),
+    help="Compare with its own training: torch's DDP, or mxnet's dist_sync.  [the profile's]",
 )
 @click.option("-w", "--workers", type=Count(1, 65536), default=2, show_default=True)
 @click.option("-s", "--servers", type=Count(1, 4096), default=2, show_default=True)
@@ -128,7 +150,8 @@ def command(
     path: Optional[str],
     model: Optional[str],
     compute: Optional[float],
-    rate: float,
+    rate: Optional[float],
+    framework: Optional[str],
     workers: int,
     servers: int,
     together: int,
@@ -143,17 +166,23 @@ def command(
     --compute how long a worker computes. Partition and credit are those that are set here, or
     those that a job takes for such links.
     """
+    if path is None and model is None and rate is None:
+        say(_EXAMPLE)
+        sys.exit(2)
     if (path is None) == (model is None):
         raise click.UsageError("want either a PROFILE or --model")
+    if rate is None:
+        raise click.UsageError("Missing option '--rate': the rate of each host's link, such as 10G")
     if model is not None and compute is None:
         raise click.UsageError("--model needs --compute S: how long a worker computes in a step")
     if problem := Shape(workers, servers, together, factors).problem:
         raise click.UsageError(problem)
     try:
         cluster = Cluster(workers, servers, rate, latency, *_sizes(), simulate, together, factors)
-        layers = _layers(path, model, compute)
+        of_model = _profile(path, model, compute)
+        framework = framework or of_model.framework or "mxnet"
         with progress(not as_json) as tell, _ended_by_interrupts():
-            advice = advise(layers, cluster, tell)
+            advice = advise(of_model.layers, cluster, tell, framework)
     except Error as error:
         say(plain(f"bytescheduler: {error}"))
         sys.exit(2 if isinstance(error, ConfigError) else 1)

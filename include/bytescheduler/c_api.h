@@ -171,6 +171,10 @@ int bs_worker_barrier(bs_worker* worker, bs_error* error);
 int bs_worker_barrier_start(bs_worker* worker, bs_done done, void* context, bs_error* error);
 // Fails the whole job with `why`, because this worker cannot go on (a gradient will never come).
 int bs_worker_fail(bs_worker* worker, const char* why);
+// Lets the goodbye of bs_worker_close say `reason`: why the worker leaves early.  Nothing fails by
+// that, but calls of other workers that miss this worker.  At most 1024 bytes travel.  REQUIRES: on
+// the thread that calls bs_worker_close.
+int bs_worker_explain(bs_worker* worker, const char* reason);
 // Returns 0, or the code and message of the worker's failure.
 int bs_worker_status(const bs_worker* worker, bs_error* error);
 // Calls `row`, inside this call, for each metric of the worker: its name, the rank of a server or
@@ -181,6 +185,9 @@ int bs_worker_measure(const bs_worker* worker, int timeout_ms, bs_metric_row row
                       bs_error* error);
 // Names the key in the timeline from now on; copied.  REQUIRES: the worker is ready.
 int bs_worker_name_key(bs_worker* worker, uint64_t key, const char* name, bs_error* error);
+// Names the framework whose tensors travel ("torch") in the timeline; copied.  REQUIRES: the worker
+// is ready.
+int bs_worker_name_framework(bs_worker* worker, const char* name, bs_error* error);
 // Calls `row`, with the rules of bs_worker_measure, for each of the latest training steps, at most
 // 64, the oldest first: its number, which counts from 1, and its length.  A step is a round of the
 // largest tensor.
@@ -192,6 +199,10 @@ int bs_worker_steps(const bs_worker* worker, int timeout_ms, bs_step_row row, vo
 int bs_worker_close(bs_worker* worker, int drain_ms, bs_error* error);
 
 // ---- operations --------------------------------------------------------------------------------
+
+// Keys from here on are no tensors of the training, but what workers agree on by themselves.
+// Timelines set them apart, and no lost time counts from them.
+#define BS_FIRST_BOOKKEEPING_KEY UINT64_C(0x8000000000000000)
 
 // The kinds of bs_operation.  In brackets stand the fields that a kind takes besides `context`; all
 // others stay 0.  Operations on a key take effect in the order of their starts.  Every worker

@@ -19,6 +19,7 @@
 #include "host/about_host.h"
 #include "node/network.h"
 #include "node/node.h"
+#include "trace/critical_tensor.h"
 #include "trace/timeline.h"
 
 using bs::Status;
@@ -45,6 +46,7 @@ struct bs_waiter {
 };
 
 // The header repeats the codes, as it needs no other file.
+static_assert(BS_FIRST_BOOKKEEPING_KEY == bs::trace::kFirstBookkeepingKey);
 static_assert(BS_OK == static_cast<int>(bs::StatusCode::kOk));
 static_assert(BS_FAILED_PRECONDITION == static_cast<int>(bs::StatusCode::kFailedPrecondition));
 static_assert(BS_INTERNAL == static_cast<int>(bs::StatusCode::kInternal));

@@ -32,6 +32,7 @@ struct SettingInfo {
 };
 std::span<const SettingInfo> AllSettings();
 
+// NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): a process has one; related ones meet.
 struct Config {
   // DMLC_*, with MXNet's names and meanings.
   std::string role;  // "worker", "server", "scheduler"
@@ -60,6 +61,7 @@ struct Config {
   std::string priority;      // "measured", "caller"
   std::string tuning;        // "on", "off", "once"; read by the Python side, as is tuning_cache
   std::string tuning_cache;  // a file; empty: the usual file
+  Duration rendezvous_timeout{};
   Duration timeout{};
   Duration straggler_timeout{};
   Duration heartbeat_interval{};

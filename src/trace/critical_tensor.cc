@@ -6,6 +6,7 @@
 namespace bs::trace {
 
 void CriticalTensor::Ready(Key key, Priority priority, TimePoint now) {
+  if (key >= kFirstBookkeepingKey) return;
   if (critical_ && ready_ > kFrozen * a_step_) *this = {};  // it is in use no more
   if (!critical_ && first_ == key) EndStep();
   if (!critical_ && !first_) first_ = key;

@@ -4,6 +4,8 @@
 // last gradient is ready, and the sum of the most urgent tensor, which the first layer needs, is
 // not there.
 //
+// Bookkeeping is left out: such a round may overtake all gradients, and come behind the last.
+//
 // Confined to the worker's executor.
 #pragma once
 
@@ -13,6 +15,10 @@
 #include "base/types.h"
 
 namespace bs::trace {
+
+// Keys from here on are no tensors of the training: the engine and the wrappers of frameworks keep
+// their books under them (BS_FIRST_BOOKKEEPING_KEY).
+inline constexpr Key kFirstBookkeepingKey = Key{1} << 63U;
 
 class CriticalTensor {
  public:

@@ -138,6 +138,12 @@ void Timeline::Name(Key key, std::string name) {
   });
 }
 
+void Timeline::Framework(std::string name) {
+  thread_.Post([this, name = std::move(name)] {
+    if (writer_) writer_->Framework(name, &text_);
+  });
+}
+
 void Timeline::Wake() {
   thread_.Post([this] { WriteAll(); });
 }

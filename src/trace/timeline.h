@@ -50,6 +50,8 @@ class Timeline {
 
   // Names the spans of the key from now on.  Any thread.
   void Name(Key key, std::string name);
+  // Tells the framework whose tensors travel.  Any thread.
+  void Framework(std::string name);
   // For one thread at a time.
   Trace* trace(size_t index = 0) { return traces_.at(index).get(); }
 

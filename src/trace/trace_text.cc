@@ -137,6 +137,13 @@ void TraceText::Name(Key key, std::string_view name, std::string* text) {
   text->append(",\"name\":\"").append(escaped).append("\"}},\n");
 }
 
+void TraceText::Framework(std::string_view name, std::string* text) const {
+  Meta("bytescheduler_framework", 0, text);
+  text->append("\"framework\":");
+  Quoted(name, text);
+  text->append("}},\n");
+}
+
 void TraceText::Tail(uint64_t lost, std::string* text) const {
   Meta("bytescheduler_end", 0, text);
   text->append("\"lost\":");

@@ -45,6 +45,8 @@ class TraceText {
   void Event(const TraceEvent& event, std::string* text);
   // Names the spans of the key from now on.  Bytes that are not ASCII become code points.
   void Name(Key key, std::string_view name, std::string* text);
+  // Tells the framework whose tensors travel.
+  void Framework(std::string_view name, std::string* text) const;
   void Tail(uint64_t lost, std::string* text) const;
 
  private:

@@ -18,8 +18,10 @@ class FakeWorker:
         self.failure: Optional[Error] = None
         self.closed = False
         self.barriers = 0
+        self.explained: List[str] = []  # reasons for the goodbye
         self.retuned: List[Tuple[int, int]] = []
         self.names: Dict[int, str] = {}
+        self.framework = ""
 
     def view(self) -> Tuple[int, int, Tuple[int, ...], int]:
         return 0, self.rank, (0,) * self.num_workers, self.num_servers
@@ -31,6 +33,9 @@ class FakeWorker:
 
     def name_key(self, key: int, name: str) -> None:
         self.names[key] = name
+
+    def name_framework(self, name: str) -> None:
+        self.framework = name
 
     def broadcast(
         self,
@@ -49,6 +54,9 @@ class FakeWorker:
 
     def fail(self, why: str) -> None:
         self.failure = PeerLost(f"worker 0 gave up: {why}", 4)
+
+    def explain(self, reason: str) -> None:
+        self.explained.append(reason)
 
     def measure(self, *, timeout_ms: int = 1000) -> "List[object]":
         return []

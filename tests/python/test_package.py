@@ -272,6 +272,42 @@ def test_missing_headers_are_named_with_their_packages(tmp_path: pathlib.Path) -
     assert "apt-get install libprotozero-dev libibverbs-dev" in done.stdout
 
 
+_SLOW_CMAKE = """#!/bin/sh
+case "$1" in
+  --version) echo "cmake version 3.25.1" ;;
+  --build)
+    echo "[1/2] Building a.o"
+    for _ in $(seq 600); do test -e "$SEEN" && exit 0; sleep 0.05; done
+    exit 1 ;;
+esac
+"""
+
+
+def test_a_build_prints_each_step_when_it_ends(tmp_path: pathlib.Path) -> None:
+    """The build goes on when the test has read its first step."""
+    cmake, seen = tmp_path / "bin" / "cmake", tmp_path / "seen"
+    cmake.parent.mkdir()
+    cmake.write_text(_SLOW_CMAKE)
+    cmake.chmod(0o755)
+    path = f"{cmake.parent}{os.pathsep}{os.environ['PATH']}"
+    with subprocess.Popen(
+        [
+            *(sys.executable, "setup.py", "-q", "egg_info", "--egg-base", str(tmp_path)),
+            *("build_ext", "--build-temp", str(tmp_path / "temp"), "--build-lib", str(tmp_path)),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "PATH": path, "SEEN": str(seen)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as build:
+        assert build.stdout is not None
+        for line in build.stdout:
+            if line.startswith("[1/2]"):
+                seen.touch()
+    assert build.returncode == 0
+
+
 def path_without_compilers(folder: pathlib.Path) -> str:
     """Return a PATH that has what the build calls, but no compiler."""
     folder.mkdir()

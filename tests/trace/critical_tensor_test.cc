@@ -57,6 +57,27 @@ TEST(CriticalTensor, AnotherTensorBecomesItWhenItIsMoreUrgent) {
   EXPECT_EQ(critical.Summed(9, At(307)), At(300));
 }
 
+TEST(CriticalTensor, BookkeepingIsLeftOut) {
+  CriticalTensor critical;
+  for (int step = 0; step < 3; ++step) {
+    const int begin_ms = 100 * step;
+    critical.Ready(1, -1, At(begin_ms));
+    for (const Key book : {kFirstBookkeepingKey, kFirstBookkeepingKey + 7}) {
+      critical.Ready(book, 100, At(begin_ms + 5));
+      EXPECT_EQ(critical.Summed(book, At(begin_ms + 6)), std::nullopt);
+    }
+    const auto since = critical.Summed(1, At(begin_ms + 20));
+    EXPECT_EQ(since.has_value(), step > 0) << "step " << step;
+    EXPECT_EQ(since.value_or(At(begin_ms)), At(begin_ms));
+  }
+}
+
+TEST(CriticalTensor, TheLargestKeyOfATensorMayBeIt) {
+  CriticalTensor critical;
+  for (int step = 0; step < 2; ++step) critical.Ready(kFirstBookkeepingKey - 1, -1, At(step));
+  EXPECT_EQ(critical.Summed(kFirstBookkeepingKey - 1, At(9)), At(1));
+}
+
 TEST(CriticalTensor, OneThatIsInUseNoMoreIsReplaced) {
   CriticalTensor critical;
   Step(&critical, 0, 10);

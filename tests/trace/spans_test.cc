@@ -172,6 +172,38 @@ TEST(Spans, TheTensorThatTheNextStepWaitsForFirstIsTold) {
   EXPECT_EQ(criticals[1].round, 3U);
 }
 
+TEST(Spans, BookkeepingIsNotTheTensorThatTheNextStepWaitsForFirst) {
+  Trace trace(256);
+  std::vector<std::byte> value = worker::Bytes(64, 0);
+  std::vector<std::byte> out = value;
+  worker::Bench bench(Traced(&trace));
+  const Key book = kFirstBookkeepingKey + 5;
+  for (const Key key : {Key{1}, Key{2}, book}) bench.Initialise(key, value);
+  TakeAll(&trace);
+  for (int step = 0; step < 3; ++step) {
+    for (const Key key : {Key{2}, Key{1}, book}) {  // the book comes behind all gradients
+      const Priority priority = key == book ? 100 : -static_cast<Priority>(key);
+      bench.worker()->PushPull(
+          key, {.priority = priority}, value, out, [](const Status&) {}, [](const Status&) {});
+      bench.RunFor(milliseconds(5));
+    }
+    for (const Key key : {Key{2}, book, Key{1}}) {  // and overtakes them
+      ps::Message push = bench.Next();
+      ps::Message pull = bench.Next();
+      EXPECT_EQ(test::RequestIn(pull).key, key);
+      bench.Answer(std::move(push));
+      bench.Answer(std::move(pull), worker::Bytes(64, 1));
+      bench.RunFor(milliseconds(1));
+    }
+  }
+  const std::vector<TraceEvent> criticals = Only(Kind::kCritical, TakeAll(&trace));
+  ASSERT_EQ(criticals.size(), 2U);
+  for (const TraceEvent& critical : criticals) {
+    EXPECT_EQ(critical.key, 1U);
+    EXPECT_EQ(Length(critical), milliseconds(12));
+  }
+}
+
 TEST(Spans, DecisionsOfRankZeroAreTold) {
   Trace trace(64);
   worker::Bench bench(Traced(&trace));

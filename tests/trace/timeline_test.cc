@@ -94,6 +94,11 @@ TEST_F(TimelineTest, KeysHaveTheirNames) {
                                        HasSubstr(R"("name":"key 8 part 0","cat":"push")")));
 }
 
+TEST_F(TimelineTest, TheFrameworkIsTold) {
+  Timeline::OfWorker(With("t.json"), OfWorker(1), Log())->Framework("torch");
+  EXPECT_THAT(Read("t-r1.json"), HasSubstr(R"("args":{"framework":"torch"})"));
+}
+
 TEST_F(TimelineTest, TheRankStandsBeforeTheExtension) {
   const auto path = [](const std::string& setting, int32_t rank) {
     return TimelinePath(setting, {.view = OfWorker(rank)});

@@ -79,6 +79,15 @@ TEST(TraceText, SpansHaveTheNamesOfTheirKeys) {
   EXPECT_THAT(Written(&writer, other), HasSubstr(R"("name":"key 8 part 3")"));
 }
 
+TEST(TraceText, TheFrameworkIsTold) {
+  const TraceText writer({.view = job::ShareView({.role = job::Role::kWorker, .rank = 2}, 3, 1)});
+  std::string text;
+  writer.Framework("torch", &text);
+  EXPECT_EQ(text, R"({"name":"bytescheduler_framework","ph":"M","pid":3,"tid":0,"args":{)"
+                  R"("framework":"torch"}},)"
+                  "\n");
+}
+
 TEST(TraceText, ASpanNamesItsCarrierWhereItIsKnown) {
   TraceText writer({});
   TraceEvent push = Span(Kind::kPush, 0, 9);

@@ -27,7 +27,7 @@ SCRIPTS = [
 def oldest() -> str:
     """Return the first version that the extra `torch` takes."""
     text = (ROOT / "pyproject.toml").read_text()
-    found = re.search(r'^torch = \["torch>=([\d.]+)"\]$', text, re.M)
+    found = re.search(r'^torch = \["torch>=([\d.]+)"', text, re.M)
     assert found is not None
     return f"{found.group(1)}.0"
 

@@ -29,6 +29,7 @@ class TensorSession(Session):
         MXNet beside this session; without a stock store if not given.
     """
 
+    framework_name = "mxnet"
     counts_rows = True  # numbers of rows can travel beside tensors that are compressed
     compares_codings = True  # servers refuse workers with different codings
 

@@ -86,7 +86,7 @@ class NativeStore:
         self._keys = EngineKeys(session)
         self._gluon = GluonNames(self._show, finds_order=records)
         self._agreement = Agreement(
-            session, self._copier, lambda companion: self._keys.beside("optimizer", companion)
+            session, self._copier, lambda name: self._keys.bookkeeping(f"{name} of optimizer")
         )
         self._rescaling = Rescaling(self._agreement.share)
         self.updater: Updater = None

@@ -1,13 +1,13 @@
 """Sums and means by Horovod's names, of one tensor or of several."""
 
-from typing import Any, List, Optional, Sequence, Type
+from typing import Any, List, Optional, Sequence
 
 import torch
 
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._api.push_pull import Summable, averages, push_pull, synchronize, tensor_of
 from bytescheduler.torch._job.job import current
-from bytescheduler.torch._sums.compression import Compression, Compressor, scaled
+from bytescheduler.torch._sums.compression import Chosen, Compression, chosen, scaled
 from bytescheduler.torch._sums.tensor_sums import Call
 
 __all__ = [
@@ -33,7 +33,7 @@ class _Way:
         As of `averages`.
     prescale_factor, postscale_factor : float
         Each tensor is multiplied before and after its way.
-    compression : Compressor
+    compression : Compressor or str
         The form in which it travels.
     """
 
@@ -43,11 +43,11 @@ class _Way:
         op: Optional[str],
         prescale_factor: float,
         postscale_factor: float,
-        compression: Type[Compressor] = Compression.none,
+        compression: Chosen = Compression.none,
     ) -> None:
         self.averages = averages(op, average)
         self.scales = prescale_factor != 1 or postscale_factor != 1
-        self.compression = scaled(compression, prescale_factor, postscale_factor)
+        self.compression = scaled(chosen(compression), prescale_factor, postscale_factor)
 
     def check(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a tensor that can go this way."""
@@ -93,7 +93,7 @@ def allreduce(
     tensor: Summable,
     average: Optional[bool] = None,
     name: Optional[str] = None,
-    compression: Type[Compressor] = Compression.none,
+    compression: Chosen = Compression.none,
     op: Optional[str] = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
@@ -161,7 +161,7 @@ def grouped_allreduce(
     tensors: _Tensors,
     average: Optional[bool] = None,
     name: Optional[str] = None,
-    compression: Type[Compressor] = Compression.none,
+    compression: Chosen = Compression.none,
     op: Optional[str] = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,

@@ -1,12 +1,12 @@
 """Sums and means of single tensors over all workers."""
 
-from typing import Any, Optional, Type, Union
+from typing import Any, Optional, Union
 
 import torch
 
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._job.job import current
-from bytescheduler.torch._sums.compression import Compression, Compressor
+from bytescheduler.torch._sums.compression import Chosen, Compression, chosen
 from bytescheduler.torch._sums.tensor_sums import Call
 
 __all__ = [
@@ -86,7 +86,7 @@ def push_pull(
     average: bool = True,
     name: Optional[str] = None,
     priority: int = 0,
-    compression: Type[Compressor] = Compression.none,
+    compression: Chosen = Compression.none,
 ) -> torch.Tensor:
     """Return the mean, or the sum, of every worker's `tensor`.  Blocks.
 
@@ -102,11 +102,11 @@ def push_pull(
         Without names the calls must come in the same order on all workers.
     priority : int
         Larger goes first.
-    compression : Compressor
+    compression : Compressor or str
         The form in which it travels.
     """
     tensor = tensor_of(tensor, "push_pull")
-    call = Call(average, name, priority, compression)
+    call = Call(average, name, priority, chosen(compression))
     if tensor.requires_grad and torch.is_grad_enabled():
         return _PushPull.apply(tensor, call)
     sums = current().get().sums
@@ -118,13 +118,13 @@ def push_pull_async(
     average: bool = True,
     name: Optional[str] = None,
     priority: int = 0,
-    compression: Type[Compressor] = Compression.none,
+    compression: Chosen = Compression.none,
 ) -> int:
     """Begin `push_pull`, and return a handle for `poll` and `synchronize`.
 
     `tensor` must not change until `synchronize` has returned.
     """
-    call = Call(average, name, priority, compression)
+    call = Call(average, name, priority, chosen(compression))
     return current().get().sums.start(tensor_of(tensor, "push_pull_async"), call)
 
 
@@ -133,12 +133,12 @@ def push_pull_async_inplace(
     average: bool = True,
     name: Optional[str] = None,
     priority: int = 0,
-    compression: Type[Compressor] = Compression.none,
+    compression: Chosen = Compression.none,
 ) -> int:
     """Do as `push_pull_async`; `synchronize` overwrites `tensor` with the result."""
     if not isinstance(tensor, torch.Tensor):
         raise UsageError(f"in place: want a tensor, got {type(tensor).__name__}", 5)
-    call = Call(average, name, priority, compression)
+    call = Call(average, name, priority, chosen(compression))
     return current().get().sums.start(tensor, call, into=tensor)
 
 
@@ -147,7 +147,7 @@ def push_pull_inplace(
     average: bool = True,
     name: Optional[str] = None,
     priority: int = 0,
-    compression: Type[Compressor] = Compression.none,
+    compression: Chosen = Compression.none,
 ) -> torch.Tensor:
     """Do as `push_pull`, and overwrite `tensor` with the result."""
     return synchronize(push_pull_async_inplace(tensor, average, name, priority, compression))

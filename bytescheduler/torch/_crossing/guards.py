@@ -27,7 +27,6 @@ class Guards:
     def __init__(self, model: torch.nn.Module, updates: Updates, slots: List[Slot]) -> None:
         self._model = model
         self._updates = updates
-        self._slots: List[Slot] = []
         self._guards: Dict[torch.nn.Module, Guard] = {}
         self._handles: List[Any] = []
         self.add(slots)
@@ -35,20 +34,12 @@ class Guards:
     def add(self, slots: List[Slot]) -> None:
         """Guard more weights, in the modules that own them, and for evaluation in those above."""
         new = {id(slot.param): slot for slot in slots}
-        self._slots += slots
         for module in self._model.modules():
             owned = [
                 new[id(param)] for param in module.parameters(recurse=False) if id(param) in new
             ]
             if owned or any(id(param) in new for param in module.parameters()):
                 self._guard(module, owned)
-
-    def guard(self, module: torch.nn.Module, params: List[torch.nn.Parameter]) -> None:
-        """Let `module` wait for weights of other modules that it uses."""
-        by_id = {id(slot.param): slot for slot in self._slots}
-        slots = [by_id[id(param)] for param in params if id(param) in by_id]
-        if slots:
-            self._guard(module, slots)
 
     def _guard(self, module: torch.nn.Module, slots: List[Slot]) -> None:
         guard = self._guards.get(module)

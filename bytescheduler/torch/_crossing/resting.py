@@ -1,6 +1,6 @@
 """Guards that rest: their weights are the newest, so their modules are called without a hook."""
 
-from typing import Any, Dict, Iterable, List, Optional, Protocol
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Protocol
 
 from bytescheduler.torch._crossing.compilers import COMPILES_HOOKS, tells_begin
 from bytescheduler.torch._gradients.bundle import Bundle
@@ -16,6 +16,14 @@ class Hook(Protocol):
     handle: Any  # torch.utils.hooks.RemovableHandle
 
 
+class _Place(NamedTuple):
+    """The place of a guard among the hooks of its module."""
+
+    guard: Hook
+    key: int
+    hooks: Callable[[], Optional[Dict[int, Any]]]  # None: the module is gone
+
+
 class Resting:
     """Takes guards off their modules from the update of a bundle to the next step.
 
@@ -24,43 +32,45 @@ class Resting:
     """
 
     def __init__(self) -> None:
-        self._guards: Dict[Bundle[Slot], List[Hook]] = {}
+        self._places: Dict[Bundle[Slot], List[_Place]] = {}
         self._may_rest = tells_begin() and not COMPILES_HOOKS
 
     def add(self, guard: Hook) -> None:
         """Let a new guard rest, or one that has more weights than before."""
         bundles = {slot.bundle for slot in guard.slots}
-        for guards in self._guards.values():
-            if guard in guards:
-                guards.remove(guard)
-                _wake(guard)
+        for places in self._places.values():
+            for place in [place for place in places if place.guard is guard]:
+                places.remove(place)
+                _wake([place])
         first: Optional[Bundle[Slot]] = guard.slots[0].bundle if guard.slots else None
         if self._may_rest and first is not None and len(bundles) == 1:
-            self._guards.setdefault(first, []).append(guard)
+            place = _Place(guard, guard.handle.id, guard.handle.hooks_dict_ref)
+            self._places.setdefault(first, []).append(place)
 
     def rest(self, bundles: Iterable[Bundle[Slot]]) -> None:
         """Take the guards of updated bundles off."""
         for bundle in bundles:
-            for guard in self._guards.get(bundle, ()):
-                hooks = guard.handle.hooks_dict_ref()
+            for _, key, hooks_of in self._places.get(bundle, ()):
+                hooks = hooks_of()
                 if hooks is not None:
-                    hooks.pop(guard.handle.id, None)
+                    hooks.pop(key, None)
 
     def wake(self) -> None:
         """Put all guards back."""
-        for guards in self._guards.values():
-            for guard in guards:
-                _wake(guard)
+        for places in self._places.values():
+            _wake(places)
 
     def end(self) -> None:
         """Put all guards back; none rests any more."""
         self.wake()
-        self._guards.clear()
+        self._places.clear()
         self._may_rest = False
 
 
-def _wake(guard: Hook) -> None:
-    hooks = guard.handle.hooks_dict_ref()
-    if hooks is not None:
-        hooks[guard.handle.id] = guard
-        hooks.move_to_end(guard.handle.id, last=False)
+def _wake(places: Iterable[_Place]) -> None:
+    for guard, key, hooks_of in places:
+        hooks: Any = hooks_of()
+        if hooks is not None:
+            hooks[key] = guard
+            if len(hooks) > 1:
+                hooks.move_to_end(key, last=False)

@@ -61,6 +61,7 @@ _SEED = 7
 _DRAWS = "it draws random numbers, which come in another order then"
 _DEPENDS = "an update of one parameter depends on others"
 _COUNTS = "its steps change numbers of its own"
+_REPLACES = "its step puts other gradients in p.grad, or drops them"
 _TRIES = 3  # another thread, such as that of a data loader, may have drawn them
 
 
@@ -97,7 +98,10 @@ def _compare(inner: _Optimizer) -> Optional[str]:
     random = torch.get_rng_state()
     for number in range(_STEPS):
         _give_gradients(whole, apart, generator)
+        before_step = _gradients(whole)
         step(whole)
+        if any(old is not new for old, new in zip(before_step, _gradients(whole))):
+            return _REPLACES  # behind a step that crosses, p.grad is what backward made
         if number == 0:  # fused optimizers have made their single check
             settled = _fields(whole)
         shadow.snapshot()
@@ -286,6 +290,10 @@ def _give_gradients(whole: _Optimizer, apart: _Optimizer, generator: torch.Gener
         for param, twin in zip(group["params"], twin_group["params"]):
             param.grad = random_like(param, generator)
             twin.grad = param.grad.clone()
+
+
+def _gradients(optimizer: _Optimizer) -> List[Optional[torch.Tensor]]:
+    return [param.grad for group in optimizer.param_groups for param in group["params"]]
 
 
 def _step_apart(shadow: Shadow, apart: _Optimizer) -> Optional[str]:

@@ -23,6 +23,9 @@ _HOOKS = (
     "_optimizer_load_state_dict_post_hooks",
 )
 
+_MANY = 16  # tensors, for which one call is quicker than a call for each
+_PLAIN = (int, float)
+
 
 def plain_step(kind: type) -> Callable[..., object]:
     """Return the step of a class of optimizers, without the hooks and the profiler around it."""
@@ -74,12 +77,32 @@ class Shadow:
         self._shadow.__dict__.clear()
         self._shadow.__dict__.update(fields)
 
-    def step(self, params: Mapping[int, List[torch.nn.Parameter]]) -> List[Group]:
-        """Step the parameters of each group, which have gradients; return the groups after it."""
+    def step(
+        self, params: Mapping[int, List[torch.nn.Parameter]], *, are_here: bool = False
+    ) -> List[Group]:
+        """Step the parameters of each group, which have gradients; return the groups after it.
+
+        `are_here` tells that all are in the processor's memory.
+        """
         groups = [{**self._numbers[at], "params": these} for at, these in params.items()]
+        if are_here and self._kind is torch.optim.SGD:
+            for group in groups:
+                if len(group["params"]) >= _MANY and _is_alike_together(group):
+                    group["foreach"] = True
         self._shadow.param_groups = groups
         self._step(self._shadow)
         return groups
+
+
+def _is_alike_together(group: Group) -> bool:
+    """Return whether SGD's `foreach`, which is quicker for many tensors, is the same to the bit.
+
+    In the processor's memory it calls the same functions, one tensor after the other.  Nesterov's
+    changes the gradients.
+    """
+    is_free = group["foreach"] is None and not (group.get("fused") or group["differentiable"])
+    numbers = ("lr", "momentum", "weight_decay", "dampening")
+    return is_free and not group["nesterov"] and all(type(group[key]) in _PLAIN for key in numbers)
 
 
 def twin_of(inner: _Optimizer, groups: List[Group]) -> _Optimizer:

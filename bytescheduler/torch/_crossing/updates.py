@@ -1,10 +1,13 @@
 """Updates that wait for their sums: made where a weight is used first, or all at once."""
 
 import contextlib
+import operator
 import threading
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set
 
 import torch
+from torch.overrides import _pop_mode, _push_mode
+from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _disable_current_modes
 
 from bytescheduler._session.tally import CROSSES
@@ -14,7 +17,14 @@ from bytescheduler.torch._crossing.compilers import Compilations, eagerly, not_c
 from bytescheduler.torch._crossing.look import Look
 from bytescheduler.torch._crossing.resting import Resting
 from bytescheduler.torch._crossing.shadow import Shadow
-from bytescheduler.torch._crossing.waiting import GRAD, Use, end_wait, let_wait
+from bytescheduler.torch._crossing.waiting import (
+    GRAD,
+    Use,
+    begin_update,
+    end_wait,
+    end_waits,
+    let_all_wait,
+)
 from bytescheduler.torch._crossing.waiting_gradients import Kept, WaitingGradients
 from bytescheduler.torch._gradients.gradients import Gradients
 from bytescheduler.torch._gradients.means import is_left
@@ -24,6 +34,7 @@ __all__ = ["Updates"]
 
 # An update takes weights of this many elements along: what a call costs then counts little.
 _TOGETHER = 1 << 18
+_URGENCY = operator.attrgetter("priority")
 
 OnGradient = Optional[Callable[[torch.nn.Parameter], None]]
 
@@ -93,10 +104,10 @@ class Updates:
             for slot in armed:
                 slot.weight_version = slot.param._version
                 slot.state = ARMED
-                self._slots[id(slot.param)] = slot
-                let_wait(slot.param, self)
+            self._slots = {id(slot.param): slot for slot in armed}
+            let_all_wait([slot.param for slot in armed], self)
             self.waiting += len(armed)
-            self._queue = sorted(self._gradients.slots, key=_urgency)
+            self._queue = sorted(self._gradients.slots, key=_URGENCY)
             if self.waiting:
                 self.resting.wake()
                 self._unflushed.add(self)
@@ -208,39 +219,37 @@ class Updates:
             slot.updated = None
 
     def _update(self, armed: List[Slot]) -> None:
-        params: Dict[int, List[torch.nn.Parameter]] = {}
         kept: List[Kept] = []
         stay: Set[Slot] = set()
         # The plain optimizer passes over a weight of which no worker has a gradient.
         along = _bundled_with(armed)
         room = _TOGETHER - sum(slot.elements for slot in armed)
         along += self._ready(room, armed + along)
-        bundles = {slot.bundle for slot in armed + along if slot.bundle is not None}
+        both = armed + along
         gradients = self._gradients
-        used = [slot for slot in armed + along if slot.had_gradient or gradients.is_used(slot)]
-        for slot in used:
-            _check_weight(slot)
-        means = [gradients.mean(slot) for slot in used]  # memory may be short
-        for slot in armed + along:
-            sent = slot.sent
-            gradients.let_go(slot)
-            slot.sent = sent  # until the wait of the gradient ends
+        used = [slot for slot in both if slot.had_gradient or gradients.is_used(slot)]
+        _check_weights(used)
+        means = gradients.means(used)  # memory may be short
+        for slot in both:
+            slot.pending = None
+            slot.passes = 0
             slot.state = IDLE
-        sent = None
+        begin_update([slot.param for slot in used])
         try:
             self._means.arrive(used, means, stay, kept)
-            for slot in used:
-                self._take(slot, params)
+            params = self._taken(used)
             if params:
-                self._shadow.step(params)
+                are_here = all([slot.device is None for slot in used])
+                self._shadow.step(params, are_here=are_here)
             for slot in armed:
                 if slot.guards > 1:
                     self._mark(slot)
             for slot in along:
-                self._mark(slot)
+                if slot.device is not None:
+                    self._mark(slot)
         finally:
             # Not before, as another thread uses weights where nothing waits.
-            self.waiting -= len(armed) + len(along)
+            self.waiting -= len(both)
             if not self.waiting:
                 self._unflushed.discard(self)
                 if self._calls is not None:
@@ -249,13 +258,10 @@ class Updates:
                 for param, grad in kept:
                     GRAD.__set__(param, grad)
             del means
-            for slot in armed + along:
-                self._means.end(slot, stays=slot in stay)
-            for slot in armed:
-                end_wait(slot.param)
-            for slot in along:
-                if slot.updated is None:
-                    end_wait(slot.param)
+            self._means.end(both, stay)
+            end_waits([slot.param for slot in armed])
+            end_waits([slot.param for slot in along if slot.updated is None])
+            bundles = {slot.bundle for slot in both if slot.bundle is not None}
             for bundle in bundles:
                 bundle.renew()
             self.resting.rest(bundles)
@@ -283,11 +289,14 @@ class Updates:
                 yield from together
             queue.pop()
 
-    def _take(self, slot: Slot, params: Dict[int, List[torch.nn.Parameter]]) -> None:
-        """Add a parameter, which has its mean, to those of its group."""
-        params.setdefault(slot.group, []).append(slot.param)
-        if self._on_gradient is not None:
-            self._on_gradient(slot.param)
+    def _taken(self, slots: List[Slot]) -> Dict[int, List[torch.nn.Parameter]]:
+        """Return the parameters of each group, which have their means."""
+        params: Dict[int, List[torch.nn.Parameter]] = {slot.group: [] for slot in slots}
+        for slot in slots:
+            params[slot.group].append(slot.param)
+            if self._on_gradient is not None:
+                self._on_gradient(slot.param)
+        return params
 
 
 @contextlib.contextmanager
@@ -295,22 +304,38 @@ def _outside() -> Iterator[None]:
     """Leave what records or transforms the forward pass around an update, which is no part of it.
 
     It leaves `torch.func.grad` and its like, which refuse to change a weight, `torch.jit.trace` and
-    modes that look at operations.  It leaves autocast and compilation, in which some optimizers
-    compute otherwise.  The update is no use of weights that wait.
+    modes that look at operations or at functions.  It leaves autocast and compilation, in which
+    some optimizers compute otherwise.  The update is no use of weights that wait.
     """
     transforms = getattr(torch._C, "_DisableFuncTorch", contextlib.nullcontext)
     is_seen = torch._C._len_torch_dispatch_stack()
     modes: Any = _disable_current_modes if is_seen else contextlib.nullcontext
-    uses = torch._C.DisableTorchFunctionSubclass
+    uses, autocast = torch._C.DisableTorchFunctionSubclass, torch._C._DisableAutocast
     trace = torch._C._get_tracing_state()
     if trace is not None:
         torch._C._set_tracing_state(None)
     try:
-        with modes(), uses(), transforms(), torch._C._DisableAutocast(), not_compiling():
+        with modes(), _function_modes(), uses(), transforms(), autocast(), not_compiling():
             yield
     finally:
         if trace is not None:
             torch._C._set_tracing_state(trace)
+
+
+@contextlib.contextmanager
+def _function_modes() -> Iterator[None]:
+    """Leave modes of `__torch_function__`, but for the device on which a script makes tensors."""
+    modes = [_pop_mode() for _ in range(torch._C._len_torch_function_stack())]
+    devices = [mode for mode in reversed(modes) if isinstance(mode, DeviceContext)]
+    try:
+        for mode in devices:
+            _push_mode(mode)
+        yield
+    finally:
+        for _ in devices:
+            _pop_mode()
+        for mode in reversed(modes):
+            _push_mode(mode)
 
 
 def _has_gradient(slot: Slot) -> bool:
@@ -321,11 +346,12 @@ def _has_gradient(slot: Slot) -> bool:
     return not is_left(grad) and bool(grad.any())
 
 
-def _check_weight(slot: Slot) -> None:
-    if slot.param._version != slot.weight_version:
+def _check_weights(slots: Sequence[Slot]) -> None:
+    changed = [slot for slot in slots if slot.param._version != slot.weight_version]
+    if changed:
         raise UsageError(
-            f"{slot.name}: it was changed after step() and before its update, which waits for a "
-            "sum; call optimizer.synchronize() after step() before weights are changed",
+            f"{changed[0].name}: it was changed after step() and before its update, which waits "
+            "for a sum; call optimizer.synchronize() after step() before weights are changed",
             5,
         )
 
@@ -337,10 +363,6 @@ def _bundled_with(slots: Sequence[Slot]) -> List[Slot]:
         return []
     taken = set(slots)
     return [slot for bundle in bundles.values() for slot in bundle.slots if slot not in taken]
-
-
-def _urgency(slot: Slot) -> int:
-    return slot.priority
 
 
 def _is_there(slot: Slot) -> bool:

@@ -14,13 +14,23 @@ from torch.multiprocessing.reductions import reduce_tensor
 
 from bytescheduler.torch._crossing.compilers import apart, is_compiling
 
-__all__ = ["GRAD", "Use", "User", "can_wait", "end_wait", "let_wait", "make_ready"]
+__all__ = [
+    "GRAD",
+    "Use",
+    "User",
+    "begin_update",
+    "can_wait",
+    "end_wait",
+    "end_waits",
+    "let_all_wait",
+    "let_wait",
+    "make_ready",
+]
 
 _Values = Any  # the arguments of any function
 _Function = Callable[..., Any]
 Use = Tuple[_Function, Tuple[Any, ...]]  # a function, and its arguments without a name
 _USER = "_bytescheduler_user"  # an attribute of a weight that waits
-_KIND = "_bytescheduler_kind"  # an attribute of its class: the class to give back
 _WHY = "bytescheduler updates a weight here, before its first use after a step"
 _PROPERTIES = (
     *("device", "dtype", "grad", "grad_fn", "is_cpu", "is_cuda", "is_leaf", "is_meta", "is_mkldnn"),
@@ -79,17 +89,27 @@ def _waiting(kind: type) -> type:
     """Return the class of weights of class `kind` while they wait."""
     unseen = ("__deepcopy__", "__reduce_ex__", "as_subclass", "set_")  # by `__torch_function__`
     space: Dict[str, Any] = {name: _method(name) for name in unseen}
-    space["grad"] = property(_gradient, _set_gradient, _delete_gradient)  # each loop reads it
     function: Any = classmethod(apart(_function, _WHY))
-    waiting = type(
-        f"Waiting{kind.__name__}", (kind,), {**space, "__torch_function__": function, _KIND: kind}
-    )
+    space["__torch_function__"] = function
+    # Each loop reads gradients, and this is quicker than `__torch_function__`.
+    gradient = property(_gradient, _set_gradient, _delete_gradient)
+    waiting = type(f"Waiting{kind.__name__}", (kind,), {**space, "grad": gradient})
+    # An optimizer reads gradients too, whose calls are no uses.
+    updating = type(f"Waiting{kind.__name__}", (kind,), space)
     # PyTorch asks for the very class before it chooses `foreach`, and before it shares memory.
     supported = of_optimizers._foreach_supported_types
     if kind in supported:
-        supported.append(waiting)
-        ForkingPickler.register(waiting, _shared)
+        for made in (waiting, updating):
+            supported.append(made)
+            ForkingPickler.register(made, _shared)
+    _WAITING[kind], _UPDATING[waiting] = waiting, updating
+    _GIVEN_BACK[waiting] = _GIVEN_BACK[updating] = kind
     return waiting
+
+
+_WAITING: Dict[type, type] = {}  # by the class before
+_UPDATING: Dict[type, type] = {}  # by the class while a weight waits
+_GIVEN_BACK: Dict[type, type] = {}  # by both
 
 
 def can_wait(param: torch.Tensor) -> bool:
@@ -108,23 +128,43 @@ def can_wait(param: torch.Tensor) -> bool:
 
 def let_wait(param: torch.Tensor, user: User) -> None:
     """Let `user` make `param` ready before its next use."""
-    param.__dict__[_USER] = user
-    kind: Any = type(param)
-    if not hasattr(kind, _KIND):
-        param.__class__ = _waiting(kind)
+    let_all_wait([param], user)
+
+
+def let_all_wait(params: Iterable[torch.Tensor], user: User) -> None:
+    """Let `user` make each of `params` ready before its next use."""
+    for param in params:
+        param.__dict__[_USER] = user
+        kind: Any = type(param)
+        if kind not in _GIVEN_BACK:
+            param.__class__ = _WAITING.get(kind) or _waiting(kind)
+
+
+def begin_update(params: Iterable[torch.Tensor]) -> None:
+    """Let an optimizer change `params`, which wait until `end_waits`."""
+    for param in params:
+        updating: Any = _UPDATING.get(type(param))
+        if updating is not None:
+            param.__class__ = updating
 
 
 def end_wait(param: torch.Tensor) -> None:
     """Give `param` its class back, if it waits."""
-    kind = getattr(type(param), _KIND, None)
-    if kind is not None:
-        param.__class__ = kind
-    # Not before, as another thread asks a weight of this class for it.
-    param.__dict__.pop(_USER, None)
+    end_waits([param])
+
+
+def end_waits(params: Iterable[torch.Tensor]) -> None:
+    """Give each of `params` its class back, if it waits."""
+    for param in params:
+        kind: Any = _GIVEN_BACK.get(type(param))
+        if kind is not None:
+            param.__class__ = kind
+        # Not before, as another thread asks a weight of this class for it.
+        param.__dict__.pop(_USER, None)
 
 
 def _waits(param: torch.Tensor) -> bool:
-    return hasattr(type(param), _KIND)
+    return type(param) in _GIVEN_BACK
 
 
 # -- its uses ----------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 import torch
 
 from bytescheduler.errors import UsageError
-from bytescheduler.torch._crossing.waiting import GRAD, Use, end_wait, let_wait
+from bytescheduler.torch._crossing.waiting import GRAD, Use, end_wait, end_waits, let_all_wait
 from bytescheduler.torch._gradients.gradients import Gradients
 from bytescheduler.torch._gradients.means import (
     become_mean,
@@ -23,7 +23,7 @@ from bytescheduler.torch._gradients.means import (
     take_back,
     zeros_as,
 )
-from bytescheduler.torch._gradients.memory import COUNTS, is_alone
+from bytescheduler.torch._gradients.memory import COUNTS, are_alone
 from bytescheduler.torch._gradients.slot import ARMED, Slot
 
 __all__ = ["Kept", "WaitingGradients"]
@@ -93,19 +93,17 @@ class WaitingGradients:
         self._apply = apply
         self._lock: Any = lock
         self._owner = _Owner(self)
-        self._slots: Dict[int, List[Slot]] = {}  # by the gradients that wait
+        self._waits: List[Slot] = []  # whose gradients wait
+        self._slots: Dict[int, List[Slot]] = {}  # the same, by their gradients, once one is used
         self._dropped: Dict[int, Slot] = {}  # by index: no gradient was made here, none is wanted
 
     def begin(self, slots: List[Slot]) -> None:
         """Let the gradients of `slots` wait, which are ARMED now."""
         self._slots.clear()
         self._dropped.clear()
-        made = [slot for slot in slots if slot.had_gradient]
+        self._waits = made = [slot for slot in slots if slot.had_gradient]
         elsewhere = seen_elsewhere(made)
-        for slot in made:
-            assert slot.sent is not None
-            self._slots.setdefault(id(slot.sent), []).append(slot)
-            let_wait(slot.sent, self._owner)
+        let_all_wait([slot.sent for slot in made if slot.sent is not None], self._owner)
         if elsewhere:
             self._apply(elsewhere)
 
@@ -128,6 +126,9 @@ class WaitingGradients:
                     grad.data = torch.empty_like(grad)
 
     def _waiting(self, grad: torch.Tensor) -> List[Slot]:
+        for slot in self._waits:
+            self._slots.setdefault(id(slot.sent), []).append(slot)
+        self._waits = []
         slots = self._slots.get(id(grad), [])
         return [slot for slot in slots if slot.state == ARMED and slot.sent is grad]
 
@@ -148,8 +149,8 @@ class WaitingGradients:
             elif self._gradients.tally.is_used(slot.index):
                 slot.sent = zeros_as(slot.param)
                 slot.param.grad = slot.sent
-                self._slots[id(slot.sent)] = [slot]
-                let_wait(slot.sent, self._owner)
+                self._waits.append(slot)
+                let_all_wait([slot.sent], self._owner)
 
     def drop(self, slots: List[Slot]) -> None:
         """Take note that a script wants no gradient of `slots`."""
@@ -178,16 +179,21 @@ class WaitingGradients:
             Gets other parameters, and what their `p.grad` is to be after the update.
         """
         copied: List[Tuple[Slot, torch.Tensor]] = []
-        for slot, mean in zip(slots, means):
-            param, sent = slot.param, slot.sent
-            grad = GRAD.__get__(param)
+        get, put = GRAD.__get__, GRAD.__set__
+        all_sent = [slot.sent for slot in slots]
+        alone = are_alone(all_sent, 1) if COUNTS else [False] * len(all_sent)
+        for slot, mean, sent, is_alone in zip(slots, means, all_sent, alone):
+            param = slot.param
+            grad = get(param)
+            if is_alone and grad is not sent and slot.bundle is not None:
+                slot.sent = None  # nothing can see the mean after the update
+                put(param, mean)
+                kept.append((param, grad))
+                continue
             stays = grad is sent
             if sent is None:
                 stays = stays and slot.index not in self._dropped
-                GRAD.__set__(param, kept_mean(slot, mean))
-            elif slot.bundle is not None and not stays and COUNTS and is_alone(sent, 2):
-                slot.sent = None  # nothing can see the mean after the update
-                GRAD.__set__(param, mean)
+                put(param, kept_mean(slot, mean))
             else:
                 self._give(slot, sent, mean, copied, stays=stays)
             if stays:
@@ -215,12 +221,12 @@ class WaitingGradients:
             GRAD.__set__(slot.param, sent)
 
     @staticmethod
-    def end(slot: Slot, *, stays: bool) -> None:
-        """End the wait of a gradient; the update was made."""
-        if slot.sent is not None:
-            end_wait(slot.sent)
+    def end(slots: List[Slot], stay: Set[Slot]) -> None:
+        """End the wait of gradients, of which those of `stay` stay; the updates were made."""
+        end_waits([slot.sent for slot in slots if slot.sent is not None])
+        for slot in slots:
             slot.sent = None
-        if stays:
-            leave(slot.param)
-        else:
-            take_back(slot)
+            if slot in stay:
+                leave(slot.param)
+            elif slot.bundle is None:
+                take_back(slot)

@@ -1,11 +1,11 @@
 """A communication hook for PyTorch's own DistributedDataParallel."""
 
-from typing import Any, List, NamedTuple, Optional, Type
+from typing import Any, List, NamedTuple
 
 import torch
 
 from bytescheduler.torch._job.job import current
-from bytescheduler.torch._sums.compression import Compression, Compressor
+from bytescheduler.torch._sums.compression import Chosen, chosen
 from bytescheduler.torch._sums.tensor_sums import Call, TensorSums
 
 __all__ = ["ddp_hook"]
@@ -50,7 +50,7 @@ def _is_at_end() -> bool:
 _BACKWARD = _Backward()
 
 
-def ddp_hook(state: Optional[Type[Compressor]], bucket: Any) -> Any:  # noqa: ANN401
+def ddp_hook(state: Chosen, bucket: Any) -> Any:  # noqa: ANN401
     """Average a bucket of PyTorch's own DistributedDataParallel by our servers.
 
     Use it with ``ddp.register_comm_hook(None, bps.ddp_hook)``.  Forward does not cross the
@@ -58,13 +58,13 @@ def ddp_hook(state: Optional[Type[Compressor]], bucket: Any) -> Any:  # noqa: AN
 
     Parameters
     ----------
-    state : Compressor, optional
+    state : Compressor or str, optional
         The form in which buckets travel.
     bucket : GradBucket
         Given by PyTorch.
     """
     tensor = bucket.buffer()
-    compression = state or Compression.none
+    compression = chosen(state)
     name = f"bucket {bucket.index()}, {tensor.numel()} x {tensor.dtype}, {compression.__name__}"
     # The last bucket has the first layers, which forward uses first.
     call = Call(True, name, bucket.index(), compression)

@@ -1,7 +1,7 @@
 """`DistributedDataParallel`: a module whose gradients are means when backward returns."""
 
 import contextlib
-from typing import Any, Iterator, Optional, Sequence, Type
+from typing import Any, Iterator, Optional, Sequence
 
 import torch
 
@@ -15,9 +15,10 @@ from bytescheduler.torch._ddp.arguments import (
 from bytescheduler.torch._ddp.buffers import Buffers
 from bytescheduler.torch._ddp.keeper import keep_alive, let_go
 from bytescheduler.torch._gradients.checks import check_model
-from bytescheduler.torch._gradients.gradients import GradientOptions, Gradients
+from bytescheduler.torch._gradients.gradients import Gradients
+from bytescheduler.torch._gradients.sender import GradientOptions
 from bytescheduler.torch._job.job import current
-from bytescheduler.torch._sums.compression import Compression, Compressor
+from bytescheduler.torch._sums.compression import Chosen, Compression, chosen
 
 __all__ = ["DistributedDataParallel"]
 
@@ -53,7 +54,7 @@ class DistributedDataParallel(torch.nn.Module):  # type: ignore[misc]  # types a
         Accepted and not needed: gradients are not copied to buckets.
     static_graph : bool
         Accepted and not needed: any graph is as good.
-    compression : Compressor
+    compression : Compressor or str
         The form in which gradients travel.
     foreign : object
         Further arguments of PyTorch's own class, which are refused or not needed.
@@ -78,7 +79,7 @@ class DistributedDataParallel(torch.nn.Module):  # type: ignore[misc]  # types a
         *,
         gradient_as_bucket_view: bool = False,
         static_graph: bool = False,
-        compression: Type[Compressor] = Compression.none,
+        compression: Chosen = Compression.none,
         **foreign: object,
     ) -> None:
         super().__init__()
@@ -88,6 +89,7 @@ class DistributedDataParallel(torch.nn.Module):  # type: ignore[misc]  # types a
             raise UsageError(
                 "DistributedDataParallel: no parameter of the module has a gradient", 5
             )
+        compressor = chosen(compression)
         self._job = current().get()
         check_foreign(foreign)
         check_devices(members[0][1].device, device_ids, output_device)
@@ -105,7 +107,7 @@ class DistributedDataParallel(torch.nn.Module):  # type: ignore[misc]  # types a
         self._buffers_alike: Optional[Buffers] = None
         if self._job.carrier is None:
             return
-        options = GradientOptions(compression, find_unused=find_unused_parameters)
+        options = GradientOptions(compressor, find_unused=find_unused_parameters)
         tensors = [*module.named_parameters(), *module.named_buffers()]
         objects = self._job.objects
         self._gradients = Gradients(self._job, members, options, self._begun)

@@ -16,6 +16,8 @@ __all__ = ["TorchSession"]
 class TorchSession(RoundSession):
     """A `RoundSession` that declares PyTorch's tensors and starts their rounds."""
 
+    framework_name = "torch"
+
     def declare_tensors(self, tensors: Sequence[Tuple[int, torch.Tensor]]) -> None:
         """Declare keys with dense tensors, which get rank 0's bytes.  Blocks."""
         items = [

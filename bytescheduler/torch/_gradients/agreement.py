@@ -44,13 +44,30 @@ class Agreement:
     def __init__(self, job: TorchJoined, optimizer_facts: Optional[FactSource] = None) -> None:
         self._job = job
         self._optimizer_facts = optimizer_facts
+        self._all: List[Tuple[str, torch.Tensor]] = []
         self._weights: List[Tuple[str, torch.Tensor]] = []  # that no round has compared
+        self._asks = False  # something was loaded
         self._has_compared_state = optimizer_facts is None
         self._facts: Optional[Facts] = None  # in the round under way, beside numbers
 
     def watch(self, named: Sequence[Tuple[str, torch.Tensor]]) -> None:
         """Compare more weights in the next round; all workers do so."""
+        self._all += named
         self._weights += named
+
+    def ask(self) -> None:
+        """Take note that this worker has loaded something, which is to be compared."""
+        self._asks = True
+
+    def asks(self) -> bool:
+        """Return whether `ask` was called since the latest call."""
+        asks, self._asks = self._asks, False
+        return asks
+
+    def compare_again(self) -> None:
+        """Compare all weights and the state in the next round; all workers do so."""
+        self._weights = list(self._all)
+        self._has_compared_state = self._optimizer_facts is None
 
     @property
     def is_urgent(self) -> bool:

@@ -16,7 +16,7 @@ from typing import (
 import torch
 
 from bytescheduler.torch._engine.dtypes import size_of
-from bytescheduler.torch._gradients.memory import is_alone, tensors_on
+from bytescheduler.torch._gradients.memory import are_alone, tensors_on
 from bytescheduler.torch._sums.compression import Compressor, is_elementwise
 from bytescheduler.torch._sums.passage import Passage
 
@@ -92,7 +92,7 @@ class Bundle(Generic[_Slot]):
     @property
     def priority(self) -> int:
         """The priority of the most urgent member."""
-        return max(slot.priority for slot in self.slots)
+        return max([slot.priority for slot in self.slots])
 
     def make_memory(self) -> torch.Tensor:
         """Make memory for the next rounds; return what the engine writes to, which is zero."""
@@ -121,7 +121,7 @@ class Bundle(Generic[_Slot]):
         if before is None:
             return
         is_kept = tensors_on(before) != self._tensors
-        if is_kept or not all([is_alone(slot.recv, 1) for slot in self.slots]):
+        if is_kept or not all(are_alone([slot.recv for slot in self.slots], 1)):
             self._make_received()
             if self.passage.received is before:
                 self.passage.received = self._received

@@ -67,6 +67,8 @@ def check_parameter(name: str, param: torch.nn.Parameter) -> None:
 
 def check_place(slot: Slot, tensor: torch.Tensor) -> None:
     """Raise UsageError if a parameter or a gradient has another device, dtype or shape."""
+    if tensor.dtype is slot.dtype and tensor.shape == slot.shape and tensor.device == slot.place:
+        return
     if tensor.device != slot.place:
         raise UsageError(
             f"{slot.name}: it moved from {slot.place} to {tensor.device}; move the model first, "

@@ -2,52 +2,35 @@
 
 import threading
 import weakref
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple, Type
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, cast
 
 import torch
 
 from bytescheduler._process.ending import uncaught
 from bytescheduler._process.say import counted, say
-from bytescheduler._session.keys import EngineKeys
-from bytescheduler._session.rounds import Round, RoundCall
+from bytescheduler._session.rounds import Round
 from bytescheduler._session.tally import DISCARDS, SUMS, Tally
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._gradients.agreement import Agreement, FactSource
 from bytescheduler.torch._gradients.bundle import Bundle, bundled
 from bytescheduler.torch._gradients.checks import check_parameter, check_place
-from bytescheduler.torch._gradients.layout import (
-    agree_on_strides,
-    empty_gradient,
-    on_processors,
-)
+from bytescheduler.torch._gradients.layout import agree_on_strides, on_processors
 from bytescheduler.torch._gradients.means import (
     become_mean,
     become_means,
-    fits,
     is_left,
     kept_mean,
     leave,
     zeros_as,
 )
+from bytescheduler.torch._gradients.sender import GradientOptions, Sender
 from bytescheduler.torch._gradients.slot import ARMED, IDLE, PUSHED, SUMMED, Slot, touch
 from bytescheduler.torch._gradients.wrapped import wrapped
 from bytescheduler.torch._job.job import TorchJoined
-from bytescheduler.torch._sums.compression import Compression, Compressor
-from bytescheduler.torch._sums.passage import Passage
 
-__all__ = ["GradientOptions", "Gradients"]
+__all__ = ["Gradients"]
 
 Member = Tuple[str, torch.nn.Parameter, int]  # name, parameter, its group
-
-
-class GradientOptions(NamedTuple):
-    """The way in which gradients travel."""
-
-    compression: Type[Compressor] = Compression.none
-    average: bool = True
-    passes: int = 1  # by backward, before a gradient is sent
-    sparse_as_dense: bool = False
-    find_unused: bool = True
 
 
 class Gradients:
@@ -88,10 +71,8 @@ class Gradients:
         self.has_any = False  # backward has made a gradient since the latest round
         # Makes all updates that wait, before a round ends where a step does not end it.
         self.flush: Callable[[], None] = lambda: None
-        self._keys = EngineKeys(self._session)
+        self._sender = Sender(self._session, options)
         self._orphans: List[Round] = []
-        self._called = 1  # the number of the first slot in this round
-        self._zeros: Dict[torch.dtype, torch.Tensor] = {}
         self._handles: List[Any] = []
         self._hooks = threading.Lock()  # held while a hook runs
         self.agreement = Agreement(job, optimizer_facts)
@@ -114,7 +95,9 @@ class Gradients:
         agree_on_strides(self._job.objects, new)
         for slot in new:
             slot.device = self._job.devices.of(slot.param, slot.name)
-        self._declare(new, bundled(on_processors(self._job.objects, new), self.options.compression))
+        self._sender.declare(
+            new, bundled(on_processors(self._job.objects, new), self.options.compression)
+        )
         for slot in new:
             wrapped().take(slot.param, self)
             self._handles.append(slot.param.register_post_accumulate_grad_hook(_hook(self, slot)))
@@ -123,31 +106,13 @@ class Gradients:
             self.settle()
         self.slots += new
         self._tallies += 1
-        key = self._keys.beside("all gradients", f"tally {self._tallies}")
+        key = self._sender.bookkeeping_key(f"tally {self._tallies} of all gradients")
         self.tally = Tally(self._session, key, len(self.slots))
         self._session.tune()
 
-    def _declare(self, new: List[Slot], bundles: List[Bundle[Slot]]) -> None:
-        """Make the memory of new slots and declare their keys; a bundle has one."""
-        for bundle in bundles:
-            bundle.key = self._keys.beside(bundle.slots[0].name, "bundle")
-            for slot in bundle.slots:
-                slot.bundle, slot.key = bundle, bundle.key
-        single = [slot for slot in new if slot.bundle is None]
-        keys = self._keys.of([slot.name for slot in single])
-        for slot in single:
-            slot.key = keys[slot.name]
-            self._make_buffers(slot)
-        targets = [(bundle.key, bundle.make_memory()) for bundle in bundles]
-        self._session.declare_tensors([*targets, *((slot.key, _target(slot)) for slot in single)])
-
     def show_order(self) -> None:
         """Repeat the names in the order of forward, which the priorities tell from now on."""
-        names: Dict[int, str] = {}
-        for slot in sorted(self.slots, key=lambda slot: -slot.priority):
-            names.setdefault(slot.key, slot.name if slot.bundle is None else slot.bundle.name)
-        for key, name in names.items():
-            self._session.show(key, name)
+        self._sender.show_order(self.slots)
 
     def unfinished(self) -> List[Round]:
         """See `Source`."""
@@ -181,23 +146,20 @@ class Gradients:
         Backward has a thread for each device.
         """
         with self._hooks:
-            self._accept(slot)
-
-    def _accept(self, slot: Slot) -> None:
-        if self.paused:
-            return
-        if slot.state != IDLE:
-            self._leave_state(slot)
-        if not self.has_any:
-            self._on_first()
-            self.has_any = True
-        if slot.passes and _is_anew(slot):
-            slot.passes = 0
-        slot.passes += 1
-        if slot.passes >= self.passes:
-            self._push(slot)
-        else:
-            slot.sent = slot.param.grad
+            if self.paused:
+                return
+            if slot.state != IDLE:
+                self._leave_state(slot)
+            if not self.has_any:
+                self._on_first()
+                self.has_any = True
+            if slot.passes and _is_anew(slot):
+                slot.passes = 0
+            slot.passes += 1
+            if slot.passes >= self.passes:
+                self._sender.push(slot)
+            else:
+                slot.sent = slot.param.grad
 
     def _leave_state(self, slot: Slot) -> None:
         """Make a slot ready for a gradient, or say why it cannot be."""
@@ -239,84 +201,6 @@ class Gradients:
             "checkpointing of shared weights pass use_reentrant=False to checkpoint"
         )
 
-    def _push(self, slot: Slot) -> None:
-        grad = slot.param.grad
-        if grad.layout is not torch.strided:
-            grad = self._densified(slot, grad)
-        check_place(slot, grad)
-        try:
-            slot.version = grad._version
-        except RuntimeError:  # it was made in inference mode
-            with torch.inference_mode(False):
-                slot.param.grad = grad = grad.clone()
-            slot.version = grad._version
-        slot.sent = grad
-        slot.address = grad.data_ptr()
-        slot.had_gradient = True
-        if slot.bundle is not None:
-            self._join(slot, slot.bundle)
-            return
-        dense = grad if fits(slot, grad) else empty_gradient(slot).copy_(grad)
-        self._send(slot, dense)
-
-    def _densified(self, slot: Slot, grad: torch.Tensor) -> torch.Tensor:
-        if not self.options.sparse_as_dense:
-            raise UsageError(
-                f"{slot.name}: its gradient is sparse; make the layer without sparse=True, or pass "
-                "sparse_as_dense=True",
-                5,
-            )
-        slot.param.grad = grad.to_dense()
-        return slot.param.grad
-
-    def _send(self, slot: Slot, dense: torch.Tensor) -> None:
-        # Numbered in the order of the parameters, as the engine compares that with this one.
-        called = self._called + slot.index
-        if self._lacks_memory(slot, dense):
-            self._make_buffers(slot)
-        passage = slot.passage
-        assert passage is not None
-        if slot.device is not None:
-            slot.device.check_works(slot.name)
-        send = passage.compress(dense)
-        coding = passage.coding_of(dense)
-        call = RoundCall(slot.priority, self.options.average, called, not slot.had_gradient, coding)
-        here = not slot.had_gradient
-        slot.pending = passage.start(self._session, slot.key, send, call, is_here=here)
-        slot.state = PUSHED
-
-    def _join(self, slot: Slot, bundle: Bundle[Slot]) -> None:
-        """Send a bundle if its other members have joined it."""
-        bundle.awaited -= 1
-        if not bundle.awaited:
-            send = bundle.gather()
-            called = self._called + bundle.slots[0].index
-            at_once = not bundle.had_gradient
-            call = RoundCall(bundle.priority, self.options.average, called, at_once)
-            pending = bundle.passage.start(self._session, bundle.key, send, call)
-            for member in bundle.slots:
-                member.pending = pending
-        slot.state = PUSHED
-
-    @staticmethod
-    def _lacks_memory(slot: Slot, dense: torch.Tensor) -> bool:
-        if slot.passage is None:
-            return True
-        if slot.device is not None:
-            return False
-        return slot.recv is None or slot.recv.data_ptr() == dense.data_ptr()
-
-    def _make_buffers(self, slot: Slot) -> None:
-        slot.passage = Passage(self.options.compression, slot.device)
-        like = empty_gradient(slot)
-        if slot.device is None:
-            slot.recv = like.zero_()
-        narrow = slot.passage.compress(like)
-        if narrow is slot.recv:
-            slot.passage.received = slot.recv
-        else:
-            slot.passage.make_room(narrow).zero_()
-
     # -- the end of a round --------------------------------------------------------------------
 
     def complete(self, end: int) -> None:
@@ -329,17 +213,17 @@ class Gradients:
         """
         self.settle()
         self._orphans = [orphan for orphan in self._orphans if not orphan.over()]
-        for slot in self.slots:
-            if slot.state == PUSHED:
-                if end != DISCARDS:
-                    self._check_unchanged(slot)
-            elif slot.state == IDLE:
-                self._push_unsent(slot)
+        unsent = [slot for slot in self.slots if slot.state == IDLE]
+        if end != DISCARDS:
+            self._check_unchanged()
+        for slot in unsent:
+            self._sender.push_unsent(slot)
         digest = self.agreement.digest()
-        self.tally.start(end, [slot.had_gradient for slot in self.slots], digest)
+        present = [slot.had_gradient for slot in self.slots]
+        self.tally.start(end, present, digest, asks=self.agreement.asks())
         self._job.unflushed.add(self)  # the last round is judged too, though it has no next one
         self.has_any = False
-        self._called += len(self.slots)
+        self._sender.end_round(len(self.slots))
         if self.agreement.is_urgent:
             self.settle()
 
@@ -352,39 +236,18 @@ class Gradients:
         self.tally.settle()
         differs, self.tally.differs = self.tally.differs, False
         self.agreement.judge(differs=differs)
+        if self.tally.is_asked:
+            self.tally.is_asked = False
+            self.agreement.compare_again()
 
-    def _push_unsent(self, slot: Slot) -> None:
-        if slot.param.grad is not None:
-            self._push(slot)
-            return
-        if not self.options.find_unused:
-            raise UsageError(
-                f"{slot.name}: backward made no gradient; the model must use it in each step, "
-                "or pass find_unused=True",
-                5,
-            )
-        check_place(slot, slot.param)
-        slot.sent = None
-        slot.had_gradient = False
-        if slot.bundle is not None:
-            self._join(slot, slot.bundle)
-        else:
-            self._send(slot, self._nothing(slot))
-
-    def _nothing(self, slot: Slot) -> torch.Tensor:
-        """Return zeros in the place of a gradient; all share their memory."""
-        dtype, elements = slot.param.dtype, slot.param.numel()
-        zeros = self._zeros.get(dtype)
-        if zeros is None or zeros.numel() < elements:
-            zeros = self._zeros[dtype] = torch.zeros(elements, dtype=dtype, device="cpu")
-        return zeros[:elements]
-
-    def _check_unchanged(self, slot: Slot) -> None:
-        if not slot.had_gradient:
-            return
-        grad, sent = slot.param.grad, slot.sent
-        same = grad is sent and grad is not None and grad.data_ptr() == slot.address
-        if not same or (grad._version != slot.version and not self._is_counted_twice(slot)):
+    def _check_unchanged(self) -> None:
+        for slot in self.slots:
+            if slot.state != PUSHED or not slot.had_gradient:
+                continue
+            grad, sent = slot.param.grad, slot.sent
+            same = grad is sent and grad is not None and grad.data_ptr() == slot.address
+            if same and (grad._version == slot.version or self._is_counted_twice(slot)):
+                continue
             check_place(slot, slot.param)
             change = "taken away" if grad is None else "changed"
             raise UsageError(
@@ -451,6 +314,14 @@ class Gradients:
             return mean
         return slot.recv.copy_(mean)
 
+    def means(self, slots: Sequence[Slot]) -> List[torch.Tensor]:
+        """Do as `mean` for several slots."""
+        bundles = {slot.bundle for slot in slots if slot.bundle is not None}
+        for bundle in bundles:
+            bundle.decode()
+        means = [slot.recv if slot.bundle is not None else self.mean(slot) for slot in slots]
+        return cast(List[torch.Tensor], means)
+
     def is_used(self, slot: Slot) -> bool:
         """Return whether any worker had a gradient in the latest round.  Blocks at times."""
         return slot.had_gradient or self.tally.is_used(slot.index)
@@ -503,7 +374,7 @@ class Gradients:
 
         With `to_zeros`, gradients that any worker has are zeros then, else None.  Blocks at times.
         """
-        if not any(slot.state == PUSHED for slot in self.slots):
+        if not self.has_state(PUSHED):
             return False
         unwanted = self._end_unwanted()
         for slot, sent in unwanted:
@@ -560,7 +431,7 @@ class Gradients:
 
     def has_state(self, state: int) -> bool:
         """Return whether any slot has this state."""
-        return any(slot.state == state for slot in self.slots)
+        return state in [slot.state for slot in self.slots]
 
 
 def _is_replaced(slot: Slot) -> bool:
@@ -577,20 +448,13 @@ def _is_anew(slot: Slot) -> bool:
     return grad.grad_fn is None and grad.layout is before.layout is torch.strided
 
 
-def _target(slot: Slot) -> torch.Tensor:
-    """Return the memory that the engine writes to."""
-    assert slot.passage is not None
-    assert slot.passage.received is not None
-    return slot.passage.received
-
-
 def _hook(gradients: Gradients, slot: Slot) -> Callable[[torch.nn.Parameter], None]:
     """Return the hook of a parameter, which keeps neither of them alive."""
-    alive, slot_alive = weakref.ref(gradients), weakref.ref(slot)
+    alive, index = weakref.ref(gradients), slot.index
 
     def arrived(param: torch.nn.Parameter) -> None:
-        owner, its_slot = alive(), slot_alive()
-        if owner is not None and its_slot is not None:
-            owner.arrived(its_slot)
+        owner = alive()
+        if owner is not None:
+            owner.arrived(owner.slots[index])
 
     return arrived

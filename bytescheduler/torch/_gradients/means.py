@@ -8,7 +8,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 import torch
 
 from bytescheduler.torch._gradients.bundle import copy_all
-from bytescheduler.torch._gradients.memory import is_shared, tensors_on
+from bytescheduler.torch._gradients.memory import all_tensors_on, is_shared, tensors_on
 from bytescheduler.torch._gradients.slot import Slot
 
 __all__ = [
@@ -49,17 +49,16 @@ def become_mean(slot: Slot, grad: torch.Tensor, mean: torch.Tensor) -> None:
 
 def become_means(pairs: Sequence[Tuple[Slot, torch.Tensor]]) -> None:
     """Let gradients of members of bundles be their means, which have arrived, all by one copy."""
-    usual = [
-        (slot, grad) for slot, grad in pairs if fits(slot, grad) and not _has_weights(slot, grad)
-    ]
-    with torch.no_grad():
-        copy_all([grad.data for _, grad in usual], [_mean_of(slot) for slot, _ in usual])
-    if len(usual) == len(pairs):
-        return
-    copied = {id(slot) for slot, _ in usual}
+    usual: List[Tuple[torch.Tensor, torch.Tensor]] = []
     for slot, grad in pairs:
-        if id(slot) not in copied:
-            become_mean(slot, grad, _mean_of(slot))
+        mean = _mean_of(slot)
+        # A tensor of these strides has no element twice.
+        if grad.stride() != slot.stride or grad.data_ptr() == slot.param.data_ptr():
+            become_mean(slot, grad, mean)
+        else:
+            usual.append((grad.data, mean))  # no change of `grad` is counted
+    with torch.no_grad():
+        copy_all([grad for grad, _ in usual], [mean for _, mean in usual])
 
 
 def _mean_of(slot: Slot) -> torch.Tensor:
@@ -116,7 +115,7 @@ def seen_elsewhere(slots: List[Slot]) -> List[Slot]:
 
     Gradients that backward made as parts of one tensor are no such tensors for each other.
     """
-    counts = [tensors_on(slot.sent) for slot in slots if slot.sent is not None]
+    counts = all_tensors_on([slot.sent for slot in slots if slot.sent is not None])
     if max(counts, default=0) <= 1 and len({id(slot.sent) for slot in slots}) == len(slots):
         return []
     by_memory: Dict[int, List[Slot]] = {}

@@ -4,17 +4,19 @@ Most optimizers evaluate a closure once, before all else.  Then closure() and st
 step(closure), and the step can cross.  Any other optimizer gets the closure, with means.
 """
 
-from typing import Any, Callable, List
+from typing import Any, Callable, List, Optional
 
 import torch
 
+from bytescheduler.torch._crossing.compilers import not_compiling
 from bytescheduler.torch._crossing.self_check import copied_groups, first_difference, random_like
 from bytescheduler.torch._crossing.shadow import needs_closure, plain_step, twin_of
 from bytescheduler.torch._sums.tensor_sums import Call, TensorSums
 
-__all__ = ["evaluates_loss", "evaluation", "mean_loss"]
+__all__ = ["Evaluations", "evaluates_loss", "evaluation", "mean_loss"]
 
 _Optimizer = Any  # torch.optim.Optimizer
+_Closure = Optional[Callable[[], Any]]
 _SEED = 11
 _STEPS = 2
 
@@ -33,6 +35,32 @@ def evaluates_loss(inner: _Optimizer) -> bool:
             return _differs(inner)
     except Exception:  # noqa: B902 - any optimizer's own, such as that it needs a closure
         return True
+
+
+class Evaluations:
+    """Tells if an optimizer evaluates the loss itself, which the first closure shows.
+
+    Parameters
+    ----------
+    inner : Optimizer
+        It needs a closure, or is tried once.
+    """
+
+    def __init__(self, inner: _Optimizer) -> None:
+        self._inner = inner
+        self._needs_closure = needs_closure(inner)
+        self._are_known = self._needs_closure
+        self.are_made = self._needs_closure  # if this is known
+
+    def need(self, closure: _Closure) -> bool:
+        """Return whether the optimizer gets `closure`, as it does more than evaluate it once."""
+        if closure is None:
+            return self._needs_closure
+        if not self._are_known:
+            with not_compiling():
+                self.are_made = evaluates_loss(self._inner)
+            self._are_known = True
+        return self.are_made
 
 
 def _differs(inner: _Optimizer) -> bool:

@@ -2,14 +2,14 @@
 
 import contextlib
 import inspect
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NoReturn, Optional, Type
+from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional
 
 import torch
 
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._api.push_pull import Average, averages
 from bytescheduler.torch._job.job import current
-from bytescheduler.torch._optimizer.closures import evaluates_loss, evaluation
+from bytescheduler.torch._optimizer.closures import Evaluations, evaluation
 from bytescheduler.torch._optimizer.methods import with_means
 from bytescheduler.torch._optimizer.options import (
     Crossing,
@@ -20,7 +20,7 @@ from bytescheduler.torch._optimizer.options import (
     check_passes,
 )
 from bytescheduler.torch._optimizer.stepper import Stepper
-from bytescheduler.torch._sums.compression import Compression, Compressor
+from bytescheduler.torch._sums.compression import Chosen, Compression
 
 __all__ = ["DistributedOptimizer"]
 
@@ -41,8 +41,8 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
         Any of PyTorch's, or a class of your own.
     named_parameters : iterable of pairs, optional
         `model.named_parameters()`; those of `model` if not given.
-    compression : Compressor
-        The form in which gradients travel.
+    compression : Compressor or str
+        The form in which gradients travel, such as Compression.fp16 or "fp16".
     backward_passes_per_step : int
         How often backward accumulates before gradients are sent.
     op : str
@@ -80,7 +80,7 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
         self,
         optimizer: _Optimizer,
         named_parameters: Optional[Named] = None,
-        compression: Type[Compressor] = Compression.none,
+        compression: Chosen = Compression.none,
         backward_passes_per_step: int = 1,
         op: str = Average,
         crossing: Crossing = "auto",
@@ -127,7 +127,7 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
         current().flush()  # these parameters may have had another optimizer
         self._stepper = None if job.carrier is None else Stepper(job, optimizer, options)
         self._on_gradient = on_gradient
-        self._evaluates: Optional[bool] = None  # alone: its step(closure) evaluates the loss
+        self._evaluations = Evaluations(optimizer)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         """Return what the optimizer itself has; a method of its class that may step gets means."""
@@ -189,9 +189,7 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
         return self.inner.step(closure) if closure is not None else self.inner.step()
 
     def _step_alone(self, closure: _Closure) -> Any:  # noqa: ANN401
-        if closure is not None and self._evaluates is None:
-            self._evaluates = evaluates_loss(self.inner)
-        if closure is not None and self._evaluates:
+        if closure is not None and self._evaluations.need(closure):
             return self.inner.step(evaluation(closure, self._show_gradients, lambda loss: loss))
         loss = None
         if closure is not None:
@@ -268,11 +266,6 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
         if self._stepper is not None:
             self._stepper.check_settled("set_backward_passes_per_step()")
             self._stepper.gradients.passes = passes
-
-    def guard(self, module: torch.nn.Module, params: Iterable[torch.nn.Parameter]) -> None:
-        """Let `module` wait for `params`, which it uses and does not own."""
-        if self._stepper is not None:
-            self._stepper.guard(module, list(params))
 
     def refresh(self, named_parameters: Optional[Named] = None) -> None:
         """Take parameters that were frozen when this was made.  Blocks; all workers call it."""

@@ -7,7 +7,7 @@ import torch
 
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._gradients.checks import check_model
-from bytescheduler.torch._sums.compression import Compression, Compressor, scaled
+from bytescheduler.torch._sums.compression import Chosen, Compression, Compressor, chosen, scaled
 
 __all__ = ["Crossing", "Options"]
 
@@ -49,7 +49,7 @@ class Options(NamedTuple):
 
 
 def accepted(
-    compression: Type[Compressor],
+    compression: Chosen,
     average: bool,
     gradient_predivide_factor: float,
     groups: Groups,
@@ -80,7 +80,7 @@ def accepted(
         raise UsageError(
             f"gradient_predivide_factor={factor!r}: it splits a mean, so it needs op=Average", 5
         )
-    return scaled(compression, 1.0 / factor, factor)
+    return scaled(chosen(compression), 1.0 / factor, factor)
 
 
 def check_passes(passes: int) -> None:

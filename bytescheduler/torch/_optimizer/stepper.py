@@ -9,19 +9,20 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 from bytescheduler._process.say import say
 from bytescheduler._settings import Settings
 from bytescheduler.errors import UsageError
-from bytescheduler.torch._crossing.compilers import not_compiling, tells_begin
+from bytescheduler.torch._crossing.compilers import tells_begin
 from bytescheduler.torch._crossing.guards import Guards
 from bytescheduler.torch._crossing.joint import why_joint, why_unseen
 from bytescheduler.torch._crossing.self_check import why_not_separable
-from bytescheduler.torch._crossing.shadow import needs_closure
 from bytescheduler.torch._crossing.updates import Updates
+from bytescheduler.torch._crossing.waiting import GRAD
 from bytescheduler.torch._gradients.checks import names_of
-from bytescheduler.torch._gradients.gradients import GradientOptions, Gradients, Member
+from bytescheduler.torch._gradients.gradients import Gradients, Member
 from bytescheduler.torch._gradients.means import leave
+from bytescheduler.torch._gradients.sender import GradientOptions
 from bytescheduler.torch._gradients.slot import SUMMED
 from bytescheduler.torch._job.job import TorchJoined
 from bytescheduler.torch._optimizer.agreement import agree, give_model
-from bytescheduler.torch._optimizer.closures import evaluates_loss, evaluation, mean_loss
+from bytescheduler.torch._optimizer.closures import Evaluations, evaluation, mean_loss
 from bytescheduler.torch._optimizer.optimizer_facts import OptimizerFacts
 from bytescheduler.torch._optimizer.options import Options
 from bytescheduler.torch._optimizer.places import Places
@@ -32,6 +33,10 @@ __all__ = ["Stepper"]
 _Optimizer = Any  # torch.optim.Optimizer
 _Closure = Optional[Callable[[], Any]]
 _EVALUATES = "its step evaluates the loss itself"
+# Stages of the knowledge that a step needs before it may cross.
+_NEW = 0  # nothing
+_LOOKS = 1  # a forward pass showed, or shows, which weights it uses
+_DECIDED = 2  # the optimizer is separable, or no step crosses
 
 
 class Stepper:
@@ -55,12 +60,9 @@ class Stepper:
         self._shows_order = False  # the names of parameters were told in the order of forward
         self._looked_for_nothing = False  # synchronize() came before any gradient
         self._told: Set[str] = set()
-        self._has_looked = False  # a forward pass showed, or shows, which weights it uses
-        self._is_checked = False  # the optimizer is known to be separable, or not
+        self._stage = _NEW
         self.skips = False  # step() must not wait for sums
-        self._needs_closure = needs_closure(inner)
-        # Its step(closure) is more than closure() and step(); None: it is not known.
-        self._evaluates: Optional[bool] = True if self._needs_closure else None
+        self._evaluations = Evaluations(inner)
         self._has_shown = False  # `on_gradient` had the means
         may_cross = self._may_cross()
         members = self._members(inner.param_groups)
@@ -90,7 +92,8 @@ class Stepper:
         if may_cross and not self._stays_joint():
             self._install()
         # Alone, its own step is as good.
-        self._watch = Watch(inner, self.flush) if job.size > 1 else None
+        loaded = self.gradients.agreement.ask
+        self._watch = Watch(inner, self.flush, loaded) if job.size > 1 else None
 
     def _make_equal(self) -> None:
         """Let the model be worker 0's, and let the first step compare frozen weights too."""
@@ -131,7 +134,7 @@ class Stepper:
     def _may_cross(self) -> bool:
         if self._options.crossing is False:
             return False
-        if self._evaluates:
+        if self._evaluations.are_made:
             self._stay(_EVALUATES)
             return False
         if self._options.model is None and not tells_begin():
@@ -175,8 +178,8 @@ class Stepper:
 
     def _look(self) -> None:
         """Look at the next forward pass; without guards not at the first, which may be traced."""
-        if self._updates is not None and not self._has_looked:
-            self._has_looked = True
+        if self._updates is not None and self._stage == _NEW:
+            self._stage = _LOOKS
             self._updates.look.begin(self.gradients.slots)
 
     def _uninstall(self) -> None:
@@ -191,15 +194,10 @@ class Stepper:
         """True if forward may begin while sums are under way."""
         return self._updates is not None
 
-    def guard(self, module: torch.nn.Module, params: List[torch.nn.Parameter]) -> None:
-        """Let `module` wait for weights that it uses and does not own."""
-        if self._guards is not None:
-            self._guards.guard(module, params)
-
     def _on_first(self) -> None:
         """See `Gradients`: the first gradient of a round."""
         self._looked_for_nothing = False
-        if self._has_looked and self._updates is not None and not self._shows_order:
+        if self._stage != _NEW and self._updates is not None and not self._shows_order:
             self._shows_order = True
             self.gradients.show_order()  # profiles have it too
 
@@ -239,8 +237,8 @@ class Stepper:
         has_gradient = any(slot.param.grad is not None for slot in self.gradients.slots)
         if not self._has_stepped and not has_gradient:
             raise UsageError(
-                "step() came before any gradient; call backward before it, or put gradients of "
-                "your own in p.grad",
+                "step() came before backward(): no parameter has a gradient; call backward() "
+                "first, or put gradients of your own in p.grad",
                 5,
             )
         if self._looked_for_nothing and not self.gradients.has_made:
@@ -258,17 +256,17 @@ class Stepper:
         self._places.check_left_out(lambda params: self._names(params, all_named=False))
 
     def _does_cross(self) -> bool:
-        if self._updates is None or not self._has_looked:
+        if self._updates is None or self._stage == _NEW:
             return False
-        if not (self._is_checked or self.gradients.has_any or self._updates.look.has_seen):
+        is_first = self._stage == _LOOKS
+        if is_first and not (self.gradients.has_any or self._updates.look.has_seen):
             self._updates.look.pause()  # no forward pass has come
             return False
-        if self._guards is not None and not self._is_checked:
+        if is_first and self._guards is not None:
             self._guards.cover_uncalled()
         reason = self._updates.why_blind()
-        is_first = not self._is_checked
         if is_first:
-            self._is_checked = True
+            self._stage = _DECIDED
             reason = reason or why_not_separable(self._inner)
         if reason is not None:
             self._uninstall()
@@ -323,17 +321,12 @@ class Stepper:
                     self._options.on_gradient(slot.param)
 
     def _gets(self, closure: _Closure) -> bool:
-        """Return whether the optimizer gets `closure`, as it does more than evaluate it once."""
-        if closure is None:
-            return self._needs_closure
-        if self._evaluates is not None:
-            return self._evaluates
-        with not_compiling():
-            self._evaluates = evaluates_loss(self._inner)
-        if self._evaluates and self._updates is not None:
+        """Return whether the optimizer gets `closure`; then no step crosses."""
+        gets = self._evaluations.need(closure)
+        if self._evaluations.are_made and self._updates is not None:
             self._uninstall()
             self._stay(_EVALUATES)
-        return self._evaluates
+        return gets
 
     def _step_evaluating(self, closure: _Closure) -> Any:  # noqa: ANN401
         if closure is None:
@@ -420,10 +413,16 @@ class Stepper:
         self.gradients.forget_sums()
         if set_to_none and self._updates is not None:
             self._updates.drop_gradients()
-        # PyTorch's own uses no weight, and so need not be asked for each gradient.
-        is_own = set_to_none and type(self._inner).zero_grad is torch.optim.Optimizer.zero_grad
-        with torch._C.DisableTorchFunctionSubclass() if is_own else contextlib.nullcontext():
-            self._inner.zero_grad(set_to_none)
+        inner = self._inner
+        is_own = type(inner).zero_grad is torch.optim.Optimizer.zero_grad
+        if set_to_none and is_own and "zero_grad" not in vars(inner):
+            # PyTorch's own, which uses no weight, would ask each that waits for its gradient.
+            with torch._C.DisableTorchFunctionSubclass():
+                for group in inner.param_groups:
+                    for param in group["params"]:
+                        GRAD.__set__(param, None)
+        else:
+            inner.zero_grad(set_to_none)
         for slot in self.gradients.slots:
             slot.passes = 0
             if not set_to_none:
@@ -451,7 +450,7 @@ class Stepper:
         if self._updates is not None and self._stays_joint():
             self._uninstall()
         elif self._updates is not None:
-            if self._has_looked:
+            if self._stage != _NEW:
                 self._updates.look.begin(self.gradients.slots[before:])
             if self._guards is not None:
                 self._guards.add(self.gradients.slots[before:])

@@ -22,14 +22,20 @@ class Watch:
         The wrapped optimizer.
     flush : callable
         A bound method, called before `inner` tells its state.
+    loaded : callable
+        A bound method, called after `inner` has loaded a state.
     """
 
-    def __init__(self, inner: _Optimizer, flush: Callable[[], None]) -> None:
+    def __init__(
+        self, inner: _Optimizer, flush: Callable[[], None], loaded: Callable[[], None]
+    ) -> None:
         self.is_stepping = False  # the wrapper itself steps
         self._flush = weakref.WeakMethod(flush)
+        self._loaded = weakref.WeakMethod(loaded)
         self._handles: List[Any] = []
         self._add(inner, "step_pre_hook", _Refusal(inner, self))
         self._add(inner, "state_dict_pre_hook", _Newest(inner, self))  # old PyTorch has none
+        self._add(inner, "load_state_dict_post_hook", _Loaded(inner, self))  # likewise
 
     def _add(self, inner: _Optimizer, kind: str, hook: Callable[..., None]) -> None:
         hooks = getattr(inner, f"_optimizer_{kind}s", None)
@@ -54,6 +60,12 @@ class Watch:
         flush = self._flush()
         if flush is not None:
             flush()
+
+    def loaded(self) -> None:
+        """Let the state be compared."""
+        loaded = self._loaded()
+        if loaded is not None:
+            loaded()
 
     def close(self) -> None:
         """Leave the optimizer to the script."""
@@ -103,3 +115,13 @@ class _Newest(_Hook):
         watch = self.watch()
         if self.is_of(optimizer) and watch is not None:
             watch.flush()
+
+
+class _Loaded(_Hook):
+    """Lets a state be compared that was loaded."""
+
+    def __call__(self, optimizer: _Optimizer) -> None:
+        """See `register_load_state_dict_post_hook`."""
+        watch = self.watch()
+        if self.is_of(optimizer) and watch is not None:
+            watch.loaded()

@@ -1,12 +1,22 @@
 """The ways in which a tensor can travel in fewer bytes."""
 
-from typing import Optional, Tuple, Type
+from typing import Dict, Optional, Tuple, Type, Union
 
 import torch
 
 from bytescheduler._native import Coding
+from bytescheduler._process.say import plain
+from bytescheduler.errors import UsageError
 
-__all__ = ["Compression", "Compressor", "is_elementwise", "name_of", "scaled"]
+__all__ = [
+    "Chosen",
+    "Compression",
+    "Compressor",
+    "chosen",
+    "is_elementwise",
+    "name_of",
+    "scaled",
+]
 
 
 class Compressor:
@@ -80,6 +90,38 @@ class Compression:
         """
         coding = Coding("2bit", {"threshold": str(threshold)})
         return type("TwoBit", (Compressor,), {"coding": coding})
+
+
+# An argument `compression`: a compressor, its name, or None for none.
+Chosen = Union[Type[Compressor], str, None]
+_NAMED: Dict[str, Type[Compressor]] = {
+    "none": Compression.none,
+    "fp16": Compression.fp16,
+    "bf16": Compression.bf16,
+}
+
+
+def chosen(compression: Chosen) -> Type[Compressor]:
+    """Return the compressor that an argument `compression` means.
+
+    Raises
+    ------
+    UsageError
+        It is none, and no name of one.
+    """
+    if compression is None:
+        return Compression.none
+    if isinstance(compression, str):
+        if compression in _NAMED:
+            return _NAMED[compression]
+    elif hasattr(compression, "coding") and hasattr(compression, "compress"):
+        return compression
+    shown = plain(repr(compression))
+    raise UsageError(
+        f"compression={shown}: want Compression.none, .fp16, .bf16 or .two_bit(threshold), or a "
+        "class that is derived from Compression.none",
+        5,
+    )
 
 
 def name_of(compressor: Type[Compressor]) -> str:

@@ -60,7 +60,7 @@ class TensorObjects(Objects):
     def _sum(self, numbers: List[int], name: str) -> List[int]:
         assert self._sums is not None
         vector = torch.tensor(numbers, dtype=torch.int32, device="cpu")
-        call = Call(average=False, name=f"{name}, {len(numbers)}")
+        call = Call(average=False, name=f"{name}, {len(numbers)}", bookkeeping=True)
         return [int(n) for n in self._sums.finish(self._sums.start(vector, call)).tolist()]
 
     def broadcast_tensors(self, tensors: Sequence[Tuple[str, torch.Tensor]], root: int) -> None:

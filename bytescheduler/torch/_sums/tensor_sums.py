@@ -23,6 +23,7 @@ class Call(NamedTuple):
     name: Optional[str] = None
     priority: int = 0
     compression: Type[Compressor] = Compression.none
+    bookkeeping: bool = False  # it is no tensor of the script; `name` is given
 
 
 class TensorSums(NamedSums[torch.Tensor]):
@@ -68,7 +69,7 @@ class TensorSums(NamedSums[torch.Tensor]):
             device = self._devices.of(plain, f"push_pull of {label}")
             passage = Passage(call.compression, device)
             send = passage.compress(plain)
-            key = self._key(session, call.name, send)
+            key = self._key(session, call, send)
             if device is not None:
                 device.check_works(f"push_pull of {label}")
             passage.make_room(send)
@@ -89,8 +90,11 @@ class TensorSums(NamedSums[torch.Tensor]):
 
         return self.keep(pending, finish)
 
-    def _key(self, session: TorchSession, name: Optional[str], send: torch.Tensor) -> int:
+    def _key(self, session: TorchSession, call: Call, send: torch.Tensor) -> int:
         def declare(key: int) -> None:
             session.declare_tensors([(key, torch.zeros_like(send, device="cpu"))])
 
-        return self.key_of(name, str(send.dtype), send.numel(), declare)
+        if call.bookkeeping:
+            assert call.name is not None
+            return self.bookkeeping_key(call.name, declare)
+        return self.key_of(call.name, str(send.dtype), send.numel(), declare)

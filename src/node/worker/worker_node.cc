@@ -104,6 +104,10 @@ void WorkerNode::NameKey(Key key, const std::string& name) {
   if (timeline_) timeline_->Name(key, name);
 }
 
+void WorkerNode::NameFramework(const std::string& name) {
+  if (timeline_) timeline_->Framework(name);
+}
+
 Result<std::vector<StepTime>> WorkerNode::Steps(Duration timeout) const {
   return StepsOfWorker(executor(), worker_, timeout);
 }
@@ -126,7 +130,8 @@ bool WorkerNode::Drain(Duration timeout) {
 
 void WorkerNode::Leave(bool drained) {
   RunOn(executor(), [this, drained] {
-    parts_.membership->Leave(drained, [this](const Status&) { left_.Notify(); });
+    parts_.membership->Leave({.drained = drained, .reason = reason_},
+                             [this](const Status&) { left_.Notify(); });
   });
   left_.Wait();
 }

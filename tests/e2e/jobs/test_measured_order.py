@@ -8,7 +8,7 @@ import pytest
 from job import Job
 
 from bytescheduler import timeline
-from bytescheduler._timeline.files import KEY_NAME, is_internal
+from bytescheduler._timeline.files import KEY_NAME, is_bookkeeping
 
 # The order is learned from the moments at which gradients become ready.
 pytestmark = pytest.mark.serial
@@ -44,7 +44,7 @@ def order_of_the_last_step(file: pathlib.Path, tensors: int, steps: int) -> str:
     events = list(timeline.merge([file]))
     names = {e["args"]["key"]: e["args"]["name"] for e in events if e["name"] == KEY_NAME}
     pushes = [e for e in events if e.get("cat") == "push" and e["args"]["round"] == steps]
-    pushes = [e for e in pushes if not is_internal(e["args"]["key"], names)]
+    pushes = [e for e in pushes if not is_bookkeeping(e["args"]["key"])]
     assert not any(names[e["args"]["key"]].startswith("f") for e in pushes)  # frozen
     firsts = sorted(pushes, key=lambda e: e["ts"])[:tensors]
     firsts.sort(key=lambda e: -e["args"]["priority"])

@@ -40,7 +40,7 @@ def test_a_script_is_recorded_and_advised(tmp_path: pathlib.Path) -> None:
     run = recorded(path, str(WORKERS / "steps/paced_worker.py"), "8")
     assert run.returncode == 0, run.stderr
     assert f"{path}: 3 tensors, 1.6 MB" in run.stderr
-    layers = profile.read(path)
+    layers = profile.read(path).layers
     assert [layer.size_bytes for layer in layers] == [400_000, 800_000, 400_000]
     # The script computes 30, 20 and 10 ms of backward, the first layer's last, and 30 ms of
     # forward; a busy machine takes longer, and the script says how long.
@@ -63,7 +63,7 @@ def test_a_script_without_mxnet_is_recorded_by_the_names_that_it_gives(
     path = tmp_path / "model.json"
     run = recorded(path, str(WORKERS / "steps/engine_worker.py"), "8")
     assert run.returncode == 0, run.stderr
-    layers = profile.read(path)
+    layers = profile.read(path).layers
     # Its priorities are wrong, so the order is that of readiness.
     assert [layer.name for layer in layers] == [f"layer{key}.weight" for key in range(3)]
     assert [layer.size_bytes for layer in layers] == [400_000, 800_000, 400_000]
@@ -81,7 +81,7 @@ def test_a_models_layers_are_in_the_order_of_forward(kind: str, tmp_path: pathli
     assert run.returncode == 0, run.stderr
     (line,) = (line for line in run.stdout.splitlines() if "FORWARD" in line)
     forward = line.split("FORWARD ")[1].split()
-    names = [layer.name for layer in profile.read(path)]
+    names = [layer.name for layer in profile.read(path).layers]
     assert sorted(names) == sorted(forward)
     if kind != "resnet":
         assert names == forward
@@ -102,7 +102,7 @@ def test_a_recording_ends_by_itself_after_its_steps(tmp_path: pathlib.Path) -> N
     assert "bslaunch: enough steps; ending the job" in run.stderr
     assert "Traceback" not in run.stdout + run.stderr
     assert "failed" not in run.stdout + run.stderr
-    assert len(profile.read(path)) == 3
+    assert len(profile.read(path).layers) == 3
 
 
 @pytest.mark.parametrize(

@@ -229,6 +229,21 @@ def test_some_arms_of_a_replay_are_drawn(tmp_path: pathlib.Path) -> None:
         plot.main([str(replay), str(out), "stock"])
 
 
+def test_the_best_of_ddps_buckets_is_drawn(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("matplotlib")
+    from benchmarks.jobs import plot
+
+    times = {"ddp-6": 1.25, "ddp": 1.5, "ddp-50": 1.75, "ours": 1.0}
+    (cell,) = RESULTS["cells"]["cells"][:1]
+    replay, out = tmp_path / "replay.json", tmp_path / "replay.svg"
+    replay.write_text(json.dumps({**RESULTS["cells"], "cells": [{**cell, "step_s": times}]}))
+    plot.main([str(replay), str(out), "ddp,best-ddp,ours"])
+    drawn = out.read_text()
+    for word in ("stock DDP, 25 MB", "stock DDP, best bucket", "1.50 s", "1.25 s", "1.00 s"):
+        assert f"<!-- {word} -->" in drawn
+    assert "1.75 s" not in drawn
+
+
 @pytest.mark.parametrize(
     "other",
     [

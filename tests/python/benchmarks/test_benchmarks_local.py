@@ -12,7 +12,7 @@ from typing import Any, Dict, List
 import pytest
 
 from benchmarks.jobs import call_overhead, copies, footprint, fusion, small, throughput, train
-from benchmarks.lab import arms, local_job
+from benchmarks.lab import arms, local_job, picture
 from bytescheduler._process.child import Child, Streams
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -234,6 +234,44 @@ def test_throughput_draws_its_arms_without_hung_arms(tmp_path: pathlib.Path) -> 
     assert "<!-- tcp -->" in drawn
     assert "<!-- CPU-seconds per GB -->" in drawn
     assert "<!-- ours -->" not in drawn
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        ([], []),
+        ([3.0], [3]),
+        ([0.0, 20, 10], [0, 20, 10]),  # far enough
+        ([5.0, 5], [0, 10]),  # the middle of a group stays
+        ([0.0, 9, 40], [-0.5, 9.5, 40]),
+        ([40.0, 5, 4], [40, 9.5, -0.5]),  # in the order of the places
+        ([0.0, 1, 12], [-20 / 3 + 1, 13 / 3, 43 / 3]),  # a group that meets the next takes it in
+    ],
+)
+def test_labels_stay_near_their_curves_and_apart(
+    places: List[float], expected: List[float]
+) -> None:
+    assert picture.apart(places, 10) == pytest.approx(expected)
+
+
+def test_each_curve_has_its_label_at_its_end() -> None:
+    pytest.importorskip("matplotlib")
+    figure, axes = picture.subplots()
+    ends = {"high": 5.0, "low": 1.0, "near it": 1.01}
+    for label, end in ends.items():
+        axes.plot([1, 2], [0, end], label=label)
+    picture.label_ends(axes)
+    labels = {text.get_text(): text for text in axes.texts}
+    assert {label: labels[label].xy for label in labels} == {
+        label: (2, end) for label, end in ends.items()
+    }
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in labels.values()]
+    right = axes.transData.transform((2, 0))[0]
+    assert all(box.x0 > right for box in boxes)
+    assert not any(boxes[0].overlaps(box) for box in boxes[1:])
+    assert not boxes[1].overlaps(boxes[2])
+    assert axes.get_legend() is None
 
 
 # In a process of its own: a second one that goes on must not go on with these tests.

@@ -106,7 +106,7 @@ def test_as_many_servers_are_recommended_as_the_link_needs(saved: pathlib.Path) 
 def test_servers_on_workers_hosts_are_counted(saved: pathlib.Path) -> None:
     apart = advised(saved, "--rate", "1gbit", "-w", "4", "-s", "4")
     together = advised(saved, "--rate", "1gbit", "-w", "4", "-s", "4", "--together", "4")
-    layers = profile.read(str(saved))
+    layers = profile.read(str(saved)).layers
     ideals = [models.ideal_s(layers, advice.GOODPUT * 125e6 / load) for load in (1, 1.5)]
     assert [found["step_s"]["ideal"] for found in (apart, together)] == pytest.approx(ideals)
     assert together["step_s"]["ours"] > 1.2 * apart["step_s"]["ours"]
@@ -171,12 +171,18 @@ def test_other_numbers_of_servers_are_tried_as_a_job_would_run_with_them(
 
 def test_a_prediction_slower_than_no_overlap_is_not_sure() -> None:
     times = {"no_overlap": 1.0, "fifo": 1.2, "ours": 1.1, "p3": 1.2, "ideal": 0.6, "dist_sync": 1.0}
-    assert advice._verdict(times, 0.5) == "unsure"
-    assert advice._verdict({**times, "ours": 0.99}, 0.5) == "no gain"
-    assert advice._verdict({**times, "dist_sync": 0.7, "ours": 0.7}, 0.5) == "no gain"
-    assert advice._verdict({**times, "fifo": 0.705, "ours": 0.7}, 0.5) == "overlap helps"
-    assert advice._verdict({**times, "fifo": 0.7, "ours": 0.71}, 0.5) == "overlap helps"
-    assert advice._verdict({**times, "fifo": 0.7, "ours": 0.72}, 0.5) == "priority costs"
+    assert advice._verdict(times, 0.5, "dist_sync") == "unsure"
+    assert advice._verdict({**times, "ours": 0.99}, 0.5, "dist_sync") == "no gain"
+    assert advice._verdict({**times, "dist_sync": 0.7, "ours": 0.7}, 0.5, "dist_sync") == "no gain"
+    assert (
+        advice._verdict({**times, "fifo": 0.705, "ours": 0.7}, 0.5, "dist_sync") == "overlap helps"
+    )
+    assert (
+        advice._verdict({**times, "fifo": 0.7, "ours": 0.71}, 0.5, "dist_sync") == "overlap helps"
+    )
+    assert (
+        advice._verdict({**times, "fifo": 0.7, "ours": 0.72}, 0.5, "dist_sync") == "priority costs"
+    )
 
 
 def test_the_verdict_compares_with_mxnets_dist_sync() -> None:
@@ -328,6 +334,8 @@ def test_closed_forms_agree_with_the_docs() -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
+        (["-w", "2"], "bytescheduler launch --local --record model.json"),
+        (["--framework", "jax", "x", "--rate", "1gbit"], "'jax' is not one of 'torch', 'mxnet'"),
         (["--rate", "1gbit"], "want either a PROFILE or --model"),
         (["x", "--model", "vgg16", "--rate", "1gbit"], "want either a PROFILE or --model"),
         (["--model", "vgg16", "--rate", "1gbit"], "--model needs --compute S"),
@@ -384,6 +392,10 @@ def layers_with(**changed: object) -> str:
     return json.dumps({"bytescheduler_profile": 1, "layers": [{**LAYERS[0], **changed}]})
 
 
+def framed(framework: object) -> str:
+    return json.dumps({"bytescheduler_profile": 1, "framework": framework, "layers": LAYERS})
+
+
 @pytest.mark.parametrize(
     ("text", "what"),
     [
@@ -404,6 +416,8 @@ def layers_with(**changed: object) -> str:
         (layers_with(backward_s=True), "'backward_s' is not a number of seconds from 0"),
         (layers_with(name=3), "layer 0: 'name' is no text"),
         (layers_with(forward_s=0, backward_s=0), "its layers take no time"),
+        (framed("jax"), "'framework' is jax: want torch or mxnet"),
+        (framed(["torch"]), "'framework' is ['torch']: want torch or mxnet"),
     ],
 )
 def test_a_bad_profile_is_one_line_that_names_it(
@@ -445,14 +459,16 @@ def test_an_endless_or_missing_profile_is_refused(path: str, text: str) -> None:
 
 def test_a_written_profile_is_read_back(tmp_path: pathlib.Path) -> None:
     layers = [models.Step("a", 4, 0.5, 0.25), models.Step("b", 8, 0, 1)]
-    profile.write(layers, tmp_path / "p.json")
-    assert profile.read(tmp_path / "p.json") == layers
+    for framework in ("", "torch"):
+        written = profile.Profile(layers, framework)
+        profile.write(written, tmp_path / "p.json")
+        assert profile.read(tmp_path / "p.json") == written
     assert [path.name for path in tmp_path.iterdir()] == ["p.json"]
 
 
 def test_a_profile_that_cannot_be_written_leaves_nothing(tmp_path: pathlib.Path) -> None:
     with pytest.raises(OSError, match="No such file or directory"):
-        profile.write([], tmp_path / "no" / "p.json")
+        profile.write(profile.Profile([]), tmp_path / "no" / "p.json")
 
 
 # -- from timelines ----------------------------------------------------------------------------
@@ -486,7 +502,8 @@ def timeline(steps: int) -> List[Dict[str, Any]]:
 def test_a_profile_comes_out_of_a_timeline(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "t-r0.json"
     path.write_text("[\n" + ",\n".join(json.dumps(event) for event in timeline(6)) + "\n]\n")
-    layers = profile.from_timeline(path)
+    layers, framework = profile.from_timeline(path)
+    assert framework == ""
     assert [(layer.name, layer.size_bytes) for layer in layers] == [
         *(("w0", 100), ("w1", 200), ("w2", 300))
     ]
@@ -497,9 +514,19 @@ def test_a_profile_comes_out_of_a_timeline(tmp_path: pathlib.Path) -> None:
     assert layers[0].forward_s == pytest.approx(0.033 * 30 / 66)
 
 
+def test_a_profile_has_the_framework_that_the_timeline_tells(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "t-r0.json"
+    about, *events = timeline(6)
+    for name, known in (("torch", "torch"), ("mxnet", "mxnet"), ("jax", "")):
+        told = {"name": "bytescheduler_framework", "ph": "M", "pid": 1, "args": {"framework": name}}
+        text = ",\n".join(json.dumps(event) for event in [about, told, *events])
+        path.write_text(f"[\n{text}\n]\n")
+        assert profile.from_timeline(path).framework == known
+
+
 def layers_of(path: pathlib.Path, events: List[Dict[str, Any]]) -> List[models.Step]:
     path.write_text("[\n" + ",\n".join(json.dumps(event) for event in events) + "\n]\n")
-    return profile.from_timeline(path)
+    return profile.from_timeline(path).layers
 
 
 def in_moments(ready_ms: List[float], priorities: List[int]) -> List[Dict[str, Any]]:

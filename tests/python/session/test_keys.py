@@ -6,6 +6,7 @@ import pytest
 from fake_engine import FakeFramework, FakeOperations, FakeWorker, FrameworkError
 from inline_snapshot import snapshot
 
+from bytescheduler._native import FIRST_BOOKKEEPING_KEY
 from bytescheduler._session import keys as engine_keys
 from bytescheduler._session.keys import EngineKeys
 from bytescheduler._session.session import Session
@@ -51,6 +52,19 @@ def test_each_owner_and_each_companion_has_numbers_of_its_own(session: Session) 
     taken = [first.of([1])[1], second.of([1])[1], first.beside(1, "rows"), second.beside(1, "rows")]
     assert len(set(taken)) == 4
     assert first.beside(1, "rows") == taken[2]
+
+
+def test_bookkeeping_has_keys_that_no_tensor_of_a_script_has(
+    session: Session, worker: NamingWorker
+) -> None:
+    first, second = EngineKeys(session), EngineKeys(session)
+    taken = [keys.bookkeeping(name) for keys in (first, second) for name in ("notes", "tally 1")]
+    assert len(set(taken)) == 4
+    assert all(FIRST_BOOKKEEPING_KEY <= number < 2**64 for number in taken)
+    assert [worker.shown[number] for number in taken] == ["notes", "tally 1"] * 2
+    assert first.bookkeeping("notes") == taken[0]
+    named = [*first.of(["notes"]).values(), first.beside("notes", "rows"), 2**63 - 1]
+    assert all(number < FIRST_BOOKKEEPING_KEY for number in named)
 
 
 @pytest.mark.parametrize("key", [-1, 2**63])

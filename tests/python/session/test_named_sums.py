@@ -5,6 +5,7 @@ from typing import Iterator, List
 import pytest
 from fake_engine import FakeWorker
 
+from bytescheduler._native import FIRST_BOOKKEEPING_KEY
 from bytescheduler._session.named_sums import NamedSums
 from bytescheduler._session.round_session import RoundSession
 from bytescheduler.errors import UsageError
@@ -51,6 +52,15 @@ def test_a_name_is_declared_once_and_keeps_its_size(sums: Sums) -> None:
     assert declared == [key]
     with pytest.raises(UsageError, match="'weight': 5 elements of float32, before it had 4"):
         sums.key_of("weight", "float32", 5, declared.append)
+
+
+def test_bookkeeping_has_other_keys_than_tensors_of_the_same_name(sums: Sums) -> None:
+    declared: List[int] = []
+    book = sums.bookkeeping_key("weight", declared.append)
+    assert sums.bookkeeping_key("weight", declared.append) == book
+    tensor = sums.key_of("weight", "float32", 4, declared.append)
+    assert declared == [book, tensor]
+    assert tensor < FIRST_BOOKKEEPING_KEY <= book
 
 
 def test_tensors_without_a_name_take_turns(sums: Sums) -> None:

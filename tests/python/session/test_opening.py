@@ -1,12 +1,13 @@
 """The way into a job: alone, or refused with a cure."""
 
 import os
+import re
 from typing import Callable, Optional
 
 import pytest
 from inline_snapshot import snapshot
 
-from bytescheduler._session.direct import Listen, Root
+from bytescheduler._session.direct import Listen, Root, open_worker
 from bytescheduler._session.opening import open_session
 from bytescheduler._session.place import Place
 from bytescheduler._session.round_session import RoundSession
@@ -21,6 +22,52 @@ def test_a_process_alone_needs_no_server(capfd: pytest.CaptureFixture[str]) -> N
 def test_a_process_alone_may_join_several_times() -> None:
     place: Place[RoundSession] = Place()
     assert [open_session(place, RoundSession) for _ in range(2)] == [None, None]
+
+
+LEFT_OVER = {"DMLC_NUM_SERVER": "2"}
+BY_HAND = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+
+
+def refusal(monkeypatch: pytest.MonkeyPatch, variables: "dict[str, str]") -> str:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError) as raised:
+        open_session(Place(), RoundSession)
+    with pytest.raises(ConfigError, match=re.escape(str(raised.value))):
+        open_worker()
+    return str(raised.value)
+
+
+def test_counts_left_over_from_another_job_name_themselves_under_a_launcher(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torchrun = {**BY_HAND, "TORCHELASTIC_RUN_ID": "none"}
+    assert refusal(monkeypatch, {**torchrun, **LEFT_OVER}) == snapshot(
+        "DMLC_NUM_SERVER=2 without DMLC_ROLE, and torchrun started this process (RANK=0 of "
+        "WORLD_SIZE=2): unset DMLC_NUM_SERVER to let the workers host the servers, or put bslaunch "
+        "--servers N before the script's command"
+    )
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID")
+    both = refusal(monkeypatch, {"DMLC_NUM_WORKER": "2"})
+    assert both == snapshot(
+        "DMLC_NUM_WORKER=2 and DMLC_NUM_SERVER=2 without DMLC_ROLE, and this process has RANK=0 "
+        "of WORLD_SIZE=2: unset DMLC_NUM_WORKER and DMLC_NUM_SERVER to let the workers host the "
+        "servers, or put bslaunch --servers N before the script's command"
+    )
+
+
+def test_counts_left_over_from_another_job_name_themselves_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert refusal(monkeypatch, LEFT_OVER) == snapshot(
+        "DMLC_NUM_SERVER=2 without DMLC_ROLE: unset DMLC_NUM_SERVER to train alone, or start the "
+        "job with bslaunch"
+    )
+
+
+def test_a_job_by_hand_that_lacks_its_role_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_hand = {"DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": "1", "DMLC_NUM_WORKER": "1"}
+    assert "DMLC_ROLE is not set" in refusal(monkeypatch, {**by_hand, **LEFT_OVER})
 
 
 MPI = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}

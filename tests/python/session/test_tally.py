@@ -54,14 +54,14 @@ def test_a_parameter_is_used_if_any_worker_has_its_gradient(
     worker: Summing, session: RoundSession
 ) -> None:
     tally = Tally(session, 7, 3)
-    worker.others = [1, 1, 0, 0, 0, 1, 0, 0, 0]
+    worker.others = [1, 1, 0, 0, 0, 0, 1, 0, 0, 0]
     tally.start(CROSSES, [True, False, False])
     assert [tally.is_used(index) for index in range(3)] == [True, True, False]
 
 
 def test_workers_in_different_rounds_are_an_error(worker: Summing, session: RoundSession) -> None:
     tally = Tally(session, 7, 1)
-    worker.others = [2, 1, 0, 0, 1, 0, 0]
+    worker.others = [2, 1, 0, 0, 0, 1, 0, 0]
     tally.start(CROSSES, [True])
     with pytest.raises(UsageError, match=r"call step\(\) equally often on every worker"):
         tally.settle()
@@ -72,7 +72,7 @@ def test_workers_that_end_a_round_differently_are_an_error(
     worker: Summing, session: RoundSession
 ) -> None:
     tally = Tally(session, 7, 1)
-    worker.others = [1, 0, 0, 1, 1, 0, 0]
+    worker.others = [1, 0, 0, 1, 0, 1, 0, 0]
     tally.start(SUMS, [True])
     with pytest.raises(UsageError, match=r"on another worker by zero_grad\(\) without step"):
         tally.settle()
@@ -84,8 +84,19 @@ def test_another_digest_on_another_worker_is_told(
 ) -> None:
     tally = Tally(session, 7, 1)
     for round_number, theirs in enumerate((digest, digest ^ 1, digest, digest ^ 0x10000)):
-        worker.others = [round_number + 1, 1, 0, 0, 1, theirs >> 16, theirs & 0xFFFF]
+        worker.others = [round_number + 1, 1, 0, 0, 0, 1, theirs >> 16, theirs & 0xFFFF]
         tally.start(CROSSES, [True], digest)
         assert tally.is_used(0)
         assert tally.differs is (theirs != digest)
         tally.differs = False
+
+
+@pytest.mark.parametrize(("here", "there"), [(True, 0), (False, 1), (False, 0)])
+def test_every_worker_hears_that_a_worker_asks(
+    worker: Summing, session: RoundSession, here: bool, there: int
+) -> None:
+    tally = Tally(session, 7, 1)
+    worker.others = [1, 1, 0, 0, there, 1, 0, 0]
+    tally.start(CROSSES, [True], asks=here)
+    tally.settle()
+    assert tally.is_asked is (here or there > 0)

@@ -192,7 +192,7 @@ def without(variables: Variables, *names: str) -> Variables:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_without_the_number_of_servers_the_option_is_named(name: str) -> None:
-    text = why(of(name, 0), servers=None)
+    text = why(of(name, 0, TORCHELASTIC_RUN_ID="none"), servers=None)
     assert text.startswith(f"{name} started this process ({RANKS[name]}=0")
     assert "--servers N" in text
 
@@ -316,8 +316,8 @@ def test_variables_that_make_no_direct_job_are_named() -> None:
 
     assert direct_place({}, agrees=False) == {}
     assert why_not({"RANK": "1", "MASTER_ADDR": "a"}) == snapshot(
-        "torchrun started this process (RANK=1) and does not say how many there are: set "
-        "WORLD_SIZE, or unset RANK to train alone"
+        "this process has RANK=1 and does not say how many there are: set WORLD_SIZE, or unset "
+        "RANK to train alone"
     )
     assert why_not({"JOB_COMPLETION_INDEX": "1"}) == snapshot(
         "Kubernetes started this process (JOB_COMPLETION_INDEX=1) and does not say how many there "
@@ -328,8 +328,42 @@ def test_variables_that_make_no_direct_job_are_named() -> None:
         "RANK=5 of WORLD_SIZE=5: want a number from 0 to 4"
     )
     assert why_not({"RANK": "1", "WORLD_SIZE": "2"}) == snapshot(
-        "torchrun does not say on which host process 0 runs: set MASTER_ADDR to that host"
+        "the environment has RANK=1 of WORLD_SIZE=2 and does not say on which host process 0 "
+        "runs: set MASTER_ADDR to that host, or unset RANK and WORLD_SIZE to train alone"
     )
     assert why_not({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a"}) == snapshot(
-        "torchrun does not number its jobs: set MASTER_PORT to a free port of the host of process 0"
+        "the environment has RANK=1 of WORLD_SIZE=2 and does not number its jobs: set MASTER_PORT "
+        "to a free port of the host of process 0, or unset RANK and WORLD_SIZE to train alone"
     )
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"RANK": "1"},
+        {"RANK": "1", "WORLD_SIZE": "2"},
+        {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a"},
+        {"RANK": "2", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"},
+    ],
+)
+def test_torchrun_is_named_only_where_its_mark_is(variables: Variables) -> None:
+    def texts(marked: Variables) -> List[str]:
+        found = []
+        for place in (
+            lambda: direct_place(marked, agrees=False),
+            lambda: place_in_job(marked),
+            lambda: place_in_job(marked, servers=2, workers=2),
+            lambda: started_by({**marked, **of("Slurm", 4)}),
+        ):
+            try:
+                place()
+            except LaunchError as error:
+                found.append(str(error))
+        return found
+
+    assert len(texts(variables)) > 2
+    assert [text for text in texts(variables) if "torchrun" in text] == []
+    named = [
+        text for text in texts({**variables, "TORCHELASTIC_RUN_ID": "a"}) if "torchrun" in text
+    ]
+    assert len(named) > 1

@@ -14,6 +14,7 @@ from inline_snapshot import snapshot
 from sentences import line_with, masked
 
 from bytescheduler import timeline
+from bytescheduler._native import FIRST_BOOKKEEPING_KEY
 
 Event = Dict[str, Any]
 HUGE = 10**400
@@ -67,6 +68,20 @@ def test_clocks_are_aligned_by_the_hosts_wall_clocks(folder: Folder) -> None:
 def key_name(rank: int, key: object, name: object) -> Event:
     args = {"key": key, "name": name}
     return {"name": "bytescheduler_key", "ph": "M", "pid": rank + 1, "tid": 0, "args": args}
+
+
+def test_a_merged_file_has_the_framework(folder: Folder) -> None:
+    named = {"name": "bytescheduler_framework", "ph": "M", "pid": 1, "args": {"framework": "torch"}}
+    file = folder.put("a", about(0), named, span(0, "push", 1, 3), the_end(0))
+    assert named in list(timeline.merge([file]))
+
+
+@pytest.mark.parametrize("name", [None, 3, ["torch"]])
+def test_a_framework_without_a_name_is_damage(folder: Folder, name: object) -> None:
+    named = {"name": "bytescheduler_framework", "ph": "M", "pid": 1, "args": {"framework": name}}
+    file = folder.put("a", about(0), named, the_end(0))
+    with pytest.raises(timeline.TimelineError, match="line 3: not the name of a framework"):
+        list(timeline.merge([file]))
 
 
 def test_tensors_have_the_names_of_their_keys(folder: Folder) -> None:
@@ -137,20 +152,20 @@ def test_the_engines_own_keys_are_named_by_their_use(folder: Folder) -> None:
 
 
 def test_agreements_of_workers_stand_apart_from_tensors(folder: Folder) -> None:
+    # The key alone says it: a script may give any name.
     names = {7: "fc1_weight", 8: "notes of optimizer", 9: "rows of fc1_weight"}
-    own = ["notes of optimizer", "tally 1 of all gradients", "a digest of all workers, 2"]
-    own.append("workers whose tensors differ, 64")
-    names.update(zip(range(10, 13), own[1:]))
+    own = ["notes of optimizer", "tally 1 of all gradients", "relay of 64 bytes, 0", "fc1_weight"]
+    names.update(zip(range(FIRST_BOOKKEEPING_KEY, 2**64), own))
     spans = [span(0, kind, 1, 3, key=key) for key in names for kind in ("push", "pull", "tensor")]
     named = [key_name(0, key, name) for key, name in names.items()]
     file = folder.put("a", about(0), *named, *spans, the_end(0))
     found = timeline.summary(timeline.merge([file]))
-    assert [row["name"] for row in found["tensors"]] == ["fc1_weight", "rows of fc1_weight"]
+    assert [row["name"] for row in found["tensors"]] == list(names.values())[:3]
     assert [row["name"] for row in found["internal"]] == own
     tensors, internal = timeline.table(found).split("agree on by themselves:")
     assert "fc1_weight" in tensors
-    assert "notes of optimizer" not in tensors
-    assert "notes of optimizer" in internal
+    assert "tally 1 of all gradients" not in tensors
+    assert "tally 1 of all gradients" in internal
 
 
 @pytest.mark.parametrize(("key", "name"), [(-1, "a"), ("a", "a"), (1, 2)])

@@ -9,6 +9,7 @@ import pytest
 from click_runner import Runner
 
 from bytescheduler import timeline
+from bytescheduler._native import FIRST_BOOKKEEPING_KEY
 from bytescheduler._timeline import plot, steps
 
 Event = Dict[str, Any]
@@ -153,10 +154,10 @@ def test_tensors_have_the_names_of_their_keys(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize("tensors", [1, 3, 20, 200])
 def test_no_label_is_cut_however_few_tensors_there_are(tensors: int) -> None:
     rows = []
-    for key in range(tensors):
+    for key in (*range(tensors), FIRST_BOOKKEEPING_KEY):
         rows.append((key, steps.Tensor()))
         rows[-1][1].add(span("push", (1, 2), key=key))
-    names = {0: "resnetv10_stage1_batchnorm0_gamma", 1: "notes of optimizer"}
+    names = {0: "resnetv10_stage1_batchnorm0_gamma"}
     figure = plot._figure(rows, (1, 2), names, "worker 0, step 2: 64.02 ms")
     figure.draw_without_rendering()
     width, height = figure.bbox.size
@@ -171,9 +172,10 @@ def test_no_label_is_cut_however_few_tensors_there_are(tensors: int) -> None:
 
 
 def test_agreements_of_workers_are_at_the_bottom(tmp_path: pathlib.Path) -> None:
-    own = {**span("push", (101, 101.5), key=8, priority=5)}
+    key = FIRST_BOOKKEEPING_KEY
+    own = {**span("push", (101, 101.5), key=key, priority=5)}
     name = {"name": "bytescheduler_key", "ph": "M", "pid": 1, "tid": 0}
-    named = {**name, "args": {"key": 8, "name": "notes of optimizer"}}
+    named = {**name, "args": {"key": key, "name": "notes of optimizer"}}
     other = [span(kind, (101, 101.5), key=9) for kind in ("push", "pull")]
     file = timeline_of(tmp_path / "t.json", named, *a_step(1, 1), own, *other)
     out = tmp_path / "a.svg"

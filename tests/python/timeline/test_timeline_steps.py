@@ -3,6 +3,7 @@
 from typing import Any, Dict, List, Tuple
 
 from bytescheduler import timeline
+from bytescheduler._native import FIRST_BOOKKEEPING_KEY
 from bytescheduler._timeline import steps
 
 Event = Dict[str, Any]
@@ -110,14 +111,13 @@ def test_gradients_that_come_late_in_a_step_are_in_it() -> None:
 
 def test_a_worker_that_trains_one_tensor_has_steps_too() -> None:
     alone = rounds_of([span("push", (n, n + 0.5), round=n) for n in range(1, 4)])
-    assert list(steps.in_step(alone, {})) == [(0, 1), (0, 2), (0, 3)]
+    assert list(steps.in_step(alone)) == [(0, 1), (0, 2), (0, 3)]
 
 
 def test_agreements_of_workers_are_in_no_step_and_hide_none() -> None:
     # One tensor, and notes: a round before the first step, and then one in each.
     gradients = [span("push", (n, n + 0.5), round=n) for n in range(1, 6)]
-    notes = [span("push", (n - 0.7, n - 0.6), key=8, round=n) for n in range(1, 7)]
-    name = {"name": "bytescheduler_key", "ph": "M", "pid": 1, "tid": 0}
-    named = {**name, "args": {"key": 8, "name": "notes of optimizer"}}
-    told = timeline.summary([*gradients, *notes, named])["steps"]
+    key = FIRST_BOOKKEEPING_KEY
+    notes = [span("push", (n - 0.7, n - 0.6), key=key, round=n) for n in range(1, 7)]
+    told = timeline.summary([*gradients, *notes])["steps"]
     assert [(row["step"], row["bytes"]) for row in told] == [(n, 100) for n in range(1, 6)]

@@ -14,7 +14,8 @@ from torch import nn
 
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._gradients.checks import check_parameter
-from bytescheduler.torch._gradients.gradients import GradientOptions, Gradients
+from bytescheduler.torch._gradients.gradients import Gradients
+from bytescheduler.torch._gradients.sender import GradientOptions
 from bytescheduler.torch._gradients.slot import IDLE, PUSHED, SUMMED
 from bytescheduler.torch._optimizer.stepper import Stepper
 
@@ -155,6 +156,9 @@ def test_a_model_that_moves_after_it_was_wrapped_is_refused(make_stepper: Make) 
     with pytest.raises(UsageError, match=moved):
         stepper.gradients.complete(0)  # it has no gradient
     slot.param.grad = torch.ones(2, 2, device="meta")
+    bias = stepper.gradients.slots[1]
+    bias.param.grad = torch.ones(2)
+    stepper.gradients.arrived(bias)
     with pytest.raises(UsageError, match=moved):
         stepper.gradients.arrived(slot)
 

@@ -1,11 +1,14 @@
-"""The hook for PyTorch's own DistributedDataParallel: the end of a backward."""
+"""PyTorch's own DistributedDataParallel: the hook, and the buckets that `advise` takes for it."""
 
+import random
 from types import SimpleNamespace
 from typing import Any, List, Optional
 
 import pytest
 import torch
+import torch.distributed as dist
 
+from bytescheduler._advise import ddp
 from bytescheduler.torch._ddp import hook
 from bytescheduler.torch._ddp.hook import _Backward, _Bucket
 from bytescheduler.torch._sums.compression import Compression
@@ -76,3 +79,19 @@ def test_buckets_that_travel_in_another_form_have_other_names(
         hook.ddp_hook(state, Bucket())
     assert names[0] == names[1]
     assert len(set(names)) == 3
+
+
+@pytest.mark.skipif(not dist.is_available(), reason="this build of PyTorch has no DDP")
+@pytest.mark.parametrize("seed", range(20))
+def test_advise_joins_gradients_as_pytorch_does(seed: int) -> None:
+    rng = random.Random(seed)
+    sizes = [4 * rng.randrange(1, 3 << 20) for _ in range(rng.randrange(1, 40))]
+    first, limit = rng.randrange(1, 9 << 20), rng.randrange(1, 40 << 20)
+    tensors = [torch.empty(size // 4, device="meta") for size in sizes]
+    joined, _ = dist._compute_bucket_assignment_by_size(tensors, [first, limit])
+    assert ddp.buckets(sizes, limit, first) == [len(bucket) for bucket in joined]
+
+
+@pytest.mark.skipif(not dist.is_available(), reason="this build of PyTorch has no DDP")
+def test_advise_has_pytorchs_limit_of_the_first_bucket() -> None:
+    assert dist._DEFAULT_FIRST_BUCKET_BYTES == ddp._FIRST_BYTES

@@ -352,11 +352,10 @@ def test_a_gradient_that_stays_this_workers_own_is_found(
 
 
 def test_a_weight_that_does_not_wait_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def let_wait(param: torch.Tensor, user: Any) -> None:  # noqa: ANN401
-        if param.dim() > 1 or not isinstance(user, updates.Updates):
-            waiting.let_wait(param, user)
+    def let_all_wait(params: List[torch.Tensor], user: Any) -> None:  # noqa: ANN401
+        waiting.let_all_wait([param for param in params if param.dim() > 1], user)
 
-    monkeypatch.setattr(updates, "let_wait", let_wait)
+    monkeypatch.setattr(updates, "let_all_wait", let_all_wait)
     assert any(wrong_seeds([seed]) for seed in range(40))
 
 

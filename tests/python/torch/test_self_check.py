@@ -1,5 +1,6 @@
 """The self-check finds what cannot be stepped parameter by parameter, and changes nothing."""
 
+import copy
 import inspect
 import warnings
 from typing import Any, Callable, Dict, List, Optional
@@ -209,6 +210,48 @@ class Wrapping(torch.optim.Optimizer):
         self.base.step()
 
 
+class Dropping(torch.optim.SGD):
+    """Its step leaves no gradient."""
+
+    def step(self, closure: Optional[Callable[[], float]] = None) -> None:  # type: ignore[override]
+        super().step()
+        self.zero_grad()
+
+
+class Centering(torch.optim.SGD):
+    """Its step puts other gradients in the place of those that backward made."""
+
+    def step(self, closure: Optional[Callable[[], float]] = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    p.grad = p.grad - p.grad.mean()
+        super().step()
+
+
+@pytest.mark.parametrize("kind", [Dropping, Centering])
+def test_an_optimizer_leaves_the_gradients_that_it_leaves_in_the_plain_run(
+    make_stepper: Callable[..., Stepper], kind: type
+) -> None:
+    model = torch.nn.Linear(3, 3)
+    alone = copy.deepcopy(model)
+    stepper, plain = (
+        make_stepper(model, kind(model.parameters(), 0.1)),
+        kind(alone.parameters(), 0.1),
+    )
+    for _ in range(3):
+        for module in (model, alone):
+            module(torch.ones(1, 3)).square().sum().backward()
+        stepper.step(None)
+        plain.step()
+        for one, other in zip(model.parameters(), alone.parameters()):
+            assert (one.grad is None) is (other.grad is None)
+            assert one.grad is None or torch.equal(one.grad, other.grad)
+        stepper.zero_grad(True)
+        plain.zero_grad()
+    assert not stepper.crosses
+
+
 def test_an_optimizer_that_raises_alike_is_separable() -> None:
     params = [torch.nn.Parameter(torch.randn(3)) for _ in range(3)]
     assert why_not_separable(Raising(params, lr=0.1)) is None
@@ -242,6 +285,8 @@ def test_a_dependence_is_found_in_each_dtype(kind: type, dtype: torch.dtype) -> 
         (Counting, "change the numbers of its groups"),
         (CountingItself, "numbers of its own"),
         (Noisy, "random numbers"),
+        (Dropping, "puts other gradients in p.grad, or drops them"),
+        (Centering, "puts other gradients in p.grad, or drops them"),
         (Failing, "ZeroDivisionError: by nothing"),
     ],
 )

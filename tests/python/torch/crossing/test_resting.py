@@ -44,14 +44,13 @@ def test_a_module_that_uses_another_bundle_or_has_modules_within_keeps_its_hook(
 ) -> None:
     parent = nn.Linear(3, 3)
     parent.child = nn.Linear(3, 3)
-    model = nn.Sequential(parent, nn.Linear(3, 3), nn.Linear(3, 10000), nn.Linear(10000, 3))
-    stepper = make_stepper(model)
-    stepper.guard(model[1], [model[3].bias])
+    model = nn.Sequential(parent, nn.Linear(3, 1000), nn.Linear(1000, 3), nn.Linear(3, 3))
+    stepper = make_stepper(model)  # the larger weights of two modules travel alone
     for _ in range(2):
         parent.child(model(ONES)).sum().backward()
         stepper.step(None)
         stepper.synchronize()
-    assert hooks(model) == [1, 1, 1, 1]
+    assert hooks(model) == [1, 1, 1, 0]
     assert hooks([parent.child]) == [0]
 
 

@@ -1,5 +1,6 @@
 """Workers compare weights, state and numbers: differences are named, before an update is made."""
 
+import copy
 from typing import Any, Callable, Dict, List
 
 import pytest
@@ -335,6 +336,59 @@ def test_the_state_of_one_worker_is_named_in_the_first_step(
     )
     with pytest.raises(UsageError, match=said):
         stepper.step(None)
+
+
+@pytest.mark.parametrize("crossing", [True, False])
+@pytest.mark.parametrize("label", ["momentum_buffer of bias in the optimizer's state", "weight"])
+def test_a_state_that_a_worker_loads_later_is_compared(
+    job: FakeJob, make_stepper: Make, crossing: bool, label: str
+) -> None:
+    model = nn.Linear(2, 2)
+    inner = torch.optim.SGD(model.parameters(), 0.5, momentum=0.9)
+    stepper = make_stepper(model, inner, crossing=crossing)
+
+    def stepped() -> None:
+        backward(model)
+        stepper.step(None)
+        stepper.zero_grad(True)
+
+    for _ in range(3):
+        stepped()
+    inner.load_state_dict(copy.deepcopy(inner.state_dict()))
+    differ(stepper, job, {})
+    stepped()
+
+    def changed(facts: Facts) -> Facts:
+        kind = STATE if "state" in label else WEIGHTS
+        return {**facts, label: Fact(kind, "another digest")} if label in facts else facts
+
+    job.objects.changed = changed
+    with pytest.raises(UsageError, match=f"{label}: worker 1 has other values"):
+        stepped()
+
+
+def test_a_state_that_all_workers_load_is_compared_once(job: FakeJob, make_stepper: Make) -> None:
+    model = nn.Linear(2, 2)
+    inner = torch.optim.SGD(model.parameters(), 0.5, momentum=0.9)
+    stepper = make_stepper(model, inner)
+    agreement = stepper.gradients.agreement
+    urgent = []
+    for step in range(6):
+        if step == 2:
+            inner.load_state_dict(copy.deepcopy(inner.state_dict()))
+        backward(model)
+        digest = agreement.digest
+
+        def noted(digest: Callable[[], int] = digest) -> int:
+            result = digest()
+            urgent.append(agreement.is_urgent)
+            return result
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(agreement, "digest", noted)
+            stepper.step(None)
+        stepper.zero_grad(True)
+    assert urgent == [True, False, False, True, False, False]
 
 
 def test_a_compiled_model_is_given_as_itself(job: FakeJob, make_stepper: Make) -> None:

@@ -12,7 +12,8 @@ from torch import nn
 
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._gradients import bundle
-from bytescheduler.torch._gradients.gradients import GradientOptions, Gradients
+from bytescheduler.torch._gradients.gradients import Gradients
+from bytescheduler.torch._gradients.sender import GradientOptions
 from bytescheduler.torch._gradients.slot import ARMED, IDLE, PUSHED
 from bytescheduler.torch._optimizer.stepper import Stepper
 from bytescheduler.torch._sums.compression import Compression, Compressor, scaled
@@ -97,6 +98,50 @@ def test_weights_equal_the_weights_of_one_process_bit_for_bit(
     assert [slot.bundle is not None for slot in stepper.gradients.slots].count(True) == 9
     for one, other in zip(got, want):
         assert torch.equal(one, other)
+
+
+FORMS = {
+    "plain": {},
+    "momentum": {"momentum": 0.9, "dampening": 0.1},
+    "decay": {"momentum": 0.9, "weight_decay": 0.1, "maximize": True},
+    "nesterov": {"momentum": 0.9, "nesterov": True},
+    "tensor": {"lr": torch.tensor(0.01)},
+    "one by one": {"foreach": False},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_many_weights_of_plain_sgd_are_updated_by_one_call_with_its_bits(
+    make_stepper: Make, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    alone, model = row(40), row(40)
+    plain, inner = (
+        torch.optim.SGD(each.parameters(), **{"lr": 0.01, **FORMS[form]}) for each in (alone, model)
+    )
+    stepper = make_stepper(model, inner)
+    calls: List[int] = []
+    together = torch._foreach_add_
+
+    def noted(tensors: List[torch.Tensor], *args: Any, **named: Any) -> Any:  # noqa: ANN401
+        calls.append(len(tensors))
+        return together(tensors, *args, **named)
+
+    for number in range(4):
+        for each in (alone, model):
+            each(torch.full((2, 3), 0.5 + number)).square().sum().backward()
+        plain.step()
+        stepper.step(None)
+        with monkeypatch.context() as patched:
+            patched.setattr(torch, "_foreach_add_", noted)
+            stepper.flush()
+        for one, other in zip(model.parameters(), alone.parameters()):
+            assert torch.equal(one, other)
+            assert torch.equal(one.grad, other.grad)  # type: ignore[arg-type]
+        stepper.zero_grad(True)
+        plain.zero_grad()
+    assert bool(calls) is (form in ("plain", "momentum", "decay"))
+    assert set(calls) <= {80}
+    assert inner.param_groups[0]["foreach"] is (False if form == "one by one" else None)
 
 
 def test_versions_without_a_copy_of_many_tensors_copy_each(

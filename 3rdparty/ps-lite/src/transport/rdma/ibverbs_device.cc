@@ -66,7 +66,8 @@ class Region final : public RdmaRegion {
 };
 
 ibv_mtu MtuOf(uint32_t bytes) {
-  return static_cast<ibv_mtu>(std::countr_zero(std::bit_floor(bytes)) - 7);  // 256 is 1
+  const int known = std::clamp(static_cast<int>(std::bit_width(bytes)) - 8, 1, 5);  // 256 is 1
+  return static_cast<ibv_mtu>(known);
 }
 
 class Pair final : public QueuePair {

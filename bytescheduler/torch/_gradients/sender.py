@@ -1,0 +1,209 @@
+"""The way of gradients to the engine: keys, memory and rounds of single slots and of bundles."""
+
+from typing import Dict, Iterable, List, NamedTuple, Type
+
+import torch
+
+from bytescheduler._session.keys import EngineKeys
+from bytescheduler._session.rounds import RoundCall
+from bytescheduler.errors import UsageError
+from bytescheduler.torch._engine.session import TorchSession
+from bytescheduler.torch._gradients.bundle import Bundle
+from bytescheduler.torch._gradients.checks import check_place
+from bytescheduler.torch._gradients.layout import empty_gradient
+from bytescheduler.torch._gradients.means import fits
+from bytescheduler.torch._gradients.slot import PUSHED, Slot
+from bytescheduler.torch._sums.compression import Compression, Compressor
+from bytescheduler.torch._sums.passage import Passage
+
+__all__ = ["GradientOptions", "Sender"]
+
+_STRIDED = torch.strided
+
+
+class GradientOptions(NamedTuple):
+    """The way in which gradients travel."""
+
+    compression: Type[Compressor] = Compression.none
+    average: bool = True
+    passes: int = 1  # by backward, before a gradient is sent
+    sparse_as_dense: bool = False
+    find_unused: bool = True
+
+
+class Sender:
+    """Sends the gradients of slots, each in a round of its own or with its bundle.
+
+    A slot that is sent becomes PUSHED.
+
+    Parameters
+    ----------
+    session : TorchSession
+        Carries the rounds.
+    options : GradientOptions
+        How gradients travel.
+    """
+
+    def __init__(self, session: TorchSession, options: GradientOptions) -> None:
+        self._session = session
+        self._options = options
+        self._keys = EngineKeys(session)
+        self._called = 1  # the number of the first slot in this round
+        self._zeros: Dict[torch.dtype, torch.Tensor] = {}
+
+    def bookkeeping_key(self, name: str) -> int:
+        """Return a key of something that is no gradient."""
+        return self._keys.bookkeeping(name)
+
+    def end_round(self, count: int) -> None:
+        """Begin to number the next round, as `count` slots are sent."""
+        self._called += count
+
+    def declare(self, new: List[Slot], bundles: List[Bundle[Slot]]) -> None:
+        """Make the memory of new slots and declare their keys; a bundle has one."""
+        for bundle in bundles:
+            bundle.key = self._keys.beside(bundle.slots[0].name, "bundle")
+            for slot in bundle.slots:
+                slot.bundle, slot.key = bundle, bundle.key
+        single = [slot for slot in new if slot.bundle is None]
+        keys = self._keys.of([slot.name for slot in single])
+        for slot in single:
+            slot.key = keys[slot.name]
+            self._make_buffers(slot)
+        targets = [(bundle.key, bundle.make_memory()) for bundle in bundles]
+        self._session.declare_tensors([*targets, *((slot.key, _target(slot)) for slot in single)])
+
+    def show_order(self, slots: Iterable[Slot]) -> None:
+        """See `Gradients`."""
+        names: Dict[int, str] = {}
+        for slot in sorted(slots, key=lambda slot: -slot.priority):
+            names.setdefault(slot.key, slot.name if slot.bundle is None else slot.bundle.name)
+        for key, name in names.items():
+            self._session.show(key, name)
+
+    def push(self, slot: Slot) -> None:
+        """Send the gradient of a slot that is IDLE, or let it join its bundle."""
+        grad = slot.param.grad
+        if grad.layout is not _STRIDED:
+            grad = self._densified(slot, grad)
+        try:
+            slot.version = grad._version
+        except RuntimeError:  # it was made in inference mode
+            with torch.inference_mode(False):
+                slot.param.grad = grad = grad.clone()
+            slot.version = grad._version
+        slot.sent = grad
+        slot.address = grad.data_ptr()
+        slot.had_gradient = True
+        bundle = slot.bundle
+        if bundle is not None:
+            if bundle.awaited == 1:
+                self._send_bundle(bundle)
+            else:
+                bundle.awaited -= 1
+            slot.state = PUSHED
+            return
+        check_place(slot, grad)
+        dense = grad if fits(slot, grad) else empty_gradient(slot).copy_(grad)
+        self._send(slot, dense)
+
+    def _densified(self, slot: Slot, grad: torch.Tensor) -> torch.Tensor:
+        if not self._options.sparse_as_dense:
+            raise UsageError(
+                f"{slot.name}: its gradient is sparse; make the layer without sparse=True, or pass "
+                "sparse_as_dense=True",
+                5,
+            )
+        slot.param.grad = grad.to_dense()
+        return slot.param.grad
+
+    def _send(self, slot: Slot, dense: torch.Tensor) -> None:
+        # Numbered in the order of the parameters, as the engine compares that with this one.
+        called = self._called + slot.index
+        if self._lacks_memory(slot, dense):
+            self._make_buffers(slot)
+        passage = slot.passage
+        assert passage is not None
+        if slot.device is not None:
+            slot.device.check_works(slot.name)
+        send = passage.compress(dense)
+        coding = passage.coding_of(dense)
+        call = RoundCall(
+            slot.priority, self._options.average, called, not slot.had_gradient, coding
+        )
+        here = not slot.had_gradient
+        slot.pending = passage.start(self._session, slot.key, send, call, is_here=here)
+        slot.state = PUSHED
+
+    def _send_bundle(self, bundle: Bundle[Slot]) -> None:
+        """Send a bundle that the last of its members joins; an error leaves it as it was."""
+        for slot in bundle.slots:
+            if slot.sent is not None:
+                check_place(slot, slot.sent)
+        send = bundle.gather()
+        called = self._called + bundle.slots[0].index
+        at_once = not bundle.had_gradient
+        call = RoundCall(bundle.priority, self._options.average, called, at_once)
+        pending = bundle.passage.start(self._session, bundle.key, send, call)
+        for slot in bundle.slots:
+            slot.pending = pending
+
+    @staticmethod
+    def _lacks_memory(slot: Slot, dense: torch.Tensor) -> bool:
+        if slot.passage is None:
+            return True
+        if slot.device is not None:
+            return False
+        return slot.recv is None or slot.recv.data_ptr() == dense.data_ptr()
+
+    def _make_buffers(self, slot: Slot) -> None:
+        slot.passage = Passage(self._options.compression, slot.device)
+        like = empty_gradient(slot)
+        if slot.device is None:
+            slot.recv = like.zero_()
+        narrow = slot.passage.compress(like)
+        if narrow is slot.recv:
+            slot.passage.received = slot.recv
+        else:
+            slot.passage.make_room(narrow).zero_()
+
+    def push_unsent(self, slot: Slot) -> None:
+        """Send what backward has not sent: a gradient that a script made, or nothing."""
+        grad = slot.param.grad
+        if grad is not None:
+            check_place(slot, grad)
+            self.push(slot)
+            return
+        if not self._options.find_unused:
+            raise UsageError(
+                f"{slot.name}: backward made no gradient; the model must use it in each step, "
+                "or pass find_unused=True",
+                5,
+            )
+        check_place(slot, slot.param)
+        slot.sent = None
+        slot.had_gradient = False
+        bundle = slot.bundle
+        if bundle is None:
+            self._send(slot, self._nothing(slot))
+            return
+        if bundle.awaited == 1:
+            self._send_bundle(bundle)
+        else:
+            bundle.awaited -= 1
+        slot.state = PUSHED
+
+    def _nothing(self, slot: Slot) -> torch.Tensor:
+        """Return zeros in the place of a gradient; all share their memory."""
+        dtype, elements = slot.param.dtype, slot.param.numel()
+        zeros = self._zeros.get(dtype)
+        if zeros is None or zeros.numel() < elements:
+            zeros = self._zeros[dtype] = torch.zeros(elements, dtype=dtype, device="cpu")
+        return zeros[:elements]
+
+
+def _target(slot: Slot) -> torch.Tensor:
+    """Return the memory that the engine writes to."""
+    assert slot.passage is not None
+    assert slot.passage.received is not None
+    return slot.passage.received

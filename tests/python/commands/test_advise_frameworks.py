@@ -1,0 +1,105 @@
+"""`bytescheduler advise` compares with the data parallel training of the profile's framework."""
+
+import json
+import pathlib
+from typing import Any, Dict
+
+import pytest
+from click_runner import runner
+from inline_snapshot import snapshot
+
+from bytescheduler import cli
+from bytescheduler._advise import advice, ddp, models, profile
+
+RATE = ("--rate", "1gbit")
+LAYERS = models.scaled("uniform", 1, 0.7)  # buckets of 4 MB suit it
+
+
+def saved(folder: pathlib.Path, framework: str) -> str:
+    path = folder / f"{framework}.json"
+    profile.write(profile.Profile(LAYERS, framework), path)
+    return str(path)
+
+
+def advised(*arguments: str) -> Dict[str, Any]:
+    result = runner().invoke(cli._cli, ["advise", "--json", *arguments])
+    assert (result.exit_code, result.stderr) == (0, "")
+    found: Dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+TORCH = {"no_overlap", "ddp", "ddp_best", "fifo", "ours", "ideal"}
+MXNET = {"no_overlap", "dist_sync", "fifo", "p3", "ours", "ideal"}
+
+
+def test_a_profile_of_pytorch_is_compared_with_ddp(tmp_path: pathlib.Path) -> None:
+    path = saved(tmp_path, "torch")
+    layers = profile.read(path).layers
+    found = advised(path, *RATE)
+    assert (found["framework"], found["step_s"].keys()) == ("torch", TORCH)
+    ring = advice.Cluster(2, 2, 1e9, 5e-5).ring
+    times = found["step_s"]
+    assert times["ddp"] == ddp.step_s(layers, ring)
+    assert (found["bucket_mb"], times["ddp_best"]) == ddp.best_bucket(layers, ring)
+    assert times["ours"] < times["ddp_best"] < times["ddp"]
+    assert found["compared_with"] == "ddp_best"
+
+
+@pytest.mark.parametrize("framework", ["", "mxnet"])
+def test_a_profile_of_mxnet_or_an_older_one_is_compared_with_dist_sync(
+    tmp_path: pathlib.Path, framework: str
+) -> None:
+    found = advised(saved(tmp_path, framework), *RATE)
+    assert (found["framework"], found["step_s"].keys()) == ("mxnet", MXNET)
+    assert found["compared_with"] == "dist_sync"
+
+
+def test_the_framework_can_be_chosen(tmp_path: pathlib.Path) -> None:
+    path = saved(tmp_path, "mxnet")
+    assert advised(path, "--framework", "torch", *RATE)["step_s"].keys() == TORCH
+    known = ("--model", "resnet50", "--compute", "1", "--rate", "10gbit")
+    assert advised(*known)["framework"] == "torch"
+    assert advised(*known, "--framework", "mxnet")["step_s"].keys() == MXNET
+
+
+def test_a_table_has_ddps_own_buckets_and_the_bucket_that_suits_best(
+    tmp_path: pathlib.Path,
+) -> None:
+    result = runner().invoke(cli._cli, ["advise", saved(tmp_path, "torch"), *RATE])
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert [line[:26].strip() for line in lines[2:8]] == snapshot(
+        [
+            "no overlap",
+            "DDP in buckets of 25 MB",
+            "DDP in buckets of 4 MB",
+            "first come first served",
+            "bytescheduler",
+            "ideal",
+        ]
+    )
+    times = advised(saved(tmp_path, "torch"), *RATE)["step_s"]
+    saving = f"{100 * (1 - times['ours'] / times['ddp_best']):.0f} %"
+    text = f"It will help: a step takes {saving} less than with DDP in buckets of 4 MB"
+    assert text in result.stdout
+    assert "MXNet" not in result.stdout
+
+
+def test_where_no_bucket_is_better_than_ddps_own_one_line_has_it(tmp_path: pathlib.Path) -> None:
+    # A worker that is alone sums nothing.
+    words = ["advise", saved(tmp_path, "torch"), *RATE, "-w", "1", "-s", "1"]
+    result = runner().invoke(cli._cli, words)
+    assert result.stdout.count("\n  DDP in buckets of") == 1
+
+
+def test_alone_it_shows_an_example() -> None:
+    result = runner().invoke(cli._cli, ["advise"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    commands = [line.strip() for line in result.stderr.splitlines() if line.startswith("  ")]
+    assert commands == snapshot(
+        [
+            "bytescheduler launch --local --record model.json --record-steps 20 -- python train.py",
+            "bytescheduler advise model.json --rate 10gbit --workers 8 --servers 8",
+            "bytescheduler advise --model resnet50 --compute 0.25 --rate 10gbit",
+        ]
+    )
