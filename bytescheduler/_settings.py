@@ -92,6 +92,7 @@ class Settings:
     tuning_cache: str = _row("BYTESCHEDULER_TUNING_CACHE", str)
     secret_file: str = _row("BYTESCHEDULER_SECRET_FILE", str)
     timeout_s: float = _row("BYTESCHEDULER_TIMEOUT", seconds)
+    own_rendezvous_s: float = _row("BYTESCHEDULER_RENDEZVOUS_TIMEOUT", seconds)
     grace_s: float = _row("BYTESCHEDULER_GRACE", seconds)
     pickles: str = _row("BYTESCHEDULER_PICKLES", str)
     trusted_modules: Tuple[str, ...] = _row("BYTESCHEDULER_TRUSTED_MODULES", _names)
@@ -107,8 +108,9 @@ class Settings:
         return cls.of({row.name: row.value for row in rows}, changed)
 
     @classmethod
-    def of(cls, texts: Mapping[str, str], changed: FrozenSet[str] = frozenset()) -> "Settings":
+    def of(cls, texts: Mapping[str, str], changed: Optional[FrozenSet[str]] = None) -> "Settings":
         """Return settings with these texts; those that are not among them have their defaults."""
+        changed = frozenset(texts) if changed is None else changed
         defaults = {row.name: row.default.replace("required", "") for row in settings()}
         fields = {}
         for field in dataclasses.fields(cls):
@@ -116,6 +118,13 @@ class Settings:
                 name, read = field.metadata["name"], field.metadata["read"]
                 fields[field.name] = _read(read, texts.get(name, defaults[name]), defaults[name])
         return cls(changed=changed, **fields)
+
+    @property
+    def rendezvous_s(self) -> float:
+        """How long a process waits for the other nodes at the start."""
+        is_told = "BYTESCHEDULER_TIMEOUT" in self.changed
+        is_own = "BYTESCHEDULER_RENDEZVOUS_TIMEOUT" in self.changed
+        return self.timeout_s if is_told and not is_own else self.own_rendezvous_s
 
     @property
     def is_talkative(self) -> bool:

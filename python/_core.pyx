@@ -749,6 +749,14 @@ cdef class Worker:
         with nogil:
             bs_worker_fail(worker, pointer)
 
+    def explain(self, str reason):
+        """Let the goodbye of `close` tell why this worker leaves early; nothing fails by that.
+
+        Calls of other workers that miss this worker fail with it; at most 1024 bytes travel.
+        """
+        text = reason.encode("utf-8", "replace")
+        bs_worker_explain(self.handle(), text)
+
     def status(self):
         """Return the error that failed the worker, or None while it is well."""
         cdef bs_error error

@@ -103,6 +103,7 @@ cdef extern from "bytescheduler/c_api.h" nogil:
     void bs_deferred_start(void* deferred)
     int bs_worker_barrier_start(bs_worker* worker, bs_done done, void* context, bs_error* error)
     int bs_worker_fail(bs_worker* worker, const char* why)
+    int bs_worker_explain(bs_worker* worker, const char* reason)
     int bs_worker_status(const bs_worker* worker, bs_error* error)
     ctypedef void (*bs_metric_row)(void* context, const char* name, int of,
                                    double value) noexcept nogil

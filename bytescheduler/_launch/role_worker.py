@@ -27,7 +27,7 @@ from bytescheduler._started import ready
 __all__ = ["Rendezvous", "run", "show_route"]
 
 _CANNOT_RUN = 126  # the code of shells
-_SAY_EVERY_S = 5.0
+_SAY_EVERY_S = 10.0
 _LOOK_EVERY_S = 0.2  # from one look at the command's reports to the next
 _LOOK_LATER_S = 1.0  # the same once the worker was in the job
 _CONNECT_EVERY_S = 0.5
@@ -108,7 +108,7 @@ class Rendezvous:
             host=settings.root_host,
             port=settings.root_port,
             ipc=settings.uses_files,
-            timeout_s=settings.timeout_s,
+            timeout_s=settings.rendezvous_s,
             talkative=settings.is_talkative,
         )
 

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from typing import Callable, Dict, Iterator, List, Optional, Sequence
+from typing import Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from bytescheduler._launch.launcher import Exited, Interrupt, Launcher, Listening
 from bytescheduler._process.child import Child, signal_name
@@ -106,6 +106,45 @@ class Over(Exception):
         self.code = code
 
 
+class _LastWords:
+    """The tracebacks with which workers ended, to be printed behind all else; any thread calls it.
+
+    Parameters
+    ----------
+    write : callable
+        Writes lines behind a prefix.
+    """
+
+    def __init__(self, write: Callable[[bytes, List[bytes]], None]) -> None:
+        self._write = write
+        self._lock = threading.Lock()
+        self._kept: Dict[Child, Tuple[bytes, List[bytes]]] = {}
+        self._let_go: Set[Child] = set()
+
+    def keep(self, worker: Child, prefix: bytes, lines: List[bytes]) -> None:
+        """Keep the last lines of a worker, unless it ended well."""
+        with self._lock:
+            if worker not in self._let_go:
+                self._kept[worker] = (prefix, lines)
+                return
+        self._write(prefix, lines)
+
+    def let_go(self, worker: Child) -> None:
+        """Print at once with which lines this worker ends, which ended well."""
+        with self._lock:
+            self._let_go.add(worker)
+            kept = self._kept.pop(worker, None)
+        if kept is not None:
+            self._write(*kept)
+
+    def print_all(self, cause: Optional[Child]) -> None:
+        """Print all that is kept, and that of `cause` behind the rest."""
+        with self._lock:
+            workers = sorted(self._kept, key=lambda worker: worker is cause)
+        for worker in workers:
+            self.let_go(worker)
+
+
 class Run(abc.ABC):
     """One run of a job; everything but `Launcher.put` belongs to the main thread.
 
@@ -133,6 +172,7 @@ class Run(abc.ABC):
                 f"cannot write to standard output: {reason}; lines of the job's output are lost"
             ),
         )
+        self._last_words = _LastWords(self._printer.write_all)
         self._signal: Optional[int] = None  # the first that stops the job
         self._signalled = 0.0
         self._passed_on: Dict[int, float] = {}  # when each came last
@@ -184,7 +224,13 @@ class Run(abc.ABC):
         """Copy what comes from the descriptor, which is closed at its end, behind its prefix."""
         index = self._launcher.children.index(child)
         prefix = self._printer.prefix(child.name, index)
-        reader = threading.Thread(target=self._printer.copy, args=(prefix, output), daemon=True)
+
+        def keep(lines: List[bytes]) -> None:
+            self._last_words.keep(child, prefix, lines)
+
+        on_last = keep if child in self._launcher.workers else None
+        arguments = (prefix, output, on_last)
+        reader = threading.Thread(target=self._printer.copy, args=arguments, daemon=True)
         reader.start()
         self._readers.append(reader)
 
@@ -229,6 +275,8 @@ class Run(abc.ABC):
             self._remark("enough steps; ending the job")
             self._printer.mute()
             raise Over(0)
+        if isinstance(event, Exited) and not event.child.code:
+            self._last_words.let_go(event.child)
         if isinstance(event, Exited) and event.child.code:
             raise Over(self._fail(event.child))
         return event
@@ -321,6 +369,7 @@ class Run(abc.ABC):
 
     def _fail(self, first: Child) -> int:
         """Let the others find out and say so themselves; return the exit code of the cause."""
+        self._printer.await_ends()
         self._await_cause(first)
         first_cause = self._launcher.cause()
         blamed = self._launcher.blamed()
@@ -427,6 +476,7 @@ class Run(abc.ABC):
         deadline = time.monotonic() + _LAST_WORDS_S
         for reader in self._readers:
             reader.join(timeout=max(0.0, deadline - time.monotonic()))
+        self._last_words.print_all(self._launcher.cause() if self._launcher.failed else None)
         self._launcher.close()
 
     def _remark(self, text: str) -> None:

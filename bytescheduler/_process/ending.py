@@ -11,9 +11,20 @@ from typing import Callable, List, NamedTuple, NoReturn, Optional, Type, Union
 
 from bytescheduler._process.say import say
 
-__all__ = ["BadEnd", "at_end", "bad_end", "is_child", "print_early", "uncaught", "watch_exits"]
+__all__ = [
+    "BadEnd",
+    "at_end",
+    "bad_end",
+    "early_end",
+    "is_child",
+    "print_early",
+    "uncaught",
+    "watch_exits",
+]
 
 _Code = Union[None, int, str]
+# Exceptions by which loops and generators end well.
+_GOOD = (StopIteration, StopAsyncIteration, GeneratorExit)
 # The exit that the interpreter obeys, once it does: the exception itself would keep all frames.
 _obeyed: "List[Optional[BadEnd]]" = []
 
@@ -101,6 +112,19 @@ def bad_end() -> Optional[BadEnd]:
     if isinstance(raised, SystemExit):
         return _described(raised)
     return _obeyed[0] if _obeyed else None
+
+
+def early_end() -> Optional[BadEnd]:
+    """Return why a script leaves early: the exception that it handles; None if it handles none.
+
+    A ``finally`` handles the exception that passes it.
+    """
+    error = sys.exc_info()[1]
+    if error is None or isinstance(error, _GOOD):
+        return None
+    if isinstance(error, SystemExit):
+        return _described(error)
+    return BadEnd(type(error), _text(error))
 
 
 def print_early() -> bool:

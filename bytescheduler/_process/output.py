@@ -5,7 +5,7 @@ import re
 import select
 import threading
 import time
-from typing import Callable, List
+from typing import Callable, List, Optional
 
 from bytescheduler._process.stdout import why_lost
 
@@ -20,6 +20,10 @@ _SAID = re.compile(rb"bytescheduler: |(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):\S+:
 _TRACEBACK = b"Traceback (most recent call last):"
 _INTERRUPTED = b"interrupted"
 _MAX_TRACEBACK_LINES = 1000
+# From the begin of a traceback to the end of a process, if that ends by it: in a job that runs, and
+# in one that ends.
+_LAST_WORDS_S = 3.0
+_LONGER_S = 30.0
 _REDRAW_S = 5.0  # how often a line that redraws itself is shown
 
 
@@ -29,6 +33,48 @@ def _write_all(target: int, content: bytes) -> None:
             content = content[os.write(target, content) :]
         except BlockingIOError:  # another process made the terminal non-blocking
             select.select([], [target], [])
+
+
+class _Ending:
+    """Holds the lines from a traceback on, which may be the last of a process."""
+
+    def __init__(
+        self,
+        write: Callable[[bytes], None],
+        clock: Callable[[], float],
+        limit_s: Callable[[], float],
+    ) -> None:
+        self._write = write
+        self._clock = clock
+        self._limit_s = limit_s
+        self._since = 0.0
+        self.lines: List[bytes] = []
+
+    def take(self, line: bytes) -> None:
+        """Hold or write a line."""
+        if not self.lines and line.rstrip(b"\r") != _TRACEBACK:
+            self._write(line)
+            return
+        if not self.lines:
+            self._since = self._clock()
+        self.lines.append(line)
+        if len(self.lines) > _MAX_TRACEBACK_LINES:
+            self.release()
+
+    def await_more(self, source: int) -> None:
+        """Wait until the descriptor has more; release what is held if the process lives on."""
+        while self.lines:
+            left = max(0.0, self._since + self._limit_s() - self._clock())
+            if not left:
+                self.release()
+            elif select.select([source], [], [], left)[0]:
+                return
+
+    def release(self) -> None:
+        """Write what is held."""
+        for line in self.lines:
+            self._write(line)
+        self.lines = []
 
 
 class Printer:
@@ -74,6 +120,7 @@ class Printer:
         self._lost = False
         self._muted = False
         self._shortens = False
+        self._limit_s = _LAST_WORDS_S
 
     def prefix(self, name: str, index: int) -> bytes:
         """Return the prefix of each line of `name`, the process number `index`."""
@@ -94,6 +141,10 @@ class Printer:
         Any thread may call it.
         """
         self._shortens = True
+
+    def await_ends(self) -> None:
+        """Expect processes to end from now on, which may take longer.  Any thread may call it."""
+        self._limit_s = _LONGER_S
 
     def write(self, prefix: bytes, line: bytes) -> None:
         """Write a line, without the text that a carriage return in it takes back.
@@ -122,22 +173,44 @@ class Printer:
                     self._lost = True
                     self._on_lost(why_lost(error))
 
-    def copy(self, prefix: bytes, source: int) -> None:
+    def write_all(self, prefix: bytes, lines: List[bytes]) -> None:
+        """Write lines of one process."""
+        held: List[bytes] = []
+        for line in lines:
+            held = self._write_or_hold(prefix, held, line)
+        for line in held:
+            self.write(prefix, line)
+
+    def copy(
+        self,
+        prefix: bytes,
+        source: int,
+        on_last: Optional[Callable[[List[bytes]], None]] = None,
+    ) -> None:
         """Copy lines from the descriptor `source` until it ends, then close it.
 
-        Blocks; meant for a thread of its own.  Goes on reading when the target is broken, so that
-        the writer is never held up.
+        A traceback, and what comes within three seconds behind it, goes to `on_last` instead if
+        it is the last that comes.  Blocks; meant for a thread of its own.  Goes on reading when the
+        target is broken, so that the writer is never held up.
         """
         pending = b""
         held: List[bytes] = []  # a traceback, perhaps of an interrupt
+
+        def write(line: bytes) -> None:
+            nonlocal held
+            held = self._write_or_hold(prefix, held, line)
+
+        ending = _Ending(write, self._clock, lambda: self._limit_s)
+        take = write if on_last is None else ending.take
         shown = self._clock()
         while True:
+            ending.await_more(source)
             chunk = os.read(source, 1 << 16)
             if not chunk:
                 break
             *lines, pending = (pending + chunk).split(b"\n")
             for line in lines:
-                held = self._write_or_hold(prefix, held, line)
+                take(line)
             bar, redrawn, rest = pending.rpartition(b"\r")
             if redrawn and bar.strip(b"\r") and self._clock() - shown >= _REDRAW_S:
                 self.write(prefix, bar)
@@ -148,9 +221,11 @@ class Printer:
                 self.write(prefix, pending[:_MAX_LINE_BYTES])
                 pending = pending[_MAX_LINE_BYTES:]
         if pending:
-            held = self._write_or_hold(prefix, held, pending)
+            take(pending)
         for line in held:
             self.write(prefix, line)
+        if on_last is not None and ending.lines:
+            on_last(ending.lines)
         os.close(source)
 
     def _write_or_hold(self, prefix: bytes, held: List[bytes], line: bytes) -> List[bytes]:

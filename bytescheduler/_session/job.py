@@ -3,10 +3,12 @@
 import sys
 from typing import Any, Callable, Generic, Optional, Protocol, Set, TypeVar
 
+from bytescheduler._process.ending import early_end
+from bytescheduler._process.say import say
 from bytescheduler._session.round_session import RoundSession
 from bytescheduler._session.view import View
 from bytescheduler._settings import Settings
-from bytescheduler.errors import ConfigError
+from bytescheduler.errors import ConfigError, Error
 
 __all__ = ["Flushes", "Job", "Joined"]
 
@@ -143,12 +145,20 @@ class Job(Generic[_J]):
         """Make pending updates, wait for rounds, and leave; a second call does nothing.  Blocks.
 
         While a ConfigError is handled, it waits for nothing, and the others learn that error.
+        While another exception is, errors of the job are lines, so that they do not hide it.
         """
         joined = self._joined
         if joined is None:
             return
-        if not isinstance(sys.exc_info()[1], ConfigError):
-            self.flush()
+        handled, early = sys.exc_info()[1], early_end()
+        if not isinstance(handled, ConfigError):
+            try:
+                self.flush()
+            except Error as error:
+                if early is None:
+                    raise
+                if str(error) != str(handled):
+                    say(f"bytescheduler: {error}")
         self._joined, self._left = None, True
         if joined.session is not None:
             joined.session.close()

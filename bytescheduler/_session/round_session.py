@@ -7,6 +7,7 @@ from bytescheduler._native import Pending, Worker
 from bytescheduler._session.direct import by_workers
 from bytescheduler._session.rounds import Round, RoundCall, Rounds, Source, WithoutEngine
 from bytescheduler._session.session import Session, clamped
+from bytescheduler._started.consequences import as_raised
 from bytescheduler.errors import Error, UsageError
 
 __all__ = ["RoundSession"]
@@ -105,6 +106,7 @@ class RoundSession(Session):
             raise self._named(error) from error
 
     def _named(self, error: Error) -> Error:
+        error = as_raised(error)
         named = type(error)(self._names.in_text(str(error)), error.code)
         return by_workers(named) if self.hosts_server else named
 

@@ -21,6 +21,7 @@ from bytescheduler._native import Worker, fail_exit
 from bytescheduler._process.ending import (
     at_end,
     bad_end,
+    early_end,
     is_child,
     print_early,
     uncaught,
@@ -32,6 +33,7 @@ from bytescheduler._session.names import KeyNames
 from bytescheduler._session.sums import Judge, Numbers, Sum, WatchedSums
 from bytescheduler._session.view import View
 from bytescheduler._started import ready
+from bytescheduler._started.consequences import Consequences, as_raised
 from bytescheduler._tuning.starting import start_tuner
 from bytescheduler.errors import ConfigError, Error
 
@@ -45,6 +47,8 @@ __all__ = ["Item", "Session", "clamped"]
 Item = Tuple[int, int, int, int]
 # How long the others may wait to hear of an exception that the script did not catch.
 _LAST_WORDS_S = 0.5
+# How long pending rounds may take to end when an exception leads through `close`.
+_EARLY_S = 10.0
 # Behind all tensors, whose order and lost time it has no part in.
 _NO_HURRY = -(2**31)
 
@@ -112,6 +116,8 @@ class Session:
         self.hosts_server = False
         self._end_unasked: Callable[[], None] = at_end(self._at_exit)
         watch_exits()
+        self._consequences = Consequences(self.rank, framework.error)
+        self._consequences.install()
         self._place = worker.place
         if self._place:
             ready.tell_place(self._place)
@@ -263,7 +269,15 @@ class Session:
         except ConfigError:
             raise
         except Error as error:
-            raise self._framework.error(self._names.in_text(str(error))) from error
+            raise self._raised(error) from error
+
+    def _raised(self, error: Error) -> Exception:
+        """Return the exception for users; a ConfigError of another worker is one here too."""
+        known = as_raised(error)
+        text = self._names.in_text(str(error))
+        if isinstance(known, ConfigError):
+            return ConfigError(text, error.code)
+        return self._framework.error(text)
 
     def check(self) -> None:
         """Raise the framework's error if this is of no use any more."""
@@ -282,7 +296,7 @@ class Session:
 
     def _raise(self, failure: Error) -> NoReturn:
         self._reported = True
-        raise self._framework.error(self._names.in_text(str(failure))) from failure
+        raise self._raised(failure) from failure
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -291,6 +305,8 @@ class Session:
 
         Only the last owner's call does so; earlier ones leave pending rounds to end by themselves.
         While a ConfigError is handled, as in a ``finally``, the job fails with its reason instead.
+        Another exception that is handled goes with the goodbye: only calls that miss this worker
+        fail with it.  Then pending rounds get ten seconds, and errors of the job are lines.
         Blocks; None waits as long as the engine's own deadlines allow.  A second call does nothing.
 
         Raises
@@ -302,7 +318,11 @@ class Session:
             self._owners -= 1
             return
         self._fail_if_refused()
-        self._leave(drain_s)
+        early = early_end()
+        if early is None or not self.is_open:
+            self._leave(drain_s)
+        else:
+            self._leave_early(early.reason, _EARLY_S if drain_s is None else min(drain_s, _EARLY_S))
 
     def drop(self) -> None:
         """Forget one owner that is gone; never blocks.
@@ -318,7 +338,19 @@ class Session:
             self._reported = True  # the caller has the error itself
             self._worker.fail(f"{type(error).__name__}: {error}")
 
-    def _leave(self, drain_s: Optional[float]) -> None:
+    def _leave_early(self, reason: str, drain_s: float) -> None:
+        """Leave while an exception is on its way, which no error of the job may replace."""
+        handled = sys.exc_info()[1]
+        by_this_worker = f"worker {self.rank} gave up: "
+        if self._worker.status() is None:
+            self._worker.explain(reason)
+        try:
+            self._leave(drain_s, reason)
+        except (self._framework.error, Error) as error:
+            if by_this_worker not in str(error) and str(error) != str(handled):
+                say(f"bytescheduler: {error}")
+
+    def _leave(self, drain_s: Optional[float], early: str = "") -> None:
         if not self.is_open:
             return
         self._closed = True
@@ -326,20 +358,20 @@ class Session:
         self._stay_silent_at_end()
         try:
             if self._worker.status() is None:
-                self._drain(drain_s)
+                self._drain(drain_s, early)
                 self._watched.look(wait=drain_s is None)
         finally:
             failure = self._end()
         if failure is not None and not self._reported:
             self._raise(failure)
 
-    def _drain(self, drain_s: Optional[float]) -> None:
-        """Let pending rounds end, or fail them."""
-        reason = "it was interrupted with operations unfinished"
+    def _drain(self, drain_s: Optional[float], early: str = "") -> None:
+        """Let pending rounds end, or fail them, by the reason of an `early` end."""
+        reason = early or "it was interrupted with operations unfinished"
         done = False
         try:
             done = self._operations.drain(drain_s)
-            reason = f"it ended with {self._operations.pending()} operations unfinished"
+            reason = early or f"it ended with {self._operations.pending()} operations unfinished"
         finally:
             if not done:
                 self._worker.fail(reason)
@@ -369,12 +401,14 @@ class Session:
 
     def _at_exit(self) -> None:
         ends_badly = bad_end() is not None
-        printed = False
+        # multiprocessing prints it later, and knows no hook.
+        printed = is_child() and self._consequences.tell(uncaught())
+        self._reported = self._reported or self._consequences.has_told
         try:
             if self.is_open:
-                printed = self._fail_if_failed()
+                printed = self._fail_if_failed() or printed
             self._leave(None)
-        except self._framework.error as error:
+        except (self._framework.error, ConfigError) as error:
             say(f"bytescheduler: {error}")
             fail_exit()  # the script cannot catch it any more
             # Such a child ends without what `fail_exit` changes.  An exception on its way makes it
@@ -406,6 +440,7 @@ class Session:
             return False
         printed = self.hosts_server and print_early()
         self._worker.fail(end.reason)
+        self._reported = self._reported or uncaught() is not None  # Python prints that
         return printed
 
     def _forget_all(self) -> None:

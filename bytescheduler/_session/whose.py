@@ -106,10 +106,10 @@ def whose_scheduler(settings: Settings, say: Callable[[str], None]) -> Whose:
     ConfigError
         The job has a secret, and this process has none.
     Timeout
-        It cannot be reached within BYTESCHEDULER_TIMEOUT.
+        It cannot be reached within BYTESCHEDULER_RENDEZVOUS_TIMEOUT.
     """
     root = at(settings.root_host, settings.root_port)
-    deadline = time.monotonic() + settings.timeout_s
+    deadline = time.monotonic() + settings.rendezvous_s
     next_word = time.monotonic() + _SAY_EVERY_S
     while True:
         whose = _try(settings)
@@ -118,8 +118,8 @@ def whose_scheduler(settings: Settings, say: Callable[[str], None]) -> Whose:
         now = time.monotonic()
         if now >= deadline:
             raise Timeout(
-                f"no response from the scheduler node at {root} in {settings.timeout_s:g} s "
-                f"(BYTESCHEDULER_TIMEOUT; latest attempt: {whose})",
+                f"no response from the scheduler node at {root} in {settings.rendezvous_s:g} s "
+                f"(BYTESCHEDULER_RENDEZVOUS_TIMEOUT; latest attempt: {whose})",
                 2,
             )
         if now >= next_word:

@@ -11,7 +11,7 @@ from typing import Callable, Optional, Type
 
 from bytescheduler._process.say import say
 
-__all__ = ["NAME", "shorten"]
+__all__ = ["NAME", "replace_plain", "shorten"]
 
 NAME = "BSLAUNCH_LOCAL"  # `bslaunch --local` sets it for its workers
 _Hook = Callable[[Type[BaseException], BaseException, Optional[TracebackType]], object]
@@ -23,11 +23,24 @@ def shorten() -> None:
         sys.excepthook = _Shortened(sys.excepthook)
 
 
+def replace_plain(hook: _Hook) -> None:
+    """Let `hook` print exceptions instead of Python, but for Ctrl-C; one of the script's stays."""
+    if isinstance(sys.excepthook, _Shortened):
+        sys.excepthook.replace_plain(hook)
+    elif sys.excepthook is sys.__excepthook__:
+        sys.excepthook = hook
+
+
 class _Shortened:
     """An exception hook that reports Ctrl-C in a line; other errors go to the previous hook."""
 
     def __init__(self, previous: _Hook) -> None:
         self._other = previous
+
+    def replace_plain(self, hook: _Hook) -> None:
+        """Call `hook` where Python itself would be called."""
+        if self._other is sys.__excepthook__:
+            self._other = hook
 
     def __call__(
         self,

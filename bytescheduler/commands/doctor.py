@@ -36,7 +36,7 @@ def _settings() -> Tuple[List[Finding], Settings, Dict[str, str]]:
         text = f"{counted(count, 'setting')} in the environment, all well-formed"
         findings = [good("settings", "settings", text)]
     right = {row.name: "" if row.name in overrides else row.value for row in config.values()}
-    return findings, Settings.of(right), overrides
+    return findings, Settings.of(right, frozenset()), overrides
 
 
 def _num_peers(settings: Settings) -> Optional[int]:

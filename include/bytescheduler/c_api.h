@@ -171,6 +171,10 @@ int bs_worker_barrier(bs_worker* worker, bs_error* error);
 int bs_worker_barrier_start(bs_worker* worker, bs_done done, void* context, bs_error* error);
 // Fails the whole job with `why`, because this worker cannot go on (a gradient will never come).
 int bs_worker_fail(bs_worker* worker, const char* why);
+// Lets the goodbye of bs_worker_close say `reason`: why the worker leaves early.  Nothing fails by
+// that, but calls of other workers that miss this worker.  At most 1024 bytes travel.  REQUIRES: on
+// the thread that calls bs_worker_close.
+int bs_worker_explain(bs_worker* worker, const char* reason);
 // Returns 0, or the code and message of the worker's failure.
 int bs_worker_status(const bs_worker* worker, bs_error* error);
 // Calls `row`, inside this call, for each metric of the worker: its name, the rank of a server or

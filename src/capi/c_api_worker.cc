@@ -268,6 +268,13 @@ int bs_worker_fail(bs_worker* worker, const char* why) {
   });
 }
 
+int bs_worker_explain(bs_worker* worker, const char* reason) {
+  return IfUsable(worker, nullptr, [&] {
+    worker->node->Explain(reason);
+    return Status::Ok();
+  });
+}
+
 int bs_worker_status(const bs_worker* worker, bs_error* error) {
   if (const Status forked = CheckProcess(worker); !forked.ok()) return Return(forked, error);
   return Return(worker->node->failure().Get().value_or(Status::Ok()), error);

@@ -257,6 +257,9 @@ Result<Config> ParseConfig(const Lookup& lookup, const std::vector<std::string>&
     if (!status.ok()) return status;
   }
   ApplyPsHeartbeats(lookup, &config);
+  const bool waits_as_told = Find(lookup, "BYTESCHEDULER_TIMEOUT").has_value() &&
+                             !Find(lookup, "BYTESCHEDULER_RENDEZVOUS_TIMEOUT").has_value();
+  if (waits_as_told) config.rendezvous_timeout = config.timeout;
   if (Status status = ApplyLauncherRank(lookup, &config); !status.ok()) return status;
   const auto chosen = [&](std::string_view name) {
     return Find(lookup, name).value_or(std::string(config::kAutomatic)) != config::kAutomatic;

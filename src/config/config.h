@@ -61,6 +61,7 @@ struct Config {
   std::string priority;      // "measured", "caller"
   std::string tuning;        // "on", "off", "once"; read by the Python side, as is tuning_cache
   std::string tuning_cache;  // a file; empty: the usual file
+  Duration rendezvous_timeout{};
   Duration timeout{};
   Duration straggler_timeout{};
   Duration heartbeat_interval{};

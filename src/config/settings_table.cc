@@ -193,8 +193,15 @@ constexpr auto kRows = std::to_array<SettingRow>({
      &Config::rdma_pinned_bytes,
      "0",
      "16384GiB"},
+    {{"BYTESCHEDULER_RENDEZVOUS_TIMEOUT", "seconds", "s", "5m", "process",
+      "how long a node waits for the other nodes at the start; if only BYTESCHEDULER_TIMEOUT is "
+      "set, "
+      "that counts"},
+     &Config::rendezvous_timeout,
+     "1ms",
+     "168h"},
     {{"BYTESCHEDULER_TIMEOUT", "seconds", "s", "60s", "process",
-      "how long a node waits for the other nodes at the start, and for a response"},
+      "how long a node waits for a response"},
      &Config::timeout,
      "1ms",
      "168h"},

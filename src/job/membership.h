@@ -31,6 +31,11 @@ class Membership {
     std::function<void(const Status& why)> on_failure;
   };
 
+  struct Goodbye {
+    bool drained = false;     // all of the node's operations have ended
+    std::string reason = {};  // why it leaves early, if it does; calls that miss it say so
+  };
+
   Membership() = default;
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
@@ -54,9 +59,9 @@ class Membership {
   // This node has failed for good, and with it the job: the other nodes hear `why` where membership
   // can reach them.  on_failure is not called for it.
   virtual void Fail(const Status& why) = 0;
-  // This node is done; its end is no failure from here on.  `drained`: all of its operations have
-  // ended.  `done` runs once, after a bounded time: ok, or why other nodes may not know it.
-  virtual void Leave(bool drained, Done done) = 0;
+  // This node is done; its end is no failure from here on.  `done` runs once, after a bounded time:
+  // ok, or why other nodes may not know it.
+  virtual void Leave(const Goodbye& goodbye, Done done) = 0;
 
   // Ends membership, and with it the network that carries the operations of this node.  Ends
   // pending barriers with kCancelled; no other callback comes after it.  When it returns ok,

@@ -132,14 +132,17 @@ Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Ro
   options.num_servers = config.num_servers;
   options.root = {config.root_uri, config.root_port};
   options.settings = config.JobSettings();
+  options.rendezvous_timeout = config.rendezvous_timeout;
   options.timeout = config.timeout;
   options.straggler_timeout = config.straggler_timeout;
   // A waiting node gets the reason before its deadline, however short that is.
-  options.report_interval = std::min(options.report_interval, config.timeout / 4);
+  options.report_interval = std::min(options.report_interval, config.rendezvous_timeout / 4);
   options.retry_interval = std::min(options.retry_interval, config.timeout / 4);
   options.heartbeat_interval = config.heartbeat_interval;
   options.heartbeat_timeout = config.heartbeat_timeout;
   options.rejoin_timeout = config.rejoin_timeout;
+  // Only the nodes of a direct job have the ranks of both.
+  options.servers_in_workers = config.worker_id >= 0 && config.server_id >= 0;
   if (config.RequiresRdma() || config.rdma == "auto") {
     options.reconnect_grace = kRdmaReconnectGrace;
   }

@@ -145,8 +145,7 @@ ServerNode::ServerNode(const Config& config, const ps::MembershipOptions& option
   handler.announced_bytes = [](const ps::Extension& request) {
     return protocol::AnnouncedBytes(request, codec::Builtin());
   };
-  handler.on_worker_left = [this](int32_t rank) {
-    const Status why = Status::Unavailable("worker " + std::to_string(rank) + " left the job");
+  handler.on_worker_left = [this](int32_t rank, const Status& why) {
     if (server_) server_->OnWorkerGone(rank, why);
   };
   handler.on_worker_vacant = [this](int32_t id, bool native) {
@@ -266,7 +265,7 @@ void ServerNode::OnFailure(const Status& why) {
 
 void ServerNode::OnShutdown() {
   // The job is over with or without the response.
-  member_->Leave([this](const Status&) { outcome_.Set(Status::Ok()); });
+  member_->Leave("", [this](const Status&) { outcome_.Set(Status::Ok()); });
 }
 
 void ServerNode::Close(const std::string& why) {

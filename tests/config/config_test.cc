@@ -178,6 +178,12 @@ TEST(Config, EveryRowReachesItsField) {
        [](const Config& c) { return c.rdma_pinned_bytes == uint64_t{4} << 30; }},
       {"BYTESCHEDULER_TIMEOUT", "500ms",
        [](const Config& c) { return c.timeout == milliseconds(500); }},
+      {"BYTESCHEDULER_TIMEOUT", "500ms",
+       [](const Config& c) { return c.rendezvous_timeout == milliseconds(500); }},
+      {"BYTESCHEDULER_RENDEZVOUS_TIMEOUT", "2m",
+       [](const Config& c) {
+         return c.rendezvous_timeout == minutes(2) && c.timeout == minutes(1);
+       }},
       {"BYTESCHEDULER_STRAGGLER_TIMEOUT", "5m",
        [](const Config& c) { return c.straggler_timeout == minutes(5); }},
       {"BYTESCHEDULER_HEARTBEAT_INTERVAL", "0.25",
@@ -281,6 +287,7 @@ TEST(Config, EveryRowRefusesInTheSameWords) {
       {"BYTESCHEDULER_RDMA_SLOTS", "7", "want 8 to 4096"},
       {"BYTESCHEDULER_RDMA_BOUNCE", "0", "want 1MiB to 1GiB"},
       {"BYTESCHEDULER_RDMA_PINNED", "16385GiB", "want 0 to 16384GiB"},
+      {"BYTESCHEDULER_RENDEZVOUS_TIMEOUT", "0", "want 1ms to 168h"},
       {"BYTESCHEDULER_TIMEOUT", "0", "want 1ms to 168h"},
       {"BYTESCHEDULER_TIMEOUT", "a minute", kTime},
       {"BYTESCHEDULER_STRAGGLER_TIMEOUT", "1000h", "want 1ms to 168h"},

@@ -92,7 +92,7 @@ class Heart {
   }
   void Leave() {
     node::Outcome left;
-    RunOn(&io_, [&] { member_->Leave([&](Status status) { left.Set(std::move(status)); }); });
+    RunOn(&io_, [&] { member_->Leave("", [&](Status status) { left.Set(std::move(status)); }); });
     ASSERT_TRUE(left.WaitFor(kPatience));
     EXPECT_TRUE(left.Get()->ok()) << left.Get()->ToString();
   }

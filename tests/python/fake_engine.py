@@ -18,6 +18,7 @@ class FakeWorker:
         self.failure: Optional[Error] = None
         self.closed = False
         self.barriers = 0
+        self.explained: List[str] = []  # reasons for the goodbye
         self.retuned: List[Tuple[int, int]] = []
         self.names: Dict[int, str] = {}
         self.framework = ""
@@ -53,6 +54,9 @@ class FakeWorker:
 
     def fail(self, why: str) -> None:
         self.failure = PeerLost(f"worker 0 gave up: {why}", 4)
+
+    def explain(self, reason: str) -> None:
+        self.explained.append(reason)
 
     def measure(self, *, timeout_ms: int = 1000) -> "List[object]":
         return []

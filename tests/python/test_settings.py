@@ -58,7 +58,7 @@ def test_values_have_types(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.role, found.num_workers, found.root_port) == ("worker", 3, 9000)
     assert found.uses_files
     assert found.credit_bytes == 8 << 20
-    assert found.timeout_s == 0.5
+    assert (found.timeout_s, found.rendezvous_s) == (0.5, 0.5)
     assert found.trusted_modules == ("mine", "yours.too")
     assert found.changed == given.keys()
     assert found.tuning_is_given
@@ -74,6 +74,15 @@ def test_a_malformed_value_reads_as_the_default(monkeypatch: pytest.MonkeyPatch,
     found = Settings.read()
     assert (found.timeout_s, found.partition_bytes) == (60.0, None)
     assert found.num_servers is None
+
+
+def test_nodes_wait_for_each_other_longer_than_for_a_response(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert Settings.read().rendezvous_s == 300.0
+    monkeypatch.setenv("BYTESCHEDULER_RENDEZVOUS_TIMEOUT", "2m")
+    monkeypatch.setenv("BYTESCHEDULER_TIMEOUT", "1s")
+    assert (Settings.read().timeout_s, Settings.read().rendezvous_s) == (1.0, 120.0)
 
 
 def test_they_cannot_change() -> None:

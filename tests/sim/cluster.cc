@@ -102,6 +102,7 @@ class Cluster {
   // True while some workers push a key in a layout that others do not use yet.
   bool ChangesOver() const;
   void Kill(const Event& death);
+  void GiveUp(WorkerNode* quitter, const std::string& reason);
   void MaybeDieEarly();
   void CheckEndAfterEarlyDeath();
   MemberNode* Find(const Event& event);
@@ -129,6 +130,7 @@ class Cluster {
   const MemberNode* next_ = nullptr;   // who came after an early death
   bool made_good_ = false;
   bool was_ready_ = false;
+  const WorkerNode* quitter_ = nullptr;  // left early, with a reason
   size_t num_lost_ = 0;
   std::set<const WorkerNode*> lost_;
   size_t num_decided_ = 0;
@@ -319,6 +321,9 @@ bool Cluster::ChangesOver() const {
 void Cluster::Kill(const Event& death) {
   died_while_changing_ = ChangesOver();
   MemberNode* const victim = death.role == ps::Role::kScheduler ? nullptr : Find(death);
+  for (const auto& worker : workers_) {
+    if (worker.get() == victim && !death.reason.empty()) return GiveUp(worker.get(), death.reason);
+  }
   job_.victim = "lost " + (victim == nullptr ? "the scheduler node" : victim->name());
   for (const auto& worker : workers_) {
     worker->script()->AllowFailure(*job_.victim);
@@ -329,6 +334,13 @@ void Cluster::Kill(const Event& death) {
   } else {
     scheduler_->Kill();
   }
+}
+
+void Cluster::GiveUp(WorkerNode* quitter, const std::string& reason) {
+  quitter_ = quitter;
+  job_.victim = quitter->name() + " gave up: " + reason;
+  for (const auto& worker : workers_) worker->script()->AllowFailure(*job_.victim);
+  quitter->GiveUp(reason);
 }
 
 void Cluster::MaybeDieEarly() {
@@ -421,8 +433,10 @@ MemberNode* Cluster::Find(const Event& event) {
 
 void Cluster::CheckEnd() {
   if (options_.early_death && job_.victim) return CheckEndAfterEarlyDeath();
+  bool needed = quitter_ == nullptr && job_.victim;  // the node that is gone
   for (const auto& worker : workers_) {
-    if (worker->killed()) continue;
+    if (worker->killed() || worker.get() == quitter_) continue;
+    needed = needed || worker->failure().has_value();
     const bool complete = worker->script() != nullptr && worker->script()->done();
     if (!complete) journal_.Report(Broken::kStuck, worker->name(), "its script has not ended");
     // Whoever still had to do with the dead must know.
@@ -437,8 +451,8 @@ void Cluster::CheckEnd() {
   const std::string verdict =
       scheduler_->finished() ? scheduler_->finished()->ToString() : "nothing";
   if (scheduler_->killed()) return;
-  const bool right = !job_.victim ? scheduler_->finished() && scheduler_->finished()->ok()
-                                  : verdict.find(*job_.victim) != std::string::npos;
+  const bool right = !needed ? scheduler_->finished() && scheduler_->finished()->ok()
+                             : verdict.find(*job_.victim) != std::string::npos;
   if (!right) journal_.Report(Broken::kStatus, "scheduler node", "it ended with " + verdict);
 }
 
@@ -579,6 +593,16 @@ ClusterOptions DrawCluster(uint64_t seed) {
 }
 
 ClusterOptions DrawDeath(uint64_t seed) { return WithDeath(DrawCluster(seed), seed); }
+
+ClusterOptions DrawGoodbye(uint64_t seed) {
+  ClusterOptions options = DrawDeath(seed);
+  options.death->role = ps::Role::kWorker;
+  options.death->rank %= options.num_workers;
+  options.death->reason = "KeyError: 'no luck'";
+  // A worker that misses it reports that and ends; where its report is lost, it is lost itself.
+  options.network.loss = 0;
+  return options;
+}
 
 ClusterOptions DrawEarlyDeath(uint64_t seed) {
   ClusterOptions options = DrawCluster(seed);

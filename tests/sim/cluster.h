@@ -28,6 +28,8 @@ struct Event {
   // The rank of a worker or server.  If that worker has finished by then, a server dies instead.
   int32_t rank = 0;
   uint64_t after_callbacks = 0;  // of all workers together
+  // If not empty, the worker says goodbye with it.  A server that is meant instead vanishes.
+  std::string reason{};
 };
 
 // Rank 0 decides anew about partitions and credit.
@@ -98,6 +100,8 @@ struct ClusterOptions {
 ClusterOptions DrawCluster(uint64_t seed);
 // The same with a node that dies.
 ClusterOptions DrawDeath(uint64_t seed);
+// The same with a worker that says goodbye in the middle of the job, with a reason.
+ClusterOptions DrawGoodbye(uint64_t seed);
 // The same with a worker or server that dies while the nodes meet, or about then.
 ClusterOptions DrawEarlyDeath(uint64_t seed);
 // The same with asynchronous keys.

@@ -76,7 +76,7 @@ void MemberNode::Start(Duration delay) {
     });
     OnMessage(std::move(message));
   };
-  handler.on_worker_left = [this](int32_t rank) { OnWorkerLeft(rank); };
+  handler.on_worker_left = [this](int32_t rank, const Status& why) { OnWorkerLeft(rank, why); };
   handler.on_worker_vacant = [this](int32_t id, bool native) { OnWorkerVacant(id, native); };
   handler.on_failure = [this](const Status& why) { Failed(why); };
   handler.on_shutdown = [this] { OnShutdown(); };
@@ -118,10 +118,10 @@ void MemberNode::CutOff(Duration duration) {
   job_->network->CutOff(transport_.get(), duration);
 }
 
-void MemberNode::LeaveAndClose() {
+void MemberNode::LeaveAndClose(const std::string& reason) {
   if (killed_ || std::exchange(leaving_, true)) return;
   if (failure_) return CloseMember();
-  member_->Leave([this](const Status& status) {
+  member_->Leave(reason, [this](const Status& status) {
     job_->journal->Note(name_, [&] { return "has left: " + status.ToString(); });
     // The last answer may be lost for good (two generals): then the end of the job is the answer.
     left_well_ = status.ok() || job_->finished;
@@ -203,10 +203,8 @@ void ServerNode::OnMessage(ps::Message message) {
   if (server_) server_->OnMessage(std::move(message));
 }
 
-void ServerNode::OnWorkerLeft(int32_t rank) {
-  if (!server_) return;
-  server_->OnWorkerGone(rank,
-                        Status::Unavailable("worker " + std::to_string(rank) + " left the job"));
+void ServerNode::OnWorkerLeft(int32_t rank, const Status& why) {
+  if (server_) server_->OnWorkerGone(rank, why);
 }
 
 void ServerNode::OnWorkerVacant(int32_t id, bool native) {
@@ -326,9 +324,15 @@ void WorkerNode::OnShutdown() {
   Failed(Status::Unavailable("the scheduler node has ended the job"));
 }
 
-void WorkerNode::Finish() {
+void WorkerNode::Finish(const std::string& reason) {
   Close();
-  thread_.Post([this] { io_.Post([this] { LeaveAndClose(); }); });
+  thread_.Post([this, reason] { io_.Post([this, reason] { LeaveAndClose(reason); }); });
+}
+
+void WorkerNode::GiveUp(const std::string& reason) {
+  job_->journal->Note(name_, [&] { return "gives up: " + reason; });
+  script_->Kill();
+  Finish(reason);
 }
 
 void WorkerNode::Close() {

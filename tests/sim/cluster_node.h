@@ -74,7 +74,7 @@ class MemberNode {
  protected:
   virtual void OnReady() = 0;
   virtual void OnMessage(ps::Message message) = 0;
-  virtual void OnWorkerLeft(int32_t rank) = 0;
+  virtual void OnWorkerLeft(int32_t rank, const Status& why) = 0;
   virtual void OnWorkerVacant(int32_t id, bool native) = 0;
   virtual void OnFailure(const Status& why) = 0;
   virtual void OnShutdown() = 0;
@@ -82,7 +82,7 @@ class MemberNode {
   void Send(ps::Message message);
   void JoinFinalBarrier() { member_->JoinFinalBarrier(); }
   // Says goodbye if the job is well, then closes and is over.
-  void LeaveAndClose();
+  void LeaveAndClose(const std::string& reason = {});
   void CloseMember();
   void Failed(const Status& why);
 
@@ -119,7 +119,7 @@ class ServerNode final : public MemberNode {
  private:
   void OnReady() override;
   void OnMessage(ps::Message message) override;
-  void OnWorkerLeft(int32_t rank) override;
+  void OnWorkerLeft(int32_t rank, const Status& why) override;
   void OnWorkerVacant(int32_t id, bool native) override;
   void OnFailure(const Status& why) override;
   void OnShutdown() override { LeaveAndClose(); }
@@ -149,19 +149,21 @@ class WorkerNode final : public MemberNode {
   const std::map<Key, uint32_t>& cuts() const { return cuts_; }
   // Decides, as rank 0.
   void Retune(uint64_t partition_bytes, uint64_t credit_bytes);
+  // Leaves in the middle of everything.
+  void GiveUp(const std::string& reason);
   // Ends what is left, for a cluster that is taken down early.
   void Close();
 
  private:
   void OnReady() override;
   void OnMessage(ps::Message message) override;
-  void OnWorkerLeft(int32_t) override {}
+  void OnWorkerLeft(int32_t, const Status&) override {}
   void OnWorkerVacant(int32_t, bool) override {}
   void OnFailure(const Status& why) override;
   void OnShutdown() override;
   void Transmit(ps::Message message);
   void CheckCut(const test::Asked& push);
-  void Finish();
+  void Finish(const std::string& reason = {});
 
   worker::PsWorkerOptions options_;
   ScriptOptions script_options_;

@@ -3,6 +3,7 @@
 //   cluster_test                  all tests
 //   cluster_test --seed=N         replays one job and prints what happened
 //   cluster_test --death --seed=N the same for a job in which a node dies
+//   cluster_test --goodbye --seed=N      of one in which a worker leaves with a reason
 //   cluster_test --early-death --seed=N  of one in which a node dies while they meet
 //   cluster_test --async --seed=N the same for a job with asynchronous keys
 //   cluster_test --async-death --seed=N  the same for both
@@ -67,6 +68,10 @@ void ExpectDeathsAreNamed(ClusterOptions (*draw)(uint64_t), const char* flag, ui
 
 TEST(Cluster, DeathOfANodeFailsEveryOtherWithItsName) {
   ExpectDeathsAreNamed(DrawDeath, "--death", kDeaths);
+}
+
+TEST(Cluster, WorkersThatMissAWorkerTellTheReasonOfItsGoodbye) {
+  ExpectDeathsAreNamed(DrawGoodbye, "--goodbye", kDeaths / 4);
 }
 
 TEST(Cluster, DeathWhileTheNodesMeetIsMadeGoodOrNamed) {
@@ -379,6 +384,7 @@ int main(int argc, char** argv) {
   bs::sim::ClusterOptions (*draw)(uint64_t) = bs::sim::DrawCluster;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--death") == 0) draw = bs::sim::DrawDeath;
+    if (std::strcmp(argv[i], "--goodbye") == 0) draw = bs::sim::DrawGoodbye;
     if (std::strcmp(argv[i], "--early-death") == 0) draw = bs::sim::DrawEarlyDeath;
     if (std::strcmp(argv[i], "--async") == 0) draw = bs::sim::DrawAsync;
     if (std::strcmp(argv[i], "--async-death") == 0) draw = bs::sim::DrawAsyncDeath;

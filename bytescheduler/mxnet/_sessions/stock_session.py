@@ -193,10 +193,10 @@ class StockSession(TensorSession):
         else:
             self._compressed.barrier()
 
-    def _drain(self, drain_s: Optional[float]) -> None:
+    def _drain(self, drain_s: Optional[float], early: str = "") -> None:
         if self._compressed is not None and drain_s is None:
             mx.nd.waitall()
-        super()._drain(drain_s)
+        super()._drain(drain_s, early)
 
     def drop(self) -> None:
         """Leave: no other session can use the wrapped store's place.  Blocks."""

@@ -71,7 +71,7 @@ class Meeting:
         Raises
         ------
         Timeout
-            Not all processes came within BYTESCHEDULER_TIMEOUT.
+            Not all processes came within BYTESCHEDULER_RENDEZVOUS_TIMEOUT.
         """
         settings = Settings.read()
         waiting = _waiting(self._variables)
@@ -81,10 +81,10 @@ class Meeting:
             begun.start()
         try:
             if self._store is None:
-                self._store = self._open_store(self._variables, settings.timeout_s)
+                self._store = self._open_store(self._variables, settings.rendezvous_s)
             if listen is None:
                 return _ask(self._store, self._variables)
-            return _Answers(self._store, self._variables, settings.timeout_s).give(listen)
+            return _Answers(self._store, self._variables, settings.rendezvous_s).give(listen)
         except RuntimeError as error:
             if isinstance(error, Error):
                 raise

@@ -44,7 +44,7 @@ ps::Member::Handler PsMembership::MakeHandler() {
   handler.place = [this](int32_t peer, const ps::Meta& meta, uint64_t size_bytes) {
     return backend_ != nullptr ? backend_->LandingFor(peer, meta, size_bytes) : nullptr;
   };
-  handler.on_worker_left = [](int32_t) {};  // a matter of the servers
+  handler.on_worker_left = [](int32_t, const Status&) {};  // a matter of the servers
   handler.on_failure = [this](const Status& why) { handler_.on_failure(why); };
   handler.on_shutdown = [this] {
     handler_.on_failure(Status::Unavailable("the scheduler node has ended the job"));
@@ -68,7 +68,7 @@ void PsMembership::Fail(const Status& why) {
   if (member_) member_->ReportFailure(why);
 }
 
-void PsMembership::Leave(bool /*drained*/, Done done) {
+void PsMembership::Leave(const Goodbye& goodbye, Done done) {
   // Owners: the response and the deadline.
   const auto waiting = std::make_shared<Done>(std::move(done));
   const auto end = [waiting](const Status& status) {
@@ -77,7 +77,7 @@ void PsMembership::Leave(bool /*drained*/, Done done) {
   const TimerId deadline = network_->io()->PostAt(network_->io()->Now() + kLeaveWait, [end] {
     end(Status::DeadlineExceeded("the scheduler node does not answer the goodbye"));
   });
-  member_->Leave([this, end, deadline](const Status& status) {
+  member_->Leave(goodbye.reason, [this, end, deadline](const Status& status) {
     network_->io()->Cancel(deadline);
     end(status);
   });

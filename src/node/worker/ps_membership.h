@@ -38,7 +38,7 @@ class PsMembership final : public job::Membership {
   std::string place() const override { return place_; }
   void Barrier(Done done) override;
   void Fail(const Status& why) override;
-  void Leave(bool drained, Done done) override;
+  void Leave(const Goodbye& goodbye, Done done) override;
   Status Close() override;
 
  private:

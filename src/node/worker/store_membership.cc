@@ -51,9 +51,10 @@ void StoreMembership::EndBarriers(const Status& why) {
   }
 }
 
-void StoreMembership::Leave(bool drained, Done done) {
+void StoreMembership::Leave(const Goodbye& goodbye, Done done) {
   // After a good end only the last probes are still in flight; after another that is unknown.
-  if (!drained) return done(Status::Unavailable("operations on the wrapped store have not ended"));
+  if (!goodbye.drained)
+    return done(Status::Unavailable("operations on the wrapped store have not ended"));
   // Owners: the end of the last operation and the deadline.
   const auto waiting = std::make_shared<Done>(std::move(done));
   const auto end = [waiting](const Status& status) {

@@ -37,7 +37,7 @@ class StoreMembership final : public job::Membership {
   // Ends this worker's barriers only.
   void Fail(const Status& why) override { EndBarriers(why); }
   // If drained, waits up to BYTESCHEDULER_TIMEOUT for operations of the back end's own.
-  void Leave(bool drained, Done done) override;
+  void Leave(const Goodbye& goodbye, Done done) override;
   // Does not wait: an operation that has not ended is kUnavailable.
   Status Close() override;
 

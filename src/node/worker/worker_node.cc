@@ -130,7 +130,8 @@ bool WorkerNode::Drain(Duration timeout) {
 
 void WorkerNode::Leave(bool drained) {
   RunOn(executor(), [this, drained] {
-    parts_.membership->Leave(drained, [this](const Status&) { left_.Notify(); });
+    parts_.membership->Leave({.drained = drained, .reason = reason_},
+                             [this](const Status&) { left_.Notify(); });
   });
   left_.Wait();
 }

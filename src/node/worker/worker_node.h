@@ -89,6 +89,9 @@ class WorkerNode final : public OperationHost {
   // Fails the whole job; every node that membership can reach gets `why`.
   void Fail(const std::string& why);
 
+  // Lets the goodbye of Close say `reason`: why this worker leaves early.  The job goes on, and
+  // calls that miss this worker fail with it.  REQUIRES: on the thread that calls Close.
+  void Explain(const std::string& reason) { reason_ = reason; }
   // Waits up to `drain` for pending operations, fails the rest, leaves the job.  kUnavailable:
   // operations have not ended and may still use memory; then this must not be destroyed.
   Status Close(Duration drain);
@@ -116,6 +119,7 @@ class WorkerNode final : public OperationHost {
   Notification drained_;
   Notification left_;
   bool closed_ = false;
+  std::string reason_;  // of the goodbye, perhaps none
   Parts parts_;
   // Written before joined_ is set.
   job::SharedView view_;

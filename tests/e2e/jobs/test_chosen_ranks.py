@@ -27,7 +27,7 @@ def test_a_worker_has_the_rank_that_its_launcher_gave_it(
 def test_a_rank_taken_twice_names_both_hosts(make_job: MakeJob) -> None:
     job = make_job(workers=2, env={"BYTESCHEDULER_TIMEOUT": "20s"})
     first = job.start_worker("steps/ranked_worker.py", env={"RANK": "1"})
-    job.processes[0].wait_for_line("waiting for 1 of 2 workers")
+    job.processes[0].wait_for_line("scheduler: worker ")
     second = job.start_worker("steps/ranked_worker.py", env={"RANK": "1"})
     assert second.wait() == 1
     said = second.output()

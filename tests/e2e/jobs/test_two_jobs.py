@@ -43,7 +43,7 @@ def test_nodes_of_a_second_job_are_told_the_cure_and_the_first_trains_on(
     if not first_waits:
         train()
     else:
-        first[0].wait_for_line("waiting for 2 of 2 workers, 0 of 1 server")
+        first[0].wait_for_line("scheduler: server ")
     second += [job.start_scheduler("second scheduler"), job.start_server(0, "second server", other)]
     if first_waits:
         for process in second:

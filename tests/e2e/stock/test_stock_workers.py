@@ -183,7 +183,7 @@ def test_a_worker_that_sends_heartbeats_and_is_stopped_is_named_and_ends_the_job
     job = make_job(servers=2, env={**heartbeats, "BYTESCHEDULER_STRAGGLER_TIMEOUT": "4s"})
     case = ("stock/stock_worker.py", "dist_sync", "", "train_for_long")
     first = job.start_worker(*case, env={"PS_VERBOSE": "2"})
-    job.processes[0].wait_for_line("waiting for 1 of 2 workers")
+    job.processes[0].wait_for_line("scheduler: worker ")
     victim = job.start_worker(*case)  # is there after more than an interval
     first.wait_for_line("cmd=HEARTBEAT, node={ role=scheduler, id=1,")
     victim.wait_for_line("training as ")

@@ -105,8 +105,9 @@ class ThreadMembership final : public job::Membership {
     job_->Fail(this, why);
     EndBarriers(why);
   }
-  void Leave(bool drained, Done done) override {
-    *left_drained = drained;
+  void Leave(const Goodbye& goodbye, Done done) override {
+    *left_drained = goodbye.drained;
+    *left_reason = goodbye.reason;
     thread_.Post([done = std::move(done)] { done(Status::Ok()); });
   }
   Status Close() override {
@@ -139,6 +140,7 @@ class ThreadMembership final : public job::Membership {
 
   // The argument of Leave; lives longer than this.
   const std::shared_ptr<std::optional<bool>> left_drained = std::make_shared<std::optional<bool>>();
+  const std::shared_ptr<std::string> left_reason = std::make_shared<std::string>();
   Status closes_as;
 
  private:
@@ -503,6 +505,14 @@ TEST_F(WorkerNodeTest, FailureEndsTheOperationsOfEveryWorker) {
   const std::shared_ptr<std::optional<bool>> left = member(0).left_drained;
   EXPECT_TRUE(node(0).Close(kPatience).ok());
   EXPECT_FALSE(*left) << "a failed worker says no goodbye";
+}
+
+TEST_F(WorkerNodeTest, TheGoodbyeHasTheReasonThatTheOwnerGave) {
+  AddAllAndBroadcast();
+  const std::shared_ptr<std::string> reason = member(0).left_reason;
+  node(0).Explain("KeyError: 'x'");
+  EXPECT_TRUE(node(0).Close(kPatience).ok());
+  EXPECT_EQ(*reason, "KeyError: 'x'");
 }
 
 TEST_F(WorkerNodeTest, CloseWaitsForPendingOperations) {

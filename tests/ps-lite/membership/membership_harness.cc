@@ -30,7 +30,10 @@ void NativeNode::Start(bs::Duration delay) {
     const std::string text(message.data.empty() ? "" : message.data.front().text());
     data.push_back(std::to_string(message.peer) + ": " + text);
   };
-  handler.on_worker_left = [this](int32_t rank) { workers_left.push_back(rank); };
+  handler.on_worker_left = [this](int32_t rank, const bs::Status& why) {
+    workers_left.push_back(rank);
+    goodbyes.push_back(why.ToString());
+  };
   handler.on_worker_vacant = [this](int32_t id, bool native) {
     workers_vacant.push_back((native ? "native " : "stock ") + std::to_string(id));
   };
@@ -59,10 +62,10 @@ void NativeNode::JoinFinalBarrier() {
   executor_.Post([this] { member_.JoinFinalBarrier(); });
 }
 
-void NativeNode::Leave() {
-  executor_.Post([this] {
+void NativeNode::Leave(const std::string& reason) {
+  executor_.Post([this, reason] {
     if (std::exchange(leave_called_, true)) return;
-    member_.Leave([this](const bs::Status& status) {
+    member_.Leave(reason, [this](const bs::Status& status) {
       EXPECT_FALSE(left.has_value());
       left = status;
       Close();

@@ -33,7 +33,8 @@ class NativeNode {
   void Start(bs::Duration delay = bs::Duration(0));
   void Barrier(int32_t group);
   void JoinFinalBarrier();
-  void Leave();  // and close once that is answered; a second call does nothing
+  // And closes once that is answered; a second call does nothing.
+  void Leave(const std::string& reason = {});
   void Close();
   void ReportFailure(const bs::Status& why);
   void Send(int32_t peer, const std::string& text);
@@ -48,6 +49,7 @@ class NativeNode {
   std::vector<std::string> ends;  // "failure", "shutdown" and "barrier", as they came
   std::optional<bs::Status> left;
   std::vector<int32_t> workers_left;
+  std::vector<std::string> goodbyes;        // for calls that miss these workers
   std::vector<std::string> workers_vacant;  // "native 9"
   std::vector<std::string> data;            // "9: text"
   int shutdowns = 0;

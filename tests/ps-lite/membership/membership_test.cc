@@ -190,10 +190,34 @@ TEST_F(NativeJob, BarrierWithAWorkerThatLeftFailsNamingIt) {
   job.Run(seconds(1));
   ASSERT_EQ(w0->barriers.size(), 1U);
   EXPECT_EQ(w0->barriers.at(0).ToString(),
-            "kUnavailable: barrier of the workers: worker 1 has left the job");
+            "kUnavailable: barrier of the workers: worker 1 left the job");
   w0->Barrier(kWorkerGroup);
   job.Run(seconds(1));
   EXPECT_EQ(w0->barriers.size(), 2U);
+}
+
+TEST_F(NativeJob, TheReasonOfAGoodbyeReachesBarriersAndServersAndFailsNothingElse) {
+  w1->Leave("KeyError: 'x'");
+  job.Run(seconds(1));
+  EXPECT_THAT(server->goodbyes, ElementsAre("kUnavailable: worker 1 gave up: KeyError: 'x'"));
+  w0->Barrier(kWorkerGroup);
+  job.Run(seconds(1));
+  ASSERT_EQ(w0->barriers.size(), 1U);
+  EXPECT_EQ(w0->barriers.at(0).ToString(),
+            "kUnavailable: barrier of the workers: worker 1 gave up: KeyError: 'x'");
+  w0->Leave();
+  job.Run(seconds(10));
+  ASSERT_TRUE(job.finished);
+  EXPECT_TRUE(job.finished->ok());
+}
+
+TEST_F(NativeJob, ALongReasonIsCutBetweenCharacters) {
+  std::string reason = "x";
+  while (reason.size() < 100'000) reason += "\u00e9";
+  w1->Leave(reason);
+  job.Run(seconds(1));
+  ASSERT_EQ(server->goodbyes.size(), 1U);
+  EXPECT_EQ(server->goodbyes.at(0), "kUnavailable: worker 1 gave up: " + reason.substr(0, 1023));
 }
 
 TEST_F(NativeJob, BarrierOfAForeignGroupIsRefused) {

@@ -3,7 +3,7 @@
 import errno
 import os
 import threading
-from typing import List
+from typing import List, Tuple
 
 import pytest
 
@@ -66,6 +66,48 @@ class Bench:
             return b""
         with os.fdopen(self._read_end, "rb") as reader:
             return reader.read()
+
+
+TRACEBACK = b"Traceback (most recent call last):\n  File x\nValueError: my bug\n"
+
+
+def copy_to_the_end(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, chunks: List[bytes], waits: bool = False
+) -> List[List[bytes]]:
+    """Return what a process that writes `chunks` says last; it `waits` before each."""
+    last: List[List[bytes]] = []
+    copy = bench.printer.copy
+
+    def select(*arguments: object) -> Tuple[List[int], List[int], List[int]]:
+        bench.clock.now += float(str(arguments[-1])) if waits else 0.0
+        return ([] if waits else [0]), [], []
+
+    monkeypatch.setattr(output.select, "select", select)
+    monkeypatch.setattr(bench.printer, "copy", lambda *to: copy(*to, on_last=last.append))
+    bench.copy(monkeypatch, chunks)
+    return last
+
+
+def test_the_traceback_at_the_end_of_a_process_is_its_last_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    last = copy_to_the_end(bench, monkeypatch, [b"step 1\n" + TRACEBACK[:9], TRACEBACK[9:], b"end"])
+    assert last == [[*TRACEBACK.splitlines(), b"end"]]
+    bench.printer.write_all(b"[w] ", last[0])
+    assert bench.close().splitlines() == [
+        b"[w] step 1",
+        *(b"[w] " + line for line in TRACEBACK.splitlines()),
+        b"[w] end",
+    ]
+
+
+def test_a_traceback_of_a_process_that_goes_on_is_printed_in_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench(prefixes=False)
+    assert not copy_to_the_end(bench, monkeypatch, [TRACEBACK, b"step 2\n"], waits=True)
+    assert bench.close() == TRACEBACK + b"step 2\n"
 
 
 def test_each_line_gets_the_prefix(monkeypatch: pytest.MonkeyPatch) -> None:

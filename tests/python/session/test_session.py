@@ -211,10 +211,11 @@ def test_the_interpreters_exit_closes_without_a_deadline_of_ours() -> None:
 
 
 def test_an_uncaught_exception_fails_the_job_by_its_name() -> None:
-    done = run_script("raise KeyError('mine')")
+    done = run_script("worker.close = lambda: print(worker.failure)\nraise KeyError('mine')")
     assert done.returncode == 1
-    assert done.stdout == "closed [None]\n"
-    assert "worker 0 gave up: uncaught KeyError: 'mine'" in done.stderr
+    assert done.stdout == "worker 0 gave up: uncaught KeyError: 'mine'\n"
+    assert done.stderr.count("mine") == 1
+    assert done.stderr.endswith("KeyError: 'mine'\n")
 
 
 @pytest.mark.parametrize(
@@ -347,6 +348,133 @@ def test_a_refused_call_reaches_the_peers_though_a_finally_leaves_the_job(
     assert str(worker.failure) == snapshot(
         "worker 0 gave up: ConfigError: key 'x': 8 bytes here, 12 bytes there"
     )
+
+
+def leave_by(session: Session, error: BaseException) -> None:
+    """Raise `error`, which leads through the end of the session."""
+    try:
+        raise error
+    finally:
+        session.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ValueError("my bug"), "ValueError: my bug"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (SystemExit(3), "exit code 3"),
+        (SystemExit(0), ""),
+        (StopIteration(), ""),
+    ],
+)
+def test_an_exception_through_a_finally_goes_with_the_goodbye(
+    session: Session, worker: FakeWorker, error: BaseException, reason: str
+) -> None:
+    with pytest.raises(type(error)):
+        leave_by(session, error)
+    assert worker.closed
+    assert worker.failure is None
+    assert worker.explained == ([reason] if reason else [])
+
+
+def test_rounds_that_do_not_end_fail_with_the_exception_that_is_handled(
+    session: Session, worker: FakeWorker, operations: FakeOperations
+) -> None:
+    operations.unfinished = 1
+    with pytest.raises(ValueError, match="my bug"):
+        leave_by(session, ValueError("my bug"))
+    assert str(worker.failure) == "worker 0 gave up: ValueError: my bug"
+    assert operations.drained[0] == 10.0  # not for ever
+
+
+def test_a_failed_job_does_not_hide_the_exception_that_is_handled(
+    session: Session, worker: FakeWorker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    worker.failure = PeerLost("lost worker 1 (10.0.0.1:4711): connection closed", 4)
+    with pytest.raises(ValueError, match="my bug"):
+        leave_by(session, ValueError("my bug"))
+    assert capfd.readouterr().err == snapshot(
+        "bytescheduler: lost worker 1 (10.0.0.1:4711): connection closed\n"
+    )
+
+
+def test_a_handled_exception_is_no_failure_of_a_job_that_does_not_need_the_worker(
+    session: Session, worker: FakeWorker
+) -> None:
+    try:
+        raise KeyError("x")
+    except KeyError:
+        session.close()
+    assert worker.closed
+    assert worker.failure is None
+
+
+PEER = "worker.failure = PeerLost('worker 1 gave up: KeyError: 0', 4)\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "lines"),
+    [
+        (PEER + "session.check()", 1),
+        (PEER + "raise worker.failure", 1),
+        (PEER + "try: session.check()\nfinally: session.close()", 1),
+        (
+            PEER + "try: session.check()\nexcept FrameworkError as e: raise KeyError('own') from e",
+            0,
+        ),
+        (PEER + "try: session.check()\nfinally: raise KeyError('own')", 0),
+        ("raise PeerLost('worker 0 gave up: no luck', 4)", 0),
+    ],
+)
+def test_a_failure_of_another_worker_is_a_line_without_traceback(script: str, lines: int) -> None:
+    done = run_script("from bytescheduler.errors import PeerLost\n" + script)
+    assert done.returncode == 1
+    assert ("Traceback" not in done.stderr) == bool(lines), done.stderr
+    if lines:
+        assert "worker 1 gave up: KeyError: 0\n" in done.stderr
+        assert len(done.stderr.splitlines()) == lines, done.stderr
+
+
+@pytest.mark.parametrize("before", ["", "uncaught "])
+def test_a_refused_call_of_another_worker_is_refused_here_too(
+    session: Session, worker: FakeWorker, before: str
+) -> None:
+    told = f"worker 1 gave up: {before}ConfigError: key 'x': 8 bytes here, 12 bytes there"
+    worker.failure = PeerLost(told, 4)
+    with pytest.raises(ConfigError, match="12 bytes there"):
+        session.check()
+
+
+@pytest.mark.parametrize("reason", ["uncaught KeyError: ConfigError", "Error: 1", "SystemExit: 1"])
+def test_other_errors_of_another_worker_are_the_frameworks(
+    session: Session, worker: FakeWorker, reason: str
+) -> None:
+    worker.failure = PeerLost(f"worker 1 gave up: {reason}", 4)
+    with pytest.raises(FrameworkError, match=reason):
+        session.check()
+
+
+def test_debugging_and_hooks_of_the_script_get_tracebacks() -> None:
+    peer = "from bytescheduler.errors import PeerLost\n" + PEER
+    debug = "import os; os.environ['BYTESCHEDULER_LOG_LEVEL'] = 'debug'\n"
+    again = "sys.excepthook = sys.__excepthook__\nSession(worker, operations, FakeFramework())\n"
+    done = run_script(debug + again + peer + "session.check()")
+    assert "Traceback" in done.stderr
+    own = (
+        "sys.excepthook = lambda *_: print('mine')\nSession(worker, operations, FakeFramework())\n"
+    )
+    assert "mine\n" in run_script(own + peer + "session.check()").stdout
+
+
+def test_a_child_of_multiprocessing_prints_a_line_too() -> None:
+    lines = "worker.failure = PeerLost('worker 1 gave up: KeyError: 0', 4); kept.check()"
+    done = run_script(
+        "from bytescheduler.errors import PeerLost\n" + textwrap.dedent(IN_CHILD.format(lines))
+    )
+    assert "ended with 1\n" in done.stdout
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("worker 1 gave up: KeyError: 0\n") == 1
 
 
 def test_an_error_that_was_handled_before_lets_the_worker_leave(

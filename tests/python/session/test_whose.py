@@ -104,8 +104,8 @@ def test_a_node_that_is_not_there_is_named_at_the_deadline() -> None:
     with pytest.raises(Timeout) as raised:
         whose_scheduler(settings, print)
     assert masked(str(raised.value), ADDRESS=where) == snapshot(
-        "no response from the scheduler node at ADDRESS in 0.3 s (BYTESCHEDULER_TIMEOUT; latest "
-        "attempt: ADDRESS: Connection refused)"
+        "no response from the scheduler node at ADDRESS in 0.3 s "
+        "(BYTESCHEDULER_RENDEZVOUS_TIMEOUT; latest attempt: ADDRESS: Connection refused)"
     )
 
 

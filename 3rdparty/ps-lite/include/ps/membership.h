@@ -32,6 +32,8 @@ struct MembershipOptions {
   std::string node_host;   // this node binds and advertises it (the scheduler binds root.host)
   int32_t node_port = 0;   // 0: any free port
   uint64_t link_rate = 0;  // as this node states it (Node::link_rate)
+  // Each server is in the process of the worker of its rank, by which texts call it.
+  bool servers_in_workers = false;
   // The rank that this node asks for; of an attached worker, that of the stock worker beside it.
   // -1: any.
   int32_t wanted_rank = -1;
@@ -41,15 +43,22 @@ struct MembershipOptions {
   bool yields = false;
   std::string settings;  // "name=value\n" lines that must be equal on every native node
   uint64_t job = 0;      // scheduler: a number that no other job has; members hear it from there
-  bs::Duration timeout = std::chrono::seconds(60);            // until all nodes are there
+  bs::Duration rendezvous_timeout{};                          // until all are there; 0: `timeout`
+  bs::Duration timeout = std::chrono::seconds(60);            // for a response
   bs::Duration straggler_timeout = std::chrono::minutes(30);  // a living node comes to a barrier
-  bs::Duration report_interval = std::chrono::seconds(5);     // "waiting for 1 of 2 workers ..."
+  // Every second report, "waiting for 1 of 2 workers", is printed.
+  bs::Duration report_interval = std::chrono::seconds(5);
   bs::Duration heartbeat_interval = std::chrono::seconds(1);
   bs::Duration heartbeat_timeout = std::chrono::seconds(30);  // silent for so long: lost
   bs::Duration reconnect_grace = std::chrono::seconds(1);     // a broken connection may come back
   bs::Duration retry_interval = std::chrono::seconds(1);      // unanswered control requests
   // How long the place of a worker that was lost stays free for another; 0: the job fails at once.
   bs::Duration rejoin_timeout{};
+
+  // How long nodes may take to come.
+  bs::Duration UntilAllThere() const {
+    return rendezvous_timeout > bs::Duration(0) ? rendezvous_timeout : timeout;
+  }
 };
 
 // The nodes of the job; valid once ready.
@@ -78,8 +87,9 @@ class Member {
     // Bytes that a native request announces for its payload: the node reads no more of a payload,
     // but for some 64 KiB.  Servers need it; empty: none.
     std::function<uint64_t(const Extension& request)> announced_bytes{};
-    // A worker left in good order (servers get this; nothing more comes from it).
-    std::function<void(int32_t rank)> on_worker_left;
+    // A worker left in good order (servers get this; nothing more comes from it).  `why`: for calls
+    // that miss it.
+    std::function<void(int32_t rank, const bs::Status& why)> on_worker_left;
     // A worker was lost and another worker may take its place (servers get this).  Nothing more
     // comes from the lost worker; the next worker of this id begins from the start.
     std::function<void(int32_t id, bool native)> on_worker_vacant{};
@@ -107,9 +117,10 @@ class Member {
   // Stock command of a stock worker that ends servers (kStopServer): this server joins the final
   // barrier of group 7 and then gets on_shutdown.
   void JoinFinalBarrier();
-  // Says goodbye to the scheduler node; then this node may end without a failure.  `done` always
-  // comes: ok, or why no answer came.
-  void Leave(StatusCallback done);
+  // Says goodbye to the scheduler node; then this node may end without a failure.  `reason`: why it
+  // leaves early, if it does; calls that miss it say so, and it is cut to kMaxReasonBytes.  `done`
+  // always comes: ok, or why no answer came.
+  void Leave(const std::string& reason, StatusCallback done);
   // A message of that peer violates the protocol; `what` says how, for people.  A peer with more
   // than 4096 violations in 30 s is lost; bytes that are no message count too.
   void ReportViolation(int32_t peer, const std::string& what);

@@ -67,8 +67,25 @@ std::string DescribeGroup(int32_t group) {
   }
 }
 
-bs::Status LostStatus(const Node& node, const std::string& why) {
-  return bs::Status::Unavailable("lost " + Describe(node) + ": " + why);
+std::string ShortReason(const std::string& reason) {
+  if (reason.size() <= kMaxReasonBytes) return reason;
+  size_t end = kMaxReasonBytes;
+  const auto continues = [&](size_t at) { return (static_cast<uint8_t>(reason[at]) >> 6U) == 2; };
+  while (end > 0 && continues(end)) --end;
+  return reason.substr(0, end);
+}
+
+bs::Status LeftStatus(int32_t id, const std::string& reason) {
+  return bs::Status::Unavailable(DescribeId(id) +
+                                 (reason.empty() ? " left the job" : " gave up: " + reason));
+}
+
+bs::Status LostStatus(const Node& node, const std::string& why, bool in_worker) {
+  const bool hosted = in_worker && node.role == Role::kServer;
+  const std::string name =
+      hosted ? DescribeId(WorkerId(RankOf(node.id))) + " (its " + DescribeUnranked(node) + ")"
+             : Describe(node);
+  return bs::Status::Unavailable("lost " + name + ": " + why);
 }
 
 std::string SilentFor(bs::Duration heartbeat_timeout) {

@@ -40,8 +40,9 @@ std::string DescribeSender(int32_t peer);
 // "the workers", "all nodes".
 std::string DescribeGroup(int32_t group);
 
-// The status that names a lost peer: "lost worker 1 (127.0.0.1:4711): connection closed".
-bs::Status LostStatus(const Node& node, const std::string& why);
+// The status that names a lost peer: "lost worker 1 (127.0.0.1:4711): connection closed".  With
+// `in_worker` a server is named by the worker of its rank, in whose process it is.
+bs::Status LostStatus(const Node& node, const std::string& why, bool in_worker = false);
 // The why of a peer that said nothing within `heartbeat_timeout`.
 std::string SilentFor(bs::Duration heartbeat_timeout);
 

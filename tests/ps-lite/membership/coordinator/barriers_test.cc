@@ -150,6 +150,13 @@ TEST_F(BarriersTest, ANativeWorkerThatWaitsForALeftWorkerGetsAnErrorNowAndLater)
   EXPECT_FALSE(answers.at(0).status.ok());
 }
 
+TEST_F(BarriersTest, AWorkerThatWaitsForALeftWorkerHearsItsReason) {
+  EXPECT_TRUE(barriers_.Arrive(Native(9, kWorkerGroup, 1)).empty());
+  const Barriers::Answers answers = barriers_.Leave(11, "no luck");
+  ASSERT_EQ(answers.size(), 1U);
+  EXPECT_EQ(answers.at(0).status.message(), "barrier of the workers: worker 1 gave up: no luck");
+}
+
 TEST_F(BarriersTest, AttachedWorkersCountAmongThemselves) {
   EXPECT_TRUE(barriers_.Arrive(Native(AttachedId(0), kWorkerGroup, 1)).empty());
   EXPECT_TRUE(barriers_.Arrive(Stock(9, kWorkerGroup)).empty());

@@ -49,10 +49,10 @@ TEST(Roster, ANodeThatIsGoneLeavesItsPlace) {
   roster.Remove({"a", 2});
   EXPECT_TRUE(roster.complete());
   roster.Remove({"b", 1});
-  EXPECT_EQ(roster.Waiting(), "waiting for 0 of 1 worker, 1 of 1 server");
+  EXPECT_EQ(roster.Waiting(), "waiting for 1 of 1 server");
   EXPECT_EQ(roster.Add(At(Role::kServer, "b", 1), false, 0).verdict, Roster::Verdict::kAdded);
   roster.Remove({"a", 1});
-  EXPECT_EQ(roster.Waiting(), "waiting for 1 of 1 worker, 0 of 1 server");
+  EXPECT_EQ(roster.Waiting(), "waiting for 1 of 1 worker");
   EXPECT_EQ(roster.Add(At(Role::kWorker, "a", 2), true, 1).verdict, Roster::Verdict::kAdded);
 }
 

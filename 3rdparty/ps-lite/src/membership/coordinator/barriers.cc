@@ -77,8 +77,8 @@ Barriers::Answers Barriers::Arrive(const BarrierRequest& request) {
   return ReleaseIfComplete(place);
 }
 
-Barriers::Answers Barriers::Leave(int32_t id) {
-  left_.insert(id);
+Barriers::Answers Barriers::Leave(int32_t id, const std::string& reason) {
+  left_.try_emplace(id, reason);
   Answers answers;
   std::vector<Place> places;
   for (const auto& [place, arrived] : waiting_) {
@@ -228,9 +228,9 @@ int32_t Barriers::GoneFrom(const Place& place, const Arrived& arrived) const {
 
 Barriers::Answers Barriers::FailNatives(const Place& place) {
   Arrived& arrived = waiting_[place];
-  const auto why =
-      bs::Status::Unavailable("barrier of " + DescribeGroup(place.group) + ": " +
-                              DescribeId(GoneFrom(place, arrived)) + " has left the job");
+  const int32_t gone = GoneFrom(place, arrived);
+  const auto why = bs::Status::Unavailable("barrier of " + DescribeGroup(place.group) + ": " +
+                                           LeftStatus(gone, left_[gone]).message());
   Answers answers;
   for (const auto& [who, request] : arrived) {
     if (request.native) answers.push_back(AnswerNative(request, why));

@@ -61,8 +61,9 @@ class Barriers {
   bs::Status Check(const BarrierRequest& request) const;
   // REQUIRES: Check(request) is ok.
   Answers Arrive(const BarrierRequest& request);
-  // Leave: the node left in good order.  Join: an attached worker of that id came, perhaps again.
-  Answers Leave(int32_t id);
+  // Leave: the node left in good order, perhaps early for a reason.  Join: an attached worker of
+  // that id came, perhaps again.
+  Answers Leave(int32_t id, const std::string& reason = {});
   void Join(int32_t id) { left_.erase(id); }
   // The worker was lost, and another will take its place and start from the beginning.  Its waiting
   // requests no longer count.  A native successor passes the barriers that the other workers have
@@ -120,8 +121,8 @@ class Barriers {
   std::map<Place, Arrived> waiting_;
   std::map<Place, BarrierRequest> last_stock_;
   std::map<int32_t, std::pair<uint64_t, bs::Status>> answered_;  // native nodes: latest, by id
-  std::set<int32_t> left_;
-  std::map<Place, uint64_t> passed_;     // how often it was complete
+  std::map<int32_t, std::string> left_;                          // with the reason, perhaps none
+  std::map<Place, uint64_t> passed_;                             // how often it was complete
   std::map<int32_t, uint64_t> to_pass_;  // by id of a native that begins again: barriers to pass
   bool start_done_ = false;
   bool final_done_ = false;

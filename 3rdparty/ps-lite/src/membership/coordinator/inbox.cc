@@ -115,8 +115,9 @@ void Inbox::OnHeartbeat(int32_t id, const Message& message, const MemberBody& bo
 void Inbox::OnLeave(int32_t id, const Message& message) {
   const Extension& extension = message.meta.extension;
   OnReport(id, extension);
+  const std::string reason = extension.status == 0 ? ShortReason(extension.text) : "";
   const Peers::Outcome outcome =
-      job_->peers.Apply(id, PeerEvent::kGoodbye, {.sequence = extension.sequence});
+      job_->peers.Apply(id, PeerEvent::kGoodbye, {.why = reason, .sequence = extension.sequence});
   if (outcome == Peers::Outcome::kViolation) DropViolation(message, "a goodbye before the list");
 }
 

@@ -34,7 +34,7 @@ struct Peer {
 
 // The details of an event; each event has its own.
 struct PeerDetails {
-  std::string why{};                 // kLost
+  std::string why{};                 // kLost; kGoodbye: its reason, perhaps none
   Registrant newcomer{};             // kAllThere, kComes
   bool native = true;                // the same
   uint64_t sequence = 0;             // kAddressShared, kGoodbye, kGoodbyeKnown

@@ -30,10 +30,11 @@ Rendezvous::Rendezvous(JobState* job, Refusals* refusals, Detector* detector, Pl
 void Rendezvous::Start(bs::Task begun) {
   begun_ = std::move(begun);
   report_.Start(job_->options.report_interval, [this] { Report(); });
-  job_->scope.After(job_->options.timeout, [this] {
+  const bs::Duration limit = job_->options.UntilAllThere();
+  job_->scope.After(limit, [this, limit] {
     if (job_->phase != Phase::kGathering) return;
-    job_->end(bs::Status::DeadlineExceeded("rendezvous: after " + TextOf(job_->options.timeout) +
-                                           " still " + job_->roster.Missing() + Refused()));
+    job_->end(bs::Status::DeadlineExceeded("rendezvous: after " + TextOf(limit) + " still " +
+                                           job_->roster.Missing() + Refused()));
   });
 }
 
@@ -155,7 +156,7 @@ void Rendezvous::OnAdded(const Arrival& arrival) {
   const Node& node = arrival.node();
   if (arrival.native && arrival.yields) yielding_[TextOf(AddressOf(node))] = node;
   if (!arrival.native && node.role == Role::kServer) RefuseYielding(node);
-  job_->log.Info(DescribeUnranked(node) + " registered; " + job_->roster.Waiting());
+  job_->log.Info(DescribeUnranked(node) + " registered");
   if (!job_->roster.complete()) {
     waiting_.ConnectSoon(node, arrival.native);
   } else if (const bs::Status check = job_->roster.Check(); check.ok()) {
@@ -238,7 +239,7 @@ void Rendezvous::Complete() {
 
 void Rendezvous::Report() {
   const std::string text = job_->roster.Waiting() + Refused();
-  job_->log.Info(text);
+  if (std::exchange(logs_, !logs_)) job_->log.Info(text);
   for (const Roster::Entry& entry : job_->roster.entries()) {
     if (!entry.native) continue;
     job_->outbox.SendStatus(waiting_.PeerOf(entry.node, true), entry.sequence, bs::Status::Ok(),

@@ -72,7 +72,8 @@ class Rendezvous {
   Detector* const detector_;
   Places* const places_;
   WaitingNodes waiting_;
-  Repeater report_;  // names missing nodes
+  bool logs_ = true;  // the next report
+  Repeater report_;   // names missing nodes
   bs::Task begun_;
   std::map<std::string, Node> yielding_;  // by "host:port": workers of MemberBody::yields
   int32_t coming_again_ = 0;

@@ -178,17 +178,19 @@ const Node* Roster::Find(Role role, bool native) const {
   return it == entries_.end() ? nullptr : &it->node;
 }
 
-std::string Roster::Waiting() const {
-  return "waiting for " + Lacking(Role::kWorker) + ", " + Lacking(Role::kServer);
-}
+std::string Roster::Waiting() const { return "waiting for " + AllLacking(); }
 
-std::string Roster::Missing() const {
+std::string Roster::AllLacking() const {
   std::string text;
   for (const Role role : {Role::kWorker, Role::kServer}) {
     if (Count(role) == Wanted(role)) continue;
-    text += (text.empty() ? "missing " : ", ") + Lacking(role);
+    text += (text.empty() ? "" : ", ") + Lacking(role);
   }
-  text += "; registered: ";
+  return text;
+}
+
+std::string Roster::Missing() const {
+  std::string text = "missing " + AllLacking() + "; registered: ";
   if (entries_.empty()) return text + "none";
   for (size_t i = 0; i < entries_.size(); ++i) {
     text += (i == 0 ? "" : ", ") + DescribeUnranked(entries_[i].node);

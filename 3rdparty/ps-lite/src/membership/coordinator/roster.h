@@ -56,7 +56,7 @@ class Roster {
   const Node* StockServer() const { return Find(Role::kServer, false); }
   // Not ok, with the reason, if the registered nodes cannot form a job together.
   bs::Status Check() const;
-  // "waiting for 1 of 2 workers, 0 of 1 servers".
+  // "waiting for 1 of 2 workers, 2 of 2 servers", without a role that is complete.
   std::string Waiting() const;
   // "missing 1 of 2 workers; registered: worker 10.0.0.1:4711, server 10.0.0.1:4712".
   std::string Missing() const;
@@ -71,6 +71,7 @@ class Roster {
   int32_t Wanted(Role role) const { return role == Role::kWorker ? num_workers_ : num_servers_; }
   bs::Status CheckRank(const Node& node, int32_t rank) const;
   std::string Lacking(Role role) const;  // "1 of 2 workers"
+  std::string AllLacking() const;        // of each role that is not complete
 
   const int32_t num_workers_;
   const int32_t num_servers_;

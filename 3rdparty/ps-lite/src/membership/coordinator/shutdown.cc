@@ -68,12 +68,14 @@ bool Shutdown::Act(PeerAction action, Peer* peer, const PeerDetails& details) {
 }
 
 void Shutdown::AnnounceGoodbye(Peer* peer, const PeerDetails& details) {
-  EndBarriers(*peer);
-  job_->log.Info(Describe(peer->node) + " left");
+  EndBarriers(*peer, details.why);
+  job_->log.Info(Describe(peer->node) + " left" +
+                 (details.why.empty() ? "" : ", it gave up: " + details.why));
   // The servers must know before the worker closes, or they would report it as lost.
   const int32_t id = peer->node.id;
   Meta news = NativeControl(Command::kNone, Op::kLeave, 0);
   news.extension.body = job_->outbox.BodyAbout(Op::kLeave, RankOf(id), 0);
+  news.extension.text = details.why;
   news.control.nodes = {peer->node};
   job_->broadcast.Send(job_->peers.NativeServers(), news, [this, id, sequence = details.sequence] {
     job_->peers.Apply(id, PeerEvent::kGoodbyeKnown, {.sequence = sequence});
@@ -81,7 +83,7 @@ void Shutdown::AnnounceGoodbye(Peer* peer, const PeerDetails& details) {
 }
 
 void Shutdown::ConfirmGoodbye(Peer* peer, const PeerDetails& details) {
-  EndBarriers(*peer);
+  EndBarriers(*peer, details.why);
   Respond(peer, details);
 }
 
@@ -109,7 +111,7 @@ void Shutdown::EndForLoss(Peer* peer, const PeerDetails& details) {
   std::string remedy;
   if (hoped && peer->node.role == Role::kServer) remedy = kServersAreNotReplaced;
   if (peer->node.role == Role::kWorker && details.why == kConnectionClosed) remedy = kCloseFirst;
-  End(LostStatus(peer->node, details.why + remedy));
+  End(LostStatus(peer->node, details.why + remedy, job_->options.servers_in_workers));
 }
 
 void Shutdown::CheckEndForLoss(Peer* peer, const PeerDetails&) {
@@ -123,9 +125,9 @@ void Shutdown::Forget(const Peer& peer) {
   job_->broadcast.Forget(peer.node.id);
 }
 
-void Shutdown::EndBarriers(const Peer& peer) {
+void Shutdown::EndBarriers(const Peer& peer, const std::string& reason) {
   Forget(peer);
-  job_->outbox.SendAnswers(job_->peers, job_->barriers.Leave(peer.node.id));
+  job_->outbox.SendAnswers(job_->peers, job_->barriers.Leave(peer.node.id, reason));
 }
 
 void Shutdown::OnUnheard(int32_t id, const std::string& why) {

@@ -70,7 +70,8 @@ class Shutdown {
 
   // The node left or is lost: no connection to it and no confirmation of it is missed.
   void Forget(const Peer& peer);
-  void EndBarriers(const Peer& peer);
+  // `reason`: of its goodbye, perhaps none.
+  void EndBarriers(const Peer& peer, const std::string& reason = {});
   // True if the stock workers have no work left.
   bool StockWorkersAreOver(bool attached_over) const;
   // True if a stock node has no attached worker, which would report a failure to its process.

@@ -15,7 +15,9 @@ Member::~Member() = default;
 void Member::Start(Handler handler) { impl_->Start(std::move(handler)); }
 void Member::Barrier(int32_t group, StatusCallback done) { impl_->Barrier(group, std::move(done)); }
 void Member::JoinFinalBarrier() { impl_->JoinFinalBarrier(); }
-void Member::Leave(StatusCallback done) { impl_->Leave(std::move(done)); }
+void Member::Leave(const std::string& reason, StatusCallback done) {
+  impl_->Leave(reason, std::move(done));
+}
 void Member::ReportFailure(const bs::Status& why) { impl_->ReportFailure(why); }
 void Member::ReportViolation(int32_t peer, const std::string& what) {
   impl_->OnViolation(peer, what);
@@ -245,7 +247,7 @@ void Member::Impl::OnNotice(const Meta& meta, const SchedulerBody& said) {
   if (meta.extension.op == Op::kVacate) {
     OnWorkerVacant(node, said);
   } else {
-    OnWorkerLeft(node);
+    OnWorkerLeft(node, meta.extension.text);
   }
 }
 
@@ -271,17 +273,18 @@ void Member::Impl::SendRegistration(Command command) {
 
 void Member::Impl::WatchRegistration() {
   // While the scheduler node is alive it reports why the job does not begin, so we wait on.
-  const bs::Duration left = last_word_ + options_.timeout - scope_.Now();
+  const bool heard = !last_text_.empty();
+  const bs::Duration limit = heard ? options_.timeout : options_.UntilAllThere();
+  const bs::Duration left = last_word_ + limit - scope_.Now();
   if (left > bs::Duration(0)) {
     scope_.After(left, [this] {
       if (state_ == MemberState::kRegistering) WatchRegistration();
     });
     return;
   }
-  Fail(bs::Status::DeadlineExceeded("no response from the scheduler node at " +
-                                    TextOf(options_.root) + " in " + TextOf(options_.timeout) +
-                                    AboutScheduler() +
-                                    (last_text_.empty() ? "" : "; it said last: " + last_text_)));
+  Fail(bs::Status::DeadlineExceeded(
+      "no response from the scheduler node at " + TextOf(options_.root) + " in " + TextOf(limit) +
+      AboutScheduler() + (last_text_.empty() ? "" : "; it said last: " + last_text_)));
 }
 
 std::string Member::Impl::AboutScheduler() const {
@@ -315,7 +318,9 @@ void Member::Impl::OnStatus(const Extension& extension) {
   }
   if (extension.status == 0) {
     last_text_ = extension.text;
-    log_.Info("the scheduler node is " + extension.text);
+    if (std::exchange(logs_status_, !logs_status_)) {
+      log_.Info("the scheduler node is " + extension.text);
+    }
     return;
   }
   Meta heard = NativeControl(Command::kAck, Op::kNone, extension.sequence);

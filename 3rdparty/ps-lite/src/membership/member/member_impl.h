@@ -39,7 +39,7 @@ class Member::Impl {
   void Start(Handler handler);
   void Barrier(int32_t group, StatusCallback done);
   void JoinFinalBarrier();
-  void Leave(StatusCallback done);
+  void Leave(const std::string& reason, StatusCallback done);
   void ReportFailure(const bs::Status& why);
   void OnViolation(int32_t peer, const std::string& what);
   void Send(Message message) { transport_->Send(std::move(message)); }
@@ -101,7 +101,7 @@ class Member::Impl {
   void JoinStartBarrier();
   void OnNewcomer(const Node& node, uint64_t incarnation);
   void OnWorkerVacant(const Node& node, const SchedulerBody& said);
-  void OnWorkerLeft(const Node& node);
+  void OnWorkerLeft(const Node& node, const std::string& reason);
   // True the first time; notices may be repeated and overtake each other.
   bool IsNews(const Meta& meta);
   // False for a repeat or an acknowledgement, which needs nothing more.
@@ -151,7 +151,7 @@ class Member::Impl {
   // Disconnects from a node that is lost because of `why`.
   void DropLost(Neighbour* neighbour, const std::string& why);
   void NotifyOfVacant(int32_t id, bool native);
-  void NotifyOfGoodbye(int32_t rank);
+  void NotifyOfGoodbye(int32_t id, const std::string& reason);
   // Notifies a lost stock worker, every two seconds for a while, until another has its place.
   void TellTheEnd(int32_t id);
   void SetLimits(Transport::Handler* handler);
@@ -213,6 +213,7 @@ class Member::Impl {
   bs::TimePoint last_word_{};                    // the scheduler node's latest message
   std::optional<PauseDetector> pause_detector_;  // once we are in the job
   std::string last_text_;
+  bool logs_status_ = true;           // the next text
   bool scheduler_connected_ = false;  // while we register
   bool registers_ = false;            // a registration was sent
 
@@ -232,6 +233,7 @@ class Member::Impl {
   bool ended_ = false;  // the scheduler node said that the job is over
   bool scheduler_lost_ = false;
   StatusCallback leave_done_;
+  std::string leave_reason_;
   uint64_t leave_sequence_ = 0;
   std::deque<Due> due_;  // callbacks, each posted by itself
 };

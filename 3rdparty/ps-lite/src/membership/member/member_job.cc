@@ -124,12 +124,13 @@ void Member::Impl::EndAllBarriers(const bs::Status& status) {
   }
 }
 
-void Member::Impl::Leave(StatusCallback done) {
+void Member::Impl::Leave(const std::string& reason, StatusCallback done) {
   if (state_ == MemberState::kClosed) {
     Complete(std::move(done), bs::Status::Cancelled("the membership was closed"));
     return;
   }
   StatusCallback before = std::exchange(leave_done_, std::move(done));
+  if (leave_sequence_ == 0) leave_reason_ = ShortReason(reason);
   if (Apply(MemberEvent::kGoodbye)) return;
   Complete(std::exchange(leave_done_, std::move(before)),
            bs::Status::FailedPrecondition(HasLeft(state_) ? "said goodbye already"
@@ -149,6 +150,7 @@ void Member::Impl::SayGoodbye() {
 
 void Member::Impl::SendLeave() {
   Meta meta = NativeControl(Command::kNone, Op::kLeave, leave_sequence_);
+  meta.extension.text = leave_reason_;
   SetStatus(report_, &meta.extension);
   SendControl(std::move(meta));
 }
@@ -300,7 +302,7 @@ void Member::Impl::Act(NeighbourAction action, Neighbour* neighbour,
       return SendUnreachable();
     case NeighbourAction::kFailJob:
       DropLost(neighbour, details.why);
-      report_ = LostStatus(neighbour->node, details.why);
+      report_ = LostStatus(neighbour->node, details.why, options_.servers_in_workers);
       SendHeartbeat();
       return Fail(report_);
     case NeighbourAction::kDropVacant:
@@ -310,9 +312,9 @@ void Member::Impl::Act(NeighbourAction action, Neighbour* neighbour,
       return NotifyOfVacant(id, details.native);
     case NeighbourAction::kLetGo:
       transport_->Disconnect(id, bs::Duration(0));
-      return NotifyOfGoodbye(RankOf(id));
+      return NotifyOfGoodbye(id, details.why);
     case NeighbourAction::kRetire:
-      return NotifyOfGoodbye(RankOf(id));
+      return NotifyOfGoodbye(id, details.why);
   }
 }
 
@@ -329,9 +331,9 @@ void Member::Impl::NotifyOfVacant(int32_t id, bool native) {
   });
 }
 
-void Member::Impl::NotifyOfGoodbye(int32_t rank) {
-  scope_.Post([this, rank] {
-    if (handler_.on_worker_left) handler_.on_worker_left(rank);
+void Member::Impl::NotifyOfGoodbye(int32_t id, const std::string& reason) {
+  scope_.Post([this, id, why = LeftStatus(id, reason)] {
+    if (handler_.on_worker_left) handler_.on_worker_left(RankOf(id), why);
   });
 }
 
@@ -350,9 +352,9 @@ void Member::Impl::OnWorkerVacant(const Node& node, const SchedulerBody& said) {
   neighbours_.Apply(node, NeighbourEvent::kVacated, {.native = said.native});
 }
 
-void Member::Impl::OnWorkerLeft(const Node& node) {
+void Member::Impl::OnWorkerLeft(const Node& node, const std::string& reason) {
   // A server may have reported the worker as lost: its connection ended before this notice came.
-  if (!neighbours_.Apply(node, NeighbourEvent::kLeaves)) return;
+  if (!neighbours_.Apply(node, NeighbourEvent::kLeaves, {.why = reason})) return;
   reconnect_timer_.Forget(node.id);
   suspicion_timer_.Forget(node.id);
 }

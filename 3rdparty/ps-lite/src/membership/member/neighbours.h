@@ -91,7 +91,7 @@ struct Neighbour {
 
 // The details of an event.
 struct NeighbourDetails {
-  std::string why{};    // kLost
+  std::string why{};    // kLost; kLeaves: the reason of the goodbye, perhaps none
   bool native = false;  // kVacated
 };
 
