@@ -319,7 +319,7 @@ def wrong_use() -> None:
     optimizer = wrap_it(model=model)
     refused("wrap it once", bps.DistributedOptimizer, optimizer)
     refused("scale: its gradients are averaged already", wrap_it, model=model)
-    refused("call backward before it", optimizer.step)  # no gradient came yet
+    refused("call backward() first", optimizer.step)  # no gradient came yet
     loss_of(model, 0, bps.rank()).backward()
     with optimizer.skip_synchronize():
         refused("synchronize() first", optimizer.step)
