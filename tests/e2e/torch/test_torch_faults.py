@@ -16,7 +16,7 @@ SOON_S = 25.0  # a silent worker is lost after 30 s without that
 
 def start(job: Job, case: str) -> None:
     for _ in range(2):
-        job.start_worker("torch/faults.py", case)
+        job.start_worker("torch_faults/faults.py", case)
 
 
 def waiting(job: Job) -> int:
@@ -88,7 +88,7 @@ def test_ctrl_c_ends_a_wait_in_a_guard(make_job: MakeJob) -> None:
 
 def test_under_torchrun_a_killed_worker_is_named_before_the_rest_is_ended() -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    done = run([*torchrun, "--standalone", str(WORKERS / "torch/faults.py"), "dies"], code=1)
+    done = run([*torchrun, "--standalone", str(WORKERS / "torch_faults/faults.py"), "dies"], code=1)
     # On a busy machine the guard may raise before the signal comes.
     said = r"^bytescheduler(: the job failed|\.errors\.PeerLost): .*\blost (worker|server) 1 "
     assert re.search(said, done.stdout, re.M), done.stdout
