@@ -312,9 +312,9 @@ class Session:
 
     def _raised(self, error: Error) -> Exception:
         """Return the exception for users; a ConfigError of another worker is one here too."""
-        known = as_raised(error)
+        peer_error = as_raised(error)
         text = self._names.in_text(str(error))
-        if isinstance(known, ConfigError):
+        if isinstance(peer_error, ConfigError):
             return ConfigError(text, error.code)
         return self._framework.error(text)
 
