@@ -618,6 +618,38 @@ cdef class Worker:
         operation.credit_bytes = credit_bytes
         self._run_one(&operation)
 
+    def give_back(self, keys, *, bint for_good):
+        """Tell servers that this worker does not need synchronous keys now; returns at once.
+
+        They forget a key that all workers have given back.  It takes effect behind earlier rounds.
+
+        Parameters
+        ----------
+        keys : iterable of int
+            Declared by `broadcast`.
+        for_good : bool
+            True: this worker never uses them again.  False: a later round takes a key again.
+
+        Raises
+        ------
+        Closed
+            The worker was closed.
+        """
+        cdef vector[uint64_t] numbers = keys
+        cdef bs_operation operation = bs_operation_init(BS_GIVE_BACK if for_good else BS_REST)
+        # The collector of garbage may call this while another thread closes the worker, so this
+        # thread keeps the GIL.
+        cdef bs_worker* worker = self.handle()
+        cdef bs_error error
+        cdef int code = 0
+        cdef size_t index
+        for index in range(numbers.size()):
+            operation.key = numbers[index]
+            code = bs_worker_start_operation(worker, &operation, &error)
+            if code != 0:
+                break
+        _check(code, &error)
+
     def barrier(self):
         """Wait until every worker called it."""
         cdef bs_worker* worker = self.handle()

@@ -68,6 +68,8 @@ cdef extern from "bytescheduler/c_api.h" nogil:
         BS_PUSH_PULL
         BS_SET_OPTIMIZER
         BS_RETUNE
+        BS_REST
+        BS_GIVE_BACK
 
     ctypedef struct bs_operation:
         size_t struct_bytes

@@ -12,6 +12,11 @@ Memory: the growth of a worker and a server, by the kernel's count of their own 
 
 - Keys of 4 bytes: once they are declared, and after rounds. ``native`` has rounds in groups of 100.
   With MXNet all keys are in one round; its arrays, two a key, are there before.
+- Folds: `bytescheduler.torch` trains a new model with a new optimizer in each. The growth of the
+  first server's process since the job came together, after each fold. In a ``direct`` job that is
+  worker 0's process, which has the first fold's model too, and memory that Python and PyTorch keep.
+  So that job also has the bytes of all servers' sums.
+- Names: sums of 64 KiB, each under a name of its own: the same after 10, 100 and 600 names.
 - A model of large tensors: after rounds of all at once, and the most until then. In the first of
   these rounds a server may have old and new partitions of a key at the same time.
 
@@ -21,11 +26,12 @@ The results so far are written after every job.
 """
 
 import argparse
+import gc
 import pathlib
 import statistics
 import sys
 import time
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Mapping, Tuple
 
 from benchmarks.lab import local_job, options
 from benchmarks.lab.arms import add_arms_option
@@ -35,7 +41,13 @@ GROUP = 100
 ROUNDS = 3
 TENSOR_BYTES = 4 << 20
 STARTS = ((1, 1), (2, 2))  # workers, servers
-PARTS = ("start", "keys", "model")
+PARTS = ("start", "keys", "model", "folds", "names")
+FOLDS = 6
+FOLD_WIDTH = 2500  # a model of 25 MB
+NAMES = (10, 100, 600)
+NAME_BYTES = 64 << 10
+SETTLE_S = 0.5  # until servers know what is given back
+JOBS = ("servers", "direct")
 NODES = {"native": "ours", "ours": "ours", "stock": "stock"}
 
 
@@ -140,6 +152,76 @@ def memory_worker(arm: str, count: int, size_bytes: int) -> None:
     tensors.close()
 
 
+class HostedServer:
+    """The server that this process hosts, if it does; made before it starts."""
+
+    def __init__(self) -> None:
+        from bytescheduler._session.direct import _Hosted
+
+        self._nodes: List[Any] = []
+        start = _Hosted.start
+
+        def started_node(hosted: _Hosted, role: str, settings: Mapping[str, str]) -> Any:  # noqa: ANN401
+            node = start(hosted, role, settings)
+            if role == "server":
+                self._nodes.append(node)
+            return node
+
+        _Hosted.start = started_node  # type: ignore[method-assign]
+
+    def value_bytes(self) -> List[float]:
+        """Return the bytes of its sums, or nothing."""
+        metrics = [metric for node in self._nodes for metric in node.measure()]
+        return [metric.value for metric in metrics if metric.name == "value_bytes"]
+
+
+def folds_worker(width: int) -> None:
+    """Stop after each fold, with the bytes of a hosted server's sums; runs in the worker."""
+    import torch
+
+    import bytescheduler.torch as bps
+
+    hosted = HostedServer()
+    bps.init()
+    for fold in range(FOLDS):
+        torch.manual_seed(fold)
+        middle = torch.nn.Linear(width, width)
+        net = torch.nn.Sequential(torch.nn.Linear(6, width), middle, torch.nn.Linear(width, 3))
+        if not fold:
+            local_job.worker_waits("BEGIN", "nothing", hosted.value_bytes())
+        optimizer = bps.DistributedOptimizer(torch.optim.SGD(net.parameters(), 0.01), model=net)
+        for _ in range(3):
+            optimizer.zero_grad()
+            net(torch.randn(8, 6)).square().mean().backward()
+            optimizer.step()
+        optimizer.close()
+        del net, middle, optimizer
+        gc.collect()  # the process of a direct job has the model too
+        time.sleep(SETTLE_S)
+        local_job.worker_waits("BEGIN", f"fold-{fold}", hosted.value_bytes())
+    bps.shutdown()
+
+
+def names_worker(size_bytes: int) -> None:
+    """Stop after each of NAMES; runs in the worker."""
+    import torch
+
+    import bytescheduler.torch as bps
+
+    hosted = HostedServer()
+    bps.init()
+    bps.push_pull(torch.ones(1), name="first")
+    local_job.worker_waits("BEGIN", "nothing", hosted.value_bytes())
+    for number in range(1, NAMES[-1] + 1):
+        total = bps.push_pull(torch.ones(size_bytes // 4), name=f"metric{number}", average=False)
+        if total[0] != bps.size():
+            raise SystemExit(f"a sum of metric{number} is {total[0]} and not {bps.size()}")
+        if number in NAMES:
+            time.sleep(SETTLE_S)
+            local_job.worker_waits("BEGIN", f"names-{number}", hosted.value_bytes())
+    bps.shutdown()
+
+
 def memory_of(pid: int) -> Dict[str, int]:
     """Return the bytes that a process has of its own, and of what it shares with others.
 
@@ -200,6 +282,34 @@ def grown(arm: str, count: int, size_bytes: int, workers: int = 1) -> Dict[str, 
     }
 
 
+def kept_row(kind: str, how: str, size: int, stops: List[str]) -> Dict[str, Any]:
+    """Return by how many bytes the process of the first server has grown at each stop.
+
+    "sums" are the bytes of the sums of all servers there, where workers host them.
+    """
+    env = local_job.ARMS["ours"][1]
+    command = command_of(kind, "native", size)
+    if how == "direct":
+        started_job = local_job.direct_job(command, env, workers=2)
+    else:
+        started_job = local_job.job(local_job.NODES["ours"], command, env, workers=2)
+    row: Dict[str, Any] = {"job": how}
+    sums: Dict[str, float] = {}
+    with started_job as job:
+        for stop in ("nothing", *stops):
+            lines = job.heard(f"BEGIN {stop}")
+            sums[stop] = sum(float(size) for words in lines for size in words[2:])
+            row[stop] = memory_of(job.servers[0].pid)["own"]
+            job.go_on()
+        job.ended()
+    before = row.pop("nothing")
+    row.update({stop: row[stop] - before for stop in stops})
+    if how == "direct":
+        row["sums"] = sums
+    print(row, file=sys.stderr, flush=True)
+    return row
+
+
 def start_rows(
     runs: Dict[Tuple[str, int, int], List[Tuple[float, float]]],
 ) -> List[Dict[str, Any]]:
@@ -254,6 +364,15 @@ def measure(args: argparse.Namespace) -> Dict[str, Any]:
     for kind, job in jobs:
         result.setdefault(kind, []).append(memory_row(*job))
         keep(result, args)
+    for how in JOBS:
+        if "folds" in args.parts:
+            stops = [f"fold-{fold}" for fold in range(FOLDS)]
+            row = kept_row("folds", how, args.fold_width, stops)
+            result.setdefault("bytes_after_folds", []).append(row)
+        if "names" in args.parts:
+            row = kept_row("names", how, NAME_BYTES, [f"names-{n}" for n in NAMES])
+            result.setdefault("bytes_after_names", []).append(row)
+        keep(result, args)
     return result
 
 
@@ -265,6 +384,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=options.count(), default=7, help="of start-up")
     parser.add_argument("--keys", type=options.counts, default="10000,100000")
     parser.add_argument("--model-mib", type=options.count(TENSOR_BYTES >> 20), default=256)
+    parser.add_argument("--fold-width", type=options.count(), default=FOLD_WIDTH)
     add_out_option(parser)
     parser.add_argument("--worker", nargs="+", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -272,6 +392,8 @@ def main() -> None:
         what, arm, *numbers = args.worker
         if what == "start":
             start_worker(arm)
+        elif what in ("folds", "names"):
+            (folds_worker if what == "folds" else names_worker)(int(numbers[0]))
         else:
             memory_worker(arm, *map(int, numbers))
         return

@@ -241,6 +241,20 @@ def job(
         )
 
 
+@contextlib.contextmanager
+def direct_job(worker: List[str], env: Dict[str, str], workers: int) -> Iterator[Job]:
+    """Do as `job` for one without servers of its own: each worker's process hosts a server."""
+    with Launcher(workers, workers, {**settings(), **env}, root=LOOPBACK) as launcher:
+        launcher.reserve_port()
+        no_role = dict.fromkeys(("DMLC_ROLE", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER"), "")
+        place = {"WORLD_SIZE": str(workers), "MASTER_ADDR": LOOPBACK.address, **no_role}
+        hosts = [
+            launcher.start("worker", worker, env={**place, "RANK": str(rank)}, streams=_TALKS)
+            for rank in range(workers)
+        ]
+        yield Job(launcher, hosts[0], hosts, hosts)
+
+
 def run(
     node: List[str],
     worker: List[str],

@@ -1,7 +1,7 @@
 """The engine's keys of an owner: numbers that every worker computes alike."""
 
 import hashlib
-from typing import Dict, Iterable, Type, Union
+from typing import Callable, Dict, Iterable, Type, Union
 
 from bytescheduler._native import FIRST_BOOKKEEPING_KEY
 from bytescheduler._session.session import Session
@@ -59,6 +59,11 @@ class EngineKeys:
         self._session.name(number, key)
         self._session.show(number, f"{companion} of {key}")
         return number
+
+    def give_back(self, is_idle: Callable[[], bool] = lambda: True) -> None:
+        """Give all keys back; see `Session.give_back`.  Afterwards none may be used."""
+        numbers, self._taken = list(self._taken), {}
+        self._session.give_back(numbers, is_idle)
 
     def bookkeeping(self, name: str) -> int:
         """Return the number of a key that is no tensor of the script.

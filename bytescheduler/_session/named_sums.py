@@ -1,5 +1,6 @@
 """Sums of single tensors, each under a name that all workers give alike."""
 
+import heapq
 import itertools
 from typing import (
     Any,
@@ -8,9 +9,9 @@ from typing import (
     Generic,
     Iterator,
     List,
-    NamedTuple,
     Optional,
     Sequence,
+    Tuple,
     TypeVar,
 )
 
@@ -23,13 +24,33 @@ __all__ = ["NamedSums"]
 
 # Rounds of tensors without a name that can be under way side by side, for each dtype and size.
 _PLACES = 8
+# Uses of other names after which a new name rests: its key is given back until its next use.
+_PATIENCE = 10
+# A name that comes again and again rests after this many times its longest gap.
+_GAPS = 4
 _T = TypeVar("_T")
 
 
-class _Key(NamedTuple):
-    number: int
-    dtype: str
-    elements: int
+class _Key:
+    """The key of a name, and the time of its latest use, in uses of all names."""
+
+    __slots__ = ("dtype", "elements", "latest", "number", "patience", "rests")
+
+    def __init__(self, number: int, dtype: str, elements: int, now: int) -> None:
+        self.number = number
+        self.dtype = dtype
+        self.elements = elements
+        self.latest = now
+        self.patience = _PATIENCE  # uses of other names until it rests
+        self.rests = True
+
+    @property
+    def due(self) -> int:
+        return self.latest + self.patience
+
+    def use(self, now: int) -> None:
+        self.patience = max(self.patience, _GAPS * (now - self.latest))
+        self.latest = now
 
 
 class _Round(Generic[_T]):
@@ -58,6 +79,7 @@ class NamedSums(Generic[_T]):
     """Keeps rounds that were not asked for yet, and a key for each name.
 
     Tensors without a name share a few keys for each dtype and size, in the order of the calls.
+    A name that was not used for a while rests: the servers forget it, until a next use.
 
     Parameters
     ----------
@@ -69,6 +91,8 @@ class NamedSums(Generic[_T]):
         self._session = session
         self._keys = None if session is None else EngineKeys(session)
         self._known: Dict[str, _Key] = {}
+        self._uses = 0
+        self._awake: List[Tuple[int, str]] = []  # a heap: when a name may rest
         self._books: Dict[str, int] = {}
         self._rounds: Dict[int, _Round[_T]] = {}
         self._numbers = itertools.count()
@@ -149,7 +173,7 @@ class NamedSums(Generic[_T]):
             assert self._keys is not None
             number = self._keys.of([name])[name]
             declare(number)
-            declared = self._known[name] = _Key(number, dtype, elements)
+            declared = self._known[name] = _Key(number, dtype, elements, self._uses)
         if (declared.dtype, declared.elements) != (dtype, elements):
             raise UsageError(
                 f"push_pull of {name!r}: {elements} elements of {dtype}, before it had "
@@ -157,7 +181,26 @@ class NamedSums(Generic[_T]):
                 "name",
                 5,
             )
+        self._note_use(name, declared)
         return declared.number
+
+    def _note_use(self, name: str, key: _Key) -> None:
+        """Note a use of a name, and let names rest that were not used for long."""
+        assert self._session is not None
+        self._uses += 1
+        key.use(self._uses)
+        if key.rests:
+            key.rests = False
+            heapq.heappush(self._awake, (key.due, name))
+        while self._awake[0][0] <= self._uses:
+            oldest_name = self._awake[0][1]
+            oldest = self._known[oldest_name]
+            if oldest.due > self._uses:
+                heapq.heapreplace(self._awake, (oldest.due, oldest_name))
+                continue
+            heapq.heappop(self._awake)
+            oldest.rests = True
+            self._session.let_rest(oldest.number)
 
     def bookkeeping_key(self, name: str, declare: Callable[[int], None]) -> int:
         """Return the key of numbers that are no tensor of the script; `declare` as of `key_of`.

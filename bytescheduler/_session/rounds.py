@@ -8,7 +8,7 @@ from typing import Any, List, NamedTuple, Optional, Protocol
 from bytescheduler._native import Coding
 from bytescheduler.errors import Error
 
-__all__ = ["Round", "RoundCall", "Rounds", "Source", "WithoutEngine"]
+__all__ = ["Round", "RoundCall", "Rounds", "Source", "WithoutEngine", "is_over"]
 
 _LOOK_EVERY_S = 0.005
 
@@ -73,7 +73,7 @@ class Rounds:
 
     def _under_way(self) -> List[Round]:
         rounds = [pending for source in list(self._sources) for pending in source.unfinished()]
-        return [pending for pending in rounds if not _is_over(pending)]
+        return [pending for pending in rounds if not is_over(pending)]
 
     def pending(self) -> int:
         """See `Operations`."""
@@ -99,7 +99,8 @@ class Rounds:
         self._sources.clear()
 
 
-def _is_over(pending: Round) -> bool:
+def is_over(pending: Round) -> bool:
+    """Return whether a round has ended, well or not; False if a device failed."""
     try:
         return pending.over()
     except Error:  # the worker has it too

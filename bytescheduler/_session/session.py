@@ -10,6 +10,7 @@ from typing import (
     Callable,
     Iterable,
     Iterator,
+    List,
     NoReturn,
     Optional,
     Tuple,
@@ -107,6 +108,7 @@ class Session:
         self._reported = False
         self._owners = 1
         self._num_key_spaces = 0
+        self._unneeded: List[Tuple[List[int], Callable[[], bool]]] = []  # keys to give back
         self._on_leaving: Callable[[], None] = lambda: None
         self._exporter: Optional[Exporter] = None
         self._tuner: Optional[Tuner] = None
@@ -180,12 +182,49 @@ class Session:
         """Let timelines say `name` where the engine says `engine_key`."""
         self._worker.name_key(engine_key, name)
 
+    def give_back(self, keys: Iterable[int], is_idle: Callable[[], bool]) -> None:
+        """Give keys back that this worker never uses again.  Never blocks; any thread.
+
+        Servers forget a key once all workers have given it back.
+
+        Parameters
+        ----------
+        keys : iterable of int
+            Declared; synchronous keys, as others stay.
+        is_idle : callable
+            Returns True once every round of these keys has reached the engine.
+        """
+        self._unneeded.append((list(keys), is_idle))
+        self._give_back_idle()
+
+    def is_idle(self) -> bool:
+        """Return True if every operation of the framework has ended."""
+        return not self._operations.pending()
+
+    def let_rest(self, key: int) -> None:
+        """Give a key back for now: the next round takes it again, on each worker at any time."""
+        if self.is_open:
+            with contextlib.suppress(Error):  # the worker's failure has its own message
+                self._worker.give_back([key], for_good=False)
+
+    def _give_back_idle(self) -> None:
+        unneeded, self._unneeded = self._unneeded, []
+        for keys, is_idle in unneeded:
+            if not self.is_open:
+                return
+            if not is_idle():
+                self._unneeded.append((keys, is_idle))
+                continue
+            with contextlib.suppress(Error):  # the worker's failure has its own message
+                self._worker.give_back(keys, for_good=True)
+
     def declare(self, items: Iterable[Item], *, owner: object, asynchronous: bool = False) -> None:
         """Declare keys; every worker gets rank 0's bytes.  Blocks.
 
         `owner` keeps the memory of the `items` alive.
         """
         items = list(items)
+        self._give_back_idle()  # first, so that servers have room
         with self.translated():
             self._worker.broadcast(items, owner=owner, asynchronous=asynchronous)
         self._num_tensors += len(items)
@@ -273,9 +312,9 @@ class Session:
 
     def _raised(self, error: Error) -> Exception:
         """Return the exception for users; a ConfigError of another worker is one here too."""
-        known = as_raised(error)
+        peer_error = as_raised(error)
         text = self._names.in_text(str(error))
-        if isinstance(known, ConfigError):
+        if isinstance(peer_error, ConfigError):
             return ConfigError(text, error.code)
         return self._framework.error(text)
 

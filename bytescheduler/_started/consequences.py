@@ -1,7 +1,7 @@
 """The end of a worker by the failure of another process: one line instead of a traceback.
 
-The process that failed prints the traceback that tells the mistake.  The others would print as many
-more, in which it is hard to find.
+The process that failed prints the traceback that shows the mistake.  Tracebacks of its peers would
+hide it.
 """
 
 import re
@@ -23,7 +23,7 @@ _GAVE_UP = re.compile(r"\bworker (\d+) (?:\([^()]*\) )?gave up: ")
 
 
 def as_raised(error: Error) -> Error:
-    """Return the error of a peer that gave up in the peer's class, if that is one of ours."""
+    """Return the error of a peer that gave up, in the class that the peer raised if it is ours."""
     told = _GAVE_UP.search(str(error))
     if told is None or not isinstance(error, PeerLost):
         return error
@@ -45,7 +45,7 @@ def _printed(error: BaseException) -> Iterator[BaseException]:
 
 
 class Consequences:
-    """Tells apart what another process has caused.
+    """Recognises exceptions that another process has caused.
 
     Parameters
     ----------

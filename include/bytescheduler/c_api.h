@@ -237,6 +237,13 @@ typedef enum {
   // Changes partitions and credit of all workers while the job runs; rank 0 alone may.
   // [partition_bytes, credit_bytes, done]
   BS_RETUNE = 10,
+  // This worker does not need a synchronous key for now.  Workers do so at any time, each for
+  // itself; once all have, the servers forget the key.  A later BS_PUSH_PULL, or BS_BROADCAST_FROM,
+  // takes the key again, and its rounds go on.  Asynchronous keys, and those of stock servers,
+  // stay.  `done` may be null.  [key, done]
+  BS_REST = 11,
+  // The same for a key that this worker never uses again, and so forgets too.  [as BS_REST]
+  BS_GIVE_BACK = 12,
 } bs_operation_kind;
 // Rates of one push, in place of the optimizer's own.
 typedef struct {

@@ -102,10 +102,11 @@ class Backend {
   virtual uint32_t DestinationOf(Key key) const = 0;
 
   // Publishes the layout of `tensor`, as rank 0; kAlreadyExists if it has a layout.  `tensor` is
-  // not in use after the call.
+  // not in use after the call.  A key that was given back has a larger layout version than before.
   virtual void Declare(const protocol::Tensor& tensor, Done done) = 0;
   // Asks for the layout; waits until rank 0 has published it.  kInvalidArgument if size, dtype or
-  // mode differ from rank 0's.  Only these and the key of `asked` are in use, during the call.
+  // mode differ from rank 0's.  Only these, the key and the least layout version of `asked` are in
+  // use, during the call.
   virtual void Lookup(const protocol::Tensor& asked,
                       UniqueFunction<void(Result<protocol::Tensor>)> done) = 0;
   // Memory of an operation, which a network device then reads, or fills, where it lies.  The memory
@@ -115,8 +116,17 @@ class Backend {
   // REQUIRES: `tensor` is declared, and its earlier round is over.  It is in use during the call.
   virtual void Start(const protocol::Tensor& tensor, Exchange exchange) = 0;
   // No worker sends partitions of `retired`, an earlier layout, any more.  `done` gets the first
-  // error.  `retired` is not in use after the call.
-  virtual void Release(const protocol::Tensor& retired, Done done) = 0;
+  // error.  `retired` is not in use after the call.  `given_back`: all workers have given the key
+  // back.
+  virtual void Release(const protocol::Tensor& retired, bool given_back, Done done) = 0;
+  // Tells where the key is declared that this worker gives it back, if `turn` is odd, or takes it
+  // again.  `turn` counts both since the declaration.  `done` gets true if all workers have given
+  // the key back, so that it is forgotten.  `tensor` is not in use after the call.
+  // REQUIRES: no operation of this worker on the key is under way.
+  virtual void GiveBack(const protocol::Tensor& /*tensor*/, uint64_t /*turn*/,
+                        UniqueFunction<void(Result<bool>)> done) {
+    done(false);  // this back end keeps what is declared
+  }
   // Sets the optimizer of asynchronous keys; `number` counts the calls of this worker.
   // kInvalidArgument if it is refused.
   virtual void SetOptimizer(OptimizerText optimizer, uint64_t number, Done done) = 0;

@@ -145,6 +145,13 @@ Status StartRetune(const bs_operation& operation, node::OperationHost* host) {
   return Status::Ok();
 }
 
+Status StartGiveBack(const bs_operation& operation, node::OperationHost* host) {
+  Worker::Done done;
+  if (operation.done != nullptr) done = Calling(operation.done, operation, host);
+  host->worker()->GiveBack(operation.key, operation.kind == BS_GIVE_BACK, std::move(done));
+  return Status::Ok();
+}
+
 constexpr Fields kFirstValue = {Field::kOut, Field::kDone};
 constexpr Fields kMayDeclare = {Field::kKey, Field::kSizeBytes, Field::kDType};
 constexpr Fields kMayPush = {Field::kKey,    Field::kSizeBytes, Field::kPriority,
@@ -195,6 +202,8 @@ constexpr auto kRows = std::to_array<Row>({
      {Field::kPartitionBytes, Field::kCreditBytes},
      "another partition size",
      StartRetune},
+    {BS_REST, "rest", {}, {Field::kKey, Field::kDone}, nullptr, StartGiveBack},
+    {BS_GIVE_BACK, "give-back", {}, {Field::kKey, Field::kDone}, nullptr, StartGiveBack},
 });
 
 // The kinds count from 1, in the order of the rows.

@@ -29,6 +29,7 @@ enum Field : pbf_tag_type {
   kRound = 104,
   kPushCount = 104,      // of an asynchronous key
   kOptimizerCall = 104,  // of kOptimizer
+  kTurn = 104,           // of kGiveBack
   kPartition = 105,
   kNumPartitions = 105,  // of kRelease
   kOffsetBytes = 106,
@@ -49,6 +50,7 @@ enum Field : pbf_tag_type {
   kNextLayout = 141,
   kAbout = 142,
   kOptimizer = 143,
+  kGivenBack = 144,
 };
 
 bool IsOfTensor(ps::Op op) { return op == ps::Op::kDeclare || op == ps::Op::kLookup; }
@@ -61,6 +63,7 @@ bool IsAsynchronous(const DataRequest& request) {
 template <typename Request>
 auto& CountIn(ps::Op op, Request& request) {
   if (op == ps::Op::kOptimizer) return request.optimizer_call;
+  if (op == ps::Op::kGiveBack) return request.turn;
   return IsAsynchronous(request) ? request.push_count : request.round;
 }
 template <typename Request>
@@ -159,6 +162,9 @@ bool ReadArray(ps::Op op, pbf_reader* in, T* body) {
       return true;
     case Bytes(kNextLayout):
       body->next_layout = in->get_bytes();
+      return true;
+    case Varint(kGivenBack):
+      body->given_back = ps::GetBool(in);
       return true;
     default:
       return false;
@@ -284,6 +290,7 @@ ps::Body Encode(ps::Op op, const DataRequest& request) {
   out.Add(kNextLayout, request.next_layout);
   if (op == ps::Op::kPush) out.Add(kAbout, request.about);
   if (op == ps::Op::kOptimizer) out.Add(kOptimizer, request.optimizer);
+  out.Add(kGivenBack, request.given_back ? 1 : 0);
   return out.End();
 }
 
@@ -294,7 +301,9 @@ ps::Body Encode(ps::Op op, const DataResponse& response) {
   out.Add(kSizeBytes, BytesOf(op, response));
   out.Add(kPartitionBytes, response.partition_bytes);
   out.Add(kDtype, response.dtype);
+  out.Add(kLayoutVersion, response.layout_version);
   out.Add(kNextLayout, response.next_layout);
+  out.Add(kGivenBack, response.given_back ? 1 : 0);
   return out.End();
 }
 
@@ -316,6 +325,10 @@ Result<DataRequest> DecodeRequest(ps::Op op, const ps::Body& body) {
 Result<DataResponse> DecodeResponse(ps::Op op, const ps::Body& body) {
   DataResponse response;
   const Status read = ForEachField(body, [&](pbf_reader* in) {
+    if (in->tag_and_type() == Varint(kLayoutVersion)) {
+      response.layout_version = in->get_uint32();
+      return true;
+    }
     return ReadIdentity(in, &response.identity) || ReadArray(op, in, &response);
   });
   if (!read.ok()) return read;

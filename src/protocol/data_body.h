@@ -18,10 +18,13 @@ namespace bs::protocol {
 
 // Each op has the fields that PROTOCOL.md names; the other fields have their defaults.
 struct DataRequest {
-  uint64_t key = 0;              // of the tensor
-  uint64_t round = 0;            // of a synchronous key
-  uint64_t push_count = 0;       // of an asynchronous key: how often this worker has pushed it
-  uint64_t optimizer_call = 0;   // kOptimizer: how often this worker has set the optimizer
+  uint64_t key = 0;             // of the tensor
+  uint64_t round = 0;           // of a synchronous key
+  uint64_t push_count = 0;      // of an asynchronous key: how often this worker has pushed it
+  uint64_t optimizer_call = 0;  // kOptimizer: how often this worker has set the optimizer
+  // kGiveBack: how often this worker has given the key back and taken it again since it was
+  // declared.  Odd: it gives the key back.
+  uint64_t turn = 0;
   uint32_t partition = 0;        // its index in the tensor
   uint32_t num_partitions = 0;   // kRelease: of the layout that is released
   uint64_t offset_bytes = 0;     // of the partition in the tensor
@@ -38,7 +41,8 @@ struct DataRequest {
   // For the first push of an asynchronous key.  True if only the process that hosts the server can
   // update the key.
   bool hosted = false;
-  // Counts the layouts of the key: 0 for the first.
+  // Counts the layouts of the key: 0 for the first.  kDeclare, kLookup, kGiveBack: that of the
+  // declared layout, which is 0 unless the key was given back before.
   uint32_t layout_version = 0;
   uint32_t oldest_layout = 0;  // kRelease: the version of the first layout that is kept
   // The layout of the key from the next round on (next_layout.h); empty: no change.
@@ -47,6 +51,7 @@ struct DataRequest {
   // the server.
   std::string about{};
   std::string optimizer{};  // kOptimizer: its name and options
+  bool given_back = false;  // kRelease: all workers have given the key back
 
   bool operator==(const DataRequest&) const = default;
 };
@@ -60,7 +65,7 @@ inline bool IsInitial(const DataRequest& request) {
 // meaning of the numbers depends on the op and the mode of the request.
 struct RequestIdentity {
   uint64_t key = 0;
-  uint64_t count = 0;  // round, push_count or optimizer_call
+  uint64_t count = 0;  // round, push_count, optimizer_call or turn
   uint32_t index = 0;  // partition or num_partitions
 
   bool operator==(const RequestIdentity&) const = default;
@@ -76,7 +81,9 @@ struct DataResponse {
   uint64_t tensor_bytes = 0;     // kLookup: as declared
   uint64_t partition_bytes = 0;  // kLookup: as declared
   uint32_t dtype = 0;            // a bs::DType
+  uint32_t layout_version = 0;   // kLookup: as declared
   std::string next_layout{};     // as the push of rank 0 to this round said
+  bool given_back = false;       // kGiveBack: all workers have given the key back
 
   bool operator==(const DataResponse&) const = default;
 };

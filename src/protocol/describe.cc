@@ -50,6 +50,8 @@ std::string DescribeCall(const protocol::Call& call) {
     case ps::Op::kRelease:
       return "release key=" + std::to_string(about.key) + " before layout " +
              std::to_string(about.oldest_layout) + from;
+    case ps::Op::kGiveBack:
+      return "give-back" + key + from;
     case ps::Op::kOptimizer:
       return "optimizer " + std::to_string(about.optimizer_call) + from;
     default:

@@ -21,6 +21,7 @@ struct Tensor {
   uint64_t partition_bytes = 0;  // a multiple of kAlignBytes
   std::vector<Partition> partitions;
   uint32_t layout_version = 0;  // counts the layouts of the key
+  uint32_t first_layout = 0;    // its layout version when it was declared
   std::string about{};          // of a key with one partition; known to rank 0 only
   bool hosted = false;          // as above
 };

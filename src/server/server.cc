@@ -16,6 +16,7 @@
 #include "server/answers.h"
 #include "server/async/optimizer_calls.h"
 #include "server/directory.h"
+#include "server/forgotten_keys.h"
 #include "server/optimizer/hosted_updates.h"
 #include "server/protocol_violation.h"
 #include "server/shard.h"
@@ -107,6 +108,7 @@ class Server::Impl {
   // By partition that was seen and not released.
   std::unordered_map<server::SlotId, Place, server::SlotIdHash> handle_of_;
   std::unordered_map<Key, uint32_t> first_layout_;  // of keys whose earlier layouts were released
+  server::ForgottenKeys forgotten_;                 // of which no layout is left
   uint64_t refused_ = 0;                            // by the dispatcher itself
   LimitedLog deferred_;  // names workers whose requests come faster than sums are made
   std::optional<Status> failure_;
@@ -124,7 +126,8 @@ Server::Impl::Impl(const ServerOptions& options, Executor* dispatcher,
       bounds_(server::MakeBounds(options)),
       stock_(options, dispatcher, shards, {send_, std::move(handler.on_failure), hosted_, bounds_},
              std::move(handler.on_stop), log),
-      directory_(options.max_partition_bytes, send_),
+      directory_(options.view->num_workers(), options.max_partition_bytes, send_,
+                 rules.keys_go_when_all_workers_give_them_back()),
       optimizer_(dispatcher, hosted_.get(), send_,
                  [this](const server::OptimizerInForce& optimizer) { Adopt(optimizer); }),
       deferred_(dispatcher, log, std::chrono::minutes(1)) {
@@ -198,6 +201,8 @@ void Server::Impl::Dispatch(protocol::Call& call) {
       return directory_.Declare(call);
     case ps::Op::kLookup:
       return directory_.Lookup(call);
+    case ps::Op::kGiveBack:
+      return directory_.GiveBack(call);
     case ps::Op::kPush:
     case ps::Op::kPull:
     case ps::Op::kPushPull:
@@ -237,7 +242,7 @@ void Server::Impl::HandIn(const ShardHandle& handle, protocol::Call& call) {
 // A late repeat finds nothing left to forget.
 void Server::Impl::Release(const protocol::Call& call) {
   const protocol::DataRequest& about = call.request;
-  if (call.worker_rank != 0) {
+  if (call.worker_rank != 0 && !about.given_back) {
     return Refuse(call, Status::PermissionDenied(DescribeCall(call) + ": only worker 0 does that"));
   }
   if (about.oldest_layout == 0) {
@@ -259,6 +264,10 @@ void Server::Impl::Release(const protocol::Call& call) {
       return id.key == about.key && id.layout_version == about.oldest_layout - 1 &&
              id.partition < about.num_partitions && Retire(entry);
     });
+  }
+  if (about.given_back) {
+    forgotten_.Add(about.key, about.oldest_layout);
+    first_layout_.erase(about.key);
   }
   send_(protocol::MakeResponse(call, {}));
 }
@@ -297,7 +306,8 @@ void Server::Impl::Adopt(const server::OptimizerInForce& optimizer) {
 Status Server::Impl::CheckNewSlot(const protocol::Call& call) const {
   const protocol::DataRequest& about = call.request;
   const auto first = first_layout_.find(about.key);
-  if (first != first_layout_.end() && about.layout_version < first->second) {
+  const bool is_over = first != first_layout_.end() && about.layout_version < first->second;
+  if (is_over || forgotten_.IsOver(about.key, about.layout_version)) {
     return Status::FailedPrecondition(DescribeCall(call) + ": worker 0 has released this layout");
   }
   if (about.layout_version > 0 && protocol::IsInitial(about)) {

@@ -125,6 +125,7 @@ Status CheckOperation(Key key, const Operation& operation, const CheckedWith& wi
   const std::string what =
       (operation.is_broadcast ? "broadcast key=" : "push_pull key=") + std::to_string(key) + ": ";
   if (key >= kOrderHeaderKey) return Status::InvalidArgument(what + "the key is the engine's own");
+  if (operation.gives_back) return Status::Ok();
   return operation.is_broadcast ? CheckBroadcast(what, operation, with)
                                 : CheckPushPull(what, operation, with);
 }

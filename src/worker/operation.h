@@ -16,6 +16,8 @@ namespace bs::worker {
 
 struct Operation {
   bool is_broadcast = false;
+  bool gives_back = false;          // see Worker::GiveBack
+  bool for_good = false;            // likewise
   Mode mode = Mode::kSynchronous;   // of the key, as the caller believes
   DType dtype = DType::kFloat32;    // broadcast
   std::string about{};              // broadcast: description of a whole key; see WholeKey
@@ -32,7 +34,8 @@ struct Operation {
   bool is_value = false;            // push-pull of Worker::BroadcastFrom: no gradient
   PushRates rates{};                // push-pull of an asynchronous key
   Worker::Done pushed{};            // push-pull; empty: only pull (asynchronous keys)
-  Worker::Done pulled{};  // push-pull: the sum is there; broadcast: done; empty: only push
+  // push-pull: the sum is there; empty: only push.  Broadcast, give-back: done.
+  Worker::Done pulled{};
 };
 
 // The state of a worker that an operation must fit.

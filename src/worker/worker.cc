@@ -66,6 +66,10 @@ void Worker::BroadcastFrom(Key key, int32_t root, std::span<std::byte> value, Do
   });
 }
 
+void Worker::GiveBack(Key key, bool for_good, Done done) {
+  impl_->Post(key, {.gives_back = true, .for_good = for_good, .pulled = std::move(done)});
+}
+
 void Worker::Update(Key key, UpdateCall call) {
   BS_CHECK(call.pushed || call.pulled);
   Operation operation{.mode = Mode::kAsynchronous,

@@ -131,6 +131,14 @@ class Worker {
   void PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
                 std::span<std::byte> out, Done pushed, Done pulled);
 
+  // This worker does not need a synchronous key for now.  When all workers have given it back,
+  // servers forget it.  It takes effect behind earlier operations on the key.  A later PushPull or
+  // BroadcastFrom takes the key again, on each worker at any time, and rounds go on: that waits for
+  // another worker only where the sum does.  `for_good`: this worker never uses the key again, and
+  // forgets it too.  Then a later PushPull is kFailedPrecondition.  Keys that are asynchronous, or
+  // on stock servers, stay.  `done` may be empty; it runs when the servers know.
+  void GiveBack(Key key, bool for_good, Done done);
+
   // Asynchronous keys: servers update weights with every push as it comes.  A worker waits for
   // other workers only as BYTESCHEDULER_MAX_STALENESS says.
 

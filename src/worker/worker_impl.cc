@@ -128,6 +128,11 @@ void Worker::Impl::Advance(Key key, KeyState* state) {
     state->waiting.pop_front();
     if (const Status wrong = Check(key, *state, next); !wrong.ok()) {
       Refuse(next, wrong);
+    } else if (next.gives_back) {
+      BeginGiveBack(key, state, std::move(next));
+    } else if (state->rests()) {
+      state->waiting.push_front(std::move(next));
+      TakeAgain(key, state);
     } else if (next.is_broadcast) {
       BeginBroadcast(key, state, std::move(next));
     } else if (!next.pushed) {
@@ -299,19 +304,19 @@ void Worker::Impl::ChangeLayout(KeyState* state, const std::string& next_layout)
   ++tensor.layout_version;
   tensor.partition_bytes = next.partition_bytes;
   tensor.partitions = std::move(next.partitions);
-  if (context_.rank() == 0) {
-    state->retired = std::move(state->tensor);
-  } else if (next.decision == credit_in_force_) {
+  if (context_.rank() != 0 && next.decision == credit_in_force_) {
     partition_bytes_ = next.partition_bytes;
   }
+  state->retired = std::move(state->tensor);
   state->new_layout = true;
   Adopt(state, std::move(tensor));
 }
 
 void Worker::Impl::ReleaseRetired(KeyState* state) {
   const auto retired = std::move(state->retired);
+  if (context_.rank() != 0) return;
   ++num_open_;
-  backend_->Release(*retired, [this](const Status& status) {
+  backend_->Release(*retired, /*given_back=*/false, [this](const Status& status) {
     if (!status.ok()) static_cast<void>(FailForGood(status));
     OperationEnded();
   });
@@ -362,13 +367,13 @@ void Worker::Impl::SetOptimizer(backend::OptimizerText optimizer, Done done) {
                          });
 }
 
-Tensor Worker::Impl::PartitionAndPlace(Tensor tensor) {
+Tensor Worker::Impl::PartitionAndPlace(Tensor tensor, std::span<const Partition> replaced) {
   const uint64_t whole = tensor.size_bytes + protocol::kAlignBytes;
   tensor.partition_bytes =
       tensor.about.empty() ? PartitionBytes() : whole - whole % protocol::kAlignBytes;
   tensor.partitions = protocol::SplitIntoPartitions(tensor.size_bytes, tensor.partition_bytes,
                                                     protocol::kAlignBytes);
-  backend_->Place(tensor.partitions, {});
+  backend_->Place(tensor.partitions, replaced);
   return tensor;
 }
 

@@ -8,6 +8,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,13 +35,15 @@ struct KeyState {
   std::unique_ptr<const protocol::Tensor> tensor;  // once declared
   Round next_round = 1;
   uint64_t decision = 0;                            // rank 0's latest that was announced with it
-  std::unique_ptr<const protocol::Tensor> retired;  // rank 0's: its earlier layout, until released
+  std::unique_ptr<const protocol::Tensor> retired;  // its earlier layout, until rank 0 releases it
   bool new_layout = false;                          // in the next round
   std::vector<float> residual;   // of the tensor; empty before its first coded round
   std::list<Operation> waiting;  // mostly empty, which costs a deque 600 bytes
   std::unique_ptr<Broadcast> broadcast;
   std::unique_ptr<PushPullTask> task;
   std::unique_ptr<Fetch> fetch;
+  uint64_t turn = 0;  // how often it was given back and taken again, since it was declared
+  bool asks = false;  // it is being given back, or taken again
   // A call whose priority is `callers` gets `measured` instead.
   Priority callers = 0;
   Priority measured = 0;
@@ -48,7 +51,9 @@ struct KeyState {
   Priority Counting(Priority given) const { return given == callers ? measured : given; }
   // True if the key is declared once everything that waits has begun, unless that is refused.
   bool WillBeDeclared() const;
-  bool busy() const { return broadcast || task || fetch; }
+  bool busy() const { return broadcast || task || fetch || asks; }
+  // True if this worker has given it back.
+  bool rests() const { return turn % 2 == 1; }
 };
 
 }  // namespace worker
@@ -60,7 +65,8 @@ struct KeyState {
 //  2. The layout of a key changes between two of its rounds, the same two on every worker.  The old
 //     layout is in use until every worker has pushed the round behind the change: when rank 0 has
 //     that round's sum, it tells the back end.
-//  3. After a failure nothing begins.  An operation under way ends when its memory is out of use;
+//  3. A key that this worker has given back is taken again before its next operation begins.
+//  4. After a failure nothing begins.  An operation under way ends when its memory is out of use;
 //     waiting operations end behind it, in order.
 class Worker::Impl {
  public:
@@ -122,11 +128,21 @@ class Worker::Impl {
   void ChangeLayout(worker::KeyState* state, const std::string& next_layout);
   void ReleaseRetired(worker::KeyState* state);
   void BeginFetch(Key key, worker::KeyState* state, worker::Operation operation);
+  void BeginGiveBack(Key key, worker::KeyState* state, worker::Operation operation);
+  // All workers have given the key back: tells the servers of its partitions.
+  void ReleaseAll(const worker::KeyState& state);
+  // Forgets a key that was given back for good, unless an operation came behind that.
+  void DropLater(Key key);
+  // Takes a key that rests again, for its next operation.
+  void TakeAgain(Key key, worker::KeyState* state);
+  void DeclareAfresh(Key key, worker::KeyState* state);
   void EndOperation(Key key, worker::KeyState* state);
   uint64_t PartitionBytes() const {
     return partition_bytes_ - partition_bytes_ % protocol::kAlignBytes;
   }
-  protocol::Tensor PartitionAndPlace(protocol::Tensor tensor);
+  // The new partitions take the place of `replaced`.
+  protocol::Tensor PartitionAndPlace(protocol::Tensor tensor,
+                                     std::span<const Partition> replaced = {});
   void OperationEnded();
 
   const WorkerOptions options_;

@@ -103,6 +103,8 @@ TEST(Operations, EachKindTakesTheFieldsOfItsComment) {
             "key in! out! size_bytes pushed! done! priority coding waited_ns rates");
   EXPECT_EQ(FieldsOf(BS_SET_OPTIMIZER), "done! optimizer! pickle pickle_bytes");
   EXPECT_EQ(FieldsOf(BS_RETUNE), "done! partition_bytes credit_bytes");
+  EXPECT_EQ(FieldsOf(BS_REST), "key done");
+  EXPECT_EQ(FieldsOf(BS_GIVE_BACK), "key done");
 }
 
 TEST(Operations, AnEmptyTensorNeedsNoMemory) {

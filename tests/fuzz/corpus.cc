@@ -38,6 +38,7 @@ bs::protocol::DataRequest Request() {
   return {.key = 7,
           .push_count = 12,
           .optimizer_call = 12,
+          .turn = 12,
           .partition = 3,
           .num_partitions = 3,
           .offset_bytes = 4096,
@@ -55,7 +56,8 @@ bs::protocol::DataRequest Request() {
           .oldest_layout = 1,
           .next_layout = "1",
           .about = "{}",
-          .optimizer = "sgd momentum=0.9"};
+          .optimizer = "sgd momentum=0.9",
+          .given_back = true};
 }
 
 std::string Native() {
@@ -81,7 +83,7 @@ bool WriteBodies(const std::filesystem::path& folder) {
     return std::string(1, static_cast<char>(op)) + std::string(body.bytes());
   };
   bool written = true;
-  for (uint32_t number = 1; number <= 8; ++number) {
+  for (uint32_t number = 1; number <= 10; ++number) {
     const auto op = static_cast<ps::Op>(number);
     const std::string bytes = behind(op, bs::protocol::Encode(op, Request()));
     written = Write(folder / ("request-" + std::to_string(number)), bytes) && written;
@@ -97,7 +99,9 @@ bool WriteBodies(const std::filesystem::path& folder) {
                                             .tensor_bytes = 300,
                                             .partition_bytes = 4096,
                                             .dtype = 12,
-                                            .next_layout = "1"};
+                                            .layout_version = 1,
+                                            .next_layout = "1",
+                                            .given_back = true};
   const auto answer = [&](ps::Op op) { return behind(op, bs::protocol::Encode(op, response)); };
   const ps::MemberBody member{
       .job = 7, .incarnation = 1, .lost_incarnation = 1, .rank = 1, .settings = "a=b\n"};
@@ -108,6 +112,7 @@ bool WriteBodies(const std::filesystem::path& folder) {
       {.decision = 1, .credit_bytes = 64, .partition_bytes = 512, .partitions = {}});
   return Write(folder / "response", answer(ps::Op::kPull)) &&
          Write(folder / "response-lookup", answer(ps::Op::kLookup)) &&
+         Write(folder / "response-give-back", answer(ps::Op::kGiveBack)) &&
          Write(folder / "member", behind(ps::Op::kVacate, ps::Encode(member))) &&
          Write(folder / "scheduler", from_scheduler(ps::Op::kRegister)) &&
          Write(folder / "scheduler-vacate", from_scheduler(ps::Op::kVacate)) &&

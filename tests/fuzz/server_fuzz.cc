@@ -62,7 +62,7 @@ bs::Coding DrawCoding(FuzzedDataProvider* input) {
 bs::protocol::DataRequest DrawBody(FuzzedDataProvider* input) {
   bs::protocol::DataRequest body;
   body.key = input->ConsumeIntegralInRange<uint64_t>(0, 3);
-  body.round = body.push_count = body.optimizer_call =
+  body.round = body.push_count = body.optimizer_call = body.turn =
       input->ConsumeIntegralInRange<uint64_t>(0, 4);
   body.partition = body.num_partitions = input->ConsumeIntegralInRange<uint32_t>(0, 2);
   body.size_bytes = body.tensor_bytes = DrawSize(input);
@@ -77,9 +77,11 @@ bs::protocol::DataRequest DrawBody(FuzzedDataProvider* input) {
   if (input->ConsumeIntegralInRange<int>(0, 2) == 0) {
     body.layout_version = body.oldest_layout = input->ConsumeIntegralInRange<uint32_t>(0, 3);
     if (input->ConsumeBool()) body.next_layout = input->ConsumeRandomLengthString(8);
+    body.given_back = input->ConsumeBool();
     if (input->ConsumeIntegralInRange<int>(0, 7) == 0) {
       body.partition = body.num_partitions = input->ConsumeIntegral<uint32_t>();
-      body.round = body.push_count = body.optimizer_call = input->ConsumeIntegral<uint64_t>();
+      body.round = body.push_count = body.optimizer_call = body.turn =
+          input->ConsumeIntegral<uint64_t>();
     }
   }
   if (input->ConsumeIntegralInRange<int>(0, 3) == 0) body.coding = DrawCoding(input);

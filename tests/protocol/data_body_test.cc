@@ -108,6 +108,26 @@ TEST(DataBody, OfAnOptimizerOrAReleaseHasNumbersOfItsOwn) {
   EXPECT_EQ(DecodeRequest(ps::Op::kRelease, Encode(ps::Op::kRelease, release)).value(), release);
 }
 
+TEST(DataBody, OfAGiveBackCountsTurnsAndSaysWhetherTheKeyIsForgotten) {
+  const DataRequest request{.key = 7, .turn = 3, .layout_version = 2};
+  EXPECT_EQ(HexOf(Encode(ps::Op::kGiveBack, request)),
+            "b80607"
+            "c00603"
+            "e00802");
+  EXPECT_EQ(DecodeRequest(ps::Op::kGiveBack, Encode(ps::Op::kGiveBack, request)).value(), request);
+  const DataResponse response{.identity = {.key = 7, .count = 3}, .given_back = true};
+  EXPECT_EQ(HexOf(Encode(ps::Op::kGiveBack, response)),
+            "b80607"
+            "c00603"
+            "800901");
+  EXPECT_EQ(DecodeResponse(ps::Op::kGiveBack, Encode(ps::Op::kGiveBack, response)).value(),
+            response);
+  const DataResponse found{.layout_version = 2};
+  EXPECT_EQ(DecodeResponse(ps::Op::kLookup, Encode(ps::Op::kLookup, found)).value(), found);
+  const DataRequest release{.key = 7, .oldest_layout = 2, .given_back = true};
+  EXPECT_EQ(DecodeRequest(ps::Op::kRelease, Encode(ps::Op::kRelease, release)).value(), release);
+}
+
 // Every member that some op has.
 DataRequest OfAllOps() {
   DataRequest request = Full();

@@ -1,6 +1,6 @@
 """Fakes of a worker, of a framework and of its operations, for a session."""
 
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, Iterable, List, Optional, Tuple
 
 from bytescheduler.errors import Error, PeerLost, UsageError
 
@@ -21,6 +21,7 @@ class FakeWorker:
         self.explained: List[str] = []  # reasons for the goodbye
         self.retuned: List[Tuple[int, int]] = []
         self.names: Dict[int, str] = {}
+        self.given_back: List[Tuple[int, bool]] = []  # keys, and whether for good
         self.framework = ""
 
     def view(self) -> Tuple[int, int, Tuple[int, ...], int]:
@@ -48,6 +49,9 @@ class FakeWorker:
             raise self.failure
         self.declared += [(key, dtype, size) for key, dtype, _, size in items]
         self.modes.append(asynchronous)
+
+    def give_back(self, keys: Iterable[int], *, for_good: bool) -> None:
+        self.given_back += [(key, for_good) for key in keys]
 
     def barrier(self) -> None:
         self.barriers += 1

@@ -167,6 +167,53 @@ def test_memory_of_a_round_outlives_a_caller_that_is_garbage(job: Job) -> None:
         time.sleep(0.001)
 
 
+def value_bytes(server: Node) -> float:
+    return sum(metric.value for metric in server.measure() if metric.name == "value_bytes")
+
+
+def await_value_bytes(server: Node, wanted: float) -> None:
+    end = time.monotonic() + 20
+    while value_bytes(server) != wanted:
+        assert time.monotonic() < end, value_bytes(server)
+        time.sleep(0.005)
+
+
+def test_keys_that_all_workers_give_back_leave_their_server(job: Job) -> None:
+    _, server, workers = job
+    arrays = [[buffer([rank + 1.0] * 100), buffer([0.0] * 100)] for rank in (0, 1)]
+
+    def total() -> None:
+        pending = [
+            w.start_push_pull(
+                1, ctypes.addressof(a[0]), ctypes.addressof(a[1]), ctypes.sizeof(a[0]), owner=a
+            )
+            for w, a in zip(workers, arrays)
+        ]
+        for each in pending:
+            each.wait()
+        assert [list(a[1]) for a in arrays] == [[3.0] * 100] * 2
+
+    values = [buffer([0.0] * 100), buffer([0.0] * 100)]
+    assert not in_threads(
+        [lambda w=w, v=v: w.broadcast([item(1, v)], owner=v) for w, v in zip(workers, values)]
+    )
+    total()
+    assert value_bytes(server) == 800
+    workers[0].give_back([1], for_good=False)
+    total()  # worker 0 takes it again, and worker 1 has not given it back
+    for worker in workers:
+        worker.give_back([1], for_good=False)
+    await_value_bytes(server, 0)
+    total()
+    total()
+    assert value_bytes(server) == 800
+    for worker in workers:
+        worker.give_back([1], for_good=True)
+    await_value_bytes(server, 0)
+    with pytest.raises(UsageError, match="key=1: the key was never broadcast"):
+        total()
+
+
 def test_any_root_broadcasts_any_number_of_times_bit_for_bit(job: Job) -> None:
     _, _, workers = job
     odd = bytes.fromhex("00000080 0100807f 4523c1ff 010000")  # -0.0, NaNs; not whole floats

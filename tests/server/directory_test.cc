@@ -47,7 +47,7 @@ class DirectoryTest : public testing::Test {
   }
 
   Outbox outbox_;
-  Directory directory_{kMaxPartitionBytes, outbox_.sender()};
+  Directory directory_{3, kMaxPartitionBytes, outbox_.sender()};
 };
 
 TEST_F(DirectoryTest, ALookupInAnotherModeIsRefused) {
@@ -183,6 +183,98 @@ TEST_F(DirectoryTest, ALookupOfAGoneWorkerIsForgotten) {
   directory_.OnWorkerGone(1, Status::Unavailable("worker 1 left"));
   EXPECT_EQ(Declare(Declaration()).first, StatusCode::kOk);
   EXPECT_TRUE(outbox_.empty());
+}
+
+// The key is declared under `version` of its layouts.
+protocol::Call DeclaredAfresh(uint32_t version) {
+  protocol::Call call = Declaration();
+  call.request.layout_version = version;
+  return call;
+}
+
+class GivingBack : public DirectoryTest {
+ protected:
+  // Returns whether the directory says that the key is forgotten.
+  bool GiveBack(int32_t rank, uint64_t turn, uint32_t version = 0) {
+    directory_.GiveBack(MakeCall(
+        {.op = ps::Op::kGiveBack, .rank = rank, .round = turn, .layout_version = version}));
+    const ps::Message answer = outbox_.Next();
+    EXPECT_EQ(CodeOf(answer), StatusCode::kOk) << TextOf(answer);
+    return test::ResponseIn(answer).given_back;
+  }
+  void GiveBackAll(uint32_t version = 0) {
+    EXPECT_FALSE(GiveBack(0, 1, version));
+    EXPECT_FALSE(GiveBack(1, 1, version));
+    EXPECT_TRUE(GiveBack(2, 1, version));
+  }
+};
+
+TEST_F(GivingBack, AKeyIsForgottenWhenAllWorkersHaveGivenItBack) {
+  EXPECT_EQ(Declare(Declaration()).first, StatusCode::kOk);
+  GiveBackAll();
+  EXPECT_TRUE(GiveBack(2, 1)) << "a repeat";
+  EXPECT_EQ(directory_.FindSynchronous(), 7U) << "its values are on no server";
+}
+
+TEST_F(GivingBack, AWorkerThatTakesAKeyAgainKeepsIt) {
+  EXPECT_EQ(Declare(Declaration()).first, StatusCode::kOk);
+  EXPECT_FALSE(GiveBack(0, 1));
+  EXPECT_FALSE(GiveBack(0, 2)) << "it takes the key again";
+  EXPECT_FALSE(GiveBack(0, 1)) << "a late repeat";
+  EXPECT_FALSE(GiveBack(1, 1));
+  EXPECT_FALSE(GiveBack(2, 1));
+  EXPECT_TRUE(GiveBack(0, 3));
+}
+
+TEST_F(GivingBack, AForgottenKeyIsDeclaredAfreshWithLaterLayouts) {
+  EXPECT_EQ(Declare(Declaration()).first, StatusCode::kOk);
+  GiveBackAll();
+  EXPECT_TRUE(GiveBack(1, 2)) << "it takes the key again, and has to look it up";
+  Ask ask = LookupBy(1);
+  ask.layout_version = 3;
+  Lookup(ask);
+  EXPECT_TRUE(outbox_.empty()) << "it waits for worker 0";
+  directory_.Declare(DeclaredAfresh(3));
+  EXPECT_EQ(OpOf(outbox_.Next()), ps::Op::kDeclare);
+  EXPECT_EQ(test::ResponseIn(outbox_.Next()).layout_version, 3U);
+  EXPECT_TRUE(GiveBack(0, 1)) << "a late repeat from before counts for nothing";
+  GiveBackAll(3);
+}
+
+TEST_F(GivingBack, LateRepeatsFromBeforeAreRefused) {
+  EXPECT_EQ(Declare(Declaration()).first, StatusCode::kOk);
+  GiveBackAll();
+  const std::pair<StatusCode, std::string> again = Declare(Declaration());
+  EXPECT_EQ(again.first, StatusCode::kFailedPrecondition);
+  EXPECT_SNAPSHOT(again.second,
+                  "declare key=7 from worker 0: all workers have given this key back");
+  Lookup(LookupBy(1));
+  EXPECT_SNAPSHOT(TextOf(outbox_.Next()),
+                  "lookup key=7 from worker 1: all workers have given this key back");
+  EXPECT_EQ(Declare(DeclaredAfresh(1)).first, StatusCode::kOk);
+  EXPECT_EQ(Declare(Declaration()).first, StatusCode::kFailedPrecondition);
+}
+
+TEST_F(GivingBack, AKeyThatItsWorkerHasGivenBackIsNeitherDeclaredNorFound) {
+  EXPECT_EQ(Declare(Declaration()).first, StatusCode::kOk);
+  EXPECT_FALSE(GiveBack(0, 1));
+  EXPECT_FALSE(GiveBack(1, 1));
+  EXPECT_SNAPSHOT(Declare(Declaration()).second,
+                  "key 7: worker 0 has given it back, and other workers have not");
+  Lookup(LookupBy(1));
+  EXPECT_SNAPSHOT(TextOf(outbox_.Next()),
+                  "lookup key=7 from worker 1: this worker has given the key back");
+  Lookup(LookupBy(2));
+  EXPECT_EQ(CodeOf(outbox_.Next()), StatusCode::kOk);
+}
+
+TEST_F(GivingBack, AnAsynchronousKeyStays) {
+  protocol::Call declaration = Declaration();
+  declaration.request.mode = static_cast<uint32_t>(Mode::kAsynchronous);
+  EXPECT_EQ(Declare(declaration).first, StatusCode::kOk);
+  directory_.GiveBack(MakeCall({.op = ps::Op::kGiveBack, .round = 1}));
+  EXPECT_SNAPSHOT(TextOf(outbox_.Next()),
+                  "give-back key=7 from worker 0: the values of an asynchronous key stay");
 }
 
 TEST_F(DirectoryTest, FailingRefusesPendingLookups) {

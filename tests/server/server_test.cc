@@ -368,6 +368,40 @@ TEST(ServerTest, AReleasedCutGivesItsShardRoom) {
   EXPECT_EQ(bench.answers_by_shard[0], before + 1);
 }
 
+Ask GiveBack(int32_t rank) { return {.op = ps::Op::kGiveBack, .rank = rank, .round = 1}; }
+
+double MetricOf(ServerBench* bench, const std::string& name) {
+  double value = -1;
+  bench->server().Measure(
+      [&](const Metrics& metrics) { value = metrics.numbers().at({name, Metrics::kWhole}); });
+  static_cast<void>(bench->Settle());
+  return value;
+}
+
+TEST(ServerTest, TheLastWorkerToGiveAKeyBackReleasesItsPartitions) {
+  ServerBench bench(Workers(2));
+  Ask declare{.op = ps::Op::kDeclare, .size_bytes = 8, .payload = std::vector<std::byte>(2)};
+  ps::Message declaration = MakeRequest(declare);
+  test::ChangeRequest(&declaration, [](auto* body) { body->partition_bytes = 64; });
+  bench.Do(std::move(declaration));
+  bench.Do(Push(0, 0, Floats({1, 2})));
+  for (const int32_t rank : {0, 1}) bench.Do(Push(rank, 1, Floats({1, 2})));
+  EXPECT_EQ(MetricOf(&bench, "value_bytes"), 16);
+  for (const int32_t rank : {0, 1}) {
+    EXPECT_EQ(test::ResponseIn(bench.Do(GiveBack(rank)).at(0)).given_back, rank == 1);
+  }
+  Ask release = ReleaseBefore(1, 1, 1);
+  EXPECT_EQ(bench.Refused(release).first, StatusCode::kPermissionDenied);
+  release.given_back = true;
+  EXPECT_EQ(CodeOf(bench.Do(release).at(0)), StatusCode::kOk);
+  EXPECT_EQ(MetricOf(&bench, "value_bytes"), 0);
+  EXPECT_EQ(MetricOf(&bench, "partitions"), 0);
+  EXPECT_EQ(bench.Refused(Push(0, 0, Floats({1, 2}))).first, StatusCode::kFailedPrecondition)
+      << "a late repeat makes nothing new";
+  EXPECT_EQ(CodeOf(bench.Do(Recut(Push(0, 2, Floats({3})))).at(0)), StatusCode::kOk)
+      << "rounds go on with a later layout";
+}
+
 TEST(ServerTest, StrangersAreRefused) {
   ServerBench bench(Workers(2));
   ps::Message message = MakeRequest(Push(2, 0, Floats({1})));

@@ -58,6 +58,7 @@ protocol::DataRequest BodyOf(const Ask& ask) {
           .round = ask.round,
           .push_count = ask.round,
           .optimizer_call = ask.round,
+          .turn = ask.round,
           .partition = ask.partition,
           .num_partitions = ask.partition,
           .size_bytes = as_it_is ? ask.payload.size() : ask.size_bytes,
@@ -67,7 +68,8 @@ protocol::DataRequest BodyOf(const Ask& ask) {
           .coding = ask.coding,
           .layout_version = ask.layout_version,
           .oldest_layout = ask.layout_version,
-          .next_layout = ask.next};
+          .next_layout = ask.next,
+          .given_back = ask.given_back};
 }
 
 ps::Extension ExtensionOf(const Ask& ask) {

@@ -41,6 +41,7 @@ struct Ask {
   Coding coding = {};
   uint32_t layout_version = 0;
   std::string next = {};
+  bool given_back = false;
 };
 Ask Push(int32_t rank, uint64_t round, std::vector<std::byte> payload);
 // `words` are the codes of `count` elements.

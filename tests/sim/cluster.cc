@@ -539,6 +539,7 @@ Report Cluster::Run() {
   std::map<Key, uint32_t> cuts;
   for (const auto& [where, cut] : job_.cuts) cuts[where.first] = std::max(cuts[where.first], cut);
   for (const auto& [key, cut] : cuts) report.cuts += cut;
+  report.forgotten = job_.forgotten.size();
   for (const auto& server : servers_) report.put_off += server->put_off();
   for (const int32_t lives : lives_) report.replaced += static_cast<uint64_t>(lives - 1);
   report.priorities.resize(workers_.size());
@@ -708,6 +709,14 @@ ClusterOptions DrawTuning(uint64_t seed) {
 
 ClusterOptions DrawTuningDeath(uint64_t seed) { return WithDeath(DrawTuning(seed), seed); }
 
+ClusterOptions DrawGivingBack(uint64_t seed) {
+  ClusterOptions options = DrawTuning(seed);
+  for (KeyPlan& plan : options.keys) plan.rests = true;
+  return options;
+}
+
+ClusterOptions DrawGivingBackDeath(uint64_t seed) { return WithDeath(DrawGivingBack(seed), seed); }
+
 std::string Describe(const ClusterOptions& options) {
   std::ostringstream text;
   text << options.num_workers << " workers, " << options.num_servers << " servers of "
@@ -722,6 +731,7 @@ std::string Describe(const ClusterOptions& options) {
   for (const KeyPlan& plan : options.keys) {
     text << " " << plan.key << ":" << NameOf(plan.dtype) << "[" << plan.count << "]x"
          << plan.rounds;
+    if (plan.rests) text << " (given back)";
     if (plan.threshold != 0) text << " in two bits of " << plan.threshold;
     if (plan.mode == Mode::kAsynchronous) text << (plan.hosted ? "(hosted)" : "(async)");
   }

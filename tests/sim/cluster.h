@@ -119,6 +119,10 @@ ClusterOptions DrawTrainingDeath(uint64_t seed);
 ClusterOptions DrawTuning(uint64_t seed);
 // The same with a node that dies.
 ClusterOptions DrawTuningDeath(uint64_t seed);
+// The same, where workers give keys back and take them again, each at any time.
+ClusterOptions DrawGivingBack(uint64_t seed);
+// The same with a node that dies.
+ClusterOptions DrawGivingBackDeath(uint64_t seed);
 // One line that says what was drawn.
 std::string Describe(const ClusterOptions& options);
 
@@ -132,6 +136,7 @@ struct Report {
   uint64_t replaced = 0;             // workers that got the place of a lost one
   bool died = false;                 // a node was killed
   bool made_good = false;            // the job ended well though a node died
+  uint64_t forgotten = 0;            // keys that all workers had given back, each time
   uint64_t put_off = 0;              // requests that servers did not take for want of room
 
   bool Has(Broken kind) const;

@@ -270,6 +270,9 @@ void WorkerNode::Transmit(ps::Message message) {
     cuts_[about.key] = about.layout_version;
     CheckCut(about);
   }
+  if (about.op == ps::Op::kRelease && about.given_back) {
+    job_->forgotten.emplace(about.key, about.oldest_layout);
+  }
   // Sequences grow: what is not larger is a repeat and counts for nothing new.
   if (about.op == ps::Op::kPush && about.sequence > last_push_) {
     last_push_ = about.sequence;

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,6 +41,8 @@ struct Job {
   bool finished = false;                // the scheduler node has, in good order
   // For each round of each key: how often the layout had changed, as the first push says.
   std::map<std::pair<Key, Round>, uint32_t> cuts{};
+  // Keys that all workers have given back, and the layout version from which on they go on.
+  std::set<std::pair<Key, uint32_t>> forgotten{};
   bool stock = false;             // its workers are MXNet's own, who tell servers to stop
   StockLedger* ledger = nullptr;  // of such a job, if workers are replaced
 };

@@ -9,6 +9,7 @@
 //   cluster_test --async-death --seed=N  the same for both
 //   cluster_test --rejoin --seed=N  of one whose workers are lost and replaced
 //   cluster_test --tuning --seed=N, --tuning-death  of jobs that cut their tensors anew
+//   cluster_test --giving-back --seed=N, --giving-back-death  of jobs that give keys back
 //   cluster_test --training --seed=N, --training-death  of jobs that learn the order of their keys
 #include "sim/cluster.h"
 
@@ -196,6 +197,28 @@ TEST(Cluster, DeathWhileTensorsAreCutAnewIsNamed) {
   }
 }
 
+TEST(Cluster, KeysAreGivenBackAtAnyTimeAndEverySumIsRight) {
+  uint64_t forgotten = 0;
+  for (uint64_t seed = 0; seed < kTuning; ++seed) {
+    const Report report = RunCluster(DrawGivingBack(seed), seed);
+    ASSERT_TRUE(report.problems.empty())
+        << report.ToString() << "replay it: cluster_test --giving-back --seed=" << seed;
+    forgotten += report.forgotten;
+  }
+  EXPECT_GT(forgotten, kTuning);
+}
+
+TEST(Cluster, DeathWhileKeysAreGivenBackIsNamed) {
+  uint64_t forgotten = 0;
+  for (uint64_t seed = 0; seed < kTuning; ++seed) {
+    const Report report = RunCluster(DrawGivingBackDeath(seed), seed);
+    ASSERT_TRUE(report.problems.empty())
+        << report.ToString() << "replay it: cluster_test --giving-back-death --seed=" << seed;
+    forgotten += report.forgotten;
+  }
+  EXPECT_GT(forgotten, kTuning / 4);
+}
+
 TEST(Cluster, SameSeedIsTheSameTrace) {
   for (const uint64_t seed : {1ULL, 2ULL, 3ULL, 4ULL, 5ULL}) {
     const Report once = RunCluster(DrawCluster(seed), seed);
@@ -365,6 +388,21 @@ TEST(Cluster, CutInTheRoundThatTellsOfItIsFoundOut) {
   }));
 }
 
+class KeysGoWithTheFirstWorker final : public protocol::Rules {
+  bool keys_go_when_all_workers_give_them_back() const override { return false; }
+};
+
+// Test of the test: if a server forgets a key that one worker gives back, another worker's round
+// finds no partition any more.
+TEST(Cluster, KeyForgottenBeforeAllWorkersGiveItBackIsFoundOut) {
+  EXPECT_TRUE(IsFoundOut(Broken::kStatus, [](uint64_t seed) {
+    ClusterOptions options = DrawGivingBack(seed);
+    static const KeysGoWithTheFirstWorker rules;
+    options.rules = &rules;
+    return options;
+  }));
+}
+
 int Replay(uint64_t seed, const ClusterOptions& options) {
   std::cout << "seed " << seed << ": " << Describe(options) << "\n";
   const Report report =
@@ -391,6 +429,8 @@ int main(int argc, char** argv) {
     if (std::strcmp(argv[i], "--rejoin") == 0) draw = bs::sim::DrawRejoin;
     if (std::strcmp(argv[i], "--tuning") == 0) draw = bs::sim::DrawTuning;
     if (std::strcmp(argv[i], "--tuning-death") == 0) draw = bs::sim::DrawTuningDeath;
+    if (std::strcmp(argv[i], "--giving-back") == 0) draw = bs::sim::DrawGivingBack;
+    if (std::strcmp(argv[i], "--giving-back-death") == 0) draw = bs::sim::DrawGivingBackDeath;
     if (std::strcmp(argv[i], "--training") == 0) draw = bs::sim::DrawTraining;
     if (std::strcmp(argv[i], "--training-death") == 0) draw = bs::sim::DrawTrainingDeath;
     if (std::strncmp(argv[i], kSeed, std::strlen(kSeed)) == 0) seed = argv[i] + std::strlen(kSeed);

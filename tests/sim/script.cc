@@ -201,6 +201,7 @@ void Script::Call(size_t index) {
   if (progress.called > plan.rounds) next_to_call_.erase(index);
   ++progress.open;
   ++open_;
+  if (plan.rests && operation->round > 0) MaybeGiveBack(plan, /*for_good=*/false);
   const bool has_value = operation->round > 0 || options_.rank == 0;
   operation->in = has_value ? Contents(plan, operation->round, options_.rank, options_.num_workers)
                             : std::vector<std::byte>(plan.count * kElementBytes, std::byte{0x5a});
@@ -235,7 +236,14 @@ void Script::Call(size_t index) {
         [this, operation](const Status& status) { OnPushed(operation, status); },
         [this, operation](const Status& status) { OnPulled(operation, status); });
   }
+  if (plan.rests && progress.called > plan.rounds) MaybeGiveBack(plan, /*for_good=*/true);
   calling_ = false;
+}
+
+void Script::MaybeGiveBack(const KeyPlan& plan, bool for_good) {
+  if (clock_->Uniform(0, 2) == 0) return;
+  journal_->Note(name_, [&] { return "gives back key=" + std::to_string(plan.key); });
+  worker_->GiveBack(plan.key, for_good, {});
 }
 
 void Script::CallUpdate(Operation* operation, Priority priority) {

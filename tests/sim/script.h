@@ -31,6 +31,7 @@ struct KeyPlan {
   Mode mode = Mode::kSynchronous;  // asynchronous keys are kFloat32
   bool hosted = false;             // asynchronous, and only the hosting process can update it
   Priority priority = 0;           // of a script that trains
+  bool rests = false;              // workers give it back by chance, each at any time
 };
 
 // Returns what a worker's push of an asynchronous key adds to an element.
@@ -109,6 +110,8 @@ class Script {
   int32_t LivesOf(int32_t rank) const {
     return options_.lives ? (*options_.lives)[static_cast<size_t>(rank)] : 1;
   }
+  // Gives the key back, or not, before or behind an operation.
+  void MaybeGiveBack(const KeyPlan& plan, bool for_good);
   void CallUpdate(Operation* operation, Priority priority);
   void CheckSum(const Operation& operation);
   void CheckWeights(const Operation& operation);

@@ -1,6 +1,5 @@
 """The menu of the rendered pages: a question above each part, each page once, titles of a line."""
 
-import fnmatch
 import pathlib
 import re
 from typing import List, NamedTuple
@@ -14,7 +13,7 @@ PAGE_TITLE = 62
 
 
 class Part(NamedTuple):
-    """A part of the menu: its caption, and lines such as ``Title <page>`` or a pattern."""
+    """A part of the menu: its caption, and lines such as ``Title <page>``."""
 
     caption: str
     lines: List[str]
@@ -31,9 +30,10 @@ def parts() -> List[Part]:
 
 
 def page_of(line: str) -> str:
-    """Return the page or the pattern of a line, from the top of the repository, without .md."""
-    named = re.fullmatch(r".* <(.+)>", line)
-    place = named.group(1) if named else line
+    """Return the page of a line, from the top of the repository, without .md."""
+    named = re.fullmatch(r".+ <(.+)>", line)
+    assert named is not None, f"{line} has no title of its own"
+    place = named.group(1)
     return place[3:] if place.startswith("../") else f"docs/{place}"
 
 
@@ -49,18 +49,8 @@ def pages() -> List[str]:
     return [name for name in names if not re.match(r"docs/design/decisions/\d", name)]
 
 
-def chosen(part: Part) -> List[str]:
-    """Return the pages of a part; a pattern adds those that no line of it names."""
-    named = [page_of(line) for line in part.lines if "*" not in line]
-    for line in part.lines:
-        if "*" in line:
-            matching = fnmatch.filter(pages(), page_of(line))
-            named += [page for page in matching if page not in named]
-    return named
-
-
 def test_each_page_is_in_the_menu_once() -> None:
-    assert sorted(page for part in parts() for page in chosen(part)) == sorted(pages())
+    assert sorted(page_of(line) for part in parts() for line in part.lines) == sorted(pages())
 
 
 def test_parts_are_questions() -> None:
@@ -71,7 +61,7 @@ def test_parts_are_questions() -> None:
 
 
 def test_titles_fit_in_a_line() -> None:
-    titles = [line.partition(" <")[0] for part in parts() for line in part.lines if "<" in line]
+    titles = [line.partition(" <")[0] for part in parts() for line in part.lines]
     assert len(titles) > 20
     assert len(set(titles)) == len(titles)
     assert [title for title in titles if len(title) > MENU_TITLE] == []

@@ -519,8 +519,10 @@ class NativeStore:
         if not self._closed:
             self._closed = True
             self._session.close(drain_s)
+            self._keys.give_back(self._session.is_idle)
 
     def drop(self) -> None:
         if not self._closed:
             self._closed = True
             self._session.drop()
+            self._keys.give_back(self._session.is_idle)

@@ -8,7 +8,7 @@ import torch
 
 from bytescheduler._process.ending import uncaught
 from bytescheduler._process.say import counted, say
-from bytescheduler._session.rounds import Round
+from bytescheduler._session.rounds import Round, is_over
 from bytescheduler._session.tally import DISCARDS, SUMS, Tally
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._gradients.agreement import Agreement, FactSource
@@ -69,9 +69,13 @@ class Gradients:
         self.passes = options.passes
         self.paused = False  # gradients accumulate, and none is sent
         self.has_any = False  # backward has made a gradient since the latest round
+        self._has_round = False  # a round was completed
         # Makes all updates that wait, before a round ends where a step does not end it.
         self.flush: Callable[[], None] = lambda: None
         self._sender = Sender(self._session, options)
+        # Also as garbage, at another moment on each worker.
+        self._end = weakref.finalize(self, self._sender.give_back)
+        self._end.atexit = False
         self._orphans: List[Round] = []
         self._handles: List[Any] = []
         self._hooks = threading.Lock()  # held while a hook runs
@@ -131,12 +135,16 @@ class Gradients:
             )
 
     def close(self) -> None:
-        """Send nothing any more; rounds under way end by themselves."""
+        """Send nothing any more, and give the keys back; rounds under way end by themselves."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
         for slot in self.slots:
             wrapped().release(slot.param, self)
+        if self._end.detach() is not None:
+            on_device = any(slot.device is not None for slot in self.slots)
+            rounds = self.unfinished() if on_device else []  # they begin when a copy is there
+            self._sender.give_back(lambda: all(map(is_over, rounds)))
 
     # -- from backward -------------------------------------------------------------------------
 
@@ -153,7 +161,7 @@ class Gradients:
             if not self.has_any:
                 self._on_first()
                 self.has_any = True
-            if slot.passes and _is_anew(slot):
+            if slot.passes and slot.is_anew:
                 slot.passes = 0
             slot.passes += 1
             if slot.passes >= self.passes:
@@ -179,7 +187,7 @@ class Gradients:
         raise UsageError(reason, 5)
 
     def _why_twice(self, slot: Slot) -> str:
-        dropped = [peer.name for peer in self.slots if _is_replaced(peer)]
+        dropped = [peer.name for peer in self.slots if peer.is_replaced]
         if dropped:
             return (
                 f"{dropped[0]}: its gradient was dropped after backward sent it, as not all "
@@ -212,6 +220,9 @@ class Gradients:
             A gradient was changed after it was sent; or workers disagree on the latest round.
         """
         self.settle()
+        if not self._has_round:
+            self._has_round = True
+            wrapped().collect_all_but(self)  # so that an optimizer before this gives its keys back
         self._orphans = [orphan for orphan in self._orphans if not orphan.over()]
         unsent = [slot for slot in self.slots if slot.state == IDLE]
         if end != DISCARDS:
@@ -390,7 +401,7 @@ class Gradients:
     def leave_dropped(self) -> bool:
         """Do as `discard` if a script has dropped or replaced every gradient that was sent."""
         pushed = [slot for slot in self.slots if slot.state == PUSHED]
-        if not pushed or not all(map(_is_replaced, pushed)):
+        if not pushed or not all(slot.is_replaced for slot in pushed):
             return False
         self._end_unwanted()
         return True
@@ -432,20 +443,6 @@ class Gradients:
     def has_state(self, state: int) -> bool:
         """Return whether any slot has this state."""
         return state in [slot.state for slot in self.slots]
-
-
-def _is_replaced(slot: Slot) -> bool:
-    """Return whether a script has dropped the gradient that was sent, or replaced it."""
-    return slot.state == PUSHED and slot.param.grad is not slot.sent
-
-
-def _is_anew(slot: Slot) -> bool:
-    """Return whether a pass of backward began with no gradient, as a script has dropped it."""
-    grad, before = slot.param.grad, slot.sent
-    if grad is before or before is None:
-        return False
-    # Backward itself makes another tensor of a sum that has a graph, or of a sparse one.
-    return grad.grad_fn is None and grad.layout is before.layout is torch.strided
 
 
 def _hook(gradients: Gradients, slot: Slot) -> Callable[[torch.nn.Parameter], None]:

@@ -1,6 +1,6 @@
 """The way of gradients to the engine: keys, memory and rounds of single slots and of bundles."""
 
-from typing import Dict, Iterable, List, NamedTuple, Type
+from typing import Callable, Dict, Iterable, List, NamedTuple, Type
 
 import torch
 
@@ -54,6 +54,10 @@ class Sender:
     def bookkeeping_key(self, name: str) -> int:
         """Return a key of something that is no gradient."""
         return self._keys.bookkeeping(name)
+
+    def give_back(self, is_idle: Callable[[], bool] = lambda: True) -> None:
+        """Give all keys back; see `Session.give_back`."""
+        self._keys.give_back(is_idle)
 
     def end_round(self, count: int) -> None:
         """Begin to number the next round, as `count` slots are sent."""

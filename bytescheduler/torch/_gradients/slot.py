@@ -99,3 +99,18 @@ class Slot:
         self.passage: Optional[Passage] = None  # on a device it has the memory of sums
         self.updated: Optional[Event] = None  # on a device: since then it has the newest weights
         self.stride = torch.empty_like(param, device="meta").stride()  # that gradients travel with
+
+    @property
+    def is_replaced(self) -> bool:
+        """True if a script has dropped the gradient that was sent, or replaced it."""
+        return self.state == PUSHED and self.param.grad is not self.sent
+
+    @property
+    def is_anew(self) -> bool:
+        """True if a pass of backward began with no gradient, as a script has dropped it."""
+        grad, before = self.param.grad, self.sent
+        if grad is before or before is None:
+            return False
+        # Backward itself makes another tensor of a sum that has a graph, or of a sparse one.
+        is_strided = grad.layout is before.layout is torch.strided
+        return grad.grad_fn is None and is_strided

@@ -37,6 +37,14 @@ class Wrapped:
         owned = self._owners.get(id(param))
         return owned is not None and owned[0]() is param and owned[1]() is not None
 
+    def collect_all_but(self, owner: object) -> None:
+        """Collect garbage if anything but `owner` sends gradients: it may be garbage."""
+        self._owners = {
+            number: refs for number, refs in self._owners.items() if refs[1]() is not None
+        }
+        if any(sender() is not owner for _, sender in self._owners.values()):
+            gc.collect()  # an optimizer and its parts refer to each other
+
     def take(self, param: torch.nn.Parameter, owner: object) -> None:
         """Note that `owner` sends its gradients, as long as it lives."""
         self._owners[id(param)] = weakref.ref(param), weakref.ref(owner)

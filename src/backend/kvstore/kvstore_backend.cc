@@ -303,7 +303,7 @@ void KvstoreBackend::Pull(const StoreTensor& tensor, StorePartition* partition,
   Begin(tensor, partition, {.what = StoreRequest::What::kPull});
 }
 
-void KvstoreBackend::Release(const protocol::Tensor& /*retired*/, Done done) {
+void KvstoreBackend::Release(const protocol::Tensor& /*retired*/, bool /*given_back*/, Done done) {
   executor_->Post([done = std::move(done)] { done(Status::Ok()); });
 }
 

@@ -99,7 +99,7 @@ class KvstoreBackend final : public Backend {
   // REQUIRES, besides: the key is synchronous; no coder, no next layout.
   void Start(const protocol::Tensor& tensor, Exchange exchange) override;
   // Layouts do not change here, so there is nothing to release.
-  void Release(const protocol::Tensor& retired, Done done) override;
+  void Release(const protocol::Tensor& retired, bool given_back, Done done) override;
   // Stock servers take no optimizer from here: kInvalidArgument.
   void SetOptimizer(OptimizerText optimizer, uint64_t number, Done done) override;
   // The scale is measured instead, before any key is declared.

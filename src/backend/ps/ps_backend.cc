@@ -35,10 +35,12 @@ Result<protocol::Tensor> ReadLookup(const ps::Message& response, protocol::Tenso
   const protocol::DataResponse& body = read.value();
   if (body.tensor_bytes != asked.size_bytes || body.dtype != static_cast<uint32_t>(asked.dtype) ||
       body.partition_bytes < protocol::kAlignBytes ||
-      body.partition_bytes % protocol::kAlignBytes != 0) {
+      body.partition_bytes % protocol::kAlignBytes != 0 ||
+      body.layout_version != asked.layout_version) {
     return Status::Internal(what + ": answered " + CountOf(body.tensor_bytes, "byte") +
                             " of dtype " + std::to_string(body.dtype) + " in partitions of " +
-                            std::to_string(body.partition_bytes));
+                            std::to_string(body.partition_bytes) + ", layout version " +
+                            std::to_string(body.layout_version));
   }
   asked.partition_bytes = body.partition_bytes;
   asked.partitions =
@@ -182,7 +184,8 @@ void PsBackend::Declare(const protocol::Tensor& tensor, Done done) {
                                        .tensor_bytes = tensor.size_bytes,
                                        .partition_bytes = tensor.partition_bytes,
                                        .dtype = static_cast<uint32_t>(tensor.dtype),
-                                       .mode = static_cast<uint32_t>(tensor.mode)});
+                                       .mode = static_cast<uint32_t>(tensor.mode),
+                                       .layout_version = tensor.layout_version});
   auto servers =
       std::make_unique<const std::vector<std::byte>>(protocol::EncodeServers(tensor.partitions));
   request.payload = *servers;
@@ -202,7 +205,8 @@ void PsBackend::Lookup(const protocol::Tensor& asked,
                   {.key = asked.key,
                    .tensor_bytes = asked.size_bytes,
                    .dtype = static_cast<uint32_t>(asked.dtype),
-                   .mode = static_cast<uint32_t>(asked.mode)});
+                   .mode = static_cast<uint32_t>(asked.mode),
+                   .layout_version = asked.layout_version});
   requests_.Send(std::move(request), [asked, num_servers = num_servers(), done = std::move(done)](
                                          const Status& status, const ps::Message& response) {
     status.ok() ? done(ReadLookup(response, asked, num_servers)) : done(status);
@@ -299,7 +303,7 @@ void PsBackend::SendToEach(std::vector<ps::KvRequest> requests, Done done) {
   }
 }
 
-void PsBackend::Release(const protocol::Tensor& retired, Done done) {
+void PsBackend::Release(const protocol::Tensor& retired, bool given_back, Done done) {
   std::set<uint32_t> servers;
   for (const Partition& partition : retired.partitions) servers.insert(partition.server);
   std::vector<ps::KvRequest> requests;
@@ -309,9 +313,27 @@ void PsBackend::Release(const protocol::Tensor& retired, Done done) {
         MakeRequest(ps::Op::kRelease, server,
                     {.key = retired.key,
                      .num_partitions = static_cast<uint32_t>(retired.partitions.size()),
-                     .oldest_layout = retired.layout_version + 1}));
+                     .oldest_layout = retired.layout_version + 1,
+                     .given_back = given_back}));
   }
   SendToEach(std::move(requests), std::move(done));
+}
+
+void PsBackend::GiveBack(const protocol::Tensor& tensor, uint64_t turn,
+                         UniqueFunction<void(Result<bool>)> done) {
+  ps::KvRequest request =
+      MakeRequest(ps::Op::kGiveBack, protocol::HomeServer(tensor.key, num_servers()),
+                  {.key = tensor.key, .turn = turn, .layout_version = tensor.first_layout});
+  const std::string what = "give-back key=" + std::to_string(tensor.key);
+  requests_.Send(std::move(request),
+                 [what, done = std::move(done)](const Status& status, const ps::Message& response) {
+                   if (!status.ok()) return done(status);
+                   const Result<protocol::DataResponse> body =
+                       protocol::DecodeResponse(ps::Op::kGiveBack, response.meta.extension.body);
+                   if (!body.ok())
+                     return done(Status::Internal(what + ": answered " + body.status().message()));
+                   done(body.value().given_back);
+                 });
 }
 
 void PsBackend::SetOptimizer(OptimizerText optimizer, uint64_t number, Done done) {

@@ -77,7 +77,9 @@ class PsBackend final : public Backend {
   std::shared_ptr<void> LendSent(std::span<const std::byte> memory) override;
   std::shared_ptr<void> LendFilled(std::span<std::byte> memory) override;
   void Start(const protocol::Tensor& tensor, Exchange exchange) override;
-  void Release(const protocol::Tensor& retired, Done done) override;
+  void Release(const protocol::Tensor& retired, bool given_back, Done done) override;
+  void GiveBack(const protocol::Tensor& tensor, uint64_t turn,
+                UniqueFunction<void(Result<bool>)> done) override;
   void SetOptimizer(OptimizerText optimizer, uint64_t number, Done done) override;
   std::optional<PartitionAndCredit> TakeFitting() override;
   void Fail(const Status& status) override { requests_.FailAll(status); }

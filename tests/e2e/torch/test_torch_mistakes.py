@@ -7,7 +7,7 @@ import pytest
 from job import WORKERS
 from launched import run
 
-SCRIPT = str(WORKERS / "torch/mistake.py")
+SCRIPT = str(WORKERS / "torch_faults/mistake.py")
 LOG = re.compile(r"\[\w+( \d+)?\] \d{4}-\d\d-\d\d .* INFO ")
 
 

@@ -283,7 +283,7 @@ class ThreadBackend final : public Backend {
         });
     if (failure_.ok()) job_->WhenSummed(place, [waiting](Sum sum) { waiting(std::move(sum)); });
   }
-  void Release(const Tensor& /*retired*/, Done done) override {
+  void Release(const Tensor& /*retired*/, bool /*given_back*/, Done done) override {
     Later([done = std::move(done)] { done(Status::Ok()); });
   }
   void SetOptimizer(backend::OptimizerText /*optimizer*/, uint64_t /*number*/, Done done) override {

@@ -587,6 +587,16 @@ def test_a_server_has_two_of_a_model_also_while_tensors_are_cut_anew(
     assert 1.9 < row["most_server"] < 2.1
 
 
+@in_tree
+def test_names_that_rest_take_no_memory_of_a_direct_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.chdir(ROOT)
+    stops = [f"names-{count}" for count in footprint.NAMES]
+    row = footprint.kept_row("names", "direct", footprint.NAME_BYTES, stops)
+    # Each of 590 names would take 64 KiB, or twice that.
+    assert row["names-600"] - row["names-10"] < 50 * footprint.NAME_BYTES
+
+
 def test_the_most_that_a_process_had_is_told_after_it_is_gone() -> None:
     does = "x = b'x' * (64 << 20); del x; print(flush=True); input()"
     piped = subprocess.PIPE

@@ -522,6 +522,26 @@ def test_a_store_that_is_dropped_keeps_the_place_for_the_next_one(
     assert worker.closed
 
 
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_store_gives_its_keys_back_once_its_rounds_have_begun(
+    native: "Callable[..., ScheduledKVS]", closes: bool
+) -> None:
+    with native() as kept:
+        session = kept._backend._session
+        kvs = native()
+        kvs.init([3, 4], [full(1), full(2)])
+        keys = set(kvs._backend._keys._taken)
+        session._operations.unfinished = 1
+        if closes:
+            kvs.close()
+        del kvs
+        gc.collect()
+        assert not session._worker.given_back
+        session._operations.unfinished = 0
+        kept.init(5, full(1))
+        assert session._worker.given_back == [(key, True) for key in keys]
+
+
 @pytest.mark.parametrize(
     ("env", "text"),
     [

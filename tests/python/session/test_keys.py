@@ -85,3 +85,15 @@ def test_two_keys_of_one_number_are_refused_and_none_is_taken(
             "keys 'a' and 'b' have the same hash: rename one of them"
         )
     assert keys.of([5]) == {5: 5}
+
+
+def test_all_keys_of_an_owner_are_given_back_once() -> None:
+    worker = NamingWorker()
+    session = Session(worker, FakeOperations(), FakeFramework())  # type: ignore[arg-type]
+    keys = EngineKeys(session)
+    numbers = {*keys.of(["weight", 3]).values(), keys.beside("weight", "rows")}
+    keys.give_back()
+    assert {key for key, _ in worker.given_back} == numbers
+    keys.give_back()
+    assert len(worker.given_back) == len(numbers)
+    session.close()

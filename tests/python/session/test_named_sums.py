@@ -95,3 +95,49 @@ def test_the_result_of_a_round_can_be_changed(sums: Sums) -> None:
     handle = sums.change(sums.keep(pending, lambda: f"over: {pending.is_over}"), str.upper)
     assert not sums.over(handle)
     assert sums.finish(handle) == "OVER: TRUE"
+
+
+class RestingSession(RoundSession):
+    """Notes the keys that rest."""
+
+    def __init__(self) -> None:
+        super().__init__(FakeWorker())  # type: ignore[arg-type]
+        self.resting: List[int] = []
+
+    def let_rest(self, key: int) -> None:
+        self.resting.append(key)
+
+
+def use(sums: Sums, name: str) -> int:
+    return sums.key_of(name, "float32", 4, lambda key: None)
+
+
+def test_of_many_names_ten_are_kept() -> None:
+    session = RestingSession()
+    sums: Sums = NamedSums(session)
+    keys = [use(sums, f"metric{at}") for at in range(600)]
+    assert session.resting == keys[:590]
+
+
+def test_names_that_come_again_and_again_rest_once() -> None:
+    session = RestingSession()
+    sums: Sums = NamedSums(session)
+    keys = [use(sums, f"layer{at}") for _ in range(5) for at in range(50)][:50]
+    # Nothing is known of their gaps in the first pass.
+    assert len(session.resting) == 50
+    assert set(session.resting) == set(keys)
+    for at in range(199):
+        use(sums, f"metric{at}")
+    assert keys[-1] not in session.resting[50:]
+    use(sums, "metric")
+    assert keys[-1] in session.resting[50:], "four times its gap"
+
+
+def test_a_name_that_is_in_use_never_rests() -> None:
+    session = RestingSession()
+    sums: Sums = NamedSums(session)
+    loss = use(sums, "loss")
+    for at in range(300):
+        use(sums, f"metric{at}")
+        assert use(sums, "loss") == loss
+    assert loss not in session.resting

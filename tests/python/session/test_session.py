@@ -649,3 +649,39 @@ def test_the_tuner_hears_of_declared_tensors(session: Session, tuner: FakeTuner)
     assert tuner.declared() == (0, 0)
     session.declare([(0, 0, 4096, 24), (1, 0, 8192, 40)], owner=None)
     assert tuner.declared() == (2, 64)
+
+
+def test_keys_are_given_back_for_good(session: Session, worker: FakeWorker) -> None:
+    session.give_back([3, 4], lambda: True)
+    session.let_rest(5)
+    assert worker.given_back == [(3, True), (4, True), (5, False)]
+
+
+def test_keys_are_given_back_once_their_rounds_have_begun(
+    session: Session, worker: FakeWorker, operations: FakeOperations
+) -> None:
+    operations.unfinished = 1
+    session.give_back([3], session.is_idle)
+    session.declare([], owner=None)
+    assert not worker.given_back
+    operations.unfinished = 0
+    session.declare([], owner=None)
+    assert worker.given_back == [(3, True)]
+    session.declare([], owner=None)
+    assert len(worker.given_back) == 1
+
+
+def test_a_session_that_was_closed_gives_nothing_back(session: Session, worker: FakeWorker) -> None:
+    session.close()
+    session.give_back([3], lambda: True)
+    session.let_rest(5)
+    assert not worker.given_back
+
+
+def test_a_failure_is_no_error_of_giving_back(session: Session, worker: FakeWorker) -> None:
+    def fail(keys: object, *, for_good: bool) -> None:
+        raise PeerLost("lost worker 1", 4)
+
+    worker.give_back = fail  # type: ignore[method-assign]
+    session.give_back([3], lambda: True)
+    session.let_rest(5)

@@ -113,6 +113,7 @@ class FakeSession:
         self.failure: Optional[PeerLost] = None
         self.why = ""
         self.rounds: List[FakePending] = []
+        self.given_back: List[str] = []  # names of keys
         self.devices: Optional[FakeDevices] = None
         self._spaces = 0
 
@@ -129,6 +130,9 @@ class FakeSession:
 
     def count(self, source: object) -> None:
         pass
+
+    def give_back(self, keys: Iterable[int], is_idle: Callable[[], bool]) -> None:
+        self.given_back += [self.names[key] for key in keys] if is_idle() else []
 
     def tune(self) -> None:
         pass

@@ -1,5 +1,6 @@
 """Gradients on their way: memory, unused ones, rounds that nothing wants."""
 
+import gc
 import pathlib
 import threading
 import time
@@ -307,3 +308,47 @@ def test_a_model_that_pytorch_shards_is_refused_by_its_parameter_or_module(
     named = list(model.named_parameters())
     with pytest.raises(UsageError, match=r"^1.weight: it is sharded \(DTensor\), .*: leave FSDP"):
         make_stepper(None, inner, named_parameters=named)
+
+
+@pytest.mark.usefixtures("singly")
+def test_a_closed_optimizer_gives_its_keys_back_once(job: FakeJob, make_stepper: Make) -> None:
+    stepper = make_stepper(nn.Linear(2, 2))
+    assert not job.session.given_back
+    stepper.close()
+    keys = ["weight", "bias", "tally 1 of all gradients"]
+    assert job.session.given_back == keys
+    del stepper
+    gc.collect()
+    assert job.session.given_back == keys
+
+
+def test_an_optimizer_that_is_garbage_gives_its_keys_back(job: FakeJob, make_stepper: Make) -> None:
+    model = nn.Linear(2, 2)
+    stepper = make_stepper(model)
+    model(torch.ones(1, 2)).sum().backward()
+    stepper.step(None)
+    stepper.synchronize()
+    job.unflushed.clear()
+    del stepper, model
+    gc.collect()
+    assert job.session.given_back == ["bundle of weight", "tally 1 of all gradients"]
+
+
+def test_the_first_step_collects_an_optimizer_before_it(job: FakeJob, make_stepper: Make) -> None:
+    def trained() -> Stepper:
+        model = nn.Linear(2, 2)
+        stepper = make_stepper(model)
+        model(torch.ones(1, 2)).sum().backward()
+        stepper.step(None)
+        stepper.synchronize()
+        return stepper
+
+    gc.disable()
+    try:
+        stepper = trained()
+        job.unflushed.clear()
+        del stepper
+        trained()
+        assert len(job.session.given_back) == 2
+    finally:
+        gc.enable()

@@ -96,6 +96,8 @@ enum class Op : uint32_t {
   kPushPull = 7,   // both at once, of a synchronous key; its only answer is the pull's
   kRelease = 8,    // rank 0 tells a server that no worker needs earlier layouts of a key any more
   kFused = 9,      // several small messages together; seen by transports only
+  kGiveBack = 10,  // a worker tells the key's home server that it needs the key no more for now, or
+                   // that it needs the key again
   // control, member <-> scheduler node
   kRegister = 16,  // rides on ADD_NODE of a native node
   kAttach = 17,    // rides on ADD_NODE of an attached worker

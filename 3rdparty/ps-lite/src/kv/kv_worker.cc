@@ -32,6 +32,8 @@ std::string_view NameOf(Op op) {
       return "push-pull";
     case Op::kRelease:
       return "release";
+    case Op::kGiveBack:
+      return "give-back";
     default:
       return "request";
   }

@@ -1,0 +1,70 @@
+"""Trains a new model in each fold, then sums under many names; the memory of the server stays.
+
+The folds have models of different sizes.  Every other fold drops its optimizer instead of closing
+it, each worker at another moment.
+"""
+
+import gc
+import glob
+import os
+
+import torch
+from torch import nn
+
+import bytescheduler.torch as bps
+
+FOLDS, NAMES, NAME_BYTES = 6, 60, 512 << 10
+MODEL_BYTES = 4 * 1000 * 1200
+
+
+def server_bytes() -> int:
+    """Return the memory of its own that the server of this job has."""
+    root = f"DMLC_PS_ROOT_PORT={os.environ['DMLC_PS_ROOT_PORT']}\0"
+    for folder in glob.glob("/proc/[0-9]*"):
+        try:
+            with open(f"{folder}/environ") as file:
+                variables = file.read()
+            if "DMLC_ROLE=server\0" in variables and root in variables:
+                with open(f"{folder}/status") as file:
+                    own = next(line for line in file if line.startswith("RssAnon:"))
+                return int(own.split()[1]) << 10
+        except OSError:
+            continue
+    raise SystemExit("there is no server")
+
+
+def train(fold: int) -> None:
+    """Train the model of a fold, and end its optimizer."""
+    torch.manual_seed(fold)
+    width = 1000 + 30 * fold
+    net = nn.Sequential(nn.Linear(6, width), nn.Tanh(), nn.Linear(width, 1200), nn.Linear(1200, 3))
+    optimizer = bps.DistributedOptimizer(torch.optim.SGD(net.parameters(), 0.01), model=net)
+    for _ in range(3):
+        optimizer.zero_grad()
+        net(torch.ones(8, 6)).square().mean().backward()
+        optimizer.step()
+    optimizer.synchronize()
+    if fold % 2:
+        optimizer.close()
+
+
+torch.set_num_threads(1)
+bps.init()
+sizes = []
+for fold in range(FOLDS):
+    train(fold)
+    if bps.rank() == fold % 2:
+        gc.collect()
+    sizes.append(server_bytes())
+names = []
+for at in range(NAMES):
+    value = torch.full((NAME_BYTES // 4,), float(at))
+    total = bps.push_pull(value, name=f"metric{at}", average=False)
+    assert total[0] == 2 * at
+    names.append(server_bytes())
+assert bps.push_pull(torch.ones(NAME_BYTES // 4), name="metric0", average=False)[0] == 2
+print("folds", *(size >> 10 for size in sizes), "names", *(size >> 10 for size in names))
+# Without giving back a fold has two sums of its model there, and so has a name.
+print("folds end as they began:", max(sizes[2:]) < sizes[1] + 1.5 * MODEL_BYTES)
+print("names end as ten did:", names[-1] < names[9] + 5 * NAME_BYTES)
+bps.shutdown()
