@@ -26,8 +26,9 @@ __all__ = ["NamedSums"]
 _PLACES = 8
 # Uses of other names after which a new name rests: its key is given back until its next use.
 _PATIENCE = 10
-# A name that comes again and again rests after this many times its longest gap.
+# A name that comes again and again rests after this many times its longest gap, if that is short.
 _GAPS = 4
+_LONGEST_GAP = 512
 _T = TypeVar("_T")
 
 
@@ -49,7 +50,9 @@ class _Key:
         return self.latest + self.patience
 
     def use(self, now: int) -> None:
-        self.patience = max(self.patience, _GAPS * (now - self.latest))
+        gap = now - self.latest
+        if gap <= _LONGEST_GAP:
+            self.patience = max(self.patience, _GAPS * gap)
         self.latest = now
 
 

@@ -208,8 +208,11 @@ class Session:
                 self._worker.give_back([key], for_good=False)
 
     def _give_back_idle(self) -> None:
-        unneeded, self._unneeded = self._unneeded, []
-        for keys, is_idle in unneeded:
+        for _ in range(len(self._unneeded)):
+            try:
+                keys, is_idle = self._unneeded.pop(0)
+            except IndexError:  # the collector, or another thread, was here meanwhile
+                return
             if not self.is_open:
                 return
             if not is_idle():

@@ -136,7 +136,8 @@ Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Ro
   options.timeout = config.timeout;
   options.straggler_timeout = config.straggler_timeout;
   // A waiting node gets the reason before its deadline, however short that is.
-  options.report_interval = std::min(options.report_interval, config.rendezvous_timeout / 4);
+  options.report_interval =
+      std::min({options.report_interval, config.rendezvous_timeout / 4, config.timeout / 4});
   options.retry_interval = std::min(options.retry_interval, config.timeout / 4);
   options.heartbeat_interval = config.heartbeat_interval;
   options.heartbeat_timeout = config.heartbeat_timeout;
@@ -186,7 +187,7 @@ void WarnOfUnknownRoot(const Config& config, const Logger& log) {
   if (why.empty()) return;
   log.Warning("DMLC_PS_ROOT_URI=" + config.root_uri +
               ": the name of the scheduler node's host cannot be resolved (" + why +
-              "); trying again until BYTESCHEDULER_TIMEOUT is over");
+              "); trying again until BYTESCHEDULER_RENDEZVOUS_TIMEOUT is over");
 }
 
 // Where the group's time is bounded, a spinning thread takes it from threads that work.
@@ -198,13 +199,14 @@ Duration SpinOf(const Config& config, double processor_quota) {
 Status AwaitNames(const Config& config, Duration waited) {
   Status unknown = host::CheckNames(config);
   if (unknown.ok()) return unknown;
-  if (waited >= config.timeout) {
+  if (waited >= config.rendezvous_timeout) {
     return Status::InvalidArgument(unknown.message() + "; looked up again and again for " +
-                                   ps::TextOf(config.timeout) + " (BYTESCHEDULER_TIMEOUT)");
+                                   ps::TextOf(config.rendezvous_timeout) +
+                                   " (BYTESCHEDULER_RENDEZVOUS_TIMEOUT)");
   }
   if (waited == Duration::zero()) {
     MakeLogger(config).Warning(unknown.message() +
-                               "; trying again until BYTESCHEDULER_TIMEOUT is over");
+                               "; trying again until BYTESCHEDULER_RENDEZVOUS_TIMEOUT is over");
   }
   return unknown;
 }

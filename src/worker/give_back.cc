@@ -55,9 +55,11 @@ void Worker::Impl::DropLater(Key key) {
   executor_->Post([this, key] {
     const auto known = keys_.find(key);
     const bool drops = known != keys_.end() && !known->second.busy() &&
-                       known->second.waiting.empty() && known->second.rests();
+                       known->second.waiting.empty() &&
+                       (known->second.rests() || !known->second.tensor);
     if (drops) {
-      if (context_.rank() == 0) backend_->Place({}, known->second.tensor->partitions);
+      const bool is_placed = context_.rank() == 0 && known->second.tensor;
+      if (is_placed) backend_->Place({}, known->second.tensor->partitions);
       keys_.erase(known);
     }
     OperationEnded();

@@ -156,7 +156,7 @@ def test_a_name_that_is_never_known_is_the_last_word_of_all_roles(hosts: TwoHost
     for name, text in outputs(start_job(hosts, env, {})).items():
         last = text.strip().splitlines()[-1]
         assert "DMLC_PS_ROOT_URI=sched: the name cannot be resolved (" in last, (name, text)
-        assert "for 1 s (BYTESCHEDULER_TIMEOUT)" in last, (name, text)
+        assert "for 1 s (BYTESCHEDULER_RENDEZVOUS_TIMEOUT)" in last, (name, text)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")

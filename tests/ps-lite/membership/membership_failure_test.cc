@@ -212,6 +212,7 @@ TEST(Missing, MemberWithoutASchedulerNodeGivesUp) {
 
 TEST(Missing, NodeThatRegisteredAtAKilledSchedulerNodeGivesUp) {
   Job job(1);
+  job.options.rendezvous_timeout = seconds(300);
   NativeNode* const server = job.AddNative(Role::kServer);
   job.StartAll();
   job.Run(seconds(6));

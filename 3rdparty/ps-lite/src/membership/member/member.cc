@@ -277,7 +277,8 @@ void Member::Impl::WatchRegistration() {
   const bs::Duration limit = heard ? options_.timeout : options_.UntilAllThere();
   const bs::Duration left = last_word_ + limit - scope_.Now();
   if (left > bs::Duration(0)) {
-    scope_.After(left, [this] {
+    // A first response makes the limit shorter.
+    scope_.After(std::min(left, options_.timeout), [this] {
       if (state_ == MemberState::kRegistering) WatchRegistration();
     });
     return;
