@@ -114,13 +114,14 @@ def bad_end() -> Optional[BadEnd]:
     return _obeyed[0] if _obeyed else None
 
 
-def early_end() -> Optional[BadEnd]:
+def early_end(besides: Optional[BaseException] = None) -> Optional[BadEnd]:
     """Return why a script leaves early: the exception that it handles; None if it handles none.
 
-    A ``finally`` handles the exception that passes it.
+    A ``finally`` handles the exception that passes it.  `besides` is no reason: the exception that
+    the script handled already when it began to train.
     """
     error = sys.exc_info()[1]
-    if error is None or isinstance(error, _GOOD):
+    if error is None or error is besides or isinstance(error, _GOOD):
         return None
     if isinstance(error, SystemExit):
         return _described(error)

@@ -3,7 +3,7 @@
 import sys
 from typing import Any, Callable, Generic, Optional, Protocol, Set, TypeVar
 
-from bytescheduler._process.ending import early_end
+from bytescheduler._native import fail_exit
 from bytescheduler._process.say import say
 from bytescheduler._session.round_session import RoundSession
 from bytescheduler._session.view import View
@@ -145,20 +145,28 @@ class Job(Generic[_J]):
         """Make pending updates, wait for rounds, and leave; a second call does nothing.  Blocks.
 
         While a ConfigError is handled, it waits for nothing, and the others learn that error.
-        While another exception is, errors of the job are lines, so that they do not hide it.
+        While another exception is, it waits ten seconds, and leaves updates out that wait longer.
+        Then errors of the job are lines, so that they do not hide the exception.
         """
         joined = self._joined
         if joined is None:
             return
-        handled, early = sys.exc_info()[1], early_end()
-        if not isinstance(handled, ConfigError):
-            try:
+        session = joined.session
+        if not isinstance(sys.exc_info()[1], ConfigError):
+            if session is None or session.early_end() is None:
                 self.flush()
-            except Error as error:
-                if early is None:
-                    raise
-                if str(error) != str(handled):
-                    say(f"bytescheduler: {error}")
+            else:
+                self._flush_early(session)
         self._joined, self._left = None, True
-        if joined.session is not None:
-            joined.session.close()
+        if session is not None:
+            session.close()
+
+    def _flush_early(self, session: RoundSession) -> None:
+        handled = sys.exc_info()[1]
+        try:
+            if session.is_settled():
+                self.flush()
+        except Error as error:
+            if str(error) != str(handled):
+                fail_exit()  # the script may end well, and does not see this error
+                say(f"bytescheduler: {error}")

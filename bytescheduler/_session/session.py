@@ -20,6 +20,7 @@ from typing import (
 from bytescheduler._metrics.serving import serve
 from bytescheduler._native import Worker, fail_exit
 from bytescheduler._process.ending import (
+    BadEnd,
     at_end,
     bad_end,
     early_end,
@@ -107,6 +108,7 @@ class Session:
         self._forked = False
         self._reported = False
         self._owners = 1
+        self._handled_at_start = sys.exc_info()[1]  # a whole script may run in an ``except``
         self._num_key_spaces = 0
         self._unneeded: List[Tuple[List[int], Callable[[], bool]]] = []  # keys to give back
         self._on_leaving: Callable[[], None] = lambda: None
@@ -360,11 +362,22 @@ class Session:
             self._owners -= 1
             return
         self._fail_if_refused()
-        early = early_end()
+        early = self.early_end()
         if early is None or not self.is_open:
             self._leave(drain_s)
         else:
             self._leave_early(early.reason, _EARLY_S if drain_s is None else min(drain_s, _EARLY_S))
+
+    def early_end(self) -> Optional[BadEnd]:
+        """Return why the script leaves early, while it does; see `ending.early_end`."""
+        return early_end(self._handled_at_start)
+
+    def is_settled(self) -> bool:
+        """Return whether all pending rounds end in the ten seconds of a worker that leaves early.
+
+        Blocks so long.
+        """
+        return self._operations.drain(_EARLY_S)
 
     def drop(self) -> None:
         """Forget one owner that is gone; never blocks.
@@ -376,7 +389,8 @@ class Session:
     def _fail_if_refused(self) -> None:
         """Fail the job if the error is on its way that refused a call of this worker alone."""
         error = sys.exc_info()[1]
-        if isinstance(error, ConfigError) and self.is_open and self._worker.status() is None:
+        refused = isinstance(error, ConfigError) and error is not self._handled_at_start
+        if refused and self.is_open and self._worker.status() is None:
             self._reported = True  # the caller has the error itself
             self._worker.fail(f"{type(error).__name__}: {error}")
 
@@ -389,7 +403,10 @@ class Session:
         try:
             self._leave(drain_s, reason)
         except (self._framework.error, Error) as error:
-            if by_this_worker not in str(error) and str(error) != str(handled):
+            if str(error) == str(handled):
+                return
+            fail_exit()  # the script may end well, and does not see this error
+            if by_this_worker not in str(error):
                 say(f"bytescheduler: {error}")
 
     def _leave(self, drain_s: Optional[float], early: str = "") -> None:

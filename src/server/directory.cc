@@ -173,7 +173,8 @@ Status Directory::CheckReplaces(const protocol::Call& call, const Declaration& k
   const std::string key = "key " + std::to_string(call.request.key);
   if (known == fresh && HasGivenBack(call)) {
     return Status::FailedPrecondition(key +
-                                      ": worker 0 has given it back, and other workers have not");
+                                      ": worker 0 has given it back, and other workers have not; "
+                                      "close it on every worker, or take another name");
   }
   if (known == fresh) return Status::Ok();
   // Rank 0 declares another layout version only after all workers have given the key back.

@@ -260,7 +260,8 @@ TEST_F(GivingBack, AKeyThatItsWorkerHasGivenBackIsNeitherDeclaredNorFound) {
   EXPECT_FALSE(GiveBack(0, 1));
   EXPECT_FALSE(GiveBack(1, 1));
   EXPECT_SNAPSHOT(Declare(Declaration()).second,
-                  "key 7: worker 0 has given it back, and other workers have not");
+                  "key 7: worker 0 has given it back, and other workers have not; close it on "
+                  "every worker, or take another name");
   Lookup(LookupBy(1));
   EXPECT_SNAPSHOT(TextOf(outbox_.Next()),
                   "lookup key=7 from worker 1: this worker has given the key back");

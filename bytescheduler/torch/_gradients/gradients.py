@@ -8,7 +8,7 @@ import torch
 
 from bytescheduler._process.ending import uncaught
 from bytescheduler._process.say import counted, say
-from bytescheduler._session.rounds import Round, is_over
+from bytescheduler._session.rounds import Round
 from bytescheduler._session.tally import DISCARDS, SUMS, Tally
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._gradients.agreement import Agreement, FactSource
@@ -142,9 +142,7 @@ class Gradients:
         for slot in self.slots:
             wrapped().release(slot.param, self)
         if self._end.detach() is not None:
-            on_device = any(slot.device is not None for slot in self.slots)
-            rounds = self.unfinished() if on_device else []  # they begin when a copy is there
-            self._sender.give_back(lambda: all(map(is_over, rounds)))
+            self._sender.give_back()
 
     # -- from backward -------------------------------------------------------------------------
 

@@ -1,11 +1,11 @@
 """The way of gradients to the engine: keys, memory and rounds of single slots and of bundles."""
 
-from typing import Callable, Dict, Iterable, List, NamedTuple, Type
+from typing import Dict, Iterable, List, NamedTuple, Type
 
 import torch
 
 from bytescheduler._session.keys import EngineKeys
-from bytescheduler._session.rounds import RoundCall
+from bytescheduler._session.rounds import Round, RoundCall, is_over
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._engine.session import TorchSession
 from bytescheduler.torch._gradients.bundle import Bundle
@@ -49,15 +49,18 @@ class Sender:
         self._options = options
         self._keys = EngineKeys(session)
         self._called = 1  # the number of the first slot in this round
+        # The latest of each key: the engine has them only when a copy from the device is there.
+        self._on_devices: Dict[int, Round] = {}
         self._zeros: Dict[torch.dtype, torch.Tensor] = {}
 
     def bookkeeping_key(self, name: str) -> int:
         """Return a key of something that is no gradient."""
         return self._keys.bookkeeping(name)
 
-    def give_back(self, is_idle: Callable[[], bool] = lambda: True) -> None:
+    def give_back(self) -> None:
         """Give all keys back; see `Session.give_back`."""
-        self._keys.give_back(is_idle)
+        rounds = list(self._on_devices.values())
+        self._keys.give_back(lambda: all(map(is_over, rounds)))
 
     def end_round(self, count: int) -> None:
         """Begin to number the next round, as `count` slots are sent."""
@@ -137,6 +140,8 @@ class Sender:
         )
         here = not slot.had_gradient
         slot.pending = passage.start(self._session, slot.key, send, call, is_here=here)
+        if slot.device is not None:
+            self._on_devices[slot.key] = slot.pending
         slot.state = PUSHED
 
     def _send_bundle(self, bundle: Bundle[Slot]) -> None:

@@ -1,12 +1,14 @@
 """The job of a process: joined once, left once, and the functions that ask about it."""
 
-from typing import List
+from typing import Any, List
 
 import pytest
+from fake_engine import FakeFramework, FakeOperations, FakeWorker
 
 from bytescheduler._session.basics import Basics
 from bytescheduler._session.job import Job, Joined
 from bytescheduler._session.round_session import RoundSession
+from bytescheduler._session.session import Session
 from bytescheduler.errors import ConfigError
 
 
@@ -75,6 +77,32 @@ def test_a_job_that_ends_by_a_refused_call_waits_for_no_update() -> None:
         train()
     assert order == []
     assert not job.is_joined
+
+
+@pytest.mark.parametrize("unfinished", [0, 1])
+def test_a_worker_that_leaves_early_makes_no_update_that_waits_long(
+    unfinished: int,
+) -> None:
+    worker, operations = FakeWorker(), FakeOperations()
+    operations.unfinished = unfinished
+    session: Any = Session(worker, operations, FakeFramework())  # type: ignore[arg-type]
+    joined: Joined[Any] = Joined(session)
+    order: List[str] = []
+    joined.unflushed.add(Optimizer(order))
+    job = Job("a module", lambda: joined)
+    job.join()
+
+    def train() -> None:
+        try:
+            raise ValueError("my bug")
+        finally:
+            job.leave()
+
+    with pytest.raises(ValueError, match="my bug"):
+        train()
+    assert operations.drained[0] == 10.0  # seconds
+    assert order == ([] if unfinished else ["flushed"])
+    assert worker.closed
 
 
 def test_a_module_has_the_functions_of_its_job() -> None:

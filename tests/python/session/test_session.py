@@ -410,6 +410,41 @@ def test_a_handled_exception_is_no_failure_of_a_job_that_does_not_need_the_worke
     assert worker.failure is None
 
 
+def test_a_failed_job_is_an_error_of_a_script_that_runs_in_an_except_block(
+    worker: FakeWorker, operations: FakeOperations, framework: FakeFramework
+) -> None:
+    def train() -> None:
+        session = Session(worker, operations, framework)  # type: ignore[arg-type]
+        worker.failure = PeerLost("lost worker 1 (10.0.0.1:4711): connection closed", 4)
+        session.close()
+
+    try:
+        raise ImportError("no fast module")
+    except ImportError:
+        with pytest.raises(FrameworkError, match="lost worker 1"):
+            train()
+    assert worker.explained == []
+
+
+def test_a_script_that_ends_well_behind_a_failed_job_has_an_exit_code() -> None:
+    done = run_script(
+        textwrap.dedent(
+            """
+            from bytescheduler.errors import PeerLost
+            try:
+                raise KeyError("x")
+            except KeyError:
+                worker.failure = PeerLost("lost worker 1", 4)
+                session.close()
+            print("finished")
+            """
+        )
+    )
+    assert done.returncode == 1
+    assert "finished" in done.stdout
+    assert "lost worker 1" in done.stderr
+
+
 PEER = "worker.failure = PeerLost('worker 1 gave up: KeyError: 0', 4)\n"
 
 

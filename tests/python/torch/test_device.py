@@ -1,8 +1,9 @@
 """Gradients of a device: each copy comes late, and no mistake of order goes unseen."""
 
 import contextlib
+import gc
 import time
-from typing import Any, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 import pytest
 import torch
@@ -540,3 +541,31 @@ def test_cuda_asks_pytorch_for_all_that_a_device_needs(monkeypatch: pytest.Monke
     with pytest.raises(UsageError, match="weight: a CUDA graph is captured"):
         device.check_works("weight")
     device.check()  # asks nothing then
+
+
+def test_keys_of_an_optimizer_that_is_garbage_wait_for_copies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    devices = FakeDevices(3)
+    job: Any = FakeJob(devices)
+    asked: List[Callable[[], bool]] = []
+    monkeypatch.setattr(job.session, "give_back", lambda keys, is_idle: asked.append(is_idle))
+
+    def train_and_drop() -> None:
+        model = Model()
+        devices.make_late(model.named_parameters())
+        inner = torch.optim.SGD(model.parameters(), 0.01)
+        stepper = Stepper(job, inner, Options(model=model).checked())
+        model(torch.ones(1, 3)).sum().backward()
+        del stepper
+
+    train_and_drop()
+    job.unflushed.clear()
+    gc.collect()
+    (is_idle,) = asked
+    assert not is_idle()
+    devices.runtime.run_until(lambda: not devices.runtime.has_work)
+    for pending in job.session.rounds:
+        pending.wait()
+    devices.runtime.run_until(lambda: not devices.runtime.has_work)
+    assert is_idle()
