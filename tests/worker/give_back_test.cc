@@ -14,7 +14,7 @@ namespace {
 
 using test::About;
 
-PsWorkerOptions Options(int32_t rank) {
+PsWorkerOptions OptionsOf(int32_t rank) {
   PsWorkerOptions options;
   options.SetView(job::MakeView({.rank = rank}, 2, 2));
   options.partition_bytes = 64;
@@ -24,7 +24,7 @@ PsWorkerOptions Options(int32_t rank) {
 // A worker with a key of 128 bytes: two partitions, one on each server.
 class GivingBack : public testing::Test {
  protected:
-  explicit GivingBack(int32_t rank = 0) : bench_(Options(rank)) {}
+  explicit GivingBack(int32_t rank = 0) : bench_(OptionsOf(rank)) {}
 
   void GiveBack(bool for_good) {
     outcome_.reset();
