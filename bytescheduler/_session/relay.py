@@ -13,6 +13,8 @@ _LARGEST = 4 << 20
 _STEP = 8
 # Messages of the largest size that travel side by side.
 _PLACES = 4
+# Servers keep the memory of smaller messages; a larger one is given back until its next use.
+_MOST_KEPT = 256 << 10
 
 
 def _fitting(size: int) -> int:
@@ -61,6 +63,9 @@ class Relay:
         keys = [self._key(len(part), turn) for turn, part in enumerate(parts)]
         memory = [(key, _address_of(part), len(part)) for key, part in zip(keys, parts)]
         self._session.broadcast_from(root, memory, owner=(parts, owner))
+        for key, part in zip(keys, parts):
+            if len(part) > _MOST_KEPT:
+                self._session.let_rest(key)  # servers need no memory of it until the next use
         if len(last) < size:
             last[:] = parts[-1][: len(last)]
 

@@ -373,10 +373,7 @@ class Session:
         return early_end(self._handled_at_start)
 
     def is_settled(self) -> bool:
-        """Return whether all pending rounds end in the ten seconds of a worker that leaves early.
-
-        Blocks so long.
-        """
+        """Return whether all pending rounds end within ten seconds.  Blocks."""
         return self._operations.drain(_EARLY_S)
 
     def drop(self) -> None:

@@ -21,5 +21,7 @@ def test_bytes_arrive_as_they_are_and_share_a_few_keys() -> None:
         assert first == second == theirs
     worker: Any = sessions[0]._worker
     assert len(set(worker.keys)) <= 8
+    # Four of 4 MiB, and one of 2 MiB: servers keep no large message.
+    assert len({key for key, for_good in worker.given_back if not for_good}) == 5
     for session in sessions:
         session.close()
