@@ -143,7 +143,7 @@ _SERVER = (
     ("pulled_bytes_total", "worker", "bytes of sums and weights sent to this worker"),
     ("refused_total", None, "requests that were refused, or not taken for want of room"),
     *_SENT,
-    ("partitions", None, "partitions kept"),
+    ("partitions", None, "partitions kept; keys that all workers have given back have none"),
     ("value_bytes", None, "memory for sums and weights, without states of optimizers"),
     ("held_bytes", None, "contributions that wait for those of lower ranks (BYTESCHEDULER_HOLD)"),
     ("failed", None, "1 once the job has failed"),

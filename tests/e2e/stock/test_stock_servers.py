@@ -156,7 +156,7 @@ def test_another_order_of_init_is_an_error(make_job: MakeJob) -> None:
     assert "said: this worker initialises key='b' of 60 bytes" in job.all_output()
     # The other worker waits for what this one would say of its optimizer.
     waited = "after 5 s still waiting for the push of another worker, or for a stock server"
-    assert f"said: pull key='optimizer' round=1 partition=0 to server 0: {waited}" in (
+    assert f"said: pull key='notes of optimizer' round=1 partition=0 to server 0: {waited}" in (
         job.all_output()
     )
 
