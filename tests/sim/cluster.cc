@@ -436,7 +436,7 @@ void Cluster::CheckEnd() {
   bool needed = quitter_ == nullptr && job_.victim;  // the node that is gone
   for (const auto& worker : workers_) {
     if (worker->killed() || worker.get() == quitter_) continue;
-    needed = needed || worker->failure().has_value();
+    needed = needed || (quitter_ != nullptr && worker->failure().has_value());
     const bool complete = worker->script() != nullptr && worker->script()->done();
     if (!complete) journal_.Report(Broken::kStuck, worker->name(), "its script has not ended");
     // Whoever still had to do with the dead must know.
