@@ -9,7 +9,7 @@ import threading
 import traceback
 from typing import Callable, List, NamedTuple, NoReturn, Optional, Type, Union
 
-from bytescheduler._process.say import say
+from bytescheduler._process.say import plain, say
 
 __all__ = [
     "BadEnd",
@@ -18,6 +18,7 @@ __all__ = [
     "early_end",
     "is_child",
     "print_early",
+    "text_of",
     "uncaught",
     "watch_exits",
 ]
@@ -25,6 +26,7 @@ __all__ = [
 _Code = Union[None, int, str]
 # Exceptions by which loops and generators end well.
 _GOOD = (StopIteration, StopAsyncIteration, GeneratorExit)
+_LONGEST = 1000  # characters of an exception's text: peers take 1,024 bytes of a reason
 # The exit that the interpreter obeys, once it does: the exception itself would keep all frames.
 _obeyed: "List[Optional[BadEnd]]" = []
 
@@ -107,7 +109,7 @@ def bad_end() -> Optional[BadEnd]:
     """
     error = uncaught()
     if error is not None:
-        return BadEnd(type(error), f"uncaught {_text(error)}")
+        return BadEnd(type(error), f"uncaught {text_of(error)}")
     raised = sys.exc_info()[1] if is_child() else None
     if isinstance(raised, SystemExit):
         return _described(raised)
@@ -125,7 +127,7 @@ def early_end(besides: Optional[BaseException] = None) -> Optional[BadEnd]:
         return None
     if isinstance(error, SystemExit):
         return _described(error)
-    return BadEnd(type(error), _text(error))
+    return BadEnd(type(error), text_of(error))
 
 
 def print_early() -> bool:
@@ -154,8 +156,18 @@ def _described(error: SystemExit) -> Optional[BadEnd]:
     cause = _cause(error)
     if cause is None:
         return BadEnd(type(error), reason)
-    return BadEnd(type(cause), f"{reason}, after {_text(cause)}")
+    return BadEnd(type(cause), f"{reason}, after {text_of(cause)}")
 
 
-def _text(error: BaseException) -> str:
-    return type(error).__name__ + (f": {error}" if str(error) else "")
+def text_of(error: BaseException) -> str:
+    """Return the class and the text of an exception in one line of at most 1,000 characters.
+
+    It may be shown on a terminal, and encoded as UTF-8.
+    """
+    try:
+        text = plain(str(error)[:_LONGEST])
+    except Exception:  # noqa: BLE001
+        text = "(str() of it fails)"
+    if len(text) > _LONGEST:
+        text = text[: _LONGEST - 1] + "…"
+    return type(error).__name__ + (f": {text}" if text else "")

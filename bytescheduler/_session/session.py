@@ -26,6 +26,7 @@ from bytescheduler._process.ending import (
     early_end,
     is_child,
     print_early,
+    text_of,
     uncaught,
     watch_exits,
 )
@@ -386,10 +387,11 @@ class Session:
     def _fail_if_refused(self) -> None:
         """Fail the job if the error is on its way that refused a call of this worker alone."""
         error = sys.exc_info()[1]
-        refused = isinstance(error, ConfigError) and error is not self._handled_at_start
-        if refused and self.is_open and self._worker.status() is None:
+        if not isinstance(error, ConfigError) or error is self._handled_at_start:
+            return
+        if self.is_open and self._worker.status() is None:
             self._reported = True  # the caller has the error itself
-            self._worker.fail(f"{type(error).__name__}: {error}")
+            self._worker.fail(text_of(error))
 
     def _leave_early(self, reason: str, drain_s: float) -> None:
         """Leave while an exception is on its way, which no error of the job may replace."""

@@ -9,6 +9,7 @@ import sys
 from types import TracebackType
 from typing import Callable, Optional, Type
 
+from bytescheduler._process.ending import text_of
 from bytescheduler._process.say import say
 
 __all__ = ["NAME", "replace_plain", "shorten"]
@@ -50,7 +51,7 @@ class _Shortened:
     ) -> None:
         if issubclass(kind, KeyboardInterrupt):
             say("bytescheduler: interrupted")
-        elif KeyboardInterrupt.__name__ in str(error):  # another worker's, which ended this one
+        elif KeyboardInterrupt.__name__ in text_of(error):  # another worker's, which ended this one
             say(f"bytescheduler: {error}")
         else:
             self._other(kind, error, trace)

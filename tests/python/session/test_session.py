@@ -350,6 +350,13 @@ def test_a_refused_call_reaches_the_peers_though_a_finally_leaves_the_job(
     )
 
 
+class WithoutText(Exception):
+    """An exception whose text cannot be made."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("str fails")
+
+
 def leave_by(session: Session, error: BaseException) -> None:
     """Raise `error`, which leads through the end of the session."""
     try:
@@ -363,6 +370,10 @@ def leave_by(session: Session, error: BaseException) -> None:
     [
         (ValueError("my bug"), "ValueError: my bug"),
         (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (ValueError("caf\udce9"), "ValueError: caf\\udce9"),
+        (ValueError("a\0b\n\x1b[31m"), "ValueError: a\\x00b\\n\\x1b[31m"),
+        (ValueError("x" * 3_000_000), "ValueError: " + "x" * 1000),
+        (WithoutText(), "WithoutText: (str() of it fails)"),
         (SystemExit(3), "exit code 3"),
         (SystemExit(0), ""),
         (StopIteration(), ""),
