@@ -183,6 +183,27 @@ class Job(NamedTuple):
                 raise SystemExit(f"{worker.command!r} {said}; {what!r} was waited for")
         return lines
 
+    def turn(self, name: str, timeout_s: float = PATIENCE_S) -> List[float]:
+        """Let the workers begin and end the part `name`; return the seconds that they measured.
+
+        Parameters
+        ----------
+        name
+            The word after BEGIN and END.
+        timeout_s
+            See `heard`, for each of the two.
+
+        Raises
+        ------
+        SystemExit
+            See `heard`.
+        """
+        self.heard(f"BEGIN {name}", timeout_s)
+        self.go_on()
+        lines = self.heard(f"END {name}", timeout_s)
+        self.go_on()
+        return [float(word) for words in lines for word in words[2:]]
+
     def kill(self) -> None:
         """End all of them at once."""
         self.launcher.kill_all()

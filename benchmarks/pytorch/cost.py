@@ -75,11 +75,7 @@ def run_job(layers: int, timeout_s: float) -> Dict[str, float]:
     with local_job.job(local_job.NODES["ours"], worker, {}, WORKERS) as job:
         for name in OPTIMIZERS:
             for mode in MODES:
-                job.heard(f"BEGIN {name}:{mode}", timeout_s)
-                job.go_on()
-                lines = job.heard(f"END {name}:{mode}", timeout_s)
-                job.go_on()
-                seconds = [float(word) for words in lines for word in words[2:]]
+                seconds = job.turn(f"{name}:{mode}", timeout_s)
                 found[f"{name}:{mode}"] = statistics.median(seconds) * 1e6
         job.ended()
     return found

@@ -95,11 +95,7 @@ def run_job(count: int, turns: int, timeout_s: float) -> Dict[str, List[float]]:
         with local_job.job(local_job.NODES["ours"], worker, {}, WORKERS) as job:
             for turn in range(turns):
                 for mode in MODES:
-                    job.heard(f"BEGIN {mode}:{turn}", timeout_s)
-                    job.go_on()
-                    lines = job.heard(f"END {mode}:{turn}", timeout_s)
-                    job.go_on()
-                    seconds = [float(word) for words in lines for word in words[2:]]
+                    seconds = job.turn(f"{mode}:{turn}", timeout_s)
                     found[mode].append(statistics.mean(seconds) * 1e3)
             job.ended()
     return found

@@ -205,7 +205,7 @@ def _check_size(cluster: Cluster) -> None:
         raise ConfigError(
             f"{counted(simulated, 'worker')} with {counted(cluster.servers, 'server')} are too "
             "many to simulate: want at "
-            f"most {_MOST_PAIRS // cluster.servers} with so many servers (--simulate)",
+            f"most {_MOST_PAIRS // cluster.servers} with this number of servers (--simulate)",
             1,
         )
 

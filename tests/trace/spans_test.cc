@@ -140,6 +140,16 @@ TEST(Spans, AProxyLastsFromTheCallUntilTheTensorMayBegin) {
   EXPECT_EQ(Length(proxies[1]), milliseconds(3));
 }
 
+// Answers the push and the pull of 64 bytes of `key`, which are the next messages.
+void Sum(worker::Bench* bench, Key key) {
+  ps::Message push = bench->Next();
+  ps::Message pull = bench->Next();
+  EXPECT_EQ(test::RequestIn(pull).key, key);
+  bench->Answer(std::move(push));
+  bench->Answer(std::move(pull), worker::Bytes(64, 1));
+  bench->RunFor(milliseconds(1));
+}
+
 TEST(Spans, TheTensorThatTheNextStepWaitsForFirstIsTold) {
   Trace trace(256);
   std::vector<std::byte> value = worker::Bytes(64, 0);
@@ -154,14 +164,7 @@ TEST(Spans, TheTensorThatTheNextStepWaitsForFirstIsTold) {
           [](const Status&) {});
       bench.RunFor(milliseconds(5));
     }
-    for (const Key key : {2U, 1U}) {
-      ps::Message push = bench.Next();
-      ps::Message pull = bench.Next();
-      EXPECT_EQ(test::RequestIn(pull).key, key);
-      bench.Answer(std::move(push));
-      bench.Answer(std::move(pull), worker::Bytes(64, 1));
-      bench.RunFor(milliseconds(1));
-    }
+    for (const Key key : {2U, 1U}) Sum(&bench, key);
   }
   const std::vector<TraceEvent> criticals = Only(Kind::kCritical, TakeAll(&trace));
   ASSERT_EQ(criticals.size(), 2U);  // the first step tells which tensor is critical
@@ -187,14 +190,7 @@ TEST(Spans, BookkeepingIsNotTheTensorThatTheNextStepWaitsForFirst) {
           key, {.priority = priority}, value, out, [](const Status&) {}, [](const Status&) {});
       bench.RunFor(milliseconds(5));
     }
-    for (const Key key : {Key{2}, book, Key{1}}) {  // and overtakes them
-      ps::Message push = bench.Next();
-      ps::Message pull = bench.Next();
-      EXPECT_EQ(test::RequestIn(pull).key, key);
-      bench.Answer(std::move(push));
-      bench.Answer(std::move(pull), worker::Bytes(64, 1));
-      bench.RunFor(milliseconds(1));
-    }
+    for (const Key key : {Key{2}, book, Key{1}}) Sum(&bench, key);  // the book overtakes one
   }
   const std::vector<TraceEvent> criticals = Only(Kind::kCritical, TakeAll(&trace));
   ASSERT_EQ(criticals.size(), 2U);

@@ -81,7 +81,6 @@ def test_buckets_that_travel_in_another_form_have_other_names(
     assert len(set(names)) == 3
 
 
-@pytest.mark.skipif(not dist.is_available(), reason="this build of PyTorch has no DDP")
 @pytest.mark.parametrize("seed", range(20))
 def test_advise_joins_gradients_as_pytorch_does(seed: int) -> None:
     rng = random.Random(seed)
@@ -92,6 +91,5 @@ def test_advise_joins_gradients_as_pytorch_does(seed: int) -> None:
     assert ddp.buckets(sizes, limit, first) == [len(bucket) for bucket in joined]
 
 
-@pytest.mark.skipif(not dist.is_available(), reason="this build of PyTorch has no DDP")
 def test_advise_has_pytorchs_limit_of_the_first_bucket() -> None:
     assert dist._DEFAULT_FIRST_BUCKET_BYTES == ddp._FIRST_BYTES
