@@ -60,7 +60,7 @@ class EngineKeys:
         self._session.show(number, f"{companion} of {key}")
         return number
 
-    def give_back(self, is_idle: Callable[[], bool] = lambda: True) -> None:
+    def give_back(self, is_idle: Callable[[], bool]) -> None:
         """Give all keys back; see `Session.give_back`.  Afterwards none may be used."""
         numbers, self._taken = list(self._taken), {}
         self._session.give_back(numbers, is_idle)

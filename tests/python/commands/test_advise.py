@@ -349,7 +349,8 @@ def test_closed_forms_agree_with_the_docs() -> None:
         (["x", "--rate", "1gbit", "--simulate", "all"], "all: want a whole number"),
         (
             [*("--model", "vgg16", "--compute", "1", "--rate", "1gbit"), *THOUSANDS],
-            "3000 workers with 1000 servers are too many to simulate: want at most 2097 with this number of",
+            "3000 workers with 1000 servers are too many to simulate: want at most 2097 with this "
+            "number of servers",
         ),
         (["x", "--rate", "1gbit", "--compute", "nan"], "nan: want seconds from 1e-06 to 100000"),
     ],
