@@ -16,7 +16,7 @@ std::string Describe(const protocol::GrantedPiece& piece) {
          std::to_string(piece.offset_bytes + piece.size_bytes);
 }
 
-// What this rank waits for must not wait behind data.
+// A request that this rank waits for must not wait behind data.
 constexpr Priority kMostUrgent = std::numeric_limits<Priority>::max();
 
 }  // namespace
@@ -112,7 +112,7 @@ void CollectiveBackend::Report() {
   reported_finished_ = finished_;
   num_waiting_ += ready_.size();
   Send({.tensors = std::exchange(ready_, {}), .received = next_operation_, .finished = finished_});
-  // One more than there are answers: the leader can grant at any time.
+  // The leader can grant at any time, so it always has a request to respond to.
   if (num_waiting_ > 0 && num_open_ < kOpenRequests) RequestReport();
 }
 

@@ -178,7 +178,7 @@ TEST_F(LeaderTest, ARepeatOfARankThatWaitsForNothingIsAnswered) {
   EXPECT_FALSE(responses[0].pending);
 }
 
-TEST_F(LeaderTest, ALateRepeatGetsWhatIsNotConfirmedAndCountsForNothing) {
+TEST_F(LeaderTest, ALateRepeatGetsUnconfirmedOperationsAndCountsForNothing) {
   Ready(0, 0, {.tensors = {Tensor(7, 64)}});
   Ready(1, 0, {.tensors = {Tensor(7, 64)}});
   EXPECT_EQ(Turn().size(), 2U);
@@ -204,7 +204,7 @@ TEST_F(LeaderTest, AFailureOfARankIsTheFailureOfAll) {
   EXPECT_FALSE(responses[0].status.ok());
 }
 
-TEST_F(LeaderTest, AWorkerThatIsGoneFailsOnlyWhatMissesIt) {
+TEST_F(LeaderTest, AWorkerThatIsGoneFailsOnlyTensorsThatNeedIt) {
   Ready(0, 0, {.tensors = {Tensor(7, 64)}});
   Ready(1, 0, {.tensors = {Tensor(7, 64)}});
   EXPECT_EQ(Turn().size(), 2U);
@@ -217,7 +217,7 @@ TEST_F(LeaderTest, AWorkerThatIsGoneFailsOnlyWhatMissesIt) {
   EXPECT_EQ(responses[0].status.message(), "worker 1 left");
 }
 
-TEST_F(LeaderTest, RefusesWhatNoRankSends) {
+TEST_F(LeaderTest, RefusesRequestsThatMakeNoSense) {
   Ready(0, 0, {.finished = 1});
   EXPECT_EQ(Turn().at(0).status.code(), StatusCode::kInternal);
   Make({}, 2);
