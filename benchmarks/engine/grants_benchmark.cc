@@ -22,6 +22,7 @@
 #include "node/network.h"
 #include "node/node.h"
 #include "node/worker/ps_worker.h"
+#include "transport/rdma/rdma_options.h"
 
 namespace {
 

@@ -16,6 +16,7 @@
 #include "node/node.h"
 #include "node/patience.h"
 #include "node/worker/ps_worker.h"
+#include "transport/rdma/rdma_options.h"
 
 namespace bs::node {
 namespace {
@@ -47,9 +48,7 @@ class CollectiveJob {
   CollectiveJob(const CollectiveJob&) = delete;
   CollectiveJob& operator=(const CollectiveJob&) = delete;
   ~CollectiveJob() {
-    for (const auto& worker : workers_) {
-      if (worker) EXPECT_TRUE(worker->Close({}).ok());
-    }
+    for (const auto& worker : workers_) EXPECT_TRUE(worker->Close({}).ok());
     for (const auto& server : servers_) server->Close("the test ended");
   }
 
