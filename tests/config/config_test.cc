@@ -220,6 +220,7 @@ TEST(Config, EveryRowReachesItsField) {
       {"BYTESCHEDULER_TRUSTED_MODULES", "a,b",
        [](const Config& c) { return c.trusted_modules == "a,b"; }},
       {"BYTESCHEDULER_BACKEND", "native", [](const Config& c) { return c.backend == "native"; }},
+      {"BYTESCHEDULER_COMM", "direct", [](const Config& c) { return c.comm == "direct"; }},
       {"BYTESCHEDULER_DEBUG", "1", [](const Config& c) { return c.debug; }},
       {"BYTESCHEDULER_METRICS", "0.0.0.0:0",
        [](const Config& c) { return c.metrics == "0.0.0.0:0"; }},
@@ -317,6 +318,7 @@ TEST(Config, EveryRowRefusesInTheSameWords) {
       {"BYTESCHEDULER_METRICS", "yes", "want PORT or HOST:PORT, such as 18600 or 0.0.0.0:18600"},
       {"BYTESCHEDULER_METRICS", "65536", "want PORT or HOST:PORT, such as 18600 or 0.0.0.0:18600"},
       {"BYTESCHEDULER_BACKEND", "mpi", "want one of auto|native|kvstore|passthrough"},
+      {"BYTESCHEDULER_COMM", "gloo", "want one of auto|servers|direct|mpi|nccl"},
   };
   std::set<std::string_view> tested;
   for (const Bad& row : rows) {
@@ -439,7 +441,8 @@ TEST(Config, JobSettingsAreExactlyTheRowsOfThatScope) {
   ASSERT_TRUE(config.ok());
   EXPECT_SNAPSHOT(config.value().JobSettings(),
                   "DMLC_NUM_WORKER=2\nDMLC_NUM_SERVER=3\nBYTESCHEDULER_REJOIN_TIMEOUT=0ns\n"
-                  "BYTESCHEDULER_DETERMINISTIC=1\nBYTESCHEDULER_MAX_STALENESS=-1\n");
+                  "BYTESCHEDULER_DETERMINISTIC=1\nBYTESCHEDULER_MAX_STALENESS=-1\n"
+                  "BYTESCHEDULER_COMM=auto\n");
 }
 
 TEST(Config, EveryDefaultIsAValueThatItsOwnRowTakes) {
