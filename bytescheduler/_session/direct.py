@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, NamedTuple, Opt
 from bytescheduler._metrics.serving import serve
 from bytescheduler._native import Node, Worker, await_names, check_settings
 from bytescheduler._process.say import counted, plain, say
-from bytescheduler._session.comm import check_comm
 from bytescheduler._settings import Settings
 from bytescheduler._started.environments import (
     LaunchError,
@@ -33,6 +32,7 @@ __all__ = [
     "Way",
     "agrees",
     "by_workers",
+    "check_comm",
     "check_kind",
     "check_left_over",
     "hosts_server",
@@ -89,6 +89,9 @@ class Way:
     has_root: bool = False
 
 
+# Libraries that sum in a direct job, where BYTESCHEDULER_COMM names them.
+_LIBRARIES = ("mpi", "nccl")
+_COMM = "BYTESCHEDULER_COMM"
 _ROLES = ("DMLC_ROLE", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER")
 _MEETING_PLACE = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _ALONE = {
@@ -246,6 +249,41 @@ def check_left_over(variables: Optional[Variables] = None) -> None:
         "let the workers host the servers, or put bslaunch --servers N before the script's command",
         1,
     )
+
+
+def check_comm(comm: str, *, servers: str = "", started: str = "") -> None:
+    """Raise ConfigError if sums cannot be made in this way in this job.
+
+    Parameters
+    ----------
+    comm : str
+        BYTESCHEDULER_COMM.
+    servers : str
+        The servers of the job, such as "2 servers"; empty: it has none of their own.
+    started : str
+        A clause that says how this process got its number; empty: it is alone.
+    """
+    wanted = f"{_COMM}={plain(comm)}"
+    if servers:
+        if comm in ("direct", *_LIBRARIES):
+            raise ConfigError(
+                f"{wanted}, and this job has {servers}: unset {_COMM}, or start the workers alone, "
+                "by a launcher such as torchrun, without DMLC_ROLE, DMLC_NUM_WORKER and "
+                "DMLC_NUM_SERVER",
+                1,
+            )
+    elif comm == "servers":
+        raise ConfigError(
+            f"{wanted}, and {started or 'no launcher has started this process'}, so there are no "
+            f"servers: start the job with bslaunch --servers N, or unset {_COMM}",
+            1,
+        )
+    elif comm in _LIBRARIES:
+        raise ConfigError(
+            f"{wanted}: this version does not have it; unset {_COMM}, and a server in each "
+            "worker's process sums",
+            1,
+        )
 
 
 def check_kind(variables: Optional[Variables] = None) -> None:

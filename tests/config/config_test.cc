@@ -95,6 +95,7 @@ TEST(Config, DefaultsMatchTheTable) {
   EXPECT_EQ(config.log_level, "info");
   EXPECT_EQ(config.transport, "tcp");
   EXPECT_EQ(config.backend, "auto");
+  EXPECT_EQ(config.comm, "auto");
 }
 
 TEST(Config, KnowsWhetherTheUserHasSaidHowLargePartitionsAre) {
@@ -434,6 +435,24 @@ TEST(Config, AHeartbeatTimeoutMustLeaveTimeForOneHeartbeat) {
       ErrorWith("BYTESCHEDULER_HEARTBEAT_INTERVAL", "30"),
       "BYTESCHEDULER_HEARTBEAT_TIMEOUT is not longer than BYTESCHEDULER_HEARTBEAT_INTERVAL: "
       "every node would be lost");
+}
+
+TEST(Config, AWayOfSumsIsRefusedBesideAStoreOfMXNets) {
+  for (const std::string backend : {"kvstore", "passthrough"}) {
+    for (const std::string comm : {"servers", "direct", "mpi", "nccl"}) {
+      Values values = Required();
+      values["BYTESCHEDULER_BACKEND"] = backend;
+      values["BYTESCHEDULER_COMM"] = comm;
+      EXPECT_EQ(Parse(values).status().message(),
+                "BYTESCHEDULER_COMM=" + comm + " beside BYTESCHEDULER_BACKEND=" + backend +
+                    ", with which MXNet's own store carries the bytes: unset one of them");
+      values["BYTESCHEDULER_COMM"] = "auto";
+      EXPECT_TRUE(Parse(values).ok());
+      values["BYTESCHEDULER_COMM"] = comm;
+      values["BYTESCHEDULER_BACKEND"] = "native";
+      EXPECT_TRUE(Parse(values).ok());
+    }
+  }
 }
 
 TEST(Config, JobSettingsAreExactlyTheRowsOfThatScope) {

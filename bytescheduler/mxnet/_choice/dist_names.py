@@ -69,9 +69,9 @@ class DistNames:
         check_left_over()
         check_kind()
         if hosts_server():
-            stand_in = open_direct_stand_in(name, settings)
+            without_servers = open_direct_stand_in(name, settings)
             self._on_joined()
-            return stand_in
+            return without_servers
         if settings.role != "worker":
             store = self._create_outside(name, settings)
         else:

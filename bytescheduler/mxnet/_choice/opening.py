@@ -117,7 +117,7 @@ def _takes_part(inner: Optional[Store]) -> bool:
 
 
 def _in_job(settings: Settings) -> bool:
-    """Return whether this process is a worker of a job, whoever hosts its servers."""
+    """Return whether this process is a worker of a job, direct or with servers."""
     return settings.role == "worker" or hosts_server()
 
 

@@ -5,8 +5,13 @@ from typing import Dict
 import pytest
 from inline_snapshot import snapshot
 
-from bytescheduler._session.comm import check_comm
-from bytescheduler._session.direct import check_kind, hosts_server, open_worker, place_in_direct_job
+from bytescheduler._session.direct import (
+    check_comm,
+    check_kind,
+    hosts_server,
+    open_worker,
+    place_in_direct_job,
+)
 from bytescheduler.errors import ConfigError
 
 LAUNCHED = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
