@@ -35,7 +35,7 @@ __all__ = [
     "check_comm",
     "check_kind",
     "check_left_over",
-    "hosts_server",
+    "in_direct_job",
     "is_direct",
     "open_worker",
     "place_in_direct_job",
@@ -219,7 +219,7 @@ def place_in_direct_job(
         raise ConfigError(str(error), 1) from None
 
 
-def hosts_server(variables: Optional[Variables] = None) -> bool:
+def in_direct_job(variables: Optional[Variables] = None) -> bool:
     """Return whether this process is a worker of a direct job; raises as `place_in_direct_job`."""
     return bool(place_in_direct_job(variables))
 

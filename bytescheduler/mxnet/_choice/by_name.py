@@ -9,7 +9,7 @@ from typing import Callable, Tuple
 
 import mxnet as mx
 
-from bytescheduler._session.direct import check_left_over, hosts_server
+from bytescheduler._session.direct import check_left_over, in_direct_job
 from bytescheduler._settings import Settings
 
 __all__ = ["take_part"]
@@ -25,7 +25,7 @@ def _creates(original: _Create) -> _Create:
     def create(kvstore: object, num_device: int, arg_params: object) -> Tuple[object, bool]:
         if isinstance(kvstore, str) and kvstore.lower() in _NAMES:
             check_left_over()
-            if Settings.read().role == "worker" or hosts_server():
+            if Settings.read().role == "worker" or in_direct_job():
                 kvstore = mx.kv.create(kvstore)
         return original(kvstore, num_device, arg_params)
 

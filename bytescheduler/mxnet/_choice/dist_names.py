@@ -12,7 +12,7 @@ import mxnet as mx
 from mxnet.kvstore import KVStoreBase
 
 from bytescheduler._native import await_names, check_settings
-from bytescheduler._session.direct import check_kind, check_left_over, hosts_server
+from bytescheduler._session.direct import check_kind, check_left_over, in_direct_job
 from bytescheduler._settings import Settings
 from bytescheduler.mxnet._choice.by_name import take_part
 from bytescheduler.mxnet._choice.meeting import own_address_shown
@@ -68,7 +68,7 @@ class DistNames:
         settings = Settings.read()
         check_left_over()
         check_kind()
-        if hosts_server():
+        if in_direct_job():
             without_servers = open_direct_stand_in(name, settings)
             self._on_joined()
             return without_servers

@@ -11,7 +11,7 @@ from bytescheduler._process.where import at
 from bytescheduler._session.direct import (
     check_kind,
     check_left_over,
-    hosts_server,
+    in_direct_job,
     place_in_direct_job,
 )
 from bytescheduler._session.opening import kind_of, open_session
@@ -102,7 +102,7 @@ def passes_on(inner: Store, settings: Settings) -> bool:
 def _is_native(inner: Optional[Store], settings: Settings) -> bool:
     if settings.backend == "auto":
         may_join = _may_join(inner, settings)
-        return may_join and (hosts_server() or _whose(settings) is Whose.OURS)
+        return may_join and (in_direct_job() or _whose(settings) is Whose.OURS)
     return settings.backend == "native" and not _is_alone(inner, settings)
 
 
@@ -118,7 +118,7 @@ def _takes_part(inner: Optional[Store]) -> bool:
 
 def _in_job(settings: Settings) -> bool:
     """Return whether this process is a worker of a job, direct or with servers."""
-    return settings.role == "worker" or hosts_server()
+    return settings.role == "worker" or in_direct_job()
 
 
 def _num_workers(settings: Settings) -> int:
@@ -167,7 +167,7 @@ def _note_untuned(settings: Settings, reason: str) -> None:
 
 def _join(stock: Optional[Store], settings: Settings) -> TensorSession:
     """Join the job, or share the place that another store of this process has in it."""
-    if hosts_server():
+    if in_direct_job():
         return _join_direct()
     check_settings()
     stock = OWN.get() if stock is None else stock
@@ -360,7 +360,7 @@ def _require_no_stock_session() -> None:
 def _open_wrapped(inner: Optional[Store], settings: Settings) -> Tuple[Store, Backend]:
     check_settings(_NO_JOB)
     in_job = _in_job(settings)
-    if inner is None and hosts_server():
+    if inner is None and in_direct_job():
         _check_direct_backend(settings)
     if isinstance(inner, KVStore) and "dist" in str(inner.type):
         _check_no_secret(inner.type, settings)

@@ -8,7 +8,7 @@ from inline_snapshot import snapshot
 from bytescheduler._session.direct import (
     check_comm,
     check_kind,
-    hosts_server,
+    in_direct_job,
     open_worker,
     place_in_direct_job,
 )
@@ -101,13 +101,13 @@ def test_a_place_for_workers_that_join_again_is_refused(monkeypatch: pytest.Monk
 
 
 def test_a_launcher_s_worker_hosts_a_server() -> None:
-    assert hosts_server(LAUNCHED)
-    assert not hosts_server(WITH_SERVERS)
-    assert not hosts_server(ALONE)
+    assert in_direct_job(LAUNCHED)
+    assert not in_direct_job(WITH_SERVERS)
+    assert not in_direct_job(ALONE)
     place = place_in_direct_job(LAUNCHED)
     assert (place["DMLC_NUM_WORKER"], place["DMLC_NUM_SERVER"]) == ("2", "2")
 
 
 def test_variables_that_make_no_job_are_refused() -> None:
     with pytest.raises(ConfigError, match="does not say how many there are"):
-        hosts_server({"RANK": "0"})
+        in_direct_job({"RANK": "0"})
