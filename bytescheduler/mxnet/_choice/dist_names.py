@@ -99,7 +99,7 @@ class DistNames:
             raise mx.base.MXNetError(
                 f"MXNet cannot create a {name} store: this process has no part in a job, as "
                 "DMLC_ROLE is not set; start the script with bslaunch --local -w 2 -- python ..., "
-                "or with torchrun, mpirun or srun, "
+                "with torchrun, mpirun or srun, "
                 f'or create a store of one process, mx.kv.create("local")\n{error}'
             ) from error
 
