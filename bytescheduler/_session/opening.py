@@ -20,6 +20,7 @@ from bytescheduler._session.round_session import RoundSession
 from bytescheduler._session.rounds import WithoutEngine
 from bytescheduler._session.termination_report import TerminationReport
 from bytescheduler._settings import Settings
+from bytescheduler._started import ready
 from bytescheduler._started.environments import ends_survivors
 from bytescheduler.errors import ConfigError, Error, UsageError
 
@@ -90,6 +91,7 @@ def kind_of(session: RoundSession) -> str:
 
 
 def _open_worker(agree: Optional[Agree]) -> Worker:
+    ready.tell_register()
     worker = open_worker(agree)
 
     def failure() -> Optional[Error]:
