@@ -85,6 +85,7 @@ class EngineKeys:
         return number if self._space == 0 else self._of_companion(key, "value")
 
     def _of_companion(self, key: Key, companion: str) -> int:
+        check_name(key)
         text = f"{companion} of {type(key).__name__} {key} of space {self._space}"
         return _number(text, self._session.error)
 
