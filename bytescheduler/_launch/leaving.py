@@ -19,6 +19,7 @@ __all__ = ["Vouching", "leave_for"]
 
 # The scheduler node reports missing nodes as often, and takes a word for three times as long.
 _VOUCH_S = 5.0
+_LEAST_S = 0.01
 _MOST_TIMEOUTS = 6  # the scheduler node's own bound
 
 
@@ -69,7 +70,8 @@ class Vouching:
         self._token = int.from_bytes(os.urandom(4), "little")
         self._over = threading.Event()
         limits = Settings.read(self._overrides)
-        self._interval_s = min(_VOUCH_S, limits.rendezvous_s / 4, limits.timeout_s / 4)
+        fastest = min(limits.rendezvous_s, limits.timeout_s) / 4
+        self._interval_s = max(_LEAST_S, min(_VOUCH_S, fastest))
         self._end = time.monotonic() + _MOST_TIMEOUTS * limits.rendezvous_s
         self._thread = threading.Thread(target=self._run, name="bslaunch-vouch", daemon=True)
         self._thread.start()

@@ -46,7 +46,8 @@ class Listener:
                 word, _, place = self._socket.recv(_LONGEST).decode(errors="replace").partition(" ")
                 self._is_silent = False
                 spoken = spoken or word not in (_REGISTER, _WAIT)
-                if word not in _ENDS:  # another process of the worker may leave meanwhile
+                # Another process of the worker may leave meanwhile.
+                if word not in (_REGISTER, *_ENDS):
                     self._waits = word == _WAIT
                 if word == _PLACE or word in _ENDS:
                     self._places[place] = word

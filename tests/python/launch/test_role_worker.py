@@ -394,6 +394,7 @@ def test_a_wait_is_known_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> No
     ready.tell_place("here")
     ready.tell_wait()
     ready.tell_left("here")  # by another process, say
+    ready.tell_register()  # it waits for that, too
     assert listener.waits()
     assert listener.waits()
     ready.tell()
