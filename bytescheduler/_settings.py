@@ -103,9 +103,12 @@ class Settings:
     changed: FrozenSet[str] = frozenset()  # names of settings that are not at their defaults
 
     @classmethod
-    def read(cls) -> "Settings":
-        """Return the settings of this process as they stand; never fails."""
-        rows = values()
+    def read(cls, overrides: Optional[Mapping[str, str]] = None) -> "Settings":
+        """Return the settings of this process as they stand; never fails.
+
+        `overrides` win over the environment.
+        """
+        rows = values(overrides)
         changed = frozenset(row.name for row in rows if row.origin not in ("default", "not set"))
         return cls.of({row.name: row.value for row in rows}, changed)
 

@@ -22,6 +22,7 @@ from bytescheduler._session.rounds import WithoutEngine
 from bytescheduler._session.session import Session
 from bytescheduler._session.termination_report import TerminationReport
 from bytescheduler._settings import Settings
+from bytescheduler._started import ready
 from bytescheduler._started.environments import ends_survivors
 from bytescheduler.errors import ConfigError, Error, UsageError
 
@@ -119,6 +120,7 @@ def kind_of(session: Session) -> str:
 
 
 def _open_worker(agree: Optional[Agree]) -> Worker:
+    ready.tell_register()
     worker = open_worker(agree)
 
     def failure() -> Optional[Error]:

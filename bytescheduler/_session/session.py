@@ -421,7 +421,7 @@ class Session:
                 self._drain(drain_s, early)
                 self._watched.look(wait=drain_s is None)
         finally:
-            failure = self._end()
+            failure = self._end(early)
         if failure is not None and not self._reported:
             self._raise(failure)
 
@@ -436,7 +436,7 @@ class Session:
             if not done:
                 self._worker.fail(reason)
 
-    def _end(self) -> Optional[Error]:
+    def _end(self, early: str = "") -> Optional[Error]:
         """Take everything apart; return why the worker failed, if it did."""
         self._operations.drain()  # soon over: nothing is pending, or the worker has failed
         if self._tuner is not None:
@@ -454,7 +454,8 @@ class Session:
                     self._worker.close()
             finally:
                 if self._place:
-                    ready.tell_left(self._place)
+                    has_reason = failure is not None or bool(early)
+                    ready.tell_left(self._place, has_reason=has_reason)
         if failure is None:
             self._framework.release()
         return failure
