@@ -1,8 +1,9 @@
 """Jobs without processes of their own for servers: each worker's process hosts a server.
 
-That of process 0 hosts the scheduler node too.  Any launcher that numbers its processes starts such
-a job.  `open_worker` joins it; `Worker.close` then waits until all workers have left, as they need
-this process's server until then.
+That of process 0 hosts the scheduler node too, unless variables say that it is elsewhere, as
+`bslaunch -s 0` sets them.  Any launcher that numbers its processes starts such a job.
+`open_worker` joins it; `Worker.close` then waits until all workers have left, as they need this
+process's server until then.
 """
 
 import os
@@ -10,7 +11,8 @@ import re
 from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from bytescheduler._metrics.serving import serve
-from bytescheduler._native import Node, Worker, await_names
+from bytescheduler._native import Node, Worker, await_names, check_settings
+from bytescheduler._process.ports import Ports
 from bytescheduler._process.say import plain, say
 from bytescheduler._settings import Settings
 from bytescheduler._started.environments import (
@@ -18,6 +20,12 @@ from bytescheduler._started.environments import (
     direct_place,
     launched_as,
     started_by,
+)
+from bytescheduler._started.hosted import (
+    counts_no_servers,
+    hosted_place,
+    hosts_server,
+    named_by_workers,
 )
 from bytescheduler.errors import ConfigError, Error, UsageError
 
@@ -67,7 +75,6 @@ _ALONE = {
     "DMLC_WORKER_ID": "0",
     "DMLC_SERVER_ID": "0",
 }
-_SERVER = re.compile(r"\bserver (\d+) \(")
 _SCHEDULER = re.compile(r"\bthe scheduler node \(")
 _PATIENCE_S = 10.0  # until nodes have heard that the job failed
 
@@ -128,20 +135,31 @@ class _Hosted:
 
 def by_workers(error: Error) -> Error:
     """Return the error of a direct job with nodes named by the worker in whose process they are."""
-    text = _SERVER.sub(r"worker \1 (its server ", str(error))
-    return type(error)(_SCHEDULER.sub("worker 0 (its scheduler node ", text), error.code)
+    text = named_by_workers(str(error))
+    if not hosts_server(os.environ):
+        text = _SCHEDULER.sub("worker 0 (its scheduler node ", text)
+    return type(error)(text, error.code)
+
+
+def _shape(environment: Variables) -> List[str]:
+    """Return the names of variables that tell this process its role in a job, or the job's size."""
+    names = [name for name in _ROLES if environment.get(name)]
+    return [] if names == ["DMLC_NUM_SERVER"] and counts_no_servers(environment) else names
 
 
 def is_direct(variables: Optional[Variables] = None) -> bool:
-    """Return True if nothing says that this process has a role among others with servers."""
+    """Return True if this process hosts a server of its job, or is alone.
+
+    So it is where nothing gives it a role, and where DMLC_NUM_SERVER is 0.
+    """
     environment = os.environ if variables is None else variables
-    return not any(environment.get(name) for name in _ROLES)
+    return hosts_server(environment) or not _shape(environment)
 
 
 def check_left_over(variables: Optional[Variables] = None) -> None:
     """Raise ConfigError if counts of another job are set, and nothing gives this process a role."""
     environment = os.environ if variables is None else variables
-    counts = [name for name in _ROLES[1:] if environment.get(name)]
+    counts = _shape(environment)
     if environment.get("DMLC_ROLE") or not counts:
         return
     try:
@@ -171,8 +189,12 @@ def settings_of_launcher(variables: Variables, *, agrees: bool) -> Dict[str, str
     Raises
     ------
     ConfigError
-        The launcher's variables make no job.
+        The launcher's variables make no job, or a setting of a job with DMLC_NUM_SERVER=0 is wrong.
     """
+    hosted = hosted_place(variables)
+    if hosted:
+        check_settings({**hosted, "DMLC_ROLE": "worker", "DMLC_NUM_SERVER": "0"})
+        return hosted
     try:
         place = direct_place(variables, agrees=agrees)
     except LaunchError as error:
@@ -190,8 +212,10 @@ def agrees(variables: Variables) -> bool:
     return all(variables.get(name) for name in _MEETING_PLACE)
 
 
-def _start_nodes(hosted: _Hosted, place: Dict[str, str], agree: Optional[Agree]) -> Dict[str, str]:
-    """Start what this process hosts; return the settings of its worker."""
+def _start_scheduler(
+    hosted: _Hosted, place: Dict[str, str], agree: Optional[Agree]
+) -> Dict[str, str]:
+    """Start the scheduler node in process 0; return `place` with where it listens."""
     settings = {"DMLC_PS_ROOT_PORT": "0", **place}
     # The port of the setting is the server's.
     scheduler = {**settings, "DMLC_ROLE": "scheduler", "DMLC_PORT": "0"}
@@ -214,20 +238,26 @@ def _start_nodes(hosted: _Hosted, place: Dict[str, str], agree: Optional[Agree])
             settings["DMLC_PS_ROOT_URI"] = root.host
     elif first:
         settings["DMLC_PS_ROOT_PORT"] = str(listen(""))
-    hosted.start("server", settings)
-    server_port = Settings.read().port
-    return {
-        **settings,
-        "DMLC_ROLE": "worker",
-        "DMLC_PORT": str(server_port + 1 if server_port else 0),
-    }
+    return settings
+
+
+def _start_server(hosted: _Hosted, settings: Dict[str, str], ports: Ports) -> Dict[str, str]:
+    """Start the server that this process hosts; return the settings of its worker."""
+    await_names({**settings, "DMLC_ROLE": "worker"})
+    port = Settings.read().port
+    if not port and "DMLC_SERVER_ID" not in settings:
+        # Ranks that no node asks for follow the ports of a host.  So server and worker have one.
+        port = ports.free(following=1)
+    hosted.start("server", {**settings, "DMLC_PORT": str(port)})
+    return {**settings, "DMLC_ROLE": "worker", "DMLC_PORT": str(port + 1 if port else 0)}
 
 
 def open_worker(agree: Optional[Agree] = None, variables: Optional[Variables] = None) -> Worker:
     """Join the job that the variables tell of.  Blocks as `Worker.open`.
 
-    Where they give a role, it is a job with servers of its own.  Otherwise it is a direct one, with
-    the ranks that the launcher gave.  Where no launcher has started the process, it is alone.
+    Where they give a role, it is a job with servers of its own, unless DMLC_NUM_SERVER is 0.
+    Otherwise it is a direct one, with the ranks that the launcher gave.  Where no launcher has
+    started the process, it is alone.
 
     Parameters
     ----------
@@ -255,7 +285,10 @@ def open_worker(agree: Optional[Agree] = None, variables: Optional[Variables] = 
     place = settings_of_launcher(environment, agrees=meets) or {**_ALONE, "DMLC_PS_ROOT_PORT": "0"}
     hosted = _Hosted()
     try:
-        worker = Worker.open(_start_nodes(hosted, place, agree))
+        if not hosts_server(environment):
+            place = _start_scheduler(hosted, place, agree)
+        with Ports() as ports:
+            worker = Worker.open(_start_server(hosted, place, ports))
     except BaseException as error:
         hosted.close(f"its worker could not join: {error}")
         raise

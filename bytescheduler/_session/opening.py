@@ -21,6 +21,7 @@ from bytescheduler._session.rounds import WithoutEngine
 from bytescheduler._session.termination_report import TerminationReport
 from bytescheduler._settings import Settings
 from bytescheduler._started.environments import ends_survivors
+from bytescheduler._started.hosted import hosts_server
 from bytescheduler.errors import ConfigError, Error, UsageError
 
 __all__ = ["kind_of", "open_session"]
@@ -65,6 +66,8 @@ def open_session(
         reason = "its servers end with their last worker"
     elif not settings_of_launcher(os.environ, agrees=True):
         return None
+    elif hosts_server(os.environ):
+        reason = "its scheduler node ends with the last worker"
     elif settings.root_port:
         reason = "DMLC_PS_ROOT_PORT gives it one port"
     elif not agrees(os.environ) or agree is None:

@@ -142,8 +142,9 @@ Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Ro
   options.heartbeat_interval = config.heartbeat_interval;
   options.heartbeat_timeout = config.heartbeat_timeout;
   options.rejoin_timeout = config.rejoin_timeout;
-  // Only the nodes of a direct job have the ranks of both.
-  options.servers_in_workers = config.worker_id >= 0 && config.server_id >= 0;
+  // Nodes that a worker's process hosts have the ranks of both.
+  options.servers_in_workers =
+      config.servers_in_workers || (config.worker_id >= 0 && config.server_id >= 0);
   if (config.RequiresRdma() || config.rdma == "auto") {
     options.reconnect_grace = kRdmaReconnectGrace;
   }
