@@ -1,11 +1,10 @@
 """Jobs without processes of their own for servers: each worker's process hosts a server.
 
-That of process 0 hosts the scheduler node too, unless variables say that it is elsewhere, as
-`bslaunch -s 0` sets them.  Any launcher that numbers its processes starts such a job.
-`open_worker` joins it; `Worker.close` then waits until all workers have left, as they need this
-process's server until then.
+`WAYS` has a row for each way to start one.  `open_worker` joins it; `Worker.close` then waits until
+all workers have left, as they need this process's server until then.
 """
 
+import dataclasses
 import os
 import re
 from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, NamedTuple, Opt
 from bytescheduler._metrics.serving import serve
 from bytescheduler._native import Node, Worker, await_names, check_settings
 from bytescheduler._process.ports import Ports
-from bytescheduler._process.say import plain, say
+from bytescheduler._process.say import counted, plain, say
 from bytescheduler._settings import Settings
 from bytescheduler._started.environments import (
     LaunchError,
@@ -33,14 +32,20 @@ if TYPE_CHECKING:
     from bytescheduler._metrics.exporter import Exporter
 
 __all__ = [
+    "WAYS",
     "Agree",
     "Listen",
     "Root",
+    "Way",
     "agrees",
     "by_workers",
+    "check_comm",
+    "check_kind",
     "check_left_over",
+    "in_direct_job",
     "is_direct",
     "open_worker",
+    "place_in_direct_job",
     "settings_of_launcher",
 ]
 
@@ -66,6 +71,34 @@ Listen = Callable[[str], int]
 Agree = Callable[[Optional[Listen]], Root]
 Variables = Mapping[str, str]
 
+
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """A way to start direct jobs.
+
+    Parameters
+    ----------
+    fits : callable
+        Returns whether a process with these variables was started so, or is alone.
+    place : callable
+        Gets the variables, and whether the processes will agree on the scheduler node's port.
+        Returns the settings of the process: counts, ranks, where the scheduler node is.  They are
+        empty if the process is alone.  It raises `LaunchError` if the variables make no job.
+    clause : callable
+        Returns a clause that says how this process got its place; empty if the process is alone.
+    has_root : bool
+        True if the scheduler node is a process of its own; else that of rank 0 hosts it.
+    """
+
+    fits: Callable[[Variables], bool]
+    place: Callable[[Variables, bool], Dict[str, str]]
+    clause: Callable[[Variables], str]
+    has_root: bool = False
+
+
+# Libraries that sum in a direct job, where BYTESCHEDULER_COMM names them.
+_LIBRARIES = ("mpi", "nccl")
+_COMM = "BYTESCHEDULER_COMM"
 _ROLES = ("DMLC_ROLE", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER")
 _MEETING_PLACE = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _ALONE = {
@@ -147,13 +180,64 @@ def _shape(environment: Variables) -> List[str]:
     return [] if names == ["DMLC_NUM_SERVER"] and counts_no_servers(environment) else names
 
 
-def is_direct(variables: Optional[Variables] = None) -> bool:
-    """Return True if this process hosts a server of its job, or is alone.
+def _clause_of_launcher(variables: Variables) -> str:
+    launcher = started_by(variables)
+    return "" if launcher is None else launched_as(launcher, variables)
 
-    So it is where nothing gives it a role, and where DMLC_NUM_SERVER is 0.
+
+# A new way to start direct jobs is a new row here; the first that fits counts.
+WAYS: Tuple[Way, ...] = (
+    Way(
+        fits=hosts_server,
+        place=lambda variables, _: hosted_place(variables),
+        clause=lambda _: "DMLC_NUM_SERVER is 0",
+        has_root=True,
+    ),
+    Way(
+        fits=lambda variables: not _shape(variables),
+        place=lambda variables, agree: direct_place(variables, agrees=agree),
+        clause=_clause_of_launcher,
+    ),
+)
+
+
+def _way(variables: Variables) -> Optional[Way]:
+    return next((way for way in WAYS if way.fits(variables)), None)
+
+
+def is_direct(variables: Optional[Variables] = None) -> bool:
+    """Return True if this process hosts a server of its job, or is alone."""
+    return _way(os.environ if variables is None else variables) is not None
+
+
+def place_in_direct_job(
+    variables: Optional[Variables] = None, *, agrees: bool = False
+) -> Dict[str, str]:
+    """Return the settings of this process in its direct job; empty if it is in none.
+
+    Parameters
+    ----------
+    variables : mapping of str to str, optional
+        Those of this process, if not its environment.
+    agrees : bool
+        See `direct_place`.
+
+    Raises
+    ------
+    ConfigError
+        The launcher's variables make no job.
     """
     environment = os.environ if variables is None else variables
-    return hosts_server(environment) or not _shape(environment)
+    way = _way(environment)
+    try:
+        return {} if way is None else way.place(environment, agrees)
+    except LaunchError as error:
+        raise ConfigError(str(error), 1) from None
+
+
+def in_direct_job(variables: Optional[Variables] = None) -> bool:
+    """Return whether this process is a worker of a direct job; raises as `place_in_direct_job`."""
+    return bool(place_in_direct_job(variables))
 
 
 def check_left_over(variables: Optional[Variables] = None) -> None:
@@ -183,22 +267,77 @@ def check_left_over(variables: Optional[Variables] = None) -> None:
     )
 
 
+def check_comm(comm: str, *, servers: str = "", started: str = "") -> None:
+    """Raise ConfigError if sums cannot be made in this way in this job.
+
+    Parameters
+    ----------
+    comm : str
+        BYTESCHEDULER_COMM.
+    servers : str
+        The servers of the job, such as "2 servers"; empty: it has none of their own.
+    started : str
+        A clause that says how this process got its number; empty: it is alone.
+    """
+    wanted = f"{_COMM}={plain(comm)}"
+    if servers:
+        if comm in ("direct", *_LIBRARIES):
+            raise ConfigError(
+                f"{wanted}, and this job has {servers}: unset {_COMM}, or start the workers alone, "
+                "by a launcher such as torchrun, without DMLC_ROLE, DMLC_NUM_WORKER and "
+                "DMLC_NUM_SERVER",
+                1,
+            )
+    elif comm == "servers":
+        raise ConfigError(
+            f"{wanted}, and {started or 'no launcher has started this process'}, so there are no "
+            f"servers: start the job with bslaunch --servers N, or unset {_COMM}",
+            1,
+        )
+    elif comm in _LIBRARIES:
+        raise ConfigError(
+            f"{wanted}: this version does not have it; unset {_COMM}, and a server in each "
+            "worker's process sums",
+            1,
+        )
+
+
+def check_kind(variables: Optional[Variables] = None) -> None:
+    """Raise ConfigError if a setting is wrong, or does not go with the kind of this process's job.
+
+    BYTESCHEDULER_COMM and BYTESCHEDULER_REJOIN_TIMEOUT depend on the kind.
+    """
+    environment = os.environ if variables is None else variables
+    settings = Settings.read()
+    way = _way(environment)
+    if way is None:
+        number = settings.num_servers
+        check_comm(settings.comm, servers=counted(number, "server") if number else "servers")
+        return
+    place = {**way.place(environment, True), "DMLC_NUM_SERVER": "0"} if way.has_root else _ALONE
+    check_settings({"DMLC_PS_ROOT_PORT": "1", **place, "DMLC_ROLE": "worker"})
+    try:
+        clause = way.clause(environment)
+    except LaunchError as error:
+        raise ConfigError(str(error), 1) from None
+    check_comm(settings.comm, started=clause)
+    if settings.rejoin_s > 0 and clause:
+        raise ConfigError(
+            f"BYTESCHEDULER_REJOIN_TIMEOUT={settings.rejoin_s:g} in a direct job, where a lost "
+            "worker takes its server with it: unset it, or start the job with bslaunch --servers N",
+            1,
+        )
+
+
 def settings_of_launcher(variables: Variables, *, agrees: bool) -> Dict[str, str]:
     """Return the settings of a direct job; if no launcher has started it, say so and return none.
 
     Raises
     ------
     ConfigError
-        The launcher's variables make no job, or a setting of a job with DMLC_NUM_SERVER=0 is wrong.
+        The launcher's variables make no job.
     """
-    hosted = hosted_place(variables)
-    if hosted:
-        check_settings({**hosted, "DMLC_ROLE": "worker", "DMLC_NUM_SERVER": "0"})
-        return hosted
-    try:
-        place = direct_place(variables, agrees=agrees)
-    except LaunchError as error:
-        raise ConfigError(str(error), 1) from None
+    place = place_in_direct_job(variables, agrees=agrees)
     if not place and Settings.read().is_talkative:
         say(
             "bytescheduler: no launcher's variables are set, so this process trains alone; start "
@@ -279,13 +418,15 @@ def open_worker(agree: Optional[Agree] = None, variables: Optional[Variables] = 
     """
     environment = os.environ if variables is None else variables
     check_left_over(environment)
-    if not is_direct(environment):
+    check_kind(environment)
+    way = _way(environment)
+    if way is None:
         return Worker.open()
     meets = agree is not None and agrees(environment)
     place = settings_of_launcher(environment, agrees=meets) or {**_ALONE, "DMLC_PS_ROOT_PORT": "0"}
     hosted = _Hosted()
     try:
-        if not hosts_server(environment):
+        if not way.has_root:
             place = _start_scheduler(hosted, place, agree)
         with Ports() as ports:
             worker = Worker.open(_start_server(hosted, place, ports))

@@ -31,6 +31,7 @@ from bytescheduler._process.ending import (
     watch_exits,
 )
 from bytescheduler._process.say import say
+from bytescheduler._session.direct import by_workers
 from bytescheduler._session.framework import Framework, Operations
 from bytescheduler._session.names import KeyNames
 from bytescheduler._session.sums import Judge, Numbers, Sum, WatchedSums
@@ -319,7 +320,8 @@ class Session:
     def _raised(self, error: Error) -> Exception:
         """Return the exception for users; a ConfigError of another worker is one here too."""
         peer_error = as_raised(error)
-        text = self._names.in_text(str(error))
+        shown = by_workers(error) if self.hosts_server else error
+        text = self._names.in_text(str(shown))
         if isinstance(peer_error, ConfigError):
             return ConfigError(text, error.code)
         return self._framework.error(text)

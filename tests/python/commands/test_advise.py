@@ -129,7 +129,8 @@ def test_workers_that_share_a_host_are_counted(saved: pathlib.Path) -> None:
     assert times == pytest.approx(ideals)
     told = invoke(str(saved), "--rate", "1gbit", *shape).stdout
     assert line_with("busiest link", told) == snapshot(
-        "the busiest link carries, each way, a step: 2.00 models, 1.00 with a copy a host, 1.50 in a ring of the workers"
+        "the busiest link carries, each way, a step: 2.00 models, 1.00 with a copy a host, "
+        "1.50 in a ring of the workers"
     )
     assert "ideal, a copy a host" in told
     assert "link_models" not in advised(saved, "--rate", "1gbit")
