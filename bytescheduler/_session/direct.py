@@ -283,9 +283,9 @@ def check_comm(comm: str, *, servers: str = "", started: str = "") -> None:
     if servers:
         if comm in ("direct", *_LIBRARIES):
             raise ConfigError(
-                f"{wanted}, and this job has {servers}: unset {_COMM}, or start the workers alone, "
-                "by a launcher such as torchrun, without DMLC_ROLE, DMLC_NUM_WORKER and "
-                "DMLC_NUM_SERVER",
+                f"{wanted}, and this job has {servers}: unset {_COMM}, or let the workers host the "
+                "servers, by bslaunch -s 0, or by a launcher such as torchrun without DMLC_ROLE, "
+                "DMLC_NUM_WORKER and DMLC_NUM_SERVER",
                 1,
             )
     elif comm == "servers":
