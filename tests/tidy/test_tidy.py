@@ -69,7 +69,7 @@ MAY_INCLUDE = {
     },
     "node/worker": {
         *("base", "job", "ps", "config", "trace", "protocol", "membership"),
-        *("backend", "backend/ps", "backend/kvstore", "worker", "host", "node"),
+        *("backend", "backend/host", "backend/kvstore", "backend/ps", "worker", "host", "node"),
     },
     "capi": {
         *("c_api", "base", "job", "config", "trace", "codec"),

@@ -75,7 +75,7 @@ void HostSums::Add(const protocol::Tensor& tensor, Exchange exchange) {
   const protocol::PartitionShape shape = ShapeOf(tensor, exchange.partition);
   Entry& entry = EntryOf(id, shape);
   BS_CHECK(!entry.own && !entry.round.has(own_place_));
-  entry.own.emplace(WithoutPartitions(tensor), std::move(exchange));
+  entry.own.emplace(Own{WithoutPartitions(tensor), std::move(exchange)});
   Exchange& own = entry.own->exchange;
   // It waits for no other worker: the bytes of this host cross the link by their own credit.
   if (has_own_credit_) {

@@ -256,7 +256,7 @@ TEST_F(HostBackendTest, RoundThatMissesAWorkerThatLeftFailsWithItsReason) {
   EXPECT_SNAPSHOT(later.summed->message(), R"(worker 1 gave up: out of luck)");
 }
 
-TEST_F(HostBackendTest, WorkerThatLeavesWaitsUntilTheOthersHaveTheirSums) {
+TEST_F(HostBackendTest, WorkerThatLeavesWaitsForPendingSums) {
   Part& own = Make({});
   Part& other = Make({});
   Start(1, &other);

@@ -184,7 +184,7 @@ TEST(SlotTest, RoundWaitsForTheWorkersForWhichNoHostContributed) {
   ASSERT_EQ(bench.outbox.size(), 1U) << "worker 3 can not contribute any more";
 }
 
-TEST(SlotTest, ContributionForOtherWorkersThanThoseOfTheHostIsRefused) {
+TEST(SlotTest, ContributionForWorkersOfAnotherHostIsRefused) {
   SlotBench bench({.num_workers = 3, .hosts = {0, 0, 1}});
   EXPECT_EQ(bench.Refused(HostPush(0, 0, 2, {1})).first, StatusCode::kInvalidArgument);
   bench.Round(0, {0});
