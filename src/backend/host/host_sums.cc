@@ -333,6 +333,7 @@ void HostSums::OnWorkerLeft(size_t place, const Status& why) {
   Forget(place, UINT64_MAX);
   for (auto next = entries_.begin(); next != entries_.end();) {
     Entry& entry = *(next++)->second;
+    entry.pending.Forget(plan_->ranks()[place]);
     if (entry.state == State::kCollecting && !entry.round.has(place)) FailRound(&entry, why, true);
   }
 }
