@@ -76,6 +76,7 @@ class Settings:
     role: str = _row("DMLC_ROLE", str)
     num_workers: Optional[int] = _row("DMLC_NUM_WORKER", _known_count)
     num_servers: Optional[int] = _row("DMLC_NUM_SERVER", _known_count)
+    worker_id: int = _row("DMLC_WORKER_ID", int)  # -1: any
     root_host: str = _row("DMLC_PS_ROOT_URI", bare)
     root_port: int = _row("DMLC_PS_ROOT_PORT", _count)
     node_host: str = _row("DMLC_NODE_HOST", bare)

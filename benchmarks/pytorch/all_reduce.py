@@ -30,7 +30,7 @@ from bytescheduler._advise.shape import Shape
 
 MODES = ("direct", "gloo", "mpi")
 SIZES = [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
-MOST_S = 0.4  # of a mode in a turn, where one sum takes less
+MOST_S = 0.4  # A mode repeats its sum for about this time in each turn.
 WARM_UPS = 3
 STRIDE = 1021  # between numbers that are checked after each turn
 MPI_LIBRARY = "libmpi.so.40"

@@ -4,7 +4,12 @@ import math
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from bytescheduler._advise import ddp
-from bytescheduler._advise.links import model_bytes_per_s, pushed_bytes_per_s
+from bytescheduler._advise.links import (
+    busiest_load,
+    model_bytes_per_s,
+    pushed_bytes_per_s,
+    ring_load,
+)
 from bytescheduler._advise.models import Step, ideal_s, no_overlap_s
 from bytescheduler._advise.shape import Shape
 from bytescheduler._native import Prediction, partition_and_credit, predict
@@ -40,11 +45,12 @@ class Cluster(NamedTuple):
     most_workers: int = FEW
     together: int = 0  # servers on workers' hosts
     factors: Tuple[Tuple[int, float], ...] = ()  # single hosts' part of the rate
+    per_host: int = 1  # workers on each of the hosts that have any
 
     @property
     def shape(self) -> Shape:
         """Which nodes share hosts, and which hosts have other links."""
-        return Shape(self.workers, self.servers, self.together, self.factors)
+        return Shape(self.workers, self.servers, self.together, self.factors, self.per_host)
 
     @property
     def bytes_per_s(self) -> float:
@@ -59,7 +65,7 @@ class Cluster(NamedTuple):
     @property
     def placed(self) -> bool:
         """True if nodes share hosts or links differ."""
-        return bool(self.together or self.factors)
+        return bool(self.together or self.factors or self.per_host > 1)
 
     @property
     def ring(self) -> ddp.Ring:
@@ -251,6 +257,7 @@ def advise(
         "servers": cluster.servers,
         "together": cluster.together,
         "factors": [list(factor) for factor in cluster.factors],
+        "per_host": cluster.per_host,
         "bits_per_s": cluster.bits_per_s,
         "simulated_workers": runs["ours"].simulated_workers,
         "step_s": times,
@@ -263,6 +270,14 @@ def advise(
             else _recommended(layers, cluster, times["ours"], tell)
         ),
     }
+    if cluster.per_host > 1:
+        host_copy = model_bytes_per_s(cluster.shape, cluster.bytes_per_s, host_copy=True)
+        times["ideal_host_copy"] = ideal_s(layers, host_copy)
+        advice["link_models"] = {
+            "worker_copies": busiest_load(cluster.shape),
+            "host_copy": busiest_load(cluster.shape, host_copy=True),
+            "ring": ring_load(cluster.shape),
+        }
     if framework == "torch":
         bucket_mb, times["ddp_best"] = ddp.best_bucket(layers, cluster.ring)
         times["ddp"] = ddp.step_s(layers, cluster.ring)
@@ -283,6 +298,7 @@ _NAMES = {
     "p3": "MXNet's P3",
     "ours": "bytescheduler",
     "ideal": "ideal",
+    "ideal_host_copy": "ideal, a copy a host",
 }
 
 
@@ -310,6 +326,13 @@ def table(advice: Dict[str, Any]) -> str:
     ]
     columns = f"  {'predicted step':<24}{'':8}  {'computing':>8}"
     lines = [head, columns, *rows]
-    if not advice["together"] and not advice["factors"]:
+    carried = advice.get("link_models")
+    if carried is None and not advice["together"] and not advice["factors"]:
         lines.append(f"servers to use: {advice['recommended_servers']}")
+    if carried is not None:
+        lines.append(
+            "the busiest link carries, each way, a step: "
+            f"{carried['worker_copies']:.2f} models, {carried['host_copy']:.2f} with a copy a "
+            f"host, {carried['ring']:.2f} in a ring of the workers"
+        )
     return "\n".join([*lines, advice["text"]])

@@ -50,7 +50,7 @@ class Job:
     command : sequence of str
         The command of each worker.
     num_workers, num_servers : int
-        The number of each; at least 1.
+        The number of each.  Without servers the worker processes host them.
     node : sequence of str
         The command that runs the role of DMLC_ROLE, scheduler or server.  The scheduler node gets
         ``--port-fd N`` too and writes its port and a newline to that descriptor.

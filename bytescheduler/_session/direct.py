@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, NamedTuple, Opt
 
 from bytescheduler._metrics.serving import serve
 from bytescheduler._native import Node, Worker, await_names, check_settings
+from bytescheduler._process.ports import Ports
 from bytescheduler._process.say import counted, plain, say
 from bytescheduler._settings import Settings
 from bytescheduler._started.environments import (
@@ -18,6 +19,12 @@ from bytescheduler._started.environments import (
     direct_place,
     launched_as,
     started_by,
+)
+from bytescheduler._started.hosted import (
+    counts_no_servers,
+    hosted_place,
+    hosts_server,
+    named_by_workers,
 )
 from bytescheduler.errors import ConfigError, Error, UsageError
 
@@ -101,7 +108,6 @@ _ALONE = {
     "DMLC_WORKER_ID": "0",
     "DMLC_SERVER_ID": "0",
 }
-_SERVER = re.compile(r"\bserver (\d+) \(")
 _SCHEDULER = re.compile(r"\bthe scheduler node \(")
 _PATIENCE_S = 10.0  # until nodes have heard that the job failed
 
@@ -162,12 +168,16 @@ class _Hosted:
 
 def by_workers(error: Error) -> Error:
     """Return the error of a direct job with nodes named by the worker in whose process they are."""
-    text = _SERVER.sub(r"worker \1 (its server ", str(error))
-    return type(error)(_SCHEDULER.sub("worker 0 (its scheduler node ", text), error.code)
+    text = named_by_workers(str(error))
+    if not hosts_server(os.environ):
+        text = _SCHEDULER.sub("worker 0 (its scheduler node ", text)
+    return type(error)(text, error.code)
 
 
-def _has_no_role(variables: Variables) -> bool:
-    return not any(variables.get(name) for name in _ROLES)
+def _shape(environment: Variables) -> List[str]:
+    """Return the names of variables that tell this process its role in a job, or the job's size."""
+    names = [name for name in _ROLES if environment.get(name)]
+    return [] if names == ["DMLC_NUM_SERVER"] and counts_no_servers(environment) else names
 
 
 def _clause_of_launcher(variables: Variables) -> str:
@@ -178,7 +188,13 @@ def _clause_of_launcher(variables: Variables) -> str:
 # A new way to start direct jobs is a new row here; the first that fits counts.
 WAYS: Tuple[Way, ...] = (
     Way(
-        fits=_has_no_role,
+        fits=hosts_server,
+        place=lambda variables, _: hosted_place(variables),
+        clause=lambda _: "DMLC_NUM_SERVER is 0",
+        has_root=True,
+    ),
+    Way(
+        fits=lambda variables: not _shape(variables),
         place=lambda variables, agree: direct_place(variables, agrees=agree),
         clause=_clause_of_launcher,
     ),
@@ -190,7 +206,7 @@ def _way(variables: Variables) -> Optional[Way]:
 
 
 def is_direct(variables: Optional[Variables] = None) -> bool:
-    """Return True if nothing says that this process has a role among others with servers."""
+    """Return True if this process hosts a server of its job, or is alone."""
     return _way(os.environ if variables is None else variables) is not None
 
 
@@ -227,7 +243,7 @@ def in_direct_job(variables: Optional[Variables] = None) -> bool:
 def check_left_over(variables: Optional[Variables] = None) -> None:
     """Raise ConfigError if counts of another job are set, and nothing gives this process a role."""
     environment = os.environ if variables is None else variables
-    counts = [name for name in _ROLES[1:] if environment.get(name)]
+    counts = _shape(environment)
     if environment.get("DMLC_ROLE") or not counts:
         return
     try:
@@ -267,9 +283,9 @@ def check_comm(comm: str, *, servers: str = "", started: str = "") -> None:
     if servers:
         if comm in ("direct", *_LIBRARIES):
             raise ConfigError(
-                f"{wanted}, and this job has {servers}: unset {_COMM}, or start the workers alone, "
-                "by a launcher such as torchrun, without DMLC_ROLE, DMLC_NUM_WORKER and "
-                "DMLC_NUM_SERVER",
+                f"{wanted}, and this job has {servers}: unset {_COMM}, or let the workers host the "
+                "servers, by bslaunch -s 0, or by a launcher such as torchrun without DMLC_ROLE, "
+                "DMLC_NUM_WORKER and DMLC_NUM_SERVER",
                 1,
             )
     elif comm == "servers":
@@ -298,7 +314,8 @@ def check_kind(variables: Optional[Variables] = None) -> None:
         number = settings.num_servers
         check_comm(settings.comm, servers=counted(number, "server") if number else "servers")
         return
-    check_settings({**_ALONE, "DMLC_ROLE": "worker", "DMLC_PS_ROOT_PORT": "1"})
+    place = {**way.place(environment, True), "DMLC_NUM_SERVER": "0"} if way.has_root else _ALONE
+    check_settings({"DMLC_PS_ROOT_PORT": "1", **place, "DMLC_ROLE": "worker"})
     try:
         clause = way.clause(environment)
     except LaunchError as error:
@@ -334,10 +351,10 @@ def agrees(variables: Variables) -> bool:
     return all(variables.get(name) for name in _MEETING_PLACE)
 
 
-def _start_nodes(
-    hosted: _Hosted, way: Way, place: Dict[str, str], agree: Optional[Agree]
+def _start_scheduler(
+    hosted: _Hosted, place: Dict[str, str], agree: Optional[Agree]
 ) -> Dict[str, str]:
-    """Start what this process hosts; return the settings of its worker."""
+    """Start the scheduler node in process 0; return `place` with where it listens."""
     settings = {"DMLC_PS_ROOT_PORT": "0", **place}
     # The port of the setting is the server's.
     scheduler = {**settings, "DMLC_ROLE": "scheduler", "DMLC_PORT": "0"}
@@ -352,7 +369,7 @@ def _start_nodes(
             ) from None
 
     await_names(scheduler)
-    first = not way.has_root and place["DMLC_WORKER_ID"] == "0"
+    first = place["DMLC_WORKER_ID"] == "0"
     if "DMLC_PS_ROOT_PORT" not in place and agree is not None:
         root = agree(listen if first else None)
         settings["DMLC_PS_ROOT_PORT"] = str(root.port)
@@ -360,20 +377,26 @@ def _start_nodes(
             settings["DMLC_PS_ROOT_URI"] = root.host
     elif first:
         settings["DMLC_PS_ROOT_PORT"] = str(listen(""))
-    hosted.start("server", settings)
-    server_port = Settings.read().port
-    return {
-        **settings,
-        "DMLC_ROLE": "worker",
-        "DMLC_PORT": str(server_port + 1 if server_port else 0),
-    }
+    return settings
+
+
+def _start_server(hosted: _Hosted, settings: Dict[str, str], ports: Ports) -> Dict[str, str]:
+    """Start the server that this process hosts; return the settings of its worker."""
+    await_names({**settings, "DMLC_ROLE": "worker"})
+    port = Settings.read().port
+    if not port and "DMLC_SERVER_ID" not in settings:
+        # Ranks that no node asks for follow the ports of a host.  So server and worker have one.
+        port = ports.free(following=1)
+    hosted.start("server", {**settings, "DMLC_PORT": str(port)})
+    return {**settings, "DMLC_ROLE": "worker", "DMLC_PORT": str(port + 1 if port else 0)}
 
 
 def open_worker(agree: Optional[Agree] = None, variables: Optional[Variables] = None) -> Worker:
     """Join the job that the variables tell of.  Blocks as `Worker.open`.
 
-    Where they give a role, it is a job with servers of its own.  Otherwise it is a direct one, with
-    the ranks that the launcher gave.  Where no launcher has started the process, it is alone.
+    Where they give a role, it is a job with servers of its own, unless DMLC_NUM_SERVER is 0.
+    Otherwise it is a direct one, with the ranks that the launcher gave.  Where no launcher has
+    started the process, it is alone.
 
     Parameters
     ----------
@@ -403,7 +426,10 @@ def open_worker(agree: Optional[Agree] = None, variables: Optional[Variables] = 
     place = settings_of_launcher(environment, agrees=meets) or {**_ALONE, "DMLC_PS_ROOT_PORT": "0"}
     hosted = _Hosted()
     try:
-        worker = Worker.open(_start_nodes(hosted, way, place, agree))
+        if not way.has_root:
+            place = _start_scheduler(hosted, place, agree)
+        with Ports() as ports:
+            worker = Worker.open(_start_server(hosted, place, ports))
     except BaseException as error:
         hosted.close(f"its worker could not join: {error}")
         raise

@@ -24,6 +24,7 @@ from bytescheduler._session.termination_report import TerminationReport
 from bytescheduler._settings import Settings
 from bytescheduler._started import ready
 from bytescheduler._started.environments import ends_survivors
+from bytescheduler._started.hosted import hosts_server
 from bytescheduler.errors import ConfigError, Error, UsageError
 
 __all__ = ["kind_of", "open_session"]
@@ -50,6 +51,8 @@ def _only_job(settings: Settings, agree: Optional[Agree]) -> Optional[_OnlyJob]:
         return None
     port = place.get("DMLC_PS_ROOT_PORT", "")
     root = at(place["DMLC_PS_ROOT_URI"], int(port) if port.isdigit() else 0)
+    if hosts_server(os.environ):
+        return _OnlyJob(root, "its scheduler node ends with the last worker")
     if settings.root_port:
         return _OnlyJob(root, "DMLC_PS_ROOT_PORT gives it one port")
     if not meets:

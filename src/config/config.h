@@ -47,8 +47,9 @@ struct Config {
   int32_t server_id = -1;  // the same of a server
   bool local_ipc = false;
   bool use_kubernetes = false;
-  int32_t water_mark = 0;  // 0: our own default
-  int32_t verbose = 0;     // 1 or more: the network logs at level debug
+  bool servers_in_workers = false;  // DMLC_NUM_SERVER is 0; num_servers is then num_workers
+  int32_t water_mark = 0;           // 0: our own default
+  int32_t verbose = 0;              // 1 or more: the network logs at level debug
   // The user's own values; heartbeat_interval and heartbeat_timeout below hold the values in force.
   Duration ps_heartbeat_interval{};
   Duration ps_heartbeat_timeout{};

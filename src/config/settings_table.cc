@@ -17,9 +17,11 @@ constexpr auto kRows = std::to_array<SettingRow>({
      &Config::num_workers,
      "1",
      "16384"},
-    {{"DMLC_NUM_SERVER", "count", "", "required", "job", "how many servers the job has"},
+    {{"DMLC_NUM_SERVER", "count", "", "required", "job",
+      "how many servers the job has; 0: as many as workers, each in the process of a worker "
+      "(docs/user/direct.md)"},
      &Config::num_servers,
-     "1",
+     "0",
      "16384"},
     {{"DMLC_PS_ROOT_URI", "host", "", "required", "process",
       "address or host name of the scheduler node"},

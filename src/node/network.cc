@@ -146,10 +146,10 @@ Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Ro
   options.heartbeat_interval = config.heartbeat_interval;
   options.heartbeat_timeout = config.heartbeat_timeout;
   options.rejoin_timeout = config.rejoin_timeout;
-  // Only the nodes of a direct job have the ranks of both.
-  options.servers_in_workers = config.worker_id >= 0 && config.server_id >= 0;
-  // A direct job has no launcher of ours.
-  if (!options.servers_in_workers) options.reason_patience = kReasonPatience;
+  // Nodes that a launcher's worker hosts have the ranks of both, and no launcher of ours.
+  const bool hosted = config.worker_id >= 0 && config.server_id >= 0;
+  options.servers_in_workers = config.servers_in_workers || hosted;
+  if (!hosted) options.reason_patience = kReasonPatience;
   if (config.RequiresRdma() || config.rdma == "auto") {
     options.reconnect_grace = kRdmaReconnectGrace;
   }

@@ -257,7 +257,7 @@ TEST(Config, EveryRowRefusesInTheSameWords) {
       {"DMLC_ROLE", "master", "want one of worker|server|scheduler"},
       {"DMLC_NUM_WORKER", "two", kWhole},
       {"DMLC_NUM_WORKER", "0", "want 1 to 16384"},
-      {"DMLC_NUM_SERVER", "-1", "want 1 to 16384"},
+      {"DMLC_NUM_SERVER", "-1", "want 0 to 16384"},
       {"DMLC_NUM_SERVER", "1x", kWhole},
       {"DMLC_PS_ROOT_PORT", "65536", "want 0 to 65535"},
       {"DMLC_PS_ROOT_URI", "tcp://a", "want an address or a host name, without tcp://"},
@@ -389,9 +389,11 @@ TEST(Config, NamesAndExplainsEverySettingThatIsMissing) {
   EXPECT_SNAPSHOT(Parse(values).status().message(),
                   "DMLC_ROLE is not set (role of this process in the job)");
   values.erase("DMLC_NUM_SERVER");
-  EXPECT_SNAPSHOT(Parse(values).status().message(),
-                  "DMLC_ROLE is not set (role of this process in the job); "
-                  "DMLC_NUM_SERVER is not set (how many servers the job has)");
+  EXPECT_SNAPSHOT(
+      Parse(values).status().message(),
+      "DMLC_ROLE is not set (role of this process in the job); "
+      "DMLC_NUM_SERVER is not set (how many servers the job has; 0: as many as workers, "
+      "each in the process of a worker (docs/user/direct.md))");
 }
 
 TEST(Config, SetToNothingCountsAsNotSet) {
@@ -419,6 +421,44 @@ TEST(Config, OnlyTheSchedulerTakesAnyFreePort) {
   values["DMLC_ROLE"] = "scheduler";
   values["DMLC_PS_ROOT_PORT"] = "0";
   EXPECT_TRUE(Parse(values).ok());
+}
+
+TEST(Config, WithoutServersOfTheirOwnThereAreAsManyAsWorkers) {
+  for (const char* role : {"worker", "scheduler"}) {
+    Values values = Required();
+    values["DMLC_ROLE"] = role;
+    values["DMLC_NUM_SERVER"] = "0";
+    const Result<Config> config = Parse(values);
+    ASSERT_TRUE(config.ok()) << config.status().message();
+    EXPECT_EQ(config.value().num_servers, 2);
+    EXPECT_TRUE(config.value().servers_in_workers);
+    // The hosted servers start with their true count, and all nodes must have equal lines.
+    values["DMLC_NUM_SERVER"] = "2";
+    EXPECT_EQ(config.value().JobSettings(), Parse(values).value().JobSettings());
+  }
+}
+
+TEST(Config, SomeSettingsNeedServersOfTheirOwn) {
+  const auto error_with = [](const std::string& name, const std::string& value) {
+    Values values = Required();
+    values["DMLC_NUM_SERVER"] = "0";
+    values[name] = value;
+    return Parse(values).status().message();
+  };
+  EXPECT_SNAPSHOT(
+      error_with("DMLC_ROLE", "server"),
+      "DMLC_ROLE=server: in a job with DMLC_NUM_SERVER=0 each worker's process hosts a server, "
+      "and none has a process of its own");
+  EXPECT_SNAPSHOT(
+      error_with("BYTESCHEDULER_REJOIN_TIMEOUT", "30"),
+      "BYTESCHEDULER_REJOIN_TIMEOUT: with DMLC_NUM_SERVER=0 a lost worker takes the server with "
+      "it that its process hosts, so none can join again; unset it, or start servers");
+  EXPECT_SNAPSHOT(error_with("BYTESCHEDULER_BACKEND", "kvstore"),
+                  "BYTESCHEDULER_BACKEND=kvstore: with DMLC_NUM_SERVER=0 workers host servers of "
+                  "ours, which MXNet's own store cannot use; unset it, or start servers");
+  EXPECT_TRUE(error_with("BYTESCHEDULER_BACKEND", "passthrough").starts_with("BYTESCHEDULER_BACK"));
+  EXPECT_EQ(error_with("BYTESCHEDULER_REJOIN_TIMEOUT", "0"), "");
+  EXPECT_EQ(error_with("BYTESCHEDULER_BACKEND", "native"), "");
 }
 
 TEST(Config, OurHeartbeatNamesWinOverTheNamesOfPsLite) {

@@ -27,7 +27,7 @@ from written import ROOT, blocks
 @pytest.fixture(scope="module")
 def env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dict[str, str]]:
     require(*SLURM_PROGRAMS)
-    from bytescheduler._launch.ports import Ports
+    from bytescheduler._process.ports import Ports
 
     with Ports() as ports, slurm(tmp_path_factory.mktemp("slurm"), ports.free) as found:
         yield found

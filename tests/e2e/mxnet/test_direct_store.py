@@ -14,7 +14,7 @@ from trained import Weights, assert_equal
 
 MakeJob = Callable[..., Job]
 MakeDirect = Callable[..., Direct]
-SCRIPT = "direct/stores.py"
+SCRIPT = "direct/three_ways.py"
 FOR_EVER = "1000000"
 DETERMINISTIC = {"BYTESCHEDULER_DETERMINISTIC": "1"}
 QUIET = {"BYTESCHEDULER_TUNING": "off"}

@@ -118,6 +118,24 @@ def test_servers_on_workers_hosts_are_counted(saved: pathlib.Path) -> None:
     assert alone["verdict"] == "compute-bound"
 
 
+def test_workers_that_share_a_host_are_counted(saved: pathlib.Path) -> None:
+    shape = ("-w", "4", "-s", "4", "--together", "4", "--per-host", "2")
+    found = advised(saved, "--rate", "1gbit", *shape)
+    assert (found["per_host"], found["recommended_servers"]) == (2, 4)
+    assert found["link_models"] == pytest.approx({"worker_copies": 2, "host_copy": 1, "ring": 1.5})
+    layers = profile.read(str(saved)).layers
+    ideals = [models.ideal_s(layers, advice.GOODPUT * 125e6 / load) for load in (2, 1)]
+    times = [found["step_s"][name] for name in ("ideal", "ideal_host_copy")]
+    assert times == pytest.approx(ideals)
+    told = invoke(str(saved), "--rate", "1gbit", *shape).stdout
+    assert line_with("busiest link", told) == snapshot(
+        "the busiest link carries, each way, a step: 2.00 models, 1.00 with a copy a host, "
+        "1.50 in a ring of the workers"
+    )
+    assert "ideal, a copy a host" in told
+    assert "link_models" not in advised(saved, "--rate", "1gbit")
+
+
 def test_a_slow_link_of_one_host_is_counted(saved: pathlib.Path) -> None:
     usual, half = (
         advised(saved, "--rate", "1gbit", *more)["step_s"] for more in ((), ("--factors", "1=0.5"))
@@ -131,6 +149,7 @@ def test_a_slow_link_of_one_host_is_counted(saved: pathlib.Path) -> None:
     ("words", "wrong"),
     [
         ("--together 3", "3 servers beside workers: want 0 to 2"),
+        ("--per-host 0", "0: want a whole number from 1 to 4096"),
         ("--together x", "Invalid value for '--together'"),
         ("--factors 5=0.5", "the rate of host 5: there are 4 hosts"),
         ("--factors 1=0.5,1=2", "the rate of host 1 is there twice"),

@@ -53,9 +53,9 @@ def test_a_way_that_the_job_has_is_taken(
 
 def test_direct_is_refused_in_a_job_with_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refusal(monkeypatch, WITH_SERVERS, COMM="direct") == snapshot(
-        "BYTESCHEDULER_COMM=direct, and this job has 3 servers: unset BYTESCHEDULER_COMM, or start "
-        "the workers alone, by a launcher such as torchrun, without DMLC_ROLE, DMLC_NUM_WORKER and "
-        "DMLC_NUM_SERVER"
+        "BYTESCHEDULER_COMM=direct, and this job has 3 servers: unset BYTESCHEDULER_COMM, or let "
+        "the workers host the servers, by bslaunch -s 0, or by a launcher such as torchrun without "
+        "DMLC_ROLE, DMLC_NUM_WORKER and DMLC_NUM_SERVER"
     )
 
 

@@ -1,4 +1,4 @@
-"""A worker that trains by each of MXNet's ways and saves all weights: ``stores.py FILE [STEPS]``.
+"""A worker that trains by each of MXNet's ways and saves all weights: ``three_ways.py FILE [STEPS]``.
 
 With STEPS it trains by Gluon's Trainer alone, and prints each step.
 """
