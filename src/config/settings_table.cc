@@ -18,8 +18,7 @@ constexpr auto kRows = std::to_array<SettingRow>({
      "1",
      "16384"},
     {{"DMLC_NUM_SERVER", "count", "", "required", "job",
-      "how many servers the job has; 0: as many as workers, each in the process of a worker "
-      "(docs/user/direct.md)"},
+      "how many servers the job has; 0: each worker hosts one (docs/user/direct.md)"},
      &Config::num_servers,
      "0",
      "16384"},
@@ -246,6 +245,10 @@ constexpr auto kRows = std::to_array<SettingRow>({
     {{"BYTESCHEDULER_DETERMINISTIC", "flag", "", "0", "job",
       "1: sums always follow the order of the workers' ranks, however much memory that needs"},
      &Config::deterministic},
+    {{"BYTESCHEDULER_LOCAL_SUMS", "flag", "", "1", "job",
+      "1: in a job of several hosts the workers of a host add up synchronous keys, and one copy "
+      "crosses the link (docs/user/direct.md)"},
+     &Config::local_sums},
     {{"BYTESCHEDULER_HOLD", "bytes", "bytes", "64MiB", "process",
       "most bytes of contributions that a summing thread holds back to sum them in the order of "
       "ranks",

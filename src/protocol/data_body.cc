@@ -51,6 +51,8 @@ enum Field : pbf_tag_type {
   kAbout = 142,
   kOptimizer = 143,
   kGivenBack = 144,
+  kStandsFor = 145,
+  kAnsweredBelow = 146,
 };
 
 bool IsOfTensor(ps::Op op) { return op == ps::Op::kDeclare || op == ps::Op::kLookup; }
@@ -220,6 +222,12 @@ bool ReadRest(ps::Op op, pbf_reader* in, DataRequest* request) {
     case Varint(kLayoutVersion):
       LayoutOf(op, *request) = in->get_uint32();
       return true;
+    case Varint(kStandsFor):
+      request->stands_for = in->get_uint32();
+      return true;
+    case Varint(kAnsweredBelow):
+      request->answered_below = in->get_uint64();
+      return true;
     case Bytes(kAbout):
       if (op != ps::Op::kPush) return false;
       request->about = in->get_bytes();
@@ -291,6 +299,8 @@ ps::Body Encode(ps::Op op, const DataRequest& request) {
   if (op == ps::Op::kPush) out.Add(kAbout, request.about);
   if (op == ps::Op::kOptimizer) out.Add(kOptimizer, request.optimizer);
   out.Add(kGivenBack, request.given_back ? 1 : 0);
+  out.Add(kStandsFor, request.stands_for);
+  out.Add(kAnsweredBelow, request.answered_below);
   return out.End();
 }
 

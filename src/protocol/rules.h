@@ -24,6 +24,13 @@ class Rules {
   virtual bool layouts_change_behind_their_round() const { return true; }
   // False: a server forgets a key as soon as one worker has given it back (server/directory.h).
   virtual bool keys_go_when_all_workers_give_them_back() const { return true; }
+  // Workers of a host add up (docs/design/decisions/0027-one-copy-a-host.md).  False: the host's
+  // copy leaves with the first contribution; it leaves twice; the credit of the worker that adds up
+  // waits for it; the worker of the highest rank gets no sum.
+  virtual bool host_copies_wait_for_all() const { return true; }
+  virtual bool host_copies_leave_once() const { return true; }
+  virtual bool host_copies_have_their_own_credit() const { return true; }
+  virtual bool host_sums_go_to_all() const { return true; }
 };
 
 }  // namespace bs::protocol

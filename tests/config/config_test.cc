@@ -196,6 +196,7 @@ TEST(Config, EveryRowReachesItsField) {
        [](const Config& c) { return c.heartbeat_timeout == seconds(10); }},
       {"BYTESCHEDULER_SERVER_THREADS", "4", [](const Config& c) { return c.server_threads == 4; }},
       {"BYTESCHEDULER_DETERMINISTIC", "1", [](const Config& c) { return c.deterministic; }},
+      {"BYTESCHEDULER_LOCAL_SUMS", "0", [](const Config& c) { return !c.local_sums; }},
       {"BYTESCHEDULER_HOLD", "0", [](const Config& c) { return c.hold_bytes == 0; }},
       {"BYTESCHEDULER_MAX_STALENESS", "4", [](const Config& c) { return c.max_staleness == 4; }},
       {"BYTESCHEDULER_LINK_RATE", "2.5Gbit/s",
@@ -299,6 +300,7 @@ TEST(Config, EveryRowRefusesInTheSameWords) {
       {"BYTESCHEDULER_GRACE", "8761h", "want 0 to 8760h"},
       {"BYTESCHEDULER_SERVER_THREADS", "4097", "want 0 to 4096"},
       {"BYTESCHEDULER_DETERMINISTIC", "sure", kFlag},
+      {"BYTESCHEDULER_LOCAL_SUMS", "some", kFlag},
       {"BYTESCHEDULER_HOLD", "64X", kBytes},
       {"BYTESCHEDULER_MAX_STALENESS", "-2", "want -1 to 1000000000"},
       {"BYTESCHEDULER_LINK_RATE", "1000", kRate},
@@ -390,8 +392,8 @@ TEST(Config, NamesAndExplainsEverySettingThatIsMissing) {
   EXPECT_SNAPSHOT(
       Parse(values).status().message(),
       "DMLC_ROLE is not set (role of this process in the job); "
-      "DMLC_NUM_SERVER is not set (how many servers the job has; 0: as many as workers, "
-      "each in the process of a worker (docs/user/direct.md))");
+      "DMLC_NUM_SERVER is not set (how many servers the job has; 0: each worker hosts one "
+      "(docs/user/direct.md))");
 }
 
 TEST(Config, SetToNothingCountsAsNotSet) {
@@ -500,8 +502,8 @@ TEST(Config, JobSettingsAreExactlyTheRowsOfThatScope) {
   ASSERT_TRUE(config.ok());
   EXPECT_SNAPSHOT(config.value().JobSettings(),
                   "DMLC_NUM_WORKER=2\nDMLC_NUM_SERVER=3\nBYTESCHEDULER_REJOIN_TIMEOUT=0ns\n"
-                  "BYTESCHEDULER_DETERMINISTIC=1\nBYTESCHEDULER_MAX_STALENESS=-1\n"
-                  "BYTESCHEDULER_COMM=auto\n");
+                  "BYTESCHEDULER_DETERMINISTIC=1\nBYTESCHEDULER_LOCAL_SUMS=1\n"
+                  "BYTESCHEDULER_MAX_STALENESS=-1\nBYTESCHEDULER_COMM=auto\n");
 }
 
 TEST(Config, EveryDefaultIsAValueThatItsOwnRowTakes) {

@@ -165,6 +165,15 @@ TEST(DataBody, CarriesOnlyTheFieldsOfItsOp) {
   EXPECT_EQ(carried(ps::Op::kRelease), release);
 }
 
+TEST(DataBody, OfAHostSaysForHowManyWorkersItStands) {
+  const DataRequest push{.key = 7, .stands_for = 4, .answered_below = 300};
+  EXPECT_EQ(HexOf(Encode(ps::Op::kPushPull, push)),
+            "b80607"
+            "880904"
+            "9009ac02");
+  EXPECT_EQ(DecodeRequest(ps::Op::kPushPull, Encode(ps::Op::kPushPull, push)).value(), push);
+}
+
 TEST(DataBody, CountsRoundsOrPushesByTheMode) {
   const DataRequest round{.round = 12};
   const DataRequest pushes{.push_count = 12, .mode = 1};

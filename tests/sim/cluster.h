@@ -28,6 +28,7 @@ struct Event {
   // The rank of a worker or server.  If that worker has finished by then, a server dies instead.
   int32_t rank = 0;
   uint64_t after_callbacks = 0;  // of all workers together
+  uint64_t after_messages = 0;   // the same, and so many between workers of a host
   // If not empty, the worker says goodbye with it.  A server that is meant instead vanishes.
   std::string reason{};
 };
@@ -82,6 +83,11 @@ struct ClusterOptions {
   Duration retry_interval = std::chrono::milliseconds(100);
   SimNetworkOptions network;
   std::vector<KeyPlan> keys;
+  // The hosts of workers, by the order of their ports; then workers of a host add up.  Empty: all
+  // hosts are unknown.
+  std::vector<int32_t> hosts;
+  std::vector<int32_t> server_hosts;  // the same of servers; empty: another host
+  uint64_t least_added_bytes = 0;     // larger tensors are added up
   Duration starts_within = std::chrono::milliseconds(50);
   std::optional<Event> death;  // it vanishes
   std::optional<EarlyDeath> early_death;
@@ -123,6 +129,14 @@ ClusterOptions DrawTuningDeath(uint64_t seed);
 ClusterOptions DrawGivingBack(uint64_t seed);
 // The same with a node that dies.
 ClusterOptions DrawGivingBackDeath(uint64_t seed);
+// The same with hosts of three, one and two workers.
+ClusterOptions DrawHosts(uint64_t seed);
+// The same with a node that dies.
+ClusterOptions DrawHostsDeath(uint64_t seed);
+// The same with a worker that says goodbye in the middle of the job, with a reason.
+ClusterOptions DrawHostsGoodbye(uint64_t seed);
+// A small job of these hosts.
+ClusterOptions DrawSmallHosts(uint64_t seed);
 // One line that says what was drawn.
 std::string Describe(const ClusterOptions& options);
 
@@ -138,6 +152,8 @@ struct Report {
   bool made_good = false;            // the job ended well though a node died
   uint64_t forgotten = 0;            // keys that all workers had given back, each time
   uint64_t put_off = 0;              // requests that servers did not take for want of room
+  uint64_t copies = 0;               // contributions that stand for several workers
+  uint64_t beside = 0;               // messages between workers of a host
 
   bool Has(Broken kind) const;
   std::string ToString() const;

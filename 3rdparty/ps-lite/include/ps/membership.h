@@ -41,6 +41,8 @@ struct MembershipOptions {
   // Worker only: kNotFound, instead of the end of the job, if a server is MXNet's own; the process
   // can then join with a stock store.
   bool yields = false;
+  // Worker only: it connects to the other workers of its host too, and takes their data.
+  bool joins_host = false;
   std::string settings;  // "name=value\n" lines that must be equal on every native node
   uint64_t job = 0;      // scheduler: a number that no other job has; members hear it from there
   bs::Duration rendezvous_timeout{};                          // until all are there; 0: `timeout`
@@ -64,6 +66,9 @@ struct MembershipOptions {
   }
 };
 
+// The address by which a node's host is known for the whole job; all loopback addresses are one.
+std::string HostOf(const Node& node);
+
 // The nodes of the job; valid once ready.
 struct View {
   int32_t own_id = kEmpty;
@@ -72,6 +77,7 @@ struct View {
   int32_t num_servers = 0;
   uint64_t incarnation = 0;  // of this worker's place; above 0: it was lost and taken again
   uint64_t job = 0;          // the scheduler node's number; 0 if that is MXNet's own
+  bool all_native = false;   // no worker is MXNet's own
   std::vector<Node> nodes;
 };
 

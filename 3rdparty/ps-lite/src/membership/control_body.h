@@ -33,7 +33,8 @@ struct SchedulerBody {
   uint64_t job = 0;               // number of the job
   uint64_t incarnation = 0;       // of the worker that the message is about; it may be the receiver
   uint64_t next_incarnation = 0;  // kVacate: of the worker that gets the free place next
-  bool native = false;            // kVacate: whether the lost worker was native
+  // kVacate: whether the lost worker was native.  kRegister: whether all workers are.
+  bool native = false;
   int32_t rank = -1;              // of the node that the message is about
 
   bool operator==(const SchedulerBody&) const = default;
