@@ -283,8 +283,8 @@ def _record(job: local_job.Job, path: str, steps: Optional[int]) -> int:
 @click.option(
     "-s",
     "--servers",
-    type=Count(1, 1024),
-    help="Servers (default 1; with -H one on each host).",
+    type=Count(0, 1024),
+    help="Servers (default 1; with -H one on each host); 0: each worker hosts one.",
 )
 @click.option("--ssh", metavar="COMMAND", help="How hosts are reached (with -H; default ssh).")
 @click.option(
@@ -354,6 +354,10 @@ def cli(
       bslaunch --local -w 2 -s 1 -- python train.py ...
 
     \b
+    The same without servers of their own, which the workers host:
+      bslaunch --local -w 2 -s 0 -- python train.py ...
+
+    \b
     Everything on several hosts, over ssh:
       bslaunch -H host1,host2:2 -w 4 -s 2 -- python train.py ...
 
@@ -386,7 +390,7 @@ def cli(
     job = local_job.Job(
         command=command,
         num_workers=workers or sum(host.slots for host in listed) or 1,
-        num_servers=servers or len(listed) or 1,
+        num_servers=len(listed) or 1 if servers is None else servers,
         node=node_command(),
         env=extra,
         timeout=timeout,

@@ -126,7 +126,7 @@ def _signals_work() -> Iterator[None]:
 @pytest.fixture
 def free_port() -> Iterator[Callable[..., int]]:
     """Return `Ports.free`; the ports that it finds are reserved until the test ends."""
-    from bytescheduler._launch.ports import Ports  # house rules are tested without the package
+    from bytescheduler._process.ports import Ports  # house rules are tested without the package
 
     with Ports() as ports:
         yield ports.free

@@ -25,6 +25,11 @@ with half of the rate.
 
     python -m benchmarks.jobs.replay --table replay.json
 
+Workers may share hosts. A second table says how many models the busiest link carried each way in a
+step, headers included. The ideal has one copy a host. The workers of ours-direct host the servers.
+
+    python -m benchmarks.jobs.replay -w 4 -s 2 --per-host 2 --arms ours,ours-direct
+
 With `--framework torch` layers are modules of PyTorch, and the arms are stock DDP over Gloo, in
 buckets of several sizes, and ours (benchmarks/pytorch/arms.py). `barrier_s` is the shortest step of
 a job that has all sums before it goes on.
@@ -43,7 +48,9 @@ import time
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from benchmarks.engine import device
-from benchmarks.lab import lab_job, machine, options
+from benchmarks.jobs import link_loads
+from benchmarks.jobs.link_loads import median
+from benchmarks.lab import carried, lab_job, machine, options
 from benchmarks.lab.arms import add_arms_option
 from benchmarks.lab.output import add_out_option, give, keep
 from benchmarks.pytorch import arms as torch_arms
@@ -76,7 +83,8 @@ SCALES = {
 def cluster_of(shape: Shape, bits_per_s: float) -> Cluster:
     """Return hosts of the lab with links of that rate as `bytescheduler advise` takes them."""
     of = Cluster(shape.workers, shape.servers, bits_per_s, lab_job.LATENCY_S)
-    return of._replace(together=shape.together, factors=shape.factors, most_workers=shape.workers)
+    of = of._replace(together=shape.together, factors=shape.factors, most_workers=shape.workers)
+    return of._replace(per_host=shape.per_host)
 
 
 class Cell(NamedTuple):
@@ -98,18 +106,22 @@ class Cell(NamedTuple):
         """The layers."""
         return models.scaled(self.model, self.scale, self.compute_s)
 
+    @property
+    def size_bytes(self) -> int:
+        """The size of the model."""
+        return sum(step.size_bytes for step in self.steps)
+
     def enough_s(self, rate: str, shape: Shape = lab_job.USUAL) -> float:
         """Return the seconds that no healthy step takes, with links of that rate.
 
         Stock takes up to the time in which the busiest link is crossed one way and then the other:
         of two workers and two servers at r = 3 six times the compute. The bound is four times that.
         """
-        size = sum(step.size_bytes for step in self.steps)
         link_s = 0.0
         if rate != "none":
             shares = links.equal_shares(shape)
             usual = lab_job.payload_bytes_per_s(rate)
-            link_s = size / links.model_bytes_per_s(shape, usual, shares)
+            link_s = self.size_bytes / links.model_bytes_per_s(shape, usual, shares)
         return 4 * max(self.compute_s, 2 * link_s)
 
     def simulated_s(self, bytes_per_s: float, shape: Shape = lab_job.USUAL) -> Dict[str, float]:
@@ -148,11 +160,13 @@ class Replayed:
         import mxnet as mx
 
         self._layers = cell.steps
-        self.store = mx.kv.create("dist_sync")
+        # A direct job has no servers for a store of MXNet's own.
+        inner = None if lab_job.is_direct(args.arm) else mx.kv.create("dist_sync")
+        self.store = inner
         if lab_job.is_ours(args.arm):
             from bytescheduler.mxnet import ScheduledKVS
 
-            self.store = ScheduledKVS(self.store)
+            self.store = ScheduledKVS(inner)
         self._weights = [mx.nd.zeros((layer.size_bytes // 4,)) for layer in self._layers]
         self._grads = [mx.nd.zeros((layer.size_bytes // 4,)) for layer in self._layers]
         self._loss = mx.nd.zeros((1,))
@@ -235,37 +249,50 @@ def work() -> None:
     parser.add_argument("--arm")
     parser.add_argument("--iterations", type=int)
     parser.add_argument("--by-name", action="store_true")
+    parser.add_argument("--watched", action="store_true")
     parser.add_argument("--framework", choices=sorted(FRAMEWORKS), default="mxnet")
     args = parser.parse_args(sys.argv[2:])
     cell = given_cell(args)
     if args.framework == "torch":
         from benchmarks.pytorch import replayed as torch_replayed
 
-        torch_replayed.work(cell.steps, cell.scale, args.arm, args.iterations)
+        torch_replayed.work(cell.steps, cell.scale, args.arm, args.iterations, args.watched)
         return
     replayed = Replayed(cell, args)
+    if args.watched:
+        lab_job.await_begin()
     seconds = [replayed.step(iteration) for iteration in range(args.iterations)]
     replayed.check(args.iterations - 1)
     lab_job.report({"seconds": seconds[WARM_UP:]})
 
 
-def run_arm(arm: str, cell: Cell, args: argparse.Namespace, found: pathlib.Path) -> Optional[float]:
+def run_arm(
+    arm: str,
+    cell: Cell,
+    args: argparse.Namespace,
+    found: pathlib.Path,
+    watch: Optional[lab_job.Watch] = None,
+) -> Optional[float]:
     """Run one job; return the median of the steps of all workers, or None if it hung.
 
     Of one that tunes itself, the steps behind the tuning count; `found` is where it keeps what it
-    found, for the next job of this cell.
+    found, for the next job of this cell. `watch` is as `lab_job.run` has it.
     """
     if args.framework == "torch":
-        return run_torch_steps(arm, cell, args)
+        return run_torch_steps(arm, cell, args, watch)
     if arm != "ours-tuned":
-        return run_steps(arm, cell, args, args.iterations, {})
+        return run_steps(arm, cell, args, args.iterations, {}, watch)
     before = TAKING_UP if found.exists() else TUNING
     cache = {"BYTESCHEDULER_TUNING_CACHE": str(found)}
     return run_steps(arm, cell, args, before + args.iterations, cache)
 
 
 def run_quietly(
-    arm: str, cell: Cell, args: argparse.Namespace, found: pathlib.Path
+    arm: str,
+    cell: Cell,
+    args: argparse.Namespace,
+    found: pathlib.Path,
+    watch: Optional[lab_job.Watch] = None,
 ) -> Tuple[Optional[float], List[float]]:
     """Run an arm again while too much time is stolen; return its step, and each try's share."""
 
@@ -282,7 +309,7 @@ def run_quietly(
 
     def run() -> Tuple[Optional[float], Optional[bytes]]:
         write(before)
-        return run_arm(arm, cell, args, found), read()
+        return run_arm(arm, cell, args, found, watch), read()
 
     (took, left), stolen = machine.quietly(
         f"{cell.name}, {arm}", run, args.most_stolen, hung=lambda of: of[0] is None
@@ -292,7 +319,12 @@ def run_quietly(
 
 
 def run_steps(
-    arm: str, cell: Cell, args: argparse.Namespace, iterations: int, more: Dict[str, str]
+    arm: str,
+    cell: Cell,
+    args: argparse.Namespace,
+    iterations: int,
+    more: Dict[str, str],
+    watch: Optional[lab_job.Watch] = None,
 ) -> Optional[float]:
     """Run a job of `iterations` steps with further settings; return a step's seconds at its end."""
     env = dict(more)
@@ -304,7 +336,10 @@ def run_steps(
     node = None
     if args.by_name:
         worker.append("--by-name")
+    if watch is not None:
+        worker.append("--watched")
     if arm.startswith("native"):
+        watch = None  # its worker does not wait for that
         node = [args.native, "node"]
         worker = [args.native, "replay", str(iterations)]
         worker += [
@@ -315,7 +350,7 @@ def run_steps(
     limit_s = _limit_s(cell, args, iterations)
     try:
         of_host = lab_job.stated_rates(args.rate, shape) if arm not in ("stock", "p3") else {}
-        ran = lab_job.run(arm, worker, env, limit_s, node, shape, of_host)
+        ran = lab_job.run(arm, worker, env, limit_s, node, shape, of_host, watch)
     except subprocess.TimeoutExpired:
         return None
     return _counted(ran, args)
@@ -334,21 +369,19 @@ def _counted(ran: List[Any], args: argparse.Namespace) -> float:
     return statistics.median(second for of in ran for second in of["seconds"][-counted:])
 
 
-def run_torch_steps(arm: str, cell: Cell, args: argparse.Namespace) -> Optional[float]:
+def run_torch_steps(
+    arm: str, cell: Cell, args: argparse.Namespace, watch: Optional[lab_job.Watch]
+) -> Optional[float]:
     """Run a job of an arm with PyTorch; otherwise as `run_arm`."""
     worker = [sys.executable, "-m", "benchmarks.replay", "--work", *_model_words(cell)]
     worker += ["--framework", "torch", "--arm", arm, "--iterations", str(args.iterations)]
+    if watch is not None:
+        worker.append("--watched")
     limit_s = _limit_s(cell, args, args.iterations)
     try:
-        return _counted(torch_arms.run(arm, worker, limit_s, args.shape), args)
+        return _counted(torch_arms.run(arm, worker, limit_s, args.shape, watch), args)
     except subprocess.TimeoutExpired:
         return None
-
-
-def median(runs: List[Optional[float]]) -> Optional[float]:
-    """Return the median of the runs that did not hang; None: all did."""
-    ended = [run for run in runs if run is not None]
-    return statistics.median(ended) if ended else None
 
 
 def _disturbed(stolen: List[List[float]], result: Dict[str, Any]) -> int:
@@ -395,9 +428,8 @@ def table(result: Dict[str, Any]) -> str:
             shares.setdefault("the best DDP", []).append(best / times[mine])
     means = [f"{arm} {statistics.geometric_mean(s):.3f}" for arm, s in shares.items()]
     least = [f"{arm} {min(s):.3f}" for arm, s in shares.items()]
-    return "\n".join(
-        [*lines, "", f"over {mine}: geometric means {', '.join(means)}; least {', '.join(least)}"]
-    )
+    lines += ["", f"over {mine}: geometric means {', '.join(means)}; least {', '.join(least)}"]
+    return "\n".join([*lines, *link_loads.lines(result)])
 
 
 def numbers(text: str) -> List[float]:
@@ -508,7 +540,8 @@ def measure_link(cells: List[Cell], result: Dict[str, Any], args: argparse.Names
         return
     result["payload_bytes_per_s"] = measured
     for cell, row in zip(cells, result["cells"]):
-        rate = links.model_bytes_per_s(args.shape, measured)
+        # A copy from each host is less than one from each worker, where a host has several.
+        rate = links.model_bytes_per_s(args.shape, measured, host_copy=True)
         row["ideal_s"] = models.ideal_s(cell.steps, rate)
         if args.framework == "torch":
             row["barrier_s"] = torch_arms.barrier_s(cell.steps, rate)
@@ -527,6 +560,7 @@ def measure(cells: List[Cell], args: argparse.Namespace) -> None:
             "by_name": args.by_name,
             "iterations": args.iterations,
             "most_stolen": args.most_stolen,
+            "loads": link_loads.of_arms(args.arms, args.framework, args.shape),
             "cells": [
                 {
                     **cell._asdict(),
@@ -534,17 +568,22 @@ def measure(cells: List[Cell], args: argparse.Namespace) -> None:
                     "all_s": {arm: [] for arm in args.arms},
                     # The share of processor time that went to other machines, of each try.
                     "stolen": {arm: [] for arm in args.arms},
+                    # The load of the busiest link each way in a step, headers included.
+                    "link_models": {arm: [] for arm in args.arms},
                 }
                 for cell in cells
             ],
         }
+        watch = carried.Links()
         for _ in range(args.repeats):
             measure_link(cells, result, args)
             for number, (cell, row) in enumerate(zip(cells, result["cells"])):
                 found = pathlib.Path(folder, f"{number}.json")
                 for arm, runs in row["all_s"].items():
-                    seconds, stolen = run_quietly(arm, cell, args, found)
+                    watch.sent = {}
+                    seconds, stolen = run_quietly(arm, cell, args, found, watch)
                     runs.append(seconds)
+                    row["link_models"][arm].append(watch.busiest(args.iterations * cell.size_bytes))
                     row["stolen"][arm].append(stolen)
                     took = "hung" if runs[-1] is None else f"{runs[-1]:.3f} s"
                     print(f"{cell.name}, {arm}: {took}", file=sys.stderr, flush=True)

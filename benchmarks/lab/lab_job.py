@@ -4,6 +4,7 @@ Usually there are two workers and two servers, each on a host of its own. Worker
 that `report` prints. Needs root (network namespaces) and iproute2.
 """
 
+import abc
 import argparse
 import concurrent.futures
 import contextlib
@@ -38,6 +39,8 @@ CLONE_NEWNET = 0x40000000  # setns(2)
 Made = TypeVar("Made")
 TO_END_S = 10.0  # that processes have when all results are there
 _REPORTS = Streams(stdout=subprocess.PIPE)
+_BEGINS_AND_REPORTS = Streams(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+_BEGINS = "BEGINS"
 _MERGED = Streams(stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 Role = Tuple[str, int, List[str]]  # DMLC_ROLE, the host, the command
 
@@ -49,6 +52,7 @@ ARMS: Dict[str, Dict[str, str]] = {
     "ours-caller": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_PRIORITY": "caller"},
     # From what suits the link, unless the caller of `run` has it remember something.
     "ours-tuned": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_TUNING": "on"},
+    "ours-direct": {"BYTESCHEDULER_BACKEND": "native", "DMLC_NUM_SERVER": "0"},
     "native": {},  # our engine without MXNet: the program wire_benchmark
     "native-caller": {"BYTESCHEDULER_PRIORITY": "caller"},
     # Nothing overtakes anything, and the kernel takes what it likes.
@@ -111,6 +115,13 @@ def add_shape_options(parser: argparse.ArgumentParser) -> None:
         "of their own",
     )
     parser.add_argument(
+        "--per-host",
+        type=options.count(),
+        default=1,
+        metavar="N",
+        help="put N workers on each of the hosts that have any",
+    )
+    parser.add_argument(
         "--factors",
         type=_factors,
         default=(),
@@ -124,7 +135,7 @@ def shape_of(
     parser: argparse.ArgumentParser, args: argparse.Namespace, rates: Sequence[str] = ()
 ) -> Shape:
     """Return what was chosen, for links of these rates; end with an error if it is no shape."""
-    shape = Shape(args.workers, args.servers, args.together, args.factors)
+    shape = Shape(args.workers, args.servers, args.together, args.factors, args.per_host)
     if shape.problem:
         parser.error(shape.problem)
     if shape.hosts > MOST_HOSTS:
@@ -146,6 +157,29 @@ def payload_bytes_per_s(text: str) -> float:
 def is_ours(arm: str) -> bool:
     """Return whether a worker in Python wraps its store."""
     return "BYTESCHEDULER_BACKEND" in ARMS[arm]
+
+
+def is_direct(arm: str) -> bool:
+    """Return whether each worker hosts a server."""
+    return "DMLC_NUM_SERVER" in ARMS[arm]
+
+
+class Watch(abc.ABC):
+    """Looks at a lab before the first step of a job, and behind its last one."""
+
+    @abc.abstractmethod
+    def begin(self) -> None:
+        """Look: all workers wait for their first step."""
+
+    @abc.abstractmethod
+    def end(self) -> None:
+        """Look: all workers have reported."""
+
+
+def await_begin() -> None:
+    """Say that this worker is about to make its first step, and wait until all are."""
+    print(_BEGINS, flush=True)
+    sys.stdin.readline()
 
 
 def report(result: object) -> None:
@@ -287,6 +321,19 @@ def await_end(arm: str, launcher: Launcher) -> None:
             )
 
 
+def _begin(arm: str, workers: Sequence[Child], watch: Watch) -> None:
+    """Let all workers make their first step once each is about to; raises as `run` does."""
+    for worker in workers:
+        assert worker.stdout is not None
+        if all(line.strip() != _BEGINS for line in iter(worker.stdout.readline, "")):
+            raise SystemExit(f"{arm}: a worker failed with exit code {worker.wait()}")
+    watch.begin()
+    for worker in workers:
+        assert worker.stdin is not None
+        worker.stdin.write("\n")
+        worker.stdin.flush()
+
+
 def stated_rates(rate: str, shape: Shape) -> Dict[int, Dict[str, str]]:
     """Return the setting of each host that states its link's rate; none where all are equal."""
     if not shape.factors:
@@ -303,6 +350,7 @@ def run(
     node: Optional[List[str]] = None,
     shape: Shape = USUAL,
     of_host: Optional[Dict[int, Dict[str, str]]] = None,
+    watch: Optional[Watch] = None,
 ) -> List[Any]:
     """Run a job to its end in the lab and return what its workers reported, in any order.
 
@@ -324,6 +372,9 @@ def run(
         Workers and servers, and their hosts, which are among those of the lab.
     of_host
         Further settings of the processes of single hosts.
+    watch
+        Looks at the lab before the first step and behind the last one; the workers then call
+        `await_begin`.
 
     Raises
     ------
@@ -334,7 +385,9 @@ def run(
     """
     nodes = node or local_job.NODES["ours" if arm.startswith("ours") else "stock"]
     roles = [*node_roles(nodes, shape), *worker_roles(worker, shape)]
-    return run_roles(arm, roles, {**ARMS[arm], **env}, timeout_s, shape, of_host)
+    if is_direct(arm):
+        roles = [role for role in roles if role[0] != "server"]
+    return run_roles(arm, roles, {**ARMS[arm], **env}, timeout_s, shape, of_host, watch)
 
 
 def node_roles(node: List[str], shape: Shape) -> List[Role]:
@@ -354,6 +407,7 @@ def run_roles(
     timeout_s: float,
     shape: Shape = USUAL,
     of_host: Optional[Dict[int, Dict[str, str]]] = None,
+    watch: Optional[Watch] = None,
 ) -> List[Any]:
     """Run processes to their end in the lab, with these settings; otherwise as `run`."""
     base = local_job.settings()
@@ -362,15 +416,20 @@ def run_roles(
         # This job must not use the results of this user's other jobs.
         folder = ends.enter_context(tempfile.TemporaryDirectory())
         base.update({"BYTESCHEDULER_TUNING_CACHE": f"{folder}/tuning.json", **env})
+        servers = sum(role == "server" for role, _, _ in roles)
         launcher = ends.enter_context(
-            Launcher(shape.workers, shape.servers, base, root=place(1), port=ROOT_PORT)
+            Launcher(shape.workers, servers, base, root=place(1), port=ROOT_PORT)
         )
         for role, host, words in roles:
             name = f"the {role} on host {host}"
-            streams = _REPORTS if role == "worker" else SPEAKS
+            streams = SPEAKS if role != "worker" else _BEGINS_AND_REPORTS if watch else _REPORTS
             own = (of_host or {}).get(host)
             launcher.start(role, words, name=name, place=place(host), streams=streams, env=own)
         with local_job.patience(roles[-1][2], timeout_s, launcher.kill_all):
+            if watch is not None:
+                _begin(arm, launcher.workers, watch)
             results = [reported(arm, process) for process in launcher.workers]
+            if watch is not None:
+                watch.end()
         await_end(arm, launcher)
         return results

@@ -71,17 +71,27 @@ def roles_of(arm: Arm, worker: List[str], shape: Shape) -> List[lab_job.Role]:
     return roles
 
 
-def run(arm: str, worker: List[str], limit_s: float, shape: Shape) -> List[Any]:
-    """Run a job of an arm in the lab; return what its workers reported."""
+def run(
+    arm: str,
+    worker: List[str],
+    limit_s: float,
+    shape: Shape,
+    watch: Optional[lab_job.Watch] = None,
+) -> List[Any]:
+    """Run a job of an arm in the lab; return what its workers reported.
+
+    `watch` is as `lab_job.run` has it.
+    """
     of = ARMS[arm]
     hosts = shape if of.servers == "direct" else shape_of(of, shape)
-    return lab_job.run_roles(arm, roles_of(of, worker, hosts), KEEPS_MEMORY, limit_s, hosts)
+    roles = roles_of(of, worker, hosts)
+    return lab_job.run_roles(arm, roles, KEEPS_MEMORY, limit_s, hosts, None, watch)
 
 
 def shape_of(arm: Arm, shape: Shape) -> Shape:
     """Return the workers and servers of an arm, with the workers of `shape`."""
     if arm.servers in ("together", "direct"):  # a server beside each worker, or in it
-        return Shape(shape.workers, shape.workers, shape.workers)
+        return shape.direct
     return shape
 
 

@@ -52,12 +52,14 @@ class Replayed:
         assert self._model.wrong == 0, "a step used a wrong sum"
 
 
-def work(steps: List[Step], scale: int, arm: str, iterations: int) -> None:
-    """Run one worker and report its step times."""
+def work(steps: List[Step], scale: int, arm: str, iterations: int, watched: bool) -> None:
+    """Run one worker and report its step times; if it is `watched`, let all begin together."""
     torch.set_num_threads(1)
     model = Model(steps)
     optimizer = TakeAverage(model.parameters())
     with ways.begin(model, optimizer, ARMS[arm], scale) as way:
+        if watched:
+            lab_job.await_begin()
         replayed = Replayed(model, way)
         last = iterations - 1
         seconds = [replayed.step(iteration, iteration == last) for iteration in range(iterations)]

@@ -8,7 +8,7 @@ from typing import List, Tuple
 
 from benchmarks.rdma.hosts import device_of
 from bytescheduler._launch.launcher import Place
-from bytescheduler._launch.ports import Ports
+from bytescheduler._process.ports import Ports
 
 __all__ = ["gbytes_per_s"]
 

@@ -4,7 +4,12 @@ import math
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from bytescheduler._advise import ddp
-from bytescheduler._advise.links import model_bytes_per_s, pushed_bytes_per_s
+from bytescheduler._advise.links import (
+    busiest_load,
+    model_bytes_per_s,
+    pushed_bytes_per_s,
+    ring_load,
+)
 from bytescheduler._advise.models import Step, ideal_s, no_overlap_s
 from bytescheduler._advise.shape import Shape
 from bytescheduler._native import Prediction, partition_and_credit, predict
@@ -15,6 +20,7 @@ __all__ = ["FEW", "GOODPUT", "POLICIES", "Cluster", "advise", "table"]
 
 GOODPUT = 0.953  # share of an Ethernet link that TCP's payload gets, with frames of 1500 bytes
 POLICIES = {"ours": 0, "fifo": 1, "p3": 2, "dist_sync": 3}
+_OF_OURS = ("ours", "fifo")  # they send one copy from a host, whose workers add up first
 _STEPS = 4
 # Below these shares a gain is none.
 _LITTLE = 0.02
@@ -40,11 +46,12 @@ class Cluster(NamedTuple):
     most_workers: int = FEW
     together: int = 0  # servers on workers' hosts
     factors: Tuple[Tuple[int, float], ...] = ()  # single hosts' part of the rate
+    per_host: int = 1  # workers on each of the hosts that have any
 
     @property
     def shape(self) -> Shape:
         """Which nodes share hosts, and which hosts have other links."""
-        return Shape(self.workers, self.servers, self.together, self.factors)
+        return Shape(self.workers, self.servers, self.together, self.factors, self.per_host)
 
     @property
     def bytes_per_s(self) -> float:
@@ -54,12 +61,12 @@ class Cluster(NamedTuple):
     @property
     def model_bytes_per_s(self) -> float:
         """How much of the model the busiest link lets all workers push and get back in a second."""
-        return model_bytes_per_s(self.shape, self.bytes_per_s)
+        return model_bytes_per_s(self.shape, self.bytes_per_s, host_copy=True)
 
     @property
     def placed(self) -> bool:
         """True if nodes share hosts or links differ."""
-        return bool(self.together or self.factors)
+        return bool(self.together or self.factors or self.per_host > 1)
 
     @property
     def ring(self) -> ddp.Ring:
@@ -68,13 +75,12 @@ class Cluster(NamedTuple):
         slowest = min(rates[host] for host in self.shape.worker_hosts)
         return ddp.Ring(self.workers, slowest, self.latency_s)
 
-    @property
-    def places(self) -> Optional[List[Tuple[int, float]]]:
-        """The host of each worker and then of each server, and its rate; None: not `placed`."""
+    def _places(self, worker_hosts: List[int]) -> Optional[List[Tuple[int, float]]]:
+        """Return the host of each worker, then of each server, and its rate; None: not `placed`."""
         if not self.placed:
             return None
         rates = self.shape.rates(self.bytes_per_s)
-        return [(host, rates[host]) for host in self.shape.worker_hosts + self.shape.server_hosts]
+        return [(host, rates[host]) for host in worker_hosts + self.shape.server_hosts]
 
     @property
     def sizes(self) -> Tuple[int, int]:
@@ -88,11 +94,17 @@ class Cluster(NamedTuple):
         return self.partition_bytes, self.credit_bytes
 
     def predict(self, layers: List[Step], policy: str, steps: int = _STEPS) -> Prediction:
-        """Let the engine replay the layers (src/predict)."""
+        """Let the engine replay the layers (src/predict).
+
+        With a policy of ours one worker stands for all workers of a host.
+        """
         partition, credit = self.sizes
+        hosts = self.shape.worker_hosts
+        if policy in _OF_OURS:
+            hosts = sorted(set(hosts))
         return predict(
             [(layer.size_bytes, layer.forward_s, layer.backward_s) for layer in layers],
-            workers=self.workers,
+            workers=len(hosts),
             servers=self.servers,
             policy=POLICIES[policy],
             bytes_per_second=self.bytes_per_s,
@@ -101,7 +113,7 @@ class Cluster(NamedTuple):
             credit_bytes=credit,
             steps=steps,
             most_workers=self.most_workers,
-            places=self.places,
+            places=self._places(hosts),
         )
 
 
@@ -238,7 +250,9 @@ def advise(
     most = cluster.servers if cluster.placed else _most_used(layers, cluster)
     used = cluster._replace(servers=min(cluster.servers, most))
     times = {
-        "no_overlap": no_overlap_s(layers, pushed_bytes_per_s(used.shape, used.bytes_per_s)),
+        "no_overlap": no_overlap_s(
+            layers, pushed_bytes_per_s(used.shape, used.bytes_per_s, host_copy=True)
+        ),
         **{policy: run.step_s for policy, run in runs.items()},
         "ideal": ideal_s(layers, used.model_bytes_per_s),
     }
@@ -251,6 +265,7 @@ def advise(
         "servers": cluster.servers,
         "together": cluster.together,
         "factors": [list(factor) for factor in cluster.factors],
+        "per_host": cluster.per_host,
         "bits_per_s": cluster.bits_per_s,
         "simulated_workers": runs["ours"].simulated_workers,
         "step_s": times,
@@ -263,6 +278,12 @@ def advise(
             else _recommended(layers, cluster, times["ours"], tell)
         ),
     }
+    if cluster.per_host > 1:
+        advice["link_models"] = {
+            "worker_copies": busiest_load(cluster.shape),
+            "host_copy": busiest_load(cluster.shape, host_copy=True),
+            "ring": ring_load(cluster.shape),
+        }
     if framework == "torch":
         bucket_mb, times["ddp_best"] = ddp.best_bucket(layers, cluster.ring)
         times["ddp"] = ddp.step_s(layers, cluster.ring)
@@ -310,6 +331,14 @@ def table(advice: Dict[str, Any]) -> str:
     ]
     columns = f"  {'predicted step':<24}{'':8}  {'computing':>8}"
     lines = [head, columns, *rows]
-    if not advice["together"] and not advice["factors"]:
+    carried = advice.get("link_models")
+    if carried is None and not advice["together"] and not advice["factors"]:
         lines.append(f"servers to use: {advice['recommended_servers']}")
+    if carried is not None:
+        lines.append(
+            "the busiest link carries, each way, a step: "
+            f"{carried['host_copy']:.2f} models with a copy a host, "
+            f"{carried['worker_copies']:.2f} with a copy a worker, {carried['ring']:.2f} in a ring "
+            "of the workers"
+        )
     return "\n".join([*lines, advice["text"]])

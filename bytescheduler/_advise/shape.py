@@ -1,7 +1,8 @@
 """The shape of a job: how many workers and servers there are, and which of them share a host.
 
 Hosts count from 1: first the hosts of the workers, then the hosts that servers have to themselves.
-A server that is beside a worker is beside the worker of its rank.
+Workers that share a host have neighbouring ranks. A server that is beside a worker is beside the
+worker of its rank.
 """
 
 from typing import Dict, List, NamedTuple, Sequence, Tuple
@@ -40,22 +41,33 @@ class Shape(NamedTuple):
     together: int = 0  # servers that are beside a worker
     # The links of single hosts, as a factor of the usual rate.
     factors: Tuple[Tuple[int, float], ...] = ()
+    per_host: int = 1  # workers on each of the hosts that have any; the last may have fewer
 
     @property
     def hosts(self) -> int:
         """How many hosts there are."""
-        return self.workers + self.servers - self.together
+        return self.hosts_of_workers + self.servers - self.together
+
+    @property
+    def hosts_of_workers(self) -> int:
+        """How many hosts have workers."""
+        return -(-self.workers // self.per_host)
 
     @property
     def worker_hosts(self) -> List[int]:
         """The host of each worker."""
-        return list(range(1, 1 + self.workers))
+        return [1 + rank // self.per_host for rank in range(self.workers)]
 
     @property
     def server_hosts(self) -> List[int]:
         """The host of each server."""
-        apart = range(1 + self.workers, 1 + self.hosts)
-        return [*range(1, 1 + self.together), *apart]
+        apart = range(1 + self.hosts_of_workers, 1 + self.hosts)
+        return [*self.worker_hosts[: self.together], *apart]
+
+    @property
+    def direct(self) -> "Shape":
+        """The same workers, each with a server beside it."""
+        return Shape(self.workers, self.workers, self.workers, per_host=self.per_host)
 
     def rates(self, usual: float) -> Dict[int, float]:
         """Return the rate of each host's link; a host without a factor has the `usual` rate."""
@@ -82,6 +94,8 @@ class Shape(NamedTuple):
         if self.together:
             all_are = self.together == self.workers == self.servers
             words += " together" if all_are else f", {self.together} together"
+        if self.per_host > 1:
+            words += f", {self.per_host} a host"
         return words + "".join(f", host {host} at {of:g}" for host, of in self.factors)
 
 

@@ -26,10 +26,11 @@ from typing import (
     Tuple,
 )
 
-from bytescheduler._launch.ports import Ports
 from bytescheduler._process import family
 from bytescheduler._process.child import SPEAKS, Child, Streams
+from bytescheduler._process.ports import Ports
 from bytescheduler._process.say import plain
+from bytescheduler._started.hosted import named_by_workers
 
 __all__ = [
     "FIXED",
@@ -125,7 +126,8 @@ class Launcher:
     Parameters
     ----------
     num_workers, num_servers : int
-        The shape of the job that all processes are told.
+        The shape of the job that all processes are told.  Without servers each worker hosts one,
+        and the verdict names the worker instead.
     env : mapping of str to str
         The environment of every process; without the variables in `FIXED`.
     root : Place
@@ -170,6 +172,7 @@ class Launcher:
         self._root = root
         self._folder = folder
         self._sessions = sessions
+        self._workers_host_servers = num_servers == 0
         self._env = {name: value for name, value in env.items() if name not in FIXED}
         self._env.update(
             DMLC_PS_ROOT_URI=root.address,
@@ -319,7 +322,8 @@ class Launcher:
         if isinstance(event, Listening):
             self.port = event.port
         if isinstance(event, Failed):
-            self.verdict = event.reason
+            is_hosted = self._workers_host_servers
+            self.verdict = named_by_workers(event.reason) if is_hosted else event.reason
         return event
 
     def events_until(
@@ -395,8 +399,12 @@ class Launcher:
     def blamed(self) -> Optional[Child]:
         """Return the process that the scheduler node's verdict names, or None."""
         match = _BLAMED.match(self.verdict)
-        named = (child for child in self.children if match and child.name == match.group(1))
-        return next(named, None)
+        if match is None:
+            return None
+        name = match.group(1)
+        if self._workers_host_servers:
+            name = name.replace("server", "worker")
+        return next((child for child in self.children if child.name == name), None)
 
     def describe(self, child: Child) -> str:
         """Return how a process ended, and why it gave up if it did.  Only when it has ended."""

@@ -301,7 +301,7 @@ def _shape(
 ) -> Tuple[int, int]:
     """Return the number of workers and of servers."""
     if servers is None:
-        servers = _number(variables, ("DMLC_NUM_SERVER",), 1)
+        servers = _number(variables, ("DMLC_NUM_SERVER",), 0)
     if workers is None:
         workers = _number(variables, ("DMLC_NUM_WORKER",), 1)
     size = _number(variables, row.sizes, 1)

@@ -128,6 +128,14 @@ def _ended_by_interrupts() -> Iterator[None]:
     help="Servers that are on workers' hosts; the others are on hosts of their own.",
 )
 @click.option(
+    "--per-host",
+    type=Count(1, 4096),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Workers on each of the hosts that have any.",
+)
+@click.option(
     "--factors",
     callback=_factors,
     default="",
@@ -155,6 +163,7 @@ def command(
     workers: int,
     servers: int,
     together: int,
+    per_host: int,
     factors: Tuple[Tuple[int, float], ...],
     latency: float,
     simulate: int,
@@ -175,10 +184,11 @@ def command(
         raise click.UsageError("Missing option '--rate': the rate of each host's link, such as 10G")
     if model is not None and compute is None:
         raise click.UsageError("--model needs --compute S: how long a worker computes in a step")
-    if problem := Shape(workers, servers, together, factors).problem:
+    if problem := Shape(workers, servers, together, factors, per_host).problem:
         raise click.UsageError(problem)
     try:
         cluster = Cluster(workers, servers, rate, latency, *_sizes(), simulate, together, factors)
+        cluster = cluster._replace(per_host=per_host)
         of_model = _profile(path, model, compute)
         framework = framework or of_model.framework or "mxnet"
         with progress(not as_json) as tell, _ended_by_interrupts():

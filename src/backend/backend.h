@@ -58,6 +58,8 @@ struct Exchange {
   // From rank 0, of partition 0: the layout from the next round on (protocol/next_layout.h).  Every
   // worker gets it with that partition's sum.  Empty: no change.
   std::string next_layout{};
+  // The contribution is the sum of so many workers, all of this host; 0: of this worker alone.
+  uint32_t stands_for = 0;
   // The partition's bytes in the tensor.  `in` stays valid and unchanged until `sent`, and `out`
   // stays valid until `summed`.
   std::span<const std::byte> in{};
@@ -131,6 +133,9 @@ class Backend {
   // kInvalidArgument if it is refused.
   virtual void SetOptimizer(OptimizerText optimizer, uint64_t number, Done done) = 0;
 
+  // This worker leaves the job, because of `reason` if that is not empty.  `done` runs once, after
+  // a bounded time: no other worker waits for bytes of this worker any more.  Called after Fail.
+  virtual void Leave(const std::string& /*reason*/, Done done) { done(Status::Ok()); }
   // Returns the sizes that suit the network, once, as soon as they are measured.
   virtual std::optional<PartitionAndCredit> TakeFitting() = 0;
   // Ends everything under way with `status` as soon as its memory is out of use, and later calls

@@ -150,7 +150,36 @@ Status CheckTogether(const Config& config) {
         "BYTESCHEDULER_HEARTBEAT_TIMEOUT is not longer than BYTESCHEDULER_HEARTBEAT_INTERVAL: "
         "every node would be lost");
   }
+  const bool is_of_store = config.backend == "kvstore" || config.backend == "passthrough";
+  if (is_of_store && config.comm != config::kAutomatic) {
+    return Status::InvalidArgument(
+        "BYTESCHEDULER_COMM=" + config.comm + " beside BYTESCHEDULER_BACKEND=" + config.backend +
+        ", with which MXNet's own store carries the bytes: unset one of them");
+  }
   return config::CheckRdma(config);
+}
+
+// DMLC_NUM_SERVER=0: each worker's process hosts a server, which it starts with the true count.
+Status ApplyHostedServers(Config* config) {
+  if (config->num_servers > 0) return Status::Ok();
+  if (config->role == "server") {
+    return Status::InvalidArgument(
+        "DMLC_ROLE=server: in a job with DMLC_NUM_SERVER=0 each worker's process hosts a server, "
+        "and none has a process of its own");
+  }
+  if (config->rejoin_timeout > Duration::zero()) {
+    return Status::InvalidArgument(
+        "BYTESCHEDULER_REJOIN_TIMEOUT: with DMLC_NUM_SERVER=0 a lost worker takes the server with "
+        "it that its process hosts, so none can join again; unset it, or start servers");
+  }
+  if (config->backend == "kvstore" || config->backend == "passthrough") {
+    return Status::InvalidArgument("BYTESCHEDULER_BACKEND=" + config->backend +
+                                   ": with DMLC_NUM_SERVER=0 workers host servers of ours, which "
+                                   "MXNet's own store cannot use; unset it, or start servers");
+  }
+  config->num_servers = config->num_workers;
+  config->servers_in_workers = true;
+  return Status::Ok();
 }
 
 void ApplyPsHeartbeats(const Lookup& lookup, Config* config) {
@@ -268,6 +297,7 @@ Result<Config> ParseConfig(const Lookup& lookup, const std::vector<std::string>&
       chosen("BYTESCHEDULER_PARTITION") || chosen("BYTESCHEDULER_CREDIT");
   config.spin_given = Find(lookup, "BYTESCHEDULER_SPIN").has_value();
   config.waiting_given = Find(lookup, "BYTESCHEDULER_WAITING").has_value();
+  if (Status status = ApplyHostedServers(&config); !status.ok()) return status;
   if (Status status = CheckTogether(config); !status.ok()) return status;
   return config;
 }

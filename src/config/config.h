@@ -47,8 +47,9 @@ struct Config {
   int32_t server_id = -1;  // the same of a server
   bool local_ipc = false;
   bool use_kubernetes = false;
-  int32_t water_mark = 0;  // 0: our own default
-  int32_t verbose = 0;     // 1 or more: the network logs at level debug
+  bool servers_in_workers = false;  // DMLC_NUM_SERVER is 0; num_servers is then num_workers
+  int32_t water_mark = 0;           // 0: our own default
+  int32_t verbose = 0;              // 1 or more: the network logs at level debug
   // The user's own values; heartbeat_interval and heartbeat_timeout below hold the values in force.
   Duration ps_heartbeat_interval{};
   Duration ps_heartbeat_timeout{};
@@ -69,6 +70,7 @@ struct Config {
   Duration rejoin_timeout{};
   int32_t server_threads = 0;  // 0: all cores but the first of each NUMA node
   bool deterministic = false;
+  bool local_sums = true;
   bool waiting_given = false;  // waiting_bytes is set
   bool spin_given = false;     // spin is set
   uint64_t hold_bytes = 0;
@@ -106,6 +108,7 @@ struct Config {
   std::string pickles;          // "allow-list", "refuse"
   std::string trusted_modules;  // names with commas between
   std::string backend;          // "auto", "native", "kvstore", "passthrough"; read by Python
+  std::string comm;             // "auto", "servers", "direct", "mpi", "nccl"; read by Python
 
   // True if a node that cannot use RDMA must not start.
   bool RequiresRdma() const { return rdma == "1" || rdma == "ibverbs"; }

@@ -17,9 +17,10 @@ constexpr auto kRows = std::to_array<SettingRow>({
      &Config::num_workers,
      "1",
      "16384"},
-    {{"DMLC_NUM_SERVER", "count", "", "required", "job", "how many servers the job has"},
+    {{"DMLC_NUM_SERVER", "count", "", "required", "job",
+      "how many servers the job has; 0: each worker hosts one (docs/user/direct.md)"},
      &Config::num_servers,
-     "1",
+     "0",
      "16384"},
     {{"DMLC_PS_ROOT_URI", "host", "", "required", "process",
       "address or host name of the scheduler node"},
@@ -244,6 +245,10 @@ constexpr auto kRows = std::to_array<SettingRow>({
     {{"BYTESCHEDULER_DETERMINISTIC", "flag", "", "0", "job",
       "1: sums always follow the order of the workers' ranks, however much memory that needs"},
      &Config::deterministic},
+    {{"BYTESCHEDULER_LOCAL_SUMS", "flag", "", "1", "job",
+      "1: in a job of several hosts the workers of a host add up synchronous keys, and one copy "
+      "crosses the link (docs/user/direct.md)"},
+     &Config::local_sums},
     {{"BYTESCHEDULER_HOLD", "bytes", "bytes", "64MiB", "process",
       "most bytes of contributions that a summing thread holds back to sum them in the order of "
       "ranks",
@@ -338,6 +343,11 @@ constexpr auto kRows = std::to_array<SettingRow>({
       "we schedule (kvstore), or the wrapped store as it is (passthrough); auto: native if the "
       "scheduler node and the servers are ours, else kvstore"},
      &Config::backend},
+    {{"BYTESCHEDULER_COMM", "choice auto|servers|direct|mpi|nccl", "", "auto", "job",
+      "where gradients are summed: in processes of their own (servers), or in a server that each "
+      "worker hosts (direct); auto: servers if the job has any, else direct (docs/user/direct.md); "
+      "mpi and nccl are not in this version"},
+     &Config::comm},
 });
 
 constexpr auto kInfos = [] {

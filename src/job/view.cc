@@ -17,6 +17,15 @@ View MakeView(Place own, int32_t num_workers, int32_t num_servers) {
   return view;
 }
 
+std::vector<int32_t> View::WorkersBeside(int32_t rank) const {
+  const int32_t host = workers[static_cast<size_t>(rank)].host;
+  std::vector<int32_t> ranks;
+  for (int32_t i = 0; i < num_workers(); ++i) {
+    if (workers[static_cast<size_t>(i)].host == host) ranks.push_back(i);
+  }
+  return ranks;
+}
+
 SharedView ShareView(Place own, int32_t num_workers, int32_t num_servers) {
   return std::make_shared<const View>(MakeView(own, num_workers, num_servers));
 }

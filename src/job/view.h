@@ -55,6 +55,9 @@ struct View {
     const bool known = static_cast<size_t>(peer.host) < hosts.size();
     return known ? std::optional(peer.host) : std::nullopt;
   }
+  // Returns the ranks of all workers on the host of worker `rank`, in order, with its own.
+  // REQUIRES: has_worker(rank).
+  std::vector<int32_t> WorkersBeside(int32_t rank) const;
 
   bool operator==(const View&) const = default;
 };

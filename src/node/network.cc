@@ -22,6 +22,10 @@
 namespace bs::node {
 namespace {
 
+// Longer than an interpreter takes from its goodbye to the end of its process, also on a machine
+// with other work.
+constexpr Duration kReasonPatience = std::chrono::seconds(5);
+
 LogLevel LevelOf(std::string_view name) {
   constexpr std::array<std::string_view, 4> kNames = {"debug", "info", "warning", "error"};
   for (size_t i = 0; i < kNames.size(); ++i) {
@@ -142,8 +146,10 @@ Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Ro
   options.heartbeat_interval = config.heartbeat_interval;
   options.heartbeat_timeout = config.heartbeat_timeout;
   options.rejoin_timeout = config.rejoin_timeout;
-  // Only the nodes of a direct job have the ranks of both.
-  options.servers_in_workers = config.worker_id >= 0 && config.server_id >= 0;
+  // Nodes that a launcher's worker hosts have the ranks of both, and no launcher of ours.
+  const bool hosted = config.worker_id >= 0 && config.server_id >= 0;
+  options.servers_in_workers = config.servers_in_workers || hosted;
+  if (!hosted) options.reason_patience = kReasonPatience;
   if (config.RequiresRdma() || config.rdma == "auto") {
     options.reconnect_grace = kRdmaReconnectGrace;
   }

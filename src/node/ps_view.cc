@@ -11,13 +11,6 @@
 namespace bs::node {
 namespace {
 
-// The address by which a host is known for the whole job.
-std::string AddressOf(const ps::Node& node) {
-  const std::string& host = node.first_hostname.empty() ? node.hostname : node.first_hostname;
-  const bool loopback = host.starts_with("127.") || host == "::1" || host == "localhost";
-  return loopback ? "127.0.0.1" : host;
-}
-
 void PutOnHost(const ps::Node& node, size_t host, job::View* view) {
   if (host == view->hosts.size()) view->hosts.emplace_back();
   uint64_t& rate = view->hosts[host].link_rate;
@@ -45,7 +38,7 @@ job::View ViewOf(const ps::View& listed, job::Role role) {
   for (const ps::Node& node : listed.nodes) {
     const bool counts = node.role != ps::Role::kScheduler && !ps::IsAttachedId(node.id);
     if (!counts || !known.insert(node.id).second) continue;
-    PutOnHost(node, hosts.try_emplace(AddressOf(node), hosts.size()).first->second, &view);
+    PutOnHost(node, hosts.try_emplace(ps::HostOf(node), hosts.size()).first->second, &view);
   }
   return view;
 }

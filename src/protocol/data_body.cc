@@ -52,8 +52,10 @@ enum Field : pbf_tag_type {
   kAbout = 142,
   kOptimizer = 143,
   kGivenBack = 144,
-  kReady = 145,
-  kGrants = 146,
+  kStandsFor = 145,
+  kAnsweredBelow = 146,
+  kReady = 147,
+  kGrants = 148,
 };
 
 bool IsOfTensor(ps::Op op) { return op == ps::Op::kDeclare || op == ps::Op::kLookup; }
@@ -224,6 +226,12 @@ bool ReadRest(ps::Op op, pbf_reader* in, DataRequest* request) {
     case Varint(kLayoutVersion):
       LayoutOf(op, *request) = in->get_uint32();
       return true;
+    case Varint(kStandsFor):
+      request->stands_for = in->get_uint32();
+      return true;
+    case Varint(kAnsweredBelow):
+      request->answered_below = in->get_uint64();
+      return true;
     case Bytes(kAbout):
       if (op != ps::Op::kPush) return false;
       request->about = in->get_bytes();
@@ -301,6 +309,8 @@ ps::Body Encode(ps::Op op, const DataRequest& request) {
   if (op == ps::Op::kOptimizer) out.Add(kOptimizer, request.optimizer);
   if (op == ps::Op::kReady) out.Add(kReady, request.ready);
   out.Add(kGivenBack, request.given_back ? 1 : 0);
+  out.Add(kStandsFor, request.stands_for);
+  out.Add(kAnsweredBelow, request.answered_below);
   return out.End();
 }
 

@@ -54,6 +54,12 @@ struct DataRequest {
   std::string optimizer{};  // kOptimizer: its name and options
   bool given_back = false;  // kRelease: all workers have given the key back
   std::string ready{};      // kReady: a Readiness (grants.h)
+  // kPush and kPushPull of a synchronous key: the payload is the sum of so many workers, all of the
+  // sender's host.  0: of the sender alone.
+  uint32_t stands_for = 0;
+  // kPushPull between workers of a host: the sender has the answers to all its requests of a lower
+  // sequence.
+  uint64_t answered_below = 0;
 
   bool operator==(const DataRequest&) const = default;
 };

@@ -36,6 +36,11 @@ uint64_t NumPartitions(uint64_t size_bytes, uint64_t partition_bytes) {
 
 }  // namespace
 
+std::optional<Decision> DecisionIn(std::string_view bytes) {
+  if (bytes.size() < kHeaderBytes || NumberAt(bytes, kNumberBytes) == 0) return std::nullopt;
+  return Decision{.number = NumberAt(bytes, 0), .credit_bytes = NumberAt(bytes, kNumberBytes)};
+}
+
 std::string Encode(const NextLayout& next) {
   std::string bytes;
   Append(next.decision, &bytes);

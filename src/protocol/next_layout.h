@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,16 @@ struct NextLayout {
   uint64_t partition_bytes = 0;  // 0: the layout stays
   std::vector<Partition> partitions{};
 };
+
+// The part of it that is about the worker.
+struct Decision {
+  uint64_t number = 0;
+  uint64_t credit_bytes = 0;
+
+  bool operator==(const Decision&) const = default;
+};
+// Nothing if the bytes make no sense.
+std::optional<Decision> DecisionIn(std::string_view bytes);
 
 // Converts to bytes for the wire (little-endian), and back.
 std::string Encode(const NextLayout& next);

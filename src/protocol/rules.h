@@ -30,6 +30,13 @@ class Rules {
   virtual bool grants_are_executed_in_order() const { return true; }
   // False: a worker executes a grant again when it comes again.
   virtual bool grants_are_executed_once() const { return true; }
+  // Workers of a host add up (docs/design/decisions/0027-one-copy-a-host.md).  False: the host's
+  // copy leaves with the first contribution; it leaves twice; the credit of the worker that adds up
+  // waits for it; the worker of the highest rank gets no sum.
+  virtual bool host_copies_wait_for_all() const { return true; }
+  virtual bool host_copies_leave_once() const { return true; }
+  virtual bool host_copies_have_their_own_credit() const { return true; }
+  virtual bool host_sums_go_to_all() const { return true; }
 };
 
 }  // namespace bs::protocol

@@ -107,10 +107,21 @@ std::vector<double> Within(std::span<const Range> ranges, std::span<const double
 
 }  // namespace
 
-std::vector<LinkHost> HostsOf(const job::View& view) {
+bool AddsUpOnHosts(const job::View& view) {
+  std::set<int32_t> hosts;
+  std::set<int32_t> of_workers;
+  for (const job::Peer& worker : view.workers) of_workers.insert(worker.host);
+  for (const job::Peer& server : view.servers) hosts.insert(server.host);
+  hosts.insert(of_workers.begin(), of_workers.end());
+  return hosts.size() > 1 && of_workers.size() < view.workers.size();
+}
+
+std::vector<LinkHost> HostsOf(const job::View& view, bool adds_up) {
   std::vector<LinkHost> hosts(view.hosts.size());
   for (const job::Peer& worker : view.workers) {
-    if (view.HostOf(worker)) ++hosts[static_cast<size_t>(worker.host)].workers;
+    if (!view.HostOf(worker)) continue;
+    int32_t& workers = hosts[static_cast<size_t>(worker.host)].workers;
+    workers = adds_up ? 1 : workers + 1;
   }
   for (int32_t rank = 0; rank < view.num_servers(); ++rank) {
     const job::Peer& server = view.servers[static_cast<size_t>(rank)];

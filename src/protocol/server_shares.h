@@ -22,9 +22,14 @@ struct LinkHost {
   bool operator==(const LinkHost&) const = default;
 };
 
-// The hosts of a job, in the order of the view.  A host without a stated rate counts as fast as the
+// True if the job has several hosts, and several workers on at least one of them: their
+// contributions can be added up there, and one copy crosses the link.
+bool AddsUpOnHosts(const job::View& view);
+
+// The hosts of a job, in the order of the view.  `adds_up`: the workers of a host send one copy, so
+// they count as one worker.  A host without a stated rate counts as fast as the
 // fastest host that states a rate.  Nodes whose host is not known are left out.
-std::vector<LinkHost> HostsOf(const job::View& view);
+std::vector<LinkHost> HostsOf(const job::View& view, bool adds_up = false);
 
 // Returns how long each link is busy, each way, for a byte that each worker pushes and pulls.  The
 // servers of a host get `shares` of that byte (by host; they add up to 1).

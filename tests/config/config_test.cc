@@ -95,6 +95,7 @@ TEST(Config, DefaultsMatchTheTable) {
   EXPECT_EQ(config.log_level, "info");
   EXPECT_EQ(config.transport, "tcp");
   EXPECT_EQ(config.backend, "auto");
+  EXPECT_EQ(config.comm, "auto");
 }
 
 TEST(Config, KnowsWhetherTheUserHasSaidHowLargePartitionsAre) {
@@ -195,6 +196,7 @@ TEST(Config, EveryRowReachesItsField) {
        [](const Config& c) { return c.heartbeat_timeout == seconds(10); }},
       {"BYTESCHEDULER_SERVER_THREADS", "4", [](const Config& c) { return c.server_threads == 4; }},
       {"BYTESCHEDULER_DETERMINISTIC", "1", [](const Config& c) { return c.deterministic; }},
+      {"BYTESCHEDULER_LOCAL_SUMS", "0", [](const Config& c) { return !c.local_sums; }},
       {"BYTESCHEDULER_HOLD", "0", [](const Config& c) { return c.hold_bytes == 0; }},
       {"BYTESCHEDULER_MAX_STALENESS", "4", [](const Config& c) { return c.max_staleness == 4; }},
       {"BYTESCHEDULER_LINK_RATE", "2.5Gbit/s",
@@ -220,6 +222,7 @@ TEST(Config, EveryRowReachesItsField) {
       {"BYTESCHEDULER_TRUSTED_MODULES", "a,b",
        [](const Config& c) { return c.trusted_modules == "a,b"; }},
       {"BYTESCHEDULER_BACKEND", "native", [](const Config& c) { return c.backend == "native"; }},
+      {"BYTESCHEDULER_COMM", "direct", [](const Config& c) { return c.comm == "direct"; }},
       {"BYTESCHEDULER_DEBUG", "1", [](const Config& c) { return c.debug; }},
       {"BYTESCHEDULER_METRICS", "0.0.0.0:0",
        [](const Config& c) { return c.metrics == "0.0.0.0:0"; }},
@@ -254,7 +257,7 @@ TEST(Config, EveryRowRefusesInTheSameWords) {
       {"DMLC_ROLE", "master", "want one of worker|server|scheduler"},
       {"DMLC_NUM_WORKER", "two", kWhole},
       {"DMLC_NUM_WORKER", "0", "want 1 to 16384"},
-      {"DMLC_NUM_SERVER", "-1", "want 1 to 16384"},
+      {"DMLC_NUM_SERVER", "-1", "want 0 to 16384"},
       {"DMLC_NUM_SERVER", "1x", kWhole},
       {"DMLC_PS_ROOT_PORT", "65536", "want 0 to 65535"},
       {"DMLC_PS_ROOT_URI", "tcp://a", "want an address or a host name, without tcp://"},
@@ -297,6 +300,7 @@ TEST(Config, EveryRowRefusesInTheSameWords) {
       {"BYTESCHEDULER_GRACE", "8761h", "want 0 to 8760h"},
       {"BYTESCHEDULER_SERVER_THREADS", "4097", "want 0 to 4096"},
       {"BYTESCHEDULER_DETERMINISTIC", "sure", kFlag},
+      {"BYTESCHEDULER_LOCAL_SUMS", "some", kFlag},
       {"BYTESCHEDULER_HOLD", "64X", kBytes},
       {"BYTESCHEDULER_MAX_STALENESS", "-2", "want -1 to 1000000000"},
       {"BYTESCHEDULER_LINK_RATE", "1000", kRate},
@@ -317,6 +321,7 @@ TEST(Config, EveryRowRefusesInTheSameWords) {
       {"BYTESCHEDULER_METRICS", "yes", "want PORT or HOST:PORT, such as 18600 or 0.0.0.0:18600"},
       {"BYTESCHEDULER_METRICS", "65536", "want PORT or HOST:PORT, such as 18600 or 0.0.0.0:18600"},
       {"BYTESCHEDULER_BACKEND", "mpi", "want one of auto|native|kvstore|passthrough"},
+      {"BYTESCHEDULER_COMM", "gloo", "want one of auto|servers|direct|mpi|nccl"},
   };
   std::set<std::string_view> tested;
   for (const Bad& row : rows) {
@@ -384,9 +389,11 @@ TEST(Config, NamesAndExplainsEverySettingThatIsMissing) {
   EXPECT_SNAPSHOT(Parse(values).status().message(),
                   "DMLC_ROLE is not set (role of this process in the job)");
   values.erase("DMLC_NUM_SERVER");
-  EXPECT_SNAPSHOT(Parse(values).status().message(),
-                  "DMLC_ROLE is not set (role of this process in the job); "
-                  "DMLC_NUM_SERVER is not set (how many servers the job has)");
+  EXPECT_SNAPSHOT(
+      Parse(values).status().message(),
+      "DMLC_ROLE is not set (role of this process in the job); "
+      "DMLC_NUM_SERVER is not set (how many servers the job has; 0: each worker hosts one "
+      "(docs/user/direct.md))");
 }
 
 TEST(Config, SetToNothingCountsAsNotSet) {
@@ -416,6 +423,44 @@ TEST(Config, OnlyTheSchedulerTakesAnyFreePort) {
   EXPECT_TRUE(Parse(values).ok());
 }
 
+TEST(Config, WithoutServersOfTheirOwnThereAreAsManyAsWorkers) {
+  for (const char* role : {"worker", "scheduler"}) {
+    Values values = Required();
+    values["DMLC_ROLE"] = role;
+    values["DMLC_NUM_SERVER"] = "0";
+    const Result<Config> config = Parse(values);
+    ASSERT_TRUE(config.ok()) << config.status().message();
+    EXPECT_EQ(config.value().num_servers, 2);
+    EXPECT_TRUE(config.value().servers_in_workers);
+    // The hosted servers start with their true count, and all nodes must have equal lines.
+    values["DMLC_NUM_SERVER"] = "2";
+    EXPECT_EQ(config.value().JobSettings(), Parse(values).value().JobSettings());
+  }
+}
+
+TEST(Config, SomeSettingsNeedServersOfTheirOwn) {
+  const auto error_with = [](const std::string& name, const std::string& value) {
+    Values values = Required();
+    values["DMLC_NUM_SERVER"] = "0";
+    values[name] = value;
+    return Parse(values).status().message();
+  };
+  EXPECT_SNAPSHOT(
+      error_with("DMLC_ROLE", "server"),
+      "DMLC_ROLE=server: in a job with DMLC_NUM_SERVER=0 each worker's process hosts a server, "
+      "and none has a process of its own");
+  EXPECT_SNAPSHOT(
+      error_with("BYTESCHEDULER_REJOIN_TIMEOUT", "30"),
+      "BYTESCHEDULER_REJOIN_TIMEOUT: with DMLC_NUM_SERVER=0 a lost worker takes the server with "
+      "it that its process hosts, so none can join again; unset it, or start servers");
+  EXPECT_SNAPSHOT(error_with("BYTESCHEDULER_BACKEND", "kvstore"),
+                  "BYTESCHEDULER_BACKEND=kvstore: with DMLC_NUM_SERVER=0 workers host servers of "
+                  "ours, which MXNet's own store cannot use; unset it, or start servers");
+  EXPECT_TRUE(error_with("BYTESCHEDULER_BACKEND", "passthrough").starts_with("BYTESCHEDULER_BACK"));
+  EXPECT_EQ(error_with("BYTESCHEDULER_REJOIN_TIMEOUT", "0"), "");
+  EXPECT_EQ(error_with("BYTESCHEDULER_BACKEND", "native"), "");
+}
+
 TEST(Config, OurHeartbeatNamesWinOverTheNamesOfPsLite) {
   Values values = Required();
   values["PS_HEARTBEAT_INTERVAL"] = "7";
@@ -434,12 +479,31 @@ TEST(Config, AHeartbeatTimeoutMustLeaveTimeForOneHeartbeat) {
       "every node would be lost");
 }
 
+TEST(Config, AWayOfSumsIsRefusedBesideAStoreOfMXNets) {
+  for (const std::string backend : {"kvstore", "passthrough"}) {
+    for (const std::string comm : {"servers", "direct", "mpi", "nccl"}) {
+      Values values = Required();
+      values["BYTESCHEDULER_BACKEND"] = backend;
+      values["BYTESCHEDULER_COMM"] = comm;
+      EXPECT_EQ(Parse(values).status().message(),
+                "BYTESCHEDULER_COMM=" + comm + " beside BYTESCHEDULER_BACKEND=" + backend +
+                    ", with which MXNet's own store carries the bytes: unset one of them");
+      values["BYTESCHEDULER_COMM"] = "auto";
+      EXPECT_TRUE(Parse(values).ok());
+      values["BYTESCHEDULER_COMM"] = comm;
+      values["BYTESCHEDULER_BACKEND"] = "native";
+      EXPECT_TRUE(Parse(values).ok());
+    }
+  }
+}
+
 TEST(Config, JobSettingsAreExactlyTheRowsOfThatScope) {
   const Result<Config> config = ParseWith("BYTESCHEDULER_DETERMINISTIC", "yes");
   ASSERT_TRUE(config.ok());
   EXPECT_SNAPSHOT(config.value().JobSettings(),
                   "DMLC_NUM_WORKER=2\nDMLC_NUM_SERVER=3\nBYTESCHEDULER_REJOIN_TIMEOUT=0ns\n"
-                  "BYTESCHEDULER_DETERMINISTIC=1\nBYTESCHEDULER_MAX_STALENESS=-1\n");
+                  "BYTESCHEDULER_DETERMINISTIC=1\nBYTESCHEDULER_LOCAL_SUMS=1\n"
+                  "BYTESCHEDULER_MAX_STALENESS=-1\nBYTESCHEDULER_COMM=auto\n");
 }
 
 TEST(Config, EveryDefaultIsAValueThatItsOwnRowTakes) {

@@ -45,6 +45,16 @@ TEST(View, HasWorkersOfTheirRanksOnly) {
   EXPECT_FALSE(view.has_worker(2));
 }
 
+TEST(View, WorkersOfAHostAreListedByRank) {
+  View view = MakeView({}, 4, 1);
+  view.hosts.resize(2);
+  for (const size_t rank : {0U, 2U}) view.workers[rank].host = 0;
+  view.workers[1].host = 1;
+  EXPECT_EQ(view.WorkersBeside(2), (std::vector<int32_t>{0, 2}));
+  EXPECT_EQ(view.WorkersBeside(1), std::vector<int32_t>{1});
+  EXPECT_EQ(view.WorkersBeside(3), std::vector<int32_t>{3}) << "its host is not known";
+}
+
 TEST(View, WithoutServersIsAView) {
   const View view = MakeView({}, 2, 0);
   EXPECT_EQ(view.num_workers(), 2);

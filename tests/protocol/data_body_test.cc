@@ -78,14 +78,14 @@ TEST(DataBody, ReadinessAndGrantsHaveTheBytesOfTheProtocol) {
   const ps::Body ready = Encode(ps::Op::kReady, DataRequest{.ready_number = 300, .ready = "r"});
   EXPECT_EQ(HexOf(ready),
             "c006ac02"
-            "8a090172");
+            "9a090172");
   EXPECT_EQ(DecodeRequest(ps::Op::kReady, ready).value().ready_number, 300U);
   EXPECT_EQ(DecodeRequest(ps::Op::kReady, ready).value().ready, "r");
   const ps::Body grants =
       Encode(ps::Op::kReady, DataResponse{.identity = {.count = 300}, .grants = "g"});
   EXPECT_EQ(HexOf(grants),
             "c006ac02"
-            "92090167");
+            "a2090167");
   EXPECT_EQ(DecodeResponse(ps::Op::kReady, grants).value().grants, "g");
   EXPECT_TRUE(DataBodyRules().answers(grants, ready));
   EXPECT_EQ(DataBodyRules().describe(ps::Op::kReady, ready), "number=300");
@@ -180,6 +180,15 @@ TEST(DataBody, CarriesOnlyTheFieldsOfItsOp) {
   release.layout_version = 0;
   release.oldest_layout = 4;
   EXPECT_EQ(carried(ps::Op::kRelease), release);
+}
+
+TEST(DataBody, OfAHostSaysForHowManyWorkersItStands) {
+  const DataRequest push{.key = 7, .stands_for = 4, .answered_below = 300};
+  EXPECT_EQ(HexOf(Encode(ps::Op::kPushPull, push)),
+            "b80607"
+            "880904"
+            "9009ac02");
+  EXPECT_EQ(DecodeRequest(ps::Op::kPushPull, Encode(ps::Op::kPushPull, push)).value(), push);
 }
 
 TEST(DataBody, CountsRoundsOrPushesByTheMode) {

@@ -59,6 +59,13 @@ TEST(NextLayout, WrongBytesAreRefusedWithTheKey) {
   }
 }
 
+TEST(NextLayout, ADecisionIsReadWithoutItsTensor) {
+  const std::string bytes = Encode(NextLayout{.decision = 3, .credit_bytes = 5000});
+  EXPECT_EQ(DecisionIn(bytes), (Decision{.number = 3, .credit_bytes = 5000}));
+  EXPECT_EQ(DecisionIn(bytes.substr(1)), std::nullopt);
+  EXPECT_EQ(DecisionIn(Encode(NextLayout{.decision = 3})), std::nullopt) << "no credit";
+}
+
 TEST(NextLayout, ATensorInOnePartitionStaysInOne) {
   EXPECT_FALSE(WouldChange(TensorOf(0, 64), 128));
   EXPECT_FALSE(WouldChange(TensorOf(100, 128), 256));

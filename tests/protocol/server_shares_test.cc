@@ -176,6 +176,21 @@ TEST(ServerShares, HostsComeFromTheView) {
   EXPECT_EQ(HostsOf({}), Hosts());
 }
 
+TEST(ServerShares, AHostThatAddsUpCountsAsOneWorker) {
+  job::View view = job::MakeView({}, 3, 2);
+  view.hosts.resize(2);
+  view.workers = {{.host = 1}, {.host = 0}, {.host = 1}};
+  view.servers = {{.host = 0}, {.host = 1}};
+  EXPECT_EQ(HostsOf(view, true),
+            (Hosts{{.workers = 1, .servers = {0}}, {.workers = 1, .servers = {1}}}));
+  EXPECT_TRUE(AddsUpOnHosts(view));
+  view.workers = {{.host = 0}, {.host = 0}};
+  view.servers = {{.host = 0}, {.host = 0}};
+  EXPECT_FALSE(AddsUpOnHosts(view)) << "one host";
+  view.workers = {{.host = 0}, {.host = 1}};
+  EXPECT_FALSE(AddsUpOnHosts(view)) << "each worker is alone";
+}
+
 TEST(ServerShares, HostsWithoutARateAreAsFastAsTheFastest) {
   job::View view = job::MakeView({}, 1, 2);
   view.hosts = {{.link_rate = 500}, {.link_rate = 2000}, {}};

@@ -26,8 +26,12 @@ Refusal RequestBench::RefusalIn(const std::vector<ps::Message>& responses) {
 }
 
 SlotBench::SlotBench(const Options& options) {
-  state.view = job::ShareView({.role = job::Role::kServer, .rank = options.server_rank},
-                              options.num_workers, 3);
+  job::View view = job::MakeView({.role = job::Role::kServer, .rank = options.server_rank},
+                                 options.num_workers, 3);
+  for (size_t rank = 0; rank < options.hosts.size(); ++rank) {
+    view.workers.at(rank).host = options.hosts[rank];
+  }
+  state.view = std::make_shared<const job::View>(std::move(view));
   state.num_buffers = options.num_buffers;
   state.deterministic = options.deterministic;
   state.hold_bytes = options.hold_bytes;

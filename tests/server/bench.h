@@ -49,6 +49,7 @@ class SlotBench : public RequestBench {
     int32_t server_rank = 0;
     SlotId id{7, 0};
     uint64_t first_round = 0;
+    std::vector<int32_t> hosts{};  // of the workers; empty: each has its own
   };
   explicit SlotBench(const Options& options);
   explicit SlotBench(int32_t num_workers) : SlotBench(Options{.num_workers = num_workers}) {}

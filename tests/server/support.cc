@@ -69,7 +69,8 @@ protocol::DataRequest BodyOf(const Ask& ask) {
           .layout_version = ask.layout_version,
           .oldest_layout = ask.layout_version,
           .next_layout = ask.next,
-          .given_back = ask.given_back};
+          .given_back = ask.given_back,
+          .stands_for = ask.stands_for};
 }
 
 ps::Extension ExtensionOf(const Ask& ask) {

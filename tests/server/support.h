@@ -42,6 +42,7 @@ struct Ask {
   uint32_t layout_version = 0;
   std::string next = {};
   bool given_back = false;
+  uint32_t stands_for = 0;
 };
 Ask Push(int32_t rank, uint64_t round, std::vector<std::byte> payload);
 // `words` are the codes of `count` elements.

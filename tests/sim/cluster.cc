@@ -146,6 +146,9 @@ Cluster::Cluster(const ClusterOptions& options, uint64_t seed, const Journal::Tr
       network_(&clock_, options.network),
       job_{.clock = &clock_, .network = &network_, .journal = &journal_, .membership = {}} {
   job_.peers = options.test_peers;
+  job_.hosts = options.hosts;
+  job_.server_hosts = options.server_hosts;
+  job_.least_added_bytes = options.least_added_bytes;
   job_.membership.num_workers = options.num_workers;
   job_.membership.num_servers = options.num_servers;
   job_.membership.root = {"10.0.0.1", 9091};
@@ -266,7 +269,11 @@ bool Cluster::AllReady() const {
 }
 
 bool Cluster::Due(const std::optional<Event>& event) const {
-  return event && job_.ready_messages >= event->after_ready_messages && Due(event->after_callbacks);
+  if (!event || !Due(event->after_callbacks)) return false;
+  if (job_.ready_messages < event->after_ready_messages) return false;
+  const auto done = [](const auto& worker) { return worker->script()->done(); };
+  const bool any_works = !std::all_of(workers_.begin(), workers_.end(), done);
+  return event->after_messages == 0 || (job_.beside >= event->after_messages && any_works);
 }
 
 bool Cluster::Due(uint64_t callbacks) const {
@@ -568,6 +575,8 @@ Report Cluster::Run() {
     report.library_sums = library_->counts().operations;
     report.library_pieces = library_->counts().pieces;
   }
+  report.copies = job_.copies.size();
+  report.beside = job_.beside;
   for (const int32_t lives : lives_) report.replaced += static_cast<uint64_t>(lives - 1);
   report.priorities.resize(workers_.size());
   for (const auto& worker : workers_) {
@@ -767,6 +776,57 @@ ClusterOptions DrawGrants(uint64_t seed) {
 }
 
 ClusterOptions DrawGrantsDeath(uint64_t seed) { return WithDeath(DrawGrants(seed), seed); }
+ClusterOptions DrawHosts(uint64_t seed) {
+  ClusterOptions options = DrawGivingBack(seed);
+  Draw draw(seed ^ 0x4057);
+  options.num_workers = 6;
+  options.hosts = {0, 0, 0, 1, 2, 2};
+  for (size_t last = options.hosts.size() - 1; last > 0; --last) {
+    std::swap(options.hosts[last], options.hosts[draw.Uniform<size_t>(0, last)]);
+  }
+  if (draw.Chance(0.5)) {  // direct: some hosts have servers
+    for (int32_t i = 0; i < options.num_servers; ++i) {
+      options.server_hosts.push_back(draw.Uniform(0, 2));
+    }
+  }
+  options.least_added_bytes = draw.OneOf<uint64_t>({0, 0, 100});
+  options.together_bytes = draw.OneOf<uint64_t>({0, 100, 1 << 20});
+  options.keys.resize(std::min<size_t>(options.keys.size(), 3));
+  for (KeyPlan& plan : options.keys) {
+    plan.rounds = draw.Uniform<Round>(1, 5);
+    plan.count = draw.Uniform<uint64_t>(0, 12) * draw.Uniform<uint64_t>(1, 20);
+    plan.rests = plan.rests && draw.Chance(0.5);
+  }
+  return options;
+}
+
+ClusterOptions DrawHostsDeath(uint64_t seed) {
+  ClusterOptions options = WithDeath(DrawHosts(seed), seed);
+  // Where the notice of the end is lost twice, a server names a worker that ended because of it.
+  options.network.loss = std::min(options.network.loss, 0.02);
+  return options;
+}
+
+ClusterOptions DrawHostsGoodbye(uint64_t seed) {
+  ClusterOptions options = DrawHostsDeath(seed);
+  options.death->role = ps::Role::kWorker;
+  options.death->rank %= options.num_workers;
+  options.death->reason = "KeyError: 'no luck'";
+  options.network.loss = 0;  // as in DrawGoodbye
+  return options;
+}
+
+ClusterOptions DrawSmallHosts(uint64_t seed) {
+  Draw draw(seed ^ 0x5a11);
+  ClusterOptions options;
+  options.num_workers = 6;
+  options.num_servers = 2;
+  options.hosts = {0, 0, 0, 1, 2, 2};
+  if (seed % 2 == 1) options.server_hosts = {0, 2};
+  options.network = DrawNetwork(&draw);
+  options.keys = {{.key = 1, .count = 40, .rounds = 2}, {.key = 2, .count = 20, .rounds = 2}};
+  return options;
+}
 
 std::string Describe(const ClusterOptions& options) {
   std::ostringstream text;
@@ -786,10 +846,15 @@ std::string Describe(const ClusterOptions& options) {
     if (plan.threshold != 0) text << " in two bits of " << plan.threshold;
     if (plan.mode == Mode::kAsynchronous) text << (plan.hosted ? "(hosted)" : "(async)");
   }
+  if (!options.hosts.empty()) text << "; hosts";
+  for (const int32_t host : options.hosts) text << " " << host;
+  if (!options.server_hosts.empty()) text << ", of servers";
+  for (const int32_t host : options.server_hosts) text << " " << host;
   const auto tell = [&](const std::optional<Event>& event, const char* what) {
     if (!event) return;
     text << "; " << ps::NameOf(event->role) << " " << event->rank << " " << what << " after "
          << event->after_callbacks << " callbacks";
+    if (event->after_messages > 0) text << " and " << event->after_messages << " messages";
   };
   tell(options.death, "dies");
   tell(options.outage, "is cut off");

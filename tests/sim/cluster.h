@@ -31,6 +31,7 @@ struct Event {
   uint64_t after_callbacks = 0;  // of all workers together
   // And after so many requests and responses of kReady.
   uint64_t after_ready_messages = 0;
+  uint64_t after_messages = 0;  // the same, and so many between workers of a host
   // If not empty, the worker says goodbye with it.  A server that is meant instead vanishes.
   std::string reason{};
 };
@@ -87,6 +88,11 @@ struct ClusterOptions {
   Duration retry_interval = std::chrono::milliseconds(100);
   SimNetworkOptions network;
   std::vector<KeyPlan> keys;
+  // The hosts of workers, by the order of their ports; then workers of a host add up.  Empty: all
+  // hosts are unknown.
+  std::vector<int32_t> hosts;
+  std::vector<int32_t> server_hosts;  // the same of servers; empty: another host
+  uint64_t least_added_bytes = 0;     // larger tensors are added up
   Duration starts_within = std::chrono::milliseconds(50);
   std::optional<Event> death;  // it vanishes
   std::optional<EarlyDeath> early_death;
@@ -132,6 +138,14 @@ ClusterOptions DrawGivingBackDeath(uint64_t seed);
 ClusterOptions DrawGrants(uint64_t seed);
 // The same with a node that dies.
 ClusterOptions DrawGrantsDeath(uint64_t seed);
+// The same with hosts of three, one and two workers.
+ClusterOptions DrawHosts(uint64_t seed);
+// The same with a node that dies.
+ClusterOptions DrawHostsDeath(uint64_t seed);
+// The same with a worker that says goodbye in the middle of the job, with a reason.
+ClusterOptions DrawHostsGoodbye(uint64_t seed);
+// A small job of these hosts.
+ClusterOptions DrawSmallHosts(uint64_t seed);
 // One line that says what was drawn.
 std::string Describe(const ClusterOptions& options);
 
@@ -150,6 +164,8 @@ struct Report {
   uint64_t library_sums = 0;         // operations
   uint64_t library_pieces = 0;
   uint64_t ready_messages = 0;  // requests and responses of kReady
+  uint64_t copies = 0;          // contributions that stand for several workers
+  uint64_t beside = 0;          // messages between workers of a host
 
   bool Has(Broken kind) const;
   std::string ToString() const;

@@ -51,8 +51,12 @@ MemberNode::MemberNode(Job* job, ps::Role role, int32_t index)
       transport_(job->network->MakeTransport(&io_)) {
   ps::MembershipOptions options = job->membership;
   options.role = role;
-  options.node_host = role == ps::Role::kServer ? "10.0.0.2" : "10.0.0.3";
-  options.node_port = 5000 + index;
+  const bool server = role == ps::Role::kServer;
+  const std::vector<int32_t>& hosts = server ? job->server_hosts : job->hosts;
+  options.node_host = hosts.empty() ? (server ? "10.0.0.2" : "10.0.0.3")
+                                    : "10.0.1." + std::to_string(hosts[static_cast<size_t>(index)]);
+  options.node_port = (server && !hosts.empty() ? 6000 : 5000) + index;
+  options.joins_host = !server && !hosts.empty();
   address_ = "(" + options.node_host + ":" + std::to_string(options.node_port) + ")";
   const Logger log("", LogLevel::kDebug, [this](LogLevel, std::string_view line) {
     job_->journal->Note(name_, [&] { return std::string(line); });
@@ -68,6 +72,7 @@ void MemberNode::Start(Duration delay) {
     rank_ = view.value().rank;
     incarnation_ = view.value().incarnation;
     number_ = view.value().job;
+    nodes_ = view.value().nodes;
     name_ = ps::DescribeId(view.value().own_id);
     OnReady();
   };
@@ -147,8 +152,18 @@ void MemberNode::DestroyMember() {
 }
 
 job::View MemberNode::ViewOf(job::Role role) const {
-  return job::MakeView({.role = role, .rank = rank_, .incarnation = incarnation_},
-                       job_->membership.num_workers, job_->membership.num_servers);
+  job::View view = job::MakeView({.role = role, .rank = rank_, .incarnation = incarnation_},
+                                 job_->membership.num_workers, job_->membership.num_servers);
+  if (job_->hosts.empty()) return view;
+  std::map<std::string, int32_t> hosts;
+  for (const ps::Node& node : nodes_) {
+    if (node.role == ps::Role::kScheduler) continue;
+    std::vector<job::Peer>& peers = node.role == ps::Role::kServer ? view.servers : view.workers;
+    peers.at(static_cast<size_t>(ps::RankOf(node.id))).host =
+        hosts.try_emplace(ps::HostOf(node), static_cast<int32_t>(hosts.size())).first->second;
+  }
+  view.hosts.resize(hosts.size());
+  return view;
 }
 
 ServerNode::ServerNode(Job* job, int32_t index, const ServerOptions& options, int32_t num_shards,
@@ -232,23 +247,6 @@ WorkerNode::WorkerNode(Job* job, int32_t index, const worker::PsWorkerOptions& o
       unacknowledged_(static_cast<size_t>(job->membership.num_servers)),
       unacknowledged_bytes_(static_cast<size_t>(job->membership.num_servers)) {}
 
-void WorkerNode::MakeBackend() {
-  using backend::collective::CollectiveBackend;
-  auto servers = std::make_unique<backend::PsBackend>(
-      options_, &thread_, [this](ps::Message message) { Transmit(std::move(message)); },
-      Logger("", LogLevel::kOff));
-  servers_ = servers.get();
-  backend_ = std::move(servers);
-  if (job_->library == nullptr) return;
-  backend_ = std::make_unique<CollectiveBackend>(
-      backend::collective::CollectiveOptions{.rank = rank()}, &thread_, std::move(backend_),
-      job_->library->Join(rank(), &thread_),
-      [this](ps::KvRequest request, ps::KvWorker::Done done) {
-        servers_->Ask(std::move(request), std::move(done));
-      },
-      rules_);
-}
-
 void WorkerNode::OnReady() {
   options_.SetView(ViewOf(job::Role::kWorker));
   options_.requests.incarnation = incarnation_;
@@ -268,6 +266,38 @@ void WorkerNode::OnReady() {
   script_->Begin(worker_.get(), &thread_, [this] { io_.Post([this] { Finish(); }); });
 }
 
+void WorkerNode::MakeBackend() {
+  const auto send = [this](ps::Message message) { Transmit(std::move(message)); };
+  const Logger log("", LogLevel::kOff);
+  auto link = std::make_unique<backend::PsBackend>(options_, &thread_, send, log);
+  link_ = link.get();
+  if (job_->library != nullptr) {
+    backend_ = std::make_unique<backend::collective::CollectiveBackend>(
+        backend::collective::CollectiveOptions{.rank = rank()}, &thread_, std::move(link),
+        job_->library->Join(rank(), &thread_),
+        [this](ps::KvRequest request, ps::KvWorker::Done done) {
+          link_->Ask(std::move(request), std::move(done));
+        },
+        rules_);
+    return;
+  }
+  if (!backend::HostPlan(options_.view()).in_use()) {
+    backend_ = std::move(link);
+    return;
+  }
+  backend::HostBackendOptions options;
+  options.view = options_.PsBackendOptions::view;
+  options.least_bytes = job_->least_added_bytes;
+  options.credit_bytes = options_.credit_bytes;
+  options.deterministic = rank() % 2 == 0;
+  options.hold_bytes = job_->least_added_bytes;
+  options.requests = options_.requests;
+  auto host =
+      std::make_unique<backend::HostBackend>(options, std::move(link), &thread_, send, log, rules_);
+  host_ = host.get();
+  backend_ = std::move(host);
+}
+
 void WorkerNode::OnMessage(ps::Message message) {
   if (!worker_) return;
   const ps::Extension& about = message.meta.extension;
@@ -276,17 +306,21 @@ void WorkerNode::OnMessage(ps::Message message) {
     const auto acknowledged = unacknowledged_[server].extract(about.sequence);
     if (!acknowledged.empty()) unacknowledged_bytes_[server] -= acknowledged.mapped();
   }
-  servers_->OnMessage(std::move(message));
+  host_ != nullptr ? host_->OnMessage(std::move(message)) : link_->OnMessage(std::move(message));
 }
 
 void WorkerNode::Transmit(ps::Message message) {
   const test::Asked about = test::About(message);
   const auto server = static_cast<size_t>(ps::RankOf(message.peer));
-  if (about.op == ps::Op::kPush || about.op == ps::Op::kPushPull) {
+  // Answers to workers of the host are none.
+  const bool pushes = about.op == ps::Op::kPush || about.op == ps::Op::kPushPull;
+  if (message.meta.request && pushes) {
     priorities_[about.key] = message.meta.priority;
     cuts_[about.key] = about.layout_version;
     CheckCut(about);
+    CheckCopy(about);
   }
+  if (message.peer == ps::WorkerId(ps::RankOf(message.peer))) ++job_->beside;
   if (about.op == ps::Op::kRelease && about.given_back) {
     job_->forgotten.emplace(about.key, about.oldest_layout);
   }
@@ -298,6 +332,19 @@ void WorkerNode::Transmit(ps::Message message) {
     unacknowledged_bytes_[server] += bytes;
   }
   Send(std::move(message));
+}
+
+void WorkerNode::CheckCopy(const test::Asked& push) {
+  if (push.stands_for == 0) return;
+  const int32_t host = options_.view().workers[static_cast<size_t>(rank())].host;
+  const std::pair<int32_t, uint64_t> sender{rank(), push.sequence};
+  const auto [known, first] = job_->copies.try_emplace(
+      {push.key, push.round, push.partition, push.layout_version, host}, sender);
+  if (known->second == sender) return;
+  job_->journal->Report(Broken::kSum, name_,
+                        "sends another copy of its host for key=" + std::to_string(push.key) +
+                            " round=" + std::to_string(push.round) +
+                            " partition=" + std::to_string(push.partition));
 }
 
 void WorkerNode::CheckCut(const test::Asked& push) {
@@ -327,7 +374,9 @@ void WorkerNode::CheckCredit() {
   for (size_t server = 0; server < unacknowledged_.size(); ++server) {
     const uint64_t counted = worker_->in_flight_bytes(static_cast<uint32_t>(server));
     const uint64_t on_wire = unacknowledged_bytes_[server];
-    if (std::max(counted, on_wire) <= most_in_flight_) continue;
+    // Copies of the host have a credit of their own.
+    const uint64_t most_on_wire = (host_ != nullptr ? 2 : 1) * most_in_flight_;
+    if (counted <= most_in_flight_ && on_wire <= most_on_wire) continue;
     job_->journal->Report(Broken::kCredit, name_,
                           std::to_string(counted) + " bytes in flight to server " +
                               std::to_string(server) + ", " + std::to_string(on_wire) +
@@ -346,7 +395,12 @@ void WorkerNode::OnShutdown() {
 
 void WorkerNode::Finish(const std::string& reason) {
   Close();
-  thread_.Post([this, reason] { io_.Post([this, reason] { LeaveAndClose(reason); }); });
+  thread_.Post([this, reason] {
+    const auto leave = [this, reason](const Status&) {
+      io_.Post([this, reason] { LeaveAndClose(reason); });
+    };
+    failure() ? leave(Status::Ok()) : backend_->Leave(reason, leave);
+  });
 }
 
 void WorkerNode::GiveUp(const std::string& reason) {

@@ -11,10 +11,12 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "backend/collective/fake_collective.h"
+#include "backend/host/host_backend.h"
 #include "backend/ps/ps_backend.h"
 #include "membership/coordinator/peer_table.h"
 #include "protocol/bodies.h"
@@ -46,6 +48,15 @@ struct Job {
   std::set<std::pair<Key, uint32_t>> forgotten{};
   bool stock = false;             // its workers are MXNet's own, who tell servers to stop
   StockLedger* ledger = nullptr;  // of such a job, if workers are replaced
+  // ClusterOptions.
+  std::vector<int32_t> hosts{};
+  std::vector<int32_t> server_hosts{};
+  uint64_t least_added_bytes = 0;
+  // Contributions of hosts: key, round, partition, layout version and host; the rank and the
+  // sequence of the push.
+  std::map<std::tuple<Key, Round, uint32_t, uint32_t, int32_t>, std::pair<int32_t, uint64_t>>
+      copies{};
+  uint64_t beside = 0;  // messages between workers of a host
   // Sums the dense keys of floats; null: servers do.
   backend::collective::FakeWorld* library = nullptr;
   uint64_t ready_messages = 0;  // requests and responses of kReady that were sent
@@ -104,6 +115,7 @@ class MemberNode {
   uint64_t number_ = 0;  // of the job
 
  private:
+  std::vector<ps::Node> nodes_;  // in the list
   int32_t rank_ = -1;
   bool leaving_ = false;
   bool left_well_ = false;
@@ -168,18 +180,20 @@ class WorkerNode final : public MemberNode {
   void OnWorkerVacant(int32_t, bool) override {}
   void OnFailure(const Status& why) override;
   void OnShutdown() override;
-  void Transmit(ps::Message message);
-  void CheckCut(const test::Asked& push);
   void MakeBackend();
+  void Transmit(ps::Message message);
+  void CheckCopy(const test::Asked& push);
+  void CheckCut(const test::Asked& push);
   void Finish(const std::string& reason = {});
 
   worker::PsWorkerOptions options_;
   ScriptOptions script_options_;
   const protocol::Rules& rules_;
   const uint64_t most_in_flight_;
-  SimExecutor thread_;                     // "bs-worker"
-  backend::PsBackend* servers_ = nullptr;  // of backend_
+  SimExecutor thread_;  // "bs-worker"
   std::unique_ptr<backend::Backend> backend_;
+  backend::PsBackend* link_ = nullptr;    // of it, or itself
+  backend::HostBackend* host_ = nullptr;  // itself, if workers of the host add up
   std::unique_ptr<Worker> worker_;
   std::optional<Script> script_;
   bool closing_ = false;

@@ -56,6 +56,11 @@ MAY_INCLUDE = {
     "server/stock": SERVER_FLOOR,
     "server/grants": {"base", "core", "protocol", "server/state"},
     "server": SERVER_FLOOR | {"server/sync", "server/async", "server/stock", "server/grants"},
+    # Sums as a server does, for the workers of a host.
+    "backend/host": {
+        *("base", "job", "core", "ps", "kv", "reduce", "codec", "protocol"),
+        *("backend", "backend/ps", "server/memory", "server/state"),
+    },
     "sim": {"base", "ps", "wire"},
     "predict": {"base", "job", "protocol", "backend/ps", "worker", "server", "sim"},
     "host": {"base", "ps", "transport", "transport/rdma", "config", "reduce"},
@@ -66,7 +71,7 @@ MAY_INCLUDE = {
     },
     "node/worker": {
         *("base", "job", "ps", "config", "trace", "protocol", "membership"),
-        *("backend", "backend/ps", "backend/kvstore", "backend/collective"),
+        *("backend", "backend/host", "backend/kvstore", "backend/ps", "backend/collective"),
         *("worker", "host", "node"),
     },
     "capi": {
@@ -372,6 +377,8 @@ TESTED_THROUGH = {
     "src/server/stock/stock_shard.cc": "stock_store_test.cc",
     "src/server/stock/stock_value.cc": "stock_slot_update_test.cc",
     "src/backend/traffic.cc": "worker_metrics_test.cc",
+    "src/backend/host/host_sums.cc": "host_backend_test.cc",
+    "src/backend/ps/exchange_body.cc": "ps_backend_test.cc",
     "src/worker/fetch.cc": "worker_test.cc",
     "src/worker/operation.cc": "worker_test.cc",
     "src/worker/worker_impl.cc": "worker_test.cc",

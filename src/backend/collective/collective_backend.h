@@ -9,7 +9,7 @@
 // order of their numbers (server/grants/leader.h).  This rank decides nothing: the credit of a
 // partition returns as soon as the worker has started it.
 //
-// docs/design/decisions/0027-a-leader-grants.md has the reasons.
+// docs/design/decisions/0028-a-leader-grants.md has the reasons.
 #pragma once
 
 #include <cstddef>
@@ -91,6 +91,9 @@ class CollectiveBackend final : public Backend {
   }
   void SetOptimizer(OptimizerText optimizer, uint64_t number, Done done) override {
     servers_->SetOptimizer(std::move(optimizer), number, std::move(done));
+  }
+  void Leave(const std::string& reason, Done done) override {
+    servers_->Leave(reason, std::move(done));
   }
   std::optional<PartitionAndCredit> TakeFitting() override { return servers_->TakeFitting(); }
   void Fail(const Status& status) override;

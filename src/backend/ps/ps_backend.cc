@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "backend/ps/exchange_body.h"
 #include "backend/traffic.h"
 #include "base/check.h"
 #include "base/count_of.h"
@@ -19,10 +20,6 @@ namespace {
 ps::KvWorkerOptions WithRules(ps::KvWorkerOptions options) {
   options.bodies = protocol::DataBodyRules();
   return options;
-}
-
-std::span<const std::byte> PayloadOf(const ps::Message& message) {
-  return message.data.empty() ? std::span<const std::byte>() : message.data.front().bytes();
 }
 
 Result<protocol::Tensor> ReadLookup(const ps::Message& response, protocol::Tensor asked,
@@ -50,25 +47,13 @@ Result<protocol::Tensor> ReadLookup(const ps::Message& response, protocol::Tenso
   return asked;
 }
 
-protocol::DataRequest BodyOf(const protocol::Tensor& tensor, const Exchange& exchange) {
-  const bool counted = tensor.mode == Mode::kAsynchronous;
-  return {.key = tensor.key,
-          .round = counted ? 0 : exchange.round,
-          .push_count = counted ? exchange.round : 0,
-          .partition = exchange.partition.index,
-          .offset_bytes = exchange.partition.offset_bytes,
-          .size_bytes = exchange.partition.size_bytes,
-          .dtype = static_cast<uint32_t>(tensor.dtype),
-          .mode = static_cast<uint32_t>(tensor.mode),
-          .layout_version = tensor.layout_version};
-}
-
 protocol::DataRequest BodyOfPush(const protocol::Tensor& tensor, const Exchange& exchange) {
   protocol::DataRequest body = BodyOf(tensor, exchange);
   body.learning_rate = exchange.rates.learning_rate;
   body.weight_decay = exchange.rates.weight_decay;
   body.rescale_grad = exchange.rates.rescale_grad;
   body.next_layout = exchange.next_layout;
+  body.stands_for = exchange.stands_for;
   body.coding = exchange.coder.coding;
   if (exchange.round == 0) {
     body.hosted = tensor.hosted;
@@ -104,41 +89,6 @@ std::vector<std::byte> EncodeContribution(const protocol::Tensor& tensor,
   coder.codec->encode(parameters, place, exchange.in.data(), coder.residual.data(), codes.data(),
                       count);
   return codes;
-}
-
-// A pull under way.
-struct PullOf {
-  Key key;
-  Round round;
-  Partition partition;
-  std::span<std::byte> out;
-
-  // "pull key=7 round=12 partition=2 to server 1: answered WHAT".
-  Status Wrong(const std::string& what) const {
-    return Status::Internal("pull key=" + std::to_string(key) + " round=" + std::to_string(round) +
-                            " partition=" + std::to_string(partition.index) + " to server " +
-                            std::to_string(partition.server) + ": answered " + what);
-  }
-};
-
-PullOf MakePull(const protocol::Tensor& tensor, const Exchange& exchange) {
-  return {tensor.key, exchange.round, exchange.partition, exchange.out};
-}
-
-// Writes the sum in a response where it belongs.  Returns the next layout.
-Result<std::string> TakeSum(const PullOf& pull, const ps::Message& response) {
-  const std::span<const std::byte> sum = PayloadOf(response);
-  if (sum.size() != pull.out.size()) {
-    return pull.Wrong(CountOf(sum.size(), "byte") + ", want " + std::to_string(pull.out.size()));
-  }
-  Result<protocol::DataResponse> body =
-      protocol::DecodeResponse(ps::Op::kPull, response.meta.extension.body);
-  if (!body.ok()) return pull.Wrong(body.status().message());
-  // The transport may have read it there.
-  if (!sum.empty() && sum.data() != pull.out.data()) {
-    std::memcpy(pull.out.data(), sum.data(), sum.size());
-  }
-  return std::move(body.value().next_layout);
 }
 
 Traffic TrafficOf(const ps::KvTraffic& traffic) {
@@ -242,6 +192,7 @@ bool PsBackend::GoesTogether(const protocol::Tensor& tensor, const Exchange& exc
 void PsBackend::PushPull(const protocol::Tensor& tensor, Exchange exchange) {
   protocol::DataRequest body = BodyOf(tensor, exchange);
   body.next_layout = exchange.next_layout;
+  body.stands_for = exchange.stands_for;
   ps::KvRequest request = MakeRequest(ps::Op::kPushPull, exchange, body);
   request.payload = exchange.in;
   request.answer = exchange.out;

@@ -39,10 +39,10 @@ ps::Member::Handler PsMembership::MakeHandler() {
   ps::Member::Handler handler;
   handler.on_ready = [this](Result<ps::View> listed) { OnReady(std::move(listed)); };
   handler.on_message = [this](ps::Message message) {
-    if (backend_ != nullptr) backend_->OnMessage(std::move(message));
+    if (receiver_.on_message) receiver_.on_message(std::move(message));
   };
   handler.place = [this](int32_t peer, const ps::Meta& meta, uint64_t size_bytes) {
-    return backend_ != nullptr ? backend_->LandingFor(peer, meta, size_bytes) : nullptr;
+    return receiver_.place ? receiver_.place(peer, meta, size_bytes) : nullptr;
   };
   handler.on_worker_left = [](int32_t, const Status&) {};  // a matter of the servers
   handler.on_failure = [this](const Status& why) { handler_.on_failure(why); };
@@ -55,6 +55,7 @@ ps::Member::Handler PsMembership::MakeHandler() {
 void PsMembership::OnReady(Result<ps::View> listed) {
   if (!listed.ok()) return handler_.on_failure(listed.status());
   place_ = ps::PlaceOf(listed.value());
+  all_native_ = listed.value().all_native;
   view_ = std::make_shared<const job::View>(ViewOf(listed.value(), job::Role::kWorker));
   handler_.on_view(view_);
 }

@@ -2,16 +2,20 @@
 // its messages travel.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
-#include "backend/ps/ps_backend.h"
 #include "base/log.h"
 #include "config/config.h"
 #include "job/membership.h"
 #include "node/kept_memory.h"
 #include "node/network.h"
 #include "ps/membership.h"
+#include "ps/message.h"
+#include "ps/transport.h"
 
 namespace bs::node {
 
@@ -26,11 +30,19 @@ class PsMembership final : public job::Membership {
   ~PsMembership() override = default;
 
   Network* network() { return network_.get(); }
+  // No worker is MXNet's own.  REQUIRES: there is a view.
+  bool all_native() const { return all_native_; }
   // Its registrations end in Close.
   KeptMemory* kept_memory() { return &kept_memory_; }
-  // Gives the messages of servers to `backend`, from now to Close, which it outlives.  On the
-  // executor.
-  void DeliverTo(backend::PsBackend* backend) { backend_ = backend; }
+  // The part of a worker that gets its messages; as in ps::Member::Handler.
+  struct Receiver {
+    std::function<void(ps::Message message)> on_message;
+    std::function<std::shared_ptr<ps::Landing>(int32_t peer, const ps::Meta& meta,
+                                               uint64_t size_bytes)>
+        place;
+  };
+  // Gives the data messages to `receiver`, from now to Close.  On the executor.
+  void DeliverTo(Receiver receiver) { receiver_ = std::move(receiver); }
 
   Executor* executor() override { return network_->io(); }
   void Join(Handler handler) override;
@@ -53,7 +65,8 @@ class PsMembership final : public job::Membership {
   Handler handler_;
   job::SharedView view_;
   std::string place_;
-  backend::PsBackend* backend_ = nullptr;
+  bool all_native_ = false;
+  Receiver receiver_{};
 };
 
 }  // namespace bs::node

@@ -2,9 +2,13 @@
 #include "node/worker/ps_worker.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <utility>
 
+#include "backend/host/host_backend.h"
 #include "backend/ps/ps_backend.h"
+#include "base/count_of.h"
 #include "host/rdma.h"
 #include "node/node_metrics.h"
 #include "node/worker/ps_membership.h"
@@ -25,10 +29,18 @@ WorkerOptions OptionsOverServers(const Config& config) {
   return options;
 }
 
-backend::PsBackendOptions MakeBackendOptions(const Config& config, const job::SharedView& view) {
+// The workers of a host add up.  A worker that takes a lost place would have to add up rounds that
+// have begun without it.
+bool MayAddUp(const Config& config, const ps::MembershipOptions& options) {
+  return config.local_sums && !options.attach && config.rejoin_timeout == Duration(0);
+}
+
+backend::PsBackendOptions MakeBackendOptions(const Config& config, const job::SharedView& view,
+                                             bool adds_up) {
   backend::PsBackendOptions options;
   options.view = view;
-  options.server_weights = protocol::ServerWeights(protocol::HostsOf(*view), view->num_servers());
+  options.server_weights =
+      protocol::ServerWeights(protocol::HostsOf(*view, adds_up), view->num_servers());
   options.measures_bandwidth = view->own.rank == 0 && !config.partition_or_credit_given;
   options.together_bytes = kTogetherBytes;
   options.requests.incarnation = view->own.incarnation;
@@ -41,14 +53,16 @@ backend::PsBackendOptions MakeBackendOptions(const Config& config, const job::Sh
 }
 
 std::unique_ptr<backend::PsBackend> MakeBackend(const Config& config, Network* network,
-                                                const job::SharedView& view, const Logger& log) {
-  backend::PsBackendOptions options = MakeBackendOptions(config, view);
+                                                const job::SharedView& view, bool adds_up,
+                                                const Logger& log) {
+  backend::PsBackendOptions options = MakeBackendOptions(config, view, adds_up);
   if (!options.server_weights.empty()) {
     std::string shares = "of all bytes go " + protocol::DescribeShares(options.server_weights);
     view->own.rank == 0 ? log.Info(shares) : log.Debug([&] { return shares; });
   }
   ps::Transport* const transport = network->transport();
-  options.shared_bytes = [network] { return network->sent().shared_bytes.load(); };
+  // With sums of the host most of these bytes go to its workers.
+  if (!adds_up) options.shared_bytes = [network] { return network->sent().shared_bytes.load(); };
   options.lend = [network](std::span<std::byte> memory, ps::Lending use) {
     return network->Lend(memory, use);
   };
@@ -60,6 +74,60 @@ std::unique_ptr<backend::PsBackend> MakeBackend(const Config& config, Network* n
   return std::make_unique<backend::PsBackend>(
       options, network->io(),
       [transport](ps::Message message) { transport->Send(std::move(message)); }, log);
+}
+
+// Says once what crosses the links.
+void TellOfCopies(const job::View& view, const Logger& log) {
+  std::set<int32_t> hosts;
+  for (const job::Peer& worker : view.workers) hosts.insert(worker.host);
+  log.Info("workers of a host add up first: " + CountOf(view.num_workers(), "worker") + " send " +
+           (hosts.size() == 1 ? "one copy" : std::to_string(hosts.size()) + " copies") +
+           " of each large tensor over the links (BYTESCHEDULER_LOCAL_SUMS)");
+}
+
+backend::HostBackendOptions MakeHostOptions(const Config& config, const job::SharedView& view) {
+  const backend::PsBackendOptions behind = MakeBackendOptions(config, view, /*adds_up=*/true);
+  backend::HostBackendOptions options;
+  options.view = view;
+  options.least_bytes = behind.together_bytes;
+  options.server_weights = behind.server_weights;
+  options.credit_bytes = config.credit_bytes;
+  options.deterministic = config.deterministic;
+  options.hold_bytes = config.hold_bytes;
+  options.requests = behind.requests;
+  return options;
+}
+
+// Gives `backend` the messages of servers.
+template <typename T>
+void DeliverTo(PsMembership* membership, T* backend) {
+  membership->DeliverTo(
+      {.on_message = [backend](ps::Message message) { backend->OnMessage(std::move(message)); },
+       .place = [backend](
+                    int32_t peer, const ps::Meta& meta,
+                    uint64_t size_bytes) { return backend->LandingFor(peer, meta, size_bytes); }});
+}
+
+// The back end for a worker of this view, to which `membership` then delivers.
+std::unique_ptr<backend::Backend> MakeBackendOf(const Config& config, PsMembership* membership,
+                                                const job::SharedView& view, bool may_add_up,
+                                                const Logger& log) {
+  const bool adds_up = may_add_up && membership->all_native() && protocol::AddsUpOnHosts(*view);
+  Network* const network = membership->network();
+  auto link = MakeBackend(config, network, view, adds_up, log);
+  if (adds_up && view->own.rank == 0) TellOfCopies(*view, log);
+  if (!adds_up || !backend::HostPlan(*view).in_use()) {
+    DeliverTo(membership, link.get());
+    return link;
+  }
+  auto host = std::make_unique<backend::HostBackend>(
+      MakeHostOptions(config, view), std::move(link), network->io(),
+      [transport = network->transport()](ps::Message message) {
+        transport->Send(std::move(message));
+      },
+      log);
+  DeliverTo(membership, host.get());
+  return host;
 }
 
 void WarnOfSettings(const Config& config, const ps::MembershipOptions& options, const Logger& log) {
@@ -96,17 +164,21 @@ std::unique_ptr<WorkerNode> StartPsWorker(const Config& config,
   const Logger node_log = MakeLogger(config);
   const Logger network_log = MakeNetworkLogger(config, node_log);
   WarnOfSettings(config, options, network_log);
-  auto membership = std::make_unique<PsMembership>(config, options, std::move(rdma), network_log);
+  // A library adds up itself.
+  const bool may_add_up = !make_library && MayAddUp(config, options);
+  ps::MembershipOptions joining = options;
+  joining.joins_host = may_add_up;
+  auto membership = std::make_unique<PsMembership>(config, joining, std::move(rdma), network_log);
   const bool lends = membership->network()->MayLend();
   WorkerNode::Parts parts{
       .membership = nullptr,
-      .make_backend = [config, membership = membership.get(), make_library](
+      .make_backend = [config, may_add_up, make_library, membership = membership.get()](
                           const job::SharedView& view, const WorkerNode::ResizeFn&,
                           const Logger& log) -> std::unique_ptr<backend::Backend> {
-        auto backend = MakeBackend(config, membership->network(), view, log);
+        if (!make_library) return MakeBackendOf(config, membership, view, may_add_up, log);
+        auto backend = MakeBackend(config, membership->network(), view, /*adds_up=*/false, log);
         backend::PsBackend* const servers = backend.get();
-        membership->DeliverTo(servers);
-        if (!make_library) return backend;
+        DeliverTo(membership, servers);
         return WithLibrary(make_library, std::move(backend), servers, view, membership->executor());
       },
       .worker = OptionsOverServers(config),

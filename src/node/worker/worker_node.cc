@@ -4,8 +4,9 @@
 // freed while the network may read it:
 //  1. pending operations get their time, then the worker closes; once the executor has seen that,
 //     nothing new is sent;
-//  2. the membership leaves the job, if the job is well, and closes: nothing more is received, and
-//     every frame of the caller's memory is released, so the worker's last callbacks run;
+//  2. if the job is well, the back end waits until no other worker needs its bytes, and the
+//     membership leaves the job; it closes: nothing more is received, and every frame of the
+//     caller's memory is released, so the worker's last callbacks run;
 //  3. the worker and its back end are destroyed on the executor, which then ends;
 //  4. the timeline writes its end.
 #include "node/worker/worker_node.h"
@@ -130,8 +131,10 @@ bool WorkerNode::Drain(Duration timeout) {
 
 void WorkerNode::Leave(bool drained) {
   RunOn(executor(), [this, drained] {
-    parts_.membership->Leave({.drained = drained, .reason = reason_},
-                             [this](const Status&) { left_.Notify(); });
+    backend_->Leave(reason_, [this, drained](const Status&) {
+      parts_.membership->Leave({.drained = drained, .reason = reason_},
+                               [this](const Status&) { left_.Notify(); });
+    });
   });
   left_.Wait();
 }

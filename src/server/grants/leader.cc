@@ -1,4 +1,4 @@
-// Gathers readiness, lets the Core decide, and grants what it starts.
+// Gathers readiness, lets the Core decide, and grants the partitions that it starts.
 #include "server/grants/leader.h"
 
 #include <algorithm>
@@ -85,7 +85,7 @@ Leader::Leader(const GrantOptions& options, int32_t num_workers, Executor* execu
   BS_CHECK(options.partition_bytes >= protocol::kAlignBytes);
 }
 
-// The Core wants its tasks ended; those whose operations are under way end with them.
+// The Core wants its tasks ended; a task with operations under way ends with them.
 Leader::~Leader() {
   if (core_.num_tasks() == 0) return;
   core_.FailAll(Status::Cancelled("the leader has ended"));

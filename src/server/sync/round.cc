@@ -38,11 +38,19 @@ PushVerdict RoundState::Judge(int32_t rank, Round round) const {
   return has(rank) ? PushVerdict::kDuplicate : PushVerdict::kTake;
 }
 
-PushVerdict RoundState::Push(int32_t rank, Round round) {
-  const PushVerdict verdict = Judge(rank, round);
+PushVerdict RoundState::Judge(std::span<const int32_t> ranks, Round round) const {
+  BS_CHECK(!ranks.empty());
+  const PushVerdict verdict = Judge(ranks.front(), round);
+  // No correct worker contributes alone to a round in which its host contributes for it.
+  const auto differs = [&](int32_t rank) { return Judge(rank, round) != verdict; };
+  return std::any_of(ranks.begin(), ranks.end(), differs) ? PushVerdict::kRefuse : verdict;
+}
+
+PushVerdict RoundState::Push(std::span<const int32_t> ranks, Round round) {
+  const PushVerdict verdict = Judge(ranks, round);
   if (verdict == PushVerdict::kTake) {
     open_ = true;
-    taken_.Add(rank);
+    for (const int32_t rank : ranks) taken_.Add(rank);
   }
   return verdict;
 }
@@ -58,9 +66,9 @@ PullVerdict RoundState::Pull(Round round) const {
                                                                : PullVerdict::kRefuse;
 }
 
-bool RoundState::Contributed(int32_t rank) {
-  BS_CHECK(open_ && has(rank));
-  ++num_contributed_;
+bool RoundState::Contributed(int32_t rank, int32_t workers) {
+  BS_CHECK(open_ && has(rank) && workers > 0);
+  num_contributed_ += workers;
   const int32_t wanted = current_ == 0 ? 1 : num_workers();
   BS_CHECK(num_contributed_ <= wanted);
   if (num_contributed_ < wanted) return false;

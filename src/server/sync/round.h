@@ -2,7 +2,8 @@
 // be read.
 //
 // Pure rules, no bytes.  Round 0 is rank 0's initial value and is complete with that one
-// contribution; rounds 1.. each need one contribution of every worker.
+// contribution; rounds 1.. each need one contribution of every worker.  A contribution may stand
+// for several workers: all of a host.
 //
 // Two sums are kept, in buffers round % 2.  A worker pushes round r+1 only after it has round r's
 // sum, so when round r+2 begins every worker has r's
@@ -15,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "base/types.h"
@@ -74,12 +76,17 @@ class RoundState {
 
   // Returns the verdict of Push, and counts nothing: for callers that must first get memory.
   PushVerdict Judge(int32_t rank, Round round) const;
+  // The same for a contribution that stands for all of `ranks`.  REQUIRES: there is a rank, here
+  // and below.
+  PushVerdict Judge(std::span<const int32_t> ranks, Round round) const;
   // kTake counts the contribution and opens the round if it is its first.
-  PushVerdict Push(int32_t rank, Round round);
+  PushVerdict Push(int32_t rank, Round round) { return Push(std::span(&rank, 1), round); }
+  PushVerdict Push(std::span<const int32_t> ranks, Round round);
   PullVerdict Pull(Round round) const;
   // The bytes of `rank` are in the sum of the open round.  Returns true when that completed the
-  // round.  REQUIRES: Push said kTake for it in this round; called once for each.
-  bool Contributed(int32_t rank);
+  // round.  REQUIRES: Push said kTake for it in this round; called once for each.  `workers`: for
+  // how many the contribution stands, with `rank`.
+  bool Contributed(int32_t rank, int32_t workers = 1);
 
   bool open() const { return open_; }  // a round has begun and is not complete
   // Some contribution is in the sum of the open round.
@@ -101,8 +108,8 @@ class RoundState {
   // In this order no bytes lie between them: a server keeps a RoundState for each partition.
   const Round first_;
   Round current_ = first_;
-  RankSet taken_;  // for the current round
-  int32_t num_contributed_ = 0;
+  RankSet taken_;                // for the current round
+  int32_t num_contributed_ = 0;  // workers
   const uint8_t num_buffers_;
   bool open_ = false;
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/count_of.h"
 #include "codec/codec.h"
 #include "protocol/describe.h"
 #include "reduce/reduce.h"
@@ -22,7 +23,10 @@ Slot::Slot(ShardState* shard, SlotId id, Round first)
 
 void Slot::Push(protocol::Call& call) {
   if (const Status wrong = CheckPush(call); !wrong.ok()) return Refuse(call, wrong);
-  switch (rounds_.Judge(call.worker_rank, call.request.round)) {
+  std::vector<int32_t> host;  // not in use by a push of the sender alone
+  if (call.request.stands_for > 0) host = shard_->view->WorkersBeside(call.worker_rank);
+  const std::span<const int32_t> ranks = host.empty() ? std::span(&call.worker_rank, 1) : host;
+  switch (rounds_.Judge(ranks, call.request.round)) {
     case PushVerdict::kRefuse:
       return Refuse(call, Status::FailedPrecondition(
                               protocol::DescribeCall(call) + ": expected round " +
@@ -33,7 +37,7 @@ void Slot::Push(protocol::Call& call) {
       if (const Status* why = Blocked()) return Refuse(call, *why);
       Result<MemoryRoom::Promise> memory = AskForMemory(call);
       if (!memory.ok()) return Refuse(call, memory.status());
-      return Take(call, std::move(memory.value()));
+      return Take(call, ranks, std::move(memory.value()));
     }
   }
 }
@@ -78,6 +82,7 @@ Status Slot::CheckPush(const protocol::Call& call) const {
     return wrong;
   if (const Status wrong = protocol::CheckPayload(call, *shard_->codecs); !wrong.ok()) return wrong;
   if (const Status wrong = CheckCoding(call); !wrong.ok()) return wrong;
+  if (const Status wrong = CheckHost(call); !wrong.ok()) return wrong;
   if (const Status wrong = CheckNext(call); !wrong.ok()) return wrong;
   if (Pulls(call) && call.request.round == 0) {
     return Status::InvalidArgument(protocol::DescribeCall(call) +
@@ -98,8 +103,23 @@ Status Slot::CheckCoding(const protocol::Call& call) const {
       shard_->codecs->Describe(coding()) + "; set gradient compression alike on all workers");
 }
 
+// Both ends find a host's workers in the list of nodes, so a difference is a fault.
+Status Slot::CheckHost(const protocol::Call& call) const {
+  const protocol::DataRequest& about = call.request;
+  if (about.stands_for == 0) return Status::Ok();
+  const size_t workers = shard_->view->WorkersBeside(call.worker_rank).size();
+  if (about.stands_for == workers && about.round > 0 && about.coding.plain()) return Status::Ok();
+  return Status::InvalidArgument(
+      protocol::DescribeCall(call) + ": it stands for " + CountOf(about.stands_for, "worker") +
+      ", and its host has " + std::to_string(workers) +
+      "; initial values and compressed gradients are sent by each worker alone");
+}
+
 Status Slot::CheckNext(const protocol::Call& call) const {
-  const bool may = call.worker_rank == 0 && id_.partition == 0 && call.request.round > 0;
+  const bool from_first =
+      call.worker_rank == 0 ||
+      (call.request.stands_for > 0 && shard_->view->WorkersBeside(call.worker_rank).front() == 0);
+  const bool may = from_first && id_.partition == 0 && call.request.round > 0;
   if (may || call.request.next_layout.empty()) return Status::Ok();
   return Status::InvalidArgument(protocol::DescribeCall(call) +
                                  ": only worker 0 says how a key is cut from the next round on, "
@@ -127,8 +147,9 @@ const Status* Slot::Blocked() const {
   return nullptr;
 }
 
-void Slot::Take(protocol::Call& call, MemoryRoom::Promise memory) {
-  const int32_t rank = call.worker_rank;
+void Slot::Take(protocol::Call& call, std::span<const int32_t> ranks, MemoryRoom::Promise memory) {
+  const int32_t rank = ranks.front();
+  const auto workers = static_cast<int32_t>(ranks.size());
   const protocol::DataRequest& about = call.request;
   if (!has_shape()) shape_ = protocol::ShapeOf(call);
   // Whatever can fail for want of memory comes before the contribution counts.
@@ -148,7 +169,8 @@ void Slot::Take(protocol::Call& call, MemoryRoom::Promise memory) {
   if (says_next && !next_) next_ = std::make_unique<std::array<std::string, 2>>();
   if (early) {
     if (!early_) early_ = std::make_unique<EarlyByRank>();
-    early_->try_emplace(rank, Early{ps::Frame::Alone(std::move(call.payload)), std::move(memory)});
+    early_->try_emplace(
+        rank, Early{workers, ps::Frame::Alone(std::move(call.payload)), std::move(memory)});
     shard_->early_bytes += payload_bytes;
   } else if (!rounds_.has_sum()) {
     BeginSum(&call);
@@ -160,12 +182,14 @@ void Slot::Take(protocol::Call& call, MemoryRoom::Promise memory) {
   if (rank == 0 && next_) {
     (*next_)[rounds_.buffer_of(about.round)] = std::move(call.request.next_layout);
   }
-  const PushVerdict verdict = rounds_.Push(rank, about.round);
+  const PushVerdict verdict = rounds_.Push(ranks, about.round);
   BS_CHECK(verdict == PushVerdict::kTake);
   last_push_ = Now();
   if (opens) first_push_ = last_push_;
   shard_->counters.Pushed(rank, payload_bytes);
-  if (about.round > 0) shard_->counters.Contributed(rank, opens);
+  for (size_t i = 0; about.round > 0 && i < ranks.size(); ++i) {
+    shard_->counters.Contributed(ranks[i], opens && i == 0);
+  }
   ps::Frame payload = std::move(call.payload);
   if (pulls) {
     AddPending(call);
@@ -173,7 +197,7 @@ void Slot::Take(protocol::Call& call, MemoryRoom::Promise memory) {
     // The bytes are ours from here on, so the credit can travel back while they are summed.
     shard_->send(std::move(taken));
   }
-  if (!early) Add(rank, std::move(payload));
+  if (!early) Add({rank, workers, std::move(payload)});
 }
 
 // Two workers need no order: a + b and b + a have the same bits.
@@ -200,10 +224,11 @@ void Slot::BeginSum(protocol::Call* call) {
   if (more) shard_->counters.Kept(shape_.size_bytes);
 }
 
-void Slot::Add(int32_t rank, ps::Frame payload) {
-  std::vector<std::pair<int32_t, ps::Frame>> ready;
+void Slot::Add(Ready contribution) {
+  const int32_t rank = contribution.rank;
+  std::vector<Ready> ready;
   ready.reserve((early_ ? early_->size() : 0) + 1);
-  ready.emplace_back(rank, std::move(payload));
+  ready.push_back(std::move(contribution));
   MemoryRoom::Promise memory;  // until the sum is written
   // With this contribution in, early contributions behind it may have their turn.
   for (; rounds_.has(next_rank_); ++next_rank_) {
@@ -213,7 +238,7 @@ void Slot::Add(int32_t rank, ps::Frame payload) {
     Early& early = node.mapped();
     shard_->early_bytes -= early.payload.size();
     if (early.memory.size_bytes() > 0) memory = std::move(early.memory);
-    ready.emplace_back(next_rank_, std::move(early.payload));
+    ready.push_back({next_rank_, early.workers, std::move(early.payload)});
   }
   Sum(ready);
   // The sum's memory is in use: the kernel counts it from now on.
@@ -229,7 +254,7 @@ void Slot::Add(int32_t rank, ps::Frame payload) {
                          .last_push = last_push_,
                          .summed = Now()};
   bool complete = false;
-  for (const auto& [whose, bytes] : ready) complete = rounds_.Contributed(whose);
+  for (const Ready& summed : ready) complete = rounds_.Contributed(summed.rank, summed.workers);
   if (!complete) return;
   next_rank_ = 0;
   AnswerPending();
@@ -237,7 +262,7 @@ void Slot::Add(int32_t rank, ps::Frame payload) {
   if (shard_->on_round) shard_->on_round(times);
 }
 
-void Slot::Sum(const std::vector<std::pair<int32_t, ps::Frame>>& ready) {
+void Slot::Sum(const std::vector<Ready>& ready) {
   std::byte* const sum = buffers_[rounds_.buffer_of(rounds_.current())]->data();
   if (coding_) {
     SumCodes(ready, sum);
@@ -247,12 +272,13 @@ void Slot::Sum(const std::vector<std::pair<int32_t, ps::Frame>>& ready) {
 }
 
 // Sums in one pass, also where several were early.
-void Slot::SumPlain(const std::vector<std::pair<int32_t, ps::Frame>>& ready, std::byte* sum) const {
+void Slot::SumPlain(const std::vector<Ready>& ready, std::byte* sum) const {
   std::vector<const void*> inputs;
   inputs.reserve(ready.size() + 1);
-  const bool begun = rounds_.has_sum() || ready.front().second.size() == 0;
+  const bool begun = rounds_.has_sum() || ready.front().payload.size() == 0;
   if (begun) inputs.push_back(sum);
-  for (const auto& [rank, payload] : ready) {
+  for (const Ready& contribution : ready) {
+    const ps::Frame& payload = contribution.payload;
     if (payload.size() > 0) inputs.push_back(payload.bytes().data());
   }
   if (inputs.size() == 1) {
@@ -263,16 +289,16 @@ void Slot::SumPlain(const std::vector<std::pair<int32_t, ps::Frame>>& ready, std
   reduce::SumInputs(reduce::BestKernels(), dtype, sum, inputs, shape_.size_bytes / SizeOf(dtype));
 }
 
-void Slot::SumCodes(const std::vector<std::pair<int32_t, ps::Frame>>& ready, std::byte* sum) const {
+void Slot::SumCodes(const std::vector<Ready>& ready, std::byte* sum) const {
   const codec::Codec& codec = shard_->codecs->Get(*coding_);
   const codec::Place place{.key = id_.key,
                            .round = rounds_.current(),
                            .first_element = shape_.offset_bytes / sizeof(float)};
   const size_t count = shape_.size_bytes / sizeof(float);
   bool empty = !rounds_.has_sum();
-  for (const auto& [rank, codes] : ready) {
+  for (const Ready& contribution : ready) {
     const auto put = empty ? codec.decode : codec.add;
-    put(coding_->parameters, place, codes.bytes().data(), sum, count);
+    put(coding_->parameters, place, contribution.payload.bytes().data(), sum, count);
     empty = false;
   }
 }

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,14 +49,22 @@ class Slot {
   uint64_t kept_bytes() const;
 
  private:
+  // A contribution, under the lowest rank of the workers that it stands for.
+  struct Ready {
+    int32_t rank;
+    int32_t workers;  // for so many
+    ps::Frame payload;
+  };
   // A contribution that came before its turn, as it was received.
   struct Early {
+    int32_t workers;
     ps::Frame payload;
     MemoryRoom::Promise memory;  // for the sum, of the first contribution that needs it
   };
   using EarlyByRank = std::map<int32_t, Early>;
 
   Status CheckPush(const protocol::Call& call) const;
+  Status CheckHost(const protocol::Call& call) const;
   // That of all contributions to the open round.
   Coding coding() const { return coding_ ? *coding_ : Coding{}; }
   Status CheckCoding(const protocol::Call& call) const;
@@ -67,18 +76,18 @@ class Slot {
   const Status* Blocked() const;
   bool has_shape() const { return rounds_.begun(); }
   bool has_early() const { return early_ && !early_->empty(); }
-  // `memory`: the promise for the sum.
-  void Take(protocol::Call& call, MemoryRoom::Promise memory);
+  // `ranks`: the workers for which it stands; `memory`: the promise for the sum.
+  void Take(protocol::Call& call, std::span<const int32_t> ranks, MemoryRoom::Promise memory);
   bool ComesEarly(int32_t rank, uint64_t payload_bytes) const;
   // For the first contribution of the open round, whose payload stays in `call` unless its memory
   // becomes that of the sum.
   void BeginSum(protocol::Call* call);
-  // An empty `payload` is in the sum already.
-  void Add(int32_t rank, ps::Frame payload);
+  // An empty payload is in the sum already.
+  void Add(Ready contribution);
   // Sums `ready` in its order.
-  void Sum(const std::vector<std::pair<int32_t, ps::Frame>>& ready);
-  void SumPlain(const std::vector<std::pair<int32_t, ps::Frame>>& ready, std::byte* sum) const;
-  void SumCodes(const std::vector<std::pair<int32_t, ps::Frame>>& ready, std::byte* sum) const;
+  void Sum(const std::vector<Ready>& ready);
+  void SumPlain(const std::vector<Ready>& ready, std::byte* sum) const;
+  void SumCodes(const std::vector<Ready>& ready, std::byte* sum) const;
   void AnswerPending();
   // Not the time if neither on_round nor metrics want it.
   TimePoint Now() const {

@@ -5,11 +5,12 @@ labs of several tests do not meet, and nothing is left behind, however the test 
 """
 
 import contextlib
+import json
 import os
 import pathlib
 import subprocess
 import time
-from typing import Iterator, List, Sequence
+from typing import Iterator, List, Sequence, Tuple
 
 from ended import Ended
 
@@ -135,6 +136,14 @@ class Lab(Ended):
     def rate(self, host: int, rate: str) -> None:
         """Change what the link of `host` takes in each direction (1gbit, 2mbit)."""
         self._run(str(NETLAB), "rate", NAME, str(host + 1), rate)
+
+    def carried(self, host: int) -> "Tuple[int, int]":
+        """Return how many bytes `host` has sent over its link and got, headers included."""
+        inside = ["ip", "-n", f"{NAME}-sw", "-j", "-s", "link", "show", f"p{host + 1}"]
+        command = [*self._enter(), "-m", "-n", *inside]
+        done = subprocess.run(command, env=WITH_PATH, check=True, stdout=subprocess.PIPE)
+        counts = json.loads(done.stdout)[0]["stats64"]  # of the switch's end
+        return counts["rx"]["bytes"], counts["tx"]["bytes"]
 
     def disk(self, host: int, folder: pathlib.Path, size: str) -> None:
         """Put an empty disk of `size` (64k) at `folder`, which `host` alone sees."""

@@ -16,7 +16,7 @@ from written import ROOT, blocks
 @pytest.fixture(scope="module")
 def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
     require(SSHD, "ssh", "ssh-keygen")
-    from bytescheduler._launch.ports import Ports
+    from bytescheduler._process.ports import Ports
 
     with Ports() as ports, Sshd(tmp_path_factory.mktemp("sshd"), ports.free()) as started:
         yield started

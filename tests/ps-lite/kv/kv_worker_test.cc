@@ -131,6 +131,35 @@ TEST_F(KvWorkerTest, RequestCarriesItsBodyAndItsBytesWithoutACopy) {
   EXPECT_EQ(static_cast<const void*>(message.data.front().bytes().data()), bytes_.data());
 }
 
+TEST_F(KvWorkerTest, RequestsMayGoToWorkers) {
+  TearDown();
+  KvWorkerOptions options;
+  options.peers = Role::kWorker;
+  options.first_sequence = 500;
+  options.timeout = seconds(1);
+  Make(options);
+  EXPECT_EQ(worker_->first_open(), 500U);
+  const std::optional<Outcome>& first = Send(Op::kPull, 7);
+  const std::optional<Outcome>& second = Send(Op::kPull, 8);
+  EXPECT_EQ(sent_.front().peer, WorkerId(1));
+  EXPECT_EQ(worker_->first_open(), 500U);
+  worker_->OnMessage(AnswerTo(sent_[1], Op::kPull, "sum"));
+  EXPECT_EQ(worker_->first_open(), 500U) << "the first is open";
+  Message wrong = AnswerTo(sent_[0], Op::kPull, "sum");
+  wrong.peer = ServerId(1);
+  worker_->OnMessage(std::move(wrong));
+  EXPECT_EQ(worker_->first_open(), 500U) << "a server was not asked";
+  worker_->OnMessage(AnswerTo(sent_[0], Op::kPull, "sum"));
+  EXPECT_EQ(worker_->first_open(), 502U);
+  Run(bs::Duration(0));
+  EXPECT_TRUE(first->status.ok());
+  EXPECT_TRUE(second->status.ok());
+  const std::optional<Outcome>& late = Send(Op::kPull, 9);
+  Run(seconds(1));
+  EXPECT_SNAPSHOT(late->status.message(),
+                  R"(pull key=9 round=12 partition=2 to worker 1: no response in 1 s (1 try))");
+}
+
 TEST_F(KvWorkerTest, ResponseEndsTheRequestWithItsPayload) {
   const std::optional<Outcome>& out = Send(Op::kPull, 7);
   worker_->OnMessage(AnswerTo(sent_.front(), Op::kPull, "sum"));

@@ -11,8 +11,8 @@ import pytest
 from inline_snapshot import snapshot
 
 from benchmarks.engine import device
-from benchmarks.jobs import replay
-from benchmarks.lab import lab_job, local_job, machine
+from benchmarks.jobs import link_loads, replay
+from benchmarks.lab import carried, lab_job, local_job, machine
 from bytescheduler import config
 from bytescheduler._advise import models
 from bytescheduler._advise.advice import Cluster
@@ -224,6 +224,69 @@ def test_processes_are_where_the_shape_puts_them() -> None:
     assert (mixed.server_hosts, mixed.hosts, mixed.name) == ([1, 4], 4, "3+2, 1 together")
 
 
+@pytest.mark.usefixtures("_no_lab")
+def test_workers_may_share_hosts_and_host_the_servers() -> None:
+    tells = "from benchmarks.lab import lab_job\nimport os\n"
+    tells += "lab_job.report([os.environ[name] for name in "
+    tells += "('DMLC_NODE_HOST', 'DMLC_NUM_WORKER', 'DMLC_NUM_SERVER')])\n"
+    ran = lab_job.run("ours-direct", worker_that(tells), {}, 60, NODE, Shape(3, 2, per_host=2))
+    assert ran == [[f"10.201.0.{host}", "3", "0"] for host in (1, 1, 2)]
+
+
+@pytest.mark.usefixtures("_no_lab")
+def test_links_are_counted_from_the_first_step_of_all_to_the_last(tmp_path: pathlib.Path) -> None:
+    begun = tmp_path / "begun"
+    counts = [{"1 up": 100, "1 down": 50}, {"1 up": 160, "1 down": 170}]
+
+    def count() -> "Dict[str, int]":
+        assert begun.exists() == (len(counts) == 1)
+        return counts.pop(0)
+
+    watch = carried.Links(count)
+    does = "from benchmarks.lab import lab_job\nlab_job.await_begin()\n"
+    worker = worker_that(f"{does}open({str(begun)!r}, 'w')\nlab_job.report(1)\n")
+    assert lab_job.run("ours", worker, {}, 60, NODE, watch=watch) == [1, 1]
+    assert watch.sent == {"1 up": 60, "1 down": 120}
+    assert watch.busiest(40) == 3
+    with pytest.raises(SystemExit, match="ours: a worker failed with exit code 0"):
+        lab_job.run("ours", worker_that("pass"), {}, 60, NODE, watch=watch)
+
+
+def test_the_lab_counts_the_bytes_of_its_queues(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "netlab.sh"
+    script.write_text(
+        "#!/bin/sh\necho '1 up bytes 12 drops 0 backlog 0b '; echo '1 down bytes 7 drops 1 '\n"
+        "echo '2 up '\n"  # without a rate
+    )
+    script.chmod(0o755)
+    monkeypatch.setattr(lab_job, "HERE", tmp_path)
+    assert carried.counted() == {"1 up": 12, "1 down": 7}
+    assert carried.Links().busiest(1) is None
+
+
+def test_a_table_of_links_has_the_loads_by_the_shape() -> None:
+    shape = Shape(4, 2, per_host=2)
+    row = cell("a", 0.5, ddp=[1.0], ours=[1.0])
+    row["link_models"] = {"ddp": [1.57, 1.56, 1.58], "ours": [None, 2.1]}
+    loads = link_loads.of_arms(["ddp", "ours"], "torch", shape)
+    result = {"rate": "1gbit", "framework": "torch", "cells": [row], "loads": loads}
+    assert "\n".join(replay.table(result).splitlines()[5:]) == snapshot("""\
+
+| models on the busiest link, each way, a step | ddp | ours |
+|---|---|---|
+| a | 1.57 | 2.10 |
+| by the shape, a copy a worker | 1.50 | 2.00 |
+| by the shape, a copy a host | 1.50 | 1.00 |\
+""")
+    assert link_loads.of_arms(["stock", "ours-direct"], "mxnet", Shape(6, 3, per_host=2)) == {
+        "a copy a worker": {"stock": 2.0, "ours-direct": pytest.approx(8 / 3)},
+        "a copy a host": {"stock": 1.0, "ours-direct": pytest.approx(4 / 3)},
+    }
+    assert link_loads.of_arms(["alone"], "torch", shape)["a copy a host"] == {"alone": None}
+
+
 def test_hosts_of_another_rate_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: List[Tuple[str, ...]] = []
     monkeypatch.setattr(lab_job, "_netlab", lambda *words: asked.append(words))
@@ -311,6 +374,10 @@ def test_the_ideal_is_that_of_the_fastest_link_that_was_seen(
     assert result["payload_bytes_per_s"] == 125e6
     assert ideals[0] == pytest.approx(1.25 * ideals[1], rel=0.01)
     assert ideals[2] == ideals[1]
+    # Of several workers on a host, one copy crosses its link.
+    result["payload_bytes_per_s"] = 0.0
+    replay.measure_link(cells, result, options(shape=Shape(4, 2, per_host=2)))
+    assert result["cells"][0]["ideal_s"] == models.ideal_s(cells[0].steps, 50e6)
 
 
 def test_a_repeated_tuned_run_finds_the_same_results_as_its_first_try(

@@ -35,6 +35,7 @@ class Lab:
         node: object,
         shape: Shape,
         of_host: object,
+        watch: object,
     ) -> List[Any]:
         self.ran.append((arm, shape))
         if arm == "ours" and self.hangs:

@@ -118,6 +118,28 @@ def test_servers_on_workers_hosts_are_counted(saved: pathlib.Path) -> None:
     assert alone["verdict"] == "compute-bound"
 
 
+def test_workers_that_share_a_host_are_counted(saved: pathlib.Path) -> None:
+    shape = ("-w", "4", "-s", "4", "--together", "4", "--per-host", "2")
+    found = advised(saved, "--rate", "1gbit", *shape)
+    assert (found["per_host"], found["recommended_servers"]) == (2, 4)
+    assert found["link_models"] == pytest.approx({"worker_copies": 2, "host_copy": 1, "ring": 1.5})
+    layers = profile.read(str(saved)).layers
+    times = found["step_s"]
+    assert times["ideal"] == pytest.approx(models.ideal_s(layers, advice.GOODPUT * 125e6))
+    # A host sends one copy, as the only worker of a host does; MXNet's dist_sync sends two.
+    single = ("-w", "2", "-s", "2", "--together", "2")
+    alone = advised(saved, "--rate", "1gbit", *single)["step_s"]
+    for policy in ("ours", "fifo", "no_overlap"):
+        assert times[policy] == pytest.approx(alone[policy], rel=0.05)
+    assert times["dist_sync"] > 1.3 * alone["dist_sync"]
+    told = invoke(str(saved), "--rate", "1gbit", *shape).stdout
+    assert line_with("busiest link", told) == snapshot(
+        "the busiest link carries, each way, a step: 1.00 models with a copy a host, 2.00 with a "
+        "copy a worker, 1.50 in a ring of the workers"
+    )
+    assert "link_models" not in advised(saved, "--rate", "1gbit")
+
+
 def test_a_slow_link_of_one_host_is_counted(saved: pathlib.Path) -> None:
     usual, half = (
         advised(saved, "--rate", "1gbit", *more)["step_s"] for more in ((), ("--factors", "1=0.5"))
@@ -131,6 +153,7 @@ def test_a_slow_link_of_one_host_is_counted(saved: pathlib.Path) -> None:
     ("words", "wrong"),
     [
         ("--together 3", "3 servers beside workers: want 0 to 2"),
+        ("--per-host 0", "0: want a whole number from 1 to 4096"),
         ("--together x", "Invalid value for '--together'"),
         ("--factors 5=0.5", "the rate of host 5: there are 4 hosts"),
         ("--factors 1=0.5,1=2", "the rate of host 1 is there twice"),

@@ -14,9 +14,11 @@ PIECES = 60  # of a model
 
 
 def hosts_of(shape: Shape) -> Tuple[List[int], List[int]]:
-    workers = [1 + rank for rank in range(shape.workers)]
-    apart = iter(range(1 + shape.workers, 1000))
-    servers = [1 + rank if rank < shape.together else next(apart) for rank in range(shape.servers)]
+    workers = [1 + rank // shape.per_host for rank in range(shape.workers)]
+    apart = iter(range(1 + workers[-1], 1000))
+    servers = [
+        workers[rank] if rank < shape.together else next(apart) for rank in range(shape.servers)
+    ]
     return workers, servers
 
 
@@ -86,6 +88,7 @@ def shapes() -> Iterator[Shape]:
     yield from (Shape(*counts) for counts in ((2, 2), (3, 3), (4, 2), (8, 4), (2, 1), (1, 3)))
     yield from (Shape(n, n, n) for n in (1, 2, 3, 4))
     yield from (Shape(2, 4, 2), Shape(4, 2, 1), Shape(6, 4, 2), Shape(3, 2, 2))
+    yield from (Shape(4, 2, per_host=2), Shape(4, 4, 4, per_host=2), Shape(5, 3, 1, per_host=2))
     for factors in ("1=0.5", "4=0.5", "3=0.25,4=2", "1=3"):
         yield from (Shape(3, 3, together, factors_of(factors)) for together in (0, 1, 2))
 
@@ -168,3 +171,37 @@ def test_a_server_carries_as_many_models_as_workers_share_it() -> None:
     # A slow server gets less, a slow worker has to send all.
     assert links.best_shares(Shape(2, 2, 0, ((3, 0.5),))) == pytest.approx([1 / 3, 2 / 3])
     assert links.model_bytes_per_s(Shape(2, 2, 0, ((1, 0.5),)), 10.0) == pytest.approx(5)
+
+
+@pytest.mark.parametrize(("hosts", "per_host"), [(2, 1), (2, 2), (2, 4), (3, 2), (5, 3)])
+def test_a_host_of_several_workers_has_its_copies_or_one(hosts: int, per_host: int) -> None:
+    """The models that a host's link carries each way, by formula."""
+    workers = hosts * per_host
+    apart = Shape(workers, hosts, per_host=per_host)
+    assert apart.hosts == 2 * hosts
+    # The gradients of all meet at a server's host.
+    assert links.busiest_load(apart) == pytest.approx(per_host)
+    assert links.busiest_load(apart, host_copy=True) == pytest.approx(1)
+    direct = apart.direct
+    assert direct.hosts == hosts
+    least = 2 * (hosts - 1) / hosts
+    assert links.busiest_load(direct) == pytest.approx(per_host * least)
+    assert links.busiest_load(direct, host_copy=True) == pytest.approx(least)
+    assert links.ring_load(direct) == 2 * (workers - 1) / workers
+    rate = links.model_bytes_per_s(direct, 10.0, host_copy=True)
+    assert rate == pytest.approx(10 / least)
+    pushed = links.pushed_bytes_per_s(direct, 10.0, host_copy=True)
+    assert pushed == pytest.approx(20 / least)
+
+
+def test_workers_of_one_host_load_no_link() -> None:
+    alone = Shape(4, 4, 4, per_host=4)
+    assert links.busiest_load(alone) == 0
+    assert links.busiest_load(alone, host_copy=True) == 0
+    assert links.ring_load(alone) == 0
+    assert alone.name == "4+4 together, 4 a host"
+
+
+def test_the_last_host_may_have_fewer_workers() -> None:
+    shape = Shape(5, 2, 1, per_host=2)
+    assert (shape.worker_hosts, shape.server_hosts, shape.hosts) == ([1, 1, 2, 2, 3], [1, 4], 4)

@@ -178,7 +178,31 @@ STUBBORN = 'exec 9>"$1"; trap "$2" TERM; (sleep 1000; :) & echo x >&9; wait; wai
         (["--local"], {}, 2, "--local needs a command"),
         (["--local", "--", "nope-x"], {}, 127, "command not found: nope-x"),
         (["--local", "-w", "0", "--", "true"], {}, 2, "0: want a whole number from 1 to 1024"),
-        (["--local", "-s", "0", "--", "true"], {}, 2, "0: want a whole number from 1 to 1024"),
+        (["--local", "-s", "-1", "--", "true"], {}, 2, "-1: want a whole number from 0 to 1024"),
+        (
+            ["--local", "-s", "0", "true"],
+            {"BYTESCHEDULER_REJOIN_TIMEOUT": "30"},
+            2,
+            "bslaunch: BYTESCHEDULER_REJOIN_TIMEOUT: with DMLC_NUM_SERVER=0 a lost worker takes",
+        ),
+        (
+            ["-H", "a", "-s", "0", "--env", "BYTESCHEDULER_BACKEND=kvstore", "true"],
+            {},
+            2,
+            "bslaunch: BYTESCHEDULER_BACKEND=kvstore: with DMLC_NUM_SERVER=0 workers host servers",
+        ),
+        (
+            [],
+            {**JOB, "DMLC_ROLE": "server", "DMLC_NUM_SERVER": "0"},
+            2,
+            "DMLC_ROLE=server: in a job with DMLC_NUM_SERVER=0 each worker's process hosts a",
+        ),
+        (
+            ["-s", "0", "true"],
+            {"PMI_RANK": "0", "PMI_SIZE": "1"},
+            2,
+            "too few processes of MPICH for --servers 0: there are 1, want 2 or more",
+        ),
         (["--local", "-w", "two", "--", "true"], {}, 2, "two: want a whole number"),
         (["--local", "--env", "A", "--", "true"], {}, 2, "'A': want NAME=VALUE"),
         (["--local", "--env", "=1", "--", "true"], {}, 2, "'=1': want NAME=VALUE"),
@@ -358,6 +382,18 @@ def test_every_process_gets_its_place(
         assert int(env["OMP_NUM_THREADS"]) >= 1
         assert "DMLC_PORT" not in env
         assert "DMLC_RANK" not in env
+
+
+def test_workers_of_a_job_without_servers_are_to_host_them(tmp_path: pathlib.Path) -> None:
+    result = with_stand_ins(["env"], tmp_path, num_workers=2, num_servers=0, then="")
+    assert result.returncode == 0
+    for index in range(2):
+        env = dict(line.partition("=")[::2] for line in lines_of(result, f"worker {index}"))
+        assert (env["DMLC_NUM_WORKER"], env["DMLC_NUM_SERVER"]) == ("2", "0")
+        assert (env["DMLC_ROLE"], env["DMLC_WORKER_ID"]) == ("worker", str(index))
+        assert (env["DMLC_PS_ROOT_URI"], env["DMLC_PS_ROOT_PORT"]) == ("127.0.0.1", "4242")
+    names = {line.partition("]")[0] for line in result.stdout.splitlines()}
+    assert names == {"[worker 0", "[worker 1"}
 
 
 # -- output ------------------------------------------------------------------------------------

@@ -137,6 +137,23 @@ def test_the_verdict_of_the_scheduler_node_names_the_cause(
     assert launcher.cause().name == cause
 
 
+def test_a_lost_server_names_the_worker_that_hosts_it() -> None:
+    with Launcher(2, 0, os.environ) as launcher:
+        tells = (
+            "os.write(int(sys.argv[2]), b'lost server 1 (127.0.0.1:4711): connection closed\\n')"
+        )
+        launcher.start_scheduler(python(f"{TELLS}; {tells}"))
+        children = [launcher.start("worker", ["false"], name=f"worker {i}") for i in range(2)]
+        launcher.await_ends(children, soon())
+        while not launcher.verdict:
+            assert launcher.next_event(soon()) is not None
+        assert launcher.cause() is children[1]
+        told = "lost worker 1 (its server 127.0.0.1:4711): connection closed"
+        assert launcher.verdict == told
+        launcher.verdict = "server 1 was ended: it got SIGTERM"
+        assert launcher.cause() is children[1]
+
+
 @pytest.mark.parametrize(
     ("verdict", "text"),
     [

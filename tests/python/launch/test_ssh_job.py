@@ -22,8 +22,8 @@ LIMIT_S = 60
 MEMBER = """
 import os, sys
 sys.path = [p for p in sys.path if p]
-from bytescheduler._native import Worker
-worker = Worker.open()
+from bytescheduler._session.direct import open_worker
+worker = open_worker()
 print("rank", worker.rank, [os.environ.get("GIVEN")], os.getcwd(), sys.argv[1:])
 worker.barrier()
 worker.close()
@@ -79,6 +79,12 @@ def test_workers_go_around_the_slots_and_servers_around_the_hosts() -> None:
     assert [host.login for host in servers] == ["a", "b", "a"]
 
 
+def test_without_servers_a_host_has_workers_alone() -> None:
+    workers, servers = places_of(read_hosts("a,b"), 2, 0)
+    assert [host.login for host in workers] == ["a", "b"]
+    assert servers == []
+
+
 def test_a_job_runs_on_its_hosts_with_every_character_kept(
     run: Run, tmp_path: pathlib.Path
 ) -> None:
@@ -96,6 +102,19 @@ def test_a_job_runs_on_its_hosts_with_every_character_kept(
     # One look at each, then the scheduler node, two servers, three workers.
     assert sorted(hosts[:2]) == ["127.0.0.1", "127.0.0.2"]
     assert sorted(hosts[2:]) == ["127.0.0.1"] * 3 + ["127.0.0.2"] * 3
+
+
+def test_workers_on_hosts_may_host_the_servers(run: Run, tmp_path: pathlib.Path) -> None:
+    result = run(
+        *("-H", "127.0.0.1,127.0.0.2", "-s", "0", "--", sys.executable, "-c"),
+        MEMBER.replace("sys.argv[1:]", "worker.num_servers"),
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    for rank in range(2):
+        assert f"[worker {rank}] rank {rank} [None] {tmp_path} 2" in result.stdout.splitlines()
+    hosts = (tmp_path / "ssh.log").read_text().split()
+    # One look at each, then the scheduler node and a worker, and the other worker.
+    assert sorted(hosts[2:]) == ["127.0.0.1"] * 2 + ["127.0.0.2"]
 
 
 @pytest.mark.parametrize(

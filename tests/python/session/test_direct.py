@@ -7,16 +7,23 @@ import socket
 import subprocess
 import threading
 import urllib.request
-from typing import Callable, Dict, List, Optional
+from typing import Callable, Dict, Iterator, List, Mapping, Optional
 
 import pytest
 from inline_snapshot import snapshot
-from roles import in_threads
+from roles import in_threads, role
 from sentences import masked
 
 from bytescheduler import ConfigError, PeerLost, UsageError
 from bytescheduler._native import Node, Worker
-from bytescheduler._session.direct import Listen, Root, by_workers, is_direct, open_worker
+from bytescheduler._session.direct import (
+    Listen,
+    Root,
+    _Hosted,
+    by_workers,
+    is_direct,
+    open_worker,
+)
 
 QUIET = {"BYTESCHEDULER_LOG_LEVEL": "off"}
 FLOAT32 = 0
@@ -115,9 +122,9 @@ def test_hosted_nodes_show_metrics_too(
     port = free_port(following=2)
     monkeypatch.setenv("BYTESCHEDULER_METRICS", str(port))
     worker = open_worker(variables={})
-    for beside, role in enumerate(["scheduler", "server"]):
+    for beside, name in enumerate(["scheduler", "server"]):
         with urllib.request.urlopen(f"http://127.0.0.1:{port + beside}/metrics") as page:
-            assert f'role="{role}"' in page.read().decode()
+            assert f'role="{name}"' in page.read().decode()
     worker.close()
 
 
@@ -204,8 +211,82 @@ def test_a_port_in_use_names_the_setting(free_port: Callable[[], int]) -> None:
     other.close()
 
 
+@pytest.fixture
+def scheduler() -> Iterator[Node]:
+    """A scheduler node of two workers that host the servers."""
+    node = Node.start(role("scheduler", 0, servers=0))
+    yield node
+    node.close()
+
+
+def by_hand(scheduler: Node, **more: str) -> Dict[str, str]:
+    return role("worker", scheduler.port, servers=0, **more)
+
+
+def opened(variables: "List[Dict[str, str]]") -> "List[Worker]":
+    """Return the workers with these variables, by rank."""
+    workers: List[Worker] = []
+    calls = [lambda own=own: workers.append(open_worker(variables=own)) for own in variables]
+    assert not in_threads(calls)
+    return sorted(workers, key=lambda worker: worker.rank)
+
+
+def test_workers_host_the_servers_of_a_scheduler_node_elsewhere(scheduler: Node) -> None:
+    workers = opened([by_hand(scheduler, DMLC_WORKER_ID=rank) for rank in ("1", "0")])
+    assert [worker.num_servers for worker in workers] == [2, 2]
+    sums: List[List[float]] = []
+    assert not in_threads([lambda w=w: sums.append(summed(w)) for w in workers])
+    assert sums == [[2, 4, 1]] * 2
+    first = threading.Thread(target=workers[0].close)
+    first.start()
+    first.join(0.3)
+    assert first.is_alive()  # the other one may need its server
+    workers[1].close()
+    first.join(60)
+    assert not first.is_alive()
+    assert scheduler.wait(60)
+
+
+def test_a_server_has_the_rank_of_its_worker_though_none_was_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    servers: Dict[int, Node] = {}
+    workers: Dict[int, Worker] = {}
+    start = _Hosted.start
+
+    def kept(self: _Hosted, role: str, settings: Mapping[str, str]) -> Node:
+        node = servers[threading.get_ident()] = start(self, role, settings)
+        return node
+
+    monkeypatch.setattr(_Hosted, "start", kept)
+    node = Node.start(role("scheduler", 0, workers=4, servers=0))
+    variables = role("worker", node.port, workers=4, servers=0)
+
+    def open_one() -> None:
+        workers[threading.get_ident()] = open_worker(variables=variables)
+
+    assert not in_threads([open_one] * 4)
+    for thread, worker in workers.items():
+        ranks = [metric.value for metric in servers[thread].measure() if metric.name == "rank"]
+        assert ranks == [worker.rank]
+    assert not in_threads([worker.close for worker in workers.values()])
+    node.close()
+
+
+def test_a_job_by_variables_alone_is_checked(scheduler: Node) -> None:
+    with pytest.raises(ConfigError, match="want 0 to 1") as raised:
+        open_worker(variables=by_hand(scheduler, DMLC_WORKER_ID="2"))
+    assert str(raised.value) == snapshot("DMLC_WORKER_ID=2: the job has 2 workers, so want 0 to 1")
+    without = {name: text for name, text in by_hand(scheduler).items() if "WORKER" not in name}
+    with pytest.raises(ConfigError, match="DMLC_NUM_WORKER is not set"):
+        open_worker(variables=without)
+
+
 def test_a_role_or_a_wrong_variable_is_no_direct_job(monkeypatch: pytest.MonkeyPatch) -> None:
     assert is_direct({"RANK": "0", "DMLC_PS_ROOT_URI": "a"})
+    assert is_direct({"RANK": "0", "DMLC_NUM_SERVER": "0"})
+    assert is_direct({"DMLC_ROLE": "worker", "DMLC_NUM_SERVER": "0"})
+    assert not is_direct({"DMLC_NUM_WORKER": "2", "DMLC_NUM_SERVER": "0"})
     assert not is_direct({"RANK": "0", "DMLC_ROLE": "worker"})
     monkeypatch.setenv("DMLC_ROLE", "worker")
     assert not is_direct()

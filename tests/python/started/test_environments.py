@@ -16,6 +16,7 @@ from bytescheduler._started.environments import (
     place_in_job,
     started_by,
 )
+from bytescheduler._started.hosted import hosts_server
 
 Variables = Dict[str, str]
 SIZE = 5
@@ -98,6 +99,14 @@ def test_variables_that_are_set_stand() -> None:
         assert {each: place[each] for each in given} == given
     place = place_in_job(of("Slurm", 4, DMLC_NUM_SERVER="3"))
     assert (place["DMLC_ROLE"], place["DMLC_NUM_WORKER"]) == ("worker", "1")
+
+
+def test_without_servers_the_other_processes_are_workers_that_host_them() -> None:
+    places = [place_in_job(of("MPICH", rank), servers=0) for rank in range(SIZE)]
+    assert places[0]["DMLC_ROLE"] == "scheduler"
+    assert [place.get("DMLC_WORKER_ID") for place in places] == [None, "0", "1", "2", "3"]
+    assert all(hosts_server(place) for place in places[1:])
+    assert place_in_job(of("MPICH", 1, DMLC_NUM_SERVER="0")) == places[1]
 
 
 def test_each_job_has_a_port_of_its_own() -> None:

@@ -68,6 +68,30 @@ TEST(RoundTest, ThereIsASumBetweenTheFirstContributionAndTheLast) {
   EXPECT_FALSE(rounds.has_sum());
 }
 
+TEST(RoundTest, AContributionOfAHostStandsForItsWorkers) {
+  Rounds rounds(4);
+  Complete(&rounds, 4);
+  const std::vector<int32_t> host = {0, 2};
+  EXPECT_EQ(rounds.Push(host, 1), PushVerdict::kTake);
+  EXPECT_EQ(rounds.Push(host, 1), PushVerdict::kDuplicate);
+  EXPECT_EQ(rounds.Missing(), "workers 1, 3");
+  EXPECT_FALSE(rounds.Contributed(0, 2));
+  EXPECT_EQ(rounds.Push(1, 1), PushVerdict::kTake);
+  EXPECT_FALSE(rounds.Contributed(1));
+  EXPECT_EQ(rounds.Push(3, 1), PushVerdict::kTake);
+  EXPECT_TRUE(rounds.Contributed(3));
+  EXPECT_EQ(rounds.Judge(host, 1), PushVerdict::kDuplicate) << "of a round that is over";
+}
+
+TEST(RoundTest, AHostDoesNotContributeForAWorkerThatContributedAlone) {
+  Rounds rounds(3);
+  Complete(&rounds, 3);
+  EXPECT_EQ(rounds.Push(2, 1), PushVerdict::kTake);
+  EXPECT_EQ(rounds.Push(std::vector<int32_t>{1, 2}, 1), PushVerdict::kRefuse);
+  EXPECT_EQ(rounds.Missing(), "workers 0, 1") << "nothing of it counts";
+  EXPECT_EQ(rounds.Push(std::vector<int32_t>{1, 3}, 1), PushVerdict::kRefuse) << "no such worker";
+}
+
 TEST(RoundTest, ManyWorkersCompleteTheirRounds) {
   for (const int32_t num_workers : {63, 64, 65, 128, 129}) {
     Rounds rounds(num_workers);

@@ -45,6 +45,17 @@ TEST(SlotCutTest, TheTextOfRankZeroComesWithTheSumOfItsRoundOnly) {
   EXPECT_EQ(bench.NextOf(5), "") << "what was said in round 3 is not said again";
 }
 
+TEST(SlotCutTest, TheTextOfRankZeroComesWithTheContributionOfItsHost) {
+  SlotBench bench({.num_workers = 3, .hosts = {0, 0, 1}});
+  bench.Round(0, {0});
+  Ask host = Push(1, 1, Floats({1}));
+  host.stands_for = 2;
+  host.next = "one";
+  bench.DoOk(host);
+  bench.DoOk(Push(2, 1, Floats({2})));
+  EXPECT_EQ(test::ResponseIn(bench.PullNow(2, 1, 4)).next_layout, "one");
+}
+
 TEST(SlotCutTest, OnlyRankZeroSaysItWithPartitionZeroOfALaterRound) {
   SlotCutBench bench;
   const auto refused = [](SlotCutBench* to, Ask ask) {

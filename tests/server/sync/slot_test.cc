@@ -143,6 +143,59 @@ TEST(SlotTest, DeterministicSumsGoByRankWhateverArrivesFirst) {
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
+Ask HostPush(int32_t rank, uint64_t round, uint32_t workers, const std::vector<float>& values) {
+  Ask ask = Push(rank, round, Floats(values));
+  ask.stands_for = workers;
+  return ask;
+}
+
+// Any worker of a host may send for it.  Hosts are summed in the order of their lowest ranks:
+// 1 + 2^24 is 2^24, and so (2^24 + -2^24) + 1 is another sum than (2^24 + 1) + -2^24.
+TEST(SlotTest, OneContributionOfAHostStandsForItsWorkersInTheOrderOfHosts) {
+  constexpr float kLarge = 16777216;
+  struct Host {
+    int32_t sender;
+    uint32_t workers;
+    float value;
+  };
+  std::vector<Host> order = {{2, 2, kLarge}, {3, 3, -kLarge}, {5, 1, 1}};
+  SlotBench bench({.num_workers = 6, .hosts = {0, 1, 0, 1, 1, 2}});
+  bench.Round(0, {0});
+  const auto before = [](const Host& a, const Host& b) { return a.sender < b.sender; };
+  uint64_t round = 1;
+  do {
+    for (const Host& host : order) {
+      bench.DoOk(HostPush(host.sender, round, host.workers, {host.value}));
+      bench.DoOk(HostPush(host.sender, round, host.workers, {host.value}));  // a repeat
+    }
+    EXPECT_EQ(SumOf(bench.PullNow(3, round++, 4)), std::vector<float>{1});
+  } while (std::next_permutation(order.begin(), order.end(), before));
+}
+
+TEST(SlotTest, RoundWaitsForTheWorkersForWhichNoHostContributed) {
+  SlotBench bench({.num_workers = 4, .hosts = {0, 0, 1, 1}});
+  bench.Round(0, {0});
+  bench.DoOk(HostPush(1, 1, 2, {1}));
+  EXPECT_TRUE(bench.Do(Pull(1, 1, 4)).empty());
+  const std::vector<ps::Message> repeat = bench.Do(Pull(1, 1, 4));
+  ASSERT_EQ(repeat.size(), 1U);
+  EXPECT_SNAPSHOT(repeat[0].meta.extension.text, R"(workers 2, 3 to push key 7 (round 1))");
+  bench.Gone(3);
+  ASSERT_EQ(bench.outbox.size(), 1U) << "worker 3 can not contribute any more";
+}
+
+TEST(SlotTest, ContributionForWorkersOfAnotherHostIsRefused) {
+  SlotBench bench({.num_workers = 3, .hosts = {0, 0, 1}});
+  EXPECT_EQ(bench.Refused(HostPush(0, 0, 2, {1})).first, StatusCode::kInvalidArgument);
+  bench.Round(0, {0});
+  EXPECT_SNAPSHOT(
+      bench.Refused(HostPush(2, 1, 2, {1})).second,
+      R"(push key=7 round=1 partition=0 from worker 2: it stands for 2 workers, and its host has 1; initial values and compressed gradients are sent by each worker alone)");
+  bench.DoOk(HostPush(1, 1, 2, {1}));
+  bench.DoOk(HostPush(2, 1, 1, {1}));
+  EXPECT_EQ(SumOf(bench.PullNow(0, 1, 4)), std::vector<float>{2});
+}
+
 // All but rank 0 come early, in any order, and are summed at once: with the bits of one after the
 // other.  In float16 every partial sum is rounded: 2048 + 1 is 2048.
 TEST(SlotTest, HeldPushesAreSummedAtOnceWithTheBitsOfOneAfterTheOther) {

@@ -1,4 +1,5 @@
-// KvWorker: requests to servers, each answered exactly once, repeated while unanswered.
+// KvWorker: requests to servers, or to workers of this host, each answered exactly once, repeated
+// while unanswered.
 //
 // Confined to one executor (the worker's); OnMessage and every call must come from there; every
 // callback runs there, never inside Send.  Bounded by the owner's credit.
@@ -35,13 +36,15 @@ struct KvWorkerOptions {
   bs::Duration timeout = std::chrono::seconds(60);        // nothing at all from the server: give up
   // The server answers but other workers do not come (kPending): give up after this long.
   bs::Duration straggler_timeout = std::chrono::seconds(1800);
-  uint64_t incarnation = 0;  // View::incarnation
-  uint64_t job = 0;          // View::job
-  BodyRules bodies{};        // all of them
+  uint64_t incarnation = 0;     // View::incarnation
+  uint64_t job = 0;             // View::job
+  Role peers = Role::kServer;   // the requests go to nodes of this role
+  uint64_t first_sequence = 1;  // of its requests
+  BodyRules bodies{};           // all of them
 };
 
 struct KvRequest {
-  int32_t server = 0;    // its rank
+  int32_t server = 0;    // its rank, or the rank of a worker: KvWorkerOptions::peers
   Extension extension;   // op, text and body; the rest is filled in
   int32_t priority = 0;  // larger leaves first
   // Not copied; must stay valid and unchanged until `done` has run.  May be empty.
@@ -94,6 +97,8 @@ class KvWorker {
   void FailAll(const bs::Status& status);
 
   size_t pending() const;
+  // Every request of a lower sequence has ended.
+  uint64_t first_open() const;
   // By the server's rank; servers to which nothing was sent yet may be missing at the end.
   const std::vector<KvTraffic>& traffic() const;
 

@@ -41,6 +41,8 @@ struct MembershipOptions {
   // Worker only: kNotFound, instead of the end of the job, if a server is MXNet's own; the process
   // can then join with a stock store.
   bool yields = false;
+  // Worker only: it connects to the other workers of its host too, and takes their data.
+  bool joins_host = false;
   std::string settings;  // "name=value\n" lines that must be equal on every native node
   uint64_t job = 0;      // scheduler: a number that no other job has; members hear it from there
   bs::Duration rendezvous_timeout{};                          // until all are there; 0: `timeout`
@@ -52,6 +54,9 @@ struct MembershipOptions {
   bs::Duration heartbeat_timeout = std::chrono::seconds(30);  // silent for so long: lost
   bs::Duration reconnect_grace = std::chrono::seconds(1);     // a broken connection may come back
   bs::Duration retry_interval = std::chrono::seconds(1);      // unanswered control requests
+  // Calls that miss a worker wait so long for the reason of its goodbye, if that has none: its
+  // launcher learns the exit code a moment later.
+  bs::Duration reason_patience{};
   // How long the place of a worker that was lost stays free for another; 0: the job fails at once.
   bs::Duration rejoin_timeout{};
 
@@ -61,6 +66,9 @@ struct MembershipOptions {
   }
 };
 
+// The address by which a node's host is known for the whole job; all loopback addresses are one.
+std::string HostOf(const Node& node);
+
 // The nodes of the job; valid once ready.
 struct View {
   int32_t own_id = kEmpty;
@@ -69,6 +77,7 @@ struct View {
   int32_t num_servers = 0;
   uint64_t incarnation = 0;  // of this worker's place; above 0: it was lost and taken again
   uint64_t job = 0;          // the scheduler node's number; 0 if that is MXNet's own
+  bool all_native = false;   // no worker is MXNet's own
   std::vector<Node> nodes;
 };
 
@@ -88,7 +97,7 @@ class Member {
     // but for some 64 KiB.  Servers need it; empty: none.
     std::function<uint64_t(const Extension& request)> announced_bytes{};
     // A worker left in good order (servers get this; nothing more comes from it).  `why`: for calls
-    // that miss it.
+    // that miss it.  Sent after MembershipOptions::reason_patience if there is no reason.
     std::function<void(int32_t rank, const bs::Status& why)> on_worker_left;
     // A worker was lost and another worker may take its place (servers get this).  Nothing more
     // comes from the lost worker; the next worker of this id begins from the start.

@@ -36,6 +36,8 @@ std::string_view NameOf(Op op) {
       return "give-back";
     case Op::kReady:
       return "ready";
+    case Op::kLeave:
+      return "goodbye";
     default:
       return "request";
   }
@@ -82,7 +84,8 @@ class KvWorker::Impl {
         executor_(executor),
         send_(std::move(send)),
         log_(log),
-        strangers_(executor, log) {
+        strangers_(executor, log),
+        next_sequence_(options.first_sequence) {
     BS_CHECK(options.bodies.answers && options.bodies.describe && options.bodies.as_pull);
   }
   Impl(const Impl&) = delete;
@@ -94,12 +97,18 @@ class KvWorker::Impl {
   void OnMessage(Message message);
   void FailAll(const bs::Status& status);
   size_t pending() const { return *open_; }
+  uint64_t first_open() const {
+    return pending_.empty() ? next_sequence_ : pending_.begin()->first;
+  }
   const std::vector<KvTraffic>& traffic() const { return traffic_; }
 
  private:
   // Shared with the frames lent out; see the struct.
   using PendingPtr = std::shared_ptr<Pending>;
 
+  int32_t PeerOf(const KvRequest& request) const {
+    return options_.peers == Role::kWorker ? WorkerId(request.server) : ServerId(request.server);
+  }
   // The request that a native response names; null if there is none.
   const PendingPtr* Find(const Extension& response) const;
   void Transmit(const PendingPtr& pending);
@@ -128,7 +137,7 @@ class KvWorker::Impl {
   const bs::Logger log_;
   bs::LimitedLog strangers_;
 
-  uint64_t next_sequence_ = 1;
+  uint64_t next_sequence_;
   std::map<uint64_t, PendingPtr> pending_;               // by sequence; not yet ended
   std::set<std::pair<bs::TimePoint, uint64_t>> checks_;  // when to look at which
   bs::TimerId timer_ = 0;
@@ -175,7 +184,7 @@ const KvWorker::Impl::PendingPtr* KvWorker::Impl::Find(const Extension& response
 void KvWorker::Impl::Transmit(const PendingPtr& pending) {
   const KvRequest& request = pending->request;
   Message message;
-  message.peer = ServerId(request.server);
+  message.peer = PeerOf(request);
   Meta& meta = message.meta;
   meta.head = 0;
   meta.request = true;
@@ -216,7 +225,7 @@ std::shared_ptr<Landing> KvWorker::Impl::Place(int32_t peer, const Meta& meta,
   const PendingPtr* const found = Find(extension);
   if (found == nullptr) return nullptr;
   Pending& pending = **found;
-  const bool belongs = peer == ServerId(pending.request.server) &&
+  const bool belongs = peer == PeerOf(pending.request) &&
                        Answers(extension.op, pending.request.extension.op) &&
                        options_.bodies.answers(extension.body, pending.request.extension.body) &&
                        size_bytes == pending.request.answer.size() && !pending.landing;
@@ -239,8 +248,8 @@ void KvWorker::Impl::OnMessage(Message message) {
   }
   const PendingPtr pending = *found;
   const Extension& asked = pending->request.extension;
-  if (message.peer != ServerId(pending->request.server)) {
-    return drop("it answers a request to another server");
+  if (message.peer != PeerOf(pending->request)) {
+    return drop("it answers a request to another node");
   }
   const bool waits = extension.op == Op::kPending;
   if (!waits && !Answers(extension.op, asked.op)) return drop("it answers another operation");
@@ -260,7 +269,8 @@ void KvWorker::Impl::OnMessage(Message message) {
 std::string KvWorker::Impl::Describe(const KvRequest& request) const {
   const Extension& what = request.extension;
   return std::string(NameOf(what.op)) + " " + options_.bodies.describe(what.op, what.body) +
-         " to server " + std::to_string(request.server);
+         (options_.peers == Role::kWorker ? " to worker " : " to server ") +
+         std::to_string(request.server);
 }
 
 KvTraffic& KvWorker::Impl::TrafficOf(const KvRequest& request) {
@@ -410,6 +420,7 @@ std::shared_ptr<Landing> KvWorker::Place(int32_t peer, const Meta& meta, uint64_
 void KvWorker::OnMessage(Message message) { impl_->OnMessage(std::move(message)); }
 void KvWorker::FailAll(const bs::Status& status) { impl_->FailAll(status); }
 size_t KvWorker::pending() const { return impl_->pending(); }
+uint64_t KvWorker::first_open() const { return impl_->first_open(); }
 const std::vector<KvTraffic>& KvWorker::traffic() const { return impl_->traffic(); }
 
 }  // namespace ps

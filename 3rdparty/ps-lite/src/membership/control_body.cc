@@ -69,6 +69,7 @@ Body Encode(Op op, const SchedulerBody& body) {
     AddNumber(kNative, body.native ? 1 : 0, &out);
   } else {
     AddNumber(kIncarnation, body.incarnation, &out);
+    if (op == Op::kRegister) AddNumber(kNative, body.native ? 1 : 0, &out);
   }
   if (body.rank != kNoRank) out.add_sint32(kRank, body.rank);
   return Body(bytes);
@@ -101,13 +102,14 @@ bs::Result<MemberBody> DecodeMemberBody(const Body& body) {
 bs::Result<SchedulerBody> DecodeSchedulerBody(Op op, const Body& body) {
   SchedulerBody said;
   const bool vacate = op == Op::kVacate;
-  const bs::Status read = ForEachField(body, [&said, vacate](pbf_reader* in) {
+  const bool has_native = vacate || op == Op::kRegister;
+  const bs::Status read = ForEachField(body, [&said, vacate, has_native](pbf_reader* in) {
     switch (in->tag_and_type()) {
       case Varint(kIncarnation):
         (vacate ? said.next_incarnation : said.incarnation) = in->get_uint64();
         return true;
       case Varint(kNative):
-        if (!vacate) return false;
+        if (!has_native) return false;
         said.native = GetBool(in);
         return true;
       default:

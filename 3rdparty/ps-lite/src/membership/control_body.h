@@ -20,6 +20,7 @@ struct MemberBody {
   uint64_t incarnation = 0;       // of the member
   uint32_t lost_incarnation = 0;  // kVacate: of the worker that the member has lost
   // kRegister: that the member asks for, -1: any.  kAttach: of the stock worker beside it.
+  // kVouch: how many workers live.
   int32_t rank = -1;
   std::string settings{};  // kRegister, kAttach: MembershipOptions::settings
   bool yields = false;     // kRegister: MembershipOptions::yields
@@ -32,8 +33,9 @@ struct SchedulerBody {
   uint64_t job = 0;               // number of the job
   uint64_t incarnation = 0;       // of the worker that the message is about; it may be the receiver
   uint64_t next_incarnation = 0;  // kVacate: of the worker that gets the free place next
-  bool native = false;            // kVacate: whether the lost worker was native
-  int32_t rank = -1;              // of the node that the message is about
+  // kVacate: whether the lost worker was native.  kRegister: whether all workers are.
+  bool native = false;
+  int32_t rank = -1;  // of the node that the message is about
 
   bool operator==(const SchedulerBody&) const = default;
 };

@@ -9,7 +9,8 @@ import sys
 import time
 from typing import List
 
-from bytescheduler._native import Pending, Worker
+from bytescheduler._native import Pending
+from bytescheduler._session.direct import open_worker
 
 FLOAT32 = 0
 FLOATS = (100_000, 200_000, 100_000)
@@ -20,7 +21,7 @@ COUNT = len(FLOATS)
 
 def main(steps: int) -> None:
     """Train, with one barrier a step."""
-    worker = Worker.open()
+    worker = open_worker()
     sent = [(ctypes.c_float * count)() for count in FLOATS]
     received = [(ctypes.c_float * count)() for count in FLOATS]
     owner = (sent, received)

@@ -41,8 +41,10 @@ class Outbox {
   // Ends the process of a stock node: its protocol has no message for a failure.
   void EndStockNode(const Node& node, int32_t peer, const std::string& why);
   // Returns the body of a message that is about the node of `rank`.
-  Body BodyAbout(Op op, int32_t rank, uint64_t incarnation) const {
-    return Encode(op, SchedulerBody{.job = job_, .incarnation = incarnation, .rank = rank});
+  Body BodyAbout(Op op, int32_t rank, uint64_t incarnation, bool all_native = false) const {
+    return Encode(
+        op,
+        SchedulerBody{.job = job_, .incarnation = incarnation, .native = all_native, .rank = rank});
   }
 
  private:

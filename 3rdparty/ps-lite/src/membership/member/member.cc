@@ -26,6 +26,12 @@ void Member::Send(Message message) { impl_->Send(std::move(message)); }
 void Member::Close(bs::Duration linger) { impl_->Close(linger); }
 const View& Member::view() const { return impl_->view(); }
 
+std::string HostOf(const Node& node) {
+  const std::string& host = node.first_hostname.empty() ? node.hostname : node.first_hostname;
+  const bool loopback = host.starts_with("127.") || host == "::1" || host == "localhost";
+  return loopback ? "127.0.0.1" : host;
+}
+
 Member::Impl::Impl(const MembershipOptions& options, Transport* transport, bs::Executor* executor,
                    const bs::Logger& log)
     : options_(options),
@@ -138,14 +144,15 @@ void Member::Impl::OnDisconnected(int32_t peer) {
 }
 
 std::shared_ptr<Landing> Member::Impl::Place(int32_t peer, const Meta& meta, uint64_t size_bytes) {
-  const bool data =
-      !meta.is_control && ready_call_ == ReadyCall::kMade && neighbours_.IsKnown(peer);
+  const bool known = neighbours_.IsKnown(peer) || IsBeside(peer);
+  const bool data = !meta.is_control && ready_call_ == ReadyCall::kMade && known;
   const bool ours = data && !OfAnotherJob(meta.extension);
   return ours && handler_.place ? handler_.place(peer, meta, size_bytes) : nullptr;
 }
 
 void Member::Impl::OnMessage(Message message) {
   if (message.meta.is_control) return OnControlMessage(message);
+  if (IsBeside(message.peer) && message.meta.native()) return Deliver(std::move(message));
   if (ready_call_ != ReadyCall::kMade || !neighbours_.IsKnown(message.peer)) {
     return TurnAway(message);
   }
@@ -155,6 +162,16 @@ void Member::Impl::OnMessage(Message message) {
     return Drop(message.peer, kFromAnotherJob);
   } else if (IsOfFormer(message)) {
     return Drop(message.peer, "it is from an earlier worker in this place");
+  }
+  handler_.on_message(std::move(message));
+}
+
+// That worker may hear of the start barrier before this worker does.
+void Member::Impl::Deliver(Message message) {
+  if (OfAnotherJob(message.meta.extension)) return Drop(message.peer, kFromAnotherJob);
+  if (ready_call_ != ReadyCall::kMade) {
+    early_.push_back(std::move(message));
+    return;
   }
   handler_.on_message(std::move(message));
 }
@@ -342,6 +359,7 @@ void Member::Impl::OnAddNode(const Meta& meta, const SchedulerBody& said) {
   if (view.ok()) {
     view.value().incarnation = said.incarnation;
     view.value().job = job_.value_or(0);
+    view.value().all_native = said.native;
     Enter(std::move(view.value()));
   } else {
     Drop(kSchedulerId, view.status().message());
@@ -384,6 +402,7 @@ void Member::Impl::Connect() {
     const bool other_side = node.role != own_.role && node.role != Role::kScheduler;
     if (other_side) neighbours_.Apply(node, NeighbourEvent::kListed);
   }
+  if (options_.joins_host && view_.all_native) ConnectBeside();
   // The configured address works here; the address in the list may only work for the scheduler
   // node.
   transport_->Connect(kSchedulerId, options_.root, own_.id);
@@ -394,6 +413,22 @@ void Member::Impl::Connect() {
     SendHeartbeat();
   });
   JoinStartBarrier();
+}
+
+void Member::Impl::ConnectBeside() {
+  const auto own = std::find_if(view_.nodes.begin(), view_.nodes.end(),
+                                [this](const Node& node) { return node.id == own_.id; });
+  // Nothing of a job of one host crosses a link.
+  const auto elsewhere = [&](const Node& node) {
+    return node.role != Role::kScheduler && HostOf(node) != HostOf(*own);
+  };
+  if (std::none_of(view_.nodes.begin(), view_.nodes.end(), elsewhere)) return;
+  for (const Node& node : view_.nodes) {
+    const bool worker = node.role == Role::kWorker && !IsAttachedId(node.id);
+    if (!worker || node.id == own_.id || HostOf(node) != HostOf(*own)) continue;
+    beside_.emplace(node.id, node);
+    transport_->Connect(node.id, AddressOf(node), own_.id);
+  }
 }
 
 void Member::Impl::JoinStartBarrier() {

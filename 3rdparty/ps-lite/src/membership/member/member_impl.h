@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "base/limited_log.h"
 #include "membership/attempts.h"
@@ -142,8 +143,14 @@ class Member::Impl {
   // True for nodes of the job, and for lost nodes until another node has the place; false if
   // dismissed.
   bool Knows(int32_t peer) const {
-    return (peer == kSchedulerId || neighbours_.IsExpected(peer)) && !dismissed_.contains(peer);
+    const bool expected = peer == kSchedulerId || neighbours_.IsExpected(peer) || IsBeside(peer);
+    return expected && !dismissed_.contains(peer);
   }
+  // A worker of this host, with which this worker shares its sums.
+  bool IsBeside(int32_t peer) const { return beside_.contains(peer); }
+  // Data of a node that the owner may hear.
+  void Deliver(Message message);
+  void ConnectBeside();
   // Handles data of a node that is not in the job.
   void TurnAway(const Message& message);
   // The entry of a lost node whose place no other has; null if there is none.
@@ -220,6 +227,9 @@ class Member::Impl {
   // In the job.
   View view_;
   Neighbours neighbours_;
+  // The workers of this host, with joins_host.  The other side notices their loss.
+  std::map<int32_t, Node> beside_;
+  std::vector<Message> early_;        // of these workers, before this worker is ready
   Resends resends_;                   // for stock peers
   std::deque<BarrierCall> barriers_;  // the first is active
   bs::TimerId barrier_timer_ = 0;

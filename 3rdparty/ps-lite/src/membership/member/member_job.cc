@@ -173,6 +173,7 @@ void Member::Impl::SetLimits(Transport::Handler* handler) {
   };
   handler->on_overflow = [this](int32_t peer, const std::string& why) {
     reconnect_timer_.Forget(peer);
+    if (IsBeside(peer)) return ReportFailure(LostStatus(beside_.at(peer), why));
     OnLost(peer, why);
   };
 }
@@ -332,7 +333,9 @@ void Member::Impl::NotifyOfVacant(int32_t id, bool native) {
 }
 
 void Member::Impl::NotifyOfGoodbye(int32_t id, const std::string& reason) {
-  scope_.Post([this, id, why = LeftStatus(id, reason)] {
+  const bool waits = reason.empty() && !IsAttachedId(id);  // an attached worker may come again
+  const bs::Duration patience = waits ? options_.reason_patience : bs::Duration(0);
+  scope_.After(patience, [this, id, why = LeftStatus(id, reason)] {
     if (handler_.on_worker_left) handler_.on_worker_left(RankOf(id), why);
   });
 }
@@ -446,6 +449,7 @@ void Member::Impl::GoOver(const bs::Status& why) {
   for (const auto& [id, neighbour] : neighbours_.all()) {
     if (neighbour.state == NeighbourState::kKnown) transport_->Disconnect(id, bs::Duration(0));
   }
+  for (const auto& [id, node] : beside_) transport_->Disconnect(id, bs::Duration(0));
 }
 
 void Member::Impl::TellReady(bs::Result<View> view) {
@@ -454,6 +458,7 @@ void Member::Impl::TellReady(bs::Result<View> view) {
   scope_.Post([this, view = std::move(view)] {
     ready_call_ = ReadyCall::kMade;
     handler_.on_ready(view);
+    for (Message& message : std::exchange(early_, {})) handler_.on_message(std::move(message));
   });
 }
 

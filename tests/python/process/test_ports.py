@@ -7,7 +7,7 @@ from typing import List
 import pytest
 from inline_snapshot import snapshot
 
-from bytescheduler._launch.ports import TRIES, Ports
+from bytescheduler._process.ports import TRIES, Ports
 
 
 def test_each_port_is_another_one() -> None:

@@ -15,7 +15,7 @@ class Ports:
 
     A socket that never listens is bound to each of them.  The system then gives the port to no
     process that asks for any port, and to no connection.  A process that names the port can still
-    listen there if it sets SO_REUSEADDR, as our nodes and MXNet's do.
+    listen there if it sets SO_REUSEADDR, as the nodes of jobs do.
     """
 
     def __init__(self) -> None:

@@ -1,0 +1,219 @@
+// Hands contributions to their owners, and messages to the part that they are for.
+#include "backend/host/host_backend.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "backend/ps/exchange_body.h"
+#include "base/check.h"
+#include "codec/codec.h"
+#include "protocol/next_layout.h"
+#include "ps/text.h"
+
+namespace bs::backend {
+namespace {
+
+// A worker that is gone does not answer a goodbye.
+constexpr Duration kGoodbyeTimeout = std::chrono::seconds(10);
+
+ps::KvWorkerOptions ToWorkers(ps::KvWorkerOptions options) {
+  options.bodies = protocol::DataBodyRules();
+  options.peers = ps::Role::kWorker;
+  return options;
+}
+
+// So that an answer shows for which of the two it is.
+constexpr uint64_t kFirstGoodbye = uint64_t{1} << 47U;
+
+ps::KvWorkerOptions OfGoodbyes(ps::KvWorkerOptions options) {
+  options.first_sequence = kFirstGoodbye;
+  options.timeout = std::min(options.timeout, kGoodbyeTimeout);
+  return ToWorkers(options);
+}
+
+HostSumsOptions OptionsOfSums(const HostBackendOptions& options) {
+  return {.rank = options.view->own.rank,
+          .num_workers = options.view->num_workers(),
+          .num_servers = static_cast<uint32_t>(options.view->num_servers()),
+          .server_weights = options.server_weights,
+          .credit_bytes = options.credit_bytes,
+          .deterministic = options.deterministic,
+          .hold_bytes = options.hold_bytes};
+}
+
+bool IsWorker(int32_t peer) { return peer == ps::WorkerId(ps::RankOf(peer)); }
+
+}  // namespace
+
+HostBackend::HostBackend(const HostBackendOptions& options, std::unique_ptr<PsBackend> link,
+                         Executor* executor, SendFn send, const Logger& log,
+                         const protocol::Rules& rules)
+    : options_(options),
+      plan_(*options.view),
+      executor_(executor),
+      send_(std::move(send)),
+      log_(log),
+      odd_requests_(executor, log),
+      link_(std::move(link)),
+      requests_(ToWorkers(options.requests), executor, send_, log),
+      goodbyes_(OfGoodbyes(options.requests), executor, send_, log),
+      sums_(OptionsOfSums(options), &plan_, link_.get(), executor, send_, rules),
+      neighbours_(plan_.num_workers()) {
+  BS_CHECK(plan_.in_use());
+}
+
+HostBackend::~HostBackend() {
+  lives_.reset();
+  goodbyes_.FailAll(Status::Cancelled("this worker has left"));
+}
+
+void HostBackend::OnMessage(ps::Message message) {
+  if (!IsWorker(message.peer)) return link_->OnMessage(std::move(message));
+  executor_->Post([this, message = std::move(message)]() mutable { Handle(std::move(message)); });
+}
+
+std::shared_ptr<ps::Landing> HostBackend::LandingFor(int32_t peer, const ps::Meta& meta,
+                                                     uint64_t size_bytes) {
+  return IsWorker(peer) ? requests_.Place(peer, meta, size_bytes)
+                        : link_->LandingFor(peer, meta, size_bytes);
+}
+
+// All workers decide alike: what they decide by is declared for the key, or the same on all.
+bool HostBackend::AddsUp(const protocol::Tensor& tensor, const Exchange& exchange) const {
+  return tensor.mode == Mode::kSynchronous && exchange.round > 0 && exchange.sent &&
+         exchange.summed && exchange.coder.coding.plain() && !exchange.in.empty() &&
+         tensor.size_bytes > options_.least_bytes;
+}
+
+void HostBackend::Start(const protocol::Tensor& tensor, Exchange exchange) {
+  if (exchange.partition.index == 0 && exchange.summed) {
+    exchange.summed = [this, summed = std::move(exchange.summed)](const Status& status,
+                                                                  const std::string& next) {
+      if (!next.empty()) Hear(next);
+      summed(status, next);
+    };
+  }
+  if (!AddsUp(tensor, exchange)) return link_->Start(tensor, std::move(exchange));
+  const int32_t owner = plan_.OwnerOf(tensor.key, exchange.partition.index);
+  if (owner == options_.view->own.rank) return sums_.Add(tensor, std::move(exchange));
+  SendTo(owner, tensor, std::move(exchange));
+}
+
+void HostBackend::SendTo(int32_t owner, const protocol::Tensor& tensor, Exchange exchange) {
+  const size_t place = plan_.PlaceOf(owner).value();
+  Neighbour& neighbour = neighbours_[place];
+  if (neighbour.gone) {
+    return executor_->Post([exchange = std::move(exchange), why = *neighbour.gone] {
+      exchange.released(why);
+      exchange.sent(why);
+      exchange.summed(why, {});
+    });
+  }
+  protocol::DataRequest body = BodyOf(tensor, exchange);
+  body.next_layout = exchange.next_layout;
+  body.answered_below = requests_.first_open();
+  PullOf pull = MakePull(tensor, exchange);
+  pull.role = ps::Role::kWorker;
+  pull.rank = static_cast<uint32_t>(owner);
+  ps::KvRequest request;
+  request.server = owner;
+  request.extension.op = ps::Op::kPushPull;
+  request.extension.body = protocol::Encode(ps::Op::kPushPull, body);
+  request.priority = exchange.priority;
+  request.payload = exchange.in;
+  request.answer = exchange.out;
+  request.left = [released = std::move(exchange.released)] { released(Status::Ok()); };
+  ++neighbour.asked;
+  requests_.Send(std::move(request), [this, place, pull, sent = std::move(exchange.sent),
+                                      summed = std::move(exchange.summed)](
+                                         const Status& status, const ps::Message& response) {
+    const Result<std::string> next =
+        status.ok() ? TakeSum(pull, response) : Result<std::string>(status);
+    OnAnswer(place);
+    sent(next.status());
+    summed(next.status(), next.ok() ? next.value() : std::string());
+  });
+}
+
+void HostBackend::OnAnswer(size_t place) {
+  Neighbour& neighbour = neighbours_[place];
+  if (--neighbour.asked == 0 && neighbour.goodbye) AnswerGoodbye(place);
+}
+
+void HostBackend::Handle(ps::Message message) {
+  if (message.meta.request) return OnRequest(std::move(message));
+  const bool goodbye = message.meta.extension.sequence >= kFirstGoodbye;
+  (goodbye ? goodbyes_ : requests_).OnMessage(std::move(message));
+}
+
+void HostBackend::OnRequest(ps::Message message) {
+  const ps::Op op = message.meta.extension.op;
+  const std::optional<size_t> place = plan_.PlaceOf(ps::RankOf(message.peer));
+  Result<protocol::Call> call = protocol::ParseCall(std::move(message), codec::Builtin());
+  if (!call.ok()) return odd_requests_.Warning("dropped a request: " + call.status().message());
+  if (!place) return;  // no worker of this host
+  if (op == ps::Op::kLeave) return OnGoodbye(*place, std::move(call.value()));
+  sums_.Handle(*place, std::move(call.value()));
+}
+
+void HostBackend::OnGoodbye(size_t place, protocol::Call call) {
+  Neighbour& neighbour = neighbours_[place];
+  if (!neighbour.gone) {
+    neighbour.gone = ps::LeftStatus(call.worker_id, call.extension.text);
+    sums_.OnWorkerLeft(place, *neighbour.gone);
+    // It needs nothing of this worker.
+    if (leave_done_ && !neighbour.told) Told(place);
+  }
+  neighbour.goodbye = std::move(call);
+  if (neighbour.asked == 0) return AnswerGoodbye(place);
+  send_(protocol::MakePendingResponse(*neighbour.goodbye, "answers that it still owes"));
+}
+
+void HostBackend::AnswerGoodbye(size_t place) {
+  send_(protocol::MakeResponse(*neighbours_[place].goodbye, {}));
+}
+
+void HostBackend::Leave(const std::string& reason, Done done) {
+  sums_.Leave(ps::LeftStatus(ps::WorkerId(options_.view->own.rank), reason));
+  leave_done_ = std::move(done);
+  not_told_ = 1;  // this call
+  for (size_t place = 0; place < neighbours_.size(); ++place) {
+    const int32_t rank = plan_.ranks()[place];
+    if (rank == options_.view->own.rank || neighbours_[place].gone) continue;
+    ++not_told_;
+    ps::KvRequest request;
+    request.server = rank;
+    request.extension.op = ps::Op::kLeave;
+    request.extension.text = reason;
+    request.extension.body = protocol::Encode(ps::Op::kLeave, protocol::DataRequest{});
+    goodbyes_.Send(std::move(request), [this, place, lives = std::weak_ptr(lives_)](
+                                           const Status& status, const ps::Message&) {
+      if (lives.expired()) return;
+      if (!status.ok()) log_.Debug([&] { return status.message(); });
+      if (!neighbours_[place].told) Told(place);
+    });
+  }
+  if (--not_told_ == 0) executor_->Post([done = std::move(leave_done_)] { done(Status::Ok()); });
+}
+
+void HostBackend::Told(size_t place) {
+  neighbours_[place].told = true;
+  if (--not_told_ > 0) return;
+  executor_->Post([done = std::move(leave_done_)] { done(Status::Ok()); });
+}
+
+void HostBackend::Fail(const Status& status) {
+  link_->Fail(status);
+  requests_.FailAll(status);
+  sums_.Fail(status);
+}
+
+// Every worker hears all decisions, but not all in their order.
+void HostBackend::Hear(const std::string& next_layout) {
+  const std::optional<protocol::Decision> decision = protocol::DecisionIn(next_layout);
+  if (!decision || decision->number < decision_) return;
+  decision_ = decision->number;
+  sums_.SetCredit(decision->credit_bytes);
+}
+
+}  // namespace bs::backend

@@ -1,0 +1,138 @@
+// HostBackend: a back end beside others on its host, which adds up there what crosses the link.
+//
+// Each partition of a synchronous key has an owner among the workers of the host (HostPlan).  The
+// others send it their contributions, through the transport's shared memory where there is any, and
+// get the sum from it.  Everything else goes to the back end behind: first values, keys with a
+// coding, asynchronous keys, small tensors, declarations.
+//
+// No request and no response is trusted; one that does not fit is refused, or kInternal.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/host/host_plan.h"
+#include "backend/host/host_sums.h"
+#include "backend/ps/ps_backend.h"
+#include "base/executor.h"
+#include "base/limited_log.h"
+#include "base/log.h"
+#include "protocol/rules.h"
+#include "ps/kv_worker.h"
+#include "ps/message.h"
+#include "ps/transport.h"
+
+namespace bs::backend {
+
+struct HostBackendOptions {
+  job::SharedView view = job::ShareView({}, 1, 1);
+  // Larger tensors are added up.
+  uint64_t least_bytes = 0;
+  std::vector<uint32_t> server_weights{};  // of PsBackendOptions
+  uint64_t credit_bytes = kFirstCreditBytes;
+  bool deterministic = false;
+  uint64_t hold_bytes = 0;
+  ps::KvWorkerOptions requests{};  // to workers; the back end sets roles and the rules of bodies
+};
+
+class HostBackend final : public Backend {
+ public:
+  using SendFn = std::function<void(ps::Message)>;
+
+  // `executor` is the worker's; it and the objects that `send` uses outlive this.  REQUIRES: the
+  // host has several workers (HostPlan::in_use).
+  HostBackend(const HostBackendOptions& options, std::unique_ptr<PsBackend> link,
+              Executor* executor, SendFn send, const Logger& log,
+              const protocol::Rules& rules = protocol::Rules());
+  ~HostBackend() override;
+
+  // Takes a message from a server, or from a worker of this host.  Thread-safe.
+  void OnMessage(ps::Message message);
+  // PsBackend::LandingFor.
+  std::shared_ptr<ps::Landing> LandingFor(int32_t peer, const ps::Meta& meta, uint64_t size_bytes);
+
+  void Prepare(Done done) override { link_->Prepare(std::move(done)); }
+  Status CheckExtra(const std::string& what) const override { return link_->CheckExtra(what); }
+  uint32_t num_destinations() const override { return link_->num_destinations(); }
+  std::vector<uint32_t> shares() const override { return link_->shares(); }
+  Carriers CarriersOf(uint32_t destination) const override {
+    return link_->CarriersOf(destination);
+  }
+  void Place(std::span<Partition> partitions, std::span<const Partition> replaced) override {
+    link_->Place(partitions, replaced);
+  }
+  uint32_t DestinationOf(Key key) const override { return link_->DestinationOf(key); }
+  void Declare(const protocol::Tensor& tensor, Done done) override {
+    link_->Declare(tensor, std::move(done));
+  }
+  void Lookup(const protocol::Tensor& asked,
+              UniqueFunction<void(Result<protocol::Tensor>)> done) override {
+    link_->Lookup(asked, std::move(done));
+  }
+  std::shared_ptr<void> LendSent(std::span<const std::byte> memory) override {
+    return link_->LendSent(memory);
+  }
+  std::shared_ptr<void> LendFilled(std::span<std::byte> memory) override {
+    return link_->LendFilled(memory);
+  }
+  void Start(const protocol::Tensor& tensor, Exchange exchange) override;
+  void Release(const protocol::Tensor& retired, bool given_back, Done done) override {
+    link_->Release(retired, given_back, std::move(done));
+  }
+  void GiveBack(const protocol::Tensor& tensor, uint64_t turn,
+                UniqueFunction<void(Result<bool>)> done) override {
+    link_->GiveBack(tensor, turn, std::move(done));
+  }
+  void SetOptimizer(OptimizerText optimizer, uint64_t number, Done done) override {
+    link_->SetOptimizer(std::move(optimizer), number, std::move(done));
+  }
+  void Leave(const std::string& reason, Done done) override;
+  std::optional<PartitionAndCredit> TakeFitting() override { return link_->TakeFitting(); }
+  void Fail(const Status& status) override;
+  void Measure(Metrics* metrics) const override { link_->Measure(metrics); }
+
+ private:
+  // A worker of this host, as this worker knows it.
+  struct Neighbour {
+    size_t asked = 0;  // requests to it without an answer
+    // Its goodbye, which waits for these.
+    std::optional<protocol::Call> goodbye{};
+    std::optional<Status> gone{};  // why it left
+    bool told = false;             // it knows that this worker leaves, or has left itself
+  };
+
+  bool AddsUp(const protocol::Tensor& tensor, const Exchange& exchange) const;
+  void SendTo(int32_t owner, const protocol::Tensor& tensor, Exchange exchange);
+  void OnAnswer(size_t place);
+  void Handle(ps::Message message);
+  void OnRequest(ps::Message message);
+  void OnGoodbye(size_t place, protocol::Call call);
+  void AnswerGoodbye(size_t place);
+  void Told(size_t place);
+  // Applies the credit that comes with a sum.
+  void Hear(const std::string& next_layout);
+
+  const HostBackendOptions options_;
+  const HostPlan plan_;
+  Executor* const executor_;
+  const SendFn send_;
+  const Logger log_;
+  LimitedLog odd_requests_;
+  const std::unique_ptr<PsBackend> link_;
+  ps::KvWorker requests_;
+  ps::KvWorker goodbyes_;  // apart: they go on when requests_ has failed
+  HostSums sums_;
+  std::vector<Neighbour> neighbours_;  // by place
+  uint64_t decision_ = 0;              // the latest whose credit is in force
+  Done leave_done_{};
+  size_t not_told_ = 0;
+  std::shared_ptr<bool> lives_ = std::make_shared<bool>();  // gone with this
+};
+
+}  // namespace bs::backend

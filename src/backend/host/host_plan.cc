@@ -1,0 +1,26 @@
+// The workers of a host take turns.
+#include "backend/host/host_plan.h"
+
+#include <algorithm>
+
+#include "protocol/placement.h"
+#include "protocol/server_shares.h"
+
+namespace bs::backend {
+
+HostPlan::HostPlan(const job::View& view)
+    : ranks_(protocol::AddsUpOnHosts(view) ? view.WorkersBeside(view.own.rank)
+                                           : std::vector<int32_t>{view.own.rank}) {}
+
+std::optional<size_t> HostPlan::PlaceOf(int32_t rank) const {
+  const auto place = std::lower_bound(ranks_.begin(), ranks_.end(), rank);
+  if (place == ranks_.end() || *place != rank) return std::nullopt;
+  return static_cast<size_t>(place - ranks_.begin());
+}
+
+int32_t HostPlan::OwnerOf(Key key, uint32_t partition) const {
+  const auto workers = static_cast<uint32_t>(ranks_.size());
+  return ranks_[(uint64_t{protocol::HomeServer(key, workers)} + partition) % workers];
+}
+
+}  // namespace bs::backend

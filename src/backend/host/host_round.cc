@@ -1,0 +1,46 @@
+// Adds contributions up in their order.
+#include "backend/host/host_round.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "reduce/reduce.h"
+
+namespace bs::backend {
+
+HostRound::HostRound(size_t num_workers, int32_t num_readers, const protocol::PartitionShape& shape)
+    : shape_(shape), num_readers_(num_readers), taken_(num_workers), summed_(num_workers) {}
+
+void HostRound::Take(size_t place, ps::Frame payload, bool waits) {
+  BS_CHECK(!taken_[place] && payload.size() == shape_.size_bytes);
+  if (!sum_) sum_ = server::SumRef::Make(shape_.size_bytes, /*numa_node=*/0, num_readers_);
+  taken_[place] = true;
+  if (waits) {
+    early_.emplace(place, ps::Frame::Alone(std::move(payload)));
+    return;
+  }
+  std::vector<ps::Frame> ready;
+  ready.push_back(std::move(payload));
+  summed_[place] = true;
+  for (; next_ < num_workers() && taken_[next_]; ++next_) {
+    auto early = early_.extract(next_);
+    if (early.empty()) continue;
+    summed_[next_] = true;
+    ready.push_back(std::move(early.mapped()));
+  }
+  Add(std::move(ready));
+}
+
+void HostRound::Add(std::vector<ps::Frame> ready) {
+  std::vector<const void*> inputs;
+  inputs.reserve(ready.size() + 1);
+  if (num_summed_ > 0) inputs.push_back(sum_->data());
+  for (const ps::Frame& payload : ready) inputs.push_back(payload.bytes().data());
+  num_summed_ += ready.size();
+  if (inputs.size() == 1) return reduce::Copy(sum_->data(), inputs[0], shape_.size_bytes);
+  const auto dtype = static_cast<DType>(shape_.dtype);
+  reduce::SumInputs(reduce::BestKernels(), dtype, sum_->data(), inputs,
+                    shape_.size_bytes / SizeOf(dtype));
+}
+
+}  // namespace bs::backend

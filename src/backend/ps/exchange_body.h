@@ -1,0 +1,40 @@
+// ExchangeBody: the bodies of requests for a partition, and the sums in their responses.
+//
+// Pure functions but for TakeSum, which writes the sum.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "backend/backend.h"
+#include "base/status.h"
+#include "protocol/data_body.h"
+#include "protocol/tensor.h"
+#include "ps/message.h"
+
+namespace bs::backend {
+
+// The fields that a push and a pull of the partition have.
+protocol::DataRequest BodyOf(const protocol::Tensor& tensor, const Exchange& exchange);
+// Empty if the message has no data.
+std::span<const std::byte> PayloadOf(const ps::Message& message);
+
+// A pull under way.
+struct PullOf {
+  Key key;
+  Round round;
+  Partition partition;
+  std::span<std::byte> out;
+  ps::Role role;  // of the node that answers
+  uint32_t rank;  // the same
+
+  // "pull key=7 round=12 partition=2 to server 1: answered WHAT".
+  Status Wrong(const std::string& what) const;
+};
+
+PullOf MakePull(const protocol::Tensor& tensor, const Exchange& exchange);
+
+// Writes the sum in a response where it belongs.  Returns the next layout.
+Result<std::string> TakeSum(const PullOf& pull, const ps::Message& response);
+
+}  // namespace bs::backend

@@ -1,0 +1,277 @@
+// Two workers of a host, whose back ends share sums; the test plays the server on another host.
+#include "backend/host/host_backend.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/snapshot.h"
+#include "protocol/bodies.h"
+#include "protocol/call.h"
+#include "sim/sim_executor.h"
+
+namespace bs::backend {
+namespace {
+
+// An exchange of two floats, and how it ends.
+struct Part {
+  std::array<float, 2> in{};
+  std::array<float, 2> out{};
+  int released = 0;
+  int sent = 0;
+  std::optional<Status> summed{};
+  std::string next{};
+};
+
+class HostBackendTest : public testing::Test {
+ protected:
+  static constexpr uint32_t kPartition = 0;
+
+  HostBackendTest() : executor_(&clock_) {
+    for (int32_t rank = 0; rank < 2; ++rank) workers_.push_back(MakeWorker(rank));
+    // A key whose first partition is worker 0's.
+    const HostPlan plan(ViewOf(0));
+    while (plan.OwnerOf(tensor_.key, kPartition) != 0) ++tensor_.key;
+  }
+  ~HostBackendTest() override {
+    for (const auto& worker : workers_) worker->Fail(Status::Cancelled("end"));
+    to_server_.clear();
+    Run();
+    workers_.clear();
+    Run();
+  }
+
+  static protocol::Tensor Eight() {
+    protocol::Tensor tensor;
+    tensor.key = 7;
+    tensor.size_bytes = 8;
+    tensor.partition_bytes = 64;
+    return tensor;
+  }
+  static job::View ViewOf(int32_t rank) {
+    job::View view = job::MakeView({.rank = rank}, 3, 1);
+    view.workers[0].host = view.workers[1].host = 0;
+    view.workers[2].host = view.servers[0].host = 1;
+    view.hosts.resize(2);
+    return view;
+  }
+  std::unique_ptr<HostBackend> MakeWorker(int32_t rank) {
+    const auto send = [this, rank](ps::Message message) { Carry(rank, std::move(message)); };
+    const Logger log("", LogLevel::kOff);
+    PsBackendOptions options;
+    options.view = std::make_shared<const job::View>(ViewOf(rank));
+    HostBackendOptions host;
+    host.view = options.view;
+    return std::make_unique<HostBackend>(
+        host, std::make_unique<PsBackend>(options, &executor_, send, log), &executor_, send, log);
+  }
+  void Carry(int32_t rank, ps::Message message) {
+    if (message.peer == ps::ServerId(0)) {
+      message.peer = ps::WorkerId(rank);
+      to_server_.push_back(std::move(message));
+      return;
+    }
+    const auto to = static_cast<size_t>(ps::RankOf(message.peer));
+    message.peer = ps::WorkerId(rank);
+    ++beside_;
+    if (message.meta.request) last_request_ = message.meta;
+    workers_[to]->OnMessage(std::move(message));
+  }
+  // Outlives the workers.
+  Part& Make(const std::array<float, 2>& in) {
+    parts_.push_back({.in = in});
+    return parts_.back();
+  }
+  void Run() { clock_.RunUntil(clock_.Now()); }
+
+  void Start(int32_t rank, Part* part, Round round = 1, const std::string& next = {}) {
+    Exchange exchange;
+    exchange.round = round;
+    exchange.partition = {.index = kPartition, .server = 0, .offset_bytes = 0, .size_bytes = 8};
+    exchange.next_layout = next;
+    exchange.in = std::as_bytes(std::span(part->in));
+    exchange.out = std::as_writable_bytes(std::span(part->out));
+    exchange.released = [part](const Status&) { ++part->released; };
+    exchange.sent = [part](const Status&) { ++part->sent; };
+    exchange.summed = [part](const Status& status, const std::string& said) {
+      part->summed = status;
+      part->next = said;
+    };
+    workers_[static_cast<size_t>(rank)]->Start(tensor_, std::move(exchange));
+    Run();
+  }
+  // Answers what the server was asked.
+  void AnswerAll(const std::array<float, 2>& sum, const Status& why = Status::Ok(),
+                 const std::string& next = {}) {
+    while (!to_server_.empty()) {
+      const bool push = test::About(to_server_.front()).op == ps::Op::kPush;
+      const int32_t rank = ps::RankOf(to_server_.front().peer);
+      Result<protocol::Call> call =
+          protocol::ParseCall(std::move(to_server_.front()), codec::Builtin());
+      to_server_.pop_front();
+      ps::Message answer = protocol::MakeErrorResponse(call.value(), why);
+      if (push) {
+        answer = protocol::MakeResponse(call.value(), {});
+      } else if (why.ok()) {
+        answer = protocol::MakeResponse(call.value(), protocol::DataResponse{.next_layout = next},
+                                        ps::Frame::Copy(std::as_bytes(std::span(sum))));
+      }
+      answer.peer = ps::ServerId(0);
+      workers_[static_cast<size_t>(rank)]->OnMessage(std::move(answer));
+      Run();
+    }
+  }
+
+  std::deque<Part> parts_;
+  sim::SimClock clock_{1};
+  sim::SimExecutor executor_;
+  protocol::Tensor tensor_ = Eight();
+  std::vector<std::unique_ptr<HostBackend>> workers_;
+  std::deque<ps::Message> to_server_;
+  int beside_ = 0;  // messages between the two
+  ps::Meta last_request_{};
+};
+
+TEST_F(HostBackendTest, OneCopyCrossesTheLinkAndBothGetTheSum) {
+  Part& own = Make({1, 2});
+  Part& other = Make({10, 20});
+  Start(1, &other);
+  EXPECT_EQ(other.released, 1) << "its credit waits for no other worker";
+  EXPECT_TRUE(to_server_.empty()) << "worker 0 is missing";
+  Start(0, &own);
+  EXPECT_EQ(own.released, 1);
+  EXPECT_EQ(own.sent, 1);
+  ASSERT_EQ(to_server_.size(), 2U) << "a push and a pull";
+  const test::Asked push = test::About(to_server_.front());
+  EXPECT_EQ(push.op, ps::Op::kPush);
+  EXPECT_EQ(push.stands_for, 2U);
+  std::array<float, 2> pushed{};
+  std::memcpy(pushed.data(), to_server_.front().data.at(0).bytes().data(), sizeof(pushed));
+  EXPECT_EQ(pushed, (std::array<float, 2>{11, 22}));
+  AnswerAll({111, 222});
+  for (const Part* const part : {&own, &other}) {
+    ASSERT_TRUE(part->summed && part->summed->ok());
+    EXPECT_EQ(part->out, (std::array<float, 2>{111, 222}));
+    EXPECT_EQ(part->sent, 1);
+  }
+  EXPECT_EQ(beside_, 2) << "a request and its answer";
+}
+
+TEST_F(HostBackendTest, FirstValuesAndAsynchronousKeysGoAsBefore) {
+  Part& first = Make({});
+  Start(1, &first, 0);
+  tensor_.mode = Mode::kAsynchronous;
+  Part& update = Make({});
+  Start(1, &update, 1);
+  EXPECT_EQ(to_server_.size(), 4U);
+  EXPECT_EQ(test::About(to_server_.front()).stands_for, 0U);
+  EXPECT_EQ(beside_, 0);
+}
+
+TEST_F(HostBackendTest, NextLayoutOfRankZeroComesToAll) {
+  Part& own = Make({});
+  Part& other = Make({});
+  Start(1, &other);
+  Start(0, &own, 1, "next");
+  EXPECT_EQ(test::About(to_server_.front()).next_layout, "next");
+  AnswerAll({}, Status::Ok(), "next");
+  EXPECT_EQ(own.next, "next");
+  EXPECT_EQ(other.next, "next");
+}
+
+TEST_F(HostBackendTest, RefusalOfTheServerComesToAllInItsWords) {
+  Part& own = Make({});
+  Part& other = Make({});
+  Start(0, &own);
+  Start(1, &other);
+  AnswerAll({}, Status::Unavailable("worker 2 gave up: out of luck"));
+  for (const Part* const part : {&own, &other}) {
+    ASSERT_TRUE(part->summed);
+    EXPECT_EQ(part->summed->ToString(),
+              Status::Unavailable("worker 2 gave up: out of luck").ToString());
+  }
+}
+
+TEST_F(HostBackendTest, LateCopyOfAnAnsweredRequestIsDropped) {
+  for (const Round round : {1U, 2U}) {
+    Part& own = Make({1, 1});
+    Part& other = Make({2, 2});
+    Start(1, &other, round);
+    const ps::Meta request = last_request_;
+    Start(0, &own, round);
+    AnswerAll({3, 3});
+    if (round == 1) continue;
+    // That of round 1 is known to be answered; that of round 2 may not have been heard.
+    beside_ = 0;
+    ps::Message again;
+    again.peer = ps::WorkerId(1);
+    again.meta = request;
+    again.data.push_back(ps::Frame::Copy(std::as_bytes(std::span(other.in))));
+    workers_[0]->OnMessage(std::move(again));
+    Run();
+    EXPECT_EQ(beside_, 1) << "the same answer once more";
+    ps::Message early;
+    early.peer = ps::WorkerId(1);
+    early.meta = request;
+    early.meta.extension.sequence = 1;
+    early.data.push_back(ps::Frame::Copy(std::as_bytes(std::span(other.in))));
+    workers_[0]->OnMessage(std::move(early));
+    Run();
+    EXPECT_EQ(beside_, 1);
+    EXPECT_TRUE(to_server_.empty());
+  }
+}
+
+TEST_F(HostBackendTest, AnotherSizeOnAnotherWorkerIsAnError) {
+  Part& own = Make({});
+  Part& other = Make({});
+  Start(0, &own);
+  tensor_.dtype = DType::kFloat64;
+  Start(1, &other);
+  ASSERT_TRUE(other.summed);
+  EXPECT_SNAPSHOT(
+      other.summed->message(),
+      R"(key=8 round=1 partition=0: worker 1 has float64 of 8 bytes at byte 0, another worker of this host float32 of 8 bytes at byte 0)");
+}
+
+TEST_F(HostBackendTest, RoundThatMissesAWorkerThatLeftFailsWithItsReason) {
+  Part& own = Make({});
+  Start(0, &own);
+  bool left = false;
+  workers_[1]->Fail(Status::Cancelled("closed"));
+  workers_[1]->Leave("out of luck", [&](const Status&) { left = true; });
+  Run();
+  EXPECT_TRUE(left);
+  ASSERT_TRUE(own.summed);
+  EXPECT_SNAPSHOT(own.summed->message(), R"(worker 1 gave up: out of luck)");
+  Part& later = Make({});
+  Start(0, &later, 2);
+  ASSERT_TRUE(later.summed);
+  EXPECT_SNAPSHOT(later.summed->message(), R"(worker 1 gave up: out of luck)");
+}
+
+TEST_F(HostBackendTest, WorkerThatLeavesWaitsForPendingSums) {
+  Part& own = Make({});
+  Part& other = Make({});
+  Start(1, &other);
+  Start(0, &own);
+  bool left = false;
+  workers_[1]->Leave("", [&](const Status&) { left = true; });
+  Run();
+  EXPECT_TRUE(left) << "worker 0 waits for nothing of it";
+  left = false;
+  workers_[0]->Leave("", [&](const Status&) { left = true; });
+  Run();
+  EXPECT_TRUE(left) << "worker 1 has left";
+  AnswerAll({5, 6});
+  EXPECT_EQ(own.out, (std::array<float, 2>{5, 6}));
+}
+
+}  // namespace
+}  // namespace bs::backend

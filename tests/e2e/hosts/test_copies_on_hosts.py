@@ -1,0 +1,131 @@
+"""What crosses the links of two hosts with two workers each, who add up first."""
+
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Callable, Dict, List, Tuple
+
+import pytest
+from job import HERE, WORKERS, Job, without_settings
+from lab import Lab, NoLab
+
+MakeJob = Callable[..., Job]
+MODEL = 2 * 4_000_000  # bytes, of workers/hosts/copies.py
+FEW, MANY = 1, 6
+# Scheduler node, servers and workers.
+APART = [2, 2, 3, 0, 0, 1, 1]
+BESIDE = [0, 0, 1, 0, 0, 1, 1]
+WORKERS_OF_HOSTS = (0, 1)
+CROSSES = "workers of a host add up first: 4 workers send 2 copies of each large tensor"
+
+
+def make_lab(hosts: int) -> Lab:
+    try:
+        return Lab(hosts)
+    except NoLab as error:
+        pytest.skip(f"no hosts of their own to be had here: {error}")
+
+
+def digests(outputs: List[str]) -> List[str]:
+    return [line for text in outputs for line in text.splitlines() if line.startswith("summed ")]
+
+
+def carried(lab: Lab, job: "Callable[[int], None]") -> "List[Tuple[int, int]]":
+    """Return what each host of workers sent and got in a round, in models, headers included."""
+    ends = []
+    for rounds in (FEW, MANY):
+        before = [lab.carried(host) for host in WORKERS_OF_HOSTS]
+        job(rounds)
+        ends.append([lab.carried(host) for host in WORKERS_OF_HOSTS])
+        ends[-1] = [
+            (sent - sent_before, got - got_before)
+            for (sent, got), (sent_before, got_before) in zip(ends[-1], before)
+        ]
+    models = (MANY - FEW) * MODEL
+    return [
+        ((sent - few_sent) / models, (got - few_got) / models)
+        for (few_sent, few_got), (sent, got) in zip(*ends)
+    ]
+
+
+@pytest.mark.parametrize("hosts", [APART, BESIDE], ids=["servers-apart", "servers-beside"])
+def test_one_copy_crosses_each_link(make_job: MakeJob, hosts: List[int]) -> None:
+    with make_lab(4) as lab:
+        outputs: List[str] = []
+
+        def run(rounds: int) -> None:
+            job = make_job(
+                workers=4,
+                servers=2,
+                lab=lab,
+                hosts=hosts,
+                env={"BYTESCHEDULER_LOG_LEVEL": "info"},
+            )
+            outputs[:] = job.run("hosts/copies.py", str(rounds))
+
+        models = carried(lab, run)
+    assert sum(CROSSES in text for text in outputs) == 1, outputs
+    said = digests(outputs)
+    assert len(said) == 4, outputs
+    assert len(set(said)) == 1, outputs
+    for sent, got in models:
+        assert 0.9 <= sent <= 1.08, models
+        assert 0.9 <= got <= 1.08, models
+
+
+def test_without_it_each_worker_sends_a_copy(make_job: MakeJob) -> None:
+    with make_lab(4) as lab:
+
+        def run(rounds: int) -> None:
+            env = {"BYTESCHEDULER_LOCAL_SUMS": "0"}
+            job = make_job(workers=4, servers=2, lab=lab, hosts=APART, env=env)
+            job.run("hosts/copies.py", str(rounds))
+
+        models = carried(lab, run)
+    assert min(min(both) for both in models) >= 1.9, models
+
+
+def start_direct(
+    lab: Lab, folder: pathlib.Path, rank: int, rounds: int, port: int
+) -> "subprocess.Popen[str]":
+    host = rank // 2
+    env: Dict[str, str] = {
+        **without_settings(),
+        "PYTHONPATH": os.pathsep.join([str(HERE / "on_path"), os.environ.get("PYTHONPATH", "")]),
+        "OMP_NUM_THREADS": "1",
+        "BYTESCHEDULER_TUNING": "off",
+        "RANK": str(rank),
+        "WORLD_SIZE": "4",
+        "LOCAL_RANK": str(rank % 2),
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": lab.address(0),
+        "MASTER_PORT": str(port),
+    }
+    command = [sys.executable, str(WORKERS / "hosts" / "copies_torch.py"), str(rounds)]
+    return subprocess.Popen(
+        lab.on(host, folder, command),
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def test_direct_job_of_pytorch_sends_one_copy(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("torch")
+    with make_lab(2) as lab:
+        outputs: List[str] = []
+
+        def run(rounds: int) -> None:
+            job = [start_direct(lab, tmp_path, rank, rounds, 29600 + rounds) for rank in range(4)]
+            outputs[:] = [process.communicate(timeout=120)[0] for process in job]
+            assert all(process.returncode == 0 for process in job), outputs
+
+        models = carried(lab, run)
+    said = digests(outputs)
+    assert len(said) == 4, outputs
+    assert len(set(said)) == 1, outputs
+    for sent, got in models:
+        assert 0.9 <= sent <= 1.08, models
+        assert 0.9 <= got <= 1.08, models

@@ -1,0 +1,26 @@
+"""A job on two hosts whose workers host the servers, with a scheduler node of its own process."""
+
+import re
+from typing import Callable
+
+import pytest
+from job import Job
+from lab import Lab, NoLab
+
+MakeJob = Callable[..., Job]
+# The host of the scheduler node, and of each worker.
+HOSTS = [0, 0, 1]
+
+
+def test_workers_of_two_hosts_have_the_weights_of_one_process(make_job: MakeJob) -> None:
+    try:
+        lab = Lab(2)
+    except NoLab as error:
+        pytest.skip(f"no hosts of their own to be had here: {error}")
+    with lab:
+        job = make_job(servers=0, lab=lab, hosts=HOSTS)
+        for output in job.run("torch/identity.py", "sgd"):
+            assert "sgd is the same" in output
+        joined = re.findall(r"(worker|server) (\S+):\d+ registered", job.all_output())
+        places = [(role, lab.address(host)) for role in ("server", "worker") for host in range(2)]
+        assert sorted(joined) == sorted(places)

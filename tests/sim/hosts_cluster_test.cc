@@ -1,0 +1,120 @@
+// Simulated jobs whose workers add up on their hosts: hosts of three, one and two workers, under
+// delay, loss, repetition and death.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+
+#include "sim/cluster.h"
+
+namespace bs::sim {
+namespace {
+
+constexpr uint64_t kHostParts = 8;
+constexpr uint64_t kHostSeeds = BS_CLUSTER_SEEDS * 5 / 6 / kHostParts;  // of a part
+
+struct HostsDraw {
+  ClusterOptions (*draw)(uint64_t);
+  const char* flag;
+};
+// A death in every fourth job, and a goodbye.
+HostsDraw DrawOf(uint64_t seed) {
+  if (seed % 4 == 1) return {DrawHostsDeath, "--hosts-death"};
+  if (seed % 4 == 3) return {DrawHostsGoodbye, "--hosts-goodbye"};
+  return {DrawHosts, "--hosts"};
+}
+
+class HostsSweep : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(HostsSweep, EverySumIsRightAndEveryPromiseIsKept) {
+  uint64_t copies = 0;
+  const uint64_t first = GetParam() * kHostSeeds;
+  for (uint64_t seed = first; seed < first + kHostSeeds; ++seed) {
+    const auto [draw, flag] = DrawOf(seed);
+    const Report report = RunCluster(draw(seed), seed);
+    ASSERT_TRUE(report.problems.empty())
+        << report.ToString() << "replay it: cluster_test " << flag << " --seed=" << seed;
+    copies += report.copies;
+  }
+  EXPECT_GT(copies, kHostSeeds) << "of hosts with several workers";
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, HostsSweep, ::testing::Range<uint64_t>(0, kHostParts));
+
+// Each worker dies at each message between workers of a host.
+TEST(HostsCluster, DeathAtEachMessageIsNamed) {
+  for (const uint64_t seed : {0U, 1U}) {
+    const uint64_t messages = RunCluster(DrawSmallHosts(seed), seed).beside;
+    ASSERT_GT(messages, 20U);
+    const uint64_t stride = BS_CLUSTER_SEEDS >= 2400 ? 1 : 7;
+    for (uint64_t message = 1; message <= messages; message += stride) {
+      const auto rank = static_cast<int32_t>((message + seed) % 6);
+      ClusterOptions options = DrawSmallHosts(seed);
+      options.death = Event{.rank = rank, .after_messages = message};
+      const Report report = RunCluster(options, seed);
+      ASSERT_TRUE(report.problems.empty()) << report.ToString() << "seed " << seed << ", worker "
+                                           << rank << " at message " << message;
+    }
+  }
+}
+
+// Hosts of one worker, and jobs of one host, send what they sent before.
+TEST(HostsCluster, OneHostSendsNoCopies) {
+  for (uint64_t seed = 0; seed < 5; ++seed) {
+    ClusterOptions options = DrawHosts(seed);
+    options.hosts.assign(6, 0);
+    options.server_hosts.assign(static_cast<size_t>(options.num_servers), 0);
+    const Report report = RunCluster(options, seed);
+    EXPECT_TRUE(report.problems.empty()) << report.ToString() << "seed " << seed;
+    EXPECT_EQ(report.copies + report.beside, 0U);
+  }
+}
+
+// Returns true if one of the first jobs breaks a promise of this kind with these rules.
+bool HostsShow(const protocol::Rules& rules, std::initializer_list<Broken> kinds) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    ClusterOptions options = DrawHosts(seed);
+    options.rules = &rules;
+    const Report report = RunCluster(options, seed);
+    for (const Broken kind : kinds) {
+      if (report.Has(kind)) return true;
+    }
+  }
+  return false;
+}
+
+class CopyBeforeAllAreIn final : public protocol::Rules {
+  bool host_copies_wait_for_all() const override { return false; }
+};
+
+TEST(HostsCluster, CopyThatLeavesBeforeAllAreInIsFoundOut) {
+  EXPECT_TRUE(HostsShow(CopyBeforeAllAreIn(), {Broken::kSum}));
+}
+
+class CopyTwice final : public protocol::Rules {
+  bool host_copies_leave_once() const override { return false; }
+};
+
+TEST(HostsCluster, CopyThatLeavesTwiceIsFoundOut) {
+  EXPECT_TRUE(HostsShow(CopyTwice(), {Broken::kSum}));
+}
+
+class CopyByTheOwnersCredit final : public protocol::Rules {
+  bool host_copies_have_their_own_credit() const override { return false; }
+};
+
+// Two workers of a host wait for each other's contributions.
+TEST(HostsCluster, CopyThatWaitsForTheOwnersCreditIsFoundOut) {
+  EXPECT_TRUE(HostsShow(CopyByTheOwnersCredit(), {Broken::kStuck}));
+}
+
+class SumForAllButOneWorker final : public protocol::Rules {
+  bool host_sums_go_to_all() const override { return false; }
+};
+
+TEST(HostsCluster, SumThatAWorkerDoesNotGetIsFoundOut) {
+  EXPECT_TRUE(HostsShow(SumForAllButOneWorker(), {Broken::kStuck}));
+}
+
+}  // namespace
+}  // namespace bs::sim
