@@ -20,6 +20,7 @@ __all__ = ["FEW", "GOODPUT", "POLICIES", "Cluster", "advise", "table"]
 
 GOODPUT = 0.953  # share of an Ethernet link that TCP's payload gets, with frames of 1500 bytes
 POLICIES = {"ours": 0, "fifo": 1, "p3": 2, "dist_sync": 3}
+_OF_OURS = ("ours", "fifo")  # they send one copy from a host, whose workers add up first
 _STEPS = 4
 # Below these shares a gain is none.
 _LITTLE = 0.02
@@ -60,7 +61,7 @@ class Cluster(NamedTuple):
     @property
     def model_bytes_per_s(self) -> float:
         """How much of the model the busiest link lets all workers push and get back in a second."""
-        return model_bytes_per_s(self.shape, self.bytes_per_s)
+        return model_bytes_per_s(self.shape, self.bytes_per_s, host_copy=True)
 
     @property
     def placed(self) -> bool:
@@ -74,13 +75,12 @@ class Cluster(NamedTuple):
         slowest = min(rates[host] for host in self.shape.worker_hosts)
         return ddp.Ring(self.workers, slowest, self.latency_s)
 
-    @property
-    def places(self) -> Optional[List[Tuple[int, float]]]:
-        """The host of each worker and then of each server, and its rate; None: not `placed`."""
+    def _places(self, worker_hosts: List[int]) -> Optional[List[Tuple[int, float]]]:
+        """Return the host of each worker, then of each server, and its rate; None: not `placed`."""
         if not self.placed:
             return None
         rates = self.shape.rates(self.bytes_per_s)
-        return [(host, rates[host]) for host in self.shape.worker_hosts + self.shape.server_hosts]
+        return [(host, rates[host]) for host in worker_hosts + self.shape.server_hosts]
 
     @property
     def sizes(self) -> Tuple[int, int]:
@@ -94,11 +94,17 @@ class Cluster(NamedTuple):
         return self.partition_bytes, self.credit_bytes
 
     def predict(self, layers: List[Step], policy: str, steps: int = _STEPS) -> Prediction:
-        """Let the engine replay the layers (src/predict)."""
+        """Let the engine replay the layers (src/predict).
+
+        With a policy of ours one worker stands for all workers of a host.
+        """
         partition, credit = self.sizes
+        hosts = self.shape.worker_hosts
+        if policy in _OF_OURS:
+            hosts = sorted(set(hosts))
         return predict(
             [(layer.size_bytes, layer.forward_s, layer.backward_s) for layer in layers],
-            workers=self.workers,
+            workers=len(hosts),
             servers=self.servers,
             policy=POLICIES[policy],
             bytes_per_second=self.bytes_per_s,
@@ -107,7 +113,7 @@ class Cluster(NamedTuple):
             credit_bytes=credit,
             steps=steps,
             most_workers=self.most_workers,
-            places=self.places,
+            places=self._places(hosts),
         )
 
 
@@ -244,7 +250,9 @@ def advise(
     most = cluster.servers if cluster.placed else _most_used(layers, cluster)
     used = cluster._replace(servers=min(cluster.servers, most))
     times = {
-        "no_overlap": no_overlap_s(layers, pushed_bytes_per_s(used.shape, used.bytes_per_s)),
+        "no_overlap": no_overlap_s(
+            layers, pushed_bytes_per_s(used.shape, used.bytes_per_s, host_copy=True)
+        ),
         **{policy: run.step_s for policy, run in runs.items()},
         "ideal": ideal_s(layers, used.model_bytes_per_s),
     }
@@ -271,8 +279,6 @@ def advise(
         ),
     }
     if cluster.per_host > 1:
-        host_copy = model_bytes_per_s(cluster.shape, cluster.bytes_per_s, host_copy=True)
-        times["ideal_host_copy"] = ideal_s(layers, host_copy)
         advice["link_models"] = {
             "worker_copies": busiest_load(cluster.shape),
             "host_copy": busiest_load(cluster.shape, host_copy=True),
@@ -298,7 +304,6 @@ _NAMES = {
     "p3": "MXNet's P3",
     "ours": "bytescheduler",
     "ideal": "ideal",
-    "ideal_host_copy": "ideal, a copy a host",
 }
 
 
@@ -332,7 +337,8 @@ def table(advice: Dict[str, Any]) -> str:
     if carried is not None:
         lines.append(
             "the busiest link carries, each way, a step: "
-            f"{carried['worker_copies']:.2f} models, {carried['host_copy']:.2f} with a copy a "
-            f"host, {carried['ring']:.2f} in a ring of the workers"
+            f"{carried['host_copy']:.2f} models with a copy a host, "
+            f"{carried['worker_copies']:.2f} with a copy a worker, {carried['ring']:.2f} in a ring "
+            "of the workers"
         )
     return "\n".join([*lines, advice["text"]])

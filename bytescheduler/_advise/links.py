@@ -146,16 +146,18 @@ def model_bytes_per_s(
     return _bytes_per_s(carried, shape.rates(bytes_per_s))
 
 
-def pushed_bytes_per_s(shape: Shape, bytes_per_s: float) -> float:
+def pushed_bytes_per_s(shape: Shape, bytes_per_s: float, *, host_copy: bool = False) -> float:
     """Return how many bytes of the model all workers can push in a second, without pulls.
 
-    They can pull as many without pushes. All servers have equal shares.
+    They can pull as many without pushes. All servers have equal shares. `host_copy` is as in
+    `loads`.
     """
-    workers, servers = Counter(shape.worker_hosts), Counter(shape.server_hosts)
+    copies, servers = _copies(shape, host_copy), Counter(shape.server_hosts)
+    total = sum(copies.values())
     carried = {}
     for host in range(1, 1 + shape.hosts):
         share = servers[host] / shape.servers
-        sent, received = workers[host] * (1 - share), share * (shape.workers - workers[host])
+        sent, received = copies[host] * (1 - share), share * (total - copies[host])
         carried[host] = max(sent, received)
     return _bytes_per_s(carried, shape.rates(bytes_per_s))
 

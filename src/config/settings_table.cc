@@ -18,8 +18,7 @@ constexpr auto kRows = std::to_array<SettingRow>({
      "1",
      "16384"},
     {{"DMLC_NUM_SERVER", "count", "", "required", "job",
-      "how many servers the job has; 0: as many as workers, each in the process of a worker "
-      "(docs/user/direct.md)"},
+      "how many servers the job has; 0: each worker hosts one (docs/user/direct.md)"},
      &Config::num_servers,
      "0",
      "16384"},

@@ -392,8 +392,8 @@ TEST(Config, NamesAndExplainsEverySettingThatIsMissing) {
   EXPECT_SNAPSHOT(
       Parse(values).status().message(),
       "DMLC_ROLE is not set (role of this process in the job); "
-      "DMLC_NUM_SERVER is not set (how many servers the job has; 0: as many as workers, "
-      "each in the process of a worker (docs/user/direct.md))");
+      "DMLC_NUM_SERVER is not set (how many servers the job has; 0: each worker hosts one "
+      "(docs/user/direct.md))");
 }
 
 TEST(Config, SetToNothingCountsAsNotSet) {

@@ -580,9 +580,10 @@ def test_the_server_command_names_missing_settings() -> None:
     assert done.returncode == 2
     assert line_with("DMLC_NUM_WORKER", done.stderr) == snapshot(
         "bytescheduler: DMLC_NUM_WORKER is not set (how many workers the job has); "
-        "DMLC_NUM_SERVER is not set (how many servers the job has); DMLC_PS_ROOT_URI is not set "
-        "(address or host name of the scheduler node); DMLC_PS_ROOT_PORT is not set (port of the "
-        "scheduler node; on the scheduler node itself, 0 means any free port)"
+        "DMLC_NUM_SERVER is not set (how many servers the job has; 0: each worker hosts one "
+        "(docs/user/direct.md)); DMLC_PS_ROOT_URI is not set (address or host name of the "
+        "scheduler node); DMLC_PS_ROOT_PORT is not set (port of the scheduler node; on the "
+        "scheduler node itself, 0 means any free port)"
     )
 
 

@@ -59,7 +59,7 @@ def test_three_workers_have_the_weights_of_a_job_with_servers(
 ) -> None:
     job = make_direct(3, **DETERMINISTIC)
     job.start(SCRIPT, str(tmp_path / "direct"))
-    make_job(workers=3, servers=3, env=DETERMINISTIC).run(SCRIPT, str(tmp_path / "servers"))
+    make_job(workers=3, env=DETERMINISTIC).run(SCRIPT, str(tmp_path / "servers"))
     assert job.codes() == [0, 0, 0], job.all_said()
     want = weights_of(tmp_path / "servers", 3)[0]
     for weights in weights_of(tmp_path / "direct", 3):

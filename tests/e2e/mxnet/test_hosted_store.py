@@ -11,7 +11,7 @@ from launched import BSLAUNCH, run
 from trained import assert_equal
 
 MakeJob = Callable[..., Job]
-SCRIPT = "direct/stores.py"
+SCRIPT = "direct/three_ways.py"
 FOR_EVER = "1000000"
 
 

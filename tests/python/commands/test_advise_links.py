@@ -190,6 +190,8 @@ def test_a_host_of_several_workers_has_its_copies_or_one(hosts: int, per_host: i
     assert links.ring_load(direct) == 2 * (workers - 1) / workers
     rate = links.model_bytes_per_s(direct, 10.0, host_copy=True)
     assert rate == pytest.approx(10 / least)
+    pushed = links.pushed_bytes_per_s(direct, 10.0, host_copy=True)
+    assert pushed == pytest.approx(20 / least)
 
 
 def test_workers_of_one_host_load_no_link() -> None:

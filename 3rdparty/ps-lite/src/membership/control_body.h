@@ -35,7 +35,7 @@ struct SchedulerBody {
   uint64_t next_incarnation = 0;  // kVacate: of the worker that gets the free place next
   // kVacate: whether the lost worker was native.  kRegister: whether all workers are.
   bool native = false;
-  int32_t rank = -1;              // of the node that the message is about
+  int32_t rank = -1;  // of the node that the message is about
 
   bool operator==(const SchedulerBody&) const = default;
 };

@@ -1,6 +1,7 @@
-"""A worker that trains by each of MXNet's ways and saves all weights: ``three_ways.py FILE [STEPS]``.
+"""A worker that trains in three ways and saves all weights: ``three_ways.py FILE [STEPS]``.
 
-With STEPS it trains by Gluon's Trainer alone, and prints each step.
+The ways are README's line, a store by its name, and Gluon.  With STEPS it trains by Gluon's
+Trainer alone, and prints each step.
 """
 
 import sys

@@ -2,6 +2,9 @@
 
 import glob
 import os
+import time
+
+_PATIENCE_S = 30.0  # for the last worker to give its keys back
 
 
 def server_bytes() -> int:
@@ -18,3 +21,13 @@ def server_bytes() -> int:
         except OSError:
             continue
     raise SystemExit("there is no server")
+
+
+def falls_below(limit: float) -> bool:
+    """Return whether the memory falls below `limit` soon.  Blocks until then."""
+    end = time.monotonic() + _PATIENCE_S
+    while server_bytes() >= limit:
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
