@@ -4,6 +4,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 from typing import Callable, Dict, List, Tuple
 
 import pytest
@@ -13,6 +14,7 @@ from lab import Lab, NoLab
 MakeJob = Callable[..., Job]
 MODEL = 2 * 4_000_000  # bytes, of workers/hosts/copies.py
 FEW, MANY = 1, 6
+DEADLINE_S = 20.0  # a second to notice a closed connection, and some to end a process
 # Scheduler node, servers and workers.
 APART = [2, 2, 3, 0, 0, 1, 1]
 BESIDE = [0, 0, 1, 0, 0, 1, 1]
@@ -84,6 +86,24 @@ def test_without_it_each_worker_sends_a_copy(make_job: MakeJob) -> None:
 
         models = carried(lab, run)
     assert min(min(both) for both in models) >= 1.9, models
+
+
+def test_lost_worker_is_named_by_all(make_job: MakeJob) -> None:
+    with make_lab(4) as lab:
+        env = {"BYTESCHEDULER_LOG_LEVEL": "info"}
+        job = make_job(workers=4, servers=2, lab=lab, hosts=APART, env=env)
+        for _ in range(4):
+            job.start_worker("hosts/copies.py", "10000")
+        job.wait_for_text(job.workers, CROSSES)
+        time.sleep(1)  # until rounds are under way
+        *left, lost = job.workers
+        lost.kill()
+        began = time.monotonic()
+        assert all(worker.wait() != 0 for worker in left), job.all_output()
+        took = time.monotonic() - began
+        outputs = [worker.output() for worker in left]
+    assert all("lost worker" in text for text in outputs), outputs
+    assert took < DEADLINE_S, outputs
 
 
 def start_direct(

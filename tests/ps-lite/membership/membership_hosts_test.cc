@@ -12,11 +12,11 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 // Workers 0 and 1 on one host, worker 2 and the server on another.
-class HostsJob : public ::testing::Test {
- protected:
-  HostsJob() {
+struct Hosts {
+  explicit Hosts(uint64_t seed, const bs::sim::SimNetworkOptions& network = {})
+      : job(seed, network) {
     job.options.num_workers = 3;
-    server = job.AddNative(Role::kServer, "10.0.0.7");
+    job.AddNative(Role::kServer, "10.0.0.7");
     for (const char* host : {"10.0.0.9", "10.0.0.9", "10.0.0.7"}) {
       MembershipOptions own = job.options;
       own.role = Role::kWorker;
@@ -26,15 +26,19 @@ class HostsJob : public ::testing::Test {
       workers.push_back(job.AddNative(own));
     }
   }
+
+  Job job;
+  std::vector<NativeNode*> workers;
+};
+
+class HostsJob : public ::testing::Test, protected Hosts {
+ protected:
+  HostsJob() : Hosts(7) {}
   void Start() {
     job.StartAll();
     job.Run(seconds(1));
     for (const NativeNode* const worker : workers) ASSERT_TRUE(worker->ready());
   }
-
-  Job job{7};
-  NativeNode* server;
-  std::vector<NativeNode*> workers;
 };
 
 TEST_F(HostsJob, DataTravelsBetweenTheWorkersOfAHostAlone) {
@@ -49,18 +53,21 @@ TEST_F(HostsJob, DataTravelsBetweenTheWorkersOfAHostAlone) {
 }
 
 // The start barrier ends at one worker before it ends at the other.
-TEST_F(HostsJob, EarlyDataWaitsUntilTheWorkerIsReady) {
-  job.StartAll();
-  bool sent = false;
-  while (!workers[1]->ready() || !sent) {
-    ASSERT_TRUE(job.clock.Step());
-    if (sent || !workers[0]->ready()) continue;
-    sent = true;
-    // Ranks follow the order of ports.
-    workers[0]->Send(WorkerId(1), "early");
+TEST(HostsJobs, EarlyDataWaitsUntilTheWorkerIsReady) {
+  int early = 0;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    Hosts hosts(seed, {.delay_min = bs::Duration(0), .delay_max = std::chrono::milliseconds(50)});
+    NativeNode* const first = hosts.workers[0];
+    NativeNode* const second = hosts.workers[1];
+    hosts.job.StartAll();
+    while (!first->ready()) ASSERT_TRUE(hosts.job.clock.Step());
+    first->Send(WorkerId(1), "early");  // ranks follow the order of ports
+    hosts.job.Run(std::chrono::milliseconds(1));
+    early += second->ready() ? 0 : 1;
+    hosts.job.Run(seconds(1));
+    EXPECT_THAT(second->data, ElementsAre("9: early")) << "seed " << seed;
   }
-  job.Run(seconds(1));
-  EXPECT_THAT(workers[1]->data, ElementsAre("9: early"));
+  EXPECT_GT(early, 5);
 }
 
 TEST_F(HostsJob, EndOfTheConnectionOfAWorkerOfTheHostIsNoLossByItself) {
