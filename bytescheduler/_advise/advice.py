@@ -20,7 +20,7 @@ __all__ = ["FEW", "GOODPUT", "POLICIES", "Cluster", "advise", "table"]
 
 GOODPUT = 0.953  # share of an Ethernet link that TCP's payload gets, with frames of 1500 bytes
 POLICIES = {"ours": 0, "fifo": 1, "p3": 2, "dist_sync": 3}
-_OF_OURS = ("ours", "fifo")  # they send one copy from a host, whose workers add up first
+_OF_OURS = ("ours", "fifo")  # the workers of a host add up, and a single copy leaves it
 _STEPS = 4
 # Below these shares a gain is none.
 _LITTLE = 0.02
@@ -96,7 +96,7 @@ class Cluster(NamedTuple):
     def predict(self, layers: List[Step], policy: str, steps: int = _STEPS) -> Prediction:
         """Let the engine replay the layers (src/predict).
 
-        With a policy of ours one worker stands for all workers of a host.
+        With a policy of ours a single worker stands for all workers of a host.
         """
         partition, credit = self.sizes
         hosts = self.shape.worker_hosts
