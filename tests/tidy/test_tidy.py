@@ -40,6 +40,9 @@ MAY_INCLUDE = {
     "protocol": {"base", "job", "ps", "wire", "kv", "codec"},
     "backend": {"base", "job", "codec", "protocol"},
     "backend/ps": {"base", "job", "ps", "kv", "codec", "protocol", "backend"},
+    "backend/collective": {"base"},
+    # A library of its own sends the bytes.
+    "backend/collective/mpi": {"base", "backend/collective"},
     # It sends no message: all it needs of ps is the text of a duration.
     "backend/kvstore": {"base", "job", "ps", "protocol", "backend"},
     # No back end: whatever makes a worker chooses one.
@@ -160,7 +163,12 @@ def test_every_room_of_the_table_is_there() -> None:
 
 
 # The namespaces of rooms that have another one than bs::<the first folder>; the C API has none.
-NAMESPACES = {"base": "bs", "c_api": "", "frontend/mxnet": "bs::mxnet"}
+NAMESPACES = {
+    "base": "bs",
+    "c_api": "",
+    "backend/collective": "bs::backend::collective",
+    "frontend/mxnet": "bs::mxnet",
+}
 # Rooms whose main classes, such as Worker, stand in bs.
 IN_BS = {"codec", "config", "core", "server", "server/optimizer", "server/state", "worker"}
 NAMESPACE = re.compile(r"^namespace ([\w:]+) \{$", re.M)
@@ -366,6 +374,8 @@ TESTED_THROUGH = {
     "src/server/stock/stock_shard.cc": "stock_store_test.cc",
     "src/server/stock/stock_value.cc": "stock_slot_update_test.cc",
     "src/backend/traffic.cc": "worker_metrics_test.cc",
+    "src/backend/collective/mpi/mpi_abi.cc": "mpi_library_test.cc",
+    "src/backend/collective/mpi/mpi_file.cc": "mpi_library_test.cc",
     "src/worker/fetch.cc": "worker_test.cc",
     "src/worker/operation.cc": "worker_test.cc",
     "src/worker/worker_impl.cc": "worker_test.cc",

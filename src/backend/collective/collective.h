@@ -1,0 +1,43 @@
+// Collective: an interface over libraries whose ranks sum arrays together.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "base/types.h"
+#include "base/unique_function.h"
+
+namespace bs::backend::collective {
+
+// Memory of a rank in an operation.  `in` and `out` have the same size, and are equal or do not
+// overlap.
+struct Piece {
+  std::span<const std::byte> in{};
+  std::span<std::byte> out{};
+};
+
+// A library that sums arrays over all ranks of a job, if all ranks call it in the same order.
+//
+// Confined to the worker's executor, as are its callbacks.
+class Collective {
+ public:
+  using Done = UniqueFunction<void(const Status&)>;
+
+  Collective() = default;
+  Collective(const Collective&) = delete;
+  Collective& operator=(const Collective&) = delete;
+  virtual ~Collective() = default;
+
+  // Begins the sum of `pieces`, seen as an array of `dtype`, over all ranks, and returns at once.
+  // `sequence` counts up by one from 0, alike on all ranks.  `done` runs once, never inside the
+  // call: then each `out` holds the sum, or has undefined bytes after an error.  The memory stays
+  // valid until then.
+  virtual void AllReduce(std::vector<Piece> pieces, DType dtype, uint64_t sequence, Done done) = 0;
+  // Ends all operations with `status` as soon as their memory is out of use, and later calls too.
+  virtual void Abort(const Status& status) = 0;
+};
+
+}  // namespace bs::backend::collective
