@@ -32,6 +32,7 @@ try:
         settings,
         values,
         version,
+        vouch_for,
     )
 except ImportError as error:
     _here = pathlib.Path(__file__).resolve().parent
@@ -90,4 +91,5 @@ __all__ = [
     "settings",
     "values",
     "version",
+    "vouch_for",
 ]

@@ -84,6 +84,7 @@ class Settings:
     uses_files: bool = _row("DMLC_LOCAL", _flag)  # in /tmp, instead of addresses
     uses_kubernetes: bool = _row("DMLC_USE_KUBERNETES", _flag)
     backend: str = _row("BYTESCHEDULER_BACKEND", str)
+    comm: str = _row("BYTESCHEDULER_COMM", str)
     rdma: str = _row("DMLC_ENABLE_RDMA", str)
     timeline: str = _row("BYTESCHEDULER_TIMELINE", str)
     partition_bytes: Optional[int] = _row("BYTESCHEDULER_PARTITION", _size_or_auto)  # None: auto
@@ -92,6 +93,7 @@ class Settings:
     tuning_cache: str = _row("BYTESCHEDULER_TUNING_CACHE", str)
     secret_file: str = _row("BYTESCHEDULER_SECRET_FILE", str)
     timeout_s: float = _row("BYTESCHEDULER_TIMEOUT", seconds)
+    rejoin_s: float = _row("BYTESCHEDULER_REJOIN_TIMEOUT", seconds)
     own_rendezvous_s: float = _row("BYTESCHEDULER_RENDEZVOUS_TIMEOUT", seconds)
     grace_s: float = _row("BYTESCHEDULER_GRACE", seconds)
     pickles: str = _row("BYTESCHEDULER_PICKLES", str)
@@ -101,9 +103,12 @@ class Settings:
     changed: FrozenSet[str] = frozenset()  # names of settings that are not at their defaults
 
     @classmethod
-    def read(cls) -> "Settings":
-        """Return the settings of this process as they stand; never fails."""
-        rows = values()
+    def read(cls, overrides: Optional[Mapping[str, str]] = None) -> "Settings":
+        """Return the settings of this process as they stand; never fails.
+
+        `overrides` win over the environment.
+        """
+        rows = values(overrides)
         changed = frozenset(row.name for row in rows if row.origin not in ("default", "not set"))
         return cls.of({row.name: row.value for row in rows}, changed)
 

@@ -218,8 +218,8 @@ def about_host(overrides=None):
     return rows
 
 
-def leave_for(place, overrides=None):
-    """Say goodbye for a worker whose process has ended in good order without `Worker.close`.
+def leave_for(place, overrides=None, *, reason=""):
+    """Say goodbye for a worker whose process has ended without `Worker.close`.
 
     Blocks for a few seconds at most.
 
@@ -229,14 +229,41 @@ def leave_for(place, overrides=None):
         What `Worker.place` was.
     overrides : mapping of str to str, optional
         Settings that win over the environment.
+    reason : str
+        Why the worker gave up; the job fails by it, also after `Worker.close`.  Empty: it ended in
+        good order.
     """
     cdef _Settings given = _Settings(overrides)
     cdef bs_error error
     cdef int code
     text = place.encode()
     cdef const char* chars = text
+    reason_text = reason.encode()
+    cdef const char* reason_chars = reason_text
     with nogil:
-        code = bs_leave_for(given.rows, given.count, chars, &error)
+        code = bs_leave_for(given.rows, given.count, chars, reason_chars, &error)
+    _check(code, &error)
+
+
+def vouch_for(int workers, uint64_t token, overrides=None):
+    """Tell the scheduler node that the processes of workers live which have not joined the job.
+
+    It waits for them beyond its time-out.  Blocks for a few seconds at most.
+
+    Parameters
+    ----------
+    workers : int
+        How many.
+    token : int
+        A number that no other launcher of the job has, the same in every call.
+    overrides : mapping of str to str, optional
+        Settings that win over the environment.
+    """
+    cdef _Settings given = _Settings(overrides)
+    cdef bs_error error
+    cdef int code
+    with nogil:
+        code = bs_vouch_for(given.rows, given.count, workers, token, &error)
     _check(code, &error)
 
 

@@ -51,6 +51,8 @@ cdef extern from "bytescheduler/c_api.h" nogil:
                        bs_error* error)
     void bs_worker_place(const bs_worker* worker, char* place, size_t size)
     int bs_leave_for(const bs_setting* settings, size_t num_settings, const char* place,
+                     const char* reason, bs_error* error)
+    int bs_vouch_for(const bs_setting* settings, size_t num_settings, int workers, uint64_t token,
                      bs_error* error)
     ctypedef struct bs_deferred:
         pass

@@ -16,6 +16,8 @@ Memory: the growth of a worker and a server, by the kernel's count of their own 
   first server's process since the job came together, after each fold. In a ``direct`` job that is
   worker 0's process, which has the first fold's model too, and memory that Python and PyTorch keep.
   So that job also has the bytes of all servers' sums.
+- Modules: the same with a new `DistributedDataParallel` in each fold, which is closed.
+- Stores: a new store of `bytescheduler.mxnet` in each fold, which is closed. They need servers.
 - Names: sums of 64 KiB, each under a name of its own: the same after 10, 100 and 600 names.
 - A model of large tensors: after rounds of all at once, and the most until then. In the first of
   these rounds a server may have old and new partitions of a key at the same time.
@@ -41,7 +43,7 @@ GROUP = 100
 ROUNDS = 3
 TENSOR_BYTES = 4 << 20
 STARTS = ((1, 1), (2, 2))  # workers, servers
-PARTS = ("start", "keys", "model", "folds", "names")
+PARTS = ("start", "keys", "model", "folds", "modules", "stores", "names")
 FOLDS = 6
 FOLD_WIDTH = 2500  # a model of 25 MB
 NAMES = (10, 100, 600)
@@ -175,7 +177,7 @@ class HostedServer:
         return [metric.value for metric in metrics if metric.name == "value_bytes"]
 
 
-def folds_worker(width: int) -> None:
+def folds_worker(width: int, kind: str) -> None:
     """Stop after each fold, with the bytes of a hosted server's sums; runs in the worker."""
     import torch
 
@@ -189,17 +191,44 @@ def folds_worker(width: int) -> None:
         net = torch.nn.Sequential(torch.nn.Linear(6, width), middle, torch.nn.Linear(width, 3))
         if not fold:
             local_job.worker_waits("BEGIN", "nothing", hosted.value_bytes())
-        optimizer = bps.DistributedOptimizer(torch.optim.SGD(net.parameters(), 0.01), model=net)
+        optimizer: Any = torch.optim.SGD(net.parameters(), 0.01)
+        model: Any = net
+        if kind == "modules":
+            model = bps.DistributedDataParallel(net)
+        else:
+            optimizer = bps.DistributedOptimizer(optimizer, model=net)
         for _ in range(3):
             optimizer.zero_grad()
-            net(torch.randn(8, 6)).square().mean().backward()
+            model(torch.randn(8, 6)).square().mean().backward()
             optimizer.step()
-        optimizer.close()
-        del net, middle, optimizer
+        (model if kind == "modules" else optimizer).close()
+        del net, middle, optimizer, model
         gc.collect()  # the process of a direct job has the model too
         time.sleep(SETTLE_S)
         local_job.worker_waits("BEGIN", f"fold-{fold}", hosted.value_bytes())
     bps.shutdown()
+
+
+def stores_worker(width: int) -> None:
+    """Stop after each fold, in which a new store sums gradients; runs in the worker."""
+    import mxnet as mx
+
+    place = made_store("ours")  # holds the place in the job
+    grad, out = mx.nd.ones((width, width)), mx.nd.zeros((width, width))
+    mx.nd.waitall()
+    local_job.worker_waits("BEGIN", "nothing")
+    for fold in range(FOLDS):
+        store = made_store("ours")
+        store.init(0, out)
+        for _ in range(3):
+            store.pushpull(0, grad, out=out)
+            out.wait_to_read()
+        if out[0, 0].asscalar() != store.num_workers:
+            raise SystemExit(f"a sum is {out[0, 0].asscalar()} and not {store.num_workers}")
+        store.close()
+        time.sleep(SETTLE_S)
+        local_job.worker_waits("BEGIN", f"fold-{fold}")
+    place.close()
 
 
 def names_worker(size_bytes: int) -> None:
@@ -365,10 +394,12 @@ def measure(args: argparse.Namespace) -> Dict[str, Any]:
         result.setdefault(kind, []).append(memory_row(*job))
         keep(result, args)
     for how in JOBS:
-        if "folds" in args.parts:
+        for kind in ("folds", "modules", "stores"):
+            if kind not in args.parts or (kind, how) == ("stores", "direct"):
+                continue
             stops = [f"fold-{fold}" for fold in range(FOLDS)]
-            row = kept_row("folds", how, args.fold_width, stops)
-            result.setdefault("bytes_after_folds", []).append(row)
+            row = kept_row(kind, how, args.fold_width, stops)
+            result.setdefault(f"bytes_after_{kind}", []).append(row)
         if "names" in args.parts:
             row = kept_row("names", how, NAME_BYTES, [f"names-{n}" for n in NAMES])
             result.setdefault("bytes_after_names", []).append(row)
@@ -392,8 +423,10 @@ def main() -> None:
         what, arm, *numbers = args.worker
         if what == "start":
             start_worker(arm)
-        elif what in ("folds", "names"):
-            (folds_worker if what == "folds" else names_worker)(int(numbers[0]))
+        elif what in ("folds", "modules"):
+            folds_worker(int(numbers[0]), what)
+        elif what in ("stores", "names"):
+            (stores_worker if what == "stores" else names_worker)(int(numbers[0]))
         else:
             memory_worker(arm, *map(int, numbers))
         return

@@ -3,7 +3,7 @@
 import math
 import os
 import subprocess
-from typing import Dict, Sequence
+from typing import Dict, Optional, Sequence
 
 from bytescheduler._launch import leaving
 from bytescheduler._launch.launcher import LOOPBACK, Launcher, Place
@@ -75,6 +75,7 @@ class _LocalRun(Run):
         launcher = Launcher(job.num_workers, job.num_servers, _base_env(job), sessions=True)
         super().__init__(job, witness, launcher)
         self._listeners: Dict[Child, ready.Listener] = {}
+        self._vouching: Optional[leaving.Vouching] = None
 
     def _start_all(self) -> None:
         job = self._job
@@ -92,6 +93,19 @@ class _LocalRun(Run):
             env = {**worker_env, ready.NAME: listener.name, "DMLC_WORKER_ID": str(index)}
             self._start("worker", f"worker {index}", job.command, env, place)
             self._listeners[self._launcher.workers[-1]] = listener
+        self._vouching = leaving.Vouching(self._count_silent, self._env_of_worker())
+
+    def _end_all(self) -> None:
+        super()._end_all()
+        if self._vouching is not None:
+            self._vouching.stop()
+
+    def _count_silent(self) -> int:
+        """Return how many workers live that have not said anything."""
+        return sum(
+            worker.code is None and listener.is_silent()
+            for worker, listener in list(self._listeners.items())
+        )
 
     def _worker_env(self) -> Dict[str, str]:
         env = {**_base_env(self._job), **self._job.env}
@@ -130,7 +144,16 @@ class _LocalRun(Run):
 
     def _leave_for(self, worker: Child) -> None:
         """Leave the job for a worker that ended well, if it skipped that."""
-        env = {
+        places = self._listeners[worker].held_places()
+        leaving.leave_for(places, self._env_of_worker(), self._say)
+
+    def _tell_code(self, worker: Child, code: int) -> None:
+        """Tell the job how a worker ended, if it left without a reason."""
+        places = self._listeners[worker].unexplained_places()
+        leaving.leave_for(places, self._env_of_worker(), self._say, code)
+
+    def _env_of_worker(self) -> Dict[str, str]:
+        return {
             **self._job.env,
             "DMLC_ROLE": "worker",
             "DMLC_NUM_WORKER": str(self._job.num_workers),
@@ -138,7 +161,6 @@ class _LocalRun(Run):
             "DMLC_PS_ROOT_URI": LOOPBACK.address,
             "DMLC_PS_ROOT_PORT": str(self._launcher.port),
         }
-        leaving.leave_for(self._listeners[worker].held_places(), env, self._say)
 
     def _waits(self, worker: Child) -> bool:
         return worker in self._listeners and self._listeners[worker].waits()

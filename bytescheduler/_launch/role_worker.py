@@ -12,7 +12,7 @@ import socket
 import subprocess
 import threading
 import time
-from typing import Collection, Dict, List, Mapping, Optional, Sequence
+from typing import Collection, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from bytescheduler._launch import leaving
 from bytescheduler._native import HostFact, about_host
@@ -311,6 +311,20 @@ def run(
         return _run(command, env, rendezvous, grace_s, signals, witness)
 
 
+@contextlib.contextmanager
+def _vouching(
+    process: "subprocess.Popen[bytes]", listener: ready.Listener, env: Mapping[str, str]
+) -> Iterator[None]:
+    """Vouch for the worker while it lives and says nothing."""
+    vouching = leaving.Vouching(
+        lambda: int(process.returncode is None and listener.is_silent()), env
+    )
+    try:
+        yield
+    finally:
+        vouching.stop()
+
+
 def _run(
     command: Sequence[str],
     env: Mapping[str, str],
@@ -329,8 +343,19 @@ def _run(
     except OSError as error:
         _say(f"cannot run {plain(command[0])}: {limits.reason(error)}")
         return _CANNOT_RUN
-    watch = _Watch(rendezvous)
     running = _Command(process, signals, grace_s, others, witness)
+    with _vouching(process, listener, env):
+        return _await_end(process, listener, rendezvous, running)
+
+
+def _await_end(
+    process: "subprocess.Popen[bytes]",
+    listener: ready.Listener,
+    rendezvous: Rendezvous,
+    running: _Command,
+) -> int:
+    """Return the exit code for the shell once the command has ended, or was ended."""
+    watch = _Watch(rendezvous)
     while not running.is_over():
         looks = not watch.over or running.stopped_by
         running.hear_next(_LOOK_EVERY_S if looks else _LOOK_LATER_S)
@@ -349,6 +374,8 @@ def _run(
             return 1
     if process.returncode == 0:
         leaving.leave_for(listener.held_places(), {}, _say)
+    elif process.returncode > 0 and not running.stopped_by:
+        leaving.leave_for(listener.unexplained_places(), {}, _say, process.returncode)
     running.end_rest()
     if listener.heard():
         watch.stop()

@@ -386,6 +386,9 @@ class _SshRun(Run):
     def _leave_for(self, worker: Child) -> None:
         pass  # the agent's bslaunch does
 
+    def _tell_code(self, worker: Child, code: int) -> None:
+        pass  # the agent's bslaunch does
+
     def _signal_workers(self, number: int) -> None:
         for worker in self._launcher.workers:
             worker.signal_group(number)

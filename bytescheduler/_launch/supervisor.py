@@ -313,6 +313,10 @@ class Run(abc.ABC):
     def _leave_for(self, worker: Child) -> None:
         """Leave the job for a worker that ended well, if it skipped that."""
 
+    @abc.abstractmethod
+    def _tell_code(self, worker: Child, code: int) -> None:
+        """Tell the job the code with which a worker ended, if it left without a reason."""
+
     # -- signals -------------------------------------------------------------------------------
 
     def _hear(self, number: int) -> bool:
@@ -369,6 +373,8 @@ class Run(abc.ABC):
 
     def _fail(self, first: Child) -> int:
         """Let the others find out and say so themselves; return the exit code of the cause."""
+        if first in self._launcher.workers and first.code is not None and first.code > 0:
+            self._tell_code(first, first.code)
         self._printer.await_ends()
         self._await_cause(first)
         first_cause = self._launcher.cause()

@@ -1,9 +1,11 @@
 """The calls at the end of a process, also of a child of multiprocessing, which skips atexit.
 
-They learn how the script ends: by an exception, or by ``sys.exit`` with a code other than 0.
+They learn how the script ends: by an exception, or by an exit with a code other than 0.
 """
 
+import _sitebuiltins
 import atexit
+import contextlib
 import sys
 import threading
 import traceback
@@ -93,19 +95,31 @@ class _Exit(SystemExit):
 
 
 def _exit(status: _Code = None, /) -> NoReturn:
-    raise _Exit(status)
+    # A thread that ends by SystemExit is silent, and by a class derived from it is not.
+    is_main = threading.get_ident() == threading.main_thread().ident
+    raise _Exit(status) if is_main else SystemExit(status)
+
+
+def _quit(_quitter: object, code: _Code = None) -> NoReturn:
+    with contextlib.suppress(Exception):  # the interpreter's own closes it too
+        sys.stdin.close()
+    _exit(code)
 
 
 def watch_exits() -> None:
-    """Let `bad_end` know of ``sys.exit`` from now on; in an interactive interpreter do nothing."""
+    """Let `bad_end` know of exits from now on; in an interactive interpreter do nothing.
+
+    It learns of ``sys.exit``, ``exit`` and ``quit``.
+    """
     if not hasattr(sys, "ps1"):
         sys.exit = _exit
+        _sitebuiltins.Quitter.__call__ = _quit  # type: ignore[method-assign, assignment]
 
 
 def bad_end() -> Optional[BadEnd]:
     """Return why the script ends badly, at the end of the process; None if it ends well.
 
-    An exit that is raised without ``sys.exit`` is known in a child of multiprocessing only.
+    An exit by ``raise SystemExit`` is known in a child of multiprocessing only.
     """
     error = uncaught()
     if error is not None:

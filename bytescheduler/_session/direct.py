@@ -1,17 +1,17 @@
 """Jobs without processes of their own for servers: each worker's process hosts a server.
 
-That of process 0 hosts the scheduler node too.  Any launcher that numbers its processes starts such
-a job.  `open_worker` joins it; `Worker.close` then waits until all workers have left, as they need
-this process's server until then.
+`WAYS` has a row for each way to start one.  `open_worker` joins it; `Worker.close` then waits until
+all workers have left, as they need this process's server until then.
 """
 
+import dataclasses
 import os
 import re
 from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from bytescheduler._metrics.serving import serve
-from bytescheduler._native import Node, Worker, await_names
-from bytescheduler._process.say import plain, say
+from bytescheduler._native import Node, Worker, await_names, check_settings
+from bytescheduler._process.say import counted, plain, say
 from bytescheduler._settings import Settings
 from bytescheduler._started.environments import (
     LaunchError,
@@ -25,14 +25,20 @@ if TYPE_CHECKING:
     from bytescheduler._metrics.exporter import Exporter
 
 __all__ = [
+    "WAYS",
     "Agree",
     "Listen",
     "Root",
+    "Way",
     "agrees",
     "by_workers",
+    "check_comm",
+    "check_kind",
     "check_left_over",
+    "in_direct_job",
     "is_direct",
     "open_worker",
+    "place_in_direct_job",
     "settings_of_launcher",
 ]
 
@@ -58,6 +64,34 @@ Listen = Callable[[str], int]
 Agree = Callable[[Optional[Listen]], Root]
 Variables = Mapping[str, str]
 
+
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """A way to start direct jobs.
+
+    Parameters
+    ----------
+    fits : callable
+        Returns whether a process with these variables was started so, or is alone.
+    place : callable
+        Gets the variables, and whether the processes will agree on the scheduler node's port.
+        Returns the settings of the process: counts, ranks, where the scheduler node is.  They are
+        empty if the process is alone.  It raises `LaunchError` if the variables make no job.
+    clause : callable
+        Returns a clause that says how this process got its place; empty if the process is alone.
+    has_root : bool
+        True if the scheduler node is a process of its own; else that of rank 0 hosts it.
+    """
+
+    fits: Callable[[Variables], bool]
+    place: Callable[[Variables, bool], Dict[str, str]]
+    clause: Callable[[Variables], str]
+    has_root: bool = False
+
+
+# Libraries that sum in a direct job, where BYTESCHEDULER_COMM names them.
+_LIBRARIES = ("mpi", "nccl")
+_COMM = "BYTESCHEDULER_COMM"
 _ROLES = ("DMLC_ROLE", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER")
 _MEETING_PLACE = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _ALONE = {
@@ -132,10 +166,62 @@ def by_workers(error: Error) -> Error:
     return type(error)(_SCHEDULER.sub("worker 0 (its scheduler node ", text), error.code)
 
 
+def _has_no_role(variables: Variables) -> bool:
+    return not any(variables.get(name) for name in _ROLES)
+
+
+def _clause_of_launcher(variables: Variables) -> str:
+    launcher = started_by(variables)
+    return "" if launcher is None else launched_as(launcher, variables)
+
+
+# A new way to start direct jobs is a new row here; the first that fits counts.
+WAYS: Tuple[Way, ...] = (
+    Way(
+        fits=_has_no_role,
+        place=lambda variables, agree: direct_place(variables, agrees=agree),
+        clause=_clause_of_launcher,
+    ),
+)
+
+
+def _way(variables: Variables) -> Optional[Way]:
+    return next((way for way in WAYS if way.fits(variables)), None)
+
+
 def is_direct(variables: Optional[Variables] = None) -> bool:
     """Return True if nothing says that this process has a role among others with servers."""
+    return _way(os.environ if variables is None else variables) is not None
+
+
+def place_in_direct_job(
+    variables: Optional[Variables] = None, *, agrees: bool = False
+) -> Dict[str, str]:
+    """Return the settings of this process in its direct job; empty if it is in none.
+
+    Parameters
+    ----------
+    variables : mapping of str to str, optional
+        Those of this process, if not its environment.
+    agrees : bool
+        See `direct_place`.
+
+    Raises
+    ------
+    ConfigError
+        The launcher's variables make no job.
+    """
     environment = os.environ if variables is None else variables
-    return not any(environment.get(name) for name in _ROLES)
+    way = _way(environment)
+    try:
+        return {} if way is None else way.place(environment, agrees)
+    except LaunchError as error:
+        raise ConfigError(str(error), 1) from None
+
+
+def in_direct_job(variables: Optional[Variables] = None) -> bool:
+    """Return whether this process is a worker of a direct job; raises as `place_in_direct_job`."""
+    return bool(place_in_direct_job(variables))
 
 
 def check_left_over(variables: Optional[Variables] = None) -> None:
@@ -165,6 +251,67 @@ def check_left_over(variables: Optional[Variables] = None) -> None:
     )
 
 
+def check_comm(comm: str, *, servers: str = "", started: str = "") -> None:
+    """Raise ConfigError if sums cannot be made in this way in this job.
+
+    Parameters
+    ----------
+    comm : str
+        BYTESCHEDULER_COMM.
+    servers : str
+        The servers of the job, such as "2 servers"; empty: it has none of their own.
+    started : str
+        A clause that says how this process got its number; empty: it is alone.
+    """
+    wanted = f"{_COMM}={plain(comm)}"
+    if servers:
+        if comm in ("direct", *_LIBRARIES):
+            raise ConfigError(
+                f"{wanted}, and this job has {servers}: unset {_COMM}, or start the workers alone, "
+                "by a launcher such as torchrun, without DMLC_ROLE, DMLC_NUM_WORKER and "
+                "DMLC_NUM_SERVER",
+                1,
+            )
+    elif comm == "servers":
+        raise ConfigError(
+            f"{wanted}, and {started or 'no launcher has started this process'}, so there are no "
+            f"servers: start the job with bslaunch --servers N, or unset {_COMM}",
+            1,
+        )
+    elif comm in _LIBRARIES:
+        raise ConfigError(
+            f"{wanted}: this version does not have it; unset {_COMM}, and a server in each "
+            "worker's process sums",
+            1,
+        )
+
+
+def check_kind(variables: Optional[Variables] = None) -> None:
+    """Raise ConfigError if a setting is wrong, or does not go with the kind of this process's job.
+
+    BYTESCHEDULER_COMM and BYTESCHEDULER_REJOIN_TIMEOUT depend on the kind.
+    """
+    environment = os.environ if variables is None else variables
+    settings = Settings.read()
+    way = _way(environment)
+    if way is None:
+        number = settings.num_servers
+        check_comm(settings.comm, servers=counted(number, "server") if number else "servers")
+        return
+    check_settings({**_ALONE, "DMLC_ROLE": "worker", "DMLC_PS_ROOT_PORT": "1"})
+    try:
+        clause = way.clause(environment)
+    except LaunchError as error:
+        raise ConfigError(str(error), 1) from None
+    check_comm(settings.comm, started=clause)
+    if settings.rejoin_s > 0 and clause:
+        raise ConfigError(
+            f"BYTESCHEDULER_REJOIN_TIMEOUT={settings.rejoin_s:g} in a direct job, where a lost "
+            "worker takes its server with it: unset it, or start the job with bslaunch --servers N",
+            1,
+        )
+
+
 def settings_of_launcher(variables: Variables, *, agrees: bool) -> Dict[str, str]:
     """Return the settings of a direct job; if no launcher has started it, say so and return none.
 
@@ -173,10 +320,7 @@ def settings_of_launcher(variables: Variables, *, agrees: bool) -> Dict[str, str
     ConfigError
         The launcher's variables make no job.
     """
-    try:
-        place = direct_place(variables, agrees=agrees)
-    except LaunchError as error:
-        raise ConfigError(str(error), 1) from None
+    place = place_in_direct_job(variables, agrees=agrees)
     if not place and Settings.read().is_talkative:
         say(
             "bytescheduler: no launcher's variables are set, so this process trains alone; start "
@@ -190,7 +334,9 @@ def agrees(variables: Variables) -> bool:
     return all(variables.get(name) for name in _MEETING_PLACE)
 
 
-def _start_nodes(hosted: _Hosted, place: Dict[str, str], agree: Optional[Agree]) -> Dict[str, str]:
+def _start_nodes(
+    hosted: _Hosted, way: Way, place: Dict[str, str], agree: Optional[Agree]
+) -> Dict[str, str]:
     """Start what this process hosts; return the settings of its worker."""
     settings = {"DMLC_PS_ROOT_PORT": "0", **place}
     # The port of the setting is the server's.
@@ -206,7 +352,7 @@ def _start_nodes(hosted: _Hosted, place: Dict[str, str], agree: Optional[Agree])
             ) from None
 
     await_names(scheduler)
-    first = place["DMLC_WORKER_ID"] == "0"
+    first = not way.has_root and place["DMLC_WORKER_ID"] == "0"
     if "DMLC_PS_ROOT_PORT" not in place and agree is not None:
         root = agree(listen if first else None)
         settings["DMLC_PS_ROOT_PORT"] = str(root.port)
@@ -249,13 +395,15 @@ def open_worker(agree: Optional[Agree] = None, variables: Optional[Variables] = 
     """
     environment = os.environ if variables is None else variables
     check_left_over(environment)
-    if not is_direct(environment):
+    check_kind(environment)
+    way = _way(environment)
+    if way is None:
         return Worker.open()
     meets = agree is not None and agrees(environment)
     place = settings_of_launcher(environment, agrees=meets) or {**_ALONE, "DMLC_PS_ROOT_PORT": "0"}
     hosted = _Hosted()
     try:
-        worker = Worker.open(_start_nodes(hosted, place, agree))
+        worker = Worker.open(_start_nodes(hosted, way, place, agree))
     except BaseException as error:
         hosted.close(f"its worker could not join: {error}")
         raise

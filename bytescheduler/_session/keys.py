@@ -4,6 +4,7 @@ import hashlib
 from typing import Callable, Dict, Iterable, Type, Union
 
 from bytescheduler._native import FIRST_BOOKKEEPING_KEY
+from bytescheduler._session.names import check_name
 from bytescheduler._session.session import Session
 
 __all__ = ["EngineKeys", "Key"]
@@ -14,6 +15,7 @@ Key = Union[int, str]
 def _number(key: Key, error: Type[Exception]) -> int:
     """Return 63 bits."""
     if isinstance(key, str):
+        check_name(key)
         return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big") >> 1
     if not 0 <= key < 2**63:
         raise error(f"key {key}: want 0 <= key < 2**63")
@@ -32,6 +34,8 @@ class EngineKeys:
     ------
     session.error
         By both methods: a key is out of range, or two have the same number.
+    UsageError
+        By both methods: a name cannot be encoded.
     """
 
     def __init__(self, session: Session) -> None:
@@ -81,6 +85,7 @@ class EngineKeys:
         return number if self._space == 0 else self._of_companion(key, "value")
 
     def _of_companion(self, key: Key, companion: str) -> int:
+        check_name(key)
         text = f"{companion} of {type(key).__name__} {key} of space {self._space}"
         return _number(text, self._session.error)
 

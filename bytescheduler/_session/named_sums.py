@@ -16,6 +16,7 @@ from typing import (
 )
 
 from bytescheduler._session.keys import EngineKeys
+from bytescheduler._session.names import check_name
 from bytescheduler._session.round_session import RoundSession
 from bytescheduler._session.rounds import Round
 from bytescheduler.errors import UsageError
@@ -95,8 +96,8 @@ class NamedSums(Generic[_T]):
         self._keys = None if session is None else EngineKeys(session)
         self._known: Dict[str, _Key] = {}
         self._uses = 0
-        self._awake: List[Tuple[int, str]] = []  # a heap: when a name may rest
-        self._books: Dict[str, int] = {}
+        self._books: Dict[str, _Key] = {}  # bookkeeping: no tensors of the script
+        self._awake: List[Tuple[int, str, bool]] = []  # a heap: when a name, of a book, may rest
         self._rounds: Dict[int, _Round[_T]] = {}
         self._numbers = itertools.count()
         self._calls: Dict[str, Iterator[int]] = {}
@@ -130,6 +131,7 @@ class NamedSums(Generic[_T]):
         """Reserve a name; an error if another one has the same number."""
         if not isinstance(name, str) or not name:
             raise UsageError(f"declare: want a name, got {name!r}", 5)
+        check_name(name)
         if self._keys is not None:
             self._keys.of([name])
 
@@ -184,22 +186,22 @@ class NamedSums(Generic[_T]):
                 "name",
                 5,
             )
-        self._note_use(name, declared)
+        self._note_use(name, declared, is_book=False)
         return declared.number
 
-    def _note_use(self, name: str, key: _Key) -> None:
+    def _note_use(self, name: str, key: _Key, *, is_book: bool) -> None:
         """Note a use of a name, and let names rest that were not used for long."""
         assert self._session is not None
         self._uses += 1
         key.use(self._uses)
         if key.rests:
             key.rests = False
-            heapq.heappush(self._awake, (key.due, name))
+            heapq.heappush(self._awake, (key.due, name, is_book))
         while self._awake[0][0] <= self._uses:
-            oldest_name = self._awake[0][1]
-            oldest = self._known[oldest_name]
+            _, oldest_name, in_books = self._awake[0]
+            oldest = (self._books if in_books else self._known)[oldest_name]
             if oldest.due > self._uses:
-                heapq.heapreplace(self._awake, (oldest.due, oldest_name))
+                heapq.heapreplace(self._awake, (oldest.due, oldest_name, in_books))
                 continue
             heapq.heappop(self._awake)
             oldest.rests = True
@@ -210,12 +212,14 @@ class NamedSums(Generic[_T]):
 
         Numbers of another dtype or size have another name.
         """
-        if name not in self._books:
+        declared = self._books.get(name)
+        if declared is None:
             assert self._keys is not None
             number = self._keys.bookkeeping(name)
             declare(number)
-            self._books[name] = number
-        return self._books[name]
+            declared = self._books[name] = _Key(number, "", 0, self._uses)
+        self._note_use(name, declared, is_book=True)
+        return declared.number
 
     def _round(self, number: int) -> _Round[_T]:
         if number not in self._rounds:

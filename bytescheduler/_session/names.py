@@ -3,9 +3,28 @@
 import re
 from typing import Dict
 
-__all__ = ["KeyNames"]
+from bytescheduler.errors import UsageError
+
+__all__ = ["KeyNames", "check_name"]
 
 _KEY = re.compile(r"\bkey([ =])(\d+)")
+
+
+def check_name(name: object) -> None:
+    """Raise UsageError if a text cannot travel, as UTF-8 has no form for one of its characters.
+
+    Such a text comes from a file name or an argument that is no UTF-8.
+    """
+    if not isinstance(name, str):
+        return
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"the name {ascii(name)} has a character that UTF-8 lacks, "
+            f"{ascii(name[error.start])}; give another name",
+            5,
+        ) from None
 
 
 class KeyNames:

@@ -1,16 +1,18 @@
-"""Python objects of one worker for all of them."""
+"""Python objects of one worker for all of them, and what differs between workers."""
 
 import pickle
-from typing import List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from bytescheduler._session.relay import Relay
 from bytescheduler._session.view import HasView
 from bytescheduler.errors import ConfigError, UsageError
 
-__all__ = ["Objects"]
+__all__ = ["Fact", "Facts", "Kind", "Objects", "difference", "first_difference", "unlike"]
 
 _COUNT_BYTES = 8
 _NO_OBJECT = 2**63  # a count that no object has
+_ABSENT = "absent"
+_NAMED_WORKERS = 3
 
 
 class Objects:
@@ -88,15 +90,92 @@ class Objects:
 
 def _check_same(ours: Mapping[str, object], theirs: Mapping[str, object], root: int) -> None:
     cure = "build the same model on every worker, and broadcast all of it"
-    for name in [*theirs, *ours]:
-        if name not in ours or name not in theirs:
-            lacking_worker = "here" if name not in ours else f"on worker {root}"
+    first = first_difference([theirs, ours])
+    if first is not None:
+        name, (at_root, here) = first
+        if here is None or at_root is None:
+            lacking_worker = "here" if here is None else f"on worker {root}"
             raise ConfigError(f"{name}: there is no such tensor {lacking_worker}; {cure}", 1)
-        if ours[name] != theirs[name]:
-            raise ConfigError(
-                f"{name}: it is {ours[name]} here and {theirs[name]} on worker {root}; {cure}", 1
-            )
+        raise ConfigError(f"{name}: it is {here} here and {at_root} on worker {root}; {cure}", 1)
     if list(ours) != list(theirs):
         raise ConfigError(
             f"the tensors come in another order than on worker {root}: sort them by name", 1
         )
+
+
+class Kind(NamedTuple):
+    """A kind of facts, which share a cure.
+
+    Parameters
+    ----------
+    cure : str
+        The cure if a fact differs.
+    is_digest : bool
+        Their values say nothing to a reader.
+    """
+
+    cure: str
+    is_digest: bool = False
+
+
+class Fact(NamedTuple):
+    """A value, and its kind."""
+
+    kind: str
+    value: str
+
+
+Facts = Dict[str, Fact]  # by their labels, in the order in which a difference is looked for
+
+
+def unlike(values: Sequence[object]) -> Optional[int]:
+    """Return the first place whose value is not that of place 0; None: all are equal."""
+    return next((place for place, value in enumerate(values) if value != values[0]), None)
+
+
+def first_difference(
+    by_worker: Sequence[Mapping[str, object]],
+) -> Optional[Tuple[str, List[Any]]]:
+    """Return the first label whose values differ, and these; None: all are equal.
+
+    A worker without the label has None.
+    """
+    for label in dict.fromkeys(label for worker in by_worker for label in worker):
+        values = [worker.get(label) for worker in by_worker]
+        if unlike(values) is not None:
+            return label, values
+    return None
+
+
+def difference(facts: Sequence[Facts], kinds: Mapping[str, Kind]) -> Optional[str]:
+    """Return a sentence about the first fact that differs, with its cure; None: all are equal.
+
+    Parameters
+    ----------
+    facts : sequence of Facts
+        Each worker's, by rank.
+    kinds : mapping of str to Kind
+        The kinds of the facts.
+    """
+    first = first_difference(
+        [{label: fact.value for label, fact in worker.items()} for worker in facts]
+    )
+    if first is None:
+        return None
+    label, values = first
+    kind = kinds[next(worker[label].kind for worker in facts if label in worker)]
+    shown = [_ABSENT if value is None else value for value in values]
+    return f"{label}: {_of_values(kind, shown)}; {kind.cure}"
+
+
+def _of_values(kind: Kind, values: List[str]) -> str:
+    if not kind.is_digest or _ABSENT in values:
+        shown = ["there" if kind.is_digest and value != _ABSENT else value for value in values]
+        rank = unlike(shown)
+        assert rank is not None
+        return f"it is {shown[0]} on worker 0 and {shown[rank]} on worker {rank}"
+    differing = [rank for rank, value in enumerate(values) if value != values[0]]
+    workers = " and ".join([f"worker {rank}" for rank in differing[:_NAMED_WORKERS]])
+    more = ", with further ones," if len(differing) > _NAMED_WORKERS else ""
+    verb = "has" if len(differing) == 1 else "have"
+    return f"{workers}{more} {verb} other values than worker 0"

@@ -1,7 +1,7 @@
-"""The way into a job, which the environment describes, for a framework without an engine."""
+"""The way into a job, which the environment describes, for every framework."""
 
 import os
-from typing import Callable, Optional, TypeVar
+from typing import Callable, NamedTuple, Optional, TypeVar
 
 from bytescheduler._native import Worker, check_settings
 from bytescheduler._process.say import counted
@@ -10,26 +10,59 @@ from bytescheduler._session.direct import (
     Agree,
     agrees,
     by_workers,
+    check_kind,
     check_left_over,
     is_direct,
     open_worker,
     settings_of_launcher,
 )
+from bytescheduler._session.framework import Framework
 from bytescheduler._session.place import Place
-from bytescheduler._session.round_session import RoundSession
 from bytescheduler._session.rounds import WithoutEngine
+from bytescheduler._session.session import Session
 from bytescheduler._session.termination_report import TerminationReport
 from bytescheduler._settings import Settings
+from bytescheduler._started import ready
 from bytescheduler._started.environments import ends_survivors
 from bytescheduler.errors import ConfigError, Error, UsageError
 
 __all__ = ["kind_of", "open_session"]
 
-_S = TypeVar("_S", bound=RoundSession)
+_S = TypeVar("_S", bound=Session)
+
+
+class _OnlyJob(NamedTuple):
+    """The one job that a process may join; without a root it may join others later."""
+
+    root: str  # the address of the scheduler node
+    reason: str
+
+
+def _only_job(settings: Settings, agree: Optional[Agree]) -> Optional[_OnlyJob]:
+    """Return the job of this process, or None if it is alone."""
+    if not is_direct():
+        check_settings()
+        root = at(settings.root_host, settings.root_port)
+        return _OnlyJob(root, "its servers end with their last worker")
+    meets = agree is not None and agrees(os.environ)
+    place = settings_of_launcher(os.environ, agrees=meets)
+    if not place:
+        return None
+    port = place.get("DMLC_PS_ROOT_PORT", "")
+    root = at(place["DMLC_PS_ROOT_URI"], int(port) if port.isdigit() else 0)
+    if settings.root_port:
+        return _OnlyJob(root, "DMLC_PS_ROOT_PORT gives it one port")
+    if not meets:
+        reason = "this launcher gives it one port, and others several, such as torchrun"
+        return _OnlyJob(root, reason)
+    return _OnlyJob("", "")
 
 
 def open_session(
-    place: Place[_S], make: Callable[[Worker], _S], agree: Optional[Agree] = None
+    place: Place[_S],
+    make: Callable[[Worker], _S],
+    agree: Optional[Agree] = None,
+    framework: Optional[Framework] = None,
 ) -> Optional[_S]:
     """Join the job that the environment describes; None: this process is alone.  Blocks.
 
@@ -41,12 +74,14 @@ def open_session(
         Makes a session of a worker, which it then owns.
     agree : callable, optional
         See `open_worker`.
+    framework : Framework, optional
+        Its errors are raised; without it the engine's own, for users of init() and shutdown().
 
     Raises
     ------
     ConfigError
         A setting or a variable of the launcher is wrong.
-    UsageError
+    UsageError, framework.error
         This process has left its job, and this launcher gives it no other.
     Timeout, PeerLost
         As `Worker.open`.
@@ -59,29 +94,24 @@ def open_session(
             1,
         )
     check_left_over()
-    reason = ""
-    if not is_direct():
-        check_settings()
-        reason = "its servers end with their last worker"
-    elif not settings_of_launcher(os.environ, agrees=True):
+    check_kind()
+    only = _only_job(settings, agree)
+    if only is None:
         return None
-    elif settings.root_port:
-        reason = "DMLC_PS_ROOT_PORT gives it one port"
-    elif not agrees(os.environ) or agree is None:
-        reason = "this launcher gives it one port, and others several, such as torchrun"
-    job = at(settings.root_host, settings.root_port) if reason else ""
-    if reason and place.has_left(job):
+    if framework is None and place.has_left(only.root):
         raise UsageError(
-            f"init: shutdown() has left the job, and a process joins one job here, as {reason}; "
-            "call shutdown() once, at the end",
+            "init: shutdown() has left the job, and a process joins one job here, as "
+            f"{only.reason}; call shutdown() once, at the end",
             5,
         )
-    session = place.join(make, WithoutEngine(), job=job, open_worker=lambda: _open_worker(agree))
+    session = place.join(
+        make, framework or WithoutEngine(), job=only.root, open_worker=lambda: _open_worker(agree)
+    )
     session.hosts_server = is_direct()
     return session
 
 
-def kind_of(session: RoundSession) -> str:
+def kind_of(session: Session) -> str:
     """Return the kind of the job, with its workers and servers, for a line of the log."""
     workers = counted(session.num_workers, "worker")
     if session.hosts_server:
@@ -90,6 +120,7 @@ def kind_of(session: RoundSession) -> str:
 
 
 def _open_worker(agree: Optional[Agree]) -> Worker:
+    ready.tell_register()
     worker = open_worker(agree)
 
     def failure() -> Optional[Error]:

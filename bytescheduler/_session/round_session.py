@@ -8,10 +8,11 @@ from bytescheduler._session.direct import by_workers
 from bytescheduler._session.rounds import Round, RoundCall, Rounds, Source, WithoutEngine
 from bytescheduler._session.session import Session, clamped
 from bytescheduler._started.consequences import as_raised
-from bytescheduler.errors import Error, UsageError
+from bytescheduler.errors import Closed, Error, UsageError
 
 __all__ = ["RoundSession"]
 
+_LEFT = "shutdown() has closed the worker of this optimizer or module: after init() make it again"
 # Key, address and bytes of memory.
 Memory = Tuple[int, int, int]
 
@@ -106,6 +107,8 @@ class RoundSession(Session):
             raise self._named(error) from error
 
     def _named(self, error: Error) -> Error:
+        if self._closed and isinstance(error, Closed):
+            return Closed(_LEFT, error.code)
         error = as_raised(error)
         named = type(error)(self._names.in_text(str(error)), error.code)
         return by_workers(named) if self.hosts_server else named

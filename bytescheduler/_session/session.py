@@ -31,6 +31,7 @@ from bytescheduler._process.ending import (
     watch_exits,
 )
 from bytescheduler._process.say import say
+from bytescheduler._session.direct import by_workers
 from bytescheduler._session.framework import Framework, Operations
 from bytescheduler._session.names import KeyNames
 from bytescheduler._session.sums import Judge, Numbers, Sum, WatchedSums
@@ -319,7 +320,8 @@ class Session:
     def _raised(self, error: Error) -> Exception:
         """Return the exception for users; a ConfigError of another worker is one here too."""
         peer_error = as_raised(error)
-        text = self._names.in_text(str(error))
+        shown = by_workers(error) if self.hosts_server else error
+        text = self._names.in_text(str(shown))
         if isinstance(peer_error, ConfigError):
             return ConfigError(text, error.code)
         return self._framework.error(text)
@@ -419,7 +421,7 @@ class Session:
                 self._drain(drain_s, early)
                 self._watched.look(wait=drain_s is None)
         finally:
-            failure = self._end()
+            failure = self._end(early)
         if failure is not None and not self._reported:
             self._raise(failure)
 
@@ -434,7 +436,7 @@ class Session:
             if not done:
                 self._worker.fail(reason)
 
-    def _end(self) -> Optional[Error]:
+    def _end(self, early: str = "") -> Optional[Error]:
         """Take everything apart; return why the worker failed, if it did."""
         self._operations.drain()  # soon over: nothing is pending, or the worker has failed
         if self._tuner is not None:
@@ -452,7 +454,8 @@ class Session:
                     self._worker.close()
             finally:
                 if self._place:
-                    ready.tell_left(self._place)
+                    has_reason = failure is not None or bool(early)
+                    ready.tell_left(self._place, has_reason=has_reason)
         if failure is None:
             self._framework.release()
         return failure

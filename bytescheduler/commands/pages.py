@@ -11,6 +11,7 @@ from typing import Dict, List, Optional
 import click
 
 from bytescheduler._process.say import plain
+from bytescheduler.commands.messages import sections_about
 
 __all__ = ["docs", "examples"]
 
@@ -21,6 +22,7 @@ _SHOWN = (
     "docs/reference",
 )  # the list; any other page can be named
 _ALSO = ("README.md", "CHANGELOG.md", "SECURITY.md")
+_MOST_SECTIONS = 2
 _IGNORED = shutil.ignore_patterns("__pycache__", "*.pyc")
 
 
@@ -64,7 +66,8 @@ def _find(share: pathlib.Path, name: str) -> Optional[pathlib.Path]:
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the list, or where a page lies, as JSON."
 )
-def docs(page: Optional[str], as_path: bool, as_json: bool) -> None:
+@click.option("--message", help="Print what the pages say about this message, whole or a part.")
+def docs(page: Optional[str], as_path: bool, as_json: bool, message: Optional[str]) -> None:
     """Print a page of the documentation, or the list of pages.
 
     PAGE is a name of the list, such as running or grafana.json (the dashboard).
@@ -72,6 +75,11 @@ def docs(page: Optional[str], as_path: bool, as_json: bool) -> None:
     share = _share()
     if not (share / "docs").is_dir():
         raise click.ClickException(f"{share} has no pages; install the package again")
+    if message is not None:
+        if page is not None or as_path or as_json:
+            raise click.UsageError("--message goes alone")
+        click.echo(_about(share, message))
+        return
     if page is None:
         if as_path:
             click.echo(share / "docs")
@@ -88,6 +96,17 @@ def docs(page: Optional[str], as_path: bool, as_json: bool) -> None:
         click.echo(json.dumps({"page": path.name, "title": _title(path), "path": str(path)}))
     else:
         click.echo(path if as_path else path.read_text(encoding="utf-8"), nl=as_path)
+
+
+def _about(share: pathlib.Path, message: str) -> str:
+    """Return the sections that fit a message best."""
+    sections = sections_about([page for page in _listed(share) if page.suffix == ".md"], message)
+    if not sections:
+        raise click.ClickException(
+            "no page has this message; leave out its beginning, such as the time and the process"
+        )
+    parts = [f"{section.page}\n\n{section.text}" for section in sections[:_MOST_SECTIONS]]
+    return "\n\n".join(parts)
 
 
 def _table(rows: List[Dict[str, str]]) -> str:

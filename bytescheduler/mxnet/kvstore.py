@@ -94,6 +94,7 @@ class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
         if kvs is not None and not isinstance(kvs, KVStoreBase):
             raise TypeError(f"want a store such as mx.kv.create('dist_sync'), got {type(kvs)}")
         self._inner = kvs
+        ready.tell_register()
         try:
             self._inner, self._backend = open_backend(kvs, Settings.read())
         finally:

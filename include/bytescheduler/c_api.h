@@ -125,9 +125,15 @@ int bs_worker_view(const bs_worker* worker, bs_view* view, int* hosts, size_t co
 // Writes the worker's place in the job, for bs_leave_for in another process; empty on the kvstore
 // back end.
 void bs_worker_place(const bs_worker* worker, char* place, size_t size);
-// Says goodbye for a worker whose process has ended in good order without bs_worker_close.  Blocks
-// for a few seconds at most.
+// Says goodbye for a worker whose process has ended without bs_worker_close.  With a `reason` that
+// is not empty the worker gave up, and the job fails, also after bs_worker_close.  Blocks for a few
+// seconds at most.
 int bs_leave_for(const bs_setting* settings, size_t num_settings, const char* place,
+                 const char* reason, bs_error* error);
+// Tells the scheduler node that the processes of `workers` live which have not joined the job.
+// While it hears that about all missing workers, more than every few seconds, it waits for them
+// beyond its time-out.  Each launcher has a `token` of its own.  Blocks as bs_leave_for.
+int bs_vouch_for(const bs_setting* settings, size_t num_settings, int workers, uint64_t token,
                  bs_error* error);
 
 // Runs `visit` once on the engine's thread, soon, unless it returns an error; there a start of

@@ -188,10 +188,22 @@ int bs_worker_view(const bs_worker* worker, bs_view* view, int* hosts, size_t co
 }
 
 int bs_leave_for(const bs_setting* settings, size_t num_settings, const char* place,
+                 const char* reason, bs_error* error) {
+  return Return(Guarded([&] {
+                  const auto config = bs::ConfigFromProcess(Overrides(settings, num_settings));
+                  return config.ok() ? bs::node::LeaveFor(config.value(), place, reason)
+                                     : config.status();
+                }),
+                error);
+}
+
+int bs_vouch_for(const bs_setting* settings, size_t num_settings, int workers, uint64_t token,
                  bs_error* error) {
   return Return(Guarded([&] {
                   const auto config = bs::ConfigFromProcess(Overrides(settings, num_settings));
-                  return config.ok() ? bs::node::LeaveFor(config.value(), place) : config.status();
+                  if (!config.ok()) return config.status();
+                  bs::node::VouchFor(config.value(), workers, token);
+                  return Status::Ok();
                 }),
                 error);
 }

@@ -150,6 +150,12 @@ Status CheckTogether(const Config& config) {
         "BYTESCHEDULER_HEARTBEAT_TIMEOUT is not longer than BYTESCHEDULER_HEARTBEAT_INTERVAL: "
         "every node would be lost");
   }
+  const bool is_of_store = config.backend == "kvstore" || config.backend == "passthrough";
+  if (is_of_store && config.comm != config::kAutomatic) {
+    return Status::InvalidArgument(
+        "BYTESCHEDULER_COMM=" + config.comm + " beside BYTESCHEDULER_BACKEND=" + config.backend +
+        ", with which MXNet's own store carries the bytes: unset one of them");
+  }
   return config::CheckRdma(config);
 }
 

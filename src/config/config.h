@@ -106,6 +106,7 @@ struct Config {
   std::string pickles;          // "allow-list", "refuse"
   std::string trusted_modules;  // names with commas between
   std::string backend;          // "auto", "native", "kvstore", "passthrough"; read by Python
+  std::string comm;             // "auto", "servers", "direct", "mpi", "nccl"; read by Python
 
   // True if a node that cannot use RDMA must not start.
   bool RequiresRdma() const { return rdma == "1" || rdma == "ibverbs"; }

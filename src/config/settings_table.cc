@@ -338,6 +338,11 @@ constexpr auto kRows = std::to_array<SettingRow>({
       "we schedule (kvstore), or the wrapped store as it is (passthrough); auto: native if the "
       "scheduler node and the servers are ours, else kvstore"},
      &Config::backend},
+    {{"BYTESCHEDULER_COMM", "choice auto|servers|direct|mpi|nccl", "", "auto", "job",
+      "where gradients are summed: in processes of their own (servers), or in a server that each "
+      "worker hosts (direct); auto: servers if the job has any, else direct (docs/user/direct.md); "
+      "mpi and nccl are not in this version"},
+     &Config::comm},
 });
 
 constexpr auto kInfos = [] {

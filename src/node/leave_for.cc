@@ -1,4 +1,4 @@
-// Sends a message as the worker that has ended.
+// Sends a message that no node of this process sends.
 #include "node/leave_for.h"
 
 #include <utility>
@@ -8,21 +8,32 @@
 #include "ps/transport.h"
 
 namespace bs::node {
+namespace {
 
-Status LeaveFor(const Config& config, const std::string& place) {
-  Result<ps::Goodbye> goodbye = ps::Goodbye::From(place);
-  if (!goodbye.ok()) return goodbye.status();
-  const Logger log = MakeLogger(config);
-  Network network(config, log);
+// `sender`: the id of the node for which it speaks, or kEmpty.
+void SendOnce(const Config& config, int32_t sender, ps::Message message) {
+  Network network(config, MakeLogger(config));
   ps::Transport* const transport = network.transport();
   transport->Start({.on_message = [](const ps::Message&) {},
                     .on_garbage = [](int32_t, const Status&) {},
                     .on_connected = [](int32_t) {},
                     .on_disconnected = [](int32_t) {}});
-  transport->Connect(ps::kSchedulerId, {config.root_uri, config.root_port}, goodbye.value().id);
-  transport->Send(std::move(goodbye.value().message));
+  transport->Connect(ps::kSchedulerId, {config.root_uri, config.root_port}, sender);
+  transport->Send(std::move(message));
   transport->Close(kLinger);
+}
+
+}  // namespace
+
+Status LeaveFor(const Config& config, const std::string& place, const std::string& reason) {
+  Result<ps::Goodbye> goodbye = ps::Goodbye::From(place, reason);
+  if (!goodbye.ok()) return goodbye.status();
+  SendOnce(config, goodbye.value().id, std::move(goodbye.value().message));
   return Status::Ok();
+}
+
+void VouchFor(const Config& config, int32_t workers, uint64_t token) {
+  SendOnce(config, ps::kEmpty, ps::Vouch(workers, token));
 }
 
 }  // namespace bs::node

@@ -22,6 +22,10 @@
 namespace bs::node {
 namespace {
 
+// Longer than an interpreter takes from its goodbye to the end of its process, also on a machine
+// with other work.
+constexpr Duration kReasonPatience = std::chrono::seconds(5);
+
 LogLevel LevelOf(std::string_view name) {
   constexpr std::array<std::string_view, 4> kNames = {"debug", "info", "warning", "error"};
   for (size_t i = 0; i < kNames.size(); ++i) {
@@ -144,6 +148,8 @@ Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Ro
   options.rejoin_timeout = config.rejoin_timeout;
   // Only the nodes of a direct job have the ranks of both.
   options.servers_in_workers = config.worker_id >= 0 && config.server_id >= 0;
+  // A direct job has no launcher of ours.
+  if (!options.servers_in_workers) options.reason_patience = kReasonPatience;
   if (config.RequiresRdma() || config.rdma == "auto") {
     options.reconnect_grace = kRdmaReconnectGrace;
   }

@@ -95,6 +95,7 @@ TEST(Config, DefaultsMatchTheTable) {
   EXPECT_EQ(config.log_level, "info");
   EXPECT_EQ(config.transport, "tcp");
   EXPECT_EQ(config.backend, "auto");
+  EXPECT_EQ(config.comm, "auto");
 }
 
 TEST(Config, KnowsWhetherTheUserHasSaidHowLargePartitionsAre) {
@@ -220,6 +221,7 @@ TEST(Config, EveryRowReachesItsField) {
       {"BYTESCHEDULER_TRUSTED_MODULES", "a,b",
        [](const Config& c) { return c.trusted_modules == "a,b"; }},
       {"BYTESCHEDULER_BACKEND", "native", [](const Config& c) { return c.backend == "native"; }},
+      {"BYTESCHEDULER_COMM", "direct", [](const Config& c) { return c.comm == "direct"; }},
       {"BYTESCHEDULER_DEBUG", "1", [](const Config& c) { return c.debug; }},
       {"BYTESCHEDULER_METRICS", "0.0.0.0:0",
        [](const Config& c) { return c.metrics == "0.0.0.0:0"; }},
@@ -317,6 +319,7 @@ TEST(Config, EveryRowRefusesInTheSameWords) {
       {"BYTESCHEDULER_METRICS", "yes", "want PORT or HOST:PORT, such as 18600 or 0.0.0.0:18600"},
       {"BYTESCHEDULER_METRICS", "65536", "want PORT or HOST:PORT, such as 18600 or 0.0.0.0:18600"},
       {"BYTESCHEDULER_BACKEND", "mpi", "want one of auto|native|kvstore|passthrough"},
+      {"BYTESCHEDULER_COMM", "gloo", "want one of auto|servers|direct|mpi|nccl"},
   };
   std::set<std::string_view> tested;
   for (const Bad& row : rows) {
@@ -434,12 +437,31 @@ TEST(Config, AHeartbeatTimeoutMustLeaveTimeForOneHeartbeat) {
       "every node would be lost");
 }
 
+TEST(Config, AWayOfSumsIsRefusedBesideAStoreOfMXNets) {
+  for (const std::string backend : {"kvstore", "passthrough"}) {
+    for (const std::string comm : {"servers", "direct", "mpi", "nccl"}) {
+      Values values = Required();
+      values["BYTESCHEDULER_BACKEND"] = backend;
+      values["BYTESCHEDULER_COMM"] = comm;
+      EXPECT_EQ(Parse(values).status().message(),
+                "BYTESCHEDULER_COMM=" + comm + " beside BYTESCHEDULER_BACKEND=" + backend +
+                    ", with which MXNet's own store carries the bytes: unset one of them");
+      values["BYTESCHEDULER_COMM"] = "auto";
+      EXPECT_TRUE(Parse(values).ok());
+      values["BYTESCHEDULER_COMM"] = comm;
+      values["BYTESCHEDULER_BACKEND"] = "native";
+      EXPECT_TRUE(Parse(values).ok());
+    }
+  }
+}
+
 TEST(Config, JobSettingsAreExactlyTheRowsOfThatScope) {
   const Result<Config> config = ParseWith("BYTESCHEDULER_DETERMINISTIC", "yes");
   ASSERT_TRUE(config.ok());
   EXPECT_SNAPSHOT(config.value().JobSettings(),
                   "DMLC_NUM_WORKER=2\nDMLC_NUM_SERVER=3\nBYTESCHEDULER_REJOIN_TIMEOUT=0ns\n"
-                  "BYTESCHEDULER_DETERMINISTIC=1\nBYTESCHEDULER_MAX_STALENESS=-1\n");
+                  "BYTESCHEDULER_DETERMINISTIC=1\nBYTESCHEDULER_MAX_STALENESS=-1\n"
+                  "BYTESCHEDULER_COMM=auto\n");
 }
 
 TEST(Config, EveryDefaultIsAValueThatItsOwnRowTakes) {

@@ -41,6 +41,31 @@ TEST(LeaveFor, SendsOneGoodbyeToTheSchedulerNode) {
             (ps::MemberBody{.job = 7, .incarnation = 1}));
 }
 
+TEST(LeaveFor, SaysWhyTheWorkerGaveUp) {
+  ps::test::LoopWorld world(
+      [](LoopThread* loop, size_t /*number*/) { return ps::MakeTcpTransport(loop, {}, Logger()); });
+  ps::test::TransportNode scheduler(&world);
+  const Result<int32_t> port = scheduler.Bind(world.AnyAddress());
+  ASSERT_TRUE(port.ok());
+  ASSERT_TRUE(LeaveFor(MakeConfig(port.value()), "9 7 1", "exit code 3").ok());
+  ASSERT_TRUE(scheduler.AwaitMessages(1));
+  const std::vector<ps::Message> got = scheduler.TakeMessages();
+  EXPECT_EQ(got.front().meta.extension.text, "worker 0 gave up: exit code 3");
+}
+
+TEST(VouchFor, SpeaksAsAProcessWithoutAPlace) {
+  ps::test::LoopWorld world(
+      [](LoopThread* loop, size_t /*number*/) { return ps::MakeTcpTransport(loop, {}, Logger()); });
+  ps::test::TransportNode scheduler(&world);
+  const Result<int32_t> port = scheduler.Bind(world.AnyAddress());
+  ASSERT_TRUE(port.ok());
+  VouchFor(MakeConfig(port.value()), 2, 17);
+  ASSERT_TRUE(scheduler.AwaitMessages(1));
+  const std::vector<ps::Message> got = scheduler.TakeMessages();
+  EXPECT_EQ(got.front().peer, ps::kEmpty);
+  EXPECT_EQ(got.front().meta.extension.op, ps::Op::kVouch);
+}
+
 TEST(LeaveFor, RefusesTextThatIsNoPlace) {
   EXPECT_EQ(LeaveFor(MakeConfig(1), "9 7").code(), StatusCode::kInvalidArgument);
 }

@@ -83,6 +83,7 @@ def test_nodes_wait_for_each_other_longer_than_for_a_response(
     monkeypatch.setenv("BYTESCHEDULER_RENDEZVOUS_TIMEOUT", "2m")
     monkeypatch.setenv("BYTESCHEDULER_TIMEOUT", "1s")
     assert (Settings.read().timeout_s, Settings.read().rendezvous_s) == (1.0, 120.0)
+    assert Settings.read({"BYTESCHEDULER_RENDEZVOUS_TIMEOUT": "3m"}).rendezvous_s == 180.0
 
 
 def test_they_cannot_change() -> None:

@@ -9,6 +9,7 @@ from typing import Callable, Tuple
 
 import mxnet as mx
 
+from bytescheduler._session.direct import check_left_over, in_direct_job
 from bytescheduler._settings import Settings
 
 __all__ = ["take_part"]
@@ -22,9 +23,10 @@ _PLACES = (mx.model, mx.gluon.trainer, mx.module.module)
 def _creates(original: _Create) -> _Create:
     @functools.wraps(original)
     def create(kvstore: object, num_device: int, arg_params: object) -> Tuple[object, bool]:
-        named = isinstance(kvstore, str) and kvstore.lower() in _NAMES
-        if named and Settings.read().role == "worker":
-            kvstore = mx.kv.create(kvstore)
+        if isinstance(kvstore, str) and kvstore.lower() in _NAMES:
+            check_left_over()
+            if Settings.read().role == "worker" or in_direct_job():
+                kvstore = mx.kv.create(kvstore)
         return original(kvstore, num_device, arg_params)
 
     return create

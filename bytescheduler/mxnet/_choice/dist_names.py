@@ -1,7 +1,8 @@
 """`mx.kv.create("dist_sync")` where MXNet's own store would wait for ever: it creates a stand-in.
 
-In a job with a secret, or by IPv6, MXNet's own store cannot speak to our nodes.  In any job a
-process has one of them: a second one waits in a barrier that the other nodes never join.
+In a job with a secret, or by IPv6, MXNet's own store cannot speak to our nodes.  A direct job has
+no servers for it.  In any job a process has one of them: a second one waits in a barrier that the
+other nodes never join.
 """
 
 import functools
@@ -11,10 +12,16 @@ import mxnet as mx
 from mxnet.kvstore import KVStoreBase
 
 from bytescheduler._native import await_names, check_settings
+from bytescheduler._session.direct import check_kind, check_left_over, in_direct_job
 from bytescheduler._settings import Settings
 from bytescheduler.mxnet._choice.by_name import take_part
 from bytescheduler.mxnet._choice.meeting import own_address_shown
-from bytescheduler.mxnet._choice.opening import OWN, await_scheduler, open_stand_in
+from bytescheduler.mxnet._choice.opening import (
+    OWN,
+    await_scheduler,
+    open_direct_stand_in,
+    open_stand_in,
+)
 from bytescheduler.mxnet._choice.own_store import OwnStore
 from bytescheduler.mxnet._types import Store
 
@@ -59,6 +66,12 @@ class DistNames:
     def create(self, name: str) -> Store:
         """Return MXNet's own store, or what stands in for it.  Blocks."""
         settings = Settings.read()
+        check_left_over()
+        check_kind()
+        if in_direct_job():
+            without_servers = open_direct_stand_in(name, settings)
+            self._on_joined()
+            return without_servers
         if settings.role != "worker":
             store = self._create_outside(name, settings)
         else:
@@ -86,6 +99,7 @@ class DistNames:
             raise mx.base.MXNetError(
                 f"MXNet cannot create a {name} store: this process has no part in a job, as "
                 "DMLC_ROLE is not set; start the script with bslaunch --local -w 2 -- python ..., "
+                "with torchrun, mpirun or srun, "
                 f'or create a store of one process, mx.kv.create("local")\n{error}'
             ) from error
 

@@ -5,9 +5,16 @@ from typing import Dict, Optional, Tuple
 import mxnet as mx
 from mxnet.kvstore import KVStore
 
-from bytescheduler._native import await_names, check_settings
+from bytescheduler._native import Worker, await_names, check_settings
 from bytescheduler._process.say import counted, say
 from bytescheduler._process.where import at
+from bytescheduler._session.direct import (
+    check_kind,
+    check_left_over,
+    in_direct_job,
+    place_in_direct_job,
+)
+from bytescheduler._session.opening import kind_of, open_session
 from bytescheduler._session.place import Place
 from bytescheduler._session.whose import Whose, whose_scheduler
 from bytescheduler._settings import Settings
@@ -43,6 +50,8 @@ _SECOND = (
 # A worker is refused so where servers are MXNet's own (bs::StatusCode::kNotFound).
 _NO_SERVERS_OF_OURS = 6
 
+_OWN_SERVERS = "start the job with bslaunch --servers N"
+
 # Stands in for a job where there is none, so that the other settings can be checked.
 _NO_JOB = {
     "DMLC_ROLE": "worker",
@@ -62,6 +71,9 @@ def open_backend(inner: Optional[Store], settings: Settings) -> Tuple[Optional[S
     ConfigError, Timeout, PeerLost, MXNetError
         As `ScheduledKVS`.
     """
+    if _takes_part(inner):
+        check_left_over()
+        check_kind()
     if _is_native(inner, settings):
         try:
             return inner, _open_native(inner, settings)
@@ -89,14 +101,30 @@ def passes_on(inner: Store, settings: Settings) -> bool:
 
 def _is_native(inner: Optional[Store], settings: Settings) -> bool:
     if settings.backend == "auto":
-        return _may_join(inner, settings) and _whose(settings) is Whose.OURS
+        may_join = _may_join(inner, settings)
+        return may_join and (in_direct_job() or _whose(settings) is Whose.OURS)
     return settings.backend == "native" and not _is_alone(inner, settings)
 
 
 def _may_join(inner: Optional[Store], settings: Settings) -> bool:
     """Return whether a store around `inner` has a part in a job, of whatever servers."""
-    takes_part = inner is None or (isinstance(inner, KVStore) and "dist" in str(inner.type))
-    return takes_part and settings.role == "worker"
+    return _takes_part(inner) and _in_job(settings)
+
+
+def _takes_part(inner: Optional[Store]) -> bool:
+    """Return whether a store around `inner` has a part in a job, if there is one."""
+    return inner is None or (isinstance(inner, KVStore) and "dist" in str(inner.type))
+
+
+def _in_job(settings: Settings) -> bool:
+    """Return whether this process is a worker of a job, direct or with servers."""
+    return settings.role == "worker" or in_direct_job()
+
+
+def _num_workers(settings: Settings) -> int:
+    """Return how many workers the job has; 1 where none is told."""
+    told = place_in_direct_job().get("DMLC_NUM_WORKER")
+    return int(told) if told else settings.num_workers or 1
 
 
 def _whose(settings: Settings) -> Whose:
@@ -120,7 +148,7 @@ def _goes_on(error: BaseException, settings: Settings) -> bool:
 def _is_alone(inner: Optional[Store], settings: Settings) -> bool:
     """Return whether `inner` is a third party's store in a job with a single worker."""
     foreign = inner is not None and not isinstance(inner, KVStore) and "dist" not in str(inner.type)
-    return foreign and settings.num_workers in (None, 1)
+    return foreign and _num_workers(settings) == 1
 
 
 def _note(settings: Settings, sentence: str) -> None:
@@ -139,6 +167,8 @@ def _note_untuned(settings: Settings, reason: str) -> None:
 
 def _join(stock: Optional[Store], settings: Settings) -> TensorSession:
     """Join the job, or share the place that another store of this process has in it."""
+    if in_direct_job():
+        return _join_direct()
     check_settings()
     stock = OWN.get() if stock is None else stock
     shared = JOB.session()
@@ -150,18 +180,31 @@ def _join(stock: Optional[Store], settings: Settings) -> TensorSession:
     framework = MXNet(stock)
     root = settings.root_host and settings.root_port
     return JOB.join(
-        lambda worker: TensorSession(worker, open_plugin(worker, in_place=True), framework),
+        lambda worker: _session(worker, framework),
         framework,
         job=at(settings.root_host, settings.root_port) if root else "",
         wanted_rank=-1 if stock is None else stock.rank,
     )
 
 
+def _join_direct() -> TensorSession:
+    """Do as `_join` in a direct job, which has no store of MXNet's own."""
+    framework = MXNet()
+    session = open_session(JOB, lambda worker: _session(worker, framework), framework=framework)
+    assert session is not None  # else this process were alone
+    return session
+
+
+def _session(worker: Worker, framework: MXNet) -> TensorSession:
+    return TensorSession(worker, open_plugin(worker, in_place=True), framework)
+
+
 def _open_native(inner: Optional[Store], settings: Settings) -> Backend:
     name = "" if inner is None else str(inner.type)
-    if name and "dist" not in name and settings.num_workers not in (None, 1):
+    num_workers = _num_workers(settings)
+    if name and "dist" not in name and num_workers > 1:
         raise mx.base.MXNetError(
-            f"a {name} store in a job of {counted(settings.num_workers or 0, 'worker')}: its "
+            f"a {name} store in a job of {counted(num_workers, 'worker')}: its "
             'type tells MXNet that there is one worker; use mx.kv.create("dist_sync")'
         )
     session = None
@@ -175,18 +218,51 @@ def _open_native(inner: Optional[Store], settings: Settings) -> Backend:
         if stock is not None and not _goes_on(error, settings):
             let_go(stock)
         raise
-    setting = "BYTESCHEDULER_BACKEND=native"
-    _note(
-        settings,
-        f"native back end carries the bytes ({counted(session.num_workers, 'worker')}, "
-        f"{counted(session.num_servers, 'server')}; because "
-        f"{setting if settings.backend == 'native' else 'the servers are ours'})",
-    )
+    _note(settings, f"native back end carries the bytes ({_told(session, settings)})")
     if "async" in name:
         _note_untuned(settings, "tensors of an asynchronous store keep their partitions")
         return AsyncStore(session, inner, kind=name)
     session.tune()
     return NativeStore(session, inner, kind=name, records=bool(settings.timeline))
+
+
+def _told(session: TensorSession, settings: Settings) -> str:
+    """Return the size of the job, and why it has this back end."""
+    if session.hosts_server:
+        return kind_of(session)
+    reason = "the servers are ours"
+    if settings.backend == "native":
+        reason = "BYTESCHEDULER_BACKEND=native"
+    workers = counted(session.num_workers, "worker")
+    return f"{workers}, {counted(session.num_servers, 'server')}; because {reason}"
+
+
+def open_direct_stand_in(name: str, settings: Settings) -> StandIn:
+    """Return a stand-in for MXNet's own store of this name, in a direct job.  Blocks.
+
+    Raises
+    ------
+    MXNetError
+        The store is asynchronous: it needs servers of its own.
+    ConfigError, Timeout, PeerLost
+        As `ScheduledKVS`.
+    """
+    _check_direct_backend(settings)
+    if "async" in name:
+        raise mx.base.MXNetError(
+            f"a {name} store needs servers that outlive each worker, and in a direct job the "
+            f"workers host them: {_OWN_SERVERS}, or use dist_sync"
+        )
+    return StandIn(name, _join_direct(), "a direct job has no servers for MXNet's own store")
+
+
+def _check_direct_backend(settings: Settings) -> None:
+    if settings.backend in ("kvstore", "passthrough"):
+        raise ConfigError(
+            f"BYTESCHEDULER_BACKEND={settings.backend} needs servers of MXNet's own, and this is a "
+            f"direct job, which has none: unset it, or {_OWN_SERVERS}",
+            1,
+        )
 
 
 def open_stand_in(name: str, settings: Settings) -> Optional[StandIn]:
@@ -283,7 +359,9 @@ def _require_no_stock_session() -> None:
 
 def _open_wrapped(inner: Optional[Store], settings: Settings) -> Tuple[Store, Backend]:
     check_settings(_NO_JOB)
-    in_job = settings.role == "worker"
+    in_job = _in_job(settings)
+    if inner is None and in_direct_job():
+        _check_direct_backend(settings)
     if isinstance(inner, KVStore) and "dist" in str(inner.type):
         _check_no_secret(inner.type, settings)
     elif inner is None and in_job:

@@ -7,6 +7,7 @@ import mxnet as mx
 import numpy as np
 
 from bytescheduler._native import Coding, MXNetCopier
+from bytescheduler._session.objects import unlike
 from bytescheduler._session.sums import Numbers
 from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._optimizer.copies import optimizer_from_text, optimizer_to_text
@@ -173,12 +174,12 @@ class Agreement:
         codings = [
             _coding_from(row) for row in self._session.sum(self._key("barriers"), contribution)
         ]
-        for rank, peer_coding in enumerate(codings):
-            if peer_coding != codings[0]:
-                raise mx.base.MXNetError(
-                    f"what worker 0 pushes is {codings[0]}, what worker {rank} pushes is "
-                    f"{peer_coding}: set gradient compression alike on all workers"
-                )
+        rank = unlike(codings)
+        if rank is not None:
+            raise mx.base.MXNetError(
+                f"what worker 0 pushes is {codings[0]}, what worker {rank} pushes is "
+                f"{codings[rank]}: set gradient compression alike on all workers"
+            )
 
     # -- at a barrier --------------------------------------------------------------------------
 

@@ -14,20 +14,39 @@ _RESTARTS = (
 )
 _HERE = "its names are in bytescheduler.torch itself"
 _ADDS = "servers add and average; other operations come with later back ends, and until then"
+_GRAPH = "it is of TensorFlow's graphs; here size() and rank() are numbers"
+_KERAS = "it is a callback of Keras; call what it does in the loop of the script"
+_PARAMETERS = "use broadcast_parameters(model.state_dict(), root_rank=0)"
+_OTHER = "this module is for PyTorch; MXNet's Trainer takes a store of bytescheduler.mxnet"
+_STATE = f"load a checkpoint in place of it; {_RESTARTS}"
 # The migration pages have them too.
 MISSING: Dict[str, str] = {
     "Adasum": "there is no such sum; take Average",
+    "BroadcastGlobalVariablesCallback": _KERAS,
+    "BroadcastGlobalVariablesHook": _PARAMETERS,
+    "DistributedGradientTape": "it is of TensorFlow; use DistributedOptimizer",
+    "DistributedTrainer": _OTHER,
+    "ElasticSampler": "use torch.utils.data.DistributedSampler(dataset, size(), rank())",
     "HorovodInternalError": "catch bytescheduler.Error, whose PeerLost names the lost worker",
+    "LearningRateScheduleCallback": _KERAS,
+    "LearningRateWarmupCallback": _KERAS,
     "Max": f"{_ADDS} take the largest of allgather_object(value)",
     "Min": f"{_ADDS} take the smallest of allgather_object(value)",
+    "MetricAverageCallback": "use allreduce(metric)",
+    "PartialDistributedGradientTape": "it is of TensorFlow; use DistributedOptimizer",
     "Product": f"{_ADDS} multiply those of allgather_object(value)",
     "ProcessSet": _PART,
+    "ReduceOp": "pass op=Average or op=Sum",
+    "TorchState": _STATE,
     "add_process_set": _PART,
     "allgather": _OBJECTS,
     "allgather_async": _OBJECTS,
     "alltoall": _OBJECTS,
     "alltoall_async": _OBJECTS,
+    "broadcast_global_variables": _PARAMETERS,
+    "broadcast_variables": _PARAMETERS,
     "byteps_push_pull": "use push_pull_async_inplace",
+    "callbacks": _KERAS,
     "check_extension": "the package is built with its engine; leave it out",
     "check_installed_version": "bytescheduler doctor looks at the installation; leave it out",
     "compression": _HERE,
@@ -41,13 +60,19 @@ MISSING: Dict[str, str] = {
     "grouped_reducescatter": "use grouped_allreduce, and take a part of each result",
     "grouped_reducescatter_async": "use grouped_allreduce_async, and take a part of each result",
     "join": "all workers make equally many steps, as a DistributedSampler gives",
+    "local_rank_op": _GRAPH,
+    "local_size_op": _GRAPH,
     "mpi_ops": _HERE,
+    "nccl_version": "no NCCL carries tensors; ask torch.cuda.nccl.version()",
     "ops": _HERE,
+    "process_set_included_op": _PART,
+    "rank_op": _GRAPH,
     "reducescatter": "use allreduce, and take a part of its result",
     "reducescatter_async": "use allreduce_async, and take a part of its result",
     "remove_process_set": _PART,
     "resume": f"call init, which under torchrun joins anew; with other hosts {_RESTARTS}",
     "run": "start the script with bslaunch",
+    "size_op": _GRAPH,
     "sparse_allreduce_async": "pass sparse_as_dense=True to the optimizer, or tensor.to_dense()",
     "suspend": f"call shutdown; with other hosts {_RESTARTS}",
     "sync_batch_norm": _HERE,

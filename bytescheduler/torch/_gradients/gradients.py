@@ -1,4 +1,4 @@
-"""The gradients of a set of parameters: sent as backward makes them, averaged, given back."""
+"""The gradients of a set of parameters: sent as backward makes them, and averaged."""
 
 import threading
 import weakref
@@ -341,13 +341,13 @@ class Gradients:
         self.settle()
         for slot in self.slots:
             if slot.state == PUSHED and slot.bundle is not None:
-                self._give_back_all(slot.bundle)
+                self._take_means(slot.bundle)
             elif slot.state == PUSHED:
-                self._give_back(slot)
+                self._take_mean(slot)
                 slot.state = SUMMED
 
-    def _give_back_all(self, bundle: Bundle[Slot]) -> None:
-        """Do as `_give_back` for the members of a bundle, which become SUMMED."""
+    def _take_means(self, bundle: Bundle[Slot]) -> None:
+        """Do as `_take_mean` for the members of a bundle, which become SUMMED."""
         self.wait(bundle.slots)
         bundle.decode()
         used = [slot for slot in bundle.slots if self.is_used(slot)]
@@ -359,7 +359,7 @@ class Gradients:
             self.let_go(slot)
             slot.state = SUMMED
 
-    def _give_back(self, slot: Slot) -> None:
+    def _take_mean(self, slot: Slot) -> None:
         """Let the parameter's gradient be the mean; what was sent becomes the next memory."""
         used = self.is_used(slot)
         mean = self.receive(slot)

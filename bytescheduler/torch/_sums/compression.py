@@ -1,6 +1,6 @@
 """The ways in which a tensor can travel in fewer bytes."""
 
-from typing import Dict, Optional, Tuple, Type, Union
+from typing import Dict, Optional, Tuple, Type, Union, cast
 
 import torch
 
@@ -93,7 +93,7 @@ class Compression:
 
 
 # An argument `compression`: a compressor, its name, or None for none.
-Chosen = Union[Type[Compressor], str, None]
+Chosen = Union[Type[Compressor], Compressor, str, None]
 _NAMED: Dict[str, Type[Compressor]] = {
     "none": Compression.none,
     "fp16": Compression.fp16,
@@ -114,8 +114,10 @@ def chosen(compression: Chosen) -> Type[Compressor]:
     if isinstance(compression, str):
         if compression in _NAMED:
             return _NAMED[compression]
+    elif isinstance(compression, Compressor) and not vars(compression):
+        return type(compression)  # `Compression.fp16()`
     elif hasattr(compression, "coding") and hasattr(compression, "compress"):
-        return compression
+        return cast(Type[Compressor], compression)
     shown = plain(repr(compression))
     raise UsageError(
         f"compression={shown}: want Compression.none, .fp16, .bf16 or .two_bit(threshold), or a "

@@ -5,6 +5,7 @@ from typing import NamedTuple, Optional, Type
 import torch
 
 from bytescheduler._session.named_sums import NamedSums
+from bytescheduler._session.names import check_name
 from bytescheduler._session.rounds import Round, RoundCall
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._device.devices import Devices
@@ -54,6 +55,7 @@ class TensorSums(NamedSums[torch.Tensor]):
         into : Tensor, optional
             Receives the result at the end; may be `tensor`.
         """
+        check_name(call.name)
         label = "a tensor without a name" if call.name is None else repr(call.name)
         check_summable(tensor, f"push_pull of {label}")
         if call.average and not (tensor.is_floating_point() or tensor.is_complex()):

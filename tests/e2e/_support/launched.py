@@ -16,6 +16,7 @@ from bytescheduler._launch.launcher import node_command
 __all__ = [
     "BSLAUNCH",
     "DIRECT",
+    "MXNET",
     "NEEDED",
     "TORCH",
     "WORKER",
@@ -33,6 +34,8 @@ WORKER = [sys.executable, str(_STEPS / "ranked_worker.py")]
 DIRECT = [sys.executable, str(_STEPS / "direct_worker.py"), "2"]
 # A worker of PyTorch, which says so if all is well.
 TORCH = [sys.executable, str(_STEPS.parent / "torch" / "sums.py")]
+# README's line, which says so if the sum of two workers is right.
+MXNET = [sys.executable, str(_STEPS.parent / "cases" / "readme_line.py"), ""]
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="PyTorch is not installed"
 )

@@ -2,6 +2,7 @@
 
 import pathlib
 import signal
+import subprocess
 import sys
 from typing import Callable, Iterator
 
@@ -76,3 +77,48 @@ def test_sigterm_reaches_the_training_process(start: Start) -> None:
     assert worker.wait(LIMIT_S) == 128 + signal.SIGTERM
     assert server.wait(LIMIT_S) == 1
     assert "lost worker 0" in server.output()
+
+
+IMPORTS = """
+import os, time
+if os.environ["DMLC_WORKER_ID"] == "1":
+    time.sleep({seconds})  # as an import may take
+from bytescheduler._native import Worker
+from bytescheduler._started import ready
+ready.tell_register()
+worker = Worker.open()
+place = worker.place
+ready.tell_place(place)
+worker.barrier()
+worker.close()
+ready.tell_left(place)
+print("well done", flush=True)
+"""
+
+
+def launched(seconds: float, timeout: str, code: int) -> str:
+    command = [*node_command(), "--local", "-w", "2", "-s", "1", "--grace", "0.5", "--"]
+    env = {**without_settings(), "BYTESCHEDULER_RENDEZVOUS_TIMEOUT": timeout}
+    script = IMPORTS.format(seconds=seconds)
+    done = subprocess.run(
+        [*command, sys.executable, "-c", script],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert done.returncode == code, done.stdout
+    return done.stdout
+
+
+def test_a_worker_that_imports_for_longer_than_the_timeout_is_waited_for() -> None:
+    output = launched(seconds=4, timeout="2s", code=0)
+    assert "waiting for 1 of 2 workers, whose processes live" in output
+    assert output.count("well done") == 2
+
+
+def test_a_worker_that_never_comes_is_waited_for_six_times_as_long() -> None:
+    output = launched(seconds=600, timeout="2s", code=1)
+    assert "rendezvous: after 12 s still missing 1 of 2 workers" in output
+    assert "bslaunch says that the missing workers' processes live, but no job waits" in output

@@ -82,10 +82,22 @@ def test_the_containers_of_the_page_train(
     assert "weights sha256" in logs["worker0"]
 
 
+def test_the_pytorch_job_of_the_page_has_one_first_pod_and_one_command() -> None:
+    yaml = pytest.importorskip("yaml", reason="PyYAML comes with a checker for Python 3.10")
+    job = yaml.safe_load(blocks("user/kubernetes.md", "yaml")[0])
+    replicas = job["spec"]["pytorchReplicaSpecs"]
+    assert list(replicas) == ["Master", "Worker"]
+    assert replicas["Master"]["replicas"] == 1
+    containers = [row["template"]["spec"]["containers"] for row in replicas.values()]
+    assert containers[0][0]["name"] == "pytorch"
+    (script,) = {container["command"][1] for (container,) in containers}
+    assert (ROOT / "example" / script).is_file()
+
+
 def test_the_indexed_job_of_the_page_has_a_process_for_each_role() -> None:
     yaml = pytest.importorskip("yaml", reason="PyYAML comes with a checker for Python 3.10")
     checker = pytest.importorskip("kubernetes_validate")
-    service, job = yaml.safe_load_all(blocks("user/kubernetes.md", "yaml")[0])
+    service, job = yaml.safe_load_all(blocks("user/kubernetes.md", "yaml")[1])
     for manifest in (service, job):
         checker.validate(manifest, checker.latest_version(), strict=True)
     spec = job["spec"]

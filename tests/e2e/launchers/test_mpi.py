@@ -7,6 +7,7 @@ import pytest
 from launched import (
     BSLAUNCH,
     DIRECT,
+    MXNET,
     TORCH,
     WORKER,
     assert_direct,
@@ -58,6 +59,11 @@ def test_mpirun_may_start_the_workers_alone() -> None:
 @BOTH
 def test_without_bslaunch_each_process_hosts_a_server(mpirun: List[str]) -> None:
     assert_direct(run([*command_of(mpirun, 3), *DIRECT]).stdout, 3)
+
+
+@BOTH
+def test_workers_of_mxnet_need_nothing_else(mpirun: List[str]) -> None:
+    assert run([*command_of(mpirun, 2), *MXNET]).stdout.count("of 2, as before") == 2
 
 
 @needs_torch

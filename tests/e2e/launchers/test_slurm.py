@@ -11,6 +11,7 @@ import pytest
 from launched import (
     BSLAUNCH,
     DIRECT,
+    MXNET,
     TORCH,
     WORKER,
     assert_direct,
@@ -42,6 +43,10 @@ def test_srun_starts_a_job_without_a_wrapper(env: Dict[str, str]) -> None:
 
 def test_without_bslaunch_each_task_hosts_a_server(env: Dict[str, str]) -> None:
     assert_direct(run(["srun", "-n", "3", *DIRECT], env).stdout, 3)
+
+
+def test_tasks_of_mxnet_need_nothing_else(env: Dict[str, str]) -> None:
+    assert run(["srun", "-n", "2", *MXNET], env).stdout.count("of 2, as before") == 2
 
 
 @needs_torch

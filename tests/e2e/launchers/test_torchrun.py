@@ -13,7 +13,7 @@ from typing import Callable, Iterator, List
 
 import pytest
 from job import WORKERS
-from launched import DIRECT, NEEDED, assert_direct, run
+from launched import DIRECT, MXNET, NEEDED, assert_direct, run
 
 if importlib.util.find_spec("torch") is None:
     pytest.skip("PyTorch is not installed", allow_module_level=True)
@@ -30,6 +30,11 @@ def test_each_process_hosts_a_server() -> None:
 def test_without_a_store_the_port_follows_from_the_number_of_the_job() -> None:
     done = run([*TORCHRUN, "--standalone", "--no-python", *DIRECT])
     assert_direct(done.stdout, 3)
+
+
+def test_workers_of_mxnet_need_nothing_else() -> None:
+    command = [*PROGRAM, "--nproc-per-node", "2", "--standalone", "--no-python", *MXNET]
+    assert run(command).stdout.count("of 2, as before") == 2
 
 
 def test_agents_that_count_restarts_apart_start_the_job_again(

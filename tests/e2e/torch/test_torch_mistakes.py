@@ -34,6 +34,18 @@ def test_bslaunch_prints_each_consequence_in_a_line_and_the_traceback_last(
     assert len(said) <= 20, done.stdout
 
 
+@pytest.mark.parametrize("ending", ["exit", "os-exit"])
+def test_bslaunch_tells_peers_an_exit_code_that_python_hides(ending: str) -> None:
+    launcher = [sys.executable, "-m", "bytescheduler.launch", "--local", "-w", "2", "--"]
+    done = run([*launcher, sys.executable, SCRIPT, ending], code=3)
+    peer = [line for line in done.stdout.splitlines() if line.startswith("[worker 0] bytesch")]
+    assert peer[-1].startswith(
+        "[worker 0] bytescheduler.errors.PeerLost: worker 1 gave up: exit code 3"
+    ), done.stdout
+    assert "left the job" not in done.stdout
+    assert "lost worker" not in done.stdout
+
+
 def test_under_torchrun_only_the_worker_with_the_mistake_prints_a_traceback() -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     done = run([*torchrun, "--standalone", SCRIPT, "finally"], code=1)

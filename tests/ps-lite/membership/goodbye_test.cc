@@ -6,6 +6,7 @@
 #include <string>
 
 #include "membership/control_body.h"
+#include "wire/control.h"
 
 namespace ps {
 namespace {
@@ -22,6 +23,21 @@ TEST(Goodbye, HasTheNodesIdAndItsIncarnation) {
   EXPECT_EQ(goodbye.value().message.meta.extension.op, Op::kLeave);
   EXPECT_EQ(DecodeMemberBody(goodbye.value().message.meta.extension.body).value(),
             (MemberBody{.job = 0xffffffffffffffff, .incarnation = 3}));
+}
+
+TEST(Goodbye, AReasonFailsTheJob) {
+  const bs::Result<Goodbye> goodbye = Goodbye::From("11 7 0", "exit code 3");
+  ASSERT_TRUE(goodbye.ok());
+  EXPECT_EQ(StatusOf(goodbye.value().message.meta.extension).ToString(),
+            "kUnavailable: worker 1 gave up: exit code 3");
+}
+
+TEST(Vouch, SaysHowManyWorkersLive) {
+  const Message message = Vouch(3, 17);
+  EXPECT_EQ(message.meta.control.command, Command::kAck) << "a stock scheduler node drops it";
+  EXPECT_EQ(message.meta.extension.op, Op::kVouch);
+  EXPECT_EQ(message.meta.extension.sequence, 17U);
+  EXPECT_EQ(DecodeMemberBody(message.meta.extension.body).value().rank, 3);
 }
 
 TEST(Goodbye, AnythingElseIsNoPlace) {

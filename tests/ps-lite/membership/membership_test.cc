@@ -196,6 +196,25 @@ TEST_F(NativeJob, BarrierWithAWorkerThatLeftFailsNamingIt) {
   EXPECT_EQ(w0->barriers.size(), 2U);
 }
 
+TEST(Goodbyes, CallsThatMissAWorkerWaitForItsReason) {
+  Job job(5);
+  job.options.num_workers = 2;
+  job.options.reason_patience = seconds(2);
+  NativeNode* const server = job.AddNative(Role::kServer);
+  NativeNode* const w0 = job.AddNative(Role::kWorker, "10.0.0.2");
+  NativeNode* const w1 = job.AddNative(Role::kWorker, "10.0.0.1");
+  job.StartAll();
+  job.Run(seconds(1));
+  w0->Barrier(kWorkerGroup);
+  w1->Leave();
+  job.Run(seconds(1));
+  EXPECT_TRUE(w1->left.has_value()) << "the worker itself does not wait";
+  EXPECT_TRUE(server->goodbyes.empty() && w0->barriers.empty());
+  job.Run(seconds(2));
+  EXPECT_THAT(server->goodbyes, ElementsAre("kUnavailable: worker 1 left the job"));
+  ASSERT_EQ(w0->barriers.size(), 1U);
+}
+
 TEST_F(NativeJob, TheReasonOfAGoodbyeReachesBarriersAndServersAndFailsNothingElse) {
   w1->Leave("KeyError: 'x'");
   job.Run(seconds(1));

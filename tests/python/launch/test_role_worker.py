@@ -394,12 +394,37 @@ def test_a_wait_is_known_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> No
     ready.tell_place("here")
     ready.tell_wait()
     ready.tell_left("here")  # by another process, say
+    ready.tell_register()  # it waits for that, too
     assert listener.waits()
     assert listener.waits()
     ready.tell()
     assert not listener.waits()
     ready.tell_wait()
     assert not listener.heard()  # no end of a wait
+    listener.close()
+
+
+def test_the_first_word_ends_the_silence_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    listener = ready.Listener()
+    assert listener.is_silent()
+    monkeypatch.setenv(ready.NAME, listener.name)
+    ready.tell_register()
+    assert not listener.is_silent()
+    assert not listener.heard()  # no end of a wait
+    assert not listener.is_silent()
+    assert not listener.waits()
+    listener.close()
+
+
+def test_places_that_were_left_without_a_reason_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    listener = ready.Listener()
+    monkeypatch.setenv(ready.NAME, listener.name)
+    for place in ("held", "left", "given up"):
+        ready.tell_place(place)
+    ready.tell_left("left")
+    ready.tell_left("given up", has_reason=True)
+    assert listener.unexplained_places() == ["held", "left"]
+    assert listener.held_places() == ["held"]
     listener.close()
 
 

@@ -1,6 +1,6 @@
 """Keys of the engine: every worker computes the same, and no two owners share one."""
 
-from typing import Dict
+from typing import Callable, Dict
 
 import pytest
 from fake_engine import FakeFramework, FakeOperations, FakeWorker, FrameworkError
@@ -10,6 +10,7 @@ from bytescheduler._native import FIRST_BOOKKEEPING_KEY
 from bytescheduler._session import keys as engine_keys
 from bytescheduler._session.keys import EngineKeys
 from bytescheduler._session.session import Session
+from bytescheduler.errors import UsageError
 
 
 class NamingWorker(FakeWorker):
@@ -45,6 +46,21 @@ def test_numbers_stay_numbers_and_names_become_numbers(
     number = keys.of(["weight"])["weight"]
     assert number == 2538122460374986818  # as other versions compute it
     assert worker.shown == {number: "weight"}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda keys: keys.of([3, "caf\udce9"]),
+        lambda keys: keys.beside("caf\udce9", "bundle"),
+        lambda keys: keys.bookkeeping("caf\udce9"),
+    ],
+)
+def test_a_name_that_cannot_be_encoded_is_refused_by_its_own_text(
+    session: Session, call: Callable[[EngineKeys], object]
+) -> None:
+    with pytest.raises(UsageError, match=r"the name 'caf\\udce9' has a character that UTF-8 lacks"):
+        call(EngineKeys(session))
 
 
 def test_each_owner_and_each_companion_has_numbers_of_its_own(session: Session) -> None:

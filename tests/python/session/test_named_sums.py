@@ -73,6 +73,8 @@ def test_tensors_without_a_name_take_turns(sums: Sums) -> None:
 def test_a_name_that_is_empty_is_refused(sums: Sums) -> None:
     with pytest.raises(UsageError, match="declare: want a name"):
         sums.declare("")
+    with pytest.raises(UsageError, match="has a character that UTF-8 lacks"):
+        sums.declare("caf\udce9")
 
 
 def test_several_rounds_have_one_handle(sums: Sums) -> None:
@@ -117,6 +119,16 @@ def test_of_many_names_ten_are_kept() -> None:
     sums: Sums = NamedSums(session)
     keys = [use(sums, f"metric{at}") for at in range(600)]
     assert session.resting == keys[:590]
+
+
+def test_bookkeeping_rests_as_names_do() -> None:
+    session = RestingSession()
+    sums: Sums = NamedSums(session)
+    book = sums.bookkeeping_key("metric0", lambda key: None)
+    keys = [use(sums, f"metric{at}") for at in range(10)]
+    assert session.resting == [book]
+    assert sums.bookkeeping_key("metric0", lambda key: None) == book
+    assert session.resting == [book, keys[0]]
 
 
 def test_names_that_come_again_and_again_rest_once() -> None:

@@ -1,6 +1,9 @@
 """Users read their own names of keys."""
 
-from bytescheduler._session.names import KeyNames
+import pytest
+
+from bytescheduler._session.names import KeyNames, check_name
+from bytescheduler.errors import UsageError
 
 
 def test_users_read_their_own_names() -> None:
@@ -15,3 +18,13 @@ def test_users_read_their_own_names() -> None:
         "key 'fc1_weight' and key 70000 and key 8 and key 9"
     )
     assert names.in_text("monkey=12345, 12345") == "monkey=12345, 12345"
+
+
+def test_a_name_that_cannot_be_encoded_is_shown_escaped() -> None:
+    with pytest.raises(UsageError) as refused:
+        check_name("caf\udce9 \u00e9")
+    assert str(refused.value) == (
+        r"the name 'caf\udce9 \xe9' has a character that UTF-8 lacks, '\udce9'; give another name"
+    )
+    for name in ("café", "", None, 3):
+        check_name(name)

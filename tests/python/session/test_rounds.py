@@ -1,9 +1,13 @@
-"""The end of a job waits for the rounds of all sources that are alive."""
+"""The end of a job waits for the rounds of all sources that are alive, and none begins later."""
 
 from typing import List
 
-from bytescheduler._session.rounds import Rounds
-from bytescheduler.errors import PeerLost
+import pytest
+from fake_engine import FakeWorker
+
+from bytescheduler._session.round_session import RoundSession
+from bytescheduler._session.rounds import RoundCall, Rounds
+from bytescheduler.errors import Closed, PeerLost
 
 
 class Round:
@@ -61,3 +65,20 @@ def test_rounds_of_a_source_that_is_gone_do_not_count() -> None:
     rounds = Rounds()
     rounds.add(Source([Round(ends=False)]))
     assert rounds.drain()
+
+
+class ClosedWorker(FakeWorker):
+    """Starts no round."""
+
+    def start_push_pull(self, *arguments: object, **options: object) -> None:
+        raise Closed("the worker was closed", 3)
+
+
+def test_a_round_after_shutdown_says_to_make_its_owner_again() -> None:
+    session = RoundSession(ClosedWorker())  # type: ignore[arg-type]
+    call = RoundCall(0, False)
+    with pytest.raises(Closed, match="the worker was closed"):
+        session.start_round(3, 0, 0, 4, call, owner=None)  # the engine closed it, not the script
+    session.close()
+    with pytest.raises(Closed, match=r"shutdown\(\) has closed .*: after init\(\) make it again"):
+        session.start_round(3, 0, 0, 4, call, owner=None)

@@ -456,6 +456,18 @@ def test_a_script_that_ends_well_behind_a_failed_job_has_an_exit_code() -> None:
     assert "lost worker 1" in done.stderr
 
 
+def test_a_direct_job_names_a_lost_server_by_its_worker(
+    session: Session, worker: FakeWorker
+) -> None:
+    session.hosts_server = True
+    worker.failure = PeerLost("lost server 1 (10.0.0.1:4711): connection closed", 4)
+    with pytest.raises(FrameworkError) as raised:
+        session.check()
+    assert str(raised.value) == snapshot(
+        "lost worker 1 (its server 10.0.0.1:4711): connection closed"
+    )
+
+
 PEER = "worker.failure = PeerLost('worker 1 gave up: KeyError: 0', 4)\n"
 
 

@@ -2,7 +2,7 @@
 
 import pathlib
 from types import ModuleType
-from typing import Any
+from typing import Any, Callable
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ import bytescheduler.torch.parallel as wrappers
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._api.missing import MISSING
 from bytescheduler.torch._optimizer.options import accepted
-from bytescheduler.torch._sums.compression import Compression, scaled
+from bytescheduler.torch._sums.compression import Compression, chosen, scaled
 
 PAGES = pathlib.Path(__file__).resolve().parents[3] / "docs" / "migrate"
 
@@ -80,6 +80,31 @@ def test_scaled_tensors_are_multiplied_before_they_are_narrowed() -> None:
     assert scaled(Compression.bf16, 1.0, 1.0) is Compression.bf16
     two_bit = Compression.two_bit(0.5)
     assert scaled(two_bit, 2.0, 0.5).coding is two_bit.coding
+
+
+def test_an_instance_of_a_compressor_is_as_good_as_its_class() -> None:
+    assert chosen(Compression.fp16()) is Compression.fp16
+    two_bit = Compression.two_bit(0.5)
+    assert chosen(two_bit()) is two_bit
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda name: bps.push_pull(torch.ones(2), name=name),
+        lambda name: bps.push_pull_inplace(torch.ones(2), name=name),
+        lambda name: bps.allreduce_async(torch.ones(2), name=name),
+        lambda name: bps.grouped_allreduce([torch.ones(2)], name=name),
+        lambda name: bps.declare(name),
+    ],
+)
+def test_a_name_that_cannot_travel_is_refused_alone_too(call: Callable[[str], object]) -> None:
+    bps.init()
+    try:
+        with pytest.raises(UsageError, match="has a character that UTF-8 lacks"):
+            call("caf\udce9")
+    finally:
+        bps.shutdown()
 
 
 @pytest.mark.parametrize(

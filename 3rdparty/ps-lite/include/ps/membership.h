@@ -52,6 +52,9 @@ struct MembershipOptions {
   bs::Duration heartbeat_timeout = std::chrono::seconds(30);  // silent for so long: lost
   bs::Duration reconnect_grace = std::chrono::seconds(1);     // a broken connection may come back
   bs::Duration retry_interval = std::chrono::seconds(1);      // unanswered control requests
+  // Calls that miss a worker wait so long for the reason of its goodbye, if that has none: its
+  // launcher learns the exit code a moment later.
+  bs::Duration reason_patience{};
   // How long the place of a worker that was lost stays free for another; 0: the job fails at once.
   bs::Duration rejoin_timeout{};
 
@@ -88,7 +91,7 @@ class Member {
     // but for some 64 KiB.  Servers need it; empty: none.
     std::function<uint64_t(const Extension& request)> announced_bytes{};
     // A worker left in good order (servers get this; nothing more comes from it).  `why`: for calls
-    // that miss it.
+    // that miss it.  Sent after MembershipOptions::reason_patience if there is no reason.
     std::function<void(int32_t rank, const bs::Status& why)> on_worker_left;
     // A worker was lost and another worker may take its place (servers get this).  Nothing more
     // comes from the lost worker; the next worker of this id begins from the start.

@@ -107,6 +107,7 @@ enum class Op : uint32_t {
   kState = 21,     // rides on heartbeat answers: state of the job in `status` and `text`
   kVacate = 22,    // a worker was lost and its place is free: the scheduler node's word to servers,
                    // or a server's to it, on a heartbeat
+  kVouch = 23,     // a launcher's word: workers live which have not registered
 };
 
 // A worker's place may be taken again when it was lost.  Each holder has one incarnation, counted

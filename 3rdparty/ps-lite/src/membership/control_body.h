@@ -20,6 +20,7 @@ struct MemberBody {
   uint64_t incarnation = 0;       // of the member
   uint32_t lost_incarnation = 0;  // kVacate: of the worker that the member has lost
   // kRegister: that the member asks for, -1: any.  kAttach: of the stock worker beside it.
+  // kVouch: how many workers live.
   int32_t rank = -1;
   std::string settings{};  // kRegister, kAttach: MembershipOptions::settings
   bool yields = false;     // kRegister: MembershipOptions::yields

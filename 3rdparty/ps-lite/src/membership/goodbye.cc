@@ -1,4 +1,4 @@
-// Reads a place and makes the message.
+// Reads a place and makes the messages.
 #include "membership/goodbye.h"
 
 #include <limits>
@@ -20,7 +20,7 @@ std::string PlaceOf(const View& view) {
          std::to_string(view.incarnation);
 }
 
-bs::Result<Goodbye> Goodbye::From(const std::string& place) {
+bs::Result<Goodbye> Goodbye::From(const std::string& place, const std::string& reason) {
   std::istringstream words(place);
   Goodbye goodbye;
   MemberBody body;
@@ -30,7 +30,19 @@ bs::Result<Goodbye> Goodbye::From(const std::string& place) {
   goodbye.message = {.peer = kSchedulerId,
                      .meta = NativeControl(Command::kNone, Op::kLeave, kLastSequence)};
   goodbye.message.meta.extension.body = Encode(body);
+  if (!reason.empty()) {
+    SetStatus(LeftStatus(goodbye.id, ShortReason(reason)), &goodbye.message.meta.extension);
+  }
   return goodbye;
+}
+
+Message Vouch(int32_t workers, uint64_t token) {
+  // A stock scheduler node drops an ACK.
+  Message message{.peer = kSchedulerId, .meta = NativeControl(Command::kAck, Op::kVouch, token)};
+  MemberBody body;
+  body.rank = workers;
+  message.meta.extension.body = Encode(body);
+  return message;
 }
 
 }  // namespace ps

@@ -1,5 +1,6 @@
-"""Worker 1 makes a mistake in its third step: mistake.py raise, finally or exit."""
+"""Worker 1 makes a mistake in its third step: mistake.py raise, finally, exit or os-exit."""
 
+import os
 import sys
 
 import torch
@@ -15,7 +16,9 @@ def train() -> None:
     optimizer = bps.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.01), model=model)
     for step in range(10):
         if step == 3 and bps.rank() == 1:
-            raise SystemExit(1) if ENDING == "exit" else ValueError("my bug")
+            if ENDING == "os-exit":
+                os._exit(3)
+            raise SystemExit(3) if ENDING == "exit" else ValueError("my bug")
         optimizer.zero_grad()
         model(torch.ones(2, 8)).sum().backward()
         optimizer.step()

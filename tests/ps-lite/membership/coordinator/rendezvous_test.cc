@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <string>
 
+#include "membership/goodbye.h"
 #include "ps-lite/membership/coordinator/parts.h"
 
 namespace ps {
@@ -71,6 +74,87 @@ TEST_F(RendezvousTest, TheTimeoutEndsTheJobAndNamesTheMissing) {
   EXPECT_NE(job_.verdict.message().find("missing 1 of 2 workers, 1 of 1 server"), std::string::npos)
       << job_.verdict.ToString();
   EXPECT_GE(transport_.Count(transport_.PeerOf(4711), Op::kStatus), 1);
+}
+
+// A rendezvous with one worker and the server; the other worker is missing.
+class VouchedTest : public RendezvousTest {
+ protected:
+  VouchedTest() {
+    Register(Role::kServer, 4710);
+    Register(Role::kWorker, 4711);
+    for (const int32_t port : {4710, 4711}) {
+      Run(seconds(1));
+      rendezvous_.waiting()->OnConnected(transport_.PeerOf(port));
+    }
+  }
+  void VouchOnce(int32_t workers, uint64_t token = 1) {
+    Message message = Vouch(workers, token);
+    message.peer = kEmpty;
+    rendezvous_.OnMessage(message);
+  }
+  // A launcher vouches all the time.
+  void RunVouched(bs::Duration duration, int32_t workers = 1) {
+    for (bs::Duration left = duration; left > bs::Duration(0); left -= options_.report_interval) {
+      VouchOnce(workers);
+      Run(std::min(left, options_.report_interval));
+    }
+  }
+};
+
+TEST_F(VouchedTest, TheJobWaitsBeyondTheTimeoutForAWorkerThatLives) {
+  RunVouched(options_.timeout + seconds(30));
+  EXPECT_EQ(job_.phase, Phase::kGathering);
+  EXPECT_TRUE(Logged("waiting for 1 of 2 workers, whose processes live"));
+  Register(Role::kWorker, 4712);
+  EXPECT_EQ(begun_, 1);
+}
+
+TEST_F(VouchedTest, TheJobEndsSoonAfterTheLastWordOfTheLauncher) {
+  RunVouched(options_.timeout + seconds(30));
+  Run(5 * options_.report_interval);
+  EXPECT_TRUE(job_.over());
+  EXPECT_NE(job_.verdict.message().find("missing 1 of 2 workers"), std::string::npos);
+  EXPECT_EQ(job_.verdict.message().find("bslaunch"), std::string::npos);
+}
+
+TEST_F(VouchedTest, SixTimeoutsEndEveryWait) {
+  RunVouched(Rendezvous::kMostTimeouts * options_.timeout - seconds(10));
+  EXPECT_EQ(job_.phase, Phase::kGathering);
+  RunVouched(seconds(15));
+  EXPECT_TRUE(job_.over());
+  EXPECT_NE(
+      job_.verdict.message().find(
+          "after 360 s still missing 1 of 2 workers; registered: server 10.0.0.9:4710, worker "
+          "10.0.0.9:4711; bslaunch says that the missing workers' processes live, but no "
+          "job waits for longer than 6 times BYTESCHEDULER_RENDEZVOUS_TIMEOUT"),
+      std::string::npos)
+      << job_.verdict.ToString();
+}
+
+TEST_F(VouchedTest, AWordAboutFewerWorkersThanAreMissingHoldsNothing) {
+  RunVouched(options_.timeout + seconds(1), 0);
+  EXPECT_TRUE(job_.over());
+}
+
+TEST_F(VouchedTest, NoMoreLaunchersThanWorkersAreRemembered) {
+  RunVouched(options_.timeout - seconds(5), 0);
+  VouchOnce(0, 2);
+  VouchOnce(1, 3);  // the third
+  Run(seconds(6));
+  EXPECT_TRUE(job_.over());
+}
+
+TEST_F(RendezvousTest, NoLauncherVouchesForAServer) {
+  Register(Role::kWorker, 4711);
+  Run(seconds(1));
+  rendezvous_.waiting()->OnConnected(transport_.PeerOf(4711));
+  for (int second = 0; second < 60; ++second) {
+    Message message = Vouch(2, 1);
+    message.peer = kEmpty;
+    rendezvous_.OnMessage(message);
+    Run(seconds(1));
+  }
+  EXPECT_TRUE(job_.over());
 }
 
 TEST_F(RendezvousTest, AnAttachedWorkerThatWaitsIsIntroducedWhenTheJobBegins) {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <string>
 
+#include "membership/goodbye.h"
 #include "ps-lite/membership/coordinator/parts.h"
 #include "wire/control.h"
 
@@ -30,6 +31,16 @@ TEST_F(ShutdownTest, AWorkersGoodbyeIsConfirmedOnceEveryServerKnowsIt) {
   EXPECT_EQ(StateOf(kWorker0), PeerState::kLeft);
   EXPECT_EQ(transport_.Count(kWorker0, Op::kLeave), 1);
   EXPECT_EQ(job_.phase, Phase::kRunning) << "a worker is still there";
+}
+
+TEST_F(ShutdownTest, AGoodbyeBehindTheWorkersOwnMayStillFailTheJob) {
+  Leave(kWorker1);
+  Confirm(kServer);
+  bs::Result<Goodbye> late = Goodbye::From("11 5 0", "exit code 3");
+  late.value().message.peer = kWorker1;
+  Inbox(&job_, &detector_, &places_, &shutdown_, &stores_).OnMessage(late.value().message);
+  EXPECT_EQ(job_.verdict.ToString(),
+            "kUnavailable: worker 1 gave up: exit code 3 (reported by worker 1)");
 }
 
 TEST_F(ShutdownTest, ARepeatedGoodbyeIsConfirmedAgainOnlyWhenTheServersKnow) {

@@ -6,6 +6,7 @@ import mxnet as mx
 import pytest
 
 import bytescheduler.mxnet  # noqa: F401  (registers the names)
+from bytescheduler.errors import ConfigError
 
 
 @pytest.fixture
@@ -38,6 +39,27 @@ def test_a_worker_with_one_device_takes_part(
     monkeypatch.setenv("DMLC_ROLE", "worker")
     assert trainer(name)._kvstore is not None
     assert made == [name]
+
+
+LAUNCHED = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+
+
+def test_a_worker_of_a_direct_job_takes_part(
+    made: "List[str]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in LAUNCHED.items():
+        monkeypatch.setenv(name, value)
+    assert trainer("bytescheduler")._kvstore is not None
+    assert made == ["bytescheduler"]
+
+
+def test_counts_of_another_job_are_refused(
+    made: "List[str]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DMLC_NUM_WORKER", "2")
+    with pytest.raises(ConfigError, match="DMLC_NUM_WORKER=2 without DMLC_ROLE: unset"):
+        trainer("bytescheduler")
+    assert made == []
 
 
 @pytest.mark.parametrize(("name", "role"), [("bytescheduler", ""), ("device", "worker")])

@@ -12,6 +12,7 @@ from fakes import FakePlugin, full
 from inline_snapshot import snapshot
 from mxnet.kvstore import KVStoreBase
 
+from bytescheduler._session import opening as session_opening
 from bytescheduler._session import place
 from bytescheduler._session.whose import Whose
 from bytescheduler.errors import ConfigError, Timeout, UsageError
@@ -298,3 +299,97 @@ def test_outside_a_job_mxnet_decides(job: Job, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("DMLC_ROLE", "")
     kept = [mx.kv.create("dist_sync"), mx.kv.create("dist_sync")]
     assert job.stock == ["dist_sync"] * len(kept)
+
+
+LAUNCHED = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+
+
+@pytest.fixture
+def direct(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a launcher have started this process, without servers; the engine is a fake."""
+    for name in opening._NO_JOB:
+        monkeypatch.delenv(name)
+    for name, value in LAUNCHED.items():
+        monkeypatch.setenv(name, value)
+    worker = FakeWorker()
+    worker.rank, worker.num_workers, worker.num_servers = 1, 2, 2
+    monkeypatch.setattr(session_opening, "open_worker", lambda _: worker)
+
+
+@pytest.mark.parametrize("name", ["dist_sync", "dist_device_sync"])
+def test_in_a_direct_job_the_readmes_line_works(
+    direct: None, job: Job, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    inner = mx.kv.create(name)
+    assert (inner.rank, inner.num_workers, inner.type) == (1, 2, name)
+    with pytest.raises(mx.base.MXNetError, match="a direct job has no servers for .*: " + WRAP):
+        inner.init(0, full(1))
+    with ScheduledKVS(inner) as kvs, ScheduledKVS() as second:
+        assert (kvs.rank, kvs.num_workers, kvs.type) == (1, 2, name)
+        assert second._backend._session is kvs._backend._session
+    assert job.stock == []
+    assert job.waits == [False]
+    told = "carries the bytes (direct job of 2 workers, each with a server in its process)\n"
+    assert told in capfd.readouterr().err
+
+
+def test_in_a_direct_job_a_process_that_has_left_is_told_so(direct: None) -> None:
+    ScheduledKVS().close()
+    with pytest.raises(mx.base.MXNetError, match="has left the job of 127.0.0.1:2.*last store was"):
+        mx.kv.create("dist_sync")
+
+
+@pytest.mark.parametrize("name", ["dist_async", "dist_device_async"])
+def test_an_asynchronous_store_is_refused_in_a_direct_job(
+    direct: None, job: Job, name: str
+) -> None:
+    with pytest.raises(mx.base.MXNetError) as raised:
+        mx.kv.create(name)
+    assert str(raised.value).replace(name, "NAME") == snapshot(
+        "a NAME store needs servers that outlive each worker, and in a direct job the workers host "
+        "them: start the job with bslaunch --servers N, or use dist_sync"
+    )
+    assert job.stock == []
+
+
+@pytest.mark.parametrize("backend", ["kvstore", "passthrough"])
+def test_a_back_end_over_mxnets_servers_is_refused_in_a_direct_job(
+    direct: None, job: Job, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    monkeypatch.setenv("BYTESCHEDULER_BACKEND", backend)
+    for make in (ScheduledKVS, lambda: mx.kv.create("dist_sync")):
+        with pytest.raises(ConfigError) as raised:
+            make()
+        assert str(raised.value).replace(backend, "NAME") == snapshot(
+            "BYTESCHEDULER_BACKEND=NAME needs servers of MXNet's own, and this is a direct job, "
+            "which has none: unset it, or start the job with bslaunch --servers N"
+        )
+    assert job.stock == []
+
+
+def test_a_local_store_in_a_direct_job_keeps_its_own_way(
+    direct: None, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ScheduledKVS(mx.kv.create("local")).num_workers == 1
+    monkeypatch.setenv("BYTESCHEDULER_BACKEND", "native")
+    with pytest.raises(mx.base.MXNetError, match="a local store in a job of 2 workers"):
+        ScheduledKVS(mx.kv.create("local"))
+
+
+@pytest.mark.parametrize("make", [ScheduledKVS, lambda: mx.kv.create("dist_sync")])
+def test_counts_of_another_job_are_refused(
+    direct: None, monkeypatch: pytest.MonkeyPatch, make: "Callable[[], object]"
+) -> None:
+    monkeypatch.setenv("DMLC_NUM_SERVER", "1")
+    with pytest.raises(ConfigError, match="DMLC_NUM_SERVER=1 without DMLC_ROLE"):
+        make()
+
+
+@pytest.mark.parametrize("make", [ScheduledKVS, lambda: mx.kv.create("dist_sync")])
+def test_a_way_of_another_kind_of_job_is_refused(
+    job: Job, monkeypatch: pytest.MonkeyPatch, make: "Callable[[], object]"
+) -> None:
+    monkeypatch.setenv("BYTESCHEDULER_COMM", "direct")
+    with pytest.raises(ConfigError, match="COMM=direct, and this job has 1 server: unset"):
+        make()
+    assert job.stock == []

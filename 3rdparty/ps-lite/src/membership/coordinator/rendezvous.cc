@@ -1,6 +1,8 @@
 // Rendezvous: registration until all nodes are there.
 #include "membership/coordinator/rendezvous.h"
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/count_of.h"
@@ -29,18 +31,69 @@ Rendezvous::Rendezvous(JobState* job, Refusals* refusals, Detector* detector, Pl
 
 void Rendezvous::Start(bs::Task begun) {
   begun_ = std::move(begun);
+  start_ = job_->scope.Now();
   report_.Start(job_->options.report_interval, [this] { Report(); });
-  const bs::Duration limit = job_->options.UntilAllThere();
-  job_->scope.After(limit, [this, limit] {
-    if (job_->phase != Phase::kGathering) return;
-    job_->end(bs::Status::DeadlineExceeded("rendezvous: after " + TextOf(limit) + " still " +
-                                           job_->roster.Missing() + Refused()));
-  });
+  job_->scope.After(job_->options.UntilAllThere(), [this] { OnDeadline(); });
+}
+
+void Rendezvous::OnDeadline() {
+  if (job_->phase != Phase::kGathering) return;
+  const bs::Duration limit = kMostTimeouts * job_->options.UntilAllThere();
+  const bs::Duration waited = job_->scope.Now() - start_;
+  const bool live = AllLive();
+  if (live && waited < limit) {
+    held_ = true;
+    const bs::Duration next = std::min(job_->options.report_interval, limit - waited);
+    job_->scope.After(next, [this] { OnDeadline(); });
+    return;
+  }
+  const bs::Duration shown =
+      held_ ? std::chrono::floor<std::chrono::seconds>(waited) : job_->options.UntilAllThere();
+  const std::string slow =
+      live ? "; bslaunch says that the missing workers' processes live, but no job waits for "
+             "longer than " +
+                 std::to_string(kMostTimeouts) + " times BYTESCHEDULER_RENDEZVOUS_TIMEOUT"
+           : "";
+  job_->end(bs::Status::DeadlineExceeded("rendezvous: after " + TextOf(shown) + " still " +
+                                         job_->roster.Missing() + slow + Refused()));
+}
+
+void Rendezvous::OnVouch(const Message& message) {
+  const Extension& extension = message.meta.extension;
+  const bs::Result<MemberBody> body = DecodeMemberBody(extension.body);
+  if (!body.ok()) return job_->Drop(message, body.status().message());
+  if (job_->phase != Phase::kGathering) return;
+  const size_t most = static_cast<size_t>(job_->options.num_workers);
+  const uint64_t token = extension.sequence;
+  CountVouched();  // forgets old words
+  if (vouchers_.size() >= most && !vouchers_.contains(token)) return;
+  vouchers_[token] = {.workers = body.value().rank, .at = job_->scope.Now()};
+}
+
+int64_t Rendezvous::CountVouched() {
+  // A launcher repeats its word as often as nodes are reported missing.
+  const bs::TimePoint oldest = job_->scope.Now() - 3 * job_->options.report_interval;
+  std::erase_if(vouchers_, [&](const auto& entry) { return entry.second.at < oldest; });
+  int64_t count = 0;
+  for (const auto& [token, voucher] : vouchers_) count += std::max(voucher.workers, 0);
+  return count;
+}
+
+bool Rendezvous::AllLive() {
+  const Roster& roster = job_->roster;
+  // A launcher does not hear that a stock worker has registered.
+  const auto is_stock_worker = [](const Roster::Entry& entry) {
+    return !entry.native && entry.node.role == Role::kWorker;
+  };
+  const int64_t stock = std::ranges::count_if(roster.entries(), is_stock_worker);
+  return roster.NumMissing(Role::kServer) == 0 &&
+         CountVouched() - stock >= roster.NumMissing(Role::kWorker);
 }
 
 void Rendezvous::OnMessage(const Message& message) {
   const Meta& meta = message.meta;
   const auto drop = [&](const std::string& why) { job_->Drop(message, why); };
+  if (meta.extension.op == Op::kVouch) return OnVouch(message);
   if (meta.control.nodes.size() != 1 || meta.control.command == Command::kNone) {
     return drop("no registration");
   }
@@ -238,7 +291,8 @@ void Rendezvous::Complete() {
 }
 
 void Rendezvous::Report() {
-  const std::string text = job_->roster.Waiting() + Refused();
+  const std::string text =
+      job_->roster.Waiting() + (AllLive() ? ", whose processes live" : "") + Refused();
   if (std::exchange(logs_, !logs_)) job_->log.Info(text);
   for (const Roster::Entry& entry : job_->roster.entries()) {
     if (!entry.native) continue;

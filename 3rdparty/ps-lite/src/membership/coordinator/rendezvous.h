@@ -31,8 +31,11 @@ class Rendezvous {
 
   // Stops the reports of missing nodes.
   void StopReports() { report_.Stop(); }
-  // Reports missing nodes from now on, and ends the job at the time-out.  Calls `begun` once all
-  // nodes are there and have the list.
+  // No job waits for longer than so many time-outs.
+  static constexpr int kMostTimeouts = 6;
+  // Reports missing nodes from now on, and ends the job at the time-out.  If launchers vouch for
+  // all missing nodes, it ends kMostTimeouts of these after the start instead.  Calls `begun` once
+  // all nodes are there and have the list.
   void Start(bs::Task begun);
   // A message from a node without an id.
   void OnMessage(const Message& message);
@@ -45,6 +48,18 @@ class Rendezvous {
   std::vector<std::pair<int32_t, uint64_t>> Registering();
 
  private:
+  // A launcher's word about workers that live and have not registered.
+  struct Voucher {
+    int32_t workers = 0;
+    bs::TimePoint at{};
+  };
+
+  void OnVouch(const Message& message);
+  // Returns for how many workers the launchers vouch, by words that are not too old.
+  int64_t CountVouched();
+  // True if launchers vouch for all nodes that are missing.
+  bool AllLive();
+  void OnDeadline();
   // Refuses a node that speaks another version or has other settings.
   void OnRegistration(const Node& node, const Extension& extension, const MemberBody& body,
                       bool repeat);
@@ -77,6 +92,9 @@ class Rendezvous {
   bs::Task begun_;
   std::map<std::string, Node> yielding_;  // by "host:port": workers of MemberBody::yields
   int32_t coming_again_ = 0;
+  bs::TimePoint start_{};
+  bool held_ = false;                     // the time-out has passed
+  std::map<uint64_t, Voucher> vouchers_;  // by token; no more than workers
 };
 
 }  // namespace ps

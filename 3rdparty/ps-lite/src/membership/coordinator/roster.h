@@ -46,6 +46,8 @@ class Roster {
   // From now on `node` has the place of the entry with its id.  The entry keeps the first host and
   // its statement about its link.  REQUIRES: there is one.
   void Replace(const Node& node, uint64_t sequence);
+  // Returns how many nodes of the role are missing.
+  int32_t NumMissing(Role role) const { return Wanted(role) - Count(role); }
   // Returns how many entries have this id.
   int64_t CountId(int32_t id) const;
 

@@ -68,7 +68,15 @@ bool Shutdown::Act(PeerAction action, Peer* peer, const PeerDetails& details) {
 }
 
 void Shutdown::AnnounceGoodbye(Peer* peer, const PeerDetails& details) {
-  EndBarriers(*peer, details.why);
+  const bool waits = details.why.empty() && !IsAttachedId(peer->node.id);
+  if (waits && job_->options.reason_patience > bs::Duration(0)) {
+    Forget(*peer);
+    job_->scope.After(job_->options.reason_patience, [this, peer] {
+      if (job_->running()) EndBarriers(*peer);
+    });
+  } else {
+    EndBarriers(*peer, details.why);
+  }
   job_->log.Info(Describe(peer->node) + " left" +
                  (details.why.empty() ? "" : ", it gave up: " + details.why));
   // The servers must know before the worker closes, or they would report it as lost.

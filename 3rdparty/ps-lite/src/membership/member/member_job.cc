@@ -332,7 +332,9 @@ void Member::Impl::NotifyOfVacant(int32_t id, bool native) {
 }
 
 void Member::Impl::NotifyOfGoodbye(int32_t id, const std::string& reason) {
-  scope_.Post([this, id, why = LeftStatus(id, reason)] {
+  const bool waits = reason.empty() && !IsAttachedId(id);  // an attached worker may come again
+  const bs::Duration patience = waits ? options_.reason_patience : bs::Duration(0);
+  scope_.After(patience, [this, id, why = LeftStatus(id, reason)] {
     if (handler_.on_worker_left) handler_.on_worker_left(RankOf(id), why);
   });
 }

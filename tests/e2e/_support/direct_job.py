@@ -1,0 +1,81 @@
+"""Whole direct jobs, started by variables alone."""
+
+import pathlib
+import subprocess
+import sys
+import time
+from typing import Dict, List
+
+from job import HERE, PATIENCE_S, WORKERS, without_settings
+
+__all__ = ["Direct"]
+
+
+class Direct:
+    """The processes of one job, each with its rank in RANK, and their output.
+
+    Parameters
+    ----------
+    folder : Path
+        For their output.
+    port : int
+        Where the scheduler node listens.
+    size : int
+        How many processes there are.
+    settings : str
+        More variables for each.
+    """
+
+    def __init__(self, folder: pathlib.Path, port: int, size: int, **settings: str) -> None:
+        self._folder = folder
+        self._size = size
+        self._given = {
+            "WORLD_SIZE": str(size),
+            "MASTER_ADDR": "127.0.0.1",
+            "DMLC_PS_ROOT_PORT": str(port),
+            "BYTESCHEDULER_LOG_LEVEL": "error",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(HERE / "on_path"),
+            **settings,
+        }
+        self.processes: Dict[int, subprocess.Popen[bytes]] = {}
+
+    def start(self, script: str, *arguments: str) -> None:
+        """Start `script` of workers/ in each, the last rank first."""
+        for rank in reversed(range(self._size)):
+            with self._log(rank).open("wb") as log:
+                self.processes[rank] = subprocess.Popen(
+                    [sys.executable, str(WORKERS / script), *arguments],
+                    env={**without_settings(), **self._given, "RANK": str(rank)},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
+
+    def _log(self, rank: int) -> pathlib.Path:
+        return self._folder / f"{rank}.log"
+
+    def said(self, rank: int) -> str:
+        """Return what the process of this rank wrote so far."""
+        return self._log(rank).read_text(errors="replace")
+
+    def wait_for_line(self, rank: int, text: str) -> None:
+        """Return when the process of this rank has written `text`."""
+        end = time.monotonic() + PATIENCE_S
+        while text not in self.said(rank):
+            assert time.monotonic() < end, self.all_said()
+            time.sleep(0.02)  # a file tells nobody that it has grown
+
+    def codes(self) -> List[int]:
+        """Return how the processes end, by rank."""
+        return [self.processes[rank].wait(PATIENCE_S) for rank in range(self._size)]
+
+    def all_said(self) -> str:
+        """Return what all wrote, for a message."""
+        return "".join(f"--- {rank}\n{self.said(rank)}" for rank in sorted(self.processes))
+
+    def close(self) -> None:
+        """End what is left."""
+        for process in self.processes.values():
+            process.kill()
+            process.wait(PATIENCE_S)
