@@ -42,6 +42,8 @@ struct CoreOptions {
   // False: partitions start in the order in which they became ready, whatever their priority.  The
   // benchmarks compare with it.
   bool priority_order = true;
+  // False: small partitions have no reserve.
+  bool small_reserve = true;
 };
 
 class Core {

@@ -161,7 +161,8 @@ class Scheduler::Queue {
   size_t size_ = 0;
 };
 
-Scheduler::Scheduler(uint64_t credit_bytes) : queue_(std::make_unique<Queue>()) {
+Scheduler::Scheduler(uint64_t credit_bytes, bool small_reserve)
+    : small_reserve_(small_reserve), queue_(std::make_unique<Queue>()) {
   SetCredit(credit_bytes);
 }
 
@@ -185,7 +186,7 @@ bool Scheduler::may_start() const {
   if (queue_->size() == 0) return false;
   if (in_flight_items_ == 0) return true;
   const uint64_t size_bytes = head().size_bytes;
-  const uint64_t limit_bytes = LimitFor(size_bytes, credit_bytes_);
+  const uint64_t limit_bytes = small_reserve_ ? LimitFor(size_bytes, credit_bytes_) : credit_bytes_;
   return in_flight_bytes_ <= limit_bytes && size_bytes <= limit_bytes - in_flight_bytes_;
 }
 

@@ -39,8 +39,8 @@ class Scheduler {
   static constexpr uint64_t kSmallShare = 16;
   static constexpr uint64_t kReserveShare = 8;
 
-  // REQUIRES: credit_bytes > 0.
-  explicit Scheduler(uint64_t credit_bytes);
+  // `small_reserve`: small partitions have theirs.  REQUIRES: credit_bytes > 0.
+  explicit Scheduler(uint64_t credit_bytes, bool small_reserve = true);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
@@ -69,6 +69,7 @@ class Scheduler {
 
  private:
   class Queue;  // FIFO lists by priority, found through bitmaps
+  const bool small_reserve_;
   uint64_t credit_bytes_ = 0;
   uint64_t queued_bytes_ = 0;
   uint64_t in_flight_bytes_ = 0;

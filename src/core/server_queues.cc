@@ -10,13 +10,13 @@
 namespace bs::core {
 
 ServerQueues::ServerQueues(uint32_t num_servers, uint64_t credit_bytes,
-                           const std::vector<uint32_t>& weights)
+                           const std::vector<uint32_t>& weights, bool small_reserve)
     : servers_(num_servers) {
   BS_CHECK(num_servers > 0 && (weights.empty() || weights.size() == num_servers));
   const double mean =
       std::accumulate(weights.begin(), weights.end(), 0.0) / static_cast<double>(num_servers);
   for (size_t i = 0; i < servers_.size(); ++i) {
-    schedulers_.push_back(std::make_unique<Scheduler>(credit_bytes));
+    schedulers_.push_back(std::make_unique<Scheduler>(credit_bytes, small_reserve));
     if (!weights.empty() && weights[i] > 0) servers_[i].per_byte = mean / weights[i];
   }
 }

@@ -30,7 +30,8 @@ class ServerQueues {
   // `weights` are the shares of the servers, in any unit; empty: equal shares.  A server whose
   // weight is 0 gets little, and counts as an average server.
   // REQUIRES: num_servers > 0; credit_bytes > 0; no weights, or one for each server.
-  ServerQueues(uint32_t num_servers, uint64_t credit_bytes, const std::vector<uint32_t>& weights);
+  ServerQueues(uint32_t num_servers, uint64_t credit_bytes, const std::vector<uint32_t>& weights,
+               bool small_reserve = true);
 
   uint32_t num_servers() const { return static_cast<uint32_t>(servers_.size()); }
   void Submit(uint32_t server, const Item& item);

@@ -75,6 +75,7 @@ Status CheckFields(const Call& call, const codec::Table& codecs) {
     case ps::Op::kPull:
     case ps::Op::kRelease:
     case ps::Op::kGiveBack:
+    case ps::Op::kReady:
       if (call.payload.size() == 0) return Status::Ok();
       return Wrong(call,
                    "a payload of " + CountOf(call.payload.size(), "byte") + " where none belongs");

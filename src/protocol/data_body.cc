@@ -30,6 +30,7 @@ enum Field : pbf_tag_type {
   kPushCount = 104,      // of an asynchronous key
   kOptimizerCall = 104,  // of kOptimizer
   kTurn = 104,           // of kGiveBack
+  kReadyNumber = 104,    // of kReady
   kPartition = 105,
   kNumPartitions = 105,  // of kRelease
   kOffsetBytes = 106,
@@ -51,6 +52,8 @@ enum Field : pbf_tag_type {
   kAbout = 142,
   kOptimizer = 143,
   kGivenBack = 144,
+  kReady = 145,
+  kGrants = 146,
 };
 
 bool IsOfTensor(ps::Op op) { return op == ps::Op::kDeclare || op == ps::Op::kLookup; }
@@ -64,6 +67,7 @@ template <typename Request>
 auto& CountIn(ps::Op op, Request& request) {
   if (op == ps::Op::kOptimizer) return request.optimizer_call;
   if (op == ps::Op::kGiveBack) return request.turn;
+  if (op == ps::Op::kReady) return request.ready_number;
   return IsAsynchronous(request) ? request.push_count : request.round;
 }
 template <typename Request>
@@ -228,6 +232,10 @@ bool ReadRest(ps::Op op, pbf_reader* in, DataRequest* request) {
       if (op != ps::Op::kOptimizer) return false;
       request->optimizer = in->get_bytes();
       return true;
+    case Bytes(kReady):
+      if (op != ps::Op::kReady) return false;
+      request->ready = in->get_bytes();
+      return true;
     default:
       return false;
   }
@@ -249,6 +257,7 @@ bool Answers(const ps::Body& response, const ps::Body& request) {
 std::string Describe(ps::Op op, const ps::Body& body) {
   const Result<DataRequest> read = DecodeRequest(op, body);
   const DataRequest request = read.ok() ? read.value() : DataRequest{};
+  if (op == ps::Op::kReady) return "number=" + std::to_string(request.ready_number);
   std::string key = "key=" + std::to_string(request.key);
   if (op != ps::Op::kPush && op != ps::Op::kPull && op != ps::Op::kPushPull) return key;
   return key + " " + DescribeCount(request) + " partition=" + std::to_string(request.partition);
@@ -290,6 +299,7 @@ ps::Body Encode(ps::Op op, const DataRequest& request) {
   out.Add(kNextLayout, request.next_layout);
   if (op == ps::Op::kPush) out.Add(kAbout, request.about);
   if (op == ps::Op::kOptimizer) out.Add(kOptimizer, request.optimizer);
+  if (op == ps::Op::kReady) out.Add(kReady, request.ready);
   out.Add(kGivenBack, request.given_back ? 1 : 0);
   return out.End();
 }
@@ -303,6 +313,7 @@ ps::Body Encode(ps::Op op, const DataResponse& response) {
   out.Add(kDtype, response.dtype);
   out.Add(kLayoutVersion, response.layout_version);
   out.Add(kNextLayout, response.next_layout);
+  if (op == ps::Op::kReady) out.Add(kGrants, response.grants);
   out.Add(kGivenBack, response.given_back ? 1 : 0);
   return out.End();
 }
@@ -327,6 +338,10 @@ Result<DataResponse> DecodeResponse(ps::Op op, const ps::Body& body) {
   const Status read = ForEachField(body, [&](pbf_reader* in) {
     if (in->tag_and_type() == Varint(kLayoutVersion)) {
       response.layout_version = in->get_uint32();
+      return true;
+    }
+    if (op == ps::Op::kReady && in->tag_and_type() == Bytes(kGrants)) {
+      response.grants = in->get_bytes();
       return true;
     }
     return ReadIdentity(in, &response.identity) || ReadArray(op, in, &response);

@@ -25,6 +25,7 @@ struct DataRequest {
   // kGiveBack: how often this worker has given the key back and taken it again since it was
   // declared.  Odd: it gives the key back.
   uint64_t turn = 0;
+  uint64_t ready_number = 0;     // kReady: how many this worker has sent before
   uint32_t partition = 0;        // its index in the tensor
   uint32_t num_partitions = 0;   // kRelease: of the layout that is released
   uint64_t offset_bytes = 0;     // of the partition in the tensor
@@ -52,6 +53,7 @@ struct DataRequest {
   std::string about{};
   std::string optimizer{};  // kOptimizer: its name and options
   bool given_back = false;  // kRelease: all workers have given the key back
+  std::string ready{};      // kReady: a Readiness (grants.h)
 
   bool operator==(const DataRequest&) const = default;
 };
@@ -65,7 +67,7 @@ inline bool IsInitial(const DataRequest& request) {
 // meaning of the numbers depends on the op and the mode of the request.
 struct RequestIdentity {
   uint64_t key = 0;
-  uint64_t count = 0;  // round, push_count, optimizer_call or turn
+  uint64_t count = 0;  // round, push_count, optimizer_call, turn or ready_number
   uint32_t index = 0;  // partition or num_partitions
 
   bool operator==(const RequestIdentity&) const = default;
@@ -84,6 +86,7 @@ struct DataResponse {
   uint32_t layout_version = 0;   // kLookup: as declared
   std::string next_layout{};     // as the push of rank 0 to this round said
   bool given_back = false;       // kGiveBack: all workers have given the key back
+  std::string grants{};          // kReady: Grants (grants.h); empty: none
 
   bool operator==(const DataResponse&) const = default;
 };

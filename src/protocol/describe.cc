@@ -52,6 +52,8 @@ std::string DescribeCall(const protocol::Call& call) {
              std::to_string(about.oldest_layout) + from;
     case ps::Op::kGiveBack:
       return "give-back" + key + from;
+    case ps::Op::kReady:
+      return "ready number=" + std::to_string(about.ready_number) + from;
     case ps::Op::kOptimizer:
       return "optimizer " + std::to_string(about.optimizer_call) + from;
     default:

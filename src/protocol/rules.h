@@ -24,6 +24,12 @@ class Rules {
   virtual bool layouts_change_behind_their_round() const { return true; }
   // False: a server forgets a key as soon as one worker has given it back (server/directory.h).
   virtual bool keys_go_when_all_workers_give_them_back() const { return true; }
+  // False: the leader grants what is ready on its own rank alone (server/grants/leader.h).
+  virtual bool grants_wait_for_all_workers() const { return true; }
+  // False: a worker executes grants as they come (backend/collective/collective_backend.h).
+  virtual bool grants_are_executed_in_order() const { return true; }
+  // False: a worker executes a grant again when it comes again.
+  virtual bool grants_are_executed_once() const { return true; }
 };
 
 }  // namespace bs::protocol

@@ -17,6 +17,7 @@
 #include "server/async/optimizer_calls.h"
 #include "server/directory.h"
 #include "server/forgotten_keys.h"
+#include "server/grants/leader.h"
 #include "server/optimizer/hosted_updates.h"
 #include "server/protocol_violation.h"
 #include "server/shard.h"
@@ -104,6 +105,7 @@ class Server::Impl {
   server::MxnetProtocol stock_;
   server::Directory directory_;
   server::OptimizerCalls optimizer_;
+  server::Leader leader_;             // of collective operations; used in server 0
   std::vector<ShardHandle> handles_;  // of the shards, then the dispatcher's own
   // By partition that was seen and not released.
   std::unordered_map<server::SlotId, Place, server::SlotIdHash> handle_of_;
@@ -130,6 +132,7 @@ Server::Impl::Impl(const ServerOptions& options, Executor* dispatcher,
                  rules.keys_go_when_all_workers_give_them_back()),
       optimizer_(dispatcher, hosted_.get(), send_,
                  [this](const server::OptimizerInForce& optimizer) { Adopt(optimizer); }),
+      leader_(options.grants, options.view->num_workers(), dispatcher, send_, rules),
       deferred_(dispatcher, log, std::chrono::minutes(1)) {
   BS_CHECK(!shards.empty());
   BS_CHECK(options.view->num_workers() > 0);
@@ -211,6 +214,8 @@ void Server::Impl::Dispatch(protocol::Call& call) {
       return Release(call);
     case ps::Op::kOptimizer:
       return optimizer_.Handle(call);
+    case ps::Op::kReady:
+      return leader_.Ready(std::move(call));
     default:
       return Refuse(call,
                     Status::InvalidArgument(DescribeCall(call) + ": a server does not do that"));
@@ -330,6 +335,7 @@ void Server::Impl::OnWorkerGone(int32_t rank, const Status& why) {
   if (!options_.view->has_worker(rank)) return;
   directory_.OnWorkerGone(rank, why);
   optimizer_.OnWorkerGone(rank);
+  leader_.OnWorkerGone(rank, why);
   for (const ShardHandle& handle : handles_) {
     RunOn(handle, [shard = handle.shard, rank, why] { shard->OnWorkerGone(rank, why); });
   }
@@ -367,6 +373,7 @@ void Server::Impl::Fail(const Status& why) {
   directory_.Fail(why);
   stock_.Fail(why);
   optimizer_.Fail(why);
+  leader_.Fail(why);
   for (const ShardHandle& handle : handles_) {
     RunOn(handle, [shard = handle.shard, why] { shard->Fail(why); });
   }

@@ -74,6 +74,23 @@ TEST(DataBody, HasTheBytesOfTheProtocol) {
             "ea080131");
 }
 
+TEST(DataBody, ReadinessAndGrantsHaveTheBytesOfTheProtocol) {
+  const ps::Body ready = Encode(ps::Op::kReady, DataRequest{.ready_number = 300, .ready = "r"});
+  EXPECT_EQ(HexOf(ready),
+            "c006ac02"
+            "8a090172");
+  EXPECT_EQ(DecodeRequest(ps::Op::kReady, ready).value().ready_number, 300U);
+  EXPECT_EQ(DecodeRequest(ps::Op::kReady, ready).value().ready, "r");
+  const ps::Body grants =
+      Encode(ps::Op::kReady, DataResponse{.identity = {.count = 300}, .grants = "g"});
+  EXPECT_EQ(HexOf(grants),
+            "c006ac02"
+            "92090167");
+  EXPECT_EQ(DecodeResponse(ps::Op::kReady, grants).value().grants, "g");
+  EXPECT_TRUE(DataBodyRules().answers(grants, ready));
+  EXPECT_EQ(DataBodyRules().describe(ps::Op::kReady, ready), "number=300");
+}
+
 TEST(DataBody, ComesBackAsItWas) {
   EXPECT_EQ(DecodeRequest(ps::Op::kPush, Encode(ps::Op::kPush, Full())).value(), Full());
   const DataResponse response{.identity = {.key = 7, .count = 12, .index = 3},

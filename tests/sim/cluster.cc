@@ -8,6 +8,7 @@
 #include <sstream>
 #include <utility>
 
+#include "backend/collective/fake_collective.h"
 #include "base/count_of.h"
 #include "protocol/placement.h"
 #include "sim/cluster_node.h"
@@ -85,6 +86,7 @@ class Cluster {
   Report Run();
 
  private:
+  void MakeLibrary();
   void AddServers();
   void AddWorkers();
   std::unique_ptr<ServerNode> MakeServer(int32_t index);
@@ -119,6 +121,7 @@ class Cluster {
   Journal journal_;
   SimNetwork network_;
   Job job_;
+  std::unique_ptr<backend::collective::FakeWorld> library_;
   std::unique_ptr<SchedulerHost> scheduler_;
   std::vector<std::unique_ptr<ServerNode>> servers_;
   std::vector<std::unique_ptr<WorkerNode>> workers_;
@@ -154,8 +157,24 @@ Cluster::Cluster(const ClusterOptions& options, uint64_t seed, const Journal::Tr
     if (line.find("all nodes are there") != std::string_view::npos) complete_ = clock_.Now();
   });
   scheduler_ = std::make_unique<SchedulerHost>(&job_, log);
+  MakeLibrary();
   AddServers();
   AddWorkers();
+}
+
+void Cluster::MakeLibrary() {
+  if (!options_.grants) return;
+  backend::collective::FakeOptions options;
+  options.num_ranks = options_.num_workers;
+  options.most_bytes = std::max(options_.grants->credit_bytes, options_.grants->partition_bytes);
+  options.duration = [this](uint64_t size_bytes) {
+    return microseconds(clock_.Uniform(1, 2000)) + Duration(static_cast<int64_t>(size_bytes));
+  };
+  options.on_violation = [this](const std::string& what) {
+    journal_.Report(Broken::kStatus, "library", what);
+  };
+  library_ = std::make_unique<backend::collective::FakeWorld>(std::move(options));
+  job_.library = library_.get();
 }
 
 void Cluster::AddServers() {
@@ -169,6 +188,7 @@ std::unique_ptr<ServerNode> Cluster::MakeServer(int32_t index) {
   server.max_backlog_bytes = options_.max_backlog_bytes;
   server.max_staleness = options_.max_staleness;
   server.dispatcher_bytes = options_.dispatcher_bytes;
+  server.grants = options_.grants.value_or(GrantOptions());
   server.adopted_bytes = options_.adopted_bytes;
   return std::make_unique<ServerNode>(&job_, index, server, options_.num_shards, *options_.rules);
 }
@@ -246,7 +266,7 @@ bool Cluster::AllReady() const {
 }
 
 bool Cluster::Due(const std::optional<Event>& event) const {
-  return event && Due(event->after_callbacks);
+  return event && job_.ready_messages >= event->after_ready_messages && Due(event->after_callbacks);
 }
 
 bool Cluster::Due(uint64_t callbacks) const {
@@ -327,7 +347,9 @@ void Cluster::Kill(const Event& death) {
   job_.victim = "lost " + (victim == nullptr ? "the scheduler node" : victim->name());
   for (const auto& worker : workers_) {
     worker->script()->AllowFailure(*job_.victim);
-    if (worker.get() == victim) worker->script()->Kill();
+    if (worker.get() != victim) continue;
+    worker->script()->Kill();
+    if (library_) library_->Kill(worker->rank());
   }
   if (victim != nullptr) {
     victim->Kill();
@@ -541,6 +563,11 @@ Report Cluster::Run() {
   for (const auto& [key, cut] : cuts) report.cuts += cut;
   report.forgotten = job_.forgotten.size();
   for (const auto& server : servers_) report.put_off += server->put_off();
+  report.ready_messages = job_.ready_messages;
+  if (library_) {
+    report.library_sums = library_->counts().operations;
+    report.library_pieces = library_->counts().pieces;
+  }
   for (const int32_t lives : lives_) report.replaced += static_cast<uint64_t>(lives - 1);
   report.priorities.resize(workers_.size());
   for (const auto& worker : workers_) {
@@ -716,6 +743,27 @@ ClusterOptions DrawGivingBack(uint64_t seed) {
 }
 
 ClusterOptions DrawGivingBackDeath(uint64_t seed) { return WithDeath(DrawGivingBack(seed), seed); }
+
+ClusterOptions DrawGrants(uint64_t seed) {
+  ClusterOptions options = seed % 3 == 0   ? DrawCluster(seed)
+                           : seed % 3 == 1 ? DrawTuning(seed)
+                                           : DrawGivingBack(seed);
+  Draw draw(seed ^ 0x92a57);
+  options.early_bytes = 0;
+  for (KeyPlan& plan : options.keys) {
+    if (draw.Chance(0.3)) continue;
+    plan.dtype = DType::kFloat32;
+    plan.threshold = 0;
+  }
+  GrantOptions& grants = options.grants.emplace();
+  grants.partition_bytes = draw.OneOf<uint64_t>({64, 100, 256, 1000, 4096});
+  grants.credit_bytes = draw.OneOf<uint64_t>(
+      {1, grants.partition_bytes, 2 * grants.partition_bytes + 1, 10 * grants.partition_bytes});
+  grants.priority_order = draw.Chance(0.8);
+  return options;
+}
+
+ClusterOptions DrawGrantsDeath(uint64_t seed) { return WithDeath(DrawGrants(seed), seed); }
 
 std::string Describe(const ClusterOptions& options) {
   std::ostringstream text;

@@ -15,6 +15,7 @@
 #include "membership/coordinator/peer_table.h"
 #include "protocol/rules.h"
 #include "ps/message.h"
+#include "server/state/server_options.h"
 #include "sim/journal.h"
 #include "sim/script.h"
 #include "sim/sim_network.h"
@@ -28,6 +29,8 @@ struct Event {
   // The rank of a worker or server.  If that worker has finished by then, a server dies instead.
   int32_t rank = 0;
   uint64_t after_callbacks = 0;  // of all workers together
+  // And after so many requests and responses of kReady.
+  uint64_t after_ready_messages = 0;
   // If not empty, the worker says goodbye with it.  A server that is meant instead vanishes.
   std::string reason{};
 };
@@ -77,6 +80,8 @@ struct ClusterOptions {
   uint64_t hold_bytes = 0;
   uint64_t max_backlog_bytes = uint64_t{1} << 30U;
   int64_t max_staleness = -1;
+  // A library sums the dense keys of floats, in the order of this leader; nothing: servers do.
+  std::optional<GrantOptions> grants{};
   uint64_t most_waiting = 1;  // operations of a key that a worker calls ahead
   Duration longest_pause{};
   Duration retry_interval = std::chrono::milliseconds(100);
@@ -123,6 +128,10 @@ ClusterOptions DrawTuningDeath(uint64_t seed);
 ClusterOptions DrawGivingBack(uint64_t seed);
 // The same with a node that dies.
 ClusterOptions DrawGivingBackDeath(uint64_t seed);
+// One whose dense keys of floats are summed by a library.
+ClusterOptions DrawGrants(uint64_t seed);
+// The same with a node that dies.
+ClusterOptions DrawGrantsDeath(uint64_t seed);
 // One line that says what was drawn.
 std::string Describe(const ClusterOptions& options);
 
@@ -138,6 +147,9 @@ struct Report {
   bool made_good = false;            // the job ended well though a node died
   uint64_t forgotten = 0;            // keys that all workers had given back, each time
   uint64_t put_off = 0;              // requests that servers did not take for want of room
+  uint64_t library_sums = 0;         // operations
+  uint64_t library_pieces = 0;
+  uint64_t ready_messages = 0;  // requests and responses of kReady
 
   bool Has(Broken kind) const;
   std::string ToString() const;

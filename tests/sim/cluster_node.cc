@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "backend/collective/collective_backend.h"
 #include "protocol/bodies.h"
 #include "sim/stock_ledger.h"
 
@@ -101,6 +102,7 @@ void MemberNode::Failed(const Status& why) {
 
 void MemberNode::Send(ps::Message message) {
   if (!transport_) return;
+  if (message.meta.extension.op == ps::Op::kReady) ++job_->ready_messages;
   job_->journal->Note(name_, [&] {
     return "tells " + ps::DescribeId(message.peer) + ": " + DescribeMessage(message);
   });
@@ -230,14 +232,29 @@ WorkerNode::WorkerNode(Job* job, int32_t index, const worker::PsWorkerOptions& o
       unacknowledged_(static_cast<size_t>(job->membership.num_servers)),
       unacknowledged_bytes_(static_cast<size_t>(job->membership.num_servers)) {}
 
+void WorkerNode::MakeBackend() {
+  using backend::collective::CollectiveBackend;
+  auto servers = std::make_unique<backend::PsBackend>(
+      options_, &thread_, [this](ps::Message message) { Transmit(std::move(message)); },
+      Logger("", LogLevel::kOff));
+  servers_ = servers.get();
+  backend_ = std::move(servers);
+  if (job_->library == nullptr) return;
+  backend_ = std::make_unique<CollectiveBackend>(
+      backend::collective::CollectiveOptions{.rank = rank()}, &thread_, std::move(backend_),
+      job_->library->Join(rank(), &thread_),
+      [this](ps::KvRequest request, ps::KvWorker::Done done) {
+        servers_->Ask(std::move(request), std::move(done));
+      },
+      rules_);
+}
+
 void WorkerNode::OnReady() {
   options_.SetView(ViewOf(job::Role::kWorker));
   options_.requests.incarnation = incarnation_;
   options_.requests.job = number_;
   script_options_.rank = rank();
-  backend_ = std::make_unique<backend::PsBackend>(
-      options_, &thread_, [this](ps::Message message) { Transmit(std::move(message)); },
-      Logger("", LogLevel::kOff));
+  MakeBackend();
   worker_ = std::make_unique<Worker>(
       options_, &thread_, backend_.get(),
       [this](const Status& why) {
@@ -259,7 +276,7 @@ void WorkerNode::OnMessage(ps::Message message) {
     const auto acknowledged = unacknowledged_[server].extract(about.sequence);
     if (!acknowledged.empty()) unacknowledged_bytes_[server] -= acknowledged.mapped();
   }
-  backend_->OnMessage(std::move(message));
+  servers_->OnMessage(std::move(message));
 }
 
 void WorkerNode::Transmit(ps::Message message) {

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/collective/fake_collective.h"
 #include "backend/ps/ps_backend.h"
 #include "membership/coordinator/peer_table.h"
 #include "protocol/bodies.h"
@@ -45,6 +46,9 @@ struct Job {
   std::set<std::pair<Key, uint32_t>> forgotten{};
   bool stock = false;             // its workers are MXNet's own, who tell servers to stop
   StockLedger* ledger = nullptr;  // of such a job, if workers are replaced
+  // Sums the dense keys of floats; null: servers do.
+  backend::collective::FakeWorld* library = nullptr;
+  uint64_t ready_messages = 0;  // requests and responses of kReady that were sent
 };
 
 // A Member with its executor and transport.
@@ -166,14 +170,16 @@ class WorkerNode final : public MemberNode {
   void OnShutdown() override;
   void Transmit(ps::Message message);
   void CheckCut(const test::Asked& push);
+  void MakeBackend();
   void Finish(const std::string& reason = {});
 
   worker::PsWorkerOptions options_;
   ScriptOptions script_options_;
   const protocol::Rules& rules_;
   const uint64_t most_in_flight_;
-  SimExecutor thread_;  // "bs-worker"
-  std::unique_ptr<backend::PsBackend> backend_;
+  SimExecutor thread_;                     // "bs-worker"
+  backend::PsBackend* servers_ = nullptr;  // of backend_
+  std::unique_ptr<backend::Backend> backend_;
   std::unique_ptr<Worker> worker_;
   std::optional<Script> script_;
   bool closing_ = false;

@@ -10,6 +10,7 @@
 //   cluster_test --rejoin --seed=N  of one whose workers are lost and replaced
 //   cluster_test --tuning --seed=N, --tuning-death  of jobs that cut their tensors anew
 //   cluster_test --giving-back --seed=N, --giving-back-death  of jobs that give keys back
+//   cluster_test --grants --seed=N, --grants-death  of jobs whose sums a library makes
 //   cluster_test --training --seed=N, --training-death  of jobs that learn the order of their keys
 #include "sim/cluster.h"
 
@@ -431,6 +432,8 @@ int main(int argc, char** argv) {
     if (std::strcmp(argv[i], "--tuning-death") == 0) draw = bs::sim::DrawTuningDeath;
     if (std::strcmp(argv[i], "--giving-back") == 0) draw = bs::sim::DrawGivingBack;
     if (std::strcmp(argv[i], "--giving-back-death") == 0) draw = bs::sim::DrawGivingBackDeath;
+    if (std::strcmp(argv[i], "--grants") == 0) draw = bs::sim::DrawGrants;
+    if (std::strcmp(argv[i], "--grants-death") == 0) draw = bs::sim::DrawGrantsDeath;
     if (std::strcmp(argv[i], "--training") == 0) draw = bs::sim::DrawTraining;
     if (std::strcmp(argv[i], "--training-death") == 0) draw = bs::sim::DrawTrainingDeath;
     if (std::strncmp(argv[i], kSeed, std::strlen(kSeed)) == 0) seed = argv[i] + std::strlen(kSeed);

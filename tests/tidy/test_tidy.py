@@ -40,7 +40,7 @@ MAY_INCLUDE = {
     "protocol": {"base", "job", "ps", "wire", "kv", "codec"},
     "backend": {"base", "job", "codec", "protocol"},
     "backend/ps": {"base", "job", "ps", "kv", "codec", "protocol", "backend"},
-    "backend/collective": {"base"},
+    "backend/collective": {"base", "ps", "kv", "codec", "protocol", "backend"},
     # A library of its own sends the bytes.
     "backend/collective/mpi": {"base", "backend/collective"},
     # It sends no message: all it needs of ps is the text of a duration.
@@ -56,7 +56,8 @@ MAY_INCLUDE = {
     "server/sync": SERVER_FLOOR,
     "server/async": SERVER_FLOOR,
     "server/stock": SERVER_FLOOR,
-    "server": SERVER_FLOOR | {"server/sync", "server/async", "server/stock"},
+    "server/grants": {"base", "core", "protocol", "server/state"},
+    "server": SERVER_FLOOR | {"server/sync", "server/async", "server/stock", "server/grants"},
     "sim": {"base", "ps", "wire"},
     "predict": {"base", "job", "protocol", "backend/ps", "worker", "server", "sim"},
     "host": {"base", "ps", "transport", "transport/rdma", "config", "reduce"},
@@ -67,7 +68,8 @@ MAY_INCLUDE = {
     },
     "node/worker": {
         *("base", "job", "ps", "config", "trace", "protocol", "membership"),
-        *("backend", "backend/ps", "backend/kvstore", "worker", "host", "node"),
+        *("backend", "backend/ps", "backend/kvstore", "backend/collective"),
+        *("worker", "host", "node"),
     },
     "capi": {
         *("c_api", "base", "job", "config", "trace", "codec"),
@@ -164,10 +166,8 @@ def test_every_room_of_the_table_is_there() -> None:
 
 # The namespaces of rooms that have another one than bs::<the first folder>; the C API has none.
 NAMESPACES = {
-    "base": "bs",
-    "c_api": "",
+    **{"base": "bs", "c_api": "", "frontend/mxnet": "bs::mxnet"},
     "backend/collective": "bs::backend::collective",
-    "frontend/mxnet": "bs::mxnet",
 }
 # Rooms whose main classes, such as Worker, stand in bs.
 IN_BS = {"codec", "config", "core", "server", "server/optimizer", "server/state", "worker"}

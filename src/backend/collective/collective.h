@@ -12,14 +12,14 @@
 
 namespace bs::backend::collective {
 
-// Memory of a rank in an operation.  `in` and `out` have the same size, and are equal or do not
+// Memory of one rank in one operation.  `in` and `out` have the same size, and are equal or do not
 // overlap.
 struct Piece {
   std::span<const std::byte> in{};
   std::span<std::byte> out{};
 };
 
-// A library that sums arrays over all ranks of a job, if all ranks call it in the same order.
+// A library that sums arrays over all ranks of a job, if all ranks call it in one order.
 //
 // Confined to the worker's executor, as are its callbacks.
 class Collective {
@@ -31,7 +31,7 @@ class Collective {
   Collective& operator=(const Collective&) = delete;
   virtual ~Collective() = default;
 
-  // Begins the sum of `pieces`, seen as an array of `dtype`, over all ranks, and returns at once.
+  // Begins the sum of `pieces`, seen as one array of `dtype`, over all ranks, and returns at once.
   // `sequence` counts up by one from 0, alike on all ranks.  `done` runs once, never inside the
   // call: then each `out` holds the sum, or has undefined bytes after an error.  The memory stays
   // valid until then.

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "backend/backend.h"
@@ -61,6 +62,10 @@ class PsBackend final : public Backend {
 
   // Takes a message from a server.  Thread-safe.
   void OnMessage(ps::Message message);
+  // Sends a request that is no part of an exchange: KvWorker::Send.
+  void Ask(ps::KvRequest request, ps::KvWorker::Done done) {
+    requests_.Send(std::move(request), std::move(done));
+  }
   // Returns the memory for the payload of an incoming message: Transport::Handler::place.
   std::shared_ptr<ps::Landing> LandingFor(int32_t peer, const ps::Meta& meta, uint64_t size_bytes);
 

@@ -92,7 +92,7 @@ Result<std::unique_ptr<WorkerNode>> StartPsWorker(const Config& config, int32_t 
 
 std::unique_ptr<WorkerNode> StartPsWorker(const Config& config,
                                           const ps::MembershipOptions& options,
-                                          ps::RdmaOptions rdma) {
+                                          ps::RdmaOptions rdma, MakeLibraryFn make_library) {
   const Logger node_log = MakeLogger(config);
   const Logger network_log = MakeNetworkLogger(config, node_log);
   WarnOfSettings(config, options, network_log);
@@ -100,16 +100,20 @@ std::unique_ptr<WorkerNode> StartPsWorker(const Config& config,
   const bool lends = membership->network()->MayLend();
   WorkerNode::Parts parts{
       .membership = nullptr,
-      .make_backend =
-          [config, membership = membership.get()](const job::SharedView& view,
-                                                  const WorkerNode::ResizeFn&, const Logger& log) {
-            auto backend = MakeBackend(config, membership->network(), view, log);
-            membership->DeliverTo(backend.get());
-            return backend;
-          },
+      .make_backend = [config, membership = membership.get(), make_library](
+                          const job::SharedView& view, const WorkerNode::ResizeFn&,
+                          const Logger& log) -> std::unique_ptr<backend::Backend> {
+        auto backend = MakeBackend(config, membership->network(), view, log);
+        backend::PsBackend* const servers = backend.get();
+        membership->DeliverTo(servers);
+        if (!make_library) return backend;
+        return WithLibrary(make_library, std::move(backend), servers, view, membership->executor());
+      },
       .worker = OptionsOverServers(config),
       .kept_memory = membership->kept_memory(),
       .least_kept_bytes = lends ? backend::PsBackend::kLeastLentBytes : UINT64_MAX};
+  // The leader of a library's operations orders whole tensors.
+  if (make_library) parts.worker.early_bytes = 0;
   parts.membership = std::move(membership);
   auto node = std::make_unique<WorkerNode>(config, std::move(parts), node_log);
   node->Join();

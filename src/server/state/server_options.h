@@ -39,6 +39,13 @@ struct RoundTimes {
   TimePoint summed{};      // the sum is complete
 };
 
+// How the leader of collective operations divides tensors (server/grants/leader.h).
+struct GrantOptions {
+  uint64_t partition_bytes = uint64_t{8} << 20U;  // at least 64
+  uint64_t credit_bytes = uint64_t{16} << 20U;    // granted and not ended
+  bool priority_order = true;                     // false: first ready, first granted
+};
+
 struct ServerOptions {
   job::SharedView view = job::ShareView({.role = job::Role::kServer}, 1, 1);
   // True: sums always add in the order of the workers' ranks.  False: in that order as long as no
@@ -78,6 +85,7 @@ struct ServerOptions {
   std::function<void(size_t shard, const RoundTimes& times)> on_round{};
   // Measure() includes how long rounds took, also where on_round is empty.
   bool timed = false;
+  GrantOptions grants{};
   // Codecs that workers may use; outlives the server.  Null: the engine's codecs.
   const codec::Table* codecs = nullptr;
 };

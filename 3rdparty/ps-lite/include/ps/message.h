@@ -98,6 +98,8 @@ enum class Op : uint32_t {
   kFused = 9,      // several small messages together; seen by transports only
   kGiveBack = 10,  // a worker tells the key's home server that it needs the key no more for now, or
                    // that it needs the key again
+  kReady = 11,  // a worker tells the leader of collective operations which tensors are ready; the
+                // response, pending until there are some, has operations to execute
   // control, member <-> scheduler node
   kRegister = 16,  // rides on ADD_NODE of a native node
   kAttach = 17,    // rides on ADD_NODE of an attached worker

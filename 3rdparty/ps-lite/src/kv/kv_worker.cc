@@ -34,6 +34,8 @@ std::string_view NameOf(Op op) {
       return "release";
     case Op::kGiveBack:
       return "give-back";
+    case Op::kReady:
+      return "ready";
     default:
       return "request";
   }

@@ -1,0 +1,306 @@
+// Reports what is ready, and executes what is granted.
+#include "backend/collective/collective_backend.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+#include "protocol/data_body.h"
+
+namespace bs::backend::collective {
+namespace {
+
+std::string Describe(const protocol::GrantedPiece& piece) {
+  return "key=" + std::to_string(piece.key) + " round=" + std::to_string(piece.round) + " bytes " +
+         std::to_string(piece.offset_bytes) + " to " +
+         std::to_string(piece.offset_bytes + piece.size_bytes);
+}
+
+// What this rank waits for must not wait behind data.
+constexpr Priority kMostUrgent = std::numeric_limits<Priority>::max();
+
+}  // namespace
+
+CollectiveBackend::CollectiveBackend(CollectiveOptions options, Executor* executor,
+                                     std::unique_ptr<Backend> servers,
+                                     std::unique_ptr<Collective> library, AskFn ask,
+                                     const protocol::Rules& rules)
+    : options_(std::move(options)),
+      in_order_(rules.grants_are_executed_in_order()),
+      once_(rules.grants_are_executed_once()),
+      executor_(executor),
+      ask_(std::move(ask)),
+      servers_(std::move(servers)),
+      library_(std::move(library)) {}
+
+CollectiveBackend::~CollectiveBackend() { BS_CHECK(pending_.empty()); }
+
+bool CollectiveBackend::GoesByLibrary(const protocol::Tensor& tensor,
+                                      const Exchange& exchange) const {
+  const bool sums = exchange.round > 0 && exchange.sent && exchange.summed;
+  return sums && tensor.mode == Mode::kSynchronous && exchange.coder.coding.plain() &&
+         tensor.size_bytes > 0 && std::ranges::count(options_.dtypes, tensor.dtype) > 0;
+}
+
+void CollectiveBackend::Start(const protocol::Tensor& tensor, Exchange exchange) {
+  if (!failure_.ok()) return Refuse(std::move(exchange), failure_);
+  if (GoesByLibrary(tensor, exchange)) return Add(tensor, std::move(exchange));
+  // Servers know nothing of the rounds that the library has summed.
+  const bool changes = exchange.round > 0 && by_library_.contains(tensor.key);
+  if (!changes) return servers_->Start(tensor, std::move(exchange));
+  const std::string what =
+      "key=" + std::to_string(tensor.key) + " round=" + std::to_string(exchange.round);
+  Refuse(std::move(exchange),
+         Status::FailedPrecondition(what + ": its sums began without compression, and cannot be "
+                                           "compressed later where a library makes them"));
+}
+
+void CollectiveBackend::Add(const protocol::Tensor& tensor, Exchange exchange) {
+  Pending& pending = pending_[tensor.key];
+  const Partition place = exchange.partition;
+  if (pending.num_started == 0) {
+    by_library_.insert(tensor.key);
+    pending.round = exchange.round;
+    pending.dtype = tensor.dtype;
+    pending.size_bytes = tensor.size_bytes;
+    pending.in = exchange.in.data() - place.offset_bytes;
+    pending.out = exchange.out.data() - place.offset_bytes;
+    pending.parts.resize(tensor.partitions.size());
+  }
+  BS_CHECK(pending.round == exchange.round);
+  BS_CHECK(pending.in + place.offset_bytes == exchange.in.data());
+  BS_CHECK(pending.out + place.offset_bytes == exchange.out.data());
+  if (place.index == 0) pending.next_layout = std::move(exchange.next_layout);
+  const Priority priority = exchange.priority;
+  released_.push_back(std::move(exchange.released));
+  pending.parts.at(place.index) = {std::move(exchange), place.size_bytes};
+  if (++pending.num_started == pending.parts.size()) {
+    ready_.push_back({.key = tensor.key,
+                      .round = pending.round,
+                      .size_bytes = pending.size_bytes,
+                      .dtype = pending.dtype,
+                      .priority = priority,
+                      .next_layout = std::exchange(pending.next_layout, {})});
+  }
+  RequestReport();
+}
+
+void CollectiveBackend::Refuse(Exchange exchange, const Status& why) {
+  executor_->Post([exchange = std::move(exchange), why] {
+    if (exchange.released) exchange.released(why);
+    if (exchange.sent) exchange.sent(why);
+    if (exchange.summed) exchange.summed(why, {});
+  });
+}
+
+void CollectiveBackend::RequestReport() {
+  if (std::exchange(report_posted_, true)) return;
+  executor_->Post([this, alive = std::weak_ptr<bool>(alive_)] {
+    if (alive.expired()) return;
+    report_posted_ = false;
+    Report();
+  });
+}
+
+void CollectiveBackend::Report() {
+  for (const auto& released : std::exchange(released_, {})) released(Status::Ok());
+  if (!failure_.ok()) return;
+  const bool finished = options_.rank == 0 && finished_ > reported_finished_;
+  const bool waits = num_waiting_ > 0 && num_open_ < kOpenRequests;
+  if (ready_.empty() && !finished && !waits) return;
+  if (num_open_ >= kMostOpenRequests) return;  // a response is on its way
+  reported_finished_ = finished_;
+  num_waiting_ += ready_.size();
+  Send({.tensors = std::exchange(ready_, {}), .received = next_operation_, .finished = finished_});
+  // One more than there are answers: the leader can grant at any time.
+  if (num_waiting_ > 0 && num_open_ < kOpenRequests) RequestReport();
+}
+
+void CollectiveBackend::Send(protocol::Readiness readiness) {
+  protocol::DataRequest body;
+  body.ready_number = next_ready_++;
+  body.ready = protocol::Encode(readiness);
+  ps::KvRequest request;
+  request.server = 0;
+  request.priority = kMostUrgent;
+  request.extension.op = ps::Op::kReady;
+  request.extension.body = protocol::Encode(ps::Op::kReady, body);
+  ++num_open_;
+  ask_(std::move(request), [this, alive = std::weak_ptr<bool>(alive_)](
+                               const Status& status, const ps::Message& response) {
+    if (!alive.expired()) OnResponse(status, response);
+  });
+}
+
+void CollectiveBackend::OnResponse(const Status& status, const ps::Message& response) {
+  --num_open_;
+  if (!failure_.ok()) return;
+  if (!status.ok()) return GiveUp(status);
+  Result<protocol::DataResponse> body =
+      protocol::DecodeResponse(ps::Op::kReady, response.meta.extension.body);
+  Result<protocol::Grants> grants = body.ok() ? protocol::DecodeGrants(body.value().grants)
+                                              : Result<protocol::Grants>(body.status());
+  if (!grants.ok()) {
+    return GiveUp(Status::Internal("server 0 granted nonsense: " + grants.status().message()));
+  }
+  OnGrants(std::move(grants.value()));
+  RequestReport();
+}
+
+void CollectiveBackend::OnGrants(protocol::Grants grants) {
+  uint64_t number = grants.first;
+  for (protocol::GrantedOperation& operation : grants.operations) {
+    const bool repeats = number < next_operation_;  // its first copy came
+    if (!in_order_ || (repeats && !once_)) {
+      next_operation_ = std::max(next_operation_, number + 1);
+      Execute(number, std::move(operation));
+    } else if (!repeats) {
+      early_.try_emplace(number, std::move(operation));
+    }
+    ++number;
+  }
+  while (!early_.empty() && early_.begin()->first == next_operation_) {
+    auto next = early_.extract(early_.begin());
+    Execute(next_operation_++, std::move(next.mapped()));
+  }
+}
+
+void CollectiveBackend::Execute(uint64_t number, protocol::GrantedOperation operation) {
+  if (!failure_.ok()) return;
+  std::vector<Piece> pieces;
+  pieces.reserve(operation.size());
+  for (const protocol::GrantedPiece& granted : operation) {
+    const Result<Piece> piece = PieceOf(granted);
+    if (!piece.ok()) return GiveUp(piece.status());
+    pieces.push_back(piece.value());
+  }
+  const auto dtype_of = [this](const auto& granted) { return pending_.at(granted.key).dtype; };
+  const DType dtype = operation.empty() ? DType::kFloat32 : dtype_of(operation.front());
+  if (std::ranges::any_of(operation, [&](const auto& p) { return dtype_of(p) != dtype; })) {
+    return GiveUp(Status::Internal("server 0 granted arrays of several dtypes as one"));
+  }
+  for (const protocol::GrantedPiece& granted : operation) ++pending_.at(granted.key).in_library;
+  library_->AllReduce(std::move(pieces), dtype, number,
+                      [this, number, operation = std::move(operation)](const Status& status) {
+                        OnSummed(number, operation, status);
+                      });
+}
+
+Result<Piece> CollectiveBackend::PieceOf(const protocol::GrantedPiece& granted) {
+  const auto wrong = [&](const std::string& what) {
+    return Status::Internal("worker " + std::to_string(options_.rank) + ": server 0 granted " +
+                            Describe(granted) + ", " + what);
+  };
+  const auto found = pending_.find(granted.key);
+  const bool is_ready = found != pending_.end() && found->second.round == granted.round &&
+                        found->second.num_started == found->second.parts.size();
+  if (!is_ready) return wrong("which is not ready here");
+  Pending& pending = found->second;
+  if (granted.offset_bytes != pending.granted_bytes || granted.size_bytes == 0 ||
+      granted.size_bytes > pending.size_bytes - pending.granted_bytes) {
+    return wrong("of " + std::to_string(pending.size_bytes) + ", after " +
+                 std::to_string(pending.granted_bytes));
+  }
+  pending.granted_bytes += granted.size_bytes;
+  if (pending.granted_bytes == pending.size_bytes) --num_waiting_;
+  if (granted.offset_bytes == 0) pending.next_layout = granted.next_layout;
+  return Piece{.in = {pending.in + granted.offset_bytes, granted.size_bytes},
+               .out = {pending.out + granted.offset_bytes, granted.size_bytes}};
+}
+
+void CollectiveBackend::OnSummed(uint64_t number, const protocol::GrantedOperation& operation,
+                                 const Status& status) {
+  if (!status.ok()) {
+    GiveUp(Status(status.code(), "worker " + std::to_string(options_.rank) + ": sum " +
+                                     std::to_string(number) + " (" + Describe(operation.front()) +
+                                     "): " + status.message()));
+  }
+  finished_early_.insert(number);
+  while (finished_early_.erase(finished_) > 0) ++finished_;
+  // Callbacks may start the next round of a key, or fail the worker.
+  std::vector<Exchange> complete;
+  std::vector<std::string> layouts;
+  for (const protocol::GrantedPiece& piece : operation) {
+    const auto found = pending_.find(piece.key);
+    if (found == pending_.end()) continue;
+    Pending& pending = found->second;
+    --pending.in_library;
+    if (!failure_.ok()) {
+      EndFailed(&pending);
+      if (pending.in_library == 0) pending_.erase(found);
+      continue;
+    }
+    summed_bytes_ += piece.size_bytes;
+    for (Exchange& exchange : Complete(&pending, piece.offset_bytes, piece.size_bytes)) {
+      layouts.push_back(exchange.partition.index == 0 ? pending.next_layout : std::string());
+      complete.push_back(std::move(exchange));
+    }
+    if (pending.summed_bytes == pending.size_bytes) pending_.erase(found);
+  }
+  RequestReport();
+  for (size_t i = 0; i < complete.size(); ++i) {
+    complete[i].sent(Status::Ok());
+    complete[i].summed(Status::Ok(), layouts[i]);
+  }
+}
+
+std::vector<Exchange> CollectiveBackend::Complete(Pending* pending, uint64_t offset_bytes,
+                                                  uint64_t size_bytes) {
+  const uint64_t end_bytes = offset_bytes + size_bytes;
+  pending->summed_bytes += size_bytes;
+  std::vector<Exchange> complete;
+  const auto begins_behind = [](uint64_t offset, const Part& part) {
+    return offset < part.exchange.partition.offset_bytes;
+  };
+  // The part that contains the first byte.
+  auto part =
+      std::upper_bound(pending->parts.begin(), pending->parts.end(), offset_bytes, begins_behind) -
+      1;
+  for (; part != pending->parts.end(); ++part) {
+    const Partition& place = part->exchange.partition;
+    if (place.offset_bytes >= end_bytes) break;
+    const uint64_t end = std::min(end_bytes, place.offset_bytes + place.size_bytes);
+    part->missing_bytes -= end - std::max(offset_bytes, place.offset_bytes);
+    if (part->missing_bytes == 0) complete.push_back(std::move(part->exchange));
+  }
+  return complete;
+}
+
+void CollectiveBackend::EndFailed(Pending* pending) {
+  if (pending->in_library > 0) return;
+  for (Part& part : pending->parts) {
+    if (part.exchange.summed) Refuse(std::move(part.exchange), failure_);
+  }
+}
+
+void CollectiveBackend::GiveUp(const Status& why) {
+  if (!failure_.ok()) return;
+  Send({.received = next_operation_, .finished = finished_, .failure = why});
+  Fail(why);
+}
+
+void CollectiveBackend::Fail(const Status& status) {
+  if (!failure_.ok()) return;
+  failure_ = status;
+  servers_->Fail(status);
+  if (library_) library_->Abort(status);
+  ready_.clear();
+  early_.clear();
+  for (auto pending = pending_.begin(); pending != pending_.end();) {
+    EndFailed(&pending->second);
+    pending = pending->second.in_library == 0 ? pending_.erase(pending) : std::next(pending);
+  }
+}
+
+void CollectiveBackend::Release(const protocol::Tensor& retired, bool given_back, Done done) {
+  if (given_back) by_library_.erase(retired.key);
+  servers_->Release(retired, given_back, std::move(done));
+}
+
+void CollectiveBackend::Measure(Metrics* metrics) const {
+  servers_->Measure(metrics);
+  metrics->Add("collective_operations_total", static_cast<double>(finished_));
+  metrics->Add("collective_bytes_total", static_cast<double>(summed_bytes_));
+}
+
+}  // namespace bs::backend::collective

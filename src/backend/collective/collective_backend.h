@@ -1,0 +1,164 @@
+// CollectiveBackend: carries the sums of dense tensors by a library of collective operations, and
+// all else by servers.
+//
+// Rounds of synchronous keys with plain codings, of the dtypes that the library sums, go by the
+// library.  Declarations, first values and all other keys go by the back end of servers.
+//
+// A library needs one order of calls on all ranks.  So each rank reports its ready tensors to the
+// leader, a room of server 0, and executes the operations that the leader grants, strictly in the
+// order of their numbers (server/grants/leader.h).  This rank decides nothing: the credit of a
+// partition returns as soon as the worker has started it.
+//
+// docs/design/decisions/0027-a-leader-grants.md has the reasons.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/collective/collective.h"
+#include "base/executor.h"
+#include "protocol/grants.h"
+#include "protocol/rules.h"
+#include "ps/kv_worker.h"
+
+namespace bs::backend::collective {
+
+struct CollectiveOptions {
+  int32_t rank = 0;
+  std::vector<DType> dtypes = {DType::kFloat32, DType::kFloat64};  // that the library sums
+  Status no_library{};  // not ok: why there is no library, with which Prepare ends
+};
+
+class CollectiveBackend final : public Backend {
+ public:
+  // Sends a request to a server: PsBackend::Ask.
+  using AskFn = std::function<void(ps::KvRequest request, ps::KvWorker::Done done)>;
+
+  // Requests of this rank without a response, while it waits for operations.
+  static constexpr size_t kOpenRequests = 2;
+  // And at most: beyond it readiness waits for a response, and goes together.
+  static constexpr size_t kMostOpenRequests = 8;
+
+  // `executor` is the worker's; it outlives this.  `library` is null if there is none.
+  CollectiveBackend(CollectiveOptions options, Executor* executor, std::unique_ptr<Backend> servers,
+                    std::unique_ptr<Collective> library, AskFn ask,
+                    const protocol::Rules& rules = protocol::Rules());
+  ~CollectiveBackend() override;
+
+  void Prepare(Done done) override {
+    options_.no_library.ok() ? servers_->Prepare(std::move(done)) : done(options_.no_library);
+  }
+  Status CheckExtra(const std::string& what) const override { return servers_->CheckExtra(what); }
+  uint32_t num_destinations() const override { return servers_->num_destinations(); }
+  std::vector<uint32_t> shares() const override { return servers_->shares(); }
+  Carriers CarriersOf(uint32_t destination) const override {
+    return servers_->CarriersOf(destination);
+  }
+  void Place(std::span<Partition> partitions, std::span<const Partition> replaced) override {
+    servers_->Place(partitions, replaced);
+  }
+  uint32_t DestinationOf(Key key) const override { return servers_->DestinationOf(key); }
+  void Declare(const protocol::Tensor& tensor, Done done) override {
+    servers_->Declare(tensor, std::move(done));
+  }
+  void Lookup(const protocol::Tensor& asked,
+              UniqueFunction<void(Result<protocol::Tensor>)> done) override {
+    servers_->Lookup(asked, std::move(done));
+  }
+  std::shared_ptr<void> LendSent(std::span<const std::byte> memory) override {
+    return servers_->LendSent(memory);
+  }
+  std::shared_ptr<void> LendFilled(std::span<std::byte> memory) override {
+    return servers_->LendFilled(memory);
+  }
+  // kFailedPrecondition through the callbacks: a key changes from plain to coded sums.
+  void Start(const protocol::Tensor& tensor, Exchange exchange) override;
+  void Release(const protocol::Tensor& retired, bool given_back, Done done) override;
+  void GiveBack(const protocol::Tensor& tensor, uint64_t turn,
+                UniqueFunction<void(Result<bool>)> done) override {
+    servers_->GiveBack(tensor, turn, std::move(done));
+  }
+  void SetOptimizer(OptimizerText optimizer, uint64_t number, Done done) override {
+    servers_->SetOptimizer(std::move(optimizer), number, std::move(done));
+  }
+  std::optional<PartitionAndCredit> TakeFitting() override { return servers_->TakeFitting(); }
+  void Fail(const Status& status) override;
+  void Measure(Metrics* metrics) const override;
+
+ private:
+  // A partition of the worker, whose sum is not there.
+  struct Part {
+    Exchange exchange{};
+    uint64_t missing_bytes = 0;  // not summed
+  };
+  // A tensor in the round that is under way.
+  struct Pending {
+    Round round = 0;
+    DType dtype = DType::kFloat32;
+    uint64_t size_bytes = 0;
+    const std::byte* in = nullptr;  // the tensor, of which partitions are ranges
+    std::byte* out = nullptr;
+    std::vector<Part> parts{};  // by index
+    size_t num_started = 0;     // by the worker
+    uint64_t granted_bytes = 0;
+    uint64_t summed_bytes = 0;
+    std::string next_layout{};
+    size_t in_library = 0;  // pieces
+  };
+
+  bool GoesByLibrary(const protocol::Tensor& tensor, const Exchange& exchange) const;
+  void Add(const protocol::Tensor& tensor, Exchange exchange);
+  void Refuse(Exchange exchange, const Status& why);
+  void RequestReport();
+  void Report();
+  void Send(protocol::Readiness readiness);
+  void OnResponse(const Status& status, const ps::Message& response);
+  void OnGrants(protocol::Grants grants);
+  void Execute(uint64_t number, protocol::GrantedOperation operation);
+  Result<Piece> PieceOf(const protocol::GrantedPiece& granted);
+  void OnSummed(uint64_t number, const protocol::GrantedOperation& operation, const Status& status);
+  // A piece of a tensor is summed.  Returns the parts that are complete now.
+  static std::vector<Exchange> Complete(Pending* pending, uint64_t offset_bytes,
+                                        uint64_t size_bytes);
+  void EndFailed(Pending* pending);
+  // This rank cannot go on: tells the leader, and all operations end with `why`.
+  void GiveUp(const Status& why);
+
+  const CollectiveOptions options_;
+  const bool in_order_;  // protocol::Rules::grants_are_executed_in_order
+  const bool once_;      // protocol::Rules::grants_are_executed_once
+  Executor* const executor_;
+  const AskFn ask_;
+  // Ours alone; posted tasks hold weak references.
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  std::unordered_map<Key, Pending> pending_;
+  std::set<Key> by_library_;  // keys with a round that the library summed
+  std::vector<UniqueFunction<void(const Status&)>> released_;  // Exchange::released, to be called
+  std::vector<protocol::ReadyTensor> ready_;                   // not yet reported
+  size_t num_waiting_ = 0;       // tensors that were reported and not wholly granted
+  size_t num_open_ = 0;          // requests
+  uint64_t next_ready_ = 0;      // number of the next request
+  uint64_t next_operation_ = 0;  // to execute
+  std::map<uint64_t, protocol::GrantedOperation> early_;  // behind one that has not come
+  uint64_t finished_ = 0;                                 // the first so many operations
+  std::set<uint64_t> finished_early_;                     // behind one that has not ended
+  uint64_t reported_finished_ = 0;
+  uint64_t summed_bytes_ = 0;
+  bool report_posted_ = false;
+  Status failure_;
+  const std::unique_ptr<Backend> servers_;
+  const std::unique_ptr<Collective> library_;
+};
+
+}  // namespace bs::backend::collective

@@ -1,0 +1,27 @@
+// Puts the collective back end together from a library and the back end of servers.
+#include "node/worker/collective_worker.h"
+
+#include <utility>
+
+#include "backend/collective/collective_backend.h"
+
+namespace bs::node {
+
+std::unique_ptr<backend::Backend> WithLibrary(const MakeLibraryFn& make_library,
+                                              std::unique_ptr<backend::Backend> others,
+                                              backend::PsBackend* servers,
+                                              const job::SharedView& view, Executor* executor) {
+  using backend::collective::Collective;
+  using backend::collective::CollectiveBackend;
+  Result<std::unique_ptr<Collective>> library = make_library(view, executor);
+  std::unique_ptr<Collective> made = library.ok() ? std::move(library.value()) : nullptr;
+  return std::make_unique<CollectiveBackend>(
+      backend::collective::CollectiveOptions{.rank = view->own.rank,
+                                             .no_library = library.status()},
+      executor, std::move(others), std::move(made),
+      [servers](ps::KvRequest request, ps::KvWorker::Done done) {
+        servers->Ask(std::move(request), std::move(done));
+      });
+}
+
+}  // namespace bs::node

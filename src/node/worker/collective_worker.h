@@ -1,0 +1,28 @@
+// A worker of a job whose dense sums a library of collective operations makes.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "backend/backend.h"
+#include "backend/collective/collective.h"
+#include "backend/ps/ps_backend.h"
+#include "base/executor.h"
+#include "base/status.h"
+#include "job/view.h"
+
+namespace bs::node {
+
+// Makes the library of this rank, which runs callbacks on `executor`; or says why there is none,
+// with which joining fails.  Runs once, on `executor`.  `executor` outlives the library.
+using MakeLibraryFn = std::function<Result<std::unique_ptr<backend::collective::Collective>>(
+    const job::SharedView& view, Executor* executor)>;
+
+// Puts the library before `others`, the back end of all other traffic, which ends in `servers`.
+// Server 0 of the job grants.
+std::unique_ptr<backend::Backend> WithLibrary(const MakeLibraryFn& make_library,
+                                              std::unique_ptr<backend::Backend> others,
+                                              backend::PsBackend* servers,
+                                              const job::SharedView& view, Executor* executor);
+
+}  // namespace bs::node

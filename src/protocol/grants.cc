@@ -1,0 +1,237 @@
+// Encodes and decodes readiness and grants; PROTOCOL.md has the tables that this file follows.
+#include "protocol/grants.h"
+
+#include <limits>
+#include <optional>
+#include <protozero/pbf_reader.hpp>
+#include <protozero/pbf_writer.hpp>
+#include <utility>
+
+#include "ps/body.h"
+#include "wire/fields.h"
+
+namespace bs::protocol {
+namespace {
+
+using protozero::pbf_reader;
+using protozero::pbf_tag_type;
+using protozero::pbf_writer;
+using ps::Bytes;
+using ps::Varint;
+
+enum ReadinessField : pbf_tag_type {
+  kTensor = 1,
+  kReceived = 2,
+  kFinished = 3,
+  kCode = 4,
+  kText = 5
+};
+enum GrantsField : pbf_tag_type { kFirst = 1, kOperation = 2 };
+enum OperationField : pbf_tag_type { kPiece = 1 };
+// Of a tensor and of a piece.
+enum Field : pbf_tag_type {
+  kKey = 1,
+  kRound = 2,
+  kSizeBytes = 3,
+  kDtype = 4,
+  kPriority = 5,
+  kNextLayout = 6,
+  kOffsetBytes = 7,
+};
+
+void Add(pbf_tag_type field, uint64_t value, pbf_writer* out) {
+  if (value != 0) out->add_uint64(field, value);
+}
+
+void Add(const ReadyTensor& tensor, std::string* bytes) {
+  pbf_writer outer(*bytes);
+  pbf_writer out(outer, kTensor);
+  Add(kKey, tensor.key, &out);
+  Add(kRound, tensor.round, &out);
+  Add(kSizeBytes, tensor.size_bytes, &out);
+  Add(kDtype, static_cast<uint64_t>(tensor.dtype), &out);
+  if (tensor.priority != 0) out.add_sint32(kPriority, tensor.priority);
+  if (!tensor.next_layout.empty()) out.add_bytes(kNextLayout, tensor.next_layout);
+}
+
+void Add(const GrantedPiece& piece, std::string* bytes) {
+  pbf_writer outer(*bytes);
+  pbf_writer out(outer, kPiece);
+  Add(kKey, piece.key, &out);
+  Add(kRound, piece.round, &out);
+  Add(kSizeBytes, piece.size_bytes, &out);
+  Add(kOffsetBytes, piece.offset_bytes, &out);
+  if (!piece.next_layout.empty()) out.add_bytes(kNextLayout, piece.next_layout);
+}
+
+// Calls `take` at each field of `bytes`, as ps::ForEachField.
+template <typename Take>
+Status ForEach(std::string_view bytes, const Take& take) {
+  try {
+    pbf_reader in(protozero::data_view(bytes.data(), bytes.size()));
+    while (in.next()) {
+      if (!take(&in)) in.skip();
+    }
+  } catch (const protozero::exception& e) {
+    return Status::InvalidArgument(std::string("no readiness and no grant: ") + e.what());
+  }
+  return Status::Ok();
+}
+
+std::string_view ViewIn(pbf_reader* in) {
+  const protozero::data_view view = in->get_view();
+  return {view.data(), view.size()};
+}
+
+// Reads the fields that a tensor and a piece both have.
+template <typename T>
+bool ReadBoth(pbf_reader* in, T* to) {
+  switch (in->tag_and_type()) {
+    case Varint(kKey):
+      to->key = in->get_uint64();
+      return true;
+    case Varint(kRound):
+      to->round = in->get_uint64();
+      return true;
+    case Varint(kSizeBytes):
+      to->size_bytes = in->get_uint64();
+      return true;
+    case Bytes(kNextLayout):
+      to->next_layout = in->get_bytes();
+      return true;
+    default:
+      return false;
+  }
+}
+
+Result<ReadyTensor> DecodeTensor(std::string_view bytes) {
+  ReadyTensor tensor;
+  uint32_t code = 0;
+  const Status read = ForEach(bytes, [&](pbf_reader* in) {
+    if (in->tag_and_type() == Varint(kDtype)) {
+      code = in->get_uint32();
+      return true;
+    }
+    if (in->tag_and_type() == Varint(kPriority)) {
+      tensor.priority = in->get_sint32();
+      return true;
+    }
+    return ReadBoth(in, &tensor);
+  });
+  if (!read.ok()) return read;
+  const std::optional<DType> dtype = DTypeFromCode(code);
+  const bool whole = dtype && tensor.size_bytes % SizeOf(*dtype) == 0;
+  if (!whole || tensor.round == 0 || tensor.size_bytes == 0 ||
+      tensor.size_bytes > std::numeric_limits<int64_t>::max()) {
+    return Status::InvalidArgument("key=" + std::to_string(tensor.key) +
+                                   " round=" + std::to_string(tensor.round) + " is ready with " +
+                                   std::to_string(tensor.size_bytes) + " bytes of dtype " +
+                                   std::to_string(code));
+  }
+  tensor.dtype = *dtype;
+  return tensor;
+}
+
+Result<GrantedOperation> DecodeOperation(std::string_view bytes) {
+  GrantedOperation operation;
+  Status wrong;
+  const Status read = ForEach(bytes, [&](pbf_reader* in) {
+    if (in->tag_and_type() != Bytes(kPiece)) return false;
+    GrantedPiece piece;
+    const Status inner = ForEach(ViewIn(in), [&](pbf_reader* field) {
+      if (field->tag_and_type() != Varint(kOffsetBytes)) return ReadBoth(field, &piece);
+      piece.offset_bytes = field->get_uint64();
+      return true;
+    });
+    if (!inner.ok()) wrong = inner;
+    operation.push_back(std::move(piece));
+    return true;
+  });
+  if (!read.ok() || !wrong.ok()) return read.ok() ? wrong : read;
+  return operation;
+}
+
+}  // namespace
+
+std::string Encode(const Readiness& readiness) {
+  std::string bytes;
+  for (const ReadyTensor& tensor : readiness.tensors) Add(tensor, &bytes);
+  pbf_writer out(bytes);
+  Add(kReceived, readiness.received, &out);
+  Add(kFinished, readiness.finished, &out);
+  if (!readiness.failure.ok()) {
+    out.add_uint32(kCode, static_cast<uint32_t>(readiness.failure.code()));
+    out.add_bytes(kText, readiness.failure.message());
+  }
+  return bytes;
+}
+
+Result<Readiness> DecodeReadiness(std::string_view bytes) {
+  Readiness readiness;
+  uint32_t code = 0;
+  std::string text;
+  Status wrong;
+  const Status read = ForEach(bytes, [&](pbf_reader* in) {
+    switch (in->tag_and_type()) {
+      case Bytes(kTensor): {
+        Result<ReadyTensor> tensor = DecodeTensor(ViewIn(in));
+        if (tensor.ok()) readiness.tensors.push_back(std::move(tensor.value()));
+        if (!tensor.ok()) wrong = tensor.status();
+        return true;
+      }
+      case Varint(kReceived):
+        readiness.received = in->get_uint64();
+        return true;
+      case Varint(kFinished):
+        readiness.finished = in->get_uint64();
+        return true;
+      case Varint(kCode):
+        code = in->get_uint32();
+        return true;
+      case Bytes(kText):
+        text = in->get_bytes();
+        return true;
+      default:
+        return false;
+    }
+  });
+  if (!read.ok() || !wrong.ok()) return read.ok() ? wrong : read;
+  if (code > static_cast<uint32_t>(StatusCode::kInternal)) code = 10;
+  if (code != 0) readiness.failure = Status(static_cast<StatusCode>(code), std::move(text));
+  return readiness;
+}
+
+std::string Encode(const GrantedOperation& operation) {
+  std::string bytes;
+  for (const GrantedPiece& piece : operation) Add(piece, &bytes);
+  return bytes;
+}
+
+std::string EncodeGrants(uint64_t first, std::span<const std::string> operations) {
+  if (operations.empty()) return {};
+  std::string bytes;
+  pbf_writer out(bytes);
+  Add(kFirst, first, &out);
+  for (const std::string& operation : operations) out.add_bytes(kOperation, operation);
+  return bytes;
+}
+
+Result<Grants> DecodeGrants(std::string_view bytes) {
+  Grants grants;
+  Status wrong;
+  const Status read = ForEach(bytes, [&](pbf_reader* in) {
+    if (in->tag_and_type() == Varint(kFirst)) {
+      grants.first = in->get_uint64();
+      return true;
+    }
+    if (in->tag_and_type() != Bytes(kOperation)) return false;
+    Result<GrantedOperation> operation = DecodeOperation(ViewIn(in));
+    if (operation.ok()) grants.operations.push_back(std::move(operation.value()));
+    if (!operation.ok()) wrong = operation.status();
+    return true;
+  });
+  if (!read.ok() || !wrong.ok()) return read.ok() ? wrong : read;
+  return grants;
+}
+
+}  // namespace bs::protocol

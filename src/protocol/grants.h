@@ -1,0 +1,67 @@
+// Readiness and Grants: how the ranks of a job agree on one order of collective operations.
+//
+// Each rank tells the leader (server/grants/leader.h) which tensors are ready.  The leader answers
+// with operations, which all ranks execute in the order of their numbers.
+//
+// Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "base/types.h"
+
+namespace bs::protocol {
+
+// A tensor whose bytes one rank may send.
+struct ReadyTensor {
+  Key key = 0;
+  Round round = 0;
+  uint64_t size_bytes = 0;
+  DType dtype = DType::kFloat32;
+  Priority priority = 0;      // that of rank 0 counts
+  std::string next_layout{};  // of rank 0 (next_layout.h); every rank gets it with the first bytes
+
+  bool operator==(const ReadyTensor&) const = default;
+};
+
+struct Readiness {
+  std::vector<ReadyTensor> tensors{};
+  uint64_t received = 0;  // the rank has the first so many operations
+  uint64_t finished = 0;  // the first so many operations have ended on the rank
+  Status failure{};       // the rank cannot go on
+};
+
+// Bytes of a tensor in one operation.
+struct GrantedPiece {
+  Key key = 0;
+  Round round = 0;
+  uint64_t offset_bytes = 0;
+  uint64_t size_bytes = 0;
+  std::string next_layout{};  // with offset 0
+
+  bool operator==(const GrantedPiece&) const = default;
+};
+
+// One collective operation: its pieces, in this order, are one array.
+using GrantedOperation = std::vector<GrantedPiece>;
+
+struct Grants {
+  uint64_t first = 0;  // number of the first operation
+  std::vector<GrantedOperation> operations{};
+};
+
+// Convert to bytes for the wire (protobuf fields), and back.  kInvalidArgument if the bytes make no
+// sense.
+std::string Encode(const Readiness& readiness);
+Result<Readiness> DecodeReadiness(std::string_view bytes);
+std::string Encode(const GrantedOperation& operation);
+// `operations` are encoded.
+std::string EncodeGrants(uint64_t first, std::span<const std::string> operations);
+Result<Grants> DecodeGrants(std::string_view bytes);
+
+}  // namespace bs::protocol

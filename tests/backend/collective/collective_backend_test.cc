@@ -1,0 +1,312 @@
+// CollectiveBackend: which sums the library makes, in which order, and how they fail.
+#include "backend/collective/collective_backend.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/collective/ranks.h"
+
+namespace bs::backend::collective {
+namespace {
+
+using std::chrono::milliseconds;
+
+// An array of one tensor on each rank: `value` + rank in each element.
+class Arrays {
+ public:
+  Arrays(int32_t num_ranks, size_t count, float value) : out_(static_cast<size_t>(num_ranks)) {
+    for (int32_t rank = 0; rank < num_ranks; ++rank) {
+      in_.emplace_back(count, value + static_cast<float>(rank));
+      out_[static_cast<size_t>(rank)].resize(count);
+      expected_ += value + static_cast<float>(rank);
+    }
+  }
+  std::span<const std::byte> in(int32_t rank) const {
+    return std::as_bytes(std::span(in_[static_cast<size_t>(rank)]));
+  }
+  std::span<std::byte> out(int32_t rank) {
+    return std::as_writable_bytes(std::span(out_[static_cast<size_t>(rank)]));
+  }
+  void ExpectSums() const {
+    for (const std::vector<float>& sums : out_) {
+      for (const float sum : sums) ASSERT_EQ(sum, expected_);
+    }
+  }
+
+ private:
+  float expected_ = 0;
+  std::vector<std::vector<float>> in_;
+  std::vector<std::vector<float>> out_;
+};
+
+// The first error, and how many partitions have ended.
+struct Outcome {
+  std::optional<Status> error;
+  int ended = 0;
+
+  std::function<void(const Status&)> Take() {
+    return [this](const Status& status) {
+      ++ended;
+      if (!status.ok() && !error) error = status;
+    };
+  }
+};
+
+FakeOptions Takes(Duration each, Duration of_a_mebibyte) {
+  return {.duration = [=](uint64_t size_bytes) {
+    return each + of_a_mebibyte * static_cast<int64_t>(size_bytes >> 20U);
+  }};
+}
+
+TEST(CollectiveBackend, AThousandSmallTensorsAreFewOperationsWithExactSums) {
+  constexpr int32_t kRanks = 4;
+  Ranks ranks({.num_ranks = kRanks, .library = Takes(std::chrono::microseconds(100), {})});
+  std::vector<Arrays> arrays;
+  Outcome outcome;
+  for (Key key = 0; key < 1000; ++key) arrays.emplace_back(kRanks, 1024, static_cast<float>(key));
+  for (int32_t rank = 0; rank < kRanks; ++rank) {
+    for (Key key = 0; key < 1000; ++key) {
+      ranks.Start(rank, {.key = key, .in = arrays[key].in(rank), .out = arrays[key].out(rank)},
+                  outcome.Take());
+    }
+  }
+  ranks.Run();
+  EXPECT_EQ(outcome.ended, 1000 * kRanks);
+  EXPECT_FALSE(outcome.error);
+  for (const Arrays& array : arrays) array.ExpectSums();
+  EXPECT_EQ(ranks.library()->counts().pieces, 1000U);
+  EXPECT_LE(ranks.library()->counts().operations, 20U);
+}
+
+// They become ready one after another, as in backward.
+TEST(CollectiveBackend, SmallTensorsThatBecomeReadyMeanwhileGoTogether) {
+  Ranks ranks({.library = Takes(milliseconds(1), {})});
+  std::vector<Arrays> arrays;
+  Outcome outcome;
+  for (Key key = 0; key < 200; ++key) arrays.emplace_back(2, 16, 1.0F);
+  for (Key key = 0; key < 200; ++key) {
+    for (int32_t rank = 0; rank < 2; ++rank) {
+      ranks.Start(rank, {.key = key, .in = arrays[key].in(rank), .out = arrays[key].out(rank)},
+                  outcome.Take());
+    }
+    ranks.Run(std::chrono::microseconds(50));
+  }
+  ranks.Run();
+  EXPECT_EQ(outcome.ended, 400);
+  EXPECT_LE(ranks.library()->counts().operations, 20U);
+  for (const Arrays& array : arrays) array.ExpectSums();
+}
+
+TEST(CollectiveBackend, ALateUrgentTensorOvertakesAllThatIsNotGranted) {
+  constexpr uint64_t kCredit = uint64_t{16} << 20U;
+  Ranks ranks({.library = Takes({}, milliseconds(1))});
+  Arrays large(2, size_t{16} << 20U, 1);  // 64 MiB
+  Arrays urgent(2, 1024, 2);
+  uint64_t ahead_bytes = 0;
+  bool is_called = false;
+  bool is_summed = false;
+  for (int32_t rank = 0; rank < 2; ++rank) {
+    ranks.Start(rank, {.key = 1, .priority = -5, .in = large.in(rank), .out = large.out(rank)},
+                [&, rank](const Status&) {
+                  if (rank == 0 && is_called && !is_summed) ahead_bytes += uint64_t{1} << 20U;
+                });
+  }
+  ranks.Run(milliseconds(5));
+  is_called = true;
+  for (int32_t rank = 0; rank < 2; ++rank) {
+    ranks.Start(rank, {.key = 2, .priority = 5, .in = urgent.in(rank), .out = urgent.out(rank)},
+                [&, rank](const Status&) { is_summed = is_summed || rank == 0; });
+  }
+  ranks.Run();
+  EXPECT_TRUE(is_summed);
+  EXPECT_GT(ahead_bytes, 0U);
+  EXPECT_LE(ahead_bytes, kCredit);
+  large.ExpectSums();
+  urgent.ExpectSums();
+}
+
+TEST(CollectiveBackend, ArraysOfTwoDtypesAreTwoOperations) {
+  Ranks ranks({});
+  Arrays singles(2, 64, 1);
+  const std::vector<double> doubles(32, 0.5);
+  std::vector<std::vector<double>> sums(2, std::vector<double>(32));
+  Outcome outcome;
+  for (int32_t rank = 0; rank < 2; ++rank) {
+    ranks.Start(rank, {.key = 1, .in = singles.in(rank), .out = singles.out(rank)}, outcome.Take());
+    ranks.Start(rank,
+                {.key = 2,
+                 .dtype = DType::kFloat64,
+                 .in = std::as_bytes(std::span(doubles)),
+                 .out = std::as_writable_bytes(std::span(sums[static_cast<size_t>(rank)]))},
+                outcome.Take());
+  }
+  ranks.Run();
+  EXPECT_EQ(outcome.ended, 4);
+  EXPECT_EQ(ranks.library()->counts().operations, 2U);
+  EXPECT_EQ(sums[1], std::vector<double>(32, 1.0));
+  singles.ExpectSums();
+}
+
+double StartedAtServers(Backend* backend) {
+  Metrics metrics;
+  backend->Measure(&metrics);
+  return metrics.numbers().at({"started", Metrics::kWhole});
+}
+
+TEST(CollectiveBackend, FirstValuesIntegersAndCodedSumsGoToServers) {
+  Ranks ranks({});
+  Arrays array(2, 64, 1);
+  Outcome outcome;
+  ranks.Start(0, {.key = 1, .round = 0, .in = array.in(0), .out = array.out(0)}, outcome.Take());
+  ranks.Start(0, {.key = 2, .dtype = DType::kInt32, .in = array.in(0), .out = array.out(0)},
+              outcome.Take());
+  EXPECT_EQ(StartedAtServers(ranks.backend(0)), 2);
+  protocol::Tensor tensor{.key = 3, .size_bytes = 256};
+  tensor.partitions = {{.size_bytes = 256}};
+  Exchange coded{.round = 1, .partition = tensor.partitions[0]};
+  coded.coder.coding.codec = 1;
+  coded.sent = [](const Status&) {};
+  coded.summed = [](const Status&, const std::string&) {};
+  ranks.backend(0)->Start(tensor, std::move(coded));
+  EXPECT_EQ(StartedAtServers(ranks.backend(0)), 3);
+  ranks.Run();
+  EXPECT_EQ(ranks.library()->counts().operations, 0U);
+}
+
+TEST(CollectiveBackend, AnotherSizeOnAnotherRankFailsAllRanks) {
+  Ranks ranks({.num_ranks = 3});
+  Arrays array(3, 64, 1);
+  std::vector<Outcome> outcomes(3);
+  for (int32_t rank = 0; rank < 3; ++rank) {
+    const size_t size_bytes = rank == 2 ? 128 : 256;
+    ranks.Start(rank,
+                {.key = 9,
+                 .in = array.in(rank).subspan(0, size_bytes),
+                 .out = array.out(rank).subspan(0, size_bytes)},
+                outcomes[static_cast<size_t>(rank)].Take());
+    ranks.Run(milliseconds(1));
+  }
+  ranks.Run();
+  for (const Outcome& outcome : outcomes) {
+    ASSERT_TRUE(outcome.error);
+    EXPECT_EQ(outcome.error->code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(outcome.error->message(),
+              "key=9 round=1: worker 2 has float32 of 128 bytes, worker 0 has float32 of 256 "
+              "bytes");
+  }
+}
+
+TEST(CollectiveBackend, AnotherRoundOnAnotherRankFailsAllRanks) {
+  Ranks ranks({});
+  Arrays array(2, 64, 1);
+  std::vector<Outcome> outcomes(2);
+  for (int32_t rank = 0; rank < 2; ++rank) {
+    ranks.Start(rank,
+                {.key = 9,
+                 .round = static_cast<Round>(rank + 1),
+                 .in = array.in(rank),
+                 .out = array.out(rank)},
+                outcomes[static_cast<size_t>(rank)].Take());
+    ranks.Run(milliseconds(1));
+  }
+  ranks.Run();
+  for (const Outcome& outcome : outcomes) {
+    ASSERT_TRUE(outcome.error);
+    EXPECT_EQ(outcome.error->message(),
+              "key=9: worker 1 is in round 2, worker 0 in round 1; every worker must call the same "
+              "sums");
+  }
+}
+
+TEST(CollectiveBackend, AnErrorOfTheLibraryOnOneRankFailsAllRanks) {
+  Ranks ranks({.num_ranks = 3});
+  Arrays array(3, 64, 1);
+  std::vector<Outcome> outcomes(3);
+  ranks.library()->FailNext(1, Status::Unavailable("no route to host"));
+  for (int32_t rank = 0; rank < 3; ++rank) {
+    ranks.Start(rank, {.key = 9, .in = array.in(rank), .out = array.out(rank)},
+                outcomes[static_cast<size_t>(rank)].Take());
+  }
+  ranks.Run();
+  for (const Outcome& outcome : outcomes) {
+    ASSERT_TRUE(outcome.error);
+    EXPECT_EQ(outcome.error->code(), StatusCode::kUnavailable);
+    EXPECT_EQ(outcome.error->message(),
+              "worker 1: sum 0 (key=9 round=1 bytes 0 to 256): no route to host");
+  }
+}
+
+TEST(CollectiveBackend, ALostRankFailsWhatMissesIt) {
+  Ranks ranks({.num_ranks = 3});
+  Arrays array(3, 64, 1);
+  Outcome outcome;
+  for (int32_t rank = 0; rank < 2; ++rank) {
+    ranks.Start(rank, {.key = 9, .in = array.in(rank), .out = array.out(rank)}, outcome.Take());
+  }
+  ranks.Run(milliseconds(1));
+  ranks.server()->OnWorkerGone(2, Status::Unavailable("lost worker 2"));
+  ranks.Run();
+  EXPECT_EQ(outcome.ended, 2);
+  ASSERT_TRUE(outcome.error);
+  EXPECT_EQ(outcome.error->message(), "lost worker 2");
+}
+
+// It is inside an operation, so the leader cannot end it.
+TEST(CollectiveBackend, AFailureEndsOperationsThatARankHasLeft) {
+  Ranks ranks({});
+  Arrays array(2, 64, 1);
+  Outcome outcome;
+  ranks.library()->Kill(1);
+  for (int32_t rank = 0; rank < 2; ++rank) {
+    ranks.Start(rank, {.key = 9, .in = array.in(rank), .out = array.out(rank)}, outcome.Take());
+  }
+  ranks.Run();
+  EXPECT_EQ(outcome.ended, 0);
+  ranks.backend(0)->Fail(Status::Unavailable("lost worker 1"));
+  ranks.Run();
+  EXPECT_EQ(outcome.ended, 1);
+  ASSERT_TRUE(outcome.error);
+  EXPECT_EQ(outcome.error->message(), "lost worker 1");
+}
+
+TEST(CollectiveBackend, AKeyCannotChangeToCodedSums) {
+  Ranks ranks({});
+  Arrays array(2, 64, 1);
+  Outcome plain;
+  for (int32_t rank = 0; rank < 2; ++rank) {
+    ranks.Start(rank, {.key = 9, .in = array.in(rank), .out = array.out(rank)}, plain.Take());
+  }
+  ranks.Run();
+  EXPECT_EQ(plain.ended, 2);
+  protocol::Tensor tensor{.key = 9, .size_bytes = 256};
+  tensor.partitions = {{.size_bytes = 256}};
+  Exchange coded{.round = 2, .partition = tensor.partitions[0]};
+  coded.coder.coding.codec = 1;
+  Status status;
+  coded.sent = [&](const Status& sent) { status = sent; };
+  coded.summed = [](const Status&, const std::string&) {};
+  ranks.backend(0)->Start(tensor, std::move(coded));
+  ranks.Run();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find("key=9 round=2"), std::string::npos) << status.message();
+}
+
+TEST(CollectiveBackend, WithoutALibraryJoiningFails) {
+  sim::SimClock clock(1);
+  sim::SimExecutor executor(&clock);
+  CollectiveBackend backend({.no_library = Status::NotFound("no libmpi.so.40")}, &executor, nullptr,
+                            nullptr, {});
+  Status status;
+  backend.Prepare([&](const Status& prepared) { status = prepared; });
+  EXPECT_EQ(status.message(), "no libmpi.so.40");
+}
+
+}  // namespace
+}  // namespace bs::backend::collective

@@ -1,0 +1,120 @@
+// Carries messages between the ranks and the leader, with a delay.
+#include "backend/collective/ranks.h"
+
+#include <utility>
+
+#include "protocol/data_body.h"
+#include "protocol/placement.h"
+
+namespace bs::backend::collective {
+namespace {
+
+FakeOptions WithRanks(FakeOptions options, int32_t num_ranks) {
+  options.num_ranks = num_ranks;
+  return options;
+}
+
+// Servers that are never asked for anything.
+class NoServers final : public Backend {
+ public:
+  uint32_t num_destinations() const override { return 1; }
+  void Place(std::span<Partition>, std::span<const Partition>) override {}
+  uint32_t DestinationOf(Key) const override { return 0; }
+  void Declare(const protocol::Tensor&, Done done) override { done(Status::Ok()); }
+  void Lookup(const protocol::Tensor& asked,
+              UniqueFunction<void(Result<protocol::Tensor>)> done) override {
+    done(asked);
+  }
+  void Start(const protocol::Tensor&, Exchange exchange) override {
+    ++num_started_;
+    exchanges_.push_back(std::move(exchange));
+  }
+  void Release(const protocol::Tensor&, bool, Done done) override { done(Status::Ok()); }
+  void SetOptimizer(OptimizerText, uint64_t, Done done) override { done(Status::Ok()); }
+  std::optional<PartitionAndCredit> TakeFitting() override { return std::nullopt; }
+  void Fail(const Status&) override {}
+  void Measure(Metrics* metrics) const override {
+    metrics->Add("started", static_cast<double>(num_started_));
+  }
+
+ private:
+  uint64_t num_started_ = 0;
+  std::vector<Exchange> exchanges_;
+};
+
+}  // namespace
+
+Ranks::Node::Node(Ranks* ranks, int32_t rank) : executor_(&ranks->clock_) {
+  const Logger off("", LogLevel::kOff);
+  ps::KvWorkerOptions options;
+  options.bodies = protocol::DataBodyRules();
+  requests_ = std::make_unique<ps::KvWorker>(
+      options, &executor_,
+      [ranks, rank](ps::Message message) {
+        message.peer = ps::WorkerId(rank);
+        ranks->leader_.PostAt(ranks->clock_.Now() + ranks->OneWay(rank),
+                              [ranks, message = std::move(message)]() mutable {
+                                ranks->server_->OnMessage(std::move(message));
+                              });
+      },
+      off);
+  backend_ = std::make_unique<CollectiveBackend>(
+      CollectiveOptions{.rank = rank}, &executor_, std::make_unique<NoServers>(),
+      ranks->library_.Join(rank, &executor_),
+      [this](ps::KvRequest request, ps::KvWorker::Done done) {
+        requests_->Send(std::move(request), std::move(done));
+      });
+}
+
+Ranks::Ranks(RanksOptions options)
+    : options_(std::move(options)), library_(WithRanks(options_.library, options_.num_ranks)) {
+  ServerOptions server;
+  server.view = job::ShareView({.role = job::Role::kServer}, options_.num_ranks, 1);
+  server.grants = options_.grants;
+  Server::Handler handler;
+  handler.send = [this](ps::Message message) {
+    const int32_t rank = ps::RankOf(message.peer);
+    Node* const node = nodes_[static_cast<size_t>(rank)].get();
+    message.peer = ps::ServerId(0);
+    node->executor()->PostAt(clock_.Now() + OneWay(rank),
+                             [node, message = std::move(message)]() mutable {
+                               node->requests()->OnMessage(std::move(message));
+                             });
+  };
+  server_ =
+      std::make_unique<Server>(server, &leader_, std::vector<ServerShard>{{.executor = &leader_}},
+                               std::move(handler), Logger("", LogLevel::kOff));
+  for (int32_t rank = 0; rank < options_.num_ranks; ++rank) {
+    nodes_.push_back(std::make_unique<Node>(this, rank));
+  }
+}
+
+Ranks::~Ranks() {
+  const Status ended = Status::Cancelled("the test has ended");
+  for (const auto& node : nodes_) {
+    node->backend()->Fail(ended);
+    node->requests()->FailAll(ended);
+  }
+  Run();
+}
+
+void Ranks::Start(int32_t rank, const Sum& sum, const std::function<void(const Status&)>& summed) {
+  protocol::Tensor tensor;
+  tensor.key = sum.key;
+  tensor.dtype = sum.dtype;
+  tensor.size_bytes = sum.in.size();
+  tensor.partition_bytes = sum.partition_bytes;
+  tensor.partitions =
+      protocol::SplitIntoPartitions(sum.in.size(), sum.partition_bytes, protocol::kAlignBytes);
+  for (const Partition& partition : tensor.partitions) {
+    Exchange exchange{.round = sum.round, .partition = partition, .priority = sum.priority};
+    exchange.in = sum.in.subspan(partition.offset_bytes, partition.size_bytes);
+    exchange.out = sum.out.subspan(partition.offset_bytes, partition.size_bytes);
+    exchange.released = [](const Status&) {};
+    exchange.sent = [](const Status&) {};
+    exchange.summed = [summed](const Status& status, const std::string&) { summed(status); };
+    backend(rank)->Start(tensor, std::move(exchange));
+  }
+}
+
+}  // namespace bs::backend::collective

@@ -1,0 +1,233 @@
+// Leader: what it grants, when, and to which requests it responds.
+#include "server/grants/leader.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "protocol/bodies.h"
+#include "server/support.h"
+#include "sim/sim_executor.h"
+
+namespace bs::server {
+namespace {
+
+using protocol::GrantedPiece;
+using protocol::Readiness;
+using protocol::ReadyTensor;
+
+class LeaderTest : public ::testing::Test {
+ protected:
+  // The response to a request of a rank.
+  struct Response {
+    int32_t rank = 0;
+    uint64_t number = 0;
+    Status status;
+    bool pending = false;
+    std::string text{};
+    protocol::Grants grants{};
+  };
+
+  LeaderTest() { Make({.partition_bytes = 128, .credit_bytes = 256}, 2); }
+
+  void Make(const GrantOptions& options, int32_t num_workers) {
+    leader_.reset();
+    leader_ = std::make_unique<Leader>(options, num_workers, &executor_, outbox_.sender(),
+                                       protocol::Rules());
+  }
+  void Ready(int32_t rank, uint64_t number, const Readiness& readiness) {
+    protocol::Call call = MakeCall({.op = ps::Op::kReady, .rank = rank, .key = 0});
+    call.request.ready_number = number;
+    call.request.ready = protocol::Encode(readiness);
+    leader_->Ready(std::move(call));
+  }
+  // The responses of this turn.
+  std::vector<Response> Turn() {
+    clock_.RunUntil(clock_.Now() + std::chrono::milliseconds(1));
+    std::vector<Response> responses;
+    for (const ps::Message& message : outbox_.All()) {
+      const ps::Extension& extension = message.meta.extension;
+      const auto body = protocol::DecodeResponse(ps::Op::kReady, extension.body).value();
+      Response response{.rank = RankOf(message), .number = body.identity.count};
+      response.pending = extension.op == ps::Op::kPending;
+      response.text = extension.text;
+      response.status = extension.status == 0
+                            ? Status::Ok()
+                            : Status(static_cast<StatusCode>(extension.status), extension.text);
+      response.grants = protocol::DecodeGrants(body.grants).value();
+      responses.push_back(std::move(response));
+    }
+    return responses;
+  }
+  static ReadyTensor Tensor(Key key, uint64_t size_bytes, Priority priority = 0) {
+    return {.key = key, .round = 1, .size_bytes = size_bytes, .priority = priority};
+  }
+  static std::vector<Key> KeysOf(const protocol::GrantedOperation& operation) {
+    std::vector<Key> keys;
+    for (const GrantedPiece& piece : operation) keys.push_back(piece.key);
+    return keys;
+  }
+
+  sim::SimClock clock_{1};
+  sim::SimExecutor executor_{&clock_};
+  Outbox outbox_;
+  std::unique_ptr<Leader> leader_;
+};
+
+TEST_F(LeaderTest, GrantsToAllRanksWhenAllAreReady) {
+  Ready(1, 0, {.tensors = {Tensor(7, 64)}});
+  EXPECT_TRUE(Turn().empty());
+  Ready(0, 0, {.tensors = {Tensor(7, 64)}});
+  const std::vector<Response> responses = Turn();
+  ASSERT_EQ(responses.size(), 2U);
+  for (const Response& response : responses) {
+    EXPECT_EQ(response.number, 0U);
+    EXPECT_EQ(response.grants.first, 0U);
+    ASSERT_EQ(response.grants.operations.size(), 1U);
+    EXPECT_EQ(response.grants.operations[0],
+              (protocol::GrantedOperation{{.key = 7, .round = 1, .size_bytes = 64}}));
+  }
+}
+
+TEST_F(LeaderTest, TakesPriorityAndNextLayoutOfRankZero) {
+  ReadyTensor urgent = Tensor(8, 128, 5);
+  urgent.next_layout = "layout";
+  Ready(1, 0, {.tensors = {Tensor(7, 128, 9), Tensor(8, 128, -9)}});
+  Ready(0, 0, {.tensors = {Tensor(7, 128, 1), urgent}});
+  const std::vector<Response> responses = Turn();
+  ASSERT_EQ(responses.size(), 2U);
+  const auto& operations = responses[1].grants.operations;
+  ASSERT_EQ(operations.size(), 2U);
+  EXPECT_EQ(KeysOf(operations[0]), std::vector<Key>{8});
+  EXPECT_EQ(operations[0][0].next_layout, "layout");
+  EXPECT_EQ(KeysOf(operations[1]), std::vector<Key>{7});
+}
+
+TEST_F(LeaderTest, FusesNeighboursThatFitIntoAPartition) {
+  ReadyTensor other = Tensor(4, 32);
+  other.dtype = DType::kFloat64;
+  const Readiness readiness{
+      .tensors = {Tensor(1, 64), Tensor(2, 64), Tensor(3, 32), other, Tensor(5, 32)}};
+  Ready(0, 0, readiness);
+  Ready(1, 0, readiness);
+  const std::vector<Response> responses = Turn();
+  const auto& operations = responses.at(0).grants.operations;
+  ASSERT_EQ(operations.size(), 4U);
+  EXPECT_EQ(KeysOf(operations[0]), (std::vector<Key>{1, 2}));
+  EXPECT_EQ(KeysOf(operations[1]), std::vector<Key>{3});
+  EXPECT_EQ(KeysOf(operations[2]), std::vector<Key>{4});
+  EXPECT_EQ(KeysOf(operations[3]), std::vector<Key>{5});
+}
+
+TEST_F(LeaderTest, RankZeroReturnsTheCredit) {
+  Ready(0, 0, {.tensors = {Tensor(7, 512)}});
+  Ready(1, 0, {.tensors = {Tensor(7, 512)}});
+  EXPECT_EQ(Turn().at(0).grants.operations.size(), 2U);
+  Ready(1, 1, {.received = 2, .finished = 2});
+  EXPECT_TRUE(Turn().empty());
+  EXPECT_EQ(leader_->in_flight_bytes(), 256U);
+  Ready(0, 1, {.received = 2, .finished = 1});
+  const std::vector<Response> responses = Turn();
+  ASSERT_EQ(responses.size(), 2U);
+  EXPECT_EQ(responses[0].grants.first, 2U);
+  EXPECT_EQ(responses[0].grants.operations.at(0).at(0).offset_bytes, 256U);
+}
+
+// Otherwise each would be an operation, as all fit into the credit.
+TEST_F(LeaderTest, SmallTensorsWaitForOneOfTwoOperations) {
+  for (uint64_t number = 0; number < 4; ++number) {
+    for (const int32_t rank : {0, 1}) Ready(rank, number, {.tensors = {Tensor(number, 4)}});
+    Turn();
+  }
+  EXPECT_EQ(leader_->num_operations(), 2U);
+  Ready(0, 4, {.received = 2, .finished = 1});
+  Turn();
+  EXPECT_EQ(leader_->num_operations(), 3U);  // both that had waited
+}
+
+TEST_F(LeaderTest, RespondsToTheOldestOfThreeRequests) {
+  for (uint64_t number = 0; number < 3; ++number) {
+    Ready(1, number, {.tensors = {Tensor(number, 4)}});
+  }
+  const std::vector<Response> responses = Turn();
+  ASSERT_EQ(responses.size(), 1U);
+  EXPECT_EQ(responses[0].number, 0U);
+  EXPECT_TRUE(responses[0].grants.operations.empty());
+}
+
+TEST_F(LeaderTest, ARepeatOfAnOpenRequestNamesTheRanksThatAreMissing) {
+  Make({}, 3);
+  Ready(1, 0, {.tensors = {Tensor(7, 4)}});
+  EXPECT_TRUE(Turn().empty());
+  Ready(1, 0, {.tensors = {Tensor(7, 4)}});
+  const std::vector<Response> responses = Turn();
+  ASSERT_EQ(responses.size(), 1U);
+  EXPECT_TRUE(responses[0].pending);
+  EXPECT_EQ(responses[0].text, "workers 0, 2 to sum key=7 round=1");
+}
+
+TEST_F(LeaderTest, ARepeatOfARankThatWaitsForNothingIsAnswered) {
+  Ready(1, 0, {});
+  EXPECT_TRUE(Turn().empty());
+  Ready(1, 0, {});
+  const std::vector<Response> responses = Turn();
+  ASSERT_EQ(responses.size(), 1U);
+  EXPECT_FALSE(responses[0].pending);
+}
+
+TEST_F(LeaderTest, ALateRepeatGetsWhatIsNotConfirmedAndCountsForNothing) {
+  Ready(0, 0, {.tensors = {Tensor(7, 64)}});
+  Ready(1, 0, {.tensors = {Tensor(7, 64)}});
+  EXPECT_EQ(Turn().size(), 2U);
+  Ready(1, 0, {.tensors = {Tensor(7, 64)}});
+  const std::vector<Response> responses = Turn();
+  ASSERT_EQ(responses.size(), 1U);
+  EXPECT_EQ(responses[0].rank, 1);
+  EXPECT_EQ(responses[0].grants.operations.size(), 1U);
+  EXPECT_EQ(leader_->num_operations(), 1U);
+}
+
+TEST_F(LeaderTest, AFailureOfARankIsTheFailureOfAll) {
+  Ready(0, 0, {.tensors = {Tensor(7, 64)}});
+  Ready(1, 0, {.failure = Status::Unavailable("worker 1: no route to host")});
+  std::vector<Response> responses = Turn();
+  ASSERT_EQ(responses.size(), 2U);
+  for (const Response& response : responses) {
+    EXPECT_EQ(response.status.ToString(), "kUnavailable: worker 1: no route to host");
+  }
+  Ready(0, 1, {});
+  responses = Turn();
+  ASSERT_EQ(responses.size(), 1U);
+  EXPECT_FALSE(responses[0].status.ok());
+}
+
+TEST_F(LeaderTest, AWorkerThatIsGoneFailsOnlyWhatMissesIt) {
+  Ready(0, 0, {.tensors = {Tensor(7, 64)}});
+  Ready(1, 0, {.tensors = {Tensor(7, 64)}});
+  EXPECT_EQ(Turn().size(), 2U);
+  leader_->OnWorkerGone(1, Status::Unavailable("worker 1 left"));
+  Ready(0, 1, {.received = 1, .finished = 1});
+  EXPECT_TRUE(Turn().empty());
+  Ready(0, 2, {.tensors = {Tensor(8, 64)}});
+  const std::vector<Response> responses = Turn();
+  ASSERT_EQ(responses.size(), 2U);
+  EXPECT_EQ(responses[0].status.message(), "worker 1 left");
+}
+
+TEST_F(LeaderTest, RefusesWhatNoRankSends) {
+  Ready(0, 0, {.finished = 1});
+  EXPECT_EQ(Turn().at(0).status.code(), StatusCode::kInternal);
+  Make({}, 2);
+  Ready(1, Leader::kMostAhead, {});
+  EXPECT_EQ(Turn().at(0).status.code(), StatusCode::kInvalidArgument);
+  protocol::Call call = MakeCall({.op = ps::Op::kReady, .rank = 1, .key = 0});
+  call.request.ready = "\x0a\xff";
+  leader_->Ready(std::move(call));
+  EXPECT_EQ(Turn().at(0).status.code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace bs::server

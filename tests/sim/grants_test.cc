@@ -1,0 +1,122 @@
+// Thousands of simulated jobs whose sums a library makes, in the order that a leader grants.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "protocol/rules.h"
+#include "sim/cluster.h"
+
+namespace bs::sim {
+namespace {
+
+// The sweep is cut into tests, so that several cores can share it.
+constexpr uint64_t kParts = 8;
+constexpr uint64_t kSeeds = BS_CLUSTER_SEEDS / 6 * 5;
+constexpr uint64_t kSeedsOfPart = (kSeeds + kParts - 1) / kParts;
+constexpr uint64_t kDeathsOfPart = (kSeedsOfPart + 4) / 5;
+
+class GrantsSweep : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(GrantsSweep, EverySumIsRightAndAllRanksCallOneSequence) {
+  uint64_t sums = 0;
+  uint64_t pieces = 0;
+  const uint64_t first = GetParam() * kSeedsOfPart;
+  for (uint64_t seed = first; seed < first + kSeedsOfPart; ++seed) {
+    const Report report = RunCluster(DrawGrants(seed), seed);
+    ASSERT_TRUE(report.problems.empty())
+        << report.ToString() << "replay it: cluster_test --grants --seed=" << seed;
+    sums += report.library_sums;
+    pieces += report.library_pieces;
+  }
+  EXPECT_GT(sums, 5 * kSeedsOfPart);
+  EXPECT_GT(pieces, sums);  // some are fused
+}
+
+TEST_P(GrantsSweep, DeathIsNamed) {
+  const uint64_t first = GetParam() * kDeathsOfPart;
+  for (uint64_t seed = first; seed < first + kDeathsOfPart; ++seed) {
+    const Report report = RunCluster(DrawGrantsDeath(seed), seed);
+    ASSERT_TRUE(report.problems.empty())
+        << report.ToString() << "replay it: cluster_test --grants-death --seed=" << seed;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Parts, GrantsSweep, ::testing::Range<uint64_t>(0, kParts));
+
+// A short job, whose messages can be counted.
+ClusterOptions ShortJob() {
+  ClusterOptions options;
+  options.num_workers = 3;
+  options.num_servers = 2;
+  options.early_bytes = 0;
+  options.network.delay_min = options.network.delay_max = std::chrono::microseconds(300);
+  options.keys = {{.key = 1, .count = 40, .rounds = 2}, {.key = 2, .count = 8, .rounds = 2}};
+  options.grants = GrantOptions{.partition_bytes = 64, .credit_bytes = 128};
+  return options;
+}
+
+TEST(Grants, DeathAtEachMessageIsNamed) {
+  const Report whole = RunCluster(ShortJob(), 1);
+  ASSERT_TRUE(whole.problems.empty()) << whole.ToString();
+  ASSERT_GT(whole.ready_messages, 30U);
+  const std::vector<std::pair<ps::Role, int32_t>> victims = {{ps::Role::kWorker, 0},
+                                                             {ps::Role::kWorker, 2},
+                                                             {ps::Role::kServer, 0},
+                                                             {ps::Role::kServer, 1}};
+  for (uint64_t messages = 1; messages < whole.ready_messages; ++messages) {
+    for (const auto& [role, rank] : victims) {
+      ClusterOptions options = ShortJob();
+      options.death = Event{.role = role, .rank = rank, .after_ready_messages = messages};
+      const Report report = RunCluster(options, 1);
+      ASSERT_TRUE(report.problems.empty())
+          << report.ToString() << ps::NameOf(role) << " " << rank << " after " << messages;
+      EXPECT_TRUE(report.died);
+    }
+  }
+}
+
+// Returns true if one of the first jobs breaks a promise under these rules.
+bool IsFoundOut(const protocol::Rules& rules) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    ClusterOptions options = DrawGrants(seed);
+    options.rules = &rules;
+    if (!RunCluster(options, seed).problems.empty()) return true;
+  }
+  return false;
+}
+
+TEST(GrantsMutants, TheRulesThemselvesAreNotFoundOut) { EXPECT_FALSE(IsFoundOut(kRules)); }
+
+class GrantsOfTheLeaderAlone final : public protocol::Rules {
+  bool grants_wait_for_all_workers() const override { return false; }
+};
+
+// Another rank would sum memory that is not ready.
+TEST(GrantsMutants, GrantsOnTheReadinessOfRankZeroAloneAreFoundOut) {
+  EXPECT_TRUE(IsFoundOut(GrantsOfTheLeaderAlone()));
+}
+
+class GrantsAsTheyCome final : public protocol::Rules {
+  bool grants_are_executed_in_order() const override { return false; }
+};
+
+// Ranks would sum different tensors with each other.
+TEST(GrantsMutants, AFollowerThatReordersIsFoundOut) {
+  EXPECT_TRUE(IsFoundOut(GrantsAsTheyCome()));
+}
+
+class GrantsAgainAndAgain final : public protocol::Rules {
+  bool grants_are_executed_once() const override { return false; }
+};
+
+// The other ranks would wait for the next call of this rank.
+TEST(GrantsMutants, AGrantThatIsExecutedTwiceIsFoundOut) {
+  EXPECT_TRUE(IsFoundOut(GrantsAgainAndAgain()));
+}
+
+}  // namespace
+}  // namespace bs::sim
