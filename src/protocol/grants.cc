@@ -28,7 +28,7 @@ enum ReadinessField : pbf_tag_type {
 };
 enum GrantsField : pbf_tag_type { kFirst = 1, kOperation = 2 };
 enum OperationField : pbf_tag_type { kPiece = 1 };
-// Of a tensor and of a piece.
+// The fields of a tensor and of a piece.
 enum Field : pbf_tag_type {
   kKey = 1,
   kRound = 2,

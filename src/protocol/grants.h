@@ -1,4 +1,4 @@
-// Readiness and Grants: how the ranks of a job agree on one order of collective operations.
+// Readiness and Grants: how the ranks of a job agree on an order of collective operations.
 //
 // Each rank tells the leader (server/grants/leader.h) which tensors are ready.  The leader answers
 // with operations, which all ranks execute in the order of their numbers.
@@ -17,7 +17,7 @@
 
 namespace bs::protocol {
 
-// A tensor whose bytes one rank may send.
+// A tensor that is ready on a rank.
 struct ReadyTensor {
   Key key = 0;
   Round round = 0;
@@ -36,7 +36,7 @@ struct Readiness {
   Status failure{};       // the rank cannot go on
 };
 
-// Bytes of a tensor in one operation.
+// Bytes of a tensor in an operation.
 struct GrantedPiece {
   Key key = 0;
   Round round = 0;
@@ -47,7 +47,7 @@ struct GrantedPiece {
   bool operator==(const GrantedPiece&) const = default;
 };
 
-// One collective operation: its pieces, in this order, are one array.
+// A collective operation: its pieces, in this order, are summed as one array.
 using GrantedOperation = std::vector<GrantedPiece>;
 
 struct Grants {

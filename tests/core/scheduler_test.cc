@@ -128,6 +128,17 @@ TEST(Scheduler, SmallItemsHaveAReserveBesideTheCredit) {
   EXPECT_TRUE(TakeAll(&scheduler).empty()) << "for others what is in the reserve counts";
 }
 
+TEST(Scheduler, MayHaveNoReserve) {
+  Scheduler scheduler(1000, /*small_reserve=*/false);
+  scheduler.Submit(Make(0, 0, 1000));
+  scheduler.Submit(Make(9, 1, 1));
+  EXPECT_EQ(TakeAll(&scheduler), std::vector<uint32_t>{1});
+  scheduler.Return(1);
+  EXPECT_EQ(TakeAll(&scheduler), std::vector<uint32_t>{0});
+  scheduler.Submit(Make(9, 2, 1));
+  EXPECT_TRUE(TakeAll(&scheduler).empty());
+}
+
 TEST(Scheduler, TheReserveIsForSmallItemsAtTheHead) {
   Scheduler scheduler(3200);
   scheduler.Submit(Make(0, 0, 3200));

@@ -750,13 +750,16 @@ ClusterOptions DrawGrants(uint64_t seed) {
                                            : DrawGivingBack(seed);
   Draw draw(seed ^ 0x92a57);
   options.early_bytes = 0;
+  uint64_t largest = 0;
   for (KeyPlan& plan : options.keys) {
+    largest = std::max(largest, plan.count * sizeof(float));
     if (draw.Chance(0.3)) continue;
     plan.dtype = DType::kFloat32;
     plan.threshold = 0;
   }
   GrantOptions& grants = options.grants.emplace();
-  grants.partition_bytes = draw.OneOf<uint64_t>({64, 100, 256, 1000, 4096});
+  // Each operation may take a round trip of half a second.
+  grants.partition_bytes = std::max(draw.OneOf<uint64_t>({64, 100, 256, 1000, 4096}), largest / 16);
   grants.credit_bytes = draw.OneOf<uint64_t>(
       {1, grants.partition_bytes, 2 * grants.partition_bytes + 1, 10 * grants.partition_bytes});
   grants.priority_order = draw.Chance(0.8);

@@ -1,4 +1,4 @@
-// Collective: an interface over libraries whose ranks sum arrays together.
+// Collective: an interface over libraries that sum arrays over ranks.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace bs::backend::collective {
 
-// Memory of one rank in one operation.  `in` and `out` have the same size, and are equal or do not
+// Memory of a rank in an operation.  `in` and `out` have the same size, and are equal or do not
 // overlap.
 struct Piece {
   std::span<const std::byte> in{};

@@ -16,7 +16,7 @@ std::string Describe(const protocol::GrantedPiece& piece) {
          std::to_string(piece.offset_bytes + piece.size_bytes);
 }
 
-// What this rank waits for must not wait behind data.
+// A request that this rank waits for must not wait behind data.
 constexpr Priority kMostUrgent = std::numeric_limits<Priority>::max();
 
 }  // namespace
@@ -112,7 +112,7 @@ void CollectiveBackend::Report() {
   reported_finished_ = finished_;
   num_waiting_ += ready_.size();
   Send({.tensors = std::exchange(ready_, {}), .received = next_operation_, .finished = finished_});
-  // One more than there are answers: the leader can grant at any time.
+  // The leader can grant at any time, so it always has a request to respond to.
   if (num_waiting_ > 0 && num_open_ < kOpenRequests) RequestReport();
 }
 
@@ -230,7 +230,6 @@ void CollectiveBackend::OnSummed(uint64_t number, const protocol::GrantedOperati
       if (pending.in_library == 0) pending_.erase(found);
       continue;
     }
-    summed_bytes_ += piece.size_bytes;
     for (Exchange& exchange : Complete(&pending, piece.offset_bytes, piece.size_bytes)) {
       layouts.push_back(exchange.partition.index == 0 ? pending.next_layout : std::string());
       complete.push_back(std::move(exchange));
@@ -295,12 +294,6 @@ void CollectiveBackend::Fail(const Status& status) {
 void CollectiveBackend::Release(const protocol::Tensor& retired, bool given_back, Done done) {
   if (given_back) by_library_.erase(retired.key);
   servers_->Release(retired, given_back, std::move(done));
-}
-
-void CollectiveBackend::Measure(Metrics* metrics) const {
-  servers_->Measure(metrics);
-  metrics->Add("collective_operations_total", static_cast<double>(finished_));
-  metrics->Add("collective_bytes_total", static_cast<double>(summed_bytes_));
 }
 
 }  // namespace bs::backend::collective

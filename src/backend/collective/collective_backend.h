@@ -94,7 +94,7 @@ class CollectiveBackend final : public Backend {
   }
   std::optional<PartitionAndCredit> TakeFitting() override { return servers_->TakeFitting(); }
   void Fail(const Status& status) override;
-  void Measure(Metrics* metrics) const override;
+  void Measure(Metrics* metrics) const override { servers_->Measure(metrics); }
 
  private:
   // A partition of the worker, whose sum is not there.
@@ -154,7 +154,6 @@ class CollectiveBackend final : public Backend {
   uint64_t finished_ = 0;                                 // the first so many operations
   std::set<uint64_t> finished_early_;                     // behind one that has not ended
   uint64_t reported_finished_ = 0;
-  uint64_t summed_bytes_ = 0;
   bool report_posted_ = false;
   Status failure_;
   const std::unique_ptr<Backend> servers_;

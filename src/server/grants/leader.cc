@@ -14,6 +14,9 @@
 namespace bs::server {
 namespace {
 
+// A tensor of more partitions has larger ones instead.
+constexpr uint64_t kMostPartitions = uint64_t{1} << 20U;
+
 CoreOptions OptionsOf(const GrantOptions& options) {
   // Operations cannot overtake each other, so nothing goes early and nothing has a reserve.
   return {.partition_bytes = options.partition_bytes,
@@ -43,7 +46,8 @@ class Leader::Task final : public CommTask {
 
   DType dtype() const { return tensor_.dtype; }
   std::vector<bs::Partition> Partition(uint64_t partition_bytes) override {
-    return protocol::SplitIntoPartitions(tensor_.size_bytes, partition_bytes,
+    const uint64_t least_bytes = tensor_.size_bytes / kMostPartitions + protocol::kAlignBytes;
+    return protocol::SplitIntoPartitions(tensor_.size_bytes, std::max(partition_bytes, least_bytes),
                                          protocol::kAlignBytes);
   }
   void Start(const bs::Partition& partition) override {

@@ -39,9 +39,10 @@ namespace bs::server {
 
 class Leader {
  public:
-  // While so many operations have not ended on rank 0, no other starts, however small they are: so
-  // what becomes ready meanwhile can be one operation.
-  static constexpr uint64_t kMostOperations = 2;
+  // While so many operations have not ended on rank 0, no other starts, however small they are.  So
+  // tensors that become ready meanwhile can be one operation.  Two keep the library busy; the third
+  // is on its way to the other ranks.
+  static constexpr uint64_t kMostOperations = 3;
   // A rank's requests that stay open when there is nothing to respond.
   static constexpr size_t kOpenRequests = 2;
   // A rank may be so many requests ahead of the oldest that has not arrived.

@@ -168,8 +168,7 @@ TEST(CollectiveBackend, FirstValuesIntegersAndCodedSumsGoToServers) {
   ranks.Start(0, {.key = 2, .dtype = DType::kInt32, .in = array.in(0), .out = array.out(0)},
               outcome.Take());
   EXPECT_EQ(StartedAtServers(ranks.backend(0)), 2);
-  protocol::Tensor tensor{.key = 3, .size_bytes = 256};
-  tensor.partitions = {{.size_bytes = 256}};
+  const protocol::Tensor tensor{.key = 3, .size_bytes = 256, .partitions = {{.size_bytes = 256}}};
   Exchange coded{.round = 1, .partition = tensor.partitions[0]};
   coded.coder.coding.codec = 1;
   coded.sent = [](const Status&) {};
@@ -243,7 +242,7 @@ TEST(CollectiveBackend, AnErrorOfTheLibraryOnOneRankFailsAllRanks) {
   }
 }
 
-TEST(CollectiveBackend, ALostRankFailsWhatMissesIt) {
+TEST(CollectiveBackend, ALostRankFailsTheTensorsThatNeedIt) {
   Ranks ranks({.num_ranks = 3});
   Arrays array(3, 64, 1);
   Outcome outcome;
@@ -285,8 +284,7 @@ TEST(CollectiveBackend, AKeyCannotChangeToCodedSums) {
   }
   ranks.Run();
   EXPECT_EQ(plain.ended, 2);
-  protocol::Tensor tensor{.key = 9, .size_bytes = 256};
-  tensor.partitions = {{.size_bytes = 256}};
+  const protocol::Tensor tensor{.key = 9, .size_bytes = 256, .partitions = {{.size_bytes = 256}}};
   Exchange coded{.round = 2, .partition = tensor.partitions[0]};
   coded.coder.coding.codec = 1;
   Status status;

@@ -51,7 +51,9 @@ class LeaderTest : public ::testing::Test {
     for (const ps::Message& message : outbox_.All()) {
       const ps::Extension& extension = message.meta.extension;
       const auto body = protocol::DecodeResponse(ps::Op::kReady, extension.body).value();
-      Response response{.rank = RankOf(message), .number = body.identity.count};
+      Response response;
+      response.rank = RankOf(message);
+      response.number = body.identity.count;
       response.pending = extension.op == ps::Op::kPending;
       response.text = extension.text;
       response.status = extension.status == 0
@@ -137,15 +139,15 @@ TEST_F(LeaderTest, RankZeroReturnsTheCredit) {
 }
 
 // Otherwise each would be an operation, as all fit into the credit.
-TEST_F(LeaderTest, SmallTensorsWaitForOneOfTwoOperations) {
-  for (uint64_t number = 0; number < 4; ++number) {
+TEST_F(LeaderTest, SmallTensorsWaitForOneOfThreeOperations) {
+  for (uint64_t number = 0; number < 5; ++number) {
     for (const int32_t rank : {0, 1}) Ready(rank, number, {.tensors = {Tensor(number, 4)}});
     Turn();
   }
-  EXPECT_EQ(leader_->num_operations(), 2U);
-  Ready(0, 4, {.received = 2, .finished = 1});
+  EXPECT_EQ(leader_->num_operations(), 3U);
+  Ready(0, 5, {.received = 3, .finished = 1});
   Turn();
-  EXPECT_EQ(leader_->num_operations(), 3U);  // both that had waited
+  EXPECT_EQ(leader_->num_operations(), 4U);  // both that had waited
 }
 
 TEST_F(LeaderTest, RespondsToTheOldestOfThreeRequests) {
@@ -178,7 +180,7 @@ TEST_F(LeaderTest, ARepeatOfARankThatWaitsForNothingIsAnswered) {
   EXPECT_FALSE(responses[0].pending);
 }
 
-TEST_F(LeaderTest, ALateRepeatGetsWhatIsNotConfirmedAndCountsForNothing) {
+TEST_F(LeaderTest, ALateRepeatGetsUnconfirmedOperationsAndCountsForNothing) {
   Ready(0, 0, {.tensors = {Tensor(7, 64)}});
   Ready(1, 0, {.tensors = {Tensor(7, 64)}});
   EXPECT_EQ(Turn().size(), 2U);
@@ -204,7 +206,7 @@ TEST_F(LeaderTest, AFailureOfARankIsTheFailureOfAll) {
   EXPECT_FALSE(responses[0].status.ok());
 }
 
-TEST_F(LeaderTest, AWorkerThatIsGoneFailsOnlyWhatMissesIt) {
+TEST_F(LeaderTest, AWorkerThatIsGoneFailsOnlyTensorsThatNeedIt) {
   Ready(0, 0, {.tensors = {Tensor(7, 64)}});
   Ready(1, 0, {.tensors = {Tensor(7, 64)}});
   EXPECT_EQ(Turn().size(), 2U);
@@ -217,7 +219,16 @@ TEST_F(LeaderTest, AWorkerThatIsGoneFailsOnlyWhatMissesIt) {
   EXPECT_EQ(responses[0].status.message(), "worker 1 left");
 }
 
-TEST_F(LeaderTest, RefusesWhatNoRankSends) {
+// It would need terabytes for its partitions.
+TEST_F(LeaderTest, ATensorBeyondAllMemoryHasLargePartitions) {
+  const ReadyTensor huge = Tensor(7, uint64_t{1} << 62U);
+  Ready(0, 0, {.tensors = {huge}});
+  Ready(1, 0, {.tensors = {huge}});
+  const std::vector<Response> responses = Turn();
+  EXPECT_GE(responses.at(0).grants.operations.at(0).at(0).size_bytes, uint64_t{1} << 42U);
+}
+
+TEST_F(LeaderTest, RefusesRequestsThatMakeNoSense) {
   Ready(0, 0, {.finished = 1});
   EXPECT_EQ(Turn().at(0).status.code(), StatusCode::kInternal);
   Make({}, 2);
