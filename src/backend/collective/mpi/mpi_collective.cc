@@ -40,6 +40,8 @@ class MpiCollective::Callers {
     if (failure_.ok()) failure_ = status;
   }
   const Status& failure() const { return failure_; }
+  // No callback runs from now on.
+  void Drop() { std::exchange(pending_, {}).clear(); }
   // REQUIRES: failure() is an error.
   void EndAll() {
     for (const auto& [sequence, done] : std::exchange(pending_, {})) done(failure_);
@@ -175,6 +177,7 @@ MpiCollective::MpiCollective(Executor* executor, std::unique_ptr<MpiLibrary> lib
 }
 
 MpiCollective::~MpiCollective() {
+  callers_->Drop();  // tasks of the executor hold it too
   const auto ended = std::make_shared<Notification>();
   thread_->Post([caller = caller_, ended] {
     caller->End();

@@ -210,7 +210,7 @@ class TypedLibrary final : public MpiLibrary {
     status =
         Check("MPI_Init_thread", mpi_.init_thread(nullptr, nullptr, abi_.thread_multiple, &level));
     if (!status.ok()) return status;
-    auto at_exit = std::make_unique<AtExit>(mpi_.finalize, mpi_.finalized, ::getpid());
+    std::unique_ptr<AtExit> at_exit(new AtExit{mpi_.finalize, mpi_.finalized, ::getpid()});
     if (::on_exit(FinalizeAtExit, at_exit.get()) == 0) at_exit.release();
     if (level >= abi_.thread_serialized) return status;
     return Status::FailedPrecondition(file() + " (" + Version() +

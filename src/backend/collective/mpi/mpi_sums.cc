@@ -86,7 +86,7 @@ Status MpiSums::Start() {
         std::string(launcher_.size_variable) + "=" + std::to_string(launcher_.processes) +
         "): the library is not that of the launcher");
   }
-  versions_.emplace();
+  versions_ = Gathered();
   return Gather(Pack(version), kVersionsTicket, &*versions_);
 }
 

@@ -155,6 +155,14 @@ TEST_F(MpiCollectiveTest, AnErrorOfMpiWithoutAnotherReasonIsTheStatus) {
   EXPECT_EQ(Wait(Start()).message(), "MPI_Testsome: a rank is gone");
 }
 
+TEST_F(MpiCollectiveTest, NoCallbackRunsAfterItsEnd) {
+  Make({.test = [] { return Status::Unavailable("MPI_Testsome: a rank is gone"); }},
+       {.blame = milliseconds(30)});
+  const auto started = Start();
+  End();
+  EXPECT_FALSE(started->ended.WaitFor(milliseconds(100)));
+}
+
 // A call of MPI that does not return, until the test lets it.
 struct Blocked {
   std::atomic<bool> blocks = false;
