@@ -38,7 +38,8 @@ const Handle kReturn = &ompi_mpi_errors_return;
 const Handle kSum = &ompi_mpi_op_sum;
 const Handle kFloat = &ompi_mpi_float;
 const Handle kDouble = &ompi_mpi_double;
-constexpr intptr_t kInPlace = 1, kIgnore = 0;
+[[maybe_unused]] constexpr intptr_t kInPlace = 1;
+constexpr intptr_t kIgnore = 0;
 constexpr int kMultiple = 3;
 #elif FAKE_ABI == 12
 const Handle kWorld = AsHandle(0x44000000);
@@ -46,7 +47,8 @@ const Handle kReturn = AsHandle(0x54000001);
 const Handle kSum = AsHandle(0x58000003);
 const Handle kFloat = AsHandle(0x4c00040a);
 const Handle kDouble = AsHandle(0x4c00080b);
-constexpr intptr_t kInPlace = -1, kIgnore = 1;
+[[maybe_unused]] constexpr intptr_t kInPlace = -1;
+constexpr intptr_t kIgnore = 1;
 constexpr int kMultiple = 3;
 #else
 const Handle kWorld = AsHandle(0x101);
@@ -54,7 +56,8 @@ const Handle kReturn = AsHandle(0x143);
 const Handle kSum = AsHandle(0x21);
 const Handle kFloat = AsHandle(0x210);
 const Handle kDouble = AsHandle(0x214);
-constexpr intptr_t kInPlace = 1, kIgnore = 0;
+[[maybe_unused]] constexpr intptr_t kInPlace = 1;
+constexpr intptr_t kIgnore = 0;
 constexpr int kMultiple = 4096;
 #endif
 constexpr int kUndefined = -32766;
