@@ -83,8 +83,8 @@ class CollectiveJob {
 
 // One worker's array of a key.
 template <typename T>
-struct Tensor {
-  explicit Tensor(size_t count) : in(count), out(count) {}
+struct Array {
+  explicit Array(size_t count) : in(count), out(count) {}
 
   void Declare(WorkerNode* node, Key key, DType dtype) {
     node->worker()->Broadcast(key, dtype, std::as_writable_bytes(std::span(out)),
@@ -104,9 +104,9 @@ struct Tensor {
 
 // Declares keys on all workers and sums them; `in` is the rank + 1.
 template <typename T>
-std::vector<std::unique_ptr<Tensor<T>>> SumAll(CollectiveJob* job, DType dtype, Key first,
-                                               size_t num_keys, size_t count) {
-  std::vector<std::unique_ptr<Tensor<T>>> tensors;
+std::vector<std::unique_ptr<Array<T>>> SumAll(CollectiveJob* job, DType dtype, Key first,
+                                              size_t num_keys, size_t count) {
+  std::vector<std::unique_ptr<Array<T>>> tensors;
   const auto each = [&](const auto& act) {
     size_t index = 0;
     for (size_t worker = 0; worker < job->size(); ++worker) {
@@ -116,7 +116,7 @@ std::vector<std::unique_ptr<Tensor<T>>> SumAll(CollectiveJob* job, DType dtype, 
     }
   };
   for (size_t i = 0; i < job->size() * num_keys; ++i) {
-    tensors.push_back(std::make_unique<Tensor<T>>(count));
+    tensors.push_back(std::make_unique<Array<T>>(count));
   }
   each([&](auto* tensor, WorkerNode* node, Key key) { tensor->Declare(node, key, dtype); });
   for (const auto& tensor : tensors) {
@@ -162,9 +162,9 @@ TEST(CollectiveWorker, AnErrorOfTheLibraryOnOneRankIsNamedByAll) {
 TEST(CollectiveWorker, ARankThatIsLostInsideAnOperationIsNamedByAll) {
   CollectiveJob job(3);
   job.library()->Kill(2);  // its call never reaches the others
-  std::vector<std::unique_ptr<Tensor<float>>> tensors;
+  std::vector<std::unique_ptr<Array<float>>> tensors;
   for (size_t i = 0; i < 3; ++i) {
-    tensors.push_back(std::make_unique<Tensor<float>>(1000));
+    tensors.push_back(std::make_unique<Array<float>>(1000));
     tensors[i]->Declare(job.worker(i), 7, DType::kFloat32);
   }
   for (const auto& tensor : tensors) ASSERT_TRUE(tensor->declared.WaitFor(kPatience));
