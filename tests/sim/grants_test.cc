@@ -14,25 +14,25 @@ namespace bs::sim {
 namespace {
 
 // The sweep is cut into tests, so that several cores can share it.
-constexpr uint64_t kParts = 8;
-constexpr uint64_t kSeeds = BS_CLUSTER_SEEDS / 6 * 5;
-constexpr uint64_t kSeedsOfPart = (kSeeds + kParts - 1) / kParts;
-constexpr uint64_t kDeathsOfPart = (kSeedsOfPart + 4) / 5;
+constexpr uint64_t kGrantParts = 8;
+constexpr uint64_t kGrantSeeds = BS_CLUSTER_SEEDS / 6 * 5;
+constexpr uint64_t kGrantSeedsOfPart = (kGrantSeeds + kGrantParts - 1) / kGrantParts;
+constexpr uint64_t kDeathsOfPart = (kGrantSeedsOfPart + 4) / 5;
 
 class GrantsSweep : public ::testing::TestWithParam<uint64_t> {};
 
 TEST_P(GrantsSweep, EverySumIsRightAndAllRanksCallOneSequence) {
   uint64_t sums = 0;
   uint64_t pieces = 0;
-  const uint64_t first = GetParam() * kSeedsOfPart;
-  for (uint64_t seed = first; seed < first + kSeedsOfPart; ++seed) {
+  const uint64_t first = GetParam() * kGrantSeedsOfPart;
+  for (uint64_t seed = first; seed < first + kGrantSeedsOfPart; ++seed) {
     const Report report = RunCluster(DrawGrants(seed), seed);
     ASSERT_TRUE(report.problems.empty())
         << report.ToString() << "replay it: cluster_test --grants --seed=" << seed;
     sums += report.library_sums;
     pieces += report.library_pieces;
   }
-  EXPECT_GT(sums, 5 * kSeedsOfPart);
+  EXPECT_GT(sums, 5 * kGrantSeedsOfPart);
   EXPECT_GT(pieces, sums);  // some are fused
 }
 
@@ -45,7 +45,7 @@ TEST_P(GrantsSweep, DeathIsNamed) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Parts, GrantsSweep, ::testing::Range<uint64_t>(0, kParts));
+INSTANTIATE_TEST_SUITE_P(Parts, GrantsSweep, ::testing::Range<uint64_t>(0, kGrantParts));
 
 // A short job, whose messages can be counted.
 ClusterOptions ShortJob() {
