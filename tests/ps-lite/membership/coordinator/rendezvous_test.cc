@@ -180,7 +180,7 @@ TEST_F(VouchedHostTest, TheJobWaitsForTheServerThatAMissingWorkerHosts) {
   EXPECT_EQ(begun_, 1);
 }
 
-TEST_F(VouchedHostTest, AServerWhoseWorkerHasRegisteredIsNotWaitedFor) {
+TEST_F(VouchedHostTest, TheServerOfARegisteredWorkerIsNotWaitedFor) {
   Register(Role::kWorker, 4713);
   Run(seconds(1));
   rendezvous_.waiting()->OnConnected(transport_.PeerOf(4713));
