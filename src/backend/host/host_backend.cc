@@ -42,6 +42,10 @@ HostSumsOptions OptionsOfSums(const HostBackendOptions& options) {
           .straggler_timeout = options.requests.straggler_timeout};
 }
 
+bool IsEqual(const Status& status, const Status& other) {
+  return status.code() == other.code() && status.message() == other.message();
+}
+
 bool IsWorker(int32_t peer) { return peer == ps::WorkerId(ps::RankOf(peer)); }
 
 }  // namespace
@@ -110,6 +114,11 @@ void HostBackend::SendTo(int32_t owner, const protocol::Tensor& tensor, Exchange
       exchange.summed(why, {});
     });
   }
+  if (neighbour.leaves && !failed_) {
+    executor_->Post([released = std::move(exchange.released)] { released(Status::Ok()); });
+    neighbour.missed.push_back({std::move(exchange.sent), std::move(exchange.summed)});
+    return;
+  }
   protocol::DataRequest body = BodyOf(tensor, exchange);
   body.next_layout = exchange.next_layout;
   body.answered_below = requests_.first_open();
@@ -125,15 +134,29 @@ void HostBackend::SendTo(int32_t owner, const protocol::Tensor& tensor, Exchange
   request.answer = exchange.out;
   request.left = [released = std::move(exchange.released)] { released(Status::Ok()); };
   ++neighbour.asked;
-  requests_.Send(std::move(request), [this, place, pull, sent = std::move(exchange.sent),
-                                      summed = std::move(exchange.summed)](
-                                         const Status& status, const ps::Message& response) {
+  Missed ends{std::move(exchange.sent), std::move(exchange.summed)};
+  requests_.Send(std::move(request), [this, place, pull, ends = std::move(ends)](
+                                         const Status& status,
+                                         const ps::Message& response) mutable {
     const Result<std::string> next =
         status.ok() ? TakeSum(pull, response) : Result<std::string>(status);
     OnAnswer(place);
-    sent(next.status());
-    summed(next.status(), next.ok() ? next.value() : std::string());
+    EndExchange(place, std::move(ends), next.status(), next.ok() ? next.value() : std::string());
   });
+}
+
+void HostBackend::EndExchange(size_t place, Missed ends, const Status& status,
+                              const std::string& next) {
+  Neighbour& neighbour = neighbours_[place];
+  // The worker that leaves refuses what it will not add up, before its goodbye.
+  const bool left = IsEqual(status, ps::LeftStatus(ps::WorkerId(plan_.ranks()[place]), ""));
+  if (left && !failed_) Part(place, "");
+  if (left && !failed_ && !neighbour.gone) {
+    neighbour.missed.push_back(std::move(ends));
+    return;
+  }
+  ends.sent(status);
+  ends.summed(status, next);
 }
 
 void HostBackend::OnAnswer(size_t place) {
@@ -159,12 +182,7 @@ void HostBackend::OnRequest(ps::Message message) {
 
 void HostBackend::OnGoodbye(size_t place, protocol::Call call) {
   Neighbour& neighbour = neighbours_[place];
-  if (!neighbour.gone) {
-    neighbour.gone = ps::LeftStatus(call.worker_id, call.extension.text);
-    sums_.OnWorkerLeft(place, *neighbour.gone);
-    // It needs nothing of this worker.
-    if (leave_done_ && !neighbour.told) Told(place);
-  }
+  Part(place, call.extension.text);
   neighbour.goodbye = std::move(call);
   if (neighbour.asked == 0) return AnswerGoodbye(place);
   send_(protocol::MakePendingResponse(*neighbour.goodbye, "answers that it still owes"));
@@ -174,13 +192,55 @@ void HostBackend::AnswerGoodbye(size_t place) {
   send_(protocol::MakeResponse(*neighbours_[place].goodbye, {}));
 }
 
+void HostBackend::Part(size_t place, const std::string& reason) {
+  Neighbour& neighbour = neighbours_[place];
+  if (std::exchange(neighbour.leaves, true)) return;
+  const Status why = ps::LeftStatus(ps::WorkerId(plan_.ranks()[place]), reason);
+  if (!reason.empty() || options_.reason_patience == Duration(0)) {
+    Miss(place, why);
+  } else {
+    executor_->PostAt(executor_->Now() + options_.reason_patience,
+                      [this, place, why, lives = std::weak_ptr(lives_)] {
+                        if (!lives.expired()) Miss(place, why);
+                      });
+  }
+  // It needs nothing of this worker.
+  if (leave_done_ && !neighbour.told) Told(place);
+}
+
+void HostBackend::Miss(size_t place, const Status& why) {
+  if (neighbours_[place].gone) return;
+  neighbours_[place].gone = why;
+  sums_.OnWorkerLeft(place, why);
+  EndMissed(place, why);
+}
+
+void HostBackend::EndMissed(size_t place, const Status& why) {
+  for (Missed& missed : std::exchange(neighbours_[place].missed, {})) {
+    executor_->Post([ends = std::move(missed), why] {
+      ends.sent(why);
+      ends.summed(why, {});
+    });
+  }
+}
+
+void HostBackend::OnWorkerLeft(int32_t rank, const Status& why) {
+  const std::optional<size_t> place = plan_.PlaceOf(rank);
+  if (!place || rank == options_.view->own.rank) return;
+  Neighbour& neighbour = neighbours_[*place];
+  neighbour.leaves = true;
+  Miss(*place, why);
+  requests_.FailTo(rank, *neighbour.gone);
+  if (leave_done_ && !neighbour.told) Told(*place);
+}
+
 void HostBackend::Leave(const std::string& reason, Done done) {
   sums_.Leave(ps::LeftStatus(ps::WorkerId(options_.view->own.rank), reason));
   leave_done_ = std::move(done);
   not_told_ = 1;  // this call
   for (size_t place = 0; place < neighbours_.size(); ++place) {
     const int32_t rank = plan_.ranks()[place];
-    if (rank == options_.view->own.rank || neighbours_[place].gone) continue;
+    if (rank == options_.view->own.rank || neighbours_[place].leaves) continue;
     ++not_told_;
     ps::KvRequest request;
     request.server = rank;
@@ -205,8 +265,10 @@ void HostBackend::Told(size_t place) {
 
 void HostBackend::Fail(const Status& status) {
   link_->Fail(status);
+  failed_ = true;
   requests_.FailAll(status);
   sums_.Fail(status);
+  for (size_t place = 0; place < neighbours_.size(); ++place) EndMissed(place, status);
 }
 
 // Every worker hears all decisions, but not all in their order.

@@ -23,6 +23,7 @@
 #include "base/executor.h"
 #include "base/limited_log.h"
 #include "base/log.h"
+#include "base/unique_function.h"
 #include "protocol/rules.h"
 #include "ps/kv_worker.h"
 #include "ps/message.h"
@@ -38,6 +39,9 @@ struct HostBackendOptions {
   uint64_t credit_bytes = kFirstCreditBytes;
   bool deterministic = false;
   uint64_t hold_bytes = 0;
+  // Calls that miss a worker which left wait so long for its reason, if it gave none: its launcher
+  // learns the exit code a moment later.
+  Duration reason_patience{};
   ps::KvWorkerOptions requests{};  // to workers; the back end sets roles and the rules of bodies
 };
 
@@ -54,6 +58,8 @@ class HostBackend final : public Backend {
 
   // Takes a message from a server, or from a worker of this host.  Thread-safe.
   void OnMessage(ps::Message message);
+  // The worker of `rank` left because of `why`, and no message of it comes.  On the executor.
+  void OnWorkerLeft(int32_t rank, const Status& why);
   // PsBackend::LandingFor.
   std::shared_ptr<ps::Landing> LandingFor(int32_t peer, const ps::Meta& meta, uint64_t size_bytes);
 
@@ -98,22 +104,36 @@ class HostBackend final : public Backend {
   void Measure(Metrics* metrics) const override { link_->Measure(metrics); }
 
  private:
+  // The ends of an exchange that misses a worker.
+  struct Missed {
+    UniqueFunction<void(const Status&)> sent;
+    UniqueFunction<void(const Status&, const std::string&)> summed;
+  };
   // A worker of this host, as this worker knows it.
   struct Neighbour {
     size_t asked = 0;  // requests to it without an answer
     // Its goodbye, which waits for these.
     std::optional<protocol::Call> goodbye{};
-    std::optional<Status> gone{};  // why it left
+    bool leaves = false;           // it said so
+    std::optional<Status> gone{};  // why it left, as exchanges that miss it hear
+    std::vector<Missed> missed{};  // until that is known
     bool told = false;             // it knows that this worker leaves, or has left itself
   };
 
   bool AddsUp(const protocol::Tensor& tensor, const Exchange& exchange) const;
   void SendTo(int32_t owner, const protocol::Tensor& tensor, Exchange exchange);
+  // Ends an exchange with the worker at `place`.
+  void EndExchange(size_t place, Missed ends, const Status& status, const std::string& next);
   void OnAnswer(size_t place);
   void Handle(ps::Message message);
   void OnRequest(ps::Message message);
   void OnGoodbye(size_t place, protocol::Call call);
   void AnswerGoodbye(size_t place);
+  // The worker at `place` leaves, and `reason` may be empty.
+  void Part(size_t place, const std::string& reason);
+  // Exchanges that miss the worker at `place` fail because of `why`.
+  void Miss(size_t place, const Status& why);
+  void EndMissed(size_t place, const Status& why);
   void Told(size_t place);
   // Applies the credit that comes with a sum.
   void Hear(const std::string& next_layout);
@@ -132,6 +152,7 @@ class HostBackend final : public Backend {
   uint64_t decision_ = 0;              // the latest whose credit is in force
   Done leave_done_{};
   size_t not_told_ = 0;
+  bool failed_ = false;
   std::shared_ptr<bool> lives_ = std::make_shared<bool>();  // gone with this
 };
 

@@ -44,7 +44,9 @@ ps::Member::Handler PsMembership::MakeHandler() {
   handler.place = [this](int32_t peer, const ps::Meta& meta, uint64_t size_bytes) {
     return receiver_.place ? receiver_.place(peer, meta, size_bytes) : nullptr;
   };
-  handler.on_worker_left = [](int32_t, const Status&) {};  // a matter of the servers
+  handler.on_worker_left = [this](int32_t rank, const Status& why) {
+    if (receiver_.on_worker_left) receiver_.on_worker_left(rank, why);
+  };
   handler.on_failure = [this](const Status& why) { handler_.on_failure(why); };
   handler.on_shutdown = [this] {
     handler_.on_failure(Status::Unavailable("the scheduler node has ended the job"));

@@ -40,6 +40,7 @@ class PsMembership final : public job::Membership {
     std::function<std::shared_ptr<ps::Landing>(int32_t peer, const ps::Meta& meta,
                                                uint64_t size_bytes)>
         place;
+    std::function<void(int32_t rank, const Status& why)> on_worker_left{};
   };
   // Gives the data messages to `receiver`, from now to Close.  On the executor.
   void DeliverTo(Receiver receiver) { receiver_ = std::move(receiver); }

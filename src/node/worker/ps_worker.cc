@@ -85,7 +85,8 @@ void TellOfCopies(const job::View& view, const Logger& log) {
            " of each large tensor over the links (BYTESCHEDULER_LOCAL_SUMS)");
 }
 
-backend::HostBackendOptions MakeHostOptions(const Config& config, const job::SharedView& view) {
+backend::HostBackendOptions MakeHostOptions(const Config& config, const job::SharedView& view,
+                                            Duration reason_patience) {
   const backend::PsBackendOptions behind = MakeBackendOptions(config, view, /*adds_up=*/true);
   backend::HostBackendOptions options;
   options.view = view;
@@ -94,39 +95,44 @@ backend::HostBackendOptions MakeHostOptions(const Config& config, const job::Sha
   options.credit_bytes = config.credit_bytes;
   options.deterministic = config.deterministic;
   options.hold_bytes = config.hold_bytes;
+  options.reason_patience = reason_patience;
   options.requests = behind.requests;
   return options;
 }
 
-// Gives `backend` the messages of servers.
+// A receiver that gives `backend` its messages.
 template <typename T>
-void DeliverTo(PsMembership* membership, T* backend) {
-  membership->DeliverTo(
-      {.on_message = [backend](ps::Message message) { backend->OnMessage(std::move(message)); },
-       .place = [backend](
-                    int32_t peer, const ps::Meta& meta,
-                    uint64_t size_bytes) { return backend->LandingFor(peer, meta, size_bytes); }});
+PsMembership::Receiver ReceiverOf(T* backend) {
+  return {.on_message = [backend](ps::Message message) { backend->OnMessage(std::move(message)); },
+          .place =
+              [backend](int32_t peer, const ps::Meta& meta, uint64_t size_bytes) {
+                return backend->LandingFor(peer, meta, size_bytes);
+              }};
 }
 
 // The back end for a worker of this view, to which `membership` then delivers.
 std::unique_ptr<backend::Backend> MakeBackendOf(const Config& config, PsMembership* membership,
                                                 const job::SharedView& view, bool may_add_up,
-                                                const Logger& log) {
+                                                Duration reason_patience, const Logger& log) {
   const bool adds_up = may_add_up && membership->all_native() && protocol::AddsUpOnHosts(*view);
   Network* const network = membership->network();
   auto link = MakeBackend(config, network, view, adds_up, log);
   if (adds_up && view->own.rank == 0) TellOfCopies(*view, log);
   if (!adds_up || !backend::HostPlan(*view).in_use()) {
-    DeliverTo(membership, link.get());
+    membership->DeliverTo(ReceiverOf(link.get()));
     return link;
   }
   auto host = std::make_unique<backend::HostBackend>(
-      MakeHostOptions(config, view), std::move(link), network->io(),
+      MakeHostOptions(config, view, reason_patience), std::move(link), network->io(),
       [transport = network->transport()](ps::Message message) {
         transport->Send(std::move(message));
       },
       log);
-  DeliverTo(membership, host.get());
+  PsMembership::Receiver receiver = ReceiverOf(host.get());
+  receiver.on_worker_left = [host = host.get()](int32_t rank, const Status& why) {
+    host->OnWorkerLeft(rank, why);
+  };
+  membership->DeliverTo(std::move(receiver));
   return host;
 }
 
@@ -172,13 +178,16 @@ std::unique_ptr<WorkerNode> StartPsWorker(const Config& config,
   const bool lends = membership->network()->MayLend();
   WorkerNode::Parts parts{
       .membership = nullptr,
-      .make_backend = [config, may_add_up, make_library, membership = membership.get()](
+      .make_backend = [config, may_add_up, make_library, patience = options.reason_patience,
+                       membership = membership.get()](
                           const job::SharedView& view, const WorkerNode::ResizeFn&,
                           const Logger& log) -> std::unique_ptr<backend::Backend> {
-        if (!make_library) return MakeBackendOf(config, membership, view, may_add_up, log);
+        if (!make_library) {
+          return MakeBackendOf(config, membership, view, may_add_up, patience, log);
+        }
         auto backend = MakeBackend(config, membership->network(), view, /*adds_up=*/false, log);
         backend::PsBackend* const servers = backend.get();
-        DeliverTo(membership, servers);
+        membership->DeliverTo(ReceiverOf(servers));
         return WithLibrary(make_library, std::move(backend), servers, view, membership->executor());
       },
       .worker = OptionsOverServers(config),

@@ -14,10 +14,13 @@
 #include "base/snapshot.h"
 #include "protocol/bodies.h"
 #include "protocol/call.h"
+#include "ps/text.h"
 #include "sim/sim_executor.h"
 
 namespace bs::backend {
 namespace {
+
+using std::chrono::seconds;
 
 // An exchange of two floats, and how it ends.
 struct Part {
@@ -62,7 +65,14 @@ class HostBackendTest : public testing::Test {
     view.hosts.resize(2);
     return view;
   }
-  std::unique_ptr<HostBackend> MakeWorker(int32_t rank) {
+  // Anew.
+  void MakeWorkers(Duration reason_patience) {
+    for (const auto& worker : workers_) worker->Fail(Status::Cancelled("made again"));
+    Run();
+    workers_.clear();
+    for (int32_t rank = 0; rank < 2; ++rank) workers_.push_back(MakeWorker(rank, reason_patience));
+  }
+  std::unique_ptr<HostBackend> MakeWorker(int32_t rank, Duration reason_patience = {}) {
     const auto send = [this, rank](ps::Message message) { Carry(rank, std::move(message)); };
     const Logger log("", LogLevel::kOff);
     PsBackendOptions options;
@@ -71,6 +81,7 @@ class HostBackendTest : public testing::Test {
     host.view = options.view;
     host.credit_bytes = 8;  // a single copy
     host.requests.straggler_timeout = kPatience;
+    host.reason_patience = reason_patience;
     return std::make_unique<HostBackend>(
         host, std::make_unique<PsBackend>(options, &executor_, send, log), &executor_, send, log);
   }
@@ -82,6 +93,7 @@ class HostBackendTest : public testing::Test {
       to_server_.push_back(std::move(message));
       return;
     }
+    if (rank == silent_worker_ || ps::RankOf(message.peer) == silent_worker_) return;
     const auto to = static_cast<size_t>(ps::RankOf(message.peer));
     message.peer = ps::WorkerId(rank);
     ++beside_;
@@ -93,7 +105,21 @@ class HostBackendTest : public testing::Test {
     parts_.push_back({.in = in});
     return parts_.back();
   }
-  void Run() { clock_.RunUntil(clock_.Now()); }
+  void Run(Duration duration = {}) { clock_.RunUntil(clock_.Now() + duration); }
+  // Worker 1 leaves, and its goodbye must not wait.
+  void Leave(const std::string& reason) {
+    bool left = false;
+    workers_[1]->Fail(Status::Cancelled("closed"));
+    workers_[1]->Leave(reason, [&](const Status&) { left = true; });
+    Run();
+    EXPECT_TRUE(left);
+  }
+  // The key's first partition becomes that of the other worker.
+  void SwapOwner() {
+    const HostPlan plan(ViewOf(0));
+    const int32_t owner = plan.OwnerOf(tensor_.key, kPartition);
+    while (plan.OwnerOf(tensor_.key, kPartition) == owner) ++tensor_.key;
+  }
 
   void Start(int32_t rank, Part* part, Round round = 1, const std::string& next = {},
              Priority priority = 0) {
@@ -143,6 +169,7 @@ class HostBackendTest : public testing::Test {
   std::deque<ps::Message> to_server_;
   std::vector<std::pair<Key, Priority>> pushed_;  // to the server
   int beside_ = 0;                                // messages between the two
+  int silent_worker_ = -1;                        // sends and receives nothing
   ps::Meta last_request_{};
 };
 
@@ -310,6 +337,108 @@ TEST_F(HostBackendTest, WorkerThatLeavesServesItsHostFirst) {
     ASSERT_TRUE(part->summed && part->summed->ok());
     EXPECT_EQ(part->out, (std::array<float, 2>{5, 6}));
   }
+}
+
+TEST_F(HostBackendTest, RoundsThatMissAWorkerWaitForItsReason) {
+  MakeWorkers(seconds(5));
+  Part& before = Make({});
+  Start(0, &before);
+  SwapOwner();
+  Part& sent = Make({});
+  Start(0, &sent);
+  Leave("");
+  Part& later = Make({});
+  Start(0, &later, 2);
+  SwapOwner();
+  Part& own = Make({});
+  Start(0, &own, 2);
+  const std::array parts{&before, &sent, &later, &own};
+  Run(seconds(4));
+  for (const Part* const part : parts) {
+    EXPECT_FALSE(part->summed);
+    EXPECT_EQ(part->released, 1) << "its credit waits for no other worker";
+  }
+  Run(seconds(2));
+  for (const Part* const part : parts) {
+    ASSERT_TRUE(part->summed);
+    EXPECT_SNAPSHOT(part->summed->message(), R"(worker 1 left the job)");
+    EXPECT_EQ(part->sent, 1);
+    EXPECT_EQ(part->released, 1);
+  }
+}
+
+TEST_F(HostBackendTest, TheLaunchersWordOnAWorkerThatLeftEndsTheRoundsThatMissIt) {
+  MakeWorkers(seconds(5));
+  Part& own = Make({});
+  Start(0, &own);
+  SwapOwner();
+  Part& sent = Make({});
+  Start(0, &sent);
+  Leave("");
+  Part& later = Make({});
+  Start(0, &later, 2);
+  Run(seconds(1));
+  workers_[0]->Fail(Status::Unavailable("worker 1 gave up: exit code 7"));
+  Run();
+  Part& last = Make({});
+  Start(0, &last, 3);
+  for (const Part* const part : {&own, &sent, &later, &last}) {
+    ASSERT_TRUE(part->summed);
+    EXPECT_SNAPSHOT(part->summed->message(), R"(worker 1 gave up: exit code 7)");
+  }
+  Run(seconds(10));
+  for (const Part* const part : {&own, &sent, &later, &last}) EXPECT_EQ(part->sent, 1);
+}
+
+TEST_F(HostBackendTest, ReasonThatComesWithTheGoodbyeIsNotWaitedFor) {
+  MakeWorkers(seconds(5));
+  Part& own = Make({});
+  Start(0, &own);
+  Leave("out of luck");
+  ASSERT_TRUE(own.summed);
+  EXPECT_SNAPSHOT(own.summed->message(), R"(worker 1 gave up: out of luck)");
+}
+
+// Its process ended without a goodbye to this worker; the membership says that it left.
+TEST_F(HostBackendTest, RoundsThatMissAWorkerThatVanishedFail) {
+  MakeWorkers(seconds(5));
+  silent_worker_ = 1;
+  Part& own = Make({});
+  Start(0, &own);
+  SwapOwner();
+  Part& sent = Make({});
+  Start(0, &sent);
+  Run(seconds(6));
+  EXPECT_FALSE(own.summed || sent.summed);
+  workers_[0]->OnWorkerLeft(2, Status::Unavailable("a worker of another host"));
+  workers_[0]->OnWorkerLeft(0, Status::Unavailable("this worker"));
+  Run();
+  EXPECT_FALSE(own.summed || sent.summed);
+  workers_[0]->OnWorkerLeft(1, ps::LeftStatus(ps::WorkerId(1), ""));
+  Run();
+  Part& later = Make({});
+  Start(0, &later, 2);
+  for (const Part* const part : {&own, &sent, &later}) {
+    ASSERT_TRUE(part->summed);
+    EXPECT_SNAPSHOT(part->summed->message(), R"(worker 1 left the job)");
+    EXPECT_EQ(part->sent, 1);
+    EXPECT_EQ(part->released, 1);
+  }
+  bool left = false;
+  workers_[0]->Leave("", [&](const Status&) { left = true; });
+  Run();
+  EXPECT_TRUE(left) << "a worker that vanished need not hear of it";
+}
+
+TEST_F(HostBackendTest, GoodbyeToAWorkerThatVanishedEnds) {
+  silent_worker_ = 1;
+  bool left = false;
+  workers_[0]->Leave("", [&](const Status&) { left = true; });
+  Run();
+  EXPECT_FALSE(left);
+  workers_[0]->OnWorkerLeft(1, ps::LeftStatus(ps::WorkerId(1), ""));
+  Run();
+  EXPECT_TRUE(left);
 }
 
 TEST_F(HostBackendTest, WorkerThatWaitsForNothingLeavesAtOnce) {

@@ -411,6 +411,23 @@ TEST_F(KvWorkerTest, FailAllEndsEverythingOnceItsPayloadIsFree) {
   EXPECT_EQ(later.value().status.message(), "lost server 1");
 }
 
+TEST_F(KvWorkerTest, FailToEndsTheRequestsToOneNode) {
+  const std::optional<Outcome>& push = Send(Op::kPush, 1, 1);
+  const std::optional<Outcome>& elsewhere = Send(Op::kPull, 2, 0);
+  const std::optional<Outcome>& pull = Send(Op::kPull, 3, 1);
+  worker_->FailTo(1, bs::Status::Unavailable("node 1 left"));
+  Run(bs::Duration(0));
+  EXPECT_FALSE(push.has_value()) << "its payload is in use";
+  EXPECT_EQ(pull.value().status.message(), "node 1 left");
+  EXPECT_FALSE(elsewhere.has_value());
+  ReleaseAll();
+  Run(bs::Duration(0));
+  EXPECT_EQ(push.value().status.message(), "node 1 left");
+  Answer(sent_[1], Op::kPull);
+  Run(bs::Duration(0));
+  EXPECT_TRUE(elsewhere.value().status.ok());
+}
+
 TEST_F(KvWorkerTest, FramesReleasedAfterTheWorkerIsGoneStillEndTheirRequests) {
   const std::optional<Outcome>& out = Send(Op::kPush, 1);
   worker_->FailAll(bs::Status::Cancelled("closed"));

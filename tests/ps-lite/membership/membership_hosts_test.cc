@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <utility>
+
 #include "ps-lite/membership/membership_harness.h"
 
 namespace ps::test {
@@ -9,7 +12,9 @@ namespace {
 
 using std::chrono::seconds;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 // Workers 0 and 1 on one host, worker 2 and the server on another.
 struct Hosts {
@@ -80,6 +85,72 @@ TEST_F(HostsJob, EndOfTheConnectionOfAWorkerOfTheHostIsNoLossByItself) {
   job.Run(seconds(10));
   ASSERT_TRUE(job.finished.has_value());
   EXPECT_TRUE(job.finished->ok()) << job.finished->ToString();
+}
+
+TEST_F(HostsJob, AConnectionThatStaysDownIsAGoodbyeToTheWorkersOfTheHost) {
+  Start();
+  workers[1]->Leave();
+  job.Run(seconds(10));
+  EXPECT_THAT(workers[0]->goodbyes, ElementsAre("kUnavailable: worker 1 left the job"));
+  EXPECT_THAT(workers[0]->workers_left, ElementsAre(1));
+  EXPECT_THAT(workers[0]->failures, IsEmpty());
+  EXPECT_THAT(workers[2]->goodbyes, IsEmpty()) << "it is on another host";
+}
+
+TEST_F(HostsJob, AMessageToAWorkerThatLeftReleasesItsMemory) {
+  Start();
+  workers[1]->Leave();
+  job.Run(seconds(3));
+  bool released = false;
+  Message message;
+  message.peer = WorkerId(1);
+  message.meta.extension.version = kExtensionVersion;
+  const std::array<std::byte, 4> bytes{};
+  message.data.push_back(Frame::Borrow(bytes, [&released] { released = true; }));
+  workers[0]->transport()->Send(std::move(message));
+  job.Run(seconds(3));
+  EXPECT_TRUE(released);
+}
+
+TEST_F(HostsJob, ABriefBreakOfTheConnectionIsNoGoodbye) {
+  Start();
+  job.network.Part(workers[0]->transport(), workers[1]->transport(), /*for_good=*/false);
+  job.Run(seconds(10));
+  EXPECT_THAT(workers[0]->goodbyes, IsEmpty());
+  workers[0]->Send(WorkerId(1), "beside");
+  job.Run(seconds(1));
+  EXPECT_THAT(workers[1]->data, ElementsAre("9: beside"));
+}
+
+TEST_F(HostsJob, ADeadWorkerOfTheHostIsLostAndHasNotLeft) {
+  Start();
+  workers[1]->Kill();
+  job.Run(seconds(10));
+  ASSERT_EQ(workers[0]->failures.size(), 1U);
+  EXPECT_THAT(workers[0]->failures[0].message(), HasSubstr("lost worker 1"));
+  EXPECT_THAT(workers[0]->goodbyes, IsEmpty());
+}
+
+TEST_F(HostsJob, AWorkerOfTheHostThatCannotBeReachedFailsTheJobByName) {
+  job.network.Part(workers[0]->transport(), workers[1]->transport());
+  Start();
+  job.Run(job.options.timeout + seconds(10));
+  for (const NativeNode* const worker : workers) {
+    ASSERT_EQ(worker->failures.size(), 1U);
+    EXPECT_THAT(worker->failures[0].message(),
+                StartsWith("lost worker 1 (10.0.0.9:4713): no connection to 10.0.0.9:4713; set "
+                           "DMLC_NODE_HOST"));
+  }
+}
+
+TEST_F(HostsJob, TooMuchThatWaitsForAWorkerOfTheHostFailsTheJobByName) {
+  Start();
+  job.network.Overflow(workers[0]->transport(), WorkerId(1));
+  job.Run(seconds(3));
+  for (const NativeNode* const worker : workers) {
+    ASSERT_EQ(worker->failures.size(), 1U);
+    EXPECT_THAT(worker->failures[0].message(), StartsWith("lost worker 1"));
+  }
 }
 
 }  // namespace

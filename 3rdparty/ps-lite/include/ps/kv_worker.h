@@ -95,6 +95,8 @@ class KvWorker {
   void OnMessage(Message message);
   // Ends every pending request with `status` as soon as its payload is released; later Sends too.
   void FailAll(const bs::Status& status);
+  // Ends the pending requests to one node alike.
+  void FailTo(int32_t server, const bs::Status& status);
 
   size_t pending() const;
   // Every request of a lower sequence has ended.

@@ -97,7 +97,8 @@ class Member {
     // but for some 64 KiB.  Servers need it; empty: none.
     std::function<uint64_t(const Extension& request)> announced_bytes{};
     // A worker left in good order (servers get this; nothing more comes from it).  `why`: for calls
-    // that miss it.  Sent after MembershipOptions::reason_patience if there is no reason.
+    // that miss it.  Sent after MembershipOptions::reason_patience if there is no reason.  With
+    // joins_host a worker gets this too, of a worker of its host whose connection stays down.
     std::function<void(int32_t rank, const bs::Status& why)> on_worker_left;
     // A worker was lost and another worker may take its place (servers get this).  Nothing more
     // comes from the lost worker; the next worker of this id begins from the start.

@@ -96,6 +96,7 @@ class KvWorker::Impl {
   std::shared_ptr<Landing> Place(int32_t peer, const Meta& meta, uint64_t size_bytes);
   void OnMessage(Message message);
   void FailAll(const bs::Status& status);
+  void FailTo(int32_t server, const bs::Status& status);
   size_t pending() const { return *open_; }
   uint64_t first_open() const {
     return pending_.empty() ? next_sequence_ : pending_.begin()->first;
@@ -307,6 +308,14 @@ void KvWorker::Impl::FailAll(const bs::Status& status) {
   }
 }
 
+void KvWorker::Impl::FailTo(int32_t server, const bs::Status& status) {
+  BS_CHECK(!status.ok());
+  for (auto next = pending_.begin(); next != pending_.end();) {
+    const PendingPtr pending = (next++)->second;
+    if (pending->request.server == server) End(pending, status, Message());
+  }
+}
+
 void KvWorker::Impl::End(const PendingPtr& pending, const bs::Status& outcome, Message response) {
   const uint64_t sequence = pending->request.extension.sequence;
   pending_.erase(sequence);
@@ -419,6 +428,7 @@ std::shared_ptr<Landing> KvWorker::Place(int32_t peer, const Meta& meta, uint64_
 }
 void KvWorker::OnMessage(Message message) { impl_->OnMessage(std::move(message)); }
 void KvWorker::FailAll(const bs::Status& status) { impl_->FailAll(status); }
+void KvWorker::FailTo(int32_t server, const bs::Status& status) { impl_->FailTo(server, status); }
 size_t KvWorker::pending() const { return impl_->pending(); }
 uint64_t KvWorker::first_open() const { return impl_->first_open(); }
 const std::vector<KvTraffic>& KvWorker::traffic() const { return impl_->traffic(); }

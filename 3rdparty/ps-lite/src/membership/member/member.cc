@@ -428,6 +428,7 @@ void Member::Impl::ConnectBeside() {
     if (!worker || node.id == own_.id || HostOf(node) != HostOf(*own)) continue;
     beside_.emplace(node.id, node);
     transport_->Connect(node.id, AddressOf(node), own_.id);
+    reconnect_timer_.Watch(node.id);
   }
 }
 

@@ -166,6 +166,8 @@ class Member::Impl {
   void OnSchedulerLost(const std::string& why);
   // Our connection to the node did not come up in time, or not again.
   void OnUnconnected(int32_t id, const std::string& why);
+  // The same for a worker of this host.
+  void OnUnconnectedBeside(int32_t id, const std::string& why);
   void OnInboundEnded(int32_t id, bool torn);
   // A connection with the node has ended, and a message that is sent once may be lost with it.
   void Suspect(int32_t id);
@@ -174,6 +176,8 @@ class Member::Impl {
   // Orders a stock worker to end its process, and forgets it.
   void SendEnd(const Node& node, const std::string& why);
   void OnShutdown(const Extension& extension);
+  // This node fails the job, and says so to the scheduler node.
+  void FailJob(const bs::Status& why);
   // The job failed: notifies the owner, once.
   void Fail(const bs::Status& why) { Apply(MemberEvent::kFailure, why); }
   void NotifyOfFailure(const bs::Status& why);
@@ -227,7 +231,7 @@ class Member::Impl {
   // In the job.
   View view_;
   Neighbours neighbours_;
-  // The workers of this host, with joins_host.  The other side notices their loss.
+  // The workers of this host, with joins_host.  The other side judges whether they are lost.
   std::map<int32_t, Node> beside_;
   std::vector<Message> early_;        // of these workers, before this worker is ready
   Resends resends_;                   // for stock peers

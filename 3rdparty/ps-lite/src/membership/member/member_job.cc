@@ -173,7 +173,7 @@ void Member::Impl::SetLimits(Transport::Handler* handler) {
   };
   handler->on_overflow = [this](int32_t peer, const std::string& why) {
     reconnect_timer_.Forget(peer);
-    if (IsBeside(peer)) return ReportFailure(LostStatus(beside_.at(peer), why));
+    if (IsBeside(peer)) return FailJob(LostStatus(beside_.at(peer), why));
     OnLost(peer, why);
   };
 }
@@ -263,8 +263,25 @@ void Member::Impl::OnSchedulerLost(const std::string& why) {
 }
 
 void Member::Impl::OnUnconnected(int32_t id, const std::string& why) {
+  if (IsBeside(id)) return OnUnconnectedBeside(id, why);
   const Node* const node = neighbours_.FindKnown(id);
   OnLost(id, node == nullptr ? why : attempts_.WhyLost(id, AddressOf(*node), why));
+}
+
+void Member::Impl::OnUnconnectedBeside(int32_t id, const std::string& why) {
+  // Messages that wait for it would never leave, and their owners would never get the memory back.
+  transport_->Disconnect(id, bs::Duration(0));
+  if (!TakesPart(state_)) return;
+  const Node& node = beside_.at(id);
+  if (!attempts_.Reached(id)) {
+    return FailJob(LostStatus(node, attempts_.WhyLost(id, AddressOf(node), why)));
+  }
+  // If it did not leave, servers find it lost in the same time, and the job fails by their reason.
+  const bs::Duration patience = options_.reconnect_grace + options_.reason_patience;
+  scope_.After(patience, [this, id] {
+    if (!TakesPart(state_) || !handler_.on_worker_left) return;
+    handler_.on_worker_left(RankOf(id), LeftStatus(id, ""));
+  });
 }
 
 bool Member::Impl::Holds(NeighbourCondition condition, const Neighbour& neighbour) const {
@@ -303,9 +320,7 @@ void Member::Impl::Act(NeighbourAction action, Neighbour* neighbour,
       return SendUnreachable();
     case NeighbourAction::kFailJob:
       DropLost(neighbour, details.why);
-      report_ = LostStatus(neighbour->node, details.why, options_.servers_in_workers);
-      SendHeartbeat();
-      return Fail(report_);
+      return FailJob(LostStatus(neighbour->node, details.why, options_.servers_in_workers));
     case NeighbourAction::kDropVacant:
       DropLost(neighbour, "its place is free for another");
       return NotifyOfVacant(id, details.native);
@@ -317,6 +332,13 @@ void Member::Impl::Act(NeighbourAction action, Neighbour* neighbour,
     case NeighbourAction::kRetire:
       return NotifyOfGoodbye(id, details.why);
   }
+}
+
+void Member::Impl::FailJob(const bs::Status& why) {
+  if (!TakesPart(state_)) return;
+  report_ = why;
+  SendHeartbeat();
+  Fail(why);
 }
 
 void Member::Impl::DropLost(Neighbour* neighbour, const std::string& why) {
