@@ -17,7 +17,8 @@ Memory: the growth of a worker and a server, by the kernel's count of their own 
   worker 0's process, which has the first fold's model too, and memory that Python and PyTorch keep.
   So that job also has the bytes of all servers' sums.
 - Modules: the same with a new `DistributedDataParallel` in each fold, which is closed.
-- Stores: a new store of `bytescheduler.mxnet` in each fold, which is closed. They need servers.
+- Stores: a new store of `bytescheduler.mxnet` in each fold, which is closed.
+  They are measured with servers alone.
 - Names: sums of 64 KiB, each under a name of its own: the same after 10, 100 and 600 names.
 - A model of large tensors: after rounds of all at once, and the most until then. In the first of
   these rounds a server may have old and new partitions of a key at the same time.

@@ -352,7 +352,7 @@ def agrees(variables: Variables) -> bool:
 
 
 def _start_scheduler(
-    hosted: _Hosted, place: Dict[str, str], agree: Optional[Agree]
+    hosted: _Hosted, place: Dict[str, str], agree: Optional[Agree], variables: Variables
 ) -> Dict[str, str]:
     """Start the scheduler node in process 0; return `place` with where it listens."""
     settings = {"DMLC_PS_ROOT_PORT": "0", **place}
@@ -364,6 +364,8 @@ def _start_scheduler(
         try:
             return hosted.start("scheduler", {**scheduler, **address}).port
         except UsageError as error:
+            if variables.get("DMLC_PS_ROOT_PORT"):
+                raise  # the engine says to change it
             raise UsageError(
                 f"{error}; set DMLC_PS_ROOT_PORT to a free port in all processes", error.code
             ) from None
@@ -427,7 +429,7 @@ def open_worker(agree: Optional[Agree] = None, variables: Optional[Variables] = 
     hosted = _Hosted()
     try:
         if not way.has_root:
-            place = _start_scheduler(hosted, place, agree)
+            place = _start_scheduler(hosted, place, agree, environment)
         with Ports() as ports:
             worker = Worker.open(_start_server(hosted, place, ports))
     except BaseException as error:

@@ -118,7 +118,8 @@ def kind_of(session: Session) -> str:
     """Return the kind of the job, with its workers and servers, for a line of the log."""
     workers = counted(session.num_workers, "worker")
     if session.hosts_server:
-        return f"direct job of {workers}, each with a server in its process"
+        distribution = "each " if session.num_workers > 1 else ""
+        return f"direct job of {workers}, {distribution}with a server in its process"
     return f"job of {workers} and {counted(session.num_servers, 'server')}"
 
 

@@ -13,13 +13,13 @@ __all__ = ["counts_no_servers", "hosted_place", "hosts_server", "named_by_worker
 
 _PLACE = ("DMLC_NUM_WORKER", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT")
 _ANY = "-1"  # the rank that a node asks for without one
+_ZERO = re.compile("-?0+")
 _SERVER = re.compile(r"\bserver (\d+) \(")
 
 
 def counts_no_servers(variables: Mapping[str, str]) -> bool:
-    """Return whether DMLC_NUM_SERVER is 0."""
-    count = variables.get("DMLC_NUM_SERVER", "")
-    return bool(count) and not count.strip("0")
+    """Return whether DMLC_NUM_SERVER is the number 0, as the engine reads it."""
+    return _ZERO.fullmatch(variables.get("DMLC_NUM_SERVER", "")) is not None
 
 
 def hosts_server(variables: Mapping[str, str]) -> bool:

@@ -22,6 +22,7 @@ from bytescheduler._process.child import die_with
 from bytescheduler._process.folder import temporary_folder
 from bytescheduler._process.numbers import Count, shortened
 from bytescheduler._process.say import counted, plain, say
+from bytescheduler._settings import Settings
 from bytescheduler.errors import ConfigError, Error
 
 __all__ = ["bench"]
@@ -133,6 +134,12 @@ def _text(result: Dict[str, float]) -> str:
 
 def _work(size: int, rounds: int) -> Optional[str]:
     """Measure the job of this worker; return the results as JSON, on worker 0."""
+    if Settings.read().num_servers == 0:
+        raise ConfigError(
+            "bench measures servers of their own, and DMLC_NUM_SERVER is 0: start the job with "
+            "servers, such as bslaunch -s 1",
+            1,
+        )
     worker = Worker.open()
     metrics = serve(worker.measure, "worker", worker.rank)
     try:
@@ -204,7 +211,7 @@ def bench(
 
     Starts a job on this host. As the worker of a job (DMLC_ROLE=worker bslaunch bytescheduler
     bench, on each host) it measures that job instead, and worker 0 prints; -w and -s mean nothing
-    there.
+    there. That job has servers of its own.
     """
     try:
         if os.environ.get("DMLC_ROLE") == "worker":

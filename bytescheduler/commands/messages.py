@@ -1,4 +1,4 @@
-"""The sections of the pages that are about a message, found by its whole text."""
+"""The sections and table rows of the pages that are about a message, found by its whole text."""
 
 import pathlib
 import re
@@ -7,6 +7,8 @@ from typing import Iterable, List, NamedTuple
 __all__ = ["Section", "sections_about"]
 
 _SPAN = re.compile(r"``(.+?)``|`(.+?)`")
+_ROW = re.compile(r"\| (.+?) \| (.+) \|")
+_HEAD = "| message | cure |"
 _ANY = "…"  # the parts of a heading that change from case to case
 _LEAST = 8  # letters of a heading that the message has too
 
@@ -46,21 +48,34 @@ def _sections(text: str) -> List[str]:
     return [part.strip() for part in parts if part.startswith("### ")]
 
 
+def _rows(text: str) -> List[str]:
+    """Return the rows of a page's tables of messages, each written as a section."""
+    rows: List[str] = []
+    in_table = False
+    for line in text.splitlines():
+        in_table = line == _HEAD or (in_table and line.startswith("|"))
+        row = _ROW.fullmatch(line) if in_table and "`" in line else None
+        if row is not None:
+            rows.append(f"### {row[1]}\n\n**Cure.** {row[2]}")
+    return rows
+
+
 def sections_about(pages: Iterable[pathlib.Path], message: str) -> List[Section]:
-    """Return the sections about a message, the most alike first.
+    """Return the sections and rows about a message, the most alike first.
 
     Parameters
     ----------
     pages : iterable of Path
-        Pages whose headings have messages, with `…` where cases differ.
+        Pages whose headings and tables have messages, with `…` where cases differ.
     message : str
-        As it was printed, or a part of it.
+        As it was printed.
     """
     one_line = " ".join(message.split())
+    texts = [(page, page.read_text(encoding="utf-8")) for page in pages]
     sections = [
         Section(page, part, _likeness(part.partition("\n")[0], one_line))
-        for page in pages
-        for part in _sections(page.read_text(encoding="utf-8"))
+        for page, text in texts
+        for part in [*_sections(text), *_rows(text)]
     ]
     alike = [section for section in sections if section.likeness >= _LEAST]
     return sorted(alike, key=lambda section: -section.likeness)

@@ -66,7 +66,7 @@ def _find(share: pathlib.Path, name: str) -> Optional[pathlib.Path]:
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the list, or where a page lies, as JSON."
 )
-@click.option("--message", help="Print what the pages say about this message, whole or a part.")
+@click.option("--message", help="Print what the pages say about this message, as it was printed.")
 def docs(page: Optional[str], as_path: bool, as_json: bool, message: Optional[str]) -> None:
     """Print a page of the documentation, or the list of pages.
 
@@ -102,9 +102,7 @@ def _about(share: pathlib.Path, message: str) -> str:
     """Return the sections that fit a message best."""
     sections = sections_about([page for page in _listed(share) if page.suffix == ".md"], message)
     if not sections:
-        raise click.ClickException(
-            "no page has this message; leave out its beginning, such as the time and the process"
-        )
+        raise click.ClickException("no page has this message; give the line of the error alone")
     parts = [f"{section.page}\n\n{section.text}" for section in sections[:_MOST_SECTIONS]]
     return "\n\n".join(parts)
 

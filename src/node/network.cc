@@ -24,7 +24,7 @@ namespace {
 
 // Longer than an interpreter takes from its goodbye to the end of its process, also on a machine
 // with other work.
-constexpr Duration kReasonPatience = std::chrono::seconds(5);
+constexpr Duration kReasonPatience = std::chrono::seconds(15);
 
 LogLevel LevelOf(std::string_view name) {
   constexpr std::array<std::string_view, 4> kNames = {"debug", "info", "warning", "error"};

@@ -21,7 +21,7 @@ def parse(description: str) -> argparse.Namespace:
     parser.add_argument(
         "--kv-store",
         default="dist_sync" if "DMLC_ROLE" in os.environ else "local",
-        help="type of the stock store",
+        help="type of the stock store; under torchrun, mpirun and srun name dist_sync",
     )
     parser.add_argument("--batch-size", type=int, default=32, help="samples a worker takes a step")
     parser.add_argument("--num-epochs", type=int, default=10)

@@ -112,6 +112,14 @@ def test_a_wrong_setting_is_one_line_and_code_2(monkeypatch: pytest.MonkeyPatch)
     assert "DMLC_NUM_WORKER is not set" in result.stderr
 
 
+def test_a_job_without_servers_of_its_own_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"ROLE": "worker", "NUM_WORKER": "2", "NUM_SERVER": "0"}.items():
+        monkeypatch.setenv(f"DMLC_{name}", value)
+    result = invoke()
+    assert result.exit_code == 2
+    assert "DMLC_NUM_SERVER is 0: start the job with servers" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("name", "value"), [("PARTITION", "8Q"), ("PARTITION", "2GiB"), ("CREDITS", "1MiB")]
 )

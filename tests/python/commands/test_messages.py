@@ -24,6 +24,15 @@ PAGE = """# Messages
 ### It is slow
 
 ## Others
+
+| message | cure |
+|---|---|
+| `PORT=… is no port of yours` | Set `PORT`. |
+| `the second of both` | Take the first. |
+
+| option | default |
+|---|---|
+| `an option of this length` | 1 |
 """
 
 
@@ -37,6 +46,8 @@ def invoke(*arguments: str) -> Result:
         ("12:00 [worker 0] lost worker 1 (10.0.0.1:1): connection closed\n (killed)", "### `lost"),
         ("the name `fc` is taken", "### ``the name"),
         ("key taken twice by worker 1", "### ``the name"),
+        ("[0] PORT=7 is no port of yours: 7", "### `PORT=… is no port of yours`\n\n**Cure.** Set"),
+        ("it is the second of both", "### `the second of both`"),
     ],
 )
 def test_a_whole_message_leads_to_its_section(
@@ -50,7 +61,10 @@ def test_a_whole_message_leads_to_its_section(
     assert section.text.count("###") == 1
 
 
-@pytest.mark.parametrize("message", ["", "lost", "It is slow", "connection closed, lost worker 1"])
+@pytest.mark.parametrize(
+    "message",
+    ["", "lost", "It is slow", "connection closed, lost worker 1", "an option of this length"],
+)
 def test_other_texts_lead_nowhere(tmp_path: pathlib.Path, message: str) -> None:
     page = tmp_path / "page.md"
     page.write_text(PAGE)

@@ -205,8 +205,7 @@ def test_a_port_in_use_names_the_setting(free_port: Callable[[], int]) -> None:
         open_worker(variables={**variables, "DMLC_PS_ROOT_PORT": port})
     assert masked(str(raised.value), PORT=port) == snapshot(
         "tcp://127.0.0.1:PORT: the port is in use: end what listens there (a job that still "
-        "runs?), or give all nodes of this job another DMLC_PS_ROOT_PORT; set DMLC_PS_ROOT_PORT "
-        "to a free port in all processes"
+        "runs?), or give all nodes of this job another DMLC_PS_ROOT_PORT"
     )
     other.close()
 

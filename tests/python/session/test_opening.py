@@ -2,13 +2,14 @@
 
 import os
 import re
-from typing import Callable, Optional
+from types import SimpleNamespace
+from typing import Any, Callable, Optional
 
 import pytest
 from inline_snapshot import snapshot
 
 from bytescheduler._session.direct import Listen, Root, open_worker
-from bytescheduler._session.opening import open_session
+from bytescheduler._session.opening import kind_of, open_session
 from bytescheduler._session.place import Place
 from bytescheduler._session.round_session import RoundSession
 from bytescheduler.errors import ConfigError, UsageError
@@ -22,6 +23,18 @@ def test_a_process_alone_needs_no_server(capfd: pytest.CaptureFixture[str]) -> N
 def test_a_process_alone_may_join_several_times() -> None:
     place: Place[RoundSession] = Place()
     assert [open_session(place, RoundSession) for _ in range(2)] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("workers", "kind"),
+    [
+        (1, "direct job of 1 worker, with a server in its process"),
+        (2, "direct job of 2 workers, each with a server in its process"),
+    ],
+)
+def test_the_kind_of_a_direct_job_says_where_servers_are(workers: int, kind: str) -> None:
+    session: Any = SimpleNamespace(num_workers=workers, hosts_server=True)
+    assert kind_of(session) == kind
 
 
 LEFT_OVER = {"DMLC_NUM_SERVER": "2"}

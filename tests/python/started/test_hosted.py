@@ -19,6 +19,8 @@ WORKER = {
     [
         ({}, True),
         ({"DMLC_NUM_SERVER": "00"}, True),
+        ({"DMLC_NUM_SERVER": "-0"}, True),
+        ({"DMLC_NUM_SERVER": "-1"}, False),
         ({"DMLC_NUM_SERVER": "1"}, False),
         ({"DMLC_NUM_SERVER": "10"}, False),
         ({"DMLC_NUM_SERVER": ""}, False),

@@ -56,8 +56,8 @@ class KeptMessages final : public Transport {
 // A job of two workers and a server.  The conditions that parts decide are theirs.
 class Parts : public ::testing::Test {
  protected:
-  explicit Parts(bs::Duration rejoin_timeout = bs::Duration(0))
-      : options_(Options(rejoin_timeout)) {
+  explicit Parts(bs::Duration rejoin_timeout = bs::Duration(0)) : Parts(Options(rejoin_timeout)) {}
+  explicit Parts(const MembershipOptions& options) : options_(options) {
     job_.end = [this](const bs::Status& verdict) { shutdown_.End(verdict); };
     rendezvous_.Start([this] { ++begun_; });
   }

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "membership/goodbye.h"
 #include "ps-lite/membership/coordinator/parts.h"
@@ -141,6 +142,49 @@ TEST_F(VouchedTest, NoMoreLaunchersThanWorkersAreRemembered) {
   VouchOnce(0, 2);
   VouchOnce(1, 3);  // the third
   Run(seconds(6));
+  EXPECT_TRUE(job_.over());
+}
+
+// A job in which each worker's process hosts a server.  One process has registered.
+class VouchedHostTest : public test::Parts {
+ protected:
+  VouchedHostTest() : test::Parts(Hosted()) {
+    for (const auto& [role, port] : {std::pair{Role::kServer, 4710}, {Role::kWorker, 4711}}) {
+      Register(role, port);
+      Run(seconds(1));
+      rendezvous_.waiting()->OnConnected(transport_.PeerOf(port));
+    }
+  }
+  static MembershipOptions Hosted() {
+    MembershipOptions options = Options(bs::Duration(0));
+    options.num_servers = 2;
+    options.servers_in_workers = true;
+    return options;
+  }
+  void RunVouched(int32_t workers) {
+    const bs::TimePoint end = clock_.Now() + options_.timeout + seconds(30);
+    while (clock_.Now() < end) {
+      Message message = Vouch(workers, 1);
+      message.peer = kEmpty;
+      rendezvous_.OnMessage(message);
+      Run(options_.report_interval);
+    }
+  }
+};
+
+TEST_F(VouchedHostTest, TheJobWaitsForTheServerThatAMissingWorkerHosts) {
+  RunVouched(1);
+  EXPECT_EQ(job_.phase, Phase::kGathering);
+  Register(Role::kServer, 4712);
+  Register(Role::kWorker, 4713);
+  EXPECT_EQ(begun_, 1);
+}
+
+TEST_F(VouchedHostTest, TheServerOfARegisteredWorkerIsNotWaitedFor) {
+  Register(Role::kWorker, 4713);
+  Run(seconds(1));
+  rendezvous_.waiting()->OnConnected(transport_.PeerOf(4713));
+  RunVouched(1);
   EXPECT_TRUE(job_.over());
 }
 

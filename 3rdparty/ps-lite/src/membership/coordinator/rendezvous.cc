@@ -86,8 +86,12 @@ bool Rendezvous::AllLive() {
     return !entry.native && entry.node.role == Role::kWorker;
   };
   const int64_t stock = std::ranges::count_if(roster.entries(), is_stock_worker);
-  return roster.NumMissing(Role::kServer) == 0 &&
-         CountVouched() - stock >= roster.NumMissing(Role::kWorker);
+  const auto missing_workers = roster.NumMissing(Role::kWorker);
+  const auto missing_servers = roster.NumMissing(Role::kServer);
+  // A missing worker's process hosts a missing server.
+  const bool servers_follow =
+      job_->options.servers_in_workers && missing_servers <= missing_workers;
+  return (missing_servers == 0 || servers_follow) && CountVouched() - stock >= missing_workers;
 }
 
 void Rendezvous::OnMessage(const Message& message) {
