@@ -47,14 +47,17 @@ TEST(HostsCluster, DeathAtEachMessageIsNamed) {
     const uint64_t messages = RunCluster(DrawSmallHosts(seed), seed).beside;
     ASSERT_GT(messages, 20U);
     const uint64_t stride = BS_CLUSTER_SEEDS >= 2400 ? 1 : 7;
+    uint64_t died = 0;
     for (uint64_t message = 1; message <= messages; message += stride) {
       const auto rank = static_cast<int32_t>((message + seed) % 6);
       ClusterOptions options = DrawSmallHosts(seed);
       options.death = Event{.rank = rank, .after_messages = message};
       const Report report = RunCluster(options, seed);
+      died += report.died ? 1 : 0;
       ASSERT_TRUE(report.problems.empty()) << report.ToString() << "seed " << seed << ", worker "
                                            << rank << " at message " << message;
     }
+    EXPECT_GT(died, messages / stride / 2);
   }
 }
 

@@ -167,6 +167,7 @@ void CollectiveBackend::OnGrants(protocol::Grants grants) {
 
 void CollectiveBackend::Execute(uint64_t number, protocol::GrantedOperation operation) {
   if (!failure_.ok()) return;
+  if (operation.empty()) return GiveUp(Status::Internal("server 0 granted an empty operation"));
   std::vector<Piece> pieces;
   pieces.reserve(operation.size());
   for (const protocol::GrantedPiece& granted : operation) {
@@ -175,7 +176,7 @@ void CollectiveBackend::Execute(uint64_t number, protocol::GrantedOperation oper
     pieces.push_back(piece.value());
   }
   const auto dtype_of = [this](const auto& granted) { return pending_.at(granted.key).dtype; };
-  const DType dtype = operation.empty() ? DType::kFloat32 : dtype_of(operation.front());
+  const DType dtype = dtype_of(operation.front());
   if (std::ranges::any_of(operation, [&](const auto& p) { return dtype_of(p) != dtype; })) {
     return GiveUp(Status::Internal("server 0 granted arrays of several dtypes as one"));
   }
@@ -197,7 +198,8 @@ Result<Piece> CollectiveBackend::PieceOf(const protocol::GrantedPiece& granted) 
   if (!is_ready) return wrong("which is not ready here");
   Pending& pending = found->second;
   if (granted.offset_bytes != pending.granted_bytes || granted.size_bytes == 0 ||
-      granted.size_bytes > pending.size_bytes - pending.granted_bytes) {
+      granted.size_bytes > pending.size_bytes - pending.granted_bytes ||
+      granted.size_bytes % SizeOf(pending.dtype) != 0) {
     return wrong("of " + std::to_string(pending.size_bytes) + ", after " +
                  std::to_string(pending.granted_bytes));
   }

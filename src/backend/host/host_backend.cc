@@ -38,7 +38,8 @@ HostSumsOptions OptionsOfSums(const HostBackendOptions& options) {
           .server_weights = options.server_weights,
           .credit_bytes = options.credit_bytes,
           .deterministic = options.deterministic,
-          .hold_bytes = options.hold_bytes};
+          .hold_bytes = options.hold_bytes,
+          .straggler_timeout = options.requests.straggler_timeout};
 }
 
 bool IsEqual(const Status& status, const Status& other) {

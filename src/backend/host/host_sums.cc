@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
 #include "codec/codec.h"
 #include "protocol/describe.h"
+#include "ps/text.h"
 
 namespace bs::backend {
 namespace {
@@ -59,7 +61,7 @@ HostSums::HostSums(const HostSumsOptions& options, const HostPlan* plan, Backend
       copies_(options.num_servers, options.credit_bytes, options.server_weights),
       places_(plan->num_workers()) {}
 
-HostSums::~HostSums() = default;
+HostSums::~HostSums() { executor_->Cancel(watch_); }
 
 HostSums::Entry& HostSums::EntryOf(const RoundId& id, const protocol::PartitionShape& shape) {
   std::unique_ptr<Entry>& entry = entries_[id];
@@ -76,6 +78,8 @@ void HostSums::Add(const protocol::Tensor& tensor, Exchange exchange) {
   Entry& entry = EntryOf(id, shape);
   BS_CHECK(!entry.own && !entry.round.has(own_place_));
   entry.own.emplace(Own{WithoutPartitions(tensor), std::move(exchange)});
+  entry.began = executor_->Now();
+  if (watch_ == 0) WatchStragglers();
   Exchange& own = entry.own->exchange;
   // It waits for no other worker: the bytes of this host cross the link by their own credit.
   if (has_own_credit_) {
@@ -200,10 +204,41 @@ void HostSums::Take(Entry* entry, size_t place, ps::Frame payload) {
   const bool waits =
       entry->round.ComesEarly(place) &&
       (options_.deterministic || held_bytes_ + payload.size() <= options_.hold_bytes);
-  entry->round.Take(place, std::move(payload), waits);
+  try {
+    entry->round.Take(place, std::move(payload), waits);
+  } catch (const std::bad_alloc&) {
+    return FailRound(entry,
+                     Status::ResourceExhausted(
+                         "key=" + std::to_string(entry->id.key) + ": no memory to add up " +
+                         std::to_string(entry->round.shape().size_bytes) + " bytes on this host"),
+                     true);
+  }
   held_bytes_ = held_bytes_ - held + entry->round.held_bytes();
   const bool leaves = entry->round.complete() || (!waits_for_all_ && entry->own && !waits);
   if (leaves && entry->state == State::kCollecting) Submit(entry);
+}
+
+void HostSums::WatchStragglers() {
+  watch_ = executor_->PostAt(executor_->Now() + options_.straggler_timeout / 4, [this] {
+    watch_ = 0;
+    EndLateRounds();
+    const auto waits = [](const auto& entry) { return entry.second->own.has_value(); };
+    if (std::any_of(entries_.begin(), entries_.end(), waits)) WatchStragglers();
+  });
+}
+
+void HostSums::EndLateRounds() {
+  const TimePoint latest = executor_->Now() - options_.straggler_timeout;
+  for (auto next = entries_.begin(); next != entries_.end();) {
+    Entry& entry = *(next++)->second;
+    if (entry.state != State::kCollecting || !entry.own || entry.began > latest) continue;
+    FailRound(&entry,
+              Status::DeadlineExceeded("push-pull key=" + std::to_string(entry.id.key) +
+                                       " round=" + std::to_string(entry.id.round) + ": after " +
+                                       ps::TextOf(options_.straggler_timeout) +
+                                       " still waiting for " + Awaited(entry)),
+              true);
+  }
 }
 
 void HostSums::Submit(Entry* entry) {

@@ -12,9 +12,11 @@
 // Confined to the worker's executor.
 #pragma once
 
+#include <chrono>
 #include <compare>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -42,6 +44,8 @@ struct HostSumsOptions {
   bool deterministic = false;
   // Unless that is set: contributions of at most so many bytes wait for their turn.
   uint64_t hold_bytes = 0;
+  // The time that a round waits for contributions after this worker's own.
+  Duration straggler_timeout = std::chrono::minutes(30);
 };
 
 class HostSums {
@@ -98,7 +102,8 @@ class HostSums {
     size_t unanswered = 0;  // requests of workers that may not have the answer
     server::PendingCalls pending{};
     std::optional<Own> own{};
-    Priority priority = 0;
+    Priority priority = std::numeric_limits<Priority>::min();  // the largest of the workers'
+    TimePoint began{};                                         // when this worker contributed
     std::string next_layout{};  // as rank 0 said; later as the sum says
     int ends_missing = 0;       // of the copy on the link: its sending, and its sum
     Status crossed{};           // the first error of them
@@ -120,7 +125,11 @@ class HostSums {
   void EraseIfOver(Entry* entry);
   // The reason why the round cannot complete; null if it can.
   const Status* Blocked(const Entry& entry) const;
+  // Ends the round if there is no memory for its sum.
   void Take(Entry* entry, size_t place, ps::Frame payload);
+  // Looks for stragglers again and again, as long as there are rounds.
+  void WatchStragglers();
+  void EndLateRounds();
   void Submit(Entry* entry);
   void StartCopies();
   void Start(Entry* entry);
@@ -148,6 +157,7 @@ class HostSums {
   std::map<RoundId, std::unique_ptr<Entry>> entries_;
   std::vector<Place> places_;
   uint64_t held_bytes_ = 0;  // of all rounds
+  TimerId watch_ = 0;        // 0: there are no rounds
   std::optional<Status> left_{};
   std::optional<Status> failure_{};
 };

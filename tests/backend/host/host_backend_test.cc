@@ -35,6 +35,7 @@ struct Part {
 class HostBackendTest : public testing::Test {
  protected:
   static constexpr uint32_t kPartition = 0;
+  static constexpr Duration kPatience = std::chrono::seconds(40);
 
   HostBackendTest() : executor_(&clock_) {
     for (int32_t rank = 0; rank < 2; ++rank) workers_.push_back(MakeWorker(rank));
@@ -79,12 +80,16 @@ class HostBackendTest : public testing::Test {
     HostBackendOptions host;
     host.view = options.view;
     host.reason_patience = reason_patience;
+    host.credit_bytes = 8;  // a single copy
+    host.requests.straggler_timeout = kPatience;
     return std::make_unique<HostBackend>(
         host, std::make_unique<PsBackend>(options, &executor_, send, log), &executor_, send, log);
   }
   void Carry(int32_t rank, ps::Message message) {
     if (message.peer == ps::ServerId(0)) {
       message.peer = ps::WorkerId(rank);
+      const test::Asked about = test::About(message);
+      if (about.op == ps::Op::kPush) pushed_.emplace_back(about.key, message.meta.priority);
       to_server_.push_back(std::move(message));
       return;
     }
@@ -116,11 +121,13 @@ class HostBackendTest : public testing::Test {
     while (plan.OwnerOf(tensor_.key, kPartition) == owner) ++tensor_.key;
   }
 
-  void Start(int32_t rank, Part* part, Round round = 1, const std::string& next = {}) {
+  void Start(int32_t rank, Part* part, Round round = 1, const std::string& next = {},
+             Priority priority = 0) {
     Exchange exchange;
     exchange.round = round;
     exchange.partition = {.index = kPartition, .server = 0, .offset_bytes = 0, .size_bytes = 8};
     exchange.next_layout = next;
+    exchange.priority = priority;
     exchange.in = std::as_bytes(std::span(part->in));
     exchange.out = std::as_writable_bytes(std::span(part->out));
     exchange.released = [part](const Status&) { ++part->released; };
@@ -160,8 +167,9 @@ class HostBackendTest : public testing::Test {
   protocol::Tensor tensor_ = Eight();
   std::vector<std::unique_ptr<HostBackend>> workers_;
   std::deque<ps::Message> to_server_;
-  int beside_ = 0;          // messages between the two
-  int silent_worker_ = -1;  // sends and receives nothing
+  std::vector<std::pair<Key, Priority>> pushed_;  // to the server
+  int beside_ = 0;                                // messages between the two
+  int silent_worker_ = -1;                        // sends and receives nothing
   ps::Meta last_request_{};
 };
 
@@ -265,6 +273,37 @@ TEST_F(HostBackendTest, AnotherSizeOnAnotherWorkerIsAnError) {
   EXPECT_SNAPSHOT(
       other.summed->message(),
       R"(key=8 round=1 partition=0: worker 1 has float64 of 8 bytes at byte 0, another worker of this host float32 of 8 bytes at byte 0)");
+}
+
+TEST_F(HostBackendTest, MostUrgentCopyCrossesTheLinkFirst) {
+  const HostPlan plan(ViewOf(0));
+  std::vector<Key> keys;
+  for (Key key = 7; keys.size() < 3; ++key) {
+    if (plan.OwnerOf(key, kPartition) == 0) keys.push_back(key);
+  }
+  const std::array<Priority, 3> priorities = {-9, -5, -1};
+  for (size_t i = 0; i < keys.size(); ++i) {
+    tensor_.key = keys[i];
+    Start(1, &Make({}), 1, {}, priorities[i]);
+    Start(0, &Make({}), 1, {}, priorities[i] - 1);
+  }
+  ASSERT_EQ(pushed_.size(), 1U) << "the credit is that of one copy";
+  AnswerAll({});
+  const std::vector<std::pair<Key, Priority>> in_order = {
+      {keys[0], -9}, {keys[2], -1}, {keys[1], -5}};
+  EXPECT_EQ(pushed_, in_order) << "a copy is as urgent as its most urgent contribution";
+}
+
+TEST_F(HostBackendTest, StragglerOfTheHostIsNamed) {
+  Part& own = Make({});
+  Start(0, &own);
+  clock_.RunUntil(clock_.Now() + kPatience / 2);
+  EXPECT_FALSE(own.summed);
+  clock_.RunUntil(clock_.Now() + kPatience);
+  ASSERT_TRUE(own.summed);
+  EXPECT_SNAPSHOT(
+      own.summed->message(),
+      R"(push-pull key=8 round=1: after 40 s still waiting for worker 1 to push key 8 (round 1))");
 }
 
 TEST_F(HostBackendTest, RoundThatMissesAWorkerThatLeftFailsWithItsReason) {
@@ -385,7 +424,24 @@ TEST_F(HostBackendTest, GoodbyeToAWorkerThatVanishedEnds) {
   EXPECT_TRUE(left);
 }
 
-TEST_F(HostBackendTest, WorkerThatLeavesWaitsForPendingSums) {
+TEST_F(HostBackendTest, WorkerThatLeavesServesItsHostFirst) {
+  Part& own = Make({});
+  Part& other = Make({});
+  Start(1, &other);
+  Start(0, &own);
+  bool left = false;
+  workers_[0]->Leave("", [&](const Status&) { left = true; });
+  Run();
+  EXPECT_FALSE(left) << "worker 1 waits for its sum";
+  AnswerAll({5, 6});
+  EXPECT_TRUE(left);
+  for (const Part* const part : {&own, &other}) {
+    ASSERT_TRUE(part->summed && part->summed->ok());
+    EXPECT_EQ(part->out, (std::array<float, 2>{5, 6}));
+  }
+}
+
+TEST_F(HostBackendTest, WorkerThatWaitsForNothingLeavesAtOnce) {
   Part& own = Make({});
   Part& other = Make({});
   Start(1, &other);

@@ -117,16 +117,16 @@ TEST_F(VouchedTest, TheJobEndsSoonAfterTheLastWordOfTheLauncher) {
   EXPECT_EQ(job_.verdict.message().find("bslaunch"), std::string::npos);
 }
 
-TEST_F(VouchedTest, SixTimeoutsEndEveryWait) {
+TEST_F(VouchedTest, ThreeTimeoutsEndEveryWait) {
   RunVouched(Rendezvous::kMostTimeouts * options_.timeout - seconds(10));
   EXPECT_EQ(job_.phase, Phase::kGathering);
   RunVouched(seconds(15));
   EXPECT_TRUE(job_.over());
   EXPECT_NE(
       job_.verdict.message().find(
-          "after 360 s still missing 1 of 2 workers; registered: server 10.0.0.9:4710, worker "
+          "after 180 s still missing 1 of 2 workers; registered: server 10.0.0.9:4710, worker "
           "10.0.0.9:4711; bslaunch says that the missing workers' processes live, but no "
-          "job waits for longer than 6 times BYTESCHEDULER_RENDEZVOUS_TIMEOUT"),
+          "job waits for longer than 3 times BYTESCHEDULER_RENDEZVOUS_TIMEOUT"),
       std::string::npos)
       << job_.verdict.ToString();
 }
