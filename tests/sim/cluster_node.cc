@@ -309,6 +309,11 @@ void WorkerNode::OnMessage(ps::Message message) {
   host_ != nullptr ? host_->OnMessage(std::move(message)) : link_->OnMessage(std::move(message));
 }
 
+void WorkerNode::OnWorkerLeft(int32_t rank, const Status& why) {
+  if (host_ == nullptr) return;
+  thread_.Post([this, rank, why] { host_->OnWorkerLeft(rank, why); });
+}
+
 void WorkerNode::Transmit(ps::Message message) {
   const test::Asked about = test::About(message);
   const auto server = static_cast<size_t>(ps::RankOf(message.peer));

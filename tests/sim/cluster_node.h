@@ -176,7 +176,7 @@ class WorkerNode final : public MemberNode {
  private:
   void OnReady() override;
   void OnMessage(ps::Message message) override;
-  void OnWorkerLeft(int32_t, const Status&) override {}
+  void OnWorkerLeft(int32_t rank, const Status& why) override;
   void OnWorkerVacant(int32_t, bool) override {}
   void OnFailure(const Status& why) override;
   void OnShutdown() override;
