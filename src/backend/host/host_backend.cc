@@ -228,10 +228,11 @@ void HostBackend::OnWorkerLeft(int32_t rank, const Status& why) {
   const std::optional<size_t> place = plan_.PlaceOf(rank);
   if (!place || rank == options_.view->own.rank) return;
   Neighbour& neighbour = neighbours_[*place];
-  neighbour.leaves = true;
+  // Leave counts no worker that left before.
+  const bool known = std::exchange(neighbour.leaves, true);
   Miss(*place, why);
   requests_.FailTo(rank, *neighbour.gone);
-  if (leave_done_ && !neighbour.told) Told(*place);
+  if (!known && leave_done_ && !neighbour.told) Told(*place);
 }
 
 void HostBackend::Leave(const std::string& reason, Done done) {

@@ -79,9 +79,9 @@ class HostBackendTest : public testing::Test {
     options.view = std::make_shared<const job::View>(ViewOf(rank));
     HostBackendOptions host;
     host.view = options.view;
+    host.reason_patience = reason_patience;
     host.credit_bytes = 8;  // a single copy
     host.requests.straggler_timeout = kPatience;
-    host.reason_patience = reason_patience;
     return std::make_unique<HostBackend>(
         host, std::make_unique<PsBackend>(options, &executor_, send, log), &executor_, send, log);
   }
@@ -322,23 +322,6 @@ TEST_F(HostBackendTest, RoundThatMissesAWorkerThatLeftFailsWithItsReason) {
   EXPECT_SNAPSHOT(later.summed->message(), R"(worker 1 gave up: out of luck)");
 }
 
-TEST_F(HostBackendTest, WorkerThatLeavesServesItsHostFirst) {
-  Part& own = Make({});
-  Part& other = Make({});
-  Start(1, &other);
-  Start(0, &own);
-  bool left = false;
-  workers_[0]->Leave("", [&](const Status&) { left = true; });
-  Run();
-  EXPECT_FALSE(left) << "worker 1 waits for its sum";
-  AnswerAll({5, 6});
-  EXPECT_TRUE(left);
-  for (const Part* const part : {&own, &other}) {
-    ASSERT_TRUE(part->summed && part->summed->ok());
-    EXPECT_EQ(part->out, (std::array<float, 2>{5, 6}));
-  }
-}
-
 TEST_F(HostBackendTest, RoundsThatMissAWorkerWaitForItsReason) {
   MakeWorkers(seconds(5));
   Part& before = Make({});
@@ -439,6 +422,23 @@ TEST_F(HostBackendTest, GoodbyeToAWorkerThatVanishedEnds) {
   workers_[0]->OnWorkerLeft(1, ps::LeftStatus(ps::WorkerId(1), ""));
   Run();
   EXPECT_TRUE(left);
+}
+
+TEST_F(HostBackendTest, WorkerThatLeavesServesItsHostFirst) {
+  Part& own = Make({});
+  Part& other = Make({});
+  Start(1, &other);
+  Start(0, &own);
+  bool left = false;
+  workers_[0]->Leave("", [&](const Status&) { left = true; });
+  Run();
+  EXPECT_FALSE(left) << "worker 1 waits for its sum";
+  AnswerAll({5, 6});
+  EXPECT_TRUE(left);
+  for (const Part* const part : {&own, &other}) {
+    ASSERT_TRUE(part->summed && part->summed->ok());
+    EXPECT_EQ(part->out, (std::array<float, 2>{5, 6}));
+  }
 }
 
 TEST_F(HostBackendTest, WorkerThatWaitsForNothingLeavesAtOnce) {
