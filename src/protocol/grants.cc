@@ -166,39 +166,52 @@ std::string Encode(const Readiness& readiness) {
   return bytes;
 }
 
-Result<Readiness> DecodeReadiness(std::string_view bytes) {
-  Readiness readiness;
+namespace {
+
+struct ReadinessFields {
+  Readiness readiness{};
   uint32_t code = 0;
-  std::string text;
-  Status wrong;
-  const Status read = ForEach(bytes, [&](pbf_reader* in) {
-    switch (in->tag_and_type()) {
-      case Bytes(kTensor): {
-        Result<ReadyTensor> tensor = DecodeTensor(ViewIn(in));
-        if (tensor.ok()) readiness.tensors.push_back(std::move(tensor.value()));
-        if (!tensor.ok()) wrong = tensor.status();
-        return true;
-      }
-      case Varint(kReceived):
-        readiness.received = in->get_uint64();
-        return true;
-      case Varint(kFinished):
-        readiness.finished = in->get_uint64();
-        return true;
-      case Varint(kCode):
-        code = in->get_uint32();
-        return true;
-      case Bytes(kText):
-        text = in->get_bytes();
-        return true;
-      default:
-        return false;
+  std::string text{};
+  Status wrong{};  // of the last tensor that cannot be read
+};
+
+// Returns false if the field is unknown.
+bool ReadField(pbf_reader* in, ReadinessFields* fields) {
+  switch (in->tag_and_type()) {
+    case Bytes(kTensor): {
+      Result<ReadyTensor> tensor = DecodeTensor(ViewIn(in));
+      if (tensor.ok()) fields->readiness.tensors.push_back(std::move(tensor.value()));
+      if (!tensor.ok()) fields->wrong = tensor.status();
+      return true;
     }
-  });
-  if (!read.ok() || !wrong.ok()) return read.ok() ? wrong : read;
-  if (code > static_cast<uint32_t>(StatusCode::kInternal)) code = 10;
-  if (code != 0) readiness.failure = Status(static_cast<StatusCode>(code), std::move(text));
-  return readiness;
+    case Varint(kReceived):
+      fields->readiness.received = in->get_uint64();
+      return true;
+    case Varint(kFinished):
+      fields->readiness.finished = in->get_uint64();
+      return true;
+    case Varint(kCode):
+      fields->code = in->get_uint32();
+      return true;
+    case Bytes(kText):
+      fields->text = in->get_bytes();
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+Result<Readiness> DecodeReadiness(std::string_view bytes) {
+  ReadinessFields fields;
+  const Status read = ForEach(bytes, [&](pbf_reader* in) { return ReadField(in, &fields); });
+  if (!read.ok() || !fields.wrong.ok()) return read.ok() ? fields.wrong : read;
+  if (fields.code > static_cast<uint32_t>(StatusCode::kInternal)) fields.code = 10;
+  if (fields.code != 0) {
+    fields.readiness.failure = Status(static_cast<StatusCode>(fields.code), std::move(fields.text));
+  }
+  return std::move(fields.readiness);
 }
 
 std::string Encode(const GrantedOperation& operation) {

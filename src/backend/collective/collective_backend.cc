@@ -116,7 +116,7 @@ void CollectiveBackend::Report() {
   if (num_waiting_ > 0 && num_open_ < kOpenRequests) RequestReport();
 }
 
-void CollectiveBackend::Send(protocol::Readiness readiness) {
+void CollectiveBackend::Send(const protocol::Readiness& readiness) {
   protocol::DataRequest body;
   body.ready_number = next_ready_++;
   body.ready = protocol::Encode(readiness);

@@ -54,6 +54,8 @@ class CollectiveBackend final : public Backend {
   CollectiveBackend(CollectiveOptions options, Executor* executor, std::unique_ptr<Backend> servers,
                     std::unique_ptr<Collective> library, AskFn ask,
                     const protocol::Rules& rules = protocol::Rules());
+  CollectiveBackend(const CollectiveBackend&) = delete;
+  CollectiveBackend& operator=(const CollectiveBackend&) = delete;
   ~CollectiveBackend() override;
 
   void Prepare(Done done) override {
@@ -125,7 +127,7 @@ class CollectiveBackend final : public Backend {
   void Refuse(Exchange exchange, const Status& why);
   void RequestReport();
   void Report();
-  void Send(protocol::Readiness readiness);
+  void Send(const protocol::Readiness& readiness);
   void OnResponse(const Status& status, const ps::Message& response);
   void OnGrants(protocol::Grants grants);
   void Execute(uint64_t number, protocol::GrantedOperation operation);

@@ -105,7 +105,7 @@ void HostBackend::Start(const protocol::Tensor& tensor, Exchange exchange) {
 }
 
 void HostBackend::SendTo(int32_t owner, const protocol::Tensor& tensor, Exchange exchange) {
-  const size_t place = plan_.PlaceOf(owner).value();
+  const size_t place = plan_.PlaceOnHost(owner);
   Neighbour& neighbour = neighbours_[place];
   if (neighbour.gone) {
     return executor_->Post([exchange = std::move(exchange), why = *neighbour.gone] {
@@ -189,7 +189,8 @@ void HostBackend::OnGoodbye(size_t place, protocol::Call call) {
 }
 
 void HostBackend::AnswerGoodbye(size_t place) {
-  send_(protocol::MakeResponse(*neighbours_[place].goodbye, {}));
+  const std::optional<protocol::Call>& goodbye = neighbours_[place].goodbye;
+  if (goodbye) send_(protocol::MakeResponse(*goodbye, {}));
 }
 
 void HostBackend::Part(size_t place, const std::string& reason) {
@@ -231,7 +232,7 @@ void HostBackend::OnWorkerLeft(int32_t rank, const Status& why) {
   // Leave counts no worker that left before.
   const bool known = std::exchange(neighbour.leaves, true);
   Miss(*place, why);
-  requests_.FailTo(rank, *neighbour.gone);
+  requests_.FailTo(rank, neighbour.gone.value_or(why));
   if (!known && leave_done_ && !neighbour.told) Told(*place);
 }
 
@@ -243,19 +244,23 @@ void HostBackend::Leave(const std::string& reason, Done done) {
     const int32_t rank = plan_.ranks()[place];
     if (rank == options_.view->own.rank || neighbours_[place].leaves) continue;
     ++not_told_;
-    ps::KvRequest request;
-    request.server = rank;
-    request.extension.op = ps::Op::kLeave;
-    request.extension.text = reason;
-    request.extension.body = protocol::Encode(ps::Op::kLeave, protocol::DataRequest{});
-    goodbyes_.Send(std::move(request), [this, place, lives = std::weak_ptr(lives_)](
-                                           const Status& status, const ps::Message&) {
-      if (lives.expired()) return;
-      if (!status.ok()) log_.Debug([&] { return status.message(); });
-      if (!neighbours_[place].told) Told(place);
-    });
+    SayGoodbye(place, reason);
   }
   if (--not_told_ == 0) executor_->Post([done = std::move(leave_done_)] { done(Status::Ok()); });
+}
+
+void HostBackend::SayGoodbye(size_t place, const std::string& reason) {
+  ps::KvRequest request;
+  request.server = plan_.ranks()[place];
+  request.extension.op = ps::Op::kLeave;
+  request.extension.text = reason;
+  request.extension.body = protocol::Encode(ps::Op::kLeave, protocol::DataRequest{});
+  goodbyes_.Send(std::move(request), [this, place, lives = std::weak_ptr(lives_)](
+                                         const Status& status, const ps::Message&) {
+    if (lives.expired()) return;
+    if (!status.ok()) log_.Debug([&] { return status.message(); });
+    if (!neighbours_[place].told) Told(place);
+  });
 }
 
 void HostBackend::Told(size_t place) {

@@ -54,6 +54,8 @@ class HostBackend final : public Backend {
   HostBackend(const HostBackendOptions& options, std::unique_ptr<PsBackend> link,
               Executor* executor, SendFn send, const Logger& log,
               const protocol::Rules& rules = protocol::Rules());
+  HostBackend(const HostBackend&) = delete;
+  HostBackend& operator=(const HostBackend&) = delete;
   ~HostBackend() override;
 
   // Takes a message from a server, or from a worker of this host.  Thread-safe.
@@ -134,6 +136,7 @@ class HostBackend final : public Backend {
   // Exchanges that miss the worker at `place` fail because of `why`.
   void Miss(size_t place, const Status& why);
   void EndMissed(size_t place, const Status& why);
+  void SayGoodbye(size_t place, const std::string& reason);
   void Told(size_t place);
   // Applies the credit that comes with a sum.
   void Hear(const std::string& next_layout);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "protocol/placement.h"
 #include "protocol/server_shares.h"
 
@@ -16,6 +17,12 @@ std::optional<size_t> HostPlan::PlaceOf(int32_t rank) const {
   const auto place = std::lower_bound(ranks_.begin(), ranks_.end(), rank);
   if (place == ranks_.end() || *place != rank) return std::nullopt;
   return static_cast<size_t>(place - ranks_.begin());
+}
+
+size_t HostPlan::PlaceOnHost(int32_t rank) const {
+  const std::optional<size_t> place = PlaceOf(rank);
+  BS_CHECK(place.has_value());
+  return place.value_or(0);
 }
 
 int32_t HostPlan::OwnerOf(Key key, uint32_t partition) const {

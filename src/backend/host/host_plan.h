@@ -25,6 +25,8 @@ class HostPlan {
   size_t num_workers() const { return ranks_.size(); }
   // The place of a rank among them; nothing if it is on another host.
   std::optional<size_t> PlaceOf(int32_t rank) const;
+  // The same; REQUIRES: the rank is on this host.
+  size_t PlaceOnHost(int32_t rank) const;
   // The worker that adds up the partition.  All have nearly the same number of them.
   int32_t OwnerOf(Key key, uint32_t partition) const;
 

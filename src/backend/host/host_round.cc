@@ -28,10 +28,10 @@ void HostRound::Take(size_t place, ps::Frame payload, bool waits) {
     summed_[next_] = true;
     ready.push_back(std::move(early.mapped()));
   }
-  Add(std::move(ready));
+  Add(ready);
 }
 
-void HostRound::Add(std::vector<ps::Frame> ready) {
+void HostRound::Add(const std::vector<ps::Frame>& ready) {
   std::vector<const void*> inputs;
   inputs.reserve(ready.size() + 1);
   if (num_summed_ > 0) inputs.push_back(sum_->data());

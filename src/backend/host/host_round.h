@@ -42,7 +42,7 @@ class HostRound {
   const server::SumRef& sum() const { return sum_; }
 
  private:
-  void Add(std::vector<ps::Frame> ready);
+  void Add(const std::vector<ps::Frame>& ready);
 
   const protocol::PartitionShape shape_;
   const int32_t num_readers_;

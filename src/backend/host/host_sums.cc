@@ -57,7 +57,7 @@ HostSums::HostSums(const HostSumsOptions& options, const HostPlan* plan, Backend
       leaves_once_(rules.host_copies_leave_once()),
       has_own_credit_(rules.host_copies_have_their_own_credit()),
       goes_to_all_(rules.host_sums_go_to_all()),
-      own_place_(plan->PlaceOf(options.rank).value()),
+      own_place_(plan->PlaceOnHost(options.rank)),
       copies_(options.num_servers, options.credit_bytes, options.server_weights),
       places_(plan->num_workers()) {}
 
@@ -77,7 +77,7 @@ void HostSums::Add(const protocol::Tensor& tensor, Exchange exchange) {
   const protocol::PartitionShape shape = ShapeOf(tensor, exchange.partition);
   Entry& entry = EntryOf(id, shape);
   BS_CHECK(!entry.own && !entry.round.has(own_place_));
-  entry.own.emplace(Own{WithoutPartitions(tensor), std::move(exchange)});
+  entry.own = std::make_unique<Own>(Own{WithoutPartitions(tensor), std::move(exchange)});
   entry.began = executor_->Now();
   if (watch_ == 0) WatchStragglers();
   Exchange& own = entry.own->exchange;
@@ -194,7 +194,8 @@ void HostSums::EraseIfOver(Entry* entry) {
 const Status* HostSums::Blocked(const Entry& entry) const {
   if (left_ && !entry.round.has(own_place_)) return &*left_;
   for (size_t place = 0; place < places_.size(); ++place) {
-    if (places_[place].gone && !entry.round.has(place)) return &*places_[place].gone;
+    const std::optional<Status>& gone = places_[place].gone;
+    if (gone && !entry.round.has(place)) return &*gone;
   }
   return nullptr;
 }
@@ -222,7 +223,7 @@ void HostSums::WatchStragglers() {
   watch_ = executor_->PostAt(executor_->Now() + options_.straggler_timeout / 4, [this] {
     watch_ = 0;
     EndLateRounds();
-    const auto waits = [](const auto& entry) { return entry.second->own.has_value(); };
+    const auto waits = [](const auto& entry) { return entry.second->own != nullptr; };
     if (std::any_of(entries_.begin(), entries_.end(), waits)) WatchStragglers();
   });
 }

@@ -101,7 +101,7 @@ class HostSums {
     Status why{};           // of kFailed
     size_t unanswered = 0;  // requests of workers that may not have the answer
     server::PendingCalls pending{};
-    std::optional<Own> own{};
+    std::unique_ptr<Own> own{};  // null: this worker's part has ended, or has not come
     Priority priority = std::numeric_limits<Priority>::min();  // the largest of the workers'
     TimePoint began{};                                         // when this worker contributed
     std::string next_layout{};  // as rank 0 said; later as the sum says

@@ -166,7 +166,7 @@ Result<std::unique_ptr<WorkerNode>> StartPsWorker(const Config& config, int32_t 
 
 std::unique_ptr<WorkerNode> StartPsWorker(const Config& config,
                                           const ps::MembershipOptions& options,
-                                          ps::RdmaOptions rdma, MakeLibraryFn make_library) {
+                                          ps::RdmaOptions rdma, const MakeLibraryFn& make_library) {
   const Logger node_log = MakeLogger(config);
   const Logger network_log = MakeNetworkLogger(config, node_log);
   WarnOfSettings(config, options, network_log);

@@ -20,6 +20,7 @@ Result<std::unique_ptr<WorkerNode>> StartPsWorker(const Config& config, int32_t 
 // makes the library that sums dense keys of floats.
 std::unique_ptr<WorkerNode> StartPsWorker(const Config& config,
                                           const ps::MembershipOptions& options,
-                                          ps::RdmaOptions rdma, MakeLibraryFn make_library = {});
+                                          ps::RdmaOptions rdma,
+                                          const MakeLibraryFn& make_library = {});
 
 }  // namespace bs::node

@@ -131,12 +131,14 @@ bool WorkerNode::Drain(Duration timeout) {
 
 void WorkerNode::Leave(bool drained) {
   RunOn(executor(), [this, drained] {
-    backend_->Leave(reason_, [this, drained](const Status&) {
-      parts_.membership->Leave({.drained = drained, .reason = reason_},
-                               [this](const Status&) { left_.Notify(); });
-    });
+    backend_->Leave(reason_, [this, drained](const Status&) { LeaveJob(drained); });
   });
   left_.Wait();
+}
+
+void WorkerNode::LeaveJob(bool drained) {
+  parts_.membership->Leave({.drained = drained, .reason = reason_},
+                           [this](const Status&) { left_.Notify(); });
 }
 
 Status WorkerNode::Close(Duration drain) {

@@ -107,6 +107,7 @@ class WorkerNode final : public OperationHost {
   void TellEveryone(const Status& why);
   bool Drain(Duration timeout);
   void Leave(bool drained);
+  void LeaveJob(bool drained);  // behind the goodbye of the back end
 
   const Config config_;
   const Logger log_;
