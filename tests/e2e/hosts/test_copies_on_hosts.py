@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -30,7 +31,8 @@ def make_lab(hosts: int) -> Lab:
 
 
 def digests(outputs: List[str]) -> List[str]:
-    return [line for text in outputs for line in text.splitlines() if line.startswith("summed ")]
+    # A line of the log may come between a digest and its end of line.
+    return [digest for text in outputs for digest in re.findall(r"summed ([0-9a-f]{64})", text)]
 
 
 def carried(lab: Lab, job: "Callable[[int], None]") -> "List[Tuple[int, int]]":
