@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -46,15 +47,20 @@ class Arrays {
   std::vector<std::vector<float>> out_;
 };
 
-// The first error, and how many partitions have ended.
+// The first error, and how many partitions have ended.  Ranks that end later may still tell it.
 struct Outcome {
-  std::optional<Status> error;
-  int ended = 0;
+  struct State {
+    std::optional<Status> error{};
+    int ended = 0;
+  };
+  std::shared_ptr<State> state = std::make_shared<State>();
+  std::optional<Status>& error = state->error;
+  int& ended = state->ended;
 
-  std::function<void(const Status&)> Take() {
-    return [this](const Status& status) {
-      ++ended;
-      if (!status.ok() && !error) error = status;
+  std::function<void(const Status&)> Take() const {
+    return [kept = state](const Status& status) {
+      ++kept->ended;
+      if (!status.ok() && !kept->error) kept->error = status;
     };
   }
 };
