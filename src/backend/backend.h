@@ -58,7 +58,7 @@ struct Exchange {
   // From rank 0, of partition 0: the layout from the next round on (protocol/next_layout.h).  Every
   // worker gets it with that partition's sum.  Empty: no change.
   std::string next_layout{};
-  // The contribution is the sum of so many workers, all of this host; 0: of this worker alone.
+  // Number of workers, all of this host, whose sum the contribution is; 0: it is this worker's.
   uint32_t stands_for = 0;
   // The partition's bytes in the tensor.  `in` stays valid and unchanged until `sent`, and `out`
   // stays valid until `summed`.

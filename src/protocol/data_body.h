@@ -54,8 +54,8 @@ struct DataRequest {
   std::string optimizer{};  // kOptimizer: its name and options
   bool given_back = false;  // kRelease: all workers have given the key back
   std::string ready{};      // kReady: a Readiness (grants.h)
-  // kPush and kPushPull of a synchronous key: the payload is the sum of so many workers, all of the
-  // sender's host.  0: of the sender alone.
+  // kPush and kPushPull of a synchronous key: number of workers, all of the sender's host, whose
+  // sum the payload is.  0: it is the sender's.
   uint32_t stands_for = 0;
   // kPushPull between workers of a host: the sender has the answers to all its requests of a lower
   // sequence.

@@ -31,8 +31,8 @@ struct ReadyTensor {
 
 struct Readiness {
   std::vector<ReadyTensor> tensors{};
-  uint64_t received = 0;  // the rank has the first so many operations
-  uint64_t finished = 0;  // the first so many operations have ended on the rank
+  uint64_t received = 0;  // number of the first operation that the rank lacks
+  uint64_t finished = 0;  // number of the first operation that has not ended on the rank
   Status failure{};       // the rank cannot go on
 };
 

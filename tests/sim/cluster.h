@@ -29,9 +29,9 @@ struct Event {
   // The rank of a worker or server.  If that worker has finished by then, a server dies instead.
   int32_t rank = 0;
   uint64_t after_callbacks = 0;  // of all workers together
-  // And after so many requests and responses of kReady.
+  // The event comes behind that number of requests and responses of kReady too.
   uint64_t after_ready_messages = 0;
-  uint64_t after_messages = 0;  // the same, and so many between workers of a host
+  uint64_t after_messages = 0;  // between workers of a host; 0: no condition
   // If not empty, the worker says goodbye with it.  A server that is meant instead vanishes.
   std::string reason{};
 };

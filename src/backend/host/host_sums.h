@@ -42,7 +42,7 @@ struct HostSumsOptions {
   std::vector<uint32_t> server_weights{};  // of PsBackendOptions
   uint64_t credit_bytes = kFirstCreditBytes;
   bool deterministic = false;
-  // Unless that is set: contributions of at most so many bytes wait for their turn.
+  // Unless that is set: most bytes of contributions that wait for their turn.
   uint64_t hold_bytes = 0;
   // The time that a round waits for contributions after this worker's own.
   Duration straggler_timeout = std::chrono::minutes(30);

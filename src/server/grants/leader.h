@@ -39,13 +39,13 @@ namespace bs::server {
 
 class Leader {
  public:
-  // While so many operations have not ended on rank 0, no other starts, however small they are.  So
-  // tensors that become ready meanwhile can be one operation.  Two keep the library busy; the third
-  // is on its way to the other ranks.
+  // Most operations, however small, that have not ended on rank 0.  Tensors that become ready
+  // meanwhile can be one operation.  Two operations keep the library busy; the third is on its way
+  // to the other ranks.
   static constexpr uint64_t kMostOperations = 3;
   // A rank's requests that stay open when there is nothing to respond.
   static constexpr size_t kOpenRequests = 2;
-  // A rank may be so many requests ahead of the oldest that has not arrived.
+  // Most requests of a rank between the oldest that has not arrived and the newest that has.
   static constexpr uint64_t kMostAhead = 4096;
   // Keys whose tensors are ready on some ranks and not on all.
   static constexpr size_t kMostKeys = size_t{1} << 22U;
@@ -87,11 +87,11 @@ class Leader {
     std::string encoded{};
   };
   struct Rank {
-    uint64_t seen = 0;                        // the first so many requests have come
-    std::set<uint64_t> seen_ahead;            // and these
+    uint64_t seen = 0;                        // number of the first request that has not come
+    std::set<uint64_t> seen_ahead;            // numbers of later requests that have come
     std::map<uint64_t, protocol::Call> open;  // by number
-    uint64_t received = 0;                    // the rank has the first so many operations
-    uint64_t sent = 0;                        // responses had the first so many
+    uint64_t received = 0;                    // number of the first operation that the rank lacks
+    uint64_t sent = 0;                        // number of the first operation that no response had
     uint64_t reported = 0;                    // tensors
     std::optional<Status> gone;
   };
@@ -133,7 +133,7 @@ class Leader {
   // Numbers first_kept_ and up: not ended on rank 0, or not received by every rank.
   std::deque<Operation> operations_;
   uint64_t first_kept_ = 0;
-  uint64_t finished_ = 0;       // the first so many operations have ended on rank 0
+  uint64_t finished_ = 0;       // number of the first that has not ended on rank 0
   uint64_t fully_granted_ = 0;  // tensors
   bool turn_posted_ = false;
   std::optional<Status> failure_;

@@ -52,7 +52,7 @@ class Slot {
   // A contribution, under the lowest rank of the workers that it stands for.
   struct Ready {
     int32_t rank;
-    int32_t workers;  // for so many
+    int32_t workers;  // number that it stands for
     ps::Frame payload;
   };
   // A contribution that came before its turn, as it was received.

@@ -25,7 +25,7 @@ struct FakeOptions {
   int32_t num_ranks = 1;
   // How long an operation takes, from the call of the last rank on; one after another.
   std::function<Duration(uint64_t size_bytes)> duration{};
-  // Rank 0 may have so many bytes in operations, or one operation.
+  // Most bytes of rank 0 in operations, unless it has a single operation.
   uint64_t most_bytes = UINT64_MAX;
   bool adds = true;  // false: it touches no memory
   std::function<void(const std::string& violation)> on_violation{};

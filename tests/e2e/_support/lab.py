@@ -10,8 +10,9 @@ import os
 import pathlib
 import subprocess
 import time
-from typing import Iterator, List, Sequence, Tuple
+from typing import Callable, Iterator, List, Sequence, Tuple, TypeVar
 
+import pytest
 from ended import Ended
 
 NETLAB = pathlib.Path(__file__).resolve().parents[3] / "benchmarks" / "lab" / "netlab.sh"
@@ -27,8 +28,19 @@ mount -t tmpfs tmpfs /run && "$0" up {NAME} "$1" -r 1gbit -p {PREFIX} && echo up
 IN_FOLDER = 'cd "$0" && exec "$@"'
 
 
+Hosts = TypeVar("Hosts")
+
+
 class NoLab(Exception):
     """There can be none here: the reason."""
+
+
+def hosts_or_skip(make: "Callable[[], Hosts]") -> "Hosts":
+    """Return the hosts that `make` makes; skip the test where there can be none."""
+    try:
+        return make()
+    except NoLab as error:
+        pytest.skip(f"no hosts of their own to be had here: {error}")
 
 
 def require() -> None:

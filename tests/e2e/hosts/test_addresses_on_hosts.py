@@ -9,7 +9,7 @@ from typing import Callable, Dict, Iterator, List, Sequence
 
 import pytest
 from job import WORKERS
-from lab import NoLab
+from lab import hosts_or_skip
 from two_hosts import BRIDGE, ETH10, PATIENCE_S, SERVER, TwoHosts
 
 SUM = [sys.executable, str(WORKERS / "steps" / "first_sum.py")]
@@ -24,11 +24,7 @@ Ends = Dict[str, str]
 
 @pytest.fixture
 def hosts(tmp_path: pathlib.Path) -> Iterator[TwoHosts]:
-    try:
-        two = TwoHosts(tmp_path)
-    except NoLab as error:
-        pytest.skip(f"no hosts of their own to be had here: {error}")
-    with two:
+    with hosts_or_skip(lambda: TwoHosts(tmp_path)) as two:
         yield two
 
 

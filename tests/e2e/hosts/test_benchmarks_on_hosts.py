@@ -42,10 +42,7 @@ def native(test: "Callable[..., None]") -> "Callable[..., None]":
 
 def run(tmp_path: pathlib.Path, line: str) -> "Tuple[Dict[str, Any], List[int]]":
     """Run a benchmark's command line; return its JSON, and how many bytes each host has sent."""
-    try:
-        lab.require()
-    except lab.NoLab as reason:
-        pytest.skip(str(reason))
+    lab.hosts_or_skip(lab.require)
     out = tmp_path / "out.json"
     command = [
         *lab.one_processor(),

@@ -10,7 +10,7 @@ from typing import Callable, Dict, List, Tuple
 
 import pytest
 from job import HERE, WORKERS, Job, without_settings
-from lab import Lab, NoLab
+from lab import Lab, hosts_or_skip
 
 MakeJob = Callable[..., Job]
 MODEL = 2 * 4_000_000  # bytes, of workers/hosts/copies.py
@@ -21,13 +21,6 @@ APART = [2, 2, 3, 0, 0, 1, 1]
 BESIDE = [0, 0, 1, 0, 0, 1, 1]
 WORKERS_OF_HOSTS = (0, 1)
 CROSSES = "workers of a host add up first: 4 workers send 2 copies of each large tensor"
-
-
-def make_lab(hosts: int) -> Lab:
-    try:
-        return Lab(hosts)
-    except NoLab as error:
-        pytest.skip(f"no hosts of their own to be had here: {error}")
 
 
 def digests(outputs: List[str]) -> List[str]:
@@ -55,7 +48,7 @@ def carried(lab: Lab, job: "Callable[[int], None]") -> "List[Tuple[int, int]]":
 
 @pytest.mark.parametrize("hosts", [APART, BESIDE], ids=["servers-apart", "servers-beside"])
 def test_one_copy_crosses_each_link(make_job: MakeJob, hosts: List[int]) -> None:
-    with make_lab(4) as lab:
+    with hosts_or_skip(lambda: Lab(4)) as lab:
         outputs: List[str] = []
 
         def run(rounds: int) -> None:
@@ -79,7 +72,7 @@ def test_one_copy_crosses_each_link(make_job: MakeJob, hosts: List[int]) -> None
 
 
 def test_without_it_each_worker_sends_a_copy(make_job: MakeJob) -> None:
-    with make_lab(4) as lab:
+    with hosts_or_skip(lambda: Lab(4)) as lab:
 
         def run(rounds: int) -> None:
             env = {"BYTESCHEDULER_LOCAL_SUMS": "0"}
@@ -91,7 +84,7 @@ def test_without_it_each_worker_sends_a_copy(make_job: MakeJob) -> None:
 
 
 def test_lost_worker_is_named_by_all(make_job: MakeJob) -> None:
-    with make_lab(4) as lab:
+    with hosts_or_skip(lambda: Lab(4)) as lab:
         env = {"BYTESCHEDULER_LOG_LEVEL": "info"}
         job = make_job(workers=4, servers=2, lab=lab, hosts=APART, env=env)
         for _ in range(4):
@@ -136,7 +129,7 @@ def start_direct(
 
 def test_direct_job_of_pytorch_sends_one_copy(tmp_path: pathlib.Path) -> None:
     pytest.importorskip("torch")
-    with make_lab(2) as lab:
+    with hosts_or_skip(lambda: Lab(2)) as lab:
         outputs: List[str] = []
 
         def run(rounds: int) -> None:

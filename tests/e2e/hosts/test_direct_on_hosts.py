@@ -3,9 +3,8 @@
 import re
 from typing import Callable
 
-import pytest
 from job import Job
-from lab import Lab, NoLab
+from lab import Lab, hosts_or_skip
 
 MakeJob = Callable[..., Job]
 # The host of the scheduler node, and of each worker.
@@ -13,11 +12,7 @@ HOSTS = [0, 0, 1]
 
 
 def test_workers_of_two_hosts_have_the_weights_of_one_process(make_job: MakeJob) -> None:
-    try:
-        lab = Lab(2)
-    except NoLab as error:
-        pytest.skip(f"no hosts of their own to be had here: {error}")
-    with lab:
+    with hosts_or_skip(lambda: Lab(2)) as lab:
         job = make_job(servers=0, lab=lab, hosts=HOSTS)
         for output in job.run("torch/identity.py", "sgd"):
             assert "sgd is the same" in output

@@ -30,7 +30,7 @@ from host_job import (
 )
 from job import Job
 from kills import any_seed, soak
-from lab import Lab, NoLab
+from lab import Lab, NoLab, hosts_or_skip
 
 MakeJob = Callable[..., Job]
 VICTIMS = {"scheduler": SCHEDULER, "server": SERVERS[1], "worker": WORKERS[1]}
@@ -53,11 +53,7 @@ STRICT = {
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    try:
-        hosts = Lab(HOSTS)
-    except NoLab as error:
-        pytest.skip(f"no hosts of their own to be had here: {error}")
-    with hosts:
+    with hosts_or_skip(lambda: Lab(HOSTS)) as hosts:
         yield hosts
 
 

@@ -3,9 +3,8 @@
 import re
 from typing import Callable
 
-import pytest
 from job import Job
-from lab import Lab, NoLab
+from lab import Lab, hosts_or_skip
 
 MakeJob = Callable[..., Job]
 # The host of the scheduler node, of the server and of each worker, by its rank.
@@ -13,11 +12,7 @@ HOSTS = [0, 0, 0, 1, 1, 0]
 
 
 def test_workers_are_counted_on_each_host(make_job: MakeJob) -> None:
-    try:
-        lab = Lab(2)
-    except NoLab as error:
-        pytest.skip(f"no hosts of their own to be had here: {error}")
-    with lab:
+    with hosts_or_skip(lambda: Lab(2)) as lab:
         job = make_job(workers=4, lab=lab, hosts=HOSTS)
         for rank in range(4):
             job.start_worker("steps/ranked_worker.py", env={"RANK": str(rank)})

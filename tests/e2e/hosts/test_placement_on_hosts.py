@@ -4,9 +4,8 @@ import json
 import pathlib
 from typing import Callable
 
-import pytest
 from job import Job
-from lab import Lab, NoLab
+from lab import Lab, hosts_or_skip
 
 MakeJob = Callable[..., Job]
 PARTITION = 4096
@@ -21,11 +20,7 @@ SHARE_BESIDE, SHARE_APART = 5 / 19, 4 / 19
 def test_every_worker_gives_each_server_its_share(
     make_job: MakeJob, tmp_path: pathlib.Path
 ) -> None:
-    try:
-        lab = Lab(4)
-    except NoLab as error:
-        pytest.skip(f"no hosts of their own to be had here: {error}")
-    with lab:
+    with hosts_or_skip(lambda: Lab(4)) as lab:
         job = make_job(
             workers=3,
             servers=4,

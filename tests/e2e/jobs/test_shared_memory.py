@@ -7,7 +7,7 @@ from typing import Callable, List
 import pytest
 from job import Job
 from kills import Chance, any_seed, replace_workers
-from lab import Lab, NoLab
+from lab import Lab, hosts_or_skip
 
 MakeJob = Callable[..., Job]
 DEBUG = {"BYTESCHEDULER_LOG_LEVEL": "debug"}
@@ -66,11 +66,7 @@ def test_a_job_that_goes_on_without_a_killed_worker_keeps_none_of_its_memory(
 
 
 def test_hosts_share_none(make_job: MakeJob) -> None:
-    try:
-        hosts = Lab(3)
-    except NoLab as error:
-        pytest.skip(f"no hosts of their own to be had here: {error}")
-    with hosts as lab:
+    with hosts_or_skip(lambda: Lab(3)) as lab:
         # They see each other's processes, which real hosts do not: addresses have to tell.
         job = make_job(workers=1, servers=1, env=DEBUG, lab=lab)
         for output in job.run("cases/cases.py", "native", "shapes"):

@@ -1,4 +1,4 @@
-"""A worker without a framework that sums a large tensor so many times: its argument.
+"""A worker without a framework that sums a large tensor; its argument is the number of sums.
 
 It checks the sum of whole numbers, and prints a digest of sums of fractions, which all workers must
 have alike.

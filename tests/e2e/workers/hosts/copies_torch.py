@@ -1,4 +1,4 @@
-"""A worker of PyTorch that averages large tensors so many times: its argument.
+"""A worker of PyTorch that averages large tensors; its argument is the number of rounds.
 
 The model has as many bytes as that of copies.py.
 """

@@ -31,7 +31,7 @@ class Rendezvous {
 
   // Stops the reports of missing nodes.
   void StopReports() { report_.Stop(); }
-  // No job waits for longer than so many time-outs.
+  // The longest wait of a job, in time-outs.
   static constexpr int kMostTimeouts = 3;
   // Reports missing nodes from now on, and ends the job at the time-out.  If launchers vouch for
   // all missing nodes, it ends kMostTimeouts of these after the start instead.  Calls `begun` once
