@@ -134,7 +134,8 @@ class Backend {
   virtual void SetOptimizer(OptimizerText optimizer, uint64_t number, Done done) = 0;
 
   // This worker leaves the job, because of `reason` if that is not empty.  `done` runs once, after
-  // a bounded time: no other worker waits for bytes of this worker any more.  Called after Fail.
+  // a bounded time: no other worker waits for bytes of this worker any more.  `done` may run
+  // inside. Called at most once, after Fail.
   virtual void Leave(const std::string& /*reason*/, Done done) { done(Status::Ok()); }
   // Returns the sizes that suit the network, once, as soon as they are measured.
   virtual std::optional<PartitionAndCredit> TakeFitting() = 0;

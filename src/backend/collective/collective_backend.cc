@@ -25,12 +25,12 @@ CollectiveBackend::CollectiveBackend(CollectiveOptions options, Executor* execut
                                      std::unique_ptr<Backend> servers,
                                      std::unique_ptr<Collective> library, AskFn ask,
                                      const protocol::Rules& rules)
-    : options_(std::move(options)),
+    : BackendBefore(std::move(servers)),
+      options_(std::move(options)),
       in_order_(rules.grants_are_executed_in_order()),
       once_(rules.grants_are_executed_once()),
       executor_(executor),
       ask_(std::move(ask)),
-      servers_(std::move(servers)),
       library_(std::move(library)) {}
 
 CollectiveBackend::~CollectiveBackend() { BS_CHECK(pending_.empty()); }
@@ -43,16 +43,17 @@ bool CollectiveBackend::GoesByLibrary(const protocol::Tensor& tensor,
 }
 
 void CollectiveBackend::Start(const protocol::Tensor& tensor, Exchange exchange) {
-  if (!failure_.ok()) return Refuse(std::move(exchange), failure_);
+  if (!failure_.ok()) return RefuseLater(executor_, std::move(exchange), failure_);
   if (GoesByLibrary(tensor, exchange)) return Add(tensor, std::move(exchange));
   // Servers know nothing of the rounds that the library has summed.
   const bool changes = exchange.round > 0 && by_library_.contains(tensor.key);
-  if (!changes) return servers_->Start(tensor, std::move(exchange));
+  if (!changes) return behind()->Start(tensor, std::move(exchange));
   const std::string what =
       "key=" + std::to_string(tensor.key) + " round=" + std::to_string(exchange.round);
-  Refuse(std::move(exchange),
-         Status::FailedPrecondition(what + ": its sums began without compression, and cannot be "
-                                           "compressed later where a library makes them"));
+  RefuseLater(
+      executor_, std::move(exchange),
+      Status::FailedPrecondition(what + ": its sums began without compression, and cannot be "
+                                        "compressed later where a library makes them"));
 }
 
 void CollectiveBackend::Add(const protocol::Tensor& tensor, Exchange exchange) {
@@ -83,14 +84,6 @@ void CollectiveBackend::Add(const protocol::Tensor& tensor, Exchange exchange) {
                       .next_layout = std::exchange(pending.next_layout, {})});
   }
   RequestReport();
-}
-
-void CollectiveBackend::Refuse(Exchange exchange, const Status& why) {
-  executor_->Post([exchange = std::move(exchange), why] {
-    if (exchange.released) exchange.released(why);
-    if (exchange.sent) exchange.sent(why);
-    if (exchange.summed) exchange.summed(why, {});
-  });
 }
 
 void CollectiveBackend::RequestReport() {
@@ -270,7 +263,7 @@ std::vector<Exchange> CollectiveBackend::Complete(Pending* pending, uint64_t off
 void CollectiveBackend::EndFailed(Pending* pending) {
   if (pending->in_library > 0) return;
   for (Part& part : pending->parts) {
-    if (part.exchange.summed) Refuse(std::move(part.exchange), failure_);
+    if (part.exchange.summed) RefuseLater(executor_, std::move(part.exchange), failure_);
   }
 }
 
@@ -283,7 +276,7 @@ void CollectiveBackend::GiveUp(const Status& why) {
 void CollectiveBackend::Fail(const Status& status) {
   if (!failure_.ok()) return;
   failure_ = status;
-  servers_->Fail(status);
+  behind()->Fail(status);
   if (library_) library_->Abort(status);
   ready_.clear();
   early_.clear();
@@ -295,7 +288,7 @@ void CollectiveBackend::Fail(const Status& status) {
 
 void CollectiveBackend::Release(const protocol::Tensor& retired, bool given_back, Done done) {
   if (given_back) by_library_.erase(retired.key);
-  servers_->Release(retired, given_back, std::move(done));
+  behind()->Release(retired, given_back, std::move(done));
 }
 
 }  // namespace bs::backend::collective

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/backend_before.h"
 #include "backend/collective/collective.h"
 #include "base/executor.h"
 #include "protocol/grants.h"
@@ -40,7 +41,7 @@ struct CollectiveOptions {
   Status no_library{};  // not ok: why there is no library, with which Prepare ends
 };
 
-class CollectiveBackend final : public Backend {
+class CollectiveBackend final : public BackendBefore {
  public:
   // Sends a request to a server: PsBackend::Ask.
   using AskFn = std::function<void(ps::KvRequest request, ps::KvWorker::Done done)>;
@@ -59,47 +60,12 @@ class CollectiveBackend final : public Backend {
   ~CollectiveBackend() override;
 
   void Prepare(Done done) override {
-    options_.no_library.ok() ? servers_->Prepare(std::move(done)) : done(options_.no_library);
-  }
-  Status CheckExtra(const std::string& what) const override { return servers_->CheckExtra(what); }
-  uint32_t num_destinations() const override { return servers_->num_destinations(); }
-  std::vector<uint32_t> shares() const override { return servers_->shares(); }
-  Carriers CarriersOf(uint32_t destination) const override {
-    return servers_->CarriersOf(destination);
-  }
-  void Place(std::span<Partition> partitions, std::span<const Partition> replaced) override {
-    servers_->Place(partitions, replaced);
-  }
-  uint32_t DestinationOf(Key key) const override { return servers_->DestinationOf(key); }
-  void Declare(const protocol::Tensor& tensor, Done done) override {
-    servers_->Declare(tensor, std::move(done));
-  }
-  void Lookup(const protocol::Tensor& asked,
-              UniqueFunction<void(Result<protocol::Tensor>)> done) override {
-    servers_->Lookup(asked, std::move(done));
-  }
-  std::shared_ptr<void> LendSent(std::span<const std::byte> memory) override {
-    return servers_->LendSent(memory);
-  }
-  std::shared_ptr<void> LendFilled(std::span<std::byte> memory) override {
-    return servers_->LendFilled(memory);
+    options_.no_library.ok() ? behind()->Prepare(std::move(done)) : done(options_.no_library);
   }
   // kFailedPrecondition through the callbacks: a key changes from plain to coded sums.
   void Start(const protocol::Tensor& tensor, Exchange exchange) override;
   void Release(const protocol::Tensor& retired, bool given_back, Done done) override;
-  void GiveBack(const protocol::Tensor& tensor, uint64_t turn,
-                UniqueFunction<void(Result<bool>)> done) override {
-    servers_->GiveBack(tensor, turn, std::move(done));
-  }
-  void SetOptimizer(OptimizerText optimizer, uint64_t number, Done done) override {
-    servers_->SetOptimizer(std::move(optimizer), number, std::move(done));
-  }
-  void Leave(const std::string& reason, Done done) override {
-    servers_->Leave(reason, std::move(done));
-  }
-  std::optional<PartitionAndCredit> TakeFitting() override { return servers_->TakeFitting(); }
   void Fail(const Status& status) override;
-  void Measure(Metrics* metrics) const override { servers_->Measure(metrics); }
 
  private:
   // A partition of the worker, whose sum is not there.
@@ -124,7 +90,6 @@ class CollectiveBackend final : public Backend {
 
   bool GoesByLibrary(const protocol::Tensor& tensor, const Exchange& exchange) const;
   void Add(const protocol::Tensor& tensor, Exchange exchange);
-  void Refuse(Exchange exchange, const Status& why);
   void RequestReport();
   void Report();
   void Send(const protocol::Readiness& readiness);
@@ -161,7 +126,6 @@ class CollectiveBackend final : public Backend {
   uint64_t reported_finished_ = 0;
   bool report_posted_ = false;
   Status failure_;
-  const std::unique_ptr<Backend> servers_;
   const std::unique_ptr<Collective> library_;
 };
 

@@ -34,8 +34,6 @@ ps::KvWorkerOptions OfGoodbyes(ps::KvWorkerOptions options) {
 HostSumsOptions OptionsOfSums(const HostBackendOptions& options) {
   return {.rank = options.view->own.rank,
           .num_workers = options.view->num_workers(),
-          .num_servers = static_cast<uint32_t>(options.view->num_servers()),
-          .server_weights = options.server_weights,
           .credit_bytes = options.credit_bytes,
           .deterministic = options.deterministic,
           .hold_bytes = options.hold_bytes,
@@ -53,16 +51,17 @@ bool IsWorker(int32_t peer) { return peer == ps::WorkerId(ps::RankOf(peer)); }
 HostBackend::HostBackend(const HostBackendOptions& options, std::unique_ptr<PsBackend> link,
                          Executor* executor, SendFn send, const Logger& log,
                          const protocol::Rules& rules)
-    : options_(options),
+    : BackendBefore(std::move(link)),
+      options_(options),
       plan_(*options.view),
       executor_(executor),
       send_(std::move(send)),
       log_(log),
       odd_requests_(executor, log),
-      link_(std::move(link)),
+      link_(static_cast<PsBackend*>(behind())),
       requests_(ToWorkers(options.requests), executor, send_, log),
       goodbyes_(OfGoodbyes(options.requests), executor, send_, log),
-      sums_(OptionsOfSums(options), &plan_, link_.get(), executor, send_, rules),
+      sums_(OptionsOfSums(options), &plan_, link_, executor, send_, rules),
       neighbours_(plan_.num_workers()) {
   BS_CHECK(plan_.in_use());
 }
@@ -108,11 +107,7 @@ void HostBackend::SendTo(int32_t owner, const protocol::Tensor& tensor, Exchange
   const size_t place = plan_.PlaceOnHost(owner);
   Neighbour& neighbour = neighbours_[place];
   if (neighbour.gone) {
-    return executor_->Post([exchange = std::move(exchange), why = *neighbour.gone] {
-      exchange.released(why);
-      exchange.sent(why);
-      exchange.summed(why, {});
-    });
+    return RefuseLater(executor_, std::move(exchange), *neighbour.gone);
   }
   if (neighbour.leaves && !failed_) {
     executor_->Post([released = std::move(exchange.released)] { released(Status::Ok()); });
@@ -206,7 +201,7 @@ void HostBackend::Part(size_t place, const std::string& reason) {
                       });
   }
   // It needs nothing of this worker.
-  if (leave_done_ && !neighbour.told) Told(place);
+  Told(place);
 }
 
 void HostBackend::Miss(size_t place, const Status& why) {
@@ -233,7 +228,7 @@ void HostBackend::OnWorkerLeft(int32_t rank, const Status& why) {
   const bool known = std::exchange(neighbour.leaves, true);
   Miss(*place, why);
   requests_.FailTo(rank, neighbour.gone.value_or(why));
-  if (!known && leave_done_ && !neighbour.told) Told(*place);
+  if (!known) Told(*place);
 }
 
 void HostBackend::Leave(const std::string& reason, Done done) {
@@ -259,12 +254,12 @@ void HostBackend::SayGoodbye(size_t place, const std::string& reason) {
                                          const Status& status, const ps::Message&) {
     if (lives.expired()) return;
     if (!status.ok()) log_.Debug([&] { return status.message(); });
-    if (!neighbours_[place].told) Told(place);
+    Told(place);
   });
 }
 
 void HostBackend::Told(size_t place) {
-  neighbours_[place].told = true;
+  if (!leave_done_ || std::exchange(neighbours_[place].told, true)) return;
   if (--not_told_ > 0) return;
   executor_->Post([done = std::move(leave_done_)] { done(Status::Ok()); });
 }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/backend_before.h"
 #include "backend/host/host_plan.h"
 #include "backend/host/host_sums.h"
 #include "backend/ps/ps_backend.h"
@@ -35,7 +36,6 @@ struct HostBackendOptions {
   job::SharedView view = job::ShareView({}, 1, 1);
   // Larger tensors are added up.
   uint64_t least_bytes = 0;
-  std::vector<uint32_t> server_weights{};  // of PsBackendOptions
   uint64_t credit_bytes = kFirstCreditBytes;
   bool deterministic = false;
   uint64_t hold_bytes = 0;
@@ -45,7 +45,7 @@ struct HostBackendOptions {
   ps::KvWorkerOptions requests{};  // to workers; the back end sets roles and the rules of bodies
 };
 
-class HostBackend final : public Backend {
+class HostBackend final : public BackendBefore {
  public:
   using SendFn = std::function<void(ps::Message)>;
 
@@ -65,45 +65,9 @@ class HostBackend final : public Backend {
   // PsBackend::LandingFor.
   std::shared_ptr<ps::Landing> LandingFor(int32_t peer, const ps::Meta& meta, uint64_t size_bytes);
 
-  void Prepare(Done done) override { link_->Prepare(std::move(done)); }
-  Status CheckExtra(const std::string& what) const override { return link_->CheckExtra(what); }
-  uint32_t num_destinations() const override { return link_->num_destinations(); }
-  std::vector<uint32_t> shares() const override { return link_->shares(); }
-  Carriers CarriersOf(uint32_t destination) const override {
-    return link_->CarriersOf(destination);
-  }
-  void Place(std::span<Partition> partitions, std::span<const Partition> replaced) override {
-    link_->Place(partitions, replaced);
-  }
-  uint32_t DestinationOf(Key key) const override { return link_->DestinationOf(key); }
-  void Declare(const protocol::Tensor& tensor, Done done) override {
-    link_->Declare(tensor, std::move(done));
-  }
-  void Lookup(const protocol::Tensor& asked,
-              UniqueFunction<void(Result<protocol::Tensor>)> done) override {
-    link_->Lookup(asked, std::move(done));
-  }
-  std::shared_ptr<void> LendSent(std::span<const std::byte> memory) override {
-    return link_->LendSent(memory);
-  }
-  std::shared_ptr<void> LendFilled(std::span<std::byte> memory) override {
-    return link_->LendFilled(memory);
-  }
   void Start(const protocol::Tensor& tensor, Exchange exchange) override;
-  void Release(const protocol::Tensor& retired, bool given_back, Done done) override {
-    link_->Release(retired, given_back, std::move(done));
-  }
-  void GiveBack(const protocol::Tensor& tensor, uint64_t turn,
-                UniqueFunction<void(Result<bool>)> done) override {
-    link_->GiveBack(tensor, turn, std::move(done));
-  }
-  void SetOptimizer(OptimizerText optimizer, uint64_t number, Done done) override {
-    link_->SetOptimizer(std::move(optimizer), number, std::move(done));
-  }
   void Leave(const std::string& reason, Done done) override;
-  std::optional<PartitionAndCredit> TakeFitting() override { return link_->TakeFitting(); }
   void Fail(const Status& status) override;
-  void Measure(Metrics* metrics) const override { link_->Measure(metrics); }
 
  private:
   // The ends of an exchange that misses a worker.
@@ -147,7 +111,7 @@ class HostBackend final : public Backend {
   const SendFn send_;
   const Logger log_;
   LimitedLog odd_requests_;
-  const std::unique_ptr<PsBackend> link_;
+  PsBackend* const link_;  // the back end behind
   ps::KvWorker requests_;
   ps::KvWorker goodbyes_;  // apart: they go on when requests_ has failed
   HostSums sums_;

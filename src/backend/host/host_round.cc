@@ -9,7 +9,7 @@
 namespace bs::backend {
 
 HostRound::HostRound(size_t num_workers, int32_t num_readers, const protocol::PartitionShape& shape)
-    : shape_(shape), num_readers_(num_readers), taken_(num_workers), summed_(num_workers) {}
+    : shape_(shape), num_readers_(num_readers), taken_(num_workers) {}
 
 void HostRound::Take(size_t place, ps::Frame payload, bool waits) {
   BS_CHECK(!taken_[place] && payload.size() == shape_.size_bytes);
@@ -21,11 +21,9 @@ void HostRound::Take(size_t place, ps::Frame payload, bool waits) {
   }
   std::vector<ps::Frame> ready;
   ready.push_back(std::move(payload));
-  summed_[place] = true;
   for (; next_ < num_workers() && taken_[next_]; ++next_) {
     auto early = early_.extract(next_);
     if (early.empty()) continue;
-    summed_[next_] = true;
     ready.push_back(std::move(early.mapped()));
   }
   Add(ready);

@@ -47,7 +47,6 @@ class HostRound {
   const protocol::PartitionShape shape_;
   const int32_t num_readers_;
   std::vector<bool> taken_;
-  std::vector<bool> summed_;
   size_t num_summed_ = 0;
   size_t next_ = 0;                    // the first place that is not in the sum
   std::map<size_t, ps::Frame> early_;  // by place

@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "backend/backend_before.h"
 #include "base/check.h"
 #include "codec/codec.h"
 #include "protocol/describe.h"
@@ -58,7 +59,7 @@ HostSums::HostSums(const HostSumsOptions& options, const HostPlan* plan, Backend
       has_own_credit_(rules.host_copies_have_their_own_credit()),
       goes_to_all_(rules.host_sums_go_to_all()),
       own_place_(plan->PlaceOnHost(options.rank)),
-      copies_(options.num_servers, options.credit_bytes, options.server_weights),
+      copies_(link->num_destinations(), options.credit_bytes, link->shares()),
       places_(plan->num_workers()) {}
 
 HostSums::~HostSums() { executor_->Cancel(watch_); }
@@ -85,7 +86,8 @@ void HostSums::Add(const protocol::Tensor& tensor, Exchange exchange) {
   if (has_own_credit_) {
     executor_->Post([released = std::move(own.released)] { released(Status::Ok()); });
   }
-  if (const Status wrong = CheckOwn(entry, shape); !wrong.ok()) return EndOwn(&entry, wrong);
+  if (const Status wrong = CheckOwn(entry, shape); !wrong.ok())
+    return FailRound(&entry, wrong, /*tells=*/false);
   entry.priority = std::max(entry.priority, own.priority);
   if (!own.next_layout.empty()) entry.next_layout = std::move(own.next_layout);
   Take(&entry, own_place_,
@@ -323,8 +325,7 @@ void HostSums::Finish(Entry* entry) {
 
 void HostSums::AnswerPending(Entry* entry) {
   for (const protocol::Call& call : entry->pending.TakeAll()) {
-    const bool left_out = !goes_to_all_ && call.worker_rank == plan_->ranks().back();
-    if (!left_out) Answer(entry, call);
+    Answer(entry, call);
   }
 }
 
@@ -351,15 +352,9 @@ void HostSums::FailRound(Entry* entry, const Status& why, bool tells) {
 
 void HostSums::EndOwn(Entry* entry, const Status& why) {
   if (entry->own) {
-    executor_->Post([own = std::move(entry->own->exchange), why] {
-      if (own.released) own.released(why);
-      if (own.sent) own.sent(why);
-      own.summed(why, {});
-    });
+    RefuseLater(executor_, std::move(entry->own->exchange), why);
     entry->own.reset();
   }
-  if (entry->state == State::kCollecting) entry->state = State::kFailed;
-  if (entry->why.ok()) entry->why = why;
   EraseIfOver(entry);
 }
 

@@ -38,8 +38,6 @@ namespace bs::backend {
 struct HostSumsOptions {
   int32_t rank = 0;         // of this worker
   int32_t num_workers = 1;  // of the job
-  uint32_t num_servers = 1;
-  std::vector<uint32_t> server_weights{};  // of PsBackendOptions
   uint64_t credit_bytes = kFirstCreditBytes;
   bool deterministic = false;
   // Unless that is set: most bytes of contributions that wait for their turn.

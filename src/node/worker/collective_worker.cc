@@ -8,19 +8,19 @@
 namespace bs::node {
 
 std::unique_ptr<backend::Backend> WithLibrary(const MakeLibraryFn& make_library,
-                                              std::unique_ptr<backend::Backend> others,
-                                              backend::PsBackend* servers,
+                                              std::unique_ptr<backend::PsBackend> servers,
                                               const job::SharedView& view, Executor* executor) {
   using backend::collective::Collective;
   using backend::collective::CollectiveBackend;
+  backend::PsBackend* const asked = servers.get();
   Result<std::unique_ptr<Collective>> library = make_library(view, executor);
   std::unique_ptr<Collective> made = library.ok() ? std::move(library.value()) : nullptr;
   return std::make_unique<CollectiveBackend>(
       backend::collective::CollectiveOptions{.rank = view->own.rank,
                                              .no_library = library.status()},
-      executor, std::move(others), std::move(made),
-      [servers](ps::KvRequest request, ps::KvWorker::Done done) {
-        servers->Ask(std::move(request), std::move(done));
+      executor, std::move(servers), std::move(made),
+      [asked](ps::KvRequest request, ps::KvWorker::Done done) {
+        asked->Ask(std::move(request), std::move(done));
       });
 }
 

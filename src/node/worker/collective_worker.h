@@ -18,11 +18,10 @@ namespace bs::node {
 using MakeLibraryFn = std::function<Result<std::unique_ptr<backend::collective::Collective>>(
     const job::SharedView& view, Executor* executor)>;
 
-// Puts the library before `others`, the back end of all other traffic, which ends in `servers`.
-// Server 0 of the job grants.
+// Puts the library before `servers`, the back end of all other traffic.  Server 0 of the job
+// grants.
 std::unique_ptr<backend::Backend> WithLibrary(const MakeLibraryFn& make_library,
-                                              std::unique_ptr<backend::Backend> others,
-                                              backend::PsBackend* servers,
+                                              std::unique_ptr<backend::PsBackend> servers,
                                               const job::SharedView& view, Executor* executor);
 
 }  // namespace bs::node

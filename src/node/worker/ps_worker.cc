@@ -91,7 +91,6 @@ backend::HostBackendOptions MakeHostOptions(const Config& config, const job::Sha
   backend::HostBackendOptions options;
   options.view = view;
   options.least_bytes = behind.together_bytes;
-  options.server_weights = behind.server_weights;
   options.credit_bytes = config.credit_bytes;
   options.deterministic = config.deterministic;
   options.hold_bytes = config.hold_bytes;
@@ -186,9 +185,8 @@ std::unique_ptr<WorkerNode> StartPsWorker(const Config& config,
           return MakeBackendOf(config, membership, view, may_add_up, patience, log);
         }
         auto backend = MakeBackend(config, membership->network(), view, /*adds_up=*/false, log);
-        backend::PsBackend* const servers = backend.get();
-        membership->DeliverTo(ReceiverOf(servers));
-        return WithLibrary(make_library, std::move(backend), servers, view, membership->executor());
+        membership->DeliverTo(ReceiverOf(backend.get()));
+        return WithLibrary(make_library, std::move(backend), view, membership->executor());
       },
       .worker = OptionsOverServers(config),
       .kept_memory = membership->kept_memory(),
