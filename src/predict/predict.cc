@@ -10,6 +10,7 @@
 #include "base/count_of.h"
 #include "base/log.h"
 #include "predict/replaying_worker.h"
+#include "protocol/next_layout.h"
 #include "protocol/server_shares.h"
 #include "server/server.h"
 
@@ -18,7 +19,6 @@ namespace {
 
 constexpr uint32_t kWarmUps = 2;
 constexpr uint64_t kLeastPartition = 64;
-constexpr uint64_t kMostPartitions = uint64_t{1} << 20U;
 constexpr uint64_t kMostScale = 256;
 // The value of WorkerNode.
 constexpr uint64_t kTogetherBytes = uint64_t{16} << 10U;
@@ -142,7 +142,7 @@ Status Check(const Options& options) {
       return Status::InvalidArgument("a layer that takes less than no time");
     }
     partitions += 1 + layer.size_bytes / (plan.partition_bytes * plan.scale);
-    if (partitions > kMostPartitions) {
+    if (partitions > protocol::kMostPartitions) {
       return Status::InvalidArgument("a model of more than 1048576 partitions of " +
                                      CountOf(options.partition_bytes, "byte"));
     }

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "ps/body.h"
+#include "ps/message.h"
+#include "wire/control.h"
 #include "wire/fields.h"
 
 namespace bs::protocol {
@@ -64,20 +66,6 @@ void Add(const GrantedPiece& piece, std::string* bytes) {
   if (!piece.next_layout.empty()) out.add_bytes(kNextLayout, piece.next_layout);
 }
 
-// Calls `take` at each field of `bytes`, as ps::ForEachField.
-template <typename Take>
-Status ForEach(std::string_view bytes, const Take& take) {
-  try {
-    pbf_reader in(protozero::data_view(bytes.data(), bytes.size()));
-    while (in.next()) {
-      if (!take(&in)) in.skip();
-    }
-  } catch (const protozero::exception& e) {
-    return Status::InvalidArgument(std::string("no readiness and no grant: ") + e.what());
-  }
-  return Status::Ok();
-}
-
 std::string_view ViewIn(pbf_reader* in) {
   const protozero::data_view view = in->get_view();
   return {view.data(), view.size()};
@@ -107,7 +95,7 @@ bool ReadBoth(pbf_reader* in, T* to) {
 Result<ReadyTensor> DecodeTensor(std::string_view bytes) {
   ReadyTensor tensor;
   uint32_t code = 0;
-  const Status read = ForEach(bytes, [&](pbf_reader* in) {
+  const Status read = ps::ForEachField(bytes, [&](pbf_reader* in) {
     if (in->tag_and_type() == Varint(kDtype)) {
       code = in->get_uint32();
       return true;
@@ -135,10 +123,10 @@ Result<ReadyTensor> DecodeTensor(std::string_view bytes) {
 Result<GrantedOperation> DecodeOperation(std::string_view bytes) {
   GrantedOperation operation;
   Status wrong;
-  const Status read = ForEach(bytes, [&](pbf_reader* in) {
+  const Status read = ps::ForEachField(bytes, [&](pbf_reader* in) {
     if (in->tag_and_type() != Bytes(kPiece)) return false;
     GrantedPiece piece;
-    const Status inner = ForEach(ViewIn(in), [&](pbf_reader* field) {
+    const Status inner = ps::ForEachField(ViewIn(in), [&](pbf_reader* field) {
       if (field->tag_and_type() != Varint(kOffsetBytes)) return ReadBoth(field, &piece);
       piece.offset_bytes = field->get_uint64();
       return true;
@@ -170,9 +158,8 @@ namespace {
 
 struct ReadinessFields {
   Readiness readiness{};
-  uint32_t code = 0;
-  std::string text{};
-  Status wrong{};  // of the last tensor that cannot be read
+  ps::Extension failure{};  // its status and text
+  Status wrong{};           // of the last tensor that cannot be read
 };
 
 // Returns false if the field is unknown.
@@ -191,10 +178,10 @@ bool ReadField(pbf_reader* in, ReadinessFields* fields) {
       fields->readiness.finished = in->get_uint64();
       return true;
     case Varint(kCode):
-      fields->code = in->get_uint32();
+      fields->failure.status = in->get_uint32();
       return true;
     case Bytes(kText):
-      fields->text = in->get_bytes();
+      fields->failure.text = in->get_bytes();
       return true;
     default:
       return false;
@@ -205,12 +192,10 @@ bool ReadField(pbf_reader* in, ReadinessFields* fields) {
 
 Result<Readiness> DecodeReadiness(std::string_view bytes) {
   ReadinessFields fields;
-  const Status read = ForEach(bytes, [&](pbf_reader* in) { return ReadField(in, &fields); });
+  const Status read =
+      ps::ForEachField(bytes, [&](pbf_reader* in) { return ReadField(in, &fields); });
   if (!read.ok() || !fields.wrong.ok()) return read.ok() ? fields.wrong : read;
-  if (fields.code > static_cast<uint32_t>(StatusCode::kInternal)) fields.code = 10;
-  if (fields.code != 0) {
-    fields.readiness.failure = Status(static_cast<StatusCode>(fields.code), std::move(fields.text));
-  }
+  fields.readiness.failure = ps::StatusOf(fields.failure);
   return std::move(fields.readiness);
 }
 
@@ -232,7 +217,7 @@ std::string EncodeGrants(uint64_t first, std::span<const std::string> operations
 Result<Grants> DecodeGrants(std::string_view bytes) {
   Grants grants;
   Status wrong;
-  const Status read = ForEach(bytes, [&](pbf_reader* in) {
+  const Status read = ps::ForEachField(bytes, [&](pbf_reader* in) {
     if (in->tag_and_type() == Varint(kFirst)) {
       grants.first = in->get_uint64();
       return true;

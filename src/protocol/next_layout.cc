@@ -12,8 +12,6 @@ namespace {
 
 constexpr size_t kNumberBytes = sizeof(uint64_t);
 constexpr size_t kHeaderBytes = 3 * kNumberBytes;
-// A message has room for this many, and a server for them beside the layout before.
-constexpr uint64_t kMostPartitions = uint64_t{1} << 20U;
 
 void Append(uint64_t value, std::string* bytes) {
   for (size_t i = 0; i < kNumberBytes; ++i) {

@@ -18,6 +18,9 @@
 
 namespace bs::protocol {
 
+// Most partitions of a tensor: a message has room for them, and a server beside the layout before.
+inline constexpr uint64_t kMostPartitions = uint64_t{1} << 20U;
+
 struct NextLayout {
   uint64_t decision = 0;         // number of rank 0's decision: the credit of the latest holds
   uint64_t credit_bytes = 0;     // of every worker; at least 1
@@ -42,7 +45,7 @@ Result<NextLayout> DecodeNextLayout(std::string_view bytes, const Tensor& tensor
                                     uint32_t num_servers);
 
 // True if `partition_bytes`, a multiple of kAlignBytes, would give `tensor` another layout.  A
-// layout of more than 2^20 partitions is not made: the tensor stays as it is.
+// layout of more than kMostPartitions is not made: the tensor stays as it is.
 bool WouldChange(const Tensor& tensor, uint64_t partition_bytes);
 
 }  // namespace bs::protocol

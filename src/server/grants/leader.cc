@@ -8,14 +8,12 @@
 #include "base/count_of.h"
 #include "core/comm_task.h"
 #include "protocol/describe.h"
+#include "protocol/next_layout.h"
 #include "protocol/placement.h"
 #include "protocol/tensor.h"
 
 namespace bs::server {
 namespace {
-
-// A tensor of more partitions has larger ones instead.
-constexpr uint64_t kMostPartitions = uint64_t{1} << 20U;
 
 CoreOptions OptionsOf(const GrantOptions& options) {
   // Operations cannot overtake each other, so nothing goes early and nothing has a reserve.
@@ -46,7 +44,8 @@ class Leader::Task final : public CommTask {
 
   DType dtype() const { return tensor_.dtype; }
   std::vector<bs::Partition> Partition(uint64_t partition_bytes) override {
-    const uint64_t least_bytes = tensor_.size_bytes / kMostPartitions + protocol::kAlignBytes;
+    const uint64_t least_bytes =
+        tensor_.size_bytes / protocol::kMostPartitions + protocol::kAlignBytes;
     return protocol::SplitIntoPartitions(tensor_.size_bytes, std::max(partition_bytes, least_bytes),
                                          protocol::kAlignBytes);
   }
@@ -173,9 +172,9 @@ Status Leader::TakeTensor(int32_t number, const protocol::ReadyTensor& tensor) {
     Begin(std::move(gathering_.extract(found).mapped()));
     return Status::Ok();
   }
-  for (const Rank& rank : ranks_) {
-    const auto index = static_cast<size_t>(&rank - ranks_.data());
-    if (rank.gone && !gathering.ready[index]) return *rank.gone;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const std::optional<Status>& gone = ranks_[i].gone;
+    if (gone && !gathering.ready[i]) return *gone;
   }
   return Status::Ok();
 }

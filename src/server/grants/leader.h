@@ -96,8 +96,9 @@ class Leader {
     std::optional<Status> gone;
   };
 
-  // Nothing if the request is new.
+  // Responds to a request that has come before.
   void Repeat(Rank* rank, protocol::Call call);
+  // Counts the request; false if it has come before.
   static bool IsNew(Rank* rank, uint64_t number);
   Status Take(int32_t rank, const protocol::Readiness& readiness);
   Status TakeTensor(int32_t rank, const protocol::ReadyTensor& tensor);

@@ -22,10 +22,10 @@ Slot::Slot(ShardState* shard, SlotId id, Round first)
 }
 
 void Slot::Push(protocol::Call& call) {
-  if (const Status wrong = CheckPush(call); !wrong.ok()) return Refuse(call, wrong);
   std::vector<int32_t> host;  // not in use by a push of the sender alone
   if (call.request.stands_for > 0) host = shard_->view->WorkersBeside(call.worker_rank);
   const std::span<const int32_t> ranks = host.empty() ? std::span(&call.worker_rank, 1) : host;
+  if (const Status wrong = CheckPush(call, ranks); !wrong.ok()) return Refuse(call, wrong);
   switch (rounds_.Judge(ranks, call.request.round)) {
     case PushVerdict::kRefuse:
       return Refuse(call, Status::FailedPrecondition(
@@ -77,13 +77,13 @@ void Slot::Fail(const Status& why) {
   pending_.RefuseAll(why, shard_->send);
 }
 
-Status Slot::CheckPush(const protocol::Call& call) const {
+Status Slot::CheckPush(const protocol::Call& call, std::span<const int32_t> ranks) const {
   if (const Status wrong = protocol::CheckArray(call, call.request.size_bytes); !wrong.ok())
     return wrong;
   if (const Status wrong = protocol::CheckPayload(call, *shard_->codecs); !wrong.ok()) return wrong;
   if (const Status wrong = CheckCoding(call); !wrong.ok()) return wrong;
-  if (const Status wrong = CheckHost(call); !wrong.ok()) return wrong;
-  if (const Status wrong = CheckNext(call); !wrong.ok()) return wrong;
+  if (const Status wrong = CheckHost(call, ranks); !wrong.ok()) return wrong;
+  if (const Status wrong = CheckNext(call, ranks); !wrong.ok()) return wrong;
   if (Pulls(call) && call.request.round == 0) {
     return Status::InvalidArgument(protocol::DescribeCall(call) +
                                    ": initial values are only pushed");
@@ -104,22 +104,19 @@ Status Slot::CheckCoding(const protocol::Call& call) const {
 }
 
 // Both ends find a host's workers in the list of nodes, so a difference is a fault.
-Status Slot::CheckHost(const protocol::Call& call) const {
+Status Slot::CheckHost(const protocol::Call& call, std::span<const int32_t> ranks) const {
   const protocol::DataRequest& about = call.request;
   if (about.stands_for == 0) return Status::Ok();
-  const size_t workers = shard_->view->WorkersBeside(call.worker_rank).size();
-  if (about.stands_for == workers && about.round > 0 && about.coding.plain()) return Status::Ok();
+  if (about.stands_for == ranks.size() && about.round > 0 && about.coding.plain())
+    return Status::Ok();
   return Status::InvalidArgument(
       protocol::DescribeCall(call) + ": it stands for " + CountOf(about.stands_for, "worker") +
-      ", and its host has " + std::to_string(workers) +
+      ", and its host has " + std::to_string(ranks.size()) +
       "; initial values and compressed gradients are sent by each worker alone");
 }
 
-Status Slot::CheckNext(const protocol::Call& call) const {
-  const bool from_first =
-      call.worker_rank == 0 ||
-      (call.request.stands_for > 0 && shard_->view->WorkersBeside(call.worker_rank).front() == 0);
-  const bool may = from_first && id_.partition == 0 && call.request.round > 0;
+Status Slot::CheckNext(const protocol::Call& call, std::span<const int32_t> ranks) const {
+  const bool may = ranks.front() == 0 && id_.partition == 0 && call.request.round > 0;
   if (may || call.request.next_layout.empty()) return Status::Ok();
   return Status::InvalidArgument(protocol::DescribeCall(call) +
                                  ": only worker 0 says how a key is cut from the next round on, "

@@ -63,12 +63,13 @@ class Slot {
   };
   using EarlyByRank = std::map<int32_t, Early>;
 
-  Status CheckPush(const protocol::Call& call) const;
-  Status CheckHost(const protocol::Call& call) const;
+  // `ranks`: the workers for which it stands, in order.
+  Status CheckPush(const protocol::Call& call, std::span<const int32_t> ranks) const;
+  Status CheckHost(const protocol::Call& call, std::span<const int32_t> ranks) const;
   // That of all contributions to the open round.
   Coding coding() const { return coding_ ? *coding_ : Coding{}; }
   Status CheckCoding(const protocol::Call& call) const;
-  Status CheckNext(const protocol::Call& call) const;
+  Status CheckNext(const protocol::Call& call, std::span<const int32_t> ranks) const;
   Status CheckPull(const protocol::Call& call) const;
   // For the sum of the current round, if it has no memory yet and none is promised to it.
   Result<MemoryRoom::Promise> AskForMemory(const protocol::Call& call) const;

@@ -33,12 +33,11 @@ constexpr uint32_t Bytes(protozero::pbf_tag_type field) {
 // protozero's get_bool looks at the first byte without a check and takes 0x80 0x00 for true.
 inline bool GetBool(protozero::pbf_reader* in) { return in->get_uint64() != 0; }
 
-// Calls `take(protozero::pbf_reader*)` at each field of a body.  `take` reads the field and returns
-// true, or returns false to skip it.  kInvalidArgument if the bytes are no protobuf fields.
+// Calls `take(protozero::pbf_reader*)` at each field of `bytes`.  `take` reads the field and
+// returns true, or returns false to skip it.  kInvalidArgument if the bytes are no protobuf fields.
 template <typename Take>
-bs::Status ForEachField(const Body& body, const Take& take) {
+bs::Status ForEachField(std::string_view bytes, const Take& take) {
   try {
-    const std::string_view bytes = body.bytes();
     protozero::pbf_reader in(protozero::data_view(bytes.data(), bytes.size()));
     while (in.next()) {
       if (!take(&in)) in.skip();
@@ -47,6 +46,10 @@ bs::Status ForEachField(const Body& body, const Take& take) {
     return bs::Status::InvalidArgument(std::string("a body that is none: ") + e.what());
   }
   return bs::Status::Ok();
+}
+template <typename Take>
+bs::Status ForEachField(const Body& body, const Take& take) {
+  return ForEachField(body.bytes(), take);
 }
 
 }  // namespace ps

@@ -110,13 +110,8 @@ void Places::SendList(const Peer& peer) {
   if (peer.native) {
     const Op op = IsAttachedId(id) ? Op::kAttach : Op::kRegister;
     meta = NativeControl(Command::kAddNode, op, peer.sequence);
-    const auto stock_worker = [](const Roster::Entry& entry) {
-      return entry.node.role == Role::kWorker && !entry.native;
-    };
-    const auto& entries = job_->roster.entries();
-    meta.extension.body =
-        job_->outbox.BodyAbout(op, RankOf(id), peer.incarnation,
-                               std::none_of(entries.begin(), entries.end(), stock_worker));
+    const bool all_native = job_->roster.StockWorker() == nullptr;
+    meta.extension.body = job_->outbox.BodyAbout(op, RankOf(id), peer.incarnation, all_native);
   }
   meta.control.command = Command::kAddNode;
   for (const Roster::Entry& entry : job_->roster.entries()) {

@@ -107,7 +107,7 @@ Roster::Outcome Roster::Add(const Node& node, bool native, uint64_t sequence, in
 bs::Status Roster::Check() const {
   const Node* const native = Find(Role::kWorker, true);
   const Node* const server = StockServer();
-  const Node* const worker = Find(Role::kWorker, false);
+  const Node* const worker = StockWorker();
   const Node* const stock = server != nullptr ? server : worker;
   if (native == nullptr || stock == nullptr) return bs::Status::Ok();
   return bs::Status::FailedPrecondition(

@@ -56,6 +56,8 @@ class Roster {
   const Entry* Find(const std::string& hostname, int32_t port) const;
   // A server of MXNet's own; null if there is none.
   const Node* StockServer() const { return Find(Role::kServer, false); }
+  // A worker of MXNet's own; null if there is none.
+  const Node* StockWorker() const { return Find(Role::kWorker, false); }
   // Not ok, with the reason, if the registered nodes cannot form a job together.
   bs::Status Check() const;
   // "waiting for 1 of 2 workers, 2 of 2 servers", without a role that is complete.
