@@ -133,6 +133,11 @@ Status NoSuchRank(const std::string& name, int32_t rank, int32_t count, const st
                                  std::to_string(count - 1));
 }
 
+// MXNet's own store carries the bytes.
+bool IsOfStore(const Config& config) {
+  return config.backend == "kvstore" || config.backend == "passthrough";
+}
+
 // Rules between several settings, which the rows of the table cannot hold.
 Status CheckTogether(const Config& config) {
   if (config.root_port == 0 && config.role != "scheduler") {
@@ -150,8 +155,7 @@ Status CheckTogether(const Config& config) {
         "BYTESCHEDULER_HEARTBEAT_TIMEOUT is not longer than BYTESCHEDULER_HEARTBEAT_INTERVAL: "
         "every node would be lost");
   }
-  const bool is_of_store = config.backend == "kvstore" || config.backend == "passthrough";
-  if (is_of_store && config.comm != config::kAutomatic) {
+  if (IsOfStore(config) && config.comm != config::kAutomatic) {
     return Status::InvalidArgument(
         "BYTESCHEDULER_COMM=" + config.comm + " beside BYTESCHEDULER_BACKEND=" + config.backend +
         ", with which MXNet's own store carries the bytes: unset one of them");
@@ -172,7 +176,7 @@ Status ApplyHostedServers(Config* config) {
         "BYTESCHEDULER_REJOIN_TIMEOUT: with DMLC_NUM_SERVER=0 a lost worker takes the server with "
         "it that its process hosts, so none can join again; unset it, or start servers");
   }
-  if (config->backend == "kvstore" || config->backend == "passthrough") {
+  if (IsOfStore(*config)) {
     return Status::InvalidArgument("BYTESCHEDULER_BACKEND=" + config->backend +
                                    ": with DMLC_NUM_SERVER=0 workers host servers of ours, which "
                                    "MXNet's own store cannot use; unset it, or start servers");

@@ -273,7 +273,7 @@ bool Cluster::Due(const std::optional<Event>& event) const {
   if (job_.ready_messages < event->after_ready_messages) return false;
   const auto done = [](const auto& worker) { return worker->script()->done(); };
   const bool any_works = !std::all_of(workers_.begin(), workers_.end(), done);
-  return event->after_messages == 0 || (job_.beside >= event->after_messages && any_works);
+  return event->after_beside == 0 || (job_.beside >= event->after_beside && any_works);
 }
 
 bool Cluster::Due(uint64_t callbacks) const {
@@ -776,6 +776,7 @@ ClusterOptions DrawGrants(uint64_t seed) {
 }
 
 ClusterOptions DrawGrantsDeath(uint64_t seed) { return WithDeath(DrawGrants(seed), seed); }
+
 ClusterOptions DrawHosts(uint64_t seed) {
   ClusterOptions options = DrawGivingBack(seed);
   Draw draw(seed ^ 0x4057);
@@ -846,6 +847,10 @@ std::string Describe(const ClusterOptions& options) {
     if (plan.threshold != 0) text << " in two bits of " << plan.threshold;
     if (plan.mode == Mode::kAsynchronous) text << (plan.hosted ? "(hosted)" : "(async)");
   }
+  if (options.grants) {
+    text << "; granted by " << options.grants->partition_bytes << " of "
+         << options.grants->credit_bytes;
+  }
   if (!options.hosts.empty()) text << "; hosts";
   for (const int32_t host : options.hosts) text << " " << host;
   if (!options.server_hosts.empty()) text << ", of servers";
@@ -854,7 +859,7 @@ std::string Describe(const ClusterOptions& options) {
     if (!event) return;
     text << "; " << ps::NameOf(event->role) << " " << event->rank << " " << what << " after "
          << event->after_callbacks << " callbacks";
-    if (event->after_messages > 0) text << " and " << event->after_messages << " messages";
+    if (event->after_beside > 0) text << " and " << event->after_beside << " messages";
   };
   tell(options.death, "dies");
   tell(options.outage, "is cut off");

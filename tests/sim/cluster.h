@@ -31,7 +31,7 @@ struct Event {
   uint64_t after_callbacks = 0;  // of all workers together
   // The event comes behind that number of requests and responses of kReady too.
   uint64_t after_ready_messages = 0;
-  uint64_t after_messages = 0;  // between workers of a host; 0: no condition
+  uint64_t after_beside = 0;  // between workers of a host; 0: no condition
   // If not empty, the worker says goodbye with it.  A server that is meant instead vanishes.
   std::string reason{};
 };
@@ -138,7 +138,7 @@ ClusterOptions DrawGivingBackDeath(uint64_t seed);
 ClusterOptions DrawGrants(uint64_t seed);
 // The same with a node that dies.
 ClusterOptions DrawGrantsDeath(uint64_t seed);
-// The same with hosts of three, one and two workers.
+// DrawGivingBack, with hosts of three, one and two workers that add up.
 ClusterOptions DrawHosts(uint64_t seed);
 // The same with a node that dies.
 ClusterOptions DrawHostsDeath(uint64_t seed);

@@ -51,7 +51,7 @@ TEST(HostsCluster, DeathAtEachMessageIsNamed) {
     for (uint64_t message = 1; message <= messages; message += stride) {
       const auto rank = static_cast<int32_t>((message + seed) % 6);
       ClusterOptions options = DrawSmallHosts(seed);
-      options.death = Event{.rank = rank, .after_messages = message};
+      options.death = Event{.rank = rank, .after_beside = message};
       const Report report = RunCluster(options, seed);
       died += report.died ? 1 : 0;
       ASSERT_TRUE(report.problems.empty()) << report.ToString() << "seed " << seed << ", worker "
