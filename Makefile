@@ -67,7 +67,7 @@ help:  ## lists the targets
 quick: setup  ## before each commit: style, C++ tests, Python units; at most 6 minutes
 	+@$(BIN)/python tests/lanes/lane.py quick --build $(BUILD)
 
-test: setup $(VENV)/.clang-packages  ## everything .ci/run does; at most 25 minutes on two cores, missed by 7 now
+test: setup $(VENV)/.clang-packages  ## everything .ci/run does; CONTRIBUTING.md says how long it may take
 	+@$(BIN)/python tests/lanes/lane.py test --build $(BUILD)
 
 nightly: setup $(VENV)/.clang-packages  ## what is deeper; each part runs alone too: make nightly-fuzz
