@@ -224,7 +224,7 @@ python-serial: release-build  ## the Python tests that compare times or run our 
 nightly-release: $(VENV)/.test-packages  ## all C++ tests, optimised, warnings of GCC as errors, four or five times the seeds but for deaths
 	cmake -S . -B $(BUILD)/nightly-release -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 	  -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O2 -g1 -DNDEBUG" -DBS_BUILD_BENCHMARKS=ON -DBS_CLUSTER_SEEDS=9600 \
-	  -DBS_RDMA_SEEDS=10000 -DBS_SWEEP_SEEDS=1600 $(TEST_FLAGS)
+	  -DBS_GRANT_SEEDS=20000 -DBS_RDMA_SEEDS=10000 -DBS_SWEEP_SEEDS=1600 $(TEST_FLAGS)
 	cmake --build $(BUILD)/nightly-release -j $(JOBS)
 	ctest --test-dir $(BUILD)/nightly-release --output-on-failure -j $(JOBS)
 	$(BIN)/python tests/ps-lite/transport/rdma/links/mutants.py $(BUILD)/nightly-release

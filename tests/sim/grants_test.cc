@@ -15,8 +15,7 @@ namespace {
 
 // The sweep is cut into tests, so that several cores can share it.
 constexpr uint64_t kGrantParts = 8;
-constexpr uint64_t kGrantSeeds = BS_CLUSTER_SEEDS / 6 * 5;
-constexpr uint64_t kGrantSeedsOfPart = (kGrantSeeds + kGrantParts - 1) / kGrantParts;
+constexpr uint64_t kGrantSeedsOfPart = (BS_GRANT_SEEDS + kGrantParts - 1) / kGrantParts;
 constexpr uint64_t kDeathsOfPart = (kGrantSeedsOfPart + 4) / 5;
 
 class GrantsSweep : public ::testing::TestWithParam<uint64_t> {};
