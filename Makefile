@@ -271,7 +271,7 @@ nightly-fuzz: asan-build  ## a million inputs of each fuzzer
 nightly-torch: setup  ## ten thousand random scripts that use weights of PyTorch between steps
 	BS_TORCH_SEEDS=10000 $(PYTEST) --junitxml=$(RESULTS)/nightly-torch.xml tests/python/torch/test_random_uses.py
 
-nightly-huge: setup  ## arrays of more than 2 GiB, which need 13 GiB of memory
+nightly-huge: setup  ## arrays of more than 2 GiB, which need 13 GiB of memory; links of eight workers
 	$(PYTEST) -rs -m nightly --junitxml=$(RESULTS)/nightly-huge.xml tests/e2e
 
 nightly-docs: docs  ## the pages and the reference build without a warning, and hold what they must
