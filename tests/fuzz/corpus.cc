@@ -80,8 +80,8 @@ bs::protocol::DataRequest Request() {
           .next_layout = "1",
           .about = "{}",
           .optimizer = "sgd momentum=0.9",
-          .ready = Readiness(),
-          .given_back = true};
+          .given_back = true,
+          .ready = Readiness()};
 }
 
 std::string Native() {
@@ -125,8 +125,8 @@ bool WriteBodies(const std::filesystem::path& folder) {
                                             .dtype = 12,
                                             .layout_version = 1,
                                             .next_layout = "1",
-                                            .grants = Grants(),
-                                            .given_back = true};
+                                            .given_back = true,
+                                            .grants = Grants()};
   const auto answer = [&](ps::Op op) { return behind(op, bs::protocol::Encode(op, response)); };
   const ps::MemberBody member{
       .job = 7, .incarnation = 1, .lost_incarnation = 1, .rank = 1, .settings = "a=b\n"};
