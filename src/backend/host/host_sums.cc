@@ -64,6 +64,7 @@ HostSums::HostSums(const HostSumsOptions& options, const HostPlan* plan, Backend
       own_place_(plan->PlaceOnHost(options.rank)),
       copies_(link->num_destinations(), options.credit_bytes, link->shares()),
       room_(options.available_bytes, "use fewer workers on this host, or a larger one"),
+      spares_(options.num_workers),
       places_(plan->num_workers()) {}
 
 HostSums::~HostSums() { executor_->Cancel(watch_); }
@@ -77,8 +78,7 @@ Result<HostSums::Entry*> HostSums::EntryFor(const RoundId& id, size_t place,
                                             const protocol::PartitionShape& shape) {
   const auto found = entries_.find(id);
   const bool is_new = found == entries_.end();
-  auto made = is_new ? std::make_unique<Entry>(
-                           id, HostRound(plan_->num_workers(), options_.num_workers, shape))
+  auto made = is_new ? std::make_unique<Entry>(id, HostRound(plan_->num_workers(), &spares_, shape))
                      : nullptr;
   Entry& entry = is_new ? *made : *found->second;
   uint64_t more_bytes = is_new ? kRoundBytes + shape.size_bytes : 0;
@@ -230,6 +230,7 @@ void HostSums::EraseIfOver(Entry* entry) {
   const bool over = entry->state == State::kDone || entry->state == State::kFailed;
   if (!over || entry->unanswered > 0 || entry->own) return;
   open_bytes_ -= entry->bytes;
+  entry->round.GiveSumBack();
   entries_.erase(RoundId(entry->id));
 }
 

@@ -29,6 +29,7 @@
 #include "backend/backend.h"
 #include "backend/host/host_plan.h"
 #include "backend/host/host_round.h"
+#include "backend/host/spare_sums.h"
 #include "base/executor.h"
 #include "core/server_queues.h"
 #include "protocol/call.h"
@@ -166,8 +167,9 @@ class HostSums {
   core::ServerQueues copies_;  // that may not leave yet
   server::MemoryRoom room_;
   uint64_t open_bytes_ = 0;  // that all rounds take, or will
-  uint64_t asked_bytes_ =
-      0;  // the most of them so far: memory of rounds that are over serves again
+  // The most of them so far: memory of rounds that are over serves again.
+  uint64_t asked_bytes_ = 0;
+  SpareSums spares_;
   std::map<RoundId, std::unique_ptr<Entry>> entries_;
   std::vector<Place> places_;
   uint64_t held_bytes_ = 0;  // of all rounds
