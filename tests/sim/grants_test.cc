@@ -14,8 +14,7 @@ namespace {
 
 // The sweep is cut into tests, so that several cores can share it.
 constexpr uint64_t kGrantParts = 8;
-constexpr uint64_t kGrantSeeds = BS_CLUSTER_SEEDS / 6 * 5;
-constexpr uint64_t kGrantSeedsOfPart = (kGrantSeeds + kGrantParts - 1) / kGrantParts;
+constexpr uint64_t kGrantSeedsOfPart = (BS_GRANT_SEEDS + kGrantParts - 1) / kGrantParts;
 constexpr uint64_t kDeathsOfPart = (kGrantSeedsOfPart + 4) / 5;
 // With few seeds, a death at some of the messages.
 constexpr uint64_t kStride = BS_CLUSTER_SEEDS >= 2400 ? 1 : 7;
