@@ -203,10 +203,10 @@ own-codec: setup  ## the extension with one codec more, for a test: the rest of 
 	$(CONFIGURE_RELEASE)
 	cmake --build $(BUILD)/release -j $(JOBS) --target bs_python_own_codec
 
-python: own-codec  ## the Python tests: units, then whole jobs of real processes
+python: own-codec $(VENV)/.mpich  ## the Python tests: units, then whole jobs of real processes
 	@# Some 80 MB that one test opens a timeline with; where they are not to be had it says so.
 	-$(BIN)/python -m pip install -q --no-deps -r tests/e2e/requirements-perfetto.txt
-	BS_OWN_CODEC=$(abspath $(BUILD))/release/own-codec \
+	BS_OWN_CODEC=$(abspath $(BUILD))/release/own-codec BS_MPICH=$(abspath $(VENV))/mpich \
 	  $(PYTEST) $(PARALLEL) -m "not serial and not nightly" --junitxml=$(RESULTS)/python.xml tests/python tests/e2e
 
 pythons: setup  ## the oldest and the newest promised Python: build, install, run a job
@@ -257,7 +257,7 @@ $(VENV)/.open-mpi: $(VENV)/.venv
 nightly-launchers: setup $(VENV)/.launcher-packages $(VENV)/.mpich $(VENV)/.open-mpi  ## jobs under a real Slurm, four MPIs, and an sshd of its own
 	$(CONFIGURE_RELEASE)
 	cmake --build $(BUILD)/release -j $(JOBS) --target mpi_ranks
-	BS_MPI_RANKS=$(abspath $(BUILD))/release/tests/backend/collective/mpi/mpi_ranks BS_OPEN_MPI=$(abspath $(VENV))/open-mpi \
+	BS_MPI_RANKS=$(abspath $(BUILD))/release/tests/backend/collective/mpi/mpi_ranks BS_OPEN_MPI=$(abspath $(VENV))/open-mpi BS_MPICH=$(abspath $(VENV))/mpich \
 	BS_LAUNCHERS_NEEDED=1 $(PYTEST) --junitxml=$(RESULTS)/nightly-launchers.xml tests/e2e/launchers
 
 $(VENV)/.rdma-packages: $(VENV)/.packages

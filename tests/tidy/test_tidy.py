@@ -74,6 +74,7 @@ MAY_INCLUDE = {
     "node/worker": {
         *("base", "job", "ps", "config", "trace", "protocol", "membership"),
         *("backend", "backend/host", "backend/kvstore", "backend/ps", "backend/collective"),
+        "backend/collective/mpi",
         *("worker", "host", "node"),
     },
     "capi": {

@@ -37,7 +37,6 @@ namespace bs::backend::collective {
 
 struct CollectiveOptions {
   int32_t rank = 0;
-  std::vector<DType> dtypes = {DType::kFloat32, DType::kFloat64};  // that the library sums
   Status no_library{};  // not ok: why there is no library, with which Prepare ends
 };
 
@@ -59,9 +58,7 @@ class CollectiveBackend final : public BackendBefore {
   CollectiveBackend& operator=(const CollectiveBackend&) = delete;
   ~CollectiveBackend() override;
 
-  void Prepare(Done done) override {
-    options_.no_library.ok() ? behind()->Prepare(std::move(done)) : done(options_.no_library);
-  }
+  void Prepare(Done done) override;
   // kFailedPrecondition through the callbacks: a key changes from plain to coded sums.
   void Start(const protocol::Tensor& tensor, Exchange exchange) override;
   void Release(const protocol::Tensor& retired, bool given_back, Done done) override;

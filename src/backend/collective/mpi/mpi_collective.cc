@@ -48,7 +48,7 @@ class MpiCollective::Callers {
   }
 
  private:
-  std::map<uint64_t, Done> pending_;  // by sequence number; MpiSums::kStarted is that of Start
+  std::map<uint64_t, Done> pending_;  // by sequence number; MpiSums::kStarted is that of Prepare
   Status failure_;
 };
 
@@ -188,11 +188,11 @@ MpiCollective::~MpiCollective() {
   } else {
     // Its tasks hold all that it uses, but the memory of sums.
     caller_->Stop();
-    static_cast<void>(thread_.release());
+    [[maybe_unused]] const LoopThread* const left_behind = thread_.release();
   }
 }
 
-void MpiCollective::Start(Done done) {
+void MpiCollective::Prepare(Done done) {
   if (!callers_->failure().ok()) {
     return executor_->Post(
         [done = std::move(done), status = callers_->failure()] { done(status); });

@@ -29,13 +29,14 @@ class MpiCollective final : public collective::Collective {
   // `executor` is the worker's and outlives this object.  Throws as LoopThread does.
   MpiCollective(Executor* executor, std::unique_ptr<MpiLibrary> library,
                 const MpiLauncher& launcher, const MpiOptions& options);
+  MpiCollective(const MpiCollective&) = delete;
+  MpiCollective& operator=(const MpiCollective&) = delete;
   // Ends the thread.  Callbacks that have not run are dropped.  Blocks for a bounded time: a thread
   // that MPI keeps is left behind, and the process can only exit.
   ~MpiCollective() override;
 
-  // Initialises MPI and compares the ranks' libraries (MpiSums::Start).  REQUIRES: called once,
-  // first.  `done` runs on the executor.
-  void Start(Done done);
+  // Initialises MPI and compares the ranks' libraries (MpiSums::Start).
+  void Prepare(Done done) override;
   void AllReduce(std::vector<collective::Piece> pieces, DType dtype, uint64_t sequence,
                  Done done) override;
   // MPI cannot end a sum, but it makes no progress outside of calls, and no call follows.

@@ -25,7 +25,8 @@ int FlagsFor(const MpiAbi& abi) {
 
 std::string PathOf(void* library, const std::string& name) {
   ::link_map* map = nullptr;
-  if (::dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || map == nullptr) return name;
+  if (::dlinfo(library, RTLD_DI_LINKMAP, static_cast<void*>(&map)) != 0 || map == nullptr)
+    return name;
   return *map->l_name != '\0' ? map->l_name : name;
 }
 
@@ -53,6 +54,7 @@ std::optional<Result<FoundMpi>> Load(const MpiAbi& abi, const std::string& name,
     return Status::Unavailable(found.file.name() + " has " + abi.foreign_symbol +
                                ", so it is no library of " + std::string(abi.name));
   }
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): glibc has a text for each thread.
   const char* error = (flags & RTLD_NOLOAD) != 0 ? nullptr : ::dlerror();
   if (error == nullptr || std::string_view(error).starts_with(name + ": cannot open shared")) {
     return std::nullopt;
@@ -75,9 +77,13 @@ Status NotThere(const MpiLauncher& launcher, std::span<const std::string> folder
                              ", or add its folder to LD_LIBRARY_PATH");
 }
 
+std::string ProcFile(pid_t process, const char* name) {
+  return "/proc/" + std::to_string(process) + "/" + name;
+}
+
 // Returns the parent of a process; 0 if there is none, or it cannot be read.
 pid_t ParentOf(pid_t process) {
-  std::ifstream stat("/proc/" + std::to_string(process) + "/stat");
+  std::ifstream stat(ProcFile(process, "stat"));
   std::stringstream text;
   text << stat.rdbuf();
   // The program's name stands in parentheses and may hold any character.
@@ -104,7 +110,7 @@ Result<FoundMpi> FindMpi(const MpiLauncher& launcher, std::span<const std::strin
   if (found) return *std::move(found);
   for (const std::string& folder : folders) {
     found = ForEachName(launcher, [&](const MpiAbi& abi, const std::string& name) {
-      return Load(abi, folder + "/" + name, FlagsFor(abi));
+      return Load(abi, std::filesystem::path(folder) / name, FlagsFor(abi));
     });
     if (found) return *std::move(found);
   }
@@ -121,7 +127,7 @@ std::vector<std::string> FoldersOfLaunchers() {
   for (int i = 0; i < kMostAbove && process > 1; ++i, process = ParentOf(process)) {
     std::error_code error;
     const std::filesystem::path program =
-        std::filesystem::read_symlink("/proc/" + std::to_string(process) + "/exe", error);
+        std::filesystem::read_symlink(ProcFile(process, "exe"), error);
     if (error) continue;
     const std::string folder = (program.parent_path().parent_path() / "lib").string();
     if (std::find(folders.begin(), folders.end(), folder) == folders.end()) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <bit>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -79,7 +80,7 @@ template <typename Handle>
 Handle AsHandle(const MpiFile& file, const MpiConstant& constant) {
   if constexpr (std::is_pointer_v<Handle>) {
     if (constant.symbol != nullptr) return file.Find(constant.symbol);
-    return reinterpret_cast<Handle>(constant.number);
+    return std::bit_cast<Handle>(constant.number);
   } else {
     return static_cast<Handle>(constant.number);
   }
@@ -124,7 +125,7 @@ class TypedLibrary final : public MpiLibrary {
   Status Begin(MpiChannel channel, const void* in, void* out, int count, DType dtype,
                uint64_t ticket) override {
     const Handle type = dtype == DType::kFloat64 ? constants_.float64 : constants_.float32;
-    const void* from = in != nullptr ? in : reinterpret_cast<const void*>(abi_.in_place);
+    const void* from = in != nullptr ? in : std::bit_cast<const void*>(abi_.in_place);
     Handle request{};
     const Status status = Check(
         "MPI_Iallreduce", mpi_.iallreduce(from, out, count, type, constants_.sum,
@@ -140,10 +141,9 @@ class TypedLibrary final : public MpiLibrary {
     if (requests_.empty()) return ended;
     places_.resize(requests_.size());
     int count = 0;
-    ended.status =
-        Check("MPI_Testsome",
-              mpi_.testsome(static_cast<int>(requests_.size()), requests_.data(), &count,
-                            places_.data(), reinterpret_cast<void*>(abi_.statuses_ignore)));
+    ended.status = Check("MPI_Testsome",
+                         mpi_.testsome(static_cast<int>(requests_.size()), requests_.data(), &count,
+                                       places_.data(), std::bit_cast<void*>(abi_.statuses_ignore)));
     // With an error the sums that failed are among those that have ended.
     if (count == abi_.undefined || count <= 0) return ended;
     is_over_.assign(requests_.size(), false);
@@ -211,7 +211,9 @@ class TypedLibrary final : public MpiLibrary {
         Check("MPI_Init_thread", mpi_.init_thread(nullptr, nullptr, abi_.thread_multiple, &level));
     if (!status.ok()) return status;
     std::unique_ptr<AtExit> at_exit(new AtExit{mpi_.finalize, mpi_.finalized, ::getpid()});
-    if (::on_exit(FinalizeAtExit, at_exit.get()) == 0) at_exit.release();
+    if (::on_exit(FinalizeAtExit, at_exit.get()) == 0) {
+      [[maybe_unused]] const AtExit* const of_exit = at_exit.release();
+    }
     if (level >= abi_.thread_serialized) return status;
     return Status::FailedPrecondition(file() + " (" + Version() +
                                       ") is built for calls of the main thread alone: install "

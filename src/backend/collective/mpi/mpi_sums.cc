@@ -171,7 +171,7 @@ Status MpiSums::Gather(const std::vector<double>& part, uint64_t ticket, Gathere
 
 void MpiSums::Mark(uint64_t ticket) {
   if (ticket == kVersionsTicket) {
-    versions_->over = true;
+    if (versions_) versions_->over = true;
     return;
   }
   Sum& sum = sums_.at(ticket / 2);

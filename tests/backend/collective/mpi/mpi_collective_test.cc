@@ -46,7 +46,7 @@ class MpiCollectiveTest : public testing::Test {
   }
   std::shared_ptr<Outcome> Start() {
     auto outcome = std::make_shared<Outcome>();
-    RunOn(&loop_, [&] { mpi_->Start(To(outcome)); });
+    RunOn(&loop_, [&] { mpi_->Prepare(To(outcome)); });
     return outcome;
   }
   std::shared_ptr<Outcome> Sum(std::vector<float>* values, uint64_t sequence) {

@@ -49,7 +49,7 @@ class Rank {
   Rank& operator=(const Rank&) = delete;
 
   Status Start() {
-    return Wait([&](collective::Collective::Done done) { mpi_->Start(std::move(done)); });
+    return Wait([&](collective::Collective::Done done) { mpi_->Prepare(std::move(done)); });
   }
   Status Sum(std::vector<Piece> pieces, DType dtype) {
     return Wait([&](collective::Collective::Done done) {
