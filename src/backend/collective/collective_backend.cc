@@ -35,11 +35,19 @@ CollectiveBackend::CollectiveBackend(CollectiveOptions options, Executor* execut
 
 CollectiveBackend::~CollectiveBackend() { BS_CHECK(pending_.empty()); }
 
+void CollectiveBackend::Prepare(Done done) {
+  if (!options_.no_library.ok()) return done(options_.no_library);
+  behind()->Prepare([this, done = std::move(done)](const Status& status) mutable {
+    if (!status.ok() || !library_) return done(status);
+    library_->Prepare(std::move(done));
+  });
+}
+
 bool CollectiveBackend::GoesByLibrary(const protocol::Tensor& tensor,
                                       const Exchange& exchange) const {
   const bool sums = exchange.round > 0 && exchange.sent && exchange.summed;
   return sums && tensor.mode == Mode::kSynchronous && exchange.coder.coding.plain() &&
-         tensor.size_bytes > 0 && std::ranges::count(options_.dtypes, tensor.dtype) > 0;
+         tensor.size_bytes > 0 && library_ && library_->Sums(tensor.dtype);
 }
 
 void CollectiveBackend::Start(const protocol::Tensor& tensor, Exchange exchange) {

@@ -37,7 +37,6 @@ namespace bs::backend::collective {
 
 struct CollectiveOptions {
   int32_t rank = 0;
-  std::vector<DType> dtypes = {DType::kFloat32, DType::kFloat64};  // that the library sums
   Status no_library{};  // not ok: why there is no library, with which Prepare ends
 };
 
@@ -59,9 +58,10 @@ class CollectiveBackend final : public BackendBefore {
   CollectiveBackend& operator=(const CollectiveBackend&) = delete;
   ~CollectiveBackend() override;
 
-  void Prepare(Done done) override {
-    options_.no_library.ok() ? behind()->Prepare(std::move(done)) : done(options_.no_library);
-  }
+  void Prepare(Done done) override;
+  // Arrays that the library sums may be on a device, so no network device of ours uses them.
+  std::shared_ptr<void> LendSent(std::span<const std::byte> /*memory*/) override { return nullptr; }
+  std::shared_ptr<void> LendFilled(std::span<std::byte> /*memory*/) override { return nullptr; }
   // kFailedPrecondition through the callbacks: a key changes from plain to coded sums.
   void Start(const protocol::Tensor& tensor, Exchange exchange) override;
   void Release(const protocol::Tensor& retired, bool given_back, Done done) override;
