@@ -345,9 +345,9 @@ constexpr auto kRows = std::to_array<SettingRow>({
      &Config::backend},
     {{"BYTESCHEDULER_COMM", "choice auto|servers|direct|mpi|nccl", "", "auto", "job",
       "where gradients are summed: in processes of their own (servers), in a server that each "
-      "worker hosts (direct), or by the MPI library of the mpirun that has started the workers "
-      "(mpi); auto: servers if the job has any, else direct (docs/user/collectives.md); nccl is "
-      "not in this version"},
+      "worker hosts (direct), by the MPI library of the mpirun that has started the workers (mpi), "
+      "or by NCCL on the GPUs that have PyTorch's tensors (nccl); auto: servers if the job has any, "
+      "else direct (docs/user/collectives.md)"},
      &Config::comm},
 });
 

@@ -225,4 +225,5 @@ def main() -> None:
     bps.shutdown()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -46,7 +46,7 @@ def code_of(dtype: torch.dtype) -> int:
 
 def is_floating(dtype: torch.dtype) -> bool:
     """Return whether elements are floats, or pairs of them."""
-    return dtype.is_floating_point or dtype.is_complex
+    return bool(dtype.is_floating_point or dtype.is_complex)
 
 
 def size_of(tensor: torch.Tensor) -> int:

@@ -53,15 +53,17 @@ class TorchSession(RoundSession):
             device = recv.device if send.is_cpu else send.device
             fault = f"key {key}: its memory is on {device}; give the engine tensors of the CPU"
             raise self._named(UsageError(fault, 5))
-        return self._start(key, send, recv, call)
+        return self._start_dense(key, send, recv, call)
 
     def start_on_device(
         self, key: int, send: torch.Tensor, recv: torch.Tensor, call: RoundCall
     ) -> Pending:
         """Do as `start` with tensors that NCCL reads and writes, on a device."""
-        return self._start(key, send, recv, call)
+        return self._start_dense(key, send, recv, call)
 
-    def _start(self, key: int, send: torch.Tensor, recv: torch.Tensor, call: RoundCall) -> Pending:
+    def _start_dense(
+        self, key: int, send: torch.Tensor, recv: torch.Tensor, call: RoundCall
+    ) -> Pending:
         size = send.numel() * send.element_size()
         owner: Tuple[torch.UntypedStorage, ...] = (send.untyped_storage(), recv.untyped_storage())
         if call.source is not None:

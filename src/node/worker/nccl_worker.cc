@@ -63,9 +63,9 @@ Result<MakeLibraryFn> FindNccl(const Config& config) {
         if (!found->status.ok()) return found->status;
         std::unique_ptr<Collective> started;
         const Status status = Guarded([&] {
-          started = std::make_unique<NcclCollective>(place.executor, std::move(found->library),
-                                                     std::move(found->driver),
-                                                     OptionsAt(place, config));
+          started =
+              std::make_unique<NcclCollective>(place.executor, std::move(found->library),
+                                               std::move(found->driver), OptionsAt(place, config));
           return Status::Ok();
         });
         if (!status.ok()) return status;

@@ -16,7 +16,7 @@ Start = Callable[..., Direct]
 STEPS = 20
 
 
-@pytest.fixture()
+@pytest.fixture
 def start(tmp_path: pathlib.Path, free_port: Callable[..., int]) -> Iterator[Start]:
     """Return a function that starts a job which makes a mistake, or none."""
     jobs: List[Direct] = []
@@ -77,7 +77,7 @@ def test_a_mistake_is_an_error_of_all(start: Start, mistake: str, text: str) -> 
 def test_a_lost_worker_is_named(start: Start) -> None:
     job = start("dies", "nccl")
     assert all(job.codes()), job.all_said()
-    assert "worker 1 was lost" in job.said(0).strip().splitlines()[-1]
+    assert "lost worker 1" in job.said(0).strip().splitlines()[-1]
 
 
 def test_without_the_library_all_say_so(start: Start) -> None:

@@ -161,8 +161,7 @@ TEST_F(NcclCollectiveTest, SumsSeveralPiecesByOneCall) {
 TEST_F(NcclCollectiveTest, SumsEachDtypeThatItTells) {
   Make(2);
   uint64_t sequence = 0;
-  for (const DType dtype :
-       {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBfloat16}) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBfloat16}) {
     EXPECT_TRUE(ranks_[0]->Sums(dtype));
     std::vector<std::shared_ptr<Outcome>> outcomes;
     std::vector<std::vector<float>*> memory;
