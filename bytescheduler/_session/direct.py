@@ -98,7 +98,7 @@ class Way:
 
 # Libraries that sum in a direct job where BYTESCHEDULER_COMM names them, and its start by hand.
 # src/node/worker/libraries.cc has them too.
-_LIBRARIES = {"mpi": "mpirun -n 2", "nccl": "torchrun --nproc-per-node 2"}
+_LIBRARIES = {"mpi": "mpirun -n 2", "nccl": "a launcher such as torchrun"}
 _COMM = "BYTESCHEDULER_COMM"
 _ROLES = ("DMLC_ROLE", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER")
 _MEETING_PLACE = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")

@@ -4,10 +4,9 @@ from typing import Optional, Sequence, Tuple
 
 import torch
 
-from bytescheduler._native import Pending, Worker
+from bytescheduler._native import Pending
 from bytescheduler._session.round_session import RoundSession
 from bytescheduler._session.rounds import RoundCall
-from bytescheduler._settings import Settings
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._engine.dtypes import code_of, is_floating, size_of
 
@@ -18,11 +17,6 @@ class TorchSession(RoundSession):
     """A `RoundSession` that declares PyTorch's tensors and starts their rounds."""
 
     framework_name = "torch"
-
-    def __init__(self, worker: Worker) -> None:
-        super().__init__(worker)
-        # Whether NCCL sums tensors of floats, on their devices.
-        self.sums_on_devices = Settings.read().comm == "nccl"
 
     def check_place(self, tensor: torch.Tensor, name: str, device: Optional[object]) -> None:
         """Raise UsageError, with `name`, if NCCL has to sum `tensor`, which is on no device."""

@@ -27,7 +27,7 @@ def start(tmp_path: pathlib.Path, free_port: Callable[..., int]) -> Iterator[Sta
         settings = {"BYTESCHEDULER_COMM": comm, "BYTESCHEDULER_TIMEOUT": "10s"}
         path = f"{FAKES}/{kind}"
         jobs.append(Direct(folder, free_port(), size, LD_LIBRARY_PATH=path, **settings))
-        jobs[-1].start("torch/nccl_steps.py", mistake)
+        jobs[-1].start("torch_nccl/nccl_steps.py", mistake)
         return jobs[-1]
 
     yield begin
@@ -48,7 +48,7 @@ def errors(job: Direct, size: int = 2) -> List[str]:
     return [job.said(rank).strip().splitlines()[-1] for rank in range(size)]
 
 
-def test_weights_are_those_of_a_direct_job(start: Start) -> None:
+def test_weights_are_as_in_a_direct_job(start: Start) -> None:
     by_servers = hashes(start("none", "direct"), 2)
     job = start("none", "nccl")
     assert hashes(job, 2) == by_servers

@@ -72,8 +72,8 @@ def test_servers_are_refused_where_a_process_is_alone(monkeypatch: pytest.Monkey
 
 def test_nccl_needs_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refusal(monkeypatch, ALONE, COMM="nccl") == snapshot(
-        "BYTESCHEDULER_COMM=nccl, and no launcher has started this process: start it with torchrun "
-        "--nproc-per-node 2, or unset BYTESCHEDULER_COMM"
+        "BYTESCHEDULER_COMM=nccl, and no launcher has started this process: start it with a "
+        "launcher such as torchrun, or unset BYTESCHEDULER_COMM"
     )
     check_comm("nccl", started="this process has RANK=0 of WORLD_SIZE=2")
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <type_traits>
 
-namespace bs::backend::collective {
+namespace bs::backend {
 namespace {
 
 // Numbers of cuda.h.
@@ -148,4 +148,4 @@ void CudaDriver::Free(Event event) const { cuda_.event_destroy(event); }
 
 void CudaDriver::FreeStream(Stream stream) const { cuda_.stream_destroy(stream); }
 
-}  // namespace bs::backend::collective
+}  // namespace bs::backend

@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 
-namespace bs::backend::collective {
+namespace bs::backend {
 
 // An error of the driver is a Status with the driver's own text.
 //
@@ -70,4 +70,4 @@ class CudaDriver {
   const Functions cuda_;
 };
 
-}  // namespace bs::backend::collective
+}  // namespace bs::backend

@@ -10,8 +10,11 @@
 #include "base/notification.h"
 #include "base/spin.h"
 
-namespace bs::backend::collective {
+namespace bs::backend {
 namespace {
+
+using collective::Cards;
+using collective::Piece;
 
 // Between two looks of a thread that does not spin.
 constexpr Duration kBetweenLooks = std::chrono::microseconds(50);
@@ -277,4 +280,4 @@ void NcclCollective::Abort(const Status& status) {
   executor_->PostAt(executor_->Now() + 2 * patience_, [callers = callers_] { callers->EndAll(); });
 }
 
-}  // namespace bs::backend::collective
+}  // namespace bs::backend

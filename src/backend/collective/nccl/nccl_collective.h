@@ -16,13 +16,14 @@
 #include "base/status.h"
 #include "base/types.h"
 
-namespace bs::backend::collective {
+namespace bs::backend {
 
 struct NcclOptions {
   int32_t rank = 0;
   int32_t size = 1;
   // Brings this rank's card to all, and theirs back, on the executor; see Introduce.
-  std::function<void(const std::string& card, UniqueFunction<void(const Result<Cards>&)> done)>
+  std::function<void(const std::string& card,
+                     UniqueFunction<void(const Result<collective::Cards>&)> done)>
       introduce{};
   // The longest time that the thread looks for ended sums without a pause (base/spin.h); 0: never.
   Duration spin{};
@@ -35,7 +36,7 @@ struct NcclOptions {
 };
 
 // Sums memory of GPUs alone.  The thread is called bs-nccl.
-class NcclCollective final : public Collective {
+class NcclCollective final : public collective::Collective {
  public:
   // `executor` is the worker's and outlives this object.  Throws as LoopThread does.
   NcclCollective(Executor* executor, std::unique_ptr<NcclLibrary> library,
@@ -48,7 +49,8 @@ class NcclCollective final : public Collective {
 
   bool Sums(DType dtype) const override;
   // The first call connects all ranks.
-  void AllReduce(std::vector<Piece> pieces, DType dtype, uint64_t sequence, Done done) override;
+  void AllReduce(std::vector<collective::Piece> pieces, DType dtype, uint64_t sequence,
+                 Done done) override;
   void Abort(const Status& status) override;
 
  private:
@@ -62,4 +64,4 @@ class NcclCollective final : public Collective {
   std::unique_ptr<LoopThread> thread_;
 };
 
-}  // namespace bs::backend::collective
+}  // namespace bs::backend

@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace bs::backend::collective {
+namespace bs::backend {
 namespace {
 
 constexpr const char* kFile = "libnccl.so.2";
@@ -196,4 +196,4 @@ void NcclLibrary::Abort(Communicator communicator) const { nccl_.abort(communica
 
 void NcclLibrary::Destroy(Communicator communicator) const { nccl_.destroy(communicator); }
 
-}  // namespace bs::backend::collective
+}  // namespace bs::backend

@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "base/types.h"
 
-namespace bs::backend::collective {
+namespace bs::backend {
 
 // An error of NCCL is a kUnavailable Status with the library's own text.
 //
@@ -92,4 +92,4 @@ class NcclLibrary {
   const int version_;
 };
 
-}  // namespace bs::backend::collective
+}  // namespace bs::backend

@@ -1,4 +1,4 @@
-// Connects the ranks, then puts one sum after the other on a stream.
+// Connects the ranks, then puts sums on a stream in their order.
 #include "backend/collective/nccl/nccl_sums.h"
 
 #include <algorithm>
@@ -6,12 +6,14 @@
 #include <cstring>
 #include <utility>
 
-namespace bs::backend::collective {
+namespace bs::backend {
 namespace {
+
+using collective::Piece;
 
 constexpr size_t kUuidBytes = 16;
 
-// What a rank tells the others of itself, as bytes: version, GPU, and from rank 0 the id.
+// The card of a rank: its version of NCCL, its GPU, and from rank 0 the id.
 struct Card {
   int32_t version = 0;
   std::string uuid{};
@@ -38,7 +40,7 @@ std::string WorkersText(size_t first, size_t second) {
   return "worker " + std::to_string(first) + " and worker " + std::to_string(second);
 }
 
-// The first rank that differs from one before it is named, so that all ranks have one text.
+// Names the first pair that does not fit, so that all ranks have the same text.
 Status CheckCards(const std::vector<Card>& cards) {
   for (size_t later = 1; later < cards.size(); ++later) {
     if (cards[later].version != cards[0].version) {
@@ -182,4 +184,4 @@ void NcclSums::End() {
   if (gpu_) driver_->Leave(*std::exchange(gpu_, {}));
 }
 
-}  // namespace bs::backend::collective
+}  // namespace bs::backend

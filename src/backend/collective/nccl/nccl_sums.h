@@ -1,7 +1,7 @@
 // NcclSums: sums on a GPU by an NCCL library, a communicator and a stream.
 //
-// The GPU is that of the first tensor, and all ranks then connect: until then a script may still
-// choose it.  Each rank first shows its card to all.
+// The GPU is that of the first tensor, so that a script can choose it until then.  All ranks then
+// exchange their cards, and connect.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,10 @@
 #include "base/status.h"
 #include "base/types.h"
 
-namespace bs::backend::collective {
+namespace bs::backend {
 
-// Confined to a thread.  Nothing blocks, but for Abort and End.
-//
-// Errors of kUnavailable may have another rank's loss as their reason.
+// Confined to a thread.  Only Abort and End can block.  The loss of another rank can be the reason
+// of kUnavailable.
 class NcclSums {
  public:
   // Both stay valid.
@@ -33,21 +32,21 @@ class NcclSums {
   ~NcclSums() = default;
 
   bool has_gpu() const { return gpu_.has_value(); }
-  // Takes the GPU that has `memory`, and returns what the other ranks have to know of this one.
+  // Takes the GPU that has `memory`, and returns this rank's card.
   Result<std::string> TakeGpu(const void* memory);
-  // Begins to connect the ranks, whose cards are in the order of their numbers.
-  // kFailedPrecondition: two have one GPU, or other versions; all ranks get the same text.
+  // Begins to connect the ranks; `cards` are in the order of ranks.  kFailedPrecondition: two ranks
+  // share a GPU, or have different versions; all ranks get the same text.
   Status Connect(std::span<const std::string> cards);
-  // Adds a sum, behind those before.  kInvalidArgument: its memory is not on this rank's GPU.
-  Status Add(std::vector<Piece> pieces, DType dtype, uint64_t sequence);
-  // Puts on the stream what can go there, and returns the sums that have ended.
+  // Adds a sum behind earlier sums.  kInvalidArgument: its memory is not on this rank's GPU.
+  Status Add(std::vector<collective::Piece> pieces, DType dtype, uint64_t sequence);
+  // Puts sums on the stream, and returns the sums that have ended.
   Result<std::vector<uint64_t>> Poll();
-  // True if Poll has nothing to do: all sums have ended, and the ranks are connected.
+  // True if Poll has no work: all sums have ended, and the ranks are connected.
   bool is_idle() const;
-  // Ends all sums; those that have begun may still use their memory until IsQuiet.
+  // Ends all sums.  A sum that has begun may use its memory until IsQuiet.
   void Abort();
   bool IsQuiet();
-  // Gives all back.  REQUIRES: no sum is under way.
+  // Gives communicator, stream and GPU back.  REQUIRES: no sum is under way.
   void End();
 
  private:
@@ -62,7 +61,7 @@ class NcclSums {
   };
 
   Status CheckGpu(const void* memory) const;
-  // Puts waiting sums on the stream, until NCCL has to work on one.
+  // Puts waiting sums on the stream, as long as NCCL takes them.
   Status Launch();
   Result<std::vector<uint64_t>> TakeEnded();
 
@@ -79,4 +78,4 @@ class NcclSums {
   std::deque<UnderWay> under_way_;
 };
 
-}  // namespace bs::backend::collective
+}  // namespace bs::backend

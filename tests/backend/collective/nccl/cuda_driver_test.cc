@@ -7,7 +7,7 @@
 
 #include "backend/collective/nccl/fake_gpu_world.h"
 
-namespace bs::backend::collective {
+namespace bs::backend {
 namespace {
 
 TEST(CudaDriver, WithoutADriverItSaysSo) {
@@ -32,7 +32,7 @@ TEST(CudaDriver, ADriverWithoutAGpuSaysSo) {
   EXPECT_NE(text.find("(cuInit: no CUDA-capable device is detected)"), std::string::npos) << text;
 }
 
-TEST(CudaDriver, KnowsWhoseMemoryItIs) {
+TEST(CudaDriver, KnowsTheGpuOfMemory) {
   FakeGpuWorld world;
   const auto driver = std::move(LoadFakeDriver("whole").value());
   const std::vector<float> on_gpu(8);
@@ -62,4 +62,4 @@ TEST(CudaDriver, AnEventIsOverWithTheWorkBeforeIt) {
 }
 
 }  // namespace
-}  // namespace bs::backend::collective
+}  // namespace bs::backend

@@ -11,7 +11,7 @@
 #include "backend/collective/nccl/fake_gpu.h"
 #include "backend/collective/nccl/nccl_library.h"
 
-namespace bs::backend::collective {
+namespace bs::backend {
 
 inline std::string FakeGpuFolder(const std::string& kind) {
   return std::string(BS_FAKE_GPU_FOLDER) + "/" + kind;
@@ -47,4 +47,4 @@ class FakeGpuWorld {
   void* const library_;
 };
 
-}  // namespace bs::backend::collective
+}  // namespace bs::backend

@@ -19,8 +19,11 @@
 #include "base/notification.h"
 #include "base/run_on.h"
 
-namespace bs::backend::collective {
+namespace bs::backend {
 namespace {
+
+using collective::Cards;
+using collective::Piece;
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -308,4 +311,4 @@ TEST_F(NcclCollectiveTest, NoCallbackRunsAfterItsEnd) {
 }
 
 }  // namespace
-}  // namespace bs::backend::collective
+}  // namespace bs::backend

@@ -5,7 +5,7 @@
 
 #include "backend/collective/nccl/fake_gpu_world.h"
 
-namespace bs::backend::collective {
+namespace bs::backend {
 namespace {
 
 class NcclSumsTest : public testing::Test {
@@ -68,4 +68,4 @@ TEST_F(NcclSumsTest, ATensorOnAnotherGpuIsRefused) {
 }
 
 }  // namespace
-}  // namespace bs::backend::collective
+}  // namespace bs::backend

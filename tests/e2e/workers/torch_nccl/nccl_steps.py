@@ -10,13 +10,13 @@ import signal
 import sys
 
 import torch
-from models import OPTIMIZERS, loss_of, new_model
 
 STEPS = 20
 TESTS = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(TESTS / "python" / "torch"))
+sys.path[:0] = [str(TESTS / "python" / "torch"), str(TESTS / "e2e" / "workers" / "torch")]
 
 from fake_device import FakeDevices  # noqa: E402
+from models import OPTIMIZERS, loss_of, new_model  # noqa: E402
 
 import bytescheduler.torch as bps  # noqa: E402
 from bytescheduler.torch._job.job import current  # noqa: E402

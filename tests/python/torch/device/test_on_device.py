@@ -80,7 +80,7 @@ def weights(
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_weights_are_those_of_one_process(seed: int) -> None:
+def test_weights_are_as_in_a_single_process(seed: int) -> None:
     for crossing in (True, False):
         devices = FakeDevices(seed)
         for one, other in zip(weights(devices, job_of(devices), crossing=crossing), alone()):
