@@ -124,9 +124,11 @@ bool NcclSums::is_idle() const {
 
 Result<std::vector<uint64_t>> NcclSums::Poll() {
   if (communicator_ == nullptr) return std::vector<uint64_t>();
+  // An operation that fails ends too, so errors are asked for last.
+  Result<std::vector<uint64_t>> ended = TakeEnded();
   const Status status = Launch();
   if (!status.ok()) return status;
-  return TakeEnded();
+  return ended;
 }
 
 Status NcclSums::Launch() {
