@@ -38,6 +38,10 @@ Result<Metrics> MetricsOfWorker(Executor* executor, const std::unique_ptr<Worker
       if (!worker) return;
       Metrics metrics;
       worker->Measure(&metrics);
+      // A back end with a library has added its own.
+      for (const char* const name : {"library_operations_total", "library_bytes_total"}) {
+        metrics.Add(name, 0);
+      }
       metrics.Add("failed", failure.Get() ? 1 : 0);
       give(metrics);
     });

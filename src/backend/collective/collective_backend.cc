@@ -233,6 +233,7 @@ void CollectiveBackend::OnSummed(uint64_t number, const protocol::GrantedOperati
       if (pending.in_library == 0) pending_.erase(found);
       continue;
     }
+    summed_bytes_ += piece.size_bytes;
     for (Exchange& exchange : Complete(&pending, piece.offset_bytes, piece.size_bytes)) {
       layouts.push_back(exchange.partition.index == 0 ? pending.next_layout : std::string());
       complete.push_back(std::move(exchange));
@@ -297,6 +298,12 @@ void CollectiveBackend::Fail(const Status& status) {
 void CollectiveBackend::Release(const protocol::Tensor& retired, bool given_back, Done done) {
   if (given_back) by_library_.erase(retired.key);
   behind()->Release(retired, given_back, std::move(done));
+}
+
+void CollectiveBackend::Measure(Metrics* metrics) const {
+  behind()->Measure(metrics);
+  metrics->Add("library_operations_total", static_cast<double>(finished_));
+  metrics->Add("library_bytes_total", static_cast<double>(summed_bytes_));
 }
 
 }  // namespace bs::backend::collective

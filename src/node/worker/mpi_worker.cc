@@ -10,6 +10,7 @@
 #include "backend/collective/mpi/mpi_collective.h"
 #include "backend/collective/mpi/mpi_file.h"
 #include "base/guarded.h"
+#include "node/network.h"
 
 namespace bs::node {
 namespace {
@@ -43,11 +44,16 @@ Result<MakeLibraryFn> FindMpi(const Config& config) {
   // The function runs once, but is copied.
   const auto found = std::make_shared<Result<std::unique_ptr<backend::MpiLibrary>>>(
       backend::LoadMpi(launcher.value(), backend::FoldersOfLaunchers()));
-  return MakeLibraryFn([found, launcher = launcher.value(), spin = config.spin](
-                           const LibraryPlace& place) -> Result<std::unique_ptr<Collective>> {
-    if (!found->ok()) return found->status();
-    return Start(place.executor, std::move(found->value()), launcher, {.spin = spin});
-  });
+  return MakeLibraryFn(
+      [found, launcher = launcher.value(), spin = config.spin,
+       log = MakeLogger(config)](const LibraryPlace& place) -> Result<std::unique_ptr<Collective>> {
+        if (!found->ok()) return found->status();
+        if (place.view->own.rank == 0) {
+          log.Info("MPI sums dense tensors of floats: " + found->value()->Version() + " (" +
+                   found->value()->file() + ")");
+        }
+        return Start(place.executor, std::move(found->value()), launcher, {.spin = spin});
+      });
 }
 
 }  // namespace bs::node

@@ -180,6 +180,9 @@ TEST(CollectiveWorker, TheLibrarySumsFloatsAndServersSumIntegers) {
   const auto integers = SumAll<int32_t>(&job, DType::kInt32, 100, 3, 1000);
   for (const auto& tensor : integers) EXPECT_EQ(tensor->out, std::vector<int32_t>(1000, 6));
   EXPECT_EQ(job.library()->counts().operations, before.operations);
+  const Metrics metrics = job.worker(0)->Measure(kPatience).value();
+  EXPECT_EQ(metrics.numbers().at({"library_operations_total", Metrics::kWhole}), before.operations);
+  EXPECT_EQ(metrics.numbers().at({"library_bytes_total", Metrics::kWhole}), 20 * 400'000);
   const auto doubles = SumAll<double>(&job, DType::kFloat64, 200, 3, 1000);
   for (const auto& tensor : doubles) EXPECT_EQ(tensor->out, std::vector<double>(1000, 6));
   EXPECT_GT(job.library()->counts().operations, before.operations);

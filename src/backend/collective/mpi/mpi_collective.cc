@@ -40,6 +40,7 @@ class MpiCollective::Callers {
     if (failure_.ok()) failure_ = status;
   }
   const Status& failure() const { return failure_; }
+  bool empty() const { return pending_.empty(); }
   // No callback runs from now on.
   void Drop() { std::exchange(pending_, {}).clear(); }
   // REQUIRES: failure() is an error.
@@ -92,6 +93,8 @@ class MpiCollective::Caller : public std::enable_shared_from_this<Caller> {
 
   // Any thread.
   void Stop() { sums_.Stop(); }
+  // Any thread.
+  void StayAtExit() { library_->StayAtExit(); }
   // No call of MPI follows.
   void Leave() {
     left_ = true;
@@ -132,6 +135,7 @@ class MpiCollective::Caller : public std::enable_shared_from_this<Caller> {
 
   void Fail(const Status& status) {
     left_ = true;
+    StayAtExit();
     const bool by_mpi = status.code() == StatusCode::kUnavailable;
     Post(by_mpi ? blame_ : Duration::zero(), [callers = callers_, status] {
       callers->Fail(status);
@@ -187,6 +191,7 @@ MpiCollective::~MpiCollective() {
     thread_->End();
   } else {
     // Its tasks hold all that it uses, but the memory of sums.
+    caller_->StayAtExit();
     caller_->Stop();
     [[maybe_unused]] const LoopThread* const left_behind = thread_.release();
   }
@@ -216,6 +221,9 @@ void MpiCollective::AllReduce(std::vector<Piece> pieces, DType dtype, uint64_t s
 void MpiCollective::Abort(const Status& status) {
   if (!callers_->failure().ok()) return;
   callers_->Fail(status);
+  // The worker closes, and all is well.
+  if (status.code() == StatusCode::kCancelled && callers_->empty()) return;
+  caller_->StayAtExit();
   caller_->Stop();
   thread_->Post([caller = caller_] { caller->Leave(); });
   // If MPI keeps the thread, the memory of its sums may change until the process exits.

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <bit>
 #include <string_view>
 #include <type_traits>
@@ -24,13 +25,14 @@ struct AtExit {
   int (*finalize)();
   int (*finalized)(int*);
   pid_t process;
+  std::shared_ptr<const std::atomic<bool>> stays;  // MpiLibrary::StayAtExit
 };
 
 void FinalizeAtExit(int code, void* argument) {
   const std::unique_ptr<AtExit> at_exit(static_cast<AtExit*>(argument));
   int finalized = 0;
   // MPI_Finalize waits for all ranks, and after a failure some may be lost.
-  if (code != 0 || at_exit->process != ::getpid()) return;
+  if (code != 0 || *at_exit->stays || at_exit->process != ::getpid()) return;
   if (at_exit->finalized(&finalized) == 0 && finalized == 0) at_exit->finalize();
 }
 
@@ -153,6 +155,8 @@ class TypedLibrary final : public MpiLibrary {
     return ended;
   }
 
+  void StayAtExit() override { *stays_ = true; }
+
   Status Free() override {
     Status status;
     for (Handle& communicator : communicators_) {
@@ -210,7 +214,7 @@ class TypedLibrary final : public MpiLibrary {
     status =
         Check("MPI_Init_thread", mpi_.init_thread(nullptr, nullptr, abi_.thread_multiple, &level));
     if (!status.ok()) return status;
-    std::unique_ptr<AtExit> at_exit(new AtExit{mpi_.finalize, mpi_.finalized, ::getpid()});
+    std::unique_ptr<AtExit> at_exit(new AtExit{mpi_.finalize, mpi_.finalized, ::getpid(), stays_});
     if (::on_exit(FinalizeAtExit, at_exit.get()) == 0) {
       [[maybe_unused]] const AtExit* const of_exit = at_exit.release();
     }
@@ -224,6 +228,8 @@ class TypedLibrary final : public MpiLibrary {
   const MpiFile file_;
   const Functions<Handle> mpi_;
   const Constants<Handle> constants_;
+  // Shared with a handler of exit(), which outlives this.
+  const std::shared_ptr<std::atomic<bool>> stays_ = std::make_shared<std::atomic<bool>>(false);
   std::array<Handle, kMpiChannels> communicators_{};
   int rank_ = 0;
   int size_ = 0;

@@ -58,6 +58,9 @@ class MpiLibrary {
                        uint64_t ticket) = 0;
   // Returns the sums that have ended since the last call.  No sum makes progress outside of calls.
   virtual Ended TakeEnded() = 0;
+  // A rank may be lost, so MPI does not end when the process exits: MPI_Finalize would wait for it.
+  // Any thread.
+  virtual void StayAtExit() = 0;
   // Gives the communicators back.  REQUIRES: no sum is under way.
   virtual Status Free() = 0;
 };

@@ -28,6 +28,8 @@ class FakeMpiLibrary final : public MpiLibrary {
     std::function<void(const Call& call)> add = [](const Call&) {};
     std::function<bool(const Call& call)> ends = [](const Call&) { return true; };
     std::function<Status()> test = [] { return Status::Ok(); };
+    std::function<void()> stay_at_exit = [] {};  // any thread
+    std::function<void()> free = [] {};
   };
 
   explicit FakeMpiLibrary(Script script) : script_(std::move(script)) {}
@@ -60,8 +62,10 @@ class FakeMpiLibrary final : public MpiLibrary {
     under_way_ = std::move(left);
     return ended;
   }
+  void StayAtExit() override { script_.stay_at_exit(); }
   Status Free() override {
     ++freed_;
+    script_.free();
     return Status::Ok();
   }
 

@@ -128,6 +128,25 @@ TEST_F(MpiCollectiveTest, AbortEndsSumsUnderWay) {
   EXPECT_EQ(calls_after, 0) << "MPI has no call that it could use the memory in";
 }
 
+TEST_F(MpiCollectiveTest, MpiStaysAtExitWhereASumMayNotEnd) {
+  std::atomic<int> stays = 0;
+  std::atomic<int> freed = 0;
+  const auto make = [&] {
+    Make({.add = PlayTwin, .stay_at_exit = [&] { ++stays; }, .free = [&] { ++freed; }});
+    ASSERT_TRUE(Wait(Start()).ok());
+  };
+  make();
+  Abort("worker 1 was lost");
+  End();
+  EXPECT_EQ(stays, 1);
+  EXPECT_EQ(freed, 0);
+  make();
+  RunOn(&loop_, [&] { mpi_->Abort(Status::Cancelled("the worker was closed")); });
+  End();
+  EXPECT_EQ(stays, 1) << "all is well";
+  EXPECT_EQ(freed, 1);
+}
+
 TEST_F(MpiCollectiveTest, AnErrorOfMpiWaitsForTheNameOfTheLostRank) {
   std::atomic<bool> fails = false;
   Make({.add = PlayTwin,

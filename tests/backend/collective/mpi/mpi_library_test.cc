@@ -162,6 +162,11 @@ TEST_P(MpiLibraryTest, LeavesMpiWhenTheProcessFails) {
   EXPECT_EQ(EndAfterInit(library_.get(), state_, 3, 0), 3);
 }
 
+TEST_P(MpiLibraryTest, LeavesMpiWhereARankMayBeLost) {
+  library_->StayAtExit();
+  EXPECT_EQ(EndAfterInit(library_.get(), state_, 0, 0), 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Abis, MpiLibraryTest,
                          testing::Values(AbiCase{"open", OpenMpiAbis()},
                                          AbiCase{"mpich", MpichAbis()},

@@ -1,6 +1,8 @@
-"""Twenty steps whose sums go by BYTESCHEDULER_COMM; each worker prints a hash of its weights."""
+"""Twenty steps; each worker prints BYTESCHEDULER_COMM and a hash of its weights."""
 
 import hashlib
+import os
+import sys
 
 import torch
 from models import OPTIMIZERS, loss_of, new_model
@@ -25,7 +27,9 @@ def main() -> None:
         digest.update(states[name].numpy().tobytes())
     wide = bps.push_pull(torch.full((3,), 1.0, dtype=torch.float64), average=False, name="wide")
     assert wide.tolist() == [bps.size()] * 3, wide
-    print(f"weights of rank {bps.rank()} of {bps.size()}: {digest.hexdigest()}", flush=True)
+    comm = os.environ["BYTESCHEDULER_COMM"]
+    sys.stdout.write(f"{comm}, rank {bps.rank()} of {bps.size()}: {digest.hexdigest()}\n")
+    sys.stdout.flush()
     bps.shutdown()
 
 
