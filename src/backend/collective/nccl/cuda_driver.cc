@@ -17,7 +17,6 @@ constexpr int kDeviceOrdinal = 9;  // another one
 constexpr unsigned int kMemoryOfDevice = 2;
 constexpr unsigned int kNonBlocking = 1;    // of a stream
 constexpr unsigned int kDisableTiming = 2;  // of an event
-constexpr size_t kUuidBytes = 16;
 
 }  // namespace
 
@@ -52,6 +51,7 @@ Result<std::unique_ptr<CudaDriver>> CudaDriver::Load(const std::string& file) {
   };
   // It stays: it has threads of its own.
   void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): glibc has a text for each thread.
   if (library == nullptr) return unusable(::dlerror());
   Functions functions{};
   if (const char* const missing = Bind(library, &functions); missing != nullptr) {

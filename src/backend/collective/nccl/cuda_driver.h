@@ -4,6 +4,7 @@
 // build.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -21,13 +22,14 @@ class CudaDriver {
 
   // The name by which systems have it.
   static constexpr const char* kFile = "libcuda.so.1";
+  static constexpr size_t kUuidBytes = 16;
 
   // kUnavailable: there is no driver, it is too old, or it finds no GPU.
   static Result<std::unique_ptr<CudaDriver>> Load(const std::string& file = kFile);
 
   // Returns the number of the GPU that has `memory`.  kInvalidArgument: the processor has it.
   Result<int> GpuOf(const void* memory) const;
-  // Returns 16 bytes that no other GPU has.
+  // Returns kUuidBytes that no other GPU has.
   Result<std::string> UuidOf(int gpu) const;
   // Lets the calling thread use the GPU, by the context that PyTorch has too.  Until Leave.
   Status Use(int gpu) const;

@@ -87,7 +87,7 @@ class NcclCollective::Caller : public std::enable_shared_from_this<Caller> {
     return use_.compare_exchange_strong(idle, Use::kAbandoned);
   }
 
-  void Begin(std::vector<Piece> pieces, DType dtype, uint64_t sequence) {
+  void Begin(const std::vector<Piece>& pieces, DType dtype, uint64_t sequence) {
     if (left_) return;
     const bool was_idle = sums_.is_idle();
     const TimePoint begun = thread_->Now();
@@ -97,7 +97,7 @@ class NcclCollective::Caller : public std::enable_shared_from_this<Caller> {
       if (!card.ok()) return Fail(card.status());
       Introduce(card.value());
     }
-    const Status status = sums_.Add(std::move(pieces), dtype, sequence);
+    const Status status = sums_.Add(pieces, dtype, sequence);
     if (!status.ok()) return Fail(status);
     if (!looks_) Look();
     Worked(begun);
@@ -116,13 +116,16 @@ class NcclCollective::Caller : public std::enable_shared_from_this<Caller> {
 
  private:
   void Introduce(const std::string& card) {
-    Task introduce = [callers = callers_, card, self = shared_from_this()] {
-      callers->Introduce(card, [callers, self](const Result<Cards>& cards) {
-        if (callers->is_closed()) return;
-        self->thread_->Post([self, cards] { self->Connect(cards); });
-      });
+    auto done = [callers = callers_, self = shared_from_this()](const Result<Cards>& cards) {
+      if (!callers->is_closed()) self->PostConnect(cards);
     };
-    Post(Duration::zero(), std::move(introduce));
+    Post(Duration::zero(),
+         [callers = callers_, card, done = std::move(done)] { callers->Introduce(card, done); });
+  }
+
+  // On the executor.
+  void PostConnect(const Result<Cards>& cards) {
+    thread_->Post([self = shared_from_this(), cards] { self->Connect(cards); });
   }
 
   void Connect(const Result<Cards>& cards) {
@@ -223,7 +226,7 @@ class NcclCollective::Caller : public std::enable_shared_from_this<Caller> {
 };
 
 NcclCollective::NcclCollective(Executor* executor, std::unique_ptr<NcclLibrary> library,
-                               std::unique_ptr<CudaDriver> driver, NcclOptions options)
+                               std::unique_ptr<CudaDriver> driver, const NcclOptions& options)
     : executor_(executor),
       patience_(options.patience),
       callers_(std::make_shared<Callers>(options)),
@@ -244,7 +247,7 @@ NcclCollective::~NcclCollective() {
     thread_->End();
   } else {
     // Its tasks hold all that it uses, but the memory of sums.
-    static_cast<void>(thread_.release());
+    [[maybe_unused]] const LoopThread* const left_behind = thread_.release();
   }
 }
 
@@ -267,8 +270,8 @@ void NcclCollective::AllReduce(std::vector<Piece> pieces, DType dtype, uint64_t 
         [done = std::move(done), status = callers_->failure()] { done(status); });
   }
   callers_->Add(sequence, std::move(done));
-  thread_->Post([caller = caller_, pieces = std::move(pieces), dtype, sequence]() mutable {
-    caller->Begin(std::move(pieces), dtype, sequence);
+  thread_->Post([caller = caller_, pieces = std::move(pieces), dtype, sequence] {
+    caller->Begin(pieces, dtype, sequence);
   });
 }
 

@@ -40,7 +40,7 @@ class NcclCollective final : public collective::Collective {
  public:
   // `executor` is the worker's and outlives this object.  Throws as LoopThread does.
   NcclCollective(Executor* executor, std::unique_ptr<NcclLibrary> library,
-                 std::unique_ptr<CudaDriver> driver, NcclOptions options);
+                 std::unique_ptr<CudaDriver> driver, const NcclOptions& options);
   NcclCollective(const NcclCollective&) = delete;
   NcclCollective& operator=(const NcclCollective&) = delete;
   // Ends the thread.  Callbacks that have not run are dropped.  Blocks for a bounded time: a thread

@@ -37,7 +37,8 @@ int TypeOf(DType dtype) {
 
 std::string PathOf(void* library, const std::string& name) {
   ::link_map* map = nullptr;
-  if (::dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || map == nullptr) return name;
+  if (::dlinfo(library, RTLD_DI_LINKMAP, static_cast<void*>(&map)) != 0 || map == nullptr)
+    return name;
   return *map->l_name != '\0' ? map->l_name : name;
 }
 
@@ -115,6 +116,7 @@ Result<std::unique_ptr<NcclLibrary>> NcclLibrary::Load(std::span<const std::stri
     if (void* const library = ::dlopen(name.c_str(), kFlags); library != nullptr) {
       return Open(library, name);
     }
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): glibc has a text for each thread.
     const std::string error = ::dlerror();
     if (!error.starts_with(name + ": cannot open shared")) return Unusable(error);
   }

@@ -11,8 +11,6 @@ namespace {
 
 using collective::Piece;
 
-constexpr size_t kUuidBytes = 16;
-
 // The card of a rank: its version of NCCL, its GPU, and from rank 0 the id.
 struct Card {
   int32_t version = 0;
@@ -24,14 +22,14 @@ struct Card {
     std::memcpy(bytes.data(), &version, sizeof(version));
     bytes += uuid;
     bytes += id;
-    bytes.resize(sizeof(version) + kUuidBytes + NcclLibrary::kIdBytes, '\0');
+    bytes.resize(sizeof(version) + CudaDriver::kUuidBytes + NcclLibrary::kIdBytes, '\0');
     return bytes;
   }
   static Card Decode(const std::string& bytes) {
     Card card;
     std::memcpy(&card.version, bytes.data(), std::min(bytes.size(), sizeof(card.version)));
-    card.uuid = bytes.substr(sizeof(card.version), kUuidBytes);
-    card.id = bytes.substr(sizeof(card.version) + kUuidBytes);
+    card.uuid = bytes.substr(sizeof(card.version), CudaDriver::kUuidBytes);
+    card.id = bytes.substr(sizeof(card.version) + CudaDriver::kUuidBytes);
     return card;
   }
 };
@@ -85,7 +83,7 @@ Result<std::string> NcclSums::TakeGpu(const void* memory) {
 Status NcclSums::Connect(std::span<const std::string> cards) {
   std::vector<Card> decoded;
   std::ranges::transform(cards, std::back_inserter(decoded), &Card::Decode);
-  const Status status = CheckCards(decoded);
+  Status status = CheckCards(decoded);
   if (!status.ok()) return status;
   const Result<NcclLibrary::Communicator> made =
       library_->Connect(decoded.front().id, rank_, size_);
@@ -98,14 +96,14 @@ Status NcclSums::Connect(std::span<const std::string> cards) {
 Status NcclSums::CheckGpu(const void* memory) const {
   const Result<int> gpu = driver_->GpuOf(memory);
   if (!gpu.ok()) return gpu.status();
-  if (gpu.value() == *gpu_) return Status::Ok();
+  if (gpu.value() == gpu_) return Status::Ok();
   return Status::InvalidArgument("this tensor is on GPU " + std::to_string(gpu.value()) +
                                  ", and this worker's first one was on GPU " +
-                                 std::to_string(*gpu_) +
+                                 std::to_string(gpu_.value_or(-1)) +
                                  ": NCCL sums tensors of one GPU in each worker");
 }
 
-Status NcclSums::Add(std::vector<Piece> pieces, DType dtype, uint64_t sequence) {
+Status NcclSums::Add(const std::vector<Piece>& pieces, DType dtype, uint64_t sequence) {
   Waiting waiting{.arrays = {}, .dtype = dtype, .sequence = sequence};
   for (const Piece& piece : pieces) {
     Status status = CheckGpu(piece.in.data());
@@ -126,7 +124,7 @@ Result<std::vector<uint64_t>> NcclSums::Poll() {
   if (communicator_ == nullptr) return std::vector<uint64_t>();
   // An operation that fails ends too, so errors are asked for last.
   Result<std::vector<uint64_t>> ended = TakeEnded();
-  const Status status = Launch();
+  Status status = Launch();
   if (!status.ok()) return status;
   return ended;
 }
@@ -140,7 +138,8 @@ Status NcclSums::Launch() {
     if (launching_) {
       const Result<CudaDriver::Event> end = driver_->Record(stream_);
       if (!end.ok()) return end.status();
-      under_way_.push_back({.end = end.value(), .sequence = *std::exchange(launching_, {})});
+      under_way_.push_back({.end = end.value(), .sequence = *launching_});
+      launching_.reset();
     }
     if (waiting_.empty()) return Status::Ok();
     const Waiting next = std::move(waiting_.front());
@@ -183,7 +182,8 @@ bool NcclSums::IsQuiet() {
 void NcclSums::End() {
   if (communicator_ != nullptr) library_->Destroy(std::exchange(communicator_, nullptr));
   if (stream_ != nullptr) driver_->FreeStream(std::exchange(stream_, nullptr));
-  if (gpu_) driver_->Leave(*std::exchange(gpu_, {}));
+  if (gpu_) driver_->Leave(*gpu_);
+  gpu_.reset();
 }
 
 }  // namespace bs::backend

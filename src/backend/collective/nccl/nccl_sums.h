@@ -38,7 +38,7 @@ class NcclSums {
   // share a GPU, or have different versions; all ranks get the same text.
   Status Connect(std::span<const std::string> cards);
   // Adds a sum behind earlier sums.  kInvalidArgument: its memory is not on this rank's GPU.
-  Status Add(std::vector<collective::Piece> pieces, DType dtype, uint64_t sequence);
+  Status Add(const std::vector<collective::Piece>& pieces, DType dtype, uint64_t sequence);
   // Puts sums on the stream, and returns the sums that have ended.
   Result<std::vector<uint64_t>> Poll();
   // True if Poll has no work: all sums have ended, and the ranks are connected.
