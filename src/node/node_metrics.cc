@@ -39,9 +39,8 @@ Result<Metrics> MetricsOfWorker(Executor* executor, const std::unique_ptr<Worker
       Metrics metrics;
       worker->Measure(&metrics);
       // A back end with a library has added its own.
-      for (const char* const name : {"library_operations_total", "library_bytes_total"}) {
-        metrics.Add(name, 0);
-      }
+      metrics.Add("library_operations_total", 0);
+      metrics.Add("library_bytes_total", 0);
       metrics.Add("failed", failure.Get() ? 1 : 0);
       give(metrics);
     });

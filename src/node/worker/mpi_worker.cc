@@ -45,14 +45,15 @@ Result<MakeLibraryFn> FindMpi(const Config& config) {
   const auto found = std::make_shared<Result<std::unique_ptr<backend::MpiLibrary>>>(
       backend::LoadMpi(launcher.value(), backend::FoldersOfLaunchers()));
   return MakeLibraryFn(
-      [found, launcher = launcher.value(), spin = config.spin,
+      [found, launcher = launcher.value(),
+       options = backend::MpiOptions{.spin = config.spin, .start_limit = config.rendezvous_timeout},
        log = MakeLogger(config)](const LibraryPlace& place) -> Result<std::unique_ptr<Collective>> {
         if (!found->ok()) return found->status();
         if (place.view->own.rank == 0) {
           log.Info("MPI sums dense tensors of floats: " + found->value()->Version() + " (" +
                    found->value()->file() + ")");
         }
-        return Start(place.executor, std::move(found->value()), launcher, {.spin = spin});
+        return Start(place.executor, std::move(found->value()), launcher, options);
       });
 }
 

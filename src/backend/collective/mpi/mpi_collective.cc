@@ -20,6 +20,13 @@ using collective::Piece;
 // Between two looks of a thread that does not spin.
 constexpr Duration kBetweenLooks = std::chrono::microseconds(50);
 
+Status TooLate(Duration limit) {
+  const auto seconds = std::chrono::ceil<std::chrono::seconds>(limit).count();
+  return Status::DeadlineExceeded(
+      "MPI has not begun on all ranks for " + std::to_string(seconds) +
+      " s: start all workers with BYTESCHEDULER_COMM=mpi and by one mpirun");
+}
+
 }  // namespace
 
 // The callbacks of sums under way.
@@ -41,6 +48,7 @@ class MpiCollective::Callers {
   }
   const Status& failure() const { return failure_; }
   bool empty() const { return pending_.empty(); }
+  bool Waits(uint64_t sequence) const { return pending_.contains(sequence); }
   // No callback runs from now on.
   void Drop() { std::exchange(pending_, {}).clear(); }
   // REQUIRES: failure() is an error.
@@ -173,6 +181,7 @@ class MpiCollective::Caller : public std::enable_shared_from_this<Caller> {
 MpiCollective::MpiCollective(Executor* executor, std::unique_ptr<MpiLibrary> library,
                              const MpiLauncher& launcher, const MpiOptions& options)
     : executor_(executor),
+      start_limit_(options.start_limit),
       patience_(options.patience),
       callers_(std::make_shared<Callers>()),
       caller_(std::make_shared<Caller>(executor, callers_, std::move(library), launcher, options)),
@@ -203,6 +212,15 @@ void MpiCollective::Prepare(Done done) {
         [done = std::move(done), status = callers_->failure()] { done(status); });
   }
   callers_->Add(MpiSums::kStarted, std::move(done));
+  executor_->PostAt(executor_->Now() + start_limit_,
+                    [callers = callers_, weak = std::weak_ptr(caller_), limit = start_limit_] {
+                      const std::shared_ptr<Caller> caller = weak.lock();
+                      if (!caller || !callers->Waits(MpiSums::kStarted)) return;
+                      caller->StayAtExit();
+                      caller->Stop();
+                      callers->Fail(TooLate(limit));
+                      callers->EndAll();
+                    });
   thread_->Post([caller = caller_] { caller->Start(); });
 }
 

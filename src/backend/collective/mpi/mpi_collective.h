@@ -19,6 +19,8 @@ struct MpiOptions {
   Duration spin{};
   // MPI notices a lost rank too, and cannot name it.  For so long Abort may bring a better status.
   Duration blame = std::chrono::seconds(5);
+  // All ranks initialise MPI within this time.
+  Duration start_limit = std::chrono::seconds(60);
   // A call of MPI that takes longer is left behind, with its thread and the memory of its sums.
   Duration patience = std::chrono::seconds(1);
 };
@@ -35,7 +37,8 @@ class MpiCollective final : public collective::Collective {
   // that MPI keeps is left behind, and the process can only exit.
   ~MpiCollective() override;
 
-  // Initialises MPI and compares the ranks' libraries (MpiSums::Start).
+  // Initialises MPI and compares the ranks' libraries (MpiSums::Start).  kDeadlineExceeded: a rank
+  // has not come.
   void Prepare(Done done) override;
   void AllReduce(std::vector<collective::Piece> pieces, DType dtype, uint64_t sequence,
                  Done done) override;
@@ -47,6 +50,7 @@ class MpiCollective final : public collective::Collective {
   class Caller;
 
   Executor* const executor_;
+  const Duration start_limit_;
   const Duration patience_;
   const std::shared_ptr<Callers> callers_;  // on the executor
   const std::shared_ptr<Caller> caller_;    // on the thread

@@ -9,6 +9,7 @@
 #include "base/loop_thread.h"
 #include "base/notification.h"
 #include "base/run_on.h"
+#include "base/snapshot.h"
 
 namespace bs::backend {
 namespace {
@@ -103,6 +104,14 @@ TEST_F(MpiCollectiveTest, AStartThatFailsSaysSo) {
   EXPECT_EQ(Wait(Start()).message(), "no threads");
   std::vector<float> values = {1};
   EXPECT_EQ(Wait(Sum(&values, 0)).message(), "no threads") << "and so do later calls";
+}
+
+TEST_F(MpiCollectiveTest, ARankThatNeverStartsIsAnErrorOfTheStart) {
+  Make({.ends = [](const FakeMpiLibrary::Call&) { return false; }},
+       {.start_limit = milliseconds(20)});
+  EXPECT_SNAPSHOT(Wait(Start()).message(),
+                  "MPI has not begun on all ranks for 1 s: start all workers with "
+                  "BYTESCHEDULER_COMM=mpi and by one mpirun");
 }
 
 TEST_F(MpiCollectiveTest, AbortEndsSumsUnderWay) {
