@@ -18,6 +18,8 @@ using collective::Piece;
 
 // Between two looks of a thread that does not spin.
 constexpr Duration kBetweenLooks = std::chrono::microseconds(50);
+// Longer than a process runs.
+constexpr Duration kForEver = std::chrono::hours(24 * 365 * 10);
 
 }  // namespace
 
@@ -246,8 +248,10 @@ NcclCollective::~NcclCollective() {
   if (ended->WaitFor(patience_) || !caller_->Abandon()) {
     thread_->End();
   } else {
-    // Its tasks hold all that it uses, but the memory of sums.
-    [[maybe_unused]] const LoopThread* const left_behind = thread_.release();
+    // It keeps itself and all that it uses, but the memory of sums: this task does not run.
+    LoopThread* const left_behind = thread_.release();
+    left_behind->PostAt(left_behind->Now() + kForEver,
+                        [left_behind, caller = caller_] { caller->RunOn(left_behind); });
   }
 }
 
