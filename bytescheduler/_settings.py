@@ -138,6 +138,11 @@ class Settings:
         return self.log_level in ("info", "debug")
 
     @property
+    def sums_by_library(self) -> bool:
+        """True if a library of collective operations makes the sums, and sizes its operations."""
+        return self.comm in ("mpi", "nccl")
+
+    @property
     def tuning_is_given(self) -> bool:
         """True if tuning was asked for, or refused."""
         return "BYTESCHEDULER_TUNING" in self.changed

@@ -35,6 +35,11 @@ buckets of several sizes, and ours (benchmarks/pytorch/arms.py). `barrier_s` is 
 a job that has all sums before it goes on.
 
     python -m benchmarks.jobs.replay --framework torch --out replay-torch.json
+
+With `mpi` Open MPI's library sums behind a barrier, in partitions of Horovod's size. With
+`mpi-grants` it sums in our order, across the barrier. Both need Debian's openmpi-bin.
+
+    python -m benchmarks.jobs.replay --framework torch --arms ddp-6,mpi,mpi-grants,ours-direct
 """
 
 import argparse

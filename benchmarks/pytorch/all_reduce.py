@@ -26,6 +26,7 @@ from typing import Any, Callable, Dict, Iterator, List
 
 from benchmarks.lab import arms, lab_job, local_job, machine, options
 from benchmarks.lab.output import add_out_option
+from benchmarks.pytorch import mpirun
 from bytescheduler._advise.shape import Shape
 
 MODES = ("direct", "gloo", "mpi")
@@ -34,25 +35,6 @@ MOST_S = 0.4  # A mode repeats its sum for about this time in each turn.
 WARM_UPS = 3
 STRIDE = 1021  # between numbers that are checked after each turn
 MPI_LIBRARY = "libmpi.so.40"
-# Sockets alone, as between real hosts; yield, as there may be more ranks than processors.
-MPIRUN = [
-    "mpirun",
-    "--allow-run-as-root",
-    "--oversubscribe",
-    "--tag-output",
-    "--mca",
-    "btl",
-    "tcp,self",
-    "--mca",
-    "btl_tcp_if_include",
-    "eth0",
-    "--mca",
-    "oob_tcp_if_include",
-    "eth0",
-    "--mca",
-    "mpi_yield_when_idle",
-    "1",
-]
 
 
 class _Mpi:
@@ -140,33 +122,16 @@ def measure(sizes: List[int], turns: int, store: str) -> None:
         lab_job.report(found)
 
 
-def _agent(folder: str) -> str:
-    """Write the program by which mpirun starts its daemon on another host; return its path."""
-    path = pathlib.Path(folder) / "agent"
-    # A host cannot see the namespaces of another host, but those of this process.
-    leave = f"nsenter --target {os.getpid()} --mount --uts --ipc --net --wd=/ --"
-    start = " ".join([leave, *lab_job.place(1).prefix[:-1], '"$host"'])
-    path.write_text(
-        f'#!/bin/sh\nhost=${{1##*.}}; shift\nexec {start} env TMPDIR="{folder}/$host" sh -c "$*"\n'
-    )
-    path.chmod(0o700)
-    return str(path)
-
-
 def run_job(args: argparse.Namespace, shape: Shape) -> Dict[str, Dict[str, List[float]]]:
     """Run a job to its end and return milliseconds of a sum of each turn, by mode and size."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         hosts = [lab_job.place(host) for host in shape.worker_hosts]
-        for host in shape.worker_hosts:
-            (pathlib.Path(folder) / str(host)).mkdir()
         worker = [sys.executable, "-m", "benchmarks.pytorch.all_reduce", "--worker"]
         worker += [str(pathlib.Path(folder) / "store"), "--turns", str(args.turns)]
         worker += ["--sizes", ",".join(str(of) for of in args.sizes)]
         meeting = [f"DMLC_PS_ROOT_URI={hosts[0].address}"]
         meeting.append("GLOO_SOCKET_IFNAME=eth0")
-        command = [*hosts[0].prefix, "env", f"TMPDIR={folder}/1", *MPIRUN]
-        command += ["--mca", "plm_rsh_agent", _agent(folder)]
-        command += ["-H", ",".join(f"{host.address}:1" for host in hosts), "-n", str(len(hosts))]
+        command = [*hosts[0].prefix, *mpirun.command_of(folder, shape, "--tag-output")]
         env = {**local_job.settings(), "PYTHONPATH": str(lab_job.ROOT), "OMP_NUM_THREADS": "1"}
         ended = subprocess.run(
             [*command, "env", *meeting, *worker],

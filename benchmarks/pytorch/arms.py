@@ -1,8 +1,10 @@
 """The arms of the replay with PyTorch: stock DDP over Gloo, and ours."""
 
+import tempfile
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from benchmarks.lab import lab_job, local_job
+from benchmarks.pytorch import mpirun
 from bytescheduler._advise.models import Step
 from bytescheduler._advise.shape import Shape
 from bytescheduler._launch.launcher import FIXED
@@ -21,7 +23,9 @@ class Arm(NamedTuple):
     """One way to train."""
 
     kind: str  # a way of ways.py
-    servers: str = ""  # apart, together (on the workers' hosts), direct (in the workers), or none
+    # apart, together (on the workers' hosts), direct (in the workers), or none; mpirun: as direct,
+    # under Open MPI's mpirun
+    servers: str = ""
     bucket_mb: float = DDP_MB  # before it is divided
 
 
@@ -38,6 +42,8 @@ ARMS: Dict[str, Arm] = {
     "ours": Arm("crossing", "apart"),
     "ours-together": Arm("crossing", "together"),
     "ours-direct": Arm("crossing", "direct"),
+    "mpi": Arm("mpi", "mpirun"),  # Horovod over MPI
+    "mpi-grants": Arm("grants", "mpirun"),
 }
 USUAL = "ddp-6,ddp-12,ddp,ddp-50,ddp-100,hook,barrier,ours,ours-together,ours-direct"
 
@@ -84,13 +90,29 @@ def run(
     """
     of = ARMS[arm]
     hosts = shape if of.servers == "direct" else shape_of(of, shape)
+    if of.servers == "mpirun":
+        return _run_by_mpirun(arm, worker, limit_s, hosts, watch)
     roles = roles_of(of, worker, hosts)
     return lab_job.run_roles(arm, roles, KEEPS_MEMORY, limit_s, hosts, None, watch)
 
 
+def _run_by_mpirun(
+    arm: str, worker: List[str], limit_s: float, shape: Shape, watch: Optional[lab_job.Watch]
+) -> List[Any]:
+    """Run as `run` does; the worker that is first to report counts for all."""
+    # Those of the first host would go to all.
+    unset = [word for name in (*FIXED, "DMLC_NODE_HOST") for word in ("-u", name)]
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        command = mpirun.command_of(folder, shape, "--stdin", "all")
+        meeting = [f"DMLC_PS_ROOT_URI={lab_job.place(shape.worker_hosts[0]).address}"]
+        words = [*command, "env", *meeting, *worker]
+        roles = [("worker", shape.worker_hosts[0], ["env", *unset, *words])]
+        return lab_job.run_roles(arm, roles, KEEPS_MEMORY, limit_s, shape, None, watch)
+
+
 def shape_of(arm: Arm, shape: Shape) -> Shape:
     """Return the workers and servers of an arm, with the workers of `shape`."""
-    if arm.servers in ("together", "direct"):  # a server beside each worker, or in it
+    if arm.servers in ("together", "direct", "mpirun"):  # a server beside each worker, or in it
         return shape.direct
     return shape
 

@@ -1,12 +1,16 @@
 """The ways to train that arms stand for: what is called, which optimizer steps, how it ends."""
 
 import contextlib
+import os
 from typing import Any, Callable, Dict, Iterator, NamedTuple
 
 import torch
 import torch.distributed as dist
 
 from benchmarks.pytorch.arms import Arm
+
+# Horovod adds up as much together (HOROVOD_FUSION_THRESHOLD).
+_HOROVOD_BYTES = 64 << 20
 
 
 class Way(NamedTuple):
@@ -54,11 +58,24 @@ def _ours(model: torch.nn.Module, optimizer: Any, crossing: bool) -> "Iterator[W
     bps.shutdown()
 
 
+def _by_mpi(settings: Dict[str, str], crossing: bool) -> Any:  # noqa: ANN401
+    """Return what begins a way whose sums MPI makes, with these settings."""
+
+    def begin(model: torch.nn.Module, optimizer: Any, _arm: Arm, scale: int) -> Any:  # noqa: ANN401
+        sizes = {"BYTESCHEDULER_PARTITION": str(_HOROVOD_BYTES // scale)}
+        os.environ.update({"BYTESCHEDULER_COMM": "mpi", **settings, **({} if crossing else sizes)})
+        return _ours(model, optimizer, crossing)
+
+    return begin
+
+
 WAYS: Dict[str, Callable[[torch.nn.Module, Any, Arm, int], Any]] = {
     "alone": lambda model, optimizer, _arm, _scale: _alone(model, optimizer),
     "ddp": _ddp,
     "hook": _hook,
     "barrier": lambda model, optimizer, _arm, _scale: _ours(model, optimizer, crossing=False),
+    "mpi": _by_mpi({"BYTESCHEDULER_SCHEDULING": "0"}, crossing=False),
+    "grants": _by_mpi({}, crossing=True),
     "crossing": lambda model, optimizer, _arm, _scale: _ours(model, optimizer, crossing=True),
 }
 

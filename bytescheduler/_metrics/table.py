@@ -118,6 +118,8 @@ _WORKER = (
     ),
     ("credit_bytes", None, "bytes that may be in flight to each server"),
     ("pending_requests", None, "requests to servers that are not over"),
+    ("library_operations_total", None, "sums by the library that BYTESCHEDULER_COMM names"),
+    ("library_bytes_total", None, "bytes of gradients that the library has summed"),
     *_SENT,
     ("failed", None, "1 once the worker has failed for good"),
 )

@@ -96,8 +96,9 @@ class Way:
     has_root: bool = False
 
 
-# Libraries that sum in a direct job, where BYTESCHEDULER_COMM names them.
-_LIBRARIES = ("mpi", "nccl")
+# Libraries that sum in a direct job where BYTESCHEDULER_COMM names them, and its start by hand.
+# src/node/worker/libraries.cc has them too.
+_LIBRARIES = {"mpi": "mpirun -n 2", "nccl": "a launcher such as torchrun"}
 _COMM = "BYTESCHEDULER_COMM"
 _ROLES = ("DMLC_ROLE", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER")
 _MEETING_PLACE = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -294,10 +295,11 @@ def check_comm(comm: str, *, servers: str = "", started: str = "") -> None:
             f"servers: start the job with bslaunch --servers N, or unset {_COMM}",
             1,
         )
-    elif comm in _LIBRARIES:
+    elif comm in _LIBRARIES and not started:
+        # The engine knows more, such as the launcher that a library needs.
         raise ConfigError(
-            f"{wanted}: this version does not have it; unset {_COMM}, and a server in each "
-            "worker's process sums",
+            f"{wanted}, and no launcher has started this process: start it with "
+            f"{_LIBRARIES[comm]}, or unset {_COMM}",
             1,
         )
 

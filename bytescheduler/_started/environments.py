@@ -80,6 +80,8 @@ class Environment:
 
 
 _TORCHRUN_MARK = "TORCHELASTIC_RUN_ID"
+# Scripts of PyTorch need them under every launcher, so users pass them on.
+_MEETING_HOST, _MEETING_PORT = "MASTER_ADDR", "MASTER_PORT"
 _BATCH_IDS = (("SLURM_JOB_ID",), ("PBS_JOBID",), ("LSB_JOBID",))
 _BATCH_HOSTS = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
 
@@ -200,22 +202,29 @@ def _root_host(row: Environment, variables: Variables, rank: int, size: int) -> 
         return host
     name, text = _first(variables, row.node_lists)
     if name:
-        try:
-            return expand(bare(text) if ":" in text else text)[0]
-        except ValueError as error:
-            raise LaunchError(
-                f"{name}={plain(text)} cannot be read: {plain(str(error))}; set DMLC_PS_ROOT_URI "
-                "to the host of process 0"
-            ) from None
+        return _first_host(name, text)
     if row.pod:
         return _first_pod(rank)
     if _is_on_one_host(row, variables, size):
         return _LOOPBACK
+    if variables.get(_MEETING_HOST):
+        return _first_host(_MEETING_HOST, variables[_MEETING_HOST])
     cure = "MASTER_ADDR" if _is_by_hand(row) else "DMLC_PS_ROOT_URI"
     raise LaunchError(
         f"{_subject(row, variables)} does not say on which host process 0 runs: set {cure} to that "
         f"host{_way_out(row, variables)}"
     )
+
+
+def _first_host(name: str, text: str) -> str:
+    """Return the first host of the list `text`, which the variable `name` has."""
+    try:
+        return expand(bare(text) if ":" in text else text)[0]
+    except ValueError as error:
+        raise LaunchError(
+            f"{name}={plain(text)} cannot be read: {plain(str(error))}; set DMLC_PS_ROOT_URI "
+            "to the host of process 0"
+        ) from None
 
 
 def _is_by_hand(row: Environment) -> bool:
@@ -287,6 +296,8 @@ def _root_port(row: Environment, variables: Variables, root: str, size: int) -> 
     if not job and _is_on_one_host(row, variables, size):
         names = (row.rank, *row.sizes)
         job = f"daemon {starter({name: variables.get(name, '') for name in names})}"
+    if not job and variables.get(_MEETING_HOST):
+        job = variables.get(_MEETING_PORT, "")
     if not job:
         cure = "MASTER_PORT" if _is_by_hand(row) else "DMLC_PS_ROOT_PORT"
         raise LaunchError(

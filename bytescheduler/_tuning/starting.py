@@ -16,11 +16,14 @@ def start_tuner(worker: Worker, declared: Callable[[], Tuple[int, int]]) -> "Opt
     """Tune the job of `worker`, rank 0, if BYTESCHEDULER_TUNING says so.
 
     By default it tunes only if the user set neither partition nor credit, and reports only results.
+    Where a library makes the sums, its operations have sizes of their own.
     `declared` returns the number of tensors and their bytes; any thread may call it.
     """
     settings = Settings.read()
     asked = settings.tuning_is_given
-    if settings.tuning == "off" or (not asked and settings.partitions_are_given):
+    if settings.sums_by_library or settings.tuning == "off":
+        return None
+    if not asked and settings.partitions_are_given:
         return None
     from bytescheduler._tuning.advisor import LIBRARY, has_library
     from bytescheduler._tuning.tuner import Tuned, Tuner

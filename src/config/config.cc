@@ -206,6 +206,12 @@ Status ApplyLauncherRank(const Lookup& lookup, Config* config) {
   return Status::Ok();
 }
 
+void ApplyMpiSizes(const Lookup& lookup, Config* config) {
+  for (const char* const name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+    if (std::optional<std::string> size = Find(lookup, name)) config->mpi_sizes[name] = *size;
+  }
+}
+
 // The setting of ps-lite that replaces the setting `name` where that is not set; "" if there is
 // none.
 std::string StandInFor(std::string_view name) {
@@ -294,6 +300,7 @@ Result<Config> ParseConfig(const Lookup& lookup, const std::vector<std::string>&
                              !Find(lookup, "BYTESCHEDULER_RENDEZVOUS_TIMEOUT").has_value();
   if (waits_as_told) config.rendezvous_timeout = config.timeout;
   if (Status status = ApplyLauncherRank(lookup, &config); !status.ok()) return status;
+  ApplyMpiSizes(lookup, &config);
   const auto chosen = [&](std::string_view name) {
     return Find(lookup, name).value_or(std::string(config::kAutomatic)) != config::kAutomatic;
   };

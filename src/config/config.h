@@ -108,7 +108,9 @@ struct Config {
   std::string pickles;          // "allow-list", "refuse"
   std::string trusted_modules;  // names with commas between
   std::string backend;          // "auto", "native", "kvstore", "passthrough"; read by Python
-  std::string comm;             // "auto", "servers", "direct", "mpi", "nccl"; read by Python
+  std::string comm;             // "auto", "servers", "direct", "mpi", "nccl"
+  // The numbers of processes that launchers of MPI gave this process, by variable.
+  std::map<std::string, std::string, std::less<>> mpi_sizes{};
 
   // True if a node that cannot use RDMA must not start.
   bool RequiresRdma() const { return rdma == "1" || rdma == "ibverbs"; }

@@ -344,9 +344,10 @@ constexpr auto kRows = std::to_array<SettingRow>({
       "scheduler node and the servers are ours, else kvstore"},
      &Config::backend},
     {{"BYTESCHEDULER_COMM", "choice auto|servers|direct|mpi|nccl", "", "auto", "job",
-      "where gradients are summed: in processes of their own (servers), or in a server that each "
-      "worker hosts (direct); auto: servers if the job has any, else direct (docs/user/direct.md); "
-      "mpi and nccl are not in this version"},
+      "where gradients are summed: in processes of their own (servers), in a server that each "
+      "worker hosts (direct), by the MPI library of the mpirun that has started the workers (mpi), "
+      "or by NCCL on the GPUs that have PyTorch's tensors (nccl); auto: servers if the job has "
+      "any, else direct (docs/user/collectives.md)"},
      &Config::comm},
 });
 

@@ -596,6 +596,14 @@ TEST(Config, ALauncherGivesARankToWorkersThatAskForNone) {
                   "DMLC_SERVER_ID=3: the job has 3 servers, so want 0 to 2");
 }
 
+TEST(Config, LaunchersOfMpiGiveTheNumberOfProcesses) {
+  EXPECT_TRUE(Parse(Required()).value().mpi_sizes.empty());
+  EXPECT_EQ(ParseWith("PMI_SIZE", "2").value().mpi_sizes,
+            (std::map<std::string, std::string, std::less<>>{{"PMI_SIZE", "2"}}));
+  EXPECT_EQ(ParseWith("OMPI_COMM_WORLD_SIZE", "2").value().mpi_sizes.count("OMPI_COMM_WORLD_SIZE"),
+            1U);
+}
+
 TEST(DescribeConfig, ShowsTheRankOfALauncher) {
   ASSERT_EQ(setenv("PMI_RANK", "1", 1), 0);
   Values given = Required();

@@ -31,6 +31,13 @@ class Collective {
   Collective& operator=(const Collective&) = delete;
   virtual ~Collective() = default;
 
+  // Gets ready for the other calls, together with all ranks.  Called at most once, first; `done`
+  // may run inside.
+  virtual void Prepare(Done done) { done(Status::Ok()); }
+  // True if it sums arrays of `dtype`; servers sum all others.
+  virtual bool Sums(DType dtype) const {
+    return dtype == DType::kFloat32 || dtype == DType::kFloat64;
+  }
   // Begins the sum of `pieces`, seen as one array of `dtype`, over all ranks, and returns at once.
   // `sequence` counts up by one from 0, alike on all ranks.  `done` runs once, never inside the
   // call: then each `out` holds the sum, or has undefined bytes after an error.  The memory stays

@@ -35,11 +35,19 @@ CollectiveBackend::CollectiveBackend(CollectiveOptions options, Executor* execut
 
 CollectiveBackend::~CollectiveBackend() { BS_CHECK(pending_.empty()); }
 
+void CollectiveBackend::Prepare(Done done) {
+  if (!options_.no_library.ok()) return done(options_.no_library);
+  behind()->Prepare([this, done = std::move(done)](const Status& status) mutable {
+    if (!status.ok() || !library_) return done(status);
+    library_->Prepare(std::move(done));
+  });
+}
+
 bool CollectiveBackend::GoesByLibrary(const protocol::Tensor& tensor,
                                       const Exchange& exchange) const {
   const bool sums = exchange.round > 0 && exchange.sent && exchange.summed;
   return sums && tensor.mode == Mode::kSynchronous && exchange.coder.coding.plain() &&
-         tensor.size_bytes > 0 && std::ranges::count(options_.dtypes, tensor.dtype) > 0;
+         tensor.size_bytes > 0 && library_ && library_->Sums(tensor.dtype);
 }
 
 void CollectiveBackend::Start(const protocol::Tensor& tensor, Exchange exchange) {
@@ -225,6 +233,7 @@ void CollectiveBackend::OnSummed(uint64_t number, const protocol::GrantedOperati
       if (pending.in_library == 0) pending_.erase(found);
       continue;
     }
+    summed_bytes_ += piece.size_bytes;
     for (Exchange& exchange : Complete(&pending, piece.offset_bytes, piece.size_bytes)) {
       layouts.push_back(exchange.partition.index == 0 ? pending.next_layout : std::string());
       complete.push_back(std::move(exchange));
@@ -289,6 +298,12 @@ void CollectiveBackend::Fail(const Status& status) {
 void CollectiveBackend::Release(const protocol::Tensor& retired, bool given_back, Done done) {
   if (given_back) by_library_.erase(retired.key);
   behind()->Release(retired, given_back, std::move(done));
+}
+
+void CollectiveBackend::Measure(Metrics* metrics) const {
+  behind()->Measure(metrics);
+  metrics->Add("library_operations_total", static_cast<double>(finished_));
+  metrics->Add("library_bytes_total", static_cast<double>(summed_bytes_));
 }
 
 }  // namespace bs::backend::collective

@@ -37,7 +37,6 @@ namespace bs::backend::collective {
 
 struct CollectiveOptions {
   int32_t rank = 0;
-  std::vector<DType> dtypes = {DType::kFloat32, DType::kFloat64};  // that the library sums
   Status no_library{};  // not ok: why there is no library, with which Prepare ends
 };
 
@@ -59,13 +58,15 @@ class CollectiveBackend final : public BackendBefore {
   CollectiveBackend& operator=(const CollectiveBackend&) = delete;
   ~CollectiveBackend() override;
 
-  void Prepare(Done done) override {
-    options_.no_library.ok() ? behind()->Prepare(std::move(done)) : done(options_.no_library);
-  }
+  void Prepare(Done done) override;
+  // Arrays that the library sums may be on a device, so no network device of ours uses them.
+  std::shared_ptr<void> LendSent(std::span<const std::byte> /*memory*/) override { return nullptr; }
+  std::shared_ptr<void> LendFilled(std::span<std::byte> /*memory*/) override { return nullptr; }
   // kFailedPrecondition through the callbacks: a key changes from plain to coded sums.
   void Start(const protocol::Tensor& tensor, Exchange exchange) override;
   void Release(const protocol::Tensor& retired, bool given_back, Done done) override;
   void Fail(const Status& status) override;
+  void Measure(Metrics* metrics) const override;
 
  private:
   // A partition of the worker, whose sum is not there.
@@ -121,6 +122,7 @@ class CollectiveBackend final : public BackendBefore {
   uint64_t next_ready_ = 0;      // number of the next request
   uint64_t next_operation_ = 0;  // to execute
   std::map<uint64_t, protocol::GrantedOperation> early_;  // behind one that has not come
+  uint64_t summed_bytes_ = 0;                             // by the library
   uint64_t finished_ = 0;              // number of the first operation that has not ended
   std::set<uint64_t> finished_early_;  // behind one that has not ended
   uint64_t reported_finished_ = 0;

@@ -13,7 +13,7 @@ std::unique_ptr<backend::Backend> WithLibrary(const MakeLibraryFn& make_library,
   using backend::collective::Collective;
   using backend::collective::CollectiveBackend;
   backend::PsBackend* const asked = servers.get();
-  Result<std::unique_ptr<Collective>> library = make_library(view, executor);
+  Result<std::unique_ptr<Collective>> library = make_library({view, executor, asked});
   std::unique_ptr<Collective> made = library.ok() ? std::move(library.value()) : nullptr;
   return std::make_unique<CollectiveBackend>(
       backend::collective::CollectiveOptions{.rank = view->own.rank,

@@ -13,10 +13,19 @@
 
 namespace bs::node {
 
-// Makes the library of this rank, which runs callbacks on `executor`; or says why there is none,
-// with which joining fails.  Runs once, on `executor`.  `executor` outlives the library.
+// The place of a library in its worker, which outlives the library.
+struct LibraryPlace {
+  job::SharedView view;
+  Executor* executor = nullptr;  // the worker's, which runs the library's callbacks
+  // The back end of all other traffic.  It is ready when Collective::Prepare runs, so that ranks
+  // can tell each other how they meet.
+  backend::Backend* servers = nullptr;
+};
+
+// Makes the library of this rank, or says why there is none, with which joining fails.  Runs once,
+// on the worker's executor.
 using MakeLibraryFn = std::function<Result<std::unique_ptr<backend::collective::Collective>>(
-    const job::SharedView& view, Executor* executor)>;
+    const LibraryPlace& place)>;
 
 // Puts the library before `servers`, the back end of all other traffic.  Server 0 of the job
 // grants.

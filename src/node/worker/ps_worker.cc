@@ -11,6 +11,7 @@
 #include "base/count_of.h"
 #include "host/rdma.h"
 #include "node/node_metrics.h"
+#include "node/worker/libraries.h"
 #include "node/worker/ps_membership.h"
 #include "protocol/server_shares.h"
 
@@ -161,7 +162,9 @@ Result<std::unique_ptr<WorkerNode>> StartPsWorker(const Config& config, int32_t 
   if (wanted_rank >= 0) options.value().node_port = 0;
   Result<ps::RdmaOptions> rdma = host::MakeRdmaOptions(config, MakeLogger(config));
   if (!rdma.ok()) return rdma.status();
-  return StartPsWorker(config, options.value(), std::move(rdma.value()));
+  Result<MakeLibraryFn> make_library = FindLibrary(config);
+  if (!make_library.ok()) return make_library.status();
+  return StartPsWorker(config, options.value(), std::move(rdma.value()), make_library.value());
 }
 
 std::unique_ptr<WorkerNode> StartPsWorker(const Config& config,

@@ -67,7 +67,10 @@ void WorkerNode::Begin() {
 
 void WorkerNode::OnPrepared(const Status& status) {
   joined_.Set(status);
-  if (!status.ok()) worker_->Fail(status);
+  if (status.ok()) return;
+  // The others may have prepared, or wait for this worker.
+  if (failure_.Set(status)) TellEveryone(status);
+  worker_->Fail(status);
 }
 
 void WorkerNode::OnJobFailure(const Status& why) {

@@ -70,14 +70,24 @@ def test_servers_are_refused_where_a_process_is_alone(monkeypatch: pytest.Monkey
     assert "no launcher has started this process" in refusal(monkeypatch, ALONE, COMM="servers")
 
 
-@pytest.mark.parametrize("comm", ["mpi", "nccl"])
-def test_a_library_needs_a_direct_job_and_a_later_version(
-    monkeypatch: pytest.MonkeyPatch, comm: str
-) -> None:
-    assert refusal(monkeypatch, LAUNCHED, COMM=comm) == (
-        f"BYTESCHEDULER_COMM={comm}: this version does not have it; unset BYTESCHEDULER_COMM, and "
-        "a server in each worker's process sums"
+def test_nccl_needs_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refusal(monkeypatch, ALONE, COMM="nccl") == snapshot(
+        "BYTESCHEDULER_COMM=nccl, and no launcher has started this process: start it with a "
+        "launcher such as torchrun, or unset BYTESCHEDULER_COMM"
     )
+    check_comm("nccl", started="this process has RANK=0 of WORLD_SIZE=2")
+
+
+def test_mpi_needs_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refusal(monkeypatch, ALONE, COMM="mpi") == snapshot(
+        "BYTESCHEDULER_COMM=mpi, and no launcher has started this process: start it with mpirun "
+        "-n 2, or unset BYTESCHEDULER_COMM"
+    )
+    check_comm("mpi", started="MPICH started this process")
+
+
+@pytest.mark.parametrize("comm", ["mpi", "nccl"])
+def test_a_library_needs_a_direct_job(comm: str) -> None:
     with pytest.raises(ConfigError, match=f"COMM={comm}, and this job has 2 servers: unset"):
         check_comm(comm, servers="2 servers")
 

@@ -317,6 +317,25 @@ def test_in_a_direct_job_each_process_is_a_worker_and_hosts_a_server(name: str) 
     assert given["DMLC_PS_ROOT_PORT"] == "9091"
 
 
+@pytest.mark.parametrize("name", ["Open MPI", "MPICH"])
+def test_mpirun_may_pass_the_meeting_place_of_pytorch(name: str) -> None:
+    row = next(row for row in ENVIRONMENTS if row.name == name)
+    hosts = {**{row.rank: "1", row.sizes[0]: "4"}, **{row.local_sizes[0]: "2"}}
+    with pytest.raises(LaunchError, match="set DMLC_PS_ROOT_URI"):
+        direct_place(hosts, agrees=True)
+    meeting = {**hosts, "MASTER_ADDR": "[fe80::1]", "MASTER_PORT": "29500"}
+    place = direct_place(meeting, agrees=False)
+    assert place["DMLC_PS_ROOT_URI"] == "fe80::1"
+    assert (
+        place["DMLC_PS_ROOT_PORT"]
+        == direct_place({**meeting, row.rank: "0"}, agrees=False)["DMLC_PS_ROOT_PORT"]
+    )
+    with pytest.raises(LaunchError, match="set DMLC_PS_ROOT_PORT"):
+        direct_place({**meeting, "MASTER_PORT": ""}, agrees=False)
+    with pytest.raises(LaunchError, match="MASTER_ADDR=.* cannot be read"):
+        direct_place({**meeting, "MASTER_ADDR": "a["}, agrees=True)
+
+
 def test_variables_that_make_no_direct_job_are_named() -> None:
     def why_not(variables: Variables) -> str:
         with pytest.raises(LaunchError) as raised:

@@ -1,0 +1,60 @@
+// MpiCollective: a Collective over an MPI library, with a thread of its own that makes all calls.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "backend/collective/collective.h"
+#include "backend/collective/mpi/mpi_launcher.h"
+#include "backend/collective/mpi/mpi_library.h"
+#include "base/executor.h"
+#include "base/loop_thread.h"
+#include "base/status.h"
+#include "base/types.h"
+
+namespace bs::backend {
+
+struct MpiOptions {
+  // The longest time that the thread looks for ended sums without a pause (base/spin.h); 0: never.
+  Duration spin{};
+  // MPI notices a lost rank too, and cannot name it.  For so long Abort may bring a better status.
+  Duration blame = std::chrono::seconds(5);
+  // All ranks initialise MPI within this time.
+  Duration start_limit = std::chrono::seconds(60);
+  // A call of MPI that takes longer is left behind, with its thread and the memory of its sums.
+  Duration patience = std::chrono::seconds(1);
+};
+
+// The thread is called bs-mpi.
+class MpiCollective final : public collective::Collective {
+ public:
+  // `executor` is the worker's and outlives this object.  Throws as LoopThread does.
+  MpiCollective(Executor* executor, std::unique_ptr<MpiLibrary> library,
+                const MpiLauncher& launcher, const MpiOptions& options);
+  MpiCollective(const MpiCollective&) = delete;
+  MpiCollective& operator=(const MpiCollective&) = delete;
+  // Ends the thread.  Callbacks that have not run are dropped.  Blocks for a bounded time: a thread
+  // that MPI keeps is left behind, and the process can only exit.
+  ~MpiCollective() override;
+
+  // Initialises MPI and compares the ranks' libraries (MpiSums::Start).  kDeadlineExceeded: a rank
+  // has not come.
+  void Prepare(Done done) override;
+  void AllReduce(std::vector<collective::Piece> pieces, DType dtype, uint64_t sequence,
+                 Done done) override;
+  // MPI cannot end a sum, but it makes no progress outside of calls, and no call follows.
+  void Abort(const Status& status) override;
+
+ private:
+  class Callers;
+  class Caller;
+
+  Executor* const executor_;
+  const Duration start_limit_;
+  const Duration patience_;
+  const std::shared_ptr<Callers> callers_;  // on the executor
+  const std::shared_ptr<Caller> caller_;    // on the thread
+  std::unique_ptr<LoopThread> thread_;
+};
+
+}  // namespace bs::backend

@@ -1,0 +1,297 @@
+// Calls an MPI library by the types and constants of its ABI.
+#include "backend/collective/mpi/mpi_library.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "backend/collective/mpi/mpi_abi.h"
+#include "backend/collective/mpi/mpi_file.h"
+
+namespace bs::backend {
+namespace {
+
+// No library has longer texts (MPI_MAX_LIBRARY_VERSION_STRING, MPI_MAX_ERROR_STRING).
+constexpr size_t kLongestText = 8192;
+
+// Ends MPI when the process exits.  A child of fork() inherits it and must not call it.
+struct AtExit {
+  int (*finalize)();
+  int (*finalized)(int*);
+  pid_t process;
+  std::shared_ptr<const std::atomic<bool>> stays;  // MpiLibrary::StayAtExit
+};
+
+void FinalizeAtExit(int code, void* argument) {
+  const std::unique_ptr<AtExit> at_exit(static_cast<AtExit*>(argument));
+  int finalized = 0;
+  // MPI_Finalize waits for all ranks, and after a failure some may be lost.
+  if (code != 0 || *at_exit->stays || at_exit->process != ::getpid()) return;
+  if (at_exit->finalized(&finalized) == 0 && finalized == 0) at_exit->finalize();
+}
+
+// Without blanks in a row: MPICH's text is a table.
+std::string FirstLineOf(std::string_view text) {
+  std::string line;
+  for (const char character : text.substr(0, text.find_first_of(",\n"))) {
+    const bool is_blank = character == ' ' || character == '\t';
+    if (!is_blank) {
+      line += character;
+    } else if (!line.empty() && line.back() != ' ') {
+      line += ' ';
+    }
+  }
+  return line;
+}
+
+// The functions, with the type that handles have.
+template <typename Handle>
+struct Functions {
+  int (*get_library_version)(char*, int*);
+  int (*error_string)(int, char*, int*);
+  int (*initialized)(int*);
+  int (*finalized)(int*);
+  int (*init_thread)(int*, char***, int, int*);
+  int (*query_thread)(int*);
+  int (*finalize)();
+  int (*comm_size)(Handle, int*);
+  int (*comm_rank)(Handle, int*);
+  int (*comm_dup)(Handle, Handle*);
+  int (*comm_free)(Handle*);
+  int (*comm_set_errhandler)(Handle, Handle);
+  int (*iallreduce)(const void*, void*, int, Handle, Handle, Handle, Handle*);
+  int (*testsome)(int, Handle*, int*, int*, void*);
+};
+
+template <typename Handle>
+struct Constants {
+  Handle comm_world;
+  Handle errors_return;
+  Handle sum;
+  Handle float32;
+  Handle float64;
+};
+
+template <typename Handle>
+Handle AsHandle(const MpiFile& file, const MpiConstant& constant) {
+  if constexpr (std::is_pointer_v<Handle>) {
+    if (constant.symbol != nullptr) return file.Find(constant.symbol);
+    return std::bit_cast<Handle>(constant.number);
+  } else {
+    return static_cast<Handle>(constant.number);
+  }
+}
+
+template <typename Handle>
+class TypedLibrary final : public MpiLibrary {
+ public:
+  TypedLibrary(const MpiAbi& abi, MpiFile file, Functions<Handle> functions,
+               Constants<Handle> constants)
+      : abi_(abi), file_(std::move(file)), mpi_(functions), constants_(constants) {}
+
+  const std::string& file() const override { return file_.name(); }
+
+  std::string Version() override {
+    std::array<char, kLongestText + 1> text{};
+    int length = 0;
+    if (mpi_.get_library_version(text.data(), &length) != 0) return "of an unknown version";
+    return FirstLineOf(text.data());
+  }
+
+  Status Init() override {
+    Status status = Initialise();
+    if (!status.ok()) return status;
+    const Handle world = constants_.comm_world;
+    status =
+        Check("MPI_Comm_set_errhandler", mpi_.comm_set_errhandler(world, constants_.errors_return));
+    if (status.ok()) status = Check("MPI_Comm_size", mpi_.comm_size(world, &size_));
+    if (status.ok()) status = Check("MPI_Comm_rank", mpi_.comm_rank(world, &rank_));
+    for (Handle& communicator : communicators_) {
+      if (status.ok()) status = Check("MPI_Comm_dup", mpi_.comm_dup(world, &communicator));
+      if (!status.ok()) return status;
+      status = Check("MPI_Comm_set_errhandler",
+                     mpi_.comm_set_errhandler(communicator, constants_.errors_return));
+    }
+    return status;
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  Status Begin(MpiChannel channel, const void* in, void* out, int count, DType dtype,
+               uint64_t ticket) override {
+    const Handle type = dtype == DType::kFloat64 ? constants_.float64 : constants_.float32;
+    const void* from = in != nullptr ? in : std::bit_cast<const void*>(abi_.in_place);
+    Handle request{};
+    const Status status = Check(
+        "MPI_Iallreduce", mpi_.iallreduce(from, out, count, type, constants_.sum,
+                                          communicators_[static_cast<size_t>(channel)], &request));
+    if (!status.ok()) return status;
+    requests_.push_back(request);
+    tickets_.push_back(ticket);
+    return status;
+  }
+
+  Ended TakeEnded() override {
+    Ended ended;
+    if (requests_.empty()) return ended;
+    places_.resize(requests_.size());
+    int count = 0;
+    ended.status = Check("MPI_Testsome",
+                         mpi_.testsome(static_cast<int>(requests_.size()), requests_.data(), &count,
+                                       places_.data(), std::bit_cast<void*>(abi_.statuses_ignore)));
+    // With an error the sums that failed are among those that have ended.
+    if (count == abi_.undefined || count <= 0) return ended;
+    is_over_.assign(requests_.size(), false);
+    for (int i = 0; i < count; ++i)
+      is_over_[static_cast<size_t>(places_[static_cast<size_t>(i)])] = true;
+    RemoveOver(&ended.tickets);
+    return ended;
+  }
+
+  void StayAtExit() override { *stays_ = true; }
+
+  Status Free() override {
+    Status status;
+    for (Handle& communicator : communicators_) {
+      const Status freed = Check("MPI_Comm_free", mpi_.comm_free(&communicator));
+      if (status.ok()) status = freed;
+    }
+    return status;
+  }
+
+ private:
+  Status Check(const char* function, int error) {
+    if (error == 0) return Status::Ok();
+    std::array<char, kLongestText + 1> text{};
+    int length = 0;
+    const bool has_text = mpi_.error_string(error, text.data(), &length) == 0;
+    return Status::Unavailable(std::string(function) + ": " +
+                               (has_text ? text.data() : "error " + std::to_string(error)));
+  }
+
+  void RemoveOver(std::vector<uint64_t>* tickets) {
+    size_t left = 0;
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      if (is_over_[i]) {
+        tickets->push_back(tickets_[i]);
+        continue;
+      }
+      requests_[left] = requests_[i];
+      tickets_[left++] = tickets_[i];
+    }
+    requests_.resize(left);
+    tickets_.resize(left);
+  }
+
+  Status Initialise() {
+    int initialized = 0;
+    int finalized = 0;
+    int level = 0;
+    Status status = Check("MPI_Initialized", mpi_.initialized(&initialized));
+    if (status.ok()) status = Check("MPI_Finalized", mpi_.finalized(&finalized));
+    if (!status.ok()) return status;
+    if (finalized != 0) {
+      return Status::FailedPrecondition(
+          "MPI has ended in this process (MPI_Finalize), and cannot begin again: open the job "
+          "before that");
+    }
+    if (initialized != 0) {
+      status = Check("MPI_Query_thread", mpi_.query_thread(&level));
+      if (!status.ok() || level >= abi_.thread_multiple) return status;
+      return Status::FailedPrecondition(
+          "this process has initialised MPI for calls of a single thread at a time, and the worker "
+          "calls it from its own: initialise it with MPI_THREAD_MULTIPLE, as mpi4py does unless "
+          "mpi4py.rc.thread_level says otherwise");
+    }
+    // Other code may call MPI later, from its own threads.
+    status =
+        Check("MPI_Init_thread", mpi_.init_thread(nullptr, nullptr, abi_.thread_multiple, &level));
+    if (!status.ok()) return status;
+    std::unique_ptr<AtExit> at_exit(new AtExit{mpi_.finalize, mpi_.finalized, ::getpid(), stays_});
+    if (::on_exit(FinalizeAtExit, at_exit.get()) == 0) {
+      [[maybe_unused]] const AtExit* const of_exit = at_exit.release();
+    }
+    if (level >= abi_.thread_serialized) return status;
+    return Status::FailedPrecondition(file() + " (" + Version() +
+                                      ") is built for calls of the main thread alone: install "
+                                      "a build with MPI_THREAD_SERIALIZED");
+  }
+
+  const MpiAbi& abi_;
+  const MpiFile file_;
+  const Functions<Handle> mpi_;
+  const Constants<Handle> constants_;
+  // Shared with a handler of exit(), which outlives this.
+  const std::shared_ptr<std::atomic<bool>> stays_ = std::make_shared<std::atomic<bool>>(false);
+  std::array<Handle, kMpiChannels> communicators_{};
+  int rank_ = 0;
+  int size_ = 0;
+  // The sums that are under way, in the order of their begin.
+  std::vector<Handle> requests_;
+  std::vector<uint64_t> tickets_;
+  // TakeEnded's own, so that a poll allocates nothing.
+  std::vector<int> places_;
+  std::vector<bool> is_over_;
+};
+
+template <typename Handle>
+Result<std::unique_ptr<MpiLibrary>> Bind(const MpiAbi& abi, MpiFile file) {
+  Functions<Handle> mpi{};
+  std::string missing;
+  const auto find = [&](auto* function, const char* name) {
+    *function = reinterpret_cast<std::remove_pointer_t<decltype(function)>>(file.Find(name));
+    if (*function == nullptr && missing.empty()) missing = name;
+  };
+  find(&mpi.get_library_version, "MPI_Get_library_version");
+  find(&mpi.error_string, "MPI_Error_string");
+  find(&mpi.initialized, "MPI_Initialized");
+  find(&mpi.finalized, "MPI_Finalized");
+  find(&mpi.init_thread, "MPI_Init_thread");
+  find(&mpi.query_thread, "MPI_Query_thread");
+  find(&mpi.finalize, "MPI_Finalize");
+  find(&mpi.comm_size, "MPI_Comm_size");
+  find(&mpi.comm_rank, "MPI_Comm_rank");
+  find(&mpi.comm_dup, "MPI_Comm_dup");
+  find(&mpi.comm_free, "MPI_Comm_free");
+  find(&mpi.comm_set_errhandler, "MPI_Comm_set_errhandler");
+  find(&mpi.iallreduce, "MPI_Iallreduce");
+  find(&mpi.testsome, "MPI_Testsome");
+  for (const MpiConstant& constant :
+       {abi.comm_world, abi.errors_return, abi.sum, abi.float32, abi.float64}) {
+    if (constant.symbol != nullptr && file.Find(constant.symbol) == nullptr && missing.empty()) {
+      missing = constant.symbol;
+    }
+  }
+  if (!missing.empty()) {
+    return Status::Unavailable(file.name() + " lacks " + missing + ", so it is no library of " +
+                               std::string(abi.name) + " with MPI 3 or newer");
+  }
+  const Constants<Handle> constants{.comm_world = AsHandle<Handle>(file, abi.comm_world),
+                                    .errors_return = AsHandle<Handle>(file, abi.errors_return),
+                                    .sum = AsHandle<Handle>(file, abi.sum),
+                                    .float32 = AsHandle<Handle>(file, abi.float32),
+                                    .float64 = AsHandle<Handle>(file, abi.float64)};
+  return std::unique_ptr<MpiLibrary>(
+      std::make_unique<TypedLibrary<Handle>>(abi, std::move(file), mpi, constants));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<MpiLibrary>> LoadMpi(const MpiLauncher& launcher,
+                                            std::span<const std::string> folders) {
+  Result<FoundMpi> found = FindMpi(launcher, folders);
+  if (!found.ok()) return found.status();
+  const MpiAbi& abi = *found.value().abi;
+  MpiFile file = std::move(found.value().file);
+  if (abi.handle == MpiHandle::kInt) return Bind<int>(abi, std::move(file));
+  return Bind<void*>(abi, std::move(file));
+}
+
+}  // namespace bs::backend

@@ -1,0 +1,212 @@
+// Begins sums, compares what the ranks sum, and copies fused pieces.
+#include "backend/collective/mpi/mpi_sums.h"
+
+#include <algorithm>
+#include <climits>
+
+#include "base/count_of.h"
+
+namespace bs::backend {
+namespace {
+
+using collective::Piece;
+
+constexpr uint64_t kVersionsTicket = MpiSums::kStarted;
+// A sum has two tickets: 2 * sequence, and the next one for its description.
+constexpr uint64_t kDescribed = 1;
+constexpr size_t kDescriptionWidth = 2;
+// A version has up to this number of characters, packed into whole numbers that float64 holds.
+constexpr size_t kVersionWidth = 16;
+constexpr size_t kPackedCharacters = 6;
+constexpr uint64_t kTypes = 256;
+
+std::vector<double> Pack(const std::string& text) {
+  std::vector<double> packed(kVersionWidth);
+  for (size_t i = 0; i < std::min(text.size(), kVersionWidth * kPackedCharacters); ++i) {
+    double& part = packed[i / kPackedCharacters];
+    part = part * 256 + static_cast<unsigned char>(text[i]);
+  }
+  return packed;
+}
+
+std::string Unpack(const double* packed) {
+  std::string text;
+  for (size_t i = 0; i < kVersionWidth; ++i) {
+    std::string characters;
+    for (auto part = static_cast<uint64_t>(packed[i]); part != 0; part /= 256) {
+      characters.insert(characters.begin(), static_cast<char>(part % 256));
+    }
+    text += characters;
+  }
+  return text;
+}
+
+// Returns the first rank whose part differs from that of rank 0; 0 if none does.
+size_t FirstDifferent(const std::vector<double>& parts, size_t width) {
+  for (size_t at = width; at < parts.size(); at += width) {
+    if (!std::equal(parts.begin(), parts.begin() + static_cast<ptrdiff_t>(width),
+                    parts.begin() + static_cast<ptrdiff_t>(at))) {
+      return at / width;
+    }
+  }
+  return 0;
+}
+
+std::vector<double> Describe(uint64_t sequence, uint64_t bytes, DType dtype) {
+  return {static_cast<double>(sequence),
+          static_cast<double>(bytes * kTypes + static_cast<uint64_t>(dtype))};
+}
+
+std::string DescriptionOf(const std::vector<double>& parts, size_t rank) {
+  const double* const part = &parts[rank * kDescriptionWidth];
+  const auto size = static_cast<uint64_t>(part[1]);
+  const std::optional<DType> dtype = DTypeFromCode(static_cast<uint32_t>(size % kTypes));
+  return "rank " + std::to_string(rank) + " has " + CountOf(size / kTypes, "byte") + " of " +
+         std::string(dtype ? NameOf(*dtype) : "an unknown type") + " in sum " +
+         std::to_string(static_cast<uint64_t>(part[0]));
+}
+
+uint64_t BytesOf(const std::vector<Piece>& pieces) {
+  uint64_t bytes = 0;
+  for (const Piece& piece : pieces) bytes += piece.in.size();
+  return bytes;
+}
+
+}  // namespace
+
+Status MpiSums::Start() {
+  Status status = library_->Init();
+  if (!status.ok()) return status;
+  const std::string version = library_->Version();
+  if (library_->size() != launcher_.processes) {
+    return Status::FailedPrecondition(
+        library_->file() + " (" + version + ") counts " + CountOf(library_->size(), "rank") +
+        ", and " + std::string(launcher_.name) + " has started " +
+        std::to_string(launcher_.processes) + " processes (" +
+        std::string(launcher_.size_variable) + "=" + std::to_string(launcher_.processes) +
+        "): the library is not that of the launcher");
+  }
+  versions_ = Gathered();
+  return Gather(Pack(version), kVersionsTicket, &*versions_);
+}
+
+Status MpiSums::Begin(std::vector<Piece> pieces, DType dtype, uint64_t sequence) {
+  const uint64_t bytes = BytesOf(pieces);
+  const uint64_t count = bytes / SizeOf(dtype);
+  if (count > INT_MAX) {
+    return Status::InvalidArgument("a sum by MPI has " + std::to_string(INT_MAX) +
+                                   " elements at most, and this one " + std::to_string(count));
+  }
+  Sum& sum = sums_[sequence];
+  sum.dtype = dtype;
+  sum.pieces = std::move(pieces);
+  return Gather(Describe(sequence, bytes, dtype), 2 * sequence + kDescribed, &sum.described);
+}
+
+Result<std::vector<uint64_t>> MpiSums::Poll() {
+  const MpiLibrary::Ended ended = library_->TakeEnded();
+  std::vector<uint64_t> sequences;
+  if (stopped_) return sequences;  // that call may have taken long
+  for (const uint64_t ticket : ended.tickets) Mark(ticket);
+  if (!ended.status.ok()) return ended.status;
+  if (Status different = Compare(); !different.ok()) return different;
+  if (versions_ && versions_->over) {
+    versions_.reset();
+    sequences.push_back(kStarted);
+  }
+  for (auto at = sums_.find(next_); at != sums_.end() && at->second.described.over; ++at) {
+    if (Status status = BeginDescribed(next_++, &at->second); !status.ok()) return status;
+  }
+  for (auto at = sums_.begin(); at != sums_.end();) {
+    if (!at->second.over) {
+      ++at;
+      continue;
+    }
+    Deliver(&at->second);
+    sequences.push_back(at->first);
+    at = sums_.erase(at);
+  }
+  return sequences;
+}
+
+Status MpiSums::End() { return is_idle() && !stopped_ ? library_->Free() : Status::Ok(); }
+
+Status MpiSums::BeginDescribed(uint64_t sequence, Sum* sum) {
+  const void* in = nullptr;
+  std::byte* out = nullptr;
+  size_t bytes = 0;
+  if (sum->pieces.size() == 1) {
+    const Piece& piece = sum->pieces.front();
+    if (piece.in.data() != piece.out.data()) in = piece.in.data();
+    out = piece.out.data();
+    bytes = piece.out.size();
+  } else {
+    Fuse(sum);
+    out = sum->fused.data();
+    bytes = sum->fused.size();
+  }
+  return library_->Begin(MpiChannel::kSums, in, out, static_cast<int>(bytes / SizeOf(sum->dtype)),
+                         sum->dtype, 2 * sequence);
+}
+
+void MpiSums::Fuse(Sum* sum) {
+  if (!spare_.empty()) {
+    sum->fused = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  sum->fused.resize(BytesOf(sum->pieces));
+  std::byte* to = sum->fused.data();
+  for (const Piece& piece : sum->pieces) to = std::copy(piece.in.begin(), piece.in.end(), to);
+}
+
+Status MpiSums::Gather(const std::vector<double>& part, uint64_t ticket, Gathered* gathered) {
+  const auto ranks = static_cast<size_t>(library_->size());
+  const auto rank = static_cast<size_t>(library_->rank());
+  gathered->parts.assign(ranks * part.size(), 0);
+  std::copy(part.begin(), part.end(),
+            gathered->parts.begin() + static_cast<ptrdiff_t>(rank * part.size()));
+  return library_->Begin(MpiChannel::kDescriptions, nullptr, gathered->parts.data(),
+                         static_cast<int>(gathered->parts.size()), DType::kFloat64, ticket);
+}
+
+void MpiSums::Mark(uint64_t ticket) {
+  if (ticket == kVersionsTicket) {
+    if (versions_) versions_->over = true;
+    return;
+  }
+  Sum& sum = sums_.at(ticket / 2);
+  (ticket % 2 == kDescribed ? sum.described.over : sum.over) = true;
+}
+
+Status MpiSums::Compare() const {
+  if (versions_ && versions_->over) {
+    const size_t rank = FirstDifferent(versions_->parts, kVersionWidth);
+    if (rank != 0) {
+      return Status::FailedPrecondition("rank 0 has " + Unpack(versions_->parts.data()) +
+                                        ", and rank " + std::to_string(rank) + " has " +
+                                        Unpack(&versions_->parts[rank * kVersionWidth]) +
+                                        ": install the same MPI library on all hosts");
+    }
+  }
+  for (const auto& [sequence, sum] : sums_) {
+    if (!sum.described.over) continue;
+    const size_t rank = FirstDifferent(sum.described.parts, kDescriptionWidth);
+    if (rank == 0) continue;
+    return Status::FailedPrecondition(
+        "the ranks do not sum the same by MPI: " + DescriptionOf(sum.described.parts, 0) +
+        ", and " + DescriptionOf(sum.described.parts, rank));
+  }
+  return Status::Ok();
+}
+
+void MpiSums::Deliver(Sum* sum) {
+  if (sum->pieces.size() == 1) return;
+  const std::byte* from = sum->fused.data();
+  for (const Piece& piece : sum->pieces) {
+    std::copy_n(from, piece.out.size(), piece.out.data());
+    from += piece.out.size();
+  }
+  spare_.push_back(std::move(sum->fused));
+}
+
+}  // namespace bs::backend

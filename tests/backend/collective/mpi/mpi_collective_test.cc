@@ -1,0 +1,242 @@
+// MpiCollective: its thread, and the ends that it gives.
+#include "backend/collective/mpi/mpi_collective.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "backend/collective/mpi/fake_mpi_library.h"
+#include "base/loop_thread.h"
+#include "base/notification.h"
+#include "base/run_on.h"
+#include "base/snapshot.h"
+
+namespace bs::backend {
+namespace {
+
+using collective::Piece;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class MpiCollectiveTest : public testing::Test {
+ protected:
+  void Make(FakeMpiLibrary::Script script, MpiOptions options = {}) {
+    RunOn(&loop_, [&] {
+      mpi_ = std::make_unique<MpiCollective>(
+          &loop_, std::make_unique<FakeMpiLibrary>(std::move(script)), FakeLauncher(), options);
+    });
+  }
+  void End() {
+    RunOn(&loop_, [&] { mpi_.reset(); });
+  }
+  void TearDown() override { End(); }
+
+  // The end of a call.
+  struct Outcome {
+    Notification ended;
+    Status status;
+    std::atomic<int> times = 0;
+  };
+  collective::Collective::Done To(const std::shared_ptr<Outcome>& outcome) {
+    return [this, outcome](const Status& status) {
+      EXPECT_TRUE(loop_.IsCurrent());
+      ++outcome->times;
+      outcome->status = status;
+      outcome->ended.Notify();
+    };
+  }
+  std::shared_ptr<Outcome> Start() {
+    auto outcome = std::make_shared<Outcome>();
+    RunOn(&loop_, [&] { mpi_->Prepare(To(outcome)); });
+    return outcome;
+  }
+  std::shared_ptr<Outcome> Sum(std::vector<float>* values, uint64_t sequence) {
+    auto outcome = std::make_shared<Outcome>();
+    RunOn(&loop_, [&] {
+      mpi_->AllReduce({{.in = std::as_bytes(std::span(*values)),
+                        .out = std::as_writable_bytes(std::span(*values))}},
+                      DType::kFloat32, sequence, To(outcome));
+      EXPECT_EQ(outcome->times, 0) << "never inside the call";
+    });
+    return outcome;
+  }
+  void Abort(const std::string& text) {
+    RunOn(&loop_, [&] { mpi_->Abort(Status::Unavailable(text)); });
+  }
+  static Status Wait(const std::shared_ptr<Outcome>& outcome) {
+    EXPECT_TRUE(outcome->ended.WaitFor(seconds(20)));
+    EXPECT_EQ(outcome->times, 1);
+    return outcome->status;
+  }
+
+  LoopThread loop_{"test"};
+  std::unique_ptr<MpiCollective> mpi_;
+};
+
+TEST_F(MpiCollectiveTest, SumsInARow) {
+  Make({.add = PlayTwin}, {.spin = std::chrono::microseconds(100)});
+  ASSERT_TRUE(Wait(Start()).ok());
+  for (uint64_t sequence = 0; sequence < 100; ++sequence) {
+    std::vector<float> values = {1, 2};
+    ASSERT_TRUE(Wait(Sum(&values, sequence)).ok());
+    EXPECT_EQ(values, (std::vector<float>{2, 4}));
+  }
+}
+
+TEST_F(MpiCollectiveTest, HasSeveralSumsUnderWay) {
+  std::atomic<bool> ends = false;
+  Make({.add = PlayTwin, .ends = [&](const FakeMpiLibrary::Call& call) {
+          return call.channel == MpiChannel::kDescriptions || ends;
+        }});
+  ASSERT_TRUE(Wait(Start()).ok());
+  std::vector<float> first = {1};
+  std::vector<float> second = {1};
+  const auto one = Sum(&first, 0);
+  const auto two = Sum(&second, 1);
+  EXPECT_FALSE(one->ended.WaitFor(milliseconds(20)));
+  ends = true;
+  EXPECT_TRUE(Wait(one).ok());
+  EXPECT_TRUE(Wait(two).ok());
+}
+
+TEST_F(MpiCollectiveTest, AStartThatFailsSaysSo) {
+  Make({.init = Status::FailedPrecondition("no threads")});
+  EXPECT_EQ(Wait(Start()).message(), "no threads");
+  std::vector<float> values = {1};
+  EXPECT_EQ(Wait(Sum(&values, 0)).message(), "no threads") << "and so do later calls";
+}
+
+TEST_F(MpiCollectiveTest, ARankThatNeverStartsIsAnErrorOfTheStart) {
+  Make({.ends = [](const FakeMpiLibrary::Call&) { return false; }},
+       {.start_limit = milliseconds(20)});
+  EXPECT_SNAPSHOT(Wait(Start()).message(),
+                  "MPI has not begun on all ranks for 1 s: start all workers with "
+                  "BYTESCHEDULER_COMM=mpi and by one mpirun");
+}
+
+TEST_F(MpiCollectiveTest, AbortEndsSumsUnderWay) {
+  std::atomic<bool> aborted = false;
+  std::atomic<int> calls_after = 0;
+  Make({.add = PlayTwin,
+        .ends =
+            [](const FakeMpiLibrary::Call& call) {
+              return call.channel == MpiChannel::kDescriptions;
+            },
+        .test =
+            [&] {
+              if (aborted) ++calls_after;
+              return Status::Ok();
+            }});
+  ASSERT_TRUE(Wait(Start()).ok());
+  std::vector<float> values = {1};
+  const auto sum = Sum(&values, 0);
+  Abort("worker 1 was lost");
+  EXPECT_EQ(Wait(sum).message(), "worker 1 was lost");
+  aborted = true;
+  EXPECT_EQ(Wait(Sum(&values, 1)).message(), "worker 1 was lost");
+  EXPECT_EQ(calls_after, 0) << "MPI has no call that it could use the memory in";
+}
+
+TEST_F(MpiCollectiveTest, MpiStaysAtExitWhereASumMayNotEnd) {
+  std::atomic<int> stays = 0;
+  std::atomic<int> freed = 0;
+  const auto make = [&] {
+    Make({.add = PlayTwin, .stay_at_exit = [&] { ++stays; }, .free = [&] { ++freed; }});
+    ASSERT_TRUE(Wait(Start()).ok());
+  };
+  make();
+  Abort("worker 1 was lost");
+  End();
+  EXPECT_EQ(stays, 1);
+  EXPECT_EQ(freed, 0);
+  make();
+  RunOn(&loop_, [&] { mpi_->Abort(Status::Cancelled("the worker was closed")); });
+  End();
+  EXPECT_EQ(stays, 1) << "all is well";
+  EXPECT_EQ(freed, 1);
+}
+
+TEST_F(MpiCollectiveTest, AnErrorOfMpiWaitsForTheNameOfTheLostRank) {
+  std::atomic<bool> fails = false;
+  Make({.add = PlayTwin,
+        .ends =
+            [](const FakeMpiLibrary::Call& call) {
+              return call.channel == MpiChannel::kDescriptions;
+            },
+        .test =
+            [&] {
+              return fails ? Status::Unavailable("MPI_Testsome: a rank is gone") : Status::Ok();
+            }},
+       {.blame = seconds(60)});
+  ASSERT_TRUE(Wait(Start()).ok());
+  std::vector<float> values = {1};
+  const auto sum = Sum(&values, 0);
+  fails = true;
+  EXPECT_FALSE(sum->ended.WaitFor(milliseconds(50)));
+  Abort("worker 1 was lost");
+  EXPECT_EQ(Wait(sum).message(), "worker 1 was lost");
+}
+
+TEST_F(MpiCollectiveTest, AnErrorOfMpiWithoutAnotherReasonIsTheStatus) {
+  Make({.test = [] { return Status::Unavailable("MPI_Testsome: a rank is gone"); }},
+       {.blame = milliseconds(10)});
+  EXPECT_EQ(Wait(Start()).message(), "MPI_Testsome: a rank is gone");
+}
+
+TEST_F(MpiCollectiveTest, NoCallbackRunsAfterItsEnd) {
+  Make({.test = [] { return Status::Unavailable("MPI_Testsome: a rank is gone"); }},
+       {.blame = milliseconds(30)});
+  const auto started = Start();
+  End();
+  EXPECT_FALSE(started->ended.WaitFor(milliseconds(100)));
+}
+
+// A call of MPI that does not return, until the test lets it.
+struct Blocked {
+  std::atomic<bool> blocks = false;
+  Notification entered;
+  Notification goes_on;
+
+  Status Test() {
+    if (blocks) {
+      entered.Notify();
+      goes_on.Wait();
+    }
+    return Status::Ok();
+  }
+};
+
+TEST_F(MpiCollectiveTest, AbortDoesNotWaitForACallThatBlocks) {
+  const auto blocked = std::make_shared<Blocked>();
+  Make({.add = PlayTwin, .test = [blocked] { return blocked->Test(); }},
+       {.patience = milliseconds(50)});
+  ASSERT_TRUE(Wait(Start()).ok());
+  blocked->blocks = true;
+  std::vector<float> values = {1};
+  const auto sum = Sum(&values, 0);
+  blocked->entered.Wait();
+  Abort("worker 1 was lost");
+  EXPECT_EQ(Wait(sum).message(), "worker 1 was lost");
+  blocked->blocks = false;
+  blocked->goes_on.Notify();
+}
+
+TEST_F(MpiCollectiveTest, TheThreadIsLeftBehindInACallThatBlocks) {
+  const auto blocked = std::make_shared<Blocked>();
+  Make({.add = PlayTwin, .test = [blocked] { return blocked->Test(); }},
+       {.patience = milliseconds(50)});
+  ASSERT_TRUE(Wait(Start()).ok());
+  blocked->blocks = true;
+  std::vector<float> values = {1};
+  const auto sum = Sum(&values, 0);
+  blocked->entered.Wait();
+  const TimePoint begun = LoopThread::SteadyTime();
+  End();
+  EXPECT_LT(LoopThread::SteadyTime() - begun, seconds(10));
+  EXPECT_EQ(sum->times, 0);
+  // The thread comes back later, and posts to no executor.
+  blocked->goes_on.Notify();
+}
+
+}  // namespace
+}  // namespace bs::backend

@@ -1,0 +1,223 @@
+// MpiLibrary, MpiFile and the table of ABIs, over shared libraries that play MPI.
+#include "backend/collective/mpi/mpi_library.h"
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "backend/collective/mpi/fake_mpi.h"
+#include "backend/collective/mpi/mpi_file.h"
+#include "base/snapshot.h"
+
+namespace bs::backend {
+namespace {
+
+// Where CMake has built the fake libraries, a folder for each.
+const std::string kFakes = BS_FAKE_MPI_FOLDER;
+
+MpiLauncher LauncherOf(std::span<const MpiAbi> abis) {
+  return {.name = "Launcher",
+          .size_variable = "SIZE",
+          .packages = "`pip install fake`",
+          .abis = abis,
+          .processes = 1};
+}
+
+Result<std::unique_ptr<MpiLibrary>> LoadFake(std::span<const MpiAbi> abis,
+                                             const std::string& folder) {
+  const std::vector<std::string> folders = {kFakes + "/nowhere", folder};
+  return LoadMpi(LauncherOf(abis), folders);
+}
+
+FakeMpi* StateOf(const MpiLibrary& library) {
+  void* const opened = ::dlopen(library.file().c_str(), RTLD_NOW | RTLD_NOLOAD);
+  return reinterpret_cast<FakeMpiState>(::dlsym(opened, kFakeMpiState))();
+}
+
+// Replaces the folder of this build in a sentence.
+std::string Portable(std::string text) {
+  for (size_t at = text.find(kFakes); at != std::string::npos; at = text.find(kFakes)) {
+    text.replace(at, kFakes.size(), "FAKES");
+  }
+  return text;
+}
+
+struct AbiCase {
+  std::string folder;
+  std::span<const MpiAbi> abis;
+};
+
+class MpiLibraryTest : public testing::TestWithParam<AbiCase> {
+ protected:
+  void SetUp() override {
+    Result<std::unique_ptr<MpiLibrary>> library =
+        LoadFake(GetParam().abis, kFakes + "/" + GetParam().folder);
+    ASSERT_TRUE(library.ok()) << library.status().message();
+    library_ = std::move(library.value());
+    state_ = StateOf(*library_);
+    *state_ = FakeMpi();
+  }
+  // MPI ends with a process in which it began, so what initialises it is a process of its own.
+  void TearDown() override { EXPECT_FALSE(state_->wrong_call); }
+
+  std::unique_ptr<MpiLibrary> library_;
+  FakeMpi* state_ = nullptr;
+};
+
+TEST_P(MpiLibraryTest, SaysWhichItIs) {
+  EXPECT_EQ(library_->Version(), "Fake Version: 1.5");
+  EXPECT_NE(library_->file().find(GetParam().folder), std::string::npos);
+}
+
+TEST_P(MpiLibraryTest, SumsBothTypes) {
+  state_->initialized = 1;
+  state_->queried = GetParam().abis.front().thread_multiple;
+  ASSERT_TRUE(library_->Init().ok());
+  EXPECT_EQ(library_->size(), 1);
+  EXPECT_EQ(state_->init_calls, 0) << "the process has done that";
+  const std::vector<float> in = {1, 2, 3};
+  std::vector<float> out(3);
+  double value = 7;
+  EXPECT_TRUE(
+      library_->Begin(MpiChannel::kSums, in.data(), out.data(), 3, DType::kFloat32, 5).ok());
+  EXPECT_TRUE(
+      library_->Begin(MpiChannel::kDescriptions, nullptr, &value, 1, DType::kFloat64, 9).ok());
+  state_->ends = false;
+  EXPECT_TRUE(library_->TakeEnded().tickets.empty());
+  state_->ends = true;
+  EXPECT_EQ(library_->TakeEnded().tickets, (std::vector<uint64_t>{5, 9}));
+  EXPECT_TRUE(library_->TakeEnded().tickets.empty());
+  EXPECT_EQ(out, in);
+  EXPECT_EQ(state_->communicators, 2);
+  EXPECT_TRUE(library_->Free().ok());
+  EXPECT_EQ(state_->communicators, 0);
+}
+
+TEST_P(MpiLibraryTest, AnErrorHasTheTextOfMpi) {
+  state_->initialized = 1;
+  state_->queried = GetParam().abis.front().thread_multiple;
+  ASSERT_TRUE(library_->Init().ok());
+  double value = 7;
+  EXPECT_TRUE(library_->Begin(MpiChannel::kSums, nullptr, &value, 1, DType::kFloat64, 1).ok());
+  state_->fails = true;
+  const Status status = library_->TakeEnded().status;
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(status.message(), "MPI_Testsome: a rank is gone");
+}
+
+TEST_P(MpiLibraryTest, IsRefusedWhereOneThreadMayCallIt) {
+  state_->initialized = 1;
+  state_->queried = GetParam().abis.front().thread_serialized;
+  const Status status = library_->Init();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_SNAPSHOT(status.message(),
+                  "this process has initialised MPI for calls of a single thread at a time, and "
+                  "the worker calls it from its own: initialise it with MPI_THREAD_MULTIPLE, as "
+                  "mpi4py does unless mpi4py.rc.thread_level says otherwise");
+}
+
+TEST_P(MpiLibraryTest, IsRefusedAfterItsEnd) {
+  state_->initialized = state_->finalized = 1;
+  const Status status = library_->Init();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_SNAPSHOT(status.message(),
+                  "MPI has ended in this process (MPI_Finalize), and cannot begin again: open the "
+                  "job before that");
+}
+
+// Returns the exit code of a child that ends with `code` after Init.  A child that finds that its
+// MPI was not ended as it should be ends with 99.
+int EndAfterInit(MpiLibrary* library, FakeMpi* state, int code, int finalize_calls) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    struct Wanted {
+      FakeMpi* state;
+      int calls;
+    };
+    auto* const wanted = new Wanted{state, finalize_calls};
+    // Handlers run in the reverse order.
+    ::on_exit(
+        [](int, void* argument) {
+          const auto* const expected = static_cast<Wanted*>(argument);
+          if (expected->state->finalize_calls != expected->calls) ::_exit(99);
+        },
+        wanted);
+    if (!library->Init().ok() || state->init_calls != 1) ::_exit(98);
+    std::exit(code);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST_P(MpiLibraryTest, EndsMpiWhenTheProcessEndsWell) {
+  EXPECT_EQ(EndAfterInit(library_.get(), state_, 0, 1), 0);
+}
+
+TEST_P(MpiLibraryTest, LeavesMpiWhenTheProcessFails) {
+  EXPECT_EQ(EndAfterInit(library_.get(), state_, 3, 0), 3);
+}
+
+TEST_P(MpiLibraryTest, LeavesMpiWhereARankMayBeLost) {
+  library_->StayAtExit();
+  EXPECT_EQ(EndAfterInit(library_.get(), state_, 0, 0), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Abis, MpiLibraryTest,
+                         testing::Values(AbiCase{"open", OpenMpiAbis()},
+                                         AbiCase{"mpich", MpichAbis()},
+                                         AbiCase{"abi", MpichAbis().subspan(1)}),
+                         [](const auto& test) { return test.param.folder; });
+
+TEST(MpiFileTest, NamesTheFunctionThatIsMissing) {
+  const Status status = LoadFake(MpichAbis(), kFakes + "/lacks").status();
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_SNAPSHOT(Portable(status.message()),
+                  "FAKES/lacks/libmpi.so.12 lacks MPI_Iallreduce, so it is no library of MPICH "
+                  "with MPI 3 or newer");
+}
+
+TEST(MpiFileTest, SeesAnotherAbiUnderTheSameName) {
+  const Status status = LoadFake(MpichAbis(), kFakes + "/foreign").status();
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_SNAPSHOT(
+      Portable(status.message()),
+      "FAKES/foreign/libmpi.so.12 has ompi_mpi_comm_world, so it is no library of MPICH");
+}
+
+TEST(MpiFileTest, SaysWhyAFileCannotBeLoaded) {
+  const std::string folder = testing::TempDir() + "/broken_mpi";
+  std::filesystem::create_directory(folder);
+  std::ofstream(folder + "/libmpi.so.12") << "no library";
+  const Status status = LoadFake(MpichAbis(), folder).status();
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_NE(status.message().find("libmpi.so.12: "), std::string::npos) << status.message();
+}
+
+TEST(MpiFileTest, SaysHowToInstallALibraryThatIsNotThere) {
+  MpiAbi absent = OpenMpiAbis().front();
+  absent.libraries = {"libabsent.so.1", "libabsent.so.2"};
+  const Status status = LoadFake(std::span(&absent, 1), kFakes).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_SNAPSHOT(
+      Portable(status.message()),
+      "Launcher started this process, and its MPI library (libabsent.so.1, libabsent.so.2) is "
+      "neither in FAKES/nowhere nor in LD_LIBRARY_PATH nor among the system's libraries: run `pip "
+      "install fake`, or add its folder to LD_LIBRARY_PATH");
+}
+
+TEST(MpiFileTest, LooksBesideTheProgramsAboveThisProcess) {
+  const std::vector<std::string> folders = FoldersOfLaunchers();
+  ASSERT_FALSE(folders.empty());
+  const std::filesystem::path parent =
+      std::filesystem::read_symlink("/proc/" + std::to_string(::getppid()) + "/exe");
+  EXPECT_EQ(folders.front(), (parent.parent_path().parent_path() / "lib").string());
+}
+
+}  // namespace
+}  // namespace bs::backend

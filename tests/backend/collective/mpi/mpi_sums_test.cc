@@ -1,0 +1,169 @@
+// MpiSums, over a library whose peers are played.
+#include "backend/collective/mpi/mpi_sums.h"
+
+#include <gtest/gtest.h>
+
+#include "backend/collective/mpi/fake_mpi_library.h"
+#include "base/snapshot.h"
+
+namespace bs::backend {
+namespace {
+
+using collective::Piece;
+using Sequences = std::vector<uint64_t>;
+
+Piece PieceOf(std::vector<float>* in, std::vector<float>* out) {
+  return {.in = std::as_bytes(std::span(*in)), .out = std::as_writable_bytes(std::span(*out))};
+}
+
+class MpiSumsTest : public testing::Test {
+ protected:
+  void Make(FakeMpiLibrary::Script script) {
+    library_ = std::make_unique<FakeMpiLibrary>(std::move(script));
+    sums_ = std::make_unique<MpiSums>(library_.get(), FakeLauncher());
+  }
+  void MakeStarted(FakeMpiLibrary::Script script) {
+    Make(std::move(script));
+    ASSERT_TRUE(sums_->Start().ok());
+    ASSERT_EQ(sums_->Poll().value(), Sequences{MpiSums::kStarted});
+  }
+  // The sums that the library got, by the calls' tickets.
+  std::vector<uint64_t> Summed() const {
+    std::vector<uint64_t> tickets;
+    for (const auto& call : library_->calls()) {
+      if (call.channel == MpiChannel::kSums) tickets.push_back(call.ticket);
+    }
+    return tickets;
+  }
+
+  std::unique_ptr<FakeMpiLibrary> library_;
+  std::unique_ptr<MpiSums> sums_;
+};
+
+TEST_F(MpiSumsTest, StartsWithRanksThatAreAlike) {
+  MakeStarted({.add = PlayTwin});
+  EXPECT_TRUE(sums_->is_idle());
+  EXPECT_TRUE(sums_->End().ok());
+  EXPECT_EQ(library_->freed(), 1);
+}
+
+TEST_F(MpiSumsTest, RefusesALibraryThatCountsOtherRanksThanTheLauncher) {
+  Make({.size = 1});
+  const Status status = sums_->Start();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_SNAPSHOT(status.message(),
+                  "libfake.so (Fake MPI 1.5) counts 1 rank, and Launcher has started 2 processes "
+                  "(SIZE=2): the library is not that of the launcher");
+}
+
+TEST_F(MpiSumsTest, NamesTheRankWithAnotherVersion) {
+  Make({.add = [](const FakeMpiLibrary::Call& call) {
+    CopyPart(call);
+    // The last characters of "Fake MPI 1.5" are the second number of the part.
+    static_cast<double*>(call.out)[call.count / 2 + 1] += 1;
+  }});
+  ASSERT_TRUE(sums_->Start().ok());
+  const Status status = sums_->Poll().status();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_SNAPSHOT(status.message(),
+                  "rank 0 has Fake MPI 1.5, and rank 1 has Fake MPI 1.6: install the same MPI "
+                  "library on all hosts");
+}
+
+TEST_F(MpiSumsTest, SumsAPieceWhereItLies) {
+  MakeStarted({.add = PlayTwin});
+  std::vector<float> in = {1, 2};
+  std::vector<float> out(2);
+  ASSERT_TRUE(sums_->Begin({PieceOf(&in, &out)}, DType::kFloat32, 0).ok());
+  EXPECT_EQ(sums_->Poll().value(), Sequences{}) << "the description has come";
+  EXPECT_EQ(sums_->Poll().value(), Sequences{0});
+  EXPECT_EQ(out, (std::vector<float>{2, 4}));
+  EXPECT_EQ(in, (std::vector<float>{1, 2}));
+  EXPECT_EQ(library_->calls().back().out, out.data());
+}
+
+TEST_F(MpiSumsTest, SumsSeveralPiecesAsOneOperation) {
+  MakeStarted({.add = PlayTwin});
+  std::vector<float> first = {1, 2};
+  std::vector<float> second = {3};
+  std::vector<float> out(1);
+  for (uint64_t sequence = 0; sequence < 2; ++sequence) {
+    const float scale = sequence == 0 ? 1 : 2;
+    ASSERT_TRUE(
+        sums_->Begin({PieceOf(&first, &first), PieceOf(&second, &out)}, DType::kFloat32, sequence)
+            .ok());
+    EXPECT_EQ(sums_->Poll().value(), Sequences{});
+    EXPECT_EQ(sums_->Poll().value(), Sequences{sequence});
+    EXPECT_EQ(first, (std::vector<float>{2 * scale, 4 * scale}));
+    EXPECT_EQ(out, std::vector<float>{6});
+  }
+  EXPECT_EQ(Summed().size(), 2U);
+  EXPECT_EQ(library_->calls().back().count, 3);
+}
+
+TEST_F(MpiSumsTest, GivesSumsToMpiInTheirOrderWhateverEndsFirst) {
+  bool holds_first = true;
+  MakeStarted({.add = PlayTwin, .ends = [&](const FakeMpiLibrary::Call& call) {
+                 return !holds_first || call.ticket != 1;  // the description of sum 0
+               }});
+  std::vector<float> values = {1};
+  std::vector<float> others = {1};
+  ASSERT_TRUE(sums_->Begin({PieceOf(&values, &values)}, DType::kFloat32, 0).ok());
+  ASSERT_TRUE(sums_->Begin({PieceOf(&others, &others)}, DType::kFloat32, 1).ok());
+  EXPECT_EQ(sums_->Poll().value(), Sequences{});
+  EXPECT_EQ(Summed(), Sequences{});
+  holds_first = false;
+  EXPECT_EQ(sums_->Poll().value(), Sequences{});
+  EXPECT_EQ(Summed(), (Sequences{0, 2}));
+  EXPECT_EQ(sums_->Poll().value(), (Sequences{0, 1}));
+}
+
+TEST_F(MpiSumsTest, AnotherSizeOnAnotherRankNeverReachesMpi) {
+  MakeStarted({.add = [](const FakeMpiLibrary::Call& call) {
+    CopyPart(call);
+    auto* const parts = static_cast<double*>(call.out);
+    if (call.count == 4) parts[3] += 256 * 4;  // four bytes more
+  }});
+  std::vector<float> values(2);
+  ASSERT_TRUE(sums_->Begin({PieceOf(&values, &values)}, DType::kFloat32, 0).ok());
+  const Status status = sums_->Poll().status();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_SNAPSHOT(status.message(),
+                  "the ranks do not sum the same by MPI: rank 0 has 8 bytes of float32 in sum 0, "
+                  "and rank 1 has 12 bytes of float32 in sum 0");
+  EXPECT_EQ(Summed(), Sequences{});
+}
+
+TEST_F(MpiSumsTest, AnotherOrderOnAnotherRankNeverReachesMpi) {
+  MakeStarted({.add = [](const FakeMpiLibrary::Call& call) {
+    CopyPart(call);
+    if (call.count == 4) static_cast<double*>(call.out)[2] += 1;
+  }});
+  std::vector<float> values(2);
+  ASSERT_TRUE(sums_->Begin({PieceOf(&values, &values)}, DType::kFloat32, 0).ok());
+  EXPECT_SNAPSHOT(sums_->Poll().status().message(),
+                  "the ranks do not sum the same by MPI: rank 0 has 8 bytes of float32 in sum 0, "
+                  "and rank 1 has 8 bytes of float32 in sum 1");
+  EXPECT_EQ(Summed(), Sequences{});
+}
+
+TEST_F(MpiSumsTest, AnErrorOfMpiIsForAllSums) {
+  Status error;
+  MakeStarted({.add = PlayTwin, .test = [&] { return error; }});
+  std::vector<float> values(2);
+  ASSERT_TRUE(sums_->Begin({PieceOf(&values, &values)}, DType::kFloat32, 0).ok());
+  error = Status::Unavailable("MPI_Testsome: a rank is gone");
+  EXPECT_EQ(sums_->Poll().status().message(), "MPI_Testsome: a rank is gone");
+}
+
+TEST_F(MpiSumsTest, RefusesMoreElementsThanMpiCounts) {
+  MakeStarted({.add = PlayTwin});
+  const std::span<std::byte> all(reinterpret_cast<std::byte*>(64), size_t{1} << 34U);
+  const Status status = sums_->Begin({{.in = all, .out = all}}, DType::kFloat32, 0);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_SNAPSHOT(status.message(),
+                  "a sum by MPI has 2147483647 elements at most, and this one 4294967296");
+}
+
+}  // namespace
+}  // namespace bs::backend

@@ -1,0 +1,230 @@
+"""Jobs whose sums MPI makes, under mpiexec: of PyTorch, of MXNet, and of the engine alone.
+
+`make python` has the MPICH of pip, with its two ABIs; `make nightly-launchers` has more libraries.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import sys
+from typing import Callable, List, NamedTuple, Sequence, Set
+
+import numpy as np
+import pytest
+from direct_job import Direct
+from job import WORKERS
+from launched import needs_torch, require, run
+from trained import Weights, assert_equal
+
+# The folder of MPICH.
+MPICH = os.environ.get("BS_MPICH", "")
+OPEN_MPI_5 = os.environ.get("BS_OPEN_MPI", "")
+needs_mpich = pytest.mark.skipif(not MPICH, reason="BS_MPICH is not set; make python sets it")
+nightly = pytest.mark.nightly
+
+ENGINE = str(WORKERS / "direct" / "mpi_worker.py")
+TORCH = str(WORKERS / "torch" / "mpi_steps.py")
+MXNET = str(WORKERS / "direct" / "three_ways.py")
+# mpiexec ends all processes where a signal kills a child of its own.
+SURVIVES = ("sh", "-c", """trap '' USR1; "$@"; true""", "sh")
+
+
+class Mpi(NamedTuple):
+    """A library and how its jobs start.
+
+    Parameters
+    ----------
+    mpiexec : list of str
+        The command, without the number of processes.
+    library : str
+        The end of the library's path.
+    """
+
+    mpiexec: List[str]
+    library: str
+
+    def job(self, size: int, *script: str, comm: str = "mpi", wrapper: Sequence[str] = ()) -> str:
+        """Return what the job prints; `wrapper` stands before the command of each process."""
+        require(self.mpiexec[0])
+        # `run` takes our settings out of the environment.
+        settings = ["env", f"BYTESCHEDULER_COMM={comm}", "BYTESCHEDULER_LOG_LEVEL=info"]
+        command = [*self.mpiexec, "-n", str(size), *settings, *wrapper, sys.executable, *script]
+        text = run(command, {**os.environ, "OMP_NUM_THREADS": "1"}).stdout
+        found: List[str] = re.findall(r"MPI sums dense tensors of floats: .* \((\S+)\)", text)
+        assert all(file.endswith(self.library) for file in found), text
+        assert bool(found) == (comm == "mpi"), text
+        return text
+
+
+def open_mpi(mpiexec: str) -> Mpi:
+    as_root = ["--allow-run-as-root"] if os.getuid() == 0 else []
+    return Mpi([mpiexec, "--oversubscribe", *as_root], "libmpi.so.40")
+
+
+def mpich(folder: pathlib.Path, library: str) -> Mpi:
+    # It else ends all processes where one is lost, before their errors are out.
+    return Mpi([str(folder / "bin" / "mpiexec"), "-disable-auto-cleanup"], library)
+
+
+@pytest.fixture
+def own_abi() -> Mpi:
+    """Return MPICH with the library of its own ABI."""
+    return mpich(pathlib.Path(MPICH), "libmpi.so.12")
+
+
+@pytest.fixture(scope="module")
+def standard_abi(tmp_path_factory: pytest.TempPathFactory) -> Mpi:
+    """Return a copy of MPICH that has only the library with the ABI of MPI 5."""
+    folder = tmp_path_factory.mktemp("mpich") / "mpich"
+    shutil.copytree(MPICH, folder, symlinks=True, ignore=shutil.ignore_patterns("libmpi.so*"))
+    return mpich(folder, "libmpi_abi.so.1")
+
+
+MORE = pytest.mark.parametrize(
+    "more",
+    [
+        mpich(pathlib.Path(MPICH), "libmpi.so.12"),
+        open_mpi(str(pathlib.Path(OPEN_MPI_5 or ".") / "bin" / "mpiexec")),
+        open_mpi("mpirun.openmpi"),
+        Mpi(["mpiexec.hydra", "-disable-auto-cleanup"], "libmpich.so.12"),
+    ],
+    ids=["MPICH 5", "Open MPI 5", "Debian's Open MPI", "Debian's MPICH"],
+)
+
+
+def hashes(text: str, size: int, comm: str) -> "Set[str]":
+    found: List[str] = re.findall(rf"{comm}, rank \d of {size}: (\w+)", text)
+    assert len(found) == size, text
+    return set(found)
+
+
+def check_torch(mpi: Mpi, size: int) -> None:
+    """Check that two workers have the weights of a direct job, and more the same weights."""
+    ways = ["direct", "mpi"] if size == 2 else ["mpi"]
+    found = [hashes(mpi.job(size, TORCH, comm=way), size, way) for way in ways]
+    assert len(set.union(*found)) == 1, found
+
+
+def weights(mpi: Mpi, folder: pathlib.Path, size: int, comm: str) -> "List[Weights]":
+    file = folder / f"{comm}{size}"
+    mpi.job(size, MXNET, str(file), comm=comm)
+    return [dict(np.load(f"{file}-{rank}.npz")) for rank in range(size)]
+
+
+def check_mxnet(mpi: Mpi, folder: pathlib.Path, size: int) -> None:
+    """Check as `check_torch` does."""
+    (first, *more) = weights(mpi, folder, size, "mpi")
+    for other in more:
+        assert_equal(first, other)
+    if size == 2:
+        assert_equal(weights(mpi, folder, 2, "direct")[0], first)
+
+
+def check_engine(mpi: Mpi, size: int, *arguments: str) -> None:
+    """Check that all ranks have the same sums, and that MPI made them."""
+    text = mpi.job(size, ENGINE, "5", *arguments)
+    found = re.findall(rf"sums of rank \d of {size}: (\w+, \d+ operations)", text)
+    assert len(found) == size, text
+    assert len(set(found)) == 1, text
+    assert found[0].endswith(", 5 operations"), text
+
+
+@needs_mpich
+@needs_torch
+def test_weights_of_pytorch_equal_a_direct_job(own_abi: Mpi) -> None:
+    check_torch(own_abi, 2)
+
+
+@needs_mpich
+@needs_torch
+def test_three_workers_of_pytorch_have_the_same_weights(standard_abi: Mpi) -> None:
+    check_torch(standard_abi, 3)
+
+
+@needs_mpich
+def test_weights_of_mxnet_equal_a_direct_job(standard_abi: Mpi, tmp_path: pathlib.Path) -> None:
+    check_mxnet(standard_abi, tmp_path, 2)
+
+
+@needs_mpich
+def test_four_workers_have_the_same_sums(standard_abi: Mpi) -> None:
+    check_engine(standard_abi, 4)
+
+
+@nightly
+@MORE
+@needs_torch
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_pytorch_has_the_same_weights(more: Mpi, size: int) -> None:
+    check_torch(more, size)
+
+
+@nightly
+@MORE
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_mxnet_has_the_same_weights(more: Mpi, size: int, tmp_path: pathlib.Path) -> None:
+    check_mxnet(more, tmp_path, size)
+
+
+@nightly
+@MORE
+def test_other_libraries_sum_alike(more: Mpi) -> None:
+    check_engine(more, 3)
+
+
+@needs_mpich
+def test_mpi_that_the_script_has_initialised_stays(own_abi: Mpi) -> None:
+    check_engine(own_abi, 2, str(pathlib.Path(MPICH) / "lib" / "libmpi.so.12"))
+
+
+@needs_mpich
+def test_a_lost_worker_is_named_by_all(standard_abi: Mpi) -> None:
+    text = standard_abi.job(3, ENGINE, wrapper=SURVIVES)
+    assert text.count("bytescheduler.errors.PeerLost: lost worker 1") == 2, text
+
+
+@pytest.fixture
+def failed(tmp_path: pathlib.Path, free_port: Callable[[], int]) -> "Callable[..., str]":
+    """Return what starts two workers by variables alone, and returns their errors."""
+
+    def start(**settings: str) -> str:
+        job = Direct(tmp_path, free_port(), 2, BYTESCHEDULER_COMM="mpi", **settings)
+        try:
+            job.start("direct/mpi_worker.py", "1")
+            assert job.codes() == [1, 1], job.all_said()
+        finally:
+            job.close()
+        return job.all_said()
+
+    return start
+
+
+def errors(text: str) -> List[str]:
+    """Return the errors of the workers, each of which ends with a sentence."""
+    return re.findall(r"^bytescheduler\.errors\.\w+: (.*)", text, re.M)
+
+
+def test_mpi_needs_mpirun(failed: "Callable[..., str]") -> None:
+    (first, second) = errors(failed())
+    assert "start it with mpirun -n 2, or set BYTESCHEDULER_COMM=direct" in first
+    assert first == second
+
+
+def test_a_library_that_cannot_be_used_is_named_by_all(
+    failed: "Callable[..., str]", tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "libmpi.so.12").write_text("no library")
+    found = errors(failed(PMI_SIZE="2", LD_LIBRARY_PATH=str(tmp_path)))
+    assert len(found) == 2
+    for error in found:
+        assert error.startswith("the MPI library cannot be loaded: "), error
+
+
+@needs_mpich
+def test_a_library_that_counts_other_ranks_is_named_by_all(failed: "Callable[..., str]") -> None:
+    """Without mpiexec each process is rank 0 of a job of its own."""
+    found = errors(failed(PMI_SIZE="2", LD_LIBRARY_PATH=str(pathlib.Path(MPICH) / "lib")))
+    assert len(found) == 2
+    for error in found:
+        assert "counts 1 rank, and MPICH has started 2 processes (PMI_SIZE=2)" in error
