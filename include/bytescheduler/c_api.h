@@ -45,17 +45,19 @@ typedef void (*bs_done)(void* context, int code, const char* message);
 
 // ---- gradient compression ----------------------------------------------------------------------
 
-// The codec of a push's payload and its parameters.  All bytes 0: not coded.  Only the codec reads
-// the parameters.  Equal codings have equal bytes.
+// The codec of gradients and its parameters, and how their sums travel.  All bytes 0: not coded.
+// Only the codec reads the parameters.  Equal codings have equal bytes.
 #define BS_CODING_BYTES 24
 typedef struct {
   uint32_t codec;  // its number on the wire
-  uint32_t parameter_bytes;
+  uint16_t parameter_bytes;
+  uint16_t pull;  // sums travel 0: as float32, 1: in the same codec, 2: in bf16
   unsigned char parameters[BS_CODING_BYTES];  // 0 behind `parameter_bytes`
 } bs_coding;
 // Makes a coding from a codec's name ("2bit"; null if the user gave none) and its options as text
-// ({"threshold", "0.5"}).  BS_INVALID_ARGUMENT, with a sentence for the user, if there is no such
-// codec, or if it refuses the options.
+// ({"threshold", "0.5"}).  Every codec has the option "pull": "same", "plain" or "bf16".
+// BS_INVALID_ARGUMENT, with a sentence for the user, if there is no such codec, or if it refuses
+// the options.
 int bs_coding_parse(const char* type, const bs_setting* options, size_t num_options,
                     bs_coding* coding, bs_error* error);
 // Calls `text`, inside this call, with a description of the coding: "compressed to two bits with

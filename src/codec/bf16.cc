@@ -8,6 +8,8 @@
 namespace bs::codec {
 namespace {
 
+constexpr uint32_t kBf16Id = 3;  // on the wire
+
 void EncodeBf16(const CodecParameters& /*parameters*/, const Place& /*place*/, const void* in,
                 float* /*residual*/, void* codes, size_t count) {
   const reduce::DefaultFloatEnvironment environment;

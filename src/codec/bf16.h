@@ -5,11 +5,9 @@
 
 namespace bs::codec {
 
-inline constexpr uint32_t kBf16Id = 3;  // on the wire
-
 // The codec's row.  It has no parameters and keeps no residual.
 Codec Bf16Codec();
-// Of sums.
+// Sums travel in it with the option pull.
 Coding Bf16Coding();
 
 }  // namespace bs::codec

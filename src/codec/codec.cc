@@ -39,7 +39,7 @@ std::optional<SumsTravel> SumsFrom(std::string_view name) {
   return static_cast<SumsTravel>(found - std::begin(kSumsTravel));
 }
 
-// As CheckSums for a name that stands for no way to travel.
+// The refusal of a name that stands for no way to travel.
 Status UnknownSums(std::string_view name) {
   return Status::InvalidArgument("pull '" + std::string(name) +
                                  "' of gradient compression: want 'same', 'plain' or 'bf16'");
@@ -103,7 +103,7 @@ Status Table::CheckSums(const Codec& codec, SumsTravel sums) const {
       return Status::InvalidArgument("pull 'same' of gradient compression: sums cannot be '" +
                                      std::string(codec.name) + "', only 'plain' or 'bf16'");
     case SumsTravel::kBf16:
-      if (Find(kBf16Id) != nullptr) return Status::Ok();
+      if (Find(Bf16Coding().codec) != nullptr) return Status::Ok();
       return Status::InvalidArgument("pull 'bf16' of gradient compression: it is not known here");
   }
   return UnknownSums(std::to_string(static_cast<int>(sums)));

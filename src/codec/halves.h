@@ -1,4 +1,4 @@
-// What the rows of codecs of two bytes an element have in common.
+// The common part of the rows of codecs of two bytes an element.
 #pragma once
 
 #include <cstdint>

@@ -12,19 +12,19 @@ namespace bs::reduce {
 inline float FloatOf(uint32_t bits) { return std::bit_cast<float>(bits); }
 inline uint32_t BitsOf(float value) { return std::bit_cast<uint32_t>(value); }
 
-// Hardware differs in which operand's payload survives and in the sign of inf - inf; we have one
-// NaN.
+// Hardware differs in which operand's payload survives and in the sign of inf - inf; here a NaN
+// has one form.
 template <typename T>
 T OneNan(T sum) {
   return sum == sum ? sum : std::numeric_limits<T>::quiet_NaN();
 }
 
 struct Bfloat16 {
-  // REQUIRES: a number, or the one NaN.
+  // REQUIRES: a number, or the NaN of OneNan.
   static uint16_t Narrow(float value) {
     const uint32_t bits = BitsOf(value);
     // To nearest even: the carry out of the dropped half rounds up, and 0x8000 only if odd.  A
-    // carry into the exponent is right too, up to infinity; the one NaN has nothing to carry.
+    // carry into the exponent is right too, up to infinity; a NaN has nothing to carry.
     return static_cast<uint16_t>((bits + 0x7fffU + (bits >> 16U & 1U)) >> 16U);
   }
   static float Widen(uint32_t bits) { return FloatOf(bits << 16U); }

@@ -70,8 +70,8 @@ void PushPullTask::Start(const bs::Partition& sent) {
       .round = round(), .partition = partition, .priority = PriorityOf(index), .rates = rates_};
   if (index == 0) exchange.next_layout = std::exchange(next_layout_, {});
   exchange.in = in_.subspan(partition.offset_bytes, partition.size_bytes);
-  if (!coder_.coding.plain()) {
-    exchange.coder = coder_;
+  exchange.coder = coder_;
+  if (!coder_.residual.empty()) {
     exchange.coder.residual = coder_.residual.subspan(partition.offset_bytes / sizeof(float),
                                                       partition.size_bytes / sizeof(float));
   }

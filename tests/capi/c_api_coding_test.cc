@@ -63,7 +63,7 @@ TEST(CApiCoding, RefusedSettingsLeaveTheCodingUnchanged) {
 }
 
 TEST(CApiCoding, MoreParametersThanThereIsRoomForAreRefused) {
-  const bs_coding coding{1, BS_CODING_BYTES + 1, {}};
+  const bs_coding coding{1, BS_CODING_BYTES + 1, 0, {}};
   std::string text;
   bs_error error{};
   EXPECT_EQ(Append(coding, &text, &error), static_cast<int>(StatusCode::kInvalidArgument));

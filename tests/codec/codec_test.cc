@@ -92,7 +92,7 @@ TEST(Codecs, SumsTravelAsTheirGradientsUnlessTheUserSaysOtherwise) {
   EXPECT_EQ(Builtin().SentBytes(later, 4000), 4000U);
 }
 
-TEST(Codecs, AWrongWayOfSumsIsRefusedWithTheOthers) {
+TEST(Codecs, AWrongWayOfSumsIsRefusedWithAllThatAreRight) {
   EXPECT_SNAPSHOT(Parse(Builtin(), "bf16", {{"pull", "half"}}).status().message(),
                   "pull 'half' of gradient compression: want 'same', 'plain' or 'bf16'");
   EXPECT_SNAPSHOT(Parse(Builtin(), "2bit", {{"pull", "same"}}).status().message(),

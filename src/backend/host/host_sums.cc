@@ -64,11 +64,13 @@ HostSums::HostSums(const HostSumsOptions& options, const HostPlan* plan, Backend
 
 HostSums::~HostSums() { executor_->Cancel(watch_); }
 
-HostSums::Entry& HostSums::EntryOf(const RoundId& id, const protocol::PartitionShape& shape) {
+HostSums::Entry& HostSums::EntryOf(const RoundId& id, const protocol::PartitionShape& shape,
+                                   const Coding& coding) {
   std::unique_ptr<Entry>& entry = entries_[id];
   if (!entry) {
     entry =
         std::make_unique<Entry>(id, HostRound(plan_->num_workers(), options_.num_workers, shape));
+    entry->coding = coding;
   }
   return *entry;
 }
@@ -76,7 +78,7 @@ HostSums::Entry& HostSums::EntryOf(const RoundId& id, const protocol::PartitionS
 void HostSums::Add(const protocol::Tensor& tensor, Exchange exchange) {
   const RoundId id{tensor.key, exchange.partition.index, tensor.layout_version, exchange.round};
   const protocol::PartitionShape shape = ShapeOf(tensor, exchange.partition);
-  Entry& entry = EntryOf(id, shape);
+  Entry& entry = EntryOf(id, shape, exchange.coder.coding);
   BS_CHECK(!entry.own && !entry.round.has(own_place_));
   entry.own = std::make_unique<Own>(Own{WithoutPartitions(tensor), std::move(exchange)});
   entry.began = executor_->Now();
@@ -100,7 +102,18 @@ Status HostSums::CheckOwn(const Entry& entry, const protocol::PartitionShape& sh
   if (failure_) return *failure_;
   if (entry.state == State::kFailed) return entry.why;
   if (const Status* why = Blocked(entry)) return *why;
+  const Coding& coding = entry.own->exchange.coder.coding;
+  if (const Status wrong = CheckCoding(entry, coding, "this worker"); !wrong.ok()) return wrong;
   return CheckShape(entry, shape, "this worker");
+}
+
+Status HostSums::CheckCoding(const Entry& entry, const Coding& coding,
+                             const std::string& sender) const {
+  if (coding == entry.coding) return Status::Ok();
+  return Status::InvalidArgument(
+      "key=" + std::to_string(entry.id.key) + " round=" + std::to_string(entry.id.round) + ": " +
+      sender + " is " + codec::Builtin().Describe(coding) + ", another worker of this host is " +
+      codec::Builtin().Describe(entry.coding) + "; set gradient compression alike on all workers");
 }
 
 Status HostSums::CheckShape(const Entry& entry, const protocol::PartitionShape& shape,
@@ -131,7 +144,7 @@ void HostSums::Handle(size_t place, protocol::Call call) {
   if (const Status wrong = Check(place, call); !wrong.ok()) {
     return send_(protocol::MakeErrorResponse(call, wrong));
   }
-  Entry& entry = EntryOf(id, protocol::ShapeOf(call));
+  Entry& entry = EntryOf(id, protocol::ShapeOf(call), about.coding);
   places_[place].requests.emplace(sequence, &entry);
   ++entry.unanswered;
   entry.priority = std::max(entry.priority, call.priority);
@@ -157,7 +170,9 @@ Status HostSums::Check(size_t place, const protocol::Call& call) const {
   const Entry& entry = *found->second;
   if (entry.state == State::kFailed) return entry.why;
   if (entry.round.has(place)) return wrong("this worker has contributed");
-  return CheckShape(entry, protocol::ShapeOf(call), "worker " + std::to_string(call.worker_rank));
+  const std::string sender = "worker " + std::to_string(call.worker_rank);
+  if (const Status unlike = CheckCoding(entry, about.coding, sender); !unlike.ok()) return unlike;
+  return CheckShape(entry, protocol::ShapeOf(call), sender);
 }
 
 void HostSums::Repeat(Entry* entry, protocol::Call call) {
@@ -274,6 +289,7 @@ void HostSums::Start(Entry* entry) {
     copy.round = own.round;
     copy.partition = own.partition;
     copy.priority = entry->priority;
+    copy.coder.coding = entry->coding;
     copy.next_layout = entry->next_layout;
     copy.stands_for = static_cast<uint32_t>(plan_->num_workers());
     copy.in = sum;

@@ -100,6 +100,7 @@ class HostSums {
     size_t unanswered = 0;  // requests of workers that may not have the answer
     server::PendingCalls pending{};
     std::unique_ptr<Own> own{};  // null: this worker's part has ended, or has not come
+    Coding coding{};             // as the first contribution says, of later rounds
     Priority priority = std::numeric_limits<Priority>::min();  // the largest of the workers'
     TimePoint began{};                                         // when this worker contributed
     std::string next_layout{};  // as rank 0 said; later as the sum says
@@ -112,7 +113,10 @@ class HostSums {
     std::optional<Status> gone{};           // why it left
   };
 
-  Entry& EntryOf(const RoundId& id, const protocol::PartitionShape& shape);
+  // `coding` is that of a contribution, which is the first if there is no entry.
+  Entry& EntryOf(const RoundId& id, const protocol::PartitionShape& shape, const Coding& coding);
+  // All contributions name the same coding, of later rounds.
+  Status CheckCoding(const Entry& entry, const Coding& coding, const std::string& sender) const;
   Status CheckOwn(const Entry& entry, const protocol::PartitionShape& shape) const;
   Status Check(size_t place, const protocol::Call& call) const;
   Status CheckShape(const Entry& entry, const protocol::PartitionShape& shape,

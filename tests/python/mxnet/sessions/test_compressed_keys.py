@@ -113,7 +113,7 @@ def test_thresholds_that_stock_servers_would_get_as_0_are_refused() -> None:
 
 
 def test_another_codec_is_refused() -> None:
-    other = Coding.of((77).to_bytes(4, "little") + bytes(8))
+    other = Coding.of((77).to_bytes(4, "little") + bytes(9))
     with pytest.raises(MXNetError, match="compressed by codec 77, only MXNet's own .*2bit"):
         threshold_for_stock(other)
 
