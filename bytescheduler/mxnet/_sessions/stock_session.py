@@ -119,7 +119,13 @@ class StockSession(TensorSession):
         """True until pushes are compressed: a stock store compresses all or none."""
         return self._compressed is None
 
-    def broadcast(self, tensors: Iterable[Tensor], *, asynchronous: bool = False) -> None:
+    def broadcast(
+        self,
+        tensors: Iterable[Tensor],
+        *,
+        asynchronous: bool = False,
+        coding: Optional[Coding] = None,
+    ) -> None:
         """See `TensorSession`.  All workers must name the same tensors in the same order."""
         tensors = list(tensors)
         for tensor in tensors:
