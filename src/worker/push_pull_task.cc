@@ -47,7 +47,7 @@ void PushPullTask::Begin() {
 void PushPullTask::Lend() {
   // Codes lie elsewhere.
   if (coder_.coding.plain()) push_.lent = context_->backend->LendSent(in_);
-  if (pulls_) pull_.lent = context_->backend->LendFilled(out_);
+  if (pulls_ && coder_.sum_coding.plain()) pull_.lent = context_->backend->LendFilled(out_);
 }
 
 std::vector<bs::Partition> PushPullTask::Partition(uint64_t /*partition_bytes*/) {

@@ -215,6 +215,11 @@ class Tensor:
         return self.recv if self._apart is None else self._apart
 
     @property
+    def is_apart(self) -> bool:
+        """True if the value is kept apart from the sum, for an updater."""
+        return self._apart is not None
+
+    @property
     def stored_handle(self) -> int:
         """The handle of `stored`, without an array for it."""
         return self.rounds.recv if self._apart is None else self._apart.handle.value

@@ -517,9 +517,10 @@ class NativeStore:
         with mx.autograd.pause():
             wide = [t.widened(self._keys.beside(t.key, "float32")) for t in narrow]
             self._broadcast(wide)
-            for tensor in wide:
+            for before, tensor in zip(narrow, wide):
                 self._tensors[tensor.key] = tensor
-                tensor.store_apart()
+                if before.is_apart:
+                    tensor.store_apart()
             self._gluon.repeat(tensor.key for tensor in wide)
         return True
 

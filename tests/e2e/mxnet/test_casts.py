@@ -1,5 +1,6 @@
 """bf16 and fp16: both ways, added in float32, whatever carries them."""
 
+import re
 from typing import Callable
 
 import pytest
@@ -16,7 +17,15 @@ def test_sums_are_numpys_and_metrics_count_codes(
     make_job: MakeJob, compressor: str, pull: str, partition: str
 ) -> None:
     env = {"BYTESCHEDULER_PARTITION": partition}
-    make_job(servers=2, env=env).run("direct/casts.py", compressor, pull)
+    job = make_job(servers=2, env=env)
+    job.run("direct/casts.py", compressor, pull)
+    weights = re.findall(r"weights (\d+)", job.all_output())
+    assert len(weights) == 2
+    assert weights[0] == weights[1]
+
+
+def test_a_worker_alone_gets_its_gradient_rounded(make_job: MakeJob) -> None:
+    make_job(workers=1).run("direct/casts.py", "bf16", "same")
 
 
 def test_workers_that_disagree_are_told_both_compressors(make_job: MakeJob) -> None:

@@ -4,6 +4,7 @@ With "differs" as PULL, rank 1 asks for another compressor.
 """
 
 import sys
+import zlib
 
 import mxnet as mx
 import numpy as np
@@ -51,6 +52,23 @@ def moved(kvs: ScheduledKVS) -> "dict[str, float]":
     }
 
 
+def train(compressor: str) -> None:
+    """Train by Gluon with its own argument; print the weights' checksum."""
+    net = mx.gluon.nn.Dense(256, in_units=128)
+    net.initialize(mx.init.One())
+    kvs = ScheduledKVS()
+    trainer = mx.gluon.Trainer(
+        net.collect_params(), "sgd", kvstore=kvs, compression_params={"compressor": compressor}
+    )
+    for step in range(3):
+        with mx.autograd.record():
+            loss = (net(mx.nd.array(gradient(kvs.rank, step, (4, 128)))) ** 2).sum()
+        loss.backward()
+        trainer.step(4)
+    print(f"weights {zlib.crc32(net.weight.data().asnumpy().tobytes())}", flush=True)
+    kvs.close()
+
+
 def main() -> None:
     compressor, pull = sys.argv[1:]
     params = {"compressor": compressor, "ef": None, "momentum": "", "k": 1.0, "fp16": False}
@@ -58,6 +76,7 @@ def main() -> None:
         params["pull"] = pull
     kvs = ScheduledKVS(mx.kv.create("dist_sync"))
     kvs.init("early", mx.nd.zeros(SHAPE))
+    kvs.init("half", mx.nd.zeros(SHAPE, dtype="float16"))
     out = mx.nd.zeros(SHAPE)
     if pull == "differs" and kvs.rank == 1:
         params["compressor"] = "fp16"
@@ -66,7 +85,6 @@ def main() -> None:
     assert params == given, "the caller's dictionary has changed"
     kvs.init("late", mx.nd.zeros(SHAPE))
     kvs.init("small", mx.nd.zeros(SMALL))
-    kvs.init("half", mx.nd.zeros(SHAPE, dtype="float16"))
     for step in range(ROUNDS):
         exact = np.zeros(SHAPE, np.float32)
         for rank in range(kvs.num_workers):
@@ -105,6 +123,7 @@ def main() -> None:
     pulled = size if pull == "plain" else size / 2
     assert abs((after["pulled"] - before["pulled"]) / pulled - 1) < 0.03
     kvs._barrier()
+    train(compressor)
     kvs.close()
 
 
