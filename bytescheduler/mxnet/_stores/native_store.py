@@ -9,8 +9,8 @@ from typing import Dict, Iterable, List, Mapping, Optional, Set, Tuple
 import mxnet as mx
 from mxnet.base import KVStoreHandle
 
-from bytescheduler._native import Coding
 from bytescheduler._compression.params import Compression
+from bytescheduler._native import Coding
 from bytescheduler._session.keys import EngineKeys
 from bytescheduler.mxnet._arrays.compression import check_compressible, compression_from
 from bytescheduler.mxnet._arrays.sparse import is_sparse, wanted_rows
@@ -78,7 +78,7 @@ class NativeStore:
         self._tensors: Dict[Key, Tensor] = {}
         self._usual: Usual = {}
         self._told_sparse: Set[Key] = set()
-        self._compression = Compression()  # of gradients
+        self._compression = Compression()
         self._has_coded = False  # something was pushed with it
         self._compares = False  # the coding is compared with other workers', once all can
         self._is_wide = False  # half precision travels as float32

@@ -5,8 +5,8 @@ from typing import Dict
 
 import pytest
 
-from bytescheduler._native import Coding
 from bytescheduler._compression.params import Compression, compression_of
+from bytescheduler._native import Coding
 from bytescheduler.errors import ConfigError
 
 Params = Dict[str, object]
