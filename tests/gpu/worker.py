@@ -3,7 +3,7 @@
 import sys
 import tempfile
 import time
-from typing import Any, Callable, Dict, List, Union
+from typing import Any, Callable, Dict, Iterable, List, Union
 
 import torch
 from machine import Double, Gpu
@@ -15,9 +15,18 @@ Machine = Union[Gpu, Double]
 Make = Callable[[Any], torch.optim.Optimizer]
 STEPS = 4
 WIDTH = 64
+
+
+def adamw(params: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """Return AdamW, which crosses with parameters of several devices if it has foreach=False."""
+    of_group = list(params)
+    one_device = len({param.device for param in of_group}) == 1
+    return torch.optim.AdamW(of_group, 0.01, foreach=None if one_device else False)
+
+
 OPTIMIZERS: Dict[str, Make] = {
     "sgd": lambda params: torch.optim.SGD(params, 0.05, momentum=0.9, weight_decay=0.01),
-    "adamw": lambda params: torch.optim.AdamW(params, 0.01),
+    "adamw": adamw,
 }
 
 

@@ -23,24 +23,24 @@ def dense(array: Array) -> Array:
 
 
 def row_flags(array: Array) -> Array:
-    """Return a float32 vector on the CPU: 1 for each row that `array` has, 0 for the others.
+    """Return a float32 vector on the array's device: 1 for each row that it has, else 0.
 
     A row that is there and holds zeros counts.  Waits for `array` only if it holds integers, which
     are never gradients.
     """
     rows = array.shape[0]
     if not is_sparse(array):
-        return mx.nd.ones((rows,))
+        return mx.nd.ones((rows,), ctx=array.context)
     if np.dtype(array.dtype).name not in _FLOATS:
         flags = np.zeros(rows, np.float32)
         flags[array.indices.asnumpy()] = 1
-        return mx.nd.array(flags)
+        return mx.nd.array(flags, ctx=array.context)
     # No operator gives the rows without waiting for them; but this one touches exactly them, and
     # decay by the whole weight leaves 0 there, whatever the gradient (which counts for nothing).
     there = mx.nd.ones(array.shape, ctx=array.context, dtype=array.dtype)
     mx.nd.sgd_update(there, array, out=there, lr=1.0, wd=1.0, rescale_grad=0.0)
     column = there.reshape((rows, -1)).slice_axis(axis=1, begin=0, end=1)
-    return (column.reshape((rows,)) != 1).astype("float32").copyto(mx.cpu())
+    return (column.reshape((rows,)) != 1).astype("float32")
 
 
 def with_rows(values: Array, flags: Array) -> Array:

@@ -2,7 +2,7 @@
 
 import ctypes
 import functools
-from typing import List, NamedTuple, Optional, Tuple
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 import mxnet as mx
 import numpy as np
@@ -332,12 +332,15 @@ class Tensor:
 
     @staticmethod
     def _sum(arrays: List[Array]) -> Array:
-        """Return the dense sum; stock adds row_sparse arrays one by one."""
+        """Return the dense sum on the first array's device, from which it goes to the host.
+
+        Stock adds row_sparse arrays one by one.
+        """
         if len(arrays) == 1:
             return _sparse.dense(arrays[0])
         at_once = 1 if any(map(_sparse.is_sparse, arrays)) else _SUM_AT_ONCE
-        # Copies first: an operator must neither see another device's array nor `send`.
-        copies = [_sparse.dense(array).copyto(mx.cpu()) for array in arrays]
+        # An operator reads arrays of its own device only, and never `send`.
+        copies = [_sparse.dense(array).as_in_context(arrays[0].context) for array in arrays]
         total = copies[0]
         for start in range(1, len(copies), at_once):
             part = copies[start]
@@ -347,15 +350,23 @@ class Tensor:
         return total
 
     def copy_out(self, outs: List[Array]) -> None:
-        """Copy the stored value into each of `outs`, of any device, dtype and kind."""
+        """Copy the stored value into each of `outs`, of any device, dtype and kind.
+
+        The first device takes it from the host, and each further device from the first.
+        """
         dense = self._apart is None or not _sparse.is_sparse(self._apart)
         if dense and len(outs) == 1 and self.fits(outs[0]):
             self.copier.copy(self.stored_handle, outs[0].handle.value)
             return
         kinds = [_sparse.is_sparse(out) for out in outs]
         values = {sparse: self._value(sparse) for sparse in set(kinds)}
+        on_devices: Dict[Tuple[bool, type], Array] = {}
         for out, sparse in zip(outs, kinds):
-            values[sparse].copyto(out)
+            if out.context == mx.cpu():
+                values[sparse].copyto(out)
+            else:
+                on_devices.get((sparse, out.dtype), values[sparse]).copyto(out)
+                on_devices.setdefault((sparse, out.dtype), out)
 
     def _value(self, sparse: bool) -> Array:
         if not sparse:

@@ -36,6 +36,10 @@ _SMALL = _Most(256 << 10, 512, 64)  # many rounds of steps take them
 _STEPS = 2
 
 
+class _OfOtherClass(torch.nn.Parameter):  # type: ignore[misc]
+    """A copy of a weight for whose group PyTorch does not choose `foreach`."""
+
+
 class _Round(NamedTuple):
     """Gradients of the first step of new copies; the next step gets usual gradients."""
 
@@ -60,6 +64,10 @@ _LEARNING_RATE = 0.01
 _SEED = 7
 _DRAWS = "it draws random numbers, which come in another order then"
 _DEPENDS = "an update of one parameter depends on others"
+_MIXED = (
+    "PyTorch rounds its updates by the devices and classes of a whole group, unless it is made "
+    "with foreach=False"
+)
 _COUNTS = "its steps change numbers of its own"
 _REPLACES = "its step puts other gradients in p.grad, or drops them"
 _TRIES = 3  # another thread, such as that of a data loader, may have drawn them
@@ -84,9 +92,19 @@ def why_not_separable(inner: _Optimizer) -> Optional[str]:
                 reason = _compare(inner)
                 if reason != _DRAWS:
                     break
-            return reason or _compare_unusual(inner)
+            reason = reason or _compare_unusual(inner)
+            return _MIXED if reason == _DEPENDS and _is_mixed(inner) else reason
     except Exception as error:  # noqa: B902 - any optimizer's own
         return f"a step with copies of its parameters failed ({type(error).__name__}: {error})"
+
+
+def _is_mixed(inner: _Optimizer) -> bool:
+    """Return whether PyTorch chooses `foreach` for a group by more than one kind of parameter."""
+    return any(
+        group.get("foreach", True) is None
+        and len({(param.device.type, type(param)) for param in group["params"]}) > 1
+        for group in inner.param_groups
+    )
 
 
 def _compare(inner: _Optimizer) -> Optional[str]:
@@ -275,7 +293,8 @@ def _small_copy(
     if like.dim() and like.numel() > most:
         rows = max(1, most // (like.numel() // like.shape[0]))
         like = like[:rows]
-    return torch.nn.Parameter(random_like(like, generator))
+    kind = torch.nn.Parameter if type(param) is torch.nn.Parameter else _OfOtherClass
+    return kind(random_like(like, generator))
 
 
 def random_like(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

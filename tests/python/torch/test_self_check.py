@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, List, Optional
 import pytest
 import torch
 from inline_snapshot import snapshot
+from torch.optim import optimizer as of_optimizers
 
 from bytescheduler.torch._crossing import self_check
 from bytescheduler.torch._crossing.self_check import why_not_separable
@@ -76,6 +77,21 @@ def test_each_form_of_an_optimizer_of_pytorch_crosses(name: str) -> None:
 def test_a_learning_rate_in_a_tensor_crosses(name: str) -> None:
     optimizer = getattr(torch.optim, name)(weights(), lr=torch.tensor(0.1))
     assert why_not_separable(optimizer) is None
+
+
+class OtherParameter(torch.nn.Parameter):
+    """A weight for whose group PyTorch does not choose `foreach`, as for a weight of the CPU."""
+
+
+def test_a_group_of_several_kinds_is_rounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_optimizers, "_get_foreach_kernels_supported_devices", lambda: ["cpu"])
+    first, *rest = weights()
+    kinds = [OtherParameter(first.detach()), *rest]
+    assert why_not_separable(torch.optim.NAdam(rest)) is None
+    assert why_not_separable(torch.optim.NAdam(kinds)) == self_check._MIXED
+    assert why_not_separable(torch.optim.NAdam(kinds, foreach=False)) is None
+    apart = [{"params": kinds[:1]}, {"params": rest}]
+    assert why_not_separable(torch.optim.NAdam(apart)) is None
 
 
 def test_a_default_device_changes_nothing() -> None:
