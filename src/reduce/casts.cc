@@ -10,40 +10,41 @@ namespace bs::reduce {
 namespace {
 
 template <typename T>
-T At(const void* array, size_t index) {
+T ElementAt(const void* array, size_t index) {
   T element;  // copied out, because an array may start at any byte of a message
   std::memcpy(&element, static_cast<const unsigned char*>(array) + index * sizeof(T), sizeof(T));
   return element;
 }
 
 template <typename T>
-void Put(void* array, size_t index, T element) {
+void PutElement(void* array, size_t index, T element) {
   std::memcpy(static_cast<unsigned char*>(array) + index * sizeof(T), &element, sizeof(T));
 }
 
 template <typename Half>
-void Narrow(void* halves, const void* floats, size_t count, float factor) {
+void NarrowOf(void* halves, const void* floats, size_t count, float factor) {
   for (size_t i = 0; i < count; ++i) {
-    Put(halves, i, Half::Narrow(OneNan(At<float>(floats, i) * factor)));
+    PutElement(halves, i, Half::Narrow(OneNan(ElementAt<float>(floats, i) * factor)));
   }
 }
 
 template <typename Half>
-void Widen(void* floats, const void* halves, size_t count, float factor) {
+void WidenOf(void* floats, const void* halves, size_t count, float factor) {
   for (size_t i = 0; i < count; ++i) {
-    Put(floats, i, OneNan(Half::Widen(At<uint16_t>(halves, i)) * factor));
+    PutElement(floats, i, OneNan(Half::Widen(ElementAt<uint16_t>(halves, i)) * factor));
   }
 }
 
 template <typename Half>
-void Add(void* floats, const void* halves, size_t count) {
+void AddOf(void* floats, const void* halves, size_t count) {
   for (size_t i = 0; i < count; ++i) {
-    Put(floats, i, OneNan(At<float>(floats, i) + Half::Widen(At<uint16_t>(halves, i))));
+    PutElement(floats, i,
+               OneNan(ElementAt<float>(floats, i) + Half::Widen(ElementAt<uint16_t>(halves, i))));
   }
 }
 
 template <typename Half>
-constexpr HalfCasts kCastsOf = {Narrow<Half>, Widen<Half>, Add<Half>};
+constexpr HalfCasts kCastsOf = {NarrowOf<Half>, WidenOf<Half>, AddOf<Half>};
 
 constexpr Casts kCasts = {
     .name = "scalar", .float16 = kCastsOf<Float16>, .bfloat16 = kCastsOf<Bfloat16>};

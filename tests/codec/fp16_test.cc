@@ -11,21 +11,21 @@
 namespace bs::codec {
 namespace {
 
-std::vector<uint16_t> Coded(const std::vector<float>& values) {
+std::vector<uint16_t> InFp16(const std::vector<float>& values) {
   std::vector<uint16_t> codes(values.size());
   Fp16Codec().encode({}, {}, values.data(), nullptr, codes.data(), values.size());
   return codes;
 }
 
 TEST(Fp16, CodesAreTheNearestEvenFloat16) {
-  EXPECT_EQ(Coded({1, -2, 1.00048828125F, 1.00146484375F, 65504, 65520, 0x1p-24F}),
+  EXPECT_EQ(InFp16({1, -2, 1.00048828125F, 1.00146484375F, 65504, 65520, 0x1p-24F}),
             (std::vector<uint16_t>{0x3c00, 0xc000, 0x3c00, 0x3c02, 0x7bff, 0x7c00, 0x0001}));
-  EXPECT_EQ(Coded({NAN, -0.0F}), (std::vector<uint16_t>{0x7e00, 0x8000}));
+  EXPECT_EQ(InFp16({NAN, -0.0F}), (std::vector<uint16_t>{0x7e00, 0x8000}));
 }
 
 TEST(Fp16, CodesAreAddedToFloat32AndDecodedExactly) {
   const Codec codec = Fp16Codec();
-  const std::vector<uint16_t> codes = Coded({0.5F, -3, 1024});
+  const std::vector<uint16_t> codes = InFp16({0.5F, -3, 1024});
   std::vector<float> sum = {1, 1, 1.0F / 1024};
   codec.add({}, {}, codes.data(), sum.data(), 3);
   EXPECT_EQ(sum, (std::vector<float>{1.5F, -2, 1024 + 1.0F / 1024}));

@@ -238,6 +238,12 @@ std::unique_ptr<WorkerNode> Cluster::MakeWorker(int32_t index, uint64_t rank) {
   for (const Change& change : options_.changes) {
     largest = std::max({largest, change.partition_bytes, change.credit_bytes});
   }
+  // The first value of a key that is declared for its coding.
+  const auto is_coded = [](const KeyPlan& plan) { return plan.coding.codec != 0; };
+  const auto coded = std::ranges::find_if(options_.keys, is_coded);
+  if (coded != options_.keys.end()) {
+    largest = std::max(largest, Codecs().PartitionBytes(coded->coding, largest));
+  }
   options.partition_bytes = options_.partition_bytes + rank * step;
   if (!options_.traces.empty()) options.trace = options_.traces.at(rank);
   return std::make_unique<WorkerNode>(&job_, index, options, script, largest, *options_.rules);

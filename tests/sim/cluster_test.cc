@@ -36,7 +36,7 @@ namespace {
 constexpr uint64_t kParts = 8;
 constexpr uint64_t kSeedsOfPart = (BS_CLUSTER_SEEDS + kParts - 1) / kParts;
 constexpr uint64_t kDeaths = (BS_CLUSTER_SEEDS + 4) / 5;
-constexpr uint64_t kCoded = (BS_CLUSTER_SEEDS + 7) / 8;
+constexpr uint64_t kCoded = (BS_CLUSTER_SEEDS + 15) / 16;
 constexpr uint64_t kAsync = (BS_CLUSTER_SEEDS + 3) / 4;
 constexpr uint64_t kRejoin = (BS_CLUSTER_SEEDS + 15) / 16;
 constexpr uint64_t kTuning = (BS_CLUSTER_SEEDS + 9) / 10;

@@ -14,12 +14,12 @@
 namespace bs::server {
 namespace {
 
-constexpr uint64_t kCount = 3;
-constexpr uint64_t kBytes = kCount * sizeof(float);
+constexpr uint64_t kCodedCount = 3;
+constexpr uint64_t kCodedBytes = kCodedCount * sizeof(float);
 const Coding kBf16{.codec = 3, .sums = SumsTravel::kSame};
 const Coding kFp16{.codec = 2, .sums = SumsTravel::kSame};
 
-std::vector<std::byte> CodesOf(const Coding& coding, const std::vector<float>& values) {
+std::vector<std::byte> CodesFor(const Coding& coding, const std::vector<float>& values) {
   const codec::Codec& codec = codec::Builtin().Get(coding);
   std::vector<std::byte> codes(codec.encoded_bytes({}, values.size()));
   codec.encode({}, {}, values.data(), nullptr, codes.data(), values.size());
@@ -28,7 +28,7 @@ std::vector<std::byte> CodesOf(const Coding& coding, const std::vector<float>& v
 
 Ask PushCoded(int32_t rank, uint64_t round, const Coding& coding,
               const std::vector<float>& values) {
-  Ask ask = Push(rank, round, CodesOf(coding, values));
+  Ask ask = Push(rank, round, CodesFor(coding, values));
   ask.size_bytes = values.size() * sizeof(float);
   ask.coding = coding;
   return ask;
@@ -38,21 +38,21 @@ class CodedBench : public SlotBench {
  public:
   explicit CodedBench(int32_t num_workers, uint64_t hold_bytes = uint64_t{1} << 20U)
       : SlotBench({.num_workers = num_workers, .deterministic = false, .hold_bytes = hold_bytes}) {
-    Round(0, std::vector<float>(kCount, 9));
+    Round(0, std::vector<float>(kCodedCount, 9));
   }
   // The values of a sum as a worker decodes it, and how it came.
   std::vector<float> Sum(int32_t rank, uint64_t round, const Coding& expected = {}) {
-    const ps::Message answer = PullNow(rank, round, kBytes);
+    const ps::Message answer = PullNow(rank, round, kCodedBytes);
     const auto body = protocol::DecodeResponse(ps::Op::kPull, answer.meta.extension.body).value();
     EXPECT_EQ(body.coding, expected);
-    EXPECT_EQ(body.size_bytes, kBytes);
+    EXPECT_EQ(body.size_bytes, kCodedBytes);
     const std::span<const std::byte> bytes = answer.data.at(0).bytes();
     if (expected.plain()) return ToFloats(bytes);
-    EXPECT_EQ(bytes.size(), codec::Builtin().SentBytes(expected, kBytes));
-    std::vector<float> values(kCount);
+    EXPECT_EQ(bytes.size(), codec::Builtin().SentBytes(expected, kCodedBytes));
+    std::vector<float> values(kCodedCount);
     const codec::Place place{.rank = codec::kServerRank,
                              .num_workers = static_cast<uint32_t>(state.view->num_workers())};
-    codec::Builtin().Get(expected).decode({}, place, bytes.data(), values.data(), kCount);
+    codec::Builtin().Get(expected).decode({}, place, bytes.data(), values.data(), kCodedCount);
     return values;
   }
 };
@@ -90,7 +90,7 @@ TEST(SlotCoded, SumsFollowTheRanks) {
     coding.sums = SumsTravel::kPlain;
     for (const int32_t rank : order) {
       bench.DoOk(PushCoded(rank, 1, coding,
-                           std::vector<float>(kCount, values[static_cast<size_t>(rank)])));
+                           std::vector<float>(kCodedCount, values[static_cast<size_t>(rank)])));
     }
     return bench.Sum(0, 1)[0];
   };
@@ -102,10 +102,10 @@ TEST(SlotCoded, SumsFollowTheRanks) {
 
 TEST(SlotCoded, RoundsOfAnyCodingFollowOneAnother) {
   CodedBench bench(1);
-  EXPECT_EQ(bench.Sum(0, 0), std::vector<float>(kCount, 9));
+  EXPECT_EQ(bench.Sum(0, 0), std::vector<float>(kCodedCount, 9));
   bench.DoOk(PushCoded(0, 1, kBf16, {1, 2, 3}));
   EXPECT_EQ(bench.Sum(0, 1, codec::Bf16Coding()), (std::vector<float>{1, 2, 3}));
-  EXPECT_EQ(bench.Sum(0, 0), std::vector<float>(kCount, 9)) << "is still there";
+  EXPECT_EQ(bench.Sum(0, 0), std::vector<float>(kCodedCount, 9)) << "is still there";
   bench.DoOk(Push(0, 2, Floats({4, 5, 6})));
   EXPECT_EQ(bench.Sum(0, 2), (std::vector<float>{4, 5, 6}));
   EXPECT_EQ(bench.Sum(0, 1, codec::Bf16Coding()), (std::vector<float>{1, 2, 3}));
@@ -120,7 +120,7 @@ TEST(SlotCoded, RoundsOfAnyCodingFollowOneAnother) {
 TEST(SlotCoded, AnAnswerUnderWayKeepsItsBytes) {
   CodedBench bench(1);
   bench.DoOk(PushCoded(0, 1, kBf16, {1, 2, 3}));
-  const ps::Message answer = bench.PullNow(0, 1, kBytes);
+  const ps::Message answer = bench.PullNow(0, 1, kCodedBytes);
   const std::vector<std::byte> codes = ToBytes(answer.data.at(0));
   bench.DoOk(PushCoded(0, 2, kBf16, {4, 5, 6}));
   bench.DoOk(PushCoded(0, 3, kBf16, {7, 8, 9}));
@@ -130,11 +130,11 @@ TEST(SlotCoded, AnAnswerUnderWayKeepsItsBytes) {
 
 TEST(SlotCoded, MemoryIsThatOfASumAndOfCodes) {
   CodedBench bench(1);
-  EXPECT_EQ(bench.slot->kept_bytes(), kBytes);
+  EXPECT_EQ(bench.slot->kept_bytes(), kCodedBytes);
   bench.DoOk(PushCoded(0, 1, kBf16, {1, 2, 3}));
-  EXPECT_EQ(bench.slot->kept_bytes(), 2 * kBytes + kBytes / 2);
+  EXPECT_EQ(bench.slot->kept_bytes(), 2 * kCodedBytes + kCodedBytes / 2);
   bench.DoOk(PushCoded(0, 2, kBf16, {1, 2, 3}));
-  EXPECT_EQ(bench.slot->kept_bytes(), kBytes + 2 * (kBytes / 2));
+  EXPECT_EQ(bench.slot->kept_bytes(), kCodedBytes + 2 * (kCodedBytes / 2));
 }
 
 TEST(SlotCoded, CodesThatAreCutOffAreRefusedBeforeAnythingIsAdded) {
@@ -165,7 +165,7 @@ TEST(SlotCoded, WorkersThatDifferAreRefusedWithBothCodings) {
 TEST(SlotCoded, APlainPushMayNameTheCodingOfLaterRounds) {
   CodedBench bench(2);
   Ask named = Push(0, 1, Floats({1, 2, 3}));
-  named.size_bytes = kBytes;
+  named.size_bytes = kCodedBytes;
   named.coding = kBf16;
   named.coding.later = true;
   bench.DoOk(named);
