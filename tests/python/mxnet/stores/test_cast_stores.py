@@ -8,6 +8,7 @@ from mxnet.base import MXNetError
 
 from bytescheduler._native import Coding
 from bytescheduler.mxnet._sessions.tensor_session import TensorSession
+from bytescheduler.mxnet._stores import native_store
 from bytescheduler.mxnet._stores.async_store import AsyncStore
 from bytescheduler.mxnet._stores.native_store import NativeStore
 
@@ -38,7 +39,6 @@ def test_the_least_size_is_a_setting(
     store.set_gradient_compression({"compressor": "bf16"})
     store.push([1, 2], [full(1), full(1, (2, 2))], 0)
     assert plugin.codings == [BF16, None]
-    monkeypatch.setenv("BYTESCHEDULER_MIN_COMPRESS", "0")
 
 
 def test_half_precision_travels_as_float32(
@@ -100,6 +100,19 @@ def test_the_last_call_before_a_coded_push_counts(store: NativeStore, plugin: Fa
             store.set_gradient_compression(params)
     store.push(1, full(1, LARGE), 0)
     assert plugin.codings[-1] == BF16
+
+
+def test_an_overflow_travels_so_loss_scaling_is_no_error(
+    store: NativeStore, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native_store, "is_scaling", lambda: True)
+    store.init(1, full(0, LARGE))
+    store.set_gradient_compression({"type": "2bit"})
+    with pytest.raises(MXNetError, match="AMP's loss scaling does not go with"):
+        store.push(1, full(1, LARGE), 0)
+    store.set_gradient_compression({"compressor": "bf16"})
+    store.push(1, full(1, LARGE), 0)
+    assert plugin.codings == [BF16]
 
 
 def test_dist_async_takes_two_bits_only(session: TensorSession) -> None:
