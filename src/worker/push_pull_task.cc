@@ -110,7 +110,9 @@ void PushPullTask::OnSum(uint32_t index, TimePoint started, const Status& status
   if (index == 0) next_layout_ = next;
   if (status.ok()) {
     const bs::Partition& partition = tensor_->partitions[index];
-    context_->spans.Partition(Kind::kPull, *this, partition, {started, context_->spans.Now()},
+    bs::Partition received = partition;
+    received.size_bytes = SentBytes(*context_, coder_.sum_coding, partition.size_bytes);
+    context_->spans.Partition(Kind::kPull, *this, received, {started, context_->spans.Now()},
                               CarriersOf(partition.server).from);
     // Its bytes have just been read or written, so most are in a cache.
     if (factor_ != 1) {
