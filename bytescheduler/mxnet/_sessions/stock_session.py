@@ -158,7 +158,10 @@ class StockSession(TensorSession):
         if first and tensors:
             super().barrier()  # its deadline names the missing workers
         mx.nd.waitall()
-        compressed.compress(params, threshold)
+        is_mxnets = "type" in params
+        compressed.compress(
+            params if is_mxnets else {"type": "2bit", "threshold": threshold}, threshold
+        )
         if first:
             self._compressed = compressed
             compressed.declare(tensors)

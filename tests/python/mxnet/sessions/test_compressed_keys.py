@@ -118,6 +118,11 @@ def test_another_codec_is_refused() -> None:
         threshold_for_stock(other)
 
 
+def test_sums_that_should_travel_coded_are_refused() -> None:
+    with pytest.raises(MXNetError, match="sums of stock servers travel plain, so leave it out"):
+        threshold_for_stock(Coding("2bit", {"threshold": "0.1", "pull": "bf16"}))
+
+
 # -- and the native back end above it ---------------------------------------------------------
 
 
