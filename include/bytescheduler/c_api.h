@@ -216,14 +216,14 @@ int bs_worker_close(bs_worker* worker, int drain_ms, bs_error* error);
 // others stay 0.  Operations on a key take effect in the order of their starts.  Every worker
 // starts the same sequence of operations for a key.
 typedef enum {
-  // Declares the key, and copies rank 0's `out` into `out` of every worker.  [key, dtype, out,
-  // size_bytes, done]
+  // Declares the key, for push-pulls in `coding`, and copies rank 0's `out` into `out` of every
+  // worker.  [key, dtype, out, size_bytes, done, coding]
   BS_BROADCAST = 1,
-  // The same for an asynchronous key: servers update its weights with every push as it comes.  [as
-  // BS_BROADCAST]
+  // The same for an asynchronous key: servers update its weights with every push as it comes.
+  // [key, dtype, out, size_bytes, done]
   BS_BROADCAST_ASYNCHRONOUS = 2,
   // The same for an asynchronous key that stays in one piece, so that the servers'
-  // bs_server_updater can update it.  [as BS_BROADCAST, about, hosted]
+  // bs_server_updater can update it.  [as BS_BROADCAST_ASYNCHRONOUS, about, hosted]
   BS_BROADCAST_WHOLE = 3,
   // Copies `out` of the worker `root` into `out` of every worker, any number of times, bit for bit.
   // No other kind uses the key.  [key, root, out, size_bytes, done]

@@ -30,6 +30,7 @@ TEST(CApiCoding, IsMadeOfANameAndOptionsAndDescribed) {
   const bs_coding coding = CodingOf("2bit", "threshold", "0.25");
   EXPECT_EQ(coding.codec, 1U);
   EXPECT_EQ(coding.parameter_bytes, 4U);
+  EXPECT_EQ(coding.pull, 0U);
   EXPECT_EQ(Describe(coding), "compressed to two bits with threshold 0.25");
   EXPECT_EQ(Describe({}), "not compressed");
   EXPECT_EQ(Describe({99, 2, {1, 2}}), "compressed by codec 99");
