@@ -33,7 +33,7 @@ TEST(CApiCoding, IsMadeOfANameAndOptionsAndDescribed) {
   EXPECT_EQ(coding.pull, 0U);
   EXPECT_EQ(Describe(coding), "compressed to two bits with threshold 0.25");
   EXPECT_EQ(Describe({}), "not compressed");
-  EXPECT_EQ(Describe({99, 2, {1, 2}}), "compressed by codec 99");
+  EXPECT_EQ(Describe({99, 2, 0, {1, 2}}), "compressed by codec 99");
   bs_coding without{};
   ASSERT_EQ(bs_coding_parse("2bit", nullptr, 0, &without, nullptr), 0);
   EXPECT_EQ(Describe(without), "compressed to two bits with threshold 0.5");
