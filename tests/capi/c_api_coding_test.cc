@@ -82,9 +82,9 @@ TEST(CApiCoding, ACodingThatIsUnknownHarmsOnlyItsCall) {
   const Floats in(8, 1);
   Floats out(8);
   const WaiterPtr waiter(bs_waiter_new(2));
-  EXPECT_EQ(PushPull(worker, 1, in, &out, waiter.get(), {1, BS_CODING_BYTES + 1, {}}),
+  EXPECT_EQ(PushPull(worker, 1, in, &out, waiter.get(), {1, BS_CODING_BYTES + 1, 0, {}}),
             static_cast<int>(StatusCode::kInvalidArgument));
-  ASSERT_EQ(PushPull(worker, 1, in, &out, waiter.get(), {99, 0, {}}), 0);
+  ASSERT_EQ(PushPull(worker, 1, in, &out, waiter.get(), {99, 0, 0, {}}), 0);
   const bs_error error = Await(waiter.get());
   EXPECT_EQ(error.code, static_cast<int>(StatusCode::kInvalidArgument)) << error.message;
   EXPECT_NE(std::string(error.message).find("codec=99"), std::string::npos) << error.message;
