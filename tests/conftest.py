@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
 
 HERE = pathlib.Path(__file__).resolve().parent
-# Threads for small matrices only wait for each other; it is read when numpy is imported.
+# Threads for small matrices only wait for each other, and OpenMP's take a processor meanwhile.
+# Numpy and frameworks read the settings when they are imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Folders and files whose tests start workers with a framework, or import it.
 NEEDS = {
     "torch": ("e2e/torch", "python/torch"),

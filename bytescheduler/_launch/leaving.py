@@ -15,12 +15,15 @@ from bytescheduler._native import settings, vouch_for
 from bytescheduler._settings import Settings
 from bytescheduler.errors import Error
 
-__all__ = ["Vouching", "leave_for"]
+__all__ = ["MOST_TIMEOUTS", "Vouching", "leave_for"]
+
+# The scheduler node waits as many time-outs at most for workers that a launcher vouches for:
+# Rendezvous::kMostTimeouts of ps-lite.
+MOST_TIMEOUTS = 3
 
 # The scheduler node reports missing nodes as often, and takes a word for three times as long.
 _VOUCH_S = 5.0
 _LEAST_S = 0.01
-_MOST_TIMEOUTS = 6  # the scheduler node's own bound
 
 
 def _settings_of(env: Mapping[str, str]) -> Mapping[str, str]:
@@ -72,7 +75,8 @@ class Vouching:
         limits = Settings.read(self._overrides)
         fastest = min(limits.rendezvous_s, limits.timeout_s) / 4
         self._interval_s = max(_LEAST_S, min(_VOUCH_S, fastest))
-        self._end = time.monotonic() + _MOST_TIMEOUTS * limits.rendezvous_s
+        # The scheduler node may start a time-out later than this launcher.
+        self._end = time.monotonic() + (MOST_TIMEOUTS + 1) * limits.rendezvous_s
         self._thread = threading.Thread(target=self._run, name="bslaunch-vouch", daemon=True)
         self._thread.start()
 

@@ -37,8 +37,6 @@ _NAME_S = 2.0  # for the scheduler node's name, which a new pod may not have yet
 _GRACE_S = 5.0
 _TERM_S = 5.0  # between SIGTERM and SIGKILL
 _SI_KERNEL = 0x80
-# The scheduler node waits as many time-outs at most for workers that this launcher vouches for.
-_MOST_TIMEOUTS = 3
 _KILL_S = 1.0  # the same for what had its time to end
 # Launchers signal a process and then its group, so a second signal within this time is the first.
 _REPEAT_S = 0.5
@@ -168,7 +166,7 @@ class _Watch:
         latest = f" ({failure})" if failure else ""
         if here:
             # It ends by itself when the job does not come together in time.
-            if now > since + _MOST_TIMEOUTS * rendezvous.timeout_s + 2 * _GRACE_S:
+            if now > since + leaving.MOST_TIMEOUTS * rendezvous.timeout_s + 2 * _GRACE_S:
                 self.stop()
         elif here is None:
             if now > self._begin + rendezvous.timeout_s + _GRACE_S:

@@ -5,10 +5,12 @@
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "codec/codec.h"
 #include "membership/control_body.h"
 #include "protocol/call.h"
+#include "protocol/grants.h"
 #include "protocol/next_layout.h"
 
 namespace {
@@ -20,6 +22,25 @@ void CheckWrittenAgain(const bs::Result<T>& read, EncodeFn encode, DecodeFn deco
   const bs::Result<T> again = decode(written);
   // By bytes, since a number that is none is unlike itself.
   if (!again.ok() || !(encode(again.value()) == written)) std::abort();
+}
+
+// The texts within bodies of kReady.
+void CheckGrants(std::string_view bytes) {
+  namespace protocol = bs::protocol;
+  const auto encode = [](const protocol::Grants& grants) {
+    std::vector<std::string> operations;
+    for (const protocol::GrantedOperation& operation : grants.operations) {
+      operations.push_back(protocol::Encode(operation));
+    }
+    return ps::Body(protocol::EncodeGrants(grants.first, operations));
+  };
+  CheckWrittenAgain(protocol::DecodeGrants(bytes), encode, [](const ps::Body& written) {
+    return protocol::DecodeGrants(written.bytes());
+  });
+  CheckWrittenAgain(
+      protocol::DecodeReadiness(bytes),
+      [](const protocol::Readiness& said) { return ps::Body(protocol::Encode(said)); },
+      [](const ps::Body& written) { return protocol::DecodeReadiness(written.bytes()); });
 }
 
 void CheckCall(ps::Op op, const ps::Body& body) {
@@ -61,6 +82,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static_cast<void>(rules.answers(body, rules.as_pull(body)));
   static_cast<void>(rules.describe(op, body));
   CheckCall(op, body);
+  if (op == ps::Op::kReady) CheckGrants(body.bytes());
   const bs::protocol::Tensor tensor{.key = 7, .size_bytes = 1000};
   static_cast<void>(bs::protocol::DecodeNextLayout(body.bytes(), tensor, 2));
   return 0;

@@ -17,6 +17,7 @@
 #include "codec/two_bit.h"
 #include "membership/control_body.h"
 #include "protocol/data_body.h"
+#include "protocol/grants.h"
 #include "protocol/next_layout.h"
 #include "ps-lite/wire/golden.h"
 #include "transport/tcp/zmtp.h"
@@ -32,6 +33,28 @@ bool Write(const std::filesystem::path& path, const std::string& bytes) {
   if (file.flush()) return true;
   std::cerr << "cannot write " << path << "\n";
   return false;
+}
+
+std::string Readiness() {
+  return bs::protocol::Encode(
+      bs::protocol::Readiness{.tensors = {{.key = 7,
+                                           .round = 1,
+                                           .size_bytes = 300,
+                                           .dtype = bs::DType::kFloat32,
+                                           .priority = -1,
+                                           .next_layout = "1"},
+                                          {.key = 8, .round = 1, .size_bytes = 4}},
+                              .received = 3,
+                              .finished = 2,
+                              .failure = bs::Status::Internal("why")});
+}
+
+std::string Grants() {
+  const bs::protocol::GrantedOperation operation = {
+      {.key = 7, .round = 1, .offset_bytes = 64, .size_bytes = 236, .next_layout = "1"},
+      {.key = 8, .round = 1, .size_bytes = 4}};
+  const std::vector<std::string> operations(2, bs::protocol::Encode(operation));
+  return bs::protocol::EncodeGrants(3, operations);
 }
 
 bs::protocol::DataRequest Request() {
@@ -57,7 +80,8 @@ bs::protocol::DataRequest Request() {
           .next_layout = "1",
           .about = "{}",
           .optimizer = "sgd momentum=0.9",
-          .given_back = true};
+          .given_back = true,
+          .ready = Readiness()};
 }
 
 std::string Native() {
@@ -83,7 +107,7 @@ bool WriteBodies(const std::filesystem::path& folder) {
     return std::string(1, static_cast<char>(op)) + std::string(body.bytes());
   };
   bool written = true;
-  for (uint32_t number = 1; number <= 10; ++number) {
+  for (uint32_t number = 1; number <= 11; ++number) {
     const auto op = static_cast<ps::Op>(number);
     const std::string bytes = behind(op, bs::protocol::Encode(op, Request()));
     written = Write(folder / ("request-" + std::to_string(number)), bytes) && written;
@@ -103,7 +127,8 @@ bool WriteBodies(const std::filesystem::path& folder) {
                                             .coding = {.codec = 3},
                                             .layout_version = 1,
                                             .next_layout = "1",
-                                            .given_back = true};
+                                            .given_back = true,
+                                            .grants = Grants()};
   const auto answer = [&](ps::Op op) { return behind(op, bs::protocol::Encode(op, response)); };
   const ps::MemberBody member{
       .job = 7, .incarnation = 1, .lost_incarnation = 1, .rank = 1, .settings = "a=b\n"};
@@ -115,6 +140,9 @@ bool WriteBodies(const std::filesystem::path& folder) {
   return Write(folder / "response", answer(ps::Op::kPull)) &&
          Write(folder / "response-lookup", answer(ps::Op::kLookup)) &&
          Write(folder / "response-give-back", answer(ps::Op::kGiveBack)) &&
+         Write(folder / "response-ready", answer(ps::Op::kReady)) &&
+         Write(folder / "readiness", behind(ps::Op::kReady, ps::Body(Readiness()))) &&
+         Write(folder / "grants", behind(ps::Op::kReady, ps::Body(Grants()))) &&
          Write(folder / "member", behind(ps::Op::kVacate, ps::Encode(member))) &&
          Write(folder / "scheduler", from_scheduler(ps::Op::kRegister)) &&
          Write(folder / "scheduler-vacate", from_scheduler(ps::Op::kVacate)) &&

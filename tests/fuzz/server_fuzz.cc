@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "protocol/data_body.h"
+#include "protocol/grants.h"
 #include "ps-lite/wire/golden.h"
 #include "server/server.h"
 #include "sim/sim_executor.h"
@@ -50,6 +51,24 @@ std::string DrawText(FuzzedDataProvider* input) {
   const std::string name = input->PickValueInArray<std::string>(
       {"", "sgd ", "adam ", "nag momentum=0.9 ", "rmsprop ", "ftrl ", "signum ", "hosted "});
   return name + input->ConsumeRandomLengthString(30);
+}
+
+// Tensors that are ready, and numbers of operations.
+std::string DrawReadiness(FuzzedDataProvider* input) {
+  if (input->ConsumeIntegralInRange<int>(0, 7) == 0) return input->ConsumeRandomLengthString(24);
+  bs::protocol::Readiness readiness;
+  for (int n = input->ConsumeIntegralInRange<int>(0, 3); n > 0; --n) {
+    readiness.tensors.push_back({.key = input->ConsumeIntegralInRange<uint64_t>(0, 3),
+                                 .round = input->ConsumeIntegralInRange<uint64_t>(1, 2),
+                                 .size_bytes = input->ConsumeBool() ? 64U : DrawSize(input),
+                                 .priority = input->ConsumeIntegral<int8_t>()});
+  }
+  readiness.received = input->ConsumeIntegralInRange<uint64_t>(0, 4);
+  readiness.finished = input->ConsumeIntegralInRange<uint64_t>(0, 4);
+  if (input->ConsumeIntegralInRange<int>(0, 31) == 0) {
+    readiness.failure = bs::Status::Internal("it cannot go on");
+  }
+  return bs::protocol::Encode(readiness);
 }
 
 bs::Coding DrawCoding(FuzzedDataProvider* input) {
@@ -99,6 +118,10 @@ void DrawExtension(FuzzedDataProvider* input, bs::protocol::DataRequest body,
     extension->incarnation = input->ConsumeIntegralInRange<uint16_t>(1, 2);
   }
   if (input->ConsumeBool()) body.about = body.optimizer = DrawText(input);
+  if (extension->op == ps::Op::kReady) {
+    body.ready_number = input->ConsumeIntegralInRange<uint64_t>(0, 8);
+    body.ready = DrawReadiness(input);
+  }
   extension->body = bs::protocol::Encode(extension->op, body);
   if (input->ConsumeIntegralInRange<int>(0, 15) == 0) {
     extension->body = ps::Body(input->ConsumeRandomLengthString(40));
@@ -254,6 +277,7 @@ bs::ServerOptions DrawOptions(FuzzedDataProvider* input, bs::Executor* updater) 
   if (input->ConsumeBool()) options.hold_bytes = 16;
   if (input->ConsumeBool()) options.max_stock_keys = 3;
   if (input->ConsumeBool()) options.available_bytes = [] { return uint64_t{6000}; };
+  if (input->ConsumeBool()) options.grants = {.partition_bytes = 64, .credit_bytes = 128};
   options.timed = input->ConsumeBool();
   options.deterministic = input->ConsumeBool();
   if (input->ConsumeBool()) options.max_backlog_bytes = 8192;

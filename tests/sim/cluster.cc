@@ -153,6 +153,8 @@ Cluster::Cluster(const ClusterOptions& options, uint64_t seed, const Journal::Tr
       network_(&clock_, options.network),
       job_{.clock = &clock_, .network = &network_, .journal = &journal_, .membership = {}} {
   job_.peers = options.test_peers;
+  job_.members = options.test_members;
+  job_.neighbours = options.test_neighbours;
   job_.hosts = options.hosts;
   job_.server_hosts = options.server_hosts;
   job_.least_added_bytes = options.least_added_bytes;

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "membership/coordinator/peer_table.h"
+#include "membership/member/member_table.h"
+#include "membership/member/neighbours.h"
 #include "protocol/rules.h"
 #include "ps/message.h"
 #include "server/state/server_options.h"
@@ -103,7 +105,9 @@ struct ClusterOptions {
   std::vector<Loss> losses;
   // Those that a test takes back are its own; not owned.
   const protocol::Rules* rules = &kRules;
-  ps::PeerTable test_peers;           // of the scheduler node
+  ps::PeerTable test_peers;      // of the scheduler node
+  ps::MemberTable test_members;  // of each worker and server
+  ps::NeighbourTable test_neighbours;
   std::vector<trace::Trace*> traces;  // empty, or one for each worker, not owned
 };
 

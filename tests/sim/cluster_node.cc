@@ -61,7 +61,8 @@ MemberNode::MemberNode(Job* job, ps::Role role, int32_t index)
   const Logger log("", LogLevel::kDebug, [this](LogLevel, std::string_view line) {
     job_->journal->Note(name_, [&] { return std::string(line); });
   });
-  member_ = std::make_unique<ps::Member>(options, transport_.get(), &io_, log);
+  member_ = std::make_unique<ps::Member>(options, transport_.get(), &io_, log, job->members,
+                                         job->neighbours);
 }
 
 void MemberNode::Start(Duration delay) {

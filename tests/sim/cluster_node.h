@@ -19,6 +19,8 @@
 #include "backend/host/host_backend.h"
 #include "backend/ps/ps_backend.h"
 #include "membership/coordinator/peer_table.h"
+#include "membership/member/member_table.h"
+#include "membership/member/neighbours.h"
 #include "protocol/bodies.h"
 #include "ps/membership.h"
 #include "server/server.h"
@@ -39,7 +41,9 @@ struct Job {
   SimNetwork* network;
   Journal* journal;
   ps::MembershipOptions membership;
-  ps::PeerTable peers{};                // of the scheduler node
+  ps::PeerTable peers{};      // of the scheduler node
+  ps::MemberTable members{};  // of each worker and server
+  ps::NeighbourTable neighbours{};
   std::optional<std::string> victim{};  // "lost worker 1", once it was killed
   bool finished = false;                // the scheduler node has, in good order
   // For each round of each key: how often the layout had changed, as the first push says.

@@ -41,6 +41,7 @@ constexpr uint64_t kAsync = (BS_CLUSTER_SEEDS + 3) / 4;
 constexpr uint64_t kRejoin = (BS_CLUSTER_SEEDS + 15) / 16;
 constexpr uint64_t kTuning = (BS_CLUSTER_SEEDS + 9) / 10;
 constexpr uint64_t kTraining = (BS_CLUSTER_SEEDS + 19) / 20;
+constexpr uint64_t kTimelines = (BS_CLUSTER_SEEDS + 47) / 48;
 
 class ClusterSweep : public ::testing::TestWithParam<uint64_t> {};
 
@@ -314,16 +315,6 @@ void CheckTimeline(const std::vector<trace::TraceEvent>& events, const KeyPlan& 
   EXPECT_EQ(pulled_bytes, plan.rounds * plan.count * SizeOf(plan.dtype));
 }
 
-TEST(Cluster, TheTimelineHasEveryPartitionOnceWithItsBytes) {
-  for (uint64_t seed = 0; seed < 50; ++seed) {
-    const TracedRun run(seed);
-    for (const auto& of_worker : run.workers) {
-      for (const KeyPlan& plan : run.options.keys) CheckTimeline(of_worker, plan);
-    }
-    ASSERT_FALSE(HasFailure()) << "seed " << seed;
-  }
-}
-
 // Bytes in flight to all servers as a worker's timeline shows them last.
 uint64_t InFlightInTheEnd(const std::vector<trace::TraceEvent>& events) {
   std::map<uint32_t, uint64_t> of_server;
@@ -335,83 +326,15 @@ uint64_t InFlightInTheEnd(const std::vector<trace::TraceEvent>& events) {
   return sum;
 }
 
-TEST(Cluster, TheTimelineShowsThatAllCreditComesBack) {
-  for (uint64_t seed = 0; seed < 50; ++seed) {
+TEST(Cluster, TheTimelineHasEveryPartitionOnceWithItsBytesAndAllCreditComesBack) {
+  for (uint64_t seed = 0; seed < kTimelines; ++seed) {
     const TracedRun run(seed);
     for (const auto& of_worker : run.workers) {
-      EXPECT_EQ(InFlightInTheEnd(of_worker), 0U) << "seed " << seed;
+      for (const KeyPlan& plan : run.options.keys) CheckTimeline(of_worker, plan);
+      EXPECT_EQ(InFlightInTheEnd(of_worker), 0U);
     }
+    ASSERT_FALSE(HasFailure()) << "seed " << seed;
   }
-}
-
-// Returns true if one of the first hundred clusters of `draw` shows the fault.
-template <typename Draw>
-bool IsFoundOut(Broken broken, Draw draw) {
-  for (uint64_t seed = 0; seed < 100; ++seed) {
-    if (RunCluster(draw(seed), seed).Has(broken)) return true;
-  }
-  return false;
-}
-
-class OneBuffer final : public protocol::Rules {
-  uint32_t num_buffers() const override { return 1; }
-};
-
-// Test of the test: with one buffer a fast worker's push overwrites the sum that a slow one has not
-// pulled yet (docs/design/decisions/0002-two-buffers-and-a-round-number.md).
-TEST(Cluster, OneSumBufferIsFoundOut) {
-  EXPECT_TRUE(IsFoundOut(Broken::kSum, [](uint64_t seed) {
-    ClusterOptions options = DrawCluster(seed);
-    static const OneBuffer rules;
-    options.rules = &rules;
-    return options;
-  }));
-}
-
-class CreditWithTheSum final : public protocol::Rules {
-  bool credit_returns_with_the_push() const override { return false; }
-};
-
-// Test of the test: if credit returns with the sum, two workers that have spent theirs on different
-// keys wait for each other for ever
-// (docs/design/decisions/0003-credit-at-the-push-acknowledgement.md).
-TEST(Cluster, CreditHeldUntilTheSumComesIsFoundOut) {
-  EXPECT_TRUE(IsFoundOut(Broken::kStuck, [](uint64_t seed) {
-    ClusterOptions options = DrawCluster(seed);
-    static const CreditWithTheSum rules;
-    options.rules = &rules;
-    return options;
-  }));
-}
-
-class NewLayoutAtOnce final : public protocol::Rules {
-  bool layouts_change_behind_their_round() const override { return false; }
-};
-
-// Test of the test: if rank 0 cuts a key anew in the round with which it says so, the others push
-// that round as it was cut before, and no partition ever has everyone's push.
-TEST(Cluster, CutInTheRoundThatTellsOfItIsFoundOut) {
-  EXPECT_TRUE(IsFoundOut(Broken::kSum, [](uint64_t seed) {
-    ClusterOptions options = DrawTuning(seed);
-    static const NewLayoutAtOnce rules;
-    options.rules = &rules;
-    return options;
-  }));
-}
-
-class KeysGoWithTheFirstWorker final : public protocol::Rules {
-  bool keys_go_when_all_workers_give_them_back() const override { return false; }
-};
-
-// Test of the test: if a server forgets a key that one worker gives back, another worker's round
-// finds no partition any more.
-TEST(Cluster, KeyForgottenBeforeAllWorkersGiveItBackIsFoundOut) {
-  EXPECT_TRUE(IsFoundOut(Broken::kStatus, [](uint64_t seed) {
-    ClusterOptions options = DrawGivingBack(seed);
-    static const KeysGoWithTheFirstWorker rules;
-    options.rules = &rules;
-    return options;
-  }));
 }
 
 int Replay(uint64_t seed, const ClusterOptions& options) {

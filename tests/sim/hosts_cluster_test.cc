@@ -73,51 +73,5 @@ TEST(HostsCluster, OneHostSendsNoCopies) {
   }
 }
 
-// Returns true if one of the first jobs breaks a promise of this kind with these rules.
-bool HostsShow(const protocol::Rules& rules, std::initializer_list<Broken> kinds) {
-  for (uint64_t seed = 0; seed < 100; ++seed) {
-    ClusterOptions options = DrawHosts(seed);
-    options.rules = &rules;
-    const Report report = RunCluster(options, seed);
-    for (const Broken kind : kinds) {
-      if (report.Has(kind)) return true;
-    }
-  }
-  return false;
-}
-
-class CopyBeforeAllAreIn final : public protocol::Rules {
-  bool host_copies_wait_for_all() const override { return false; }
-};
-
-TEST(HostsCluster, CopyThatLeavesBeforeAllAreInIsFoundOut) {
-  EXPECT_TRUE(HostsShow(CopyBeforeAllAreIn(), {Broken::kSum}));
-}
-
-class CopyTwice final : public protocol::Rules {
-  bool host_copies_leave_once() const override { return false; }
-};
-
-TEST(HostsCluster, CopyThatLeavesTwiceIsFoundOut) {
-  EXPECT_TRUE(HostsShow(CopyTwice(), {Broken::kSum}));
-}
-
-class CopyByTheOwnersCredit final : public protocol::Rules {
-  bool host_copies_have_their_own_credit() const override { return false; }
-};
-
-// Two workers of a host wait for each other's contributions.
-TEST(HostsCluster, CopyThatWaitsForTheOwnersCreditIsFoundOut) {
-  EXPECT_TRUE(HostsShow(CopyByTheOwnersCredit(), {Broken::kStuck}));
-}
-
-class SumForAllButOneWorker final : public protocol::Rules {
-  bool host_sums_go_to_all() const override { return false; }
-};
-
-TEST(HostsCluster, SumThatAWorkerDoesNotGetIsFoundOut) {
-  EXPECT_TRUE(HostsShow(SumForAllButOneWorker(), {Broken::kStuck}));
-}
-
 }  // namespace
 }  // namespace bs::sim

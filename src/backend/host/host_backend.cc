@@ -37,7 +37,8 @@ HostSumsOptions OptionsOfSums(const HostBackendOptions& options) {
           .credit_bytes = options.credit_bytes,
           .deterministic = options.deterministic,
           .hold_bytes = options.hold_bytes,
-          .straggler_timeout = options.requests.straggler_timeout};
+          .straggler_timeout = options.requests.straggler_timeout,
+          .available_bytes = options.available_bytes};
 }
 
 bool IsEqual(const Status& status, const Status& other) {

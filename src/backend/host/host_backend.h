@@ -42,6 +42,7 @@ struct HostBackendOptions {
   // Calls that miss a worker which left wait so long for its reason, if it gave none: its launcher
   // learns the exit code a moment later.
   Duration reason_patience{};
+  std::function<uint64_t()> available_bytes{};  // HostSumsOptions::available_bytes
   ps::KvWorkerOptions requests{};  // to workers; the back end sets roles and the rules of bodies
 };
 

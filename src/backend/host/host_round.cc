@@ -8,12 +8,12 @@
 
 namespace bs::backend {
 
-HostRound::HostRound(size_t num_workers, int32_t num_readers, const protocol::PartitionShape& shape)
-    : shape_(shape), num_readers_(num_readers), taken_(num_workers) {}
+HostRound::HostRound(size_t num_workers, SpareSums* spares, const protocol::PartitionShape& shape)
+    : shape_(shape), spares_(spares), taken_(num_workers) {}
 
 void HostRound::Take(size_t place, ps::Frame payload, bool waits) {
   BS_CHECK(!taken_[place] && payload.size() == shape_.size_bytes);
-  if (!sum_) sum_ = server::SumRef::Make(shape_.size_bytes, /*numa_node=*/0, num_readers_);
+  if (!sum_) sum_ = spares_->Take(shape_.size_bytes);
   taken_[place] = true;
   if (waits) {
     early_.emplace(place, ps::Frame::Alone(std::move(payload)));

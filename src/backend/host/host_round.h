@@ -7,8 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <utility>
 #include <vector>
 
+#include "backend/host/spare_sums.h"
 #include "protocol/describe.h"
 #include "ps/message.h"
 #include "server/memory/sum_ref.h"
@@ -17,8 +19,8 @@ namespace bs::backend {
 
 class HostRound {
  public:
-  // `num_readers`: the sum goes to workers of lower ranks.
-  HostRound(size_t num_workers, int32_t num_readers, const protocol::PartitionShape& shape);
+  // `spares` gives the memory of the sum, and outlives this.
+  HostRound(size_t num_workers, SpareSums* spares, const protocol::PartitionShape& shape);
 
   // REQUIRES: place < num_workers, here and below.
   bool has(size_t place) const { return taken_[place]; }
@@ -40,12 +42,14 @@ class HostRound {
 
   // REQUIRES: a contribution is in the sum.
   const server::SumRef& sum() const { return sum_; }
+  // The round is over.
+  void GiveSumBack() { spares_->Keep(std::move(sum_), shape_.size_bytes); }
 
  private:
   void Add(const std::vector<ps::Frame>& ready);
 
   const protocol::PartitionShape shape_;
-  const int32_t num_readers_;
+  SpareSums* spares_;
   std::vector<bool> taken_;
   size_t num_summed_ = 0;
   size_t next_ = 0;                    // the first place that is not in the sum

@@ -28,6 +28,9 @@ Status CheckFields(const protocol::Call& call) {
   return protocol::CheckArray(call, about.size_bytes);
 }
 
+// The memory of a round beside its sums, about.
+constexpr uint64_t kRoundBytes = 1024;
+
 protocol::PartitionShape ShapeOf(const protocol::Tensor& tensor, const Partition& partition) {
   return {.offset_bytes = partition.offset_bytes,
           .size_bytes = partition.size_bytes,
@@ -60,25 +63,55 @@ HostSums::HostSums(const HostSumsOptions& options, const HostPlan* plan, Backend
       goes_to_all_(rules.host_sums_go_to_all()),
       own_place_(plan->PlaceOnHost(options.rank)),
       copies_(link->num_destinations(), options.credit_bytes, link->shares()),
+      room_(options.available_bytes, "use fewer workers on this host, or a larger one"),
+      spares_(options.num_workers),
       places_(plan->num_workers()) {}
 
 HostSums::~HostSums() { executor_->Cancel(watch_); }
 
-HostSums::Entry& HostSums::EntryOf(const RoundId& id, const protocol::PartitionShape& shape,
-                                   const Coding& coding) {
-  std::unique_ptr<Entry>& entry = entries_[id];
-  if (!entry) {
-    entry =
-        std::make_unique<Entry>(id, HostRound(plan_->num_workers(), options_.num_workers, shape));
-    entry->coding = coding;
-  }
-  return *entry;
+std::string HostSums::Describe(const RoundId& id) {
+  return "key=" + std::to_string(id.key) + " round=" + std::to_string(id.round) +
+         " partition=" + std::to_string(id.partition);
+}
+
+Result<HostSums::Entry*> HostSums::EntryFor(const RoundId& id, size_t place,
+                                            const protocol::PartitionShape& shape,
+                                            const Coding& coding) {
+  const auto found = entries_.find(id);
+  const bool is_new = found == entries_.end();
+  auto made = is_new ? std::make_unique<Entry>(id, HostRound(plan_->num_workers(), &spares_, shape))
+                     : nullptr;
+  Entry& entry = is_new ? *made : *found->second;
+  if (is_new) entry.coding = coding;
+  uint64_t more_bytes = is_new ? kRoundBytes + shape.size_bytes : 0;
+  if (options_.deterministic && entry.round.ComesEarly(place)) more_bytes += shape.size_bytes;
+  Result<server::MemoryRoom::Promise> memory = AskForMemory(more_bytes);
+  if (!memory.ok()) return memory.status();
+  entry.memory = std::move(memory.value());
+  entry.bytes += more_bytes;
+  if (is_new) entries_.emplace(id, std::move(made));
+  return &entry;
+}
+
+Result<server::MemoryRoom::Promise> HostSums::AskForMemory(uint64_t more_bytes) {
+  const uint64_t open_bytes = open_bytes_ + more_bytes;
+  Result<server::MemoryRoom::Promise> memory =
+      room_.Ask(open_bytes - std::min(open_bytes, asked_bytes_));
+  if (!memory.ok()) return memory;
+  asked_bytes_ = std::max(asked_bytes_, open_bytes);
+  open_bytes_ = open_bytes;
+  return memory;
 }
 
 void HostSums::Add(const protocol::Tensor& tensor, Exchange exchange) {
   const RoundId id{tensor.key, exchange.partition.index, tensor.layout_version, exchange.round};
   const protocol::PartitionShape shape = ShapeOf(tensor, exchange.partition);
-  Entry& entry = EntryOf(id, shape, exchange.coder.coding);
+  const Result<Entry*> opened = EntryFor(id, own_place_, shape, exchange.coder.coding);
+  if (!opened.ok()) {
+    const Status why(opened.status().code(), Describe(id) + ": its " + opened.status().message());
+    return RefuseLater(executor_, std::move(exchange), why);
+  }
+  Entry& entry = *opened.value();
   BS_CHECK(!entry.own && !entry.round.has(own_place_));
   entry.own = std::make_unique<Own>(Own{WithoutPartitions(tensor), std::move(exchange)});
   entry.began = executor_->Now();
@@ -120,13 +153,12 @@ Status HostSums::CheckShape(const Entry& entry, const protocol::PartitionShape& 
                             const std::string& sender) const {
   const protocol::PartitionShape& known = entry.round.shape();
   if (known == shape) return Status::Ok();
-  return Status::InvalidArgument(
-      "key=" + std::to_string(entry.id.key) + " round=" + std::to_string(entry.id.round) +
-      " partition=" + std::to_string(entry.id.partition) + ": " + sender + " has " +
-      protocol::DescribeArray(shape.dtype, shape.size_bytes) + " at byte " +
-      std::to_string(shape.offset_bytes) + ", another worker of this host " +
-      protocol::DescribeArray(known.dtype, known.size_bytes) + " at byte " +
-      std::to_string(known.offset_bytes));
+  return Status::InvalidArgument(Describe(entry.id) + ": " + sender + " has " +
+                                 protocol::DescribeArray(shape.dtype, shape.size_bytes) +
+                                 " at byte " + std::to_string(shape.offset_bytes) +
+                                 ", another worker of this host " +
+                                 protocol::DescribeArray(known.dtype, known.size_bytes) +
+                                 " at byte " + std::to_string(known.offset_bytes));
 }
 
 void HostSums::Handle(size_t place, protocol::Call call) {
@@ -144,7 +176,13 @@ void HostSums::Handle(size_t place, protocol::Call call) {
   if (const Status wrong = Check(place, call); !wrong.ok()) {
     return send_(protocol::MakeErrorResponse(call, wrong));
   }
-  Entry& entry = EntryOf(id, protocol::ShapeOf(call), about.coding);
+  const Result<Entry*> opened = EntryFor(id, place, protocol::ShapeOf(call), about.coding);
+  if (!opened.ok()) {
+    const Status why(opened.status().code(),
+                     protocol::DescribeCall(call) + ": its " + opened.status().message());
+    return send_(protocol::MakeErrorResponse(call, why));
+  }
+  Entry& entry = *opened.value();
   places_[place].requests.emplace(sequence, &entry);
   ++entry.unanswered;
   entry.priority = std::max(entry.priority, call.priority);
@@ -205,7 +243,10 @@ void HostSums::Forget(size_t place, uint64_t answered_below) {
 
 void HostSums::EraseIfOver(Entry* entry) {
   const bool over = entry->state == State::kDone || entry->state == State::kFailed;
-  if (over && entry->unanswered == 0 && !entry->own) entries_.erase(RoundId(entry->id));
+  if (!over || entry->unanswered > 0 || entry->own) return;
+  open_bytes_ -= entry->bytes;
+  entry->round.GiveSumBack();
+  entries_.erase(RoundId(entry->id));
 }
 
 const Status* HostSums::Blocked(const Entry& entry) const {
@@ -231,6 +272,7 @@ void HostSums::Take(Entry* entry, size_t place, ps::Frame payload) {
                          std::to_string(entry->round.shape().size_bytes) + " bytes on this host"),
                      true);
   }
+  entry->memory = {};  // it is in use
   held_bytes_ = held_bytes_ - held + entry->round.held_bytes();
   const bool leaves = entry->round.complete() || (!waits_for_all_ && entry->own && !waits);
   if (leaves && entry->state == State::kCollecting) Submit(entry);

@@ -9,6 +9,9 @@
 // the credit of this worker's own operations: two workers that wait for each other's contributions
 // would wait for ever (docs/design/decisions/0027-one-copy-a-host.md).
 //
+// A worker of the host may be ahead of this one, with any number of rounds.  What that takes must
+// fit into memory; a contribution that does not is refused.
+//
 // Confined to the worker's executor.
 #pragma once
 
@@ -26,11 +29,13 @@
 #include "backend/backend.h"
 #include "backend/host/host_plan.h"
 #include "backend/host/host_round.h"
+#include "backend/host/spare_sums.h"
 #include "base/executor.h"
 #include "core/server_queues.h"
 #include "protocol/call.h"
 #include "protocol/rules.h"
 #include "ps/message.h"
+#include "server/memory/memory_room.h"
 #include "server/state/pending_calls.h"
 
 namespace bs::backend {
@@ -44,6 +49,8 @@ struct HostSumsOptions {
   uint64_t hold_bytes = 0;
   // The time that a round waits for contributions after this worker's own.
   Duration straggler_timeout = std::chrono::minutes(30);
+  // The bytes that this process can still take; empty: the system's own number.
+  std::function<uint64_t()> available_bytes{};
 };
 
 class HostSums {
@@ -95,6 +102,8 @@ class HostSums {
 
     const RoundId id;
     HostRound round;
+    uint64_t bytes = 0;                    // in open_bytes_
+    server::MemoryRoom::Promise memory{};  // until it is in use
     State state = State::kCollecting;
     Status why{};           // of kFailed
     size_t unanswered = 0;  // requests of workers that may not have the answer
@@ -113,8 +122,13 @@ class HostSums {
     std::optional<Status> gone{};           // why it left
   };
 
-  // `coding` is that of a contribution, which is the first if there is no entry.
-  Entry& EntryOf(const RoundId& id, const protocol::PartitionShape& shape, const Coding& coding);
+  static std::string Describe(const RoundId& id);
+  // For a contribution of the worker at `place`; kResourceExhausted if it does not fit into memory.
+  // `coding`: as the contribution says.
+  Result<Entry*> EntryFor(const RoundId& id, size_t place, const protocol::PartitionShape& shape,
+                          const Coding& coding);
+  // The system is asked only if rounds take more at once than ever before.
+  Result<server::MemoryRoom::Promise> AskForMemory(uint64_t more_bytes);
   // All contributions name the same coding, of later rounds.
   Status CheckCoding(const Entry& entry, const Coding& coding, const std::string& sender) const;
   Status CheckOwn(const Entry& entry, const protocol::PartitionShape& shape) const;
@@ -156,6 +170,11 @@ class HostSums {
   const bool goes_to_all_;
   const size_t own_place_;
   core::ServerQueues copies_;  // that may not leave yet
+  server::MemoryRoom room_;
+  uint64_t open_bytes_ = 0;  // that all rounds take, or will
+  // The most of them so far: memory of rounds that are over serves again.
+  uint64_t asked_bytes_ = 0;
+  SpareSums spares_;
   std::map<RoundId, std::unique_ptr<Entry>> entries_;
   std::vector<Place> places_;
   uint64_t held_bytes_ = 0;  // of all rounds

@@ -23,6 +23,7 @@ constexpr uint64_t kLeastShortBytes = uint64_t{256} << 10U;
 
 constexpr double kPartitionSeconds = 0.00055;
 constexpr double kLeastSeconds = 0.00005;  // less is shorter than the network's delay
+constexpr double kTimesOfHosts = 2;        // where the workers of a host add up
 constexpr uint64_t kLeastBytes = uint64_t{32} << 10U;
 // A sum waits for a partition from each worker, and a tensor's partitions must suffice for all
 // servers.  So with more servers than a few, partitions shrink as the number grows;
@@ -61,7 +62,8 @@ uint64_t LeastBytes(double bytes_per_second, uint32_t num_servers) {
 
 PartitionAndCredit PartitionAndCreditFor(const Bandwidth& bandwidth, uint32_t num_servers) {
   const double shrunk = kPartitionSeconds * kFewServers / std::max(num_servers, kFewServers);
-  const double seconds = std::max(shrunk, kLeastSeconds);
+  const double seconds =
+      std::max(shrunk, kLeastSeconds) * (bandwidth.adds_up ? kTimesOfHosts : 1.0);
   const uint64_t partition =
       NearestPower(seconds * bandwidth.bytes_per_second,
                    LeastBytes(bandwidth.bytes_per_second, num_servers), kMostBytes);

@@ -23,6 +23,7 @@ struct Bandwidth {
   double bytes_per_second;     // to all servers together
   Duration round_trip;         // of a message with nothing before it, without the time of its bytes
   bool shares_memory = false;  // most bytes go to servers on this host
+  bool adds_up = false;        // the workers of a host send one copy
 };
 
 // Partitions of a power of two, usually 32 to 256 KiB: the nearest to 0.55 ms of the bandwidth.
@@ -30,7 +31,9 @@ struct Bandwidth {
 // trip is so long that the network would be idle: twice the bytes that it carried meanwhile.  With
 // more than three servers the 0.55 ms shrink to 0.05 ms as their number grows.  The least partition
 // is then 0.4 ms of the bandwidth, 8 to 32 KiB, and 16 KiB at most with more than 16 servers.  The
-// least credit is 64 KiB, or four partitions if they are less.  The measurements for these rules
+// least credit is 64 KiB, or four partitions if they are less.  Where the workers of a host add up
+// first, all these times are twice as long: a partition costs messages within the host too, and its
+// workers share the processors.  The measurements for these rules
 // are in docs/results/history.md and docs/design/scale.md.  REQUIRES: bytes_per_second >= 0,
 // num_servers > 0.
 PartitionAndCredit PartitionAndCreditFor(const Bandwidth& bandwidth, uint32_t num_servers);

@@ -323,6 +323,7 @@ std::optional<PartitionAndCredit> PsBackend::TakeFitting() {
   estimator_.Stop();
   const uint64_t shared_bytes = options_.shared_bytes ? options_.shared_bytes() : 0;
   found->shares_memory = shared_bytes / 3 > estimator_.acknowledged_bytes() / 4;
+  found->adds_up = options_.adds_up;
   log_.Debug([&] {
     const auto round_trip =
         std::chrono::duration_cast<std::chrono::microseconds>(found->round_trip).count();

@@ -34,6 +34,7 @@ struct PsBackendOptions {
   std::vector<uint32_t> server_weights{};
   // Measures the network's rate for TakeFitting; for rank 0.
   bool measures_bandwidth = false;
+  bool adds_up = false;  // the workers of a host send one copy
   // Returns how many bytes have gone to servers through shared memory; for the measurement, called
   // once.  Empty: none have.
   std::function<uint64_t()> shared_bytes{};

@@ -14,9 +14,10 @@ constexpr uint64_t kUnaskedBytes = uint64_t{1} << 20U;
 
 }  // namespace
 
-MemoryRoom::MemoryRoom(std::function<uint64_t()> available_bytes)
+MemoryRoom::MemoryRoom(std::function<uint64_t()> available_bytes, std::string cure)
     : available_bytes_(available_bytes ? std::move(available_bytes)
-                                       : [] { return AvailableBytes(); }) {}
+                                       : [] { return AvailableBytes(); }),
+      cure_(std::move(cure)) {}
 
 Result<MemoryRoom::Promise> MemoryRoom::Ask(uint64_t size_bytes) {
   if (size_bytes == 0) return Promise();
@@ -30,9 +31,9 @@ Result<MemoryRoom::Promise> MemoryRoom::Ask(uint64_t size_bytes) {
     return promise;
   }
   unasked_ = kUnaskedBytes;  // the next caller asks, too
-  return Status::ResourceExhausted(
-      std::to_string(size_bytes) + " bytes do not fit into memory, of which " +
-      std::to_string(left) + " are left here: use more servers, or larger ones");
+  return Status::ResourceExhausted(std::to_string(size_bytes) +
+                                   " bytes do not fit into memory, of which " +
+                                   std::to_string(left) + " are left here: " + cure_);
 }
 
 }  // namespace bs::server

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <utility>
 
 #include "base/status.h"
@@ -54,8 +55,9 @@ class MemoryRoom {
   };
 
   // `available_bytes`: the bytes that this process can still take, from any thread; empty: the
-  // system's own number.
-  explicit MemoryRoom(std::function<uint64_t()> available_bytes = {});
+  // system's own number.  `cure` ends an error.
+  explicit MemoryRoom(std::function<uint64_t()> available_bytes = {},
+                      std::string cure = "use more servers, or larger ones");
   MemoryRoom(const MemoryRoom&) = delete;
   MemoryRoom& operator=(const MemoryRoom&) = delete;
   ~MemoryRoom() = default;
@@ -65,6 +67,7 @@ class MemoryRoom {
 
  private:
   const std::function<uint64_t()> available_bytes_;
+  const std::string cure_;
   std::atomic<uint64_t> promised_ = 0;
   std::atomic<uint64_t> unasked_ = 0;  // since the kernel was asked
 };

@@ -80,6 +80,7 @@ class HostBackendTest : public testing::Test {
     HostBackendOptions host;
     host.view = options.view;
     host.reason_patience = reason_patience;
+    host.available_bytes = [this] { return available_bytes_; };
     host.credit_bytes = 8;  // a single copy
     host.requests.straggler_timeout = kPatience;
     return std::make_unique<HostBackend>(
@@ -162,6 +163,7 @@ class HostBackendTest : public testing::Test {
     }
   }
 
+  uint64_t available_bytes_ = uint64_t{1} << 30U;
   std::deque<Part> parts_;
   sim::SimClock clock_{1};
   sim::SimExecutor executor_;
@@ -302,6 +304,29 @@ TEST_F(HostBackendTest, AnotherCodingOnAnotherWorkerIsAnError) {
   EXPECT_SNAPSHOT(
       other.summed->message(),
       R"(key=8 round=1: worker 1 is compressed to bf16 from the next round on, another worker of this host is not compressed; set gradient compression alike on all workers)");
+}
+
+// A faulty or hostile neighbour pushes rounds that this worker has not come to.
+TEST_F(HostBackendTest, RoundsAheadOfThisWorkerAreRefusedWhereMemoryEnds) {
+  available_bytes_ = 100;  // while the kernel counts what rounds take
+  const size_t first = parts_.size();
+  Round round = 0;
+  while (round < 3000 && (round == 0 || !parts_.back().summed)) Start(1, &Make({1, 1}), ++round);
+  EXPECT_LT(round, 1100U) << "a round takes a KiB, and the system is asked for each MiB";
+  ASSERT_TRUE(parts_.back().summed);
+  EXPECT_EQ(parts_.back().summed->code(), StatusCode::kResourceExhausted);
+  EXPECT_SNAPSHOT(
+      parts_.back().summed->message(),
+      R"(push-pull key=8 round=1017 partition=0 from worker 1: its 1032 bytes do not fit into memory, of which 100 are left here: use fewer workers on this host, or a larger one)");
+  const Round most = round - 1;
+  for (Round next = 1; next <= most; ++next) Start(0, &Make({1, 1}), next);
+  AnswerAll({3, 3});
+  while (!to_server_.empty()) AnswerAll({3, 3});
+  for (Round done = 0; done < most; ++done) {
+    ASSERT_TRUE(parts_[first + done].summed && parts_[first + done].summed->ok()) << done;
+  }
+  for (Round next = 0; next < most - 1; ++next) Start(1, &Make({1, 1}), round + next);
+  EXPECT_FALSE(parts_.back().summed) << "memory of rounds that are over serves again";
 }
 
 TEST_F(HostBackendTest, MostUrgentCopyCrossesTheLinkFirst) {

@@ -28,10 +28,11 @@ float SumIn(const HostRound& round) {
 
 // (1 + 2^24) - 2^24 is 0, any other order is 1.
 TEST(HostRound, ContributionsThatWaitAreAddedByRank) {
+  SpareSums spares(3);
   const std::vector<float> values = {1, kLarge, -kLarge};
   std::vector<size_t> order = {0, 1, 2};
   do {
-    HostRound round(3, 3, OneFloat());
+    HostRound round(3, &spares, OneFloat());
     for (const size_t place : order) {
       EXPECT_FALSE(round.complete());
       round.Take(place, FrameOf(values[place]), round.ComesEarly(place));
@@ -44,7 +45,8 @@ TEST(HostRound, ContributionsThatWaitAreAddedByRank) {
 }
 
 TEST(HostRound, ContributionsThatDoNotWaitAreAddedAsTheyCome) {
-  HostRound round(3, 3, OneFloat());
+  SpareSums spares(3);
+  HostRound round(3, &spares, OneFloat());
   round.Take(2, FrameOf(-kLarge), false);
   round.Take(1, FrameOf(kLarge), false);
   EXPECT_FALSE(round.complete());
@@ -54,13 +56,15 @@ TEST(HostRound, ContributionsThatDoNotWaitAreAddedAsTheyCome) {
 }
 
 TEST(HostRound, TwoWorkersNeedNoOrder) {
-  EXPECT_FALSE(HostRound(2, 2, OneFloat()).ComesEarly(1));
-  EXPECT_TRUE(HostRound(3, 3, OneFloat()).ComesEarly(1));
-  EXPECT_FALSE(HostRound(3, 3, OneFloat()).ComesEarly(0));
+  SpareSums spares(3);
+  EXPECT_FALSE(HostRound(2, &spares, OneFloat()).ComesEarly(1));
+  EXPECT_TRUE(HostRound(3, &spares, OneFloat()).ComesEarly(1));
+  EXPECT_FALSE(HostRound(3, &spares, OneFloat()).ComesEarly(0));
 }
 
 TEST(HostRound, FrameIsReleasedWhenItIsInTheSum) {
-  HostRound round(3, 3, OneFloat());
+  SpareSums spares(3);
+  HostRound round(3, &spares, OneFloat());
   const std::vector<std::byte> bytes(4);
   int released = 0;
   round.Take(1, ps::Frame::Borrow(bytes, [&] { ++released; }), true);

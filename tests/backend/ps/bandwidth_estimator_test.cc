@@ -63,6 +63,18 @@ TEST(PartitionAndCreditFor, SlowLinksToSeveralServersHaveSmallerPartitions) {
   EXPECT_EQ(For(0, 1024), (PartitionAndCredit{8 * kKiB, 32 * kKiB}));
 }
 
+TEST(PartitionAndCreditFor, HostsThatAddUpHavePartitionsTwiceAsLarge) {
+  const auto on_hosts = [](double megabytes_per_second, uint32_t num_servers) {
+    return PartitionAndCreditFor(
+        {.bytes_per_second = megabytes_per_second * 1e6, .round_trip = {}, .adds_up = true},
+        num_servers);
+  };
+  EXPECT_EQ(on_hosts(119, 2), (PartitionAndCredit{128 * kKiB, 256 * kKiB}));
+  EXPECT_EQ(on_hosts(119, 4), (PartitionAndCredit{128 * kKiB, 256 * kKiB}));
+  EXPECT_EQ(on_hosts(119, 16), (PartitionAndCredit{32 * kKiB, 64 * kKiB}));
+  EXPECT_EQ(on_hosts(1190, 2), (PartitionAndCredit{256 * kKiB, 512 * kKiB})) << "no larger ones";
+}
+
 TEST(PartitionAndCreditFor, SharedMemoryHasMoreInFlight) {
   Bandwidth bandwidth{.bytes_per_second = 1e9, .round_trip = {}, .shares_memory = true};
   EXPECT_EQ(PartitionAndCreditFor(bandwidth, 1), (PartitionAndCredit{256 * kKiB, 1024 * kKiB}));

@@ -1,4 +1,4 @@
-"""What crosses the links of two hosts with two workers each, who add up first."""
+"""What crosses the links of two hosts whose workers add up first."""
 
 import os
 import pathlib
@@ -16,11 +16,16 @@ MakeJob = Callable[..., Job]
 MODEL = 2 * 4_000_000  # bytes, of workers/hosts/copies.py
 FEW, MANY = 1, 6
 DEADLINE_S = 20.0  # a second to notice a closed connection, and some to end a process
-# Scheduler node, servers and workers.
-APART = [2, 2, 3, 0, 0, 1, 1]
-BESIDE = [0, 0, 1, 0, 0, 1, 1]
+# The hosts of the workers.
+TWO_EACH = [0, 0, 1, 1]
+THREE_AND_ONE = [0, 0, 0, 1]
+FOUR_EACH = pytest.param([0, 0, 0, 0, 1, 1, 1, 1], marks=pytest.mark.nightly, id="four-each")
+# Those of the scheduler node and two servers.
+SERVERS_APART = [2, 2, 3]
+SERVERS_BESIDE = [0, 0, 1]
+APART = [*SERVERS_APART, *TWO_EACH]
 WORKERS_OF_HOSTS = (0, 1)
-CROSSES = "workers of a host add up first: 4 workers send 2 copies of each large tensor"
+CROSSES = "workers of a host add up first: {} workers send 2 copies of each large tensor"
 
 
 def digests(outputs: List[str]) -> List[str]:
@@ -46,29 +51,45 @@ def carried(lab: Lab, job: "Callable[[int], None]") -> "List[Tuple[int, int]]":
     ]
 
 
-@pytest.mark.parametrize("hosts", [APART, BESIDE], ids=["servers-apart", "servers-beside"])
-def test_one_copy_crosses_each_link(make_job: MakeJob, hosts: List[int]) -> None:
+def assert_one_copy(models: "List[Tuple[int, int]]", outputs: List[str], workers: int) -> None:
+    """Check what the links carried, and that all workers have equal sums."""
+    said = digests(outputs)
+    assert len(said) == workers, outputs
+    assert len(set(said)) == 1, outputs
+    for sent, got in models:
+        assert 0.9 <= sent <= 1.08, models
+        assert 0.9 <= got <= 1.08, models
+
+
+@pytest.mark.parametrize(
+    ("servers", "workers"),
+    [
+        pytest.param(SERVERS_APART, TWO_EACH, id="servers-apart"),
+        pytest.param(SERVERS_BESIDE, TWO_EACH, id="servers-beside"),
+        pytest.param(SERVERS_APART, THREE_AND_ONE, id="three-and-one"),
+        pytest.param(SERVERS_APART, FOUR_EACH.values[0], marks=pytest.mark.nightly, id="four-each"),
+    ],
+)
+def test_one_copy_crosses_each_link(
+    make_job: MakeJob, servers: List[int], workers: List[int]
+) -> None:
     with hosts_or_skip(lambda: Lab(4)) as lab:
         outputs: List[str] = []
 
         def run(rounds: int) -> None:
             job = make_job(
-                workers=4,
+                workers=len(workers),
                 servers=2,
                 lab=lab,
-                hosts=hosts,
+                hosts=[*servers, *workers],
                 env={"BYTESCHEDULER_LOG_LEVEL": "info"},
             )
             outputs[:] = job.run("hosts/copies.py", str(rounds))
 
         models = carried(lab, run)
-    assert sum(CROSSES in text for text in outputs) == 1, outputs
-    said = digests(outputs)
-    assert len(said) == 4, outputs
-    assert len(set(said)) == 1, outputs
-    for sent, got in models:
-        assert 0.9 <= sent <= 1.08, models
-        assert 0.9 <= got <= 1.08, models
+    crosses = CROSSES.format(len(workers))
+    assert sum(crosses in text for text in outputs) == 1, outputs
+    assert_one_copy(models, outputs, len(workers))
 
 
 def test_without_it_each_worker_sends_a_copy(make_job: MakeJob) -> None:
@@ -89,7 +110,7 @@ def test_lost_worker_is_named_by_all(make_job: MakeJob) -> None:
         job = make_job(workers=4, servers=2, lab=lab, hosts=APART, env=env)
         for _ in range(4):
             job.start_worker("hosts/copies.py", "10000")
-        job.wait_for_text(job.workers, CROSSES)
+        job.wait_for_text(job.workers, CROSSES.format(4))
         time.sleep(1)  # until rounds are under way
         *left, lost = job.workers
         lost.kill()
@@ -102,22 +123,22 @@ def test_lost_worker_is_named_by_all(make_job: MakeJob) -> None:
 
 
 def start_direct(
-    lab: Lab, folder: pathlib.Path, rank: int, rounds: int, port: int
+    lab: Lab, folder: pathlib.Path, hosts: List[int], rank: int, command: List[str], port: int
 ) -> "subprocess.Popen[str]":
-    host = rank // 2
+    """Start the worker of this rank, as torchrun would; `hosts` are those of all workers."""
+    host = hosts[rank]
     env: Dict[str, str] = {
         **without_settings(),
         "PYTHONPATH": os.pathsep.join([str(HERE / "on_path"), os.environ.get("PYTHONPATH", "")]),
         "OMP_NUM_THREADS": "1",
         "BYTESCHEDULER_TUNING": "off",
         "RANK": str(rank),
-        "WORLD_SIZE": "4",
-        "LOCAL_RANK": str(rank % 2),
-        "LOCAL_WORLD_SIZE": "2",
+        "WORLD_SIZE": str(len(hosts)),
+        "LOCAL_RANK": str(hosts[:rank].count(host)),
+        "LOCAL_WORLD_SIZE": str(hosts.count(host)),
         "MASTER_ADDR": lab.address(0),
         "MASTER_PORT": str(port),
     }
-    command = [sys.executable, str(WORKERS / "hosts" / "copies_torch.py"), str(rounds)]
     return subprocess.Popen(
         lab.on(host, folder, command),
         env=env,
@@ -127,20 +148,27 @@ def start_direct(
     )
 
 
-def test_direct_job_of_pytorch_sends_one_copy(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        pytest.param(TWO_EACH, id="two-each"),
+        pytest.param(THREE_AND_ONE, marks=pytest.mark.nightly, id="three-and-one"),
+        FOUR_EACH,
+    ],
+)
+def test_direct_job_of_pytorch_sends_one_copy(tmp_path: pathlib.Path, hosts: List[int]) -> None:
     pytest.importorskip("torch")
     with hosts_or_skip(lambda: Lab(2)) as lab:
         outputs: List[str] = []
 
         def run(rounds: int) -> None:
-            job = [start_direct(lab, tmp_path, rank, rounds, 29600 + rounds) for rank in range(4)]
-            outputs[:] = [process.communicate(timeout=120)[0] for process in job]
+            command = [sys.executable, str(WORKERS / "hosts" / "copies_torch.py"), str(rounds)]
+            job = [
+                start_direct(lab, tmp_path, hosts, rank, command, 29600 + rounds)
+                for rank in range(len(hosts))
+            ]
+            outputs[:] = [process.communicate(timeout=240)[0] for process in job]
             assert all(process.returncode == 0 for process in job), outputs
 
         models = carried(lab, run)
-    said = digests(outputs)
-    assert len(said) == 4, outputs
-    assert len(set(said)) == 1, outputs
-    for sent, got in models:
-        assert 0.9 <= sent <= 1.08, models
-        assert 0.9 <= got <= 1.08, models
+    assert_one_copy(models, outputs, len(hosts))

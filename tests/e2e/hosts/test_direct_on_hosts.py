@@ -1,10 +1,13 @@
 """A job on two hosts whose workers host the servers, with a scheduler node of its own process."""
 
+import pathlib
 import re
 from typing import Callable
 
+import numpy as np
 from job import Job
 from lab import Lab, hosts_or_skip
+from trained import assert_equal
 
 MakeJob = Callable[..., Job]
 # The host of the scheduler node, and of each worker.
@@ -19,3 +22,19 @@ def test_workers_of_two_hosts_have_the_weights_of_one_process(make_job: MakeJob)
         joined = re.findall(r"(worker|server) (\S+):\d+ registered", job.all_output())
         places = [(role, lab.address(host)) for role in ("server", "worker") for host in range(2)]
         assert sorted(joined) == sorted(places)
+
+
+def test_stores_of_mxnet_on_two_hosts_have_the_weights_of_a_job_with_servers(
+    make_job: MakeJob, tmp_path: pathlib.Path
+) -> None:
+    with hosts_or_skip(lambda: Lab(2)) as lab:
+        job = make_job(servers=0, lab=lab, hosts=HOSTS)
+        job.run("direct/three_ways.py", str(tmp_path / "direct"))
+        joined = re.findall(r"(worker|server) (\S+):\d+ registered", job.all_output())
+    assert sorted(joined) == [
+        (role, Lab.address(host)) for role in ("server", "worker") for host in range(2)
+    ]
+    make_job(servers=2).run("direct/three_ways.py", str(tmp_path / "servers"))
+    want = dict(np.load(tmp_path / "servers-0.npz"))
+    for rank in range(2):
+        assert_equal(want, dict(np.load(tmp_path / f"direct-{rank}.npz")))

@@ -3,9 +3,10 @@
 import pathlib
 import re
 import sys
-from typing import Callable
+from typing import Callable, Dict
 
 import numpy as np
+import pytest
 from job import WORKERS, Job
 from launched import BSLAUNCH, run
 from trained import assert_equal
@@ -13,16 +14,19 @@ from trained import assert_equal
 MakeJob = Callable[..., Job]
 SCRIPT = "direct/three_ways.py"
 FOR_EVER = "1000000"
+DETERMINISTIC = {"BYTESCHEDULER_DETERMINISTIC": "1"}
 
 
+@pytest.mark.parametrize(("workers", "more"), [(2, {}), (3, DETERMINISTIC)])
 def test_bslaunch_gives_the_weights_of_a_job_with_servers(
-    make_job: MakeJob, tmp_path: pathlib.Path
+    make_job: MakeJob, tmp_path: pathlib.Path, workers: int, more: "Dict[str, str]"
 ) -> None:
-    make_job(servers=2).run(SCRIPT, str(tmp_path / "servers"))
+    make_job(workers=workers, servers=2, env=more).run(SCRIPT, str(tmp_path / "servers"))
     want = dict(np.load(tmp_path / "servers-0.npz"))
     script = [sys.executable, str(WORKERS / SCRIPT), str(tmp_path / "hosted")]
-    run([*BSLAUNCH, "--local", "-w", "2", "-s", "0", "--", *script])
-    for rank in range(2):
+    options = [word for name, value in more.items() for word in ("--env", f"{name}={value}")]
+    run([*BSLAUNCH, "--local", "-w", str(workers), "-s", "0", *options, "--", *script])
+    for rank in range(workers):
         assert_equal(want, dict(np.load(tmp_path / f"hosted-{rank}.npz")))
 
 

@@ -44,26 +44,23 @@ class TableText {
     return events;
   }
 
-  // One line a row, and one for each event with the states in which it has no row.
+  // One line a row, and one for each event with the states in which it is a violation.
   static std::string Of(const Table& table) {
     std::string text =
-        "| state | event | condition | action | next state |\n|---|---|---|---|---|\n";
+        "| state | event (and its condition) | action | next state |\n|---|---|---|---|\n";
     for (const auto& row : table.rows()) {
+      const std::string condition(Rules::kConditions.at(static_cast<size_t>(row.condition)));
       text += "| " + NamesOf([&](State state) { return row.states.contains(state); }) + " | " +
-              NameOf(row.event) + " | " +
-              std::string(Rules::kConditions.at(static_cast<size_t>(row.condition))) + " | " +
+              NameOf(row.event) + (condition.empty() ? "" : " (" + condition + ")") + " | " +
               std::string(Rules::kActions.at(static_cast<size_t>(row.action))) + " | " +
               (row.next ? NameOf(*row.next) : "stays") + " |\n";
     }
-    text += "\n| event without a row | repeat in | violation in |\n|---|---|---|\n";
+    if (table.violations().empty()) return text;
+    text += "\n| event | violation in |\n|---|---|\n";
     for (const Event event : Events()) {
-      const auto none = [&](State state) { return !table.HasRow(state, event); };
-      const std::string repeats =
-          NamesOf([&](State state) { return none(state) && !table.IsViolation(state, event); });
       const std::string violations =
-          NamesOf([&](State state) { return none(state) && table.IsViolation(state, event); });
-      if (repeats.empty() && violations.empty()) continue;
-      text += "| " + NameOf(event) + " | " + repeats + " | " + violations + " |\n";
+          NamesOf([&](State state) { return table.IsViolation(state, event); });
+      if (!violations.empty()) text += "| " + NameOf(event) + " | " + violations + " |\n";
     }
     return text;
   }
@@ -100,12 +97,19 @@ class TableText {
   }
 
  private:
+  // The states for which `is` holds; those for which it does not, if they are fewer.
   template <typename Is>
   static std::string NamesOf(const Is& is) {
+    std::vector<State> in = States();
+    std::vector<State> out = in;
+    std::erase_if(in, [&](State state) { return !is(state); });
+    std::erase_if(out, is);
+    if (out.empty()) return "any";
+    return out.size() < in.size() ? "all but " + Joined(out) : Joined(in);
+  }
+  static std::string Joined(const std::vector<State>& states) {
     std::string names;
-    for (const State state : States()) {
-      if (is(state)) names += (names.empty() ? "" : ", ") + NameOf(state);
-    }
+    for (const State state : states) names += (names.empty() ? "" : ", ") + NameOf(state);
     return names;
   }
 };

@@ -79,6 +79,28 @@ def test_the_best_sections_of_all_pages_are_printed() -> None:
     assert "\n### `rendezvous: after … still missing …" in result.output
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "BYTESCHEDULER_COMM=direct, and this job has 1 server: unset BYTESCHEDULER_COMM, or let",
+        "BYTESCHEDULER_COMM=mpi, and this job has 3 servers: unset BYTESCHEDULER_COMM, or let",
+        "BYTESCHEDULER_COMM=servers, and this process has RANK=0 of WORLD_SIZE=2, so there are no "
+        "servers: start the job with",
+        "BYTESCHEDULER_COMM=nccl beside BYTESCHEDULER_BACKEND=passthrough, with which MXNet's own",
+        "BYTESCHEDULER_BACKEND=kvstore needs servers of MXNet's own, and this is a direct job",
+        "BYTESCHEDULER_BACKEND=passthrough: with DMLC_NUM_SERVER=0 workers host servers of ours",
+        "BYTESCHEDULER_REJOIN_TIMEOUT: with DMLC_NUM_SERVER=0 a lost worker takes the server",
+        "BYTESCHEDULER_REJOIN_TIMEOUT=10 in a direct job, where a lost worker takes its server",
+        "DMLC_NUM_SERVER=2 without DMLC_ROLE",
+    ],
+)
+def test_messages_of_direct_jobs_lead_to_the_table_of_their_page(message: str) -> None:
+    page, _, section, _, cure, *_ = invoke("--message", message).output.splitlines()
+    assert page.endswith("docs/user/direct.md")
+    assert section.startswith("### ")
+    assert cure.startswith("**Cure.** ")
+
+
 def test_a_message_of_no_page_and_a_page_beside_it_are_refused() -> None:
     assert invoke("--message", "no such text is anywhere").exit_code == 1
     assert invoke("running", "--message", "text").exit_code == 2

@@ -1,5 +1,6 @@
 """A launcher's words to the scheduler node about workers that cannot speak for themselves."""
 
+import pathlib
 import threading
 from typing import List, Mapping, Tuple
 
@@ -75,9 +76,15 @@ def test_it_ends_when_no_worker_is_silent(engine: Engine) -> None:
 def test_it_ends_where_the_scheduler_node_waits_no_longer(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leaving, "_MOST_TIMEOUTS", 1)
+    monkeypatch.setattr(leaving, "MOST_TIMEOUTS", 0)
     vouching = leaving.Vouching(lambda: 1, ENV)
     vouching._thread.join(LIMIT_S)
     assert not vouching._thread.is_alive()
     assert 1 <= len(engine.vouched) <= 4
     vouching.stop()
+
+
+def test_the_scheduler_node_waits_as_many_time_outs() -> None:
+    root = pathlib.Path(__file__).resolve().parents[3]
+    header = root / "3rdparty/ps-lite/src/membership/coordinator/rendezvous.h"
+    assert f"kMostTimeouts = {leaving.MOST_TIMEOUTS};" in header.read_text()

@@ -81,6 +81,9 @@ struct View {
   std::vector<Node> nodes;
 };
 
+class MemberTable;
+class NeighbourTable;
+
 // A worker or a server in the job.
 class Member {
  public:
@@ -114,6 +117,9 @@ class Member {
   // `transport` (not started) and `executor` must outlive the member.
   Member(const MembershipOptions& options, Transport* transport, bs::Executor* executor,
          const bs::Logger& log);
+  // For tests, with other tables of states.
+  Member(const MembershipOptions& options, Transport* transport, bs::Executor* executor,
+         const bs::Logger& log, const MemberTable& table, const NeighbourTable& neighbours);
   ~Member();
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;

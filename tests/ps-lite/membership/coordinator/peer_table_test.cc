@@ -24,7 +24,7 @@ TEST(PeerTable, IsTheOneOfThePage) {
 TEST(PeerTable, ThePageExplainsEachState) {
   const test::PagePart page(test::kPage, "scheduler node");
   for (const PeerState state : Text::States()) {
-    EXPECT_TRUE(page.Names("| **" + Text::NameOf(state) + "** |")) << Text::NameOf(state);
+    EXPECT_TRUE(page.Names("- **" + Text::NameOf(state) + "**: ")) << Text::NameOf(state);
   }
 }
 

@@ -10,7 +10,10 @@ namespace ps {
 
 Member::Member(const MembershipOptions& options, Transport* transport, bs::Executor* executor,
                const bs::Logger& log)
-    : impl_(std::make_unique<Impl>(options, transport, executor, log)) {}
+    : Member(options, transport, executor, log, MemberTable(), NeighbourTable()) {}
+Member::Member(const MembershipOptions& options, Transport* transport, bs::Executor* executor,
+               const bs::Logger& log, const MemberTable& table, const NeighbourTable& neighbours)
+    : impl_(std::make_unique<Impl>(options, transport, executor, log, table, neighbours)) {}
 Member::~Member() = default;
 void Member::Start(Handler handler) { impl_->Start(std::move(handler)); }
 void Member::Barrier(int32_t group, StatusCallback done) { impl_->Barrier(group, std::move(done)); }
@@ -33,7 +36,8 @@ std::string HostOf(const Node& node) {
 }
 
 Member::Impl::Impl(const MembershipOptions& options, Transport* transport, bs::Executor* executor,
-                   const bs::Logger& log)
+                   const bs::Logger& log, const MemberTable& table,
+                   const NeighbourTable& neighbours)
     : options_(options),
       transport_(transport),
       executor_(executor),
@@ -51,13 +55,15 @@ Member::Impl::Impl(const MembershipOptions& options, Transport* transport, bs::E
       heartbeat_(&scope_),
       silence_(&scope_),
       limited_log_(executor, log),
+      table_(table),
       // Grows from one member of an address to the next: a late repeat of an earlier member does
       // not count for the present member.
       next_sequence_(static_cast<uint64_t>(executor->Now().time_since_epoch().count()) + 1),
       neighbours_([this](NeighbourCondition condition,
                          const Neighbour& neighbour) { return Holds(condition, neighbour); },
                   [this](NeighbourAction action, Neighbour* neighbour,
-                         const NeighbourDetails& details) { Act(action, neighbour, details); }) {
+                         const NeighbourDetails& details) { Act(action, neighbour, details); },
+                  neighbours) {
   own_.role = options.role;
   own_.hostname = options.node_host;
   own_.link_rate = options.link_rate;

@@ -32,7 +32,7 @@ namespace ps {
 class Member::Impl {
  public:
   Impl(const MembershipOptions& options, Transport* transport, bs::Executor* executor,
-       const bs::Logger& log);
+       const bs::Logger& log, const MemberTable& table, const NeighbourTable& neighbours);
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl();

@@ -82,7 +82,10 @@ struct MemberRules : TableTypes<MemberState, MemberEvent, MemberCondition, Membe
   static std::vector<Violation> Violations();
 };
 
-using MemberTable = StateTable<MemberRules>;
+class MemberTable final : public StateTable<MemberRules> {
+ public:
+  using StateTable::StateTable;
+};
 
 // The node takes part in the job: it neither left nor is the job over.
 constexpr bool TakesPart(MemberState state) {

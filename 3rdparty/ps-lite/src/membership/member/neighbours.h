@@ -77,7 +77,10 @@ struct NeighbourRules
   static std::vector<Violation> Violations();
 };
 
-using NeighbourTable = StateTable<NeighbourRules>;
+class NeighbourTable final : public StateTable<NeighbourRules> {
+ public:
+  using StateTable::StateTable;
+};
 
 struct Neighbour {
   Node node;
@@ -101,7 +104,8 @@ class Neighbours {
   // Runs an action at the neighbour, which is in its next state already.
   using Act = std::function<void(NeighbourAction, Neighbour*, const NeighbourDetails&)>;
 
-  Neighbours(Holds holds, Act act) : holds_(std::move(holds)), act_(std::move(act)) {}
+  Neighbours(Holds holds, Act act, NeighbourTable table = {})
+      : table_(std::move(table)), holds_(std::move(holds)), act_(std::move(act)) {}
   Neighbours(const Neighbours&) = delete;
   Neighbours& operator=(const Neighbours&) = delete;
   ~Neighbours() = default;
