@@ -46,7 +46,8 @@ void CollectiveBackend::Prepare(Done done) {
 bool CollectiveBackend::GoesByLibrary(const protocol::Tensor& tensor,
                                       const Exchange& exchange) const {
   const bool sums = exchange.round > 0 && exchange.sent && exchange.summed;
-  return sums && tensor.mode == Mode::kSynchronous && exchange.coder.coding.plain() &&
+  // Servers count the rounds of a key that is to be coded from its first round on.
+  return sums && tensor.mode == Mode::kSynchronous && exchange.coder.coding.codec == 0 &&
          tensor.size_bytes > 0 && library_ && library_->Sums(tensor.dtype);
 }
 

@@ -175,12 +175,14 @@ TEST(CollectiveBackend, FirstValuesIntegersAndCodedSumsGoToServers) {
               outcome.Take());
   EXPECT_EQ(StartedAtServers(ranks.backend(0)), 2);
   const protocol::Tensor tensor{.key = 3, .size_bytes = 256, .partitions = {{.size_bytes = 256}}};
-  Exchange coded{.round = 1, .partition = tensor.partitions[0]};
-  coded.coder.coding.codec = 1;
-  coded.sent = [](const Status&) {};
-  coded.summed = [](const Status&, const std::string&) {};
-  ranks.backend(0)->Start(tensor, std::move(coded));
-  EXPECT_EQ(StartedAtServers(ranks.backend(0)), 3);
+  for (const bool later : {true, false}) {
+    Exchange coded{.round = later ? Round{1} : Round{2}, .partition = tensor.partitions[0]};
+    coded.coder.coding = {.codec = 1, .later = later};
+    coded.sent = [](const Status&) {};
+    coded.summed = [](const Status&, const std::string&) {};
+    ranks.backend(0)->Start(tensor, std::move(coded));
+  }
+  EXPECT_EQ(StartedAtServers(ranks.backend(0)), 4);
   ranks.Run();
   EXPECT_EQ(ranks.library()->counts().operations, 0U);
 }
