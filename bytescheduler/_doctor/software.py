@@ -6,7 +6,7 @@ import sys
 from typing import List, Optional
 
 from bytescheduler import __version__
-from bytescheduler._doctor import mpi
+from bytescheduler._doctor import mpi, nccl
 from bytescheduler._doctor.findings import Finding, good, problem, warning
 from bytescheduler._doctor.probe import Import, imports
 from bytescheduler._process.say import counted
@@ -110,7 +110,8 @@ def check(role: str, *, limit_s: float = 60.0) -> List[Finding]:
     role : str
         DMLC_ROLE, or empty.
     limit_s : float, optional
-        How long importing numpy and MXNet may take, and as long again PyTorch and each MPI library.
+        How long importing numpy and MXNet may take, and as long again PyTorch and each
+        library of collective operations.
     """
     findings = [good(_AREA, "python", f"Python {platform.python_version()} ({sys.executable})")]
     # That it can be imported was shown when this package was.
@@ -122,4 +123,4 @@ def check(role: str, *, limit_s: float = 60.0) -> List[Finding]:
     findings.append(_numpy(imported["numpy"], imported.get("mxnet"), torch))
     if "mxnet" in imported:
         findings.append(_mxnet(imported["mxnet"], torch, role))
-    return [*findings, _torch(torch), *mpi.check(limit_s), *_tuning(role)]
+    return [*findings, _torch(torch), *mpi.check(limit_s), *nccl.check(limit_s), *_tuning(role)]

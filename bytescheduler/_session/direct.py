@@ -98,8 +98,7 @@ class Way:
 
 # Libraries that sum in a direct job where BYTESCHEDULER_COMM names them, and its start by hand.
 # src/node/worker/libraries.cc has them too.
-_LIBRARIES = {"mpi": "mpirun -n 2"}
-_LATER_LIBRARIES = ("nccl",)
+_LIBRARIES = {"mpi": "mpirun -n 2", "nccl": "a launcher such as torchrun"}
 _COMM = "BYTESCHEDULER_COMM"
 _ROLES = ("DMLC_ROLE", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER")
 _MEETING_PLACE = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -283,7 +282,7 @@ def check_comm(comm: str, *, servers: str = "", started: str = "") -> None:
     """
     wanted = f"{_COMM}={plain(comm)}"
     if servers:
-        if comm in ("direct", *_LIBRARIES, *_LATER_LIBRARIES):
+        if comm in ("direct", *_LIBRARIES):
             raise ConfigError(
                 f"{wanted}, and this job has {servers}: unset {_COMM}, or let the workers host the "
                 "servers, by bslaunch -s 0, or by a launcher such as torchrun without DMLC_ROLE, "
@@ -301,12 +300,6 @@ def check_comm(comm: str, *, servers: str = "", started: str = "") -> None:
         raise ConfigError(
             f"{wanted}, and no launcher has started this process: start it with "
             f"{_LIBRARIES[comm]}, or unset {_COMM}",
-            1,
-        )
-    elif comm in _LATER_LIBRARIES:
-        raise ConfigError(
-            f"{wanted}: this version does not have it; unset {_COMM}, and a server in each "
-            "worker's process sums",
             1,
         )
 

@@ -7,6 +7,7 @@ from bytescheduler._native import Pending, Worker
 from bytescheduler._session.direct import by_workers
 from bytescheduler._session.rounds import Round, RoundCall, Rounds, Source, WithoutEngine
 from bytescheduler._session.session import Session, clamped
+from bytescheduler._settings import Settings
 from bytescheduler._started.consequences import as_raised
 from bytescheduler.errors import Closed, Error, UsageError
 
@@ -28,6 +29,8 @@ class RoundSession(Session):
 
     def __init__(self, worker: Worker) -> None:
         self._rounds = Rounds()
+        # True: NCCL sums tensors of floats on their devices.
+        self.sums_on_devices = Settings.read().comm == "nccl"
         super().__init__(worker, self._rounds, WithoutEngine())
 
     @property

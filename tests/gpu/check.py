@@ -47,16 +47,17 @@ def why_not_here(double: bool) -> Optional[str]:
     return None
 
 
-def run_workers(double: bool, out: pathlib.Path) -> None:
-    """Run the workers to a good end, and print what they printed."""
+def run_workers(command: List[str], count: int, out: pathlib.Path, **settings: str) -> None:
+    """Run that many workers to a good end, and print what they printed."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     environment = {name: v for name, v in os.environ.items() if not name.startswith("DMLC_")}
-    environment.update(WORLD_SIZE=str(WORKERS), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    environment.update(WORLD_SIZE=str(count), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    environment.update(settings)
+    out.mkdir(exist_ok=True)
     environment.update(BYTESCHEDULER_TIMELINE=str(out / "timeline.json"))
-    command = [sys.executable, str(HERE / "worker.py"), *(["--double"] if double else [])]
-    paths = [out / f"worker-{rank}.txt" for rank in range(WORKERS)]
+    paths = [out / f"worker-{rank}.txt" for rank in range(count)]
     workers = [
         start(command, {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}, path)
         for rank, path in enumerate(paths)
@@ -64,9 +65,24 @@ def run_workers(double: bool, out: pathlib.Path) -> None:
     why = why_not_well(workers, LIMIT_S)
     for path in paths:
         sys.stdout.write(path.read_text())
+    sys.stdout.flush()
     if why is not None:
-        sys.stdout.flush()
         raise SystemExit(why)
+
+
+def run_nccl(double: bool, out: pathlib.Path) -> None:
+    """Let NCCL sum: a rank alone, and two on one GPU, which it refuses."""
+    settings = {"BYTESCHEDULER_COMM": "nccl"}
+    if double:
+        fakes = os.environ.get("BS_FAKE_GPU_FOLDER")
+        if not fakes:
+            print("NCCL has no double here: BS_FAKE_GPU_FOLDER is not set")
+            return
+        settings.update(LD_LIBRARY_PATH=f"{fakes}/whole", BS_FAKE_GPU="0")
+    command = [sys.executable, str(HERE / "nccl.py"), *(["--double"] if double else [])]
+    run_workers(command, 1, out / "nccl", **settings)
+    run_workers([*command, "--together"], WORKERS, out / "nccl-together", **settings)
+    print("NCCL: all is well")
 
 
 def start(command: List[str], environment: Dict[str, str], path: pathlib.Path) -> Process:
@@ -124,7 +140,8 @@ def main() -> int:
         return 2
     if options.wheel:
         return 0
-    run_workers(options.double, options.out)
+    command = [sys.executable, str(HERE / "worker.py"), *(["--double"] if options.double else [])]
+    run_workers(command, WORKERS, options.out)
     from machine import Double, Gpu
 
     from bytescheduler._timeline.files import merge
@@ -136,6 +153,7 @@ def main() -> int:
     if found * 2 <= rounds:  # the machine may pause a process for a while
         print("run.sh: copies do not overlap", file=sys.stderr)
         return 1
+    run_nccl(options.double, options.out)
     print("all is well, on " + ("the double of a device" if options.double else "a GPU"))
     return 0
 

@@ -234,4 +234,5 @@ def main() -> None:
     bps.shutdown()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -60,6 +60,7 @@ LANES: "Dict[str, List[Step]]" = {
         Step("nightly-gcc"),
         Step("nightly-pythons"),
         Step("nightly-oldest-torch"),
+        Step("nightly-nccl"),
         Step("nightly-wheels"),
         Step("nightly-lint"),
         Step("nightly-launchers"),

@@ -43,6 +43,7 @@ MAY_INCLUDE = {
     "backend/collective": {"base", "ps", "kv", "codec", "protocol", "backend"},
     # A library of its own sends the bytes.
     "backend/collective/mpi": {"base", "backend/collective"},
+    "backend/collective/nccl": {"base", "backend/collective"},
     # It sends no message: all it needs of ps is the text of a duration.
     "backend/kvstore": {"base", "job", "ps", "protocol", "backend"},
     # No back end: whatever makes a worker chooses one.
@@ -74,7 +75,7 @@ MAY_INCLUDE = {
     "node/worker": {
         *("base", "job", "ps", "config", "trace", "protocol", "membership"),
         *("backend", "backend/host", "backend/kvstore", "backend/ps", "backend/collective"),
-        "backend/collective/mpi",
+        *("backend/collective/mpi", "backend/collective/nccl"),
         *("worker", "host", "node"),
     },
     "capi": {
@@ -380,6 +381,7 @@ TESTED_THROUGH = {
     "src/server/stock/stock_shard.cc": "stock_store_test.cc",
     "src/server/stock/stock_value.cc": "stock_slot_update_test.cc",
     "src/backend/traffic.cc": "worker_metrics_test.cc",
+    "src/backend/collective/introduction.cc": "collective_worker_test.cc",
     "src/backend/collective/mpi/mpi_abi.cc": "mpi_library_test.cc",
     "src/backend/collective/mpi/mpi_file.cc": "mpi_library_test.cc",
     "src/backend/host/host_sums.cc": "host_backend_test.cc",
@@ -394,6 +396,8 @@ TESTED_THROUGH = {
     "src/reduce/copy_x86.cc": "reduce_test.cc",
     "src/reduce/float_environment_portable.cc": "reduce_test.cc",
     "src/reduce/float_environment_x86.cc": "reduce_test.cc",
+    "src/reduce/casts_avx2.cc": "casts_test.cc",
+    "src/reduce/casts_avx512.cc": "casts_test.cc",
     "src/reduce/kernels_avx2.cc": "reduce_test.cc",
     "src/reduce/kernels_avx512.cc": "reduce_test.cc",
     "src/reduce/kernels_avx512_fp16.cc": "reduce_test.cc",

@@ -12,13 +12,14 @@ import mxnet as mx
 from mxnet.kvstore import KVStoreBase
 
 from bytescheduler._native import await_names, check_settings
-from bytescheduler._session.direct import check_kind, check_left_over, in_direct_job
+from bytescheduler._session.direct import in_direct_job
 from bytescheduler._settings import Settings
 from bytescheduler.mxnet._choice.by_name import take_part
 from bytescheduler.mxnet._choice.meeting import own_address_shown
 from bytescheduler.mxnet._choice.opening import (
     OWN,
     await_scheduler,
+    check_job,
     open_direct_stand_in,
     open_stand_in,
 )
@@ -66,8 +67,7 @@ class DistNames:
     def create(self, name: str) -> Store:
         """Return MXNet's own store, or what stands in for it.  Blocks."""
         settings = Settings.read()
-        check_left_over()
-        check_kind()
+        check_job(settings)
         if in_direct_job():
             without_servers = open_direct_stand_in(name, settings)
             self._on_joined()

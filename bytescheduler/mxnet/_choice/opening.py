@@ -32,7 +32,7 @@ from bytescheduler.mxnet._stores.passthrough import PassThrough
 from bytescheduler.mxnet._stores.stand_in import StandIn
 from bytescheduler.mxnet._types import Store
 
-__all__ = ["await_scheduler", "open_backend", "open_stand_in", "passes_on"]
+__all__ = ["await_scheduler", "check_job", "open_backend", "open_stand_in", "passes_on"]
 
 # This process's place in a job of our own servers, which its stores share.
 JOB: Place[TensorSession] = Place()
@@ -72,8 +72,7 @@ def open_backend(inner: Optional[Store], settings: Settings) -> Tuple[Optional[S
         As `ScheduledKVS`.
     """
     if _takes_part(inner):
-        check_left_over()
-        check_kind()
+        check_job(settings)
     if _is_native(inner, settings):
         try:
             return inner, _open_native(inner, settings)
@@ -81,6 +80,18 @@ def open_backend(inner: Optional[Store], settings: Settings) -> Tuple[Optional[S
             if not _goes_on(error, settings):
                 raise
     return _open_wrapped(inner, settings)
+
+
+def check_job(settings: Settings) -> None:
+    """Raise ConfigError if variables do not go with the kind of this process's job, or MXNet."""
+    if settings.comm == "nccl":
+        raise ConfigError(
+            "BYTESCHEDULER_COMM=nccl: NCCL sums tensors of GPUs, and MXNet's arrays travel through "
+            "the host: set BYTESCHEDULER_COMM to direct or mpi",
+            1,
+        )
+    check_left_over()
+    check_kind()
 
 
 def await_scheduler(settings: Settings) -> None:

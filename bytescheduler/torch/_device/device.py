@@ -51,6 +51,22 @@ class Device:
             self._down.wait_event(after)
         self._runtime.call(self._down, *starter)
 
+    def then_call_here(self, starter: Tuple[int, int]) -> None:
+        """Call a C function, with its argument, after the work on the current stream."""
+        self._down.wait_event(self._runtime.current().record_event())
+        self._runtime.call(self._down, *starter)
+
+    def room(self, like: torch.Tensor) -> torch.Tensor:
+        """Return memory of the device that is free when the work on the current stream is done."""
+        current = self._runtime.current()
+        tensor = self._runtime.empty(current, like)
+        self._runtime.lend(tensor, current)
+        return tensor
+
+    def lend(self, tensor: torch.Tensor) -> None:
+        """Let the memory of `tensor` be free only after the work on the current stream now."""
+        self._runtime.lend(tensor, self._runtime.current())
+
     def upload(self, stage: torch.Tensor) -> Tuple[torch.Tensor, Event]:
         """Return a copy of `stage` that the current stream can use, and the end of the copy."""
         tensor = self._runtime.empty(self._up, stage)

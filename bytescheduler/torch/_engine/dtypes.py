@@ -6,7 +6,7 @@ import torch
 
 from bytescheduler.errors import UsageError
 
-__all__ = ["BYTES", "address_of", "check_summable", "code_of", "size_of"]
+__all__ = ["BYTES", "address_of", "check_summable", "code_of", "is_floating", "size_of"]
 
 _CODES = {
     torch.float32: 0,
@@ -42,6 +42,11 @@ def check_summable(tensor: torch.Tensor, name: str) -> None:
 def code_of(dtype: torch.dtype) -> int:
     """Return the engine's number of a dtype that `check_summable` accepts."""
     return _CODES[_PARTS.get(dtype, dtype)]
+
+
+def is_floating(dtype: torch.dtype) -> bool:
+    """Return whether elements are floats, or pairs of them."""
+    return bool(dtype.is_floating_point or dtype.is_complex)
 
 
 def size_of(tensor: torch.Tensor) -> int:

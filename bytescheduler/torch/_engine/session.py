@@ -1,6 +1,6 @@
 """A session whose tensors are PyTorch's."""
 
-from typing import Sequence, Tuple
+from typing import Optional, Sequence, Tuple
 
 import torch
 
@@ -8,7 +8,7 @@ from bytescheduler._native import Pending
 from bytescheduler._session.round_session import RoundSession
 from bytescheduler._session.rounds import RoundCall
 from bytescheduler.errors import UsageError
-from bytescheduler.torch._engine.dtypes import code_of, size_of
+from bytescheduler.torch._engine.dtypes import code_of, is_floating, size_of
 
 __all__ = ["TorchSession"]
 
@@ -17,6 +17,15 @@ class TorchSession(RoundSession):
     """A `RoundSession` that declares PyTorch's tensors and starts their rounds."""
 
     framework_name = "torch"
+
+    def check_place(self, tensor: torch.Tensor, name: str, device: Optional[object]) -> None:
+        """Raise UsageError, with `name`, if NCCL has to sum `tensor`, which is on no device."""
+        if self.sums_on_devices and device is None and is_floating(tensor.dtype):
+            raise UsageError(
+                f"{name}: it is on the CPU, and BYTESCHEDULER_COMM=nccl sums tensors of GPUs; move "
+                "it to this worker's GPU, or set BYTESCHEDULER_COMM=direct",
+                5,
+            )
 
     def declare_tensors(self, tensors: Sequence[Tuple[int, torch.Tensor]]) -> None:
         """Declare keys with dense tensors, which get rank 0's bytes.  Blocks."""
@@ -38,6 +47,17 @@ class TorchSession(RoundSession):
             device = recv.device if send.is_cpu else send.device
             fault = f"key {key}: its memory is on {device}; give the engine tensors of the CPU"
             raise self._named(UsageError(fault, 5))
+        return self._start_dense(key, send, recv, call)
+
+    def start_on_device(
+        self, key: int, send: torch.Tensor, recv: torch.Tensor, call: RoundCall
+    ) -> Pending:
+        """Do as `start` with tensors that NCCL reads and writes, on a device."""
+        return self._start_dense(key, send, recv, call)
+
+    def _start_dense(
+        self, key: int, send: torch.Tensor, recv: torch.Tensor, call: RoundCall
+    ) -> Pending:
         size = send.numel() * send.element_size()
         owner: Tuple[torch.UntypedStorage, ...] = (send.untyped_storage(), recv.untyped_storage())
         if call.source is not None:

@@ -99,6 +99,8 @@ class Gradients:
         agree_on_strides(self._job.objects, new)
         for slot in new:
             slot.device = self._job.devices.of(slot.param, slot.name)
+            if self.options.compression.coding is None:
+                self._session.check_place(slot.param, slot.name, slot.device)
         self._sender.declare(
             new, bundled(on_processors(self._job.objects, new), self.options.compression)
         )

@@ -166,7 +166,8 @@ class Sender:
         return slot.recv is None or slot.recv.data_ptr() == dense.data_ptr()
 
     def _make_buffers(self, slot: Slot) -> None:
-        slot.passage = Passage(self._options.compression, slot.device)
+        there = self._session.sums_on_devices
+        slot.passage = Passage(self._options.compression, slot.device, there)
         like = empty_gradient(slot)
         if slot.device is None:
             slot.recv = like.zero_()

@@ -1,13 +1,15 @@
 """The way of a tensor: compressed, sent, received, and made a tensor again."""
 
-from typing import Optional, Type
+from typing import Optional, Type, Union
 
 import torch
 
 from bytescheduler._native import Coding
 from bytescheduler._session.rounds import Round, RoundCall
 from bytescheduler.torch._device.device import Device
+from bytescheduler.torch._device.on_device import OnDevice
 from bytescheduler.torch._device.transit import Transit
+from bytescheduler.torch._engine.dtypes import is_floating
 from bytescheduler.torch._engine.session import TorchSession
 from bytescheduler.torch._sums.compression import Compressor
 
@@ -23,15 +25,28 @@ class Passage:
         The form in which it travels.
     device : Device, optional
         The device that it is on; None: the processor's memory.
+    sums_there : bool
+        Sums of floats are made on the device.
     """
 
-    __slots__ = ("_compression", "_context", "_device", "_sent", "_transit", "received")
+    __slots__ = (
+        "_compression",
+        "_context",
+        "_device",
+        "_sent",
+        "_sums_there",
+        "_transit",
+        "received",
+    )
 
-    def __init__(self, compression: Type[Compressor], device: Optional[Device]) -> None:
+    def __init__(
+        self, compression: Type[Compressor], device: Optional[Device], sums_there: bool = False
+    ) -> None:
         self._compression = compression
         self._device = device
         self._context: Optional[torch.dtype] = None
-        self._transit: Optional[Transit] = None
+        self._sums_there = sums_there
+        self._transit: Union[Transit, OnDevice, None] = None
         self._sent: Optional[torch.Tensor] = None  # read until the round is over
         self.received: Optional[torch.Tensor] = None  # the memory that the engine writes to
 
@@ -45,7 +60,9 @@ class Passage:
         if self._device is None:
             self.received = torch.empty_like(like)
         else:
-            self._transit = Transit(self._device, like)
+            # Servers sum what is coded.
+            there = self._sums_there and is_floating(like.dtype) and self.coding_of(like) is None
+            self._transit = (OnDevice if there else Transit)(self._device, like)
             self.received = self._transit.received
         return self.received
 

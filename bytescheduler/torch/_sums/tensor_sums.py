@@ -69,8 +69,10 @@ class TensorSums(NamedSums[torch.Tensor]):
         session = self._tensors
         if session is not None and session.num_workers > 1 and plain.numel():
             device = self._devices.of(plain, f"push_pull of {label}")
-            passage = Passage(call.compression, device)
+            passage = Passage(call.compression, device, session.sums_on_devices)
             send = passage.compress(plain)
+            if passage.coding_of(send) is None:
+                session.check_place(send, f"push_pull of {label}", device)
             key = self._key(session, call, send)
             if device is not None:
                 device.check_works(f"push_pull of {label}")

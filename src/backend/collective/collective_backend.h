@@ -59,6 +59,9 @@ class CollectiveBackend final : public BackendBefore {
   ~CollectiveBackend() override;
 
   void Prepare(Done done) override;
+  // Arrays that the library sums may be on a device, so no network device of ours uses them.
+  std::shared_ptr<void> LendSent(std::span<const std::byte> /*memory*/) override { return nullptr; }
+  std::shared_ptr<void> LendFilled(std::span<std::byte> /*memory*/) override { return nullptr; }
   // kFailedPrecondition through the callbacks: a key changes from plain to coded sums.
   void Start(const protocol::Tensor& tensor, Exchange exchange) override;
   void Release(const protocol::Tensor& retired, bool given_back, Done done) override;
@@ -119,7 +122,7 @@ class CollectiveBackend final : public BackendBefore {
   uint64_t next_ready_ = 0;      // number of the next request
   uint64_t next_operation_ = 0;  // to execute
   std::map<uint64_t, protocol::GrantedOperation> early_;  // behind one that has not come
-  uint64_t summed_bytes_ = 0;          // by the library
+  uint64_t summed_bytes_ = 0;                             // by the library
   uint64_t finished_ = 0;              // number of the first operation that has not ended
   std::set<uint64_t> finished_early_;  // behind one that has not ended
   uint64_t reported_finished_ = 0;

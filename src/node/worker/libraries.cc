@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "node/worker/mpi_worker.h"
+#include "node/worker/nccl_worker.h"
 
 namespace bs::node {
 namespace {
@@ -17,6 +18,7 @@ struct Library {
 
 constexpr auto kLibraries = std::to_array<Library>({
     {.comm = "mpi", .find = FindMpi},
+    {.comm = "nccl", .find = FindNccl},
 });
 
 }  // namespace

@@ -71,6 +71,12 @@ def shown_at(port: int) -> str:
         return str(page.read().decode())
 
 
+def test_gradients_travel_coded_both_ways(make_direct: MakeDirect) -> None:
+    job = make_direct(2)
+    job.start("direct/casts.py", "bf16", "same")
+    assert job.codes() == [0, 0], job.all_said()
+
+
 def test_every_survivor_names_a_killed_worker(
     make_direct: MakeDirect, tmp_path: pathlib.Path
 ) -> None:
@@ -87,3 +93,11 @@ def test_every_survivor_names_a_killed_worker(
     for rank in (0, 2):
         assert codes[rank] == 1, job.all_said()
         assert re.search(r"MXNetError: .*lost worker 1 \(", job.said(rank)), job.all_said()
+
+
+def test_nccl_is_refused_at_the_start(make_direct: MakeDirect, tmp_path: pathlib.Path) -> None:
+    job = make_direct(2, BYTESCHEDULER_COMM="nccl")
+    job.start(SCRIPT, str(tmp_path / "none"))
+    assert job.codes() == [1, 1], job.all_said()
+    for rank in range(2):
+        assert "MXNet's arrays travel through the host" in job.said(rank).splitlines()[-1]

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "backend/collective/fake_collective.h"
+#include "backend/collective/introduction.h"
 #include "node/network.h"
 #include "node/node.h"
 #include "node/patience.h"
@@ -24,11 +25,41 @@ namespace {
 
 using backend::collective::FakeWorld;
 
+// A library whose ranks introduce themselves before they sum.
+class Introducing final : public backend::collective::Collective {
+ public:
+  Introducing(LibraryPlace place, std::unique_ptr<Collective> library,
+              backend::collective::Cards* cards)
+      : place_(std::move(place)), library_(std::move(library)), cards_(cards) {}
+
+  void Prepare(Done done) override {
+    const int32_t rank = place_.view->own.rank;
+    backend::collective::Introduce(
+        place_.servers, rank, place_.view->num_workers(), "rank " + std::to_string(rank),
+        [this, done = std::move(done)](const Result<backend::collective::Cards>& cards) {
+          if (cards.ok()) *cards_ = cards.value();
+          done(cards.status());
+        });
+  }
+  void AllReduce(std::vector<backend::collective::Piece> pieces, DType dtype, uint64_t sequence,
+                 Done done) override {
+    library_->AllReduce(std::move(pieces), dtype, sequence, std::move(done));
+  }
+  void Abort(const Status& status) override { library_->Abort(status); }
+
+ private:
+  const LibraryPlace place_;
+  const std::unique_ptr<Collective> library_;
+  backend::collective::Cards* const cards_;
+};
+
 class CollectiveJob {
  public:
   // `no_library`: why rank 1 has none.
   explicit CollectiveJob(int32_t num_workers, Status no_library = {})
-      : num_workers_(num_workers), library_({.num_ranks = num_workers}) {
+      : num_workers_(num_workers),
+        library_({.num_ranks = num_workers}),
+        cards_(static_cast<size_t>(num_workers)) {
     scheduler_ = std::move(SchedulerNode::Start(Configure("scheduler", 0)).value());
     const int32_t port = scheduler_->port();
     for (int32_t i = 0; i < num_workers; ++i) {
@@ -36,13 +67,16 @@ class CollectiveJob {
     }
     for (int32_t i = 0; i < num_workers; ++i) {
       const Config config = Configure("worker", port);
-      workers_.push_back(
-          StartPsWorker(config, MakeMembershipOptions(config, ps::Role::kWorker).value(), {},
-                        [this, no_library](const LibraryPlace& place)
-                            -> Result<std::unique_ptr<backend::collective::Collective>> {
-                          if (!no_library.ok() && place.view->own.rank == 1) return no_library;
-                          return library_.Join(place.view->own.rank, place.executor);
-                        }));
+      workers_.push_back(StartPsWorker(
+          config, MakeMembershipOptions(config, ps::Role::kWorker).value(), {},
+          [this, no_library](const LibraryPlace& place)
+              -> Result<std::unique_ptr<backend::collective::Collective>> {
+            if (!no_library.ok() && place.view->own.rank == 1) return no_library;
+            const int32_t rank = place.view->own.rank;
+            std::unique_ptr<backend::collective::Collective> made = std::make_unique<Introducing>(
+                place, library_.Join(rank, place.executor), &cards_[static_cast<size_t>(rank)]);
+            return made;
+          }));
     }
     for (const auto& worker : workers_) EXPECT_TRUE(worker->joined().WaitFor(kPatience));
   }
@@ -54,6 +88,7 @@ class CollectiveJob {
   }
 
   FakeWorld* library() { return &library_; }
+  const backend::collective::Cards& cards(size_t rank) const { return cards_[rank]; }
   WorkerNode* worker(size_t index) { return workers_[index].get(); }
   size_t size() const { return workers_.size(); }
   size_t IndexOf(int32_t rank) const {
@@ -77,6 +112,7 @@ class CollectiveJob {
 
   const int32_t num_workers_;
   FakeWorld library_;
+  std::vector<backend::collective::Cards> cards_;  // that each rank got
   std::unique_ptr<SchedulerNode> scheduler_;
   std::vector<std::unique_ptr<ServerNode>> servers_;
   std::vector<std::unique_ptr<WorkerNode>> workers_;
@@ -150,6 +186,13 @@ TEST(CollectiveWorker, TheLibrarySumsFloatsAndServersSumIntegers) {
   const auto doubles = SumAll<double>(&job, DType::kFloat64, 200, 3, 1000);
   for (const auto& tensor : doubles) EXPECT_EQ(tensor->out, std::vector<double>(1000, 6));
   EXPECT_GT(job.library()->counts().operations, before.operations);
+}
+
+TEST(CollectiveWorker, RanksIntroduceThemselvesToAll) {
+  const CollectiveJob job(3);
+  for (size_t rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(job.cards(rank), (backend::collective::Cards{"rank 0", "rank 1", "rank 2"}));
+  }
 }
 
 TEST(CollectiveWorker, AnErrorOfTheLibraryOnOneRankIsNamedByAll) {

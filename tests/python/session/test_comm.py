@@ -70,11 +70,12 @@ def test_servers_are_refused_where_a_process_is_alone(monkeypatch: pytest.Monkey
     assert "no launcher has started this process" in refusal(monkeypatch, ALONE, COMM="servers")
 
 
-def test_nccl_needs_a_later_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert refusal(monkeypatch, LAUNCHED, COMM="nccl") == snapshot(
-        "BYTESCHEDULER_COMM=nccl: this version does not have it; unset BYTESCHEDULER_COMM, and "
-        "a server in each worker's process sums"
+def test_nccl_needs_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refusal(monkeypatch, ALONE, COMM="nccl") == snapshot(
+        "BYTESCHEDULER_COMM=nccl, and no launcher has started this process: start it with a "
+        "launcher such as torchrun, or unset BYTESCHEDULER_COMM"
     )
+    check_comm("nccl", started="this process has RANK=0 of WORLD_SIZE=2")
 
 
 def test_mpi_needs_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:

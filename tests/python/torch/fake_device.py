@@ -185,7 +185,7 @@ class FakeRuntime:
 
     def empty(self, stream: FakeStream, like: torch.Tensor) -> torch.Tensor:
         self._check_lent()
-        memory = _poisoned(torch.empty_like(like))
+        memory = _poisoned(torch.empty_like(like, device="cpu"))
         self._not_lent.add(id(memory))
         return memory
 

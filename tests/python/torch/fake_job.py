@@ -21,6 +21,7 @@ from fake_device import FakeDevices, at_address
 from bytescheduler._session.rounds import RoundCall
 from bytescheduler.errors import PeerLost
 from bytescheduler.torch._device.devices import Devices
+from bytescheduler.torch._engine.session import TorchSession
 
 
 def peeked(params: Iterable[torch.Tensor]) -> List[torch.Tensor]:
@@ -115,6 +116,7 @@ class FakeSession:
         self.rounds: List[FakePending] = []
         self.given_back: List[str] = []  # names of keys
         self.devices: Optional[FakeDevices] = None
+        self.sums_on_devices = False
         self._spaces = 0
 
     def new_key_space(self) -> int:
@@ -159,6 +161,9 @@ class FakeSession:
         assert not call.deferred or self.devices is not None
         self.rounds.append(pending)
         return pending
+
+    start_on_device = start
+    check_place = TorchSession.check_place
 
     def start_round(
         self, key: int, send: int, recv: int, size: int, call: RoundCall, *, owner: object

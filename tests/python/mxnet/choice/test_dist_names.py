@@ -403,3 +403,16 @@ def test_a_way_of_another_kind_of_job_is_refused(
     with pytest.raises(ConfigError, match="COMM=direct, and this job has 1 server: unset"):
         make()
     assert job.stock == []
+
+
+@pytest.mark.parametrize("make", [ScheduledKVS, lambda: mx.kv.create("dist_sync")])
+def test_nccl_is_refused(
+    direct: None, monkeypatch: pytest.MonkeyPatch, make: "Callable[[], object]"
+) -> None:
+    monkeypatch.setenv("BYTESCHEDULER_COMM", "nccl")
+    with pytest.raises(ConfigError) as raised:
+        make()
+    assert str(raised.value) == snapshot(
+        "BYTESCHEDULER_COMM=nccl: NCCL sums tensors of GPUs, and MXNet's arrays travel through the "
+        "host: set BYTESCHEDULER_COMM to direct or mpi"
+    )

@@ -1,0 +1,189 @@
+// Connects the ranks, then puts sums on a stream in their order.
+#include "backend/collective/nccl/nccl_sums.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+namespace bs::backend {
+namespace {
+
+using collective::Piece;
+
+// The card of a rank: its version of NCCL, its GPU, and from rank 0 the id.
+struct Card {
+  int32_t version = 0;
+  std::string uuid{};
+  std::string id{};
+
+  std::string Encode() const {
+    std::string bytes(sizeof(version), '\0');
+    std::memcpy(bytes.data(), &version, sizeof(version));
+    bytes += uuid;
+    bytes += id;
+    bytes.resize(sizeof(version) + CudaDriver::kUuidBytes + NcclLibrary::kIdBytes, '\0');
+    return bytes;
+  }
+  static Card Decode(const std::string& bytes) {
+    Card card;
+    std::memcpy(&card.version, bytes.data(), std::min(bytes.size(), sizeof(card.version)));
+    card.uuid = bytes.substr(sizeof(card.version), CudaDriver::kUuidBytes);
+    card.id = bytes.substr(sizeof(card.version) + CudaDriver::kUuidBytes);
+    return card;
+  }
+};
+
+std::string WorkersText(size_t first, size_t second) {
+  return "worker " + std::to_string(first) + " and worker " + std::to_string(second);
+}
+
+// Names the first pair that does not fit, so that all ranks have the same text.
+Status CheckCards(const std::vector<Card>& cards) {
+  for (size_t later = 1; later < cards.size(); ++later) {
+    if (cards[later].version != cards[0].version) {
+      return Status::FailedPrecondition(
+          "worker 0 has NCCL " + NcclLibrary::TextOf(cards[0].version) + ", and worker " +
+          std::to_string(later) + " has NCCL " + NcclLibrary::TextOf(cards[later].version) +
+          ": install one version on all hosts");
+    }
+    for (size_t earlier = 0; earlier < later; ++earlier) {
+      if (cards[earlier].uuid != cards[later].uuid) continue;
+      return Status::FailedPrecondition(
+          WorkersText(earlier, later) +
+          " have tensors on one GPU, and NCCL needs a GPU for each: call "
+          "torch.cuda.set_device(bps.local_rank()) before the first tensor");
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<std::string> NcclSums::TakeGpu(const void* memory) {
+  const Result<int> gpu = driver_->GpuOf(memory);
+  if (!gpu.ok()) return gpu.status();
+  Status status = driver_->Use(gpu.value());
+  if (!status.ok()) return status;
+  gpu_ = gpu.value();
+  Result<CudaDriver::Stream> stream = driver_->NewStream();
+  if (!stream.ok()) return stream.status();
+  stream_ = stream.value();
+  Result<std::string> uuid = driver_->UuidOf(*gpu_);
+  if (!uuid.ok()) return uuid.status();
+  Card card{.version = library_->version(), .uuid = std::move(uuid.value())};
+  if (rank_ == 0) {
+    Result<std::string> id = library_->NewId();
+    if (!id.ok()) return id.status();
+    card.id = std::move(id.value());
+  }
+  return card.Encode();
+}
+
+Status NcclSums::Connect(std::span<const std::string> cards) {
+  std::vector<Card> decoded;
+  std::ranges::transform(cards, std::back_inserter(decoded), &Card::Decode);
+  Status status = CheckCards(decoded);
+  if (!status.ok()) return status;
+  const Result<NcclLibrary::Communicator> made =
+      library_->Connect(decoded.front().id, rank_, size_);
+  if (!made.ok()) return made.status();
+  communicator_ = made.value();
+  is_connecting_ = true;
+  return Status::Ok();
+}
+
+Status NcclSums::CheckGpu(const void* memory) const {
+  const Result<int> gpu = driver_->GpuOf(memory);
+  if (!gpu.ok()) return gpu.status();
+  if (gpu.value() == gpu_) return Status::Ok();
+  return Status::InvalidArgument("this tensor is on GPU " + std::to_string(gpu.value()) +
+                                 ", and this worker's first one was on GPU " +
+                                 std::to_string(gpu_.value_or(-1)) +
+                                 ": NCCL sums tensors of one GPU in each worker");
+}
+
+Status NcclSums::Add(const std::vector<Piece>& pieces, DType dtype, uint64_t sequence) {
+  Waiting waiting{.arrays = {}, .dtype = dtype, .sequence = sequence};
+  for (const Piece& piece : pieces) {
+    Status status = CheckGpu(piece.in.data());
+    if (status.ok()) status = CheckGpu(piece.out.data());
+    if (!status.ok()) return status;
+    waiting.arrays.push_back(
+        {.in = piece.in.data(), .out = piece.out.data(), .count = piece.in.size() / SizeOf(dtype)});
+  }
+  waiting_.push_back(std::move(waiting));
+  return Status::Ok();
+}
+
+bool NcclSums::is_idle() const {
+  return waiting_.empty() && !launching_ && under_way_.empty() && !is_connecting_;
+}
+
+Result<std::vector<uint64_t>> NcclSums::Poll() {
+  if (communicator_ == nullptr) return std::vector<uint64_t>();
+  // An operation that fails ends too, so errors are asked for last.
+  Result<std::vector<uint64_t>> ended = TakeEnded();
+  Status status = Launch();
+  if (!status.ok()) return status;
+  return ended;
+}
+
+Status NcclSums::Launch() {
+  while (true) {
+    const Result<bool> at_rest = library_->IsAtRest(communicator_);
+    if (!at_rest.ok()) return at_rest.status();
+    if (!at_rest.value()) return Status::Ok();
+    is_connecting_ = false;
+    if (launching_) {
+      const Result<CudaDriver::Event> end = driver_->Record(stream_);
+      if (!end.ok()) return end.status();
+      under_way_.push_back({.end = end.value(), .sequence = *launching_});
+      launching_.reset();
+    }
+    if (waiting_.empty()) return Status::Ok();
+    const Waiting next = std::move(waiting_.front());
+    waiting_.pop_front();
+    launching_ = next.sequence;
+    Status status = library_->Sum(communicator_, next.arrays, next.dtype, stream_);
+    if (!status.ok()) return status;
+  }
+}
+
+Result<std::vector<uint64_t>> NcclSums::TakeEnded() {
+  std::vector<uint64_t> ended;
+  while (!under_way_.empty()) {
+    const Result<bool> is_over = driver_->IsOver(under_way_.front().end);
+    if (!is_over.ok()) return is_over.status();
+    if (!is_over.value()) break;
+    driver_->Free(under_way_.front().end);
+    ended.push_back(under_way_.front().sequence);
+    under_way_.pop_front();
+  }
+  return ended;
+}
+
+void NcclSums::Abort() {
+  waiting_.clear();
+  if (communicator_ != nullptr) library_->Abort(std::exchange(communicator_, nullptr));
+  is_connecting_ = false;
+  if (!launching_) return;
+  launching_.reset();
+  // It may have come to the stream.
+  const Result<CudaDriver::Event> end = driver_->Record(stream_);
+  if (end.ok()) under_way_.push_back({.end = end.value(), .sequence = 0});
+}
+
+bool NcclSums::IsQuiet() {
+  const Result<std::vector<uint64_t>> ended = TakeEnded();
+  return !ended.ok() || under_way_.empty();
+}
+
+void NcclSums::End() {
+  if (communicator_ != nullptr) library_->Destroy(std::exchange(communicator_, nullptr));
+  if (stream_ != nullptr) driver_->FreeStream(std::exchange(stream_, nullptr));
+  if (gpu_) driver_->Leave(*gpu_);
+  gpu_.reset();
+}
+
+}  // namespace bs::backend

@@ -1,0 +1,81 @@
+// NcclSums: sums on a GPU by an NCCL library, a communicator and a stream.
+//
+// The GPU is that of the first tensor, so that a script can choose it until then.  All ranks then
+// exchange their cards, and connect.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/collective/collective.h"
+#include "backend/collective/nccl/cuda_driver.h"
+#include "backend/collective/nccl/nccl_library.h"
+#include "base/status.h"
+#include "base/types.h"
+
+namespace bs::backend {
+
+// Confined to a thread.  Only Abort and End can block.  The loss of another rank can be the reason
+// of kUnavailable.
+class NcclSums {
+ public:
+  // Both stay valid.
+  NcclSums(const NcclLibrary* library, const CudaDriver* driver, int32_t rank, int32_t size)
+      : library_(library), driver_(driver), rank_(rank), size_(size) {}
+  NcclSums(const NcclSums&) = delete;
+  NcclSums& operator=(const NcclSums&) = delete;
+  ~NcclSums() = default;
+
+  bool has_gpu() const { return gpu_.has_value(); }
+  // Takes the GPU that has `memory`, and returns this rank's card.
+  Result<std::string> TakeGpu(const void* memory);
+  // Begins to connect the ranks; `cards` are in the order of ranks.  kFailedPrecondition: two ranks
+  // share a GPU, or have different versions; all ranks get the same text.
+  Status Connect(std::span<const std::string> cards);
+  // Adds a sum behind earlier sums.  kInvalidArgument: its memory is not on this rank's GPU.
+  Status Add(const std::vector<collective::Piece>& pieces, DType dtype, uint64_t sequence);
+  // Puts sums on the stream, and returns the sums that have ended.
+  Result<std::vector<uint64_t>> Poll();
+  // True if Poll has no work: all sums have ended, and the ranks are connected.
+  bool is_idle() const;
+  // Ends all sums.  A sum that has begun may use its memory until IsQuiet.
+  void Abort();
+  bool IsQuiet();
+  // Gives communicator, stream and GPU back.  REQUIRES: no sum is under way.
+  void End();
+
+ private:
+  struct Waiting {
+    std::vector<NcclLibrary::Array> arrays;
+    DType dtype;
+    uint64_t sequence;
+  };
+  struct UnderWay {
+    CudaDriver::Event end;
+    uint64_t sequence;
+  };
+
+  Status CheckGpu(const void* memory) const;
+  // Puts waiting sums on the stream, as long as NCCL takes them.
+  Status Launch();
+  Result<std::vector<uint64_t>> TakeEnded();
+
+  const NcclLibrary* const library_;
+  const CudaDriver* const driver_;
+  const int32_t rank_;
+  const int32_t size_;
+  std::optional<int> gpu_;
+  CudaDriver::Stream stream_ = nullptr;
+  NcclLibrary::Communicator communicator_ = nullptr;
+  bool is_connecting_ = false;
+  std::deque<Waiting> waiting_;
+  std::optional<uint64_t> launching_;  // NCCL has not yet put this sum on the stream
+  std::deque<UnderWay> under_way_;
+};
+
+}  // namespace bs::backend

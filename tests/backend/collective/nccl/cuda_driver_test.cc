@@ -1,0 +1,65 @@
+// CudaDriver: what it finds, and what it says where it finds nothing.
+#include "backend/collective/nccl/cuda_driver.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "backend/collective/nccl/fake_gpu_world.h"
+
+namespace bs::backend {
+namespace {
+
+TEST(CudaDriver, WithoutADriverItSaysSo) {
+  const Status status = CudaDriver::Load("/nowhere/libcuda.so.1").status();
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(status.message(),
+            "NVIDIA's driver library cannot be used (/nowhere/libcuda.so.1: cannot open shared "
+            "object file: No such file or directory): install the driver, or set "
+            "BYTESCHEDULER_COMM=direct");
+}
+
+TEST(CudaDriver, ALibraryThatLacksAFunctionIsNamed) {
+  const std::string text = LoadFakeDriver("driverless").status().message();
+  EXPECT_NE(text.find("libcuda.so.1 lacks cuDevicePrimaryCtxRelease_v2"), std::string::npos)
+      << text;
+}
+
+TEST(CudaDriver, ADriverWithoutAGpuSaysSo) {
+  ASSERT_EQ(::setenv("BS_FAKE_NO_GPU", "1", 1), 0);
+  const std::string text = LoadFakeDriver("whole").status().message();
+  ASSERT_EQ(::unsetenv("BS_FAKE_NO_GPU"), 0);
+  EXPECT_NE(text.find("(cuInit: no CUDA-capable device is detected)"), std::string::npos) << text;
+}
+
+TEST(CudaDriver, KnowsTheGpuOfMemory) {
+  FakeGpuWorld world;
+  const auto driver = std::move(LoadFakeDriver("whole").value());
+  const std::vector<float> on_gpu(8);
+  const std::vector<float> on_cpu(8);
+  world.Own(on_gpu, 3);
+  world.Own(on_cpu, -1);
+  EXPECT_EQ(driver->GpuOf(on_gpu.data() + 7).value(), 3);
+  const Status status = driver->GpuOf(on_cpu.data()).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(
+      status.message(),
+      "NCCL sums tensors of GPUs, and this tensor is on the CPU: move it to the worker's GPU, "
+      "or set BYTESCHEDULER_COMM=direct");
+}
+
+TEST(CudaDriver, AnEventIsOverWithTheWorkBeforeIt) {
+  const auto driver = std::move(LoadFakeDriver("whole").value());
+  ASSERT_TRUE(driver->Use(0).ok());
+  const CudaDriver::Stream stream = driver->NewStream().value();
+  const CudaDriver::Event event = driver->Record(stream).value();
+  while (!driver->IsOver(event).value()) {
+  }
+  driver->Free(event);
+  driver->FreeStream(stream);
+  driver->Leave(0);
+  EXPECT_FALSE(driver->NewStream().ok()) << "without a context";
+}
+
+}  // namespace
+}  // namespace bs::backend

@@ -1,0 +1,318 @@
+// NcclCollective: sums of several ranks of this process, and how they fail.
+#include "backend/collective/nccl/nccl_collective.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "backend/collective/nccl/fake_gpu_world.h"
+#include "base/loop_thread.h"
+#include "base/notification.h"
+#include "base/run_on.h"
+
+namespace bs::backend {
+namespace {
+
+using collective::Cards;
+using collective::Piece;
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// The end of a call.
+struct Outcome {
+  Notification ended;
+  Status status;
+  int times = 0;
+
+  Status Wait() const {
+    EXPECT_TRUE(ended.WaitFor(seconds(20)));
+    EXPECT_EQ(times, 1);
+    return status;
+  }
+};
+
+class NcclCollectiveTest : public testing::Test {
+ protected:
+  void Make(int32_t size, NcclOptions options = {}) {
+    options.size = size;
+    cards_.resize(static_cast<size_t>(size));
+    RunOn(&loop_, [&] {
+      for (options.rank = 0; options.rank < size; ++options.rank) {
+        options.introduce = [this, rank = options.rank](const std::string& card, auto done) {
+          Introduce(rank, card, std::move(done));
+        };
+        ranks_.push_back(
+            std::make_unique<NcclCollective>(&loop_, std::move(LoadFakeNccl("whole").value()),
+                                             std::move(LoadFakeDriver("whole").value()), options));
+      }
+    });
+  }
+  void SetUp() override {
+    for (int rank = 0; rank < 4; ++rank) world_.SetFault(rank, kFakeNone);
+  }
+  void TearDown() override { End(); }
+  void End() {
+    RunOn(&loop_, [&] { ranks_.clear(); });
+  }
+
+  // Memory of a rank's GPU.
+  std::vector<float>* Memory(size_t rank, std::vector<float> values) {
+    memory_.push_back(std::make_unique<std::vector<float>>(std::move(values)));
+    world_.Own(*memory_.back(), static_cast<int>(rank));
+    return memory_.back().get();
+  }
+  std::shared_ptr<Outcome> Sum(size_t rank, uint64_t sequence, std::vector<Piece> pieces,
+                               DType dtype = DType::kFloat32) {
+    auto outcome = std::make_shared<Outcome>();
+    RunOn(&loop_, [&] {
+      ranks_[rank]->AllReduce(std::move(pieces), dtype, sequence,
+                              [this, outcome](const Status& status) {
+                                EXPECT_TRUE(loop_.IsCurrent());
+                                ++outcome->times;
+                                outcome->status = status;
+                                outcome->ended.Notify();
+                              });
+      EXPECT_EQ(outcome->times, 0) << "never inside the call";
+    });
+    return outcome;
+  }
+  std::shared_ptr<Outcome> Sum(size_t rank, uint64_t sequence, std::vector<float>* in_place) {
+    return Sum(rank, sequence,
+               {{.in = std::as_bytes(std::span(*in_place)),
+                 .out = std::as_writable_bytes(std::span(*in_place))}});
+  }
+  // One sum of all ranks, each with an array of 1000 elements.
+  std::vector<std::shared_ptr<Outcome>> SumAll(uint64_t sequence = 0) {
+    std::vector<std::shared_ptr<Outcome>> outcomes;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      outcomes.push_back(Sum(rank, sequence, Memory(rank, std::vector<float>(1000, 1))));
+    }
+    return outcomes;
+  }
+  void Abort(size_t rank, const std::string& text) {
+    RunOn(&loop_, [&] { ranks_[rank]->Abort(Status::Unavailable(text)); });
+  }
+
+  FakeGpuWorld world_;
+  LoopThread loop_{"test"};
+  std::vector<std::unique_ptr<NcclCollective>> ranks_;
+
+ private:
+  void Introduce(int32_t rank, const std::string& card,
+                 UniqueFunction<void(const Result<Cards>&)> done) {
+    EXPECT_TRUE(loop_.IsCurrent());
+    cards_[static_cast<size_t>(rank)] = card;
+    introduced_.push_back(std::move(done));
+    if (introduced_.size() < cards_.size()) return;
+    for (const auto& each : introduced_) each(cards_);
+  }
+
+  Cards cards_;
+  std::vector<UniqueFunction<void(const Result<Cards>&)>> introduced_;
+  std::vector<std::unique_ptr<std::vector<float>>> memory_;
+};
+
+TEST_F(NcclCollectiveTest, SumsInARow) {
+  Make(3, {.spin = std::chrono::microseconds(100)});
+  std::vector<std::vector<float>*> memory;
+  std::vector<std::shared_ptr<Outcome>> outcomes;
+  for (uint64_t sequence = 0; sequence < 40; ++sequence) {
+    for (size_t rank = 0; rank < 3; ++rank) {
+      memory.push_back(Memory(rank, {1, static_cast<float>(rank), static_cast<float>(sequence)}));
+      outcomes.push_back(Sum(rank, sequence, memory.back()));
+    }
+  }
+  for (size_t i = 0; i < memory.size(); ++i) {
+    ASSERT_TRUE(outcomes[i]->Wait().ok()) << outcomes[i]->status.message();
+    EXPECT_EQ(*memory[i], (std::vector<float>{3, 3, static_cast<float>(i / 3) * 3}));
+  }
+}
+
+TEST_F(NcclCollectiveTest, SumsSeveralPiecesByOneCall) {
+  Make(2);
+  const int before = world_.groups();
+  std::vector<std::vector<float>*> outs;
+  std::vector<std::shared_ptr<Outcome>> outcomes;
+  for (size_t rank = 0; rank < 2; ++rank) {
+    std::vector<Piece> pieces;
+    for (size_t piece = 0; piece < 3; ++piece) {
+      const std::vector<float>* const in =
+          Memory(rank, std::vector<float>(50000 * (piece + 1), static_cast<float>(piece)));
+      outs.push_back(Memory(rank, std::vector<float>(in->size(), NAN)));
+      pieces.push_back({.in = std::as_bytes(std::span(*in)),
+                        .out = std::as_writable_bytes(std::span(*outs.back()))});
+    }
+    outcomes.push_back(Sum(rank, 0, std::move(pieces)));
+  }
+  for (const auto& outcome : outcomes) EXPECT_TRUE(outcome->Wait().ok());
+  EXPECT_EQ(world_.groups() - before, 2) << "one for each rank";
+  for (size_t i = 0; i < outs.size(); ++i) {
+    EXPECT_EQ(*outs[i], std::vector<float>(outs[i]->size(), static_cast<float>(i % 3) * 2));
+  }
+}
+
+TEST_F(NcclCollectiveTest, SumsEachDtypeThatItTells) {
+  Make(2);
+  uint64_t sequence = 0;
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBfloat16}) {
+    EXPECT_TRUE(ranks_[0]->Sums(dtype));
+    std::vector<std::shared_ptr<Outcome>> outcomes;
+    std::vector<std::vector<float>*> memory;
+    for (size_t rank = 0; rank < 2; ++rank) {
+      memory.push_back(Memory(rank, std::vector<float>(64)));
+      // A value that each of these dtypes has.
+      const double value = 1.5;
+      const uint16_t half = dtype == DType::kFloat16 ? 0x3e00 : 0x3fc0;
+      auto* const bytes = reinterpret_cast<std::byte*>(memory.back()->data());
+      for (size_t at = 0; at < 256; at += SizeOf(dtype)) {
+        const float single = 1.5F;
+        const void* const from = dtype == DType::kFloat64   ? static_cast<const void*>(&value)
+                                 : dtype == DType::kFloat32 ? static_cast<const void*>(&single)
+                                                            : static_cast<const void*>(&half);
+        std::memcpy(bytes + at, from, SizeOf(dtype));
+      }
+      outcomes.push_back(Sum(rank, sequence, {{.in = {bytes, 256}, .out = {bytes, 256}}}, dtype));
+    }
+    ++sequence;
+    for (const auto& outcome : outcomes) ASSERT_TRUE(outcome->Wait().ok());
+    const double value = 3;
+    const float single = 3;
+    const uint16_t half = dtype == DType::kFloat16 ? 0x4200 : 0x4040;
+    const void* const wanted = dtype == DType::kFloat64   ? static_cast<const void*>(&value)
+                               : dtype == DType::kFloat32 ? static_cast<const void*>(&single)
+                                                          : static_cast<const void*>(&half);
+    for (const std::vector<float>* const sums : memory) {
+      EXPECT_EQ(std::memcmp(reinterpret_cast<const std::byte*>(sums->data()) + 256 - SizeOf(dtype),
+                            wanted, SizeOf(dtype)),
+                0)
+          << NameOf(dtype);
+    }
+  }
+  EXPECT_FALSE(ranks_[0]->Sums(DType::kInt32));
+}
+
+TEST_F(NcclCollectiveTest, ATensorOfTheCpuFailsAndLaterCallsToo) {
+  Make(1);
+  std::vector<float> on_cpu(4);
+  world_.Own(on_cpu, -1);
+  const std::string text = Sum(0, 0, &on_cpu)->Wait().message();
+  EXPECT_TRUE(text.starts_with("NCCL sums tensors of GPUs, and this tensor is on the CPU")) << text;
+  EXPECT_EQ(Sum(0, 1, Memory(0, {1}))->Wait().message(), text);
+}
+
+TEST_F(NcclCollectiveTest, TwoRanksOnOneGpuFailAlike) {
+  Make(2);
+  const auto first = Sum(0, 0, Memory(5, {1}));
+  const auto second = Sum(1, 0, Memory(5, {1}));
+  EXPECT_EQ(first->Wait().message(), second->Wait().message());
+  EXPECT_TRUE(first->status.message().starts_with("worker 0 and worker 1 have tensors on one GPU"));
+}
+
+TEST_F(NcclCollectiveTest, ARefusedConnectionIsTheStatus) {
+  world_.SetFault(1, kFakeRefusesToConnect);
+  Make(2, {.blame = milliseconds(10)});
+  const auto outcomes = SumAll();
+  EXPECT_EQ(outcomes[1]->Wait().message(), "ncclCommInitRankConfig: unhandled system error");
+  Abort(0, "worker 1 has failed");
+  EXPECT_EQ(outcomes[0]->Wait().message(), "worker 1 has failed");
+}
+
+TEST_F(NcclCollectiveTest, OtherSumsOnAnotherRankFail) {
+  world_.SetFault(0, kFakeOtherSum, 1);
+  Make(2, {.blame = milliseconds(10)});
+  for (const auto& outcome : SumAll(0)) EXPECT_TRUE(outcome->Wait().ok());
+  for (const auto& outcome : SumAll(1)) {
+    EXPECT_NE(outcome->Wait().message().find("NCCL failed: "), std::string::npos)
+        << outcome->status.message();
+  }
+}
+
+TEST_F(NcclCollectiveTest, AnErrorOfNcclWaitsForTheNameOfTheLostRank) {
+  world_.SetFault(0, kFakeFails);
+  Make(2, {.blame = seconds(60)});
+  const auto outcomes = SumAll();
+  EXPECT_FALSE(outcomes[0]->ended.WaitFor(milliseconds(100)));
+  for (size_t rank = 0; rank < 2; ++rank) {
+    Abort(rank, "worker 1 was lost");
+    EXPECT_EQ(outcomes[rank]->Wait().message(), "worker 1 was lost");
+  }
+}
+
+TEST_F(NcclCollectiveTest, AnErrorOfNcclWithoutAnotherReasonIsTheStatus) {
+  world_.SetFault(0, kFakeFails);
+  Make(2, {.blame = milliseconds(10)});
+  const auto outcomes = SumAll();
+  EXPECT_EQ(outcomes[0]->Wait().message(),
+            "NCCL failed: remote process exited or there was a network error (a cable was cut)");
+  EXPECT_FALSE(outcomes[1]->Wait().ok());
+}
+
+TEST_F(NcclCollectiveTest, AbortEndsSumsUnderWay) {
+  world_.SetFault(1, kFakeHangs, 1);
+  Make(2);
+  for (const auto& outcome : SumAll(0)) ASSERT_TRUE(outcome->Wait().ok());
+  const auto outcomes = SumAll(1);
+  EXPECT_FALSE(outcomes[1]->ended.WaitFor(milliseconds(30)));
+  for (size_t rank = 0; rank < 2; ++rank) {
+    Abort(rank, "worker 1 was lost");
+    EXPECT_EQ(outcomes[rank]->Wait().message(), "worker 1 was lost");
+    EXPECT_EQ(Sum(rank, 2, Memory(rank, {1}))->Wait().message(), "worker 1 was lost");
+  }
+}
+
+TEST_F(NcclCollectiveTest, AbortEndsConnecting) {
+  world_.SetFault(1, kFakeConnects);
+  Make(2);
+  const auto outcomes = SumAll();
+  EXPECT_FALSE(outcomes[0]->ended.WaitFor(milliseconds(30)));
+  for (size_t rank = 0; rank < 2; ++rank) {
+    Abort(rank, "worker 1 was lost");
+    EXPECT_EQ(outcomes[rank]->Wait().message(), "worker 1 was lost");
+  }
+}
+
+TEST_F(NcclCollectiveTest, NothingIsWaitedForBeyondTheDeadline) {
+  world_.SetFault(1, kFakeHangs);
+  Make(2, {.deadline = milliseconds(200), .blame = milliseconds(10)});
+  int late = 0;
+  for (const auto& outcome : SumAll()) {
+    // The abort of the first rank may reach the second rank before its own deadline.
+    if (outcome->Wait().code() != StatusCode::kDeadlineExceeded) continue;
+    EXPECT_TRUE(outcome->status.message().starts_with("NCCL has ended no sum in 0 s"));
+    ++late;
+  }
+  EXPECT_GE(late, 1);
+}
+
+TEST_F(NcclCollectiveTest, TheThreadIsLeftBehindInACallThatBlocks) {
+  world_.SetFault(0, kFakeBlocks);
+  Make(1, {.patience = milliseconds(50)});
+  const auto outcomes = SumAll();
+  EXPECT_FALSE(outcomes[0]->ended.WaitFor(milliseconds(30)));
+  const TimePoint begun = LoopThread::SteadyTime();
+  End();
+  EXPECT_LT(LoopThread::SteadyTime() - begun, milliseconds(900));
+  EXPECT_EQ(outcomes[0]->times, 0);
+  std::this_thread::sleep_for(milliseconds(1100));  // its abort ends, and touches nothing of ours
+}
+
+TEST_F(NcclCollectiveTest, NoCallbackRunsAfterItsEnd) {
+  world_.SetFault(1, kFakeHangs);
+  Make(2);
+  const auto outcomes = SumAll();
+  End();
+  for (const auto& outcome : outcomes) EXPECT_EQ(outcome->times, 0);
+}
+
+}  // namespace
+}  // namespace bs::backend
