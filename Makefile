@@ -242,7 +242,8 @@ nightly-release: $(VENV)/.test-packages  ## all C++ tests, optimised, warnings o
 
 nightly-gcc: $(VENV)/.test-packages  ## all C++ tests under GCC's address and undefined-behaviour sanitizers
 	cmake -S . -B $(BUILD)/nightly-gcc -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-	  -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="$(SANITIZE_FLAGS)" -DBS_SANITIZE=address,undefined -DBS_CLUSTER_SEEDS=240 $(TEST_FLAGS)
+	  -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="$(SANITIZE_FLAGS)" -DBS_SANITIZE=address,undefined -DBS_CLUSTER_SEEDS=240 \
+	  -DBS_GRANT_SEEDS=200 $(TEST_FLAGS)
 	cmake --build $(BUILD)/nightly-gcc -j $(JOBS)
 	ctest --test-dir $(BUILD)/nightly-gcc --output-on-failure -j $(JOBS)
 	$(call keep-results,nightly-gcc)

@@ -135,6 +135,7 @@ class Worker:
         *,
         owner: object = None,
         asynchronous: bool = False,
+        coding: Optional[Coding] = None,
     ) -> None: ...
     def broadcast_from(
         self, root: int, items: Iterable[Tuple[int, int, int]], *, owner: object = None
@@ -198,7 +199,7 @@ class Node:
     def close(self, why: str = ...) -> None: ...
 
 class Coding:
-    """How gradients are coded on their way to the servers; see python/coding.pxi."""
+    """How gradients are coded, and how their sums travel; see python/coding.pxi."""
 
     def __init__(self, type: Optional[str], options: Mapping[str, str]) -> None: ...
     @staticmethod

@@ -90,6 +90,7 @@ class Settings:
     timeline: str = _row("BYTESCHEDULER_TIMELINE", str)
     partition_bytes: Optional[int] = _row("BYTESCHEDULER_PARTITION", _size_or_auto)  # None: auto
     credit_bytes: Optional[int] = _row("BYTESCHEDULER_CREDIT", _size_or_auto)
+    min_compress_bytes: int = _row("BYTESCHEDULER_MIN_COMPRESS", size)
     tuning: str = _row("BYTESCHEDULER_TUNING", str)
     tuning_cache: str = _row("BYTESCHEDULER_TUNING_CACHE", str)
     secret_file: str = _row("BYTESCHEDULER_SECRET_FILE", str)

@@ -533,7 +533,7 @@ cdef class Worker:
         """Whether the handle was closed."""
         return self.worker == NULL
 
-    def broadcast(self, items, *, owner=None, bint asynchronous=False):
+    def broadcast(self, items, *, owner=None, bint asynchronous=False, Coding coding=None):
         """Declare keys and copy rank 0's bytes into the memory of all workers; blocks.
 
         Parameters
@@ -545,10 +545,13 @@ cdef class Worker:
             Kept alive while the engine uses the memory, even if the call is interrupted.
         asynchronous : bool
             Servers update these keys with every push as it comes.
+        coding : Coding, optional
+            That of their later push-pulls, for which they are cut.
         """
         cdef vector[bs_operation] operations
         cdef bs_operation operation = bs_operation_init(
             BS_BROADCAST_ASYNCHRONOUS if asynchronous else BS_BROADCAST)
+        operation.coding = _given(coding)
         for key, dtype, address, size in items:
             operation.key, operation.dtype, operation.size_bytes = key, dtype, size
             operation.received = <void*><uintptr_t>address

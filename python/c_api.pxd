@@ -1,5 +1,5 @@
 """The C API and the MXNet plug-in as Cython sees them."""  # no-cython-lint
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 
 cdef extern from "bytescheduler/c_api.h" nogil:
     ctypedef struct bs_error:
@@ -15,7 +15,8 @@ cdef extern from "bytescheduler/c_api.h" nogil:
 
     ctypedef struct bs_coding:
         uint32_t codec
-        uint32_t parameter_bytes
+        uint16_t parameter_bytes
+        uint16_t pull
         unsigned char[24] parameters
 
     int bs_coding_parse(const char* type, const bs_setting* options, size_t num_options,

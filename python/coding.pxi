@@ -6,7 +6,7 @@ cdef void _add_text(void* texts, const char* text) noexcept:
 
 
 cdef class Coding:
-    """How gradients are coded on their way to the servers: a codec and its parameters.
+    """How gradients are coded: a codec, its parameters, and how their sums travel.
 
     Equal codings are equal, and have equal bytes; `str` tells what they are.
 
@@ -15,7 +15,8 @@ cdef class Coding:
     type : str, optional
         The codec's name; None if the user gave none.
     options : mapping of str to str
-        Its parameters as text, by name; the codec has values for those that are not given.
+        Its parameters as text, by name; the codec has values for those that are not given.  Every
+        codec has `pull`, for its sums: "same", "plain" or "bf16".
 
     Attributes
     ----------
@@ -45,10 +46,11 @@ cdef class Coding:
     def of(bytes form):
         """Return the coding whose bytes these are."""
         cdef Coding coding = Coding.__new__(Coding)
-        parameters = form[4:]
-        if len(form) < 4 or len(parameters) > BS_CODING_BYTES:
+        parameters = form[5:]
+        if len(form) < 5 or len(parameters) > BS_CODING_BYTES:
             raise UsageError(f"{len(form)} bytes are no coding", 1)
         coding.coding.codec = int.from_bytes(form[:4], "little")
+        coding.coding.pull = form[4]
         coding.coding.parameter_bytes = len(parameters)
         for index, byte in enumerate(parameters):
             coding.coding.parameters[index] = byte
@@ -65,7 +67,7 @@ cdef class Coding:
         return <bytes>self.coding.parameters[:self.coding.parameter_bytes]
 
     def __bytes__(self):
-        return self.codec.to_bytes(4, "little") + self.parameters
+        return self.codec.to_bytes(4, "little") + bytes([self.coding.pull]) + self.parameters
 
     def __eq__(self, other):
         return isinstance(other, Coding) and bytes(self) == bytes(other)

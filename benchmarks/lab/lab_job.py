@@ -44,6 +44,14 @@ _BEGINS = "BEGINS"
 _MERGED = Streams(stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 Role = Tuple[str, int, List[str]]  # DMLC_ROLE, the host, the command
 
+# Arms whose gradients are compressed, and how.
+COMPRESSION: Dict[str, Dict[str, object]] = {
+    "ours-bf16": {"compressor": "bf16"},
+    "ours-bf16-push": {"compressor": "bf16", "pull": "plain"},
+    "ours-fp16": {"compressor": "fp16"},
+    "ours-2bit": {"type": "2bit"},
+    "ours-2bit-bf16": {"type": "2bit", "pull": "bf16"},
+}
 ARMS: Dict[str, Dict[str, str]] = {
     "stock": {},
     "p3": {"DMLC_PS_VAN_TYPE": "p3", "DMLC_PS_WATER_MARK": "10"},
@@ -53,6 +61,7 @@ ARMS: Dict[str, Dict[str, str]] = {
     # From what suits the link, unless the caller of `run` has it remember something.
     "ours-tuned": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_TUNING": "on"},
     "ours-direct": {"BYTESCHEDULER_BACKEND": "native", "DMLC_NUM_SERVER": "0"},
+    **{arm: {"BYTESCHEDULER_BACKEND": "native"} for arm in COMPRESSION},
     "native": {},  # our engine without MXNet: the program wire_benchmark
     "native-caller": {"BYTESCHEDULER_PRIORITY": "caller"},
     # Nothing overtakes anything, and the kernel takes what it likes.

@@ -18,7 +18,7 @@ from typing import (
 )
 
 from bytescheduler._metrics.serving import serve
-from bytescheduler._native import Worker, fail_exit
+from bytescheduler._native import Coding, Worker, fail_exit
 from bytescheduler._process.ending import (
     BadEnd,
     at_end,
@@ -225,15 +225,22 @@ class Session:
             with contextlib.suppress(Error):  # the worker's failure has its own message
                 self._worker.give_back(keys, for_good=True)
 
-    def declare(self, items: Iterable[Item], *, owner: object, asynchronous: bool = False) -> None:
+    def declare(
+        self,
+        items: Iterable[Item],
+        *,
+        owner: object,
+        asynchronous: bool = False,
+        coding: Optional[Coding] = None,
+    ) -> None:
         """Declare keys; every worker gets rank 0's bytes.  Blocks.
 
-        `owner` keeps the memory of the `items` alive.
+        `owner` keeps the memory of the `items` alive.  `coding` is that of later rounds.
         """
         items = list(items)
         self._give_back_idle()  # first, so that servers have room
         with self.translated():
-            self._worker.broadcast(items, owner=owner, asynchronous=asynchronous)
+            self._worker.broadcast(items, owner=owner, asynchronous=asynchronous, coding=coding)
         self._num_tensors += len(items)
         self._num_bytes += sum(size for _, _, _, size in items)
 

@@ -45,17 +45,19 @@ typedef void (*bs_done)(void* context, int code, const char* message);
 
 // ---- gradient compression ----------------------------------------------------------------------
 
-// The codec of a push's payload and its parameters.  All bytes 0: not coded.  Only the codec reads
-// the parameters.  Equal codings have equal bytes.
+// The codec of gradients and its parameters, and how their sums travel.  All bytes 0: not coded.
+// Only the codec reads the parameters.  Equal codings have equal bytes.
 #define BS_CODING_BYTES 24
 typedef struct {
   uint32_t codec;  // its number on the wire
-  uint32_t parameter_bytes;
+  uint16_t parameter_bytes;
+  uint16_t pull;  // sums travel 0: as float32, 1: in the same codec, 2: in bf16
   unsigned char parameters[BS_CODING_BYTES];  // 0 behind `parameter_bytes`
 } bs_coding;
 // Makes a coding from a codec's name ("2bit"; null if the user gave none) and its options as text
-// ({"threshold", "0.5"}).  BS_INVALID_ARGUMENT, with a sentence for the user, if there is no such
-// codec, or if it refuses the options.
+// ({"threshold", "0.5"}).  Every codec has the option "pull": "same", "plain" or "bf16".
+// BS_INVALID_ARGUMENT, with a sentence for the user, if there is no such codec, or if it refuses
+// the options.
 int bs_coding_parse(const char* type, const bs_setting* options, size_t num_options,
                     bs_coding* coding, bs_error* error);
 // Calls `text`, inside this call, with a description of the coding: "compressed to two bits with
@@ -214,14 +216,14 @@ int bs_worker_close(bs_worker* worker, int drain_ms, bs_error* error);
 // others stay 0.  Operations on a key take effect in the order of their starts.  Every worker
 // starts the same sequence of operations for a key.
 typedef enum {
-  // Declares the key, and copies rank 0's `out` into `out` of every worker.  [key, dtype, out,
-  // size_bytes, done]
+  // Declares the key, for push-pulls in `coding`, and copies rank 0's `out` into `out` of every
+  // worker.  [key, dtype, out, size_bytes, done, coding]
   BS_BROADCAST = 1,
-  // The same for an asynchronous key: servers update its weights with every push as it comes.  [as
-  // BS_BROADCAST]
+  // The same for an asynchronous key: servers update its weights with every push as it comes.
+  // [key, dtype, out, size_bytes, done]
   BS_BROADCAST_ASYNCHRONOUS = 2,
   // The same for an asynchronous key that stays in one piece, so that the servers'
-  // bs_server_updater can update it.  [as BS_BROADCAST, about, hosted]
+  // bs_server_updater can update it.  [as BS_BROADCAST_ASYNCHRONOUS, about, hosted]
   BS_BROADCAST_WHOLE = 3,
   // Copies `out` of the worker `root` into `out` of every worker, any number of times, bit for bit.
   // No other kind uses the key.  [key, root, out, size_bytes, done]

@@ -31,12 +31,14 @@ struct PartitionAndCredit {
   bool operator==(const PartitionAndCredit&) const = default;
 };
 
-// How a contribution is encoded.
+// How a contribution is encoded, and its sum.
 struct Coder {
   Coding coding{};
-  const codec::Codec* codec = nullptr;  // of `coding`; null if that is plain
+  const codec::Codec* codec = nullptr;      // of `coding`; null if that is plain
+  Coding sum_coding{};                      // of the sum
+  const codec::Codec* sum_codec = nullptr;  // as above
   // A float32 for each element of the tensor, or of the partition: the rest that the codes cannot
-  // express.
+  // express.  Empty: the codec keeps none.
   std::span<float> residual{};
 };
 

@@ -1,5 +1,6 @@
 // The C API's codings: names and options go to the table of codecs, parameters pass through.
 #include <algorithm>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@ using bs::Coding;
 using bs::Guarded;
 using bs::Result;
 using bs::Status;
+using bs::SumsTravel;
 using bs::capi::Return;
 
 static_assert(BS_CODING_BYTES == CodecParameters::kMostBytes);
@@ -25,7 +27,8 @@ bs_coding ToC(const Coding& coding) {
   bs_coding given{};
   const std::span<const std::byte> bytes = coding.parameters.bytes();
   given.codec = coding.codec;
-  given.parameter_bytes = static_cast<uint32_t>(bytes.size());
+  given.parameter_bytes = static_cast<uint16_t>(bytes.size());
+  given.pull = static_cast<uint16_t>(coding.sums);
   std::copy(bytes.begin(), bytes.end(),
             std::as_writable_bytes(std::span(given.parameters)).begin());
   return given;
@@ -52,7 +55,8 @@ Result<Coding> bs::capi::CodingOf(const bs_coding& coding) {
                                    std::to_string(bytes.size()));
   }
   return Coding{.codec = coding.codec,
-                .parameters = CodecParameters(bytes.first(coding.parameter_bytes))};
+                .parameters = CodecParameters(bytes.first(coding.parameter_bytes)),
+                .sums = static_cast<SumsTravel>(std::min<uint16_t>(coding.pull, UINT8_MAX))};
 }
 
 int bs_coding_parse(const char* type, const bs_setting* options, size_t num_options,

@@ -58,9 +58,12 @@ Result<DType> DTypeOf(const bs_operation& operation) {
 Status StartBroadcast(const bs_operation& operation, node::OperationHost* host) {
   const Result<DType> dtype = DTypeOf(operation);
   if (!dtype.ok()) return dtype.status();
+  const Result<Coding> coding = CodingOf(operation.coding);
+  if (!coding.ok()) return coding.status();
   const Mode mode = operation.kind == BS_BROADCAST ? Mode::kSynchronous : Mode::kAsynchronous;
-  host->worker()->Broadcast(operation.key, dtype.value(), mode, Out(operation),
-                            Calling(operation.done, operation, host));
+  host->worker()->Broadcast(operation.key,
+                            {.dtype = dtype.value(), .mode = mode, .coding = coding.value()},
+                            Out(operation), Calling(operation.done, operation, host));
   return Status::Ok();
 }
 
@@ -154,12 +157,13 @@ Status StartGiveBack(const bs_operation& operation, node::OperationHost* host) {
 
 constexpr Fields kFirstValue = {Field::kOut, Field::kDone};
 constexpr Fields kMayDeclare = {Field::kKey, Field::kSizeBytes, Field::kDType};
+constexpr Fields kMayDeclareCoded = kMayDeclare | Fields{Field::kCoding};
 constexpr Fields kMayPush = {Field::kKey,    Field::kSizeBytes, Field::kPriority,
                              Field::kCoding, Field::kWaitedNs,  Field::kRates};
 constexpr const char* kAsynchronous = "asynchronous keys";
 
 constexpr auto kRows = std::to_array<Row>({
-    {BS_BROADCAST, "broadcast", kFirstValue, kMayDeclare, nullptr, StartBroadcast},
+    {BS_BROADCAST, "broadcast", kFirstValue, kMayDeclareCoded, nullptr, StartBroadcast},
     {BS_BROADCAST_ASYNCHRONOUS, "asynchronous broadcast", kFirstValue, kMayDeclare, kAsynchronous,
      StartBroadcast},
     {BS_BROADCAST_WHOLE, "whole broadcast", kFirstValue | Fields{Field::kAbout},

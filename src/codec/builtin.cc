@@ -1,11 +1,13 @@
 // The codecs of this engine: a row each.
+#include "codec/bf16.h"
 #include "codec/codec.h"
+#include "codec/fp16.h"
 #include "codec/two_bit.h"
 
 namespace bs::codec {
 
 const Table& Builtin() {
-  static const Table table({TwoBitCodec()});
+  static const Table table({TwoBitCodec(), Fp16Codec(), Bf16Codec()});
   return table;
 }
 

@@ -2,9 +2,12 @@
 #include "codec/codec.h"
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
+#include "codec/bf16.h"
 
 namespace bs::codec {
 namespace {
@@ -25,6 +28,21 @@ std::string Names(const std::vector<Codec>& rows, const std::string& before,
     names.append(before).append(codec.name).append(after);
   }
   return names;
+}
+
+constexpr std::string_view kSumsTravel[] = {"plain", "same", "bf16"};  // by SumsTravel
+constexpr uint64_t kMostUnits = 64;                                    // of a partition
+
+std::optional<SumsTravel> SumsFrom(std::string_view name) {
+  const auto found = std::find(std::begin(kSumsTravel), std::end(kSumsTravel), name);
+  if (found == std::end(kSumsTravel)) return std::nullopt;
+  return static_cast<SumsTravel>(found - std::begin(kSumsTravel));
+}
+
+// The refusal of a name that stands for no way to travel.
+Status UnknownSums(std::string_view name) {
+  return Status::InvalidArgument("pull '" + std::string(name) +
+                                 "' of gradient compression: want 'same', 'plain' or 'bf16'");
 }
 
 }  // namespace
@@ -59,9 +77,36 @@ Result<Coding> Table::Parse(const std::string_view* type, std::span<const Option
     return Status::InvalidArgument("Unknown type for gradient compression '" + std::string(*type) +
                                    "': want " + Names(rows_, "'", "'"));
   }
-  const Result<CodecParameters> parameters = codec->parse(options);
+  SumsTravel sums = codec->sums;
+  std::vector<Option> own;  // the codec's
+  for (const Option& option : options) {
+    if (option.name != "pull") {
+      own.push_back(option);
+      continue;
+    }
+    const std::optional<SumsTravel> named = SumsFrom(option.value);
+    if (!named) return UnknownSums(option.value);
+    sums = *named;
+  }
+  if (const Status wrong = CheckSums(*codec, sums); !wrong.ok()) return wrong;
+  const Result<CodecParameters> parameters = codec->parse(own);
   if (!parameters.ok()) return parameters.status();
-  return Coding{.codec = codec->id, .parameters = parameters.value()};
+  return Coding{.codec = codec->id, .parameters = parameters.value(), .sums = sums};
+}
+
+Status Table::CheckSums(const Codec& codec, SumsTravel sums) const {
+  switch (sums) {
+    case SumsTravel::kPlain:
+      return Status::Ok();
+    case SumsTravel::kSame:
+      if (codec.codes_sums) return Status::Ok();
+      return Status::InvalidArgument("pull 'same' of gradient compression: sums cannot be '" +
+                                     std::string(codec.name) + "', only 'plain' or 'bf16'");
+    case SumsTravel::kBf16:
+      if (Find(Bf16Coding().codec) != nullptr) return Status::Ok();
+      return Status::InvalidArgument("pull 'bf16' of gradient compression: it is not known here");
+  }
+  return UnknownSums(std::to_string(static_cast<int>(sums)));
 }
 
 const Codec& Table::Get(const Coding& coding) const {
@@ -71,23 +116,44 @@ const Codec& Table::Get(const Coding& coding) const {
 }
 
 Status Table::Check(const Coding& coding) const {
-  if (coding.plain()) return Status::Ok();
   const Codec* const codec = Find(coding.codec);
-  if (codec != nullptr) return codec->check(coding.parameters);
+  if (codec != nullptr) {
+    const Status sums = CheckSums(*codec, coding.sums);
+    return sums.ok() ? codec->check(coding.parameters) : sums;
+  }
+  if (coding.codec == 0) return Status::Ok();
   return Status::InvalidArgument("codec=" + std::to_string(coding.codec) +
                                  " is none that is known here");
 }
 
 std::string Table::Describe(const Coding& coding) const {
-  if (coding.plain()) return "not compressed";
+  if (coding.codec == 0) return "not compressed";
   const Codec* const codec = Find(coding.codec);
   if (codec == nullptr) return "compressed by codec " + std::to_string(coding.codec);
-  return "compressed to " + codec->describe(coding.parameters);
+  std::string text = "compressed to " + codec->describe(coding.parameters);
+  const auto sums = static_cast<size_t>(coding.sums);
+  if (coding.sums != codec->sums && sums < std::size(kSumsTravel)) {
+    text.append(", pull ").append(kSumsTravel[sums]);
+  }
+  return coding.later ? text + " from the next round on" : text;
 }
 
 uint64_t Table::SentBytes(const Coding& coding, uint64_t size_bytes) const {
   if (coding.plain()) return size_bytes;
   return Get(coding).encoded_bytes(coding.parameters, size_bytes / sizeof(float));
+}
+
+Coding Table::OfSums(const Coding& coding) const {
+  if (coding.plain() || coding.sums == SumsTravel::kPlain) return {};
+  if (coding.sums == SumsTravel::kBf16) return Bf16Coding();
+  return {.codec = coding.codec, .parameters = coding.parameters};
+}
+
+uint64_t Table::PartitionBytes(const Coding& coding, uint64_t sent_bytes) const {
+  const Codec& codec = Get(coding);
+  const uint64_t unit_bytes = codec.encoded_bytes(coding.parameters, codec.unit_elements);
+  const uint64_t units = (sent_bytes + unit_bytes / 2) / unit_bytes;
+  return std::clamp<uint64_t>(units, 1, kMostUnits) * codec.unit_elements * sizeof(float);
 }
 
 }  // namespace bs::codec

@@ -1,4 +1,4 @@
-// Codec: a way to code the payload of a push.  A codec is one file and one row of a table.
+// Codec: a way to code gradients, and their sums.  A codec is one file and one row of a table.
 //
 // Workers and servers know codecs by their rows alone: they find a row by the number that a push
 // carries, and hand it the parameters, which they do not read.  Plug-ins and Python hand on a name
@@ -27,6 +27,9 @@ struct Option {
   std::string_view value;
 };
 
+// The rank of a server that codes a sum.
+inline constexpr uint32_t kServerRank = UINT32_MAX;
+
 // Where in the job the elements at hand are.  A codec whose codes depend on it (random numbers,
 // units) needs no state of its own: repeats, losses and new partitions cannot get out of step.  A
 // seed is one of its parameters.
@@ -35,6 +38,8 @@ struct Place {
   uint64_t round = 0;
   uint64_t first_element = 0;  // of the tensor; a multiple of the codec's unit_elements
   float ratio = 1;             // factor of the kept residual in this round
+  uint32_t rank = 0;           // of the worker that coded a gradient; kServerRank: it is a sum
+  uint32_t num_workers = 1;    // whose gradients are in a sum
 };
 
 // Elements are float32.  REQUIRES of all functions: the parameters passed `check`, and memory does
@@ -45,6 +50,13 @@ struct Codec {
   // Each unit of so many elements is coded by itself, so that codes do not depend on how the tensor
   // is cut: partitions are whole units.
   uint64_t unit_elements = 1;
+  // True: keys get partitions of whole units, whose size is chosen by their codes.  A key that was
+  // declared without the coding travels plain once more, and is cut behind that round.  False: keys
+  // keep the partitions that they have, which must be whole units.
+  bool cuts_keys = false;
+  bool keeps_residual = true;            // false: `encode` gets none
+  bool codes_sums = false;               // a server may code sums in it
+  SumsTravel sums = SumsTravel::kPlain;  // unless a user says otherwise
   // The parameters that pass `check` for a user's options.  kInvalidArgument, with the fault and
   // the remedy, for an option that the codec does not have or a value that makes no sense.
   Result<CodecParameters> (*parse)(std::span<const Option> options) = nullptr;
@@ -59,8 +71,8 @@ struct Codec {
   Status (*check_codes)(const CodecParameters& parameters, std::span<const std::byte> codes,
                         uint64_t count) = nullptr;
   // residual = place.ratio * residual + in; its codes go to `codes`, and their values are
-  // subtracted from it.  A worker codes its gradients with a residual of its own; so does a server
-  // that codes its sums.
+  // subtracted from it.  A worker codes its gradients with a residual of its own.  `residual` is
+  // null where the codec keeps none.
   void (*encode)(const CodecParameters& parameters, const Place& place, const void* in,
                  float* residual, void* codes, size_t count) = nullptr;
   // sum += the values of the codes.
@@ -81,19 +93,28 @@ class Table {
   // That of a coding that is not plain.  REQUIRES: it is known.
   const Codec& Get(const Coding& coding) const;
   // The coding that a user asks for by the codec's name (null: none was given) and its options.
+  // The option `pull` is every codec's: how sums travel.
   // kInvalidArgument, in a user's words, if there is no such codec or its `parse` refuses.
   Result<Coding> Parse(const std::string_view* type, std::span<const Option> options) const;
   // kInvalidArgument, with the fault, unless the coding is plain, or known with parameters that
   // make sense.
   Status Check(const Coding& coding) const;
-  // "not compressed", "compressed to two bits with threshold 0.5".  Any coding.
+  // "not compressed", "compressed to two bits with threshold 0.5", "compressed to bf16, pull
+  // plain". Any coding.
   std::string Describe(const Coding& coding) const;
   // Bytes that travel for `size_bytes` of float32; `size_bytes` itself if the coding is plain.
   // REQUIRES: the coding passed Check.
   uint64_t SentBytes(const Coding& coding, uint64_t size_bytes) const;
+  // How the sum of gradients in `coding` travels.  REQUIRES: the coding passed Check.
+  Coding OfSums(const Coding& coding) const;
+  // Bytes of float32 in a partition whose codes have some `sent_bytes`: 1 to 64 whole units.
+  // REQUIRES: the coding passed Check, and its codec cuts keys.
+  uint64_t PartitionBytes(const Coding& coding, uint64_t sent_bytes) const;
 
  private:
   const Codec* FindName(std::string_view name) const;
+  // kInvalidArgument unless sums of the codec can travel so.
+  Status CheckSums(const Codec& codec, SumsTravel sums) const;
 
   std::vector<Codec> rows_;
 };

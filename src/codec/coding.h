@@ -1,4 +1,4 @@
-// Coding: the codec of a push's payload, and its parameters.
+// Coding: the codec of a push's payload, its parameters, and how the sum travels back.
 //
 // A value.  Only the codec knows the meaning of its parameters (src/codec/codec.h); all other code
 // passes them on.
@@ -31,11 +31,22 @@ class CodecParameters {
   uint8_t size_ = 0;
 };
 
-struct Coding {
-  uint32_t codec = 0;  // number of the codec on the wire; 0: the bytes as they lie in memory
-  CodecParameters parameters{};
+// How the sum of coded gradients travels back.  Numbers on the wire.
+enum class SumsTravel : uint8_t {
+  kPlain = 0,  // as float32
+  kSame = 1,   // in the codec of the gradients
+  kBf16 = 2,
+};
 
-  bool plain() const { return codec == 0; }
+struct Coding {
+  uint32_t codec = 0;  // number of the codec on the wire; 0: none
+  CodecParameters parameters{};
+  SumsTravel sums = SumsTravel::kPlain;
+  // Only later rounds are coded: this payload, and its sum, are as they lie in memory.
+  bool later = false;
+
+  // The bytes travel as they lie in memory.
+  bool plain() const { return codec == 0 || later; }
   bool operator==(const Coding&) const = default;
 };
 

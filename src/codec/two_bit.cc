@@ -181,7 +181,8 @@ Result<CodecParameters> Parse(std::span<const Option> options) {
   for (const Option& option : options) {
     if (option.name != "threshold") {
       return Status::InvalidArgument("gradient compression has no option '" +
-                                     std::string(option.name) + "', only 'type' and 'threshold'");
+                                     std::string(option.name) +
+                                     "', only 'type', 'threshold' and 'pull'");
     }
     const Result<float> given = ThresholdFrom(option.value);
     if (!given.ok()) return given.status();

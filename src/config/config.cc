@@ -100,10 +100,21 @@ Status Assign(const Row& row, const std::string& text, Duration* out) {
   return AssignInRange(row, text, ParseDuration, out);
 }
 
+// Another name of a setting, of BytePS, which counts where its own is not set; "" if it has none.
+std::string_view BytepsName(std::string_view name) {
+  return name == "BYTESCHEDULER_MIN_COMPRESS" ? "BYTEPS_MIN_COMPRESS_BYTES" : "";
+}
+
 // A name that is set to nothing counts as not set, as shells make it easy to write.
 std::optional<std::string> Find(const Lookup& lookup, std::string_view name) {
   std::optional<std::string> text = lookup(name);
   return text && !text->empty() ? text : std::nullopt;
+}
+
+std::optional<std::string> FindEither(const Lookup& lookup, std::string_view name) {
+  std::optional<std::string> text = Find(lookup, name);
+  const std::string_view other = BytepsName(name);
+  return text || other.empty() ? text : Find(lookup, other);
 }
 
 Status Unknown(std::string_view name) {
@@ -230,6 +241,10 @@ SettingValue ValueOf(const SettingInfo& info, const std::map<std::string, std::s
   if (given == overrides.end() && set != environment.end() && !set->second.empty()) {
     return {name, set->second, "environment"};
   }
+  const auto byteps = environment.find(std::string(BytepsName(name)));
+  if (given == overrides.end() && byteps != environment.end() && !byteps->second.empty()) {
+    return {name, byteps->second, byteps->first};
+  }
   if (info.fallback == config::kRequired) return {name, "", "not set"};
   return {name, std::string(info.fallback), "default"};
 }
@@ -287,7 +302,8 @@ Result<Config> ParseConfig(const Lookup& lookup, const std::vector<std::string>&
   if (Status missing = Missing(lookup); !missing.ok()) return missing;
   Config config;
   for (const Row& row : config::SettingRows()) {
-    const std::string text = Find(lookup, row.info.name).value_or(std::string(row.info.fallback));
+    const std::string text =
+        FindEither(lookup, row.info.name).value_or(std::string(row.info.fallback));
     if (const std::string damage = config::DamageOf(text); !damage.empty()) {
       return Malformed(row, text, damage);
     }

@@ -105,10 +105,11 @@ struct Config {
   // Read by the Python side.
   Duration grace{};  // to save and end after a signal
   // For the process that hosts a server; read by the Python side.
-  std::string pickles;          // "allow-list", "refuse"
-  std::string trusted_modules;  // names with commas between
-  std::string backend;          // "auto", "native", "kvstore", "passthrough"; read by Python
-  std::string comm;             // "auto", "servers", "direct", "mpi", "nccl"
+  std::string pickles;              // "allow-list", "refuse"
+  std::string trusted_modules;      // names with commas between
+  std::string backend;              // "auto", "native", "kvstore", "passthrough"; read by Python
+  uint64_t min_compress_bytes = 0;  // smaller tensors go plain; read by Python
+  std::string comm;                 // "auto", "servers", "direct", "mpi", "nccl"
   // The numbers of processes that launchers of MPI gave this process, by variable.
   std::map<std::string, std::string, std::less<>> mpi_sizes{};
 

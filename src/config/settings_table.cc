@@ -343,6 +343,12 @@ constexpr auto kRows = std::to_array<SettingRow>({
       "we schedule (kvstore), or the wrapped store as it is (passthrough); auto: native if the "
       "scheduler node and the servers are ours, else kvstore"},
      &Config::backend},
+    {{"BYTESCHEDULER_MIN_COMPRESS", "bytes", "bytes", "64KiB", "process",
+      "smaller tensors travel uncompressed; not with {'type': '2bit'}; equal on all workers "
+      "(docs/user/compression.md); BYTEPS_MIN_COMPRESS_BYTES stands for it"},
+     &Config::min_compress_bytes,
+     "0",
+     "1024GiB"},
     {{"BYTESCHEDULER_COMM", "choice auto|servers|direct|mpi|nccl", "", "auto", "job",
       "where gradients are summed: in processes of their own (servers), in a server that each "
       "worker hosts (direct), by the MPI library of the mpirun that has started the workers (mpi), "

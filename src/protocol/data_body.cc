@@ -2,7 +2,9 @@
 // follows.
 #include "protocol/data_body.h"
 
+#include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstring>
 #include <protozero/buffer_fixed.hpp>
 #include <protozero/pbf_reader.hpp>
@@ -46,6 +48,8 @@ enum Field : pbf_tag_type {
   kCodec = 130,
   kShortParameters = 131,  // of a codec, where they have four bytes; a fixed32 on the wire
   kParameters = 132,       // of any other length
+  kSums = 133,             // how sums travel, a SumsTravel
+  kLater = 134,            // the coding is that of later rounds
   kLayoutVersion = 140,
   kOldestLayout = 140,  // of kRelease
   kNextLayout = 141,
@@ -109,6 +113,8 @@ class BodyWriter {
     } else if (!bytes.empty()) {
       out_.add_bytes(kParameters, reinterpret_cast<const char*>(bytes.data()), bytes.size());
     }
+    Add(kSums, static_cast<uint64_t>(coding.sums));
+    Add(kLater, coding.later ? 1 : 0);
   }
   // Adds the field behind all other fields.
   void Add(pbf_tag_type field, const std::string& bytes) {
@@ -193,6 +199,12 @@ bool ReadCoding(pbf_reader* in, Coding* coding) {
       coding->parameters = CodecParameters(std::as_bytes(std::span(view.data(), view.size())));
       return true;
     }
+    case Varint(kSums):
+      coding->sums = static_cast<SumsTravel>(std::min(in->get_uint32(), uint32_t{UINT8_MAX}));
+      return true;
+    case Varint(kLater):
+      coding->later = ps::GetBool(in);
+      return true;
     default:
       return false;
   }
@@ -321,6 +333,7 @@ ps::Body Encode(ps::Op op, const DataResponse& response) {
   out.Add(kSizeBytes, BytesOf(op, response));
   out.Add(kPartitionBytes, response.partition_bytes);
   out.Add(kDtype, response.dtype);
+  out.Add(response.coding);
   out.Add(kLayoutVersion, response.layout_version);
   out.Add(kNextLayout, response.next_layout);
   if (op == ps::Op::kReady) out.Add(kGrants, response.grants);
@@ -354,7 +367,8 @@ Result<DataResponse> DecodeResponse(ps::Op op, const ps::Body& body) {
       response.grants = in->get_bytes();
       return true;
     }
-    return ReadIdentity(in, &response.identity) || ReadArray(op, in, &response);
+    return ReadIdentity(in, &response.identity) || ReadArray(op, in, &response) ||
+           ReadCoding(in, &response.coding);
   });
   if (!read.ok()) return read;
   return response;

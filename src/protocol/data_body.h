@@ -34,7 +34,7 @@ struct DataRequest {
   uint64_t partition_bytes = 0;  // kDeclare: the largest partition of the tensor
   uint32_t dtype = 0;            // a bs::DType
   uint32_t mode = 0;             // a bs::Mode, of the key
-  Coding coding{};               // of the payload
+  Coding coding{};               // of gradients
   // For a push to an asynchronous key; absent if the optimizer's own rates apply.
   std::optional<double> learning_rate{};
   std::optional<double> weight_decay{};
@@ -89,6 +89,7 @@ struct DataResponse {
   uint64_t tensor_bytes = 0;     // kLookup: as declared
   uint64_t partition_bytes = 0;  // kLookup: as declared
   uint32_t dtype = 0;            // a bs::DType
+  Coding coding{};               // kPull: of the sum in the payload
   uint32_t layout_version = 0;   // kLookup: as declared
   std::string next_layout{};     // as the push of rank 0 to this round said
   bool given_back = false;       // kGiveBack: all workers have given the key back

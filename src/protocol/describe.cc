@@ -89,7 +89,7 @@ Status CheckPayload(const protocol::Call& call, const codec::Table& codecs) {
                                    CountOf(call.payload.size(), "byte") + " came, " +
                                    std::to_string(announced_bytes) + " were announced");
   }
-  if (coding.plain()) return Status::Ok();
+  if (coding.codec == 0) return Status::Ok();
   const std::string what = DescribeCall(call) + ": it is " + codecs.Describe(coding);
   if (about.dtype != static_cast<uint32_t>(DType::kFloat32) || protocol::IsInitial(about)) {
     return Status::InvalidArgument(what + ", which is for sums of float32, not for " +
@@ -98,7 +98,7 @@ Status CheckPayload(const protocol::Call& call, const codec::Table& codecs) {
                                         : DescribeArray(about.dtype, about.size_bytes)));
   }
   const codec::Codec& codec = codecs.Get(coding);
-  if (codec.check_codes == nullptr) return Status::Ok();
+  if (coding.plain() || codec.check_codes == nullptr) return Status::Ok();
   const Status codes =
       codec.check_codes(coding.parameters, call.payload.bytes(), about.size_bytes / sizeof(float));
   return codes.ok() ? codes : Status::InvalidArgument(what + ": " + codes.message());
@@ -127,11 +127,12 @@ Status CheckPullSize(const protocol::Call& call, const PartitionShape& shape) {
 }
 
 ps::Message MakeValuesResponse(const protocol::Call& call, const PartitionShape& shape,
-                               ps::Frame values, std::string next_layout) {
+                               ps::Frame values, std::string next_layout, const Coding& coding) {
   return protocol::MakeResponse(call,
                                 {.offset_bytes = shape.offset_bytes,
                                  .size_bytes = shape.size_bytes,
                                  .dtype = shape.dtype,
+                                 .coding = coding,
                                  .next_layout = std::move(next_layout)},
                                 std::move(values));
 }

@@ -37,8 +37,10 @@ PartitionShape ShapeOf(const protocol::Call& push);
 // a pull expects as many bytes as there are.
 Status CheckShape(const protocol::Call& call, const PartitionShape& shape);
 Status CheckPullSize(const protocol::Call& call, const PartitionShape& shape);
-// The answer to a pull: `values`, their shape, and the announced layout of the rounds behind.
+// The answer to a pull: `values` in `coding`, their shape, and the announced layout of the rounds
+// behind.
 ps::Message MakeValuesResponse(const protocol::Call& call, const PartitionShape& shape,
-                               ps::Frame values, std::string next_layout = {});
+                               ps::Frame values, std::string next_layout = {},
+                               const Coding& coding = {});
 
 }  // namespace bs::protocol

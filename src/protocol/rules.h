@@ -22,6 +22,8 @@ class Rules {
   // False: worker 0 uses a new layout already in the round that announces it
   // (protocol/next_layout.h).
   virtual bool layouts_change_behind_their_round() const { return true; }
+  // False: codecs get the partitions that keys have, whatever their units are (codec/codec.h).
+  virtual bool coded_keys_are_cut_into_units() const { return true; }
   // False: a server forgets a key as soon as one worker has given it back (server/directory.h).
   virtual bool keys_go_when_all_workers_give_them_back() const { return true; }
   // False: the leader grants what is ready on its own rank alone (server/grants/leader.h).

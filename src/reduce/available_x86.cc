@@ -9,8 +9,11 @@ namespace {
 struct Found {
   const Kernels* kernels[4] = {};
   size_t count = 0;
+  const Casts* casts[3] = {};
+  size_t num_casts = 0;
 
   void Add(const Kernels& one) { kernels[count++] = &one; }
+  void Add(const Casts& one) { casts[num_casts++] = &one; }
 };
 
 // Not a word that every compiler's built-in knows; where AVX2 is usable, so are its registers.
@@ -49,20 +52,33 @@ Found Detect() {
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   Found found;
   found.Add(ScalarKernels());
-  if (avx2) found.Add(Avx2Kernels());
+  found.Add(ScalarCasts());
+  if (avx2) {
+    found.Add(Avx2Kernels());
+    found.Add(Avx2Casts());
+  }
   if (avx2 && avx512) {
     found.Add(Avx512Kernels());
+    found.Add(Avx512Casts());
     const Kernels* const fp16 = Avx512Fp16Kernels();
     if (fp16 != nullptr) found.Add(*fp16);
   }
   return found;
 }
 
+const Found& OnThisCpu() {
+  static const Found found = Detect();
+  return found;
+}
+
 }  // namespace
 
 std::span<const Kernels* const> AvailableKernels() {
-  static const Found found = Detect();
-  return {found.kernels, found.count};
+  return {OnThisCpu().kernels, OnThisCpu().count};
+}
+
+std::span<const Casts* const> AvailableCasts() {
+  return {OnThisCpu().casts, OnThisCpu().num_casts};
 }
 
 }  // namespace bs::reduce

@@ -7,6 +7,7 @@
 // symbol.
 #pragma once
 
+#include "reduce/casts.h"
 #include "reduce/reduce.h"
 
 namespace bs::reduce {
@@ -15,6 +16,9 @@ namespace bs::reduce {
 const Kernels& Avx2Kernels();
 // REQUIRES of its functions: the CPU and the system support AVX-512 F, BW, VL and DQ.
 const Kernels& Avx512Kernels();
+// The same for casts.
+const Casts& Avx2Casts();
+const Casts& Avx512Casts();
 // Sums float16.  REQUIRES also: AVX512-FP16.  Exists only where BS_REDUCE_FP16 is defined, because
 // not every compiler knows these instructions.
 Kernels::SumFn Avx512Fp16Sum();

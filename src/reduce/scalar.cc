@@ -1,10 +1,10 @@
 // The specification of every sum: one element at a time, in portable arithmetic.
-#include <bit>
 #include <cfloat>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 
+#include "reduce/halves.h"
 #include "reduce/reduce.h"
 
 namespace bs::reduce {
@@ -12,16 +12,6 @@ namespace {
 
 static_assert(FLT_EVAL_METHOD == 0, "a float sum must be rounded to float");
 static_assert(std::numeric_limits<float>::is_iec559 && std::numeric_limits<double>::is_iec559);
-
-float FloatOf(uint32_t bits) { return std::bit_cast<float>(bits); }
-uint32_t BitsOf(float value) { return std::bit_cast<uint32_t>(value); }
-
-// Hardware differs in which operand's payload survives and in the sign of inf - inf; we have one
-// NaN.
-template <typename T>
-T OneNan(T sum) {
-  return sum == sum ? sum : std::numeric_limits<T>::quiet_NaN();
-}
 
 struct Float32 {
   using Stored = float;
@@ -33,52 +23,13 @@ struct Float64 {
   static double Add(double a, double b) { return OneNan(a + b); }
 };
 
-struct Bfloat16 {
+// float16 and bfloat16: the rounding of a sum in float32.
+template <typename Half>
+struct Halves {
   using Stored = uint16_t;
   static uint16_t Add(uint16_t a, uint16_t b) {
-    const uint32_t sum = BitsOf(OneNan(Widen(a) + Widen(b)));
-    // To nearest even: the carry out of the dropped half rounds up, and 0x8000 only if odd.  A
-    // carry into the exponent is right too, up to infinity; the one NaN has nothing to carry.
-    return static_cast<uint16_t>((sum + 0x7fffU + (sum >> 16U & 1U)) >> 16U);
+    return Half::Narrow(OneNan(Half::Widen(a) + Half::Widen(b)));
   }
-  static float Widen(uint32_t bits) { return FloatOf(bits << 16U); }
-};
-
-struct Float16 {
-  using Stored = uint16_t;
-  static uint16_t Add(uint16_t a, uint16_t b) { return Narrow(OneNan(Widen(a) + Widen(b))); }
-
-  static float Widen(uint32_t bits) {
-    const uint32_t sign = bits >> 15U << 31U;
-    const uint32_t exponent = bits >> 10U & 0x1fU;
-    const uint32_t fraction = bits & 0x3ffU;
-    if (exponent == 0) {  // zero or subnormal: fraction * 2^-24, exact
-      return FloatOf(sign | BitsOf(static_cast<float>(fraction) * 0x1p-24F));
-    }
-    const uint32_t widened = exponent == 0x1f ? 0xffU : exponent + kBiasGrowth;
-    return FloatOf(sign | widened << 23U | fraction << 13U);
-  }
-
-  static uint16_t Narrow(float value) {
-    const uint32_t bits = BitsOf(value);
-    return static_cast<uint16_t>(bits >> 31U << 15U | NarrowMagnitude(bits & 0x7fffffffU));
-  }
-
-  static uint32_t NarrowMagnitude(uint32_t magnitude) {
-    constexpr uint32_t kInfinity = 0x7f800000;
-    constexpr uint32_t kOverflows = 0x477ff000;  // 65520, halfway from the largest half to 2^16
-    constexpr uint32_t kSmallestNormal = 0x38800000;  // 2^-14
-    if (magnitude > kInfinity) return 0x7e00;
-    if (magnitude >= kOverflows) return 0x7c00;
-    if (magnitude < kSmallestNormal) {
-      // At 0.5 a float's last bit is worth 2^-24, as a subnormal half's is: the addition rounds.
-      return BitsOf(FloatOf(magnitude) + 0.5F) - BitsOf(0.5F);
-    }
-    const uint32_t rebiased = magnitude - (kBiasGrowth << 23U);
-    return (rebiased + 0xfffU + (rebiased >> 13U & 1U)) >> 13U;
-  }
-
-  static constexpr uint32_t kBiasGrowth = 127 - 15;  // of the exponent, from float16 to float32
 };
 
 // Unsigned arithmetic wraps, and has the same bits as signed arithmetic that wraps.
@@ -148,8 +99,8 @@ using Int64 = Integer<uint64_t>;
 // Position is the DType code; 7 to 11 are no DType that we sum.
 constexpr Kernels kKernels = {
     .name = "scalar",
-    .sum = {Sum<Float32>, Sum<Float64>, Sum<Float16>, Sum<Int8>, Sum<Int32>, Sum<Int8>, Sum<Int64>,
-            nullptr, nullptr, nullptr, nullptr, nullptr, Sum<Bfloat16>},
+    .sum = {Sum<Float32>, Sum<Float64>, Sum<Halves<Float16>>, Sum<Int8>, Sum<Int32>, Sum<Int8>,
+            Sum<Int64>, nullptr, nullptr, nullptr, nullptr, nullptr, Sum<Halves<Bfloat16>>},
 };
 
 }  // namespace

@@ -94,7 +94,9 @@ void Worker::Impl::DeclareAfresh(Key key, KeyState* state) {
       end(found.status());
     });
   }
-  tensor = PartitionAndPlace(std::move(tensor), state->tensor->partitions);
+  const uint64_t partition_bytes =
+      state->cut_for_codes ? state->tensor->partition_bytes : PartitionBytes();
+  tensor = PartitionAndPlace(std::move(tensor), partition_bytes, state->tensor->partitions);
   Adopt(state, std::move(tensor));
   backend_->Declare(*state->tensor, end);
 }

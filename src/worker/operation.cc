@@ -45,6 +45,9 @@ Status CheckBroadcast(const std::string& what, const Operation& operation,
                                    " cannot be summed");
   }
   if (with.tensor != nullptr) return Status::AlreadyExists(what + "the key was broadcast before");
+  if (const Status wrong = with.codecs->Check(operation.coding); !wrong.ok()) {
+    return Status::InvalidArgument(what + wrong.message());
+  }
   if (operation.out.size() % SizeOf(operation.dtype) == 0) {
     return CheckParts(what, operation, with.partition_bytes);
   }
@@ -62,9 +65,8 @@ Status CheckCoding(const std::string& what, const protocol::Tensor& tensor, cons
     return Status::InvalidArgument(what + std::string(NameOf(tensor.dtype)) + " cannot be " +
                                    codecs.Describe(coding) + ", only float32");
   }
+  if (codecs.Get(coding).cuts_keys || IsWhole(tensor, coding, codecs)) return Status::Ok();
   const uint64_t unit_bytes = codecs.Get(coding).unit_elements * sizeof(float);
-  if (tensor.partitions.size() <= 1 || tensor.partition_bytes % unit_bytes == 0)
-    return Status::Ok();
   return Status::InvalidArgument(what + "partitions of " + Bytes(tensor.partition_bytes) +
                                  " cannot be " + codecs.Describe(coding) + ", only multiples of " +
                                  Bytes(unit_bytes));
@@ -115,11 +117,16 @@ Status CheckPushPull(const std::string& what, const Operation& operation, const 
   }
   Status wrong_factor = CheckFactor(what, tensor->dtype, operation.factor);
   if (!wrong_factor.ok()) return wrong_factor;
-  if (operation.coding.plain()) return Status::Ok();
+  if (operation.coding.codec == 0) return Status::Ok();
   return CheckCoding(what, *tensor, operation.coding, *with.codecs);
 }
 
 }  // namespace
+
+bool IsWhole(const protocol::Tensor& tensor, const Coding& coding, const codec::Table& codecs) {
+  const uint64_t unit_bytes = codecs.Get(coding).unit_elements * sizeof(float);
+  return tensor.partitions.size() <= 1 || tensor.partition_bytes % unit_bytes == 0;
+}
 
 Status CheckOperation(Key key, const Operation& operation, const CheckedWith& with) {
   const std::string what =

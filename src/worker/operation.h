@@ -23,7 +23,7 @@ struct Operation {
   std::string about{};              // broadcast: description of a whole key; see WholeKey
   bool hosted = false;              // broadcast
   Priority priority = 0;            // push-pull
-  Coding coding{};                  // push-pull: of the bytes sent
+  Coding coding{};                  // push-pull: of the bytes sent; broadcast: of later push-pulls
   uint64_t called = 0;              // push-pull: see PushPullOptions
   bool at_once = false;             // push-pull: see PushPullOptions
   Duration waited{};                // push-pull: see PushPullOptions
@@ -44,6 +44,9 @@ struct CheckedWith {
   uint64_t partition_bytes = 0;              // of keys that are declared now
   const codec::Table* codecs = nullptr;
 };
+
+// True if the tensor's partitions are whole units of the coding's codec.  REQUIRES: it is known.
+bool IsWhole(const protocol::Tensor& tensor, const Coding& coding, const codec::Table& codecs);
 
 // Errors name the key: kInvalidArgument, kFailedPrecondition, kAlreadyExists.  Pure.
 Status CheckOperation(Key key, const Operation& operation, const CheckedWith& with);

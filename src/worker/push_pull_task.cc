@@ -47,7 +47,7 @@ void PushPullTask::Begin() {
 void PushPullTask::Lend() {
   // Codes lie elsewhere.
   if (coder_.coding.plain()) push_.lent = context_->backend->LendSent(in_);
-  if (pulls_) pull_.lent = context_->backend->LendFilled(out_);
+  if (pulls_ && coder_.sum_coding.plain()) pull_.lent = context_->backend->LendFilled(out_);
 }
 
 std::vector<bs::Partition> PushPullTask::Partition(uint64_t /*partition_bytes*/) {
@@ -70,8 +70,8 @@ void PushPullTask::Start(const bs::Partition& sent) {
       .round = round(), .partition = partition, .priority = PriorityOf(index), .rates = rates_};
   if (index == 0) exchange.next_layout = std::exchange(next_layout_, {});
   exchange.in = in_.subspan(partition.offset_bytes, partition.size_bytes);
-  if (!coder_.coding.plain()) {
-    exchange.coder = coder_;
+  exchange.coder = coder_;
+  if (!coder_.residual.empty()) {
     exchange.coder.residual = coder_.residual.subspan(partition.offset_bytes / sizeof(float),
                                                       partition.size_bytes / sizeof(float));
   }
@@ -110,7 +110,9 @@ void PushPullTask::OnSum(uint32_t index, TimePoint started, const Status& status
   if (index == 0) next_layout_ = next;
   if (status.ok()) {
     const bs::Partition& partition = tensor_->partitions[index];
-    context_->spans.Partition(Kind::kPull, *this, partition, {started, context_->spans.Now()},
+    bs::Partition received = partition;
+    received.size_bytes = SentBytes(*context_, coder_.sum_coding, partition.size_bytes);
+    context_->spans.Partition(Kind::kPull, *this, received, {started, context_->spans.Now()},
                               CarriersOf(partition.server).from);
     // Its bytes have just been read or written, so most are in a cache.
     if (factor_ != 1) {

@@ -41,9 +41,14 @@ void Worker::PushPull(Key key, const PushPullOptions& options, std::span<const s
   impl_->Post(key, std::move(operation));
 }
 
-void Worker::Broadcast(Key key, DType dtype, Mode mode, std::span<std::byte> value, Done done) {
-  Operation operation{
-      .is_broadcast = true, .mode = mode, .dtype = dtype, .out = value, .pulled = std::move(done)};
+void Worker::Broadcast(Key key, const Declaration& declaration, std::span<std::byte> value,
+                       Done done) {
+  Operation operation{.is_broadcast = true,
+                      .mode = declaration.mode,
+                      .dtype = declaration.dtype,
+                      .coding = declaration.coding,
+                      .out = value,
+                      .pulled = std::move(done)};
   impl_->Post(key, std::move(operation));
 }
 

@@ -74,7 +74,8 @@ struct PushPullOptions {
   // How `in` is coded for the servers (codec/codec.h); only float32 can be coded.  Where it is not
   // plain, the worker adds `in` to a residual that it keeps for the key.  It sends the residual's
   // codes and subtracts the values that they stand for.  All workers give the same coding in a
-  // round; else the job fails with both codings and names.
+  // round; else the job fails with both codings and names.  A codec that cuts keys, and a key that
+  // was declared without: this round goes as it lies in memory, and the key is cut with it.
   Coding coding{};
   // A number that grows with the user's calls; PushPull itself is called when `in` is ready.
   // 0: the calls of PushPull are the only order.
@@ -143,7 +144,16 @@ class Worker {
   // other workers only as BYTESCHEDULER_MAX_STALENESS says.
 
   // Broadcast of a key in this mode, which must be the same on all workers.
-  void Broadcast(Key key, DType dtype, Mode mode, std::span<std::byte> value, Done done);
+  void Broadcast(Key key, DType dtype, Mode mode, std::span<std::byte> value, Done done) {
+    Broadcast(key, {.dtype = dtype, .mode = mode, .coding = {}}, value, std::move(done));
+  }
+  // The same.  `coding`: that of later push-pulls, for which the key is cut.
+  struct Declaration {
+    DType dtype = DType::kFloat32;
+    Mode mode = Mode::kSynchronous;
+    Coding coding{};
+  };
+  void Broadcast(Key key, const Declaration& declaration, std::span<std::byte> value, Done done);
   // The same for an asynchronous key that stays whole, so that the process that hosts its server
   // can update it.  Only rank 0's `about` and `hosted` count.  `about` describes the key to that
   // process (server_updater.h): 1 to 1024 bytes.  `hosted`: only that process can update it.

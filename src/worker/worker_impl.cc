@@ -46,6 +46,7 @@ Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, backend::Ba
                    const protocol::Rules& rules)
     : options_(options),
       changes_behind_round_(rules.layouts_change_behind_their_round()),
+      cuts_into_units_(rules.coded_keys_are_cut_into_units()),
       executor_(executor),
       on_failure_(std::move(on_failure)),
       log_(log),
@@ -167,7 +168,12 @@ void Worker::Impl::BeginBroadcast(Key key, KeyState* state, Operation operation)
                 .about = std::move(operation.about),
                 .hosted = operation.hosted};
   const bool publishes = context_.rank() == 0;
-  if (publishes) tensor = PartitionAndPlace(std::move(tensor));
+  state->cut_for_codes = CutsKeys(operation.coding);
+  if (publishes) {
+    const uint64_t partition_bytes =
+        state->cut_for_codes ? PartitionBytes(operation.coding) : PartitionBytes();
+    tensor = PartitionAndPlace(std::move(tensor), partition_bytes);
+  }
   state->broadcast = std::make_unique<worker::Broadcast>(
       &context_, tensor, operation.out,
       [this, key, state, done = std::move(operation.pulled)](Result<Tensor> outcome) {
@@ -187,11 +193,10 @@ void Worker::Impl::Adopt(KeyState* state, Tensor tensor) const {
 }
 
 void Worker::Impl::BeginPushPull(Key key, KeyState* state, Operation operation) {
+  Prepare(*state, &operation);
   // The rule for partitions that suit the network does not cover compressed partitions.
-  const bool coded = !operation.coding.plain();
-  if (coded) fits_network_ = false;
+  if (!operation.coding.plain() && !state->cut_for_codes) fits_network_ = false;
   if (state->tensor->mode == Mode::kSynchronous) Fit();
-  if (coded) state->residual.resize(operation.in.size() / sizeof(float));
   // Also for the key's rounds before.
   const Duration waited = operation.waited + (executor_->Now() - operation.ready);
   worker::PushPullTask::Call call{
@@ -205,17 +210,39 @@ void Worker::Impl::BeginPushPull(Key key, KeyState* state, Operation operation) 
       .is_gradient = !operation.is_value,
       .in = operation.in,
       .out = operation.out,
-      .coder = {operation.coding, coded ? &context_.codecs->Get(operation.coding) : nullptr,
-                state->residual},
-      .next_layout = Announce(state),
+      .coder = CoderOf(operation, state),
+      .next_layout = Announce(state, operation.coding),
       .pushed = std::move(operation.pushed),
       .pulled = std::move(operation.pulled)};
+  // From the layout on that this round announces.
+  if (operation.coding.later) state->cut_for_codes = true;
   state->task = std::make_unique<worker::PushPullTask>(
       &context_, state->tensor.get(), std::move(call), [this, key, state] {
         const auto over = std::move(state->task);
         EndPushPull(key, state, over->next_layout());
       });
   state->task->Begin();
+}
+
+void Worker::Impl::Prepare(const KeyState& state, Operation* operation) const {
+  Coding& coding = operation->coding;
+  if (!CutsKeys(coding)) return;
+  coding.later = !state.cut_for_codes || !worker::IsWhole(*state.tensor, coding, *context_.codecs);
+}
+
+backend::Coder Worker::Impl::CoderOf(const Operation& operation, KeyState* state) const {
+  backend::Coder coder{.coding = operation.coding};
+  if (coder.coding.plain()) return coder;
+  coder.codec = &context_.codecs->Get(coder.coding);
+  // Servers answer with the weights of an asynchronous key.
+  if (state->tensor->mode == Mode::kSynchronous) {
+    coder.sum_coding = context_.codecs->OfSums(coder.coding);
+  }
+  if (!coder.sum_coding.plain()) coder.sum_codec = &context_.codecs->Get(coder.sum_coding);
+  if (!coder.codec->keeps_residual) return coder;
+  state->residual.resize(operation.in.size() / sizeof(float));
+  coder.residual = state->residual;
+  return coder;
 }
 
 Status Worker::Impl::Retune(uint64_t partition_bytes, uint64_t credit_bytes) {
@@ -260,17 +287,21 @@ void Worker::Impl::Fit() {
             ", a credit of " + std::to_string(credit_bytes_));
 }
 
-std::string Worker::Impl::Announce(KeyState* state) {
+std::string Worker::Impl::Announce(KeyState* state, const Coding& coding) {
   const Tensor& tensor = *state->tensor;
-  if (state->decision == decision_ || tensor.mode != Mode::kSynchronous) return {};
-  state->decision = decision_;
+  if (context_.rank() != 0 || tensor.mode != Mode::kSynchronous) return {};
+  const bool decided = std::exchange(state->decision, decision_) != decision_;
+  if (!decided && !coding.later) return {};
   protocol::NextLayout next{.decision = decision_, .credit_bytes = credit_bytes_};
-  if (protocol::WouldChange(tensor, PartitionBytes())) {
-    next.partition_bytes = PartitionBytes();
+  const uint64_t partition_bytes = coding.later ? PartitionBytes(coding) : PartitionBytes();
+  // The partitions of coded keys stay.
+  const bool recuts = coding.later || !state->cut_for_codes;
+  if (recuts && protocol::WouldChange(tensor, partition_bytes)) {
+    next.partition_bytes = partition_bytes;
     next.partitions = protocol::SplitIntoPartitions(tensor.size_bytes, next.partition_bytes,
                                                     protocol::kAlignBytes);
     backend_->Place(next.partitions, tensor.partitions);
-  } else if (credit_announced_ == decision_) {
+  } else if (!decided || credit_announced_ == decision_) {
     return {};
   }
   credit_announced_ = decision_;
@@ -304,7 +335,7 @@ void Worker::Impl::ChangeLayout(KeyState* state, const std::string& next_layout)
   ++tensor.layout_version;
   tensor.partition_bytes = next.partition_bytes;
   tensor.partitions = std::move(next.partitions);
-  if (context_.rank() != 0 && next.decision == credit_in_force_) {
+  if (context_.rank() != 0 && next.decision == credit_in_force_ && !state->cut_for_codes) {
     partition_bytes_ = next.partition_bytes;
   }
   state->retired = std::move(state->tensor);
@@ -367,10 +398,11 @@ void Worker::Impl::SetOptimizer(backend::OptimizerText optimizer, Done done) {
                          });
 }
 
-Tensor Worker::Impl::PartitionAndPlace(Tensor tensor, std::span<const Partition> replaced) {
+Tensor Worker::Impl::PartitionAndPlace(Tensor tensor, uint64_t partition_bytes,
+                                       std::span<const Partition> replaced) {
   const uint64_t whole = tensor.size_bytes + protocol::kAlignBytes;
   tensor.partition_bytes =
-      tensor.about.empty() ? PartitionBytes() : whole - whole % protocol::kAlignBytes;
+      tensor.about.empty() ? partition_bytes : whole - whole % protocol::kAlignBytes;
   tensor.partitions = protocol::SplitIntoPartitions(tensor.size_bytes, tensor.partition_bytes,
                                                     protocol::kAlignBytes);
   backend_->Place(tensor.partitions, replaced);

@@ -37,7 +37,8 @@ struct KeyState {
   uint64_t decision = 0;                            // rank 0's latest that was announced with it
   std::unique_ptr<const protocol::Tensor> retired;  // its earlier layout, until rank 0 releases it
   bool new_layout = false;                          // in the next round
-  std::vector<float> residual;   // of the tensor; empty before its first coded round
+  std::vector<float> residual;   // of the tensor; empty before a coded round that needs it
+  bool cut_for_codes = false;    // so its layout stays, whatever is tuned
   std::list<Operation> waiting;  // mostly empty, which costs a deque 600 bytes
   std::unique_ptr<Broadcast> broadcast;
   std::unique_ptr<PushPullTask> task;
@@ -121,8 +122,12 @@ class Worker::Impl {
   void Fit();
   // Rank 0's pushes announce the decision to every worker from now on.
   void Decide(const backend::PartitionAndCredit& sizes);
+  // Makes the coding of an operation that of later rounds, if the key has to be cut for it first.
+  void Prepare(const worker::KeyState& state, worker::Operation* operation) const;
+  backend::Coder CoderOf(const worker::Operation& operation, worker::KeyState* state) const;
   // Returns the announcement of a new layout in rank 0's next push of the key; empty: none.
-  std::string Announce(worker::KeyState* state);
+  // `coding`: of that round.
+  std::string Announce(worker::KeyState* state, const Coding& coding);
   // A push-pull is over; `next_layout` came with its sum.
   void EndPushPull(Key key, worker::KeyState* state, const std::string& next_layout);
   void ChangeLayout(worker::KeyState* state, const std::string& next_layout);
@@ -140,13 +145,22 @@ class Worker::Impl {
   uint64_t PartitionBytes() const {
     return partition_bytes_ - partition_bytes_ % protocol::kAlignBytes;
   }
+  // Those of keys that are cut for `coding`.  REQUIRES: it cuts keys.
+  uint64_t PartitionBytes(const Coding& coding) const {
+    return context_.codecs->PartitionBytes(coding, PartitionBytes());
+  }
+  // True if a key whose rounds are so coded, at once or later, is cut for it.
+  bool CutsKeys(const Coding& coding) const {
+    return cuts_into_units_ && coding.codec != 0 && context_.codecs->Get(coding).cuts_keys;
+  }
   // The new partitions take the place of `replaced`.
-  protocol::Tensor PartitionAndPlace(protocol::Tensor tensor,
+  protocol::Tensor PartitionAndPlace(protocol::Tensor tensor, uint64_t partition_bytes,
                                      std::span<const Partition> replaced = {});
   void OperationEnded();
 
   const WorkerOptions options_;
   const bool changes_behind_round_;  // protocol::Rules::layouts_change_behind_their_round
+  const bool cuts_into_units_;       // protocol::Rules::coded_keys_are_cut_into_units
   uint64_t partition_bytes_ = options_.partition_bytes;
   Executor* const executor_;
   const std::function<void(Status)> on_failure_;

@@ -90,7 +90,7 @@ std::string FieldsOf(int kind) {
 
 TEST(Operations, EachKindTakesTheFieldsOfItsComment) {
   const std::string first_value = "key out! size_bytes done! dtype";
-  EXPECT_EQ(FieldsOf(BS_BROADCAST), first_value);
+  EXPECT_EQ(FieldsOf(BS_BROADCAST), "key out! size_bytes done! coding dtype");
   EXPECT_EQ(FieldsOf(BS_BROADCAST_ASYNCHRONOUS), first_value);
   EXPECT_EQ(FieldsOf(BS_BROADCAST_WHOLE), first_value + " hosted about!");
   EXPECT_EQ(FieldsOf(BS_BROADCAST_FROM), "key out! size_bytes done! root");

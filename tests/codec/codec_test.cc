@@ -21,7 +21,11 @@ TEST(Codecs, AreFoundByTheirNumbersOnTheWire) {
   ASSERT_NE(Builtin().Find(1), nullptr);
   EXPECT_EQ(Builtin().Find(1)->name, "2bit");
   EXPECT_EQ(Builtin().Find(0), nullptr) << "plain is no codec";
-  EXPECT_EQ(Builtin().Find(2), nullptr);
+  ASSERT_NE(Builtin().Find(2), nullptr);
+  EXPECT_EQ(Builtin().Find(2)->name, "fp16");
+  ASSERT_NE(Builtin().Find(3), nullptr);
+  EXPECT_EQ(Builtin().Find(3)->name, "bf16");
+  EXPECT_EQ(Builtin().Find(4), nullptr);
 }
 
 TEST(Codecs, NothingCompressedIsAsItLies) {
@@ -70,6 +74,57 @@ TEST(Codecs, AnUnknownTypeIsRefusedWithTheKnownTypes) {
   EXPECT_EQ(Parse(Builtin(), "", {}).status().code(), StatusCode::kInvalidArgument);
 }
 
+Coding Good(std::string_view type, const std::vector<Option>& options) {
+  return Parse(Builtin(), type, options).value();
+}
+
+TEST(Codecs, SumsTravelAsTheirGradientsUnlessTheUserSaysOtherwise) {
+  EXPECT_EQ(Good("bf16", {}), (Coding{.codec = 3, .sums = SumsTravel::kSame}));
+  EXPECT_EQ(Good("fp16", {{"pull", "plain"}}), (Coding{.codec = 2}));
+  EXPECT_EQ(Good("2bit", {{"pull", "bf16"}}).sums, SumsTravel::kBf16);
+  EXPECT_EQ(Good("2bit", {}).sums, SumsTravel::kPlain);
+  EXPECT_EQ(Builtin().OfSums(Good("fp16", {})), (Coding{.codec = 2}));
+  EXPECT_EQ(Builtin().OfSums(Good("2bit", {{"pull", "bf16"}})), (Coding{.codec = 3}));
+  EXPECT_EQ(Builtin().OfSums(Good("fp16", {{"pull", "plain"}})), Coding{});
+  Coding later = Good("fp16", {});
+  later.later = true;
+  EXPECT_EQ(Builtin().OfSums(later), Coding{});
+  EXPECT_EQ(Builtin().SentBytes(later, 4000), 4000U);
+}
+
+TEST(Codecs, AWrongWayOfSumsIsRefusedWithAllThatAreRight) {
+  EXPECT_SNAPSHOT(Parse(Builtin(), "bf16", {{"pull", "half"}}).status().message(),
+                  "pull 'half' of gradient compression: want 'same', 'plain' or 'bf16'");
+  EXPECT_SNAPSHOT(Parse(Builtin(), "2bit", {{"pull", "same"}}).status().message(),
+                  "pull 'same' of gradient compression: sums cannot be '2bit', only 'plain' or "
+                  "'bf16'");
+  EXPECT_SNAPSHOT(Parse(Builtin(), "bf16", {{"ef", "vanilla"}}).status().message(),
+                  "gradient compression by 'bf16' has no option 'ef', only 'pull'");
+  Coding wrong{.codec = 3, .sums = static_cast<SumsTravel>(9)};
+  EXPECT_EQ(Builtin().Check(wrong).code(), StatusCode::kInvalidArgument);
+  const Table alone({TwoBitCodec()});
+  EXPECT_FALSE(alone.Check({.codec = 1, .sums = SumsTravel::kBf16}).ok());
+}
+
+TEST(Codecs, ADescriptionTellsHowSumsTravelWhereThatIsUnusual) {
+  EXPECT_EQ(Builtin().Describe(Good("bf16", {})), "compressed to bf16");
+  EXPECT_EQ(Builtin().Describe(Good("bf16", {{"pull", "plain"}})),
+            "compressed to bf16, pull plain");
+  Coding later = Good("2bit", {{"pull", "bf16"}});
+  later.later = true;
+  EXPECT_EQ(Builtin().Describe(later),
+            "compressed to two bits with threshold 0.5, pull bf16 from the next round on");
+}
+
+TEST(Codecs, PartitionsAreAsManyUnitsAsTheirCodesFill) {
+  constexpr uint64_t kUnit = 65536 * sizeof(float);
+  const Coding bf16 = Good("bf16", {});  // 128 KiB a unit
+  for (const auto& [sent_bytes, units] : std::vector<std::pair<uint64_t, uint64_t>>{
+           {1, 1}, {128 << 10, 1}, {191 << 10, 1}, {192 << 10, 2}, {1 << 20, 8}, {1 << 30, 64}}) {
+    EXPECT_EQ(Builtin().PartitionBytes(bf16, sent_bytes), units * kUnit) << sent_bytes;
+  }
+}
+
 // "" if the options are refused.
 std::string Threshold(const std::string& text) {
   const Result<Coding> coding = Parse(Builtin(), "2bit", {{"threshold", text}});
@@ -102,7 +157,7 @@ TEST(TwoBit, AWrongThresholdOrOptionIsNamed) {
                   "threshold 'many' of gradient compression: want a finite number greater than 0");
   EXPECT_SNAPSHOT(
       Parse(Builtin(), "2bit", {{"threshold", "1"}, {"treshold", "1"}}).status().message(),
-      "gradient compression has no option 'treshold', only 'type' and 'threshold'");
+      "gradient compression has no option 'treshold', only 'type', 'threshold' and 'pull'");
 }
 
 TEST(TwoBit, HasOneParameterThatIsAThreshold) {

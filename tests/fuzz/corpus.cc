@@ -115,6 +115,7 @@ bool WriteBodies(const std::filesystem::path& folder) {
   bs::protocol::DataRequest synchronous = Request();
   synchronous.mode = 0;
   synchronous.round = 12;
+  synchronous.coding = {.codec = 2, .sums = bs::SumsTravel::kSame, .later = true};
   const ps::Body pull = bs::protocol::Encode(ps::Op::kPull, synchronous);
   written = Write(folder / "request-synchronous", behind(ps::Op::kPull, pull)) && written;
   const bs::protocol::DataResponse response{.identity = {.key = 7, .count = 12, .index = 3},
@@ -123,6 +124,7 @@ bool WriteBodies(const std::filesystem::path& folder) {
                                             .tensor_bytes = 300,
                                             .partition_bytes = 4096,
                                             .dtype = 12,
+                                            .coding = {.codec = 3},
                                             .layout_version = 1,
                                             .next_layout = "1",
                                             .given_back = true,

@@ -74,8 +74,10 @@ std::string DrawReadiness(FuzzedDataProvider* input) {
 bs::Coding DrawCoding(FuzzedDataProvider* input) {
   const std::string parameters = input->ConsumeBool() ? input->ConsumeBytesAsString(sizeof(float))
                                                       : input->ConsumeRandomLengthString(24);
-  return {.codec = input->ConsumeIntegralInRange<uint32_t>(0, 2),
-          .parameters = bs::CodecParameters(std::as_bytes(std::span(parameters)))};
+  return {.codec = input->ConsumeIntegralInRange<uint32_t>(0, 4),
+          .parameters = bs::CodecParameters(std::as_bytes(std::span(parameters))),
+          .sums = static_cast<bs::SumsTravel>(input->ConsumeIntegralInRange<uint32_t>(0, 3)),
+          .later = input->ConsumeBool()};
 }
 
 bs::protocol::DataRequest DrawBody(FuzzedDataProvider* input) {

@@ -245,6 +245,11 @@ TEST(DataBody, ParametersOfACodecComeBackWhateverTheirLength) {
     const auto read = DecodeRequest(ps::Op::kPush, Encode(ps::Op::kPush, push));
     EXPECT_EQ(read.value(), push) << size;
   }
+  const DataRequest later{.coding = {.codec = 3, .sums = SumsTravel::kBf16, .later = true}};
+  EXPECT_EQ(HexOf(Encode(ps::Op::kPush, later)), "900803a80802b00801");
+  EXPECT_EQ(DecodeRequest(ps::Op::kPush, Encode(ps::Op::kPush, later)).value(), later);
+  const DataResponse sum{.coding = {.codec = 2}};
+  EXPECT_EQ(DecodeResponse(ps::Op::kPull, Encode(ps::Op::kPull, sum)).value(), sum);
   // More than any codec has.
   const ps::Body longer(FromHex("900802a20819") + std::string(25, 'x'));
   EXPECT_TRUE(DecodeRequest(ps::Op::kPush, longer).value().coding.parameters.bytes().empty());

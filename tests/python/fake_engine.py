@@ -14,6 +14,7 @@ class FakeWorker:
         self.num_servers = 1
         self.place = ""
         self.declared: List[Tuple[int, int, int]] = []
+        self.declared_codings: List[object] = []  # of each key
         self.modes: List[bool] = []  # of each call, whether its keys are asynchronous
         self.failure: Optional[Error] = None
         self.closed = False
@@ -44,9 +45,11 @@ class FakeWorker:
         *,
         owner: object = None,
         asynchronous: bool = False,
+        coding: object = None,
     ) -> None:
         if self.failure is not None:
             raise self.failure
+        self.declared_codings += [coding] * len(items)
         self.declared += [(key, dtype, size) for key, dtype, _, size in items]
         self.modes.append(asynchronous)
 

@@ -358,7 +358,7 @@ def test_a_coding_is_its_bytes_and_describes_itself() -> None:
     assert Coding.of(bytes(coding)) == coding
     assert len({coding, Coding.of(bytes(coding)), Coding("2bit", {})}) == 2
     assert coding != "2bit"
-    assert Coding.of(b"\x02\x01\0\0" + bytes(24)).codec == 258
+    assert Coding.of(b"\x02\x01\0\0" + bytes(25)).codec == 258
 
 
 def test_a_malformed_coding_is_refused() -> None:
@@ -366,11 +366,11 @@ def test_a_malformed_coding_is_refused() -> None:
         (None, {}, "needs a type: {'type': '2bit'}"),
         ("3bit", {}, "Unknown type for gradient compression '3bit': want '2bit'"),
         ("2bit", {"threshold": "0"}, "threshold 0 of gradient compression"),
-        ("2bit", {"k": "1"}, "no option 'k', only 'type' and 'threshold'"),
+        ("2bit", {"k": "1"}, "no option 'k', only 'type', 'threshold' and 'pull'"),
     ):
         with pytest.raises(Error, match=re.escape(text)):
             Coding(type_, options)
-    for form in (b"", bytes(3), bytes(29)):
+    for form in (b"", bytes(4), bytes(30)):
         with pytest.raises(UsageError, match=f"{len(form)} bytes are no coding"):
             Coding.of(form)
 

@@ -10,12 +10,19 @@
 
 #include "backend/collective/fake_collective.h"
 #include "base/count_of.h"
+#include "codec/two_bit.h"
+#include "codec/whole_codec.h"
 #include "protocol/placement.h"
 #include "sim/cluster_node.h"
 #include "sim/scheduler_host.h"
 
 namespace bs::sim {
 namespace {
+
+const codec::Table& Codecs() {
+  static const codec::Table table({codec::TwoBitCodec(), codec::testing::WholeCodec()});
+  return table;
+}
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
@@ -188,6 +195,7 @@ void Cluster::AddServers() {
 
 std::unique_ptr<ServerNode> Cluster::MakeServer(int32_t index) {
   ServerOptions server;
+  server.codecs = &Codecs();
   server.deterministic = options_.deterministic;
   server.hold_bytes = options_.hold_bytes;
   server.max_backlog_bytes = options_.max_backlog_bytes;
@@ -206,6 +214,7 @@ void Cluster::AddWorkers() {
 
 std::unique_ptr<WorkerNode> Cluster::MakeWorker(int32_t index, uint64_t rank) {
   worker::PsWorkerOptions options;
+  options.codecs = &Codecs();
   options.credit_bytes = options_.credit_bytes;
   options.together_bytes = options_.together_bytes;
   options.priority_order = options_.priority_order;
@@ -230,6 +239,12 @@ std::unique_ptr<WorkerNode> Cluster::MakeWorker(int32_t index, uint64_t rank) {
   }
   for (const Change& change : options_.changes) {
     largest = std::max({largest, change.partition_bytes, change.credit_bytes});
+  }
+  // The first value of a key that is declared for its coding.
+  const auto is_coded = [](const KeyPlan& plan) { return plan.coding.codec != 0; };
+  const auto coded = std::ranges::find_if(options_.keys, is_coded);
+  if (coded != options_.keys.end()) {
+    largest = std::max(largest, Codecs().PartitionBytes(coded->coding, largest));
   }
   options.partition_bytes = options_.partition_bytes + rank * step;
   if (!options_.traces.empty()) options.trace = options_.traces.at(rank);
@@ -631,6 +646,21 @@ ClusterOptions DrawCluster(uint64_t seed) {
   return options;
 }
 
+ClusterOptions DrawCoded(uint64_t seed) {
+  ClusterOptions options = seed % 3 == 0   ? DrawTuningDeath(seed)
+                           : seed % 3 == 1 ? DrawTuning(seed)
+                                           : DrawCluster(seed);
+  Draw draw(seed ^ 0xc0de);
+  for (KeyPlan& plan : options.keys) {
+    const bool sums = plan.dtype == DType::kFloat32 && plan.mode == Mode::kSynchronous;
+    if (!sums || draw.Chance(0.2)) continue;
+    plan.threshold = 0;
+    plan.coding = codec::testing::WholeCoding(draw.OneOf({SumsTravel::kSame, SumsTravel::kPlain}));
+    plan.declared_coded = draw.Chance(0.5);
+  }
+  return options;
+}
+
 ClusterOptions DrawDeath(uint64_t seed) { return WithDeath(DrawCluster(seed), seed); }
 
 ClusterOptions DrawGoodbye(uint64_t seed) {
@@ -847,6 +877,7 @@ std::string Describe(const ClusterOptions& options) {
          << plan.rounds;
     if (plan.rests) text << " (given back)";
     if (plan.threshold != 0) text << " in two bits of " << plan.threshold;
+    if (plan.coding.codec != 0) text << " " << Codecs().Describe(plan.coding);
     if (plan.mode == Mode::kAsynchronous) text << (plan.hosted ? "(hosted)" : "(async)");
   }
   if (options.grants) {

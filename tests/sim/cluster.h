@@ -115,6 +115,9 @@ struct ClusterOptions {
 ClusterOptions DrawCluster(uint64_t seed);
 // The same with a node that dies.
 ClusterOptions DrawDeath(uint64_t seed);
+// Most keys of float32 travel coded, also their sums; rank 0 of most jobs
+// cuts keys anew, and a third of the jobs lose a node.
+ClusterOptions DrawCoded(uint64_t seed);
 // The same with a worker that says goodbye in the middle of the job, with a reason.
 ClusterOptions DrawGoodbye(uint64_t seed);
 // The same with a worker or server that dies while the nodes meet, or about then.

@@ -36,6 +36,7 @@ namespace {
 constexpr uint64_t kParts = 8;
 constexpr uint64_t kSeedsOfPart = (BS_CLUSTER_SEEDS + kParts - 1) / kParts;
 constexpr uint64_t kDeaths = (BS_CLUSTER_SEEDS + 4) / 5;
+constexpr uint64_t kCoded = (BS_CLUSTER_SEEDS + 15) / 16;
 constexpr uint64_t kAsync = (BS_CLUSTER_SEEDS + 3) / 4;
 constexpr uint64_t kRejoin = (BS_CLUSTER_SEEDS + 15) / 16;
 constexpr uint64_t kTuning = (BS_CLUSTER_SEEDS + 9) / 10;
@@ -72,6 +73,14 @@ void ExpectDeathsAreNamed(ClusterOptions (*draw)(uint64_t), const char* flag, ui
 
 TEST(Cluster, DeathOfANodeFailsEveryOtherWithItsName) {
   ExpectDeathsAreNamed(DrawDeath, "--death", kDeaths);
+}
+
+TEST(Cluster, CodedSumsAreRightWhateverIsCutRepeatedOrLost) {
+  for (uint64_t seed = 0; seed < kCoded; ++seed) {
+    const Report report = RunCluster(DrawCoded(seed), seed);
+    ASSERT_TRUE(report.problems.empty())
+        << report.ToString() << "replay it: cluster_test --coded --seed=" << seed;
+  }
 }
 
 TEST(Cluster, WorkersThatMissAWorkerTellTheReasonOfItsGoodbye) {
@@ -347,6 +356,7 @@ int main(int argc, char** argv) {
   bs::sim::ClusterOptions (*draw)(uint64_t) = bs::sim::DrawCluster;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--death") == 0) draw = bs::sim::DrawDeath;
+    if (std::strcmp(argv[i], "--coded") == 0) draw = bs::sim::DrawCoded;
     if (std::strcmp(argv[i], "--goodbye") == 0) draw = bs::sim::DrawGoodbye;
     if (std::strcmp(argv[i], "--early-death") == 0) draw = bs::sim::DrawEarlyDeath;
     if (std::strcmp(argv[i], "--async") == 0) draw = bs::sim::DrawAsync;

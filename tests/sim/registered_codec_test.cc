@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backend/ps/ps_backend.h"
+#include "codec/mirror_codec.h"
 #include "codec/steps_codec.h"
 #include "codec/two_bit.h"
 #include "protocol/bodies.h"
@@ -29,7 +30,8 @@ constexpr size_t kElements = 100;
 constexpr uint64_t kPartitionBytes = codec::testing::kStepsUnit * sizeof(float);
 
 const codec::Table& Registered() {
-  static const codec::Table table({codec::TwoBitCodec(), codec::testing::StepsCodec()});
+  static const codec::Table table(
+      {codec::TwoBitCodec(), codec::testing::StepsCodec(), codec::testing::MirrorCodec()});
   return table;
 }
 
@@ -79,7 +81,9 @@ class ServerHost {
 
 class WorkerHost {
  public:
-  WorkerHost(SimClock* clock, SimNetwork* network, int32_t rank)
+  WorkerHost(SimClock* clock, SimNetwork* network, int32_t rank,
+             uint64_t partition_bytes = kPartitionBytes,
+             const protocol::Rules& rules = protocol::Rules())
       : executor_(clock),
         transport_(network->MakeTransport(&executor_)),
         rank_(rank),
@@ -88,11 +92,11 @@ class WorkerHost {
             [this](ps::Message m) { transport_->Send(std::move(m)); }, Logger("", LogLevel::kOff)) {
     WorkerOptions options;
     options.view = job::ShareView({.rank = rank}, kNodes, kNodes);
-    options.partition_bytes = kPartitionBytes;
+    options.partition_bytes = partition_bytes;
     options.codecs = &Registered();
     worker_ = std::make_unique<Worker>(
         options, &executor_, &backend_, [this](const Status& why) { failure = why; },
-        Logger("", LogLevel::kOff));
+        Logger("", LogLevel::kOff), rules);
     transport_->Start({.on_message = [this](ps::Message m) { backend_.OnMessage(std::move(m)); },
                        .on_garbage = {},
                        .on_connected = {},
@@ -232,6 +236,144 @@ TEST_F(RegisteredCodec, IsRefusedWhereATensorIsCutBetweenItsUnits) {
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     EXPECT_THAT(status.message(), ::testing::HasSubstr("only multiples of 128 bytes"));
   }
+}
+
+// A tensor of 20 units and a piece of one.
+constexpr size_t kManyElements = 20 * codec::testing::kMirrorUnit + 5;
+
+class NoUnits final : public protocol::Rules {
+ public:
+  bool coded_keys_are_cut_into_units() const override { return false; }
+};
+
+// Two workers and two servers, whose gradients are coded unit by unit.
+class Units {
+ public:
+  using Sums = std::vector<std::vector<float>>;  // by round
+
+  Units(uint64_t partition_bytes, const protocol::Rules& rules) {
+    for (int32_t rank = 0; rank < kNodes; ++rank) {
+      servers_.push_back(std::make_unique<ServerHost>(&clock_, &network_, rank, &Registered()));
+      workers_.push_back(
+          std::make_unique<WorkerHost>(&clock_, &network_, rank, partition_bytes, rules));
+    }
+    Run(Duration(0));
+    for (const auto& server : servers_) server->Connect();
+    for (const auto& worker : workers_) worker->Connect();
+  }
+  ~Units() {
+    for (const auto& worker : workers_) worker->worker()->Close([] {});
+    Run(std::chrono::seconds(1));
+    workers_.clear();
+    servers_.clear();
+    Run(std::chrono::seconds(1));
+  }
+  Units(const Units&) = delete;
+  Units& operator=(const Units&) = delete;
+
+  void Declare(const Coding& coding) {
+    for (const auto& worker : workers_) {
+      worker->worker()->Broadcast(7, {.coding = coding}, std::as_writable_bytes(std::span(value_)),
+                                  [](const Status& status) { EXPECT_TRUE(status.ok()); });
+    }
+    Run(std::chrono::seconds(1));
+  }
+  void Retune(uint64_t partition_bytes) {
+    workers_[0]->worker()->Retune(partition_bytes, 1000,
+                                  [](const Status& status) { EXPECT_TRUE(status.ok()); });
+    Run(std::chrono::seconds(1));
+  }
+  // Returns worker 0's sum, which is worker 1's too.
+  std::vector<float> Round(int number, const Coding& coding) {
+    Sums gradients(kNodes, std::vector<float>(kManyElements));
+    Sums sums = gradients;
+    for (size_t rank = 0; rank < kNodes; ++rank) {
+      for (size_t i = 0; i < kManyElements; ++i) {
+        gradients[rank][i] = GradientOf(number, rank, i);
+      }
+      workers_[rank]->worker()->PushPull(
+          7, {.coding = coding}, std::as_bytes(std::span(gradients[rank])),
+          std::as_writable_bytes(std::span(sums[rank])), [](const Status&) {},
+          [](const Status& status) { EXPECT_TRUE(status.ok()) << status.ToString(); });
+    }
+    Run(std::chrono::seconds(5));
+    EXPECT_EQ(sums[0], sums[1]);
+    return sums[0];
+  }
+  static float GradientOf(int number, size_t rank, size_t i) {
+    return static_cast<float>((i * 37 + rank * 11 + static_cast<size_t>(number) * 5) % 101) * 0.1F;
+  }
+  uint64_t pushed_bytes() const { return servers_[0]->pushed_bytes + servers_[1]->pushed_bytes; }
+
+ private:
+  void Run(Duration duration) { clock_.RunUntil(clock_.Now() + duration); }
+
+  SimClock clock_{1};
+  SimNetwork network_{&clock_, {}};
+  std::vector<float> value_ = std::vector<float>(kManyElements);
+  std::vector<std::unique_ptr<ServerHost>> servers_;
+  std::vector<std::unique_ptr<WorkerHost>> workers_;
+};
+
+constexpr uint64_t kCodesOfAUnit = codec::testing::kMirrorBytes;
+
+Units::Sums SumsOf(uint64_t partition_bytes, const protocol::Rules& rules = protocol::Rules()) {
+  Units job(partition_bytes, rules);
+  job.Declare(codec::testing::MirrorCoding());
+  Units::Sums sums;
+  for (int number = 1; number <= 3; ++number) {
+    sums.push_back(job.Round(number, codec::testing::MirrorCoding()));
+  }
+  EXPECT_EQ(job.pushed_bytes(), 3 * kNodes * 21 * kCodesOfAUnit);
+  return sums;
+}
+
+TEST(CodedUnits, SumsDoNotDependOnPartitions) {
+  const Units::Sums expected = SumsOf(kCodesOfAUnit);
+  EXPECT_EQ(SumsOf(2 * kCodesOfAUnit), expected);
+  EXPECT_EQ(SumsOf(7 * kCodesOfAUnit), expected);
+  EXPECT_EQ(SumsOf(100 * kCodesOfAUnit), expected) << "one partition";
+}
+
+// The mutant: partitions of half a unit.  Their codes do not lie behind one another.
+TEST(CodedUnitsDeathTest, UnitsThatFollowPartitionsAreCaught) {
+  EXPECT_DEATH(
+      {
+        Units job(kCodesOfAUnit, NoUnits());
+        job.Declare(codec::testing::MirrorCoding());
+        job.Round(1, codec::testing::MirrorCoding());
+      },
+      "offset_bytes");
+}
+
+TEST(CodedUnits, AKeyThatIsThereTravelsPlainOnceMoreAndIsCutWithThatRound) {
+  const Units::Sums expected = SumsOf(kCodesOfAUnit);
+  Units job(192, protocol::Rules());  // three units of codes, one unit and a half of float32
+  job.Declare({});
+  std::vector<float> plain(kManyElements);
+  for (const int number : {8, 9}) {
+    for (size_t i = 0; i < kManyElements; ++i) {
+      plain[i] = Units::GradientOf(number, 0, i) + Units::GradientOf(number, 1, i);
+    }
+    EXPECT_EQ(job.Round(number, number == 8 ? Coding{} : codec::testing::MirrorCoding()), plain);
+  }
+  EXPECT_EQ(job.Round(1, codec::testing::MirrorCoding()), expected[0]);
+  job.Retune(64);
+  EXPECT_EQ(job.Round(2, codec::testing::MirrorCoding()), expected[1]);
+  EXPECT_EQ(job.Round(3, codec::testing::MirrorCoding()), expected[2]) << "it keeps its layout";
+}
+
+TEST(CodedUnits, SumsThatTravelPlainAreCodedOnceOnly) {
+  Units job(kCodesOfAUnit, protocol::Rules());
+  const Coding plain_sums = codec::testing::MirrorCoding(SumsTravel::kPlain);
+  job.Declare(plain_sums);
+  const std::vector<float> sum = job.Round(1, plain_sums);
+  constexpr size_t kLast = codec::testing::kMirrorUnit - 1;
+  const auto mean = [](size_t rank) {
+    return (Units::GradientOf(1, rank, 0) + Units::GradientOf(1, rank, kLast)) / 2;
+  };
+  EXPECT_EQ(sum[0], mean(0) + mean(1));
+  EXPECT_EQ(sum[kLast], sum[0]);
 }
 
 }  // namespace

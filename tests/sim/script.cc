@@ -215,7 +215,11 @@ void Script::Call(size_t index) {
       worker_->BroadcastWhole(plan.key, {plan.dtype, std::to_string(plan.key), true},
                               operation->out, std::move(done));
     } else {
-      worker_->Broadcast(plan.key, plan.dtype, plan.mode, operation->out, std::move(done));
+      worker_->Broadcast(plan.key,
+                         {.dtype = plan.dtype,
+                          .mode = plan.mode,
+                          .coding = plan.declared_coded ? plan.coding : Coding{}},
+                         operation->out, std::move(done));
     }
   } else {
     operation->out.assign(plan.count * kElementBytes, std::byte{0x5a});
@@ -230,7 +234,8 @@ void Script::Call(size_t index) {
     worker_->PushPull(
         plan.key,
         {.priority = priority,
-         .coding = codec::TwoBitCoding(static_cast<float>(plan.threshold)),
+         .coding = plan.threshold != 0 ? codec::TwoBitCoding(static_cast<float>(plan.threshold))
+                                       : plan.coding,
          .called = called},
         operation->in, operation->out,
         [this, operation](const Status& status) { OnPushed(operation, status); },

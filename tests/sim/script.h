@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "codec/coding.h"
 #include "sim/journal.h"
 #include "sim/sim_executor.h"
 #include "worker/worker.h"
@@ -28,6 +29,8 @@ struct KeyPlan {
   uint64_t count = 0;             // elements
   Round rounds = 0;
   int32_t threshold = 0;           // of two-bit compression; 0: none
+  Coding coding{};                 // of whole numbers, if the threshold is 0
+  bool declared_coded = false;     // else the first round travels plain
   Mode mode = Mode::kSynchronous;  // asynchronous keys are kFloat32
   bool hosted = false;             // asynchronous, and only the hosting process can update it
   Priority priority = 0;           // of a script that trains

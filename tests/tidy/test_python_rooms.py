@@ -26,6 +26,7 @@ ROOMS = {
     "_tuning": _BASE,
     "_advise": f"{_BASE} _launch _timeline",
     "_doctor": f". {_BASE} _tuning",
+    "_compression": "errors _native",
     "_session": f"{_BASE} _started _metrics _tuning",
     "config": f"{_BASE} _metrics",
     "server": f"{_BASE} _hosting _metrics",
@@ -40,10 +41,10 @@ ROOMS = {
     "__main__": "cli",
     "mxnet._types": "_session",
     "mxnet._functions": "_native mxnet._types",
-    "mxnet._arrays": "errors _native _process mxnet._types",
+    "mxnet._arrays": f"{_BASE} _compression mxnet._types",
     "mxnet._optimizer": "_process mxnet._arrays mxnet._types",
     "mxnet._sessions": f"{_BASE} _session mxnet._types mxnet._functions mxnet._arrays",
-    "mxnet._stores": f"{_BASE} _session mxnet._types mxnet._functions mxnet._arrays"
+    "mxnet._stores": f"{_BASE} _compression _session mxnet._types mxnet._functions mxnet._arrays"
     " mxnet._optimizer mxnet._sessions",
     "mxnet._choice": f"{_BASE} _session mxnet._types mxnet._functions mxnet._sessions"
     " mxnet._stores",

@@ -4,20 +4,22 @@ from typing import List, Mapping
 
 import mxnet as mx
 
-from bytescheduler._native import Coding
+from bytescheduler._compression.params import Compression, compression_of
+from bytescheduler._settings import Settings
 from bytescheduler.errors import Error
 from bytescheduler.mxnet._arrays.sparse import is_sparse
-from bytescheduler.mxnet._arrays.tensor import Tensor
+from bytescheduler.mxnet._arrays.tensor import HALVES, Tensor
 from bytescheduler.mxnet._types import Array
 
 
-def coding_of(params: Mapping[str, object]) -> Coding:
-    """Return the coding that a user asks for.
+def compression_from(params: Mapping[str, object]) -> Compression:
+    """Return the compression that a user asks for.
 
     Parameters
     ----------
     params : dict
-        `type`, which names a codec of the engine, and that codec's options: values or their texts.
+        `type` or `compressor`, which names a codec of the engine, and options: values or their
+        texts (`_compression/params.py`).
 
     Raises
     ------
@@ -28,18 +30,19 @@ def coding_of(params: Mapping[str, object]) -> Coding:
         `params` is no dict.
     """
     assert isinstance(params, dict), f"unexpected type for param_dict: {type(params)}"
-    texts = {str(name): str(value) for name, value in params.items()}
     try:
-        return Coding(texts.pop("type", None), texts)
+        return compression_of(params, Settings.read().min_compress_bytes)
     except Error as error:
         raise mx.base.MXNetError(str(error)) from None
 
 
-def check_compressible(tensor: Tensor, arrays: List[Array], coding: Coding) -> None:
-    """Raise MXNetError unless what is pushed can be coded so."""
-    if tensor.dtype.name != "float32":
+def check_compressible(tensor: Tensor, arrays: List[Array], compression: Compression) -> None:
+    """Raise MXNetError unless what is pushed can be compressed so."""
+    coding, dtype = compression.coding, tensor.dtype.name
+    dtypes = ("float32", *HALVES) if compression.widens else ("float32",)
+    if dtype not in dtypes:
         raise mx.base.MXNetError(
-            f"key {tensor.key!r}: {tensor.dtype.name} cannot be {coding}, only float32"
+            f"key {tensor.key!r}: {dtype} cannot be {coding}, only {', '.join(dtypes)}"
         )
     if tensor.carries_rows or any(map(is_sparse, arrays)):
         raise mx.base.MXNetError(

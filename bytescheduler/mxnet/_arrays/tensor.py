@@ -22,6 +22,7 @@ class DType(NamedTuple):
     size_bytes: int
 
 
+FLOAT32 = 0  # MXNet's code
 # By MXNet's code.
 _DTYPES = {
     0: DType("float32", 4),
@@ -35,7 +36,7 @@ _DTYPES = {
 }
 # Devices that stock MXNet adds in one expression; the same grouping gives the same rounding.
 _SUM_AT_ONCE = 4
-_HALVES = ("float16", "bfloat16")
+HALVES = ("float16", "bfloat16")
 # Up to here the price of an operation in MXNet's engine counts more than an early end of the push.
 _JOINED_BYTES = 64 * 1024
 
@@ -128,7 +129,7 @@ class Tensor:
         self.sparse = _sparse.is_sparse(like)
         self.rows: Optional[Tensor] = None
         # Only operators can copy between half precision and float32.
-        self._widened = wide and self.dtype.name in _HALVES
+        self._widened = wide and self.dtype.name in HALVES
         self.copier = copier
         self._apart: Optional[Array] = None  # the value, unless it is what was received
         self._send: Optional[Array] = None
@@ -165,7 +166,7 @@ class Tensor:
     @property
     def code(self) -> int:
         """MXNet's code of the dtype that travels."""
-        return 0 if self._widened else self._like_code
+        return FLOAT32 if self._widened else self._like_code
 
     @property
     def _wire_dtype(self) -> object:
@@ -180,6 +181,11 @@ class Tensor:
     def size_bytes(self) -> int:
         """The bytes that travel, in each direction."""
         return self.rounds.size_bytes
+
+    @property
+    def own_bytes(self) -> int:
+        """The bytes of each of the user's arrays."""
+        return self.size_bytes // _DTYPES[self.code].size_bytes * self.dtype.size_bytes
 
     @property
     def send(self) -> Array:
@@ -209,6 +215,11 @@ class Tensor:
         return self.recv if self._apart is None else self._apart
 
     @property
+    def is_apart(self) -> bool:
+        """True if the value is kept apart from the sum, for an updater."""
+        return self._apart is not None
+
+    @property
     def stored_handle(self) -> int:
         """The handle of `stored`, without an array for it."""
         return self.rounds.recv if self._apart is None else self._apart.handle.value
@@ -230,7 +241,7 @@ class Tensor:
     @property
     def is_narrow(self) -> bool:
         """True if this travels in half precision."""
-        return _DTYPES[self.code].name in _HALVES
+        return _DTYPES[self.code].name in HALVES
 
     def widened(self, engine_key: int) -> "Tensor":
         """Return another tensor for the same arrays that travels as float32, with our value."""

@@ -27,7 +27,8 @@ def threshold_for_stock(coding: Coding) -> float:
     Raises
     ------
     MXNetError
-        The codec is another, or the servers, which are told six decimals, would get 0.
+        The codec is another, sums are to travel coded, or the servers, which are told six decimals,
+        would get 0.
     """
     if coding.codec != _TWO_BIT:
         raise mx.base.MXNetError(
@@ -35,6 +36,11 @@ def threshold_for_stock(coding: Coding) -> float:
             "{'type': '2bit'}: use that, or start the job with bslaunch"
         )
     threshold: float = struct.unpack("=f", coding.parameters)[0]
+    if coding != Coding("2bit", {"threshold": repr(threshold)}):
+        raise mx.base.MXNetError(
+            "pull of gradient compression: sums of stock servers travel plain, so leave it out, or "
+            "start the job with bslaunch"
+        )
     if float(f"{threshold:f}") == 0:
         raise mx.base.MXNetError(
             f"threshold {threshold:g} of gradient compression: stock servers are told six "

@@ -119,7 +119,13 @@ class StockSession(TensorSession):
         """True until pushes are compressed: a stock store compresses all or none."""
         return self._compressed is None
 
-    def broadcast(self, tensors: Iterable[Tensor], *, asynchronous: bool = False) -> None:
+    def broadcast(
+        self,
+        tensors: Iterable[Tensor],
+        *,
+        asynchronous: bool = False,
+        coding: Optional[Coding] = None,
+    ) -> None:
         """See `TensorSession`.  All workers must name the same tensors in the same order."""
         tensors = list(tensors)
         for tensor in tensors:
@@ -152,7 +158,10 @@ class StockSession(TensorSession):
         if first and tensors:
             super().barrier()  # its deadline names the missing workers
         mx.nd.waitall()
-        compressed.compress(params, threshold)
+        is_mxnets = "type" in params
+        compressed.compress(
+            params if is_mxnets else {"type": "2bit", "threshold": threshold}, threshold
+        )
         if first:
             self._compressed = compressed
             compressed.declare(tensors)

@@ -52,11 +52,20 @@ class TensorSession(Session):
         with self.translated():
             self._worker.broadcast_whole(items, owner=tensors)
 
-    def broadcast(self, tensors: Iterable[Tensor], *, asynchronous: bool = False) -> None:
-        """Declare keys; every worker gets rank 0's `recv` arrays.  Blocks."""
+    def broadcast(
+        self,
+        tensors: Iterable[Tensor],
+        *,
+        asynchronous: bool = False,
+        coding: Optional[Coding] = None,
+    ) -> None:
+        """Declare keys; every worker gets rank 0's `recv` arrays.  Blocks.
+
+        `coding` is that of later rounds.
+        """
         tensors = list(tensors)
         items = [(t.engine_key, t.code, t.address(), t.size_bytes) for t in tensors]
-        self.declare(items, owner=tensors, asynchronous=asynchronous)
+        self.declare(items, owner=tensors, asynchronous=asynchronous, coding=coding)
 
     def push_pull(self, tensor: Tensor, priority: int, coding: Optional[Coding] = None) -> None:
         """Register the next round of `tensor`: from its `send`, so coded, to its `recv`."""

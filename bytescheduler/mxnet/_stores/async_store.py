@@ -7,6 +7,7 @@ from typing import List, Optional, Tuple
 
 import mxnet as mx
 
+from bytescheduler._compression.params import Compression
 from bytescheduler.mxnet._arrays.rows_tensor import RowsTensor
 from bytescheduler.mxnet._arrays.sparse import is_sparse
 from bytescheduler.mxnet._arrays.tensor import Tensor
@@ -173,7 +174,7 @@ class AsyncStore(NativeStore):
                 pushes=True,
                 pulls=pulls,
                 rates=rate,
-                coding=self._coding,
+                coding=self._coding_of(tensor),
             )
 
     def _rates(self, key: Key) -> Optional[Tuple[float, float, float]]:
@@ -196,6 +197,14 @@ class AsyncStore(NativeStore):
         return rates
 
     # -- updates -------------------------------------------------------------------------------
+
+    def _check_change(self, compression: Compression) -> None:
+        if compression.widens:
+            raise mx.base.MXNetError(
+                f"gradients for dist_async cannot be {compression.coding}, only MXNet's own "
+                "{'type': '2bit'}: use that, or a synchronous store"
+            )
+        super()._check_change(compression)
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
         self._check()

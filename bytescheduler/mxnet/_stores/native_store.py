@@ -9,11 +9,12 @@ from typing import Dict, Iterable, List, Mapping, Optional, Set, Tuple
 import mxnet as mx
 from mxnet.base import KVStoreHandle
 
+from bytescheduler._compression.params import Compression
 from bytescheduler._native import Coding
 from bytescheduler._session.keys import EngineKeys
-from bytescheduler.mxnet._arrays.compression import check_compressible, coding_of
+from bytescheduler.mxnet._arrays.compression import check_compressible, compression_from
 from bytescheduler.mxnet._arrays.sparse import is_sparse, wanted_rows
-from bytescheduler.mxnet._arrays.tensor import Tensor
+from bytescheduler.mxnet._arrays.tensor import FLOAT32, Tensor
 from bytescheduler.mxnet._functions import open_copier
 from bytescheduler.mxnet._optimizer.updater import make_updater
 from bytescheduler.mxnet._sessions.tensor_session import TensorSession, Usual
@@ -77,7 +78,8 @@ class NativeStore:
         self._tensors: Dict[Key, Tensor] = {}
         self._usual: Usual = {}
         self._told_sparse: Set[Key] = set()
-        self._coding: Optional[Coding] = None  # for what is pushed; None: as it is
+        self._compression = Compression()
+        self._has_coded = False  # something was pushed with it
         self._compares = False  # the coding is compared with other workers', once all can
         self._is_wide = False  # half precision travels as float32
         self._widens = False  # present keys travel as float32 from the next joint call on
@@ -166,7 +168,19 @@ class NativeStore:
         self._session.show(self._tensors[key].engine_key, name)
 
     def _new_tensor(self, key: Key, engine_key: int, like: Array) -> Tensor:
-        return Tensor(key, engine_key, like, self._copier, self._is_wide)
+        tensor = Tensor(key, engine_key, like, self._copier, self._is_wide)
+        if tensor.is_narrow and self._travels_wide(tensor):
+            return Tensor(key, engine_key, like, self._copier, wide=True)
+        return tensor
+
+    def _coding_of(self, tensor: Tensor) -> Optional[Coding]:
+        return self._compression.coding_for(tensor.own_bytes)
+
+    def _travels_wide(self, tensor: Tensor) -> bool:
+        """Return whether a tensor of half precision travels as float32."""
+        return self._is_wide or (
+            self._compression.widens and self._coding_of(tensor) is not None and not tensor.sparse
+        )
 
     def _rows_of(self, tensor: Tensor) -> Tensor:
         """Return a new vector for how many workers send which row of `tensor`."""
@@ -211,11 +225,24 @@ class NativeStore:
             self._rescaling.agree(self.updater, again=again)
 
     def _note_usual(self, tensor: Tensor) -> None:
-        if tensor.is_usual and self._coding is None and not (self._is_wide and tensor.is_narrow):
+        if (
+            tensor.is_usual
+            and self._compression.coding is None
+            and not (self._is_wide and tensor.is_narrow)
+        ):
             self._usual[tensor.key] = tensor.rounds
 
     def _broadcast(self, tensors: List[Tensor]) -> None:
-        self._session.broadcast(tensors)
+        def is_coded(tensor: Tensor) -> bool:
+            return tensor.code == FLOAT32 and self._coding_of(tensor) is not None
+
+        # Keys are cut for their coding; two bits take any partitions.
+        coded = list(filter(is_coded, tensors)) if self._compression.widens else []
+        if len(coded) < len(tensors):
+            taken = set(map(id, coded))
+            self._session.broadcast([tensor for tensor in tensors if id(tensor) not in taken])
+        if coded:
+            self._session.broadcast(coded, coding=self._compression.coding)
 
     def broadcast(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
         groups, outs = self._values(key, value), self._group(key, out)
@@ -273,7 +300,8 @@ class NativeStore:
         return values, self._checked_outs(out_groups, ignore_sparse=False)
 
     def _checked(self, groups: Groups) -> Outs:
-        if self._coding is not None and is_scaling():
+        is_coded = self._compression.coding is not None
+        if is_coded and not self._compression.says_overflow and is_scaling():
             raise mx.base.MXNetError(
                 "AMP's loss scaling does not go with gradient compression: codes cannot say "
                 "that a gradient overflows; leave one of them out"
@@ -282,8 +310,8 @@ class NativeStore:
         for tensor, arrays in pairs:
             for array in arrays:
                 tensor.check(array)
-            if self._coding is not None:
-                check_compressible(tensor, arrays, self._coding)
+            if self._coding_of(tensor) is not None:
+                check_compressible(tensor, arrays, self._compression)
         # The order is the stock store's: by number, or by order of init.  Under NaiveEngine each
         # round ends before the next begins, so workers that disagree would wait for each other.
         return sorted(pairs, key=lambda pair: pair[0].position)
@@ -308,7 +336,9 @@ class NativeStore:
             tensor.gather(arrays)
             if factor != 1.0:
                 tensor.send[:] *= factor
-            self._session.push_pull(tensor, priority, self._coding)
+            coding = self._coding_of(tensor)
+            self._has_coded |= coding is not None
+            self._session.push_pull(tensor, priority, coding)
             if tensor.rows is not None:
                 self._session.push_pull(tensor.rows, priority)
             self._agreement.pushed(1, self.updater, rescales=self._rescales)
@@ -319,7 +349,7 @@ class NativeStore:
     @property
     def _rescales(self) -> bool:
         """True if workers may differ in rescale_grad; codes are made of gradients as pushed."""
-        return self._rescaling.is_known and self._coding is None
+        return self._rescaling.is_known and self._compression.coding is None
 
     def _factor(self) -> float:
         return self._rescaling.factor(self.updater) if self._rescales else 1.0
@@ -407,9 +437,12 @@ class NativeStore:
 
     def set_gradient_compression(self, params: Mapping[str, object]) -> None:
         self._check()
-        coding = coding_of(params)
-        self._session.compress(params, coding, self._compressible())
-        self._coding = coding
+        compression = compression_from(params)
+        self._check_change(compression)
+        if compression.coding is not None:
+            self._session.compress(params, compression.coding, self._compressible())
+        self._compression = compression
+        self._widens |= any(map(self._travels_wide, self._narrow()))
         self._compares = not self._session.compares_codings
         self._compare_codings()
         self._usual.clear()
@@ -417,11 +450,21 @@ class NativeStore:
             for tensor in self._tensors.values():
                 tensor.rows = None  # only dense arrays can be pushed from now on: all rows
 
+    def _check_change(self, compression: Compression) -> None:
+        """Raise MXNetError if compression cannot change to `compression` any more."""
+        if self._has_coded and not (self._compression.is_two_bit and compression.is_two_bit):
+            after = compression.coding or "not compressed"
+            raise mx.base.MXNetError(
+                f"gradients were pushed {self._compression.coding}, so they cannot be {after} "
+                "any more: set gradient compression once, before the first push"
+            )
+
     def _compare_codings(self) -> None:
         """Raise if workers compress otherwise than others; before the first key they cannot say."""
-        if self._compares and self._coding is not None and self._agreement.is_declared:
+        coding = self._compression.coding
+        if self._compares and coding is not None and self._agreement.is_declared:
             self._compares = False
-            self._agreement.same_coding(self._coding)
+            self._agreement.same_coding(coding)
 
     def _compressible(self) -> List[Tensor]:
         tensors = sorted(self._tensors.values(), key=lambda tensor: tensor.position)
@@ -466,19 +509,23 @@ class NativeStore:
         if not self._widens:
             return False
         self._widens = False
-        narrow = [tensor for tensor in self._tensors.values() if tensor.is_narrow]
+        narrow = [tensor for tensor in self._narrow() if self._travels_wide(tensor)]
         if not narrow:
             return True
         if not met:
             self._agreement.require()
         with mx.autograd.pause():
             wide = [t.widened(self._keys.beside(t.key, "float32")) for t in narrow]
-            self._session.broadcast(wide)
-            for tensor in wide:
+            self._broadcast(wide)
+            for before, tensor in zip(narrow, wide):
                 self._tensors[tensor.key] = tensor
-                tensor.store_apart()
+                if before.is_apart:
+                    tensor.store_apart()
             self._gluon.repeat(tensor.key for tensor in wide)
         return True
+
+    def _narrow(self) -> List[Tensor]:
+        return [tensor for tensor in self._tensors.values() if tensor.is_narrow]
 
     def is_capable(self, capability: str) -> bool:
         if capability.lower() == mx.kvstore.KVStoreBase.OPTIMIZER:

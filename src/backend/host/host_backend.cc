@@ -117,6 +117,7 @@ void HostBackend::SendTo(int32_t owner, const protocol::Tensor& tensor, Exchange
   }
   protocol::DataRequest body = BodyOf(tensor, exchange);
   body.next_layout = exchange.next_layout;
+  body.coding = exchange.coder.coding;
   body.answered_below = requests_.first_open();
   PullOf pull = MakePull(tensor, exchange);
   pull.role = ps::Role::kWorker;

@@ -75,12 +75,14 @@ std::string HostSums::Describe(const RoundId& id) {
 }
 
 Result<HostSums::Entry*> HostSums::EntryFor(const RoundId& id, size_t place,
-                                            const protocol::PartitionShape& shape) {
+                                            const protocol::PartitionShape& shape,
+                                            const Coding& coding) {
   const auto found = entries_.find(id);
   const bool is_new = found == entries_.end();
   auto made = is_new ? std::make_unique<Entry>(id, HostRound(plan_->num_workers(), &spares_, shape))
                      : nullptr;
   Entry& entry = is_new ? *made : *found->second;
+  if (is_new) entry.coding = coding;
   uint64_t more_bytes = is_new ? kRoundBytes + shape.size_bytes : 0;
   if (options_.deterministic && entry.round.ComesEarly(place)) more_bytes += shape.size_bytes;
   Result<server::MemoryRoom::Promise> memory = AskForMemory(more_bytes);
@@ -104,7 +106,7 @@ Result<server::MemoryRoom::Promise> HostSums::AskForMemory(uint64_t more_bytes) 
 void HostSums::Add(const protocol::Tensor& tensor, Exchange exchange) {
   const RoundId id{tensor.key, exchange.partition.index, tensor.layout_version, exchange.round};
   const protocol::PartitionShape shape = ShapeOf(tensor, exchange.partition);
-  const Result<Entry*> opened = EntryFor(id, own_place_, shape);
+  const Result<Entry*> opened = EntryFor(id, own_place_, shape, exchange.coder.coding);
   if (!opened.ok()) {
     const Status why(opened.status().code(), Describe(id) + ": its " + opened.status().message());
     return RefuseLater(executor_, std::move(exchange), why);
@@ -133,7 +135,18 @@ Status HostSums::CheckOwn(const Entry& entry, const protocol::PartitionShape& sh
   if (failure_) return *failure_;
   if (entry.state == State::kFailed) return entry.why;
   if (const Status* why = Blocked(entry)) return *why;
+  const Coding& coding = entry.own->exchange.coder.coding;
+  if (const Status wrong = CheckCoding(entry, coding, "this worker"); !wrong.ok()) return wrong;
   return CheckShape(entry, shape, "this worker");
+}
+
+Status HostSums::CheckCoding(const Entry& entry, const Coding& coding,
+                             const std::string& sender) const {
+  if (coding == entry.coding) return Status::Ok();
+  return Status::InvalidArgument(
+      "key=" + std::to_string(entry.id.key) + " round=" + std::to_string(entry.id.round) + ": " +
+      sender + " is " + codec::Builtin().Describe(coding) + ", another worker of this host is " +
+      codec::Builtin().Describe(entry.coding) + "; set gradient compression alike on all workers");
 }
 
 Status HostSums::CheckShape(const Entry& entry, const protocol::PartitionShape& shape,
@@ -163,7 +176,7 @@ void HostSums::Handle(size_t place, protocol::Call call) {
   if (const Status wrong = Check(place, call); !wrong.ok()) {
     return send_(protocol::MakeErrorResponse(call, wrong));
   }
-  const Result<Entry*> opened = EntryFor(id, place, protocol::ShapeOf(call));
+  const Result<Entry*> opened = EntryFor(id, place, protocol::ShapeOf(call), about.coding);
   if (!opened.ok()) {
     const Status why(opened.status().code(),
                      protocol::DescribeCall(call) + ": its " + opened.status().message());
@@ -195,7 +208,9 @@ Status HostSums::Check(size_t place, const protocol::Call& call) const {
   const Entry& entry = *found->second;
   if (entry.state == State::kFailed) return entry.why;
   if (entry.round.has(place)) return wrong("this worker has contributed");
-  return CheckShape(entry, protocol::ShapeOf(call), "worker " + std::to_string(call.worker_rank));
+  const std::string sender = "worker " + std::to_string(call.worker_rank);
+  if (const Status unlike = CheckCoding(entry, about.coding, sender); !unlike.ok()) return unlike;
+  return CheckShape(entry, protocol::ShapeOf(call), sender);
 }
 
 void HostSums::Repeat(Entry* entry, protocol::Call call) {
@@ -316,6 +331,7 @@ void HostSums::Start(Entry* entry) {
     copy.round = own.round;
     copy.partition = own.partition;
     copy.priority = entry->priority;
+    copy.coder.coding = entry->coding;
     copy.next_layout = entry->next_layout;
     copy.stands_for = static_cast<uint32_t>(plan_->num_workers());
     copy.in = sum;

@@ -109,6 +109,7 @@ class HostSums {
     size_t unanswered = 0;  // requests of workers that may not have the answer
     server::PendingCalls pending{};
     std::unique_ptr<Own> own{};  // null: this worker's part has ended, or has not come
+    Coding coding{};             // as the first contribution says, of later rounds
     Priority priority = std::numeric_limits<Priority>::min();  // the largest of the workers'
     TimePoint began{};                                         // when this worker contributed
     std::string next_layout{};  // as rank 0 said; later as the sum says
@@ -123,9 +124,13 @@ class HostSums {
 
   static std::string Describe(const RoundId& id);
   // For a contribution of the worker at `place`; kResourceExhausted if it does not fit into memory.
-  Result<Entry*> EntryFor(const RoundId& id, size_t place, const protocol::PartitionShape& shape);
+  // `coding`: as the contribution says.
+  Result<Entry*> EntryFor(const RoundId& id, size_t place, const protocol::PartitionShape& shape,
+                          const Coding& coding);
   // The system is asked only if rounds take more at once than ever before.
   Result<server::MemoryRoom::Promise> AskForMemory(uint64_t more_bytes);
+  // All contributions name the same coding, of later rounds.
+  Status CheckCoding(const Entry& entry, const Coding& coding, const std::string& sender) const;
   Status CheckOwn(const Entry& entry, const protocol::PartitionShape& shape) const;
   Status Check(size_t place, const protocol::Call& call) const;
   Status CheckShape(const Entry& entry, const protocol::PartitionShape& shape,

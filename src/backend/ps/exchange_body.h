@@ -27,6 +27,9 @@ struct PullOf {
   std::span<std::byte> out;
   ps::Role role;  // of the node that answers
   uint32_t rank;  // the same
+  Coding sum_coding{};
+  const codec::Codec* sum_codec = nullptr;  // null: the sum comes as it lies in memory
+  uint32_t num_workers = 1;                 // in use with sum_codec
 
   // "pull key=7 round=12 partition=2 to server 1: answered WHAT".
   Status Wrong(const std::string& what) const;
@@ -34,7 +37,9 @@ struct PullOf {
 
 PullOf MakePull(const protocol::Tensor& tensor, const Exchange& exchange);
 
-// Writes the sum in a response where it belongs.  Returns the next layout.
+// Bytes of the sum as it travels.
+uint64_t SumBytes(const PullOf& pull);
+// Writes the sum in a response where it belongs, decoded.  Returns the next layout.
 Result<std::string> TakeSum(const PullOf& pull, const ps::Message& response);
 
 }  // namespace bs::backend

@@ -76,17 +76,19 @@ ps::KvRequest MakeRequest(ps::Op op, const Exchange& exchange, const protocol::D
   return request;
 }
 
-std::vector<std::byte> EncodeContribution(const protocol::Tensor& tensor,
-                                          const Exchange& exchange) {
+std::vector<std::byte> EncodeContribution(const protocol::Tensor& tensor, const Exchange& exchange,
+                                          int32_t rank) {
   const Coder& coder = exchange.coder;
-  BS_CHECK(exchange.in.size() == coder.residual.size_bytes());
   const CodecParameters& parameters = coder.coding.parameters;
-  const size_t count = coder.residual.size();
+  const size_t count = exchange.in.size() / sizeof(float);
+  BS_CHECK(coder.residual.size() == (coder.codec->keeps_residual ? count : 0));
   std::vector<std::byte> codes(coder.codec->encoded_bytes(parameters, count));
   const codec::Place place{.key = tensor.key,
                            .round = exchange.round,
-                           .first_element = exchange.partition.offset_bytes / sizeof(float)};
-  coder.codec->encode(parameters, place, exchange.in.data(), coder.residual.data(), codes.data(),
+                           .first_element = exchange.partition.offset_bytes / sizeof(float),
+                           .rank = static_cast<uint32_t>(rank)};
+  coder.codec->encode(parameters, place, exchange.in.data(),
+                      coder.residual.empty() ? nullptr : coder.residual.data(), codes.data(),
                       count);
   return codes;
 }
@@ -193,6 +195,7 @@ void PsBackend::PushPull(const protocol::Tensor& tensor, Exchange exchange) {
   protocol::DataRequest body = BodyOf(tensor, exchange);
   body.next_layout = exchange.next_layout;
   body.stands_for = exchange.stands_for;
+  body.coding = exchange.coder.coding;
   ps::KvRequest request = MakeRequest(ps::Op::kPushPull, exchange, body);
   request.payload = exchange.in;
   request.answer = exchange.out;
@@ -212,7 +215,9 @@ void PsBackend::Push(const protocol::Tensor& tensor, Exchange* exchange) {
   ps::KvRequest request = MakeRequest(ps::Op::kPush, *exchange, BodyOfPush(tensor, *exchange));
   // The callback keeps the codes, so a repeat sends the same codes.
   std::vector<std::byte> codes;
-  if (!exchange->coder.coding.plain()) codes = EncodeContribution(tensor, *exchange);
+  if (!exchange->coder.coding.plain()) {
+    codes = EncodeContribution(tensor, *exchange, options_.view->own.rank);
+  }
   request.payload = exchange->coder.coding.plain() ? exchange->in : std::span(std::as_const(codes));
   const uint64_t size_bytes = request.payload.size();
   estimator_.PartitionSent(size_bytes);
@@ -227,14 +232,19 @@ void PsBackend::Push(const protocol::Tensor& tensor, Exchange* exchange) {
 
 void PsBackend::Pull(const protocol::Tensor& tensor, const Exchange& exchange, Summed summed) {
   ps::KvRequest request = MakeRequest(ps::Op::kPull, exchange, BodyOf(tensor, exchange));
-  request.answer = exchange.out;
-  requests_.Send(std::move(request),
-                 [pull = MakePull(tensor, exchange), summed = std::move(summed)](
-                     const Status& status, const ps::Message& response) {
-                   if (!status.ok()) return summed(status, {});
-                   const Result<std::string> next = TakeSum(pull, response);
-                   summed(next.status(), next.ok() ? next.value() : std::string());
-                 });
+  PullOf pull = MakePull(tensor, exchange);
+  pull.sum_coding = exchange.coder.sum_coding;
+  pull.sum_codec = exchange.coder.sum_codec;
+  pull.num_workers = static_cast<uint32_t>(options_.view->num_workers());
+  std::vector<std::byte> codes;  // kept by the callback
+  if (pull.sum_codec != nullptr) codes.resize(SumBytes(pull));
+  request.answer = pull.sum_codec != nullptr ? std::span(codes) : exchange.out;
+  requests_.Send(std::move(request), [pull, summed = std::move(summed), kept = std::move(codes)](
+                                         const Status& status, const ps::Message& response) {
+    if (!status.ok()) return summed(status, {});
+    const Result<std::string> next = TakeSum(pull, response);
+    summed(next.status(), next.ok() ? next.value() : std::string());
+  });
 }
 
 void PsBackend::SendToEach(std::vector<ps::KvRequest> requests, Done done) {

@@ -35,6 +35,7 @@ class SumBuffer {
   ~SumBuffer();
 
   std::byte* data() { return bytes().data(); }
+  uint64_t size_bytes() { return bytes().size(); }
   // A frame over all the bytes of the buffer that `owner` points to, for worker `rank`, without a
   // copy.  The frame keeps `owner`.
   template <typename Owner>

@@ -59,9 +59,8 @@ void Slot::Pull(protocol::Call& call) {
 }
 
 uint64_t Slot::kept_bytes() const {
-  const auto kept = std::count_if(std::begin(buffers_), std::end(buffers_),
-                                  [](const SumRef& buffer) { return bool(buffer); });
-  return static_cast<uint64_t>(kept) * shape_.size_bytes;
+  const auto size_of = [](const SumRef& buffer) { return buffer ? buffer->size_bytes() : 0; };
+  return size_of(buffers_[0]) + size_of(buffers_[1]) + (coded_ ? size_of(coded_->sum) : 0);
 }
 
 void Slot::OnWorkerGone(int32_t rank) {
@@ -129,7 +128,10 @@ Status Slot::CheckPull(const protocol::Call& call) const {
 
 // Asks nothing for memory that replaces other memory: the bound of waiting answers covers it.
 Result<MemoryRoom::Promise> Slot::AskForMemory(const protocol::Call& call) const {
-  if (buffers_[rounds_.buffer_of(rounds_.current())] || has_early()) return MemoryRoom::Promise();
+  const bool is_coded = !shard_->codecs->OfSums(call.request.coding).plain();
+  const bool has_memory =
+      is_coded ? coded_ && coded_->sum : bool(buffers_[rounds_.buffer_of(rounds_.current())]);
+  if (has_memory || has_early()) return MemoryRoom::Promise();
   Result<MemoryRoom::Promise> memory = shard_->AskForMemory(call.request.size_bytes);
   if (memory.ok()) return memory;
   return Status(memory.status().code(),
@@ -159,8 +161,7 @@ void Slot::Take(protocol::Call& call, std::span<const int32_t> ranks, MemoryRoom
   }
   const uint64_t payload_bytes = call.payload.size();
   const bool opens = !rounds_.open();
-  std::unique_ptr<Coding> coding;
-  if (opens && !about.coding.plain()) coding = std::make_unique<Coding>(about.coding);
+  if (opens && about.coding.codec != 0 && !coded_) coded_ = std::make_unique<Coded>();
   const bool early = ComesEarly(rank, payload_bytes);
   const bool says_next = rank == 0 && !about.next_layout.empty();
   if (says_next && !next_) next_ = std::make_unique<std::array<std::string, 2>>();
@@ -173,7 +174,7 @@ void Slot::Take(protocol::Call& call, std::span<const int32_t> ranks, MemoryRoom
     BeginSum(&call);
   }
   if (opens) {
-    coding_ = std::move(coding);
+    if (coded_) coded_->coding = about.coding;
     coding_rank_ = rank;
   }
   if (rank == 0 && next_) {
@@ -208,17 +209,49 @@ bool Slot::ComesEarly(int32_t rank, uint64_t payload_bytes) const {
 // memory.  With one buffer (a test) it does not: that is the design that it shows to be wrong.
 void Slot::BeginSum(protocol::Call* call) {
   ps::Frame& payload = call->payload;
-  SumRef& buffer = buffers_[rounds_.buffer_of(rounds_.current())];
-  const bool more = !buffer;
+  const uint32_t which = rounds_.buffer_of(rounds_.current());
+  SumRef& buffer = buffers_[which];
+  const Coding of_sum = shard_->codecs->OfSums(call->request.coding);
+  if (!of_sum.plain()) {
+    Renew(&coded_->sum, shape_.size_bytes);
+    Renew(&buffer, shard_->codecs->SentBytes(of_sum, shape_.size_bytes));
+  }
+  if (coded_) coded_->of_sums[which] = of_sum;
+  if (!of_sum.plain()) return;
   const bool adopts = call->request.coding.plain() && shard_->num_buffers > 1 &&
                       !payload.writable().empty() && payload.size() >= shard_->adopted_bytes;
-  if (adopts) {
-    buffer = SumRef::Adopt(std::move(payload), shard_->view->num_workers());
-  } else if (more || (shard_->num_buffers > 1 && buffer->InFlight())) {
-    buffer = SumRef::Make(shape_.size_bytes, shard_->numa_node, shard_->view->num_workers(),
-                          shard_->lend);
-  }
-  if (more) shard_->counters.Kept(shape_.size_bytes);
+  if (!adopts) return Renew(&buffer, shape_.size_bytes);
+  const uint64_t kept_bytes = buffer ? buffer->size_bytes() : 0;
+  buffer = SumRef::Adopt(std::move(payload), shard_->view->num_workers());
+  shard_->counters.Freed(kept_bytes);
+  shard_->counters.Kept(shape_.size_bytes);
+}
+
+void Slot::Renew(SumRef* buffer, uint64_t size_bytes) {
+  const uint64_t kept_bytes = *buffer ? (*buffer)->size_bytes() : 0;
+  const bool is_free = *buffer && (shard_->num_buffers == 1 || !(*buffer)->InFlight());
+  if (is_free && kept_bytes == size_bytes) return;
+  *buffer = SumRef::Make(size_bytes, shard_->numa_node, shard_->view->num_workers(), shard_->lend);
+  shard_->counters.Freed(kept_bytes);
+  shard_->counters.Kept(size_bytes);
+}
+
+std::byte* Slot::SumMemory() {
+  const uint32_t which = rounds_.buffer_of(rounds_.current());
+  return CodingOf(which).plain() ? buffers_[which]->data() : coded_->sum->data();
+}
+
+void Slot::EncodeSum(Round round) {
+  const uint32_t which = rounds_.buffer_of(round);
+  const Coding coding = CodingOf(which);
+  if (coding.plain()) return;
+  const codec::Place place{.key = id_.key,
+                           .round = round,
+                           .first_element = shape_.offset_bytes / sizeof(float),
+                           .rank = codec::kServerRank,
+                           .num_workers = static_cast<uint32_t>(shard_->view->num_workers())};
+  shard_->codecs->Get(coding).encode(coding.parameters, place, coded_->sum->data(), nullptr,
+                                     buffers_[which]->data(), shape_.size_bytes / sizeof(float));
 }
 
 void Slot::Add(Ready contribution) {
@@ -254,14 +287,15 @@ void Slot::Add(Ready contribution) {
   for (const Ready& summed : ready) complete = rounds_.Contributed(summed.rank, summed.workers);
   if (!complete) return;
   next_rank_ = 0;
+  EncodeSum(times.round);
   AnswerPending();
   if (times.round > 0) shard_->counters.Summed(times);
   if (shard_->on_round) shard_->on_round(times);
 }
 
 void Slot::Sum(const std::vector<Ready>& ready) {
-  std::byte* const sum = buffers_[rounds_.buffer_of(rounds_.current())]->data();
-  if (coding_) {
+  std::byte* const sum = SumMemory();
+  if (!coding().plain()) {
     SumCodes(ready, sum);
   } else if (shape_.size_bytes > 0) {
     SumPlain(ready, sum);
@@ -287,15 +321,16 @@ void Slot::SumPlain(const std::vector<Ready>& ready, std::byte* sum) const {
 }
 
 void Slot::SumCodes(const std::vector<Ready>& ready, std::byte* sum) const {
-  const codec::Codec& codec = shard_->codecs->Get(*coding_);
-  const codec::Place place{.key = id_.key,
-                           .round = rounds_.current(),
-                           .first_element = shape_.offset_bytes / sizeof(float)};
+  const codec::Codec& codec = shard_->codecs->Get(coded_->coding);
+  codec::Place place{.key = id_.key,
+                     .round = rounds_.current(),
+                     .first_element = shape_.offset_bytes / sizeof(float)};
   const size_t count = shape_.size_bytes / sizeof(float);
   bool empty = !rounds_.has_sum();
   for (const Ready& contribution : ready) {
     const auto put = empty ? codec.decode : codec.add;
-    put(coding_->parameters, place, contribution.payload.bytes().data(), sum, count);
+    place.rank = static_cast<uint32_t>(contribution.rank);
+    put(coded_->coding.parameters, place, contribution.payload.bytes().data(), sum, count);
     empty = false;
   }
 }
@@ -321,10 +356,11 @@ void Slot::Answer(const protocol::Call& call) {
     return shard_->send(
         protocol::MakePendingResponse(call, "the answer, which waits for the network"));
   }
-  shard_->counters.Pulled(call.worker_rank, shape_.size_bytes);
+  const Coding coding = CodingOf(which);
+  shard_->counters.Pulled(call.worker_rank, shard_->codecs->SentBytes(coding, shape_.size_bytes));
   ps::Message answer =
       protocol::MakeValuesResponse(call, shape_, SumBuffer::MakeFrame(sum, call.worker_rank),
-                                   next_ ? (*next_)[which] : std::string());
+                                   next_ ? (*next_)[which] : std::string(), coding);
   // A worker asks for a sum after it has read the sum before.  If that sum is still in flight, the
   // worker does not read, and a later round begins in fresh memory because of it.
   const SumRef& other = buffers_[1 - which];

@@ -62,12 +62,20 @@ class Slot {
     MemoryRoom::Promise memory;  // for the sum, of the first contribution that needs it
   };
   using EarlyByRank = std::map<int32_t, Early>;
+  struct Coded {
+    Coding coding{};  // of the open round
+    // Where sums travel coded, a round is summed here, and its codes are what outlives it.
+    SumRef sum{};
+    std::array<Coding, 2> of_sums{};  // of buffers_; plain: that holds a sum
+  };
 
   // `ranks`: the workers for which it stands, in order.
   Status CheckPush(const protocol::Call& call, std::span<const int32_t> ranks) const;
   Status CheckHost(const protocol::Call& call, std::span<const int32_t> ranks) const;
   // That of all contributions to the open round.
-  Coding coding() const { return coding_ ? *coding_ : Coding{}; }
+  Coding coding() const { return coded_ ? coded_->coding : Coding{}; }
+  // That of the sum in a buffer.
+  Coding CodingOf(uint32_t buffer) const { return coded_ ? coded_->of_sums[buffer] : Coding{}; }
   Status CheckCoding(const protocol::Call& call) const;
   Status CheckNext(const protocol::Call& call, std::span<const int32_t> ranks) const;
   Status CheckPull(const protocol::Call& call) const;
@@ -83,6 +91,12 @@ class Slot {
   // For the first contribution of the open round, whose payload stays in `call` unless its memory
   // becomes that of the sum.
   void BeginSum(protocol::Call* call);
+  // Makes `buffer` memory of `size_bytes` that no answer shows.
+  void Renew(SumRef* buffer, uint64_t size_bytes);
+  // The memory of the open round's sum.
+  std::byte* SumMemory();
+  // The sum of `round` is complete: codes it if it travels so.
+  void EncodeSum(Round round);
   // An empty payload is in the sum already.
   void Add(Ready contribution);
   // Sums `ready` in its order.
@@ -107,7 +121,7 @@ class Slot {
   RoundState rounds_;
   protocol::PartitionShape shape_;                    // fixed when has_shape()
   SumRef buffers_[2];                                 // owners: this slot and the answers in flight
-  std::unique_ptr<Coding> coding_;                    // of the open round; null: plain
+  std::unique_ptr<Coded> coded_;                      // null: no coding was named yet
   int32_t coding_rank_ = 0;                           // of the worker that set it
   int32_t next_rank_ = 0;                             // all below it are in the open round's sum
   PendingCalls pending_;                              // pulls of round rounds_.current()

@@ -126,6 +126,7 @@ class HostBackendTest : public testing::Test {
              Priority priority = 0) {
     Exchange exchange;
     exchange.round = round;
+    exchange.coder.coding = coding_;
     exchange.partition = {.index = kPartition, .server = 0, .offset_bytes = 0, .size_bytes = 8};
     exchange.next_layout = next;
     exchange.priority = priority;
@@ -167,6 +168,7 @@ class HostBackendTest : public testing::Test {
   sim::SimClock clock_{1};
   sim::SimExecutor executor_;
   protocol::Tensor tensor_ = Eight();
+  Coding coding_{};  // of what starts
   std::vector<std::unique_ptr<HostBackend>> workers_;
   std::deque<ps::Message> to_server_;
   std::vector<std::pair<Key, Priority>> pushed_;  // to the server
@@ -275,6 +277,33 @@ TEST_F(HostBackendTest, AnotherSizeOnAnotherWorkerIsAnError) {
   EXPECT_SNAPSHOT(
       other.summed->message(),
       R"(key=8 round=1 partition=0: worker 1 has float64 of 8 bytes at byte 0, another worker of this host float32 of 8 bytes at byte 0)");
+}
+
+// A key that is coded from the next round on is added up once more.
+TEST_F(HostBackendTest, CodingOfLaterRoundsGoesWithTheCopy) {
+  coding_ = {.codec = 3, .sums = SumsTravel::kSame, .later = true};
+  Part& own = Make({1, 2});
+  Part& other = Make({10, 20});
+  Start(1, &other);
+  Start(0, &own);
+  ASSERT_EQ(to_server_.size(), 2U);
+  const test::Asked push = test::About(to_server_.front());
+  EXPECT_EQ(push.stands_for, 2U);
+  EXPECT_EQ(push.coding, coding_);
+  AnswerAll({11, 22});
+  EXPECT_TRUE(own.summed->ok() && other.summed->ok());
+}
+
+TEST_F(HostBackendTest, AnotherCodingOnAnotherWorkerIsAnError) {
+  Part& own = Make({1, 2});
+  Part& other = Make({1, 2});
+  Start(0, &own);
+  coding_ = {.codec = 3, .sums = SumsTravel::kSame, .later = true};
+  Start(1, &other);
+  ASSERT_TRUE(other.summed);
+  EXPECT_SNAPSHOT(
+      other.summed->message(),
+      R"(key=8 round=1: worker 1 is compressed to bf16 from the next round on, another worker of this host is not compressed; set gradient compression alike on all workers)");
 }
 
 // A faulty or hostile neighbour pushes rounds that this worker has not come to.

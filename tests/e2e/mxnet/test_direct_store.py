@@ -71,6 +71,12 @@ def shown_at(port: int) -> str:
         return str(page.read().decode())
 
 
+def test_gradients_travel_coded_both_ways(make_direct: MakeDirect) -> None:
+    job = make_direct(2)
+    job.start("direct/casts.py", "bf16", "same")
+    assert job.codes() == [0, 0], job.all_said()
+
+
 def test_every_survivor_names_a_killed_worker(
     make_direct: MakeDirect, tmp_path: pathlib.Path
 ) -> None:

@@ -36,7 +36,7 @@ TEST_F(MxnetTest, ReadsSendAndWritesReceiveWithTheGivenPriority) {
 }
 
 TEST_F(MxnetTest, PassesTheCodingOn) {
-  for (const bs_coding& coding : {bs_coding{}, bs_coding{7, 3, {1, 2, 3}}}) {
+  for (const bs_coding& coding : {bs_coding{}, bs_coding{7, 3, 0, {1, 2, 3}}}) {
     worker_.requests.clear();
     mxnet_.operations.clear();
     ASSERT_EQ(PushPull(0, coding), 0);

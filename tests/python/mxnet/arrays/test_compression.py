@@ -1,7 +1,7 @@
 """Parameters of gradient compression: what stock MXNet takes we take, and as it."""
 
 import math
-from typing import Dict
+from typing import Dict, Optional
 
 import mxnet as mx
 import numpy as np
@@ -9,9 +9,14 @@ import pytest
 from fakes import two_bits
 from mxnet.base import MXNetError
 
-from bytescheduler.mxnet._arrays.compression import coding_of
+from bytescheduler._native import Coding
+from bytescheduler.mxnet._arrays.compression import compression_from
 
 Params = Dict[str, object]
+
+
+def coding_of(params: Params) -> Optional[Coding]:
+    return compression_from(params).coding
 
 
 def stock(params: Params) -> None:

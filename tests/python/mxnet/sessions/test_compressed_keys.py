@@ -113,9 +113,14 @@ def test_thresholds_that_stock_servers_would_get_as_0_are_refused() -> None:
 
 
 def test_another_codec_is_refused() -> None:
-    other = Coding.of((77).to_bytes(4, "little") + bytes(8))
+    other = Coding.of((77).to_bytes(4, "little") + bytes(9))
     with pytest.raises(MXNetError, match="compressed by codec 77, only MXNet's own .*2bit"):
         threshold_for_stock(other)
+
+
+def test_sums_that_should_travel_coded_are_refused() -> None:
+    with pytest.raises(MXNetError, match="sums of stock servers travel plain, so leave it out"):
+        threshold_for_stock(Coding("2bit", {"threshold": "0.1", "pull": "bf16"}))
 
 
 # -- and the native back end above it ---------------------------------------------------------

@@ -247,10 +247,10 @@ def said_by_worker_0(coding: Coding) -> Numbers:
     return said[0]
 
 
-LONGEST = Coding.of(b"\xff" * 28)
+LONGEST = Coding.of(b"\xff" * 29)
 
 
-@pytest.mark.parametrize("coding", [two_bits(0.25), Coding.of(bytes(4)), LONGEST])
+@pytest.mark.parametrize("coding", [two_bits(0.25), Coding.of(bytes(5)), LONGEST])
 def test_workers_that_compress_alike_agree(coding: Coding) -> None:
     session = TwoWorkers(1)
     session.others[2] = said_by_worker_0(coding)

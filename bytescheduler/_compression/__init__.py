@@ -1,0 +1,1 @@
+"""Gradient compression: the dictionaries of users."""

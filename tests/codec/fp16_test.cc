@@ -1,0 +1,77 @@
+// The row of fp16: golden codes, and a row that says how its keys are cut.
+#include "codec/fp16.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace bs::codec {
+namespace {
+
+std::vector<uint16_t> InFp16(const std::vector<float>& values) {
+  std::vector<uint16_t> codes(values.size());
+  Fp16Codec().encode({}, {}, values.data(), nullptr, codes.data(), values.size());
+  return codes;
+}
+
+TEST(Fp16, CodesAreTheNearestEvenFloat16) {
+  EXPECT_EQ(InFp16({1, -2, 1.00048828125F, 1.00146484375F, 65504, 65520, 0x1p-24F}),
+            (std::vector<uint16_t>{0x3c00, 0xc000, 0x3c00, 0x3c02, 0x7bff, 0x7c00, 0x0001}));
+  EXPECT_EQ(InFp16({NAN, -0.0F}), (std::vector<uint16_t>{0x7e00, 0x8000}));
+}
+
+TEST(Fp16, CodesAreAddedToFloat32AndDecodedExactly) {
+  const Codec codec = Fp16Codec();
+  const std::vector<uint16_t> codes = InFp16({0.5F, -3, 1024});
+  std::vector<float> sum = {1, 1, 1.0F / 1024};
+  codec.add({}, {}, codes.data(), sum.data(), 3);
+  EXPECT_EQ(sum, (std::vector<float>{1.5F, -2, 1024 + 1.0F / 1024}));
+  codec.decode({}, {}, codes.data(), sum.data(), 3);
+  EXPECT_EQ(sum, (std::vector<float>{0.5F, -3, 1024}));
+}
+
+// 64 gradients of 2,000: their sum, 128,000, is beyond the largest float16.
+TEST(Fp16, ASumOfManyWorkersDoesNotOverflow) {
+  const Codec codec = Fp16Codec();
+  const std::vector<float> gradient(5, 2000);
+  std::vector<uint16_t> codes(5);
+  std::vector<float> sum(5);
+  codec.encode({}, {.rank = 1}, gradient.data(), nullptr, codes.data(), 5);
+  for (uint32_t rank = 0; rank < 64; ++rank)
+    codec.add({}, {.rank = rank}, codes.data(), sum.data(), 5);
+  ASSERT_EQ(sum, std::vector<float>(5, 128000));
+  const Place of_sum{.rank = kServerRank, .num_workers = 64};
+  codec.encode({}, of_sum, sum.data(), nullptr, codes.data(), 5);
+  std::vector<float> decoded(5);
+  codec.decode({}, of_sum, codes.data(), decoded.data(), 5);
+  EXPECT_EQ(decoded, sum);
+}
+
+// The divisor is a power of two, so nothing is rounded twice.
+TEST(Fp16, ASumIsDividedByThePowerOfTwoThatIsNoLess) {
+  const Codec codec = Fp16Codec();
+  for (const auto& [workers, divisor] : std::vector<std::pair<uint32_t, float>>{
+           {1, 1}, {2, 2}, {3, 4}, {4, 4}, {5, 8}, {64, 64}, {65, 128}}) {
+    const float sum = 1000;
+    uint16_t code = 0;
+    codec.encode({}, {.rank = kServerRank, .num_workers = workers}, &sum, nullptr, &code, 1);
+    float value = 0;
+    codec.decode({}, {.rank = 0}, &code, &value, 1);
+    EXPECT_EQ(value * divisor, sum) << workers;
+  }
+}
+
+TEST(Fp16, TwoBytesAnElementInUnitsOf65536) {
+  const Codec codec = Fp16Codec();
+  for (const uint64_t count : {0U, 1U, 65535U, 65536U, 65537U}) {
+    EXPECT_EQ(codec.encoded_bytes({}, count), 2 * count);
+  }
+  EXPECT_EQ(codec.unit_elements, 65536U);
+  EXPECT_TRUE(codec.cuts_keys && codec.codes_sums && !codec.keeps_residual);
+}
+
+}  // namespace
+}  // namespace bs::codec

@@ -1,0 +1,131 @@
+"""A worker whose gradients and sums travel in two bytes an element: ``casts.py COMPRESSOR PULL``.
+
+With "differs" as PULL, rank 1 asks for another compressor.
+"""
+
+import sys
+import zlib
+
+import mxnet as mx
+import numpy as np
+
+from bytescheduler.mxnet import ScheduledKVS
+
+SHAPE = (1000, 201)  # three units and a piece
+SMALL = (100,)
+ROUNDS = 4
+
+
+def gradient(rank: int, step: int, shape: "tuple[int, ...]") -> np.ndarray:
+    random = np.random.RandomState(1000 * step + rank)
+    return random.uniform(-2, 2, shape).astype(np.float32)
+
+
+def bf16(values: np.ndarray) -> np.ndarray:
+    bits = values.astype(np.float32).view(np.uint32)
+    bits = (bits + 0x7FFF + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)
+    return bits.view(np.float32)
+
+
+def fp16(values: np.ndarray) -> np.ndarray:
+    return values.astype(np.float16).astype(np.float32)
+
+
+def expected(compressor: str, pull: str, step: int, workers: int) -> np.ndarray:
+    narrow = {"bf16": bf16, "fp16": fp16}[compressor]
+    total = np.zeros(SHAPE, np.float32)
+    for rank in range(workers):
+        total = total + narrow(gradient(rank, step, SHAPE))
+    if pull == "plain":
+        return total
+    if pull == "bf16" or compressor == "bf16":
+        return bf16(total)
+    return fp16(total / workers) * workers  # a power of two
+
+
+def moved(kvs: ScheduledKVS) -> "dict[str, float]":
+    """Return the bytes pushed and pulled, of all servers."""
+    metrics = kvs._backend._session._worker.measure()
+    return {
+        way: sum(m.value for m in metrics if m.name.endswith(f"{way}_bytes_total"))
+        for way in ("pushed", "pulled")
+    }
+
+
+def train(compressor: str) -> None:
+    """Train by Gluon with its own argument; print the weights' checksum."""
+    net = mx.gluon.nn.Dense(256, in_units=128)
+    net.initialize(mx.init.One())
+    kvs = ScheduledKVS()
+    trainer = mx.gluon.Trainer(
+        net.collect_params(), "sgd", kvstore=kvs, compression_params={"compressor": compressor}
+    )
+    for step in range(3):
+        with mx.autograd.record():
+            loss = (net(mx.nd.array(gradient(kvs.rank, step, (4, 128)))) ** 2).sum()
+        loss.backward()
+        trainer.step(4)
+    print(f"weights {zlib.crc32(net.weight.data().asnumpy().tobytes())}", flush=True)
+    kvs.close()
+
+
+def main() -> None:
+    compressor, pull = sys.argv[1:]
+    params = {"compressor": compressor, "ef": None, "momentum": "", "k": 1.0, "fp16": False}
+    if pull not in ("same", "differs"):
+        params["pull"] = pull
+    kvs = ScheduledKVS(mx.kv.create("dist_sync"))
+    kvs.init("early", mx.nd.zeros(SHAPE))
+    kvs.init("half", mx.nd.zeros(SHAPE, dtype="float16"))
+    out = mx.nd.zeros(SHAPE)
+    if pull == "differs" and kvs.rank == 1:
+        params["compressor"] = "fp16"
+    given = dict(params)
+    kvs.set_gradient_compression(params)
+    assert params == given, "the caller's dictionary has changed"
+    kvs.init("late", mx.nd.zeros(SHAPE))
+    kvs.init("small", mx.nd.zeros(SMALL))
+    for step in range(ROUNDS):
+        exact = np.zeros(SHAPE, np.float32)
+        for rank in range(kvs.num_workers):
+            exact = exact + gradient(rank, step, SHAPE)
+        coded = expected(compressor, pull if pull != "differs" else "same", step, kvs.num_workers)
+        for key in ("early", "late"):
+            kvs.pushpull(key, mx.nd.array(gradient(kvs.rank, step, SHAPE)), out=out)
+            want = exact if (key, step) == ("early", 0) else coded
+            np.testing.assert_array_equal(out.asnumpy(), want, f"{key} {step}")
+        small = mx.nd.zeros(SMALL)
+        kvs.pushpull("small", mx.nd.array(gradient(kvs.rank, step, SMALL)), out=small)
+        exact = sum(gradient(rank, step, SMALL) for rank in range(kvs.num_workers))
+        np.testing.assert_array_equal(small.asnumpy(), exact)
+    half = mx.nd.zeros(SHAPE, dtype="float16")
+    kvs.pushpull("half", mx.nd.full(SHAPE, 1 + kvs.rank, dtype="float16"), out=half)
+    assert (half.asnumpy() == sum(range(1, kvs.num_workers + 1))).all()
+    kvs.init("doubles", mx.nd.zeros(SHAPE, dtype="float64"))
+    for call in (
+        lambda: kvs.push("doubles", mx.nd.zeros(SHAPE, dtype="float64")),
+        lambda: kvs.push("late", mx.nd.zeros(SHAPE).tostype("row_sparse")),
+        lambda: kvs.set_gradient_compression({"compressor": "bf16"}),
+    ):
+        try:
+            call()
+        except mx.base.MXNetError as error:
+            print("refused:", error)
+        else:
+            raise AssertionError("not refused")
+    before = moved(kvs)
+    for _ in range(ROUNDS):
+        kvs.pushpull("late", mx.nd.ones(SHAPE), out=out)
+        out.wait_to_read()
+    after = moved(kvs)
+    size = 4 * SHAPE[0] * SHAPE[1] * ROUNDS
+    assert abs((after["pushed"] - before["pushed"]) / (size / 2) - 1) < 0.03
+    pulled = size if pull == "plain" else size / 2
+    assert abs((after["pulled"] - before["pulled"]) / pulled - 1) < 0.03
+    kvs._barrier()
+    train(compressor)
+    kvs.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+// Rounds whose gradients and sums travel coded.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "base/snapshot.h"
+#include "codec/bf16.h"
+#include "codec/codec.h"
+#include "protocol/data_body.h"
+#include "server/bench.h"
+
+namespace bs::server {
+namespace {
+
+constexpr uint64_t kCodedCount = 3;
+constexpr uint64_t kCodedBytes = kCodedCount * sizeof(float);
+const Coding kBf16{.codec = 3, .sums = SumsTravel::kSame};
+const Coding kFp16{.codec = 2, .sums = SumsTravel::kSame};
+
+std::vector<std::byte> CodesFor(const Coding& coding, const std::vector<float>& values) {
+  const codec::Codec& codec = codec::Builtin().Get(coding);
+  std::vector<std::byte> codes(codec.encoded_bytes({}, values.size()));
+  codec.encode({}, {}, values.data(), nullptr, codes.data(), values.size());
+  return codes;
+}
+
+Ask PushCoded(int32_t rank, uint64_t round, const Coding& coding,
+              const std::vector<float>& values) {
+  Ask ask = Push(rank, round, CodesFor(coding, values));
+  ask.size_bytes = values.size() * sizeof(float);
+  ask.coding = coding;
+  return ask;
+}
+
+class CodedBench : public SlotBench {
+ public:
+  explicit CodedBench(int32_t num_workers, uint64_t hold_bytes = uint64_t{1} << 20U)
+      : SlotBench({.num_workers = num_workers, .deterministic = false, .hold_bytes = hold_bytes}) {
+    Round(0, std::vector<float>(kCodedCount, 9));
+  }
+  // The values of a sum as a worker decodes it, and how it came.
+  std::vector<float> Sum(int32_t rank, uint64_t round, const Coding& expected = {}) {
+    const ps::Message answer = PullNow(rank, round, kCodedBytes);
+    const auto body = protocol::DecodeResponse(ps::Op::kPull, answer.meta.extension.body).value();
+    EXPECT_EQ(body.coding, expected);
+    EXPECT_EQ(body.size_bytes, kCodedBytes);
+    const std::span<const std::byte> bytes = answer.data.at(0).bytes();
+    if (expected.plain()) return ToFloats(bytes);
+    EXPECT_EQ(bytes.size(), codec::Builtin().SentBytes(expected, kCodedBytes));
+    std::vector<float> values(kCodedCount);
+    const codec::Place place{.rank = codec::kServerRank,
+                             .num_workers = static_cast<uint32_t>(state.view->num_workers())};
+    codec::Builtin().Get(expected).decode({}, place, bytes.data(), values.data(), kCodedCount);
+    return values;
+  }
+};
+
+TEST(SlotCoded, CodesAreAddedInFloat32AndTheSumTravelsCoded) {
+  CodedBench bench(3);
+  // In bfloat16 1 + 1/512 is 1: the sum is not rounded before it is complete.
+  for (const int32_t rank : {2, 0, 1}) {
+    bench.DoOk(PushCoded(rank, 1, kBf16, {rank == 0 ? 1.0F : 1.0F / 256, 5, -2}));
+  }
+  for (const int32_t rank : {0, 1, 2}) {
+    EXPECT_EQ(bench.Sum(rank, 1, codec::Bf16Coding()),
+              (std::vector<float>{1 + 2.0F / 256, 15, -6}));
+  }
+}
+
+TEST(SlotCoded, ASumMayTravelPlainOrInAnotherCodec) {
+  CodedBench bench(2);
+  Coding coding = kFp16;
+  coding.sums = SumsTravel::kPlain;
+  for (const int32_t rank : {0, 1}) bench.DoOk(PushCoded(rank, 1, coding, {1, 0.001F, 3}));
+  const std::vector<float> plain = bench.Sum(0, 1);
+  EXPECT_EQ(plain[0], 2);
+  coding.sums = SumsTravel::kBf16;
+  for (const int32_t rank : {0, 1}) bench.DoOk(PushCoded(rank, 2, coding, {1, 2, 3}));
+  EXPECT_EQ(bench.Sum(0, 2, codec::Bf16Coding()), (std::vector<float>{2, 4, 6}));
+}
+
+// Rounding makes the order matter: it is that of the ranks, not of arrival.
+TEST(SlotCoded, SumsFollowTheRanks) {
+  const std::vector<float> values = {0x1p24F, 1, 1};
+  const auto sum_of = [&](std::vector<int32_t> order, uint64_t hold_bytes) {
+    CodedBench bench(3, hold_bytes);
+    Coding coding = kBf16;
+    coding.sums = SumsTravel::kPlain;
+    for (const int32_t rank : order) {
+      bench.DoOk(PushCoded(rank, 1, coding,
+                           std::vector<float>(kCodedCount, values[static_cast<size_t>(rank)])));
+    }
+    return bench.Sum(0, 1)[0];
+  };
+  EXPECT_EQ(sum_of({0, 1, 2}, 0), 0x1p24F);
+  EXPECT_EQ(sum_of({2, 1, 0}, 1 << 20), 0x1p24F);
+  EXPECT_EQ(sum_of({1, 2, 0}, 1 << 20), 0x1p24F);
+  EXPECT_EQ(sum_of({2, 1, 0}, 0), 0x1p24F + 2) << "in the order of arrival the bits are others";
+}
+
+TEST(SlotCoded, RoundsOfAnyCodingFollowOneAnother) {
+  CodedBench bench(1);
+  EXPECT_EQ(bench.Sum(0, 0), std::vector<float>(kCodedCount, 9));
+  bench.DoOk(PushCoded(0, 1, kBf16, {1, 2, 3}));
+  EXPECT_EQ(bench.Sum(0, 1, codec::Bf16Coding()), (std::vector<float>{1, 2, 3}));
+  EXPECT_EQ(bench.Sum(0, 0), std::vector<float>(kCodedCount, 9)) << "is still there";
+  bench.DoOk(Push(0, 2, Floats({4, 5, 6})));
+  EXPECT_EQ(bench.Sum(0, 2), (std::vector<float>{4, 5, 6}));
+  EXPECT_EQ(bench.Sum(0, 1, codec::Bf16Coding()), (std::vector<float>{1, 2, 3}));
+  bench.DoOk(PushCoded(0, 3, kFp16, {7, 8, 9}));
+  EXPECT_EQ(bench.Sum(0, 3, {.codec = 2}), (std::vector<float>{7, 8, 9}));
+  EXPECT_EQ(bench.Sum(0, 2), (std::vector<float>{4, 5, 6}));
+  bench.DoOk(PushCoded(0, 3, kFp16, {1, 1, 1}));
+  EXPECT_EQ(bench.Sum(0, 3, {.codec = 2}), (std::vector<float>{7, 8, 9})) << "a repeat";
+}
+
+// The answer under way keeps its codes, and the next but one round gets other memory.
+TEST(SlotCoded, AnAnswerUnderWayKeepsItsBytes) {
+  CodedBench bench(1);
+  bench.DoOk(PushCoded(0, 1, kBf16, {1, 2, 3}));
+  const ps::Message answer = bench.PullNow(0, 1, kCodedBytes);
+  const std::vector<std::byte> codes = ToBytes(answer.data.at(0));
+  bench.DoOk(PushCoded(0, 2, kBf16, {4, 5, 6}));
+  bench.DoOk(PushCoded(0, 3, kBf16, {7, 8, 9}));
+  EXPECT_EQ(ToBytes(answer.data.at(0)), codes);
+  EXPECT_EQ(bench.Sum(0, 3, codec::Bf16Coding()), (std::vector<float>{7, 8, 9}));
+}
+
+TEST(SlotCoded, MemoryIsThatOfASumAndOfCodes) {
+  CodedBench bench(1);
+  EXPECT_EQ(bench.slot->kept_bytes(), kCodedBytes);
+  bench.DoOk(PushCoded(0, 1, kBf16, {1, 2, 3}));
+  EXPECT_EQ(bench.slot->kept_bytes(), 2 * kCodedBytes + kCodedBytes / 2);
+  bench.DoOk(PushCoded(0, 2, kBf16, {1, 2, 3}));
+  EXPECT_EQ(bench.slot->kept_bytes(), kCodedBytes + 2 * (kCodedBytes / 2));
+}
+
+TEST(SlotCoded, CodesThatAreCutOffAreRefusedBeforeAnythingIsAdded) {
+  CodedBench bench(2);
+  bench.DoOk(PushCoded(0, 1, kBf16, {1, 2, 3}));
+  Ask cut = PushCoded(1, 1, kBf16, {4, 5, 6});
+  cut.payload.pop_back();
+  EXPECT_SNAPSHOT(bench.Refused(cut).second,
+                  "push key=7 round=1 partition=0 from worker 1: 5 bytes came, 6 were announced");
+  bench.DoOk(PushCoded(1, 1, kBf16, {4, 5, 6}));
+  EXPECT_EQ(bench.Sum(0, 1, codec::Bf16Coding()), (std::vector<float>{5, 7, 9}));
+}
+
+TEST(SlotCoded, WorkersThatDifferAreRefusedWithBothCodings) {
+  CodedBench bench(2);
+  bench.DoOk(PushCoded(0, 1, kBf16, {1, 2, 3}));
+  EXPECT_SNAPSHOT(
+      bench.Refused(PushCoded(1, 1, kFp16, {1, 2, 3})).second,
+      "push key=7 round=1 partition=0 from worker 1: it is compressed to fp16, that of worker 0 "
+      "is compressed to bf16; set gradient compression alike on all workers");
+  Ask plain_sum = PushCoded(1, 1, kBf16, {1, 2, 3});
+  plain_sum.coding.sums = SumsTravel::kPlain;
+  EXPECT_THAT(bench.Refused(plain_sum).second,
+              testing::HasSubstr("it is compressed to bf16, pull plain, that of worker 0 is"));
+}
+
+// A key that was there travels plain once more, and its pushes say already how it goes on.
+TEST(SlotCoded, APlainPushMayNameTheCodingOfLaterRounds) {
+  CodedBench bench(2);
+  Ask named = Push(0, 1, Floats({1, 2, 3}));
+  named.size_bytes = kCodedBytes;
+  named.coding = kBf16;
+  named.coding.later = true;
+  bench.DoOk(named);
+  EXPECT_SNAPSHOT(
+      bench.Refused(Push(1, 1, Floats({1, 2, 3}))).second,
+      "push key=7 round=1 partition=0 from worker 1: it is not compressed, that of worker 0 is "
+      "compressed to bf16 from the next round on; set gradient compression alike on all workers");
+  named.rank = 1;
+  bench.DoOk(named);
+  EXPECT_EQ(bench.Sum(0, 1), (std::vector<float>{2, 4, 6}));
+}
+
+}  // namespace
+}  // namespace bs::server
