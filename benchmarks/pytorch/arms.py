@@ -103,11 +103,18 @@ def _run_by_mpirun(
     # Those of the first host would go to all.
     unset = [word for name in (*FIXED, "DMLC_NODE_HOST") for word in ("-u", name)]
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        command = mpirun.command_of(folder, shape, "--stdin", "all")
+        command = mpirun.command_of(folder, shape)
         meeting = [f"DMLC_PS_ROOT_URI={lab_job.place(shape.worker_hosts[0]).address}"]
-        words = [*command, "env", *meeting, *worker]
-        roles = [("worker", shape.worker_hosts[0], ["env", *unset, *words])]
-        return lab_job.run_roles(arm, roles, KEEPS_MEMORY, limit_s, shape, None, watch)
+        # Input of mpirun reaches a single worker, so none waits for a line.
+        unwatched = [word for word in worker if word != "--watched"]
+        words = ["env", *unset, *command, "env", *meeting, *unwatched]
+        roles = [("worker", shape.worker_hosts[0], words)]
+        if watch is not None:
+            watch.begin()
+        results = lab_job.run_roles(arm, roles, KEEPS_MEMORY, limit_s, shape)
+        if watch is not None:
+            watch.end()
+        return results
 
 
 def shape_of(arm: Arm, shape: Shape) -> Shape:

@@ -143,8 +143,8 @@ class MpiCollective::Caller : public std::enable_shared_from_this<Caller> {
 
   void Fail(const Status& status) {
     left_ = true;
-    StayAtExit();
     const bool by_mpi = status.code() == StatusCode::kUnavailable;
+    if (by_mpi) StayAtExit();  // else all ranks are there
     Post(by_mpi ? blame_ : Duration::zero(), [callers = callers_, status] {
       callers->Fail(status);
       callers->EndAll();
