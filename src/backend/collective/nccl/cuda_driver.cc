@@ -19,7 +19,7 @@ constexpr unsigned int kNonBlocking = 1;    // of a stream
 constexpr int kRelaxed = 2;                 // of a thread: graphs of other threads bar no call
 constexpr unsigned int kDisableTiming = 2;  // of an event
 
-std::string Unusable(const std::string& why) {
+std::string NoDriver(const std::string& why) {
   return "NVIDIA's driver library cannot be used (" + why +
          "): install the driver, or set BYTESCHEDULER_COMM=direct";
 }
@@ -50,7 +50,7 @@ const char* CudaDriver::Bind(void* library, Functions* functions) {
 }
 
 Result<std::unique_ptr<CudaDriver>> CudaDriver::Load(const std::string& file) {
-  const auto unusable = [](const std::string& why) { return Status::Unavailable(Unusable(why)); };
+  const auto unusable = [](const std::string& why) { return Status::Unavailable(NoDriver(why)); };
   // It stays: it has threads of its own.
   void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   // NOLINTNEXTLINE(concurrency-mt-unsafe): glibc has a text for each thread.
@@ -64,7 +64,7 @@ Result<std::unique_ptr<CudaDriver>> CudaDriver::Load(const std::string& file) {
 
 Status CudaDriver::Init() const {
   const Status status = Check("cuInit", cuda_.init(0));
-  return status.ok() ? status : Status::FailedPrecondition(Unusable(status.message()));
+  return status.ok() ? status : Status::FailedPrecondition(NoDriver(status.message()));
 }
 
 Status CudaDriver::Check(const char* function, int error) const {

@@ -111,7 +111,7 @@ struct World {
   std::map<int, Fault> faults;           // by rank
   int groups = 0;
   int aborts = 0;
-  std::set<void*> kept;  // streams and communicators, which nothing else may refer to
+  std::set<void*> kept;  // streams, events and communicators, which nothing else may refer to
   std::atomic<bool> is_initialized = false;
   std::atomic<bool> captures = false;
   std::atomic<bool> is_broken = false;
@@ -129,6 +129,12 @@ void Keep(void* thing) {
   World& world = TheWorld();
   const std::lock_guard lock(world.mutex);
   world.kept.insert(thing);
+}
+
+void Forget(void* thing) {
+  World& world = TheWorld();
+  const std::lock_guard lock(world.mutex);
+  world.kept.erase(thing);
 }
 
 Fault FaultOf(int rank) {
@@ -431,6 +437,7 @@ int cuStreamCreateWithPriority(void** stream, unsigned int /*flags*/, int priori
 int cuEventCreate(void** event, unsigned int /*flags*/) {
   if (!has_context) return kInvalidValue;
   *event = new Event;
+  Keep(*event);
   return 0;
 }
 
@@ -448,6 +455,7 @@ int cuEventQuery(void* event) {
 }
 
 int cuEventDestroy_v2(void* event) {
+  Forget(event);
   delete static_cast<Event*>(event);
   return 0;
 }
@@ -510,10 +518,10 @@ int ncclCommGetAsyncError(void* communicator, int* state) {
 int ncclCommAbort(void* communicator) {
   auto* const aborted = static_cast<Communicator*>(communicator);
   aborted->Abort();
+  Forget(aborted);
   delete aborted;
   World& world = TheWorld();
   const std::lock_guard lock(world.mutex);
-  world.kept.erase(communicator);
   ++world.aborts;
   return 0;
 }
