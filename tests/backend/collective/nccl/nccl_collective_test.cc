@@ -335,7 +335,7 @@ TEST_F(NcclCollectiveTest, AnAbortThatBlocksHoldsNoErrorBack) {
   Make(1, {.deadline = milliseconds(100), .patience = milliseconds(50)});
   const auto outcomes = SumAll();
   EXPECT_TRUE(outcomes[0]->ended.WaitFor(milliseconds(900)));
-  EXPECT_EQ(outcomes[0]->Wait().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(outcomes[0]->Wait().message().starts_with("NCCL has ended no sum in 0 s"));
   End();
   std::this_thread::sleep_for(milliseconds(1100));  // its abort ends
 }
