@@ -111,10 +111,9 @@ class MpiCollective::Caller : public std::enable_shared_from_this<Caller> {
   void Stop() { sums_.Stop(); }
   // Any thread.
   void StayAtExit() { library_->StayAtExit(); }
-  // No call of MPI follows.
+  // Behind Stop: no call of MPI follows.
   void Leave() {
     left_ = true;
-    helps_ = false;
     Post(Duration::zero(), [callers = callers_] { callers->EndAll(); });
   }
 

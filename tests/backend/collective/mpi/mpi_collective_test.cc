@@ -212,6 +212,28 @@ TEST_F(MpiCollectiveTest, CallsMpiNoMoreAfterAFailure) {
   helped->over = true;
 }
 
+TEST_F(MpiCollectiveTest, CallsMpiNoMoreAfterItsError) {
+  const auto helped = std::make_shared<Helped>();
+  const auto sum_fails = std::make_shared<std::atomic<bool>>(false);
+  Make({.add = PlayTwin,
+        .test =
+            [sum_fails] {
+              return *sum_fails ? Status::Unavailable("MPI_Testsome: a rank is gone")
+                                : Status::Ok();
+            },
+        .progress = helped->ToProgress(helped)},
+       {.blame = milliseconds(10)});
+  ASSERT_TRUE(Wait(Start()).ok());
+  *sum_fails = true;
+  std::vector<float> values = {1};
+  EXPECT_FALSE(Wait(Sum(&values, 0)).ok());
+  const int before = helped->times;
+  Notification nothing;
+  EXPECT_FALSE(nothing.WaitFor(milliseconds(50)));
+  EXPECT_EQ(helped->times, before);
+  helped->over = true;
+}
+
 TEST_F(MpiCollectiveTest, KeepsMemoryThatMpiHas) {
   for (const bool ends : {true, false}) {
     const auto token = std::make_shared<int>();  // lives as long as the library, and so its sums

@@ -183,7 +183,7 @@ int EndAfterInit(
     // Handlers run in the reverse order.
     ::on_exit(
         [](int, void* argument) {
-          const auto* const expected = static_cast<Wanted*>(argument);
+          const std::unique_ptr<const Wanted> expected(static_cast<Wanted*>(argument));
           if (expected->state->finalize_calls != expected->calls) ::_exit(99);
           if (expected->library->Progress()) ::_exit(97);
         },

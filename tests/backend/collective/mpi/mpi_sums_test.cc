@@ -164,8 +164,11 @@ TEST_F(MpiSumsTest, SumsThatDifferWaitForTheSumsBeforeThem) {
   std::vector<float> more = {1};
   ASSERT_TRUE(sums_->Begin({PieceOf(&values, &values)}, DType::kFloat32, 0).ok());
   ASSERT_TRUE(sums_->Begin({PieceOf(&more, &more)}, DType::kFloat32, 1).ok());
-  EXPECT_EQ(sums_->Poll().value(), Sequences{});
-  EXPECT_EQ(sums_->Poll().value(), Sequences{}) << "MPI has the memory of sum 0";
+  for (int poll = 0; poll < 2; ++poll) {
+    const Result<Sequences> ended = sums_->Poll();
+    ASSERT_TRUE(ended.ok()) << "MPI has the memory of sum 0";
+    EXPECT_EQ(ended.value(), Sequences{});
+  }
   EXPECT_TRUE(sums_->in_use());
   ends = true;
   EXPECT_EQ(sums_->Poll().value(), Sequences{0});
