@@ -34,7 +34,7 @@ class _State(NamedTuple):
     history: int  # the checksum of its optimizer's numbers
 
 
-# Of a note: changes of the updater, the checksum of its numbers, then the compression.
+# A note has changes of the updater, the checksum of its numbers, and the compression.
 _ROWS_OF_NOTE = 2 + len(_State._fields) + 1
 
 
@@ -279,10 +279,10 @@ def _describe(compression: Numbers) -> str:
     return f"{_coding_from(compression[:-1])}{least}"
 
 
-def _unlike_codings(first: object, rank: int, other: object) -> str:
+def _unlike_codings(coding_of_0: object, rank: int, coding: object) -> str:
     return (
-        f"what worker 0 pushes is {first}, what worker {rank} pushes is {other}: set gradient "
-        "compression alike on all workers"
+        f"what worker 0 pushes is {coding_of_0}, what worker {rank} pushes is {coding}: set "
+        "gradient compression alike on all workers"
     )
 
 
