@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <variant>
 
 #include "base/count_of.h"
@@ -223,6 +224,15 @@ void ApplyMpiSizes(const Lookup& lookup, Config* config) {
   }
 }
 
+// NCCL goes by this variable before it goes by its caller's choice.
+Status CheckNccl(const Lookup& lookup, const Config& config) {
+  const std::string blocks = Find(lookup, "NCCL_COMM_BLOCKING").value_or("0");
+  if (config.comm != "nccl" || std::strtoll(blocks.c_str(), nullptr, 0) != 1) return Status::Ok();
+  return Status::InvalidArgument("NCCL_COMM_BLOCKING=" + config::Printable(blocks) +
+                                 ": calls of NCCL that block hide the loss of a worker; unset it, "
+                                 "or set BYTESCHEDULER_COMM=direct");
+}
+
 // The setting of ps-lite that replaces the setting `name` where that is not set; "" if there is
 // none.
 std::string StandInFor(std::string_view name) {
@@ -317,6 +327,7 @@ Result<Config> ParseConfig(const Lookup& lookup, const std::vector<std::string>&
   if (waits_as_told) config.rendezvous_timeout = config.timeout;
   if (Status status = ApplyLauncherRank(lookup, &config); !status.ok()) return status;
   ApplyMpiSizes(lookup, &config);
+  if (Status status = CheckNccl(lookup, config); !status.ok()) return status;
   const auto chosen = [&](std::string_view name) {
     return Find(lookup, name).value_or(std::string(config::kAutomatic)) != config::kAutomatic;
   };

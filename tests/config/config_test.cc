@@ -609,6 +609,19 @@ TEST(Config, LaunchersOfMpiGiveTheNumberOfProcesses) {
             1U);
 }
 
+TEST(Config, NcclDoesNotBlock) {
+  Values values = Required();
+  values["NCCL_COMM_BLOCKING"] = "1";
+  EXPECT_TRUE(Parse(values).ok());
+  values["DMLC_NUM_SERVER"] = "0";
+  values["BYTESCHEDULER_COMM"] = "nccl";
+  EXPECT_SNAPSHOT(Parse(values).status().message(),
+                  "NCCL_COMM_BLOCKING=1: calls of NCCL that block hide the loss of a worker; unset "
+                  "it, or set BYTESCHEDULER_COMM=direct");
+  values["NCCL_COMM_BLOCKING"] = "0";
+  EXPECT_TRUE(Parse(values).ok()) << Parse(values).status().message();
+}
+
 TEST(DescribeConfig, ShowsTheRankOfALauncher) {
   ASSERT_EQ(setenv("PMI_RANK", "1", 1), 0);
   Values given = Required();

@@ -70,19 +70,19 @@ def run_workers(command: List[str], count: int, out: pathlib.Path, **settings: s
         raise SystemExit(why)
 
 
-def run_nccl(double: bool, out: pathlib.Path) -> None:
-    """Let NCCL sum: a rank alone, and two on one GPU, which it refuses."""
+def run_nccl(double: bool, out: pathlib.Path) -> bool:
+    """Let NCCL sum: a rank alone, and two on one GPU, which it refuses; False: it has no double."""
     settings = {"BYTESCHEDULER_COMM": "nccl"}
     if double:
         fakes = os.environ.get("BS_FAKE_GPU_FOLDER")
         if not fakes:
-            print("NCCL has no double here: BS_FAKE_GPU_FOLDER is not set")
-            return
+            return False
         settings.update(LD_LIBRARY_PATH=f"{fakes}/whole", BS_FAKE_GPU="0")
     command = [sys.executable, str(HERE / "nccl.py"), *(["--double"] if double else [])]
     run_workers(command, 1, out / "nccl", **settings)
     run_workers([*command, "--together"], WORKERS, out / "nccl-together", **settings)
     print("NCCL: all is well")
+    return True
 
 
 def start(command: List[str], environment: Dict[str, str], path: pathlib.Path) -> Process:
@@ -153,8 +153,10 @@ def main() -> int:
     if found * 2 <= rounds:  # the machine may pause a process for a while
         print("run.sh: copies do not overlap", file=sys.stderr)
         return 1
-    run_nccl(options.double, options.out)
+    has_nccl = run_nccl(options.double, options.out)
     print("all is well, on " + ("the double of a device" if options.double else "a GPU"))
+    if not has_nccl:
+        print("NCCL did not run: its double is needed, and BS_FAKE_GPU_FOLDER is not set")
     return 0
 
 

@@ -14,6 +14,7 @@ from torch import nn
 
 import bytescheduler.torch as bps
 from bytescheduler.errors import Error
+from bytescheduler.torch._job.job import current
 
 STEPS = 12
 ELEMENTS = 6 << 20  # of a parameter, whose gradient has several partitions
@@ -50,11 +51,21 @@ def steps_of(machine: worker.Machine, dtype: torch.dtype, elements: int, ours: b
     return found
 
 
+def operations() -> int:
+    """Return how many sums NCCL has made for this rank."""
+    session = current().get().carrier
+    assert session is not None
+    rows = {row.name: int(row.value) for row in session._worker.measure()}
+    return rows.get("library_operations_total", 0)
+
+
 def check_sums(machine: worker.Machine, elements: int) -> None:
     for dtype in DTYPES:
+        before = operations()
         begin = time.monotonic()
         ours = steps_of(machine, dtype, elements, True)
         took = time.monotonic() - begin
+        assert operations() - before >= STEPS, "NCCL has made no sum in some step"
         assert ours == steps_of(machine, dtype, elements, False), dtype
         worker.tell(f"sums of {dtype} are equal, {STEPS} steps done in {took:.2f} s")
 

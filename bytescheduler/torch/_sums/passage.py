@@ -48,7 +48,9 @@ class Passage:
         self._sums_there = sums_there
         self._transit: Union[Transit, OnDevice, None] = None
         self._sent: Optional[torch.Tensor] = None  # read until the round is over
-        self.received: Optional[torch.Tensor] = None  # the memory that the engine writes to
+        # The memory that the engine writes to.  Where sums are made on the device, it has the key's
+        # first value, until a round starts.
+        self.received: Optional[torch.Tensor] = None
 
     def compress(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the form in which `tensor` travels; `result` undoes the latest call."""
@@ -62,8 +64,12 @@ class Passage:
         else:
             # Servers sum what is coded.
             there = self._sums_there and is_floating(like.dtype) and self.coding_of(like) is None
-            self._transit = (OnDevice if there else Transit)(self._device, like)
-            self.received = self._transit.received
+            if there:
+                self._transit = OnDevice(self._device, like)
+                self.received = torch.zeros_like(like, device="cpu")
+            else:
+                self._transit = transit = Transit(self._device, like)
+                self.received = transit.received
         return self.received
 
     def start(
@@ -90,10 +96,12 @@ class Passage:
         is_here : bool
             It lies in the processor's memory though the tensor is on a device.
         """
-        assert self.received is not None
         self._sent = send
         if self._transit is None:
+            assert self.received is not None
             return session.start(key, send, self.received, call)
+        if isinstance(self._transit, OnDevice):
+            self.received = None
         start = self._transit.start_here if is_here else self._transit.start
         return start(session, key, send, call)
 
@@ -103,7 +111,7 @@ class Passage:
 
     def result(self) -> torch.Tensor:
         """Return the tensor that a round has brought, which is over."""
-        assert self.received is not None
         arrived = self.received if self._transit is None else self._transit.finish()
+        assert arrived is not None
         self._sent = None
         return self._compression.decompress(arrived, self._context)

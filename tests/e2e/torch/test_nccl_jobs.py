@@ -53,8 +53,12 @@ def test_weights_are_as_in_a_direct_job(start: Start) -> None:
     job = start("none", "nccl")
     assert hashes(job, 2) == by_servers
     assert len(set(by_servers)) == 1
-    for copies in re.findall(r"copies: (\d+)", job.all_said()):
-        assert int(copies) < STEPS, "gradients are not copied, only some whole numbers"
+    copies = [int(number) for number in re.findall(r"copies: (\d+)", job.all_said())]
+    assert len(copies) == 2
+    assert max(copies) < STEPS, "gradients are not copied, only some whole numbers"
+    sums = [int(number) for number in re.findall(r"by the library: (\d+)", job.all_said())]
+    assert len(sums) == 2
+    assert min(sums) >= STEPS, "each step has at least a sum"
 
 
 def test_all_of_three_workers_have_the_same_weights(start: Start) -> None:

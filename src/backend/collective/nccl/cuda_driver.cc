@@ -16,7 +16,13 @@ constexpr int kMemoryType = 2;     // an attribute of a pointer
 constexpr int kDeviceOrdinal = 9;  // another one
 constexpr unsigned int kMemoryOfDevice = 2;
 constexpr unsigned int kNonBlocking = 1;    // of a stream
+constexpr int kRelaxed = 2;                 // of a thread: graphs of other threads bar no call
 constexpr unsigned int kDisableTiming = 2;  // of an event
+
+std::string NoDriver(const std::string& why) {
+  return "NVIDIA's driver library cannot be used (" + why +
+         "): install the driver, or set BYTESCHEDULER_COMM=direct";
+}
 
 }  // namespace
 
@@ -32,11 +38,10 @@ const char* CudaDriver::Bind(void* library, Functions* functions) {
   find(&functions->device_get, "cuDeviceGet");
   find(&functions->device_get_uuid, "cuDeviceGetUuid");
   find(&functions->primary_retain, "cuDevicePrimaryCtxRetain");
-  find(&functions->primary_release, "cuDevicePrimaryCtxRelease_v2");
   find(&functions->set_current, "cuCtxSetCurrent");
+  find(&functions->exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
   find(&functions->priority_range, "cuCtxGetStreamPriorityRange");
   find(&functions->stream_create, "cuStreamCreateWithPriority");
-  find(&functions->stream_destroy, "cuStreamDestroy_v2");
   find(&functions->event_create, "cuEventCreate");
   find(&functions->event_record, "cuEventRecord");
   find(&functions->event_query, "cuEventQuery");
@@ -45,10 +50,7 @@ const char* CudaDriver::Bind(void* library, Functions* functions) {
 }
 
 Result<std::unique_ptr<CudaDriver>> CudaDriver::Load(const std::string& file) {
-  const auto unusable = [](const std::string& why) {
-    return Status::Unavailable("NVIDIA's driver library cannot be used (" + why +
-                               "): install the driver, or set BYTESCHEDULER_COMM=direct");
-  };
+  const auto unusable = [](const std::string& why) { return Status::Unavailable(NoDriver(why)); };
   // It stays: it has threads of its own.
   void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   // NOLINTNEXTLINE(concurrency-mt-unsafe): glibc has a text for each thread.
@@ -57,10 +59,12 @@ Result<std::unique_ptr<CudaDriver>> CudaDriver::Load(const std::string& file) {
   if (const char* const missing = Bind(library, &functions); missing != nullptr) {
     return unusable(file + " lacks " + missing);
   }
-  std::unique_ptr<CudaDriver> driver(new CudaDriver(functions));
-  const Status begun = driver->Check("cuInit", functions.init(0));
-  if (!begun.ok()) return unusable(begun.message());
-  return driver;
+  return std::unique_ptr<CudaDriver>(new CudaDriver(functions));
+}
+
+Status CudaDriver::Init() const {
+  const Status status = Check("cuInit", cuda_.init(0));
+  return status.ok() ? status : Status::FailedPrecondition(NoDriver(status.message()));
 }
 
 Status CudaDriver::Check(const char* function, int error) const {
@@ -103,13 +107,10 @@ Status CudaDriver::Use(int gpu) const {
   if (!status.ok()) return status;
   status = Check("cuDevicePrimaryCtxRetain", cuda_.primary_retain(&context, device));
   if (!status.ok()) return status;
-  return Check("cuCtxSetCurrent", cuda_.set_current(context));
-}
-
-void CudaDriver::Leave(int gpu) const {
-  int device = 0;
-  cuda_.set_current(nullptr);
-  if (cuda_.device_get(&device, gpu) == 0) cuda_.primary_release(device);
+  status = Check("cuCtxSetCurrent", cuda_.set_current(context));
+  if (!status.ok()) return status;
+  int mode = kRelaxed;
+  return Check("cuThreadExchangeStreamCaptureMode", cuda_.exchange_capture_mode(&mode));
 }
 
 Result<CudaDriver::Stream> CudaDriver::NewStream() const {
@@ -145,7 +146,5 @@ Result<bool> CudaDriver::IsOver(Event event) const {
 }
 
 void CudaDriver::Free(Event event) const { cuda_.event_destroy(event); }
-
-void CudaDriver::FreeStream(Stream stream) const { cuda_.stream_destroy(stream); }
 
 }  // namespace bs::backend

@@ -24,25 +24,28 @@ class CudaDriver {
   static constexpr const char* kFile = "libcuda.so.1";
   static constexpr size_t kUuidBytes = 16;
 
-  // kUnavailable: there is no driver, it is too old, or it finds no GPU.
+  // kUnavailable: there is no driver, or it is too old.  The process may still fork, and choose the
+  // GPUs that it sees.
   static Result<std::unique_ptr<CudaDriver>> Load(const std::string& file = kFile);
+  // Comes before all methods below.  kFailedPrecondition: the driver finds no GPU.
+  Status Init() const;
 
   // Returns the number of the GPU that has `memory`.  kInvalidArgument: the processor has it.
   Result<int> GpuOf(const void* memory) const;
   // Returns kUuidBytes that no other GPU has.
   Result<std::string> UuidOf(int gpu) const;
-  // Lets the calling thread use the GPU, by the context that PyTorch has too.  Until Leave.
+  // Lets the calling thread use the GPU from now on, by the context that PyTorch has too, which
+  // then stays until the process ends.  A CUDA graph that another thread captures stays whole.
   Status Use(int gpu) const;
-  void Leave(int gpu) const;
 
   // REQUIRES, here and below: the thread uses a GPU.
-  // The new stream goes before streams of usual priority, and waits for none of them.
+  // The new stream goes before streams of usual priority, and waits for none of them.  It stays
+  // until the process ends.
   Result<Stream> NewStream() const;
   // Returns the end of the work that is on `stream`.
   Result<Event> Record(Stream stream) const;
   Result<bool> IsOver(Event event) const;
   void Free(Event event) const;
-  void FreeStream(Stream stream) const;
 
  private:
   // Pointers to functions of cuda.h; each returns 0 if it succeeds.
@@ -53,11 +56,10 @@ class CudaDriver {
     int (*device_get)(int*, int);
     int (*device_get_uuid)(char*, int);
     int (*primary_retain)(void**, int);
-    int (*primary_release)(int);
     int (*set_current)(void*);
+    int (*exchange_capture_mode)(int*);
     int (*priority_range)(int*, int*);
     int (*stream_create)(Stream*, unsigned int, int);
-    int (*stream_destroy)(Stream);
     int (*event_create)(Event*, unsigned int);
     int (*event_record)(Event, Stream);
     int (*event_query)(Event);

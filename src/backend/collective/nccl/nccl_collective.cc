@@ -35,6 +35,7 @@ class NcclCollective::Callers {
       if (at == pending_.end()) continue;  // Abort has ended it
       const Done done = std::move(at->second);
       pending_.erase(at);
+      ++num_ended_;
       done(Status::Ok());
     }
   }
@@ -56,10 +57,13 @@ class NcclCollective::Callers {
     pending_.clear();
   }
   bool is_closed() const { return is_closed_; }
+  bool empty() const { return pending_.empty(); }
+  uint64_t num_ended() const { return num_ended_; }
 
  private:
   const NcclOptions options_;
   std::map<uint64_t, Done> pending_;  // by sequence number
+  uint64_t num_ended_ = 0;            // well
   Status failure_;
   bool is_closed_ = false;
 };
@@ -112,8 +116,8 @@ class NcclCollective::Caller : public std::enable_shared_from_this<Caller> {
   }
 
   void End() {
-    if (std::exchange(left_, true)) return;
-    sums_.is_idle() ? sums_.End() : sums_.Abort();
+    if (std::exchange(left_, true) || sums_.is_idle()) return;
+    sums_.Abort();
   }
 
  private:
@@ -175,13 +179,16 @@ class NcclCollective::Caller : public std::enable_shared_from_this<Caller> {
 
   void Fail(const Status& status) {
     if (std::exchange(left_, true)) return;
+    const Duration wait =
+        status.code() == StatusCode::kUnavailable ? blame_ : Duration::zero();  // it is NCCL's
+    // NCCL may keep the thread in the abort.
+    PostEnd(wait + 2 * patience_, status);
     sums_.Abort();
-    const bool by_nccl = status.code() == StatusCode::kUnavailable;
-    EndWhenQuiet(thread_->Now() + patience_, by_nccl ? blame_ : Duration::zero(), status);
+    EndWhenQuiet(thread_->Now() + patience_, wait, status);
   }
 
-  // Ends all callbacks once no sum uses its memory, `wait` later: with `status`, or if that is ok
-  // with the failure that is known.
+  // Ends all callbacks once no sum uses its memory, or at `latest`, and `wait` later: with
+  // `status`, or if that is ok with the failure that is known.
   void EndWhenQuiet(TimePoint latest, Duration wait, const Status& status) {
     const TimePoint now = thread_->Now();
     if (!sums_.IsQuiet() && now < latest) {
@@ -190,6 +197,10 @@ class NcclCollective::Caller : public std::enable_shared_from_this<Caller> {
       });
       return;
     }
+    PostEnd(wait, status);
+  }
+
+  void PostEnd(Duration wait, const Status& status) {
     Post(wait, [callers = callers_, status] {
       if (!status.ok()) callers->Fail(status);
       callers->EndAll();
@@ -231,6 +242,7 @@ NcclCollective::NcclCollective(Executor* executor, std::unique_ptr<NcclLibrary> 
                                std::unique_ptr<CudaDriver> driver, const NcclOptions& options)
     : executor_(executor),
       patience_(options.patience),
+      watch_(2 * (options.deadline + options.patience)),
       callers_(std::make_shared<Callers>(options)),
       caller_(std::make_shared<Caller>(executor, callers_, std::move(library), std::move(driver),
                                        options)),
@@ -274,14 +286,31 @@ void NcclCollective::AllReduce(std::vector<Piece> pieces, DType dtype, uint64_t 
         [done = std::move(done), status = callers_->failure()] { done(status); });
   }
   callers_->Add(sequence, std::move(done));
+  if (!std::exchange(watches_, true)) Watch();
   thread_->Post([caller = caller_, pieces = std::move(pieces), dtype, sequence] {
     caller->Begin(pieces, dtype, sequence);
+  });
+}
+
+void NcclCollective::Watch() {
+  const uint64_t before = callers_->num_ended();
+  executor_->PostAt(executor_->Now() + watch_, [this, callers = callers_, before] {
+    if (callers->is_closed()) return;  // so is `this`
+    watches_ = !callers->empty();
+    if (!watches_) return;
+    if (callers->num_ended() != before) return Watch();
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(watch_);
+    Abort(Status::DeadlineExceeded("NCCL has kept the thread bs-nccl in a call for " +
+                                   std::to_string(seconds.count()) +
+                                   " s: NCCL_DEBUG=INFO shows where it waits"));
   });
 }
 
 void NcclCollective::Abort(const Status& status) {
   if (!callers_->failure().ok()) return;
   callers_->Fail(status);
+  // The worker closes, and all is well: another rank may still receive from this one.
+  if (status.code() == StatusCode::kCancelled && callers_->empty()) return;
   thread_->Post([caller = caller_] { caller->Leave(); });
   // If NCCL keeps the thread, the memory of its sums may change until the process exits.
   executor_->PostAt(executor_->Now() + 2 * patience_, [callers = callers_] { callers->EndAll(); });

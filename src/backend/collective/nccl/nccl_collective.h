@@ -27,11 +27,13 @@ struct NcclOptions {
       introduce{};
   // The longest time that the thread looks for ended sums without a pause (base/spin.h); 0: never.
   Duration spin{};
-  // The longest time without an end of a sum, while there are some.
+  // The longest time without an end of a sum, while there are some.  If NCCL keeps the thread, the
+  // executor notices after twice this time and `patience`.
   Duration deadline = std::chrono::seconds(60);
   // NCCL notices a lost rank too, and cannot name it.  For so long Abort may bring a better status.
   Duration blame = std::chrono::seconds(5);
-  // A call of NCCL that takes longer is left behind, with its thread and the memory of its sums.
+  // A call of NCCL that takes longer is left behind, with its thread and the memory of its sums:
+  // the GPU may change that memory until the process ends, though callbacks have run with an error.
   Duration patience = std::chrono::seconds(5);
 };
 
@@ -51,14 +53,20 @@ class NcclCollective final : public collective::Collective {
   // The first call connects all ranks.
   void AllReduce(std::vector<collective::Piece> pieces, DType dtype, uint64_t sequence,
                  Done done) override;
+  // With kCancelled and no sum under way it makes no call of NCCL (NcclSums).
   void Abort(const Status& status) override;
 
  private:
   class Callers;
   class Caller;
 
+  // Looks after the thread as long as sums are under way.
+  void Watch();
+
   Executor* const executor_;
   const Duration patience_;
+  const Duration watch_;
+  bool watches_ = false;
   const std::shared_ptr<Callers> callers_;  // on the executor
   const std::shared_ptr<Caller> caller_;    // on the thread
   std::unique_ptr<LoopThread> thread_;

@@ -81,7 +81,6 @@ const char* NcclLibrary::Bind(void* library, Functions* functions) {
   find(&functions->group_end, "ncclGroupEnd");
   find(&functions->get_async_error, "ncclCommGetAsyncError");
   find(&functions->abort, "ncclCommAbort");
-  find(&functions->destroy, "ncclCommDestroy");
   find(&functions->get_error_string, "ncclGetErrorString");
   return missing;
 }
@@ -195,7 +194,5 @@ Status NcclLibrary::Sum(Communicator communicator, std::span<const Array> arrays
 }
 
 void NcclLibrary::Abort(Communicator communicator) const { nccl_.abort(communicator); }
-
-void NcclLibrary::Destroy(Communicator communicator) const { nccl_.destroy(communicator); }
 
 }  // namespace bs::backend

@@ -55,9 +55,8 @@ class NcclLibrary {
   // Puts sums on `stream`, as one operation.
   Status Sum(Communicator communicator, std::span<const Array> arrays, DType dtype,
              Stream stream) const;
-  // Ends what is under way, and the communicator.
+  // Ends what is under way, and the communicator, which else stays until the process ends.
   void Abort(Communicator communicator) const;
-  void Destroy(Communicator communicator) const;
 
  private:
   struct Id {
@@ -74,7 +73,6 @@ class NcclLibrary {
     int (*group_end)();
     int (*get_async_error)(Communicator, int*);
     int (*abort)(Communicator);
-    int (*destroy)(Communicator);
     const char* (*get_error_string)(int);
     const char* (*get_last_error)(Communicator);  // may be null
   };

@@ -61,9 +61,11 @@ Status CheckCards(const std::vector<Card>& cards) {
 }  // namespace
 
 Result<std::string> NcclSums::TakeGpu(const void* memory) {
+  Status status = driver_->Init();
+  if (!status.ok()) return status;
   const Result<int> gpu = driver_->GpuOf(memory);
   if (!gpu.ok()) return gpu.status();
-  Status status = driver_->Use(gpu.value());
+  status = driver_->Use(gpu.value());
   if (!status.ok()) return status;
   gpu_ = gpu.value();
   Result<CudaDriver::Stream> stream = driver_->NewStream();
@@ -171,19 +173,13 @@ void NcclSums::Abort() {
   launching_.reset();
   // It may have come to the stream.
   const Result<CudaDriver::Event> end = driver_->Record(stream_);
+  has_lost_sum_ = !end.ok();
   if (end.ok()) under_way_.push_back({.end = end.value(), .sequence = 0});
 }
 
 bool NcclSums::IsQuiet() {
   const Result<std::vector<uint64_t>> ended = TakeEnded();
-  return !ended.ok() || under_way_.empty();
-}
-
-void NcclSums::End() {
-  if (communicator_ != nullptr) library_->Destroy(std::exchange(communicator_, nullptr));
-  if (stream_ != nullptr) driver_->FreeStream(std::exchange(stream_, nullptr));
-  if (gpu_) driver_->Leave(*gpu_);
-  gpu_.reset();
+  return ended.ok() && under_way_.empty() && !has_lost_sum_;
 }
 
 }  // namespace bs::backend

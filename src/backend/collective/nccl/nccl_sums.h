@@ -20,8 +20,11 @@
 
 namespace bs::backend {
 
-// Confined to a thread.  Only Abort and End can block.  The loss of another rank can be the reason
-// of kUnavailable.
+// Confined to a thread.  Only Abort can block.  The loss of another rank can be the reason of
+// kUnavailable.
+//
+// Without Abort the communicator stays until the process ends, with stream and context: a sum may
+// have ended here while another rank still receives from this one.
 class NcclSums {
  public:
   // Both stay valid.
@@ -45,9 +48,8 @@ class NcclSums {
   bool is_idle() const;
   // Ends all sums.  A sum that has begun may use its memory until IsQuiet.
   void Abort();
+  // False too after an error, which tells nothing about the GPU's work.
   bool IsQuiet();
-  // Gives communicator, stream and GPU back.  REQUIRES: no sum is under way.
-  void End();
 
  private:
   struct Waiting {
@@ -76,6 +78,7 @@ class NcclSums {
   std::deque<Waiting> waiting_;
   std::optional<uint64_t> launching_;  // NCCL has not yet put this sum on the stream
   std::deque<UnderWay> under_way_;
+  bool has_lost_sum_ = false;  // a sum may be on the stream, and no event tells its end
 };
 
 }  // namespace bs::backend

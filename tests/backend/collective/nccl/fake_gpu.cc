@@ -27,6 +27,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -41,6 +42,9 @@
 namespace {
 
 constexpr int kInvalidValue = 1;
+constexpr int kNotInitialized = 3;
+constexpr int kIllegalAddress = 700;
+constexpr int kCaptureUnsupported = 900;
 constexpr int kNotReady = 600;
 constexpr int kRemoteError = 6;
 constexpr int kInvalidUsage = 5;
@@ -106,6 +110,11 @@ struct World {
   std::map<const char*, Memory> memory;  // by its begin
   std::map<int, Fault> faults;           // by rank
   int groups = 0;
+  int aborts = 0;
+  std::set<void*> kept;  // streams, events and communicators, which nothing else may refer to
+  std::atomic<bool> is_initialized = false;
+  std::atomic<bool> captures = false;
+  std::atomic<bool> is_broken = false;
 };
 
 World& TheWorld() {
@@ -114,6 +123,19 @@ World& TheWorld() {
 }
 
 thread_local bool has_context = false;
+thread_local int capture_mode = 0;  // all calls that are unsafe fail while some thread captures
+
+void Keep(void* thing) {
+  World& world = TheWorld();
+  const std::lock_guard lock(world.mutex);
+  world.kept.insert(thing);
+}
+
+void Forget(void* thing) {
+  World& world = TheWorld();
+  const std::lock_guard lock(world.mutex);
+  world.kept.erase(thing);
+}
 
 Fault FaultOf(int rank) {
   World& world = TheWorld();
@@ -190,13 +212,14 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
   ~Communicator() {
-    connecting_.join();
+    if (connecting_.joinable()) connecting_.join();
     ::munmap(shared_, sizeof(Shared));
   }
 
   // Each look lets a call that was begun come to the stream.
   int TakeState() {
     const int state = state_;
+    if (state != kInProgress && connecting_.joinable()) connecting_.join();
     if (state != 0 || !call_) return state;
     if (!std::exchange(was_seen_, true)) return kInProgress;
     was_seen_ = false;
@@ -205,6 +228,7 @@ class Communicator {
   }
   int Sum(std::vector<Array> arrays, int type, Stream* stream) {
     if (state_ != 0 || call_) return kInvalidUsage;  // it was not at rest
+    if (FaultOf(rank_).kind == kFakeKeeps) std::this_thread::sleep_for(std::chrono::seconds(1));
     ++num_open_;
     call_ = [this, arrays = std::move(arrays), type, stream, operation = operations_++]() mutable {
       stream->Put([this, arrays = std::move(arrays), type, operation] {
@@ -216,6 +240,7 @@ class Communicator {
   }
   void Abort() {
     if (FaultOf(rank_).kind == kFakeBlocks) std::this_thread::sleep_for(std::chrono::seconds(1));
+    if (FaultOf(rank_).kind == kFakeFaults) TheWorld().is_broken = true;
     aborted_ = true;
     shared_->failed = 1;
     if (std::exchange(call_, {})) --num_open_;
@@ -252,7 +277,8 @@ class Communicator {
     const Fault fault = FaultOf(rank_);
     const bool is_here = fault.operation == operation;
     if (is_here && fault.kind == kFakeFails) return Fail(kRemoteError, "a cable was cut");
-    if (is_here && (fault.kind == kFakeHangs || fault.kind == kFakeBlocks)) return WaitForAbort();
+    const bool waits = fault.kind == kFakeHangs || fault.kind == kFakeBlocks;
+    if (is_here && (waits || fault.kind == kFakeFaults)) return WaitForAbort();
     uint64_t described = static_cast<uint64_t>(type) + 1;
     for (const Array& array : arrays) described = described * 1000003 + array.size_bytes;
     if (is_here && fault.kind == kFakeOtherSum) ++described;
@@ -329,6 +355,17 @@ void fake_gpu_fault(int rank, int fault, int operation) {
   World& world = TheWorld();
   const std::lock_guard lock(world.mutex);
   world.faults[rank] = {fault, operation};
+  world.is_broken = false;
+}
+
+void fake_gpu_forget() { TheWorld().is_initialized = false; }
+
+void fake_gpu_capture(bool captures) { TheWorld().captures = captures; }
+
+int fake_gpu_aborts() {
+  World& world = TheWorld();
+  const std::lock_guard lock(world.mutex);
+  return world.aborts;
 }
 
 int fake_gpu_groups() {
@@ -337,7 +374,11 @@ int fake_gpu_groups() {
   return world.groups;
 }
 
-int cuInit(unsigned int /*flags*/) { return std::getenv("BS_FAKE_NO_GPU") != nullptr ? 100 : 0; }
+int cuInit(unsigned int /*flags*/) {
+  if (std::getenv("BS_FAKE_NO_GPU") != nullptr) return 100;
+  TheWorld().is_initialized = true;
+  return 0;
+}
 
 int cuGetErrorString(int error, const char** text) {
   *text = error == 100 ? "no CUDA-capable device is detected" : "the fake driver refuses";
@@ -345,6 +386,7 @@ int cuGetErrorString(int error, const char** text) {
 }
 
 int cuPointerGetAttribute(void* value, int attribute, unsigned long long address) {
+  if (!TheWorld().is_initialized) return kNotInitialized;
   const int gpu = GpuOf(reinterpret_cast<const char*>(address));
   if (gpu < 0) return kInvalidValue;
   const int result = attribute == 2 ? 2 : gpu;
@@ -367,8 +409,11 @@ int cuDevicePrimaryCtxRetain(void** context, int /*device*/) {
   return 0;
 }
 
-#ifndef FAKE_LACKS_RELEASE
-int cuDevicePrimaryCtxRelease_v2(int /*device*/) { return 0; }
+#ifndef FAKE_LACKS_CAPTURE
+int cuThreadExchangeStreamCaptureMode(int* mode) {
+  std::swap(*mode, capture_mode);
+  return 0;
+}
 #endif
 
 int cuCtxSetCurrent(void* context) {
@@ -385,17 +430,14 @@ int cuCtxGetStreamPriorityRange(int* least, int* greatest) {
 int cuStreamCreateWithPriority(void** stream, unsigned int /*flags*/, int priority) {
   if (!has_context || priority != -5) return kInvalidValue;
   *stream = new Stream;
-  return 0;
-}
-
-int cuStreamDestroy_v2(void* stream) {
-  delete static_cast<Stream*>(stream);
+  Keep(*stream);
   return 0;
 }
 
 int cuEventCreate(void** event, unsigned int /*flags*/) {
   if (!has_context) return kInvalidValue;
   *event = new Event;
+  Keep(*event);
   return 0;
 }
 
@@ -406,9 +448,14 @@ int cuEventRecord(void* event, void* stream) {
   return 0;
 }
 
-int cuEventQuery(void* event) { return *static_cast<Event*>(event)->is_over ? 0 : kNotReady; }
+int cuEventQuery(void* event) {
+  if (TheWorld().is_broken) return kIllegalAddress;
+  if (TheWorld().captures && capture_mode == 0) return kCaptureUnsupported;
+  return *static_cast<Event*>(event)->is_over ? 0 : kNotReady;
+}
 
 int cuEventDestroy_v2(void* event) {
+  Forget(event);
   delete static_cast<Event*>(event);
   return 0;
 }
@@ -430,6 +477,7 @@ int ncclCommInitRankConfig(void** communicator, int size, Id id, int rank, void*
   if (!has_context || blocks) return kInvalidUsage;
   if (FaultOf(rank).kind == kFakeRefusesToConnect) return 2;
   *communicator = new Communicator(id, rank, size);
+  Keep(*communicator);
   return kInProgress;
 }
 #endif
@@ -470,12 +518,11 @@ int ncclCommGetAsyncError(void* communicator, int* state) {
 int ncclCommAbort(void* communicator) {
   auto* const aborted = static_cast<Communicator*>(communicator);
   aborted->Abort();
+  Forget(aborted);
   delete aborted;
-  return 0;
-}
-
-int ncclCommDestroy(void* communicator) {
-  delete static_cast<Communicator*>(communicator);
+  World& world = TheWorld();
+  const std::lock_guard lock(world.mutex);
+  ++world.aborts;
   return 0;
 }
 

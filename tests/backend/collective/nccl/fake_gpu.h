@@ -11,6 +11,12 @@ using FakeGpuOwnFn = void (*)(const void* begin, size_t size_bytes, int gpu);
 using FakeGpuFaultFn = void (*)(int rank, int fault, int operation);
 // Group calls of all ranks of this process since the start.
 using FakeGpuGroupsFn = int (*)();
+// Communicators of this process that an abort has ended since the start.
+using FakeGpuAbortsFn = int (*)();
+// The driver forgets that it was initialised.
+using FakeGpuForgetFn = void (*)();
+// A thread captures a CUDA graph from now on, or no longer.
+using FakeGpuCaptureFn = void (*)(bool captures);
 
 enum FakeFault {
   kFakeNone = 0,
@@ -20,6 +26,8 @@ enum FakeFault {
   kFakeConnects = 4,  // connecting ends only by an abort
   kFakeOtherSum = 5,  // the operation has an element less
   kFakeBlocks = 6,    // an abort takes a second
+  kFakeKeeps = 7,     // the call that begins the operation takes a second
+  kFakeFaults = 8,  // the operation ends only by an abort; from then on the driver only has errors
 };
 
 }  // extern "C"

@@ -36,6 +36,10 @@ class FakeGpuWorld {
   void SetFault(int rank, FakeFault fault, int operation = 0) {
     Find<FakeGpuFaultFn>("fake_gpu_fault")(rank, fault, operation);
   }
+  void ForgetInit() { Find<FakeGpuForgetFn>("fake_gpu_forget")(); }
+  // A graph is captured by a thread of the test.
+  void Capture(bool captures) { Find<FakeGpuCaptureFn>("fake_gpu_capture")(captures); }
+  int aborts() { return Find<FakeGpuAbortsFn>("fake_gpu_aborts")(); }
   int groups() { return Find<FakeGpuGroupsFn>("fake_gpu_groups")(); }
 
  private:

@@ -102,6 +102,12 @@ class NcclCollectiveTest : public testing::Test {
   void Abort(size_t rank, const std::string& text) {
     RunOn(&loop_, [&] { ranks_[rank]->Abort(Status::Unavailable(text)); });
   }
+  void Close() {
+    RunOn(&loop_, [&] {
+      for (const auto& rank : ranks_) rank->Abort(Status::Cancelled("the worker was closed"));
+    });
+    End();
+  }
 
   FakeGpuWorld world_;
   LoopThread loop_{"test"};
@@ -304,6 +310,62 @@ TEST_F(NcclCollectiveTest, TheThreadIsLeftBehindInACallThatBlocks) {
   EXPECT_LT(LoopThread::SteadyTime() - begun, milliseconds(900));
   EXPECT_EQ(outcomes[0]->times, 0);
   std::this_thread::sleep_for(milliseconds(1100));  // its abort ends, and touches nothing of ours
+}
+
+TEST_F(NcclCollectiveTest, ACloseWithoutSumsUnderWayAbortsNothing) {
+  Make(2);
+  const int before = world_.aborts();
+  for (const auto& outcome : SumAll()) ASSERT_TRUE(outcome->Wait().ok());
+  Close();
+  EXPECT_EQ(world_.aborts(), before);
+}
+
+TEST_F(NcclCollectiveTest, ACloseWithSumsUnderWayAbortsThem) {
+  world_.SetFault(1, kFakeHangs);
+  Make(2, {.patience = milliseconds(500)});
+  const int before = world_.aborts();
+  const auto outcomes = SumAll();
+  EXPECT_FALSE(outcomes[1]->ended.WaitFor(milliseconds(30)));
+  Close();
+  EXPECT_EQ(world_.aborts() - before, 2);
+}
+
+TEST_F(NcclCollectiveTest, AnAbortThatBlocksHoldsNoErrorBack) {
+  world_.SetFault(0, kFakeBlocks);
+  Make(1, {.deadline = milliseconds(100), .patience = milliseconds(50)});
+  const auto outcomes = SumAll();
+  EXPECT_TRUE(outcomes[0]->ended.WaitFor(milliseconds(900)));
+  EXPECT_EQ(outcomes[0]->Wait().code(), StatusCode::kDeadlineExceeded);
+  End();
+  std::this_thread::sleep_for(milliseconds(1100));  // its abort ends
+}
+
+TEST_F(NcclCollectiveTest, ACallThatBlocksHoldsNoErrorBack) {
+  world_.SetFault(0, kFakeKeeps);
+  Make(1, {.deadline = milliseconds(100), .patience = milliseconds(50)});
+  const auto outcomes = SumAll();
+  EXPECT_TRUE(outcomes[0]->ended.WaitFor(milliseconds(900)));
+  EXPECT_TRUE(outcomes[0]->Wait().message().starts_with(
+      "NCCL has kept the thread bs-nccl in a call for 0 s"));
+  End();
+  std::this_thread::sleep_for(milliseconds(1100));  // its call ends
+}
+
+TEST_F(NcclCollectiveTest, AnErrorOfTheDriverIsNoEndOfASum) {
+  world_.SetFault(0, kFakeFaults);
+  Make(1, {.patience = milliseconds(300)});
+  const auto outcomes = SumAll();
+  EXPECT_FALSE(outcomes[0]->ended.WaitFor(milliseconds(30)));
+  Abort(0, "worker 1 was lost");
+  EXPECT_FALSE(outcomes[0]->ended.WaitFor(milliseconds(150)));
+  EXPECT_EQ(outcomes[0]->Wait().message(), "worker 1 was lost");
+}
+
+TEST_F(NcclCollectiveTest, AGraphThatIsCapturedStopsNoSum) {
+  Make(2);
+  world_.Capture(true);
+  for (const auto& outcome : SumAll()) EXPECT_TRUE(outcome->Wait().ok());
+  world_.Capture(false);
 }
 
 TEST_F(NcclCollectiveTest, NoCallbackRunsAfterItsEnd) {

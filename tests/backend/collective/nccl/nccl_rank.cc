@@ -74,7 +74,8 @@ Status SumOnce(LoopThread* loop, NcclCollective* nccl, uint64_t sequence,
 }
 
 Status SumOnGpu(std::unique_ptr<NcclLibrary> library, std::unique_ptr<CudaDriver> driver) {
-  Status status = driver->Use(0);
+  Status status = driver->Init();
+  if (status.ok()) status = driver->Use(0);
   if (!status.ok()) return status;
   Gpu gpu;
   std::byte* const in = gpu.Allocate(kCount * sizeof(float));

@@ -29,9 +29,6 @@ class NcclSumsTest : public testing::Test {
     }
     return text;
   }
-  void TearDown() override {
-    for (const auto& sums : sums_) sums->End();
-  }
 
   FakeGpuWorld world_;
   const std::unique_ptr<CudaDriver> driver_ = std::move(LoadFakeDriver("whole").value());

@@ -55,7 +55,11 @@ def main() -> None:
     half = bps.push_pull(torch.ones(5, dtype=torch.float16), average=False, name="half")
     assert half.tolist() == [bps.size()] * 5, half
     print(f"weights of rank {bps.rank()} of {bps.size()}: {digest.hexdigest()}")
-    print(f"copies: {devices.copies - copies_before}", flush=True)
+    print(f"copies: {devices.copies - copies_before}")
+    session = current().get().carrier
+    assert session is not None
+    rows = {row.name: int(row.value) for row in session._worker.measure()}
+    print(f"sums by the library: {rows.get('library_operations_total', 0)}", flush=True)
     bps.shutdown()
     stop()
 

@@ -9,11 +9,15 @@ from fake_job import FakeJob
 from inline_snapshot import snapshot
 from torch import nn
 
-from bytescheduler.errors import UsageError
+from bytescheduler._session.rounds import RoundCall
+from bytescheduler.errors import PeerLost, UsageError
+from bytescheduler.torch._device import on_device
 from bytescheduler.torch._device.device import Device
+from bytescheduler.torch._device.on_device import OnDevice
 from bytescheduler.torch._optimizer.options import Options
 from bytescheduler.torch._optimizer.stepper import Stepper
 from bytescheduler.torch._sums.compression import Compression
+from bytescheduler.torch._sums.passage import Passage
 from bytescheduler.torch._sums.tensor_sums import Call, TensorSums
 
 STEPS = 4
@@ -131,6 +135,65 @@ def test_single_tensors_are_summed_there() -> None:
     whole = torch.arange(6)
     assert sums.finish(sums.start(whole, Call(False, "whole"))).equal(whole * 2)
     assert devices.copies == 2
+
+
+def test_a_mean_can_be_asked_for_again_as_memory_may_be_short() -> None:
+    devices = FakeDevices(5)
+    job = job_of(devices)
+    source = torch.tensor([[2.0, 4.0], [6.0, 8.0]]).t()
+    sums = OnDevice(devices.device, source)
+    for _ in range(2):
+        sums.start(job.session, 7, source, RoundCall(average=True)).wait()
+        first = sums.finish()
+        again = sums.finish()
+        assert torch.equal(first, source)  # the other worker has the same
+        assert again.data_ptr() == first.data_ptr()
+        assert again.stride() == source.stride()
+        assert torch.equal(again, source)
+
+
+def test_a_sum_begins_in_inference_mode_and_ends_outside() -> None:
+    devices = FakeDevices(6)
+    job = job_of(devices)
+    sums = TensorSums(job.session, job.devices)
+    with torch.inference_mode():
+        tensor = torch.arange(3.0)
+        mean, total = (sums.start(tensor, Call(each, str(each))) for each in (True, False))
+    result = sums.finish(mean)
+    assert torch.equal(result, tensor)
+    assert not result.is_inference()
+    with torch.inference_mode():
+        assert torch.equal(sums.finish(total), tensor * 2)
+
+
+def test_memory_of_a_round_that_failed_is_never_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: List[Any] = []
+    monkeypatch.setattr(on_device, "_KEPT", kept)
+    devices = FakeDevices(7)
+    job = job_of(devices)
+    tensor = torch.ones(3)
+    for name in ("well", "failed"):
+        sums = OnDevice(devices.device, tensor)
+        pending = sums.start(job.session, 7, tensor, RoundCall())
+        devices.runtime.run_until(lambda: not devices.runtime.has_work)
+        job.session.names[7], job.session.arrived = name, [name]
+        job.session.failure = None if name == "well" else PeerLost("worker 1 was lost", 4)
+        assert not kept
+        del pending
+    ((sent, received),) = kept
+    assert sent.data_ptr() == tensor.data_ptr()
+    assert received.nbytes() == 12
+
+
+def test_the_first_value_of_a_key_is_not_kept() -> None:
+    devices = FakeDevices(8)
+    job = job_of(devices)
+    passage = Passage(Compression.none, devices.device, sums_there=True)
+    tensor = torch.ones(3)
+    assert torch.equal(passage.make_room(tensor), torch.zeros(3))
+    passage.start(job.session, 7, tensor, RoundCall()).wait()
+    assert passage.received is None
+    assert torch.equal(passage.result(), tensor * 2)
 
 
 def test_a_parameter_on_the_cpu_is_refused() -> None:
