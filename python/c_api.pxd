@@ -194,7 +194,7 @@ cdef extern from "bytescheduler/c_api.h" nogil:
 
     int bs_predict(const bs_job_to_predict* job, bs_prediction* prediction, bs_error* error)
     int bs_partition_and_credit(double bytes_per_second, double round_trip_s, int num_servers,
-                                uint64_t* partition_bytes, uint64_t* credit_bytes,
+                                int adds_up, uint64_t* partition_bytes, uint64_t* credit_bytes,
                                 bs_error* error)
     int bs_settings_check(const bs_setting* settings, size_t num_settings, bs_error* error)
     const char* bs_version()

@@ -72,8 +72,19 @@ def predict(layers, *, workers, servers, policy, bytes_per_second, latency_s, pa
                       found.server_busy)
 
 
-def partition_and_credit(*, double bytes_per_second, double round_trip_s, int servers):
+def partition_and_credit(
+    *, double bytes_per_second, double round_trip_s, int servers, bint adds_up=False
+):
     """Return partition and credit, in bytes, that a job takes for such links if neither is set.
+
+    Parameters
+    ----------
+    bytes_per_second, round_trip_s : float
+        The links.
+    servers : int
+        1 to 65536.
+    adds_up : bool, optional
+        Whether the workers of a host add up first.
 
     Raises
     ------
@@ -83,6 +94,6 @@ def partition_and_credit(*, double bytes_per_second, double round_trip_s, int se
     cdef uint64_t partition_bytes
     cdef uint64_t credit_bytes
     cdef bs_error error
-    _check(bs_partition_and_credit(bytes_per_second, round_trip_s, servers, &partition_bytes,
-                                   &credit_bytes, &error), &error)
+    _check(bs_partition_and_credit(bytes_per_second, round_trip_s, servers, adds_up,
+                                   &partition_bytes, &credit_bytes, &error), &error)
     return partition_bytes, credit_bytes

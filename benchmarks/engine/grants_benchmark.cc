@@ -158,9 +158,8 @@ int Run(int ranks, int tensors, int steps, std::chrono::microseconds pause) {
     CheckOk(options.status());
     nodes.push_back(bs::node::StartPsWorker(
         config, options.value(), {},
-        [](const bs::job::SharedView&,
-           bs::Executor* executor) -> bs::Result<std::unique_ptr<Collective>> {
-          return std::unique_ptr<Collective>(std::make_unique<InstantLibrary>(executor));
+        [](const bs::node::LibraryPlace& place) -> bs::Result<std::unique_ptr<Collective>> {
+          return std::unique_ptr<Collective>(std::make_unique<InstantLibrary>(place.executor));
         }));
   }
   std::vector<Caller> callers;

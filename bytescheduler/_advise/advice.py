@@ -90,6 +90,7 @@ class Cluster(NamedTuple):
                 bytes_per_second=self.bytes_per_s,
                 round_trip_s=2 * self.latency_s,
                 servers=self.servers,
+                adds_up=1 < len(set(self.shape.worker_hosts)) < self.workers,
             )
         return self.partition_bytes, self.credit_bytes
 

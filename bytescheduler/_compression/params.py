@@ -53,7 +53,14 @@ def compression_of(params: Mapping[str, object], least_bytes: int) -> Compressio
     asked = {str(name): value for name, value in params.items()}
     if "compressor" not in asked and "fp16" not in asked:
         texts = {name: str(value) for name, value in asked.items()}
-        return Compression(Coding(texts.pop("type", None), texts))
+        name = texts.pop("type", None)
+        if name in _CASTS:
+            raise ConfigError(
+                f"gradient compression has type {name!r}, which is a compressor: write "
+                f"{{'compressor': {name!r}}}",
+                1,
+            )
+        return Compression(Coding(name, texts))
     used = {name: value for name, value in asked.items() if not _is_absent(value)}
     if "type" in used:
         raise ConfigError(

@@ -105,23 +105,25 @@ Status Predict(const bs_job_to_predict& job, bs_prediction* prediction) {
 }
 
 Result<bs::backend::PartitionAndCredit> PartitionAndCreditFor(double bytes_per_second,
-                                                              double round_trip_s,
-                                                              int num_servers) {
+                                                              double round_trip_s, int num_servers,
+                                                              bool adds_up) {
   const bool is_rate = std::isfinite(bytes_per_second) && bytes_per_second > 0;
   if (!is_rate || !IsTime(round_trip_s) || !Fits(num_servers, kMostNodes)) {
     return Status::InvalidArgument("want a rate, a time of up to 100000 s, and 1 to 65536 servers");
   }
   const bs::backend::Bandwidth bandwidth{.bytes_per_second = bytes_per_second,
-                                         .round_trip = DurationOf(round_trip_s)};
+                                         .round_trip = DurationOf(round_trip_s),
+                                         .adds_up = adds_up};
   return bs::backend::PartitionAndCreditFor(bandwidth, static_cast<uint32_t>(num_servers));
 }
 
 }  // namespace
 
 int bs_partition_and_credit(double bytes_per_second, double round_trip_s, int num_servers,
-                            uint64_t* partition_bytes, uint64_t* credit_bytes, bs_error* error) {
+                            int adds_up, uint64_t* partition_bytes, uint64_t* credit_bytes,
+                            bs_error* error) {
   const Result<bs::backend::PartitionAndCredit> found =
-      PartitionAndCreditFor(bytes_per_second, round_trip_s, num_servers);
+      PartitionAndCreditFor(bytes_per_second, round_trip_s, num_servers, adds_up != 0);
   if (found.ok()) {
     *partition_bytes = found.value().partition_bytes;
     *credit_bytes = found.value().credit_bytes;

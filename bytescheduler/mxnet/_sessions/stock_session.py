@@ -100,6 +100,7 @@ class StockSession(TensorSession):
     From `compress` on the store carries whole tensors, unscheduled, on the calling thread.
     """
 
+    leaves_small_plain = False
     compares_codings = False  # rank 0's holds for all
 
     def __init__(

@@ -31,6 +31,7 @@ class TensorSession(Session):
 
     framework_name = "mxnet"
     counts_rows = True  # numbers of rows can travel beside tensors that are compressed
+    leaves_small_plain = True  # False: once compressed, all tensors are, for good
     compares_codings = True  # servers refuse workers with different codings
 
     def __init__(

@@ -6,6 +6,7 @@ from typing import Callable, List, NamedTuple, Optional, Tuple
 import mxnet as mx
 import numpy as np
 
+from bytescheduler._compression.params import Compression
 from bytescheduler._native import Coding, MXNetCopier
 from bytescheduler._session.objects import unlike
 from bytescheduler._session.sums import Numbers
@@ -33,6 +34,10 @@ class _State(NamedTuple):
     history: int  # the checksum of its optimizer's numbers
 
 
+# A note has changes of the updater, the checksum of its numbers, and the compression.
+_ROWS_OF_NOTE = 2 + len(_State._fields) + 1
+
+
 class _Numbers(Tensor):
     """See `Tensor`."""
 
@@ -44,11 +49,12 @@ class Agreement:
 
     At a barrier, workers that are behind take over the optimizer of one that is not.  Stock servers
     do the same with an optimizer that rank 0 alone sends.  If that is too late, every worker gets
-    an error instead of numbers that differ.  Every worker also gets an error in two more cases:
+    an error instead of numbers that differ.  Every worker also gets an error in more cases:
 
     - the optimizers have, or once had, different learning rates, weight decays or rescale_grads in
       the same round;
-    - states were loaded in different rounds, or not by all workers.
+    - states were loaded in different rounds, or not by all workers;
+    - workers compress gradients otherwise.
 
     Parameters
     ----------
@@ -73,6 +79,7 @@ class Agreement:
         self._taken_over = 0
         self._numbers: List[str] = []  # the optimizer's in the latest round
         self._history = 0  # the checksum of all their values and the rounds of their changes
+        self._compression = [0] * (_ROWS_OF_NOTE - 2)
 
     def changed(self) -> None:
         """Note that the updater of this worker is another one."""
@@ -83,6 +90,12 @@ class Agreement:
         """Note that the updater of this worker has other states from here on."""
         self._history = zlib.crc32(f"{self._rounds} loaded".encode(), self._history)
 
+    def compressed(self, compression: Compression) -> None:
+        """Note how this worker compresses gradients from here on."""
+        self._compression = [0] * (_ROWS_OF_NOTE - 2)
+        if compression.coding is not None:
+            self._compression = [*_numbers_of(compression.coding), compression.least_bytes]
+
     def undeclared(self) -> List[Tensor]:
         """Return what must be broadcast before anything else is called."""
         n = self._session.num_workers
@@ -91,7 +104,7 @@ class Agreement:
     def tensors(self) -> List[Tensor]:
         """Return the tensors to broadcast once, and again if the back end has changed."""
         n = self._session.num_workers
-        sizes = {"notes": 2 * n, "barriers": n * len(_State._fields)}
+        sizes = {"notes": _ROWS_OF_NOTE * n, "barriers": n * len(_State._fields)}
         return [self._tensor(self._key(name), size) for name, size in sizes.items()]
 
     def _tensor(self, key: int, elements: int) -> Tensor:
@@ -138,13 +151,18 @@ class Agreement:
 
     def _note(self) -> None:
         if self._session.num_workers > 1:
-            contribution = np.zeros((2, self._session.num_workers))
-            contribution[:, self._session.rank] = self._changes, self._history
+            contribution = np.zeros((_ROWS_OF_NOTE, self._session.num_workers))
+            state = [self._changes, self._history, *self._compression]
+            contribution[:, self._session.rank] = state
             self._session.watch(self._key("notes"), contribution, self._what_differs)
 
     @staticmethod
     def _what_differs(notes: Numbers) -> Optional[str]:
-        changes, histories = notes
+        changes, histories = notes[:2]
+        compressions = [_describe(column) for column in notes[2:].T]
+        rank = unlike(compressions)
+        if rank is not None:
+            return _unlike_codings(compressions[0], rank, compressions[rank])
         if changes.max() == changes.min():
             return _what_differed(histories)
         return (
@@ -157,7 +175,7 @@ class Agreement:
         n = self._session.num_workers
         if n == 1:
             return [number]
-        contribution = np.zeros((2, n))
+        contribution = np.zeros((_ROWS_OF_NOTE, n))
         contribution[0, self._session.rank] = number
         return [float(value) for value in self._session.sum(self._key("notes"), contribution)[0]]
 
@@ -176,10 +194,7 @@ class Agreement:
         ]
         rank = unlike(codings)
         if rank is not None:
-            raise mx.base.MXNetError(
-                f"what worker 0 pushes is {codings[0]}, what worker {rank} pushes is "
-                f"{codings[rank]}: set gradient compression alike on all workers"
-            )
+            raise mx.base.MXNetError(_unlike_codings(codings[0], rank, codings[rank]))
 
     # -- at a barrier --------------------------------------------------------------------------
 
@@ -253,6 +268,22 @@ def _numbers_of(coding: Coding) -> List[int]:
 def _coding_from(numbers: Numbers) -> Coding:
     octets = b"".join(int(number).to_bytes(_OCTETS, "little") for number in numbers)
     return Coding.of(octets[1 : 1 + octets[0]])
+
+
+def _describe(compression: Numbers) -> str:
+    """Return what a worker's part of a note says of its compression."""
+    if not compression.any():
+        return "not compressed"
+    from_bytes = int(compression[-1])
+    least = f" from {from_bytes} bytes on (BYTESCHEDULER_MIN_COMPRESS)" if from_bytes else ""
+    return f"{_coding_from(compression[:-1])}{least}"
+
+
+def _unlike_codings(coding_of_0: object, rank: int, coding: object) -> str:
+    return (
+        f"what worker 0 pushes is {coding_of_0}, what worker {rank} pushes is {coding}: set "
+        "gradient compression alike on all workers"
+    )
 
 
 def _exactly(number: object) -> str:

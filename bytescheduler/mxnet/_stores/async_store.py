@@ -168,13 +168,15 @@ class AsyncStore(NativeStore):
         rates = [self._rates(tensor.key) for tensor, _ in values]
         for (tensor, arrays), rate in zip(values, rates):
             tensor.gather(arrays)
+            coding = self._coding_of(tensor)
+            self._has_coded |= coding is not None
             self._session.update(
                 tensor,
                 priority,
                 pushes=True,
                 pulls=pulls,
                 rates=rate,
-                coding=self._coding_of(tensor),
+                coding=coding,
             )
 
     def _rates(self, key: Key) -> Optional[Tuple[float, float, float]]:

@@ -80,6 +80,7 @@ class NativeStore:
         self._told_sparse: Set[Key] = set()
         self._compression = Compression()
         self._has_coded = False  # something was pushed with it
+        self._judges = False  # the next push waits until all workers have said how they compress
         self._compares = False  # the coding is compared with other workers', once all can
         self._is_wide = False  # half precision travels as float32
         self._widens = False  # present keys travel as float32 from the next joint call on
@@ -342,6 +343,10 @@ class NativeStore:
             if tensor.rows is not None:
                 self._session.push_pull(tensor.rows, priority)
             self._agreement.pushed(1, self.updater, rescales=self._rescales)
+        if self._judges and self._has_coded:
+            # Where workers differ, servers and hosts may wait for sums that never come.
+            self._judges = False
+            self._session.judge()
         # Behind all pushes: an updater that waits for its sum must hold back none of them.
         if self.updater is not None:
             self._apply([tensor for tensor, _ in values])
@@ -438,6 +443,8 @@ class NativeStore:
     def set_gradient_compression(self, params: Mapping[str, object]) -> None:
         self._check()
         compression = compression_from(params)
+        if not self._session.leaves_small_plain:
+            compression = compression._replace(least_bytes=0)
         self._check_change(compression)
         if compression.coding is not None:
             self._session.compress(params, compression.coding, self._compressible())
@@ -445,6 +452,9 @@ class NativeStore:
         self._widens |= any(map(self._travels_wide, self._narrow()))
         self._compares = not self._session.compares_codings
         self._compare_codings()
+        if self._session.compares_codings:
+            self._agreement.compressed(compression)
+            self._judges = compression.coding is not None
         self._usual.clear()
         if not self._session.counts_rows:
             for tensor in self._tensors.values():
@@ -452,6 +462,12 @@ class NativeStore:
 
     def _check_change(self, compression: Compression) -> None:
         """Raise MXNetError if compression cannot change to `compression` any more."""
+        is_for_good = self._compression.coding is not None and not self._session.leaves_small_plain
+        if compression.coding is None and is_for_good:
+            raise mx.base.MXNetError(
+                "MXNet's own store compresses all that it carries from the first call on, so "
+                "gradient compression cannot be turned off any more"
+            )
         if self._has_coded and not (self._compression.is_two_bit and compression.is_two_bit):
             after = compression.coding or "not compressed"
             raise mx.base.MXNetError(

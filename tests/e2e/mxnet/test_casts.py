@@ -11,7 +11,12 @@ MakeJob = Callable[..., Job]
 
 @pytest.mark.parametrize(
     ("compressor", "pull", "partition"),
-    [("bf16", "same", "128KiB"), ("fp16", "same", "4KiB"), ("fp16", "plain", "512KiB")],
+    [
+        ("bf16", "same", "128KiB"),
+        ("fp16", "same", "4KiB"),
+        ("fp16", "plain", "512KiB"),
+        ("fp16", "bf16", "64KiB"),
+    ],
 )
 def test_sums_are_numpys_and_metrics_count_codes(
     make_job: MakeJob, compressor: str, pull: str, partition: str

@@ -152,7 +152,7 @@ def test_no_two_arms_are_the_same_job(ours: str) -> None:
     usual = local_job.settings()
     defaults = {row.name: row.value for row in config.values() if row.origin == "default"}
     jobs = [
-        sorted({**defaults, **usual, **settings}.items())
+        (sorted({**defaults, **usual, **settings}.items()), lab_job.COMPRESSION.get(arm))
         for arm, settings in lab_job.ARMS.items()
         if arm.startswith(ours)
     ]

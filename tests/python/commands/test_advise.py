@@ -118,8 +118,12 @@ def test_servers_on_workers_hosts_are_counted(saved: pathlib.Path) -> None:
     assert alone["verdict"] == "compute-bound"
 
 
-def test_workers_that_share_a_host_are_counted(saved: pathlib.Path) -> None:
+def test_workers_that_share_a_host_are_counted(
+    saved: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shape = ("-w", "4", "-s", "4", "--together", "4", "--per-host", "2")
+    monkeypatch.setenv("BYTESCHEDULER_PARTITION", "64KiB")  # one size for both jobs
+    monkeypatch.setenv("BYTESCHEDULER_CREDIT", "128KiB")
     found = advised(saved, "--rate", "1gbit", *shape)
     assert (found["per_host"], found["recommended_servers"]) == (2, 4)
     assert found["link_models"] == pytest.approx({"worker_copies": 2, "host_copy": 1, "ring": 1.5})
@@ -190,6 +194,15 @@ def test_other_numbers_of_servers_are_tried_as_a_job_would_run_with_them(
         )
         assert pieces == ((128 << 10, 256 << 10) if given else suit)
     assert len({credit for _, credit in tried.values()}) == (1 if given else len(tried))
+
+
+def test_partitions_are_larger_where_hosts_add_up() -> None:
+    alone, pairs, one_host = (
+        advice.Cluster(workers, 2, 1e9, 1e-4, per_host=per_host).sizes
+        for workers, per_host in ((4, 1), (4, 2), (2, 2))
+    )
+    assert pairs == (2 * alone[0], 2 * alone[1])
+    assert one_host == alone
 
 
 def test_a_prediction_slower_than_no_overlap_is_not_sure() -> None:

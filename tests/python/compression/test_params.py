@@ -48,6 +48,11 @@ def test_two_bits_in_mxnets_form_take_every_size() -> None:
     assert not compression.widens
 
 
+def test_a_compressor_is_no_type() -> None:
+    with pytest.raises(ConfigError, match="type 'bf16', which is a compressor: write"):
+        compression_of({"type": "bf16"}, 65536)
+
+
 def test_keys_that_scripts_always_pass_are_left_out_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

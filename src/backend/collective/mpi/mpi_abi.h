@@ -32,14 +32,14 @@ struct MpiAbi {
   bool global_symbols;
 
   MpiConstant comm_world;
+  MpiConstant comm_self;
   MpiConstant errors_return;
   MpiConstant sum;
   MpiConstant float32;
   MpiConstant float64;
   intptr_t in_place;
-  intptr_t statuses_ignore;
+  intptr_t status_ignore;  // of a status and of an array of them
   int undefined;
-  int thread_serialized;
   int thread_multiple;
 };
 

@@ -1,6 +1,7 @@
 // Hands sums to the thread that calls MPI, and their ends back to the worker's executor.
 #include "backend/collective/mpi/mpi_collective.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -19,6 +20,11 @@ using collective::Piece;
 
 // Between two looks of a thread that does not spin.
 constexpr Duration kBetweenLooks = std::chrono::microseconds(50);
+// Bounds of the time between two calls of MPI where no sum is under way.
+constexpr Duration kLeastIdle = std::chrono::milliseconds(1);
+constexpr Duration kMostIdle = std::chrono::milliseconds(10);
+// Longer than a process runs.
+constexpr Duration kForEver = std::chrono::hours(24 * 365 * 10);
 
 Status TooLate(Duration limit) {
   const auto seconds = std::chrono::ceil<std::chrono::seconds>(limit).count();
@@ -84,13 +90,15 @@ class MpiCollective::Caller : public std::enable_shared_from_this<Caller> {
   }
 
   void Start() {
-    if (left_) return;
+    if (left_ || sums_.is_stopped()) return;
     if (const Status status = sums_.Start(); !status.ok()) return Fail(status);
+    helps_ = true;
     Look();
+    Help();
   }
 
   void Begin(std::vector<Piece> pieces, DType dtype, uint64_t sequence) {
-    if (left_) return;
+    if (left_ || sums_.is_stopped()) return;
     const bool was_idle = sums_.is_idle();
     const TimePoint begun = thread_->Now();
     const Status status = sums_.Begin(std::move(pieces), dtype, sequence);
@@ -103,21 +111,26 @@ class MpiCollective::Caller : public std::enable_shared_from_this<Caller> {
   void Stop() { sums_.Stop(); }
   // Any thread.
   void StayAtExit() { library_->StayAtExit(); }
-  // No call of MPI follows.
+  // Behind Stop: no call of MPI follows.
   void Leave() {
     left_ = true;
     Post(Duration::zero(), [callers = callers_] { callers->EndAll(); });
   }
 
+  // No callback follows.
   void End() {
     // An error concerns no sum.
     if (!std::exchange(left_, true)) static_cast<void>(sums_.End());
+    if (sums_.in_use()) helps_ = false;  // callers may free their memory now
+    stays_ = helps_ || sums_.in_use();
   }
+  // The thread and this object must stay until the process ends.  Any thread, after End.
+  bool stays() const { return stays_; }
 
  private:
   void Look() {
     looks_ = false;
-    if (left_) return;
+    if (left_ || sums_.is_stopped()) return;
     const TimePoint now = thread_->Now();
     Result<std::vector<uint64_t>> ended = sums_.Poll();
     if (!ended.ok()) return Fail(ended.status());
@@ -133,6 +146,16 @@ class MpiCollective::Caller : public std::enable_shared_from_this<Caller> {
     thread_->PostAt(now + kBetweenLooks, std::move(look));
   }
 
+  // A sum that has ended here may have bytes on their way to a peer, which only a call of MPI
+  // sends.
+  void Help() {
+    if (helps_ && !sums_.in_use()) helps_ = sums_.Progress();
+    if (!helps_) return;
+    const TimePoint now = thread_->Now();
+    thread_->PostAt(now + std::clamp<Duration>(now - idle_since_, kLeastIdle, kMostIdle),
+                    [self = shared_from_this()] { self->Help(); });
+  }
+
   // There was work from `begun` until now.
   void Worked(TimePoint begun) {
     const TimePoint now = thread_->Now();
@@ -143,6 +166,7 @@ class MpiCollective::Caller : public std::enable_shared_from_this<Caller> {
 
   void Fail(const Status& status) {
     left_ = true;
+    helps_ = false;
     const bool by_mpi = status.code() == StatusCode::kUnavailable;
     if (by_mpi) StayAtExit();  // else all ranks are there
     Post(by_mpi ? blame_ : Duration::zero(), [callers = callers_, status] {
@@ -175,7 +199,9 @@ class MpiCollective::Caller : public std::enable_shared_from_this<Caller> {
   TimePoint idle_since_{};
   std::atomic<Use> use_ = Use::kNone;  // of the executor by the thread
   bool looks_ = false;                 // a look is posted
+  bool helps_ = false;                 // calls MPI between sums too
   bool left_ = false;
+  bool stays_ = false;
 };
 
 MpiCollective::MpiCollective(Executor* executor, std::unique_ptr<MpiLibrary> library,
@@ -196,14 +222,19 @@ MpiCollective::~MpiCollective() {
     caller->End();
     ended->Notify();
   });
-  if (ended->WaitFor(patience_) || !caller_->Abandon()) {
+  const bool has_ended = ended->WaitFor(patience_);
+  if (has_ended ? !caller_->stays() : !caller_->Abandon()) {
     thread_->End();
-  } else {
-    // Its tasks hold all that it uses, but the memory of sums.
+    return;
+  }
+  if (!has_ended) {
     caller_->StayAtExit();
     caller_->Stop();
-    [[maybe_unused]] const LoopThread* const left_behind = thread_.release();
   }
+  // It keeps all that it uses, but the memory of callers: this task does not run.
+  LoopThread* const left_behind = thread_.release();
+  left_behind->PostAt(left_behind->Now() + kForEver,
+                      [left_behind, caller = caller_] { caller->RunOn(left_behind); });
 }
 
 void MpiCollective::Prepare(Done done) {

@@ -33,8 +33,9 @@ class MpiCollective final : public collective::Collective {
                 const MpiLauncher& launcher, const MpiOptions& options);
   MpiCollective(const MpiCollective&) = delete;
   MpiCollective& operator=(const MpiCollective&) = delete;
-  // Ends the thread.  Callbacks that have not run are dropped.  Blocks for a bounded time: a thread
-  // that MPI keeps is left behind, and the process can only exit.
+  // Callbacks that have not run are dropped.  Blocks for a bounded time.  After a good end the
+  // thread goes on to call MPI now and then, until MPI ends: peers may wait for bytes of this rank.
+  // A thread that MPI keeps is left behind too, and the process can only exit.
   ~MpiCollective() override;
 
   // Initialises MPI and compares the ranks' libraries (MpiSums::Start).  kDeadlineExceeded: a rank
@@ -42,7 +43,8 @@ class MpiCollective final : public collective::Collective {
   void Prepare(Done done) override;
   void AllReduce(std::vector<collective::Piece> pieces, DType dtype, uint64_t sequence,
                  Done done) override;
-  // MPI cannot end a sum, but it makes no progress outside of calls, and no call follows.
+  // MPI cannot end a sum, but no call follows in which it could make progress.  What else writes to
+  // the memory is in docs/design/decisions/0029-mpi-is-found-at-run-time.md.
   void Abort(const Status& status) override;
 
  private:

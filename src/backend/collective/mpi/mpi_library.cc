@@ -13,6 +13,7 @@
 
 #include "backend/collective/mpi/mpi_abi.h"
 #include "backend/collective/mpi/mpi_file.h"
+#include "base/notification.h"
 
 namespace bs::backend {
 namespace {
@@ -20,20 +21,101 @@ namespace {
 // No library has longer texts (MPI_MAX_LIBRARY_VERSION_STRING, MPI_MAX_ERROR_STRING).
 constexpr size_t kLongestText = 8192;
 
+// The end of MPI waits so long for a call of the library's thread.
+constexpr Duration kPatience = std::chrono::seconds(1);
+
+// Lets calls of a single thread in, until it is closed.
+class Gate {
+ public:
+  bool Enter() {
+    State open = State::kOpen;
+    return state_.compare_exchange_strong(open, State::kInUse);
+  }
+  // Behind Enter.
+  void Leave() {
+    State in_use = State::kInUse;
+    if (state_.compare_exchange_strong(in_use, State::kOpen)) return;
+    state_ = State::kClosed;
+    left_.Notify();
+  }
+  // No call comes in from now on.  False: a call stays inside.  Any thread.
+  bool Close() {
+    State state = state_;
+    while (state == State::kOpen || state == State::kInUse) {
+      const State next = state == State::kOpen ? State::kClosed : State::kClosing;
+      if (state_.compare_exchange_weak(state, next)) state = next;
+    }
+    return state == State::kClosed || left_.WaitFor(kPatience);
+  }
+
+ private:
+  enum class State : uint8_t { kOpen, kInUse, kClosing, kClosed };
+
+  std::atomic<State> state_ = State::kOpen;
+  Notification left_;
+};
+
+// A call through the gate, if it is open.
+class Visit {
+ public:
+  explicit Visit(Gate* gate) : gate_(gate->Enter() ? gate : nullptr) {}
+  ~Visit() {
+    if (gate_ != nullptr) gate_->Leave();
+  }
+  Visit(const Visit&) = delete;
+  Visit& operator=(const Visit&) = delete;
+  bool is_inside() const { return gate_ != nullptr; }
+
+ private:
+  Gate* const gate_;
+};
+
+// The library's part in the end of MPI, which it may not live to see.
+struct Ending {
+  Gate gate;
+  std::atomic<bool> stays = false;  // MpiLibrary::StayAtExit
+  std::atomic<size_t> sums = 0;     // under way
+};
+
 // Ends MPI when the process exits.  A child of fork() inherits it and must not call it.
 struct AtExit {
-  int (*finalize)();
+  int (*finalize)();  // null: other code does that
   int (*finalized)(int*);
   pid_t process;
-  std::shared_ptr<const std::atomic<bool>> stays;  // MpiLibrary::StayAtExit
+  std::shared_ptr<Ending> ending;
 };
 
 void FinalizeAtExit(int code, void* argument) {
   const std::unique_ptr<AtExit> at_exit(static_cast<AtExit*>(argument));
-  int finalized = 0;
+  if (at_exit->process != ::getpid()) return;
+  // The libraries' own handlers follow, and none may meet a call.
+  const bool is_quiet = at_exit->ending->gate.Close();
   // MPI_Finalize waits for all ranks, and after a failure some may be lost.
-  if (code != 0 || *at_exit->stays || at_exit->process != ::getpid()) return;
+  const bool stays = code != 0 || at_exit->ending->stays || at_exit->ending->sums > 0;
+  if (!is_quiet || stays || at_exit->finalize == nullptr) return;
+  int finalized = 0;
   if (at_exit->finalized(&finalized) == 0 && finalized == 0) at_exit->finalize();
+}
+
+// Attributes of MPI_COMM_SELF: MPI_Finalize deletes them first, and MPI may be called until then.
+template <typename Handle>
+int CopyNone(Handle /*from*/, int /*keyval*/, void* /*extra*/, void* /*value*/, void* /*copy*/,
+             int* copies) {
+  *copies = 0;
+  return 0;
+}
+
+template <typename Handle>
+int CloseAtEnd(Handle /*self*/, int /*keyval*/, void* value, void* /*extra*/) {
+  const std::unique_ptr<std::shared_ptr<Ending>> ending(
+      static_cast<std::shared_ptr<Ending>*>(value));
+  static_cast<void>((*ending)->gate.Close());
+  return 0;
+}
+
+Status Over() {
+  return Status::FailedPrecondition(
+      "MPI has ended in this process (MPI_Finalize) before the job: close the job first");
 }
 
 // Without blanks in a row: MPICH's text is a table.
@@ -67,11 +149,16 @@ struct Functions {
   int (*comm_set_errhandler)(Handle, Handle);
   int (*iallreduce)(const void*, void*, int, Handle, Handle, Handle, Handle*);
   int (*testsome)(int, Handle*, int*, int*, void*);
+  int (*iprobe)(int, int, Handle, int*, void*);
+  int (*comm_create_keyval)(int (*)(Handle, int, void*, void*, void*, int*),
+                            int (*)(Handle, int, void*, void*), int*, void*);
+  int (*comm_set_attr)(Handle, int, void*);
 };
 
 template <typename Handle>
 struct Constants {
   Handle comm_world;
+  Handle comm_self;
   Handle errors_return;
   Handle sum;
   Handle float32;
@@ -107,6 +194,8 @@ class TypedLibrary final : public MpiLibrary {
   Status Init() override {
     Status status = Initialise();
     if (!status.ok()) return status;
+    const Visit visit(&ending_->gate);
+    if (!visit.is_inside()) return Over();
     const Handle world = constants_.comm_world;
     status =
         Check("MPI_Comm_set_errhandler", mpi_.comm_set_errhandler(world, constants_.errors_return));
@@ -127,6 +216,8 @@ class TypedLibrary final : public MpiLibrary {
   Status Begin(MpiChannel channel, const void* in, void* out, int count, DType dtype,
                uint64_t ticket) override {
     const Handle type = dtype == DType::kFloat64 ? constants_.float64 : constants_.float32;
+    const Visit visit(&ending_->gate);
+    if (!visit.is_inside()) return Over();
     const void* from = in != nullptr ? in : std::bit_cast<const void*>(abi_.in_place);
     Handle request{};
     const Status status = Check(
@@ -135,17 +226,23 @@ class TypedLibrary final : public MpiLibrary {
     if (!status.ok()) return status;
     requests_.push_back(request);
     tickets_.push_back(ticket);
+    ending_->sums = requests_.size();
     return status;
   }
 
   Ended TakeEnded() override {
     Ended ended;
     if (requests_.empty()) return ended;
+    const Visit visit(&ending_->gate);
+    if (!visit.is_inside()) {
+      ended.status = Over();
+      return ended;
+    }
     places_.resize(requests_.size());
     int count = 0;
     ended.status = Check("MPI_Testsome",
                          mpi_.testsome(static_cast<int>(requests_.size()), requests_.data(), &count,
-                                       places_.data(), std::bit_cast<void*>(abi_.statuses_ignore)));
+                                       places_.data(), std::bit_cast<void*>(abi_.status_ignore)));
     // With an error the sums that failed are among those that have ended.
     if (count == abi_.undefined || count <= 0) return ended;
     is_over_.assign(requests_.size(), false);
@@ -155,15 +252,22 @@ class TypedLibrary final : public MpiLibrary {
     return ended;
   }
 
-  void StayAtExit() override { *stays_ = true; }
+  bool Progress() override {
+    const Visit visit(&ending_->gate);
+    if (!visit.is_inside()) return false;
+    // A communicator of ours has no messages to find.
+    int found = 0;
+    return mpi_.iprobe(0, 0, communicators_[static_cast<size_t>(MpiChannel::kDescriptions)], &found,
+                       std::bit_cast<void*>(abi_.status_ignore)) == 0;
+  }
+
+  void StayAtExit() override { ending_->stays = true; }
 
   Status Free() override {
-    Status status;
-    for (Handle& communicator : communicators_) {
-      const Status freed = Check("MPI_Comm_free", mpi_.comm_free(&communicator));
-      if (status.ok()) status = freed;
-    }
-    return status;
+    const Visit visit(&ending_->gate);
+    if (!visit.is_inside()) return Status::Ok();
+    return Check("MPI_Comm_free",
+                 mpi_.comm_free(&communicators_[static_cast<size_t>(MpiChannel::kSums)]));
   }
 
  private:
@@ -188,6 +292,7 @@ class TypedLibrary final : public MpiLibrary {
     }
     requests_.resize(left);
     tickets_.resize(left);
+    ending_->sums = left;
   }
 
   Status Initialise() {
@@ -204,7 +309,8 @@ class TypedLibrary final : public MpiLibrary {
     }
     if (initialized != 0) {
       status = Check("MPI_Query_thread", mpi_.query_thread(&level));
-      if (!status.ok() || level >= abi_.thread_multiple) return status;
+      if (!status.ok()) return status;
+      if (level >= abi_.thread_multiple) return WatchEnd(nullptr);
       return Status::FailedPrecondition(
           "this process has initialised MPI for calls of a single thread at a time, and the worker "
           "calls it from its own: initialise it with MPI_THREAD_MULTIPLE, as mpi4py does unless "
@@ -213,23 +319,38 @@ class TypedLibrary final : public MpiLibrary {
     // Other code may call MPI later, from its own threads.
     status =
         Check("MPI_Init_thread", mpi_.init_thread(nullptr, nullptr, abi_.thread_multiple, &level));
-    if (!status.ok()) return status;
-    std::unique_ptr<AtExit> at_exit(new AtExit{mpi_.finalize, mpi_.finalized, ::getpid(), stays_});
+    if (status.ok()) status = WatchEnd(mpi_.finalize);
+    if (!status.ok() || level >= abi_.thread_multiple) return status;
+    return Status::FailedPrecondition(file() + " (" + Version() +
+                                      ") refuses calls of several threads: install a build with "
+                                      "MPI_THREAD_MULTIPLE");
+  }
+
+  // Closes the gate when MPI ends, or the process, which then calls `finalize` unless it is null.
+  Status WatchEnd(int (*finalize)()) {
+    std::unique_ptr<AtExit> at_exit(new AtExit{finalize, mpi_.finalized, ::getpid(), ending_});
     if (::on_exit(FinalizeAtExit, at_exit.get()) == 0) {
       [[maybe_unused]] const AtExit* const of_exit = at_exit.release();
     }
-    if (level >= abi_.thread_serialized) return status;
-    return Status::FailedPrecondition(file() + " (" + Version() +
-                                      ") is built for calls of the main thread alone: install "
-                                      "a build with MPI_THREAD_SERIALIZED");
+    int keyval = 0;
+    Status status =
+        Check("MPI_Comm_create_keyval",
+              mpi_.comm_create_keyval(CopyNone<Handle>, CloseAtEnd<Handle>, &keyval, nullptr));
+    if (!status.ok()) return status;
+    auto value = std::make_unique<std::shared_ptr<Ending>>(ending_);
+    status =
+        Check("MPI_Comm_set_attr", mpi_.comm_set_attr(constants_.comm_self, keyval, value.get()));
+    if (!status.ok()) return status;
+    [[maybe_unused]] const auto* const of_mpi = value.release();
+    return status;
   }
 
   const MpiAbi& abi_;
   const MpiFile file_;
   const Functions<Handle> mpi_;
   const Constants<Handle> constants_;
-  // Shared with a handler of exit(), which outlives this.
-  const std::shared_ptr<std::atomic<bool>> stays_ = std::make_shared<std::atomic<bool>>(false);
+  // Shared with handlers of the ends of MPI and of the process, which outlive this.
+  const std::shared_ptr<Ending> ending_ = std::make_shared<Ending>();
   std::array<Handle, kMpiChannels> communicators_{};
   int rank_ = 0;
   int size_ = 0;
@@ -263,8 +384,11 @@ Result<std::unique_ptr<MpiLibrary>> Bind(const MpiAbi& abi, MpiFile file) {
   find(&mpi.comm_set_errhandler, "MPI_Comm_set_errhandler");
   find(&mpi.iallreduce, "MPI_Iallreduce");
   find(&mpi.testsome, "MPI_Testsome");
+  find(&mpi.iprobe, "MPI_Iprobe");
+  find(&mpi.comm_create_keyval, "MPI_Comm_create_keyval");
+  find(&mpi.comm_set_attr, "MPI_Comm_set_attr");
   for (const MpiConstant& constant :
-       {abi.comm_world, abi.errors_return, abi.sum, abi.float32, abi.float64}) {
+       {abi.comm_world, abi.comm_self, abi.errors_return, abi.sum, abi.float32, abi.float64}) {
     if (constant.symbol != nullptr && file.Find(constant.symbol) == nullptr && missing.empty()) {
       missing = constant.symbol;
     }
@@ -274,6 +398,7 @@ Result<std::unique_ptr<MpiLibrary>> Bind(const MpiAbi& abi, MpiFile file) {
                                std::string(abi.name) + " with MPI 3 or newer");
   }
   const Constants<Handle> constants{.comm_world = AsHandle<Handle>(file, abi.comm_world),
+                                    .comm_self = AsHandle<Handle>(file, abi.comm_self),
                                     .errors_return = AsHandle<Handle>(file, abi.errors_return),
                                     .sum = AsHandle<Handle>(file, abi.sum),
                                     .float32 = AsHandle<Handle>(file, abi.float32),

@@ -43,7 +43,8 @@ class MpiLibrary {
   virtual std::string Version() = 0;
 
   // Initialises MPI for the process unless that was done, and makes the communicators.
-  // MPI ends when the process exits with success, unless other code has initialised it.
+  // MPI ends when the process exits with success, unless other code has initialised it, or a sum is
+  // under way.  From then on, and from MPI_Finalize of other code on, no method calls MPI.
   // kFailedPrecondition: MPI has ended, or may not be called from more than a thread.
   virtual Status Init() = 0;
   // REQUIRES, here and below: Init has returned ok.
@@ -58,10 +59,13 @@ class MpiLibrary {
                        uint64_t ticket) = 0;
   // Returns the sums that have ended since the last call.  No sum makes progress outside of calls.
   virtual Ended TakeEnded() = 0;
+  // Lets MPI send the last bytes of sums that have ended here, and that peers wait for.  False: MPI
+  // has ended, or failed.
+  virtual bool Progress() = 0;
   // A rank may be lost, so MPI does not end when the process exits: MPI_Finalize would wait for it.
   // Any thread.
   virtual void StayAtExit() = 0;
-  // Gives the communicators back.  REQUIRES: no sum is under way.
+  // Gives back what sums need and Progress does not.  REQUIRES: no sum is under way.
   virtual Status Free() = 0;
 };
 

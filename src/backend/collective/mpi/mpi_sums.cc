@@ -104,17 +104,23 @@ Status MpiSums::Begin(std::vector<Piece> pieces, DType dtype, uint64_t sequence)
 }
 
 Result<std::vector<uint64_t>> MpiSums::Poll() {
-  const MpiLibrary::Ended ended = library_->TakeEnded();
   std::vector<uint64_t> sequences;
+  if (stopped_) return sequences;
+  const MpiLibrary::Ended ended = library_->TakeEnded();
+  in_use_ -= ended.tickets.size();
   if (stopped_) return sequences;  // that call may have taken long
   for (const uint64_t ticket : ended.tickets) Mark(ticket);
   if (!ended.status.ok()) return ended.status;
-  if (Status different = Compare(); !different.ok()) return different;
+  if (Status different = CompareVersions(); !different.ok()) return different;
   if (versions_ && versions_->over) {
     versions_.reset();
     sequences.push_back(kStarted);
   }
   for (auto at = sums_.find(next_); at != sums_.end() && at->second.described.over; ++at) {
+    if (Status different = Compare(at->second); !different.ok()) {
+      if (at == sums_.begin()) return different;
+      break;  // all ranks have begun the sums before it
+    }
     if (Status status = BeginDescribed(next_++, &at->second); !status.ok()) return status;
   }
   for (auto at = sums_.begin(); at != sums_.end();) {
@@ -145,6 +151,7 @@ Status MpiSums::BeginDescribed(uint64_t sequence, Sum* sum) {
     out = sum->fused.data();
     bytes = sum->fused.size();
   }
+  ++in_use_;
   return library_->Begin(MpiChannel::kSums, in, out, static_cast<int>(bytes / SizeOf(sum->dtype)),
                          sum->dtype, 2 * sequence);
 }
@@ -165,6 +172,7 @@ Status MpiSums::Gather(const std::vector<double>& part, uint64_t ticket, Gathere
   gathered->parts.assign(ranks * part.size(), 0);
   std::copy(part.begin(), part.end(),
             gathered->parts.begin() + static_cast<ptrdiff_t>(rank * part.size()));
+  ++in_use_;
   return library_->Begin(MpiChannel::kDescriptions, nullptr, gathered->parts.data(),
                          static_cast<int>(gathered->parts.size()), DType::kFloat64, ticket);
 }
@@ -178,25 +186,22 @@ void MpiSums::Mark(uint64_t ticket) {
   (ticket % 2 == kDescribed ? sum.described.over : sum.over) = true;
 }
 
-Status MpiSums::Compare() const {
-  if (versions_ && versions_->over) {
-    const size_t rank = FirstDifferent(versions_->parts, kVersionWidth);
-    if (rank != 0) {
-      return Status::FailedPrecondition("rank 0 has " + Unpack(versions_->parts.data()) +
-                                        ", and rank " + std::to_string(rank) + " has " +
-                                        Unpack(&versions_->parts[rank * kVersionWidth]) +
-                                        ": install the same MPI library on all hosts");
-    }
-  }
-  for (const auto& [sequence, sum] : sums_) {
-    if (!sum.described.over) continue;
-    const size_t rank = FirstDifferent(sum.described.parts, kDescriptionWidth);
-    if (rank == 0) continue;
-    return Status::FailedPrecondition(
-        "the ranks do not sum the same by MPI: " + DescriptionOf(sum.described.parts, 0) +
-        ", and " + DescriptionOf(sum.described.parts, rank));
-  }
-  return Status::Ok();
+Status MpiSums::CompareVersions() const {
+  if (!versions_ || !versions_->over) return Status::Ok();
+  const size_t rank = FirstDifferent(versions_->parts, kVersionWidth);
+  if (rank == 0) return Status::Ok();
+  return Status::FailedPrecondition("rank 0 has " + Unpack(versions_->parts.data()) +
+                                    ", and rank " + std::to_string(rank) + " has " +
+                                    Unpack(&versions_->parts[rank * kVersionWidth]) +
+                                    ": install the same MPI library on all hosts");
+}
+
+Status MpiSums::Compare(const Sum& sum) {
+  const size_t rank = FirstDifferent(sum.described.parts, kDescriptionWidth);
+  if (rank == 0) return Status::Ok();
+  return Status::FailedPrecondition(
+      "the ranks do not sum the same by MPI: " + DescriptionOf(sum.described.parts, 0) + ", and " +
+      DescriptionOf(sum.described.parts, rank));
 }
 
 void MpiSums::Deliver(Sum* sum) {

@@ -22,7 +22,7 @@
 
 namespace bs::backend {
 
-// Confined to the library's thread, but for Stop.
+// Confined to the library's thread, but for Stop.  While in_use() it must not be destroyed.
 class MpiSums {
  public:
   // Both stay valid.
@@ -39,14 +39,22 @@ class MpiSums {
 
   static constexpr uint64_t kStarted = UINT64_MAX;
   // Makes progress, and returns the sequence numbers of sums that have ended, and kStarted.  An
-  // error is for all sums under way: no other call follows, and MPI may have their memory.
+  // error is for all sums under way: no sum follows.  An error of MPI may leave it their memory.
+  // Sums that differ are an error once the sums before them have ended, so that MPI has no memory
+  // of a caller.
   Result<std::vector<uint64_t>> Poll();
-  // From a later call of the library on, no memory of a sum is in use.  Any thread.
+  // Lets peers end sums that have ended here.  False: it can do so no more.  REQUIRES: not
+  // in_use().
+  bool Progress() { return !stopped_ && library_->Progress(); }
+  // No call of the library begins from now on.  Any thread.
   void Stop() { stopped_ = true; }
-  // Gives back what Start took, if no sum is under way.
+  bool is_stopped() const { return stopped_; }
+  // Gives back what Start took, but for Progress, if no sum is under way.
   Status End();
 
   bool is_idle() const { return sums_.empty() && !versions_; }
+  // MPI has memory of this object, and perhaps of a caller.
+  bool in_use() const { return in_use_ > 0; }
 
  private:
   // One part of an array for each rank; all ranks get all parts.
@@ -66,7 +74,8 @@ class MpiSums {
   Status BeginDescribed(uint64_t sequence, Sum* sum);
   void Fuse(Sum* sum);
   void Mark(uint64_t ticket);
-  Status Compare() const;
+  Status CompareVersions() const;
+  static Status Compare(const Sum& sum);
   void Deliver(Sum* sum);
 
   MpiLibrary* const library_;
@@ -75,6 +84,7 @@ class MpiSums {
   std::map<uint64_t, Sum> sums_;               // under way, by sequence number
   std::vector<std::vector<std::byte>> spare_;  // memory for fused pieces
   uint64_t next_ = 0;                          // the sum that MPI gets next
+  size_t in_use_ = 0;                          // sums of either channel that MPI has not ended
   std::atomic<bool> stopped_ = false;
 };
 

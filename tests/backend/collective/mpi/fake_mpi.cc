@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #define FAKE_EXPORT extern "C" __attribute__((visibility("default")))
@@ -24,6 +25,7 @@ Handle AsHandle(intptr_t number) { return (Handle)number; }
 // A variable's name is the same in C.
 #if FAKE_ABI == 40
 __attribute__((visibility("default"))) int ompi_mpi_comm_world = 0;
+__attribute__((visibility("default"))) int ompi_mpi_comm_self = 0;
 __attribute__((visibility("default"))) int ompi_mpi_errors_return = 0;
 __attribute__((visibility("default"))) int ompi_mpi_op_sum = 0;
 __attribute__((visibility("default"))) int ompi_mpi_float = 0;
@@ -34,6 +36,7 @@ namespace {
 
 #if FAKE_ABI == 40
 const Handle kWorld = &ompi_mpi_comm_world;
+const Handle kSelf = &ompi_mpi_comm_self;
 const Handle kReturn = &ompi_mpi_errors_return;
 const Handle kSum = &ompi_mpi_op_sum;
 const Handle kFloat = &ompi_mpi_float;
@@ -43,6 +46,7 @@ constexpr intptr_t kIgnore = 0;
 constexpr int kMultiple = 3;
 #elif FAKE_ABI == 12
 const Handle kWorld = AsHandle(0x44000000);
+const Handle kSelf = AsHandle(0x44000001);
 const Handle kReturn = AsHandle(0x54000001);
 const Handle kSum = AsHandle(0x58000003);
 const Handle kFloat = AsHandle(0x4c00040a);
@@ -52,6 +56,7 @@ constexpr intptr_t kIgnore = 1;
 constexpr int kMultiple = 3;
 #else
 const Handle kWorld = AsHandle(0x101);
+const Handle kSelf = AsHandle(0x102);
 const Handle kReturn = AsHandle(0x143);
 const Handle kSum = AsHandle(0x21);
 const Handle kFloat = AsHandle(0x210);
@@ -64,6 +69,10 @@ constexpr int kUndefined = -32766;
 constexpr int kError = 77;
 constexpr intptr_t kFirstDup = 0x700;
 constexpr intptr_t kRequest = 0x900;
+constexpr int kKeyval = 0x55;
+
+using DeleteFn = int (*)(Handle, int, void*, void*);
+DeleteFn delete_attribute = nullptr;
 
 bs::backend::FakeMpi* State() {
   static bs::backend::FakeMpi state;
@@ -119,7 +128,31 @@ FAKE_EXPORT int MPI_Query_thread(int* provided) {
 
 FAKE_EXPORT int MPI_Finalize() {
   ++State()->finalize_calls;
+  void* const attribute = std::exchange(State()->attribute, nullptr);
+  if (attribute != nullptr) delete_attribute(kSelf, kKeyval, attribute, nullptr);
+  State()->finalized = 1;
   return 0;
+}
+
+FAKE_EXPORT int MPI_Comm_create_keyval(int (*copy)(Handle, int, void*, void*, void*, int*),
+                                       DeleteFn deletes, int* keyval, void* extra) {
+  delete_attribute = deletes;
+  *keyval = kKeyval;
+  int copies = 1;
+  copy(kSelf, kKeyval, extra, nullptr, nullptr, &copies);
+  return Check(extra == nullptr && copies == 0);
+}
+
+FAKE_EXPORT int MPI_Comm_set_attr(Handle communicator, int keyval, void* attribute) {
+  State()->attribute = attribute;
+  return Check(communicator == kSelf && keyval == kKeyval);
+}
+
+FAKE_EXPORT int MPI_Iprobe(int source, int tag, Handle communicator, int* found, void* status) {
+  ++State()->probe_calls;
+  *found = 0;
+  return Check(source == 0 && tag == 0 && communicator == AsHandle(kFirstDup + 1) &&
+               status == reinterpret_cast<void*>(kIgnore) && State()->finalized == 0);
 }
 
 FAKE_EXPORT int MPI_Comm_size(Handle communicator, int* size) {

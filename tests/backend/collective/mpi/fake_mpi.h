@@ -12,12 +12,16 @@ struct FakeMpi {
   int init_calls = 0;
   int finalize_calls = 0;
   int communicators = 0;  // that are not freed
-  bool ends = true;       // sums end
-  bool fails = false;     // MPI_Testsome does
+  int probe_calls = 0;
+  void* attribute = nullptr;  // of MPI_COMM_SELF
+  bool ends = true;           // sums end
+  bool fails = false;         // MPI_Testsome does
   bool wrong_call = false;
 };
 
-// The library's own function.
+// The library's own functions.
+using FakeMpiFinalize = int (*)();
+inline constexpr char kFakeMpiFinalize[] = "MPI_Finalize";
 using FakeMpiState = FakeMpi* (*)();
 inline constexpr char kFakeMpiState[] = "fake_mpi_state";
 

@@ -28,6 +28,7 @@ class FakeMpiLibrary final : public MpiLibrary {
     std::function<void(const Call& call)> add = [](const Call&) {};
     std::function<bool(const Call& call)> ends = [](const Call&) { return true; };
     std::function<Status()> test = [] { return Status::Ok(); };
+    std::function<bool()> progress = [] { return false; };
     std::function<void()> stay_at_exit = [] {};  // any thread
     std::function<void()> free = [] {};
   };
@@ -62,6 +63,7 @@ class FakeMpiLibrary final : public MpiLibrary {
     under_way_ = std::move(left);
     return ended;
   }
+  bool Progress() override { return script_.progress(); }
   void StayAtExit() override { script_.stay_at_exit(); }
   Status Free() override {
     ++freed_;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 
 #include "backend/collective/mpi/fake_mpi_library.h"
 #include "base/loop_thread.h"
@@ -156,6 +157,104 @@ TEST_F(MpiCollectiveTest, MpiStaysAtExitWhereASumMayNotEnd) {
   EXPECT_EQ(freed, 1);
 }
 
+// Counts calls of MpiLibrary::Progress.  MPI ends with the test.
+struct Helped {
+  std::atomic<int> times = 0;
+  std::atomic<bool> over = false;
+  Notification enough;
+
+  std::function<bool()> ToProgress(const std::shared_ptr<Helped>& self) {
+    return [self] {
+      if (self->over) return false;
+      if (++self->times % 3 == 0) self->enough.Notify();
+      return true;
+    };
+  }
+};
+
+TEST_F(MpiCollectiveTest, CallsMpiAfterItsSumsSoThatPeersEndTheirs) {
+  const auto helped = std::make_shared<Helped>();
+  Make({.add = PlayTwin, .progress = helped->ToProgress(helped)});
+  ASSERT_TRUE(Wait(Start()).ok());
+  std::vector<float> values = {1};
+  ASSERT_TRUE(Wait(Sum(&values, 0)).ok());
+  EXPECT_TRUE(helped->enough.WaitFor(seconds(20)));
+  helped->over = true;
+}
+
+TEST_F(MpiCollectiveTest, CallsMpiAfterItsGoodEnd) {
+  const auto helped = std::make_shared<Helped>();
+  const auto closed = std::make_shared<std::atomic<bool>>(false);
+  const auto called = std::make_shared<Notification>();
+  Make({.add = PlayTwin, .progress = [helped, closed, called, help = helped->ToProgress(helped)] {
+          if (*closed) called->Notify();
+          return help();
+        }});
+  ASSERT_TRUE(Wait(Start()).ok());
+  RunOn(&loop_, [&] { mpi_->Abort(Status::Cancelled("the worker was closed")); });
+  End();
+  *closed = true;
+  EXPECT_TRUE(called->WaitFor(seconds(20)));
+  helped->over = true;
+}
+
+TEST_F(MpiCollectiveTest, CallsMpiNoMoreAfterAFailure) {
+  const auto helped = std::make_shared<Helped>();
+  Make({.add = PlayTwin, .progress = helped->ToProgress(helped)});
+  ASSERT_TRUE(Wait(Start()).ok());
+  EXPECT_TRUE(helped->enough.WaitFor(seconds(20)));
+  Abort("worker 1 was lost");
+  End();
+  const int before = helped->times;
+  Notification nothing;
+  EXPECT_FALSE(nothing.WaitFor(milliseconds(50)));
+  EXPECT_EQ(helped->times, before);
+  helped->over = true;
+}
+
+TEST_F(MpiCollectiveTest, CallsMpiNoMoreAfterItsError) {
+  const auto helped = std::make_shared<Helped>();
+  const auto sum_fails = std::make_shared<std::atomic<bool>>(false);
+  Make({.add = PlayTwin,
+        .test =
+            [sum_fails] {
+              return *sum_fails ? Status::Unavailable("MPI_Testsome: a rank is gone")
+                                : Status::Ok();
+            },
+        .progress = helped->ToProgress(helped)},
+       {.blame = milliseconds(10)});
+  ASSERT_TRUE(Wait(Start()).ok());
+  *sum_fails = true;
+  std::vector<float> values = {1};
+  EXPECT_FALSE(Wait(Sum(&values, 0)).ok());
+  const int before = helped->times;
+  Notification nothing;
+  EXPECT_FALSE(nothing.WaitFor(milliseconds(50)));
+  EXPECT_EQ(helped->times, before);
+  helped->over = true;
+}
+
+TEST_F(MpiCollectiveTest, KeepsMemoryThatMpiHas) {
+  for (const bool ends : {true, false}) {
+    const auto token = std::make_shared<int>();  // lives as long as the library, and so its sums
+    Make({.add = PlayTwin, .ends = [token, ends](const FakeMpiLibrary::Call& call) {
+            return ends || call.channel == MpiChannel::kDescriptions;
+          }});
+    ASSERT_TRUE(Wait(Start()).ok());
+    std::vector<float> values = {1};
+    const auto sum = Sum(&values, 0);
+    if (ends) {
+      ASSERT_TRUE(Wait(sum).ok());
+    } else {
+      ASSERT_FALSE(sum->ended.WaitFor(milliseconds(20)));
+      Abort("worker 1 was lost");
+      EXPECT_FALSE(Wait(sum).ok());
+    }
+    End();
+    EXPECT_EQ(token.use_count() == 1, ends);
+  }
+}
+
 TEST_F(MpiCollectiveTest, AnErrorOfMpiWaitsForTheNameOfTheLostRank) {
   std::atomic<bool> fails = false;
   Make({.add = PlayTwin,
@@ -219,6 +318,38 @@ TEST_F(MpiCollectiveTest, AbortDoesNotWaitForACallThatBlocks) {
   EXPECT_EQ(Wait(sum).message(), "worker 1 was lost");
   blocked->blocks = false;
   blocked->goes_on.Notify();
+}
+
+TEST_F(MpiCollectiveTest, SumsThatWaitedForACallNeverReachMpiAfterAbort) {
+  const auto blocked = std::make_shared<Blocked>();
+  std::atomic<int> calls = 0;
+  Make({.add =
+            [&](const FakeMpiLibrary::Call& call) {
+              ++calls;
+              PlayTwin(call);
+            },
+        .test =
+            [&, blocked] {
+              ++calls;
+              return blocked->Test();
+            }},
+       {.patience = milliseconds(50)});
+  ASSERT_TRUE(Wait(Start()).ok());
+  blocked->blocks = true;
+  std::vector<float> values = {1};
+  const auto sum = Sum(&values, 0);
+  blocked->entered.Wait();
+  std::vector<float> late = {1};
+  const auto waits = Sum(&late, 1);
+  Abort("worker 1 was lost");
+  EXPECT_EQ(Wait(waits).message(), "worker 1 was lost");
+  const int before = calls;
+  blocked->blocks = false;
+  blocked->goes_on.Notify();
+  EXPECT_EQ(Wait(sum).message(), "worker 1 was lost");
+  End();
+  EXPECT_EQ(calls, before) << "callers have freed the memory";
+  EXPECT_EQ(late, std::vector<float>{1});
 }
 
 TEST_F(MpiCollectiveTest, TheThreadIsLeftBehindInACallThatBlocks) {

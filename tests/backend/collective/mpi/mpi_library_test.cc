@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "backend/collective/mpi/fake_mpi.h"
 #include "backend/collective/mpi/mpi_file.h"
@@ -62,7 +63,19 @@ class MpiLibraryTest : public testing::TestWithParam<AbiCase> {
     *state_ = FakeMpi();
   }
   // MPI ends with a process in which it began, so what initialises it is a process of its own.
-  void TearDown() override { EXPECT_FALSE(state_->wrong_call); }
+  void TearDown() override {
+    EXPECT_FALSE(state_->wrong_call);
+    EndByScript();
+  }
+  void Begin() {
+    state_->initialized = 1;
+    state_->queried = GetParam().abis.front().thread_multiple;
+    ASSERT_TRUE(library_->Init().ok());
+  }
+  void EndByScript() const {
+    void* const opened = ::dlopen(library_->file().c_str(), RTLD_NOW | RTLD_NOLOAD);
+    reinterpret_cast<FakeMpiFinalize>(::dlsym(opened, kFakeMpiFinalize))();
+  }
 
   std::unique_ptr<MpiLibrary> library_;
   FakeMpi* state_ = nullptr;
@@ -94,7 +107,32 @@ TEST_P(MpiLibraryTest, SumsBothTypes) {
   EXPECT_EQ(out, in);
   EXPECT_EQ(state_->communicators, 2);
   EXPECT_TRUE(library_->Free().ok());
-  EXPECT_EQ(state_->communicators, 0);
+  EXPECT_EQ(state_->communicators, 1) << "progress needs one";
+  EXPECT_TRUE(library_->Progress());
+}
+
+TEST_P(MpiLibraryTest, ProgressIsACallOfMpi) {
+  Begin();
+  EXPECT_TRUE(library_->Progress());
+  EXPECT_TRUE(library_->Progress());
+  EXPECT_EQ(state_->probe_calls, 2);
+}
+
+TEST_P(MpiLibraryTest, NoCallFollowsTheEndOfMpi) {
+  Begin();
+  double value = 7;
+  EXPECT_TRUE(library_->Begin(MpiChannel::kSums, nullptr, &value, 1, DType::kFloat64, 1).ok());
+  EndByScript();
+  EXPECT_FALSE(library_->Progress());
+  EXPECT_EQ(state_->probe_calls, 0);
+  const Status status = library_->Begin(MpiChannel::kSums, nullptr, &value, 1, DType::kFloat64, 2);
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_SNAPSHOT(
+      status.message(),
+      "MPI has ended in this process (MPI_Finalize) before the job: close the job first");
+  const MpiLibrary::Ended ended = library_->TakeEnded();
+  EXPECT_TRUE(ended.tickets.empty());
+  EXPECT_EQ(ended.status.message(), status.message());
 }
 
 TEST_P(MpiLibraryTest, AnErrorHasTheTextOfMpi) {
@@ -111,7 +149,7 @@ TEST_P(MpiLibraryTest, AnErrorHasTheTextOfMpi) {
 
 TEST_P(MpiLibraryTest, IsRefusedWhereOneThreadMayCallIt) {
   state_->initialized = 1;
-  state_->queried = GetParam().abis.front().thread_serialized;
+  state_->queried = GetParam().abis.front().thread_multiple - 1;
   const Status status = library_->Init();
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_SNAPSHOT(status.message(),
@@ -130,23 +168,28 @@ TEST_P(MpiLibraryTest, IsRefusedAfterItsEnd) {
 }
 
 // Returns the exit code of a child that ends with `code` after Init.  A child that finds that its
-// MPI was not ended as it should be ends with 99.
-int EndAfterInit(MpiLibrary* library, FakeMpi* state, int code, int finalize_calls) {
+// MPI was not ended as it should be ends with 99, and after a call behind the end with 97.
+int EndAfterInit(
+    MpiLibrary* library, FakeMpi* state, int code, int finalize_calls,
+    const std::function<void()>& before_exit = [] {}) {
   const pid_t child = ::fork();
   if (child == 0) {
     struct Wanted {
+      MpiLibrary* library;
       FakeMpi* state;
       int calls;
     };
-    auto* const wanted = new Wanted{state, finalize_calls};
+    auto* const wanted = new Wanted{library, state, finalize_calls};
     // Handlers run in the reverse order.
     ::on_exit(
         [](int, void* argument) {
-          const auto* const expected = static_cast<Wanted*>(argument);
+          const std::unique_ptr<const Wanted> expected(static_cast<Wanted*>(argument));
           if (expected->state->finalize_calls != expected->calls) ::_exit(99);
+          if (expected->library->Progress()) ::_exit(97);
         },
         wanted);
     if (!library->Init().ok() || state->init_calls != 1) ::_exit(98);
+    before_exit();
     std::exit(code);
   }
   int status = 0;
@@ -165,6 +208,32 @@ TEST_P(MpiLibraryTest, LeavesMpiWhenTheProcessFails) {
 TEST_P(MpiLibraryTest, LeavesMpiWhereARankMayBeLost) {
   library_->StayAtExit();
   EXPECT_EQ(EndAfterInit(library_.get(), state_, 0, 0), 0);
+}
+
+TEST_P(MpiLibraryTest, LeavesMpiWhereASumIsUnderWay) {
+  double value = 7;
+  const auto begin = [&] {
+    state_->ends = false;
+    static_cast<void>(library_->Begin(MpiChannel::kSums, nullptr, &value, 1, DType::kFloat64, 1));
+    static_cast<void>(library_->TakeEnded());
+  };
+  EXPECT_EQ(EndAfterInit(library_.get(), state_, 0, 0, begin), 0);
+  const auto end = [&] {
+    begin();
+    state_->ends = true;
+    static_cast<void>(library_->TakeEnded());
+  };
+  EXPECT_EQ(EndAfterInit(library_.get(), state_, 0, 1, end), 0);
+}
+
+TEST_P(MpiLibraryTest, IsRefusedWhereItTakesOneThread) {
+  state_->level = GetParam().abis.front().thread_multiple - 1;
+  const Status status = library_->Init();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.message(),
+            library_->file() +
+                " (Fake Version: 1.5) refuses calls of several threads: install a "
+                "build with MPI_THREAD_MULTIPLE");
 }
 
 INSTANTIATE_TEST_SUITE_P(Abis, MpiLibraryTest,

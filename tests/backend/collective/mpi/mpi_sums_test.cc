@@ -147,6 +147,59 @@ TEST_F(MpiSumsTest, AnotherOrderOnAnotherRankNeverReachesMpi) {
   EXPECT_EQ(Summed(), Sequences{});
 }
 
+TEST_F(MpiSumsTest, SumsThatDifferWaitForTheSumsBeforeThem) {
+  bool ends = false;
+  MakeStarted({.add =
+                   [](const FakeMpiLibrary::Call& call) {
+                     if (call.channel == MpiChannel::kSums) return AddTwin(call);
+                     CopyPart(call);
+                     // The peer has another size in sum 1.
+                     if (call.ticket == 3) static_cast<double*>(call.out)[3] += 256;
+                   },
+               .ends =
+                   [&](const FakeMpiLibrary::Call& call) {
+                     return ends || call.channel == MpiChannel::kDescriptions;
+                   }});
+  std::vector<float> values = {1};
+  std::vector<float> more = {1};
+  ASSERT_TRUE(sums_->Begin({PieceOf(&values, &values)}, DType::kFloat32, 0).ok());
+  ASSERT_TRUE(sums_->Begin({PieceOf(&more, &more)}, DType::kFloat32, 1).ok());
+  for (int poll = 0; poll < 2; ++poll) {
+    const Result<Sequences> ended = sums_->Poll();
+    ASSERT_TRUE(ended.ok()) << "MPI has the memory of sum 0";
+    EXPECT_EQ(ended.value(), Sequences{});
+  }
+  EXPECT_TRUE(sums_->in_use());
+  ends = true;
+  EXPECT_EQ(sums_->Poll().value(), Sequences{0});
+  EXPECT_EQ(values, std::vector<float>{2});
+  EXPECT_EQ(sums_->Poll().status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_FALSE(sums_->in_use());
+  EXPECT_EQ(Summed(), Sequences{0});
+}
+
+TEST_F(MpiSumsTest, NoCallBeginsAfterItsStop) {
+  int polls = 0;
+  int calls = 0;
+  MakeStarted({.add = PlayTwin,
+               .test =
+                   [&] {
+                     ++polls;
+                     return Status::Ok();
+                   },
+               .progress =
+                   [&] {
+                     ++calls;
+                     return true;
+                   }});
+  EXPECT_TRUE(sums_->Progress());
+  sums_->Stop();
+  EXPECT_FALSE(sums_->Progress());
+  EXPECT_EQ(sums_->Poll().value(), Sequences{});
+  EXPECT_EQ(polls, 1) << "that of the start";
+  EXPECT_EQ(calls, 1);
+}
+
 TEST_F(MpiSumsTest, AnErrorOfMpiIsForAllSums) {
   Status error;
   MakeStarted({.add = PlayTwin, .test = [&] { return error; }});

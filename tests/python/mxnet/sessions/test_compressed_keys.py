@@ -198,6 +198,18 @@ def test_another_threshold_and_later_keys(
     assert len(said) == 1
 
 
+def test_compression_of_stock_servers_takes_every_size_and_stays(store: NativeStore) -> None:
+    store.init([1, 2], [full(1, (2,)), mx.nd.ones((2,), dtype="float16")])
+    store.set_gradient_compression({"compressor": None})
+    store.set_gradient_compression({"compressor": "2bit", "threshold": 0.5})
+    with pytest.raises(MXNetError, match="so gradient compression cannot be turned off any more"):
+        store.set_gradient_compression({"compressor": None})
+    with pytest.raises(MXNetError, match="key 2: float16 cannot be compressed to two bits"):
+        store.push(2, mx.nd.ones((2,), dtype="float16"), 0)
+    store.pushpull(1, full(9, (2,)), None, 0)
+    assert value_of(store, 1) == [0.5, 0.5]
+
+
 @pytest.mark.parametrize("late", [False, True], ids=["first", "another"])
 def test_a_threshold_that_is_refused_changes_nothing(
     store: NativeStore, inner: TwoBitStore, *, late: bool

@@ -1,6 +1,6 @@
 """Which optimizer counts, from what the workers say of themselves."""
 
-from typing import Callable, Dict, List
+from typing import Callable, Dict, List, Optional
 
 import mxnet as mx
 import numpy as np
@@ -9,6 +9,7 @@ from fakes import two_bits
 from inline_snapshot import snapshot
 from mxnet.base import MXNetError
 
+from bytescheduler._compression.params import Compression
 from bytescheduler._native import Coding
 from bytescheduler.mxnet._functions import open_copier
 from bytescheduler.mxnet._stores.agreement import Agreement
@@ -51,6 +52,11 @@ def agreement(session: object) -> Agreement:
 
 def sgd() -> mx.optimizer.Updater:
     return mx.optimizer.get_updater(mx.optimizer.SGD(learning_rate=0.5))
+
+
+def note(changes: "List[float]", histories: "List[float]") -> Numbers:
+    """Return the notes of two workers that compress nothing."""
+    return np.array([changes, histories, *[[0.0, 0.0]] * 6])
 
 
 def other_says(session: TwoWorkers, changes: int, changed_at: int, rounds: int, size: int) -> None:
@@ -116,7 +122,7 @@ def test_a_required_agreement_sends_a_note_and_waits_for_the_other_worker() -> N
     mine = agreement(session)
     mine.changed()
     mine.require()
-    assert [note.tolist() for note in session.watched] == [[[1, 0], [0, 0]]]
+    assert [note[:2].tolist() for note in session.watched] == [[[1, 0], [0, 0]]]
     assert session.judged == 1
     session.num_workers = 1
     mine.require()
@@ -134,8 +140,8 @@ def test_the_first_the_second_the_fourth_round_carry_a_note() -> None:
     assert counts == [1, 2, 2, 3, 3, 3, 3, 4, 4]
     changes = [note.tolist()[0] for note in session.watched]
     assert changes == [[0, 0], [0, 1], [0, 3], [0, 7]]
-    assert mine._what_differs(np.array([[3.0, 3.0], [7.0, 7.0]])) is None
-    assert str(mine._what_differs(np.array([[2.0, 3.0], [7.0, 8.0]]))) == snapshot(
+    assert mine._what_differs(note([3.0, 3.0], [7.0, 7.0])) is None
+    assert str(mine._what_differs(note([2.0, 3.0], [7.0, 8.0]))) == snapshot(
         "worker 1 has set an optimizer that worker 0 does not have: call set_optimizer on every "
         "worker, or _barrier() on every worker after it"
     )
@@ -177,7 +183,7 @@ def test_the_history_of_an_optimizer_tells_its_numbers_and_their_steps() -> None
     loads = [history((10, 0.5), loads_at=after) for after in (-1, 3, 4, 3)]
     assert loads[1] == loads[3]
     assert len(set(loads)) == 3
-    said = str(Agreement._what_differs(np.array([[1.0, 1.0], [same, same + 1]])))
+    said = str(Agreement._what_differs(note([1.0, 1.0], [same, same + 1])))
     assert said == snapshot(
         "the optimizers of worker 1 and of worker 0 differ, or did in some round, in learning "
         "rate, weight decay or rescale_grad (which a Trainer makes of the batch size: give step() "
@@ -232,6 +238,40 @@ def test_alone_there_is_nothing_to_agree_on() -> None:
     assert mine.meet(sgd()) is None
     assert not session.said
     assert not session.watched
+
+
+def noted(coding: Optional[Coding], least_bytes: int = 0) -> "List[float]":
+    """Return what a note says of a worker's compression."""
+    session = TwoWorkers()
+    mine = agreement(session)
+    mine.compressed(Compression(two_bits(0.125)))
+    mine.compressed(Compression(coding, least_bytes))
+    mine.require()
+    return [float(row[0]) for row in session.watched[-1][2:]]
+
+
+@pytest.mark.parametrize("coding", [None, two_bits(0.25)])
+def test_notes_of_workers_that_compress_alike_agree(coding: Optional[Coding]) -> None:
+    both = np.array([[0.0] * 2 + noted(coding, 4)] * 2).T
+    assert Agreement._what_differs(both) is None
+
+
+def test_notes_tell_workers_that_compress_otherwise() -> None:
+    assert noted(None, 65536) == [0] * 6
+    mine = [0.0, 0.0, *noted(two_bits(0.25), 65536)]
+    other = [0.0, 0.0, *noted(None)]
+    assert Agreement._what_differs(np.array([mine, other]).T) == snapshot(
+        "what worker 0 pushes is compressed to two bits with threshold 0.25 from 65536 bytes on "
+        "(BYTESCHEDULER_MIN_COMPRESS), what worker 1 pushes is not compressed: set gradient "
+        "compression alike on all workers"
+    )
+    later = [0.0, 0.0, *noted(two_bits(0.25), 4096)]
+    assert Agreement._what_differs(np.array([mine, later]).T) == snapshot(
+        "what worker 0 pushes is compressed to two bits with threshold 0.25 from 65536 bytes on "
+        "(BYTESCHEDULER_MIN_COMPRESS), what worker 1 pushes is compressed to two bits with "
+        "threshold 0.25 from 4096 bytes on (BYTESCHEDULER_MIN_COMPRESS): set gradient compression "
+        "alike on all workers"
+    )
 
 
 def said_by_worker_0(coding: Coding) -> Numbers:

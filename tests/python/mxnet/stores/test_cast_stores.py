@@ -1,5 +1,7 @@
 """bf16 and fp16: which keys are coded, how they are declared, and which are refused."""
 
+from typing import List
+
 import mxnet as mx
 import pytest
 from fake_engine import FakeWorker
@@ -115,9 +117,31 @@ def test_an_overflow_travels_so_loss_scaling_is_no_error(
     assert plugin.codings == [BF16]
 
 
-def test_dist_async_takes_two_bits_only(session: TensorSession) -> None:
+def test_the_first_coded_push_waits_for_the_notes_of_all_workers(
+    store: NativeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: List[bool] = []
+    monkeypatch.setattr(store._session, "judge", lambda: judged.append(True))
+    store.init([1, 2], [full(0, LARGE), full(0)])
+    store.set_gradient_compression({"compressor": "bf16"})
+    for key, shape in ((2, full(0).shape), (1, LARGE), (1, LARGE)):
+        store.push(key, full(1, shape), 0)
+        assert len(judged) == (key == 1)
+    store.push(2, full(1), 0)
+    assert judged == [True]
+
+
+def test_dist_async_takes_two_bits_only(
+    session: TensorSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "broadcast_whole", lambda whole: None)
+    monkeypatch.setattr(session, "update", lambda tensor, priority, **how: None)
     store = AsyncStore(session)
     with pytest.raises(MXNetError, match="gradients for dist_async cannot be compressed to bf16"):
         store.set_gradient_compression({"compressor": "bf16"})
     store.set_gradient_compression({"type": "2bit"})
+    store.init(1, full(0))
+    store.push(1, full(1), 0)
+    with pytest.raises(MXNetError, match="so they cannot be not compressed any more"):
+        store.set_gradient_compression({"compressor": None})
     store.close(None)
