@@ -229,12 +229,15 @@ def test_an_array_sent_from_its_place_needs_no_stage(store: NativeStore) -> None
     before = own_bytes()
     store.init(1, value)
     # The link is known after the first value, so the tensor is cut anew behind the first round, and
-    # the sums of before are gone when the one behind that is there.
-    for _ in range(4):
+    # the sums of before are gone when the one behind that is there; busy machines take longer.
+    stages = 0.0
+    for step in range(16):
         store.pushpull(1, value, None, 0)
         value.wait_to_read()
-    # Of the server, which is in this process, two sums; of the worker one stage or two.
-    stages = (own_bytes() - before) / size - 2
+        # Of the server, which is in this process, two sums; of the worker one stage or two.
+        stages = (own_bytes() - before) / size - 2
+        if step > 2 and (stages < 1.5) == in_place:
+            break
     assert (stages < 1.5) == in_place
 
 
