@@ -193,9 +193,13 @@ cdef extern from "bytescheduler/c_api.h" nogil:
         double server_busy
 
     int bs_predict(const bs_job_to_predict* job, bs_prediction* prediction, bs_error* error)
-    int bs_partition_and_credit(double bytes_per_second, double round_trip_s, int num_servers,
-                                int adds_up, uint64_t* partition_bytes, uint64_t* credit_bytes,
-                                bs_error* error)
+    ctypedef struct bs_links:
+        double bytes_per_second
+        double round_trip_s
+        int num_servers
+        int adds_up
+    int bs_partition_and_credit(const bs_links* links, uint64_t* partition_bytes,
+                                uint64_t* credit_bytes, bs_error* error)
     int bs_settings_check(const bs_setting* settings, size_t num_settings, bs_error* error)
     const char* bs_version()
     void bs_fail_exit()

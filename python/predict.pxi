@@ -94,6 +94,6 @@ def partition_and_credit(
     cdef uint64_t partition_bytes
     cdef uint64_t credit_bytes
     cdef bs_error error
-    _check(bs_partition_and_credit(bytes_per_second, round_trip_s, servers, adds_up,
-                                   &partition_bytes, &credit_bytes, &error), &error)
+    cdef bs_links links = bs_links(bytes_per_second, round_trip_s, servers, adds_up)
+    _check(bs_partition_and_credit(&links, &partition_bytes, &credit_bytes, &error), &error)
     return partition_bytes, credit_bytes

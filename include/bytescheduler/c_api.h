@@ -433,13 +433,18 @@ typedef struct {
 } bs_prediction;
 // Predicts a job by simulation.  Blocks for as long as the processor takes.
 int bs_predict(const bs_job_to_predict* job, bs_prediction* prediction, bs_error* error);
-// Returns the partition and the credit that a job takes for links of this rate and round trip,
-// where neither is set; `adds_up`: 1 if the workers of a host add up first, else 0.
+// The links of a job's workers.
+typedef struct {
+  double bytes_per_second;
+  double round_trip_s;
+  int num_servers;
+  int adds_up;  // 1: the workers of a host add up first
+} bs_links;
+// Returns the partition and the credit that a job takes for such links, where neither is set.
 // BS_INVALID_ARGUMENT: the rate is not positive, the time is not 0 to 100000 s, or there are not 1
 // to 65536 servers.
-int bs_partition_and_credit(double bytes_per_second, double round_trip_s, int num_servers,
-                            int adds_up, uint64_t* partition_bytes, uint64_t* credit_bytes,
-                            bs_error* error);
+int bs_partition_and_credit(const bs_links* links, uint64_t* partition_bytes,
+                            uint64_t* credit_bytes, bs_error* error);
 
 // ---- settings ----------------------------------------------------------------------------------
 

@@ -104,26 +104,22 @@ Status Predict(const bs_job_to_predict& job, bs_prediction* prediction) {
   return Status::Ok();
 }
 
-Result<bs::backend::PartitionAndCredit> PartitionAndCreditFor(double bytes_per_second,
-                                                              double round_trip_s, int num_servers,
-                                                              bool adds_up) {
-  const bool is_rate = std::isfinite(bytes_per_second) && bytes_per_second > 0;
-  if (!is_rate || !IsTime(round_trip_s) || !Fits(num_servers, kMostNodes)) {
+Result<bs::backend::PartitionAndCredit> PartitionAndCreditFor(const bs_links& links) {
+  const bool is_rate = std::isfinite(links.bytes_per_second) && links.bytes_per_second > 0;
+  if (!is_rate || !IsTime(links.round_trip_s) || !Fits(links.num_servers, kMostNodes)) {
     return Status::InvalidArgument("want a rate, a time of up to 100000 s, and 1 to 65536 servers");
   }
-  const bs::backend::Bandwidth bandwidth{.bytes_per_second = bytes_per_second,
-                                         .round_trip = DurationOf(round_trip_s),
-                                         .adds_up = adds_up};
-  return bs::backend::PartitionAndCreditFor(bandwidth, static_cast<uint32_t>(num_servers));
+  const bs::backend::Bandwidth bandwidth{.bytes_per_second = links.bytes_per_second,
+                                         .round_trip = DurationOf(links.round_trip_s),
+                                         .adds_up = links.adds_up != 0};
+  return bs::backend::PartitionAndCreditFor(bandwidth, static_cast<uint32_t>(links.num_servers));
 }
 
 }  // namespace
 
-int bs_partition_and_credit(double bytes_per_second, double round_trip_s, int num_servers,
-                            int adds_up, uint64_t* partition_bytes, uint64_t* credit_bytes,
-                            bs_error* error) {
-  const Result<bs::backend::PartitionAndCredit> found =
-      PartitionAndCreditFor(bytes_per_second, round_trip_s, num_servers, adds_up != 0);
+int bs_partition_and_credit(const bs_links* links, uint64_t* partition_bytes,
+                            uint64_t* credit_bytes, bs_error* error) {
+  const Result<bs::backend::PartitionAndCredit> found = PartitionAndCreditFor(*links);
   if (found.ok()) {
     *partition_bytes = found.value().partition_bytes;
     *credit_bytes = found.value().credit_bytes;

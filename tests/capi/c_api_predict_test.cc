@@ -89,17 +89,20 @@ TEST(CApiPartitionAndCredit, FitTheLinkAndImpossibleLinksAreRefused) {
   uint64_t partition_bytes = 0;
   uint64_t credit_bytes = 0;
   bs_error error{};
-  ASSERT_EQ(bs_partition_and_credit(119e6, 1e-4, 2, 0, &partition_bytes, &credit_bytes, &error), 0);
+  const auto sizes = [&](const bs_links& links) {
+    return bs_partition_and_credit(&links, &partition_bytes, &credit_bytes, &error);
+  };
+  ASSERT_EQ(sizes({119e6, 1e-4, 2, 0}), 0);
   EXPECT_EQ(partition_bytes, 64U << 10U);
   EXPECT_EQ(credit_bytes, 128U << 10U);
-  ASSERT_EQ(bs_partition_and_credit(119e6, 1e-4, 2, 1, &partition_bytes, &credit_bytes, &error), 0);
+  ASSERT_EQ(sizes({119e6, 1e-4, 2, 1}), 0);
   EXPECT_EQ(partition_bytes, 128U << 10U);
   EXPECT_EQ(credit_bytes, 256U << 10U);
   for (const double rate : {std::nan(""), HUGE_VAL, 0.0, -1e9}) {
-    EXPECT_NE(bs_partition_and_credit(rate, 0, 2, 0, &partition_bytes, &credit_bytes, &error), 0);
+    EXPECT_NE(sizes({rate, 0, 2, 0}), 0);
   }
-  EXPECT_NE(bs_partition_and_credit(119e6, -1, 2, 0, &partition_bytes, &credit_bytes, &error), 0);
-  EXPECT_NE(bs_partition_and_credit(119e6, 0, 0, 0, &partition_bytes, &credit_bytes, &error), 0);
+  EXPECT_NE(sizes({119e6, -1, 2, 0}), 0);
+  EXPECT_NE(sizes({119e6, 0, 0, 0}), 0);
   EXPECT_SNAPSHOT(error.message, "want a rate, a time of up to 100000 s, and 1 to 65536 servers");
 }
 
