@@ -2,29 +2,25 @@
 #include "backend/collective/mpi/mpi_collective.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
-#include <map>
 #include <utility>
 #include <vector>
 
 #include "backend/collective/mpi/mpi_sums.h"
 #include "base/notification.h"
-#include "base/spin.h"
 
 namespace bs::backend {
 namespace {
 
-using collective::Collective;
+using collective::LeaveBehind;
+using collective::LookPace;
 using collective::Piece;
+using collective::SumCallbacks;
+using collective::WayBack;
 
-// Between two looks of a thread that does not spin.
-constexpr Duration kBetweenLooks = std::chrono::microseconds(50);
 // Bounds of the time between two calls of MPI where no sum is under way.
 constexpr Duration kLeastIdle = std::chrono::milliseconds(1);
 constexpr Duration kMostIdle = std::chrono::milliseconds(10);
-// Longer than a process runs.
-constexpr Duration kForEver = std::chrono::hours(24 * 365 * 10);
 
 Status TooLate(Duration limit) {
   const auto seconds = std::chrono::ceil<std::chrono::seconds>(limit).count();
@@ -35,59 +31,25 @@ Status TooLate(Duration limit) {
 
 }  // namespace
 
-// The callbacks of sums under way.
-class MpiCollective::Callers {
- public:
-  void Add(uint64_t sequence, Done done) { pending_.emplace(sequence, std::move(done)); }
-  void End(const std::vector<uint64_t>& sequences) {
-    for (const uint64_t sequence : sequences) {
-      const auto at = pending_.find(sequence);
-      if (at == pending_.end()) continue;  // Abort has ended it
-      const Done done = std::move(at->second);
-      pending_.erase(at);
-      done(Status::Ok());
-    }
-  }
-  // The first error stays.
-  void Fail(const Status& status) {
-    if (failure_.ok()) failure_ = status;
-  }
-  const Status& failure() const { return failure_; }
-  bool empty() const { return pending_.empty(); }
-  bool Waits(uint64_t sequence) const { return pending_.contains(sequence); }
-  // No callback runs from now on.
-  void Drop() { std::exchange(pending_, {}).clear(); }
-  // REQUIRES: failure() is an error.
-  void EndAll() {
-    for (const auto& [sequence, done] : std::exchange(pending_, {})) done(failure_);
-  }
-
- private:
-  std::map<uint64_t, Done> pending_;  // by sequence number; MpiSums::kStarted is that of Prepare
-  Status failure_;
-};
-
 // Calls MPI.
 class MpiCollective::Caller : public std::enable_shared_from_this<Caller> {
  public:
-  Caller(Executor* executor, std::shared_ptr<Callers> callers, std::unique_ptr<MpiLibrary> library,
-         const MpiLauncher& launcher, const MpiOptions& options)
-      : executor_(executor),
-        callers_(std::move(callers)),
+  Caller(Executor* executor, std::shared_ptr<SumCallbacks> callbacks,
+         std::unique_ptr<MpiLibrary> library, const MpiLauncher& launcher,
+         const MpiOptions& options)
+      : way_back_(executor),
+        callbacks_(std::move(callbacks)),
         library_(std::move(library)),
         sums_(library_.get(), launcher),
         blame_(options.blame),
-        spin_(options.spin) {}
+        pace_(options.spin) {}
 
   // The thread, which runs all other methods.
   void RunOn(Executor* thread) { thread_ = thread; }
 
   // The thread no longer uses the executor.  False: it does so right now, and soon ends.  Any
   // thread.
-  bool Abandon() {
-    Use idle = Use::kNone;
-    return use_.compare_exchange_strong(idle, Use::kAbandoned);
-  }
+  bool Abandon() { return way_back_.Abandon(); }
 
   void Start() {
     if (left_ || sums_.is_stopped()) return;
@@ -103,7 +65,7 @@ class MpiCollective::Caller : public std::enable_shared_from_this<Caller> {
     const TimePoint begun = thread_->Now();
     const Status status = sums_.Begin(std::move(pieces), dtype, sequence);
     if (!status.ok()) return Fail(status);
-    Worked(begun);
+    pace_.Worked(begun, thread_->Now());
     if (was_idle && !looks_) Look();
   }
 
@@ -114,7 +76,7 @@ class MpiCollective::Caller : public std::enable_shared_from_this<Caller> {
   // Behind Stop: no call of MPI follows.
   void Leave() {
     left_ = true;
-    Post(Duration::zero(), [callers = callers_] { callers->EndAll(); });
+    way_back_.Post(Duration::zero(), [callbacks = callbacks_] { callbacks->EndAll(); });
   }
 
   // No callback follows.
@@ -135,15 +97,15 @@ class MpiCollective::Caller : public std::enable_shared_from_this<Caller> {
     Result<std::vector<uint64_t>> ended = sums_.Poll();
     if (!ended.ok()) return Fail(ended.status());
     if (!ended.value().empty()) {
-      Post(Duration::zero(),
-           [callers = callers_, sequences = std::move(ended.value())] { callers->End(sequences); });
-      Worked(now);
+      way_back_.Post(Duration::zero(),
+                     [callbacks = callbacks_, sequences = std::move(ended.value())] {
+                       callbacks->End(sequences);
+                     });
+      pace_.Worked(now, thread_->Now());
     }
     if (sums_.is_idle()) return;
     looks_ = true;
-    Task look = [self = shared_from_this()] { self->Look(); };
-    if (now - idle_since_ < spin_.window()) return thread_->Post(std::move(look));
-    thread_->PostAt(now + kBetweenLooks, std::move(look));
+    pace_.Again(thread_, now, [self = shared_from_this()] { self->Look(); });
   }
 
   // A sum that has ended here may have bytes on their way to a peer, which only a call of MPI
@@ -152,16 +114,8 @@ class MpiCollective::Caller : public std::enable_shared_from_this<Caller> {
     if (helps_ && !sums_.in_use()) helps_ = sums_.Progress();
     if (!helps_) return;
     const TimePoint now = thread_->Now();
-    thread_->PostAt(now + std::clamp<Duration>(now - idle_since_, kLeastIdle, kMostIdle),
+    thread_->PostAt(now + std::clamp<Duration>(pace_.Idle(now), kLeastIdle, kMostIdle),
                     [self = shared_from_this()] { self->Help(); });
-  }
-
-  // There was work from `begun` until now.
-  void Worked(TimePoint begun) {
-    const TimePoint now = thread_->Now();
-    if (begun > idle_since_) spin_.Paused(begun - idle_since_);
-    spin_.Worked(now - begun);
-    idle_since_ = now;
   }
 
   void Fail(const Status& status) {
@@ -169,37 +123,21 @@ class MpiCollective::Caller : public std::enable_shared_from_this<Caller> {
     helps_ = false;
     const bool by_mpi = status.code() == StatusCode::kUnavailable;
     if (by_mpi) StayAtExit();  // else all ranks are there
-    Post(by_mpi ? blame_ : Duration::zero(), [callers = callers_, status] {
-      callers->Fail(status);
-      callers->EndAll();
+    way_back_.Post(by_mpi ? blame_ : Duration::zero(), [callbacks = callbacks_, status] {
+      callbacks->Fail(status);
+      callbacks->EndAll();
     });
   }
 
-  // Posts to the executor, unless it may be gone.
-  void Post(Duration wait, Task task) {
-    Use idle = Use::kNone;
-    if (!use_.compare_exchange_strong(idle, Use::kPosting)) return;
-    if (wait == Duration::zero()) {
-      executor_->Post(std::move(task));
-    } else {
-      executor_->PostAt(executor_->Now() + wait, std::move(task));
-    }
-    use_ = Use::kNone;
-  }
-
-  enum class Use : uint8_t { kNone, kPosting, kAbandoned };
-
-  Executor* const executor_;
-  const std::shared_ptr<Callers> callers_;
+  WayBack way_back_;
+  const std::shared_ptr<SumCallbacks> callbacks_;
   const std::unique_ptr<MpiLibrary> library_;
   MpiSums sums_;
   const Duration blame_;
   Executor* thread_ = nullptr;
-  Spin spin_;
-  TimePoint idle_since_{};
-  std::atomic<Use> use_ = Use::kNone;  // of the executor by the thread
-  bool looks_ = false;                 // a look is posted
-  bool helps_ = false;                 // calls MPI between sums too
+  LookPace pace_;
+  bool looks_ = false;  // a look is posted
+  bool helps_ = false;  // calls MPI between sums too
   bool left_ = false;
   bool stays_ = false;
 };
@@ -209,14 +147,15 @@ MpiCollective::MpiCollective(Executor* executor, std::unique_ptr<MpiLibrary> lib
     : executor_(executor),
       start_limit_(options.start_limit),
       patience_(options.patience),
-      callers_(std::make_shared<Callers>()),
-      caller_(std::make_shared<Caller>(executor, callers_, std::move(library), launcher, options)),
+      callbacks_(std::make_shared<SumCallbacks>()),
+      caller_(
+          std::make_shared<Caller>(executor, callbacks_, std::move(library), launcher, options)),
       thread_(std::make_unique<LoopThread>("bs-mpi")) {
   caller_->RunOn(thread_.get());
 }
 
 MpiCollective::~MpiCollective() {
-  callers_->Drop();  // tasks of the executor hold it too
+  callbacks_->Close();  // tasks of the executor hold it too
   const auto ended = std::make_shared<Notification>();
   thread_->Post([caller = caller_, ended] {
     caller->End();
@@ -231,52 +170,45 @@ MpiCollective::~MpiCollective() {
     caller_->StayAtExit();
     caller_->Stop();
   }
-  // It keeps all that it uses, but the memory of callers: this task does not run.
-  LoopThread* const left_behind = thread_.release();
-  left_behind->PostAt(left_behind->Now() + kForEver,
-                      [left_behind, caller = caller_] { caller->RunOn(left_behind); });
+  LoopThread* const left_behind = thread_.get();
+  LeaveBehind(std::move(thread_), [left_behind, caller = caller_] { caller->RunOn(left_behind); });
 }
 
 void MpiCollective::Prepare(Done done) {
-  if (!callers_->failure().ok()) {
-    return executor_->Post(
-        [done = std::move(done), status = callers_->failure()] { done(status); });
-  }
-  callers_->Add(MpiSums::kStarted, std::move(done));
+  if (callbacks_->Refuses(executor_, &done)) return;
+  callbacks_->Add(MpiSums::kStarted, std::move(done));
   executor_->PostAt(executor_->Now() + start_limit_,
-                    [callers = callers_, weak = std::weak_ptr(caller_), limit = start_limit_] {
+                    [callbacks = callbacks_, weak = std::weak_ptr(caller_), limit = start_limit_] {
                       const std::shared_ptr<Caller> caller = weak.lock();
-                      if (!caller || !callers->Waits(MpiSums::kStarted)) return;
+                      if (!caller || !callbacks->Waits(MpiSums::kStarted)) return;
                       caller->StayAtExit();
                       caller->Stop();
-                      callers->Fail(TooLate(limit));
-                      callers->EndAll();
+                      callbacks->Fail(TooLate(limit));
+                      callbacks->EndAll();
                     });
   thread_->Post([caller = caller_] { caller->Start(); });
 }
 
 void MpiCollective::AllReduce(std::vector<Piece> pieces, DType dtype, uint64_t sequence,
                               Done done) {
-  if (!callers_->failure().ok()) {
-    return executor_->Post(
-        [done = std::move(done), status = callers_->failure()] { done(status); });
-  }
-  callers_->Add(sequence, std::move(done));
+  if (callbacks_->Refuses(executor_, &done)) return;
+  callbacks_->Add(sequence, std::move(done));
   thread_->Post([caller = caller_, pieces = std::move(pieces), dtype, sequence]() mutable {
     caller->Begin(std::move(pieces), dtype, sequence);
   });
 }
 
 void MpiCollective::Abort(const Status& status) {
-  if (!callers_->failure().ok()) return;
-  callers_->Fail(status);
+  if (!callbacks_->failure().ok()) return;
+  callbacks_->Fail(status);
   // The worker closes, and all is well.
-  if (status.code() == StatusCode::kCancelled && callers_->empty()) return;
+  if (status.code() == StatusCode::kCancelled && callbacks_->empty()) return;
   caller_->StayAtExit();
   caller_->Stop();
   thread_->Post([caller = caller_] { caller->Leave(); });
   // If MPI keeps the thread, the memory of its sums may change until the process exits.
-  executor_->PostAt(executor_->Now() + patience_, [callers = callers_] { callers->EndAll(); });
+  executor_->PostAt(executor_->Now() + patience_,
+                    [callbacks = callbacks_] { callbacks->EndAll(); });
 }
 
 }  // namespace bs::backend

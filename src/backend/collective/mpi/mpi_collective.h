@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "backend/collective/collective.h"
+#include "backend/collective/library_thread.h"
 #include "backend/collective/mpi/mpi_launcher.h"
 #include "backend/collective/mpi/mpi_library.h"
 #include "base/executor.h"
@@ -48,14 +49,13 @@ class MpiCollective final : public collective::Collective {
   void Abort(const Status& status) override;
 
  private:
-  class Callers;
   class Caller;
 
   Executor* const executor_;
   const Duration start_limit_;
   const Duration patience_;
-  const std::shared_ptr<Callers> callers_;  // on the executor
-  const std::shared_ptr<Caller> caller_;    // on the thread
+  const std::shared_ptr<collective::SumCallbacks> callbacks_;  // on the executor
+  const std::shared_ptr<Caller> caller_;                       // on the thread
   std::unique_ptr<LoopThread> thread_;
 };
 

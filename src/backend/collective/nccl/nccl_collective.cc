@@ -1,97 +1,50 @@
 // Hands sums to the thread that calls NCCL, and their ends back to the worker's executor.
 #include "backend/collective/nccl/nccl_collective.h"
 
-#include <atomic>
 #include <cstdint>
-#include <map>
 #include <utility>
 
 #include "backend/collective/nccl/nccl_sums.h"
 #include "base/notification.h"
-#include "base/spin.h"
 
 namespace bs::backend {
 namespace {
 
 using collective::Cards;
+using collective::LeaveBehind;
+using collective::LookPace;
 using collective::Piece;
+using collective::SumCallbacks;
+using collective::WayBack;
 
-// Between two looks of a thread that does not spin.
-constexpr Duration kBetweenLooks = std::chrono::microseconds(50);
-// Longer than a process runs.
-constexpr Duration kForEver = std::chrono::hours(24 * 365 * 10);
+// Between two questions whether memory is in use.
+constexpr Duration kBetweenQuestions = std::chrono::microseconds(50);
 
 }  // namespace
-
-// The callbacks of sums under way.
-class NcclCollective::Callers {
- public:
-  explicit Callers(NcclOptions options) : options_(std::move(options)) {}
-
-  void Add(uint64_t sequence, Done done) { pending_.emplace(sequence, std::move(done)); }
-  void End(const std::vector<uint64_t>& sequences) {
-    for (const uint64_t sequence : sequences) {
-      const auto at = pending_.find(sequence);
-      if (at == pending_.end()) continue;  // Abort has ended it
-      const Done done = std::move(at->second);
-      pending_.erase(at);
-      ++num_ended_;
-      done(Status::Ok());
-    }
-  }
-  // The first error stays.
-  void Fail(const Status& status) {
-    if (failure_.ok()) failure_ = status;
-  }
-  const Status& failure() const { return failure_; }
-  // REQUIRES: failure() is an error.
-  void EndAll() {
-    for (const auto& [sequence, done] : std::exchange(pending_, {})) done(failure_);
-  }
-  void Introduce(const std::string& card, UniqueFunction<void(const Result<Cards>&)> done) {
-    if (!is_closed_) options_.introduce(card, std::move(done));
-  }
-  // The owner goes: callbacks are dropped.
-  void Close() {
-    is_closed_ = true;
-    pending_.clear();
-  }
-  bool is_closed() const { return is_closed_; }
-  bool empty() const { return pending_.empty(); }
-  uint64_t num_ended() const { return num_ended_; }
-
- private:
-  const NcclOptions options_;
-  std::map<uint64_t, Done> pending_;  // by sequence number
-  uint64_t num_ended_ = 0;            // well
-  Status failure_;
-  bool is_closed_ = false;
-};
 
 // Calls NCCL.
 class NcclCollective::Caller : public std::enable_shared_from_this<Caller> {
  public:
-  Caller(Executor* executor, std::shared_ptr<Callers> callers, std::unique_ptr<NcclLibrary> library,
-         std::unique_ptr<CudaDriver> driver, const NcclOptions& options)
-      : executor_(executor),
-        callers_(std::move(callers)),
+  Caller(Executor* executor, std::shared_ptr<SumCallbacks> callbacks,
+         std::unique_ptr<NcclLibrary> library, std::unique_ptr<CudaDriver> driver,
+         const NcclOptions& options)
+      : way_back_(executor),
+        callbacks_(std::move(callbacks)),
         library_(std::move(library)),
         driver_(std::move(driver)),
         sums_(library_.get(), driver_.get(), options.rank, options.size),
+        introduce_(options.introduce),
         deadline_(options.deadline),
         blame_(options.blame),
         patience_(options.patience),
-        spin_(options.spin) {}
+        pace_(options.spin) {}
 
   // The thread, which runs all other methods.
   void RunOn(Executor* thread) { thread_ = thread; }
 
   // The thread no longer uses the executor.  False: it does so right now, and soon ends.  Any
   // thread.
-  bool Abandon() {
-    Use idle = Use::kNone;
-    return use_.compare_exchange_strong(idle, Use::kAbandoned);
-  }
+  bool Abandon() { return way_back_.Abandon(); }
 
   void Begin(const std::vector<Piece>& pieces, DType dtype, uint64_t sequence) {
     if (left_) return;
@@ -106,7 +59,7 @@ class NcclCollective::Caller : public std::enable_shared_from_this<Caller> {
     const Status status = sums_.Add(pieces, dtype, sequence);
     if (!status.ok()) return Fail(status);
     if (!looks_) Look();
-    Worked(begun);
+    pace_.Worked(begun, thread_->Now());
   }
 
   // No sum follows.
@@ -122,11 +75,13 @@ class NcclCollective::Caller : public std::enable_shared_from_this<Caller> {
 
  private:
   void Introduce(const std::string& card) {
-    auto done = [callers = callers_, self = shared_from_this()](const Result<Cards>& cards) {
-      if (!callers->is_closed()) self->PostConnect(cards);
+    auto done = [callbacks = callbacks_, self = shared_from_this()](const Result<Cards>& cards) {
+      if (!callbacks->is_closed()) self->PostConnect(cards);
     };
-    Post(Duration::zero(),
-         [callers = callers_, card, done = std::move(done)] { callers->Introduce(card, done); });
+    way_back_.Post(Duration::zero(),
+                   [callbacks = callbacks_, introduce = introduce_, card, done = std::move(done)] {
+                     if (!callbacks->is_closed()) introduce(card, done);
+                   });
   }
 
   // On the executor.
@@ -149,17 +104,17 @@ class NcclCollective::Caller : public std::enable_shared_from_this<Caller> {
     Result<std::vector<uint64_t>> ended = sums_.Poll();
     if (!ended.ok()) return Fail(ended.status());
     if (!ended.value().empty()) {
-      Post(Duration::zero(),
-           [callers = callers_, sequences = std::move(ended.value())] { callers->End(sequences); });
-      Worked(now);
+      way_back_.Post(Duration::zero(),
+                     [callbacks = callbacks_, sequences = std::move(ended.value())] {
+                       callbacks->End(sequences);
+                     });
+      pace_.Worked(now, thread_->Now());
       progress_ = now;
     }
     if (sums_.is_idle()) return;
     if (now - progress_ > deadline_) return Fail(Stuck());
     looks_ = true;
-    Task look = [self = shared_from_this()] { self->Look(); };
-    if (now - idle_since_ < spin_.window()) return thread_->Post(std::move(look));
-    thread_->PostAt(now + kBetweenLooks, std::move(look));
+    pace_.Again(thread_, now, [self = shared_from_this()] { self->Look(); });
   }
 
   Status Stuck() const {
@@ -167,14 +122,6 @@ class NcclCollective::Caller : public std::enable_shared_from_this<Caller> {
     return Status::DeadlineExceeded(
         "NCCL has ended no sum in " + std::to_string(seconds.count()) +
         " s: NCCL_DEBUG=INFO shows the networks that it tries, NCCL_SOCKET_IFNAME chooses one");
-  }
-
-  // There was work from `begun` until now.
-  void Worked(TimePoint begun) {
-    const TimePoint now = thread_->Now();
-    if (begun > idle_since_) spin_.Paused(begun - idle_since_);
-    spin_.Worked(now - begun);
-    idle_since_ = now;
   }
 
   void Fail(const Status& status) {
@@ -192,7 +139,7 @@ class NcclCollective::Caller : public std::enable_shared_from_this<Caller> {
   void EndWhenQuiet(TimePoint latest, Duration wait, const Status& status) {
     const TimePoint now = thread_->Now();
     if (!sums_.IsQuiet() && now < latest) {
-      thread_->PostAt(now + kBetweenLooks, [self = shared_from_this(), latest, wait, status] {
+      thread_->PostAt(now + kBetweenQuestions, [self = shared_from_this(), latest, wait, status] {
         self->EndWhenQuiet(latest, wait, status);
       });
       return;
@@ -201,40 +148,25 @@ class NcclCollective::Caller : public std::enable_shared_from_this<Caller> {
   }
 
   void PostEnd(Duration wait, const Status& status) {
-    Post(wait, [callers = callers_, status] {
-      if (!status.ok()) callers->Fail(status);
-      callers->EndAll();
+    way_back_.Post(wait, [callbacks = callbacks_, status] {
+      if (!status.ok()) callbacks->Fail(status);
+      callbacks->EndAll();
     });
   }
 
-  // Posts to the executor, unless it may be gone.
-  void Post(Duration wait, Task task) {
-    Use idle = Use::kNone;
-    if (!use_.compare_exchange_strong(idle, Use::kPosting)) return;
-    if (wait == Duration::zero()) {
-      executor_->Post(std::move(task));
-    } else {
-      executor_->PostAt(executor_->Now() + wait, std::move(task));
-    }
-    use_ = Use::kNone;
-  }
-
-  enum class Use : uint8_t { kNone, kPosting, kAbandoned };
-
-  Executor* const executor_;
-  const std::shared_ptr<Callers> callers_;
+  WayBack way_back_;
+  const std::shared_ptr<SumCallbacks> callbacks_;
   const std::unique_ptr<NcclLibrary> library_;
   const std::unique_ptr<CudaDriver> driver_;
   NcclSums sums_;
+  const decltype(NcclOptions::introduce) introduce_;
   const Duration deadline_;
   const Duration blame_;
   const Duration patience_;
   Executor* thread_ = nullptr;
-  Spin spin_;
-  TimePoint idle_since_{};
-  TimePoint progress_{};               // since then no sum has ended
-  std::atomic<Use> use_ = Use::kNone;  // of the executor by the thread
-  bool looks_ = false;                 // a look is posted
+  LookPace pace_;
+  TimePoint progress_{};  // since then no sum has ended
+  bool looks_ = false;    // a look is posted
   bool left_ = false;
 };
 
@@ -243,15 +175,15 @@ NcclCollective::NcclCollective(Executor* executor, std::unique_ptr<NcclLibrary> 
     : executor_(executor),
       patience_(options.patience),
       watch_(2 * (options.deadline + options.patience)),
-      callers_(std::make_shared<Callers>(options)),
-      caller_(std::make_shared<Caller>(executor, callers_, std::move(library), std::move(driver),
+      callbacks_(std::make_shared<SumCallbacks>()),
+      caller_(std::make_shared<Caller>(executor, callbacks_, std::move(library), std::move(driver),
                                        options)),
       thread_(std::make_unique<LoopThread>("bs-nccl")) {
   caller_->RunOn(thread_.get());
 }
 
 NcclCollective::~NcclCollective() {
-  callers_->Close();
+  callbacks_->Close();
   const auto ended = std::make_shared<Notification>();
   thread_->Post([caller = caller_, ended] {
     caller->End();
@@ -260,10 +192,9 @@ NcclCollective::~NcclCollective() {
   if (ended->WaitFor(patience_) || !caller_->Abandon()) {
     thread_->End();
   } else {
-    // It keeps itself and all that it uses, but the memory of sums: this task does not run.
-    LoopThread* const left_behind = thread_.release();
-    left_behind->PostAt(left_behind->Now() + kForEver,
-                        [left_behind, caller = caller_] { caller->RunOn(left_behind); });
+    LoopThread* const left_behind = thread_.get();
+    LeaveBehind(std::move(thread_),
+                [left_behind, caller = caller_] { caller->RunOn(left_behind); });
   }
 }
 
@@ -281,11 +212,8 @@ bool NcclCollective::Sums(DType dtype) const {
 
 void NcclCollective::AllReduce(std::vector<Piece> pieces, DType dtype, uint64_t sequence,
                                Done done) {
-  if (!callers_->failure().ok()) {
-    return executor_->Post(
-        [done = std::move(done), status = callers_->failure()] { done(status); });
-  }
-  callers_->Add(sequence, std::move(done));
+  if (callbacks_->Refuses(executor_, &done)) return;
+  callbacks_->Add(sequence, std::move(done));
   if (!std::exchange(watches_, true)) Watch();
   thread_->Post([caller = caller_, pieces = std::move(pieces), dtype, sequence] {
     caller->Begin(pieces, dtype, sequence);
@@ -293,12 +221,12 @@ void NcclCollective::AllReduce(std::vector<Piece> pieces, DType dtype, uint64_t 
 }
 
 void NcclCollective::Watch() {
-  const uint64_t before = callers_->num_ended();
-  executor_->PostAt(executor_->Now() + watch_, [this, callers = callers_, before] {
-    if (callers->is_closed()) return;  // so is `this`
-    watches_ = !callers->empty();
+  const uint64_t before = callbacks_->num_ended();
+  executor_->PostAt(executor_->Now() + watch_, [this, callbacks = callbacks_, before] {
+    if (callbacks->is_closed()) return;  // so is `this`
+    watches_ = !callbacks->empty();
     if (!watches_) return;
-    if (callers->num_ended() != before) return Watch();
+    if (callbacks->num_ended() != before) return Watch();
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(watch_);
     Abort(Status::DeadlineExceeded("NCCL has kept the thread bs-nccl in a call for " +
                                    std::to_string(seconds.count()) +
@@ -307,13 +235,14 @@ void NcclCollective::Watch() {
 }
 
 void NcclCollective::Abort(const Status& status) {
-  if (!callers_->failure().ok()) return;
-  callers_->Fail(status);
+  if (!callbacks_->failure().ok()) return;
+  callbacks_->Fail(status);
   // The worker closes, and all is well: another rank may still receive from this one.
-  if (status.code() == StatusCode::kCancelled && callers_->empty()) return;
+  if (status.code() == StatusCode::kCancelled && callbacks_->empty()) return;
   thread_->Post([caller = caller_] { caller->Leave(); });
   // If NCCL keeps the thread, the memory of its sums may change until the process exits.
-  executor_->PostAt(executor_->Now() + 2 * patience_, [callers = callers_] { callers->EndAll(); });
+  executor_->PostAt(executor_->Now() + 2 * patience_,
+                    [callbacks = callbacks_] { callbacks->EndAll(); });
 }
 
 }  // namespace bs::backend

@@ -9,6 +9,7 @@
 
 #include "backend/collective/collective.h"
 #include "backend/collective/introduction.h"
+#include "backend/collective/library_thread.h"
 #include "backend/collective/nccl/cuda_driver.h"
 #include "backend/collective/nccl/nccl_library.h"
 #include "base/executor.h"
@@ -57,7 +58,6 @@ class NcclCollective final : public collective::Collective {
   void Abort(const Status& status) override;
 
  private:
-  class Callers;
   class Caller;
 
   // Looks after the thread as long as sums are under way.
@@ -67,8 +67,8 @@ class NcclCollective final : public collective::Collective {
   const Duration patience_;
   const Duration watch_;
   bool watches_ = false;
-  const std::shared_ptr<Callers> callers_;  // on the executor
-  const std::shared_ptr<Caller> caller_;    // on the thread
+  const std::shared_ptr<collective::SumCallbacks> callbacks_;  // on the executor
+  const std::shared_ptr<Caller> caller_;                       // on the thread
   std::unique_ptr<LoopThread> thread_;
 };
 
