@@ -1,4 +1,4 @@
-// The row of fp16: golden codes, and a row that says how its keys are cut.
+// The row of fp16: golden codes, and sums of many workers.
 #include "codec/fp16.h"
 
 #include <gtest/gtest.h>
@@ -21,16 +21,6 @@ TEST(Fp16, CodesAreTheNearestEvenFloat16) {
   EXPECT_EQ(InFp16({1, -2, 1.00048828125F, 1.00146484375F, 65504, 65520, 0x1p-24F}),
             (std::vector<uint16_t>{0x3c00, 0xc000, 0x3c00, 0x3c02, 0x7bff, 0x7c00, 0x0001}));
   EXPECT_EQ(InFp16({NAN, -0.0F}), (std::vector<uint16_t>{0x7e00, 0x8000}));
-}
-
-TEST(Fp16, CodesAreAddedToFloat32AndDecodedExactly) {
-  const Codec codec = Fp16Codec();
-  const std::vector<uint16_t> codes = InFp16({0.5F, -3, 1024});
-  std::vector<float> sum = {1, 1, 1.0F / 1024};
-  codec.add({}, {}, codes.data(), sum.data(), 3);
-  EXPECT_EQ(sum, (std::vector<float>{1.5F, -2, 1024 + 1.0F / 1024}));
-  codec.decode({}, {}, codes.data(), sum.data(), 3);
-  EXPECT_EQ(sum, (std::vector<float>{0.5F, -3, 1024}));
 }
 
 // 64 gradients of 2,000: their sum, 128,000, is beyond the largest float16.
@@ -62,15 +52,6 @@ TEST(Fp16, ASumIsDividedByThePowerOfTwoThatIsNoLess) {
     codec.decode({}, {.rank = 0}, &code, &value, 1);
     EXPECT_EQ(value * divisor, sum) << workers;
   }
-}
-
-TEST(Fp16, TwoBytesAnElementInUnitsOf65536) {
-  const Codec codec = Fp16Codec();
-  for (const uint64_t count : {0U, 1U, 65535U, 65536U, 65537U}) {
-    EXPECT_EQ(codec.encoded_bytes({}, count), 2 * count);
-  }
-  EXPECT_EQ(codec.unit_elements, 65536U);
-  EXPECT_TRUE(codec.cuts_keys && codec.codes_sums && !codec.keeps_residual);
 }
 
 }  // namespace

@@ -6,10 +6,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <span>
-#include <string>
 
 #include "codec/codec.h"
+#include "codec/lossy_row.h"
 
 namespace bs::codec::testing {
 
@@ -56,23 +55,14 @@ void PutMirror(const CodecParameters& /*parameters*/, const Place& /*place*/, co
 }
 
 inline Codec MirrorCodec() {
-  return {
-      .id = kMirrorId,
-      .name = "mirror",
-      .unit_elements = kMirrorUnit,
-      .cuts_keys = true,
-      .keeps_residual = false,
-      .codes_sums = true,
-      .sums = SumsTravel::kSame,
-      .parse = [](std::span<const Option>) { return Result<CodecParameters>(CodecParameters()); },
-      .check = [](const CodecParameters&) { return Status::Ok(); },
-      .describe = [](const CodecParameters&) { return std::string("mirrors"); },
-      .encoded_bytes = [](const CodecParameters&,
-                          uint64_t count) { return MirrorUnits(count) * kMirrorBytes; },
-      .check_codes = nullptr,
-      .encode = EncodeMirror,
-      .add = PutMirror<true>,
-      .decode = PutMirror<false>};
+  Codec codec = RowOfUnits(kMirrorId, "mirror", kMirrorUnit);
+  codec.encoded_bytes = [](const CodecParameters&, uint64_t count) {
+    return MirrorUnits(count) * kMirrorBytes;
+  };
+  codec.encode = EncodeMirror;
+  codec.add = PutMirror<true>;
+  codec.decode = PutMirror<false>;
+  return codec;
 }
 
 }  // namespace bs::codec::testing

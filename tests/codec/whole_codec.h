@@ -6,10 +6,9 @@
 
 #include <cstdint>
 #include <cstring>
-#include <span>
-#include <string>
 
 #include "codec/codec.h"
+#include "codec/lossy_row.h"
 
 namespace bs::codec::testing {
 
@@ -51,22 +50,12 @@ void PutWhole(const CodecParameters& /*parameters*/, const Place& place, const v
 }
 
 inline Codec WholeCodec() {
-  return {
-      .id = kWholeId,
-      .name = "whole",
-      .unit_elements = kWholeUnit,
-      .cuts_keys = true,
-      .keeps_residual = false,
-      .codes_sums = true,
-      .sums = SumsTravel::kSame,
-      .parse = [](std::span<const Option>) { return Result<CodecParameters>(CodecParameters()); },
-      .check = [](const CodecParameters&) { return Status::Ok(); },
-      .describe = [](const CodecParameters&) { return std::string("whole numbers"); },
-      .encoded_bytes = [](const CodecParameters&, uint64_t count) { return 2 * count; },
-      .check_codes = nullptr,
-      .encode = EncodeWhole,
-      .add = PutWhole<true>,
-      .decode = PutWhole<false>};
+  Codec codec = RowOfUnits(kWholeId, "whole", kWholeUnit);
+  codec.encoded_bytes = [](const CodecParameters&, uint64_t count) { return 2 * count; };
+  codec.encode = EncodeWhole;
+  codec.add = PutWhole<true>;
+  codec.decode = PutWhole<false>;
+  return codec;
 }
 
 }  // namespace bs::codec::testing

@@ -172,6 +172,15 @@ struct Helped {
   }
 };
 
+// No call of MPI follows.
+void ExpectQuiet(Helped* helped) {
+  const int before = helped->times;
+  Notification nothing;
+  EXPECT_FALSE(nothing.WaitFor(milliseconds(50)));
+  EXPECT_EQ(helped->times, before);
+  helped->over = true;
+}
+
 TEST_F(MpiCollectiveTest, CallsMpiAfterItsSumsSoThatPeersEndTheirs) {
   const auto helped = std::make_shared<Helped>();
   Make({.add = PlayTwin, .progress = helped->ToProgress(helped)});
@@ -205,11 +214,7 @@ TEST_F(MpiCollectiveTest, CallsMpiNoMoreAfterAFailure) {
   EXPECT_TRUE(helped->enough.WaitFor(seconds(20)));
   Abort("worker 1 was lost");
   End();
-  const int before = helped->times;
-  Notification nothing;
-  EXPECT_FALSE(nothing.WaitFor(milliseconds(50)));
-  EXPECT_EQ(helped->times, before);
-  helped->over = true;
+  ExpectQuiet(helped.get());
 }
 
 TEST_F(MpiCollectiveTest, CallsMpiNoMoreAfterItsError) {
@@ -227,11 +232,7 @@ TEST_F(MpiCollectiveTest, CallsMpiNoMoreAfterItsError) {
   *sum_fails = true;
   std::vector<float> values = {1};
   EXPECT_FALSE(Wait(Sum(&values, 0)).ok());
-  const int before = helped->times;
-  Notification nothing;
-  EXPECT_FALSE(nothing.WaitFor(milliseconds(50)));
-  EXPECT_EQ(helped->times, before);
-  helped->over = true;
+  ExpectQuiet(helped.get());
 }
 
 TEST_F(MpiCollectiveTest, KeepsMemoryThatMpiHas) {
