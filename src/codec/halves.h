@@ -6,10 +6,10 @@
 #include <string>
 
 #include "codec/codec.h"
+#include "codec/units.h"
 
 namespace bs::codec {
 
-inline constexpr uint64_t kUnitElements = 65536;  // 256 KiB of float32
 inline constexpr uint64_t kHalfBytes = 2;
 
 inline Status CheckNoParameters(const CodecParameters& parameters) {

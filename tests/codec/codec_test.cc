@@ -25,7 +25,9 @@ TEST(Codecs, AreFoundByTheirNumbersOnTheWire) {
   EXPECT_EQ(Builtin().Find(2)->name, "fp16");
   ASSERT_NE(Builtin().Find(3), nullptr);
   EXPECT_EQ(Builtin().Find(3)->name, "bf16");
-  EXPECT_EQ(Builtin().Find(4), nullptr);
+  ASSERT_NE(Builtin().Find(4), nullptr);
+  EXPECT_EQ(Builtin().Find(4)->name, "onebit");
+  EXPECT_EQ(Builtin().Find(5), nullptr);
 }
 
 TEST(Codecs, NothingCompressedIsAsItLies) {

@@ -36,7 +36,7 @@ TEST_F(MxnetTest, ReadsSendAndWritesReceiveWithTheGivenPriority) {
 }
 
 TEST_F(MxnetTest, PassesTheCodingOn) {
-  for (const bs_coding& coding : {bs_coding{}, bs_coding{7, 3, 0, {1, 2, 3}}}) {
+  for (const bs_coding& coding : {bs_coding{}, bs_coding{7, 3, 0, 0, {1, 2, 3}}}) {
     worker_.requests.clear();
     mxnet_.operations.clear();
     ASSERT_EQ(PushPull(0, coding), 0);
@@ -52,8 +52,8 @@ TEST_F(MxnetTest, SaysWhetherAGradientWasReadyAtItsCall) {
   const auto at_once = [this](uint64_t size_bytes, std::chrono::milliseconds waited) {
     worker_.requests.clear();
     mxnet_.operations.clear();
-    const bs_mxnet_round round{7,  "'fc1'", 0,       &send_, &recv_, size_bytes,
-                               {}, 1,       nullptr, 0,      nullptr};
+    const bs_mxnet_round round{7,  "'fc1'", 0,       &send_, &recv_,  size_bytes,
+                               {}, 1,       nullptr, 0,      nullptr, nullptr};
     EXPECT_EQ(bs_mxnet_push_pull(plugin_, &round, &error_), 0);
     std::this_thread::sleep_for(waited);
     mxnet_.Run(0);
