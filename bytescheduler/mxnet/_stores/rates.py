@@ -1,0 +1,40 @@
+"""The rates that residuals of gradient compression follow."""
+
+import functools
+import logging
+import math
+from typing import Optional
+
+from bytescheduler._native import Coding
+from bytescheduler.mxnet._sessions.tensor_session import Rates
+from bytescheduler.mxnet._types import Updater
+
+__all__ = ["rates_of"]
+
+_log = logging.getLogger(__name__)
+_CORRECTED = 2  # the feedback that follows the learning rate
+
+
+def rates_of(coding: Optional[Coding], updater: Updater) -> Optional[Rates]:
+    """Return the rates of the optimizer now; None if no residual of `coding` could follow them.
+
+    A rate that is not finite is 0, which no residual follows.
+    """
+    if coding is None or coding.feedback == 0:
+        return None
+    optimizer = getattr(updater, "optimizer", None)
+    if optimizer is None:
+        if coding.feedback == _CORRECTED:
+            _tell_none()
+        return None
+    numbers = (float(optimizer.learning_rate), float(optimizer.rescale_grad))
+    rate, rescale = (number if math.isfinite(number) else 0.0 for number in numbers)
+    return rate, 0.0, rescale
+
+
+@functools.lru_cache(maxsize=None)  # once a process
+def _tell_none() -> None:
+    _log.warning(
+        "ef 'corrected' of gradient compression follows the learning rate of the store's "
+        "optimizer, and there is none: it does what 'vanilla' does"
+    )
