@@ -30,7 +30,7 @@ std::string Names(const std::vector<Codec>& rows, const std::string& before,
   return names;
 }
 
-constexpr std::string_view kSumsTravel[] = {"plain", "same", "bf16"};  // by SumsTravel
+constexpr std::string_view kSumsTravel[] = {"plain", "same", "bf16"};   // by SumsTravel
 constexpr std::string_view kFeedback[] = {"", "vanilla", "corrected"};  // by Feedback
 constexpr uint64_t kMostUnits = 64;                                     // of a partition
 

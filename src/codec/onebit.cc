@@ -157,7 +157,8 @@ Result<CodecParameters> ParseOnebit(std::span<const Option> options) {
   for (const Option& option : options) {
     if (option.name != "scaling") {
       return Status::InvalidArgument("gradient compression by 'onebit' has no option '" +
-                                     std::string(option.name) + "', only 'scaling', 'ef' and 'pull'");
+                                     std::string(option.name) +
+                                     "', only 'scaling', 'ef' and 'pull'");
     }
     if (option.value != "True" && option.value != "False") {
       return Status::InvalidArgument("scaling '" + std::string(option.value) +
@@ -196,8 +197,7 @@ Status CheckOnebitCodes(const CodecParameters& parameters, std::span<const std::
     const size_t in_unit = std::min<uint64_t>(count, kUnitElements);
     const size_t size = CodesOf(in_unit);
     if (!IsMagnitude(ScaleOf(unit), IsScaled(parameters))) {
-      return Status::InvalidArgument("the magnitude of a unit is " +
-                                     std::to_string(ScaleOf(unit)));
+      return Status::InvalidArgument("the magnitude of a unit is " + std::to_string(ScaleOf(unit)));
     }
     const size_t used = in_unit % kLanes;
     if (used > 0 && unit[size - 1] >> used != 0) {

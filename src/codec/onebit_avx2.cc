@@ -73,11 +73,8 @@ void Add(const unsigned char* signs, float scale, size_t eights, unsigned char* 
   }
 }
 
-constexpr OnebitKernels kKernels = {.name = "avx2",
-                                    .add_magnitudes = AddMagnitudes,
-                                    .code = Code,
-                                    .put = Put,
-                                    .add = Add};
+constexpr OnebitKernels kKernels = {
+    .name = "avx2", .add_magnitudes = AddMagnitudes, .code = Code, .put = Put, .add = Add};
 
 }  // namespace
 

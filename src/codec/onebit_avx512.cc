@@ -19,8 +19,8 @@ __m512 SignBits() { return _mm512_castsi512_ps(_mm512_set1_epi32(INT32_MIN)); }
 __m512 Coded(const OnebitInput& input, size_t at, __mmask16 mask) {
   const __m512 values = _mm512_maskz_loadu_ps(mask, input.in + at * sizeof(float));
   if (input.residual == nullptr) return values;
-  const __m512 kept = _mm512_mul_ps(_mm512_set1_ps(input.ratio),
-                                    _mm512_maskz_loadu_ps(mask, input.residual + at));
+  const __m512 kept =
+      _mm512_mul_ps(_mm512_set1_ps(input.ratio), _mm512_maskz_loadu_ps(mask, input.residual + at));
   return _mm512_add_ps(values, kept);
 }
 
@@ -79,11 +79,8 @@ void Add(const unsigned char* signs, float scale, size_t eights, unsigned char* 
   }
 }
 
-constexpr OnebitKernels kKernels = {.name = "avx512",
-                                    .add_magnitudes = AddMagnitudes,
-                                    .code = Code,
-                                    .put = Put,
-                                    .add = Add};
+constexpr OnebitKernels kKernels = {
+    .name = "avx512", .add_magnitudes = AddMagnitudes, .code = Code, .put = Put, .add = Add};
 
 }  // namespace
 

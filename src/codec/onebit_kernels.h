@@ -1,5 +1,5 @@
-// The loops of onebit over eight elements at a time: a scalar specification, and vector kernels that
-// give its bits.
+// The loops of onebit over eight elements at a time: a scalar specification, and vector kernels
+// that give its bits.
 //
 // Pure functions on memory the caller owns; any alignment; thread-safe; in the default
 // floating-point environment.  A kernel's file is compiled for its CPUs: it shares no inline
@@ -12,8 +12,8 @@
 
 namespace bs::codec {
 
-// Elements that are coded: in + ratio * residual, with the product rounded, or `in` if `residual` is
-// null.
+// Elements that are coded: in + ratio * residual, with the product rounded, or `in` if `residual`
+// is null.
 struct OnebitInput {
   const unsigned char* in;  // float32
   float* residual;

@@ -236,8 +236,9 @@ float Worker::Impl::RatioOf(const Operation& operation, KeyState* state) {
       codec::RatioOf(operation.coding.feedback, state->rates, operation.rates);
   state->rates = operation.rates;
   if (ratio.cut && !std::exchange(told_of_ratio_, true)) {
-    log_.Warning("a learning rate fell to less than a sixteenth within a step, or changed its "
-                 "sign: residuals of gradient compression do not follow it that far");
+    log_.Warning(
+        "a learning rate fell to less than a sixteenth within a step, or changed its "
+        "sign: residuals of gradient compression do not follow it that far");
   }
   return ratio.factor;
 }

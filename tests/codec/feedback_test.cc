@@ -25,7 +25,8 @@ TEST(ResidualRatio, FollowsASchedule) {
   for (size_t t = 1; t < std::size(etas); ++t) {
     const PushRates before = RatesAt(etas[t - 1], rescales[t - 1]);
     const PushRates now = RatesAt(etas[t], rescales[t]);
-    EXPECT_FLOAT_EQ(FactorOf(Feedback::kCorrected, before, now), static_cast<float>(expected[t - 1]));
+    EXPECT_FLOAT_EQ(FactorOf(Feedback::kCorrected, before, now),
+                    static_cast<float>(expected[t - 1]));
     EXPECT_EQ(FactorOf(Feedback::kVanilla, before, now),
               static_cast<float>(rescales[t - 1] / rescales[t]))
         << "vanilla follows rescale_grad alone";

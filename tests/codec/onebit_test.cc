@@ -97,13 +97,12 @@ std::vector<uint32_t> BitsOf(const std::vector<float>& values) {
 TEST(Onebit, CodesAndResidualsAreThoseOfTheReference) {
   std::mt19937 random(3);
   std::normal_distribution<float> normal;
-  for (const size_t count : {size_t{1}, size_t{7}, size_t{8}, size_t{9}, kUnit - 1, kUnit,
-                             kUnit + 1, 2 * kUnit + 13}) {
+  for (const size_t count :
+       {size_t{1}, size_t{7}, size_t{8}, size_t{9}, kUnit - 1, kUnit, kUnit + 1, 2 * kUnit + 13}) {
     std::vector<float> in(count);
     for (float& value : in) value = normal(random);
     for (const bool scaled : {true, false}) {
-      EXPECT_EQ(EncodeOnebits(OnebitOf(scaled), in, nullptr),
-                ReferOnebits(scaled, in, nullptr, 1));
+      EXPECT_EQ(EncodeOnebits(OnebitOf(scaled), in, nullptr), ReferOnebits(scaled, in, nullptr, 1));
       std::vector<float> residual(count);
       std::vector<float> expected = residual;
       for (const float ratio : {1.0F, 0.5F, 0.1F, 3.0F}) {
@@ -125,8 +124,7 @@ TEST(Onebit, NumbersAtTheEdgesAreThoseOfTheReference) {
         std::vector<float>{1, -kInf}, std::vector<float>{kNan, 2}}) {
     std::vector<float> residual(in.size(), 0.25F);
     std::vector<float> expected = residual;
-    EXPECT_EQ(EncodeOnebits(kScaled, in, &residual, 0.5F),
-              ReferOnebits(true, in, &expected, 0.5F));
+    EXPECT_EQ(EncodeOnebits(kScaled, in, &residual, 0.5F), ReferOnebits(true, in, &expected, 0.5F));
     EXPECT_EQ(BitsOf(residual), BitsOf(expected));
   }
 }
@@ -135,8 +133,7 @@ TEST(Onebit, AMagnitudeThenTheSignsLowestBitFirst) {
   const OnebitCodes codes = EncodeOnebits(kScaled, {1, -2, 3, 4, -5, 6, 7, 8, -9}, nullptr);
   EXPECT_EQ(codes, (OnebitCodes{std::byte{0}, std::byte{0}, std::byte{0xa0}, std::byte{0x40},
                                 std::byte{0b00010010}, std::byte{1}}));  // 5
-  EXPECT_EQ(DecodeOnebits(kScaled, codes, 9),
-            (std::vector<float>{5, -5, 5, 5, -5, 5, 5, 5, -5}));
+  EXPECT_EQ(DecodeOnebits(kScaled, codes, 9), (std::vector<float>{5, -5, 5, 5, -5, 5, 5, 5, -5}));
   std::vector<float> sum(9, 10);
   OnebitCodec().add(kScaled, {}, codes.data(), sum.data(), 9);
   EXPECT_EQ(sum, (std::vector<float>{15, 5, 15, 15, 5, 15, 15, 15, 5}));

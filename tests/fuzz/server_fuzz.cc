@@ -75,9 +75,8 @@ bs::Coding DrawCoding(FuzzedDataProvider* input) {
   // Sizes of parameters that codecs have, and any.
   const size_t sizes[] = {0, 1, sizeof(float)};
   const auto kind = input->ConsumeIntegralInRange<size_t>(0, std::size(sizes));
-  const std::string parameters = kind < std::size(sizes)
-                                     ? input->ConsumeBytesAsString(sizes[kind])
-                                     : input->ConsumeRandomLengthString(24);
+  const std::string parameters = kind < std::size(sizes) ? input->ConsumeBytesAsString(sizes[kind])
+                                                         : input->ConsumeRandomLengthString(24);
   return {.codec = input->ConsumeIntegralInRange<uint32_t>(0, 5),
           .parameters = bs::CodecParameters(std::as_bytes(std::span(parameters))),
           .sums = static_cast<bs::SumsTravel>(input->ConsumeIntegralInRange<uint32_t>(0, 3)),

@@ -263,8 +263,7 @@ void Slot::EncodeSum(Round round) {
                            .ratio = coded_->ratio,
                            .rank = codec::kServerRank,
                            .num_workers = static_cast<uint32_t>(shard_->view->num_workers())};
-  float* const residual =
-      shard_->codecs->KeepsResidual(coding) ? coded_->residual.data() : nullptr;
+  float* const residual = shard_->codecs->KeepsResidual(coding) ? coded_->residual.data() : nullptr;
   shard_->codecs->Get(coding).encode(coding.parameters, place, coded_->sum->data(), residual,
                                      buffers_[which]->data(), shape_.size_bytes / sizeof(float));
 }

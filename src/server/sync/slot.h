@@ -68,7 +68,7 @@ class Slot {
     SumRef sum{};
     // What codes of sums could not express, for the next round; empty where none is kept.
     std::vector<float> residual{};
-    float ratio = 1;  // its factor in the open round, as rank 0's push says
+    float ratio = 1;                  // its factor in the open round, as rank 0's push says
     std::array<Coding, 2> of_sums{};  // of buffers_; plain: that holds a sum
   };
 

@@ -1,5 +1,6 @@
 """onebit: sums are those of a model in numpy, bit for bit, with residuals on both ends."""
 
+import re
 from typing import Callable
 
 import pytest
@@ -16,6 +17,14 @@ ALL_SIZES = {"BYTESCHEDULER_MIN_COMPRESS": "1"}
 def test_sums_are_the_models(make_job: MakeJob, ef: str, servers: int, partition: str) -> None:
     env = {"BYTESCHEDULER_PARTITION": partition, **ALL_SIZES}
     make_job(servers=servers, env=env).run("direct/onebit.py", ef)
+
+
+def test_module_trains_alike_on_all_workers(make_job: MakeJob) -> None:
+    job = make_job(servers=2)
+    job.run("direct/onebit.py", "module")
+    weights = re.findall(r"weights (\d+)", job.all_output())
+    assert len(weights) == 2
+    assert weights[0] == weights[1]
 
 
 def test_workers_that_differ_are_told_both(make_job: MakeJob) -> None:

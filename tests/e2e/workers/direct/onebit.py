@@ -1,10 +1,11 @@
 """A worker whose gradients and sums travel as signs: ``onebit.py EF``.
 
 EF is "none", "vanilla", "corrected", which sets an optimizer whose rates change, or "differs",
-where rank 1 asks for another one.
+where rank 1 asks for another one.  "module" trains a Module.
 """
 
 import sys
+import zlib
 
 import mxnet as mx
 import numpy as np
@@ -114,10 +115,36 @@ def check_weights(kvs: ScheduledKVS) -> None:
             np.testing.assert_allclose(out.asnumpy(), weights[key], 1e-4, 1e-6, err_msg=str(key))
 
 
+def train_module(kvs: ScheduledKVS, params: "dict[str, object]") -> None:
+    """Train with Module's own argument, momentum included; print the weights' checksum."""
+    layer = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=256, name="fc")
+    loss = mx.sym.LinearRegressionOutput(layer, mx.sym.Variable("label"))
+    module = mx.mod.Module(
+        loss, ("data",), ("label",), compression_params={**params, "momentum": "nesterov"}
+    )
+    module.bind([("data", (4, 128))], [("label", (4, 256))])
+    module.init_params(mx.init.One())
+    rates = {"learning_rate": 0.001, "momentum": 0.5, "wd": 0.01}
+    module.init_optimizer(kvs, "sgd", rates)
+    for step in range(4):
+        random = np.random.RandomState(10 * step + kvs.rank)
+        data = mx.nd.array(random.normal(0, 1, (4, 128)))
+        module.forward_backward(mx.io.DataBatch([data], [mx.nd.ones((4, 256))]))
+        module.update()
+    weights = module.get_params()[0]["fc_weight"].asnumpy()
+    assert np.isfinite(weights).all()
+    assert kvs._backend._has_coded
+    print(f"weights {zlib.crc32(weights.tobytes())}", flush=True)
+
+
 def main() -> None:
     (ef,) = sys.argv[1:]
     params = {"compressor": "onebit", "scaling": True, "k": None, "fp16": False, "momentum": ""}
     kvs = ScheduledKVS(mx.kv.create("dist_sync"))
+    if ef == "module":
+        train_module(kvs, {**params, "ef": "vanilla"})
+        kvs.close()
+        return
     if ef != "none":
         params["ef"] = "vanilla" if ef == "differs" and kvs.rank == 1 else ef
     if ef == "differs" and kvs.rank == 0:
