@@ -6,7 +6,7 @@ cdef void _add_text(void* texts, const char* text) noexcept:
 
 
 cdef class Coding:
-    """How gradients are coded: a codec, its parameters, how sums travel, and what is kept.
+    """How gradients are coded: a codec, its parameters, how sums travel, and error feedback.
 
     Equal codings are equal, and have equal bytes; `str` tells what they are.
 
@@ -17,7 +17,7 @@ cdef class Coding:
     options : mapping of str to str
         Its parameters as text, by name; the codec has values for those that are not given.  Every
         codec has `pull`, for its sums: "same", "plain" or "bf16".  Some have `ef`: "vanilla" or
-        "corrected" keeps what codes cannot express for the next round.
+        "corrected".
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ cdef class Coding:
     parameters : bytes
         Its parameters, which only the codec reads.
     feedback : int
-        What becomes of what codes cannot express: 0 without `ef`, 1 "vanilla", 2 "corrected".
+        Error feedback: 0 without `ef`, 1 "vanilla", 2 "corrected".
 
     Raises
     ------
@@ -71,7 +71,7 @@ cdef class Coding:
 
     @property
     def feedback(self):
-        """Return what becomes of what codes cannot express."""
+        """Return the number of the error feedback."""
         return self.coding.feedback
 
     def __bytes__(self):

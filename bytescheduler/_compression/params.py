@@ -26,7 +26,7 @@ class Compression(NamedTuple):
     widens: bool = False  # half precision is coded as float32
     says_overflow: bool = False  # codes of gradients that are not finite are not finite
     has_momentum: bool = False  # Nesterov's, before gradients are pushed, at every size
-    mu: Optional[float] = None  # of that momentum; None: the optimizer's
+    mu: Optional[float] = None  # its number; None: the optimizer's
 
     @property
     def is_on(self) -> bool:

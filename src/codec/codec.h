@@ -42,7 +42,7 @@ struct Place {
   uint32_t num_workers = 1;    // whose gradients are in a sum
 };
 
-// Whether a coder has a residual for each element.
+// The residual of a coder: a float32 for each element.
 enum class Keeps : uint8_t {
   kNoResidual,
   kResidual,

@@ -38,8 +38,8 @@ enum class SumsTravel : uint8_t {
   kBf16 = 2,
 };
 
-// What becomes of the part of gradients, and of sums, that codes cannot express.  Numbers on the
-// wire.
+// Error feedback: the coder of gradients, or of sums, keeps the part that codes cannot express.
+// Numbers on the wire.
 enum class Feedback : uint8_t {
   kNone = 0,       // nothing, unless the codec itself keeps it
   kVanilla = 1,    // the coder keeps it for the next round

@@ -105,7 +105,7 @@ INSTANTIATE_TEST_SUITE_P(Available, OnebitKernel,
                          ::testing::ValuesIn(AvailableOnebit().begin(), AvailableOnebit().end()),
                          [](const auto& kernel) { return std::string(kernel.param->name); });
 
-TEST(OnebitKernels, AreThoseOfTheCpuThatSumsRunOn) {
+TEST(OnebitKernels, FitTheCpuThatSumsRunOn) {
   EXPECT_EQ(AvailableOnebit().back()->name, reduce::BestCasts().name);
 }
 

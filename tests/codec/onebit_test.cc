@@ -94,7 +94,7 @@ std::vector<uint32_t> BitsOf(const std::vector<float>& values) {
   return bits;
 }
 
-TEST(Onebit, CodesAndResidualsAreThoseOfTheReference) {
+TEST(Onebit, CodesAndResidualsEqualTheReference) {
   std::mt19937 random(3);
   std::normal_distribution<float> normal;
   for (const size_t count :
@@ -114,7 +114,7 @@ TEST(Onebit, CodesAndResidualsAreThoseOfTheReference) {
   }
 }
 
-TEST(Onebit, NumbersAtTheEdgesAreThoseOfTheReference) {
+TEST(Onebit, NumbersAtTheEdgesEqualTheReference) {
   const float least = std::numeric_limits<float>::denorm_min();
   const float most = std::numeric_limits<float>::max();
   for (const std::vector<float>& in :

@@ -497,7 +497,7 @@ FOREIGN = (
     ),
     (r"hwloc|numa", r"src/base/numa\.cc"),
     (r"infiniband/", r"3rdparty/ps-lite/src/transport/rdma/ibverbs_symbols\.h"),
-    (r"immintrin|x86intrin|cpuid", r"src/reduce/"),
+    (r"immintrin|x86intrin|cpuid", r"src/reduce/|src/codec/\w+_avx\d+"),
     (r"Python\.h|pybind11|mxnet|nnvm|dmlc|tvm|torch|tensorflow|cuda|nccl", r"(?!)"),
     # Our own want quotes.
     (rf"({'|'.join(['bytescheduler', *MAY_INCLUDE])})/", r"(?!)"),

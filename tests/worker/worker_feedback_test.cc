@@ -61,7 +61,7 @@ PushRates RatesOf(double learning_rate, double rescale_grad) {
   return {.learning_rate = learning_rate, .weight_decay = 0, .rescale_grad = rescale_grad};
 }
 
-TEST(WorkerFeedback, WhatCodesCannotSayComesWithTheNextRound) {
+TEST(WorkerFeedback, TheRestOfAGradientComesWithTheNextRound) {
   FeedbackWorker worker(Feedback::kVanilla);
   EXPECT_EQ(worker.Round(), (std::vector<float>{2, -2, 2}));
   // The residual is {1, 1, 0}: {4, 0, 2} is sent.

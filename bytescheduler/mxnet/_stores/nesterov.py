@@ -52,7 +52,7 @@ class Nesterov:
         self._mu = compression.mu  # None: the optimizer's
         self._momenta: Dict[Key, Array] = {}
         self._decays: Dict[Key, Array] = {}
-        self._rescales: Dict[Key, float] = {}  # of the optimizer when a key was pushed last
+        self._rescales: Dict[Key, float] = {}  # by key, when it was pushed last
         self._told = False
         if updater is not None:
             self.check(updater)

@@ -82,7 +82,7 @@ class Reference {
   std::vector<float> residual_ = std::vector<float>(kOneUnit);
 };
 
-TEST(SlotFeedback, WhatCodesOfASumCannotSayComesLater) {
+TEST(SlotFeedback, TheRestOfASumComesLater) {
   FeedbackBench bench(OnebitWith(Feedback::kVanilla));
   Reference reference;
   std::vector<double> arrived(kOneUnit);

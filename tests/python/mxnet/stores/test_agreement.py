@@ -279,7 +279,7 @@ def test_notes_tell_workers_that_compress_otherwise() -> None:
     )
 
 
-def test_notes_tell_workers_whose_momentum_differs() -> None:
+def test_notes_tell_workers_with_another_momentum() -> None:
     one, other, own = ([0.0, 0.0, *noted(two_bits(0.25), 0, mu)] for mu in (0.9, 0.5, None))
     assert Agreement._what_differs(np.array([one, one]).T) is None
     assert Agreement._what_differs(np.array([own, own]).T) is None

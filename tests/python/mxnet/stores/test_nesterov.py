@@ -36,7 +36,7 @@ def train(store: NativeStore, optimizer: mx.optimizer.Optimizer, steps: int = 50
 
 @pytest.mark.parametrize("kind", [mx.optimizer.NAG, mx.optimizer.SGD])
 @pytest.mark.parametrize("mu", [None, 0.9])
-def test_without_a_compressor_the_weights_are_those_of_nag(
+def test_without_a_compressor_the_weights_equal_nags(
     store: NativeStore,
     kind: Any,  # noqa: ANN401 - MXNet has no types
     mu: "float | None",
