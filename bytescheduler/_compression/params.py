@@ -98,7 +98,7 @@ def _of_byteps_form(used: Dict[str, object], least_bytes: int) -> Compression:
     compression = Compression(has_momentum=has_momentum, mu=mu)
     if name is not None:
         coding = Coding(str(name), {key: str(value) for key, value in used.items()})
-        compression = compression._replace(coding=coding)
+        compression = compression._replace(coding=coding, least_bytes=least_bytes)
         if compression.is_two_bit and has_momentum:
             raise ConfigError(
                 "gradient compression has momentum 'nesterov' beside two bits, which are MXNet's "
@@ -106,9 +106,7 @@ def _of_byteps_form(used: Dict[str, object], least_bytes: int) -> Compression:
                 1,
             )
         if not compression.is_two_bit:
-            compression = compression._replace(
-                least_bytes=least_bytes, widens=True, says_overflow=True
-            )
+            compression = compression._replace(widens=True, says_overflow=True)
     elif used:
         key, value = next(iter(used.items()))
         raise ConfigError(

@@ -139,12 +139,13 @@ class Nesterov:
             optimizer.momentum, optimizer.wd = momentum, wd
         if before is None:
             return
-        mu = self._mu_of(optimizer)
-        before *= decay
+        mu, stored = self._mu_of(optimizer), tensor.stored
         decays = self._decays.get(tensor.key)
         if decays is None:
             decays = self._decays[tensor.key] = mx.nd.zeros_like(before)
+        before *= decay
         decays *= mu
-        decays += before
-        stored = tensor.stored
-        stored -= float(optimizer._get_lr(tensor.key)) * (before + mu * decays)
+        rate = float(optimizer._get_lr(tensor.key))
+        stored -= rate * (before + mu * (decays + before))
+        # MXNet's NAG keeps the decay of the weight that it has just updated.
+        decays += decay * stored

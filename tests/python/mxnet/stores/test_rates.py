@@ -20,9 +20,9 @@ def test_pushes_carry_the_rates_of_their_step(store: NativeStore, plugin: FakePl
     optimizer = mx.optimizer.SGD(learning_rate=0.5, rescale_grad=0.25)
     store.set_optimizer(optimizer)
     store.push([1, 2], [full(1, LARGE), full(1)], 0)
+    assert plugin.rates == [(0.5, 0.0, 0.25), None]
     optimizer.set_learning_rate(float("nan"))
-    store.push(1, full(1, LARGE), 0)
-    assert plugin.rates == [(0.5, 0.0, 0.25), None, (0.0, 0.0, 0.25)]
+    assert rates.rates_of(plugin.codings[0], store.updater) == (0.0, 0.0, 0.25)
 
 
 def test_without_residuals_there_are_none(store: NativeStore, plugin: FakePlugin) -> None:
