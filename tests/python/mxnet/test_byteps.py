@@ -1,0 +1,63 @@
+"""The names of BytePS's scripts, on a worker alone, and their errors."""
+
+from typing import Any, Iterator
+
+import mxnet as mx
+import pytest
+
+import bytescheduler.mxnet as bps
+from bytescheduler.errors import UsageError
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.delenv("DMLC_ROLE", raising=False)
+    bps.init()
+    bps.init()
+    yield bps
+    bps.shutdown()
+    bps.shutdown()
+
+
+def test_before_init_each_name_says_so() -> None:
+    for call in (bps.rank, bps.size, bps.local_rank, bps.local_size):
+        with pytest.raises(UsageError, match=r"call init\(\) of bytescheduler.mxnet first"):
+            call()
+
+
+def test_a_worker_alone_is_the_whole_job(alone: Any) -> None:  # noqa: ANN401 - a module
+    assert (alone.rank(), alone.size(), alone.local_rank(), alone.local_size()) == (0, 1, 0, 1)
+    tensor = mx.nd.full((2,), 3)
+    alone.byteps_declare_tensor("a")
+    alone.byteps_push_pull(tensor, version=1, priority=2, name="a", is_average=True)
+    alone.broadcast_parameters({"b": tensor}, root_rank=0)
+    assert (tensor.asnumpy() == 3).all()
+
+
+def test_wrong_arguments_are_refused(alone: Any) -> None:  # noqa: ANN401 - a module
+    tensor = mx.nd.ones((2,))
+    alone.byteps_push_pull(tensor, name="a")
+    for call, text in (
+        (lambda: alone.byteps_push_pull(tensor), "want a name, the same on all workers"),
+        (lambda: alone.byteps_push_pull(mx.nd.ones((3,)), name="a"), "tensor 'a' has shape"),
+        (lambda: alone.byteps_declare_tensor(3), "want a name, got 3"),
+        (lambda: alone.broadcast_parameters({"b": tensor}, 1), "root_rank 1: want a rank below 1"),
+        (lambda: alone.broadcast_parameters([tensor]), "want net.collect_params"),
+        (alone.suspend, "a job keeps its workers"),
+        (lambda: alone.resume(2, 2), "no job was suspended"),
+    ):
+        with pytest.raises(UsageError, match=text):
+            call()
+    with pytest.raises(TypeError, match="want an mx.optimizer.Optimizer, got 'sgd'"):
+        alone.DistributedOptimizer("sgd")
+
+
+def test_a_wrapped_optimizer_is_the_optimizer(alone: Any) -> None:  # noqa: ANN401 - a module
+    plain = mx.optimizer.SGD(learning_rate=1, wd=0.0)
+    optimizer = alone.DistributedOptimizer(plain)
+    optimizer.rescale_grad = 0.5
+    optimizer.set_learning_rate(2)
+    assert (plain.rescale_grad, plain.lr, optimizer.learning_rate) == (0.5, 2, 2)
+    weight = mx.nd.zeros((2,))
+    mx.optimizer.get_updater(optimizer)(0, mx.nd.ones((2,)), weight)
+    assert (weight.asnumpy() == -1).all()
