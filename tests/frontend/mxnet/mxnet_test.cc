@@ -209,6 +209,23 @@ TEST_F(MxnetTest, AnUpdateIsAPushPullThatCarriesItsRates) {
   EXPECT_THAT(recv_.values, ElementsAre(1, 2));
 }
 
+TEST_F(MxnetTest, APushPullMayCarryRates) {
+  const auto register_round = [this] {
+    const bs_rates rates{0.5, 0, 0.25};  // copied
+    const bs_mxnet_round round{7, name_, 0, &send_, &recv_, 8, {}, 0, nullptr, 0, nullptr, &rates};
+    return bs_mxnet_push_pull(plugin_, &round, &error_);
+  };
+  ASSERT_EQ(register_round(), 0);
+  mxnet_.Run(kPush);
+  mxnet_.Run(kPull);
+  ASSERT_EQ(worker_.requests.size(), 1u);
+  ASSERT_NE(worker_.requests[0].rates, nullptr);
+  EXPECT_EQ(worker_.requests[0].rates->learning_rate, 0.5);
+  EXPECT_EQ(worker_.requests[0].rates->rescale_grad, 0.25);
+  worker_.Push(0);
+  worker_.Pull(0);
+}
+
 TEST_F(MxnetTest, AnUpdateMayOnlyPushAndHoldsTheNextPull) {
   ASSERT_EQ(Update(1, 0, nullptr), 0);
   ASSERT_EQ(mxnet_.operations.size(), 1u);
