@@ -5,6 +5,7 @@ from typing import Any, Callable, Dict, List, Mapping, NoReturn, Optional, Tuple
 import mxnet as mx
 
 from bytescheduler.errors import UsageError
+from bytescheduler.mxnet._arrays.compression import compression_from
 from bytescheduler.mxnet._types import Array, Optimizer
 from bytescheduler.mxnet.kvstore import ScheduledKVS
 from bytescheduler.mxnet.trainer import ScheduledTrainer
@@ -191,7 +192,8 @@ class DistributedTrainer(ScheduledTrainer):
     root_rank : int
         The worker whose parameters all begin with.
     compression_params : dict, optional
-        As BytePS's, where None, "" and False count as absent.  A worker alone compresses nothing.
+        As BytePS's, where None, "" and False count as absent.  A worker alone compresses nothing,
+        and has the momentum in its optimizer.
     """
 
     def __init__(
@@ -205,16 +207,43 @@ class DistributedTrainer(ScheduledTrainer):
         if isinstance(optimizer, DistributedOptimizer):
             optimizer = optimizer.plain
         num_workers = size()
+        rates = None if optimizer_params is None else dict(optimizer_params)
         if root_rank != 0:
             broadcast_parameters(_by_name(params), root_rank)
+        if num_workers == 1 and compression_params is not None:
+            optimizer, rates = _alone(optimizer, rates, compression_params)
+            compression_params = None
         super().__init__(
             params,
             optimizer,
-            None if optimizer_params is None else dict(optimizer_params),
+            rates,
             kvstore=ScheduledKVS(),
-            compression_params=compression_params if num_workers > 1 else None,
+            compression_params=compression_params,
         )
         self._scale /= num_workers
+
+
+def _alone(
+    optimizer: Union[str, Optimizer],
+    rates: Optional[Dict[str, object]],
+    compression_params: Mapping[str, object],
+) -> Tuple[Union[str, Optimizer], Optional[Dict[str, object]]]:
+    """Return the optimizer of a worker that sends nothing, and its numbers.
+
+    A momentum before compression is then that of NAG.
+    """
+    compression = compression_from(dict(compression_params))
+    if not compression.has_momentum or not isinstance(optimizer, str):
+        return optimizer, rates
+    if optimizer.lower() not in ("sgd", "nag"):
+        raise mx.base.MXNetError(
+            f"momentum 'nesterov' of gradient compression goes with 'sgd' and 'nag', not with "
+            f"{optimizer!r}"
+        )
+    rates = dict(rates or {})
+    if compression.mu is not None:
+        rates["momentum"] = compression.mu
+    return "nag", rates
 
 
 def _by_name(params: Any) -> Mapping[str, Any]:  # noqa: ANN401 - MXNet has no types

@@ -1,8 +1,9 @@
 """The names of BytePS's scripts, on a worker alone, and their errors."""
 
-from typing import Any, Iterator
+from typing import Any, Dict, Iterator
 
 import mxnet as mx
+import numpy as np
 import pytest
 
 import bytescheduler.mxnet as bps
@@ -61,3 +62,37 @@ def test_a_wrapped_optimizer_is_the_optimizer(alone: Any) -> None:  # noqa: ANN4
     weight = mx.nd.zeros((2,))
     mx.optimizer.get_updater(optimizer)(0, mx.nd.ones((2,)), weight)
     assert (weight.asnumpy() == -1).all()
+
+
+def trained(trainer_of: Any) -> np.ndarray:  # noqa: ANN401 - MXNet has no types
+    net = mx.gluon.nn.Dense(2, in_units=3)
+    net.initialize(mx.init.One())
+    trainer = trainer_of(net.collect_params())
+    for step in range(4):
+        with mx.autograd.record():
+            loss = (net(mx.nd.full((2, 3), step + 1)) ** 2).sum()
+        loss.backward()
+        trainer.step(2)
+    return net.weight.data().asnumpy()
+
+
+@pytest.mark.parametrize("params", [{"momentum": "nesterov"}, {"momentum": "nesterov", "mu": 0.5}])
+def test_alone_the_optimizer_has_the_momentum(alone: Any, params: Dict[str, object]) -> None:  # noqa: ANN401
+    rates = {"learning_rate": 0.01, "momentum": 0.5 if "mu" not in params else 0.0, "wd": 0.1}
+    given = dict(rates)
+    ours = trained(
+        lambda net: alone.DistributedTrainer(net, "sgd", rates, compression_params=params)
+    )
+    assert rates == given
+    nag = {**rates, "momentum": 0.5}
+    np.testing.assert_array_equal(ours, trained(lambda net: mx.gluon.Trainer(net, "nag", nag)))
+
+
+def test_alone_a_wrong_dictionary_is_refused_too(alone: Any) -> None:  # noqa: ANN401
+    params = mx.gluon.nn.Dense(2, in_units=3).collect_params()
+    for wrong, text in (
+        ({"compressor": "zip"}, "'zip': want"),
+        ({"momentum": "nesterov"}, "goes with 'sgd' and 'nag', not with 'adam'"),
+    ):
+        with pytest.raises(mx.base.MXNetError, match=text):
+            alone.DistributedTrainer(params, "adam", compression_params=wrong)

@@ -9,6 +9,7 @@ import zlib
 
 import mxnet as mx
 import numpy as np
+from casts import moved
 
 from bytescheduler.mxnet import ScheduledKVS
 
@@ -97,6 +98,14 @@ def check_sums(kvs: ScheduledKVS, ef: str) -> None:
             out = mx.nd.zeros(shape)
             kvs.pushpull(key, mx.nd.array(gradient(kvs.rank, step, key)), out=out)
             np.testing.assert_array_equal(out.asnumpy(), sums[step, key], f"{key} {step}")
+    before = moved(kvs)
+    for _ in range(ROUNDS):
+        kvs.pushpull(5, mx.nd.ones(SHAPES[5]), out=out)
+        out.wait_to_read()
+    after = moved(kvs)
+    codes = ROUNDS * (2 * 8196 + 4 + 4)  # two units, and 28 elements
+    for way in ("pushed", "pulled"):
+        assert abs((after[way] - before[way]) / codes - 1) < 0.03, way
 
 
 def check_weights(kvs: ScheduledKVS) -> None:
