@@ -23,8 +23,8 @@ inline Result<CodecParameters> ParseNoOptions(std::string_view name,
                                               std::span<const Option> options) {
   if (options.empty()) return CodecParameters();
   return Status::InvalidArgument("gradient compression by '" + std::string(name) +
-                                 "' has no option '" + std::string(options[0].name) +
-                                 "', only 'pull'");
+                                 "' has no option '" + std::string(options[0].name) + "' ('" +
+                                 std::string(options[0].value) + "'), only 'pull'");
 }
 
 inline uint64_t HalvesBytes(const CodecParameters& /*parameters*/, uint64_t count) {

@@ -157,8 +157,8 @@ Result<CodecParameters> ParseOnebit(std::span<const Option> options) {
   for (const Option& option : options) {
     if (option.name != "scaling") {
       return Status::InvalidArgument("gradient compression by 'onebit' has no option '" +
-                                     std::string(option.name) +
-                                     "', only 'scaling', 'ef' and 'pull'");
+                                     std::string(option.name) + "' ('" + std::string(option.value) +
+                                     "'), only 'scaling', 'ef' and 'pull'");
     }
     if (option.value != "True" && option.value != "False") {
       return Status::InvalidArgument("scaling '" + std::string(option.value) +

@@ -260,8 +260,8 @@ TEST(Onebit, WrongOptionsAreNamedWithTheRightValues) {
   EXPECT_SNAPSHOT(ParseOnebits({{"ef", "sparse"}}).status().message(),
                   "ef 'sparse' of gradient compression: want 'vanilla' or 'corrected'");
   EXPECT_SNAPSHOT(ParseOnebits({{"partition", "linear"}}).status().message(),
-                  "gradient compression by 'onebit' has no option 'partition', only 'scaling', "
-                  "'ef' and 'pull'");
+                  "gradient compression by 'onebit' has no option 'partition' ('linear'), only "
+                  "'scaling', 'ef' and 'pull'");
   EXPECT_FALSE(ParseOnebits({{"ef", ""}}).ok());
 }
 
