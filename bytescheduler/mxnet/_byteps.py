@@ -160,6 +160,8 @@ Params = Union[Mapping[str, Any], List[Any]]
 def broadcast_parameters(params: Params, root_rank: int = 0) -> None:
     """Overwrite parameters with those of worker `root_rank`.  Blocks until all workers do so.
 
+    A parameter whose shape is not known yet follows when it is, in the first forward pass.
+
     Parameters
     ----------
     params : mapping
@@ -172,12 +174,31 @@ def broadcast_parameters(params: Params, root_rank: int = 0) -> None:
     if not isinstance(params, Mapping) and not hasattr(params, "items"):
         raise UsageError("broadcast_parameters: want net.collect_params(), or a dict", _USAGE)
     for name, param in sorted(params.items()):
-        arrays = [param] if isinstance(param, mx.nd.NDArray) else param.list_data()
-        value = arrays[0].copy() if rank() == root_rank else mx.nd.zeros_like(arrays[0])
-        _JOB.add_up(f"parameter {name}", value, 0)
-        for array in arrays:
-            value.copyto(array)
+        if isinstance(param, mx.nd.NDArray):
+            _overwrite(name, [param], root_rank)
+        elif param._deferred_init:
+            _overwrite_later(name, param, root_rank)
+        else:
+            _overwrite(name, param.list_data(), root_rank)
     mx.nd.waitall()
+
+
+def _overwrite(name: str, arrays: List[Array], root_rank: int) -> None:
+    value = arrays[0].copy() if rank() == root_rank else mx.nd.zeros_like(arrays[0])
+    _JOB.add_up(f"parameter {name}", value, 0)
+    for array in arrays:
+        value.copyto(array)
+
+
+def _overwrite_later(name: str, param: Any, root_rank: int) -> None:  # noqa: ANN401
+    initialise = param._init_impl
+
+    def initialise_alike(*args: object, **kwargs: object) -> None:
+        del param._init_impl  # once
+        initialise(*args, **kwargs)
+        _overwrite(name, param.list_data(), root_rank)
+
+    param._init_impl = initialise_alike
 
 
 class DistributedTrainer(ScheduledTrainer):

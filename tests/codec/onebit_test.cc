@@ -18,8 +18,8 @@
 namespace bs::codec {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-const float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinite = std::numeric_limits<float>::infinity();
+const float kNoNumber = std::numeric_limits<float>::quiet_NaN();
 constexpr size_t kUnit = 65536;
 
 CodecParameters OnebitOf(bool scaled) {
@@ -62,7 +62,7 @@ void ReferUnit(bool scaled, const float* in, float* residual, float ratio, size_
   const double sum = ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) +
                      ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
   float a = scaled ? static_cast<float>(sum / static_cast<double>(count)) : 1.0F;
-  if (!is_finite) a = kNan;
+  if (!is_finite) a = kNoNumber;
   const auto bytes = std::bit_cast<std::array<std::byte, 4>>(a);
   codes->insert(codes->end(), bytes.begin(), bytes.end());
   std::vector<uint8_t> signs((count + 7) / 8);
@@ -120,8 +120,8 @@ TEST(Onebit, NumbersAtTheEdgesEqualTheReference) {
   for (const std::vector<float>& in :
        {std::vector<float>{0, 0, 0}, std::vector<float>{-0.0F, 0, -0.0F},
         std::vector<float>{least, -least, least, 0}, std::vector<float>{2, -2, 2, -2, 2},
-        std::vector<float>{most, most, -most}, std::vector<float>{1, kInf, 3},
-        std::vector<float>{1, -kInf}, std::vector<float>{kNan, 2}}) {
+        std::vector<float>{most, most, -most}, std::vector<float>{1, kInfinite, 3},
+        std::vector<float>{1, -kInfinite}, std::vector<float>{kNoNumber, 2}}) {
     std::vector<float> residual(in.size(), 0.25F);
     std::vector<float> expected = residual;
     EXPECT_EQ(EncodeOnebits(kScaled, in, &residual, 0.5F), ReferOnebits(true, in, &expected, 0.5F));
@@ -151,7 +151,7 @@ TEST(Onebit, AUnitHasEightThousandOneHundredAndNinetySixBytes) {
 
 TEST(Onebit, AUnitThatIsNotFiniteIsNanAndLeavesItsResidual) {
   std::vector<float> in(kUnit + 8, 1);
-  in[5] = kInf;
+  in[5] = kInfinite;
   std::vector<float> residual(in.size(), 2);
   const OnebitCodes codes = EncodeOnebits(kScaled, in, &residual, 0.5F);
   const std::vector<float> values = DecodeOnebits(kScaled, codes, in.size());
@@ -225,10 +225,10 @@ Status CheckChanged(bool scaled, float magnitude, uint8_t last) {
 
 TEST(Onebit, CodesThatLieAreRefused) {
   EXPECT_TRUE(CheckChanged(true, 0.5F, 7).ok());
-  EXPECT_TRUE(CheckChanged(true, kNan, 0).ok());
+  EXPECT_TRUE(CheckChanged(true, kNoNumber, 0).ok());
   EXPECT_TRUE(CheckChanged(false, 1, 7).ok());
-  EXPECT_TRUE(CheckChanged(false, kNan, 0).ok());
-  EXPECT_SNAPSHOT(CheckChanged(true, kInf, 7).message(), "the magnitude of a unit is inf");
+  EXPECT_TRUE(CheckChanged(false, kNoNumber, 0).ok());
+  EXPECT_SNAPSHOT(CheckChanged(true, kInfinite, 7).message(), "the magnitude of a unit is inf");
   EXPECT_FALSE(CheckChanged(true, -1, 7).ok());
   EXPECT_FALSE(CheckChanged(true, -0.0F, 7).ok());
   EXPECT_FALSE(CheckChanged(false, 0.5F, 7).ok());

@@ -33,6 +33,10 @@ def test_a_worker_alone_is_the_whole_job(alone: Any) -> None:  # noqa: ANN401 - 
     alone.byteps_push_pull(tensor, version=1, priority=2, name="a", is_average=True)
     alone.broadcast_parameters({"b": tensor}, root_rank=0)
     assert (tensor.asnumpy() == 3).all()
+    net = mx.gluon.nn.Dense(2)  # its shape comes with the first input
+    net.initialize(mx.init.One())
+    alone.broadcast_parameters(net.collect_params())
+    assert (net(mx.nd.ones((1, 4))).asnumpy() == 4).all()
 
 
 def test_wrong_arguments_are_refused(alone: Any) -> None:  # noqa: ANN401 - a module

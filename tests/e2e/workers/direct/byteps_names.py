@@ -43,6 +43,13 @@ def check_names() -> None:
     bps.broadcast_parameters(values, root_rank=root)
     assert (values["a"].asnumpy() == root).all()
     assert (values["b"].asnumpy() == root + 0.5).all()
+    later = mx.gluon.nn.Dense(3)
+    later.initialize(mx.init.Uniform())
+    bps.broadcast_parameters(later.collect_params(), root_rank=root)
+    later(mx.nd.ones((1, 4)))
+    mean = later.weight.data().copy()
+    bps.byteps_push_pull(mean, name="mean")
+    np.testing.assert_array_equal(mean.asnumpy(), later.weight.data().asnumpy())
     assert 0 <= bps.local_rank() < bps.local_size() <= bps.size()
     optimizer = bps.DistributedOptimizer(mx.optimizer.SGD(learning_rate=1, wd=0.0))
     updater = mx.optimizer.get_updater(optimizer)
@@ -67,8 +74,8 @@ def bps_error() -> type:
 def main() -> None:
     names, method = sys.argv[1:]
     bps.init()
-    check_names()
     mx.random.seed(bps.rank())
+    check_names()
     net = mx.gluon.nn.Dense(256, in_units=128)
     net.initialize(mx.init.Uniform())
     params, rates = net.collect_params(), dict(RATES)
