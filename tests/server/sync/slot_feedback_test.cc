@@ -64,7 +64,7 @@ class FeedbackBench : public SlotBench {
 };
 
 // The sum's codes, made by a coder that has a residual as the server should have.
-class Reference {
+class SumCoder {
  public:
   std::vector<float> Sum(float ratio) {
     const Coding coding = OnebitWith(Feedback::kVanilla);
@@ -84,7 +84,7 @@ class Reference {
 
 TEST(SlotFeedback, TheRestOfASumComesLater) {
   FeedbackBench bench(OnebitWith(Feedback::kVanilla));
-  Reference reference;
+  SumCoder reference;
   std::vector<double> arrived(kOneUnit);
   for (uint64_t round = 1; round <= 100; ++round) {
     bench.RoundOfTwo(round);
@@ -106,7 +106,7 @@ TEST(SlotFeedback, WithoutItEachSumIsCodedAlone) {
 
 TEST(SlotFeedback, TheFactorIsThatOfWorkerZero) {
   FeedbackBench bench(OnebitWith(Feedback::kCorrected));
-  Reference reference;
+  SumCoder reference;
   for (const auto& [round, ratio] : {std::pair{uint64_t{1}, 1.0F}, {2, 0.25F}, {3, 2.0F}}) {
     bench.RoundOfTwo(round, ratio, /*ratio_of_the_other=*/7);
     EXPECT_EQ(bench.Sum(round), reference.Sum(ratio)) << round;
@@ -115,7 +115,7 @@ TEST(SlotFeedback, TheFactorIsThatOfWorkerZero) {
 
 TEST(SlotFeedback, ARepeatGetsTheSameCodesAndTheResidualIsTakenOnce) {
   FeedbackBench bench(OnebitWith(Feedback::kVanilla));
-  Reference reference;
+  SumCoder reference;
   for (uint64_t round = 1; round <= 3; ++round) {
     bench.RoundOfTwo(round);
     const std::vector<std::byte> codes = bench.SumCodes(round);
@@ -128,7 +128,7 @@ TEST(SlotFeedback, ARepeatGetsTheSameCodesAndTheResidualIsTakenOnce) {
 TEST(SlotFeedback, ASumThatIsNotFiniteLeavesTheResidual) {
   const Coding coding = OnebitWith(Feedback::kVanilla);
   FeedbackBench bench(coding);
-  Reference reference;
+  SumCoder reference;
   bench.RoundOfTwo(1);
   reference.Sum(1);
   const float inf = std::numeric_limits<float>::infinity();
@@ -167,7 +167,7 @@ TEST(SlotFeedback, AFactorThatIsNoneIsRefusedBeforeAnythingIsAdded) {
                   "scaled, ef vanilla, with a factor of the residual that is none");
   bench.Refused(PushSigns(0, 1, coding, {1, 1, 1, 1, 1}, -1));
   bench.RoundOfTwo(1);
-  EXPECT_EQ(bench.Sum(1), Reference().Sum(1));
+  EXPECT_EQ(bench.Sum(1), SumCoder().Sum(1));
 }
 
 TEST(SlotFeedback, WorkersThatDifferInItAreRefusedWithBoth) {
