@@ -95,7 +95,7 @@ class Nesterov:
 
     def apply(self, tensor: Tensor, updater: Updater) -> None:
         """Let what `tensor` sends be the gradient with its momentum."""
-        if not self.is_on:
+        if not self.is_on or tensor.size_bytes == 0:
             return
         optimizer = updater.optimizer
         mu, key = self._mu_of(optimizer), tensor.key
@@ -124,7 +124,7 @@ class Nesterov:
     @contextlib.contextmanager
     def plain(self, tensor: Tensor, updater: Updater) -> Iterator[None]:
         """Let the optimizer update without momentum and weight decay, then add the latter."""
-        if not self.is_on:
+        if not self.is_on or tensor.size_bytes == 0:
             yield
             return
         optimizer: Any = updater.optimizer

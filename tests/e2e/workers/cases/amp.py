@@ -104,6 +104,24 @@ def every_way(kvs: ScheduledKVS) -> None:
                 skipped(other, kind, make, on_store)
 
 
+def coded(kvs: ScheduledKVS) -> None:
+    """Codes say that a step overflows; neither residuals nor momenta are infinite behind it."""
+    nesterov, onebit = {"momentum": "nesterov"}, {"compressor": "onebit", "scaling": True}
+    exact = {"compressor": "bf16"}  # which has all bits of these gradients
+    for asked in (exact, nesterov, {**nesterov, **onebit, "ef": "corrected"}):
+        with ScheduledKVS() as other:
+            how = {"update_on_kvstore": True, "compression_params": asked}
+            model, trainer = new_trainer("dense", gluon.Trainer, other, **how)
+            for step in range(STEPS):
+                scaled_step(model, trainer, step, kvs.rank)
+            weights = model.weights()
+            assert trainer._amp_loss_scaler.loss_scale == 2.0**9 / 2 ** len(OVERFLOWS)
+        for got, want in zip(weights, alone("dense")):
+            assert np.isfinite(got).all(), asked
+            if asked is exact:
+                np.testing.assert_array_equal(got, want)
+
+
 def on_the_store(kvs: ScheduledKVS) -> None:
     skipped(kvs, "dense", gluon.Trainer, True)
 
