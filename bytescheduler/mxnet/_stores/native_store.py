@@ -22,7 +22,7 @@ from bytescheduler.mxnet._stores.agreement import Agreement
 from bytescheduler.mxnet._stores.arguments import group, rows
 from bytescheduler.mxnet._stores.gluon_names import GluonNames
 from bytescheduler.mxnet._stores.nesterov import Nesterov
-from bytescheduler.mxnet._stores.rates import rates_of
+from bytescheduler.mxnet._stores.rates import rates_of, tell_unsuited
 from bytescheduler.mxnet._stores.rescaling import Rescaling
 from bytescheduler.mxnet._stores.scaled_steps import ScaledSteps, is_scaling, scaling_trainer
 from bytescheduler.mxnet._types import (
@@ -452,10 +452,10 @@ class NativeStore:
             compression = compression._replace(least_bytes=0)
         self._check_change(compression)
         nesterov = Nesterov(compression, self.updater)
+        tell_unsuited(compression.coding, self.updater)
         if compression.coding is not None:
             self._session.compress(params, compression.coding, self._compressible())
-        self._compression = compression
-        self._nesterov = nesterov
+        self._compression, self._nesterov = compression, nesterov
         self._widens |= any(map(self._travels_wide, self._narrow()))
         self._compares = not self._session.compares_codings
         self._compare_codings()
@@ -508,6 +508,7 @@ class NativeStore:
                 "draw others: use a dist_async store, whose servers update, or another optimizer"
             )
         self._nesterov.check(updater)
+        tell_unsuited(self._compression.coding, updater)
         self._use(updater)
         self._agreement.changed()
 

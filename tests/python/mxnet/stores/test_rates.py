@@ -45,3 +45,19 @@ def test_corrected_without_an_optimizer_says_so_once(caplog: pytest.LogCaptureFi
         "ef 'corrected' of gradient compression follows the learning rate of the store's "
         "optimizer, and there is none: it does what 'vanilla' does"
     ]
+
+
+def test_optimizers_that_divide_by_gradients_are_warned_of_once(
+    store: NativeStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    rates._tell_unsuited.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        store.set_optimizer(mx.optimizer.Adam())
+        store.set_gradient_compression({"compressor": "bf16"})
+        assert caplog.text == ""
+        store.set_gradient_compression(ONEBIT)
+        store.set_optimizer(mx.optimizer.Adam())
+        store.set_optimizer(mx.optimizer.SGD())
+    assert [record.getMessage().split(",")[0] for record in caplog.records] == [
+        "Adam divides by the size of gradients"
+    ]
