@@ -13,9 +13,15 @@ def test_all_workers_skip_the_steps_that_overflow_on_one(make_job: MakeJob) -> N
         assert "well done" in output
 
 
-def test_codes_and_momenta_leave_such_steps_out(make_job: MakeJob) -> None:
-    job = make_job(env={"BYTESCHEDULER_MIN_COMPRESS": "1"})
+def test_codes_say_that_a_step_overflows_and_keep_nothing_of_it(make_job: MakeJob) -> None:
+    job = make_job(env={"BYTESCHEDULER_MIN_COMPRESS": "0"})
     for output in job.run("cases/amp.py", "native", "coded"):
+        assert "well done" in output
+
+
+def test_signs_and_momenta_keep_nothing_infinite(make_job: MakeJob) -> None:
+    job = make_job(env={"BYTESCHEDULER_MIN_COMPRESS": "1"})
+    for output in job.run("cases/amp.py", "native", "signed"):
         assert "well done" in output
 
 
