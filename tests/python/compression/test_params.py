@@ -116,7 +116,7 @@ def test_keys_that_scripts_always_pass_are_left_out_with_a_warning(
         ({"compressor": "onebit", "ef": "sparse"}, "ef 'sparse' .* want 'vanilla' or 'corrected'"),
         ({"compressor": "onebit", "ef": True}, "ef 'True' .* want 'vanilla' or 'corrected'"),
         ({"compressor": "bf16", "ef": "vanilla"}, "'bf16' has no option 'ef'"),
-        ({"compressor": "onebit", "partition": "linear"}, r"no option 'partition' \('linear'\), only"),
+        ({"compressor": "onebit", "partition": "linear"}, r"no option 'partition' .*, only"),
         ({"compressor": "bf16", "momentum": "polyak"}, "momentum 'polyak': want 'nesterov'"),
         ({"momentum": "nesterov", "mu": 1}, "mu 1: want a number between 0 and 1"),
         ({"momentum": "nesterov", "mu": True}, "mu True: want a number between 0 and 1"),
