@@ -28,6 +28,12 @@ class Compression(NamedTuple):
     has_momentum: bool = False  # Nesterov's, before gradients are pushed, at every size
     mu: Optional[float] = None  # its number; None: the optimizer's
 
+    def __str__(self) -> str:
+        """Return what gradients are, such as "compressed to bf16"."""
+        words = [str(self.coding)] if self.coding is not None else []
+        words += ["with momentum 'nesterov'"] if self.has_momentum else []
+        return ", ".join(words) or "not compressed"
+
     @property
     def is_on(self) -> bool:
         """True if what is pushed is not the gradient itself."""
@@ -37,6 +43,10 @@ class Compression(NamedTuple):
     def is_two_bit(self) -> bool:
         """True for MXNet's own method."""
         return self.coding is not None and self.coding.codec == _TWO_BIT
+
+    def without_coding(self) -> "Compression":
+        """Return the part of this that is no coding."""
+        return Compression(has_momentum=self.has_momentum, mu=self.mu)
 
     def coding_for(self, size_bytes: int) -> Optional[Coding]:
         """Return the coding of a tensor of that size."""

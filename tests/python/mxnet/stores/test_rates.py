@@ -22,7 +22,27 @@ def test_pushes_carry_the_rates_of_their_step(store: NativeStore, plugin: FakePl
     store.push([1, 2], [full(1, LARGE), full(1)], 0)
     assert plugin.rates == [(0.5, 0.0, 0.25), None]
     optimizer.set_learning_rate(float("nan"))
-    assert rates.rates_of(plugin.codings[0], store.updater) == (0.0, 0.0, 0.25)
+    assert rates.rates_of(plugin.codings[0], store.updater, 1) == (0.0, 0.0, 0.25)
+
+
+def test_rates_of_a_scheduler_are_those_of_the_update(
+    store: NativeStore, plugin: FakePlugin
+) -> None:
+    """Of its first and second key, pushed alone and in a list."""
+    store.set_gradient_compression({**ONEBIT, "ef": "corrected"})
+    store.init([1, 2], [full(0, LARGE), full(0, LARGE)])
+    halving = mx.lr_scheduler.FactorScheduler(step=1, factor=0.5, base_lr=8)
+    optimizer = mx.optimizer.SGD(learning_rate=8, lr_scheduler=halving, wd=0.0)
+    store.set_optimizer(optimizer)
+    out = full(0, LARGE)
+    used = []
+    for _ in range(2):
+        for key in (1, 2):
+            store.pushpull(key, full(1, LARGE), out, 0)
+            used.append(optimizer.learning_rate)
+    store.push([1, 2], [full(1, LARGE)] * 2, 0)
+    used += [optimizer.learning_rate] * 2
+    assert [pushed[0] for pushed in plugin.rates] == used == [8, 8, 4, 4, 2, 2]
 
 
 def test_without_residuals_there_are_none(store: NativeStore, plugin: FakePlugin) -> None:
@@ -37,10 +57,10 @@ def test_corrected_without_an_optimizer_says_so_once(caplog: pytest.LogCaptureFi
     rates._tell_none.cache_clear()
     corrected, vanilla = (Coding("onebit", {"ef": ef}) for ef in ("corrected", "vanilla"))
     with caplog.at_level(logging.WARNING):
-        assert rates.rates_of(vanilla, None) is None
+        assert rates.rates_of(vanilla, None, 1) is None
         assert not caplog.records
         for _ in range(2):
-            assert rates.rates_of(corrected, None) is None
+            assert rates.rates_of(corrected, None, 1) is None
     assert [record.getMessage() for record in caplog.records] == [
         "ef 'corrected' of gradient compression follows the learning rate of the store's "
         "optimizer, and there is none: it does what 'vanilla' does"
