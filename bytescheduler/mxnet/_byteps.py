@@ -281,6 +281,8 @@ class DistributedOptimizer(mx.optimizer.Optimizer):  # type: ignore[misc]  # MXN
         Makes the updates.
     """
 
+    adds_up = True  # so a store with it would add up twice
+
     def __init__(self, optimizer: Optimizer) -> None:
         if not isinstance(optimizer, mx.optimizer.Optimizer):
             raise TypeError(f"want an mx.optimizer.Optimizer, got {optimizer!r}")

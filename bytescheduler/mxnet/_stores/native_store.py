@@ -20,7 +20,7 @@ from bytescheduler.mxnet._arrays.compression import (
 from bytescheduler.mxnet._arrays.sparse import is_sparse, wanted_rows
 from bytescheduler.mxnet._arrays.tensor import FLOAT32, Tensor
 from bytescheduler.mxnet._functions import open_copier
-from bytescheduler.mxnet._optimizer.updater import make_updater
+from bytescheduler.mxnet._optimizer.updater import make_updater, require_alike
 from bytescheduler.mxnet._sessions.tensor_session import TensorSession, Usual
 from bytescheduler.mxnet._stores.agreement import Agreement
 from bytescheduler.mxnet._stores.arguments import group, rows
@@ -100,6 +100,7 @@ class NativeStore:
         )
         self._rescaling = Rescaling(self._agreement.share)
         self.updater: Updater = None
+        self._followed: Optimizer = None  # its rates; the updater's, or a Trainer's
         self.handle: Handle = getattr(inner, "handle", None) or KVStoreHandle()
 
     def _check(self) -> None:
@@ -348,7 +349,7 @@ class NativeStore:
             self._nesterov.apply(tensor, self.updater)
             coding = self._coding_of(tensor)
             self._has_coded |= coding is not None
-            rates = rates_of(coding, self.updater, tensor.key)
+            rates = rates_of(coding, self._followed, tensor.key)
             self._session.push_pull(tensor, priority, coding, rates)
             if tensor.rows is not None:
                 self._session.push_pull(tensor.rows, priority)
@@ -497,22 +498,21 @@ class NativeStore:
         self._check()
         if updater is not None and not callable(updater):
             raise TypeError(f"want a function of key, gradient and weight, got {updater!r}")
-        optimizer = getattr(updater, "optimizer", None)
-        if isinstance(optimizer, mx.optimizer.SGLD) and self.num_workers > 1:
-            raise mx.base.MXNetError(
-                "SGLD draws random numbers, and every worker, which updates its own weights, would "
-                "draw others: use a dist_async store, whose servers update, or another optimizer"
-            )
+        if self.num_workers > 1:
+            require_alike(updater)
         self._nesterov.check(updater)
         tell_unsuited(self._compression.coding, updater)
         self._use(updater)
         self._agreement.changed()
 
+    def follow(self, optimizer: Optimizer) -> None:
+        self._followed = optimizer
+
     def _use(self, updater: Updater) -> None:
         self.updater = updater
         self._nesterov.begin_anew()
         self._usual.clear()
-        optimizer = getattr(updater, "optimizer", None)
+        optimizer = self._followed = getattr(updater, "optimizer", None)
         with mx.autograd.pause():
             if getattr(optimizer, "multi_precision", False):
                 self._is_wide = self._widens = True

@@ -18,14 +18,13 @@ _ONEBIT = 4  # the codec
 _UNSUITED = ("Adam", "LAMB", "RMSProp")
 
 
-def rates_of(coding: Optional[Coding], updater: Updater, key: Key) -> Optional[Rates]:
+def rates_of(coding: Optional[Coding], optimizer: Optimizer, key: Key) -> Optional[Rates]:
     """Return the rates of the next update of `key`; None if no residual of `coding` follows them.
 
     A rate that is not finite is 0, which no residual follows.
     """
     if coding is None or coding.feedback == 0:
         return None
-    optimizer = getattr(updater, "optimizer", None)
     if optimizer is None:
         if coding.feedback == _CORRECTED:
             _tell_none()

@@ -10,6 +10,7 @@ import pytest
 import bytescheduler.mxnet as bps
 from bytescheduler.errors import UsageError
 from bytescheduler.mxnet._byteps import _JOB
+from bytescheduler.mxnet._stores.native_store import NativeStore
 
 
 @pytest.fixture
@@ -105,7 +106,7 @@ def test_alone_an_optimizer_that_is_made_has_it_too(alone: Any, kind: Any) -> No
     np.testing.assert_array_equal(ours, trained(lambda net: mx.gluon.Trainer(net, "nag", nag)))
 
 
-def test_a_name_whose_first_sum_fails_may_be_tried_again(
+def test_a_name_may_be_tried_again_where_its_first_sum_failed(
     alone: Any,  # noqa: ANN401 - a module
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -135,6 +136,12 @@ def test_a_wrapped_optimizer_is_pickled_with_its_numbers(alone: Any) -> None:  #
     optimizer = alone.DistributedOptimizer(mx.optimizer.SGD(learning_rate=3))
     copied = pickle.loads(pickle.dumps(optimizer))
     assert (type(copied), copied.lr) == (alone.DistributedOptimizer, 3)
+
+
+def test_a_store_refuses_a_wrapped_optimizer(alone: Any, store: NativeStore) -> None:  # noqa: ANN401
+    optimizer = alone.DistributedOptimizer(mx.optimizer.SGD())
+    with pytest.raises(mx.base.MXNetError, match="DistributedOptimizer takes means .*, and so"):
+        store.set_optimizer(optimizer)
 
 
 def test_alone_a_wrong_dictionary_is_refused_too(alone: Any) -> None:  # noqa: ANN401

@@ -188,8 +188,8 @@ def test_the_history_of_an_optimizer_tells_its_numbers_and_their_steps() -> None
         "the optimizers of worker 1 and of worker 0 differ, or did in some round, in learning "
         "rate, weight decay, momentum or rescale_grad (which a Trainer makes of the batch size: "
         "give step() the same number), or states were loaded on one only, and so their weights "
-        "do: every worker updates its own, so give all of them the same numbers, and let all of them load "
-        "states, before the same push"
+        "do: every worker updates its own, so give all of them the same numbers, and let all of "
+        "them load states, before the same push"
     )
 
 
@@ -213,8 +213,8 @@ def test_at_a_barrier_numbers_that_differed_are_an_error() -> None:
         "the optimizers of worker 0 and of worker 1 differ, or did in some round, in learning "
         "rate, weight decay, momentum or rescale_grad (which a Trainer makes of the batch size: "
         "give step() the same number), or states were loaded on one only, and so their weights "
-        "do: every worker updates its own, so give all of them the same numbers, and let all of them load "
-        "states, before the same push"
+        "do: every worker updates its own, so give all of them the same numbers, and let all of "
+        "them load states, before the same push"
     )
 
 

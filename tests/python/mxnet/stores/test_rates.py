@@ -9,6 +9,8 @@ from fakes import FakePlugin, full
 from bytescheduler._native import Coding
 from bytescheduler.mxnet._stores import rates
 from bytescheduler.mxnet._stores.native_store import NativeStore
+from bytescheduler.mxnet.kvstore import ScheduledKVS
+from bytescheduler.mxnet.trainer import ScheduledTrainer
 
 LARGE = (128, 128)  # 64 KiB of float32
 ONEBIT = {"compressor": "onebit", "scaling": True}
@@ -22,10 +24,10 @@ def test_pushes_carry_the_rates_of_their_step(store: NativeStore, plugin: FakePl
     store.push([1, 2], [full(1, LARGE), full(1)], 0)
     assert plugin.rates == [(0.5, 0.0, 0.25), None]
     optimizer.set_learning_rate(float("nan"))
-    assert rates.rates_of(plugin.codings[0], store.updater, 1) == (0.0, 0.0, 0.25)
+    assert rates.rates_of(plugin.codings[0], optimizer, 1) == (0.0, 0.0, 0.25)
 
 
-def test_rates_of_a_scheduler_are_those_of_the_update(
+def test_a_scheduler_gives_pushes_the_rates_of_their_update(
     store: NativeStore, plugin: FakePlugin
 ) -> None:
     """Of its first and second key, pushed alone and in a list."""
@@ -51,6 +53,24 @@ def test_without_residuals_there_are_none(store: NativeStore, plugin: FakePlugin
     store.set_optimizer(mx.optimizer.SGD())
     store.push(1, full(1, LARGE), 0)
     assert plugin.rates == [None]
+
+
+def test_they_may_be_those_of_an_optimizer_outside(store: NativeStore, plugin: FakePlugin) -> None:
+    """A Trainer that updates by itself."""
+    store.set_gradient_compression({**ONEBIT, "ef": "vanilla"})
+    net = mx.gluon.nn.Dense(128, in_units=128, use_bias=False)
+    net.initialize()
+    scheduled = ScheduledKVS.__new__(ScheduledKVS)
+    scheduled._inner, scheduled._backend = None, store
+    trainer = ScheduledTrainer(
+        net.collect_params(), "sgd", {"learning_rate": 0.5}, scheduled, update_on_kvstore=False
+    )
+    for batch in (2, 4):
+        with mx.autograd.record():
+            loss = net(full(1, (1, 128))).sum()
+        loss.backward()
+        trainer.step(batch)
+    assert plugin.rates == [(0.5, 0.0, 0.5), (0.5, 0.0, 0.25)]
 
 
 def test_corrected_without_an_optimizer_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
