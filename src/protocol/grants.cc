@@ -26,7 +26,8 @@ enum ReadinessField : pbf_tag_type {
   kReceived = 2,
   kFinished = 3,
   kCode = 4,
-  kText = 5
+  kText = 5,
+  kJoined = 6,
 };
 enum GrantsField : pbf_tag_type { kFirst = 1, kOperation = 2 };
 enum OperationField : pbf_tag_type { kPiece = 1 };
@@ -151,6 +152,7 @@ std::string Encode(const Readiness& readiness) {
     out.add_uint32(kCode, static_cast<uint32_t>(readiness.failure.code()));
     out.add_bytes(kText, readiness.failure.message());
   }
+  Add(kJoined, readiness.joined, &out);
   return bytes;
 }
 
@@ -176,6 +178,9 @@ bool ReadField(pbf_reader* in, ReadinessFields* fields) {
       return true;
     case Varint(kFinished):
       fields->readiness.finished = in->get_uint64();
+      return true;
+    case Varint(kJoined):
+      fields->readiness.joined = in->get_uint64();
       return true;
     case Varint(kCode):
       fields->failure.status = in->get_uint32();

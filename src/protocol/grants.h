@@ -33,6 +33,7 @@ struct Readiness {
   std::vector<ReadyTensor> tensors{};
   uint64_t received = 0;  // number of the first operation that the rank lacks
   uint64_t finished = 0;  // number of the first operation that has not ended on the rank
+  uint64_t joined = 0;    // operations that the rank's library has begun, as far as is known
   Status failure{};       // the rank cannot go on
 };
 

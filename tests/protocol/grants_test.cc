@@ -25,6 +25,7 @@ Readiness FullReadiness() {
                       {.key = 0, .round = 1, .size_bytes = 4}},
           .received = 5,
           .finished = 4,
+          .joined = 3,
           .failure = Status::Unavailable("why")};
 }
 
@@ -48,7 +49,8 @@ TEST(Grants, HaveTheBytesOfTheProtocol) {
             "1005"
             "1804"
             "2004"
-            "2a03776879");
+            "2a03776879"
+            "3003");
   const std::vector<std::string> operations = {Encode(Fused())};
   EXPECT_EQ(ToHex(EncodeGrants(9, operations)),
             "0809"
@@ -71,6 +73,7 @@ TEST(Grants, ComeBackAsTheyWere) {
   EXPECT_EQ(readiness.value().tensors, FullReadiness().tensors);
   EXPECT_EQ(readiness.value().received, 5U);
   EXPECT_EQ(readiness.value().finished, 4U);
+  EXPECT_EQ(readiness.value().joined, 3U);
   EXPECT_EQ(readiness.value().failure.ToString(), "kUnavailable: why");
   const std::vector<std::string> operations = {Encode(Fused()), Encode(GrantedOperation())};
   const Result<Grants> grants = DecodeGrants(EncodeGrants(9, operations));

@@ -43,6 +43,9 @@ class Collective {
   // call: then each `out` holds the sum, or has undefined bytes after an error.  The memory stays
   // valid until then.
   virtual void AllReduce(std::vector<Piece> pieces, DType dtype, uint64_t sequence, Done done) = 0;
+  // Tells how many operations this rank has begun, as soon as the library's thread comes to it.  A
+  // call of the library may keep the thread, and then nothing is told; nor after an end.
+  virtual void TellBegun(UniqueFunction<void(uint64_t num_begun)> told) = 0;
   // Ends all operations with `status` as soon as their memory is out of use, and later calls too.
   virtual void Abort(const Status& status) = 0;
 };

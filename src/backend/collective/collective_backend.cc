@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "protocol/data_body.h"
+#include "ps/text.h"
 
 namespace bs::backend::collective {
 namespace {
@@ -183,6 +184,9 @@ void CollectiveBackend::Execute(uint64_t number, protocol::GrantedOperation oper
     return GiveUp(Status::Internal("server 0 granted arrays of several dtypes as one"));
   }
   for (const protocol::GrantedPiece& granted : operation) ++pending_.at(granted.key).in_library;
+  if (under_way_.empty()) progress_ = executor_->Now();
+  under_way_.emplace(number, operation.front());
+  if (!watches_) Watch();
   library_->AllReduce(std::move(pieces), dtype, number,
                       [this, number, operation = std::move(operation)](const Status& status) {
                         OnSummed(number, operation, status);
@@ -219,6 +223,8 @@ void CollectiveBackend::OnSummed(uint64_t number, const protocol::GrantedOperati
                                      std::to_string(number) + " (" + Describe(operation.front()) +
                                      "): " + status.message()));
   }
+  under_way_.erase(number);
+  progress_ = executor_->Now();
   finished_early_.insert(number);
   while (finished_early_.erase(finished_) > 0) ++finished_;
   // Callbacks may start the next round of a key, or fail the worker.
@@ -275,6 +281,46 @@ void CollectiveBackend::EndFailed(Pending* pending) {
   for (Part& part : pending->parts) {
     if (part.exchange.summed) RefuseLater(executor_, std::move(part.exchange), failure_);
   }
+}
+
+void CollectiveBackend::Watch() {
+  watches_ = true;
+  executor_->PostAt(executor_->Now() + options_.deadline / 4,
+                    [this, alive = std::weak_ptr<bool>(alive_)] {
+                      if (alive.expired()) return;
+                      watches_ = false;
+                      if (failure_.ok() && !under_way_.empty()) LookForEnds();
+                    });
+}
+
+void CollectiveBackend::LookForEnds() {
+  const Duration waited = executor_->Now() - progress_;
+  if (waited >= options_.deadline) {
+    // The leader knows which ranks have not joined.  If it does not say so, this rank goes alone.
+    if (std::exchange(told_late_, true)) return GiveUp(Late());
+    Send({.received = next_operation_,
+          .finished = finished_,
+          .joined = num_joined_,
+          .failure = Late()});
+  } else if (waited >= options_.deadline / 2) {
+    TellJoined();
+  }
+  Watch();
+}
+
+void CollectiveBackend::TellJoined() {
+  library_->TellBegun([this, alive = std::weak_ptr<bool>(alive_)](uint64_t num_begun) {
+    if (alive.expired() || !failure_.ok() || num_begun <= num_joined_) return;
+    num_joined_ = num_begun;
+    Send({.received = next_operation_, .finished = finished_, .joined = num_joined_});
+  });
+}
+
+Status CollectiveBackend::Late() const {
+  const auto& [number, first] = *under_way_.begin();
+  return Status::DeadlineExceeded("worker " + std::to_string(options_.rank) + ": sum " +
+                                  std::to_string(number) + " (" + Describe(first) +
+                                  ") has not ended for " + ps::TextOf(options_.deadline));
 }
 
 void CollectiveBackend::GiveUp(const Status& why) {

@@ -12,6 +12,7 @@
 // docs/design/decisions/0028-a-leader-grants.md has the reasons.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -37,6 +38,9 @@ namespace bs::backend::collective {
 
 struct CollectiveOptions {
   int32_t rank = 0;
+  // The longest time without an end of an operation, while some are under way.  All ranks are ready
+  // for them, so that no rank has a reason to be late.
+  Duration deadline = std::chrono::seconds(60);
   Status no_library{};  // not ok: why there is no library, with which Prepare ends
 };
 
@@ -103,6 +107,13 @@ class CollectiveBackend final : public BackendBefore {
   static std::vector<Exchange> Complete(Pending* pending, uint64_t offset_bytes,
                                         uint64_t size_bytes);
   void EndFailed(Pending* pending);
+  // Looks after operations under way, as long as there are any.
+  void Watch();
+  void LookForEnds();
+  // Asks the library for what it has begun, and tells that to the leader.
+  void TellJoined();
+  // No operation has ended within the deadline.
+  Status Late() const;
   // This rank cannot go on: tells the leader, and all operations end with `why`.
   void GiveUp(const Status& why);
 
@@ -126,6 +137,11 @@ class CollectiveBackend final : public BackendBefore {
   uint64_t finished_ = 0;              // number of the first operation that has not ended
   std::set<uint64_t> finished_early_;  // behind one that has not ended
   uint64_t reported_finished_ = 0;
+  std::map<uint64_t, protocol::GrantedPiece> under_way_;  // the first pieces, by number
+  TimePoint progress_{};                                  // since then no operation has ended
+  uint64_t num_joined_ = 0;  // operations that the library has begun, as far as it was asked
+  bool watches_ = false;     // a look is posted
+  bool told_late_ = false;   // the leader knows that the deadline is over
   bool report_posted_ = false;
   Status failure_;
   const std::unique_ptr<Collective> library_;

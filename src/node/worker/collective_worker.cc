@@ -9,7 +9,8 @@ namespace bs::node {
 
 std::unique_ptr<backend::Backend> WithLibrary(const MakeLibraryFn& make_library,
                                               std::unique_ptr<backend::PsBackend> servers,
-                                              const job::SharedView& view, Executor* executor) {
+                                              const job::SharedView& view, Executor* executor,
+                                              Duration deadline) {
   using backend::collective::Collective;
   using backend::collective::CollectiveBackend;
   backend::PsBackend* const asked = servers.get();
@@ -17,6 +18,7 @@ std::unique_ptr<backend::Backend> WithLibrary(const MakeLibraryFn& make_library,
   std::unique_ptr<Collective> made = library.ok() ? std::move(library.value()) : nullptr;
   return std::make_unique<CollectiveBackend>(
       backend::collective::CollectiveOptions{.rank = view->own.rank,
+                                             .deadline = deadline,
                                              .no_library = library.status()},
       executor, std::move(servers), std::move(made),
       [asked](ps::KvRequest request, ps::KvWorker::Done done) {

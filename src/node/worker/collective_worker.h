@@ -9,6 +9,7 @@
 #include "backend/ps/ps_backend.h"
 #include "base/executor.h"
 #include "base/status.h"
+#include "base/types.h"
 #include "job/view.h"
 
 namespace bs::node {
@@ -28,9 +29,10 @@ using MakeLibraryFn = std::function<Result<std::unique_ptr<backend::collective::
     const LibraryPlace& place)>;
 
 // Puts the library before `servers`, the back end of all other traffic.  Server 0 of the job
-// grants.
+// grants.  CollectiveOptions has the `deadline`.
 std::unique_ptr<backend::Backend> WithLibrary(const MakeLibraryFn& make_library,
                                               std::unique_ptr<backend::PsBackend> servers,
-                                              const job::SharedView& view, Executor* executor);
+                                              const job::SharedView& view, Executor* executor,
+                                              Duration deadline);
 
 }  // namespace bs::node

@@ -49,7 +49,8 @@ NcclOptions OptionsAt(const LibraryPlace& place, const Config& config) {
     backend::collective::Introduce(place.servers, rank, size, card, std::move(done));
   };
   options.spin = config.spin;
-  options.deadline = config.timeout;
+  // The back end looks first, as it knows the ranks that have not joined.
+  options.deadline = 2 * config.timeout;
   return options;
 }
 

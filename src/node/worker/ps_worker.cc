@@ -190,7 +190,8 @@ std::unique_ptr<WorkerNode> StartPsWorker(const Config& config,
         }
         auto backend = MakeBackend(config, membership->network(), view, /*adds_up=*/false, log);
         membership->DeliverTo(ReceiverOf(backend.get()));
-        return WithLibrary(make_library, std::move(backend), view, membership->executor());
+        return WithLibrary(make_library, std::move(backend), view, membership->executor(),
+                           config.timeout);
       },
       .worker = OptionsOverServers(config),
       .kept_memory = membership->kept_memory(),

@@ -131,7 +131,8 @@ void Leader::Repeat(Rank* rank, protocol::Call call) {
 
 Status Leader::Take(int32_t number, const protocol::Readiness& readiness) {
   Rank& rank = ranks_[static_cast<size_t>(number)];
-  if (!readiness.failure.ok()) return readiness.failure;
+  rank.joined = std::max(rank.joined, readiness.joined);
+  if (!readiness.failure.ok()) return FailureOf(readiness);
   if (std::max(readiness.received, readiness.finished) > num_operations()) {
     return Status::Internal("worker " + std::to_string(number) + " has ended " +
                             CountOf(readiness.finished, "operation") + " of only " +
@@ -144,6 +145,20 @@ Status Leader::Take(int32_t number, const protocol::Readiness& readiness) {
   }
   ForgetOld();
   return Status::Ok();
+}
+
+Status Leader::FailureOf(const protocol::Readiness& readiness) const {
+  const Status& failure = readiness.failure;
+  const uint64_t late = readiness.finished;
+  if (failure.code() != StatusCode::kDeadlineExceeded || late >= num_operations()) return failure;
+  std::vector<int32_t> missing;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    if (ranks_[i].joined <= late) missing.push_back(static_cast<int32_t>(i));
+  }
+  return {failure.code(),
+          failure.message() + (missing.empty()
+                                   ? ", though all workers have joined it"
+                                   : "; missing there: " + protocol::DescribeWorkers(missing))};
 }
 
 Status Leader::TakeTensor(int32_t number, const protocol::ReadyTensor& tensor) {

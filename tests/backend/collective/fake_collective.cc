@@ -44,6 +44,9 @@ class FakeWorld::Member final : public Collective {
   void AllReduce(std::vector<Piece> pieces, DType dtype, uint64_t sequence, Done done) override {
     world_->AllReduce(rank_, {std::move(pieces), dtype, std::move(done)}, sequence);
   }
+  void TellBegun(UniqueFunction<void(uint64_t)> told) override {
+    world_->TellBegun(rank_, std::move(told));
+  }
   void Abort(const Status& status) override { world_->Abort(rank_, status); }
 
  private:
@@ -65,6 +68,18 @@ std::unique_ptr<Collective> FakeWorld::Join(int32_t rank, Executor* executor) {
 void FakeWorld::Kill(int32_t rank) {
   const MutexLock lock(&mutex_);
   ranks_.at(static_cast<size_t>(rank)).dead = true;
+}
+
+void FakeWorld::Stall(int32_t rank) {
+  const MutexLock lock(&mutex_);
+  ranks_.at(static_cast<size_t>(rank)).stalled = true;
+}
+
+void FakeWorld::TellBegun(int32_t number, UniqueFunction<void(uint64_t)> told) {
+  const MutexLock lock(&mutex_);
+  const Rank& rank = ranks_.at(static_cast<size_t>(number));
+  if (rank.dead || rank.stalled) return;
+  rank.executor->Post([told = std::move(told), num_begun = rank.next] { told(num_begun); });
 }
 
 void FakeWorld::FailNext(int32_t rank, const Status& status) {
@@ -101,7 +116,8 @@ std::string FakeWorld::Check(int32_t number, const Call& call, uint64_t sequence
 void FakeWorld::AllReduce(int32_t number, Call call, uint64_t sequence) {
   const MutexLock lock(&mutex_);
   Rank& rank = ranks_[static_cast<size_t>(number)];
-  if (rank.dead && rank.failure.ok()) return rank.dropped.push_back(std::move(call));
+  const bool keeps = rank.dead || rank.stalled;
+  if (keeps && rank.failure.ok()) return rank.dropped.push_back(std::move(call));
   if (rank.failure.ok() && !rank.next_fails.ok()) rank.failure = rank.next_fails;
   if (rank.failure.ok()) {
     if (const std::string wrong = Check(number, call, sequence); !wrong.empty()) Violate(wrong);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 
 #include "backend/collective/collective.h"
@@ -12,6 +13,7 @@
 #include "base/loop_thread.h"
 #include "base/status.h"
 #include "base/types.h"
+#include "base/unique_function.h"
 
 namespace bs::backend {
 
@@ -44,8 +46,8 @@ class MpiCollective final : public collective::Collective {
   void Prepare(Done done) override;
   void AllReduce(std::vector<collective::Piece> pieces, DType dtype, uint64_t sequence,
                  Done done) override;
-  // MPI cannot end a sum, but no call follows in which it could make progress.  What else writes to
-  // the memory is in docs/design/decisions/0029-mpi-is-found-at-run-time.md.
+  void TellBegun(UniqueFunction<void(uint64_t num_begun)> told) override;
+  // MPI cannot end a sum, which keeps memory of ours (MpiSums).
   void Abort(const Status& status) override;
 
  private:

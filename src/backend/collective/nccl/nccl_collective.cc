@@ -58,8 +58,16 @@ class NcclCollective::Caller : public std::enable_shared_from_this<Caller> {
     }
     const Status status = sums_.Add(pieces, dtype, sequence);
     if (!status.ok()) return Fail(status);
+    ++num_begun_;
     if (!looks_) Look();
     pace_.Worked(begun, thread_->Now());
+  }
+
+  void Tell(UniqueFunction<void(uint64_t)> told) {
+    way_back_.Post(Duration::zero(), [callbacks = callbacks_, told = std::move(told),
+                                      num_begun = num_begun_] {
+      if (!callbacks->is_closed()) told(num_begun);
+    });
   }
 
   // No sum follows.
@@ -165,8 +173,9 @@ class NcclCollective::Caller : public std::enable_shared_from_this<Caller> {
   const Duration patience_;
   Executor* thread_ = nullptr;
   LookPace pace_;
-  TimePoint progress_{};  // since then no sum has ended
-  bool looks_ = false;    // a look is posted
+  uint64_t num_begun_ = 0;  // sums
+  TimePoint progress_{};    // since then no sum has ended
+  bool looks_ = false;      // a look is posted
   bool left_ = false;
 };
 
@@ -218,6 +227,11 @@ void NcclCollective::AllReduce(std::vector<Piece> pieces, DType dtype, uint64_t 
   thread_->Post([caller = caller_, pieces = std::move(pieces), dtype, sequence] {
     caller->Begin(pieces, dtype, sequence);
   });
+}
+
+void NcclCollective::TellBegun(UniqueFunction<void(uint64_t)> told) {
+  thread_->Post(
+      [caller = caller_, told = std::move(told)]() mutable { caller->Tell(std::move(told)); });
 }
 
 void NcclCollective::Watch() {

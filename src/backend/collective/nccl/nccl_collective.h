@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,6 +17,7 @@
 #include "base/loop_thread.h"
 #include "base/status.h"
 #include "base/types.h"
+#include "base/unique_function.h"
 
 namespace bs::backend {
 
@@ -54,6 +56,7 @@ class NcclCollective final : public collective::Collective {
   // The first call connects all ranks.
   void AllReduce(std::vector<collective::Piece> pieces, DType dtype, uint64_t sequence,
                  Done done) override;
+  void TellBegun(UniqueFunction<void(uint64_t num_begun)> told) override;
   // With kCancelled and no sum under way it makes no call of NCCL (NcclSums).
   void Abort(const Status& status) override;
 

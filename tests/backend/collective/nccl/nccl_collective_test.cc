@@ -351,6 +351,26 @@ TEST_F(NcclCollectiveTest, ACallThatBlocksHoldsNoErrorBack) {
   std::this_thread::sleep_for(milliseconds(1100));  // its call ends
 }
 
+TEST_F(NcclCollectiveTest, TellsWhatItHasBegunUnlessACallBlocks) {
+  const auto ask = [this] {
+    auto told = std::make_shared<Notification>();
+    RunOn(&loop_, [&] {
+      ranks_[0]->TellBegun([told](uint64_t num_begun) {
+        EXPECT_EQ(num_begun, 1U);
+        told->Notify();
+      });
+    });
+    return told;
+  };
+  world_.SetFault(0, kFakeKeeps);
+  Make(1);
+  const auto outcomes = SumAll();
+  const auto told = ask();
+  EXPECT_FALSE(told->WaitFor(milliseconds(200)));
+  EXPECT_TRUE(told->WaitFor(seconds(20)));
+  EXPECT_TRUE(outcomes[0]->Wait().ok());
+}
+
 TEST_F(NcclCollectiveTest, AnErrorOfTheDriverIsNoEndOfASum) {
   world_.SetFault(0, kFakeFaults);
   Make(1, {.patience = milliseconds(300)});
