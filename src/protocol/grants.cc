@@ -40,6 +40,7 @@ enum Field : pbf_tag_type {
   kPriority = 5,
   kNextLayout = 6,
   kOffsetBytes = 7,
+  kPart = 8,
 };
 
 void Add(pbf_tag_type field, uint64_t value, pbf_writer* out) {
@@ -55,6 +56,7 @@ void Add(const ReadyTensor& tensor, std::string* bytes) {
   Add(kDtype, static_cast<uint64_t>(tensor.dtype), &out);
   if (tensor.priority != 0) out.add_sint32(kPriority, tensor.priority);
   if (!tensor.next_layout.empty()) out.add_bytes(kNextLayout, tensor.next_layout);
+  Add(kPart, tensor.part, &out);
 }
 
 void Add(const GrantedPiece& piece, std::string* bytes) {
@@ -65,6 +67,7 @@ void Add(const GrantedPiece& piece, std::string* bytes) {
   Add(kSizeBytes, piece.size_bytes, &out);
   Add(kOffsetBytes, piece.offset_bytes, &out);
   if (!piece.next_layout.empty()) out.add_bytes(kNextLayout, piece.next_layout);
+  Add(kPart, piece.part, &out);
 }
 
 std::string_view ViewIn(pbf_reader* in) {
@@ -84,6 +87,9 @@ bool ReadBoth(pbf_reader* in, T* to) {
       return true;
     case Varint(kSizeBytes):
       to->size_bytes = in->get_uint64();
+      return true;
+    case Varint(kPart):
+      to->part = in->get_uint32();
       return true;
     case Bytes(kNextLayout):
       to->next_layout = in->get_bytes();

@@ -22,7 +22,7 @@ Readiness FullReadiness() {
                        .dtype = DType::kFloat64,
                        .priority = -3,
                        .next_layout = "n"},
-                      {.key = 0, .round = 1, .size_bytes = 4}},
+                      {.key = 0, .round = 1, .size_bytes = 4, .part = 2}},
           .received = 5,
           .finished = 4,
           .joined = 3,
@@ -30,7 +30,7 @@ Readiness FullReadiness() {
 }
 
 GrantedOperation Fused() {
-  return {{.key = 7, .round = 12, .offset_bytes = 64, .size_bytes = 32},
+  return {{.key = 7, .round = 12, .offset_bytes = 64, .size_bytes = 32, .part = 3},
           {.key = 8, .round = 3, .offset_bytes = 0, .size_bytes = 8, .next_layout = "n"}};
 }
 
@@ -43,9 +43,10 @@ TEST(Grants, HaveTheBytesOfTheProtocol) {
             "2001"
             "2805"
             "32016e"
-            "0a04"
+            "0a06"
             "1001"
             "1804"
+            "4002"
             "1005"
             "1804"
             "2004"
@@ -54,12 +55,13 @@ TEST(Grants, HaveTheBytesOfTheProtocol) {
   const std::vector<std::string> operations = {Encode(Fused())};
   EXPECT_EQ(ToHex(EncodeGrants(9, operations)),
             "0809"
-            "1215"
-            "0a08"
+            "1217"
+            "0a0a"
             "0807"
             "100c"
             "1820"
             "3840"
+            "4003"
             "0a09"
             "0808"
             "1003"

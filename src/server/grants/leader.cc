@@ -61,7 +61,8 @@ class Leader::Task final : public CommTask {
             .round = round(),
             .offset_bytes = partition.offset_bytes,
             .size_bytes = partition.size_bytes,
-            .next_layout = index == 0 ? tensor_.next_layout : std::string()};
+            .next_layout = index == 0 ? tensor_.next_layout : std::string(),
+            .part = tensor_.part};
   }
 
  private:
@@ -166,7 +167,7 @@ Status Leader::TakeTensor(int32_t number, const protocol::ReadyTensor& tensor) {
     return Status::ResourceExhausted("too many keys are ready on some workers alone");
   }
   ++ranks_[static_cast<size_t>(number)].reported;
-  const auto [found, is_first] = gathering_.try_emplace(tensor.key);
+  const auto [found, is_first] = gathering_.try_emplace({tensor.key, tensor.part});
   Gathering& gathering = found->second;
   if (is_first) {
     gathering.tensor = tensor;
@@ -309,7 +310,7 @@ void Leader::Answer(const protocol::Call& call, uint64_t from) const {
 }
 
 std::string Leader::Awaited(int32_t number) const {
-  for (const auto& [key, gathering] : gathering_) {
+  for (const auto& [id, gathering] : gathering_) {
     if (!gathering.ready[static_cast<size_t>(number)]) continue;
     return protocol::DescribeWorkers(MissingRanks(gathering)) + " to sum " +
            DescribeTensor(gathering.tensor);

@@ -305,7 +305,7 @@ TEST(CollectiveBackend, ASumThatDoesNotEndNamesTheRankThatHasNotJoinedIt) {
     ASSERT_TRUE(outcome.error);
     EXPECT_EQ(outcome.error->code(), StatusCode::kDeadlineExceeded);
     EXPECT_EQ(outcome.error->message(),
-              "worker 0: sum 0 (key=9 round=1 bytes 0 to 256) has not ended for 60 s; missing "
+              "sum 0 (key=9 round=1 bytes 0 to 256) has not ended for 60 s; missing "
               "there: worker 1");
   }
 }
@@ -318,7 +318,7 @@ TEST(CollectiveBackend, ASumThatDoesNotEndThoughAllHaveJoinedItNamesNoRank) {
   for (const Outcome& outcome : outcomes) {
     ASSERT_TRUE(outcome.error);
     EXPECT_EQ(outcome.error->message(),
-              "worker 0: sum 0 (key=9 round=1 bytes 0 to 256) has not ended for 60 s, though all "
+              "sum 0 (key=9 round=1 bytes 0 to 256) has not ended for 60 s, though all "
               "workers have joined it");
   }
 }

@@ -1,4 +1,5 @@
-// FakeWorld: plays a library that sums over ranks, all of which live in this process.
+// FakeWorld: plays a library that sums over ranks, all of which live in this process.  It has
+// pieces with a root too.
 //
 // It checks that all ranks call one sequence with equal sizes.  A violation ends all operations
 // with kInternal.
@@ -36,7 +37,8 @@ struct FakeOptions {
 class FakeWorld {
  public:
   struct Counts {
-    uint64_t operations = 0;  // that all ranks have called
+    uint64_t copied_bytes = 0;  // between devices and the host
+    uint64_t operations = 0;    // that all ranks have called
     uint64_t pieces = 0;
     uint64_t largest_bytes = 0;
   };
@@ -79,8 +81,9 @@ class FakeWorld {
     Status next_fails{};
   };
 
-  void AllReduce(int32_t rank, Call call, uint64_t sequence);
+  void Begin(int32_t rank, Call call, uint64_t sequence);
   void Abort(int32_t rank, const Status& status);
+  void Copy(int32_t rank, const Piece& piece, Collective::Done done);
   void TellBegun(int32_t rank, UniqueFunction<void(uint64_t)> told);
   // Describes how the call breaks the rules; empty: it does not.
   std::string Check(int32_t rank, const Call& call, uint64_t sequence) const BS_REQUIRES(mutex_);

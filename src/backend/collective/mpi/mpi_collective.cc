@@ -71,10 +71,10 @@ class MpiCollective::Caller : public std::enable_shared_from_this<Caller> {
   }
 
   void Tell(UniqueFunction<void(uint64_t)> told) {
-    way_back_.Post(Duration::zero(), [callbacks = callbacks_, told = std::move(told),
-                                      num_begun = num_begun_] {
-      if (!callbacks->is_closed()) told(num_begun);
-    });
+    way_back_.Post(Duration::zero(),
+                   [callbacks = callbacks_, told = std::move(told), num_begun = num_begun_] {
+                     if (!callbacks->is_closed()) told(num_begun);
+                   });
   }
 
   // Any thread.
@@ -146,7 +146,7 @@ class MpiCollective::Caller : public std::enable_shared_from_this<Caller> {
   LookPace pace_;
   uint64_t num_begun_ = 0;  // sums
   bool looks_ = false;      // a look is posted
-  bool helps_ = false;  // calls MPI between sums too
+  bool helps_ = false;      // calls MPI between sums too
   bool left_ = false;
   bool stays_ = false;
 };
@@ -198,8 +198,7 @@ void MpiCollective::Prepare(Done done) {
   thread_->Post([caller = caller_] { caller->Start(); });
 }
 
-void MpiCollective::AllReduce(std::vector<Piece> pieces, DType dtype, uint64_t sequence,
-                              Done done) {
+void MpiCollective::Begin(std::vector<Piece> pieces, DType dtype, uint64_t sequence, Done done) {
   if (callbacks_->Refuses(executor_, &done)) return;
   callbacks_->Add(sequence, std::move(done));
   thread_->Post([caller = caller_, pieces = std::move(pieces), dtype, sequence]() mutable {

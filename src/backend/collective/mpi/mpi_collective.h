@@ -44,8 +44,8 @@ class MpiCollective final : public collective::Collective {
   // Initialises MPI and compares the ranks' libraries (MpiSums::Start).  kDeadlineExceeded: a rank
   // has not come.
   void Prepare(Done done) override;
-  void AllReduce(std::vector<collective::Piece> pieces, DType dtype, uint64_t sequence,
-                 Done done) override;
+  void Begin(std::vector<collective::Piece> pieces, DType dtype, uint64_t sequence,
+             Done done) override;
   void TellBegun(UniqueFunction<void(uint64_t num_begun)> told) override;
   // MPI cannot end a sum, which keeps memory of ours (MpiSums).
   void Abort(const Status& status) override;

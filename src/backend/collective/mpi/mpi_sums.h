@@ -38,7 +38,7 @@ class MpiSums {
   // alike.  Blocks until all processes of the launcher have called it.  kFailedPrecondition: the
   // library counts other processes than the launcher.
   Status Start();
-  // Begins Collective::AllReduce.  The memory of `pieces` stays valid until Poll returns
+  // Begins Collective::Begin.  The memory of `pieces` stays valid until Poll returns
   // `sequence` or an error, or Stop has returned.  REQUIRES: Poll has returned kStarted.
   Status Begin(std::vector<collective::Piece> pieces, DType dtype, uint64_t sequence);
 
@@ -95,12 +95,12 @@ class MpiSums {
 
   MpiLibrary* const library_;
   const MpiLauncher launcher_;
-  std::optional<Gathered> versions_;           // until they are compared
-  std::map<uint64_t, Sum> sums_;               // under way, by sequence number
-  std::vector<Memory> spare_;                  // that no sum uses
-  uint64_t next_ = 0;                          // the sum that MPI gets next
-  size_t in_use_ = 0;                          // sums of either channel that MPI has not ended
-  bool has_failed_ = false;                    // MPI has, and may keep all memory that it has had
+  std::optional<Gathered> versions_;  // until they are compared
+  std::map<uint64_t, Sum> sums_;      // under way, by sequence number
+  std::vector<Memory> spare_;         // that no sum uses
+  uint64_t next_ = 0;                 // the sum that MPI gets next
+  size_t in_use_ = 0;                 // sums of either channel that MPI has not ended
+  bool has_failed_ = false;           // MPI has, and may keep all memory that it has had
   std::atomic<bool> stopped_ = false;
   MpiGate copies_;  // between memory of callers and of this object
 };

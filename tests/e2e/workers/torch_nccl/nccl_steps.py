@@ -1,6 +1,7 @@
 """Steps on the double of a device, whose sums go by BYTESCHEDULER_COMM; NCCL is a double too.
 
-The first argument is a mistake to make, or "none".  Each worker prints a hash of its weights.
+The first argument is a mistake to make, or "none".  The second, if any, plays hosts: the number of
+workers on each.  Each worker prints a hash of its weights.
 """
 
 import hashlib
@@ -39,6 +40,8 @@ def train(devices: FakeDevices, mistake: str) -> torch.nn.Module:
 def main() -> None:
     mistake = sys.argv[1]
     torch.set_num_threads(1)
+    if len(sys.argv) > 2:
+        os.environ["DMLC_NODE_HOST"] = f"127.0.0.{1 + int(os.environ['RANK']) // int(sys.argv[2])}"
     os.environ["BS_FAKE_GPU"] = "0" if mistake == "gpu" else os.environ["RANK"]
     devices = FakeDevices(1, lambda name: mistake != "cpu")
     stop = devices.runtime.on_a_thread()
@@ -59,7 +62,9 @@ def main() -> None:
     session = current().get().carrier
     assert session is not None
     rows = {row.name: int(row.value) for row in session._worker.measure()}
-    print(f"sums by the library: {rows.get('library_operations_total', 0)}", flush=True)
+    print(f"sums by the library: {rows.get('library_operations_total', 0)}")
+    print(f"bytes summed: {rows.get('library_bytes_total', 0)}")
+    print(f"bytes copied: {rows.get('library_copied_bytes_total', 0)}", flush=True)
     bps.shutdown()
     stop()
 
