@@ -84,9 +84,9 @@ def open_backend(inner: Optional[Store], settings: Settings) -> Tuple[Optional[S
 
 def check_job(settings: Settings) -> None:
     """Raise ConfigError if variables do not go with the kind of this process's job, or MXNet."""
-    setting, other = settings.nccl_by
+    setting, way_out = settings.nccl_by
     if setting:
-        cure = "BYTESCHEDULER_COMM to direct or mpi" if settings.comm == "nccl" else other
+        cure = "BYTESCHEDULER_COMM to direct or mpi" if settings.comm == "nccl" else way_out
         raise ConfigError(
             f"{setting}: NCCL sums tensors of GPUs, and MXNet's arrays travel through the host: "
             f"set {cure}",

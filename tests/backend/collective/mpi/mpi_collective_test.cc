@@ -346,7 +346,7 @@ TEST_F(MpiCollectiveTest, AbortDoesNotWaitForACallThatBlocks) {
   blocked->goes_on.Notify();
 }
 
-TEST_F(MpiCollectiveTest, TellsWhatItHasBegunUnlessACallBlocks) {
+TEST_F(MpiCollectiveTest, CountsItsSumsUnlessACallBlocks) {
   const auto blocked = std::make_shared<Blocked>();
   Make({.add = PlayTwin, .test = [blocked] { return blocked->Test(); }});
   ASSERT_TRUE(Wait(Start()).ok());

@@ -431,7 +431,7 @@ TEST_F(NcclCollectiveTest, ACallThatBlocksHoldsNoErrorBack) {
   std::this_thread::sleep_for(milliseconds(1100));  // its call ends
 }
 
-TEST_F(NcclCollectiveTest, TellsWhatItHasBegunUnlessACallBlocks) {
+TEST_F(NcclCollectiveTest, CountsItsSumsUnlessACallBlocks) {
   const auto ask = [this] {
     auto told = std::make_shared<Notification>();
     RunOn(&loop_, [&] {
