@@ -1,7 +1,6 @@
 """Steps on the double of a device, whose sums go by BYTESCHEDULER_COMM; NCCL is a double too.
 
-The first argument is a mistake to make, or "none".  The second, if any, plays hosts: the number of
-workers on each.  Each worker prints a hash of its weights.
+The first argument is a mistake to make, or "none".  Each worker prints a hash of its weights.
 """
 
 import hashlib
@@ -40,8 +39,6 @@ def train(devices: FakeDevices, mistake: str) -> torch.nn.Module:
 def main() -> None:
     mistake = sys.argv[1]
     torch.set_num_threads(1)
-    if len(sys.argv) > 2:
-        os.environ["DMLC_NODE_HOST"] = f"127.0.0.{1 + int(os.environ['RANK']) // int(sys.argv[2])}"
     os.environ["BS_FAKE_GPU"] = "0" if mistake == "gpu" else os.environ["RANK"]
     devices = FakeDevices(1, lambda name: mistake != "cpu")
     stop = devices.runtime.on_a_thread()
