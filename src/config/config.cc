@@ -150,10 +150,13 @@ bool IsOfStore(const Config& config) {
   return config.backend == "kvstore" || config.backend == "passthrough";
 }
 
+// A library of the machine sends the sums, and encrypts nothing.
+bool IsOfLibrary(const Config& config) { return config.comm == "mpi" || config.comm == "nccl"; }
+
 Status CheckLocalSums(const Config& config) {
   if (config.local_sums != "nccl") return Status::Ok();
   const std::string begin = "BYTESCHEDULER_LOCAL_SUMS=nccl beside ";
-  if (config.comm == "mpi" || config.comm == "nccl") {
+  if (IsOfLibrary(config)) {
     return Status::InvalidArgument(begin + "BYTESCHEDULER_COMM=" + config.comm +
                                    ", with which a library sums over all workers: unset one of "
                                    "them");
@@ -192,6 +195,13 @@ Status CheckTogether(const Config& config) {
         ", with which MXNet's own store carries the bytes: unset one of them");
   }
   if (const Status wrong = CheckLocalSums(config); !wrong.ok()) return wrong;
+
+  if (IsOfLibrary(config) && !config.secret_file.empty()) {
+    return Status::InvalidArgument(
+        "BYTESCHEDULER_SECRET_FILE beside BYTESCHEDULER_COMM=" + config.comm +
+        ", whose library sends sums unencrypted: set BYTESCHEDULER_COMM=direct, or unset the "
+        "secret on a network that is trusted");
+  }
   return config::CheckRdma(config);
 }
 
