@@ -57,7 +57,8 @@ class Collective {
   // Copies `in` to `out` between a device and the host's memory; `done` as above.  It is no
   // operation and has no order.  `owner` keeps the host's memory: a device may use it after an
   // error too.  REQUIRES: has_roots().
-  virtual void Copy(const Piece& /*piece*/, std::shared_ptr<void> /*owner*/, Done /*done*/) {}
+  virtual void Copy(const Piece& /*piece*/, const std::shared_ptr<void>& /*owner*/, Done /*done*/) {
+  }
   // Tells how many operations this rank has begun, as soon as the library's thread comes to it.  A
   // call of the library may keep the thread, and then nothing is told; nor after an end.
   virtual void TellBegun(UniqueFunction<void(uint64_t num_begun)> told) = 0;

@@ -231,7 +231,7 @@ Status CollectiveBackend::AddPieces(const protocol::GrantedPiece& granted,
     pieces->push_back({.in = bytes,
                        .out = bytes,
                        .kind = PieceKind::kBroadcast,
-                       .root = options_.host->owner_of(granted.key, place.index)});
+                       .root = RootOf(granted.key, place.index)});
     return Status::Ok();
   }
   if (granted.offset_bytes != pending.granted_bytes || granted.size_bytes == 0 ||
@@ -263,7 +263,7 @@ void CollectiveBackend::AddReductions(const protocol::GrantedPiece& granted, con
     pieces->push_back({.in = {pending.in + from, to - from},
                        .out = {pending.out + from, to - from},
                        .kind = PieceKind::kReduce,
-                       .root = options_.host->owner_of(granted.key, place.index)});
+                       .root = RootOf(granted.key, place.index)});
   }
 }
 
@@ -336,7 +336,7 @@ void CollectiveBackend::EndPart(Pending* pending, uint32_t index, Ends* ends) {
 
 void CollectiveBackend::OnAdded(Pending* pending, uint32_t index) {
   const Key key = pending->tensor.key;
-  const bool is_owner = options_.host->owner_of(key, index) == options_.host->place;
+  const bool is_owner = options_.host && RootOf(key, index) == options_.host->place;
   if (!is_owner || !copies_) return Give(pending, index);
   const Exchange& exchange = pending->parts[index].exchange;
   ++pending->in_library;

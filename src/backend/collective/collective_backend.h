@@ -131,6 +131,10 @@ class CollectiveBackend final : public BackendBefore {
   void Execute(uint64_t number, protocol::GrantedOperation operation);
   // Adds the arrays of what is granted.
   Status AddPieces(const protocol::GrantedPiece& granted, std::vector<Piece>* pieces);
+  // The place of the worker that owns a partition.
+  int32_t RootOf(Key key, uint32_t partition) const {
+    return options_.host ? options_.host->owner_of(key, partition) : 0;
+  }
   // A reduction for each owner.
   void AddReductions(const protocol::GrantedPiece& granted, const Pending& pending,
                      std::vector<Piece>* pieces) const;

@@ -50,7 +50,7 @@ class FakeWorld::Member final : public Collective {
     world_->TellBegun(rank_, std::move(told));
   }
   bool has_roots() const override { return true; }
-  void Copy(const Piece& piece, std::shared_ptr<void> /*owner*/, Done done) override {
+  void Copy(const Piece& piece, const std::shared_ptr<void>& /*owner*/, Done done) override {
     world_->Copy(rank_, piece, std::move(done));
   }
   void Abort(const Status& status) override { world_->Abort(rank_, status); }

@@ -137,7 +137,7 @@ NcclSums::~NcclSums() {
   if (lost_.empty()) return;
   // The process keeps it.
   [[maybe_unused]] const auto* const kept =
-      new std::vector<std::shared_ptr<void>>(std::move(lost_));
+      std::make_unique<std::vector<std::shared_ptr<void>>>(std::move(lost_)).release();
 }
 
 Status NcclSums::Copy(const Piece& piece, std::shared_ptr<void> owner, uint64_t ticket) {
