@@ -7,7 +7,7 @@ import time
 from typing import Callable, List, Tuple
 
 import pytest
-from direct_on_lab import start_direct
+from direct_job import start_direct
 from job import WORKERS, Job
 from lab import Lab, hosts_or_skip
 

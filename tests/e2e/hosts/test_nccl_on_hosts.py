@@ -7,7 +7,7 @@ import sys
 from typing import List
 
 import pytest
-from direct_on_lab import start_direct
+from direct_job import start_direct
 from job import WORKERS
 from lab import Lab, hosts_or_skip
 
