@@ -51,6 +51,20 @@ std::vector<int32_t> RanksOf(const job::View& view, const Config& config) {
   return ranks;
 }
 
+// All workers of the job introduce themselves, and each host takes the cards of its own.
+void IntroduceAmong(const LibraryPlace& place, const std::vector<int32_t>& ranks,
+                    const std::string& card, UniqueFunction<void(const Result<Cards>&)> done) {
+  backend::collective::Introduce(place.servers, place.view->own.rank, place.view->num_workers(),
+                                 card, [ranks, done = std::move(done)](const Result<Cards>& cards) {
+                                   if (!cards.ok()) return done(cards);
+                                   Cards chosen;
+                                   for (const int32_t rank : ranks) {
+                                     chosen.push_back(cards.value()[static_cast<size_t>(rank)]);
+                                   }
+                                   done(chosen);
+                                 });
+}
+
 NcclOptions OptionsAt(const LibraryPlace& place, const Config& config) {
   NcclOptions options;
   const std::vector<int32_t> ranks = RanksOf(*place.view, config);
@@ -60,16 +74,7 @@ NcclOptions OptionsAt(const LibraryPlace& place, const Config& config) {
   options.workers = ranks;
   options.introduce = [place, ranks](const std::string& card,
                                      UniqueFunction<void(const Result<Cards>&)> done) {
-    backend::collective::Introduce(place.servers, place.view->own.rank, place.view->num_workers(),
-                                   card,
-                                   [ranks, done = std::move(done)](const Result<Cards>& cards) {
-                                     if (!cards.ok()) return done(cards);
-                                     Cards chosen;
-                                     for (const int32_t rank : ranks) {
-                                       chosen.push_back(cards.value()[static_cast<size_t>(rank)]);
-                                     }
-                                     done(chosen);
-                                   });
+    IntroduceAmong(place, ranks, card, std::move(done));
   };
   options.spin = config.spin;
   // The back end looks first, as it knows the ranks that have not joined.
