@@ -29,8 +29,9 @@ class RoundSession(Session):
 
     def __init__(self, worker: Worker) -> None:
         self._rounds = Rounds()
-        # True: NCCL sums tensors of floats on their devices.
-        self.sums_on_devices = Settings.read().comm == "nccl"
+        # NCCL sums tensors of floats on their devices, and the settings that say so.
+        self.nccl_by = Settings.read().nccl_by
+        self.sums_on_devices = bool(self.nccl_by[0])
         super().__init__(worker, self._rounds, WithoutEngine())
 
     @property

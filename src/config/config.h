@@ -70,7 +70,7 @@ struct Config {
   Duration rejoin_timeout{};
   int32_t server_threads = 0;  // 0: all cores but the first of each NUMA node
   bool deterministic = false;
-  bool local_sums = true;
+  std::string local_sums;      // "1", "0", "nccl"
   bool waiting_given = false;  // waiting_bytes is set
   bool spin_given = false;     // spin is set
   uint64_t hold_bytes = 0;

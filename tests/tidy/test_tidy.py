@@ -40,7 +40,7 @@ MAY_INCLUDE = {
     "protocol": {"base", "job", "ps", "wire", "kv", "codec"},
     "backend": {"base", "job", "codec", "protocol"},
     "backend/ps": {"base", "job", "ps", "kv", "codec", "protocol", "backend"},
-    "backend/collective": {"base", "ps", "kv", "codec", "protocol", "backend"},
+    "backend/collective": {"base", "core", "ps", "kv", "codec", "protocol", "backend"},
     # A library of its own sends the bytes.
     "backend/collective/mpi": {"base", "backend/collective"},
     "backend/collective/nccl": {"base", "backend/collective"},
