@@ -4,20 +4,35 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 import threading
-from typing import Callable
+from types import FrameType
+from typing import Any, Callable, Optional
 
 __all__ = ["Interrupts"]
 
 _END = b"\0"  # a byte that is the number of no signal
+# The source of TensorFlow whose frames make an error.
+_ERRORS = "tensorflow/python/framework/errors_impl.py"
+
+
+def _ignore(frame: FrameType, event: str, argument: object) -> None:
+    """Trace nothing in a new frame."""
+
+
+def _replace(frame: FrameType, event: str, argument: object) -> Any:  # noqa: ANN401
+    """Raise `KeyboardInterrupt` in place of the error that a frame gets."""
+    if event != "exception":
+        return _replace
+    sys.settrace(None)
+    raise KeyboardInterrupt
 
 
 class Interrupts:
     """Calls a function when Ctrl-C comes, from a thread of its own.
 
-    It does so only while Python's own handler is set, as that raises `KeyboardInterrupt` then.  It
-    needs the wake-up descriptor of the process; where that has another owner, or this is no main
-    thread, nothing happens.
+    It needs the wake-up descriptor of the process, and takes the place of Python's own handler.
+    Where another owner has either, or this is no main thread, nothing happens.
 
     Parameters
     ----------
@@ -37,23 +52,38 @@ class Interrupts:
             os.register_at_fork(after_in_child=self._forget)
 
     def _take(self) -> bool:
+        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            return False
         try:
             earlier = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         except ValueError:  # not the main thread
             return False
-        if earlier == -1:
-            return True
-        signal.set_wakeup_fd(earlier)
-        return False
+        if earlier != -1:
+            signal.set_wakeup_fd(earlier)
+            return False
+        signal.signal(signal.SIGINT, self._handle)
+        return True
+
+    @staticmethod
+    def _handle(number: int, frame: Optional[FrameType]) -> None:
+        """Raise `KeyboardInterrupt`, or let it replace an error that TensorFlow is making.
+
+        There its bindings would make a `RuntimeError` of both.
+        """
+        caller = frame
+        while caller is not None and caller.f_code.co_filename.endswith(_ERRORS):
+            caller = caller.f_back
+        if caller is frame or caller is None or sys.gettrace() is not None:
+            signal.default_int_handler(number, frame)
+        caller.f_trace = _replace  # it gets the error once TensorFlow's bindings raise it
+        sys.settrace(_ignore)
 
     def _watch(self) -> None:
         while True:
             numbers = self._reader.recv(64)
             if _END in numbers or not numbers:
                 return
-            if signal.SIGINT in numbers and signal.getsignal(signal.SIGINT) is (
-                signal.default_int_handler
-            ):
+            if signal.SIGINT in numbers and signal.getsignal(signal.SIGINT) is self._handle:
                 self._interrupt()
 
     def _forget(self) -> None:
@@ -67,8 +97,10 @@ class Interrupts:
         """End the thread; a second call does nothing."""
         if self._is_set and os.getpid() == self._process:
             self._is_set = False
-            with contextlib.suppress(ValueError):  # not the main thread: it stays, and is read
+            with contextlib.suppress(ValueError):  # not the main thread: both stay
                 signal.set_wakeup_fd(-1)
+                if signal.getsignal(signal.SIGINT) is self._handle:
+                    signal.signal(signal.SIGINT, signal.default_int_handler)
             self._writer.send(_END)
             self._thread.join()
         self._reader.close()

@@ -29,6 +29,7 @@ def test_ctrl_c_calls_the_function_until_it_is_closed() -> None:
     interrupts.close()
     interrupts.close()
     assert signal.set_wakeup_fd(-1) == -1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_handler_of_the_script_keeps_the_waits() -> None:

@@ -1,7 +1,10 @@
 """Functions of bytescheduler.tensorflow in a job of two workers."""
 
+import os
+import signal
 import sys
 import tempfile
+import threading
 from typing import Any, Callable, Dict, List
 
 import numpy as np
@@ -261,6 +264,27 @@ def workers_that_disagree_learn_the_name() -> None:
     assert "float32 of shape (3,) on worker 1; build the same model" in text
 
 
+def ctrl_c_ends_a_wait() -> None:
+    own = tf.Variable(tf.ones([3]), name="waits")
+    function = tf.function(lambda: bps.push_pull(own, name="waits"))
+    function()
+    if bps.rank() == 0:
+        interrupt = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
+        interrupt.start()
+        try:
+            function()
+        except KeyboardInterrupt:
+            pass
+        else:
+            raise AssertionError("the wait had no end")
+        interrupt.join()
+    # The other worker comes late, and the sum ends for it.
+    assert bps.allgather_object("goes on") == ["goes on"] * 2
+    if bps.rank() == 1:
+        assert function().numpy().tolist() == [1.0] * 3
+    assert bps.push_pull(own, name="waits").numpy().tolist() == [1.0] * 3
+
+
 CASES = [
     imports_no_other_framework,
     a_sum_and_a_mean_in_a_function_and_eagerly,
@@ -275,5 +299,6 @@ CASES = [
     metrics_are_means_and_rates_rise,
     a_model_is_saved_as_if_nothing_had_wrapped_it,
     mistakes_are_told_with_their_cure,
+    ctrl_c_ends_a_wait,
     workers_that_disagree_learn_the_name,
 ]
