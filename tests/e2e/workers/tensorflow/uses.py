@@ -163,7 +163,8 @@ def all_workers_skip_the_step_that_overflows() -> None:
             data[5] = 3e4
         slices = tf.data.Dataset.from_tensor_slices((data, np.zeros((10, 4, 2), np.float32)))
         model.fit(slices, verbose=0)
-        scale = float(optimizer.loss_scale)
+        is_keras_3 = hasattr(optimizer, "dynamic_scale")
+        scale = float(optimizer.dynamic_scale if is_keras_3 else optimizer.loss_scale)
         steps = int(optimizer.iterations)
         ends = bps.allgather_object(([w.tobytes() for w in model.get_weights()], scale, steps))
         assert ends[0] == ends[1]
@@ -210,7 +211,7 @@ def a_model_is_saved_as_if_nothing_had_wrapped_it() -> None:
     wrapped = bps.DistributedOptimizer(optimizer)
     assert wrapped is optimizer
     assert type(wrapped) is tf.keras.optimizers.SGD
-    model.compile(wrapped, "mse")
+    model.compile(wrapped, tf.keras.losses.MeanSquaredError())
     with tempfile.TemporaryDirectory() as folder:
         for file in (f"{folder}/m.keras", f"{folder}/m.h5"):
             model.save(file)
