@@ -95,6 +95,12 @@ def await_names(
 ) -> bool: ...
 def about_host(overrides: Optional[Mapping[str, str]] = None) -> List[HostFact]: ...
 
+class Completions:
+    """Operations that have ended; see python/_core.pyx."""
+
+    def wait(self, timeout_ms: int) -> List[int]: ...
+    def wake(self) -> None: ...
+
 class Pending:
     """An operation under way; see python/_core.pyx."""
 
@@ -162,6 +168,26 @@ class Worker:
         coding: Optional[Coding] = None,
         deferred: bool = False,
     ) -> Pending: ...
+    def start_exchange(
+        self,
+        key: int,
+        givers: Iterable[int],
+        takers: Iterable[int],
+        *,
+        size: int,
+        owner: object,
+        dtype: int = 0,
+        op: int = 0,
+        send: int = 0,
+        receive: int = 0,
+        home: int = -1,
+        label: str = "",
+        priority: int = 0,
+        timeout_s: float = 0,
+        completions: Optional[Completions] = None,
+        token: int = 0,
+    ) -> Pending: ...
+    def quit_exchange(self, key: int, reason: str) -> None: ...
     def barrier(self) -> None: ...
     def fail(self, why: str) -> None: ...
     def explain(self, reason: str) -> None: ...

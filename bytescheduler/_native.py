@@ -8,6 +8,7 @@ try:
     from bytescheduler._core import (
         FIRST_BOOKKEEPING_KEY,
         Coding,
+        Completions,
         HostFact,
         Metric,
         MXNetCopier,
@@ -67,6 +68,7 @@ except ImportError as error:
 __all__ = [
     "FIRST_BOOKKEEPING_KEY",
     "Coding",
+    "Completions",
     "HostFact",
     "Metric",
     "MXNetCopier",

@@ -252,7 +252,28 @@ typedef enum {
   BS_REST = 11,
   // The same for a key that this worker never uses again, and so forgets too.  [as BS_REST]
   BS_GIVE_BACK = 12,
+  // An exchange between some workers, whose key nobody declares: its givers contribute `in`, and
+  // its takers get the result in `out`.  All its workers state the same but for priority and
+  // time-out.  Keys of tensors are apart.  `in` and `out` may be the same memory.  [key, in, out,
+  // size_bytes, pushed, done, priority, dtype, exchange]
+  BS_EXCHANGE = 13,
+  // Ends an exchange that this worker has under way, on all its workers, with `about` as the
+  // reason.  [key, about]
+  BS_QUIT_EXCHANGE = 14,
 } bs_operation_kind;
+// What becomes of the contributions to an exchange.
+typedef enum { BS_SUM = 0, BS_MIN = 1, BS_MAX = 2, BS_PRODUCT = 3 } bs_reduction;
+// The workers of an exchange, and how it goes.
+typedef struct {
+  const int* givers;  // ranks, in order; at least one, as below
+  size_t num_givers;
+  const int* takers;
+  size_t num_takers;
+  int reduction;       // bs_reduction; of no use with one giver
+  int home;            // rank of the server that keeps it, modulo their number; -1: by the key
+  const char* label;   // for people: at most 200 bytes
+  int64_t timeout_ms;  // 0: none
+} bs_exchange;
 // Rates of one push, in place of the optimizer's own.
 typedef struct {
   double learning_rate;
@@ -300,6 +321,7 @@ typedef struct {
   uint64_t pickle_bytes;
   uint64_t partition_bytes;  // 4 KiB to 1 GiB
   uint64_t credit_bytes;     // 1 B to 64 GiB
+  const bs_exchange* exchange;  // copied
 } bs_operation;
 // Returns an operation of a kind with all other fields 0.
 static inline bs_operation bs_operation_init(int kind) {
@@ -341,6 +363,21 @@ int bs_waiter_is_pushed(const bs_waiter* waiter, bs_error* error);
 int bs_waiter_wait(const bs_waiter* waiter, int timeout_ms, bs_error* error);
 // REQUIRES: all completions have come, or none will.
 void bs_waiter_free(bs_waiter* waiter);
+
+// The tokens of waiters whose completions have all come, in that order.  Thread-safe.
+typedef struct bs_completions bs_completions;
+bs_completions* bs_completions_new(void);
+// `waiter` gives `token` when its last completion has come; null: it gives none.  REQUIRES: none
+// has come.
+void bs_waiter_report(bs_waiter* waiter, bs_completions* completions, uint64_t token);
+// Blocks up to `timeout_ms` until there is a token.  Returns how many it has written, `most` at
+// most; 0 also after bs_completions_wake.
+size_t bs_completions_wait(bs_completions* completions, int timeout_ms, uint64_t* tokens,
+                           size_t most);
+// Ends a wait that is under way, or else the next one.
+void bs_completions_wake(bs_completions* completions);
+// REQUIRES: no thread waits.
+void bs_completions_free(bs_completions* completions);
 
 // ---- scheduler node and servers ----------------------------------------------------------------
 

@@ -38,6 +38,14 @@ std::string_view NameOf(Op op) {
       return "ready";
     case Op::kLeave:
       return "goodbye";
+    case Op::kGive:
+      return "give";
+    case Op::kTake:
+      return "take";
+    case Op::kTaken:
+      return "taken";
+    case Op::kQuit:
+      return "quit";
     default:
       return "request";
   }
@@ -289,13 +297,15 @@ void KvWorker::Impl::CountAnswered(const Pending& pending) {
     direction->time += end - pending.first_sent;
   };
   KvTraffic& traffic = TrafficOf(request);
-  if (op == Op::kPush) count(&traffic.pushed, request.payload.size(), pending.last_heard);
+  if (op == Op::kPush || op == Op::kGive) {
+    count(&traffic.pushed, request.payload.size(), pending.last_heard);
+  }
   // The answer may come before we are told that the payload has left.
   const bool left = !pending.request.left;
   if (op == Op::kPushPull) {
     count(&traffic.pushed, request.payload.size(), left ? pending.left_at : pending.last_heard);
   }
-  if (op == Op::kPull || op == Op::kPushPull) {
+  if (op == Op::kPull || op == Op::kPushPull || op == Op::kTake) {
     count(&traffic.pulled, request.answer.size(), pending.last_heard);
   }
 }
