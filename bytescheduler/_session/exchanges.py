@@ -1,8 +1,8 @@
 """Exchanges: rounds with a set of givers and a set of takers, which nothing declares."""
 
-from typing import List, NamedTuple, Protocol, Tuple
+from typing import NamedTuple, Tuple
 
-__all__ = ["MAX", "MIN", "PRODUCT", "SUM", "Completions", "Exchange"]
+__all__ = ["MAX", "MIN", "PRODUCT", "SUM", "Exchange"]
 
 # Operations, as the engine numbers them.
 SUM, MIN, MAX, PRODUCT = range(4)
@@ -39,13 +39,3 @@ class Exchange(NamedTuple):
     op: int = SUM
     send: int = 0
     receive: int = 0
-
-
-class Completions(Protocol):
-    """The ends of exchanges, for a thread that waits for all of them."""
-
-    def wait(self, timeout_ms: int) -> List[int]:
-        """Return the tokens of exchanges that have ended.  Blocks up to `timeout_ms`."""
-
-    def wake(self) -> None:
-        """Let `wait` return."""

@@ -1,4 +1,4 @@
-"""The backend `bytescheduler` of torch.distributed: c10d's collectives as exchanges of the engine."""
+"""The backend of torch.distributed: c10d's collectives as exchanges of the engine."""
 
 import torch
 

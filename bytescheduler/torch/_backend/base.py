@@ -15,6 +15,7 @@ from bytescheduler.torch._backend.completer import Completer
 from bytescheduler.torch._backend.labels import tensors_text
 from bytescheduler.torch._backend.members import Members
 from bytescheduler.torch._backend.memory import check_tensors
+from bytescheduler.torch._backend.messages import Messages
 from bytescheduler.torch._backend.options import is_asynchronous, timeout_of
 from bytescheduler.torch._backend.plan import Plan
 from bytescheduler.torch._backend.work import Work

@@ -2,7 +2,8 @@
 
 from typing import Optional, Protocol
 
-from bytescheduler._session.exchanges import Completions, Exchange
+from bytescheduler._native import Completions
+from bytescheduler._session.exchanges import Exchange
 from bytescheduler.errors import Error
 
 __all__ = ["Carrier", "Ending"]

@@ -4,7 +4,7 @@ import itertools
 import threading
 from typing import Callable, Dict, List, Optional, Protocol
 
-from bytescheduler._session.exchanges import Completions
+from bytescheduler._native import Completions
 from bytescheduler.torch._backend.carrier import Carrier
 
 __all__ = ["Completer"]

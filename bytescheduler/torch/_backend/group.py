@@ -1,6 +1,5 @@
 """A process group of c10d whose calls are exchanges of the engine."""
 
-import datetime
 from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
@@ -24,6 +23,7 @@ from bytescheduler.torch._backend.work import Work
 __all__ = ["CALLS", "Group"]
 
 _Options = Any  # PyTorch's types are not read
+_Lists = Any  # of tensors; c10d's versions nest them in several ways
 
 # c10d's calls, by all names that its versions have.
 CALLS = (
@@ -119,9 +119,9 @@ class Group(BaseGroup):
 
     def allgather(
         self,
-        output_tensors: Any,
-        input_tensors: Any,
-        opts: _Options = None,  # noqa: ANN401
+        output_tensors: _Lists,
+        input_tensors: _Lists,
+        opts: _Options = None,
     ) -> Work:
         """Write each rank's tensor to a list."""
         outputs = listed(output_tensors)
@@ -190,9 +190,9 @@ class Group(BaseGroup):
 
     def gather(
         self,
-        output_tensors: Any,
-        input_tensors: Any,
-        opts: _Options = None,  # noqa: ANN401
+        output_tensors: _Lists,
+        input_tensors: _Lists,
+        opts: _Options = None,
     ) -> Work:
         """Write each rank's tensor to the root's list."""
         root, source = root_of(opts), _only(input_tensors)
@@ -210,9 +210,9 @@ class Group(BaseGroup):
 
     def scatter(
         self,
-        output_tensors: Any,
-        input_tensors: Any,
-        opts: _Options = None,  # noqa: ANN401
+        output_tensors: _Lists,
+        input_tensors: _Lists,
+        opts: _Options = None,
     ) -> Work:
         """Give each rank a tensor of the root's list."""
         root, output = root_of(opts), _only(output_tensors)
@@ -320,9 +320,9 @@ class Group(BaseGroup):
 
     def reduce_scatter(
         self,
-        output_tensors: Any,
-        input_tensors: Any,
-        opts: _Options = None,  # noqa: ANN401
+        output_tensors: _Lists,
+        input_tensors: _Lists,
+        opts: _Options = None,
     ) -> Work:
         """Reduce lists of tensors; each rank gets the result of its place."""
         output = _only(output_tensors)

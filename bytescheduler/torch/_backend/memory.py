@@ -34,8 +34,8 @@ def check_tensors(tensors: Sequence[torch.Tensor]) -> None:
     for tensor in tensors:
         if tensor.layout != torch.strided:
             raise ValueError(
-                f"a tensor is sparse ({tensor.layout}); hand over tensor.to_dense(), or for a layer "
-                "such as Embedding leave sparse=True out"
+                f"a tensor is sparse ({tensor.layout}); hand over tensor.to_dense(), or for a "
+                "layer such as Embedding leave sparse=True out"
             )
         if not tensor.is_cpu:
             raise ValueError(

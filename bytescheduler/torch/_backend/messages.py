@@ -4,7 +4,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, Optional, Tuple
 
-from bytescheduler._session.exchanges import Completions
+from bytescheduler._native import Completions
 from bytescheduler.errors import Timeout
 from bytescheduler.torch._backend.carrier import Carrier
 from bytescheduler.torch._backend.members import Members

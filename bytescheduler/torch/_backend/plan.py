@@ -26,6 +26,9 @@ class _Call(Protocol):
     def poll(self) -> bool:
         """Return whether it has ended."""
 
+    def on_end(self, call: Callable[[], object]) -> None:
+        """Let `call` be called once it has ended."""
+
 
 def shards(numel: int, size: int, element_bytes: int, turn: int) -> List[Tuple[int, Range]]:
     """Return the owners of a tensor's elements, each with its first element and its end.

@@ -79,10 +79,8 @@ def reduce(plan: Plan, part: int, tensor: torch.Tensor, root: int, reduction: Re
         if is_root:
             _reduce_locally(plan, tensor, stages, reduction)
         return
-    if members.rank == root:
-        memory = _in_and_out(plan, tensor, reduction)
-    else:
-        memory = plan.send(tensor)
+    is_root = members.rank == root
+    memory = _in_and_out(plan, tensor, reduction) if is_root else plan.send(tensor)
     width = memory.element_size()
     for owner, (first, end) in shards(memory.numel(), members.size, width, root):
         address = memory.data_ptr() + first * width

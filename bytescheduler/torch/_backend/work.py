@@ -9,7 +9,7 @@ from typing import Any, Callable, List, Optional, Tuple
 import torch
 from torch.distributed import Work as C10dWork
 
-from bytescheduler._session.exchanges import Completions
+from bytescheduler._native import Completions
 from bytescheduler.errors import Error, Timeout
 from bytescheduler.torch._backend.carrier import Carrier, Ending
 from bytescheduler.torch._backend.plan import Plan

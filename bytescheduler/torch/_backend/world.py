@@ -1,4 +1,4 @@
-"""This process's part in the job of torch.distributed: its session, its groups."""
+"""The part of a process in the job of torch.distributed: its session, its groups."""
 
 import os
 import secrets
@@ -15,7 +15,6 @@ from bytescheduler._settings import Settings
 from bytescheduler.errors import ConfigError
 from bytescheduler.torch._backend import moves
 from bytescheduler.torch._backend.base import NAME
-from bytescheduler.torch._backend.carrier import Carrier
 from bytescheduler.torch._backend.completer import Completer
 from bytescheduler.torch._backend.group import Group
 from bytescheduler.torch._backend.members import Members
@@ -218,7 +217,7 @@ def backends_at(depth: int) -> Dict[str, str]:
     depth : int
         How many calls are between c10d's function and this one.
     """
-    config = sys._getframe(depth).f_locals.get("backend_config")
+    config: Any = sys._getframe(depth).f_locals.get("backend_config")
     if not hasattr(config, "get_device_backend_map"):
         return {}
     return {str(device): str(name) for device, name in config.get_device_backend_map().items()}

@@ -139,7 +139,7 @@ class FakeExchanges:
     def start(self, rank: int, exchange: Exchange, timeout_s: float) -> FakePending:
         assert len(exchange.label.encode()) <= 200
         assert rank in exchange.givers or rank in exchange.takers
-        assert 0 < timeout_s
+        assert timeout_s > 0
         assert exchange.home in range(self.size)
         pending = FakePending(self, exchange, timeout_s)
         with self.changed:

@@ -24,15 +24,16 @@ import bytescheduler.torch as bps
 
 CASE = sys.argv[1]
 BACKEND = "bytescheduler"
+Anything = Any  # PyTorch's types are not read
 SHAPES = ((), (0,), (5,), (3, 4), (2, 50_000))
 DTYPES = (
     *(torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64),
     *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool),
 )
-Run = Callable[[Any, torch.Tensor, bool], List[torch.Tensor]]
+Run = Callable[[Anything, torch.Tensor, bool], List[torch.Tensor]]
 
 
-def ended(work: Optional[Any], asynchronous: bool) -> None:
+def ended(work: Optional[Anything], asynchronous: bool) -> None:
     """Wait for an asynchronous call."""
     if asynchronous:
         assert work is not None
@@ -40,7 +41,7 @@ def ended(work: Optional[Any], asynchronous: bool) -> None:
 
 
 def reduced(name: str) -> Run:
-    def run(group: Any, tensor: torch.Tensor, asynchronous: bool) -> List[torch.Tensor]:
+    def run(group: Anything, tensor: torch.Tensor, asynchronous: bool) -> List[torch.Tensor]:
         work = dist.all_reduce(tensor, getattr(dist.ReduceOp, name), group, asynchronous)
         ended(work, asynchronous)
         return [tensor]
@@ -48,44 +49,44 @@ def reduced(name: str) -> Run:
     return run
 
 
-def broadcast(group: Any, tensor: torch.Tensor, asynchronous: bool) -> List[torch.Tensor]:
+def broadcast(group: Anything, tensor: torch.Tensor, asynchronous: bool) -> List[torch.Tensor]:
     ended(dist.broadcast(tensor, group=group, async_op=asynchronous, src=1), asynchronous)
     return [tensor]
 
 
-def all_gather(group: Any, tensor: torch.Tensor, asynchronous: bool) -> List[torch.Tensor]:
+def all_gather(group: Anything, tensor: torch.Tensor, asynchronous: bool) -> List[torch.Tensor]:
     outputs = [torch.zeros_like(tensor) for _ in range(group.size())]
     ended(dist.all_gather(outputs, tensor, group, asynchronous), asynchronous)
     return outputs
 
 
-def gather(group: Any, tensor: torch.Tensor, asynchronous: bool) -> List[torch.Tensor]:
+def gather(group: Anything, tensor: torch.Tensor, asynchronous: bool) -> List[torch.Tensor]:
     outputs = [torch.zeros_like(tensor) for _ in range(group.size())]
     targets = outputs if group.rank() == 0 else None
     ended(dist.gather(tensor, targets, 0, group, asynchronous), asynchronous)
     return outputs
 
 
-def scatter(group: Any, tensor: torch.Tensor, asynchronous: bool) -> List[torch.Tensor]:
+def scatter(group: Anything, tensor: torch.Tensor, asynchronous: bool) -> List[torch.Tensor]:
     output = torch.zeros_like(tensor)
     sources = [tensor, tensor.clone()] if group.rank() == 0 else None
     ended(dist.scatter(output, sources, 0, group, asynchronous), asynchronous)
     return [output]
 
 
-def reduce(group: Any, tensor: torch.Tensor, asynchronous: bool) -> List[torch.Tensor]:
+def reduce(group: Anything, tensor: torch.Tensor, asynchronous: bool) -> List[torch.Tensor]:
     ended(dist.reduce(tensor, 0, group=group, async_op=asynchronous), asynchronous)
     return [tensor] if group.rank() == 0 else []
 
 
-def into_tensor(group: Any, tensor: torch.Tensor, asynchronous: bool) -> List[torch.Tensor]:
+def into_tensor(group: Anything, tensor: torch.Tensor, asynchronous: bool) -> List[torch.Tensor]:
     output = torch.cat([torch.zeros_like(tensor).reshape(-1)] * group.size())
     work = dist.all_gather_into_tensor(output, tensor.reshape(-1), group, asynchronous)
     ended(work, asynchronous)
     return [output]
 
 
-def scattered(group: Any, tensor: torch.Tensor, asynchronous: bool) -> List[torch.Tensor]:
+def scattered(group: Anything, tensor: torch.Tensor, asynchronous: bool) -> List[torch.Tensor]:
     output = torch.zeros_like(tensor.reshape(-1))
     source = torch.cat([tensor.reshape(-1)] * group.size())
     work = dist.reduce_scatter_tensor(output, source, group=group, async_op=asynchronous)
@@ -93,7 +94,7 @@ def scattered(group: Any, tensor: torch.Tensor, asynchronous: bool) -> List[torc
     return [output]
 
 
-def all_to_all(group: Any, tensor: torch.Tensor, asynchronous: bool) -> List[torch.Tensor]:
+def all_to_all(group: Anything, tensor: torch.Tensor, asynchronous: bool) -> List[torch.Tensor]:
     source = torch.cat([tensor.reshape(-1)] * group.size())
     output = torch.zeros_like(source)
     work = dist.all_to_all_single(output, source, group=group, async_op=asynchronous)
@@ -116,7 +117,7 @@ COLLECTIVES: Dict[str, Run] = {
 BEYOND_GLOO = {("SUM", torch.bool), ("reduce", torch.bool), ("reduce_scatter_tensor", torch.bool)}
 
 
-def value(shape: Any, dtype: torch.dtype) -> torch.Tensor:
+def value(shape: Anything, dtype: torch.dtype) -> torch.Tensor:
     generator = torch.Generator().manual_seed(dist.get_rank() + 1)
     if dtype.is_floating_point or dtype.is_complex:
         return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
@@ -127,7 +128,7 @@ def bits(tensors: List[torch.Tensor]) -> List[bytes]:
     return [bytes(tensor.contiguous().reshape(-1).view(torch.uint8).numpy()) for tensor in tensors]
 
 
-def table(ours: Any, gloo: Any, shapes: Any = SHAPES) -> None:
+def table(ours: Anything, gloo: Anything, shapes: Anything = SHAPES) -> None:
     """Compare each collective with Gloo's, bit for bit, where Gloo has it."""
     compared = missing = 0
     for (name, run), dtype in itertools.product(COLLECTIVES.items(), DTYPES):
@@ -237,7 +238,7 @@ def model() -> nn.Module:
     )
 
 
-def train(net: nn.Module, inner: Any, **options: bool) -> None:
+def train(net: nn.Module, inner: Anything, **options: bool) -> None:
     optimizer = torch.optim.AdamW(inner.parameters(), 0.01)
     torch.manual_seed(100 + dist.get_rank())
     for step in range(20):
@@ -249,14 +250,14 @@ def train(net: nn.Module, inner: Any, **options: bool) -> None:
             optimizer.zero_grad()
 
 
-def by_ddp(group: Any, no_sync: bool = False, **options: Any) -> List[torch.Tensor]:
+def by_ddp(group: Anything, no_sync: bool = False, **options: Anything) -> List[torch.Tensor]:
     inner = model()
     net = nn.parallel.DistributedDataParallel(inner, process_group=group, **options)
     train(net, inner, no_sync=no_sync)
     return [param.detach() for param in inner.parameters()]
 
 
-def by_fsdp(group: Any, reshard: bool) -> List[torch.Tensor]:
+def by_fsdp(group: Anything, reshard: bool) -> List[torch.Tensor]:
     net = model()
     mesh = DeviceMesh.from_group(group, "cpu")
     for layer in net:
@@ -266,7 +267,7 @@ def by_fsdp(group: Any, reshard: bool) -> List[torch.Tensor]:
     return [param.full_tensor().detach() for param in net.parameters()]
 
 
-def weights(gloo: Any) -> None:
+def weights(gloo: Anything) -> None:
     """Train to the weights that Gloo gives."""
     world = dist.group.WORLD
     ways: List[Dict[str, Any]] = [

@@ -9,6 +9,8 @@ from fake_exchanges import Ranks
 
 from bytescheduler.torch._backend.group import Group
 
+Shape = Any  # a tuple of numbers
+Options = Any  # c10d's
 SIZES = (1, 2, 3)
 DTYPES = (
     *(torch.float32, torch.float64, torch.float16, torch.bfloat16),
@@ -24,7 +26,7 @@ def ranks(request: pytest.FixtureRequest) -> Iterator[Ranks]:
     made.close()
 
 
-def value(rank: int, shape: Any, dtype: torch.dtype, salt: int = 0) -> torch.Tensor:
+def value(rank: int, shape: Shape, dtype: torch.dtype, salt: int = 0) -> torch.Tensor:
     torch_rng = torch.Generator().manual_seed(100 * rank + salt)
     numbers = torch.randint(0, 4, shape, generator=torch_rng)
     return numbers.to(dtype)
@@ -48,7 +50,7 @@ def reduced(values: List[torch.Tensor], name: str) -> torch.Tensor:
     return total / len(values) if name == "AVG" else total
 
 
-def options(kind: Any, **fields: object) -> Any:
+def options(kind: Options, **fields: object) -> Options:
     made = kind()
     for name, field in fields.items():
         setattr(made, name, field)
@@ -63,7 +65,7 @@ def test_all_reduce(ranks: Ranks, name: str, dtype: torch.dtype) -> None:
         pytest.skip("PyTorch has no such operation on this dtype")
     for salt, shape in enumerate(SHAPES):
 
-        def call(rank: int, group: Group, shape: Any = shape, salt: int = salt) -> torch.Tensor:
+        def call(rank: int, group: Group, shape: Shape = shape, salt: int = salt) -> torch.Tensor:
             tensor = value(rank, shape, dtype, salt)
             opts = options(dist.AllreduceOptions, reduceOp=getattr(dist.ReduceOp, name))
             group.allreduce([tensor], opts).wait()
@@ -159,9 +161,10 @@ def test_all_other_collectives(ranks: Ranks, dtype: torch.dtype, layout: Layout)
         assert torch.equal(tensor, own)
 
         outputs = [torch.zeros_like(own) for _ in range(size)]
-        group.alltoall(outputs, [layout(own + peer) for peer in range(size)]).wait()
-        expected = [every[peer] + rank for peer in range(size)]
-        assert all(torch.equal(got, want.to(got.dtype)) for got, want in zip(outputs, expected))
+        sources = [layout((own.int() + peer).to(dtype)) for peer in range(size)]
+        group.alltoall(outputs, sources).wait()
+        expected = [(every[peer].int() + rank).to(dtype) for peer in range(size)]
+        assert all(map(torch.equal, outputs, expected))
 
         tensor = layout(own)
         to_one = options(dist.ReduceOptions, rootRank=root, reduceOp=dist.ReduceOp.MAX)

@@ -79,13 +79,12 @@ REFUSED: Dict[str, Callable[[Group], Any]] = {
     "2 tensors for 3 ranks": lambda group: group.allgather(
         [[torch.ones(3) for _ in "ab"]], [torch.ones(3)]
     ),
-    "float32 and int32": lambda group: group.all_gather_single(torch.ones(9), torch.ones(3).int()),
+    "int32 and float32": lambda group: group.all_gather_single(torch.ones(9), torch.ones(3).int()),
     "does not hold 3 times": lambda group: group.reduce_scatter_single(
         torch.ones(3), torch.ones(8)
     ),
     "is sparse": lambda group: group.allreduce([torch.ones(3).to_sparse()]),
     "is on meta": lambda group: group.allreduce([torch.ones(3, device="meta")]),
-    "2 tensors where a process has one": lambda group: group.allreduce([torch.ones(3)] * 2),
     "no bits to combine": lambda group: group.allreduce([torch.ones(3)], dist.ReduceOp.BAND),
     "cannot hold a mean": lambda group: group.allreduce([torch.ones(3).int()], dist.ReduceOp.AVG),
     "4 rows cannot be shared": lambda group: group.alltoall_base(torch.ones(4), torch.ones(4)),
@@ -104,10 +103,14 @@ def test_a_wrong_call_of_one_rank_is_an_error_on_all(ranks: Ranks, fault: str) -
     errors = ranks.run(call)
     assert isinstance(errors[1], ValueError)
     assert fault in str(errors[1])
-    if "tensors where" not in fault:  # c10d itself refuses such a call before
-        for rank in (0, 2):
-            assert isinstance(errors[rank], Error)
-            assert "which rank 1 refuses: " in str(errors[rank])
+    for rank in (0, 2):
+        assert isinstance(errors[rank], Error)
+        assert "which rank 1 refuses: " in str(errors[rank])
+
+
+def test_tensors_of_several_devices_are_refused(ranks: Ranks) -> None:
+    with pytest.raises(ValueError, match="2 tensors where a process has one"):
+        ranks.group(0).allreduce([torch.ones(3)] * 2)
 
 
 def test_a_lost_worker_is_the_error_of_each_call(ranks: Ranks) -> None:

@@ -36,6 +36,7 @@ def number(step: int, rank: int) -> int:
 
 
 Check = Callable[[], bool]
+Handle = Any  # a work
 
 
 def begin(group: Group, step: int, entry: Step, rank: int) -> Tuple[Any, Check]:
@@ -67,7 +68,7 @@ def begin(group: Group, step: int, entry: Step, rank: int) -> Tuple[Any, Check]:
 
 
 class _Both:
-    def __init__(self, *works: Any) -> None:
+    def __init__(self, *works: Handle) -> None:
         self._works = works
 
     def wait(self) -> None:

@@ -14,8 +14,11 @@ from bytescheduler.errors import ConfigError, PeerLost
 from bytescheduler.torch._backend import world as world_module
 from bytescheduler.torch._backend.world import World, backends_at, check_settings_of
 
+Options = Any  # c10d's
+Session = Any
 
-def options(rank: int, size: int, ranks: "tuple[int, ...]" = (), name: str = "0") -> Any:
+
+def options(rank: int, size: int, ranks: "tuple[int, ...]" = (), name: str = "0") -> Options:
     """Return what c10d gives the maker of a group."""
     return types.SimpleNamespace(
         store=dist.HashStore(),
@@ -36,7 +39,7 @@ class Process:
         self.seen: List[Mapping[str, str]] = []
         self.world = World(self.open)
 
-    def open(self, variables: Mapping[str, str], _: object) -> Any:
+    def open(self, variables: Mapping[str, str], _: object) -> Session:
         self.seen.append(variables)
         return self.session
 
