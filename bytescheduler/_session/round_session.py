@@ -5,8 +5,7 @@ from typing import Iterator, NoReturn, Optional, Sequence, Tuple
 
 from bytescheduler._native import Completions, Pending, Worker
 from bytescheduler._session.direct import by_workers
-from bytescheduler._session.exchanges import Exchange
-from bytescheduler._session.rounds import Round, RoundCall, Rounds, Source, WithoutEngine
+from bytescheduler._session.rounds import Exchange, Round, RoundCall, Rounds, Source, WithoutEngine
 from bytescheduler._session.session import Session, clamped
 from bytescheduler._settings import Settings
 from bytescheduler._started.consequences import as_raised

@@ -3,7 +3,7 @@
 from typing import Optional, Protocol
 
 from bytescheduler._native import Completions
-from bytescheduler._session.exchanges import Exchange
+from bytescheduler._session.rounds import Exchange
 from bytescheduler.errors import Error
 
 __all__ = ["Carrier", "Ending"]

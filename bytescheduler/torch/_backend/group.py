@@ -23,7 +23,7 @@ from bytescheduler.torch._backend.work import Work
 __all__ = ["CALLS", "Group"]
 
 _Options = Any  # PyTorch's types are not read
-_Lists = Any  # of tensors; c10d's versions nest them in several ways
+_Lists = Any  # tensors; c10d nests them in several ways
 
 # c10d's calls, by all names that its versions have.
 CALLS = (

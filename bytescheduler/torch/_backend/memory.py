@@ -1,4 +1,4 @@
-"""Memory of tensors as exchanges read and write it: dense, in one dimension, of the CPU."""
+"""Memory of tensors as exchanges read and write it: flat and dense, of the CPU."""
 
 from typing import List, NamedTuple, Optional, Sequence
 
@@ -15,7 +15,7 @@ class Landing(NamedTuple):
     Parameters
     ----------
     memory : Tensor
-        Dense, of one dimension.
+        Dense and flat.
     target : Tensor, optional
         Gets a copy at the end; None: `memory` is the tensor's own.
     """
@@ -30,7 +30,7 @@ class Landing(NamedTuple):
 
 
 def check_tensors(tensors: Sequence[torch.Tensor]) -> None:
-    """Raise ValueError if one is not dense, or not in the CPU's memory."""
+    """Raise ValueError if a tensor is not dense, or not in the CPU's memory."""
     for tensor in tensors:
         if tensor.layout != torch.strided:
             raise ValueError(
@@ -45,7 +45,7 @@ def check_tensors(tensors: Sequence[torch.Tensor]) -> None:
 
 
 def check_alike(tensors: Sequence[torch.Tensor], dtype: torch.dtype) -> None:
-    """Raise ValueError if one has another dtype."""
+    """Raise ValueError if a tensor has another dtype."""
     odd: List[torch.Tensor] = [tensor for tensor in tensors if tensor.dtype != dtype]
     if odd:
         raise ValueError(
@@ -60,7 +60,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 
 def sent(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the values of a tensor, dense and of one dimension: its own memory if possible."""
+    """Return the values of a tensor, dense and flat: its own memory if possible."""
     flat = tensor.detach()
     if not _is_plain(flat):
         flat = flat.resolve_conj().resolve_neg().contiguous()

@@ -4,7 +4,7 @@ from typing import Callable, List, Protocol, Sequence, Tuple
 
 import torch
 
-from bytescheduler._session.exchanges import SUM, Exchange
+from bytescheduler._session.rounds import SUM, Exchange
 from bytescheduler.torch._backend.labels import label_of
 from bytescheduler.torch._backend.members import Members, Slot
 from bytescheduler.torch._backend.memory import Landing, check_tensors, landing, sent
@@ -14,7 +14,7 @@ __all__ = ["MEETING", "Plan", "Range", "shards"]
 
 # The exchange of a call in which all ranks give and take, so that all learn of a difference.
 MEETING: Slot = ()
-# Up to so many bytes a tensor travels in one exchange instead of a shard a rank.
+# A tensor of this size or less travels in one exchange instead of a shard a rank.
 _SMALL_BYTES = 16 << 10
 _ALIGNED = 64  # elements
 Range = Tuple[int, int]

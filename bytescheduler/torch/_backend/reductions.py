@@ -5,7 +5,7 @@ from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple
 import torch
 from torch.distributed import ReduceOp
 
-from bytescheduler._session.exchanges import MAX, MIN, PRODUCT, SUM
+from bytescheduler._session.rounds import MAX, MIN, PRODUCT, SUM
 from bytescheduler.torch._backend.labels import dtype_text
 from bytescheduler.torch._engine.dtypes import BYTES, can_sum, code_of, is_floating
 

@@ -97,7 +97,7 @@ class World:
         self._open = open_session
         self._session: Optional[RoundSession] = None
         self._completer: Optional[Completer] = None
-        self._ranks: Tuple[int, ...] = ()  # of the job, by c10d's rank
+        self._ranks: Tuple[int, ...] = ()  # workers of the job, by c10d's rank
         self._token = ""
         self._number = 0
         self._groups: List[Group] = []

@@ -9,7 +9,7 @@ from direct_job import Direct
 from job import WORKERS
 from launched import BSLAUNCH, run
 
-SCRIPT = "torch/backend.py"
+SCRIPT = "torch_distributed/collectives.py"
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def direct(tmp_path: pathlib.Path, free_port: Callable[[], int]) -> Iterator[Dir
     job.close()
 
 
-def test_collectives_and_weights_are_those_of_gloo(direct: Direct) -> None:
+def test_collectives_and_weights_equal_gloo(direct: Direct) -> None:
     direct.start(SCRIPT, "whole")
     assert direct.codes() == [0, 0], direct.all_said()
     for rank in range(2):

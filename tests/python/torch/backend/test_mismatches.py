@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from fake_exchanges import Ranks
+from inline_snapshot import snapshot
 
 from bytescheduler.errors import Error, PeerLost
 from bytescheduler.torch._backend.group import Group
@@ -126,7 +127,7 @@ def test_a_lost_worker_is_the_error_of_each_call(ranks: Ranks) -> None:
     errors = ranks.run(call)
     for error in errors[:2]:
         assert isinstance(error, PeerLost)
-        assert str(error) == "all_reduce #1 of the default group: lost worker 2"
+        assert str(error) == snapshot("all_reduce #1 of the default group: lost worker 2")
 
 
 def test_a_rank_that_does_not_come_is_named_at_the_time_out() -> None:

@@ -16,7 +16,7 @@ def test_shards_hold_each_element_once() -> None:
             assert sorted(set(owners)) == owners
 
 
-def test_a_small_tensor_lies_with_the_rank_whose_turn_it_is() -> None:
+def test_small_tensors_lie_with_each_rank_in_turn() -> None:
     assert shards(10, 3, 4, 2) == [(2, (0, 10))]
 
 

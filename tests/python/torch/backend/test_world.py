@@ -77,7 +77,7 @@ def at_once(processes: List[Process], size: int) -> List[Any]:
     return [results[rank] for rank in range(len(processes))]
 
 
-def test_ranks_of_c10d_need_not_be_those_of_workers() -> None:
+def test_workers_may_have_other_ranks_than_c10d() -> None:
     job = FakeExchanges(3)
     processes = [Process(job, rank, worker) for rank, worker in enumerate((2, 0, 1))]
     expected = [[1.0, 0.0, 2.0], [1.0], [1.0, 0.0, 2.0]]

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import torch
 import torch.distributed as dist
 
-from bytescheduler._session.exchanges import MAX, MIN, PRODUCT, SUM, Exchange
+from bytescheduler._session.rounds import MAX, MIN, PRODUCT, SUM, Exchange
 from bytescheduler.errors import Closed, ConfigError, Error, Timeout
 from bytescheduler.torch._backend.completer import Completer
 from bytescheduler.torch._backend.group import Group
