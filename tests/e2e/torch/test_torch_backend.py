@@ -14,8 +14,9 @@ SCRIPT = "torch_distributed/collectives.py"
 
 @pytest.fixture
 def direct(tmp_path: pathlib.Path, free_port: Callable[[], int]) -> Iterator[Direct]:
-    store = {"MASTER_PORT": str(free_port()), "BYTESCHEDULER_HEARTBEAT_TIMEOUT": "3s"}
-    job = Direct(tmp_path, free_port(), 2, **store)
+    # By the store alone, as the scheduler node has no port of its own.
+    store = {"MASTER_PORT": str(free_port()), "DMLC_PS_ROOT_PORT": ""}
+    job = Direct(tmp_path, 0, 2, **store)
     yield job
     job.close()
 
