@@ -319,8 +319,8 @@ typedef struct {
   const char* optimizer;  // "sgd momentum=0.9"; "hosted NAME" if only an updater has it; copied
   const void* pickle;     // of the optimizer, for that updater; may be null; copied
   uint64_t pickle_bytes;
-  uint64_t partition_bytes;  // 4 KiB to 1 GiB
-  uint64_t credit_bytes;     // 1 B to 64 GiB
+  uint64_t partition_bytes;     // 4 KiB to 1 GiB
+  uint64_t credit_bytes;        // 1 B to 64 GiB
   const bs_exchange* exchange;  // copied
 } bs_operation;
 // Returns an operation of a kind with all other fields 0.

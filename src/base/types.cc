@@ -53,8 +53,6 @@ std::optional<Reduction> ReductionFromCode(uint32_t code) {
   return static_cast<Reduction>(code);
 }
 
-std::string_view NameOf(Reduction reduction) {
-  return kReductions[static_cast<size_t>(reduction)];
-}
+std::string_view NameOf(Reduction reduction) { return kReductions[static_cast<size_t>(reduction)]; }
 
 }  // namespace bs

@@ -248,7 +248,11 @@ constexpr auto kRows = std::to_array<Row>({
      {Field::kKey, Field::kIn, Field::kOut, Field::kSizeBytes, Field::kPriority, Field::kDType},
      kExchanges,
      StartExchange},
-    {BS_QUIT_EXCHANGE, "quit-exchange", {Field::kAbout}, {Field::kKey}, kExchanges,
+    {BS_QUIT_EXCHANGE,
+     "quit-exchange",
+     {Field::kAbout},
+     {Field::kKey},
+     kExchanges,
      StartQuitExchange},
 });
 

@@ -169,8 +169,7 @@ std::string Encode(const ExchangeTerms& terms) {
 
 Result<ExchangeTerms> DecodeTerms(std::string_view bytes) {
   RawTerms raw;
-  const Status read =
-      ps::ForEachField(bytes, [&](pbf_reader* in) { return ReadTerms(in, &raw); });
+  const Status read = ps::ForEachField(bytes, [&](pbf_reader* in) { return ReadTerms(in, &raw); });
   if (!read.ok()) return read;
   const std::optional<DType> dtype = DTypeFromCode(raw.dtype);
   const std::optional<Reduction> reduction = ReductionFromCode(raw.reduction);

@@ -59,8 +59,7 @@ void SumInputs(const Kernels& kernels, DType dtype, void* target,
 // Products round, wrap and widen as sums do.  The least and the greatest of floating point is NaN
 // where either is, and -0 is less than +0.  So the order of two contributions changes no bit.
 // REQUIRES: the ranges do not overlap.
-void Combine(Reduction reduction, DType dtype, void* accumulator, const void* addend,
-             size_t count);
+void Combine(Reduction reduction, DType dtype, void* accumulator, const void* addend, size_t count);
 // Returns true for floating point: Scale cannot multiply integers.
 constexpr bool CanScale(DType dtype) {
   return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kFloat16 ||

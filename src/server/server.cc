@@ -116,7 +116,7 @@ class Server::Impl {
   server::MxnetProtocol stock_;
   server::Directory directory_;
   server::OptimizerCalls optimizer_;
-  server::Leader leader_;             // of collective operations; used in server 0
+  server::Leader leader_;  // of collective operations; used in server 0
   server::Exchanges exchanges_;
   std::vector<ShardHandle> handles_;  // of the shards, then the dispatcher's own
   // By partition that was seen and not released.
@@ -145,10 +145,10 @@ Server::Impl::Impl(const ServerOptions& options, Executor* dispatcher,
       optimizer_(dispatcher, hosted_.get(), send_,
                  [this](const server::OptimizerInForce& optimizer) { Adopt(optimizer); }),
       leader_(options.grants, options.view->num_workers(), dispatcher, send_, rules),
-      exchanges_(MakeShardState(options, {.executor = dispatcher,
-                                          .numa_node = shards.front().numa_node},
-                                send_, hosted_, bounds_),
-                 rules),
+      exchanges_(
+          MakeShardState(options, {.executor = dispatcher, .numa_node = shards.front().numa_node},
+                         send_, hosted_, bounds_),
+          rules),
       deferred_(dispatcher, log, std::chrono::minutes(1)) {
   BS_CHECK(!shards.empty());
   BS_CHECK(options.view->num_workers() > 0);

@@ -63,15 +63,14 @@ uint32_t Worker::Impl::HomeOf(const ExchangeCall& call) const {
 }
 
 void Worker::Impl::BeginExchange(ExchangeCall call) {
-  const protocol::ExchangeTerms terms{
-      .size_bytes = call.size_bytes,
-      .partition_bytes =
-          protocol::ExchangePartitionBytes(call.size_bytes, options_.exchange_partition_bytes),
-      .dtype = call.dtype,
-      .reduction = call.reduction,
-      .givers = call.givers,
-      .takers = call.takers,
-      .label = call.label};
+  const protocol::ExchangeTerms terms{.size_bytes = call.size_bytes,
+                                      .partition_bytes = protocol::ExchangePartitionBytes(
+                                          call.size_bytes, options_.exchange_partition_bytes),
+                                      .dtype = call.dtype,
+                                      .reduction = call.reduction,
+                                      .givers = call.givers,
+                                      .takers = call.takers,
+                                      .label = call.label};
   if (const Status wrong = CheckExchange(call, terms); !wrong.ok()) {
     if (call.given) call.given(wrong);
     return call.done(wrong);

@@ -5,8 +5,7 @@
 
 namespace bs::worker {
 
-ExchangeTask::ExchangeTask(const OperationContext* context, Call call,
-                           UniqueFunction<void()> ended)
+ExchangeTask::ExchangeTask(const OperationContext* context, Call call, UniqueFunction<void()> ended)
     : CommTask(call.key, 0, call.priority,
                call.partitions.back().offset_bytes + call.partitions.back().size_bytes),
       context_(context),
@@ -41,10 +40,8 @@ void ExchangeTask::Start(const bs::Partition& partition) {
 }
 
 void ExchangeTask::StartPart(const bs::Partition& partition) {
-  backend::ExchangePart part{.key = key(),
-                             .terms = call_.terms,
-                             .partition = partition,
-                             .priority = priority()};
+  backend::ExchangePart part{
+      .key = key(), .terms = call_.terms, .partition = partition, .priority = priority()};
   if (call_.gives) {
     ++giving_;
     part.in = call_.in.subspan(partition.offset_bytes, partition.size_bytes);

@@ -197,7 +197,7 @@ class Worker::Impl {
   std::unique_ptr<worker::MeasuredOrder> order_;  // while there is something to learn
   TimePoint last_ready_{};
   std::map<Key, worker::ExchangeState> exchanges_;  // their tasks refer to the above
-  std::map<Key, worker::KeyState> keys_;  // last: its tasks refer to the above
+  std::map<Key, worker::KeyState> keys_;            // last: its tasks refer to the above
 };
 
 }  // namespace bs

@@ -107,8 +107,7 @@ TEST(Operations, EachKindTakesTheFieldsOfItsComment) {
   EXPECT_EQ(FieldsOf(BS_RETUNE), "done! partition_bytes credit_bytes");
   EXPECT_EQ(FieldsOf(BS_REST), "key done");
   EXPECT_EQ(FieldsOf(BS_GIVE_BACK), "key done");
-  EXPECT_EQ(FieldsOf(BS_EXCHANGE),
-            "key in out size_bytes pushed! done! priority dtype exchange!");
+  EXPECT_EQ(FieldsOf(BS_EXCHANGE), "key in out size_bytes pushed! done! priority dtype exchange!");
   EXPECT_EQ(FieldsOf(BS_QUIT_EXCHANGE), "key about!");
 }
 
@@ -135,18 +134,17 @@ class StockHost final : public node::OperationHost {
 
 TEST(Operations, StockServersBroadcastFromRank0AndSumOnly) {
   StockHost host;
-  for (const auto& [kind, asked] :
-       std::vector<std::pair<int, std::string>>{{BS_BROADCAST_ASYNCHRONOUS, "asynchronous keys"},
-                                                {BS_BROADCAST_WHOLE, "asynchronous keys"},
-                                                {BS_BROADCAST_FROM, "a broadcast of any root"},
-                                                {BS_PUSH, "asynchronous keys"},
-                                                {BS_PULL, "asynchronous keys"},
-                                                {BS_UPDATE, "asynchronous keys"},
-                                                {BS_SET_OPTIMIZER, "optimizers on servers"},
-                                                {BS_RETUNE, "another partition size"},
-                                                {BS_EXCHANGE, "exchanges between some workers"},
-                                                {BS_QUIT_EXCHANGE,
-                                                 "exchanges between some workers"}}) {
+  for (const auto& [kind, asked] : std::vector<std::pair<int, std::string>>{
+           {BS_BROADCAST_ASYNCHRONOUS, "asynchronous keys"},
+           {BS_BROADCAST_WHOLE, "asynchronous keys"},
+           {BS_BROADCAST_FROM, "a broadcast of any root"},
+           {BS_PUSH, "asynchronous keys"},
+           {BS_PULL, "asynchronous keys"},
+           {BS_UPDATE, "asynchronous keys"},
+           {BS_SET_OPTIMIZER, "optimizers on servers"},
+           {BS_RETUNE, "another partition size"},
+           {BS_EXCHANGE, "exchanges between some workers"},
+           {BS_QUIT_EXCHANGE, "exchanges between some workers"}}) {
     const Status status = capi::StartOperation(bs_operation_init(kind), &host);
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << kind;
     EXPECT_EQ(status.message(),

@@ -20,9 +20,8 @@ ExchangeTerms Terms() {
 TEST(ExchangeTerms, AreTheSameBehindTheWire) {
   ExchangeTerms strided = Terms();
   strided.takers = {1, 3, 5, 7};
-  for (const ExchangeTerms& terms : {Terms(), strided, ExchangeTerms{.partition_bytes = 64,
-                                                                     .givers = {0},
-                                                                     .takers = {65535}}}) {
+  for (const ExchangeTerms& terms :
+       {Terms(), strided, ExchangeTerms{.partition_bytes = 64, .givers = {0}, .takers = {65535}}}) {
     const std::string bytes = Encode(terms);
     const Result<ExchangeTerms> read = DecodeTerms(bytes);
     ASSERT_TRUE(read.ok()) << read.status().message();

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import weakref
-from typing import Any, Callable, Iterator, List, Optional, Set, Tuple
+from typing import Callable, Iterator, List, Optional, Set, Tuple
 
 import pytest
 from inline_snapshot import snapshot
@@ -132,14 +132,27 @@ def test_a_push_pull_takes_a_factor_and_says_when_its_memory_is_free(job: Job) -
 
 
 def exchange(
-    worker: Worker, key: int, array: "ctypes.Array[ctypes.c_float]", **options: Any
+    worker: Worker,
+    key: int,
+    array: "ctypes.Array[ctypes.c_float]",
+    *,
+    op: int = 0,
+    label: str = "call",
+    timeout_s: float = 0,
+    completions: Optional[Completions] = None,
 ) -> Pending:
-    """Start an exchange among both workers, in place."""
-    address = ctypes.addressof(array)
+    """Start an exchange among both workers, in place; its token is the rank."""
     return worker.start_exchange(
         *(key, [1, 0], [0, 1]),
-        **{"size": ctypes.sizeof(array), "owner": array, "send": address, "receive": address},
-        **{"label": "call", **options},
+        size=ctypes.sizeof(array),
+        owner=array,
+        op=op,
+        send=ctypes.addressof(array),
+        receive=ctypes.addressof(array),
+        label=label,
+        timeout_s=timeout_s,
+        completions=completions,
+        token=worker.rank,
     )
 
 
@@ -148,7 +161,7 @@ def test_an_exchange_needs_no_declaration_and_reports_its_end(job: Job) -> None:
     completions = Completions()
     arrays = [buffer([1, 8]), buffer([5, 2])]
     pendings = [
-        exchange(worker, 1, array, op=2, completions=completions, token=worker.rank)
+        exchange(worker, 1, array, op=2, completions=completions)
         for worker, array in zip(workers, arrays)
     ]
     tokens: Set[int] = set()

@@ -157,8 +157,8 @@ bool ExchangeJob::Chance(double probability) {
 }
 
 Duration ExchangeJob::DrawDelay() {
-  return Duration(static_cast<int64_t>(random_() %
-                                       static_cast<uint64_t>(options_.delay_max.count() + 1)));
+  return Duration(
+      static_cast<int64_t>(random_() % static_cast<uint64_t>(options_.delay_max.count() + 1)));
 }
 
 void ExchangeJob::Send(int32_t worker, bool to_server, ps::Message message) {
@@ -174,8 +174,8 @@ void ExchangeJob::Send(int32_t worker, bool to_server, ps::Message message) {
 void ExchangeJob::Deliver(int32_t worker, bool to_server,
                           const std::shared_ptr<ps::Message>& message) {
   const auto server = static_cast<size_t>(ps::RankOf(message->peer));
-  SimExecutor* const executor = to_server ? servers_[server].io.get()
-                                          : workers_[static_cast<size_t>(worker)].executor.get();
+  SimExecutor* const executor =
+      to_server ? servers_[server].io.get() : workers_[static_cast<size_t>(worker)].executor.get();
   executor->PostAt(executor->Now() + DrawDelay(), [this, worker, server, to_server, message] {
     WorkerSide& side = workers_[static_cast<size_t>(worker)];
     if (side.dead) return;
@@ -190,9 +190,8 @@ void ExchangeJob::Die() {
   workers_[static_cast<size_t>(options_.victim)].dead = true;
   const Status lost = Status::Unavailable("lost worker " + std::to_string(options_.victim));
   for (ServerSide& side : servers_) {
-    side.io->PostAt(side.io->Now() + milliseconds(50) + DrawDelay(), [this, &side, lost] {
-      side.server->OnWorkerGone(options_.victim, lost);
-    });
+    side.io->PostAt(side.io->Now() + milliseconds(50) + DrawDelay(),
+                    [this, &side, lost] { side.server->OnWorkerGone(options_.victim, lost); });
   }
   for (WorkerSide& side : workers_) {
     side.executor->PostAt(side.executor->Now() + milliseconds(50) + DrawDelay(),
@@ -248,8 +247,8 @@ void ExchangeJob::OnDone(int32_t rank, size_t number, const std::shared_ptr<Part
   const bool differs = plan.mistaken_rank >= 0 && status.code() == StatusCode::kInvalidArgument &&
                        status.message().find("workers call different exchanges") == 0;
   if (differs) ++num_refused_;
-  const bool lost = died_ && status.message().find("lost worker " +
-                                                   std::to_string(options_.victim)) == 0;
+  const bool lost =
+      died_ && status.message().find("lost worker " + std::to_string(options_.victim)) == 0;
   if (!differs && !lost) Report(where + status.ToString());
 }
 

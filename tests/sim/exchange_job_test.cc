@@ -9,13 +9,13 @@
 namespace bs::sim {
 namespace {
 
-std::string Run(const ExchangeJobOptions& options, uint64_t seed) {
+std::string RunJob(const ExchangeJobOptions& options, uint64_t seed) {
   return ExchangeJob(options, seed).Run();
 }
 
 TEST(ExchangeJob, EndsWellWhateverTheNetworkDoes) {
   for (uint64_t seed = 0; seed < BS_EXCHANGE_SEEDS; ++seed) {
-    ASSERT_EQ(Run(DrawExchanges(seed), seed), "") << "seed " << seed;
+    ASSERT_EQ(RunJob(DrawExchanges(seed), seed), "") << "seed " << seed;
   }
 }
 
@@ -30,7 +30,7 @@ TEST(ExchangeJob, NamesALostWorkerAtWhateverMessageItDies) {
     for (options.death_at = 1; options.death_at <= whole.num_messages();
          options.death_at += 1 + whole.num_messages() / 40) {
       ++jobs;
-      ASSERT_EQ(Run(options, seed), "") << "seed " << seed << " message " << options.death_at;
+      ASSERT_EQ(RunJob(options, seed), "") << "seed " << seed << " message " << options.death_at;
     }
   }
 }
@@ -60,7 +60,7 @@ bool IsFoundOut(const protocol::Rules& rules, ExchangeJobOptions (*draw)(uint64_
   for (uint64_t seed = 0; seed < 100; ++seed) {
     ExchangeJobOptions options = draw(seed);
     options.rules = &rules;
-    if (!Run(options, seed).empty()) return true;
+    if (!RunJob(options, seed).empty()) return true;
   }
   return false;
 }

@@ -143,7 +143,10 @@ TEST(WorkerExchange, CallsThatMakeNoSenseFailAlone) {
     EXPECT_EQ(exchanged.given.code(), StatusCode::kInvalidArgument);
     return exchanged.done.text();
   };
-  EXPECT_SNAPSHOT(text([](auto* call) { call->givers = {2}; call->takers = {0}; }),
+  EXPECT_SNAPSHOT(text([](auto* call) {
+                    call->givers = {2};
+                    call->takers = {0};
+                  }),
                   R"snap(exchange 'gradients': rank 2 of only 2 workers)snap");
   EXPECT_SNAPSHOT(text([](auto* call) { call->givers = call->takers = {1}; }),
                   R"snap(exchange 'gradients': worker 0 neither gives nor takes)snap");

@@ -62,8 +62,8 @@ void PsBackend::StartPart(ExchangePart part) {
 void PsBackend::Give(ExchangePart* part) {
   ps::KvRequest request = RequestFor(ps::Op::kGive, *part);
   request.payload = part->in;
-  requests_.Send(std::move(request), [given = std::move(part->given)](
-                                         const Status& status, const ps::Message& response) {
+  requests_.Send(std::move(request), [given = std::move(part->given)](const Status& status,
+                                                                      const ps::Message& response) {
     given(status, IsRefused(status, response));
   });
 }
@@ -94,8 +94,8 @@ void PsBackend::TellTaken(uint32_t server) {
   request.server = static_cast<int32_t>(server);
   request.extension.op = ps::Op::kTaken;
   request.extension.body = protocol::Encode(
-      ps::Op::kTaken, protocol::DataRequest{.taken = protocol::Encode(
-                          std::span(std::as_const(taken.untold).data(), count))});
+      ps::Op::kTaken, protocol::DataRequest{.taken = protocol::Encode(std::span(
+                                                std::as_const(taken.untold).data(), count))});
   taken.untold.erase(taken.untold.begin(), end);
   taken.under_way = true;
   requests_.Send(std::move(request), [this, server, lives = std::weak_ptr(lives_)](
@@ -113,10 +113,9 @@ void PsBackend::Quit(Key key, uint32_t destination, const Status& why, Done done
   request.extension.status = static_cast<uint32_t>(why.code());
   request.extension.text = why.message();
   request.extension.body = protocol::Encode(ps::Op::kQuit, protocol::DataRequest{.key = key});
-  requests_.Send(std::move(request), [done = std::move(done)](const Status& status,
-                                                              const ps::Message&) {
-    done(status);
-  });
+  requests_.Send(
+      std::move(request),
+      [done = std::move(done)](const Status& status, const ps::Message&) { done(status); });
 }
 
 }  // namespace bs::backend

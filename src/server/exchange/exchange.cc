@@ -23,7 +23,7 @@ Status Wrong(const protocol::Call& call, const std::string& what) {
 
 }  // namespace
 
-Exchange::Exchange(ShardState* shard, const protocol::Rules* rules, const protocol::Call& first,
+Exchange::Exchange(ShardState* shard, const ExchangeRules* rules, const protocol::Call& first,
                    protocol::ExchangeTerms terms)
     : shard_(shard),
       rules_(rules),
@@ -45,8 +45,8 @@ Exchange::~Exchange() {
 Status Exchange::Differs(const protocol::Call& call, const protocol::ExchangeTerms& stated) const {
   return Status::InvalidArgument(
       "workers call different exchanges: worker " + std::to_string(call.worker_rank) + " calls " +
-      protocol::Describe(stated) + ", and worker " + std::to_string(first_rank_) +
-      " calls " + protocol::Describe(terms_) +
+      protocol::Describe(stated) + ", and worker " + std::to_string(first_rank_) + " calls " +
+      protocol::Describe(terms_) +
       "; all ranks of a group have to make the same calls in the same order");
 }
 
@@ -106,8 +106,8 @@ void Exchange::Give(protocol::Call& call) {
   if (size_bytes > 0) {
     Result<MemoryRoom::Promise> memory = shard_->AskForMemory(size_bytes);
     if (!memory.ok()) {
-      return Refuse(call, {memory.status().code(), protocol::DescribeCall(call) + ": its " +
-                                                       memory.status().message()});
+      return Refuse(call, {memory.status().code(),
+                           protocol::DescribeCall(call) + ": its " + memory.status().message()});
     }
     const bool early = ComesEarly(part, place, size_bytes);
     if (early) {
@@ -211,7 +211,7 @@ void Exchange::Taken(int32_t rank, uint32_t partition) {
 }
 
 void Exchange::EndIfTaken(Part* part) {
-  const bool taken = rules_->exchanges_stay_until_all_takers_have_them()
+  const bool taken = rules_->stay_until_all_takers_have_them
                          ? std::ranges::find(part->taken, false) == part->taken.end()
                          : std::ranges::find(part->taken, true) != part->taken.end();
   if (part->over || !taken || !IsComplete(*part)) return;

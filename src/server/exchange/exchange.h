@@ -19,17 +19,23 @@
 #include "base/types.h"
 #include "protocol/call.h"
 #include "protocol/exchange_terms.h"
-#include "protocol/rules.h"
 #include "server/memory/sum_ref.h"
 #include "server/state/pending_calls.h"
 #include "server/state/shard_state.h"
 
 namespace bs::server {
 
+// Answers of protocol::Rules, which a server asks when it is made.
+struct ExchangeRules {
+  bool wait_for_all_givers = true;
+  bool stay_until_all_takers_have_them = true;
+  bool compare_terms = true;
+};
+
 class Exchange {
  public:
   // `shard` and `rules` outlive this.  `first` is the first request, and `terms` its terms.
-  Exchange(ShardState* shard, const protocol::Rules* rules, const protocol::Call& first,
+  Exchange(ShardState* shard, const ExchangeRules* rules, const protocol::Call& first,
            protocol::ExchangeTerms terms);
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
@@ -37,7 +43,7 @@ class Exchange {
 
   // True if `call` states the terms of the first request.
   bool HasTerms(const protocol::Call& call) const {
-    return call.request.terms == encoded_ || !rules_->exchanges_compare_terms();
+    return call.request.terms == encoded_ || !rules_->compare_terms;
   }
   // Why the exchange fails for all its workers: `call` states these other terms.
   Status Differs(const protocol::Call& call, const protocol::ExchangeTerms& stated) const;
@@ -77,7 +83,7 @@ class Exchange {
   std::optional<size_t> PlaceOfTaker(int32_t rank) const;
   Part& PartOf(uint32_t partition);
   bool IsComplete(const Part& part) const {
-    return part.num_given >= (rules_->exchanges_wait_for_all_givers() ? terms_.givers.size() : 1);
+    return part.num_given >= (rules_->wait_for_all_givers ? terms_.givers.size() : 1);
   }
   // It waits for contributions of givers before it.
   bool ComesEarly(const Part& part, size_t place, uint64_t size_bytes) const;
@@ -94,7 +100,7 @@ class Exchange {
   void Refuse(const protocol::Call& call, const Status& why);
 
   ShardState* const shard_;
-  const protocol::Rules* const rules_;
+  const ExchangeRules* const rules_;
   const protocol::ExchangeTerms terms_;
   const std::string encoded_;  // terms_, as they came
   const int32_t first_rank_;   // that stated them

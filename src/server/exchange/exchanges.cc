@@ -10,7 +10,10 @@
 namespace bs::server {
 
 Exchanges::Exchanges(ShardState shard, const protocol::Rules& rules)
-    : shard_(std::move(shard)), rules_(rules) {
+    : shard_(std::move(shard)),
+      rules_{.wait_for_all_givers = rules.exchanges_wait_for_all_givers(),
+             .stay_until_all_takers_have_them = rules.exchanges_stay_until_all_takers_have_them(),
+             .compare_terms = rules.exchanges_compare_terms()} {
   shard_.counters.Expect(shard_.view->num_workers());
 }
 
@@ -77,9 +80,9 @@ void Exchanges::AnswerLate(const protocol::Call& call, const Status& outcome) {
   if (call.extension.op == ps::Op::kGive) {
     return shard_.send(protocol::MakeResponse(call, {}));
   }
-  Refuse(call, Status::FailedPrecondition(
-                   protocol::DescribeCall(call) +
-                   ": the exchange is over, and its key cannot be used again"));
+  Refuse(call,
+         Status::FailedPrecondition(protocol::DescribeCall(call) +
+                                    ": the exchange is over, and its key cannot be used again"));
 }
 
 void Exchanges::Taken(const protocol::Call& call) {

@@ -27,7 +27,6 @@ class Exchanges {
   static constexpr size_t kMost = size_t{1} << 20U;
   static constexpr size_t kMostEnded = size_t{1} << 12U;
 
-  // `rules` outlives this.
   Exchanges(ShardState shard, const protocol::Rules& rules);
   Exchanges(const Exchanges&) = delete;
   Exchanges& operator=(const Exchanges&) = delete;
@@ -60,7 +59,7 @@ class Exchanges {
   void Refuse(const protocol::Call& call, const Status& why);
 
   ShardState shard_;
-  const protocol::Rules& rules_;
+  const ExchangeRules rules_;
   ByKey exchanges_;
   std::unordered_map<Key, Status> ended_;
   std::deque<Key> order_;  // of ended_

@@ -95,9 +95,8 @@ class ExchangeTest : public testing::Test {
   }
   double MetricOf(const std::string& name) {
     double found = -1;
-    bench_.server().Measure([&](const Metrics& metrics) {
-      found = metrics.numbers().at({name, Metrics::kWhole});
-    });
+    bench_.server().Measure(
+        [&](const Metrics& metrics) { found = metrics.numbers().at({name, Metrics::kWhole}); });
     bench_.Settle();
     return found;
   }
@@ -120,8 +119,7 @@ TEST_F(ExchangeTest, TakersGetTheReductionOnceAllHaveGiven) {
     terms.reduction = reduction;
     EXPECT_EQ(TextOfAll(Take(0, terms)), "");
     EXPECT_EQ(TextOfAll(Give(0, terms, {1, 8})), "to 0: ok");
-    EXPECT_EQ(TextOfAll(Give(1, terms, {10, -2})),
-              std::string("to 1: ok; to 0: ok ") + result);
+    EXPECT_EQ(TextOfAll(Give(1, terms, {10, -2})), std::string("to 1: ok; to 0: ok ") + result);
     EXPECT_EQ(TextOfAll(Take(1, terms)), std::string("to 1: ok ") + result);
   }
 }
@@ -194,7 +192,8 @@ TEST_F(ExchangeTest, OtherTermsFailItForAllOfItsWorkers) {
   other.reduction = Reduction::kMax;
   other.label = "maximum";
   const std::string both =
-      "kInvalidArgument: workers call different exchanges: worker 1 calls 'maximum' (max of float32 "
+      "kInvalidArgument: workers call different exchanges: worker 1 calls 'maximum' (max of "
+      "float32 "
       "of 8 bytes from workers 0, 1 to workers 0, 1), and worker 0 calls 'gradients' (sum of "
       "float32 of 8 bytes from workers 0, 1 to workers 0, 1); all ranks of a group have to make "
       "the same calls in the same order";
@@ -298,8 +297,7 @@ TEST(ExchangeOrder, IsThatOfRanksWhateverComesFirst) {
       const ExchangeTerms terms{
           .size_bytes = 4, .partition_bytes = 64, .givers = {0, 1, 2}, .takers = {0}};
       const auto ask = [&](ps::Op op, int32_t rank, std::vector<std::byte> payload) {
-        ps::Message message =
-            MakeRequest({.op = op, .rank = rank, .payload = std::move(payload)});
+        ps::Message message = MakeRequest({.op = op, .rank = rank, .payload = std::move(payload)});
         test::ChangeRequest(&message, [&](protocol::DataRequest* body) {
           body->size_bytes = 4;
           body->terms = protocol::Encode(terms);
