@@ -9,7 +9,7 @@ from typing import Any, Callable, List, NamedTuple, Optional, Sequence
 import torch
 from torch.distributed import ProcessGroup
 
-from bytescheduler.errors import Closed, UsageError
+from bytescheduler.errors import Closed, ConfigError, Error, UsageError
 from bytescheduler.torch._backend.carrier import Carrier
 from bytescheduler.torch._backend.completer import Completer
 from bytescheduler.torch._backend.labels import tensors_text
@@ -95,6 +95,7 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
         self._number = 0
         self._lock = threading.Lock()
         self._is_closed = False
+        self._mismatch: Optional[Error] = None
         self._calls: weakref.WeakSet[Work] = weakref.WeakSet()
 
     # -- c10d's questions ----------------------------------------------------------------------
@@ -182,6 +183,8 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
             number = self._number
         parts = (call.kind, call.text, tensors_text(call.tensors))
         plan = Plan(self._members, number, parts, call.results)
+        if self._mismatch is not None:
+            return self._failed(plan, call.kind, self._mismatch)
         try:
             self._check_open(plan)
             with torch.inference_mode():  # tensors of that mode refuse copies outside
@@ -191,7 +194,23 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
             self._refuse(plan, call.kind, error)
             raise
         plan.meet()
-        return self._start(plan, call.options)
+        work = self._start(plan, call.options)
+        work.on_end(lambda: self._take_up(work.exception()))
+        return work
+
+    def _take_up(self, error: Optional[Exception]) -> None:
+        """Fail all further calls after a mismatch: each rank may be at another call now."""
+        if not isinstance(error, ConfigError) or self._mismatch is not None:
+            return
+        self._mismatch = error
+        for call in self.under_way():
+            call.fail(error)
+
+    def _failed(self, plan: Plan, kind: str, error: Error) -> Work:
+        self._refuse(plan, kind, error)
+        work = Work(self._carrier, plan)
+        work.fail(error)
+        return work
 
     def _check_open(self, plan: Plan) -> None:
         if self._is_closed:

@@ -121,6 +121,11 @@ class Plan:
             for step in self._steps:
                 step()
 
+    def release(self) -> None:
+        """Drop the steps, which refer to this and to tensors; `owner` stays as the engine's."""
+        self._steps = []
+        self.earlier = []
+
     def add(
         self,
         slot: Slot,

@@ -124,8 +124,10 @@ class Work(C10dWork):  # type: ignore[misc]
                     error = failure
             self._error = error
             self._done.set()
+        self._plan.release()
         self._tell()
-        for call in self._on_end:
+        calls, self._on_end = self._on_end, []  # they may refer to this
+        for call in calls:
             call()
         return True
 

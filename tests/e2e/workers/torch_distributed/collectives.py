@@ -5,6 +5,7 @@
 
 import contextlib
 import datetime
+import functools
 import itertools
 import os
 import sys
@@ -307,22 +308,30 @@ def raised(call: Callable[[], object]) -> str:
 def mistakes(rank: int) -> None:
     """Different calls end with an error on both ranks, by every way to a result."""
     first, second = torch.ones(3), torch.ones(4)
-    calls: List[Callable[[], object]] = [
-        lambda: dist.all_reduce(first) if rank else dist.broadcast(first, 0),
-        lambda: dist.all_reduce(first if rank else second),
-        lambda: dist.all_reduce(first if rank else first.double()),
-        lambda: dist.all_reduce(first, async_op=True).wait() if rank else dist.barrier(),
-        lambda: dist.all_reduce(first if rank else second, async_op=True).get_future().wait(),
+    calls: List[Callable[[Anything], object]] = [
+        lambda g: dist.all_reduce(first, group=g) if rank else dist.broadcast(first, 0, group=g),
+        lambda g: dist.all_reduce(first if rank else second, group=g),
+        lambda g: dist.all_reduce(first if rank else first.double(), group=g),
+        lambda g: (
+            dist.all_reduce(first, group=g, async_op=True).wait() if rank else dist.barrier(group=g)
+        ),
+        lambda g: (
+            dist.all_reduce(first if rank else second, group=g, async_op=True).get_future().wait()
+        ),
     ]
     for call in calls:
-        text = raised(call)
-        assert "of the default group" in text, text
+        group = dist.new_group([0, 1])
+        text = raised(functools.partial(call, group))
+        assert "#1 of group" in text, text
         assert text.count("all_reduce #") >= 1, text
         assert "worker 0" in text, text
         assert "worker 1" in text, text
-    net = nn.parallel.DistributedDataParallel(model())
+        # Each later call fails at once, as ranks may be at different calls now.
+        assert "all_reduce #2 of group" in raised(lambda g=group: dist.all_reduce(first, group=g))
+    group = dist.new_group([0, 1])
+    net = nn.parallel.DistributedDataParallel(model(), process_group=group)
     loss = net(torch.ones(2, 8)).sum()
-    odd = dist.all_reduce(torch.ones(5), async_op=True) if rank else None
+    odd = dist.all_reduce(torch.ones(5), group=group, async_op=True) if rank else None
     text = raised(loss.backward)
     assert "all_reduce #" in text, text
     assert odd is None or raised(odd.wait)

@@ -73,6 +73,23 @@ def test_a_rank_with_one_call_more_is_told_number_and_both_calls(ranks: Ranks) -
     assert "broadcast #2 of the default group, from rank 0, float64 [2, 2]" in both[0]
 
 
+def test_after_a_mismatch_no_rank_waits_in_another_call(ranks: Ranks) -> None:
+    def call(rank: int, group: Group) -> None:
+        if rank == 1:
+            group.allgather([[torch.ones(2) for _ in "abc"]], [torch.ones(2)])
+        works = [group.allreduce([torch.ones(3)]), group.barrier()]
+        texts = []
+        for work in works:
+            with pytest.raises(Error) as raised:
+                work.wait()
+            texts.append(str(raised.value))
+        assert "still missing" not in " ".join(texts)
+        with pytest.raises(Error, match="of the default group"):
+            group.broadcast([torch.ones(1)], 0).wait()
+
+    ranks.well(call)
+
+
 REFUSED: Dict[str, Callable[[Group], Any]] = {
     "does not have the size of": lambda group: group.allgather(
         [[torch.ones(3) for _ in "abc"]], [torch.ones(4)]

@@ -1,8 +1,10 @@
 """The handle of a call: waits, futures, errors, and the end of a group."""
 
 import datetime
+import gc
 import threading
 import time
+import weakref
 from typing import Callable, Iterator, List
 
 import pytest
@@ -169,6 +171,27 @@ def test_a_result_that_pytorch_refuses_is_an_error(ranks: Ranks) -> None:
             work.wait()
 
     ranks.well(call)
+
+
+def test_a_call_that_has_ended_keeps_no_tensor_alive(ranks: Ranks) -> None:
+    def call(rank: int, group: Group) -> None:
+        tensors = [torch.ones(4, 2).t(), torch.ones(30_000), torch.ones(3, dtype=torch.int16)]
+        works = [group.allreduce([tensor]) for tensor in tensors]
+        works.append(group.barrier())
+        for work in works:
+            work.get_future().wait()
+        alive = [weakref.ref(tensor) for tensor in tensors] + [weakref.ref(w) for w in works]
+        until(lambda: not ranks.completers[rank]._calls)
+        tensors.clear()
+        works.clear()
+        del work
+        until(lambda: not any(item() is not None for item in alive))
+
+    gc.disable()
+    try:
+        ranks.well(call)
+    finally:
+        gc.enable()
 
 
 def test_a_group_ends_where_a_callback_ends_it(ranks: Ranks) -> None:
