@@ -2,6 +2,8 @@
 
 from typing import Optional, Protocol, Type
 
+from bytescheduler.errors import ConfigError
+
 __all__ = ["Framework", "Operations"]
 
 
@@ -11,6 +13,10 @@ class Framework(Protocol):
     @property
     def error(self) -> Type[Exception]:
         """The exception that users of the framework catch; it takes a text."""
+
+    @property
+    def config_error(self) -> Type[ConfigError]:
+        """The `error` for a wrong setting by which the job failed; takes a text and a code."""
 
     @property
     def owner(self) -> str:

@@ -6,7 +6,7 @@ import weakref
 from typing import Any, List, NamedTuple, Optional, Protocol, Tuple
 
 from bytescheduler._native import Coding
-from bytescheduler.errors import Error
+from bytescheduler.errors import ConfigError, Error
 
 __all__ = [
     "MAX",
@@ -96,6 +96,7 @@ class WithoutEngine:
     """See `Framework`: for a framework without an engine of its own, such as PyTorch."""
 
     error = Error  # users catch the engine's own
+    config_error = ConfigError
     owner = "job"
 
     def abandon(self) -> None:

@@ -330,7 +330,7 @@ class Session:
         shown = by_workers(error) if self.hosts_server else error
         text = self._names.in_text(str(shown))
         if isinstance(peer_error, ConfigError):
-            return ConfigError(text, error.code)
+            return self._framework.config_error(text, error.code)
         return self._framework.error(text)
 
     def check(self) -> None:

@@ -252,7 +252,7 @@ typedef enum {
   BS_REST = 11,
   // The same for a key that this worker never uses again, and so forgets too.  [as BS_REST]
   BS_GIVE_BACK = 12,
-  // An exchange between some workers, whose key nobody declares: its givers contribute `in`, and
+  // An exchange between some workers, without a declaration: its givers contribute `in`, and
   // its takers get the result in `out`.  All its workers state the same but for priority and
   // time-out.  Keys of tensors are apart.  `in` and `out` may be the same memory.  [key, in, out,
   // size_bytes, pushed, done, priority, dtype, exchange]
@@ -261,7 +261,7 @@ typedef enum {
   // reason.  [key, about]
   BS_QUIT_EXCHANGE = 14,
 } bs_operation_kind;
-// What becomes of the contributions to an exchange.
+// How the contributions to an exchange become its result.
 typedef enum { BS_SUM = 0, BS_MIN = 1, BS_MAX = 2, BS_PRODUCT = 3 } bs_reduction;
 // The workers of an exchange, and how it goes.
 typedef struct {

@@ -76,8 +76,8 @@ struct Exchange {
   UniqueFunction<void(const Status&, const std::string& next_layout)> summed{};
 };
 
-// A partition of an exchange between some workers (protocol/exchange_terms.h), which nobody
-// declares.
+// A partition of an exchange between some workers, without a declaration
+// (protocol/exchange_terms.h).
 struct ExchangePart {
   // Status, and whether the destination itself refused: then the exchange alone fails.
   using Ended = UniqueFunction<void(const Status&, bool refused)>;

@@ -150,6 +150,9 @@ bool IsOfStore(const Config& config) {
   return config.backend == "kvstore" || config.backend == "passthrough";
 }
 
+// A library of the machine sends the sums, and encrypts nothing.
+bool IsOfLibrary(const Config& config) { return config.comm == "mpi" || config.comm == "nccl"; }
+
 // Rules between several settings, which the rows of the table cannot hold.
 Status CheckTogether(const Config& config) {
   if (config.root_port == 0 && config.role != "scheduler") {
@@ -171,6 +174,12 @@ Status CheckTogether(const Config& config) {
     return Status::InvalidArgument(
         "BYTESCHEDULER_COMM=" + config.comm + " beside BYTESCHEDULER_BACKEND=" + config.backend +
         ", with which MXNet's own store carries the bytes: unset one of them");
+  }
+  if (IsOfLibrary(config) && !config.secret_file.empty()) {
+    return Status::InvalidArgument(
+        "BYTESCHEDULER_SECRET_FILE beside BYTESCHEDULER_COMM=" + config.comm +
+        ", whose library sends sums unencrypted: set BYTESCHEDULER_COMM=direct, or unset the "
+        "secret on a network that is trusted");
   }
   return config::CheckRdma(config);
 }

@@ -222,7 +222,7 @@ std::string Encode(std::span<const TakenPartition> taken) {
   for (const TakenPartition& partition : taken) {
     pbf_writer outer(bytes);
     pbf_writer out(outer, kTakenPartition);
-    Add(kTakenKey, partition.key, &out);
+    out.add_uint64(kTakenKey, partition.key);  // protozero drops an empty message
     Add(kTakenIndex, partition.partition, &out);
   }
   return bytes;

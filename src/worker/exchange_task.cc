@@ -23,6 +23,7 @@ void ExchangeTask::Begin() {
   }
   released_ = true;
   for (const bs::Partition& partition : call_.partitions) StartPart(partition);
+  Settle();  // there is nothing to give
 }
 
 void ExchangeTask::Abort(const Status& why) {
@@ -81,7 +82,7 @@ void ExchangeTask::Note(const Status& status, bool refused) {
   if (!failure_.ok()) return;
   failure_ = failure;
   // Where the server refused one partition only, the others end by this.
-  const bool waits = own && (giving_ > 1 || taking_ > 1);
+  const bool waits = own && giving_ + taking_ > 1;
   if (!waits) return;
   context_->backend->Quit(key(), server(), Status::Cancelled(status.message()),
                           [](const Status&) {});

@@ -502,6 +502,20 @@ TEST(Config, AWayOfSumsIsRefusedBesideAStoreOfMXNets) {
   }
 }
 
+TEST(Config, ASecretIsRefusedBesideALibraryThatEncryptsNothing) {
+  for (const std::string comm : {"mpi", "nccl"}) {
+    Values values = Required();
+    values["BYTESCHEDULER_COMM"] = comm;
+    values["BYTESCHEDULER_SECRET_FILE"] = "job.secret";
+    EXPECT_EQ(Parse(values).status().message(),
+              "BYTESCHEDULER_SECRET_FILE beside BYTESCHEDULER_COMM=" + comm +
+                  ", whose library sends sums unencrypted: set BYTESCHEDULER_COMM=direct, or unset "
+                  "the secret on a network that is trusted");
+    values["BYTESCHEDULER_COMM"] = "direct";
+    EXPECT_TRUE(Parse(values).ok());
+  }
+}
+
 TEST(Config, JobSettingsAreExactlyTheRowsOfThatScope) {
   const Result<Config> config = ParseWith("BYTESCHEDULER_DETERMINISTIC", "yes");
   ASSERT_TRUE(config.ok());

@@ -2,7 +2,7 @@
 
 from typing import Dict, Iterable, List, Optional, Tuple
 
-from bytescheduler.errors import Error, PeerLost, UsageError
+from bytescheduler.errors import ConfigError, Error, PeerLost, UsageError
 
 
 class FakeWorker:
@@ -98,10 +98,15 @@ class FrameworkError(Exception):
     """The fake framework's own."""
 
 
+class FrameworkConfigError(ConfigError, FrameworkError):
+    """The fake framework's own, for a wrong setting."""
+
+
 class FakeFramework:
     """Notes what it is asked."""
 
     error = FrameworkError
+    config_error = FrameworkConfigError
     owner = "thing"
 
     def __init__(self) -> None:

@@ -119,9 +119,11 @@ TEST_P(CombineFloatTest, RoundsAProductOnceAndGivesOneNan) {
       ASSERT_TRUE(std::isnan(got)) << i;
       continue;
     }
-    if (dtype == DType::kFloat64) ASSERT_EQ(got, x * y) << i;
-    if (dtype == DType::kFloat32)
+    if (dtype == DType::kFloat64) {
+      ASSERT_EQ(got, x * y) << i;
+    } else if (dtype == DType::kFloat32) {
       ASSERT_EQ(static_cast<float>(got), static_cast<float>(x * y)) << i;
+    }
     // A product of two halves is exact in a double; the result is within half of its last place.
     if (SizeOf(dtype) == 2 && std::isfinite(got) && std::fabs(x * y) > 1e-3) {
       ASSERT_NEAR(got, x * y, std::fabs(x * y) / (dtype == DType::kFloat16 ? 2048 : 256)) << i;

@@ -496,7 +496,7 @@ FOREIGN = (
     (
         r"protozero/",
         r"3rdparty/ps-lite/src/(wire/(wire\.cc|fields\.h|fusion\.cc)|membership/control_body\.cc)"
-        r"|src/protocol/(data_body|grants)\.cc",
+        r"|src/protocol/(data_body|exchange_terms|grants)\.cc",
     ),
     (r"hwloc|numa", r"src/base/numa\.cc"),
     (r"infiniband/", r"3rdparty/ps-lite/src/transport/rdma/ibverbs_symbols\.h"),

@@ -12,6 +12,7 @@ from mxnet.base import _LIB, check_call
 
 from bytescheduler._native import MXNetStore
 from bytescheduler._process.ending import at_end
+from bytescheduler.errors import ConfigError
 from bytescheduler.mxnet._types import Handle, Store
 
 __all__ = ["MXNet", "StockMXNet", "abandon", "give_up", "give_up_at_end", "let_go"]
@@ -75,6 +76,10 @@ def abandon(inner: Optional[Store]) -> None:
     MXNetStore.exit_at_once()
 
 
+class ConfigMXNetError(ConfigError, mx.base.MXNetError):  # type: ignore[misc]  # MXNet has no types
+    """A setting is wrong, here or on another worker, and the job failed by it."""
+
+
 class MXNet:
     """See `Framework`.
 
@@ -85,6 +90,7 @@ class MXNet:
     """
 
     error = mx.base.MXNetError
+    config_error = ConfigMXNetError
     owner = "store"
 
     def __init__(self, inner: Optional[Store] = None) -> None:

@@ -10,6 +10,7 @@
 #include "backend/collective/nccl/nccl_collective.h"
 #include "backend/collective/nccl/nccl_library.h"
 #include "base/guarded.h"
+#include "node/network.h"
 
 namespace bs::node {
 namespace {
@@ -58,19 +59,23 @@ NcclOptions OptionsAt(const LibraryPlace& place, const Config& config) {
 Result<MakeLibraryFn> FindNccl(const Config& config) {
   // The function runs once, but is copied.
   const auto found = std::make_shared<Found>(Find());
-  return MakeLibraryFn(
-      [found, config](const LibraryPlace& place) -> Result<std::unique_ptr<Collective>> {
-        if (!found->status.ok()) return found->status;
-        std::unique_ptr<Collective> started;
-        const Status status = Guarded([&] {
-          started =
-              std::make_unique<NcclCollective>(place.executor, std::move(found->library),
-                                               std::move(found->driver), OptionsAt(place, config));
-          return Status::Ok();
-        });
-        if (!status.ok()) return status;
-        return started;
-      });
+  return MakeLibraryFn([found, config, log = MakeLogger(config)](
+                           const LibraryPlace& place) -> Result<std::unique_ptr<Collective>> {
+    if (!found->status.ok()) return found->status;
+    if (place.view->own.rank == 0) {
+      log.Info("NCCL sums tensors of GPUs: " + NcclLibrary::TextOf(found->library->version()) +
+               " (" + found->library->file() + ")");
+    }
+    std::unique_ptr<Collective> started;
+    const Status status = Guarded([&] {
+      started =
+          std::make_unique<NcclCollective>(place.executor, std::move(found->library),
+                                           std::move(found->driver), OptionsAt(place, config));
+      return Status::Ok();
+    });
+    if (!status.ok()) return status;
+    return started;
+  });
 }
 
 }  // namespace bs::node

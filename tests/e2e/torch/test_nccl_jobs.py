@@ -53,6 +53,7 @@ def test_weights_are_as_in_a_direct_job(start: Start) -> None:
     job = start("none", "nccl")
     assert hashes(job, 2) == by_servers
     assert len(set(by_servers)) == 1
+    assert job.all_said().count("NCCL sums tensors of GPUs: ") == 1
     copies = [int(number) for number in re.findall(r"copies: (\d+)", job.all_said())]
     assert len(copies) == 2
     assert max(copies) < STEPS, "gradients are not copied, only some whole numbers"

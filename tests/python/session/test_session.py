@@ -12,7 +12,13 @@ from typing import Callable, Iterator, List, Optional, Tuple
 import fake_engine
 import numpy as np
 import pytest
-from fake_engine import FakeFramework, FakeOperations, FakeWorker, FrameworkError
+from fake_engine import (
+    FakeFramework,
+    FakeOperations,
+    FakeWorker,
+    FrameworkConfigError,
+    FrameworkError,
+)
 from inline_snapshot import snapshot
 
 from bytescheduler._session.session import Session, clamped
@@ -500,7 +506,15 @@ def test_a_refused_call_of_another_worker_is_refused_here_too(
 ) -> None:
     told = f"worker 1 gave up: {before}ConfigError: key 'x': 8 bytes here, 12 bytes there"
     worker.failure = PeerLost(told, 4)
-    with pytest.raises(ConfigError, match="12 bytes there"):
+    with pytest.raises(FrameworkConfigError, match="12 bytes there"):
+        session.check()
+
+
+def test_an_error_about_a_setting_is_the_frameworks_too(
+    session: Session, worker: FakeWorker
+) -> None:
+    worker.failure = ConfigError("worker 0: threshold 0.25, worker 1: threshold 0.5", 1)
+    with pytest.raises(FrameworkConfigError, match=r"threshold 0\.25"):
         session.check()
 
 

@@ -244,7 +244,7 @@ TEST_F(ExchangeTest, AWorkerThatQuitsEndsItForAll) {
   EXPECT_EQ(TextOfAll(Take(1, terms)), "to 1: kCancelled: abort") << "before it began";
 }
 
-TEST_F(ExchangeTest, AWorkerThatIsGoneIsMissedOnlyByThoseThatNeedIt) {
+TEST_F(ExchangeTest, AWorkerThatIsGoneFailsOnlyExchangesThatNeedIt) {
   const ExchangeTerms terms = SumOfTwo();
   const Status lost = Status::Unavailable("lost worker 1");
   Give(0, terms, {1, 2});
@@ -268,7 +268,7 @@ TEST_F(ExchangeTest, AWorkerThatIsGoneIsMissedOnlyByThoseThatNeedIt) {
   EXPECT_EQ(TextOfAll(Give(0, terms, {1, 2})), "to 0: kUnavailable: lost worker 1");
 }
 
-TEST_F(ExchangeTest, NoWorkerTakesThePlaceOfALostOne) {
+TEST_F(ExchangeTest, NoWorkerTakesThePlaceOfALostWorker) {
   EXPECT_TRUE(bench_.server().OnWorkerVacant(ps::WorkerId(2), true).ok());
   Give(0, SumOfTwo(), {1, 2});
   const Status status = bench_.server().OnWorkerVacant(ps::WorkerId(2), true);

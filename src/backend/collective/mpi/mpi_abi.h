@@ -21,6 +21,12 @@ struct MpiConstant {
   intptr_t number = 0;
 };
 
+// A variable of the environment that MPI_Init reads.
+struct MpiVariable {
+  const char* name = nullptr;  // null: there is none
+  const char* value = nullptr;
+};
+
 struct MpiAbi {
   std::string_view name;
   // The names under which systems have the library; an empty name ends them.
@@ -41,6 +47,7 @@ struct MpiAbi {
   intptr_t status_ignore;  // of a status and of an array of them
   int undefined;
   int thread_multiple;
+  MpiVariable tuning{};  // counts unless the user has set that variable
 };
 
 // The ABIs of the libraries of a launcher, the preferred ABI first.

@@ -414,6 +414,7 @@ Result<std::unique_ptr<MpiLibrary>> LoadMpi(const MpiLauncher& launcher,
   Result<FoundMpi> found = FindMpi(launcher, folders);
   if (!found.ok()) return found.status();
   const MpiAbi& abi = *found.value().abi;
+  if (abi.tuning.name != nullptr) ::setenv(abi.tuning.name, abi.tuning.value, /*replace=*/0);
   MpiFile file = std::move(found.value().file);
   if (abi.handle == MpiHandle::kInt) return Bind<int>(abi, std::move(file));
   return Bind<void*>(abi, std::move(file));

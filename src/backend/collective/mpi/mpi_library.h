@@ -71,7 +71,8 @@ class MpiLibrary {
 
 // Loads the library of `launcher`: the loaded library, if the process has it, else a file of
 // `folders`, in their order, else of the system's.  kUnavailable: there is none, or it is broken;
-// the text says how to install it.
+// the text says how to install it.  Sets the variable of its `tuning`, unless it is set: no thread
+// may read the environment meanwhile.
 Result<std::unique_ptr<MpiLibrary>> LoadMpi(const MpiLauncher& launcher,
                                             std::span<const std::string> folders);
 

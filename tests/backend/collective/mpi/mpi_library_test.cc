@@ -3,12 +3,14 @@
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <optional>
 
 #include "backend/collective/mpi/fake_mpi.h"
 #include "backend/collective/mpi/mpi_file.h"
@@ -80,6 +82,42 @@ class MpiLibraryTest : public testing::TestWithParam<AbiCase> {
   std::unique_ptr<MpiLibrary> library_;
   FakeMpi* state_ = nullptr;
 };
+
+// An environment without the variable `name`, until the end of a test.
+class WithoutVariable {
+ public:
+  explicit WithoutVariable(const char* name) : name_(name) {
+    if (const char* const value = ::getenv(name); value != nullptr) value_ = value;
+    ::unsetenv(name);
+  }
+  ~WithoutVariable() {
+    if (value_) {
+      ::setenv(name_, value_->c_str(), 1);
+    } else {
+      ::unsetenv(name_);
+    }
+  }
+  WithoutVariable(const WithoutVariable&) = delete;
+  WithoutVariable& operator=(const WithoutVariable&) = delete;
+  WithoutVariable(WithoutVariable&&) = delete;
+  WithoutVariable& operator=(WithoutVariable&&) = delete;
+
+ private:
+  const char* name_;
+  std::optional<std::string> value_;
+};
+
+TEST(MpiTuningTest, OpenMpiTakesTheAlgorithmThatSendsLeastUnlessTheUserSaysOtherwise) {
+  const char* const name = "OMPI_MCA_coll_libnbc_iallreduce_algorithm";
+  const WithoutVariable unset(name);
+  ASSERT_TRUE(LoadFake(MpichAbis(), kFakes + "/mpich").ok());
+  EXPECT_EQ(::getenv(name), nullptr);
+  ASSERT_TRUE(LoadFake(OpenMpiAbis(), kFakes + "/open").ok());
+  EXPECT_STREQ(::getenv(name), "3");
+  ::setenv(name, "1", 1);
+  ASSERT_TRUE(LoadFake(OpenMpiAbis(), kFakes + "/open").ok());
+  EXPECT_STREQ(::getenv(name), "1");
+}
 
 TEST_P(MpiLibraryTest, SaysWhichItIs) {
   EXPECT_EQ(library_->Version(), "Fake Version: 1.5");

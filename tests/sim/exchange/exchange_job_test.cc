@@ -1,5 +1,5 @@
 // Thousands of jobs that exchange values, with deaths, and the mistakes that they find.
-#include "sim/exchange_job.h"
+#include "sim/exchange/exchange_job.h"
 
 #include <gtest/gtest.h>
 
@@ -85,7 +85,7 @@ class AnyTerms final : public protocol::Rules {
   bool exchanges_compare_terms() const override { return false; }
 };
 
-TEST(ExchangeMutants, TermsThatNobodyComparesAreFoundOut) {
+TEST(ExchangeMutants, TermsThatAreNotComparedAreFoundOut) {
   EXPECT_TRUE(IsFoundOut(AnyTerms(), DrawMistake));
 }
 

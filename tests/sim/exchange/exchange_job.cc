@@ -1,5 +1,5 @@
 // Makes the job, carries its messages, and judges what its workers get.
-#include "sim/exchange_job.h"
+#include "sim/exchange/exchange_job.h"
 
 #include <algorithm>
 #include <array>
