@@ -65,7 +65,8 @@ ROOMS = {
     "torch._ddp": "errors _process torch._engine torch._job torch._sums torch._gradients",
     "torch.cross_barrier": "torch._sums torch._api torch.optimizer",
     "torch.parallel": "torch._api torch._ddp",
-    "torch": "torch._api torch._backend torch._sums torch._optimizer torch.optimizer torch.parallel",
+    "torch": "torch._api torch._backend torch._sums torch._optimizer torch.optimizer"
+    " torch.parallel",
 }
 # Rooms that serve every framework, so they name none.
 FOR_ALL_FRAMEWORKS = ("_metrics", "_process", "_session", "_timeline", "_tuning")
