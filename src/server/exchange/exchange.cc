@@ -11,10 +11,11 @@
 namespace bs::server {
 namespace {
 
-std::optional<size_t> PlaceIn(const std::vector<int32_t>& ranks, int32_t rank) {
+// The position of `rank`, or the number of ranks if it is none of them.
+size_t PlaceIn(const std::vector<int32_t>& ranks, int32_t rank) {
   const auto at = std::ranges::lower_bound(ranks, rank);
-  if (at == ranks.end() || *at != rank) return std::nullopt;
-  return static_cast<size_t>(at - ranks.begin());
+  const bool is_there = at != ranks.end() && *at == rank;
+  return is_there ? static_cast<size_t>(at - ranks.begin()) : ranks.size();
 }
 
 Status Wrong(const protocol::Call& call, const std::string& what) {
@@ -38,10 +39,6 @@ Exchange::Exchange(ShardState* shard, const ExchangeRules* rules, const protocol
   }
 }
 
-Exchange::~Exchange() {
-  for (auto& [index, part] : parts_) Release(&part);
-}
-
 Status Exchange::Differs(const protocol::Call& call, const protocol::ExchangeTerms& stated) const {
   return Status::InvalidArgument(
       "workers call different exchanges: worker " + std::to_string(call.worker_rank) + " calls " +
@@ -53,8 +50,8 @@ Status Exchange::Differs(const protocol::Call& call, const protocol::ExchangeTer
 Status Exchange::CheckPlace(const protocol::Call& call) const {
   const protocol::DataRequest& about = call.request;
   const bool gives = call.extension.op == ps::Op::kGive;
-  const auto place = gives ? PlaceOfGiver(call.worker_rank) : PlaceOfTaker(call.worker_rank);
-  if (!place) {
+  const std::vector<int32_t>& ranks = gives ? terms_.givers : terms_.takers;
+  if (PlaceIn(ranks, call.worker_rank) == ranks.size()) {
     return Wrong(call, "it is no " + std::string(gives ? "giver" : "taker") + " of " +
                            protocol::Describe(terms_));
   }
@@ -69,21 +66,17 @@ Status Exchange::CheckPlace(const protocol::Call& call) const {
   return fits ? Status::Ok() : Wrong(call, "it is another partition than its terms say");
 }
 
-std::optional<size_t> Exchange::PlaceOfGiver(int32_t rank) const {
-  return PlaceIn(terms_.givers, rank);
-}
-
-std::optional<size_t> Exchange::PlaceOfTaker(int32_t rank) const {
-  return PlaceIn(terms_.takers, rank);
-}
-
 const Status* Exchange::Blocked() const {
-  for (size_t place = 0; place < terms_.givers.size(); ++place) {
-    const auto rank = static_cast<size_t>(terms_.givers[place]);
-    const bool is_gone = rank < shard_->gone.size() && shard_->gone[rank];
-    if (is_gone && num_given_[place] < num_partitions_) return &*shard_->gone[rank];
+  for (size_t rank = 0; rank < shard_->gone.size(); ++rank) {
+    const std::optional<Status>& why = shard_->gone[rank];
+    if (why && Needs(static_cast<int32_t>(rank))) return &*why;
   }
   return nullptr;
+}
+
+bool Exchange::Needs(int32_t rank) const {
+  const size_t place = PlaceIn(terms_.givers, rank);
+  return place < num_given_.size() && num_given_[place] < num_partitions_;
 }
 
 Exchange::Part& Exchange::PartOf(uint32_t partition) {
@@ -98,7 +91,7 @@ Exchange::Part& Exchange::PartOf(uint32_t partition) {
 
 void Exchange::Give(protocol::Call& call) {
   Part& part = PartOf(call.request.partition);
-  const size_t place = *PlaceOfGiver(call.worker_rank);
+  const size_t place = PlaceIn(terms_.givers, call.worker_rank);
   ps::Message taken_up = protocol::MakeResponse(call, {});
   // A repeat.
   if (part.given[place]) return shard_->send(std::move(taken_up));
@@ -164,7 +157,7 @@ void Exchange::Combine(Part* part, const ps::Frame& payload) const {
 
 void Exchange::Take(protocol::Call& call) {
   Part& part = PartOf(call.request.partition);
-  const size_t place = *PlaceOfTaker(call.worker_rank);
+  const size_t place = PlaceIn(terms_.takers, call.worker_rank);
   if (part.over || part.taken[place]) {
     return Refuse(call, Status::FailedPrecondition(protocol::DescribeCall(call) +
                                                    ": this worker has it already"));
@@ -179,14 +172,14 @@ void Exchange::AnswerWaiting(Part* part) {
   const auto turn = [this](const protocol::Call& call) {
     return shard_->AnswersBefore(call.worker_rank);
   };
-  std::ranges::stable_sort(calls, [&](const auto& a, const auto& b) {
+  std::ranges::sort(calls, [&](const auto& a, const auto& b) {
     return a.priority != b.priority ? a.priority > b.priority : turn(a) < turn(b);
   });
   for (const protocol::Call& call : calls) Answer(call, part);
 }
 
 void Exchange::Answer(const protocol::Call& call, Part* part) {
-  const auto reader = static_cast<int32_t>(*PlaceOfTaker(call.worker_rank));
+  const auto reader = static_cast<int32_t>(PlaceIn(terms_.takers, call.worker_rank));
   const protocol::PartitionShape shape{.offset_bytes = call.request.offset_bytes,
                                        .size_bytes = call.request.size_bytes,
                                        .dtype = static_cast<uint32_t>(terms_.dtype)};
@@ -203,10 +196,11 @@ void Exchange::Answer(const protocol::Call& call, Part* part) {
 }
 
 void Exchange::Taken(int32_t rank, uint32_t partition) {
-  const auto place = PlaceOfTaker(rank);
+  const size_t place = PlaceIn(terms_.takers, rank);
   const auto part = parts_.find(partition);
-  if (!place || part == parts_.end() || !IsComplete(part->second)) return;
-  part->second.taken[*place] = true;
+  const bool is_taker = place < terms_.takers.size();
+  if (!is_taker || part == parts_.end() || !IsComplete(part->second)) return;
+  part->second.taken[place] = true;
   EndIfTaken(&part->second);
 }
 
@@ -228,18 +222,21 @@ void Exchange::Release(Part* part) {
 }
 
 void Exchange::OnWorkerGone(int32_t rank) {
-  const auto place = PlaceOfTaker(rank);
-  if (!place) return;
-  gone_[*place] = true;
+  const size_t place = PlaceIn(terms_.takers, rank);
+  if (place == terms_.takers.size()) return;
+  gone_[place] = true;
   for (auto& [index, part] : parts_) {
     part.waiting.Forget(rank);
-    part.taken[*place] = true;
+    part.taken[place] = true;
     EndIfTaken(&part);
   }
 }
 
 void Exchange::Fail(const Status& why) {
-  for (auto& [index, part] : parts_) part.waiting.RefuseAll(why, shard_->send);
+  for (auto& [index, part] : parts_) {
+    part.waiting.RefuseAll(why, shard_->send);
+    Release(&part);
+  }
 }
 
 std::string Exchange::Awaited(const Part& part) const {

@@ -39,7 +39,7 @@ class Exchange {
            protocol::ExchangeTerms terms);
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
-  ~Exchange();
+  ~Exchange() = default;
 
   // True if `call` states the terms of the first request.
   bool HasTerms(const protocol::Call& call) const {
@@ -59,7 +59,7 @@ class Exchange {
   void Taken(int32_t rank, uint32_t partition);
   // `rank` is in shard->gone now: it needs nothing any more.
   void OnWorkerGone(int32_t rank);
-  // Refuses all requests that wait.
+  // Refuses all requests that wait, and drops what was given.
   void Fail(const Status& why);
   bool over() const { return num_over_ == num_partitions_; }
   // Returns the givers of which a contribution is missing: "workers 1, 3"; empty: none.
@@ -79,8 +79,8 @@ class Exchange {
     bool over = false;
   };
 
-  std::optional<size_t> PlaceOfGiver(int32_t rank) const;
-  std::optional<size_t> PlaceOfTaker(int32_t rank) const;
+  // A contribution of `rank` is missing.
+  bool Needs(int32_t rank) const;
   Part& PartOf(uint32_t partition);
   bool IsComplete(const Part& part) const {
     return part.num_given >= (rules_->wait_for_all_givers ? terms_.givers.size() : 1);
