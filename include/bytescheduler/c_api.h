@@ -302,7 +302,7 @@ typedef struct {
   // Not null: the operation starts with bs_deferred_start, for an `in` that is not ready yet, such
   // as a copy from a GPU that is under way.  `waited_ns` grows by the time until then.
   bs_deferred** deferred;
-  bs_coding coding;  // of what is sent; only float32 can be coded
+  bs_coding coding;  // of what is sent; only float32 can be coded, and in updates only as 2bit
   // 0, or what each element of the sum is multiplied by as it arrives (1/n: the average), in
   // float32, or in float64 for that.  Integers are summed only.
   double factor;

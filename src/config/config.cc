@@ -112,10 +112,11 @@ std::optional<std::string> Find(const Lookup& lookup, std::string_view name) {
   return text && !text->empty() ? text : std::nullopt;
 }
 
-std::optional<std::string> FindEither(const Lookup& lookup, std::string_view name) {
-  std::optional<std::string> text = Find(lookup, name);
-  const std::string_view other = BytepsName(name);
-  return text || other.empty() ? text : Find(lookup, other);
+// The name of the row's setting under which it is set; its own if none is.
+std::string_view NameInUse(const Lookup& lookup, const Row& row) {
+  const std::string_view other = BytepsName(row.info.name);
+  const bool is_other = !other.empty() && !Find(lookup, row.info.name) && Find(lookup, other);
+  return is_other ? other : row.info.name;
 }
 
 Status Unknown(std::string_view name) {
@@ -320,9 +321,9 @@ Result<Config> ParseConfig(const Lookup& lookup, const std::vector<std::string>&
   }
   if (Status missing = Missing(lookup); !missing.ok()) return missing;
   Config config;
-  for (const Row& row : config::SettingRows()) {
-    const std::string text =
-        FindEither(lookup, row.info.name).value_or(std::string(row.info.fallback));
+  for (Row row : config::SettingRows()) {
+    row.info.name = NameInUse(lookup, row);  // errors name it
+    const std::string text = Find(lookup, row.info.name).value_or(std::string(row.info.fallback));
     if (const std::string damage = config::DamageOf(text); !damage.empty()) {
       return Malformed(row, text, damage);
     }

@@ -53,12 +53,18 @@ struct Float16 {
     constexpr uint32_t kSmallestNormal = 0x38800000;  // 2^-14
     if (magnitude > kInfinity) return 0x7e00;
     if (magnitude >= kOverflows) return 0x7c00;
-    if (magnitude < kSmallestNormal) {
-      // At 0.5 a float's last bit is worth 2^-24, as a subnormal half's is: the addition rounds.
-      return BitsOf(FloatOf(magnitude) + 0.5F) - BitsOf(0.5F);
-    }
+    if (magnitude < kSmallestNormal) return NarrowSubnormal(magnitude);
     const uint32_t rebiased = magnitude - (kBiasGrowth << 23U);
     return (rebiased + 0xfffU + (rebiased >> 13U & 1U)) >> 13U;
+  }
+
+  // A multiple of 2^-24, to nearest even.  Integers, as an addition would follow the thread's mode.
+  static uint32_t NarrowSubnormal(uint32_t magnitude) {
+    const uint32_t dropped = 126 - (magnitude >> 23U);  // bits of the fraction
+    if (dropped > 24) return 0;                         // less than 2^-25
+    const uint32_t fraction = (magnitude & 0x7fffffU) | 0x800000U;
+    const uint32_t half = 1U << (dropped - 1);
+    return (fraction + half - 1 + (fraction >> dropped & 1U)) >> dropped;
   }
 
   static constexpr uint32_t kBiasGrowth = 127 - 15;  // of the exponent, from float16 to float32

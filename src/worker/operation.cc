@@ -65,7 +65,14 @@ Status CheckCoding(const std::string& what, const protocol::Tensor& tensor, cons
     return Status::InvalidArgument(what + std::string(NameOf(tensor.dtype)) + " cannot be " +
                                    codecs.Describe(coding) + ", only float32");
   }
-  if (codecs.Get(coding).cuts_keys || IsWhole(tensor, coding, codecs)) return Status::Ok();
+  const bool cuts_keys = codecs.Get(coding).cuts_keys;
+  if (cuts_keys && tensor.mode == Mode::kAsynchronous) {
+    return Status::InvalidArgument(what + "an asynchronous key cannot be " +
+                                   codecs.Describe(coding) +
+                                   ", which cuts keys into units; use two bits, or a synchronous "
+                                   "key");
+  }
+  if (cuts_keys || IsWhole(tensor, coding, codecs)) return Status::Ok();
   const uint64_t unit_bytes = codecs.Get(coding).unit_elements * sizeof(float);
   return Status::InvalidArgument(what + "partitions of " + Bytes(tensor.partition_bytes) +
                                  " cannot be " + codecs.Describe(coding) + ", only multiples of " +

@@ -2,7 +2,11 @@
 #include "codec/halves.h"
 
 #include <gtest/gtest.h>
+#ifdef __SSE2__
+#include <xmmintrin.h>
+#endif
 
+#include <cfenv>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -28,6 +32,38 @@ TEST_P(Halves, CodesAreAddedToFloat32AndDecodedExactly) {
   codec_.decode({}, {}, codes.data(), sum.data(), 3);
   EXPECT_EQ(sum, values);
 }
+
+TEST_P(Halves, RoundToNearestEvenWhateverTheThreadIsSetTo) {
+  const std::vector<float> values = {1 + 0x1p-20F, 0x1p-14F};
+  std::vector<uint16_t> codes(2);
+  std::vector<float> sum = {1, 0x1p20F};
+  ASSERT_EQ(std::fesetround(FE_UPWARD), 0);
+  codec_.encode({}, {}, values.data(), nullptr, codes.data(), 2);
+  codec_.add({}, {}, codes.data(), sum.data(), 2);
+  EXPECT_EQ(std::fegetround(), FE_UPWARD) << "the caller's";
+  ASSERT_EQ(std::fesetround(FE_TONEAREST), 0);
+  EXPECT_EQ(sum, (std::vector<float>{2, 0x1p20F}));
+}
+
+#ifdef __SSE2__
+TEST_P(Halves, KeepSubnormalsWhereTheThreadDoesNot) {
+  constexpr unsigned kFlushToZeroAndDenormalsAreZero = 0x8040;
+  const float least = codec_.name == "bf16" ? 0x1p-133F : 0x1p-24F;
+  const std::vector<float> values = {least, 0};
+  std::vector<uint16_t> codes = {9, 9};
+  std::vector<float> sum = {0, 0x1p-149F};
+  std::vector<float> decoded = {9, 9};
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(before | kFlushToZeroAndDenormalsAreZero);
+  codec_.encode({}, {}, values.data(), nullptr, codes.data(), 2);
+  codec_.add({}, {}, codes.data(), sum.data(), 2);
+  codec_.decode({}, {}, codes.data(), decoded.data(), 2);
+  _mm_setcsr(before);
+  EXPECT_EQ(codes, (std::vector<uint16_t>{1, 0}));
+  EXPECT_EQ(sum, (std::vector<float>{least, 0x1p-149F}));
+  EXPECT_EQ(decoded, values);
+}
+#endif
 
 TEST_P(Halves, TwoBytesAnElementInUnitsOf65536) {
   for (const uint64_t count : {0U, 1U, 65535U, 65536U, 65537U}) {

@@ -306,6 +306,7 @@ TEST(Config, EveryRowRefusesInTheSameWords) {
       {"BYTESCHEDULER_DETERMINISTIC", "sure", kFlag},
       {"BYTESCHEDULER_LOCAL_SUMS", "some", kFlag},
       {"BYTESCHEDULER_MIN_COMPRESS", "few", kBytes},
+      {"BYTEPS_MIN_COMPRESS_BYTES", "few", kBytes},
       {"BYTESCHEDULER_HOLD", "64X", kBytes},
       {"BYTESCHEDULER_MAX_STALENESS", "-2", "want -1 to 1000000000"},
       {"BYTESCHEDULER_LINK_RATE", "1000", kRate},

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cfenv>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -82,6 +83,21 @@ TEST(Casts, RoundToTheNearestEvenNumber) {
       // The product is exact but for subnormals of float32, which are zeros here.
       ASSERT_EQ(NumberOfFloat16(halves[i]), AsFloat16(0.25 * values[i]))
           << casts->name << values[i];
+    }
+  }
+}
+
+TEST(Casts, NarrowAlikeInEachRoundingMode) {
+  const std::vector<float> values = {0x1p-30F, 0x1p-25F, 0x1.8p-24F, 0x1p-14F + 0x1p-26F,
+                                     1 + 0x1p-20F};
+  const std::vector<uint16_t> halves = {0, 0, 2, 0x0400, 0x3c00};
+  for (const int mode : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO, FE_TONEAREST}) {
+    for (const Casts* casts : AvailableCasts()) {
+      std::vector<uint16_t> codes(values.size(), 9);
+      ASSERT_EQ(std::fesetround(mode), 0);
+      casts->float16.narrow(codes.data(), values.data(), values.size(), 1);
+      ASSERT_EQ(std::fesetround(FE_TONEAREST), 0);
+      EXPECT_EQ(codes, halves) << casts->name << " in mode " << mode;
     }
   }
 }

@@ -612,6 +612,19 @@ ClusterOptions WithDeath(ClusterOptions options, uint64_t seed) {
   return options;
 }
 
+// The same job, in which most keys of float32 are coded.
+ClusterOptions WithCodes(ClusterOptions options, uint64_t seed) {
+  Draw draw(seed ^ 0xc0de);
+  for (KeyPlan& plan : options.keys) {
+    const bool sums = plan.dtype == DType::kFloat32 && plan.mode == Mode::kSynchronous;
+    if (!sums || draw.Chance(0.2)) continue;
+    plan.threshold = 0;
+    plan.coding = codec::testing::WholeCoding(draw.OneOf({SumsTravel::kSame, SumsTravel::kPlain}));
+    plan.declared_coded = draw.Chance(0.5);
+  }
+  return options;
+}
+
 }  // namespace
 
 ClusterOptions DrawCluster(uint64_t seed) {
@@ -647,18 +660,14 @@ ClusterOptions DrawCluster(uint64_t seed) {
 }
 
 ClusterOptions DrawCoded(uint64_t seed) {
-  ClusterOptions options = seed % 3 == 0   ? DrawTuningDeath(seed)
-                           : seed % 3 == 1 ? DrawTuning(seed)
-                                           : DrawCluster(seed);
-  Draw draw(seed ^ 0xc0de);
-  for (KeyPlan& plan : options.keys) {
-    const bool sums = plan.dtype == DType::kFloat32 && plan.mode == Mode::kSynchronous;
-    if (!sums || draw.Chance(0.2)) continue;
-    plan.threshold = 0;
-    plan.coding = codec::testing::WholeCoding(draw.OneOf({SumsTravel::kSame, SumsTravel::kPlain}));
-    plan.declared_coded = draw.Chance(0.5);
-  }
-  return options;
+  return WithCodes(seed % 3 == 0   ? DrawTuningDeath(seed)
+                   : seed % 3 == 1 ? DrawTuning(seed)
+                                   : DrawCluster(seed),
+                   seed);
+}
+
+ClusterOptions DrawCodedGivingBack(uint64_t seed) {
+  return WithCodes(seed % 3 == 0 ? DrawGivingBackDeath(seed) : DrawGivingBack(seed), seed);
 }
 
 ClusterOptions DrawDeath(uint64_t seed) { return WithDeath(DrawCluster(seed), seed); }

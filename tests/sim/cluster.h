@@ -118,6 +118,8 @@ ClusterOptions DrawDeath(uint64_t seed);
 // Most keys of float32 travel coded, also their sums; rank 0 of most jobs
 // cuts keys anew, and a third of the jobs lose a node.
 ClusterOptions DrawCoded(uint64_t seed);
+// The same where workers give keys back, at any time; a third of the jobs lose a node.
+ClusterOptions DrawCodedGivingBack(uint64_t seed);
 // The same with a worker that says goodbye in the middle of the job, with a reason.
 ClusterOptions DrawGoodbye(uint64_t seed);
 // The same with a worker or server that dies while the nodes meet, or about then.

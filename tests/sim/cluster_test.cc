@@ -9,6 +9,7 @@
 //   cluster_test --async-death --seed=N  the same for both
 //   cluster_test --rejoin --seed=N  of one whose workers are lost and replaced
 //   cluster_test --tuning --seed=N, --tuning-death  of jobs that cut their tensors anew
+//   cluster_test --coded --seed=N, --coded-giving-back  of jobs whose keys are coded
 //   cluster_test --giving-back --seed=N, --giving-back-death  of jobs that give keys back
 //   cluster_test --grants --seed=N, --grants-death  of jobs whose sums a library makes
 //   cluster_test --hosts --seed=N, --hosts-death, --hosts-goodbye  of jobs that add up on hosts
@@ -80,6 +81,14 @@ TEST(Cluster, CodedSumsAreRightWhateverIsCutRepeatedOrLost) {
     const Report report = RunCluster(DrawCoded(seed), seed);
     ASSERT_TRUE(report.problems.empty())
         << report.ToString() << "replay it: cluster_test --coded --seed=" << seed;
+  }
+}
+
+TEST(Cluster, CodedSumsOfKeysThatAreGivenBackAreRight) {
+  for (uint64_t seed = 0; seed < kCoded; ++seed) {
+    const Report report = RunCluster(DrawCodedGivingBack(seed), seed);
+    ASSERT_TRUE(report.problems.empty())
+        << report.ToString() << "replay it: cluster_test --coded-giving-back --seed=" << seed;
   }
 }
 
@@ -357,6 +366,7 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--death") == 0) draw = bs::sim::DrawDeath;
     if (std::strcmp(argv[i], "--coded") == 0) draw = bs::sim::DrawCoded;
+    if (std::strcmp(argv[i], "--coded-giving-back") == 0) draw = bs::sim::DrawCodedGivingBack;
     if (std::strcmp(argv[i], "--goodbye") == 0) draw = bs::sim::DrawGoodbye;
     if (std::strcmp(argv[i], "--early-death") == 0) draw = bs::sim::DrawEarlyDeath;
     if (std::strcmp(argv[i], "--async") == 0) draw = bs::sim::DrawAsync;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "base/snapshot.h"
@@ -98,6 +99,24 @@ TEST_F(CodedWorker, ASumInAnotherCodingIsRefused) {
   AnswerPull(CodesOf({3, 4, 5}), {.codec = 2});
   EXPECT_SNAPSHOT(outcome_.message(),
                   "pull key=7 round=1 partition=0 to server 0: answered a sum in another coding");
+}
+
+TEST(WorkerCoded, AnAsynchronousKeyIsNotCutIntoUnits) {
+  std::vector<std::byte> value = BytesOf({1, 2, 3});
+  Bench bench(PsWorkerOptions{});
+  bench.worker()->Broadcast(7, {.mode = Mode::kAsynchronous}, value, [](const Status&) {});
+  bench.Run();
+  while (!bench.sent.empty()) bench.Answer(bench.Next());
+  Status outcome;
+  Worker::UpdateCall push{.coding = kBf16, .in = value};
+  push.pushed = [&outcome](const Status& status) { outcome = status; };
+  bench.worker()->Update(7, std::move(push));
+  bench.Run();
+  EXPECT_EQ(outcome.code(), StatusCode::kInvalidArgument);
+  EXPECT_SNAPSHOT(outcome.message(),
+                  "push_pull key=7: an asynchronous key cannot be compressed to bf16, which cuts "
+                  "keys into units; use two bits, or a synchronous key");
+  EXPECT_TRUE(bench.sent.empty());
 }
 
 TEST(WorkerCoded, AKeyThatIsThereTravelsPlainOnceAndNamesTheCoding) {

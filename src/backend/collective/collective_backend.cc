@@ -62,7 +62,8 @@ void CollectiveBackend::Start(const protocol::Tensor& tensor, Exchange exchange)
   RefuseLater(
       executor_, std::move(exchange),
       Status::FailedPrecondition(what + ": its sums began without compression, and cannot be "
-                                        "compressed later where a library makes them"));
+                                        "compressed later where a library makes them; set gradient "
+                                        "compression before the key's first round"));
 }
 
 void CollectiveBackend::Add(const protocol::Tensor& tensor, Exchange exchange) {

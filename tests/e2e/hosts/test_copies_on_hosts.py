@@ -1,4 +1,4 @@
-"""What crosses the links of two hosts whose workers add up first."""
+"""What crosses the links of two hosts: whose workers add up first, or whose tensors are coded."""
 
 import os
 import pathlib
@@ -102,6 +102,31 @@ def test_without_it_each_worker_sends_a_copy(make_job: MakeJob) -> None:
 
         models = carried(lab, run)
     assert min(min(both) for both in models) >= 1.9, models
+
+
+@pytest.mark.parametrize(
+    ("compressor", "pull", "sent_share", "got_share"),
+    [
+        ("bf16", "same", 0.5, 0.5),
+        pytest.param("fp16", "same", 0.5, 0.5, marks=pytest.mark.nightly),
+        pytest.param("bf16", "plain", 0.5, 1, marks=pytest.mark.nightly),
+    ],
+)
+def test_codes_cross_each_link_in_their_own_size(
+    make_job: MakeJob, compressor: str, pull: str, sent_share: float, got_share: float
+) -> None:
+    with hosts_or_skip(lambda: Lab(4)) as lab:
+        outputs: List[str] = []
+
+        def run(rounds: int) -> None:
+            job = make_job(workers=2, servers=2, lab=lab, hosts=[*SERVERS_APART, 0, 1])
+            outputs[:] = job.run("hosts/copies.py", str(rounds), compressor, pull)
+
+        models = carried(lab, run)
+    assert len(set(digests(outputs))) == 1, outputs
+    for sent, got in models:
+        assert 0.9 * sent_share <= sent <= 1.1 * sent_share, models
+        assert 0.9 * got_share <= got <= 1.1 * got_share, models
 
 
 def test_lost_worker_is_named_by_all(make_job: MakeJob) -> None:

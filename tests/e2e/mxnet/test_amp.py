@@ -13,6 +13,12 @@ def test_all_workers_skip_the_steps_that_overflow_on_one(make_job: MakeJob) -> N
         assert "well done" in output
 
 
+def test_codes_say_that_a_step_overflows_and_keep_nothing_of_it(make_job: MakeJob) -> None:
+    job = make_job(env={"BYTESCHEDULER_MIN_COMPRESS": "0"})
+    for output in job.run("cases/amp.py", "native", "coded"):
+        assert "well done" in output
+
+
 def test_on_stock_servers_all_workers_skip_the_same_steps(make_job: MakeJob) -> None:
     for output in make_job(stock=True).run("cases/amp.py", "dist_sync", "on_the_store"):
         assert "well done" in output

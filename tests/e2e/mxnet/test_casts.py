@@ -24,9 +24,10 @@ def test_sums_are_numpys_and_metrics_count_codes(
     env = {"BYTESCHEDULER_PARTITION": partition}
     job = make_job(servers=2, env=env)
     job.run("direct/casts.py", compressor, pull)
-    weights = re.findall(r"weights (\d+)", job.all_output())
-    assert len(weights) == 2
-    assert weights[0] == weights[1]
+    for way in ("weights", "module"):
+        weights = re.findall(rf"{way} (\d+)", job.all_output())
+        assert len(weights) == 2
+        assert weights[0] == weights[1]
 
 
 def test_a_worker_alone_gets_its_gradient_rounded(make_job: MakeJob) -> None:

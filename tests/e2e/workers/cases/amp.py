@@ -86,8 +86,10 @@ def new_trainer(
     return model, trainer
 
 
-def skipped(kvs: ScheduledKVS, kind: str, make: type, on_store: "bool | None") -> None:
-    model, trainer = new_trainer(kind, make, kvs, update_on_kvstore=on_store)
+def skipped(
+    kvs: ScheduledKVS, kind: str, make: type, on_store: "bool | None", **how: object
+) -> None:
+    model, trainer = new_trainer(kind, make, kvs, update_on_kvstore=on_store, **how)
     for step in range(STEPS):
         scaled_step(model, trainer, step, kvs.rank)
     for got, want in zip(model.weights(), alone(kind)):
@@ -102,6 +104,21 @@ def every_way(kvs: ScheduledKVS) -> None:
         for kind, on_store in kinds:
             with ScheduledKVS() as other:
                 skipped(other, kind, make, on_store)
+
+
+def coded(kvs: ScheduledKVS) -> None:
+    """Train with codes that have these gradients exactly."""
+    for compressor in ("bf16", "fp16"):
+        params = {"compressor": compressor}
+        for kind in ("dense", "half"):
+            with ScheduledKVS() as other:
+                skipped(other, kind, gluon.Trainer, None, compression_params=params)
+        with ScheduledKVS() as other:  # so small tensors are coded
+            other.set_gradient_compression(params)
+            out = mx.nd.zeros(WORDS)
+            other.init(0, out)
+            other.pushpull(0, mx.nd.full(WORDS, 1 + 2.0**-12), out=out)
+            assert (out.asnumpy() == other.num_workers).all(), out
 
 
 def on_the_store(kvs: ScheduledKVS) -> None:

@@ -74,6 +74,51 @@ def train(compressor: str) -> None:
     kvs.close()
 
 
+def overflow(kvs: ScheduledKVS) -> None:
+    """Push infinity and NaN from one worker: all see them, in that round alone."""
+    mine = np.ones(SHAPE, np.float32)
+    if kvs.rank == 0:
+        mine[0, :2] = np.inf, np.nan
+    out = mx.nd.zeros(SHAPE)
+    kvs.pushpull("late", mx.nd.array(mine), out=out)
+    total = out.asnumpy()
+    assert total[0, 0] == np.inf
+    assert np.isnan(total[0, 1])
+    assert (total[0, 2:] == kvs.num_workers).all()
+    assert (total[1:] == kvs.num_workers).all()
+    kvs.pushpull("late", mx.nd.ones(SHAPE), out=out)
+    assert (out.asnumpy() == kvs.num_workers).all()
+
+
+def train_module(compressor: str) -> None:
+    """Train by Module with its own argument; print the weights' checksum."""
+    out = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=256, name="full")
+    module = mx.mod.Module(
+        mx.sym.LinearRegressionOutput(out, mx.sym.Variable("label"), name="out"),
+        label_names=["label"],
+        compression_params={"compressor": compressor},
+    )
+    kvs = ScheduledKVS()
+    features = gradient(kvs.rank, 1, (14, 128))[2:]
+    before = moved(kvs)["pushed"]
+    module.fit(
+        mx.io.NDArrayIter(features, np.ones((12, 256)), 4, label_name="label"),
+        eval_metric="mse",
+        initializer=mx.init.One(),
+        kvstore=kvs,
+        optimizer_params={"learning_rate": 1e-3},
+        num_epoch=1,
+    )
+    weight = module.get_params()[0]["full_weight"].asnumpy()
+    # Rank 0 sends the first value too, and the smaller bias travels as it is.
+    sent = moved(kvs)["pushed"] - before - (weight.nbytes if kvs.rank == 0 else 0)
+    assert sent < 0.6 * 3 * weight.nbytes, sent
+    assert np.isfinite(weight).all()
+    assert (weight != 1).any()
+    print(f"module {zlib.crc32(weight.tobytes())}", flush=True)
+    kvs.close()
+
+
 def main() -> None:
     compressor, pull = sys.argv[1:]
     params = {"compressor": compressor, "ef": None, "momentum": "", "k": 1.0, "fp16": False}
@@ -129,8 +174,10 @@ def main() -> None:
     assert abs((after["pushed"] - before["pushed"]) / (size / 2) - 1) < 0.03
     pulled = size if pull == "plain" else size / 2
     assert abs((after["pulled"] - before["pulled"]) / pulled - 1) < 0.03
+    overflow(kvs)
     kvs._barrier()
     train(compressor)
+    train_module(compressor)
     kvs.close()
 
 

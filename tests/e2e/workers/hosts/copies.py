@@ -1,4 +1,4 @@
-"""A worker without a framework that sums a large tensor; its argument is the number of sums.
+"""A worker without a framework that sums a large tensor: ``copies.py SUMS [COMPRESSOR PULL]``.
 
 It checks the sum of whole numbers, and prints a digest of sums of fractions, which all workers must
 have alike.
@@ -8,7 +8,7 @@ import array
 import hashlib
 import sys
 
-from bytescheduler._native import Worker
+from bytescheduler._native import Coding, Worker
 
 FLOAT32 = 0
 COUNT = 1_000_000  # of 4 bytes each
@@ -25,9 +25,12 @@ size = COUNT * total[0].itemsize
 places = [values.buffer_info()[0] for values in total]
 worker.broadcast([(key, FLOAT32, place, size) for key, place in enumerate(places)], owner=total)
 digest = hashlib.sha256()
+coding = Coding(sys.argv[2], {"pull": sys.argv[3]}) if len(sys.argv) > 2 else None
 for _ in range(int(sys.argv[1])):
     sums = [
-        worker.start_push_pull(key, own[key].buffer_info()[0], place, size, owner=(own, total))
+        worker.start_push_pull(
+            key, own[key].buffer_info()[0], place, size, owner=(own, total), coding=coding
+        )
         for key, place in enumerate(places)
     ]
     for pending in sums:

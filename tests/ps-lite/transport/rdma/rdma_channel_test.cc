@@ -130,6 +130,14 @@ TEST_F(RdmaChannelTest, EndsOnInfiniBandAndOnEthernetDoNotJoin) {
       "BYTESCHEDULER_RDMA_DEVICE");
 }
 
+TEST_F(RdmaChannelTest, AnEndThatCannotJoinSendsNothing) {
+  const Counting other(pair_.sender_nic(), 4);
+  const uint32_t more_reads_than_the_card_has = NicOptions{}.most_reads + 1;
+  EXPECT_FALSE(other.channel->Join(b_.channel->offer(), more_reads_than_the_card_has, 2).ok());
+  EXPECT_FALSE(other.channel->joined());
+  EXPECT_FALSE(other.channel->CanSend());
+}
+
 TEST_F(RdmaChannelTest, AnErrorNamesItsNumbers) {
   pair_.verbs(0)->FailNext(Completion::Result::kRetriesExceeded);
   ASSERT_TRUE(a_.SendOne().ok());

@@ -38,13 +38,6 @@ RdmaMemory::RdmaMemory(std::shared_ptr<VerbsDevice> device, uint64_t bounce_byte
       rules_(rules),
       numa_node_(numa_node) {}
 
-// Regions end before their memory.
-RdmaMemory::~RdmaMemory() {
-  table_.clear();
-  for (auto& [begin, arena] : arenas_) arena.region.reset();
-  bounce_.region.reset();
-}
-
 bs::Result<std::shared_ptr<RdmaRegion>> RdmaMemory::Register(std::span<std::byte> bytes,
                                                              VerbsDevice::Access access) const {
   auto region = device_->Register(bytes, access);

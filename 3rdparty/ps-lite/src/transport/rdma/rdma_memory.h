@@ -47,7 +47,7 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
              std::shared_ptr<RdmaCounts> counts, RdmaLoanRules rules = {}, int numa_node = -1);
   RdmaMemory(const RdmaMemory&) = delete;
   RdmaMemory& operator=(const RdmaMemory&) = delete;
-  ~RdmaMemory();
+  ~RdmaMemory() = default;
 
   // Memory of the caller's that is registered.  Destroying it blocks a little.
   class Kept final : public Registration, public std::enable_shared_from_this<Kept> {
@@ -140,7 +140,7 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
     std::shared_ptr<RdmaRegion> region{};
     int loans = 0;  // of callers; 0: memory of ours
   };
-  // Memory of ours with its region.
+  // Memory of ours with its region, which ends first.
   struct Arena {
     bs::NodeBuffer memory;
     std::shared_ptr<RdmaRegion> region;
@@ -175,8 +175,6 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
   const int numa_node_;
 
   mutable bs::Mutex mutex_;
-  // By the first byte.  Several loans may begin there: two keys may send the same array.
-  std::multimap<const std::byte*, Entry> table_ BS_GUARDED_BY(mutex_);
   std::map<const std::byte*, Arena> arenas_ BS_GUARDED_BY(mutex_);
   std::map<size_t, std::vector<std::byte*>> free_ BS_GUARDED_BY(mutex_);  // by size
   size_t free_large_bytes_ BS_GUARDED_BY(mutex_) = 0;  // of blocks with an arena of their own
@@ -185,6 +183,9 @@ class RdmaMemory : public std::enable_shared_from_this<RdmaMemory> {
   Arena bounce_ BS_GUARDED_BY(mutex_);
   bool no_bounce_ BS_GUARDED_BY(mutex_) = false;  // it cannot be had
   std::vector<bool> bounce_used_ BS_GUARDED_BY(mutex_);
+  // By the first byte.  Several loans may begin there: two keys may send the same array.  Behind
+  // the arenas, because it holds regions, which end before their memory.
+  std::multimap<const std::byte*, Entry> table_ BS_GUARDED_BY(mutex_);
 };
 
 // Memory that a node pins for its links to and from `peers`, before any data moves: slots and rings
