@@ -90,8 +90,10 @@ struct ExchangePart {
   // unchanged; both may be the same memory.
   std::span<const std::byte> in{};
   std::span<std::byte> out{};
-  // Each runs once, with an error too, never inside StartPart:
-  // The destination has taken `in` up.  Empty: nothing is given.
+  // Each runs once, with an error too, in this order, never inside StartPart:
+  // The bytes have crossed the link, so their credit returns.  It waits for no other worker.
+  Ended released{};
+  // The destination has taken `in` up.  Empty, as is `released`: nothing is given.
   Ended given{};
   // `out` holds the result.  Empty: none is wanted.
   Ended taken{};

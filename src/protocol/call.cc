@@ -73,6 +73,7 @@ Status CheckFields(const Call& call, const codec::Table& codecs) {
     case ps::Op::kOptimizer:
       return Status::Ok();
     case ps::Op::kTake:
+      return call.payload.size() == 0 ? Status::Ok() : CheckPush(call, codecs);
     case ps::Op::kTaken:
     case ps::Op::kQuit:
     case ps::Op::kLookup:
@@ -127,6 +128,7 @@ uint64_t AnnouncedBytes(const ps::Extension& request, const codec::Table& codecs
     case ps::Op::kPush:
     case ps::Op::kPushPull:
     case ps::Op::kGive:
+    case ps::Op::kTake:
       if (!codecs.Check(said.coding).ok()) return said.size_bytes;
       return codecs.SentBytes(said.coding, said.size_bytes);
     case ps::Op::kOptimizer:

@@ -124,6 +124,21 @@ bool ReadTerms(pbf_reader* in, RawTerms* raw) {
   }
 }
 
+Status ReadTaken(std::string_view bytes, TakenPartition* partition) {
+  return ps::ForEachField(bytes, [partition](pbf_reader* in) {
+    switch (in->tag_and_type()) {
+      case ps::Varint(kTakenKey):
+        partition->key = in->get_uint64();
+        return true;
+      case ps::Varint(kTakenIndex):
+        partition->partition = in->get_uint32();
+        return true;
+      default:
+        return false;
+    }
+  });
+}
+
 // True for at least one rank, from 0 on, each larger than the rank before.
 bool AreRanks(const std::vector<int32_t>& ranks) {
   return !ranks.empty() && ranks.front() >= 0 &&
@@ -233,17 +248,8 @@ Result<std::vector<TakenPartition>> DecodeTaken(std::string_view bytes) {
   Status wrong;
   const Status read = ps::ForEachField(bytes, [&](pbf_reader* in) {
     if (in->tag_and_type() != ps::Bytes(kTakenPartition)) return false;
-    TakenPartition& partition = taken.emplace_back();
-    const Status one = ps::ForEachField(ReadView(in), [&](pbf_reader* field) {
-      if (field->tag_and_type() == ps::Varint(kTakenKey)) {
-        partition.key = field->get_uint64();
-        return true;
-      }
-      if (field->tag_and_type() != ps::Varint(kTakenIndex)) return false;
-      partition.partition = field->get_uint32();
-      return true;
-    });
-    if (!one.ok()) wrong = one;
+    Status one = ReadTaken(ReadView(in), &taken.emplace_back());
+    if (!one.ok()) wrong = std::move(one);
     return true;
   });
   if (!read.ok()) return read;

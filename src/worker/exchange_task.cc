@@ -46,9 +46,10 @@ void ExchangeTask::StartPart(const bs::Partition& partition) {
   if (call_.gives) {
     ++giving_;
     part.in = call_.in.subspan(partition.offset_bytes, partition.size_bytes);
-    part.given = [this, index = partition.index](const Status& status, bool refused) {
-      OnGiven(index, status, refused);
+    part.released = [this, index = partition.index](const Status& status, bool refused) {
+      OnReleased(index, status, refused);
     };
+    part.given = [this](const Status& status, bool refused) { OnGiven(status, refused); };
   }
   if (call_.takes) {
     ++taking_;
@@ -58,10 +59,14 @@ void ExchangeTask::StartPart(const bs::Partition& partition) {
   context_->backend->StartPart(std::move(part));
 }
 
-void ExchangeTask::OnGiven(uint32_t index, const Status& status, bool refused) {
-  // While this partition still counts, the task outlives whatever its end sets off.
+// While this partition still counts as given, the task outlives whatever its end sets off.
+void ExchangeTask::OnReleased(uint32_t index, const Status& status, bool refused) {
   Note(status, refused);
   NotifyFinish(index, status);
+}
+
+void ExchangeTask::OnGiven(const Status& status, bool refused) {
+  Note(status, refused);
   --giving_;
   Settle();
 }

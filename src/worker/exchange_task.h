@@ -54,7 +54,8 @@ class ExchangeTask final : public CommTask {
 
  private:
   void StartPart(const bs::Partition& partition);
-  void OnGiven(uint32_t index, const Status& status, bool refused);
+  void OnReleased(uint32_t index, const Status& status, bool refused);
+  void OnGiven(const Status& status, bool refused);
   void OnTaken(const Status& status, bool refused);
   // Keeps the first failure.  `refused`: it is only this exchange's.
   void Note(const Status& status, bool refused);

@@ -76,6 +76,8 @@ TEST(WorkerExchange, GivesAndTakesPartitionsAndTellsThatItHasThem) {
   bench.Answer(std::move(second_give));
   EXPECT_TRUE(exchanged.given.ok());
   bench.Answer(std::move(take), Bytes(64, 8));
+  EXPECT_TRUE(bench.Quiet());
+  bench.RunFor(std::chrono::milliseconds(1));
   ps::Message taken = bench.Next();
   EXPECT_EQ(About(taken).op, ps::Op::kTaken);
   EXPECT_EQ(protocol::DecodeTaken(About(taken).taken).value(),
@@ -128,6 +130,33 @@ TEST(WorkerExchange, AGiverEndsWhenItsBytesAreTakenUp) {
   EXPECT_TRUE(exchanged.given.ok());
   EXPECT_TRUE(exchanged.done.ok());
   EXPECT_TRUE(bench.Quiet());
+}
+
+TEST(WorkerExchange, ASmallPartitionIsGivenAndTakenByOneRequest) {
+  std::vector<std::byte> memory = Bytes(64, 1);
+  Exchanged first;
+  Exchanged second;
+  PsWorkerOptions options = OfTwo();
+  options.together_bytes = 64;
+  Bench bench(options);
+  bench.worker()->Exchange(first.Call(7, memory, memory));
+  bench.worker()->Exchange(second.Call(8, memory, memory));
+  ps::Message take = bench.Next();
+  EXPECT_EQ(About(take).op, ps::Op::kTake);
+  EXPECT_EQ(take.data.at(0).bytes().data(), memory.data());
+  EXPECT_TRUE(bench.Quiet()) << "the credit is in the network";
+  take.data.clear();
+  ps::Message second_take = bench.Next();
+  EXPECT_EQ(About(second_take).key, 8U);
+  EXPECT_EQ(first.given.calls, 0) << "a repeat would send the memory again";
+  bench.Answer(std::move(take), Bytes(64, 5));
+  EXPECT_TRUE(first.given.ok());
+  EXPECT_TRUE(first.done.ok());
+  EXPECT_EQ(memory[63], std::byte{5});
+  bench.Refuse(std::move(second_take), Status::Cancelled("abort"));
+  EXPECT_EQ(second.given.code(), StatusCode::kCancelled);
+  EXPECT_EQ(second.done.code(), StatusCode::kCancelled);
+  EXPECT_TRUE(bench.failures.empty());
 }
 
 TEST(WorkerExchange, CallsThatMakeNoSenseFailAlone) {

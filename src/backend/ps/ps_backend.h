@@ -119,7 +119,7 @@ class PsBackend final : public Backend {
   // By server: partitions of exchanges that this worker has, and a server does not know.
   struct Taken {
     std::vector<protocol::TakenPartition> untold;
-    bool under_way = false;  // a request that tells of earlier ones
+    bool under_way = false;  // a request that tells of some, or the time until it
   };
   std::vector<Taken> taken_;
   // Callbacks that nothing of the worker waits for look whether this is still there.

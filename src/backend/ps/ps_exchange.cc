@@ -1,5 +1,6 @@
 // Exchanges between some workers: gives and takes, and the word that a result has come.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -16,6 +17,8 @@ namespace {
 
 // A request tells of at most so many.
 constexpr size_t kMostTold = 1024;
+// Servers keep results for this long besides.
+constexpr Duration kTellAfter = std::chrono::milliseconds(1);
 
 ps::KvRequest RequestFor(ps::Op op, const ExchangePart& part) {
   ps::KvRequest request;
@@ -55,6 +58,9 @@ Status CopyResult(const ExchangePart& part, const ps::Message& response) {
 }  // namespace
 
 void PsBackend::StartPart(ExchangePart part) {
+  const bool together =
+      part.given && part.taken && !part.in.empty() && part.in.size() <= options_.together_bytes;
+  if (together) return Take(std::move(part));
   if (part.given) Give(&part);
   if (part.taken) Take(std::move(part));
 }
@@ -62,18 +68,26 @@ void PsBackend::StartPart(ExchangePart part) {
 void PsBackend::Give(ExchangePart* part) {
   ps::KvRequest request = RequestFor(ps::Op::kGive, *part);
   request.payload = part->in;
-  requests_.Send(std::move(request), [given = std::move(part->given)](const Status& status,
-                                                                      const ps::Message& response) {
-    given(status, IsRefused(status, response));
-  });
+  requests_.Send(std::move(request),
+                 [released = std::move(part->released), given = std::move(part->given)](
+                     const Status& status, const ps::Message& response) {
+                   released(status, IsRefused(status, response));
+                   given(status, IsRefused(status, response));
+                 });
 }
 
 void PsBackend::Take(ExchangePart part) {
   ps::KvRequest request = RequestFor(ps::Op::kTake, part);
   request.answer = part.out;
+  if (part.given) {
+    request.payload = part.in;
+    request.left = [released = std::move(part.released)] { released(Status::Ok(), false); };
+  }
   requests_.Send(std::move(request), [this, part = std::move(part)](const Status& status,
                                                                     const ps::Message& response) {
-    if (!status.ok()) return part.taken(status, IsRefused(status, response));
+    const bool refused = IsRefused(status, response);
+    if (part.given) part.given(status, refused);
+    if (!status.ok()) return part.taken(status, refused);
     const Status copied = CopyResult(part, response);
     NoteTaken(part.partition.server, {.key = part.key, .partition = part.partition.index});
     part.taken(copied, /*refused=*/false);
@@ -83,7 +97,11 @@ void PsBackend::Take(ExchangePart part) {
 void PsBackend::NoteTaken(uint32_t server, const protocol::TakenPartition& partition) {
   Taken& taken = taken_[server];
   taken.untold.push_back(partition);
-  if (!taken.under_way) TellTaken(server);
+  if (std::exchange(taken.under_way, true)) return;
+  // One request tells of many small exchanges.
+  executor_->PostAt(executor_->Now() + kTellAfter, [this, server, lives = std::weak_ptr(lives_)] {
+    if (!lives.expired()) TellTaken(server);
+  });
 }
 
 void PsBackend::TellTaken(uint32_t server) {
@@ -97,12 +115,12 @@ void PsBackend::TellTaken(uint32_t server) {
       ps::Op::kTaken, protocol::DataRequest{.taken = protocol::Encode(std::span(
                                                 std::as_const(taken.untold).data(), count))});
   taken.untold.erase(taken.untold.begin(), end);
-  taken.under_way = true;
   requests_.Send(std::move(request), [this, server, lives = std::weak_ptr(lives_)](
                                          const Status& status, const ps::Message&) {
     if (lives.expired()) return;
-    taken_[server].under_way = false;
-    if (status.ok() && !taken_[server].untold.empty()) TellTaken(server);
+    const bool tells = status.ok() && !taken_[server].untold.empty();
+    taken_[server].under_way = tells;
+    if (tells) TellTaken(server);
   });
 }
 

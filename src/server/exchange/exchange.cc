@@ -50,19 +50,23 @@ Status Exchange::Differs(const protocol::Call& call, const protocol::ExchangeTer
 Status Exchange::CheckPlace(const protocol::Call& call) const {
   const protocol::DataRequest& about = call.request;
   const bool gives = call.extension.op == ps::Op::kGive;
-  const std::vector<int32_t>& ranks = gives ? terms_.givers : terms_.takers;
-  if (PlaceIn(ranks, call.worker_rank) == ranks.size()) {
-    return Wrong(call, "it is no " + std::string(gives ? "giver" : "taker") + " of " +
-                           protocol::Describe(terms_));
+  const auto is_among = [&](const std::vector<int32_t>& ranks) {
+    return PlaceIn(ranks, call.worker_rank) < ranks.size();
+  };
+  if ((gives || call.payload.size() > 0) && !is_among(terms_.givers)) {
+    return Wrong(call, "it is no giver of " + protocol::Describe(terms_));
+  }
+  if (!gives && !is_among(terms_.takers)) {
+    return Wrong(call, "it is no taker of " + protocol::Describe(terms_));
   }
   if (about.partition >= num_partitions_) {
     return Wrong(call, "the exchange has " + CountOf(num_partitions_, "partition"));
   }
   const Partition partition = protocol::PartitionOf(terms_, about.partition);
-  // Nothing of an exchange travels coded.
-  const bool fits = about.offset_bytes == partition.offset_bytes &&
-                    about.size_bytes == partition.size_bytes &&
-                    (!gives || call.payload.size() == partition.size_bytes);
+  // Nothing of an exchange travels coded.  A taker may give too.
+  const bool fits =
+      about.offset_bytes == partition.offset_bytes && about.size_bytes == partition.size_bytes &&
+      (call.payload.size() == partition.size_bytes || (!gives && call.payload.size() == 0));
   return fits ? Status::Ok() : Wrong(call, "it is another partition than its terms say");
 }
 
@@ -91,36 +95,45 @@ Exchange::Part& Exchange::PartOf(uint32_t partition) {
 
 void Exchange::Give(protocol::Call& call) {
   Part& part = PartOf(call.request.partition);
-  const size_t place = PlaceIn(terms_.givers, call.worker_rank);
   ps::Message taken_up = protocol::MakeResponse(call, {});
-  // A repeat.
-  if (part.given[place]) return shard_->send(std::move(taken_up));
+  if (!TakeUp(call, &part)) return;
+  shard_->send(std::move(taken_up));
+  AnswerIfComplete(&part);
+}
+
+bool Exchange::TakeUp(protocol::Call& call, Part* part) {
+  const size_t place = PlaceIn(terms_.givers, call.worker_rank);
+  if (part->given[place]) return true;  // a repeat
   const uint64_t size_bytes = call.payload.size();
   if (size_bytes > 0) {
     Result<MemoryRoom::Promise> memory = shard_->AskForMemory(size_bytes);
     if (!memory.ok()) {
-      return Refuse(call, {memory.status().code(),
-                           protocol::DescribeCall(call) + ": its " + memory.status().message()});
+      Refuse(call, {memory.status().code(),
+                    protocol::DescribeCall(call) + ": its " + memory.status().message()});
+      return false;
     }
-    const bool early = ComesEarly(part, place, size_bytes);
+    const bool early = ComesEarly(*part, place, size_bytes);
     if (early) {
-      part.early.emplace(place, ps::Frame::Alone(std::move(call.payload)));
+      part->early.emplace(place, ps::Frame::Alone(std::move(call.payload)));
       shard_->early_bytes += size_bytes;
-    } else if (!part.result) {
-      Begin(&part, std::move(call.payload));
+    } else if (!part->result) {
+      Begin(part, std::move(call.payload));
     } else {
-      Combine(&part, call.payload);
+      Combine(part, call.payload);
     }
   }
-  part.given[place] = true;
-  ++part.num_given;
+  part->given[place] = true;
+  ++part->num_given;
   ++num_given_[place];
   shard_->counters.Pushed(call.worker_rank, size_bytes);
-  shard_->send(std::move(taken_up));
-  AddEarly(&part);
-  if (!IsComplete(part)) return;
-  AnswerWaiting(&part);
-  EndIfTaken(&part);
+  AddEarly(part);
+  return true;
+}
+
+void Exchange::AnswerIfComplete(Part* part) {
+  if (!IsComplete(*part)) return;
+  AnswerWaiting(part);
+  EndIfTaken(part);
 }
 
 // Two givers need no order: both orders give the same bits.
@@ -161,6 +174,11 @@ void Exchange::Take(protocol::Call& call) {
   if (part.over || part.taken[place]) {
     return Refuse(call, Status::FailedPrecondition(protocol::DescribeCall(call) +
                                                    ": this worker has it already"));
+  }
+  if (call.payload.size() > 0) {
+    if (!TakeUp(call, &part)) return;
+    call.payload = {};
+    AnswerIfComplete(&part);
   }
   if (IsComplete(part)) return Answer(call, &part);
   part.waiting.Add(

@@ -54,6 +54,7 @@ class Exchange {
 
   // REQUIRES: HasTerms, and CheckPlace is ok.
   void Give(protocol::Call& call);
+  // Gives first what it brings.
   void Take(protocol::Call& call);
   // `rank` has the result of a partition.
   void Taken(int32_t rank, uint32_t partition);
@@ -79,6 +80,9 @@ class Exchange {
     bool over = false;
   };
 
+  // Takes the payload up, unless it did so before.  False if there is no memory, and the call is
+  // refused.
+  bool TakeUp(protocol::Call& call, Part* part);
   // A contribution of `rank` is missing.
   bool Needs(int32_t rank) const;
   Part& PartOf(uint32_t partition);
@@ -91,6 +95,7 @@ class Exchange {
   // Adds the early contributions whose turn has come.
   void AddEarly(Part* part);
   void Combine(Part* part, const ps::Frame& payload) const;
+  void AnswerIfComplete(Part* part);
   void AnswerWaiting(Part* part);
   void Answer(const protocol::Call& call, Part* part);
   // Ends the partition if all takers have it.

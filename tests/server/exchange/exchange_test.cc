@@ -132,6 +132,24 @@ TEST_F(ExchangeTest, ASingleGiverGivesAsItIs) {
   EXPECT_EQ(TextOfAll(Take(1, terms)), "to 1: ok [5, 6]");
 }
 
+TEST_F(ExchangeTest, ATakerMayGiveByTheSameRequest) {
+  const ExchangeTerms terms = SumOfTwo();
+  const auto both = [&](int32_t rank, const std::vector<float>& values) {
+    return TextOfAll(bench_.Do(Make(ps::Op::kTake, rank, terms, 0, Floats(values))));
+  };
+  EXPECT_EQ(both(0, {1, 2}), "");
+  --sequence_;
+  EXPECT_NE(both(0, {1, 2}).find("to 0: waits for worker 1 to call"), std::string::npos);
+  EXPECT_EQ(both(1, {10, 20}), "to 0: ok [11, 22]; to 1: ok [11, 22]");
+  EXPECT_EQ(both(1, {10, 20}), "to 1: ok [11, 22]") << "a repeat, whose answer was lost";
+  ++key_;
+  ExchangeTerms gather = terms;
+  gather.givers = {0};
+  EXPECT_SNAPSHOT(
+      TextOfAll(bench_.Do(Make(ps::Op::kTake, 1, gather, 0, Floats({1, 2})))),
+      R"snap(to 1: kInvalidArgument: take key=8 partition=0 from worker 1: it is no giver of 'gradients' (float32 of 8 bytes from worker 0 to workers 0, 1))snap");
+}
+
 TEST_F(ExchangeTest, EmptyContributionsMeet) {
   ExchangeTerms terms = SumOfTwo();
   terms.size_bytes = 0;

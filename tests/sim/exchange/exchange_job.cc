@@ -81,6 +81,7 @@ ExchangeJobOptions DrawExchanges(uint64_t seed) {
   options.loss = one_of(0.0, 0.0, 0.02, 0.2);
   options.repeat = one_of(0.0, 0.05, 0.3);
   options.credit_bytes = one_of(64U, 256U, 4096U);
+  options.together_bytes = one_of(0U, 16U, 64U);
   options.deterministic = random() % 2 == 0;
   options.plans.resize(1 + random() % 8);
   for (ExchangePlan& plan : options.plans) {
@@ -135,6 +136,7 @@ void ExchangeJob::MakeWorker(int32_t rank) {
       job::ShareView({.rank = rank}, options_.num_workers, options_.num_servers);
   backend::PsBackendOptions link;
   link.view = view;
+  link.together_bytes = options_.together_bytes;
   link.requests.retry_interval = milliseconds(100);
   side.backend = std::make_unique<backend::PsBackend>(
       link, side.executor.get(),

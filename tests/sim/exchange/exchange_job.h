@@ -41,6 +41,7 @@ struct ExchangeJobOptions {
   double loss = 0;
   double repeat = 0;
   uint64_t credit_bytes = 64;
+  uint64_t together_bytes = 0;
   bool deterministic = false;
   // The message of all workers and servers at which a worker dies; 0: none does.
   uint64_t death_at = 0;

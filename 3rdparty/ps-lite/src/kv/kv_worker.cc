@@ -202,8 +202,9 @@ void KvWorker::Impl::Transmit(const PendingPtr& pending) {
   meta.timestamp = static_cast<int32_t>(request.extension.sequence & 0x3fffffffU);
   meta.priority = request.priority;
   meta.extension = request.extension;
-  const bool has_taken = pending->taken && request.extension.op == Op::kPushPull;
-  if (has_taken) {
+  const bool pushes_and_pulls = request.extension.op == Op::kPushPull;
+  const bool has_taken = pending->taken && (pushes_and_pulls || request.extension.op == Op::kTake);
+  if (has_taken && pushes_and_pulls) {
     meta.extension.op = Op::kPull;
     meta.extension.body = options_.bodies.as_pull(request.extension.body);
   }
@@ -302,7 +303,8 @@ void KvWorker::Impl::CountAnswered(const Pending& pending) {
   }
   // The answer may come before we are told that the payload has left.
   const bool left = !pending.request.left;
-  if (op == Op::kPushPull) {
+  const bool gives_and_takes = op == Op::kTake && !request.payload.empty();
+  if (op == Op::kPushPull || gives_and_takes) {
     count(&traffic.pushed, request.payload.size(), left ? pending.left_at : pending.last_heard);
   }
   if (op == Op::kPull || op == Op::kPushPull || op == Op::kTake) {
