@@ -96,6 +96,7 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
         self._lock = threading.Lock()
         self._is_closed = False
         self._mismatch: Optional[Error] = None
+        self._refusals: weakref.WeakSet[Work] = weakref.WeakSet()
         self._calls: weakref.WeakSet[Work] = weakref.WeakSet()
 
     # -- c10d's questions ----------------------------------------------------------------------
@@ -154,8 +155,9 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
         return [call for call in calls if not call.poll()]
 
     def exchanging(self) -> List[Work]:
-        """Return the calls whose exchanges are under way."""
-        return [call for call in self.under_way() if not call.is_searching()]
+        """Return the calls whose exchanges are under way, but refusals, which may meet nothing."""
+        calls = self.under_way()
+        return [c for c in calls if not c.is_searching() and c not in self._refusals]
 
     def shutdown(self) -> None:
         """Wait for calls under way, up to ten seconds, and take no more.  Blocks."""
@@ -223,7 +225,7 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
         parts = (kind, f"which rank {self._members.rank} refuses: {error}")
         refusal = Plan(self._members, plan.number, parts, [])
         refusal.meet()
-        self._start(refusal, None)
+        self._refusals.add(self._start(refusal, None))
 
     def _count(self, work: Work) -> None:
         with self._lock:
