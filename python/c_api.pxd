@@ -16,7 +16,8 @@ cdef extern from "bytescheduler/c_api.h" nogil:
     ctypedef struct bs_coding:
         uint32_t codec
         uint16_t parameter_bytes
-        uint16_t pull
+        unsigned char pull
+        unsigned char feedback
         unsigned char[24] parameters
 
     int bs_coding_parse(const char* type, const bs_setting* options, size_t num_options,
@@ -297,6 +298,7 @@ cdef extern from "frontend/mxnet/mxnet.h" nogil:
         void* value
         int copied
         void* out
+        const bs_rates* rates
 
     int bs_mxnet_open(bs_worker* worker, const bs_mxnet_functions* functions, bs_mxnet** plugin,
                       bs_error* error)
@@ -306,7 +308,6 @@ cdef extern from "frontend/mxnet/mxnet.h" nogil:
         bs_mxnet_round round
         int pushes
         int pulls
-        const bs_rates* rates
 
     int bs_mxnet_update(bs_mxnet* plugin, const bs_mxnet_update_request* request, bs_error* error)
     int64_t bs_mxnet_pending(const bs_mxnet* plugin)

@@ -6,7 +6,7 @@ cdef void _add_text(void* texts, const char* text) noexcept:
 
 
 cdef class Coding:
-    """How gradients are coded: a codec, its parameters, and how their sums travel.
+    """How gradients are coded: a codec, its parameters, how sums travel, and error feedback.
 
     Equal codings are equal, and have equal bytes; `str` tells what they are.
 
@@ -16,7 +16,8 @@ cdef class Coding:
         The codec's name; None if the user gave none.
     options : mapping of str to str
         Its parameters as text, by name; the codec has values for those that are not given.  Every
-        codec has `pull`, for its sums: "same", "plain" or "bf16".
+        codec has `pull`, for its sums: "same", "plain" or "bf16".  Some have `ef`: "vanilla" or
+        "corrected".
 
     Attributes
     ----------
@@ -24,6 +25,8 @@ cdef class Coding:
         The codec's number.
     parameters : bytes
         Its parameters, which only the codec reads.
+    feedback : int
+        Error feedback: 0 without `ef`, 1 "vanilla", 2 "corrected".
 
     Raises
     ------
@@ -50,7 +53,7 @@ cdef class Coding:
         if len(form) < 5 or len(parameters) > BS_CODING_BYTES:
             raise UsageError(f"{len(form)} bytes are no coding", 1)
         coding.coding.codec = int.from_bytes(form[:4], "little")
-        coding.coding.pull = form[4]
+        coding.coding.pull, coding.coding.feedback = form[4] & 15, form[4] >> 4
         coding.coding.parameter_bytes = len(parameters)
         for index, byte in enumerate(parameters):
             coding.coding.parameters[index] = byte
@@ -66,8 +69,14 @@ cdef class Coding:
         """Return the codec's parameters."""
         return <bytes>self.coding.parameters[:self.coding.parameter_bytes]
 
+    @property
+    def feedback(self):
+        """Return the number of the error feedback."""
+        return self.coding.feedback
+
     def __bytes__(self):
-        return self.codec.to_bytes(4, "little") + bytes([self.coding.pull]) + self.parameters
+        common = bytes([(self.coding.feedback << 4 | self.coding.pull) & 255])
+        return self.codec.to_bytes(4, "little") + common + self.parameters
 
     def __eq__(self, other):
         return isinstance(other, Coding) and bytes(self) == bytes(other)

@@ -234,7 +234,7 @@ cdef class MXNetPlugin:
         round.value = value
         return True
 
-    def push_pull(self, MXNetRounds rounds, int priority, *, Coding coding=None):
+    def push_pull(self, MXNetRounds rounds, int priority, *, Coding coding=None, rates=None):
         """Register a round; returns at once.
 
         Parameters
@@ -245,15 +245,21 @@ cdef class MXNetPlugin:
             Larger goes first.
         coding : Coding, optional
             How float32 arrays are coded for the servers; None sends arrays as they are.
+        rates : (float, float, float), optional
+            Learning rate, weight decay and rescale_grad of this push, for what coding keeps.
         """
         cdef bs_mxnet* plugin = self.handle()
         cdef bs_mxnet_round round = rounds.round()
+        cdef bs_rates given
         cdef bs_error error
         cdef int code
         round.priority = priority
         round.coding = _given(coding)
         if round.send_stage == NULL:
             raise UsageError(f"key {rounds.text} has no array to send from", 5)
+        if rates is not None:
+            given.learning_rate, given.weight_decay, given.rescale_grad = rates
+            round.rates = &given
         # With NaiveEngine the call runs the proxies and waits for them.
         with nogil:
             code = bs_mxnet_push_pull(plugin, &round, &error)
@@ -334,12 +340,11 @@ cdef class MXNetPlugin:
         request.round.coding = _given(coding)
         request.pushes = pushes
         request.pulls = pulls
-        request.rates = NULL
         if pushes and request.round.send_stage == NULL:
             raise UsageError(f"key {rounds.text} has no array to send from", 5)
         if rates is not None:
             given.learning_rate, given.weight_decay, given.rescale_grad = rates
-            request.rates = &given
+            request.round.rates = &given
         with nogil:
             code = bs_mxnet_update(plugin, &request, &error)
         _check(code, &error)

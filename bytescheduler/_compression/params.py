@@ -1,7 +1,7 @@
 """Dictionaries of gradient compression, for all frameworks: MXNet's own form, and BytePS's."""
 
 import logging
-from typing import Dict, Mapping, NamedTuple, Optional
+from typing import Dict, Mapping, NamedTuple, Optional, Tuple
 
 from bytescheduler._native import Coding
 from bytescheduler.errors import ConfigError
@@ -11,9 +11,11 @@ __all__ = ["Compression", "compression_of"]
 _log = logging.getLogger(__name__)
 # MXNet's own method, which takes every size, dtype float32 only, and other thresholds at any time.
 _TWO_BIT = 1
-# Codes of these are numbers that say that a gradient overflows.
-_CASTS = ("bf16", "fp16")
+_COMPRESSORS = ("onebit", "bf16", "fp16")
+# Any of them tells BytePS's form.
+_BYTEPS = ("compressor", "fp16", "momentum")
 _USELESS = ("k", "fp16")  # BytePS's scripts hand them on with every compressor
+_LACKS = "'compressor': 'onebit', 'bf16' or 'fp16'"
 
 
 class Compression(NamedTuple):
@@ -23,6 +25,13 @@ class Compression(NamedTuple):
     least_bytes: int = 0  # smaller tensors go plain
     widens: bool = False  # half precision is coded as float32
     says_overflow: bool = False  # codes of gradients that are not finite are not finite
+    has_momentum: bool = False  # Nesterov's, before gradients are pushed, at every size
+    mu: Optional[float] = None  # its number; None: the optimizer's
+
+    @property
+    def is_on(self) -> bool:
+        """True if what is pushed is not the gradient itself."""
+        return self.coding is not None or self.has_momentum
 
     @property
     def is_two_bit(self) -> bool:
@@ -40,8 +49,9 @@ def compression_of(params: Mapping[str, object], least_bytes: int) -> Compressio
     Parameters
     ----------
     params : mapping
-        ``{"type": "2bit", "threshold": 0.5}``, or ``{"compressor": "bf16", "pull": "plain"}``,
-        where None, "" and False count as absent.  It stays as it is.
+        ``{"type": "2bit", "threshold": 0.5}``, or ``{"compressor": "onebit", "scaling": True,
+        "ef": "vanilla", "momentum": "nesterov", "mu": 0.9}``, where None, "" and False count as
+        absent.  It stays as it is.
     least_bytes : int
         The size from which on the second form takes effect.
 
@@ -51,10 +61,10 @@ def compression_of(params: Mapping[str, object], least_bytes: int) -> Compressio
         A key or a value makes no sense.
     """
     asked = {str(name): value for name, value in params.items()}
-    if "compressor" not in asked and "fp16" not in asked:
+    if not any(name in asked for name in _BYTEPS):
         texts = {name: str(value) for name, value in asked.items()}
         name = texts.pop("type", None)
-        if name in _CASTS:
+        if name in _COMPRESSORS:
             raise ConfigError(
                 f"gradient compression has type {name!r}, which is a compressor: write "
                 f"{{'compressor': {name!r}}}",
@@ -83,19 +93,50 @@ def _of_byteps_form(used: Dict[str, object], least_bytes: int) -> Compression:
         raise ConfigError(f"gradient compression has fp16 {halves!r}: want True or False", 1)
     if halves and name in (None, "fp16"):
         name = used.pop("fp16") and "fp16"
-    for key in _USELESS:
-        if key in used:
-            value = used.pop(key)
-            _log.warning("compressor %r has no use for %s, so %r is left out", name, key, value)
+    useless = {key: used.pop(key) for key in _USELESS if key in used}
+    has_momentum, mu = _momentum_of(used)
+    compression = Compression(has_momentum=has_momentum, mu=mu)
     if name is not None:
         coding = Coding(str(name), {key: str(value) for key, value in used.items()})
-        is_cast = name in _CASTS
-        return Compression(coding, least_bytes, widens=is_cast, says_overflow=is_cast)
-    if not used:
-        return Compression()
-    key, value = next(iter(used.items()))
-    raise ConfigError(
-        f"gradient compression has {key} {value!r} without a compressor: want 'compressor': 'bf16' "
-        "or 'fp16' beside it, or leave it out",
-        1,
-    )
+        compression = compression._replace(coding=coding, least_bytes=least_bytes)
+        if compression.is_two_bit and has_momentum:
+            raise ConfigError(
+                "gradient compression has momentum 'nesterov' beside two bits, which are MXNet's "
+                f"own and have none: leave it out, or want {_LACKS}",
+                1,
+            )
+        if not compression.is_two_bit:
+            compression = compression._replace(widens=True, says_overflow=True)
+    elif used:
+        key, value = next(iter(used.items()))
+        raise ConfigError(
+            f"gradient compression has {key} {value!r} without a compressor: want {_LACKS} beside "
+            "it, or leave it out",
+            1,
+        )
+    for key, value in useless.items():
+        _log.warning("compressor %r has no use for %s, so %r is left out", name, key, value)
+    if name == "onebit" and "scaling" not in used:
+        _log.warning(
+            "compressor 'onebit' without scaling makes every gradient 1 or -1, so that each step "
+            "moves every weight by the learning rate: 'scaling': True keeps their mean"
+        )
+    return compression
+
+
+def _momentum_of(used: Dict[str, object]) -> Tuple[bool, Optional[float]]:
+    """Take the keys of momentum out of `used`: whether there is one, and its number."""
+    kind, mu = used.pop("momentum", None), used.pop("mu", None)
+    if kind not in (None, "nesterov"):
+        raise ConfigError(f"gradient compression has momentum {kind!r}: want 'nesterov'", 1)
+    if mu is None:
+        return kind is not None, None
+    if kind is None:
+        raise ConfigError(
+            f"gradient compression has mu {mu!r} without 'momentum': 'nesterov': want both", 1
+        )
+    if isinstance(mu, bool) or not isinstance(mu, (int, float)) or not 0 < mu < 1:
+        raise ConfigError(
+            f"gradient compression has mu {mu!r}: want a number between 0 and 1, such as 0.9", 1
+        )
+    return True, float(mu)

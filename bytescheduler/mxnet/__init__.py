@@ -20,7 +20,39 @@ except ModuleNotFoundError as error:
         _cure = "its last release, 1.9.1, runs on Python 3.8 to 3.11; use one of those"
     raise ModuleNotFoundError(f"MXNet is not installed: {_cure}", name="mxnet") from error
 
+from bytescheduler.mxnet._byteps import (
+    DistributedOptimizer,
+    DistributedTrainer,
+    broadcast_parameters,
+    byteps_declare_tensor,
+    byteps_push_pull,
+    init,
+    local_rank,
+    local_size,
+    rank,
+    resume,
+    shutdown,
+    size,
+    suspend,
+)
 from bytescheduler.mxnet.kvstore import ScheduledKVS, ScheduledKVStore
 from bytescheduler.mxnet.trainer import ScheduledTrainer
 
-__all__ = ["ScheduledKVS", "ScheduledKVStore", "ScheduledTrainer"]
+__all__ = [
+    "DistributedOptimizer",
+    "DistributedTrainer",
+    "ScheduledKVS",
+    "ScheduledKVStore",
+    "ScheduledTrainer",
+    "broadcast_parameters",
+    "byteps_declare_tensor",
+    "byteps_push_pull",
+    "init",
+    "local_rank",
+    "local_size",
+    "rank",
+    "resume",
+    "shutdown",
+    "size",
+    "suspend",
+]

@@ -45,17 +45,20 @@ typedef void (*bs_done)(void* context, int code, const char* message);
 
 // ---- gradient compression ----------------------------------------------------------------------
 
-// The codec of gradients and its parameters, and how their sums travel.  All bytes 0: not coded.
+// The codec of gradients and its parameters, how their sums travel, and what becomes of the rest
+// that codes cannot express.  All bytes 0: not coded.
 // Only the codec reads the parameters.  Equal codings have equal bytes.
 #define BS_CODING_BYTES 24
 typedef struct {
   uint32_t codec;  // its number on the wire
   uint16_t parameter_bytes;
-  uint16_t pull;  // sums travel 0: as float32, 1: in the same codec, 2: in bf16
+  unsigned char pull;      // sums travel 0: as float32, 1: in the same codec, 2: in bf16
+  unsigned char feedback;  // 1, 2: the rest is kept for the next round, which `ef` asks for
   unsigned char parameters[BS_CODING_BYTES];  // 0 behind `parameter_bytes`
 } bs_coding;
 // Makes a coding from a codec's name ("2bit"; null if the user gave none) and its options as text
-// ({"threshold", "0.5"}).  Every codec has the option "pull": "same", "plain" or "bf16".
+// ({"threshold", "0.5"}).  Every codec has the option "pull": "same", "plain" or "bf16"; some have
+// "ef": "vanilla" or "corrected".
 // BS_INVALID_ARGUMENT, with a sentence for the user, if there is no such codec, or if it refuses
 // the options.
 int bs_coding_parse(const char* type, const bs_setting* options, size_t num_options,
@@ -229,7 +232,7 @@ typedef enum {
   // No other kind uses the key.  [key, root, out, size_bytes, done]
   BS_BROADCAST_FROM = 4,
   // Sums `in` over all workers into `out` of every worker.  [key, in, out, size_bytes, pushed,
-  // done, priority, coding, called, at_once, waited_ns, factor, deferred]
+  // done, priority, coding, rates, called, at_once, waited_ns, factor, deferred]
   BS_PUSH_PULL = 5,
   // Sends `in`, a gradient of an asynchronous key, to the servers.  [key, in, size_bytes, done,
   // priority, coding, waited_ns, rates]
@@ -274,7 +277,8 @@ typedef struct {
   const char* label;   // for people: at most 200 bytes
   int64_t timeout_ms;  // 0: none
 } bs_exchange;
-// Rates of one push, in place of the optimizer's own.
+// Rates of one push: of an asynchronous key in place of the optimizer's own; of a push-pull for the
+// residual, which follows their changes.
 typedef struct {
   double learning_rate;
   double weight_decay;
@@ -315,7 +319,7 @@ typedef struct {
   int root;           // a worker's rank
   int hosted;         // 1: only the servers' bs_server_updater can update the key
   const char* about;  // describes the key to that updater: 1 to 1024 bytes; rank 0's counts; copied
-  const bs_rates* rates;  // null: the optimizer's own; copied
+  const bs_rates* rates;  // null: the optimizer's own, or not known; copied
   const char* optimizer;  // "sgd momentum=0.9"; "hosted NAME" if only an updater has it; copied
   const void* pickle;     // of the optimizer, for that updater; may be null; copied
   uint64_t pickle_bytes;

@@ -39,8 +39,9 @@ struct Coder {
   Coding sum_coding{};                      // of the sum
   const codec::Codec* sum_codec = nullptr;  // as above
   // A float32 for each element of the tensor, or of the partition: the rest that the codes cannot
-  // express.  Empty: the codec keeps none.
+  // express.  Empty: none is kept.
   std::span<float> residual{};
+  float ratio = 1;  // its factor in this round
 };
 
 struct OptimizerText {

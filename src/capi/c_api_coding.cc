@@ -13,6 +13,7 @@
 
 using bs::CodecParameters;
 using bs::Coding;
+using bs::Feedback;
 using bs::Guarded;
 using bs::Result;
 using bs::Status;
@@ -28,7 +29,8 @@ bs_coding ToC(const Coding& coding) {
   const std::span<const std::byte> bytes = coding.parameters.bytes();
   given.codec = coding.codec;
   given.parameter_bytes = static_cast<uint16_t>(bytes.size());
-  given.pull = static_cast<uint16_t>(coding.sums);
+  given.pull = static_cast<unsigned char>(coding.sums);
+  given.feedback = static_cast<unsigned char>(coding.feedback);
   std::copy(bytes.begin(), bytes.end(),
             std::as_writable_bytes(std::span(given.parameters)).begin());
   return given;
@@ -56,7 +58,8 @@ Result<Coding> bs::capi::CodingOf(const bs_coding& coding) {
   }
   return Coding{.codec = coding.codec,
                 .parameters = CodecParameters(bytes.first(coding.parameter_bytes)),
-                .sums = static_cast<SumsTravel>(std::min<uint16_t>(coding.pull, UINT8_MAX))};
+                .sums = static_cast<SumsTravel>(coding.pull),
+                .feedback = static_cast<Feedback>(coding.feedback)};
 }
 
 int bs_coding_parse(const char* type, const bs_setting* options, size_t num_options,

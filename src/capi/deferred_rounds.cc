@@ -22,7 +22,10 @@ bs_deferred* DeferredRounds::Defer(bs_worker* worker, const bs_operation& operat
   const TimePoint now = LoopThread::SteadyTime();
   auto deferred =
       std::make_unique<bs_deferred>(bs_deferred{shared_from_this(), worker, ++count_, now});
-  waiting_.emplace(deferred->number, operation).first->second.deferred = nullptr;
+  Waiting& waiting = waiting_[deferred->number];
+  waiting.operation = operation;
+  waiting.operation.deferred = nullptr;
+  if (operation.rates != nullptr) waiting.rates = *operation.rates;
   return deferred.release();
 }
 
@@ -39,23 +42,26 @@ void DeferredRounds::StartNow(const bs_deferred& deferred) {
     const MutexLock lock(&mutex_);
     const auto found = waiting_.find(deferred.number);
     if (found == waiting_.end()) return;
-    operation = found->second;
+    const Waiting waiting = found->second;
     waiting_.erase(found);
+    operation = waiting.operation;
+    if (operation.rates != nullptr) operation.rates = &waiting.rates;
     const auto waited = LoopThread::SteadyTime() - deferred.since;
     operation.waited_ns += std::chrono::nanoseconds(waited).count();
     if (bs_worker_start_operation(deferred.worker, &operation, &error) == 0) return;
+    operation.rates = nullptr;
   }
   Fail(operation, error.code, error.message);
 }
 
 void DeferredRounds::Close() {
-  std::map<uint64_t, bs_operation> left;
+  std::map<uint64_t, Waiting> left;
   {
     const MutexLock lock(&mutex_);
     std::swap(left, waiting_);
   }
-  for (const auto& [number, operation] : left) {
-    Fail(operation, static_cast<int>(StatusCode::kCancelled),
+  for (const auto& [number, waiting] : left) {
+    Fail(waiting.operation, static_cast<int>(StatusCode::kCancelled),
          "the worker was closed before the tensor was ready");
   }
 }

@@ -27,7 +27,11 @@ class DeferredRounds : public std::enable_shared_from_this<DeferredRounds> {
  private:
   Mutex mutex_;
   uint64_t count_ BS_GUARDED_BY(mutex_) = 0;
-  std::map<uint64_t, bs_operation> waiting_ BS_GUARDED_BY(mutex_);  // by their numbers
+  struct Waiting {
+    bs_operation operation{};
+    bs_rates rates{};  // a copy, if the operation has some
+  };
+  std::map<uint64_t, Waiting> waiting_ BS_GUARDED_BY(mutex_);  // by their numbers
 
   void StartNow(const bs_deferred& deferred);
 };

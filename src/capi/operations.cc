@@ -48,6 +48,12 @@ std::span<std::byte> Out(const bs_operation& operation) {
   return {static_cast<std::byte*>(operation.out), operation.size_bytes};
 }
 
+PushRates RatesOf(const bs_operation& operation) {
+  if (operation.rates == nullptr) return {};
+  return {operation.rates->learning_rate, operation.rates->weight_decay,
+          operation.rates->rescale_grad};
+}
+
 Result<DType> DTypeOf(const bs_operation& operation) {
   const auto known = DTypeFromCode(static_cast<uint32_t>(operation.dtype));
   if (known) return *known;
@@ -90,6 +96,7 @@ Status StartPushPull(const bs_operation& operation, node::OperationHost* host) {
   }
   const PushPullOptions options = {.priority = operation.priority,
                                    .coding = coding.value(),
+                                   .rates = RatesOf(operation),
                                    .called = operation.called,
                                    .at_once = operation.at_once != 0,
                                    .waited = std::chrono::nanoseconds(operation.waited_ns),
@@ -107,6 +114,7 @@ Status StartUpdate(const bs_operation& operation, node::OperationHost* host) {
   Worker::UpdateCall call{.priority = operation.priority,
                           .coding = coding.value(),
                           .waited = std::chrono::nanoseconds(operation.waited_ns),
+                          .rates = RatesOf(operation),
                           .in = In(operation),
                           .out = Out(operation)};
   if (operation.kind != BS_PULL) {
@@ -114,10 +122,6 @@ Status StartUpdate(const bs_operation& operation, node::OperationHost* host) {
     call.pushed = Calling(pushed, operation, host);
   }
   if (operation.kind != BS_PUSH) call.pulled = Calling(operation.done, operation, host);
-  if (operation.rates != nullptr) {
-    call.rates = {operation.rates->learning_rate, operation.rates->weight_decay,
-                  operation.rates->rescale_grad};
-  }
   host->worker()->Update(operation.key, std::move(call));
   return Status::Ok();
 }
@@ -212,7 +216,7 @@ constexpr auto kRows = std::to_array<Row>({
      "push-pull",
      {Field::kIn, Field::kOut, Field::kPushed, Field::kDone},
      {Field::kKey, Field::kSizeBytes, Field::kPriority, Field::kCoding, Field::kFactor,
-      Field::kCalled, Field::kWaitedNs, Field::kAtOnce, Field::kDeferred},
+      Field::kRates, Field::kCalled, Field::kWaitedNs, Field::kAtOnce, Field::kDeferred},
      nullptr,
      StartPushPull},
     {BS_PUSH, "push", {Field::kIn, Field::kDone}, kMayPush, kAsynchronous, StartUpdate},

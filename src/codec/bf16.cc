@@ -35,7 +35,7 @@ Codec Bf16Codec() {
           .name = "bf16",
           .unit_elements = kUnitElements,
           .cuts_keys = true,
-          .keeps_residual = false,
+          .keeps = Keeps::kNoResidual,
           .codes_sums = true,
           .sums = SumsTravel::kSame,
           .parse = [](std::span<const Option> options) { return ParseNoOptions("bf16", options); },

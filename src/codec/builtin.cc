@@ -2,12 +2,13 @@
 #include "codec/bf16.h"
 #include "codec/codec.h"
 #include "codec/fp16.h"
+#include "codec/onebit.h"
 #include "codec/two_bit.h"
 
 namespace bs::codec {
 
 const Table& Builtin() {
-  static const Table table({TwoBitCodec(), Fp16Codec(), Bf16Codec()});
+  static const Table table({TwoBitCodec(), Fp16Codec(), Bf16Codec(), OnebitCodec()});
   return table;
 }
 

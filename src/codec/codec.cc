@@ -30,19 +30,27 @@ std::string Names(const std::vector<Codec>& rows, const std::string& before,
   return names;
 }
 
-constexpr std::string_view kSumsTravel[] = {"plain", "same", "bf16"};  // by SumsTravel
-constexpr uint64_t kMostUnits = 64;                                    // of a partition
+constexpr std::string_view kSumsTravel[] = {"plain", "same", "bf16"};   // by SumsTravel
+constexpr std::string_view kFeedback[] = {"", "vanilla", "corrected"};  // by Feedback
+constexpr uint64_t kMostUnits = 64;                                     // of a partition
 
-std::optional<SumsTravel> SumsFrom(std::string_view name) {
-  const auto found = std::find(std::begin(kSumsTravel), std::end(kSumsTravel), name);
-  if (found == std::end(kSumsTravel)) return std::nullopt;
-  return static_cast<SumsTravel>(found - std::begin(kSumsTravel));
+// The enumerator whose name is `name`.
+template <typename Enum>
+std::optional<Enum> NamedIn(std::span<const std::string_view> names, std::string_view name) {
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) return std::nullopt;
+  return static_cast<Enum>(found - names.begin());
 }
 
 // The refusal of a name that stands for no way to travel.
 Status UnknownSums(std::string_view name) {
   return Status::InvalidArgument("pull '" + std::string(name) +
                                  "' of gradient compression: want 'same', 'plain' or 'bf16'");
+}
+
+Status UnknownFeedback(std::string_view name) {
+  return Status::InvalidArgument("ef '" + std::string(name) +
+                                 "' of gradient compression: want 'vanilla' or 'corrected'");
 }
 
 }  // namespace
@@ -77,21 +85,36 @@ Result<Coding> Table::Parse(const std::string_view* type, std::span<const Option
     return Status::InvalidArgument("Unknown type for gradient compression '" + std::string(*type) +
                                    "': want " + Names(rows_, "'", "'"));
   }
-  SumsTravel sums = codec->sums;
+  Coding coding{.codec = codec->id, .sums = codec->sums};
   std::vector<Option> own;  // the codec's
   for (const Option& option : options) {
-    if (option.name != "pull") {
+    if (option.name == "pull") {
+      const std::optional<SumsTravel> named = NamedIn<SumsTravel>(kSumsTravel, option.value);
+      if (!named) return UnknownSums(option.value);
+      coding.sums = *named;
+    } else if (option.name == "ef" && codec->keeps == Keeps::kResidualIfAsked) {
+      const std::optional<Feedback> named = NamedIn<Feedback>(kFeedback, option.value);
+      if (!named || *named == Feedback::kNone) return UnknownFeedback(option.value);
+      coding.feedback = *named;
+    } else {
       own.push_back(option);
-      continue;
     }
-    const std::optional<SumsTravel> named = SumsFrom(option.value);
-    if (!named) return UnknownSums(option.value);
-    sums = *named;
   }
-  if (const Status wrong = CheckSums(*codec, sums); !wrong.ok()) return wrong;
+  if (const Status wrong = CheckCommon(*codec, coding); !wrong.ok()) return wrong;
   const Result<CodecParameters> parameters = codec->parse(own);
   if (!parameters.ok()) return parameters.status();
-  return Coding{.codec = codec->id, .parameters = parameters.value(), .sums = sums};
+  coding.parameters = parameters.value();
+  return coding;
+}
+
+Status Table::CheckCommon(const Codec& codec, const Coding& coding) const {
+  const auto feedback = static_cast<size_t>(coding.feedback);
+  if (feedback >= std::size(kFeedback)) return UnknownFeedback(std::to_string(feedback));
+  if (feedback > 0 && codec.keeps != Keeps::kResidualIfAsked) {
+    return Status::InvalidArgument("ef of gradient compression: '" + std::string(codec.name) +
+                                   "' has none");
+  }
+  return CheckSums(codec, coding.sums);
 }
 
 Status Table::CheckSums(const Codec& codec, SumsTravel sums) const {
@@ -118,8 +141,8 @@ const Codec& Table::Get(const Coding& coding) const {
 Status Table::Check(const Coding& coding) const {
   const Codec* const codec = Find(coding.codec);
   if (codec != nullptr) {
-    const Status sums = CheckSums(*codec, coding.sums);
-    return sums.ok() ? codec->check(coding.parameters) : sums;
+    const Status common = CheckCommon(*codec, coding);
+    return common.ok() ? codec->check(coding.parameters) : common;
   }
   if (coding.codec == 0) return Status::Ok();
   return Status::InvalidArgument("codec=" + std::to_string(coding.codec) +
@@ -131,6 +154,10 @@ std::string Table::Describe(const Coding& coding) const {
   const Codec* const codec = Find(coding.codec);
   if (codec == nullptr) return "compressed by codec " + std::to_string(coding.codec);
   std::string text = "compressed to " + codec->describe(coding.parameters);
+  const auto feedback = static_cast<size_t>(coding.feedback);
+  if (feedback > 0 && feedback < std::size(kFeedback)) {
+    text.append(", ef ").append(kFeedback[feedback]);
+  }
   const auto sums = static_cast<size_t>(coding.sums);
   if (coding.sums != codec->sums && sums < std::size(kSumsTravel)) {
     text.append(", pull ").append(kSumsTravel[sums]);
@@ -146,7 +173,14 @@ uint64_t Table::SentBytes(const Coding& coding, uint64_t size_bytes) const {
 Coding Table::OfSums(const Coding& coding) const {
   if (coding.plain() || coding.sums == SumsTravel::kPlain) return {};
   if (coding.sums == SumsTravel::kBf16) return Bf16Coding();
-  return {.codec = coding.codec, .parameters = coding.parameters};
+  return {.codec = coding.codec, .parameters = coding.parameters, .feedback = coding.feedback};
+}
+
+bool Table::KeepsResidual(const Coding& coding) const {
+  if (coding.plain()) return false;
+  const Keeps keeps = Get(coding).keeps;
+  return keeps == Keeps::kResidual ||
+         (keeps == Keeps::kResidualIfAsked && coding.feedback != Feedback::kNone);
 }
 
 uint64_t Table::PartitionBytes(const Coding& coding, uint64_t sent_bytes) const {

@@ -42,6 +42,13 @@ struct Place {
   uint32_t num_workers = 1;    // whose gradients are in a sum
 };
 
+// The residual of a coder: a float32 for each element.
+enum class Keeps : uint8_t {
+  kNoResidual,
+  kResidual,
+  kResidualIfAsked,  // by the user's option `ef`
+};
+
 // Elements are float32.  REQUIRES of all functions: the parameters passed `check`, and memory does
 // not overlap.
 struct Codec {
@@ -54,7 +61,7 @@ struct Codec {
   // declared without the coding travels plain once more, and is cut behind that round.  False: keys
   // keep the partitions that they have, which must be whole units.
   bool cuts_keys = false;
-  bool keeps_residual = true;            // false: `encode` gets none
+  Keeps keeps = Keeps::kResidual;
   bool codes_sums = false;               // a server may code sums in it
   SumsTravel sums = SumsTravel::kPlain;  // unless a user says otherwise
   // The parameters that pass `check` for a user's options.  kInvalidArgument, with the fault and
@@ -71,8 +78,8 @@ struct Codec {
   Status (*check_codes)(const CodecParameters& parameters, std::span<const std::byte> codes,
                         uint64_t count) = nullptr;
   // residual = place.ratio * residual + in; its codes go to `codes`, and their values are
-  // subtracted from it.  A worker codes its gradients with a residual of its own.  `residual` is
-  // null where the codec keeps none.
+  // subtracted from it.  A worker codes its gradients with a residual of its own, and a server its
+  // sums.  `residual` is null where none is kept.
   void (*encode)(const CodecParameters& parameters, const Place& place, const void* in,
                  float* residual, void* codes, size_t count) = nullptr;
   // sum += the values of the codes.
@@ -93,7 +100,8 @@ class Table {
   // That of a coding that is not plain.  REQUIRES: it is known.
   const Codec& Get(const Coding& coding) const;
   // The coding that a user asks for by the codec's name (null: none was given) and its options.
-  // The option `pull` is every codec's: how sums travel.
+  // The option `pull` is every codec's: how sums travel.  `ef` is that of codecs whose residual a
+  // user may ask for.
   // kInvalidArgument, in a user's words, if there is no such codec or its `parse` refuses.
   Result<Coding> Parse(const std::string_view* type, std::span<const Option> options) const;
   // kInvalidArgument, with the fault, unless the coding is plain, or known with parameters that
@@ -107,6 +115,9 @@ class Table {
   uint64_t SentBytes(const Coding& coding, uint64_t size_bytes) const;
   // How the sum of gradients in `coding` travels.  REQUIRES: the coding passed Check.
   Coding OfSums(const Coding& coding) const;
+  // True if coders of gradients, or of sums, in that coding keep a residual.  REQUIRES: it passed
+  // Check.
+  bool KeepsResidual(const Coding& coding) const;
   // Bytes of float32 in a partition whose codes have some `sent_bytes`: 1 to 64 whole units.
   // REQUIRES: the coding passed Check, and its codec cuts keys.
   uint64_t PartitionBytes(const Coding& coding, uint64_t sent_bytes) const;
@@ -115,6 +126,8 @@ class Table {
   const Codec* FindName(std::string_view name) const;
   // kInvalidArgument unless sums of the codec can travel so.
   Status CheckSums(const Codec& codec, SumsTravel sums) const;
+  // kInvalidArgument unless the rest of the coding, but for the parameters, makes sense.
+  Status CheckCommon(const Codec& codec, const Coding& coding) const;
 
   std::vector<Codec> rows_;
 };

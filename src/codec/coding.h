@@ -38,10 +38,19 @@ enum class SumsTravel : uint8_t {
   kBf16 = 2,
 };
 
+// Error feedback: the coder of gradients, or of sums, keeps the part that codes cannot express.
+// Numbers on the wire.
+enum class Feedback : uint8_t {
+  kNone = 0,       // nothing, unless the codec itself keeps it
+  kVanilla = 1,    // the coder keeps it for the next round
+  kCorrected = 2,  // the same, times the ratio of the learning rates (feedback.h)
+};
+
 struct Coding {
   uint32_t codec = 0;  // number of the codec on the wire; 0: none
   CodecParameters parameters{};
   SumsTravel sums = SumsTravel::kPlain;
+  Feedback feedback = Feedback::kNone;
   // Only later rounds are coded: this payload, and its sum, are as they lie in memory.
   bool later = false;
 

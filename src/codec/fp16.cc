@@ -43,7 +43,7 @@ Codec Fp16Codec() {
           .name = "fp16",
           .unit_elements = kUnitElements,
           .cuts_keys = true,
-          .keeps_residual = false,
+          .keeps = Keeps::kNoResidual,
           .codes_sums = true,
           .sums = SumsTravel::kSame,
           .parse = [](std::span<const Option> options) { return ParseNoOptions("fp16", options); },

@@ -6,10 +6,10 @@
 #include <string>
 
 #include "codec/codec.h"
+#include "codec/units.h"
 
 namespace bs::codec {
 
-inline constexpr uint64_t kUnitElements = 65536;  // 256 KiB of float32
 inline constexpr uint64_t kHalfBytes = 2;
 
 inline Status CheckNoParameters(const CodecParameters& parameters) {
@@ -23,8 +23,8 @@ inline Result<CodecParameters> ParseNoOptions(std::string_view name,
                                               std::span<const Option> options) {
   if (options.empty()) return CodecParameters();
   return Status::InvalidArgument("gradient compression by '" + std::string(name) +
-                                 "' has no option '" + std::string(options[0].name) +
-                                 "', only 'pull'");
+                                 "' has no option '" + std::string(options[0].name) + "' ('" +
+                                 std::string(options[0].value) + "'), only 'pull'");
 }
 
 inline uint64_t HalvesBytes(const CodecParameters& /*parameters*/, uint64_t count) {

@@ -50,6 +50,8 @@ enum Field : pbf_tag_type {
   kParameters = 132,       // of any other length
   kSums = 133,             // how sums travel, a SumsTravel
   kLater = 134,            // the coding is that of later rounds
+  kFeedback = 135,         // a Feedback
+  kRatio = 136,            // of residuals; a float on the wire
   kLayoutVersion = 140,
   kOldestLayout = 140,  // of kRelease
   kNextLayout = 141,
@@ -119,6 +121,10 @@ class BodyWriter {
     }
     Add(kSums, static_cast<uint64_t>(coding.sums));
     Add(kLater, coding.later ? 1 : 0);
+    Add(kFeedback, static_cast<uint64_t>(coding.feedback));
+  }
+  void AddRatio(float ratio) {
+    if (ratio != 1) out_.add_float(kRatio, ratio);
   }
   // Adds the field behind all other fields.
   void Add(pbf_tag_type field, const std::string& bytes) {
@@ -209,6 +215,9 @@ bool ReadCoding(pbf_reader* in, Coding* coding) {
     case Varint(kLater):
       coding->later = ps::GetBool(in);
       return true;
+    case Varint(kFeedback):
+      coding->feedback = static_cast<Feedback>(std::min(in->get_uint32(), uint32_t{UINT8_MAX}));
+      return true;
     default:
       return false;
   }
@@ -241,6 +250,9 @@ bool ReadRest(ps::Op op, pbf_reader* in, DataRequest* request) {
   switch (in->tag_and_type()) {
     case Varint(kLayoutVersion):
       LayoutOf(op, *request) = in->get_uint32();
+      return true;
+    case Fixed32(kRatio):
+      request->ratio = in->get_float();
       return true;
     case Varint(kStandsFor):
       request->stands_for = in->get_uint32();
@@ -323,6 +335,7 @@ ps::Body Encode(ps::Op op, const DataRequest& request) {
   out.Add(kPartitionBytes, request.partition_bytes);
   out.Add(kDtype, request.dtype);
   out.Add(request.coding);
+  out.AddRatio(request.ratio);
   out.Add(kMode, request.mode);
   out.Add(kLearningRate, request.learning_rate);
   out.Add(kWeightDecay, request.weight_decay);

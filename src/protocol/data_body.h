@@ -35,6 +35,9 @@ struct DataRequest {
   uint32_t dtype = 0;            // a bs::DType
   uint32_t mode = 0;             // a bs::Mode, of the key
   Coding coding{};               // of gradients
+  // Of gradients with Feedback: the factor of the residual in this round.  Rank 0's is the
+  // server's.
+  float ratio = 1;
   // For a push to an asynchronous key; absent if the optimizer's own rates apply.
   std::optional<double> learning_rate{};
   std::optional<double> weight_decay{};

@@ -2,6 +2,7 @@
 #include "protocol/describe.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -104,6 +105,9 @@ Status CheckPayload(const protocol::Call& call, const codec::Table& codecs) {
                                    (protocol::IsInitial(about)
                                         ? "initial values"
                                         : DescribeArray(about.dtype, about.size_bytes)));
+  }
+  if (!std::isfinite(about.ratio) || about.ratio < 0) {
+    return Status::InvalidArgument(what + ", with a factor of the residual that is none");
   }
   const codec::Codec& codec = codecs.Get(coding);
   if (coding.plain() || codec.check_codes == nullptr) return Status::Ok();

@@ -32,7 +32,7 @@ struct Operation {
   std::span<std::byte> out{};       // push-pull: the sum; broadcast: the value
   double factor = 1;                // push-pull: see PushPullOptions
   bool is_value = false;            // push-pull of Worker::BroadcastFrom: no gradient
-  PushRates rates{};                // push-pull of an asynchronous key
+  PushRates rates{};                // push-pull
   Worker::Done pushed{};            // push-pull; empty: only pull (asynchronous keys)
   // push-pull: the sum is there; empty: only push.  Broadcast, give-back: done.
   Worker::Done pulled{};

@@ -36,6 +36,7 @@ void Worker::PushPull(Key key, const PushPullOptions& options, std::span<const s
                       .in = in,
                       .out = out,
                       .factor = options.factor,
+                      .rates = options.rates,
                       .pushed = std::move(pushed),
                       .pulled = std::move(pulled)};
   impl_->Post(key, std::move(operation));

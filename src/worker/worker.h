@@ -74,11 +74,12 @@ struct PushPullOptions {
   [[no_unique_address]] ByName by_name = ByName();
   Priority priority = 0;
   // How `in` is coded for the servers (codec/codec.h); only float32 can be coded.  Where it is not
-  // plain, the worker adds `in` to a residual that it keeps for the key.  It sends the residual's
-  // codes and subtracts the values that they stand for.  All workers give the same coding in a
+  // plain, the worker adds `in` to a residual, if it keeps one for the key.  It sends the codes of
+  // that, and subtracts the values that they stand for.  All workers give the same coding in a
   // round; else the job fails with both codings and names.  A codec that cuts keys, and a key that
   // was declared without: this round goes as it lies in memory, and the key is cut with it.
   Coding coding{};
+  PushRates rates{};  // with Coding::feedback: residuals follow their changes (codec/feedback.h)
   // A number that grows with the user's calls; PushPull itself is called when `in` is ready.
   // 0: the calls of PushPull are the only order.
   uint64_t called = 0;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/count_of.h"
+#include "codec/feedback.h"
 #include "protocol/next_layout.h"
 #include "protocol/placement.h"
 
@@ -205,7 +206,7 @@ void Worker::Impl::BeginPushPull(Key key, KeyState* state, Operation operation) 
       .priority = state->Counting(operation.priority),
       // Servers have both layouts until its end, so it ends before the next tensor begins.
       .keeps_priority = std::exchange(state->new_layout, false),
-      .rates = operation.rates,
+      .rates = state->tensor->mode == Mode::kSynchronous ? PushRates{} : operation.rates,
       .waited = waited,
       .factor = operation.factor,
       .is_gradient = !operation.is_value,
@@ -231,16 +232,30 @@ void Worker::Impl::Prepare(const KeyState& state, Operation* operation) const {
   coding.later = !state.cut_for_codes || !worker::IsWhole(*state.tensor, coding, *context_.codecs);
 }
 
-backend::Coder Worker::Impl::CoderOf(const Operation& operation, KeyState* state) const {
+float Worker::Impl::RatioOf(const Operation& operation, KeyState* state) {
+  const codec::ResidualRatio ratio =
+      codec::RatioOf(operation.coding.feedback, state->rates, operation.rates);
+  state->rates = operation.rates;
+  if (ratio.cut && !std::exchange(told_of_ratio_, true)) {
+    log_.Warning(
+        "a learning rate fell to less than a sixteenth within a step, or changed its "
+        "sign: residuals of gradient compression do not follow it that far");
+  }
+  return ratio.factor;
+}
+
+backend::Coder Worker::Impl::CoderOf(const Operation& operation, KeyState* state) {
   backend::Coder coder{.coding = operation.coding};
+  const bool is_synchronous = state->tensor->mode == Mode::kSynchronous;
+  if (coder.coding.codec != 0 && is_synchronous) coder.ratio = RatioOf(operation, state);
   if (coder.coding.plain()) return coder;
   coder.codec = &context_.codecs->Get(coder.coding);
   // Servers answer with the weights of an asynchronous key.
-  if (state->tensor->mode == Mode::kSynchronous) {
+  if (is_synchronous) {
     coder.sum_coding = context_.codecs->OfSums(coder.coding);
   }
   if (!coder.sum_coding.plain()) coder.sum_codec = &context_.codecs->Get(coder.sum_coding);
-  if (!coder.codec->keeps_residual) return coder;
+  if (!context_.codecs->KeepsResidual(coder.coding)) return coder;
   state->residual.resize(operation.in.size() / sizeof(float));
   coder.residual = state->residual;
   return coder;

@@ -40,6 +40,7 @@ struct KeyState {
   std::unique_ptr<const protocol::Tensor> retired;  // its earlier layout, until rank 0 releases it
   bool new_layout = false;                          // in the next round
   std::vector<float> residual;   // of the tensor; empty before a coded round that needs it
+  PushRates rates;               // of the latest round that named a coding
   bool cut_for_codes = false;    // so its layout stays, whatever is tuned
   std::list<Operation> waiting;  // mostly empty, which costs a deque 600 bytes
   std::unique_ptr<Broadcast> broadcast;
@@ -134,7 +135,9 @@ class Worker::Impl {
   void Decide(const backend::PartitionAndCredit& sizes);
   // Makes the coding of an operation that of later rounds, if the key has to be cut for it first.
   void Prepare(const worker::KeyState& state, worker::Operation* operation) const;
-  backend::Coder CoderOf(const worker::Operation& operation, worker::KeyState* state) const;
+  backend::Coder CoderOf(const worker::Operation& operation, worker::KeyState* state);
+  // The factor of the key's residual in that round of a synchronous key.
+  float RatioOf(const worker::Operation& operation, worker::KeyState* state);
   // Returns the announcement of a new layout in rank 0's next push of the key; empty: none.
   // `coding`: of that round.
   std::string Announce(worker::KeyState* state, const Coding& coding);
@@ -192,6 +195,7 @@ class Worker::Impl {
   uint64_t decision_ = 0;          // of rank 0: how many it has taken
   uint64_t credit_announced_ = 0;  // the latest whose credit some key has announced
   uint64_t credit_in_force_ = 0;   // the latest whose credit is in force here
+  bool told_of_ratio_ = false;     // that learning rates change too much for residuals
   size_t num_open_ = 0;            // operations whose callbacks have not all run
   std::vector<UniqueFunction<void()>> on_closed_;
   std::unique_ptr<worker::MeasuredOrder> order_;  // while there is something to learn

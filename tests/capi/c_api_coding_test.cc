@@ -33,10 +33,17 @@ TEST(CApiCoding, IsMadeOfANameAndOptionsAndDescribed) {
   EXPECT_EQ(coding.pull, 0U);
   EXPECT_EQ(Describe(coding), "compressed to two bits with threshold 0.25");
   EXPECT_EQ(Describe({}), "not compressed");
-  EXPECT_EQ(Describe({99, 2, 0, {1, 2}}), "compressed by codec 99");
+  EXPECT_EQ(Describe({99, 2, 0, 0, {1, 2}}), "compressed by codec 99");
   bs_coding without{};
   ASSERT_EQ(bs_coding_parse("2bit", nullptr, 0, &without, nullptr), 0);
   EXPECT_EQ(Describe(without), "compressed to two bits with threshold 0.5");
+}
+
+TEST(CApiCoding, TellsThatTheRestOfCodesIsKept) {
+  const bs_coding coding = CodingOf("onebit", "ef", "corrected");
+  EXPECT_EQ(coding.feedback, 2U);
+  EXPECT_EQ(coding.pull, 1U);
+  EXPECT_EQ(Describe(coding), "compressed to onebit, ef corrected");
 }
 
 TEST(CApiCoding, EqualCodingsHaveEqualBytes) {
@@ -64,7 +71,7 @@ TEST(CApiCoding, RefusedSettingsLeaveTheCodingUnchanged) {
 }
 
 TEST(CApiCoding, MoreParametersThanThereIsRoomForAreRefused) {
-  const bs_coding coding{1, BS_CODING_BYTES + 1, 0, {}};
+  const bs_coding coding{1, BS_CODING_BYTES + 1, 0, 0, {}};
   std::string text;
   bs_error error{};
   EXPECT_EQ(Append(coding, &text, &error), static_cast<int>(StatusCode::kInvalidArgument));
@@ -82,9 +89,9 @@ TEST(CApiCoding, ACodingThatIsUnknownHarmsOnlyItsCall) {
   const Floats in(8, 1);
   Floats out(8);
   const WaiterPtr waiter(bs_waiter_new(2));
-  EXPECT_EQ(PushPull(worker, 1, in, &out, waiter.get(), {1, BS_CODING_BYTES + 1, 0, {}}),
+  EXPECT_EQ(PushPull(worker, 1, in, &out, waiter.get(), {1, BS_CODING_BYTES + 1, 0, 0, {}}),
             static_cast<int>(StatusCode::kInvalidArgument));
-  ASSERT_EQ(PushPull(worker, 1, in, &out, waiter.get(), {99, 0, 0, {}}), 0);
+  ASSERT_EQ(PushPull(worker, 1, in, &out, waiter.get(), {99, 0, 0, 0, {}}), 0);
   const bs_error error = Await(waiter.get());
   EXPECT_EQ(error.code, static_cast<int>(StatusCode::kInvalidArgument)) << error.message;
   EXPECT_NE(std::string(error.message).find("codec=99"), std::string::npos) << error.message;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <thread>
 
 #include "base/snapshot.h"
@@ -42,6 +43,24 @@ TEST_F(DeferredRoundsTest, AnotherThreadStartsThemWithTheValuesThatMemoryHoldsTh
   std::thread(bs_deferred_start, deferred_).join();
   EXPECT_EQ(Await(waiter_.get()).code, 0);
   EXPECT_EQ(out_, in_);
+  CloseWorkers(&job_);
+  ExpectAllEndedWell(&job_);
+}
+
+TEST_F(DeferredRoundsTest, TheirRatesAreCopied) {
+  bs_deferred_start(deferred_);
+  EXPECT_EQ(Await(waiter_.get()).code, 0);
+  const WaiterPtr waiter(bs_waiter_new(2));
+  bs_deferred* later = nullptr;
+  {
+    const auto rates = std::make_unique<bs_rates>(bs_rates{0.5, 0, 1});
+    bs_operation operation = MakePushPull(kKey, in_, &out_, waiter.get());
+    operation.deferred = &later;
+    operation.rates = rates.get();
+    ASSERT_EQ(bs_worker_start_operation(worker(), &operation, nullptr), 0);
+  }
+  bs_deferred_start(later);
+  EXPECT_EQ(Await(waiter.get()).code, 0);
   CloseWorkers(&job_);
   ExpectAllEndedWell(&job_);
 }

@@ -98,7 +98,7 @@ TEST(Operations, EachKindTakesTheFieldsOfItsComment) {
   EXPECT_EQ(FieldsOf(BS_BROADCAST_FROM), "key out! size_bytes done! root");
   EXPECT_EQ(FieldsOf(BS_PUSH_PULL),
             "key in! out! size_bytes pushed! done! priority deferred coding factor called "
-            "waited_ns at_once");
+            "waited_ns at_once rates");
   EXPECT_EQ(FieldsOf(BS_PUSH), "key in! size_bytes done! priority coding waited_ns rates");
   EXPECT_EQ(FieldsOf(BS_PULL), "key out! size_bytes done! priority waited_ns");
   EXPECT_EQ(FieldsOf(BS_UPDATE),

@@ -25,7 +25,9 @@ TEST(Codecs, AreFoundByTheirNumbersOnTheWire) {
   EXPECT_EQ(Builtin().Find(2)->name, "fp16");
   ASSERT_NE(Builtin().Find(3), nullptr);
   EXPECT_EQ(Builtin().Find(3)->name, "bf16");
-  EXPECT_EQ(Builtin().Find(4), nullptr);
+  ASSERT_NE(Builtin().Find(4), nullptr);
+  EXPECT_EQ(Builtin().Find(4)->name, "onebit");
+  EXPECT_EQ(Builtin().Find(5), nullptr);
 }
 
 TEST(Codecs, NothingCompressedIsAsItLies) {
@@ -99,7 +101,7 @@ TEST(Codecs, AWrongWayOfSumsIsRefusedWithAllThatAreRight) {
                   "pull 'same' of gradient compression: sums cannot be '2bit', only 'plain' or "
                   "'bf16'");
   EXPECT_SNAPSHOT(Parse(Builtin(), "bf16", {{"ef", "vanilla"}}).status().message(),
-                  "gradient compression by 'bf16' has no option 'ef', only 'pull'");
+                  "gradient compression by 'bf16' has no option 'ef' ('vanilla'), only 'pull'");
   Coding wrong{.codec = 3, .sums = static_cast<SumsTravel>(9)};
   EXPECT_EQ(Builtin().Check(wrong).code(), StatusCode::kInvalidArgument);
   const Table alone({TwoBitCodec()});

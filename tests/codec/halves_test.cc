@@ -70,7 +70,8 @@ TEST_P(Halves, TwoBytesAnElementInUnitsOf65536) {
     EXPECT_EQ(codec_.encoded_bytes({}, count), 2 * count);
   }
   EXPECT_EQ(codec_.unit_elements, 65536U);
-  EXPECT_TRUE(codec_.cuts_keys && codec_.codes_sums && !codec_.keeps_residual);
+  EXPECT_TRUE(codec_.cuts_keys && codec_.codes_sums);
+  EXPECT_EQ(codec_.keeps, Keeps::kNoResidual);
 }
 
 INSTANTIATE_TEST_SUITE_P(Both, Halves, ::testing::Values(&Bf16Codec, &Fp16Codec),

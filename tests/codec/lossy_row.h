@@ -16,7 +16,7 @@ inline Codec RowOfUnits(uint32_t id, const char* name, uint64_t unit_elements) {
       .name = name,
       .unit_elements = unit_elements,
       .cuts_keys = true,
-      .keeps_residual = false,
+      .keeps = Keeps::kNoResidual,
       .codes_sums = true,
       .sums = SumsTravel::kSame,
       .parse = [](std::span<const Option>) { return Result<CodecParameters>(CodecParameters()); },

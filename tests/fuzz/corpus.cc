@@ -136,6 +136,14 @@ bool WriteBodies(const std::filesystem::path& folder) {
   synchronous.coding = {.codec = 2, .sums = bs::SumsTravel::kSame, .later = true};
   const ps::Body pull = bs::protocol::Encode(ps::Op::kPull, synchronous);
   written = Write(folder / "request-synchronous", behind(ps::Op::kPull, pull)) && written;
+  const std::byte scaled{1};
+  synchronous.coding = {.codec = 4,
+                        .parameters = bs::CodecParameters(std::span(&scaled, 1)),
+                        .sums = bs::SumsTravel::kSame,
+                        .feedback = bs::Feedback::kCorrected};
+  synchronous.ratio = 0.5F;
+  const ps::Body push = bs::protocol::Encode(ps::Op::kPush, synchronous);
+  written = Write(folder / "request-onebit", behind(ps::Op::kPush, push)) && written;
   const bs::protocol::DataResponse response{.identity = {.key = 7, .count = 12, .index = 3},
                                             .offset_bytes = 4096,
                                             .size_bytes = 300,

@@ -73,11 +73,15 @@ std::string DrawReadiness(FuzzedDataProvider* input) {
 }
 
 bs::Coding DrawCoding(FuzzedDataProvider* input) {
-  const std::string parameters = input->ConsumeBool() ? input->ConsumeBytesAsString(sizeof(float))
-                                                      : input->ConsumeRandomLengthString(24);
-  return {.codec = input->ConsumeIntegralInRange<uint32_t>(0, 4),
+  // Sizes of parameters that codecs have, and any.
+  const size_t sizes[] = {0, 1, sizeof(float)};
+  const auto kind = input->ConsumeIntegralInRange<size_t>(0, std::size(sizes));
+  const std::string parameters = kind < std::size(sizes) ? input->ConsumeBytesAsString(sizes[kind])
+                                                         : input->ConsumeRandomLengthString(24);
+  return {.codec = input->ConsumeIntegralInRange<uint32_t>(0, 5),
           .parameters = bs::CodecParameters(std::as_bytes(std::span(parameters))),
           .sums = static_cast<bs::SumsTravel>(input->ConsumeIntegralInRange<uint32_t>(0, 3)),
+          .feedback = static_cast<bs::Feedback>(input->ConsumeIntegralInRange<uint32_t>(0, 3)),
           .later = input->ConsumeBool()};
 }
 
@@ -107,6 +111,7 @@ bs::protocol::DataRequest DrawBody(FuzzedDataProvider* input) {
     }
   }
   if (input->ConsumeIntegralInRange<int>(0, 3) == 0) body.coding = DrawCoding(input);
+  if (body.coding.codec == 4) body.ratio = input->ConsumeFloatingPoint<float>();
   return body;
 }
 

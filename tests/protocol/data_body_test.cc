@@ -259,6 +259,9 @@ TEST(DataBody, ParametersOfACodecComeBackWhateverTheirLength) {
   const DataRequest later{.coding = {.codec = 3, .sums = SumsTravel::kBf16, .later = true}};
   EXPECT_EQ(HexOf(Encode(ps::Op::kPush, later)), "900803a80802b00801");
   EXPECT_EQ(DecodeRequest(ps::Op::kPush, Encode(ps::Op::kPush, later)).value(), later);
+  const DataRequest kept{.coding = {.codec = 4, .feedback = Feedback::kCorrected}, .ratio = 0.5F};
+  EXPECT_EQ(HexOf(Encode(ps::Op::kPush, kept)), "900804b80802c5080000003f");
+  EXPECT_EQ(DecodeRequest(ps::Op::kPush, Encode(ps::Op::kPush, kept)).value(), kept);
   const DataResponse sum{.coding = {.codec = 2}};
   EXPECT_EQ(DecodeResponse(ps::Op::kPull, Encode(ps::Op::kPull, sum)).value(), sum);
   // More than any codec has.

@@ -427,6 +427,10 @@ def test_a_coding_is_its_bytes_and_describes_itself() -> None:
     assert len({coding, Coding.of(bytes(coding)), Coding("2bit", {})}) == 2
     assert coding != "2bit"
     assert Coding.of(b"\x02\x01\0\0" + bytes(25)).codec == 258
+    kept = Coding("onebit", {"ef": "corrected"})
+    assert (coding.feedback, kept.feedback) == (0, 2)
+    assert Coding.of(bytes(kept)) == kept
+    assert Coding.of(bytes(kept)) != Coding("onebit", {"ef": "vanilla"})
 
 
 def test_a_malformed_coding_is_refused() -> None:

@@ -66,6 +66,7 @@ protocol::DataRequest BodyOf(const Ask& ask) {
           .dtype = static_cast<uint32_t>(ask.dtype),
           .mode = static_cast<uint32_t>(ask.mode),
           .coding = ask.coding,
+          .ratio = ask.ratio,
           .layout_version = ask.layout_version,
           .oldest_layout = ask.layout_version,
           .next_layout = ask.next,

@@ -39,6 +39,7 @@ struct Ask {
   Mode mode = Mode::kSynchronous;
   std::vector<std::byte> payload = {};
   Coding coding = {};
+  float ratio = 1;
   uint32_t layout_version = 0;
   std::string next = {};
   bool given_back = false;

@@ -12,6 +12,7 @@
 
 #include "backend/ps/ps_backend.h"
 #include "codec/mirror_codec.h"
+#include "codec/onebit.h"
 #include "codec/steps_codec.h"
 #include "codec/two_bit.h"
 #include "protocol/bodies.h"
@@ -30,8 +31,8 @@ constexpr size_t kElements = 100;
 constexpr uint64_t kPartitionBytes = codec::testing::kStepsUnit * sizeof(float);
 
 const codec::Table& Registered() {
-  static const codec::Table table(
-      {codec::TwoBitCodec(), codec::testing::StepsCodec(), codec::testing::MirrorCodec()});
+  static const codec::Table table({codec::TwoBitCodec(), codec::testing::StepsCodec(),
+                                   codec::testing::MirrorCodec(), codec::OnebitCodec()});
   return table;
 }
 
@@ -251,7 +252,11 @@ class Units {
  public:
   using Sums = std::vector<std::vector<float>>;  // by round
 
-  Units(uint64_t partition_bytes, const protocol::Rules& rules) {
+  Units(uint64_t partition_bytes, const protocol::Rules& rules, size_t elements = kManyElements,
+        const SimNetworkOptions& network = {})
+      : elements_(elements),
+        patience_(std::chrono::seconds(network.loss > 0 ? 300 : 5)),
+        network_(&clock_, network) {
     for (int32_t rank = 0; rank < kNodes; ++rank) {
       servers_.push_back(std::make_unique<ServerHost>(&clock_, &network_, rank, &Registered()));
       workers_.push_back(
@@ -276,7 +281,7 @@ class Units {
       worker->worker()->Broadcast(7, {.coding = coding}, std::as_writable_bytes(std::span(value_)),
                                   [](const Status& status) { EXPECT_TRUE(status.ok()); });
     }
-    Run(std::chrono::seconds(1));
+    Run(patience_);
   }
   void Retune(uint64_t partition_bytes) {
     workers_[0]->worker()->Retune(partition_bytes, 1000,
@@ -285,10 +290,10 @@ class Units {
   }
   // Returns worker 0's sum, which is worker 1's too.
   std::vector<float> Round(int number, const Coding& coding) {
-    Sums gradients(kNodes, std::vector<float>(kManyElements));
+    Sums gradients(kNodes, std::vector<float>(elements_));
     Sums sums = gradients;
     for (size_t rank = 0; rank < kNodes; ++rank) {
-      for (size_t i = 0; i < kManyElements; ++i) {
+      for (size_t i = 0; i < elements_; ++i) {
         gradients[rank][i] = GradientOf(number, rank, i);
       }
       workers_[rank]->worker()->PushPull(
@@ -296,7 +301,7 @@ class Units {
           std::as_writable_bytes(std::span(sums[rank])), [](const Status&) {},
           [](const Status& status) { EXPECT_TRUE(status.ok()) << status.ToString(); });
     }
-    Run(std::chrono::seconds(5));
+    Run(patience_);
     EXPECT_EQ(sums[0], sums[1]);
     return sums[0];
   }
@@ -308,9 +313,11 @@ class Units {
  private:
   void Run(Duration duration) { clock_.RunUntil(clock_.Now() + duration); }
 
+  const size_t elements_;
+  const Duration patience_;
   SimClock clock_{1};
-  SimNetwork network_{&clock_, {}};
-  std::vector<float> value_ = std::vector<float>(kManyElements);
+  SimNetwork network_;
+  std::vector<float> value_ = std::vector<float>(elements_);
   std::vector<std::unique_ptr<ServerHost>> servers_;
   std::vector<std::unique_ptr<WorkerHost>> workers_;
 };
@@ -361,6 +368,46 @@ TEST(CodedUnits, AKeyThatIsThereTravelsPlainOnceMoreAndIsCutWithThatRound) {
   job.Retune(64);
   EXPECT_EQ(job.Round(2, codec::testing::MirrorCoding()), expected[1]);
   EXPECT_EQ(job.Round(3, codec::testing::MirrorCoding()), expected[2]) << "it keeps its layout";
+}
+
+// A codec that keeps residuals on workers and servers: three units and a piece of one.
+constexpr size_t kOnebitElements = 3 * 65536 + 9;
+
+Units::Sums OnebitSums(uint64_t partition_bytes, bool is_retuned,
+                       const SimNetworkOptions& network = {}) {
+  const std::byte scaled{1};
+  const Coding onebit{.codec = 4,
+                      .parameters = CodecParameters(std::span(&scaled, 1)),
+                      .sums = SumsTravel::kSame,
+                      .feedback = Feedback::kVanilla};
+  Units job(partition_bytes, protocol::Rules(), kOnebitElements, network);
+  job.Declare(onebit);
+  Units::Sums sums;
+  for (int number = 1; number <= 3; ++number) {
+    sums.push_back(job.Round(number, onebit));
+    if (is_retuned) job.Retune(64);
+  }
+  constexpr uint64_t kCodes = 3U * kNodes * (3 * 8196 + 6);
+  if (network.loss > 0) {
+    EXPECT_GT(job.pushed_bytes(), kCodes) << "repeats";
+  } else {
+    EXPECT_EQ(job.pushed_bytes(), kCodes);
+  }
+  return sums;
+}
+
+TEST(CodedUnits, ResidualsDoNotDependOnPartitions) {
+  const Units::Sums expected = OnebitSums(8196, false);
+  EXPECT_EQ(OnebitSums(8196, true), expected);
+  EXPECT_EQ(OnebitSums(2 * 8196, false), expected);
+  EXPECT_EQ(OnebitSums(7 * 8196, false), expected) << "one partition";
+  EXPECT_NE(expected[0], expected[1]);
+}
+
+// A push that comes twice is in the sum once, and a pull that comes twice gets the same codes.
+TEST(CodedUnits, ResidualsDoNotDependOnRepeats) {
+  const Units::Sums expected = OnebitSums(8196, false);
+  EXPECT_EQ(OnebitSums(8196, false, {.loss = 0.2, .repeat = 0.3}), expected);
 }
 
 TEST(CodedUnits, SumsThatTravelPlainAreCodedOnceOnly) {

@@ -401,6 +401,8 @@ TESTED_THROUGH = {
     "src/reduce/copy_x86.cc": "reduce_test.cc",
     "src/reduce/float_environment_portable.cc": "reduce_test.cc",
     "src/reduce/float_environment_x86.cc": "reduce_test.cc",
+    "src/codec/onebit_avx2.cc": "onebit_kernels_test.cc",
+    "src/codec/onebit_avx512.cc": "onebit_kernels_test.cc",
     "src/reduce/casts_avx2.cc": "casts_test.cc",
     "src/reduce/casts_avx512.cc": "casts_test.cc",
     "src/reduce/kernels_avx2.cc": "reduce_test.cc",
@@ -500,7 +502,7 @@ FOREIGN = (
     ),
     (r"hwloc|numa", r"src/base/numa\.cc"),
     (r"infiniband/", r"3rdparty/ps-lite/src/transport/rdma/ibverbs_symbols\.h"),
-    (r"immintrin|x86intrin|cpuid", r"src/reduce/"),
+    (r"immintrin|x86intrin|cpuid", r"src/reduce/|src/codec/\w+_avx\d+"),
     (r"Python\.h|pybind11|mxnet|nnvm|dmlc|tvm|torch|tensorflow|cuda|nccl", r"(?!)"),
     # Our own want quotes.
     (rf"({'|'.join(['bytescheduler', *MAY_INCLUDE])})/", r"(?!)"),

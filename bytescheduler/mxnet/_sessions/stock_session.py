@@ -16,7 +16,7 @@ from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._functions import engine_blocks, open_kvstore, open_plugin
 from bytescheduler.mxnet._sessions.compressed_keys import CompressedKeys, threshold_for_stock
 from bytescheduler.mxnet._sessions.framework import StockMXNet, abandon
-from bytescheduler.mxnet._sessions.tensor_session import TensorSession
+from bytescheduler.mxnet._sessions.tensor_session import Rates, TensorSession
 from bytescheduler.mxnet._types import Store
 
 # The dtypes that stock servers add up; an integer makes them abort.
@@ -174,10 +174,16 @@ class StockSession(TensorSession):
         elif tensors:
             self.barrier()
 
-    def push_pull(self, tensor: Tensor, priority: int, coding: Optional[Coding] = None) -> None:
+    def push_pull(
+        self,
+        tensor: Tensor,
+        priority: int,
+        coding: Optional[Coding] = None,
+        rates: Optional[Rates] = None,
+    ) -> None:
         """See `TensorSession`."""
         if self._compressed is None:
-            super().push_pull(tensor, priority, coding)
+            super().push_pull(tensor, priority, coding, rates)
         else:
             self._compressed.push_pull(tensor, priority)
 

@@ -11,9 +11,10 @@ from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._sessions.framework import MXNet
 from bytescheduler.mxnet._types import Arrays, Key, Keys
 
-__all__ = ["TensorSession", "Usual"]
+__all__ = ["Rates", "TensorSession", "Usual"]
 
 Usual = Dict[Key, MXNetRounds]
+Rates = Tuple[float, float, float]  # learning rate, weight decay, rescale_grad
 
 
 class TensorSession(Session):
@@ -68,10 +69,19 @@ class TensorSession(Session):
         items = [(t.engine_key, t.code, t.address(), t.size_bytes) for t in tensors]
         self.declare(items, owner=tensors, asynchronous=asynchronous, coding=coding)
 
-    def push_pull(self, tensor: Tensor, priority: int, coding: Optional[Coding] = None) -> None:
-        """Register the next round of `tensor`: from its `send`, so coded, to its `recv`."""
+    def push_pull(
+        self,
+        tensor: Tensor,
+        priority: int,
+        coding: Optional[Coding] = None,
+        rates: Optional[Rates] = None,
+    ) -> None:
+        """Register the next round of `tensor`: from its `send`, so coded, to its `recv`.
+
+        What `coding` keeps from the round before follows `rates`.
+        """
         with self.translated():
-            self._plugin.push_pull(tensor.rounds, clamped(priority), coding=coding)
+            self._plugin.push_pull(tensor.rounds, clamped(priority), coding=coding, rates=rates)
 
     def exchange(
         self,
@@ -103,7 +113,7 @@ class TensorSession(Session):
         *,
         pushes: bool,
         pulls: bool,
-        rates: Optional[Tuple[float, float, float]] = None,
+        rates: Optional[Rates] = None,
         coding: Optional[Coding] = None,
     ) -> None:
         """Register a use of an asynchronous key: push its `send`, so coded, pull its `recv`."""

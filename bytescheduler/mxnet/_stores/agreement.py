@@ -34,8 +34,11 @@ class _State(NamedTuple):
     history: int  # the checksum of its optimizer's numbers
 
 
-# A note has changes of the updater, the checksum of its numbers, and the compression.
-_ROWS_OF_NOTE = 2 + len(_State._fields) + 1
+# A note has changes of the updater, the checksum of its numbers, and the compression: its coding,
+# least size and momentum.
+_ROWS_OF_NOTE = 2 + len(_State._fields) + 2
+_NO_CODING = [0] * len(_State._fields)
+_OPTIMIZERS = -1.0  # a momentum that is the optimizer's own number
 
 
 class _Numbers(Tensor):
@@ -79,7 +82,7 @@ class Agreement:
         self._taken_over = 0
         self._numbers: List[str] = []  # the optimizer's in the latest round
         self._history = 0  # the checksum of all their values and the rounds of their changes
-        self._compression = [0] * (_ROWS_OF_NOTE - 2)
+        self._compression: List[float] = [0] * (_ROWS_OF_NOTE - 2)
 
     def changed(self) -> None:
         """Note that the updater of this worker is another one."""
@@ -92,9 +95,12 @@ class Agreement:
 
     def compressed(self, compression: Compression) -> None:
         """Note how this worker compresses gradients from here on."""
-        self._compression = [0] * (_ROWS_OF_NOTE - 2)
-        if compression.coding is not None:
-            self._compression = [*_numbers_of(compression.coding), compression.least_bytes]
+        coding, mu = compression.coding, 0.0
+        if compression.has_momentum:
+            mu = _OPTIMIZERS if compression.mu is None else compression.mu
+        numbers = _NO_CODING if coding is None else _numbers_of(coding)
+        least_bytes = 0 if coding is None else compression.least_bytes
+        self._compression = [*numbers, least_bytes, mu]
 
     def undeclared(self) -> List[Tensor]:
         """Return what must be broadcast before anything else is called."""
@@ -272,11 +278,13 @@ def _coding_from(numbers: Numbers) -> Coding:
 
 def _describe(compression: Numbers) -> str:
     """Return what a worker's part of a note says of its compression."""
-    if not compression.any():
-        return "not compressed"
-    from_bytes = int(compression[-1])
-    least = f" from {from_bytes} bytes on (BYTESCHEDULER_MIN_COMPRESS)" if from_bytes else ""
-    return f"{_coding_from(compression[:-1])}{least}"
+    coding, from_bytes, mu = compression[:-2], int(compression[-2]), compression[-1]
+    text = str(_coding_from(coding)) if coding.any() else "not compressed"
+    if from_bytes:
+        text += f" from {from_bytes} bytes on (BYTESCHEDULER_MIN_COMPRESS)"
+    if mu == _OPTIMIZERS:
+        return f"{text}, with the optimizer's momentum"
+    return f"{text}, with momentum {mu:g}" if mu else text
 
 
 def _unlike_codings(coding_of_0: object, rank: int, coding: object) -> str:

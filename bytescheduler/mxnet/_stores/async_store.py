@@ -206,6 +206,11 @@ class AsyncStore(NativeStore):
                 f"gradients for dist_async cannot be {compression.coding}, only MXNet's own "
                 "{'type': '2bit'}: use that, or a synchronous store"
             )
+        if compression.has_momentum:
+            raise mx.base.MXNetError(
+                "momentum 'nesterov' of gradient compression has no place in dist_async, whose "
+                "servers update with each gradient: leave it out, or use a synchronous store"
+            )
         super()._check_change(compression)
 
     def set_optimizer(self, optimizer: Optimizer) -> None:

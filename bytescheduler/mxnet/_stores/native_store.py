@@ -21,6 +21,8 @@ from bytescheduler.mxnet._sessions.tensor_session import TensorSession, Usual
 from bytescheduler.mxnet._stores.agreement import Agreement
 from bytescheduler.mxnet._stores.arguments import group, rows
 from bytescheduler.mxnet._stores.gluon_names import GluonNames
+from bytescheduler.mxnet._stores.nesterov import Nesterov
+from bytescheduler.mxnet._stores.rates import rates_of, tell_unsuited
 from bytescheduler.mxnet._stores.rescaling import Rescaling
 from bytescheduler.mxnet._stores.scaled_steps import ScaledSteps, is_scaling, scaling_trainer
 from bytescheduler.mxnet._types import (
@@ -79,6 +81,7 @@ class NativeStore:
         self._usual: Usual = {}
         self._told_sparse: Set[Key] = set()
         self._compression = Compression()
+        self._nesterov = Nesterov(self._compression)
         self._has_coded = False  # something was pushed with it
         self._judges = False  # the next push waits until all workers have said how they compress
         self._compares = False  # the coding is compared with other workers', once all can
@@ -228,7 +231,7 @@ class NativeStore:
     def _note_usual(self, tensor: Tensor) -> None:
         if (
             tensor.is_usual
-            and self._compression.coding is None
+            and not self._compression.is_on
             and not (self._is_wide and tensor.is_narrow)
         ):
             self._usual[tensor.key] = tensor.rounds
@@ -308,6 +311,7 @@ class NativeStore:
                 "that a gradient overflows; leave one of them out"
             )
         pairs = [(self._tensor(key), arrays) for key, arrays in groups.items()]
+        self._nesterov.check(self.updater, pairs)
         for tensor, arrays in pairs:
             for array in arrays:
                 tensor.check(array)
@@ -337,13 +341,14 @@ class NativeStore:
             tensor.gather(arrays)
             if factor != 1.0:
                 tensor.send[:] *= factor
+            self._nesterov.apply(tensor, self.updater)
             coding = self._coding_of(tensor)
             self._has_coded |= coding is not None
-            self._session.push_pull(tensor, priority, coding)
+            self._session.push_pull(tensor, priority, coding, rates_of(coding, self.updater))
             if tensor.rows is not None:
                 self._session.push_pull(tensor.rows, priority)
             self._agreement.pushed(1, self.updater, rescales=self._rescales)
-        if self._judges and self._has_coded:
+        if self._judges and (self._has_coded or self._nesterov.is_on):
             # Where workers differ, servers and hosts may wait for sums that never come.
             self._judges = False
             self._session.judge()
@@ -354,7 +359,7 @@ class NativeStore:
     @property
     def _rescales(self) -> bool:
         """True if workers may differ in rescale_grad; codes are made of gradients as pushed."""
-        return self._rescaling.is_known and self._compression.coding is None
+        return self._rescaling.is_known and not self._compression.is_on
 
     def _factor(self) -> float:
         return self._rescaling.factor(self.updater) if self._rescales else 1.0
@@ -402,7 +407,7 @@ class NativeStore:
         # Stock stores give an updater str keys as bytes.
         key = tensor.key.encode() if isinstance(tensor.key, str) else tensor.key
         common = self._rescaling.common(self.updater) if self._rescales else nullcontext()
-        with common:
+        with common, self._nesterov.plain(tensor, self.updater):
             self.updater(key, tensor.received, tensor.stored)
 
     def _copy_out(self, outs: Outs) -> None:
@@ -446,15 +451,17 @@ class NativeStore:
         if not self._session.leaves_small_plain:
             compression = compression._replace(least_bytes=0)
         self._check_change(compression)
+        nesterov = Nesterov(compression, self.updater)
+        tell_unsuited(compression.coding, self.updater)
         if compression.coding is not None:
             self._session.compress(params, compression.coding, self._compressible())
-        self._compression = compression
+        self._compression, self._nesterov = compression, nesterov
         self._widens |= any(map(self._travels_wide, self._narrow()))
         self._compares = not self._session.compares_codings
         self._compare_codings()
         if self._session.compares_codings:
             self._agreement.compressed(compression)
-            self._judges = compression.coding is not None
+            self._judges = compression.is_on
         self._usual.clear()
         if not self._session.counts_rows:
             for tensor in self._tensors.values():
@@ -500,6 +507,8 @@ class NativeStore:
                 "SGLD draws random numbers, and every worker, which updates its own weights, would "
                 "draw others: use a dist_async store, whose servers update, or another optimizer"
             )
+        self._nesterov.check(updater)
+        tell_unsuited(self._compression.coding, updater)
         self._use(updater)
         self._agreement.changed()
 

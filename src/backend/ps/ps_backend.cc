@@ -55,6 +55,7 @@ protocol::DataRequest BodyOfPush(const protocol::Tensor& tensor, const Exchange&
   body.next_layout = exchange.next_layout;
   body.stands_for = exchange.stands_for;
   body.coding = exchange.coder.coding;
+  body.ratio = exchange.coder.ratio;
   if (exchange.round == 0) {
     body.hosted = tensor.hosted;
     body.about = tensor.about;
@@ -81,11 +82,12 @@ std::vector<std::byte> EncodeContribution(const protocol::Tensor& tensor, const 
   const Coder& coder = exchange.coder;
   const CodecParameters& parameters = coder.coding.parameters;
   const size_t count = exchange.in.size() / sizeof(float);
-  BS_CHECK(coder.residual.size() == (coder.codec->keeps_residual ? count : 0));
+  BS_CHECK(coder.residual.empty() || coder.residual.size() == count);
   std::vector<std::byte> codes(coder.codec->encoded_bytes(parameters, count));
   const codec::Place place{.key = tensor.key,
                            .round = exchange.round,
                            .first_element = exchange.partition.offset_bytes / sizeof(float),
+                           .ratio = coder.ratio,
                            .rank = static_cast<uint32_t>(rank)};
   coder.codec->encode(parameters, place, exchange.in.data(),
                       coder.residual.empty() ? nullptr : coder.residual.data(), codes.data(),

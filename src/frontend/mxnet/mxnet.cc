@@ -123,7 +123,7 @@ int bs_mxnet_push_pull(bs_mxnet* plugin, const bs_mxnet_round* request, bs_error
   if (const int code = Share(p, request->value, &value, error); code != 0) return code;
   if (const int code = Share(p, request->out, &out, error); code != 0) return code;
   if (value && request->copied == 0) p.mxnet.make_plain(value.get());
-  const bs_mxnet_update_request both{.round = *request, .pushes = 1, .pulls = 1, .rates = nullptr};
+  const bs_mxnet_update_request both{.round = *request, .pushes = 1, .pulls = 1};
   auto round =
       std::make_unique<Round>(plugin->plugin, both, false, std::move(value), std::move(out));
   if (round->copied) round->TakeRoom();

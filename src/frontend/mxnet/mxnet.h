@@ -49,6 +49,7 @@ typedef struct {
   /* Null, or in a copied round an array of the caller's, dense and on the CPU, of size_bytes, in
    * any layout, which gets the sum too: a third proxy writes it. */
   void* out;
+  const bs_rates* rates; /* see bs_operation; copied */
 } bs_mxnet_round;
 
 /* Returns 1 if rounds can be copied: MXNet shows the functions for it, and its arrays have the
@@ -71,12 +72,11 @@ int bs_mxnet_push_pull(bs_mxnet* plugin, const bs_mxnet_round* round, bs_error* 
 
 /* The same for an asynchronous key, with only the wanted halves of the round.  A push
  * without a pull also holds recv_stage until it ends, so that operations of a key keep their order.
- * `rates` is copied; null takes the optimizer's own. */
+ */
 typedef struct {
   bs_mxnet_round round;
   int pushes;
   int pulls;
-  const bs_rates* rates;
 } bs_mxnet_update_request;
 int bs_mxnet_update(bs_mxnet* plugin, const bs_mxnet_update_request* request, bs_error* error);
 

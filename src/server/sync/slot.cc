@@ -60,7 +60,8 @@ void Slot::Pull(protocol::Call& call) {
 
 uint64_t Slot::kept_bytes() const {
   const auto size_of = [](const SumRef& buffer) { return buffer ? buffer->size_bytes() : 0; };
-  return size_of(buffers_[0]) + size_of(buffers_[1]) + (coded_ ? size_of(coded_->sum) : 0);
+  const uint64_t sums = size_of(buffers_[0]) + size_of(buffers_[1]);
+  return coded_ ? sums + size_of(coded_->sum) + coded_->residual.size() * sizeof(float) : sums;
 }
 
 void Slot::OnWorkerGone(int32_t rank) {
@@ -128,11 +129,13 @@ Status Slot::CheckPull(const protocol::Call& call) const {
 
 // Asks nothing for memory that replaces other memory: the bound of waiting answers covers it.
 Result<MemoryRoom::Promise> Slot::AskForMemory(const protocol::Call& call) const {
-  const bool is_coded = !shard_->codecs->OfSums(call.request.coding).plain();
+  const Coding of_sum = shard_->codecs->OfSums(call.request.coding);
+  const bool is_coded = !of_sum.plain();
   const bool has_memory =
       is_coded ? coded_ && coded_->sum : bool(buffers_[rounds_.buffer_of(rounds_.current())]);
   if (has_memory || has_early()) return MemoryRoom::Promise();
-  Result<MemoryRoom::Promise> memory = shard_->AskForMemory(call.request.size_bytes);
+  const uint64_t copies = shard_->codecs->KeepsResidual(of_sum) ? 2 : 1;
+  Result<MemoryRoom::Promise> memory = shard_->AskForMemory(copies * call.request.size_bytes);
   if (memory.ok()) return memory;
   return Status(memory.status().code(),
                 protocol::DescribeCall(call) + ": its " + memory.status().message());
@@ -177,6 +180,7 @@ void Slot::Take(protocol::Call& call, std::span<const int32_t> ranks, MemoryRoom
     if (coded_) coded_->coding = about.coding;
     coding_rank_ = rank;
   }
+  if (rank == 0 && coded_) coded_->ratio = about.ratio;
   if (rank == 0 && next_) {
     (*next_)[rounds_.buffer_of(about.round)] = std::move(call.request.next_layout);
   }
@@ -213,6 +217,7 @@ void Slot::BeginSum(protocol::Call* call) {
   SumRef& buffer = buffers_[which];
   const Coding of_sum = shard_->codecs->OfSums(call->request.coding);
   if (!of_sum.plain()) {
+    RenewResidual(of_sum);
     Renew(&coded_->sum, shape_.size_bytes);
     Renew(&buffer, shard_->codecs->SentBytes(of_sum, shape_.size_bytes));
   }
@@ -236,6 +241,13 @@ void Slot::Renew(SumRef* buffer, uint64_t size_bytes) {
   shard_->counters.Kept(size_bytes);
 }
 
+void Slot::RenewResidual(const Coding& of_sum) {
+  const size_t count = shape_.size_bytes / sizeof(float);
+  if (!shard_->codecs->KeepsResidual(of_sum) || coded_->residual.size() == count) return;
+  coded_->residual.resize(count);
+  shard_->counters.Kept(shape_.size_bytes);
+}
+
 std::byte* Slot::SumMemory() {
   const uint32_t which = rounds_.buffer_of(rounds_.current());
   return CodingOf(which).plain() ? buffers_[which]->data() : coded_->sum->data();
@@ -248,9 +260,11 @@ void Slot::EncodeSum(Round round) {
   const codec::Place place{.key = id_.key,
                            .round = round,
                            .first_element = shape_.offset_bytes / sizeof(float),
+                           .ratio = coded_->ratio,
                            .rank = codec::kServerRank,
                            .num_workers = static_cast<uint32_t>(shard_->view->num_workers())};
-  shard_->codecs->Get(coding).encode(coding.parameters, place, coded_->sum->data(), nullptr,
+  float* const residual = shard_->codecs->KeepsResidual(coding) ? coded_->residual.data() : nullptr;
+  shard_->codecs->Get(coding).encode(coding.parameters, place, coded_->sum->data(), residual,
                                      buffers_[which]->data(), shape_.size_bytes / sizeof(float));
 }
 

@@ -66,6 +66,9 @@ class Slot {
     Coding coding{};  // of the open round
     // Where sums travel coded, a round is summed here, and its codes are what outlives it.
     SumRef sum{};
+    // The part of sums that codes could not express; empty where none is kept.
+    std::vector<float> residual{};
+    float ratio = 1;                  // its factor in the open round, as rank 0's push says
     std::array<Coding, 2> of_sums{};  // of buffers_; plain: that holds a sum
   };
 
@@ -93,6 +96,8 @@ class Slot {
   void BeginSum(protocol::Call* call);
   // Makes `buffer` memory of `size_bytes` that no answer shows.
   void Renew(SumRef* buffer, uint64_t size_bytes);
+  // Makes room for the part of sums that codes cannot express, if that coding keeps it.
+  void RenewResidual(const Coding& of_sum);
   // The memory of the open round's sum.
   std::byte* SumMemory();
   // The sum of `round` is complete: codes it if it travels so.

@@ -19,6 +19,12 @@ def test_codes_say_that_a_step_overflows_and_keep_nothing_of_it(make_job: MakeJo
         assert "well done" in output
 
 
+def test_signs_and_momenta_keep_nothing_infinite(make_job: MakeJob) -> None:
+    job = make_job(env={"BYTESCHEDULER_MIN_COMPRESS": "1"})
+    for output in job.run("cases/amp.py", "native", "signed"):
+        assert "well done" in output
+
+
 def test_on_stock_servers_all_workers_skip_the_same_steps(make_job: MakeJob) -> None:
     for output in make_job(stock=True).run("cases/amp.py", "dist_sync", "on_the_store"):
         assert "well done" in output

@@ -71,9 +71,19 @@ def shown_at(port: int) -> str:
         return str(page.read().decode())
 
 
-def test_gradients_travel_coded_both_ways(make_direct: MakeDirect) -> None:
+@pytest.mark.parametrize(
+    "script",
+    [
+        ("direct/casts.py", "bf16", "same"),
+        ("direct/onebit.py", "module"),
+        ("direct/byteps_names.py", "byteps", "onebit"),
+    ],
+)
+def test_gradients_travel_coded_both_ways(
+    make_direct: MakeDirect, script: "tuple[str, ...]"
+) -> None:
     job = make_direct(2)
-    job.start("direct/casts.py", "bf16", "same")
+    job.start(*script)
     assert job.codes() == [0, 0], job.all_said()
 
 

@@ -32,7 +32,8 @@ class CopiedTest : public MxnetTest {
     EXPECT_EQ(out_.num_shared, 0);
   }
   int Copied(FakeMxnet::Array* value, FakeMxnet::Array* out, uint64_t size_bytes = 8) {
-    const bs_mxnet_round round{7, name_, -3, nullptr, &recv_, size_bytes, {}, 0, value, 1, out};
+    const bs_mxnet_round round{7,  name_, -3,    nullptr, &recv_, size_bytes,
+                               {}, 0,     value, 1,       out,    nullptr};
     return bs_mxnet_push_pull(plugin_, &round, &error_);
   }
   int Copied() { return Copied(&value_, &out_); }
@@ -139,8 +140,8 @@ TEST_F(CopiedTest, WithoutAnArrayForTheSumItStaysInItsStage) {
 TEST_F(CopiedTest, ValuesWaitWhereTooMuchIsCopiedAlready) {
   constexpr size_t kFloats = size_t{4} << 20U;  // all that may be copied early
   FakeMxnet::Array large{std::vector<float>(kFloats, 5)}, sum{std::vector<float>(kFloats)};
-  const bs_mxnet_round first{8,  "'large'", 0,      nullptr, &sum,   kFloats * 4,
-                             {}, 0,         &large, 1,       nullptr};
+  const bs_mxnet_round first{8,  "'large'", 0,      nullptr, &sum,    kFloats * 4,
+                             {}, 0,         &large, 1,       nullptr, nullptr};
   ASSERT_EQ(bs_mxnet_push_pull(plugin_, &first, &error_), 0);
   mxnet_.Run(kRead);
   EXPECT_TRUE(ended(kRead));

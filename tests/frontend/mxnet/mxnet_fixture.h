@@ -27,14 +27,14 @@ class MxnetTest : public testing::Test {
   }
   int PushPull(int priority = 0, const bs_coding& coding = {}, int joined = 0,
                void* value = nullptr) {
-    const bs_mxnet_round round{7,      name_,  priority, &send_, &recv_, 8,
-                               coding, joined, value,    0,      nullptr};
+    const bs_mxnet_round round{7,      name_,  priority, &send_, &recv_,  8,
+                               coding, joined, value,    0,      nullptr, nullptr};
     return bs_mxnet_push_pull(plugin_, &round, &error_);
   }
   int Joined() { return PushPull(0, {}, 1); }
   int Update(int pushes, int pulls, const bs_rates* rates) {
     const bs_mxnet_update_request request{
-        {7, name_, 0, &send_, &recv_, 8, {}, 0, nullptr, 0, nullptr}, pushes, pulls, rates};
+        {7, name_, 0, &send_, &recv_, 8, {}, 0, nullptr, 0, nullptr, rates}, pushes, pulls};
     return bs_mxnet_update(plugin_, &request, &error_);
   }
   std::string error_of(size_t index) { return mxnet_[index].error.value_or(""); }

@@ -79,7 +79,8 @@ class KeptTest : public MxnetTest {
              const bs_coding& coding = {}) {
     const size_t first = mxnet_.operations.size();
     const size_t before = worker_.requests.size();
-    const bs_mxnet_round round{key, name_, 0, nullptr, sum, kBytes, coding, 0, value, 0, nullptr};
+    const bs_mxnet_round round{key,    name_, 0,     nullptr, sum,     kBytes,
+                               coding, 0,     value, 0,       nullptr, nullptr};
     ASSERT_EQ(bs_mxnet_push_pull(plugin_, &round, &error_), 0);
     mxnet_.Run(first + kPush);
     mxnet_.Run(first + kPull);
@@ -213,7 +214,8 @@ TEST_F(KeptTest, CodesLieElsewhere) {
 
 TEST_F(KeptTest, ARoundThatFailsUsesNothing) {
   worker_.refusal = "lost server 0";
-  const bs_mxnet_round round{7, name_, 0, nullptr, &sum_, kBytes, {}, 0, &value_, 0, nullptr};
+  const bs_mxnet_round round{7,  name_, 0,       nullptr, &sum_,   kBytes,
+                             {}, 0,     &value_, 0,       nullptr, nullptr};
   ASSERT_EQ(bs_mxnet_push_pull(plugin_, &round, &error_), 0);
   mxnet_.Run(kPush);
   mxnet_.Run(kPull);

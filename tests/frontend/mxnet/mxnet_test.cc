@@ -36,7 +36,7 @@ TEST_F(MxnetTest, ReadsSendAndWritesReceiveWithTheGivenPriority) {
 }
 
 TEST_F(MxnetTest, PassesTheCodingOn) {
-  for (const bs_coding& coding : {bs_coding{}, bs_coding{7, 3, 0, {1, 2, 3}}}) {
+  for (const bs_coding& coding : {bs_coding{}, bs_coding{7, 3, 0, 0, {1, 2, 3}}}) {
     worker_.requests.clear();
     mxnet_.operations.clear();
     ASSERT_EQ(PushPull(0, coding), 0);
@@ -52,8 +52,8 @@ TEST_F(MxnetTest, SaysWhetherAGradientWasReadyAtItsCall) {
   const auto at_once = [this](uint64_t size_bytes, std::chrono::milliseconds waited) {
     worker_.requests.clear();
     mxnet_.operations.clear();
-    const bs_mxnet_round round{7,  "'fc1'", 0,       &send_, &recv_, size_bytes,
-                               {}, 1,       nullptr, 0,      nullptr};
+    const bs_mxnet_round round{7,  "'fc1'", 0,       &send_, &recv_,  size_bytes,
+                               {}, 1,       nullptr, 0,      nullptr, nullptr};
     EXPECT_EQ(bs_mxnet_push_pull(plugin_, &round, &error_), 0);
     std::this_thread::sleep_for(waited);
     mxnet_.Run(0);
@@ -207,6 +207,23 @@ TEST_F(MxnetTest, AnUpdateIsAPushPullThatCarriesItsRates) {
   worker_.Push(0);
   worker_.Pull(0);
   EXPECT_THAT(recv_.values, ElementsAre(1, 2));
+}
+
+TEST_F(MxnetTest, APushPullMayCarryRates) {
+  const auto register_round = [this] {
+    const bs_rates rates{0.5, 0, 0.25};  // copied
+    const bs_mxnet_round round{7, name_, 0, &send_, &recv_, 8, {}, 0, nullptr, 0, nullptr, &rates};
+    return bs_mxnet_push_pull(plugin_, &round, &error_);
+  };
+  ASSERT_EQ(register_round(), 0);
+  mxnet_.Run(kPush);
+  mxnet_.Run(kPull);
+  ASSERT_EQ(worker_.requests.size(), 1u);
+  ASSERT_NE(worker_.requests[0].rates, nullptr);
+  EXPECT_EQ(worker_.requests[0].rates->learning_rate, 0.5);
+  EXPECT_EQ(worker_.requests[0].rates->rescale_grad, 0.25);
+  worker_.Push(0);
+  worker_.Pull(0);
 }
 
 TEST_F(MxnetTest, AnUpdateMayOnlyPushAndHoldsTheNextPull) {

@@ -56,7 +56,8 @@ class OwnCodec : public ::testing::Test {
                                  .joined = 0,
                                  .value = nullptr,
                                  .copied = 0,
-                                 .out = nullptr};
+                                 .out = nullptr,
+                                 .rates = nullptr};
       ASSERT_EQ(bs_mxnet_push_pull(plugins_[i], &round, nullptr), 0);
     }
     for (size_t i = before; i < mxnet_.operations.size(); ++i) mxnet_.Run(i);

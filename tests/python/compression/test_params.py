@@ -12,6 +12,7 @@ from bytescheduler.errors import ConfigError
 Params = Dict[str, object]
 BF16 = Coding("bf16", {})
 FP16 = Coding("fp16", {})
+ONEBIT = Coding("onebit", {"scaling": "True"})
 
 
 @pytest.mark.parametrize(
@@ -26,6 +27,11 @@ FP16 = Coding("fp16", {})
         ({"compressor": "bf16", "pull": "plain"}, Coding("bf16", {"pull": "plain"})),
         ({"compressor": "2bit", "pull": "bf16"}, Coding("2bit", {"pull": "bf16"})),
         ({"type": None, "compressor": "bf16"}, BF16),
+        ({"compressor": "onebit", "scaling": True, "ef": "", "momentum": None}, ONEBIT),
+        (
+            {"compressor": "onebit", "scaling": True, "ef": "vanilla", "normalize": None},
+            Coding("onebit", {"scaling": "True", "ef": "vanilla"}),
+        ),
     ],
 )
 def test_keys_that_are_absent_are_left_out(params: Params, coding: Coding) -> None:
@@ -39,6 +45,37 @@ def test_keys_that_are_absent_are_left_out(params: Params, coding: Coding) -> No
 @pytest.mark.parametrize("params", [{"compressor": None}, {"compressor": "", "k": 1.0, "ef": ""}])
 def test_no_compressor_compresses_nothing(params: Params) -> None:
     assert compression_of(params, 0) == Compression()
+
+
+@pytest.mark.parametrize(
+    ("params", "mu"),
+    [
+        ({"momentum": "nesterov"}, None),
+        ({"compressor": None, "momentum": "nesterov", "mu": 0.9, "k": ""}, 0.9),
+    ],
+)
+def test_momentum_goes_without_a_compressor(params: Params, mu: "float | None") -> None:
+    assert compression_of(params, 65536) == Compression(has_momentum=True, mu=mu)
+
+
+def test_momentum_goes_with_a_compressor() -> None:
+    params = {"compressor": "onebit", "scaling": True, "momentum": "nesterov", "mu": 0.5}
+    compression = compression_of(params, 65536)
+    assert compression == Compression(
+        ONEBIT, 65536, widens=True, says_overflow=True, has_momentum=True, mu=0.5
+    )
+    assert compression.is_on
+    assert not Compression().is_on
+
+
+def test_signs_without_scaling_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        compression_of({"compressor": "onebit", "scaling": False}, 0)
+    assert "'scaling': True keeps their mean" in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        compression_of({"compressor": "onebit", "scaling": True}, 0)
+    assert caplog.text == ""
 
 
 def test_two_bits_in_mxnets_form_take_every_size() -> None:
@@ -68,12 +105,23 @@ def test_keys_that_scripts_always_pass_are_left_out_with_a_warning(
     ("params", "text"),
     [
         ({"type": "2bit", "compressor": "bf16"}, "type '2bit' beside .* compressor 'bf16'"),
-        ({"compressor": "zip"}, "'zip': want '2bit' or 'fp16' or 'bf16'"),
-        ({"compressor": "bf16", "scaling": True}, "no option 'scaling', only 'pull'"),
+        ({"compressor": "zip"}, "'zip': want '2bit' or 'fp16' or 'bf16' or 'onebit'"),
+        ({"compressor": "bf16", "scaling": True}, r"no option 'scaling' \('True'\), only 'pull'"),
         ({"compressor": "bf16", "k": 0, "threshold": 0}, "no option 'threshold'"),
         ({"compressor": "bf16", "pull": "half"}, "pull 'half' .* want 'same', 'plain' or 'bf16'"),
         ({"compressor": "bf16", "fp16": "yes"}, "fp16 'yes': want True or False"),
-        ({"compressor": None, "momentum": "nesterov"}, "momentum 'nesterov' without a compressor"),
+        ({"compressor": None, "ef": "vanilla", "fp16": ""}, "ef 'vanilla' without a compressor"),
+        ({"compressor": "onebit", "scaling": "yes"}, "scaling 'yes' .* want True or False"),
+        ({"compressor": "onebit", "scaling": 1}, "scaling '1' .* want True or False"),
+        ({"compressor": "onebit", "ef": "sparse"}, "ef 'sparse' .* want 'vanilla' or 'corrected'"),
+        ({"compressor": "onebit", "ef": True}, "ef 'True' .* want 'vanilla' or 'corrected'"),
+        ({"compressor": "bf16", "ef": "vanilla"}, "'bf16' has no option 'ef'"),
+        ({"compressor": "onebit", "partition": "linear"}, r"no option 'partition' .*, only"),
+        ({"compressor": "bf16", "momentum": "polyak"}, "momentum 'polyak': want 'nesterov'"),
+        ({"momentum": "nesterov", "mu": 1}, "mu 1: want a number between 0 and 1"),
+        ({"momentum": "nesterov", "mu": True}, "mu True: want a number between 0 and 1"),
+        ({"compressor": "bf16", "mu": 0.9}, "mu 0.9 without 'momentum': 'nesterov'"),
+        ({"compressor": "2bit", "momentum": "nesterov"}, "momentum 'nesterov' beside two bits"),
         ({"fp16": True, "type": "2bit"}, "type '2bit' beside"),
     ],
 )

@@ -49,13 +49,20 @@ class FakePlugin(FakeOperations):
         self.factor = 1
         self.calls: List[Tuple[int, str, int]] = []
         self.codings: List[Optional[Coding]] = []
+        self.rates: List[Optional[Tuple[float, float, float]]] = []
         self.sent: List[float] = []  # the first element of each
 
     def push_pull(
-        self, rounds: MXNetRounds, priority: int, *, coding: Optional[Coding] = None
+        self,
+        rounds: MXNetRounds,
+        priority: int,
+        *,
+        coding: Optional[Coding] = None,
+        rates: Optional[Tuple[float, float, float]] = None,
     ) -> None:
         self.calls.append((rounds.key, rounds.text, priority))
         self.codings.append(coding)
+        self.rates.append(rates)
         pointers = []
         for handle in (rounds.send, rounds.recv):
             check_call(_LIB.MXNDArrayWaitToWrite(NDArrayHandle(handle)))

@@ -56,7 +56,7 @@ def sgd() -> mx.optimizer.Updater:
 
 def note(changes: "List[float]", histories: "List[float]") -> Numbers:
     """Return the notes of two workers that compress nothing."""
-    return np.array([changes, histories, *[[0.0, 0.0]] * 6])
+    return np.array([changes, histories, *[[0.0, 0.0]] * 7])
 
 
 def other_says(session: TwoWorkers, changes: int, changed_at: int, rounds: int, size: int) -> None:
@@ -240,12 +240,17 @@ def test_alone_there_is_nothing_to_agree_on() -> None:
     assert not session.watched
 
 
-def noted(coding: Optional[Coding], least_bytes: int = 0) -> "List[float]":
+def noted(
+    coding: Optional[Coding], least_bytes: int = 0, momentum: Optional[float] = 0
+) -> "List[float]":
     """Return what a note says of a worker's compression."""
     session = TwoWorkers()
     mine = agreement(session)
     mine.compressed(Compression(two_bits(0.125)))
-    mine.compressed(Compression(coding, least_bytes))
+    has_momentum = momentum is None or momentum > 0
+    mine.compressed(
+        Compression(coding, least_bytes, has_momentum=has_momentum, mu=momentum or None)
+    )
     mine.require()
     return [float(row[0]) for row in session.watched[-1][2:]]
 
@@ -257,7 +262,7 @@ def test_notes_of_workers_that_compress_alike_agree(coding: Optional[Coding]) ->
 
 
 def test_notes_tell_workers_that_compress_otherwise() -> None:
-    assert noted(None, 65536) == [0] * 6
+    assert noted(None, 65536) == [0] * 7
     mine = [0.0, 0.0, *noted(two_bits(0.25), 65536)]
     other = [0.0, 0.0, *noted(None)]
     assert Agreement._what_differs(np.array([mine, other]).T) == snapshot(
@@ -271,6 +276,21 @@ def test_notes_tell_workers_that_compress_otherwise() -> None:
         "(BYTESCHEDULER_MIN_COMPRESS), what worker 1 pushes is compressed to two bits with "
         "threshold 0.25 from 4096 bytes on (BYTESCHEDULER_MIN_COMPRESS): set gradient compression "
         "alike on all workers"
+    )
+
+
+def test_notes_tell_workers_with_another_momentum() -> None:
+    one, other, own = ([0.0, 0.0, *noted(two_bits(0.25), 0, mu)] for mu in (0.9, 0.5, None))
+    assert Agreement._what_differs(np.array([one, one]).T) is None
+    assert Agreement._what_differs(np.array([own, own]).T) is None
+    assert Agreement._what_differs(np.array([one, other]).T) == snapshot(
+        "what worker 0 pushes is compressed to two bits with threshold 0.25, with momentum 0.9, "
+        "what worker 1 pushes is compressed to two bits with threshold 0.25, with momentum 0.5: "
+        "set gradient compression alike on all workers"
+    )
+    plain = [0.0, 0.0, *noted(None)]
+    assert "is not compressed, with the optimizer's momentum, what" in str(
+        Agreement._what_differs(np.array([[0.0, 0.0, *noted(None, 0, None)], plain]).T)
     )
 
 

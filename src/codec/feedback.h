@@ -1,0 +1,23 @@
+// Error feedback: how much of a residual the next round adds to its gradients.
+#pragma once
+
+#include "base/types.h"
+#include "codec/coding.h"
+
+namespace bs::codec {
+
+// The ratio of learning rates is cut to this.
+inline constexpr double kMostOfRates = 16;
+
+struct ResidualRatio {
+  float factor = 1;  // of the residual
+  bool cut = false;  // the learning rates ask for more than kMostOfRates, or for less than nothing
+};
+
+// The factor between a round with the rates `before` and the next.  Gradients reach a store without
+// `rescale_grad`, so its ratio is in the factor; that of the learning rates is in it with
+// Feedback::kCorrected.  A rate that is absent, 0 or not finite has the ratio 1.  1 without
+// feedback.
+ResidualRatio RatioOf(Feedback feedback, const PushRates& before, const PushRates& now);
+
+}  // namespace bs::codec

@@ -1,0 +1,102 @@
+"""The names of BytePS's scripts, on a worker alone, and their errors."""
+
+from typing import Any, Dict, Iterator
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+import bytescheduler.mxnet as bps
+from bytescheduler.errors import UsageError
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.delenv("DMLC_ROLE", raising=False)
+    bps.init()
+    bps.init()
+    yield bps
+    bps.shutdown()
+    bps.shutdown()
+
+
+def test_before_init_each_name_says_so() -> None:
+    for call in (bps.rank, bps.size, bps.local_rank, bps.local_size):
+        with pytest.raises(UsageError, match=r"call init\(\) of bytescheduler.mxnet first"):
+            call()
+
+
+def test_a_worker_alone_is_the_whole_job(alone: Any) -> None:  # noqa: ANN401 - a module
+    assert (alone.rank(), alone.size(), alone.local_rank(), alone.local_size()) == (0, 1, 0, 1)
+    tensor = mx.nd.full((2,), 3)
+    alone.byteps_declare_tensor("a")
+    alone.byteps_push_pull(tensor, version=1, priority=2, name="a", is_average=True)
+    alone.broadcast_parameters({"b": tensor}, root_rank=0)
+    assert (tensor.asnumpy() == 3).all()
+    net = mx.gluon.nn.Dense(2)  # its shape comes with the first input
+    net.initialize(mx.init.One())
+    alone.broadcast_parameters(net.collect_params())
+    assert (net(mx.nd.ones((1, 4))).asnumpy() == 4).all()
+
+
+def test_wrong_arguments_are_refused(alone: Any) -> None:  # noqa: ANN401 - a module
+    tensor = mx.nd.ones((2,))
+    alone.byteps_push_pull(tensor, name="a")
+    for call, text in (
+        (lambda: alone.byteps_push_pull(tensor), "want a name, the same on all workers"),
+        (lambda: alone.byteps_push_pull(mx.nd.ones((3,)), name="a"), "tensor 'a' has shape"),
+        (lambda: alone.byteps_declare_tensor(3), "want a name, got 3"),
+        (lambda: alone.broadcast_parameters({"b": tensor}, 1), "root_rank 1: want a rank below 1"),
+        (lambda: alone.broadcast_parameters([tensor]), "want net.collect_params"),
+        (alone.suspend, "a job keeps its workers"),
+        (lambda: alone.resume(2, 2), "no job was suspended"),
+    ):
+        with pytest.raises(UsageError, match=text):
+            call()
+    with pytest.raises(TypeError, match="want an mx.optimizer.Optimizer, got 'sgd'"):
+        alone.DistributedOptimizer("sgd")
+
+
+def test_a_wrapped_optimizer_is_the_optimizer(alone: Any) -> None:  # noqa: ANN401 - a module
+    plain = mx.optimizer.SGD(learning_rate=1, wd=0.0)
+    optimizer = alone.DistributedOptimizer(plain)
+    optimizer.rescale_grad = 0.5
+    optimizer.set_learning_rate(2)
+    assert (plain.rescale_grad, plain.lr, optimizer.learning_rate) == (0.5, 2, 2)
+    weight = mx.nd.zeros((2,))
+    mx.optimizer.get_updater(optimizer)(0, mx.nd.ones((2,)), weight)
+    assert (weight.asnumpy() == -1).all()
+
+
+def trained(trainer_of: Any) -> np.ndarray:  # noqa: ANN401 - MXNet has no types
+    net = mx.gluon.nn.Dense(2, in_units=3)
+    net.initialize(mx.init.One())
+    trainer = trainer_of(net.collect_params())
+    for step in range(4):
+        with mx.autograd.record():
+            loss = (net(mx.nd.full((2, 3), step + 1)) ** 2).sum()
+        loss.backward()
+        trainer.step(2)
+    return net.weight.data().asnumpy()
+
+
+@pytest.mark.parametrize("params", [{"momentum": "nesterov"}, {"momentum": "nesterov", "mu": 0.5}])
+def test_alone_the_optimizer_has_the_momentum(alone: Any, params: Dict[str, object]) -> None:  # noqa: ANN401
+    rates = {"learning_rate": 0.01, "momentum": 0.5 if "mu" not in params else 0.0, "wd": 0.1}
+    given = dict(rates)
+    ours = trained(
+        lambda net: alone.DistributedTrainer(net, "sgd", rates, compression_params=params)
+    )
+    assert rates == given
+    nag = {**rates, "momentum": 0.5}
+    np.testing.assert_array_equal(ours, trained(lambda net: mx.gluon.Trainer(net, "nag", nag)))
+
+
+def test_alone_a_wrong_dictionary_is_refused_too(alone: Any) -> None:  # noqa: ANN401
+    params = mx.gluon.nn.Dense(2, in_units=3).collect_params()
+    for wrong, text in (
+        ({"compressor": "zip"}, "'zip': want"),
+        ({"momentum": "nesterov"}, "goes with 'sgd' and 'nag', not with 'adam'"),
+    ):
+        with pytest.raises(mx.base.MXNetError, match=text):
+            alone.DistributedTrainer(params, "adam", compression_params=wrong)
