@@ -8,6 +8,8 @@ try:
     from bytescheduler._core import (
         FIRST_BOOKKEEPING_KEY,
         Coding,
+        Completions,
+        Gate,
         HostFact,
         Metric,
         MXNetCopier,
@@ -23,6 +25,7 @@ try:
         Worker,
         about_host,
         await_names,
+        c_api,
         check_settings,
         fail_exit,
         leave_for,
@@ -67,6 +70,8 @@ except ImportError as error:
 __all__ = [
     "FIRST_BOOKKEEPING_KEY",
     "Coding",
+    "Completions",
+    "Gate",
     "HostFact",
     "Metric",
     "MXNetCopier",
@@ -82,6 +87,7 @@ __all__ = [
     "Worker",
     "about_host",
     "await_names",
+    "c_api",
     "check_settings",
     "fail_exit",
     "leave_for",

@@ -86,6 +86,7 @@ class Settings:
     uses_kubernetes: bool = _row("DMLC_USE_KUBERNETES", _flag)
     backend: str = _row("BYTESCHEDULER_BACKEND", str)
     comm: str = _row("BYTESCHEDULER_COMM", str)
+    local_sums: str = _row("BYTESCHEDULER_LOCAL_SUMS", str)
     rdma: str = _row("DMLC_ENABLE_RDMA", str)
     timeline: str = _row("BYTESCHEDULER_TIMELINE", str)
     partition_bytes: Optional[int] = _row("BYTESCHEDULER_PARTITION", _size_or_auto)  # None: auto
@@ -102,6 +103,7 @@ class Settings:
     trusted_modules: Tuple[str, ...] = _row("BYTESCHEDULER_TRUSTED_MODULES", _names)
     log_level: str = _row("BYTESCHEDULER_LOG_LEVEL", str)
     metrics: str = _row("BYTESCHEDULER_METRICS", str)
+    tf_op: str = _row("BYTESCHEDULER_TF_OP", str)
     changed: FrozenSet[str] = frozenset()  # names of settings that are not at their defaults
 
     @classmethod
@@ -141,7 +143,16 @@ class Settings:
     @property
     def sums_by_library(self) -> bool:
         """True if a library of collective operations makes the sums, and sizes its operations."""
-        return self.comm in ("mpi", "nccl")
+        return self.comm in ("mpi", "nccl") or self.local_sums == "nccl"
+
+    @property
+    def nccl_by(self) -> Tuple[str, str]:
+        """The setting that lets NCCL sum tensors on GPUs, and another one; both empty: none."""
+        if self.comm == "nccl":
+            return "BYTESCHEDULER_COMM=nccl", "BYTESCHEDULER_COMM=direct"
+        if self.local_sums == "nccl":
+            return "BYTESCHEDULER_LOCAL_SUMS=nccl", "BYTESCHEDULER_LOCAL_SUMS=1"
+        return "", ""
 
     @property
     def tuning_is_given(self) -> bool:

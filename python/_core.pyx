@@ -311,8 +311,45 @@ cdef class _Waiter:
         return _check(error.code, &error)
 
 
+cdef class Completions:
+    """Operations that have ended, for one thread that waits for many."""
+
+    cdef bs_completions* queue
+
+    def __cinit__(self):
+        self.queue = bs_completions_new()
+        if self.queue == NULL:
+            raise MemoryError()
+
+    def __dealloc__(self):
+        # Waiters that report to it keep it.
+        bs_completions_free(self.queue)
+
+    def wait(self, int timeout_ms):
+        """Block for up to `timeout_ms`; return the tokens of operations that have ended since.
+
+        Other threads of Python run meanwhile.  Signals are looked at when it returns.  One thread
+        waits at a time.
+
+        Returns
+        -------
+        list of int
+            In the order of the ends; empty if none came in time, or `wake` was called.
+        """
+        cdef uint64_t[64] tokens
+        cdef size_t count
+        with nogil:
+            count = bs_completions_wait(self.queue, timeout_ms, tokens, 64)
+        PyErr_CheckSignals()
+        return [tokens[index] for index in range(count)]
+
+    def wake(self):
+        """End a `wait` that is under way, or else the next one."""
+        bs_completions_wake(self.queue)
+
+
 cdef class Pending:
-    """An operation under way; made by `Worker.start_push_pull`."""
+    """An operation under way; made by `Worker.start_push_pull` or `Worker.start_exchange`."""
 
     cdef _Waiter waiter
     cdef bs_deferred* deferred
@@ -758,6 +795,105 @@ cdef class Worker:
         _check(code, &error)
         return pending
 
+    def start_exchange(self, uint64_t key, givers, takers, *, uint64_t size, owner, int dtype=0,
+                       int op=0, uintptr_t send=0, uintptr_t receive=0, int home=-1,
+                       str label="", int priority=0, double timeout_s=0,
+                       Completions completions=None, uint64_t token=0):
+        """Start an exchange between some workers, without a declaration; returns at once.
+
+        Every giver contributes `size` bytes, and every taker gets the contribution of the only
+        giver, or the reduction of all.  All its workers state the same key, givers, takers, size,
+        dtype, op, home and label.
+
+        Parameters
+        ----------
+        key : int
+            64 bits that no exchange of the job has had before; keys of `broadcast` are apart.
+        givers, takers : sequence of int
+            Ranks; at least one of each.  This worker is among them.
+        size : int
+            Bytes; 0 makes workers meet.
+        owner : object
+            As of `start_push_pull`.
+        dtype : int
+            MXNet's code.
+        op : int
+            0 sum, 1 least, 2 greatest, 3 product.
+        send, receive : int
+            Addresses of `size` bytes, of a giver and of a taker; they may be equal.
+        home : int
+            Rank of the server that keeps it meanwhile, modulo their number; -1: by the key.
+        label : str
+            For people, in errors; at most 200 bytes.
+        priority : int
+            Larger goes first.
+        timeout_s : float
+            After this time it fails on all its workers; 0: it waits.
+        completions : Completions, optional
+            Gets `token` when this has ended, well or not.
+        token : int
+            A number for that.
+
+        Returns
+        -------
+        Pending
+            Its errors name the label: `ConfigError` if its workers state different things,
+            `Timeout`, `Closed` after `quit_exchange`.  These concern only this exchange.
+        """
+        cdef bs_worker* worker = self.handle()
+        cdef vector[int] giving = sorted(givers)
+        cdef vector[int] taking = sorted(takers)
+        cdef bytes text = label.encode()
+        cdef bs_exchange about
+        cdef bs_operation operation = bs_operation_init(BS_EXCHANGE)
+        cdef Pending pending = Pending.__new__(Pending)
+        cdef bs_error error
+        cdef int code
+        pending.waiter = _Waiter(2, (owner, completions))
+        about.givers, about.num_givers = giving.data(), giving.size()
+        about.takers, about.num_takers = taking.data(), taking.size()
+        about.reduction, about.home, about.label = op, home, text
+        about.timeout_ms = <int64_t>(timeout_s * 1000)
+        operation.key, operation.size_bytes, operation.dtype = key, size, dtype
+        operation.priority = priority
+        operation.sent = <const void*>send
+        operation.received = <void*>receive
+        operation.pushed = bs_waiter_pushed
+        operation.done = bs_waiter_done
+        operation.context = <void*>pending.waiter.waiter
+        operation.exchange = &about
+        if completions is not None:
+            bs_waiter_report(pending.waiter.waiter, completions.queue, token)
+        with nogil:
+            code = bs_worker_start_operation(worker, &operation, &error)
+        if code == 0:
+            pending.waiter.unstarted = 0
+        else:
+            bs_waiter_report(pending.waiter.waiter, NULL, 0)
+        pending.waiter.skip()
+        _check(code, &error)
+        return pending
+
+    def quit_exchange(self, uint64_t key, str reason):
+        """End an exchange that this worker has under way, on all its workers; returns at once.
+
+        Parameters
+        ----------
+        key : int
+            Of the exchange; nothing happens if it is over.
+        reason : str
+            For the error of all.
+        """
+        cdef bs_worker* worker = self.handle()
+        cdef bs_operation operation = bs_operation_init(BS_QUIT_EXCHANGE)
+        cdef bytes text = reason.encode()
+        cdef bs_error error
+        cdef int code
+        operation.key, operation.about = key, text
+        with nogil:
+            code = bs_worker_start_operation(worker, &operation, &error)
+        _check(code, &error)
+
     cdef int _run(self, vector[bs_operation]* operations, owner) except -1:
         """Start operations that have no `pushed`, and block until all are done."""
         cdef bs_worker* worker = self.handle()
@@ -911,4 +1047,5 @@ include "coding.pxi"
 include "predict.pxi"
 include "node.pxi"
 include "rdma.pxi"
+include "table.pxi"
 include "mxnet.pxi"

@@ -74,6 +74,18 @@ cdef extern from "bytescheduler/c_api.h" nogil:
         BS_RETUNE
         BS_REST
         BS_GIVE_BACK
+        BS_EXCHANGE
+        BS_QUIT_EXCHANGE
+
+    ctypedef struct bs_exchange:
+        const int* givers
+        size_t num_givers
+        const int* takers
+        size_t num_takers
+        int reduction
+        int home
+        const char* label
+        int64_t timeout_ms
 
     ctypedef struct bs_operation:
         size_t struct_bytes
@@ -102,6 +114,7 @@ cdef extern from "bytescheduler/c_api.h" nogil:
         uint64_t pickle_bytes
         uint64_t partition_bytes
         uint64_t credit_bytes
+        const bs_exchange* exchange
 
     bs_operation bs_operation_init(int kind)
     int bs_worker_start_operation(bs_worker* worker, const bs_operation* operation,
@@ -122,6 +135,18 @@ cdef extern from "bytescheduler/c_api.h" nogil:
                         bs_error* error)
     int bs_worker_close(bs_worker* worker, int drain_ms, bs_error* error)
 
+    ctypedef struct bs_gate:
+        pass
+
+    ctypedef struct bs_table:
+        pass
+
+    bs_gate* bs_gate_new(bs_worker* worker)
+    void bs_gate_shut(bs_gate* gate)
+    size_t bs_gate_wait(bs_gate* gate, int timeout_ms)
+    void bs_gate_free(bs_gate* gate)
+    const bs_table* bs_table_get()
+
     ctypedef struct bs_waiter:
         pass
 
@@ -131,6 +156,16 @@ cdef extern from "bytescheduler/c_api.h" nogil:
     int bs_waiter_is_pushed(const bs_waiter* waiter, bs_error* error)
     int bs_waiter_wait(const bs_waiter* waiter, int timeout_ms, bs_error* error)
     void bs_waiter_free(bs_waiter* waiter)
+
+    ctypedef struct bs_completions:
+        pass
+
+    void bs_waiter_report(bs_waiter* waiter, bs_completions* completions, uint64_t token)
+    bs_completions* bs_completions_new()
+    size_t bs_completions_wait(bs_completions* completions, int timeout_ms, uint64_t* tokens,
+                               size_t most)
+    void bs_completions_wake(bs_completions* completions)
+    void bs_completions_free(bs_completions* completions)
 
     ctypedef struct bs_node:
         pass

@@ -118,8 +118,13 @@ _WORKER = (
     ),
     ("credit_bytes", None, "bytes that may be in flight to each server"),
     ("pending_requests", None, "requests to servers that are not over"),
-    ("library_operations_total", None, "sums by the library that BYTESCHEDULER_COMM names"),
+    ("library_operations_total", None, "operations of MPI or NCCL"),
     ("library_bytes_total", None, "bytes of gradients that the library has summed"),
+    (
+        "library_copied_bytes_total",
+        None,
+        "bytes copied between the GPU and the host, both ways, with BYTESCHEDULER_LOCAL_SUMS=nccl",
+    ),
     *_SENT,
     ("failed", None, "1 once the worker has failed for good"),
 )

@@ -8,6 +8,7 @@
 // NOLINTBEGIN(readability-identifier-naming): names as C has them.
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #ifdef __cplusplus
@@ -255,7 +256,28 @@ typedef enum {
   BS_REST = 11,
   // The same for a key that this worker never uses again, and so forgets too.  [as BS_REST]
   BS_GIVE_BACK = 12,
+  // An exchange between some workers, without a declaration: its givers contribute `in`, and
+  // its takers get the result in `out`.  All its workers state the same but for priority and
+  // time-out.  Keys of tensors are apart.  `in` and `out` may be the same memory.  [key, in, out,
+  // size_bytes, pushed, done, priority, dtype, exchange]
+  BS_EXCHANGE = 13,
+  // Ends an exchange that this worker has under way, on all its workers, with `about` as the
+  // reason.  [key, about]
+  BS_QUIT_EXCHANGE = 14,
 } bs_operation_kind;
+// How the contributions to an exchange become its result.
+typedef enum { BS_SUM = 0, BS_MIN = 1, BS_MAX = 2, BS_PRODUCT = 3 } bs_reduction;
+// The workers of an exchange, and how it goes.
+typedef struct {
+  const int* givers;  // ranks, in order; at least one, as below
+  size_t num_givers;
+  const int* takers;
+  size_t num_takers;
+  int reduction;       // bs_reduction; of no use with one giver
+  int home;            // rank of the server that keeps it, modulo their number; -1: by the key
+  const char* label;   // for people: at most 200 bytes
+  int64_t timeout_ms;  // 0: none
+} bs_exchange;
 // Rates of one push: of an asynchronous key in place of the optimizer's own; of a push-pull for the
 // residual, which follows their changes.
 typedef struct {
@@ -302,8 +324,9 @@ typedef struct {
   const char* optimizer;  // "sgd momentum=0.9"; "hosted NAME" if only an updater has it; copied
   const void* pickle;     // of the optimizer, for that updater; may be null; copied
   uint64_t pickle_bytes;
-  uint64_t partition_bytes;  // 4 KiB to 1 GiB
-  uint64_t credit_bytes;     // 1 B to 64 GiB
+  uint64_t partition_bytes;     // 4 KiB to 1 GiB
+  uint64_t credit_bytes;        // 1 B to 64 GiB
+  const bs_exchange* exchange;  // copied
 } bs_operation;
 // Returns an operation of a kind with all other fields 0.
 static inline bs_operation bs_operation_init(int kind) {
@@ -328,6 +351,57 @@ int bs_worker_start_operation(bs_worker* worker, const bs_operation* operation, 
 // and only frees it.
 void bs_deferred_start(void* deferred);
 
+// ---- other shared objects ----------------------------------------------------------------------
+
+// A gate to a worker, for operations of a shared object that knows nothing of the worker's end.  It
+// stays valid until bs_gate_free, also after bs_worker_close.
+typedef struct bs_gate bs_gate;
+// Returns null if there is no memory.
+bs_gate* bs_gate_new(bs_worker* worker);
+// Does as bs_worker_start_operation while the gate is open, and counts the operation until
+// bs_gate_leave.  BS_CANCELLED once the gate is shut.  Any thread.
+int bs_gate_start(bs_gate* gate, const bs_operation* operation, bs_error* error);
+// Call it once for each operation that bs_gate_start has taken, in the last of its callbacks.
+void bs_gate_leave(bs_gate* gate);
+// Refuses operations from now on.  When it returns, no bs_gate_start uses the worker any more.
+// REQUIRES: bs_worker_close comes after it.
+void bs_gate_shut(bs_gate* gate);
+// Blocks up to `timeout_ms` until no operation is pending; returns how many are.
+size_t bs_gate_wait(bs_gate* gate, int timeout_ms);
+// REQUIRES: the gate is shut, no operation is pending, and no other call uses it.
+void bs_gate_free(bs_gate* gate);
+
+// Functions of this header, for a shared object that cannot link to this library.  Python has its
+// address in the capsule `bytescheduler.c_api` that bytescheduler._core.c_api() returns.
+#define BS_TABLE_VERSION 1
+typedef struct {
+  uint32_t version;  // BS_TABLE_VERSION of the library; changes with the order or a meaning
+  uint32_t size;     // sizeof(bs_table) of the library; the struct grows at its end only
+  const char* (*library_version)(void);
+  int (*gate_start)(bs_gate* gate, const bs_operation* operation, bs_error* error);
+  void (*gate_leave)(bs_gate* gate);
+} bs_table;
+// Returns the table of this library, which is valid for ever.
+const bs_table* bs_table_get(void);
+// Returns 0 if the table serves a caller that was compiled with this header.  Else it returns
+// BS_FAILED_PRECONDITION, and the error names both versions or both sizes.
+static inline int bs_table_check(const bs_table* table, bs_error* error) {
+  if (table->version == BS_TABLE_VERSION && table->size >= sizeof(bs_table)) return 0;
+  error->code = BS_FAILED_PRECONDITION;
+  if (table->version != BS_TABLE_VERSION) {
+    snprintf(error->message, sizeof(error->message),
+             "the table of bytescheduler's functions has version %u, and this library wants "
+             "version %u: compile it against the installed bytescheduler",
+             (unsigned)table->version, (unsigned)BS_TABLE_VERSION);
+  } else {
+    snprintf(error->message, sizeof(error->message),
+             "the table of bytescheduler's functions has %u bytes, and this library wants %u: "
+             "compile it against the installed bytescheduler",
+             (unsigned)table->size, (unsigned)sizeof(bs_table));
+  }
+  return error->code;
+}
+
 // ---- waiting for completions -------------------------------------------------------------------
 
 // Counts `count` completions and keeps the first error among them.  It takes no lock of the
@@ -345,6 +419,21 @@ int bs_waiter_is_pushed(const bs_waiter* waiter, bs_error* error);
 int bs_waiter_wait(const bs_waiter* waiter, int timeout_ms, bs_error* error);
 // REQUIRES: all completions have come, or none will.
 void bs_waiter_free(bs_waiter* waiter);
+
+// The tokens of waiters whose completions have all come, in that order.  Thread-safe.
+typedef struct bs_completions bs_completions;
+bs_completions* bs_completions_new(void);
+// `waiter` gives `token` when its last completion has come; null: it gives none.  REQUIRES: none
+// has come.
+void bs_waiter_report(bs_waiter* waiter, bs_completions* completions, uint64_t token);
+// Blocks up to `timeout_ms` until there is a token.  Returns how many it has written, `most` at
+// most; 0 also after bs_completions_wake.
+size_t bs_completions_wait(bs_completions* completions, int timeout_ms, uint64_t* tokens,
+                           size_t most);
+// Ends a wait that is under way, or else the next one.
+void bs_completions_wake(bs_completions* completions);
+// REQUIRES: no thread waits.
+void bs_completions_free(bs_completions* completions);
 
 // ---- scheduler node and servers ----------------------------------------------------------------
 

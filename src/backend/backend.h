@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "base/metrics.h"
 #include "base/status.h"
 #include "base/types.h"
@@ -76,6 +77,29 @@ struct Exchange {
   UniqueFunction<void(const Status&, const std::string& next_layout)> summed{};
 };
 
+// A partition of an exchange between some workers, without a declaration
+// (protocol/exchange_terms.h).
+struct ExchangePart {
+  // Status, and whether the destination itself refused: then the exchange alone fails.
+  using Ended = UniqueFunction<void(const Status&, bool refused)>;
+
+  Key key = 0;
+  std::string terms{};  // encoded
+  Partition partition{};
+  Priority priority = 0;
+  // The partition's bytes.  They stay valid until the callback of their direction, and `in` stays
+  // unchanged; both may be the same memory.
+  std::span<const std::byte> in{};
+  std::span<std::byte> out{};
+  // Each runs once, with an error too, in this order, never inside StartPart:
+  // The bytes have crossed the link, so their credit returns.  It waits for no other worker.
+  Ended released{};
+  // The destination has taken `in` up.  Empty, as is `released`: nothing is given.
+  Ended given{};
+  // `out` holds the result.  Empty: none is wanted.
+  Ended taken{};
+};
+
 // Confined to the worker's executor, as are its callbacks.  Errors name key, round, partition and
 // destination.
 class Backend {
@@ -120,6 +144,13 @@ class Backend {
   virtual std::shared_ptr<void> LendFilled(std::span<std::byte> /*memory*/) { return nullptr; }
   // REQUIRES: `tensor` is declared, and its earlier round is over.  It is in use during the call.
   virtual void Start(const protocol::Tensor& tensor, Exchange exchange) = 0;
+  // REQUIRES: CheckExtra is ok, here and below.
+  virtual void StartPart(ExchangePart /*part*/) { BS_CHECK(false); }
+  // Ends an exchange at that destination, for all its workers, with `why`: kDeadlineExceeded or
+  // kCancelled.  `done` runs when the destination knows.
+  virtual void Quit(Key /*key*/, uint32_t /*destination*/, const Status& /*why*/, Done /*done*/) {
+    BS_CHECK(false);
+  }
   // No worker sends partitions of `retired`, an earlier layout, any more.  `done` gets the first
   // error.  `retired` is not in use after the call.  `given_back`: all workers have given the key
   // back.

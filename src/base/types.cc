@@ -1,5 +1,7 @@
-// Element types: codes, sizes and names.
+// Element types and reductions: codes, sizes and names.
 #include "base/types.h"
+
+#include <iterator>
 
 #include "base/check.h"
 
@@ -32,6 +34,8 @@ const DTypeRow& RowOf(DType dtype) {
   return *row;
 }
 
+constexpr std::string_view kReductions[] = {"sum", "min", "max", "product"};
+
 }  // namespace
 
 std::optional<DType> DTypeFromCode(uint32_t code) {
@@ -43,5 +47,12 @@ std::optional<DType> DTypeFromCode(uint32_t code) {
 size_t SizeOf(DType dtype) { return RowOf(dtype).size_bytes; }
 
 std::string_view NameOf(DType dtype) { return RowOf(dtype).name; }
+
+std::optional<Reduction> ReductionFromCode(uint32_t code) {
+  if (code >= std::size(kReductions)) return std::nullopt;
+  return static_cast<Reduction>(code);
+}
+
+std::string_view NameOf(Reduction reduction) { return kReductions[static_cast<size_t>(reduction)]; }
 
 }  // namespace bs

@@ -46,6 +46,14 @@ enum class Mode : uint8_t {
   kAsynchronous = 1,  // updates weights with each push as it comes; workers pull the weights
 };
 
+// How the contributions to an exchange become its result.  The numbers stand on the wire
+// (PROTOCOL.md).
+enum class Reduction : uint8_t { kSum = 0, kMin = 1, kMax = 2, kProduct = 3 };
+// Returns the reduction with this number, or nothing.
+std::optional<Reduction> ReductionFromCode(uint32_t code);
+// Returns "sum" and so on.
+std::string_view NameOf(Reduction reduction);
+
 // Rates for one push to an asynchronous key.  A field without a value takes the optimizer's own.
 struct PushRates {
   std::optional<double> learning_rate;

@@ -15,6 +15,7 @@
 #include <variant>
 
 #include "capi/c_api_guard.h"
+#include "capi/completions.h"
 #include "config/config.h"
 #include "host/about_host.h"
 #include "node/network.h"
@@ -43,6 +44,9 @@ struct bs_waiter {
   std::atomic<bool> pushed = false;
   bs::node::Outcome first_error;
   bs::Notification all;
+  // Gets `token` behind `all`; may be null.  Owners: waiters and the bs_completions.
+  std::shared_ptr<bs::capi::CompletionQueue> completions{};
+  uint64_t token = 0;
 };
 
 // The header repeats the codes, as it needs no other file.
@@ -132,7 +136,12 @@ bs_waiter* bs_waiter_new(size_t count) { return new (std::nothrow) bs_waiter(cou
 void bs_waiter_done(void* waiter, int code, const char* message) {
   auto* const self = static_cast<bs_waiter*>(waiter);
   if (code != 0) self->first_error.Set({static_cast<bs::StatusCode>(code), message});
-  if (--self->left == 0) self->all.Notify();
+  if (--self->left > 0) return;
+  // The waiter may be gone when `all` is known.
+  const auto completions = std::move(self->completions);
+  const uint64_t token = self->token;
+  self->all.Notify();
+  if (completions) completions->Add(token);
 }
 
 void bs_waiter_pushed(void* waiter, int code, const char* message) {
@@ -155,6 +164,22 @@ int bs_waiter_wait(const bs_waiter* waiter, int timeout_ms, bs_error* error) {
 }
 
 void bs_waiter_free(bs_waiter* waiter) { delete waiter; }
+
+void bs_waiter_report(bs_waiter* waiter, bs_completions* completions, uint64_t token) {
+  waiter->completions = completions != nullptr ? completions->queue : nullptr;
+  waiter->token = token;
+}
+
+bs_completions* bs_completions_new(void) { return new (std::nothrow) bs_completions; }
+
+size_t bs_completions_wait(bs_completions* completions, int timeout_ms, uint64_t* tokens,
+                           size_t most) {
+  return completions->queue->Wait(std::chrono::milliseconds(timeout_ms), {tokens, most});
+}
+
+void bs_completions_wake(bs_completions* completions) { completions->queue->Wake(); }
+
+void bs_completions_free(bs_completions* completions) { delete completions; }
 
 // ---- scheduler node and servers ----------------------------------------------------------------
 

@@ -47,6 +47,7 @@ constexpr auto kPlaces = std::to_array<Place>({
     {Field::kPartitionBytes, "partition_bytes", offsetof(bs_operation, partition_bytes),
      sizeof(uint64_t)},
     {Field::kCreditBytes, "credit_bytes", offsetof(bs_operation, credit_bytes), sizeof(uint64_t)},
+    {Field::kExchange, "exchange", offsetof(bs_operation, exchange), sizeof(void*)},
 });
 
 constexpr bool PlacesAreInOrder() {

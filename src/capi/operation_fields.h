@@ -36,6 +36,7 @@ enum class Field : uint8_t {
   kPickleBytes,
   kPartitionBytes,
   kCreditBytes,
+  kExchange,
 };
 
 // A set of fields.

@@ -159,12 +159,46 @@ Status StartGiveBack(const bs_operation& operation, node::OperationHost* host) {
   return Status::Ok();
 }
 
+Status StartExchange(const bs_operation& operation, node::OperationHost* host) {
+  const Result<DType> dtype = DTypeOf(operation);
+  if (!dtype.ok()) return dtype.status();
+  const bs_exchange& about = *operation.exchange;
+  const auto reduction = ReductionFromCode(static_cast<uint32_t>(about.reduction));
+  if (!reduction) {
+    return Status::InvalidArgument("exchange of key " + std::to_string(operation.key) +
+                                   ": reduction " + std::to_string(about.reduction) +
+                                   " is none of bs_reduction");
+  }
+  Worker::ExchangeCall call{.key = operation.key,
+                            .givers = {about.givers, about.givers + about.num_givers},
+                            .takers = {about.takers, about.takers + about.num_takers},
+                            .dtype = dtype.value(),
+                            .reduction = *reduction,
+                            .size_bytes = operation.size_bytes,
+                            .home = about.home,
+                            .label = about.label != nullptr ? about.label : "",
+                            .priority = operation.priority,
+                            .timeout = std::chrono::milliseconds(about.timeout_ms)};
+  if (operation.in != nullptr) call.in = In(operation);
+  if (operation.out != nullptr) call.out = Out(operation);
+  call.given = Calling(operation.pushed, operation, host);
+  call.done = Calling(operation.done, operation, host);
+  host->worker()->Exchange(std::move(call));
+  return Status::Ok();
+}
+
+Status StartQuitExchange(const bs_operation& operation, node::OperationHost* host) {
+  host->worker()->QuitExchange(operation.key, operation.about);
+  return Status::Ok();
+}
+
 constexpr Fields kFirstValue = {Field::kOut, Field::kDone};
 constexpr Fields kMayDeclare = {Field::kKey, Field::kSizeBytes, Field::kDType};
 constexpr Fields kMayDeclareCoded = kMayDeclare | Fields{Field::kCoding};
 constexpr Fields kMayPush = {Field::kKey,    Field::kSizeBytes, Field::kPriority,
                              Field::kCoding, Field::kWaitedNs,  Field::kRates};
 constexpr const char* kAsynchronous = "asynchronous keys";
+constexpr const char* kExchanges = "exchanges between some workers";
 
 constexpr auto kRows = std::to_array<Row>({
     {BS_BROADCAST, "broadcast", kFirstValue, kMayDeclareCoded, nullptr, StartBroadcast},
@@ -212,6 +246,18 @@ constexpr auto kRows = std::to_array<Row>({
      StartRetune},
     {BS_REST, "rest", {}, {Field::kKey, Field::kDone}, nullptr, StartGiveBack},
     {BS_GIVE_BACK, "give-back", {}, {Field::kKey, Field::kDone}, nullptr, StartGiveBack},
+    {BS_EXCHANGE,
+     "exchange",
+     {Field::kPushed, Field::kDone, Field::kExchange},
+     {Field::kKey, Field::kIn, Field::kOut, Field::kSizeBytes, Field::kPriority, Field::kDType},
+     kExchanges,
+     StartExchange},
+    {BS_QUIT_EXCHANGE,
+     "quit-exchange",
+     {Field::kAbout},
+     {Field::kKey},
+     kExchanges,
+     StartQuitExchange},
 });
 
 // The kinds count from 1, in the order of the rows.

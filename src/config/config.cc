@@ -154,6 +154,25 @@ bool IsOfStore(const Config& config) {
 // A library of the machine sends the sums, and encrypts nothing.
 bool IsOfLibrary(const Config& config) { return config.comm == "mpi" || config.comm == "nccl"; }
 
+Status CheckLocalSums(const Config& config) {
+  if (config.local_sums != "nccl") return Status::Ok();
+  const std::string begin = "BYTESCHEDULER_LOCAL_SUMS=nccl beside ";
+  if (IsOfLibrary(config)) {
+    return Status::InvalidArgument(begin + "BYTESCHEDULER_COMM=" + config.comm +
+                                   ", with which a library sums over all workers: unset one of "
+                                   "them");
+  }
+  if (config.rejoin_timeout > Duration::zero()) {
+    return Status::InvalidArgument(begin +
+                                   "BYTESCHEDULER_REJOIN_TIMEOUT: NCCL loses its connections with "
+                                   "a worker; unset one of them");
+  }
+  if (!IsOfStore(config)) return Status::Ok();
+  return Status::InvalidArgument(begin + "BYTESCHEDULER_BACKEND=" + config.backend +
+                                 ", with which MXNet's own store carries the bytes: unset one of "
+                                 "them");
+}
+
 // Rules between several settings, which the rows of the table cannot hold.
 Status CheckTogether(const Config& config) {
   if (config.root_port == 0 && config.role != "scheduler") {
@@ -176,6 +195,8 @@ Status CheckTogether(const Config& config) {
         "BYTESCHEDULER_COMM=" + config.comm + " beside BYTESCHEDULER_BACKEND=" + config.backend +
         ", with which MXNet's own store carries the bytes: unset one of them");
   }
+  if (const Status wrong = CheckLocalSums(config); !wrong.ok()) return wrong;
+
   if (IsOfLibrary(config) && !config.secret_file.empty()) {
     return Status::InvalidArgument(
         "BYTESCHEDULER_SECRET_FILE beside BYTESCHEDULER_COMM=" + config.comm +
@@ -237,10 +258,12 @@ void ApplyMpiSizes(const Lookup& lookup, Config* config) {
 // NCCL goes by this variable before it goes by its caller's choice.
 Status CheckNccl(const Lookup& lookup, const Config& config) {
   const std::string blocks = Find(lookup, "NCCL_COMM_BLOCKING").value_or("0");
-  if (config.comm != "nccl" || std::strtoll(blocks.c_str(), nullptr, 0) != 1) return Status::Ok();
-  return Status::InvalidArgument("NCCL_COMM_BLOCKING=" + config::Printable(blocks) +
-                                 ": calls of NCCL that block hide the loss of a worker; unset it, "
-                                 "or set BYTESCHEDULER_COMM=direct");
+  const bool uses_nccl = config.comm == "nccl" || config.local_sums == "nccl";
+  if (!uses_nccl || std::strtoll(blocks.c_str(), nullptr, 0) != 1) return Status::Ok();
+  return Status::InvalidArgument(
+      "NCCL_COMM_BLOCKING=" + config::Printable(blocks) +
+      ": calls of NCCL that block hide the loss of a worker; unset it, or set " +
+      (config.comm == "nccl" ? "BYTESCHEDULER_COMM=direct" : "BYTESCHEDULER_LOCAL_SUMS=1"));
 }
 
 // The setting of ps-lite that replaces the setting `name` where that is not set; "" if there is

@@ -70,7 +70,7 @@ struct Config {
   Duration rejoin_timeout{};
   int32_t server_threads = 0;  // 0: all cores but the first of each NUMA node
   bool deterministic = false;
-  bool local_sums = true;
+  std::string local_sums;      // "1", "0", "nccl"
   bool waiting_given = false;  // waiting_bytes is set
   bool spin_given = false;     // spin is set
   uint64_t hold_bytes = 0;
@@ -110,6 +110,7 @@ struct Config {
   std::string backend;              // "auto", "native", "kvstore", "passthrough"; read by Python
   uint64_t min_compress_bytes = 0;  // smaller tensors go plain; read by Python
   std::string comm;                 // "auto", "servers", "direct", "mpi", "nccl"
+  std::string tf_op;                // TensorFlow's operations, compiled ahead; Python loads them
   // The numbers of processes that launchers of MPI gave this process, by variable.
   std::map<std::string, std::string, std::less<>> mpi_sizes{};
 

@@ -245,9 +245,10 @@ constexpr auto kRows = std::to_array<SettingRow>({
     {{"BYTESCHEDULER_DETERMINISTIC", "flag", "", "0", "job",
       "1: sums always follow the order of the workers' ranks, however much memory that needs"},
      &Config::deterministic},
-    {{"BYTESCHEDULER_LOCAL_SUMS", "flag", "", "1", "job",
+    {{"BYTESCHEDULER_LOCAL_SUMS", "choice 1|0|nccl", "", "1", "job",
       "1: in a job of several hosts the workers of a host add up synchronous keys, and one copy "
-      "crosses the link (docs/user/direct.md)"},
+      "crosses the link (docs/user/direct.md); nccl: NCCL does so for tensors of PyTorch on GPUs "
+      "(docs/user/collectives.md); 0: each worker sends its own"},
      &Config::local_sums},
     {{"BYTESCHEDULER_HOLD", "bytes", "bytes", "64MiB", "process",
       "most bytes of contributions that a summing thread holds back to sum them in the order of "
@@ -355,6 +356,10 @@ constexpr auto kRows = std::to_array<SettingRow>({
       "or by NCCL on the GPUs that have PyTorch's tensors (nccl); auto: servers if the job has "
       "any, else direct (docs/user/collectives.md)"},
      &Config::comm},
+    {{"BYTESCHEDULER_TF_OP", "text", "", "", "process",
+      "file with the operations for TensorFlow, as python -m bytescheduler.tensorflow.build --out "
+      "FILE makes it; without it they are compiled at the first import (docs/user/tensorflow.md)"},
+     &Config::tf_op},
 });
 
 constexpr auto kInfos = [] {

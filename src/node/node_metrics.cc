@@ -41,6 +41,7 @@ Result<Metrics> MetricsOfWorker(Executor* executor, const std::unique_ptr<Worker
       // A back end with a library has added its own.
       metrics.Add("library_operations_total", 0);
       metrics.Add("library_bytes_total", 0);
+      metrics.Add("library_copied_bytes_total", 0);
       metrics.Add("failed", failure.Get() ? 1 : 0);
       give(metrics);
     });

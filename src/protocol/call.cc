@@ -68,9 +68,14 @@ Status CheckFields(const Call& call, const codec::Table& codecs) {
       return CheckDeclare(call);
     case ps::Op::kPush:
     case ps::Op::kPushPull:
+    case ps::Op::kGive:
       return CheckPush(call, codecs);
     case ps::Op::kOptimizer:
       return Status::Ok();
+    case ps::Op::kTake:
+      return call.payload.size() == 0 ? Status::Ok() : CheckPush(call, codecs);
+    case ps::Op::kTaken:
+    case ps::Op::kQuit:
     case ps::Op::kLookup:
     case ps::Op::kPull:
     case ps::Op::kRelease:
@@ -122,6 +127,8 @@ uint64_t AnnouncedBytes(const ps::Extension& request, const codec::Table& codecs
       return std::min(NumPartitions(said), ps::kMaxFrameBytes) * kServerNumberBytes;
     case ps::Op::kPush:
     case ps::Op::kPushPull:
+    case ps::Op::kGive:
+    case ps::Op::kTake:
       if (!codecs.Check(said.coding).ok()) return said.size_bytes;
       return codecs.SentBytes(said.coding, said.size_bytes);
     case ps::Op::kOptimizer:

@@ -62,9 +62,13 @@ enum Field : pbf_tag_type {
   kAnsweredBelow = 146,
   kReady = 147,
   kGrants = 148,
+  kTerms = 149,
+  kTakenPartitions = 150,
 };
 
 bool IsOfTensor(ps::Op op) { return op == ps::Op::kDeclare || op == ps::Op::kLookup; }
+
+bool IsOfExchange(ps::Op op) { return op == ps::Op::kGive || op == ps::Op::kTake; }
 
 bool IsAsynchronous(const DataRequest& request) {
   return request.mode == static_cast<uint32_t>(Mode::kAsynchronous);
@@ -268,6 +272,14 @@ bool ReadRest(ps::Op op, pbf_reader* in, DataRequest* request) {
       if (op != ps::Op::kReady) return false;
       request->ready = in->get_bytes();
       return true;
+    case Bytes(kTerms):
+      if (!IsOfExchange(op)) return false;
+      request->terms = in->get_bytes();
+      return true;
+    case Bytes(kTakenPartitions):
+      if (op != ps::Op::kTaken) return false;
+      request->taken = in->get_bytes();
+      return true;
     default:
       return false;
   }
@@ -291,6 +303,7 @@ std::string Describe(ps::Op op, const ps::Body& body) {
   const DataRequest request = read.ok() ? read.value() : DataRequest{};
   if (op == ps::Op::kReady) return "number=" + std::to_string(request.ready_number);
   std::string key = "key=" + std::to_string(request.key);
+  if (IsOfExchange(op)) return key + " partition=" + std::to_string(request.partition);
   if (op != ps::Op::kPush && op != ps::Op::kPull && op != ps::Op::kPushPull) return key;
   return key + " " + DescribeCount(request) + " partition=" + std::to_string(request.partition);
 }
@@ -336,6 +349,8 @@ ps::Body Encode(ps::Op op, const DataRequest& request) {
   out.Add(kGivenBack, request.given_back ? 1 : 0);
   out.Add(kStandsFor, request.stands_for);
   out.Add(kAnsweredBelow, request.answered_below);
+  if (IsOfExchange(op)) out.Add(kTerms, request.terms);
+  if (op == ps::Op::kTaken) out.Add(kTakenPartitions, request.taken);
   return out.End();
 }
 

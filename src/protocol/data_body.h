@@ -63,6 +63,8 @@ struct DataRequest {
   // kPushPull between workers of a host: the sender has the answers to all its requests of a lower
   // sequence.
   uint64_t answered_below = 0;
+  std::string terms{};  // kGive, kTake: ExchangeTerms (exchange_terms.h)
+  std::string taken{};  // kTaken: TakenPartitions (exchange_terms.h)
 
   bool operator==(const DataRequest&) const = default;
 };

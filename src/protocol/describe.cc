@@ -57,6 +57,14 @@ std::string DescribeCall(const protocol::Call& call) {
       return "ready number=" + std::to_string(about.ready_number) + from;
     case ps::Op::kLeave:
       return "goodbye" + from;
+    case ps::Op::kGive:
+      return "give" + key + " partition=" + std::to_string(about.partition) + from;
+    case ps::Op::kTake:
+      return "take" + key + " partition=" + std::to_string(about.partition) + from;
+    case ps::Op::kTaken:
+      return "taken" + from;
+    case ps::Op::kQuit:
+      return "quit" + key + from;
     case ps::Op::kOptimizer:
       return "optimizer " + std::to_string(about.optimizer_call) + from;
     default:

@@ -26,7 +26,8 @@ enum ReadinessField : pbf_tag_type {
   kReceived = 2,
   kFinished = 3,
   kCode = 4,
-  kText = 5
+  kText = 5,
+  kJoined = 6,
 };
 enum GrantsField : pbf_tag_type { kFirst = 1, kOperation = 2 };
 enum OperationField : pbf_tag_type { kPiece = 1 };
@@ -39,6 +40,7 @@ enum Field : pbf_tag_type {
   kPriority = 5,
   kNextLayout = 6,
   kOffsetBytes = 7,
+  kPart = 8,
 };
 
 void Add(pbf_tag_type field, uint64_t value, pbf_writer* out) {
@@ -54,6 +56,7 @@ void Add(const ReadyTensor& tensor, std::string* bytes) {
   Add(kDtype, static_cast<uint64_t>(tensor.dtype), &out);
   if (tensor.priority != 0) out.add_sint32(kPriority, tensor.priority);
   if (!tensor.next_layout.empty()) out.add_bytes(kNextLayout, tensor.next_layout);
+  Add(kPart, tensor.part, &out);
 }
 
 void Add(const GrantedPiece& piece, std::string* bytes) {
@@ -64,6 +67,7 @@ void Add(const GrantedPiece& piece, std::string* bytes) {
   Add(kSizeBytes, piece.size_bytes, &out);
   Add(kOffsetBytes, piece.offset_bytes, &out);
   if (!piece.next_layout.empty()) out.add_bytes(kNextLayout, piece.next_layout);
+  Add(kPart, piece.part, &out);
 }
 
 std::string_view ViewIn(pbf_reader* in) {
@@ -83,6 +87,9 @@ bool ReadBoth(pbf_reader* in, T* to) {
       return true;
     case Varint(kSizeBytes):
       to->size_bytes = in->get_uint64();
+      return true;
+    case Varint(kPart):
+      to->part = in->get_uint32();
       return true;
     case Bytes(kNextLayout):
       to->next_layout = in->get_bytes();
@@ -151,6 +158,7 @@ std::string Encode(const Readiness& readiness) {
     out.add_uint32(kCode, static_cast<uint32_t>(readiness.failure.code()));
     out.add_bytes(kText, readiness.failure.message());
   }
+  Add(kJoined, readiness.joined, &out);
   return bytes;
 }
 
@@ -176,6 +184,9 @@ bool ReadField(pbf_reader* in, ReadinessFields* fields) {
       return true;
     case Varint(kFinished):
       fields->readiness.finished = in->get_uint64();
+      return true;
+    case Varint(kJoined):
+      fields->readiness.joined = in->get_uint64();
       return true;
     case Varint(kCode):
       fields->failure.status = in->get_uint32();

@@ -25,6 +25,9 @@ struct ReadyTensor {
   DType dtype = DType::kFloat32;
   Priority priority = 0;      // that of rank 0 counts
   std::string next_layout{};  // of rank 0 (next_layout.h); every rank gets it with the first bytes
+  // 0: the tensor is to be summed.  Else its partition `part` - 1 is summed, and is to be given to
+  // the ranks that do not own it; size_bytes is the partition's.
+  uint32_t part = 0;
 
   bool operator==(const ReadyTensor&) const = default;
 };
@@ -33,6 +36,7 @@ struct Readiness {
   std::vector<ReadyTensor> tensors{};
   uint64_t received = 0;  // number of the first operation that the rank lacks
   uint64_t finished = 0;  // number of the first operation that has not ended on the rank
+  uint64_t joined = 0;    // operations that the rank's library has begun, as far as is known
   Status failure{};       // the rank cannot go on
 };
 
@@ -43,6 +47,7 @@ struct GrantedPiece {
   uint64_t offset_bytes = 0;
   uint64_t size_bytes = 0;
   std::string next_layout{};  // with offset 0
+  uint32_t part = 0;          // as in ReadyTensor; offset_bytes counts from its begin
 
   bool operator==(const GrantedPiece&) const = default;
 };

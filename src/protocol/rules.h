@@ -39,6 +39,14 @@ class Rules {
   virtual bool host_copies_leave_once() const { return true; }
   virtual bool host_copies_have_their_own_credit() const { return true; }
   virtual bool host_sums_go_to_all() const { return true; }
+  // Exchanges (server/exchange/exchange.h).  False: the result is there with the first
+  // contribution; a server forgets an exchange as soon as one taker has the result.
+  virtual bool exchanges_wait_for_all_givers() const { return true; }
+  virtual bool exchanges_stay_until_all_takers_have_them() const { return true; }
+  // False: a server takes the first worker's terms for those of all; a worker's shard goes to the
+  // server of another home, so that it misses the shards of the other givers.
+  virtual bool exchanges_compare_terms() const { return true; }
+  virtual bool exchanges_go_to_their_home() const { return true; }
 };
 
 }  // namespace bs::protocol

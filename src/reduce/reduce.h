@@ -55,6 +55,11 @@ void Sum(const Kernels& kernels, DType dtype, void* target, const void* a, const
 // REQUIRES: at least two inputs; target is inputs[0], or overlaps none.
 void SumInputs(const Kernels& kernels, DType dtype, void* target,
                std::span<const void* const> inputs, size_t count);
+// accumulator = accumulator (reduction) addend, `count` elements.  A sum is that of BestKernels.
+// Products round, wrap and widen as sums do.  The least and the greatest of floating point is NaN
+// where either is, and -0 is less than +0.  So the order of two contributions changes no bit.
+// REQUIRES: the ranges do not overlap.
+void Combine(Reduction reduction, DType dtype, void* accumulator, const void* addend, size_t count);
 // Returns true for floating point: Scale cannot multiply integers.
 constexpr bool CanScale(DType dtype) {
   return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kFloat16 ||

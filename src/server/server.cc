@@ -16,6 +16,7 @@
 #include "server/answers.h"
 #include "server/async/optimizer_calls.h"
 #include "server/directory.h"
+#include "server/exchange/exchanges.h"
 #include "server/forgotten_keys.h"
 #include "server/grants/leader.h"
 #include "server/optimizer/hosted_updates.h"
@@ -52,6 +53,16 @@ bool IsWorkerId(int32_t id, const job::View& view) {
 std::function<void(const RoundTimes&)> RoundReporter(const ServerOptions& options, size_t shard) {
   if (!options.on_round) return {};
   return [report = options.on_round, shard](const RoundTimes& times) { report(shard, times); };
+}
+
+// The state of a shard; the rules and reports of synchronous keys are to be filled in.
+server::ShardState MakeShardState(const ServerOptions& options, const ServerShard& shard,
+                                  const server::SendFn& send,
+                                  const std::shared_ptr<server::HostedUpdates>& hosted,
+                                  const server::Bounds& bounds) {
+  server::ShardState state{server::MakeShardBase(options, shard, send, hosted, bounds)};
+  state.adopted_bytes = options.adopted_bytes;
+  return state;
 }
 
 }  // namespace
@@ -105,7 +116,8 @@ class Server::Impl {
   server::MxnetProtocol stock_;
   server::Directory directory_;
   server::OptimizerCalls optimizer_;
-  server::Leader leader_;             // of collective operations; used in server 0
+  server::Leader leader_;  // of collective operations; used in server 0
+  server::Exchanges exchanges_;
   std::vector<ShardHandle> handles_;  // of the shards, then the dispatcher's own
   // By partition that was seen and not released.
   std::unordered_map<server::SlotId, Place, server::SlotIdHash> handle_of_;
@@ -133,15 +145,18 @@ Server::Impl::Impl(const ServerOptions& options, Executor* dispatcher,
       optimizer_(dispatcher, hosted_.get(), send_,
                  [this](const server::OptimizerInForce& optimizer) { Adopt(optimizer); }),
       leader_(options.grants, options.view->num_workers(), dispatcher, send_, rules),
+      exchanges_(
+          MakeShardState(options, {.executor = dispatcher, .numa_node = shards.front().numa_node},
+                         send_, hosted_, bounds_),
+          rules),
       deferred_(dispatcher, log, std::chrono::minutes(1)) {
   BS_CHECK(!shards.empty());
   BS_CHECK(options.view->num_workers() > 0);
   std::vector<ServerShard> all = shards;
   all.push_back({.executor = dispatcher, .numa_node = shards.front().numa_node});
   for (const ServerShard& shard : all) {
-    server::ShardState state{server::MakeShardBase(options, shard, send_, hosted_, bounds_)};
+    server::ShardState state = MakeShardState(options, shard, send_, hosted_, bounds_);
     state.num_buffers = rules.num_buffers();
-    state.adopted_bytes = options.adopted_bytes;
     state.max_staleness = options.max_staleness;
     state.on_round = RoundReporter(options, handles_.size());
     state.timed = options.timed;
@@ -180,7 +195,8 @@ Status Server::Impl::Check(const protocol::Call& call) const {
                                    " are served");
   }
   const ps::Op op = call.extension.op;
-  const bool partition = op == ps::Op::kPush || op == ps::Op::kPull || op == ps::Op::kPushPull;
+  const bool partition = op == ps::Op::kPush || op == ps::Op::kPull || op == ps::Op::kPushPull ||
+                         op == ps::Op::kGive || op == ps::Op::kTake;
   const uint64_t largest = std::max<uint64_t>(call.request.size_bytes, call.payload.size());
   if (partition && largest > options_.max_partition_bytes) {
     return Status::InvalidArgument(
@@ -216,6 +232,13 @@ void Server::Impl::Dispatch(protocol::Call& call) {
       return optimizer_.Handle(call);
     case ps::Op::kReady:
       return leader_.Ready(std::move(call));
+    case ps::Op::kGive:
+    case ps::Op::kTake:
+      return exchanges_.Handle(call);
+    case ps::Op::kTaken:
+      return exchanges_.Taken(call);
+    case ps::Op::kQuit:
+      return exchanges_.Quit(call);
     default:
       return Refuse(call,
                     Status::InvalidArgument(DescribeCall(call) + ": a server does not do that"));
@@ -336,6 +359,7 @@ void Server::Impl::OnWorkerGone(int32_t rank, const Status& why) {
   directory_.OnWorkerGone(rank, why);
   optimizer_.OnWorkerGone(rank);
   leader_.OnWorkerGone(rank, why);
+  exchanges_.OnWorkerGone(rank, why);
   for (const ShardHandle& handle : handles_) {
     RunOn(handle, [shard = handle.shard, rank, why] { shard->OnWorkerGone(rank, why); });
   }
@@ -358,6 +382,12 @@ Status Server::Impl::OnWorkerVacant(int32_t id, bool native) {
         " is synchronous, so its value is on the workers and not on the servers; start the job "
         "again from your last checkpoint");
   }
+  if (exchanges_.used()) {
+    return Status::FailedPrecondition(
+        "lost " + ps::DescribeId(id) +
+        ", and no worker can take its place: the workers exchange values without a declaration, "
+        "which a newcomer cannot catch up with; start the job again from your last checkpoint");
+  }
   const int32_t rank = ps::RankOf(id);
   directory_.OnWorkerVacant(rank);
   optimizer_.OnWorkerGone(rank);
@@ -374,6 +404,7 @@ void Server::Impl::Fail(const Status& why) {
   stock_.Fail(why);
   optimizer_.Fail(why);
   leader_.Fail(why);
+  exchanges_.Fail(why);
   for (const ShardHandle& handle : handles_) {
     RunOn(handle, [shard = handle.shard, why] { shard->Fail(why); });
   }
@@ -385,6 +416,7 @@ void Server::Impl::Measure(UniqueFunction<void(const Metrics&)> done) {
       server::Answers{.sum = {}, .missing = handles_.size(), .done = std::move(done)});
   answers->sum.Add("partitions", static_cast<double>(handle_of_.size()));
   answers->sum.Add("refused_total", static_cast<double>(refused_));
+  exchanges_.Measure(&answers->sum);
   for (const ShardHandle& handle : handles_) {
     RunOn(handle, [shard = handle.shard, dispatcher = dispatcher_, answers] {
       server::Ask(*shard, dispatcher, answers);

@@ -91,6 +91,19 @@ void Worker::Update(Key key, UpdateCall call) {
   impl_->Post(key, std::move(operation));
 }
 
+void Worker::Exchange(ExchangeCall call) {
+  BS_CHECK(call.done);
+  impl_->executor()->Post([impl = impl_.get(), call = std::move(call)]() mutable {
+    impl->BeginExchange(std::move(call));
+  });
+}
+
+void Worker::QuitExchange(Key key, std::string reason) {
+  impl_->executor()->Post([impl = impl_.get(), key, reason = std::move(reason)]() mutable {
+    impl->QuitExchange(key, Status::Cancelled(std::move(reason)));
+  });
+}
+
 void Worker::SetOptimizer(std::string text, std::string pickle, Done done) {
   impl_->executor()->Post([impl = impl_.get(),
                            optimizer = backend::OptimizerText{std::move(text), std::move(pickle)},

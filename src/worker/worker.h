@@ -50,6 +50,8 @@ struct WorkerOptions {
   // Both hold until rank 0's back end has measured values that suit the network, if it measures.
   // Then rank 0 applies these values once, as if by Retune.  A call of Retune or a compressed
   // push-pull ends the measurement.  A push-pull of an asynchronous key applies nothing.
+  // Partitions of all but large exchanges; a multiple of 64, the same on all workers.
+  uint64_t exchange_partition_bytes = kFirstPartitionBytes;
   bool priority_order = true;          // false: first ready, first sent
   uint64_t early_bytes = kEarlyBytes;  // CoreOptions::early_bytes
   Urgency urgency = Urgency::kCaller;  // without effect unless priority_order
@@ -140,6 +142,36 @@ class Worker {
   // forgets it too.  Then a later PushPull is kFailedPrecondition.  Keys that are asynchronous, or
   // on stock servers, stay.  `done` may be empty; it runs when the servers know.
   void GiveBack(Key key, bool for_good, Done done);
+
+  // An exchange between some workers, without a declaration.  Every giver contributes `in`, and
+  // every taker gets the result: the contribution of the only giver, or the reduction of all
+  // (protocol/exchange_terms.h).
+  struct ExchangeCall {
+    // No exchange of the job has had it before.  Keys of tensors are apart.
+    Key key = 0;
+    std::vector<int32_t> givers{};  // ranks, in order, here and below
+    std::vector<int32_t> takers{};
+    DType dtype = DType::kFloat32;
+    Reduction reduction = Reduction::kSum;
+    uint64_t size_bytes = 0;
+    // The rank of the server that keeps it, modulo their number; below 0: by the key.
+    int32_t home = -1;
+    std::string label{};  // at most protocol::kMostLabelBytes
+    Priority priority = 0;
+    Duration timeout{};  // 0: none
+    // The memory is the caller's: `in` until `given`, `out` until `done`.  Both may be the same.
+    std::span<const std::byte> in{};  // of a giver
+    std::span<std::byte> out{};       // of a taker
+    Done given{};  // the servers have `in`, or this worker gives nothing; before `done`
+    Done done{};
+  };
+  // All workers of an exchange state the same but for memory, priority and `timeout`.  If not, it
+  // fails on all with kInvalidArgument, which names two of them.  After `timeout` it fails on all
+  // with kDeadlineExceeded, which names the givers that are missing.  These, kFailedPrecondition
+  // and kCancelled concern only that call.
+  void Exchange(ExchangeCall call);
+  // Ends an exchange that this worker has under way, on all its workers: kCancelled with `reason`.
+  void QuitExchange(Key key, std::string reason);
 
   // Asynchronous keys: servers update weights with every push as it comes.  A worker waits for
   // other workers only as BYTESCHEDULER_MAX_STALENESS says.

@@ -48,6 +48,7 @@ Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, backend::Ba
     : options_(options),
       changes_behind_round_(rules.layouts_change_behind_their_round()),
       cuts_into_units_(rules.coded_keys_are_cut_into_units()),
+      goes_home_(rules.exchanges_go_to_their_home()),
       executor_(executor),
       on_failure_(std::move(on_failure)),
       log_(log),

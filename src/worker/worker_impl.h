@@ -15,11 +15,13 @@
 #include "backend/backend.h"
 #include "base/check.h"
 #include "core/core.h"
+#include "protocol/exchange_terms.h"
 #include "protocol/tensor.h"
 #include "trace/critical_tensor.h"
 #include "trace/steps.h"
 #include "worker/broadcast.h"
 #include "worker/broadcast_from.h"
+#include "worker/exchange_task.h"
 #include "worker/fetch.h"
 #include "worker/measured_order.h"
 #include "worker/operation.h"
@@ -59,6 +61,12 @@ struct KeyState {
   bool rests() const { return turn % 2 == 1; }
 };
 
+// An exchange under way.
+struct ExchangeState {
+  std::unique_ptr<ExchangeTask> task;
+  TimerId deadline = 0;
+};
+
 }  // namespace worker
 
 // Invariants:
@@ -89,6 +97,8 @@ class Worker::Impl {
   void BroadcastFrom(Key key, int32_t root, const std::shared_ptr<worker::BroadcastFrom>& call,
                      Done done);
   void SetOptimizer(backend::OptimizerText optimizer, Done done);
+  void BeginExchange(ExchangeCall call);
+  void QuitExchange(Key key, const Status& why);
   void SetPartitionAndCredit(uint64_t partition_bytes, uint64_t credit_bytes) {
     BS_CHECK(partition_bytes >= protocol::kAlignBytes);
     partition_bytes_ = partition_bytes;
@@ -160,11 +170,16 @@ class Worker::Impl {
   // The new partitions take the place of `replaced`.
   protocol::Tensor PartitionAndPlace(protocol::Tensor tensor, uint64_t partition_bytes,
                                      std::span<const Partition> replaced = {});
+  // Why this worker cannot begin the exchange.
+  Status CheckExchange(const ExchangeCall& call, const protocol::ExchangeTerms& terms) const;
+  uint32_t HomeOf(const ExchangeCall& call) const;
+  void EndExchange(Key key);
   void OperationEnded();
 
   const WorkerOptions options_;
   const bool changes_behind_round_;  // protocol::Rules::layouts_change_behind_their_round
   const bool cuts_into_units_;       // protocol::Rules::coded_keys_are_cut_into_units
+  const bool goes_home_;             // protocol::Rules::exchanges_go_to_their_home
   uint64_t partition_bytes_ = options_.partition_bytes;
   Executor* const executor_;
   const std::function<void(Status)> on_failure_;
@@ -186,7 +201,8 @@ class Worker::Impl {
   std::vector<UniqueFunction<void()>> on_closed_;
   std::unique_ptr<worker::MeasuredOrder> order_;  // while there is something to learn
   TimePoint last_ready_{};
-  std::map<Key, worker::KeyState> keys_;  // last: its tasks refer to the above
+  std::map<Key, worker::ExchangeState> exchanges_;  // their tasks refer to the above
+  std::map<Key, worker::KeyState> keys_;            // last: its tasks refer to the above
 };
 
 }  // namespace bs

@@ -29,5 +29,16 @@ TEST(Types, OtherCodesAreNothing) {
   }
 }
 
+TEST(Types, ReductionsHaveTheNumbersOfTheProtocol) {
+  const std::string_view names[] = {"sum", "min", "max", "product"};
+  for (uint32_t code = 0; code < 4; ++code) {
+    const std::optional<Reduction> reduction = ReductionFromCode(code);
+    ASSERT_TRUE(reduction.has_value());
+    EXPECT_EQ(static_cast<uint32_t>(*reduction), code);
+    EXPECT_EQ(NameOf(*reduction), names[code]);
+  }
+  EXPECT_FALSE(ReductionFromCode(4).has_value());
+}
+
 }  // namespace
 }  // namespace bs

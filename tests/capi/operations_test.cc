@@ -27,6 +27,7 @@ void Ignore(void* /*context*/, int /*code*/, const char* /*message*/) {}
 std::array<char, 8> memory{};
 bs_deferred* deferred = nullptr;
 constexpr bs_rates kRates{1, 0, 1};
+constexpr bs_exchange kExchange{};
 
 // Every field that only some kinds take, in the order of the struct's table.
 const std::vector<Setter> kSetters = {
@@ -53,6 +54,7 @@ const std::vector<Setter> kSetters = {
     {"pickle_bytes", [](bs_operation* o) { o->pickle_bytes = memory.size(); }},
     {"partition_bytes", [](bs_operation* o) { o->partition_bytes = 4096; }},
     {"credit_bytes", [](bs_operation* o) { o->credit_bytes = 4096; }},
+    {"exchange", [](bs_operation* o) { o->exchange = &kExchange; }},
 };
 
 bs_operation WithAllBut(int kind, const std::set<std::string>& omitted) {
@@ -105,6 +107,8 @@ TEST(Operations, EachKindTakesTheFieldsOfItsComment) {
   EXPECT_EQ(FieldsOf(BS_RETUNE), "done! partition_bytes credit_bytes");
   EXPECT_EQ(FieldsOf(BS_REST), "key done");
   EXPECT_EQ(FieldsOf(BS_GIVE_BACK), "key done");
+  EXPECT_EQ(FieldsOf(BS_EXCHANGE), "key in out size_bytes pushed! done! priority dtype exchange!");
+  EXPECT_EQ(FieldsOf(BS_QUIT_EXCHANGE), "key about!");
 }
 
 TEST(Operations, AnEmptyTensorNeedsNoMemory) {
@@ -130,15 +134,17 @@ class StockHost final : public node::OperationHost {
 
 TEST(Operations, StockServersBroadcastFromRank0AndSumOnly) {
   StockHost host;
-  for (const auto& [kind, asked] :
-       std::vector<std::pair<int, std::string>>{{BS_BROADCAST_ASYNCHRONOUS, "asynchronous keys"},
-                                                {BS_BROADCAST_WHOLE, "asynchronous keys"},
-                                                {BS_BROADCAST_FROM, "a broadcast of any root"},
-                                                {BS_PUSH, "asynchronous keys"},
-                                                {BS_PULL, "asynchronous keys"},
-                                                {BS_UPDATE, "asynchronous keys"},
-                                                {BS_SET_OPTIMIZER, "optimizers on servers"},
-                                                {BS_RETUNE, "another partition size"}}) {
+  for (const auto& [kind, asked] : std::vector<std::pair<int, std::string>>{
+           {BS_BROADCAST_ASYNCHRONOUS, "asynchronous keys"},
+           {BS_BROADCAST_WHOLE, "asynchronous keys"},
+           {BS_BROADCAST_FROM, "a broadcast of any root"},
+           {BS_PUSH, "asynchronous keys"},
+           {BS_PULL, "asynchronous keys"},
+           {BS_UPDATE, "asynchronous keys"},
+           {BS_SET_OPTIMIZER, "optimizers on servers"},
+           {BS_RETUNE, "another partition size"},
+           {BS_EXCHANGE, "exchanges between some workers"},
+           {BS_QUIT_EXCHANGE, "exchanges between some workers"}}) {
     const Status status = capi::StartOperation(bs_operation_init(kind), &host);
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << kind;
     EXPECT_EQ(status.message(),

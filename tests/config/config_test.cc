@@ -196,7 +196,7 @@ TEST(Config, EveryRowReachesItsField) {
        [](const Config& c) { return c.heartbeat_timeout == seconds(10); }},
       {"BYTESCHEDULER_SERVER_THREADS", "4", [](const Config& c) { return c.server_threads == 4; }},
       {"BYTESCHEDULER_DETERMINISTIC", "1", [](const Config& c) { return c.deterministic; }},
-      {"BYTESCHEDULER_LOCAL_SUMS", "0", [](const Config& c) { return !c.local_sums; }},
+      {"BYTESCHEDULER_LOCAL_SUMS", "nccl", [](const Config& c) { return c.local_sums == "nccl"; }},
       {"BYTESCHEDULER_MIN_COMPRESS", "1KiB",
        [](const Config& c) { return c.min_compress_bytes == 1024; }},
       {"BYTEPS_MIN_COMPRESS_BYTES", "100",
@@ -227,6 +227,7 @@ TEST(Config, EveryRowReachesItsField) {
        [](const Config& c) { return c.trusted_modules == "a,b"; }},
       {"BYTESCHEDULER_BACKEND", "native", [](const Config& c) { return c.backend == "native"; }},
       {"BYTESCHEDULER_COMM", "direct", [](const Config& c) { return c.comm == "direct"; }},
+      {"BYTESCHEDULER_TF_OP", "op.so", [](const Config& c) { return c.tf_op == "op.so"; }},
       {"BYTESCHEDULER_DEBUG", "1", [](const Config& c) { return c.debug; }},
       {"BYTESCHEDULER_METRICS", "0.0.0.0:0",
        [](const Config& c) { return c.metrics == "0.0.0.0:0"; }},
@@ -304,7 +305,7 @@ TEST(Config, EveryRowRefusesInTheSameWords) {
       {"BYTESCHEDULER_GRACE", "8761h", "want 0 to 8760h"},
       {"BYTESCHEDULER_SERVER_THREADS", "4097", "want 0 to 4096"},
       {"BYTESCHEDULER_DETERMINISTIC", "sure", kFlag},
-      {"BYTESCHEDULER_LOCAL_SUMS", "some", kFlag},
+      {"BYTESCHEDULER_LOCAL_SUMS", "some", "want one of 1|0|nccl"},
       {"BYTESCHEDULER_MIN_COMPRESS", "few", kBytes},
       {"BYTEPS_MIN_COMPRESS_BYTES", "few", kBytes},
       {"BYTESCHEDULER_HOLD", "64X", kBytes},
@@ -503,6 +504,28 @@ TEST(Config, AWayOfSumsIsRefusedBesideAStoreOfMXNets) {
   }
 }
 
+TEST(Config, NcclWithinAHostGoesWithServersAlone) {
+  Values values = Required();
+  values["BYTESCHEDULER_LOCAL_SUMS"] = "nccl";
+  EXPECT_TRUE(Parse(values).ok());
+  values["BYTESCHEDULER_COMM"] = "nccl";
+  EXPECT_SNAPSHOT(Parse(values).status().message(),
+                  "BYTESCHEDULER_LOCAL_SUMS=nccl beside BYTESCHEDULER_COMM=nccl, with which a "
+                  "library sums over all workers: unset one of them");
+  values["BYTESCHEDULER_COMM"] = "direct";
+  EXPECT_TRUE(Parse(values).ok());
+  values["BYTESCHEDULER_REJOIN_TIMEOUT"] = "10s";
+  EXPECT_SNAPSHOT(Parse(values).status().message(),
+                  "BYTESCHEDULER_LOCAL_SUMS=nccl beside BYTESCHEDULER_REJOIN_TIMEOUT: NCCL loses "
+                  "its connections with a worker; unset one of them");
+  values.erase("BYTESCHEDULER_REJOIN_TIMEOUT");
+  values.erase("BYTESCHEDULER_COMM");
+  values["BYTESCHEDULER_BACKEND"] = "kvstore";
+  EXPECT_SNAPSHOT(Parse(values).status().message(),
+                  "BYTESCHEDULER_LOCAL_SUMS=nccl beside BYTESCHEDULER_BACKEND=kvstore, with which "
+                  "MXNet's own store carries the bytes: unset one of them");
+}
+
 TEST(Config, ASecretIsRefusedBesideALibraryThatEncryptsNothing) {
   for (const std::string comm : {"mpi", "nccl"}) {
     Values values = Required();
@@ -633,6 +656,11 @@ TEST(Config, NcclDoesNotBlock) {
   EXPECT_SNAPSHOT(Parse(values).status().message(),
                   "NCCL_COMM_BLOCKING=1: calls of NCCL that block hide the loss of a worker; unset "
                   "it, or set BYTESCHEDULER_COMM=direct");
+  values["BYTESCHEDULER_COMM"] = "auto";
+  values["BYTESCHEDULER_LOCAL_SUMS"] = "nccl";
+  EXPECT_SNAPSHOT(Parse(values).status().message(),
+                  "NCCL_COMM_BLOCKING=1: calls of NCCL that block hide the loss of a worker; unset "
+                  "it, or set BYTESCHEDULER_LOCAL_SUMS=1");
   values["NCCL_COMM_BLOCKING"] = "0";
   EXPECT_TRUE(Parse(values).ok()) << Parse(values).status().message();
 }

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "codec/codec.h"
 #include "membership/control_body.h"
 #include "protocol/call.h"
+#include "protocol/exchange_terms.h"
 #include "protocol/grants.h"
 #include "protocol/next_layout.h"
 
@@ -41,6 +43,23 @@ void CheckGrants(std::string_view bytes) {
       protocol::DecodeReadiness(bytes),
       [](const protocol::Readiness& said) { return ps::Body(protocol::Encode(said)); },
       [](const ps::Body& written) { return protocol::DecodeReadiness(written.bytes()); });
+}
+
+// The texts within bodies of exchanges.
+void CheckExchange(std::string_view bytes) {
+  namespace protocol = bs::protocol;
+  CheckWrittenAgain(
+      protocol::DecodeTerms(bytes),
+      [](const protocol::ExchangeTerms& terms) { return ps::Body(protocol::Encode(terms)); },
+      [](const ps::Body& written) { return protocol::DecodeTerms(written.bytes()); });
+  CheckWrittenAgain(
+      protocol::DecodeTaken(bytes),
+      [](const std::vector<protocol::TakenPartition>& taken) {
+        return ps::Body(protocol::Encode(std::span(taken)));
+      },
+      [](const ps::Body& written) { return protocol::DecodeTaken(written.bytes()); });
+  const auto terms = protocol::DecodeTerms(bytes);
+  if (terms.ok()) static_cast<void>(protocol::Describe(terms.value()));
 }
 
 void CheckCall(ps::Op op, const ps::Body& body) {
@@ -83,6 +102,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static_cast<void>(rules.describe(op, body));
   CheckCall(op, body);
   if (op == ps::Op::kReady) CheckGrants(body.bytes());
+  if (op == ps::Op::kGive || op == ps::Op::kTaken) CheckExchange(body.bytes());
   const bs::protocol::Tensor tensor{.key = 7, .size_bytes = 1000};
   static_cast<void>(bs::protocol::DecodeNextLayout(body.bytes(), tensor, 2));
   return 0;

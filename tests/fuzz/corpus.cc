@@ -17,6 +17,7 @@
 #include "codec/two_bit.h"
 #include "membership/control_body.h"
 #include "protocol/data_body.h"
+#include "protocol/exchange_terms.h"
 #include "protocol/grants.h"
 #include "protocol/next_layout.h"
 #include "ps-lite/wire/golden.h"
@@ -57,6 +58,21 @@ std::string Grants() {
   return bs::protocol::EncodeGrants(3, operations);
 }
 
+std::string Terms() {
+  return bs::protocol::Encode(bs::protocol::ExchangeTerms{.size_bytes = 300,
+                                                          .partition_bytes = 128,
+                                                          .dtype = bs::DType::kInt32,
+                                                          .reduction = bs::Reduction::kMax,
+                                                          .givers = {0, 1, 4},
+                                                          .takers = {2},
+                                                          .label = "all"});
+}
+
+std::string Taken() {
+  const bs::protocol::TakenPartition taken{.key = 7, .partition = 3};
+  return bs::protocol::Encode(std::span(&taken, 1));
+}
+
 bs::protocol::DataRequest Request() {
   return {.key = 7,
           .push_count = 12,
@@ -81,7 +97,9 @@ bs::protocol::DataRequest Request() {
           .about = "{}",
           .optimizer = "sgd momentum=0.9",
           .given_back = true,
-          .ready = Readiness()};
+          .ready = Readiness(),
+          .terms = Terms(),
+          .taken = Taken()};
 }
 
 std::string Native() {
@@ -107,7 +125,7 @@ bool WriteBodies(const std::filesystem::path& folder) {
     return std::string(1, static_cast<char>(op)) + std::string(body.bytes());
   };
   bool written = true;
-  for (uint32_t number = 1; number <= 11; ++number) {
+  for (uint32_t number = 1; number <= 15; ++number) {
     const auto op = static_cast<ps::Op>(number);
     const std::string bytes = behind(op, bs::protocol::Encode(op, Request()));
     written = Write(folder / ("request-" + std::to_string(number)), bytes) && written;
@@ -151,6 +169,8 @@ bool WriteBodies(const std::filesystem::path& folder) {
          Write(folder / "response-ready", answer(ps::Op::kReady)) &&
          Write(folder / "readiness", behind(ps::Op::kReady, ps::Body(Readiness()))) &&
          Write(folder / "grants", behind(ps::Op::kReady, ps::Body(Grants()))) &&
+         Write(folder / "terms", behind(ps::Op::kGive, ps::Body(Terms()))) &&
+         Write(folder / "taken", behind(ps::Op::kTaken, ps::Body(Taken()))) &&
          Write(folder / "member", behind(ps::Op::kVacate, ps::Encode(member))) &&
          Write(folder / "scheduler", from_scheduler(ps::Op::kRegister)) &&
          Write(folder / "scheduler-vacate", from_scheduler(ps::Op::kVacate)) &&

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "protocol/data_body.h"
+#include "protocol/exchange_terms.h"
 #include "protocol/grants.h"
 #include "ps-lite/wire/golden.h"
 #include "server/server.h"
@@ -114,6 +115,44 @@ bs::protocol::DataRequest DrawBody(FuzzedDataProvider* input) {
   return body;
 }
 
+// Of few kinds, so that requests of several workers meet.
+void DrawExchange(FuzzedDataProvider* input, bs::protocol::DataRequest* body) {
+  const auto draw_ranks = [input] {
+    std::vector<int32_t> ranks;
+    for (int32_t rank = 0; rank <= kWorkers; ++rank) {
+      if (input->ConsumeIntegralInRange<int>(0, rank < kWorkers ? 1 : 31) == 0) {
+        ranks.push_back(rank);
+      }
+    }
+    return ranks;
+  };
+  bs::protocol::ExchangeTerms terms{.size_bytes = input->PickValueInArray<uint64_t>({4, 0, 100}),
+                                    .partition_bytes = 64,
+                                    .givers = draw_ranks(),
+                                    .takers = draw_ranks()};
+  if (input->ConsumeIntegralInRange<int>(0, 7) == 0) {
+    terms.dtype = input->PickValueInArray({bs::DType::kFloat64, bs::DType::kInt8});
+    terms.reduction = input->PickValueInArray({bs::Reduction::kMin, bs::Reduction::kProduct});
+    terms.label = input->ConsumeRandomLengthString(8);
+  }
+  body->terms = bs::protocol::Encode(terms);
+  const bs::protocol::TakenPartition taken{.key = body->key, .partition = body->partition};
+  body->taken = bs::protocol::Encode(std::span(&taken, 1));
+  if (input->ConsumeIntegralInRange<int>(0, 15) == 0) {
+    body->terms = body->taken = input->ConsumeRandomLengthString(24);
+  }
+}
+
+// The partition that the terms say, if it is one.
+void FitExchange(bs::protocol::DataRequest* body) {
+  const auto terms = bs::protocol::DecodeTerms(body->terms);
+  if (!terms.ok() || body->partition >= bs::protocol::NumPartitions(terms.value())) return;
+  const bs::Partition cut = bs::protocol::PartitionOf(terms.value(), body->partition);
+  body->offset_bytes = cut.offset_bytes;
+  body->size_bytes = cut.size_bytes;
+  body->coding = {};
+}
+
 void DrawExtension(FuzzedDataProvider* input, bs::protocol::DataRequest body,
                    ps::Extension* extension) {
   extension->version = input->ConsumeIntegralInRange<uint32_t>(1, 2);
@@ -206,7 +245,11 @@ ps::Message DrawMessage(FuzzedDataProvider* input) {
     DrawStock(input, &message);
     return message;
   }
-  const bs::protocol::DataRequest body = DrawBody(input);
+  bs::protocol::DataRequest body = DrawBody(input);
+  if (input->ConsumeIntegralInRange<int>(0, 3) == 0) {
+    DrawExchange(input, &body);
+    FitExchange(&body);
+  }
   DrawExtension(input, body, &meta.extension);
   const bool fits = input->ConsumeBool() && body.size_bytes <= 4097;
   const size_t size = fits ? body.size_bytes : input->ConsumeIntegralInRange<size_t>(0, 100);

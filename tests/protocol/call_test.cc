@@ -78,6 +78,8 @@ TEST(Call, AnnouncesTheBytesOfItsPayload) {
   const uint64_t large = uint64_t{3} << 30U;
   EXPECT_EQ(announced(ps::Op::kPush, large), large);
   EXPECT_EQ(announced(ps::Op::kPushPull, large), large);
+  EXPECT_EQ(announced(ps::Op::kGive, large), large);
+  EXPECT_EQ(announced(ps::Op::kTake, large), large) << "it may give too";
   EXPECT_EQ(announced(ps::Op::kPush, large, codec::TwoBitCoding(0.5F)), large / 16);
   EXPECT_EQ(announced(ps::Op::kPush, large, {.codec = 9}), large);
   EXPECT_EQ(announced(ps::Op::kDeclare, uint64_t{1} << 40U), uint64_t{2} << 20U);

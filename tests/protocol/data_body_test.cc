@@ -74,6 +74,17 @@ TEST(DataBody, HasTheBytesOfTheProtocol) {
             "ea080131");
 }
 
+TEST(DataBody, ExchangesHaveTheBytesOfTheProtocol) {
+  const DataRequest request{.key = 7, .partition = 1, .size_bytes = 4, .terms = "t", .taken = "u"};
+  const std::string take = "b80607c80601d80604aa090174";
+  EXPECT_EQ(HexOf(Encode(ps::Op::kGive, request)), take);
+  EXPECT_EQ(HexOf(Encode(ps::Op::kTake, request)), take);
+  EXPECT_EQ(HexOf(Encode(ps::Op::kTaken, request)), "b80607c80601d80604b2090175");
+  EXPECT_EQ(DecodeRequest(ps::Op::kTake, Encode(ps::Op::kTake, request)).value().terms, "t");
+  EXPECT_EQ(DecodeRequest(ps::Op::kTaken, Encode(ps::Op::kTaken, request)).value().taken, "u");
+  EXPECT_EQ(DecodeRequest(ps::Op::kPush, Encode(ps::Op::kTake, request)).value().terms, "");
+}
+
 TEST(DataBody, ReadinessAndGrantsHaveTheBytesOfTheProtocol) {
   const ps::Body ready = Encode(ps::Op::kReady, DataRequest{.ready_number = 300, .ready = "r"});
   EXPECT_EQ(HexOf(ready),

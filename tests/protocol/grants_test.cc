@@ -22,14 +22,15 @@ Readiness FullReadiness() {
                        .dtype = DType::kFloat64,
                        .priority = -3,
                        .next_layout = "n"},
-                      {.key = 0, .round = 1, .size_bytes = 4}},
+                      {.key = 0, .round = 1, .size_bytes = 4, .part = 2}},
           .received = 5,
           .finished = 4,
+          .joined = 3,
           .failure = Status::Unavailable("why")};
 }
 
 GrantedOperation Fused() {
-  return {{.key = 7, .round = 12, .offset_bytes = 64, .size_bytes = 32},
+  return {{.key = 7, .round = 12, .offset_bytes = 64, .size_bytes = 32, .part = 3},
           {.key = 8, .round = 3, .offset_bytes = 0, .size_bytes = 8, .next_layout = "n"}};
 }
 
@@ -42,22 +43,25 @@ TEST(Grants, HaveTheBytesOfTheProtocol) {
             "2001"
             "2805"
             "32016e"
-            "0a04"
+            "0a06"
             "1001"
             "1804"
+            "4002"
             "1005"
             "1804"
             "2004"
-            "2a03776879");
+            "2a03776879"
+            "3003");
   const std::vector<std::string> operations = {Encode(Fused())};
   EXPECT_EQ(ToHex(EncodeGrants(9, operations)),
             "0809"
-            "1215"
-            "0a08"
+            "1217"
+            "0a0a"
             "0807"
             "100c"
             "1820"
             "3840"
+            "4003"
             "0a09"
             "0808"
             "1003"
@@ -71,6 +75,7 @@ TEST(Grants, ComeBackAsTheyWere) {
   EXPECT_EQ(readiness.value().tensors, FullReadiness().tensors);
   EXPECT_EQ(readiness.value().received, 5U);
   EXPECT_EQ(readiness.value().finished, 4U);
+  EXPECT_EQ(readiness.value().joined, 3U);
   EXPECT_EQ(readiness.value().failure.ToString(), "kUnavailable: why");
   const std::vector<std::string> operations = {Encode(Fused()), Encode(GrantedOperation())};
   const Result<Grants> grants = DecodeGrants(EncodeGrants(9, operations));

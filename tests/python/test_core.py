@@ -23,6 +23,7 @@ from sentences import line_with
 from bytescheduler import Closed, ConfigError, Error, PeerLost, Timeout, UsageError
 from bytescheduler._core import (
     Coding,
+    Completions,
     MXNetPlugin,
     Node,
     Pending,
@@ -128,6 +129,73 @@ def test_a_push_pull_takes_a_factor_and_says_when_its_memory_is_free(job: Job) -
     assert list(received[0]) == [0.5, 0.5, 0.5]
     with pytest.raises(ConfigError, match="key 7: a sum cannot be multiplied by 0"):
         push(0, 0)
+
+
+def exchange(
+    worker: Worker,
+    key: int,
+    array: "ctypes.Array[ctypes.c_float]",
+    *,
+    op: int = 0,
+    label: str = "call",
+    timeout_s: float = 0,
+    completions: Optional[Completions] = None,
+) -> Pending:
+    """Start an exchange among both workers, in place; its token is the rank."""
+    return worker.start_exchange(
+        *(key, [1, 0], [0, 1]),
+        size=ctypes.sizeof(array),
+        owner=array,
+        op=op,
+        send=ctypes.addressof(array),
+        receive=ctypes.addressof(array),
+        label=label,
+        timeout_s=timeout_s,
+        completions=completions,
+        token=worker.rank,
+    )
+
+
+def test_an_exchange_needs_no_declaration_and_reports_its_end(job: Job) -> None:
+    _, _, workers = job
+    completions = Completions()
+    arrays = [buffer([1, 8]), buffer([5, 2])]
+    pendings = [
+        exchange(worker, 1, array, op=2, completions=completions)
+        for worker, array in zip(workers, arrays)
+    ]
+    tokens: Set[int] = set()
+    while len(tokens) < 2:
+        tokens |= set(completions.wait(10_000))
+    assert tokens == {0, 1}
+    assert all(pending.over() and pending.pushed() for pending in pendings)
+    assert [list(array) for array in arrays] == [[5, 8], [5, 8]]
+    completions.wake()
+    assert completions.wait(10_000) == []
+
+
+def test_exchanges_that_differ_fail_on_both_workers_and_the_job_goes_on(job: Job) -> None:
+    _, _, workers = job
+    arrays = [buffer([1, 8]), buffer([5, 2])]
+    differing = [
+        exchange(worker, 1, array, label=f"call of {worker.rank}")
+        for worker, array in zip(workers, arrays)
+    ]
+    for pending in differing:
+        with pytest.raises(ConfigError, match=r"'call of [01]'.*'call of [01]'"):
+            pending.wait()
+    for pending in [exchange(worker, 2, array) for worker, array in zip(workers, arrays)]:
+        pending.wait()
+    late = exchange(workers[0], 3, arrays[0], timeout_s=0.1)
+    with pytest.raises(Timeout, match="'call': worker 0 has waited for 100 ms; missing: worker 1"):
+        late.wait()
+    quits = exchange(workers[0], 4, arrays[0])
+    workers[0].quit_exchange(4, "enough")
+    with pytest.raises(Closed, match="enough"):
+        quits.wait()
+    with pytest.raises(ConfigError, match="rank 2 of only 2 workers"):
+        workers[0].start_exchange(5, [0], [2], size=0, owner=None).wait()
+    assert all(worker.status() is None for worker in workers)
 
 
 class Circle:

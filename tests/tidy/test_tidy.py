@@ -40,7 +40,7 @@ MAY_INCLUDE = {
     "protocol": {"base", "job", "ps", "wire", "kv", "codec"},
     "backend": {"base", "job", "codec", "protocol"},
     "backend/ps": {"base", "job", "ps", "kv", "codec", "protocol", "backend"},
-    "backend/collective": {"base", "ps", "kv", "codec", "protocol", "backend"},
+    "backend/collective": {"base", "core", "ps", "kv", "codec", "protocol", "backend"},
     # A library of its own sends the bytes.
     "backend/collective/mpi": {"base", "backend/collective"},
     "backend/collective/nccl": {"base", "backend/collective"},
@@ -57,8 +57,10 @@ MAY_INCLUDE = {
     "server/sync": SERVER_FLOOR,
     "server/async": SERVER_FLOOR,
     "server/stock": SERVER_FLOOR,
+    "server/exchange": SERVER_FLOOR,
     "server/grants": {"base", "core", "protocol", "server/state"},
-    "server": SERVER_FLOOR | {"server/sync", "server/async", "server/stock", "server/grants"},
+    "server": SERVER_FLOOR
+    | {"server/sync", "server/async", "server/stock", "server/exchange", "server/grants"},
     # Sums as a server does, for the workers of a host.
     "backend/host": {
         *("base", "job", "core", "ps", "kv", "reduce", "codec", "protocol"),
@@ -367,6 +369,7 @@ TESTED_THROUGH = {
     f"{PS}/transport/zmq/zmq_monitor.cc": "zmq_curve_test.cc",
     f"{PS}/transport/zmq/zmq_socket.cc": "zmq_transport_test.cc",
     f"{PS}/transport/tcp/zmtp_write.cc": "zmtp_test.cc",
+    "src/backend/ps/ps_exchange.cc": "exchange_test.cc",
     "src/capi/c_api_worker.cc": "c_api_test.cc",
     "src/capi/operation_fields.cc": "operations_test.cc",
     "src/codec/builtin.cc": "codec_test.cc",
@@ -377,6 +380,7 @@ TESTED_THROUGH = {
     "src/node/worker/wrapped_store.cc": "store_worker_test.cc",
     "src/frontend/mxnet/mxnet_round.cc": "mxnet_test.cc",
     "src/predict/replaying_worker.cc": "predict_test.cc",
+    "src/server/exchange/exchanges.cc": "exchange_test.cc",
     "src/server/optimizer/optimizer_text.cc": "optimizer_test.cc",
     "src/server/stock/stock_shard.cc": "stock_store_test.cc",
     "src/server/stock/stock_value.cc": "stock_slot_update_test.cc",
@@ -386,6 +390,7 @@ TESTED_THROUGH = {
     "src/backend/collective/mpi/mpi_file.cc": "mpi_library_test.cc",
     "src/backend/host/host_sums.cc": "host_backend_test.cc",
     "src/backend/ps/exchange_body.cc": "ps_backend_test.cc",
+    "src/worker/exchange_task.cc": "exchange_test.cc",
     "src/worker/fetch.cc": "worker_test.cc",
     "src/worker/operation.cc": "worker_test.cc",
     "src/worker/worker_impl.cc": "worker_test.cc",
@@ -493,7 +498,7 @@ FOREIGN = (
     (
         r"protozero/",
         r"3rdparty/ps-lite/src/(wire/(wire\.cc|fields\.h|fusion\.cc)|membership/control_body\.cc)"
-        r"|src/protocol/(data_body|grants)\.cc",
+        r"|src/protocol/(data_body|exchange_terms|grants)\.cc",
     ),
     (r"hwloc|numa", r"src/base/numa\.cc"),
     (r"infiniband/", r"3rdparty/ps-lite/src/transport/rdma/ibverbs_symbols\.h"),

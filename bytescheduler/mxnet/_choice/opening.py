@@ -84,10 +84,12 @@ def open_backend(inner: Optional[Store], settings: Settings) -> Tuple[Optional[S
 
 def check_job(settings: Settings) -> None:
     """Raise ConfigError if variables do not go with the kind of this process's job, or MXNet."""
-    if settings.comm == "nccl":
+    setting, way_out = settings.nccl_by
+    if setting:
+        cure = "BYTESCHEDULER_COMM to direct or mpi" if settings.comm == "nccl" else way_out
         raise ConfigError(
-            "BYTESCHEDULER_COMM=nccl: NCCL sums tensors of GPUs, and MXNet's arrays travel through "
-            "the host: set BYTESCHEDULER_COMM to direct or mpi",
+            f"{setting}: NCCL sums tensors of GPUs, and MXNet's arrays travel through the host: "
+            f"set {cure}",
             1,
         )
     check_left_over()

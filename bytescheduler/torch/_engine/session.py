@@ -21,9 +21,10 @@ class TorchSession(RoundSession):
     def check_place(self, tensor: torch.Tensor, name: str, device: Optional[object]) -> None:
         """Raise UsageError, with `name`, if NCCL has to sum `tensor`, which is on no device."""
         if self.sums_on_devices and device is None and is_floating(tensor.dtype):
+            setting, way_out = self.nccl_by
             raise UsageError(
-                f"{name}: it is on the CPU, and BYTESCHEDULER_COMM=nccl sums tensors of GPUs; move "
-                "it to this worker's GPU, or set BYTESCHEDULER_COMM=direct",
+                f"{name}: it is on the CPU, and {setting} sums tensors of GPUs; move it to this "
+                f"worker's GPU, or set {way_out}",
                 5,
             )
 

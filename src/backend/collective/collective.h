@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -12,11 +13,19 @@
 
 namespace bs::backend::collective {
 
+enum class PieceKind : uint8_t {
+  kAllReduce,  // `out` of each rank gets the sum of all `in`
+  kReduce,     // `out` of the root gets the sum; that of other ranks is undefined
+  kBroadcast,  // `out` of each rank gets `in` of the root
+};
+
 // Memory of a rank in an operation.  `in` and `out` have the same size, and are equal or do not
 // overlap.
 struct Piece {
   std::span<const std::byte> in{};
   std::span<std::byte> out{};
+  PieceKind kind = PieceKind::kAllReduce;
+  int32_t root = 0;
 };
 
 // A library that sums arrays over all ranks of a job, if all ranks call it in one order.
@@ -38,11 +47,21 @@ class Collective {
   virtual bool Sums(DType dtype) const {
     return dtype == DType::kFloat32 || dtype == DType::kFloat64;
   }
-  // Begins the sum of `pieces`, seen as one array of `dtype`, over all ranks, and returns at once.
+  // Begins an operation on `pieces`, arrays of `dtype`, over all ranks, and returns at once.
   // `sequence` counts up by one from 0, alike on all ranks.  `done` runs once, never inside the
-  // call: then each `out` holds the sum, or has undefined bytes after an error.  The memory stays
-  // valid until then.
-  virtual void AllReduce(std::vector<Piece> pieces, DType dtype, uint64_t sequence, Done done) = 0;
+  // call: then each `out` has its bytes, which are undefined after an error.  The memory stays
+  // valid until then.  REQUIRES: has_roots() for pieces with a root.
+  virtual void Begin(std::vector<Piece> pieces, DType dtype, uint64_t sequence, Done done) = 0;
+  // It has pieces with a root, and Copy.
+  virtual bool has_roots() const { return false; }
+  // Copies `in` to `out` between a device and the host's memory; `done` as above.  It is no
+  // operation and has no order.  `owner` keeps the host's memory: a device may use it after an
+  // error too.  REQUIRES: has_roots().
+  virtual void Copy(const Piece& /*piece*/, const std::shared_ptr<void>& /*owner*/, Done /*done*/) {
+  }
+  // Tells how many operations this rank has begun, as soon as the library's thread comes to it.  A
+  // call of the library may keep the thread, and then nothing is told; nor after an end.
+  virtual void TellBegun(UniqueFunction<void(uint64_t num_begun)> told) = 0;
   // Ends all operations with `status` as soon as their memory is out of use, and later calls too.
   virtual void Abort(const Status& status) = 0;
 };

@@ -6,6 +6,8 @@
 
 #include "base/check.h"
 #include "protocol/data_body.h"
+#include "protocol/next_layout.h"
+#include "ps/text.h"
 
 namespace bs::backend::collective {
 namespace {
@@ -14,6 +16,17 @@ std::string Describe(const protocol::GrantedPiece& piece) {
   return "key=" + std::to_string(piece.key) + " round=" + std::to_string(piece.round) + " bytes " +
          std::to_string(piece.offset_bytes) + " to " +
          std::to_string(piece.offset_bytes + piece.size_bytes);
+}
+
+protocol::Tensor WithoutPartitions(const protocol::Tensor& tensor) {
+  return {.key = tensor.key,
+          .dtype = tensor.dtype,
+          .mode = tensor.mode,
+          .size_bytes = tensor.size_bytes,
+          .partition_bytes = tensor.partition_bytes,
+          .partitions = {},
+          .layout_version = tensor.layout_version,
+          .first_layout = tensor.first_layout};
 }
 
 // A request that this rank waits for must not wait behind data.
@@ -31,7 +44,13 @@ CollectiveBackend::CollectiveBackend(CollectiveOptions options, Executor* execut
       once_(rules.grants_are_executed_once()),
       executor_(executor),
       ask_(std::move(ask)),
-      library_(std::move(library)) {}
+      library_(std::move(library)) {
+  if (!library_ || !options_.host || !options_.host->crosses) return;
+  copies_ =
+      std::make_unique<HostCopies>(HostCopiesOptions{.stands_for = options_.host->num_workers,
+                                                     .credit_bytes = options_.host->credit_bytes},
+                                   behind(), library_.get(), executor_);
+}
 
 CollectiveBackend::~CollectiveBackend() { BS_CHECK(pending_.empty()); }
 
@@ -74,6 +93,7 @@ void CollectiveBackend::Add(const protocol::Tensor& tensor, Exchange exchange) {
     pending.round = exchange.round;
     pending.dtype = tensor.dtype;
     pending.size_bytes = tensor.size_bytes;
+    if (options_.host) pending.tensor = WithoutPartitions(tensor);
     pending.in = exchange.in.data() - place.offset_bytes;
     pending.out = exchange.out.data() - place.offset_bytes;
     pending.parts.resize(tensor.partitions.size());
@@ -84,7 +104,8 @@ void CollectiveBackend::Add(const protocol::Tensor& tensor, Exchange exchange) {
   if (place.index == 0) pending.next_layout = std::move(exchange.next_layout);
   const Priority priority = exchange.priority;
   released_.push_back(std::move(exchange.released));
-  pending.parts.at(place.index) = {std::move(exchange), place.size_bytes};
+  pending.parts.at(place.index) = {.exchange = std::move(exchange),
+                                   .missing_bytes = place.size_bytes};
   if (++pending.num_started == pending.parts.size()) {
     ready_.push_back({.key = tensor.key,
                       .round = pending.round,
@@ -174,9 +195,7 @@ void CollectiveBackend::Execute(uint64_t number, protocol::GrantedOperation oper
   std::vector<Piece> pieces;
   pieces.reserve(operation.size());
   for (const protocol::GrantedPiece& granted : operation) {
-    const Result<Piece> piece = PieceOf(granted);
-    if (!piece.ok()) return GiveUp(piece.status());
-    pieces.push_back(piece.value());
+    if (const Status wrong = AddPieces(granted, &pieces); !wrong.ok()) return GiveUp(wrong);
   }
   const auto dtype_of = [this](const auto& granted) { return pending_.at(granted.key).dtype; };
   const DType dtype = dtype_of(operation.front());
@@ -184,13 +203,17 @@ void CollectiveBackend::Execute(uint64_t number, protocol::GrantedOperation oper
     return GiveUp(Status::Internal("server 0 granted arrays of several dtypes as one"));
   }
   for (const protocol::GrantedPiece& granted : operation) ++pending_.at(granted.key).in_library;
-  library_->AllReduce(std::move(pieces), dtype, number,
-                      [this, number, operation = std::move(operation)](const Status& status) {
-                        OnSummed(number, operation, status);
-                      });
+  if (under_way_.empty()) progress_ = executor_->Now();
+  under_way_.emplace(number, operation.front());
+  if (!watches_) Watch();
+  library_->Begin(std::move(pieces), dtype, number,
+                  [this, number, operation = std::move(operation)](const Status& status) {
+                    OnSummed(number, operation, status);
+                  });
 }
 
-Result<Piece> CollectiveBackend::PieceOf(const protocol::GrantedPiece& granted) {
+Status CollectiveBackend::AddPieces(const protocol::GrantedPiece& granted,
+                                    std::vector<Piece>* pieces) {
   const auto wrong = [&](const std::string& what) {
     return Status::Internal("worker " + std::to_string(options_.rank) + ": server 0 granted " +
                             Describe(granted) + ", " + what);
@@ -200,6 +223,18 @@ Result<Piece> CollectiveBackend::PieceOf(const protocol::GrantedPiece& granted) 
                         found->second.num_started == found->second.parts.size();
   if (!is_ready) return wrong("which is not ready here");
   Pending& pending = found->second;
+  if (granted.part > 0) {
+    const Part* const part = TakePart(granted, &pending);
+    if (part == nullptr) return wrong("and its sum is not there");
+    const Partition& place = part->exchange.partition;
+    const std::span<std::byte> bytes(pending.out + place.offset_bytes + granted.offset_bytes,
+                                     granted.size_bytes);
+    pieces->push_back({.in = bytes,
+                       .out = bytes,
+                       .kind = PieceKind::kBroadcast,
+                       .root = RootOf(granted.key, place.index)});
+    return Status::Ok();
+  }
   if (granted.offset_bytes != pending.granted_bytes || granted.size_bytes == 0 ||
       granted.size_bytes > pending.size_bytes - pending.granted_bytes ||
       granted.size_bytes % SizeOf(pending.dtype) != 0) {
@@ -209,8 +244,42 @@ Result<Piece> CollectiveBackend::PieceOf(const protocol::GrantedPiece& granted) 
   pending.granted_bytes += granted.size_bytes;
   if (pending.granted_bytes == pending.size_bytes) --num_waiting_;
   if (granted.offset_bytes == 0) pending.next_layout = granted.next_layout;
-  return Piece{.in = {pending.in + granted.offset_bytes, granted.size_bytes},
-               .out = {pending.out + granted.offset_bytes, granted.size_bytes}};
+  if (options_.host) {
+    AddReductions(granted, pending, pieces);
+  } else {
+    pieces->push_back({.in = {pending.in + granted.offset_bytes, granted.size_bytes},
+                       .out = {pending.out + granted.offset_bytes, granted.size_bytes}});
+  }
+  return Status::Ok();
+}
+
+void CollectiveBackend::AddReductions(const protocol::GrantedPiece& granted, const Pending& pending,
+                                      std::vector<Piece>* pieces) const {
+  const uint64_t end_bytes = granted.offset_bytes + granted.size_bytes;
+  for (const Part& part : pending.parts) {
+    const Partition& place = part.exchange.partition;
+    const uint64_t from = std::max(granted.offset_bytes, place.offset_bytes);
+    const uint64_t to = std::min(end_bytes, place.offset_bytes + place.size_bytes);
+    if (from >= to) continue;
+    pieces->push_back({.in = {pending.in + from, to - from},
+                       .out = {pending.out + from, to - from},
+                       .kind = PieceKind::kReduce,
+                       .root = RootOf(granted.key, place.index)});
+  }
+}
+
+const CollectiveBackend::Part* CollectiveBackend::TakePart(const protocol::GrantedPiece& granted,
+                                                           Pending* pending) {
+  if (granted.part > pending->parts.size()) return nullptr;
+  Part& part = pending->parts[granted.part - 1];
+  const uint64_t size_bytes = part.exchange.partition.size_bytes;
+  if (!part.gives || granted.offset_bytes != part.granted_bytes || granted.size_bytes == 0 ||
+      granted.size_bytes > size_bytes - part.granted_bytes) {
+    return nullptr;
+  }
+  part.granted_bytes += granted.size_bytes;
+  if (part.granted_bytes == size_bytes) --num_waiting_;
+  return &part;
 }
 
 void CollectiveBackend::OnSummed(uint64_t number, const protocol::GrantedOperation& operation,
@@ -220,11 +289,11 @@ void CollectiveBackend::OnSummed(uint64_t number, const protocol::GrantedOperati
                                      std::to_string(number) + " (" + Describe(operation.front()) +
                                      "): " + status.message()));
   }
+  under_way_.erase(number);
+  progress_ = executor_->Now();
   finished_early_.insert(number);
   while (finished_early_.erase(finished_) > 0) ++finished_;
-  // Callbacks may start the next round of a key, or fail the worker.
-  std::vector<Exchange> complete;
-  std::vector<std::string> layouts;
+  Ends ends;
   for (const protocol::GrantedPiece& piece : operation) {
     const auto found = pending_.find(piece.key);
     if (found == pending_.end()) continue;
@@ -235,25 +304,87 @@ void CollectiveBackend::OnSummed(uint64_t number, const protocol::GrantedOperati
       if (pending.in_library == 0) pending_.erase(found);
       continue;
     }
-    summed_bytes_ += piece.size_bytes;
-    for (Exchange& exchange : Complete(&pending, piece.offset_bytes, piece.size_bytes)) {
-      layouts.push_back(exchange.partition.index == 0 ? pending.next_layout : std::string());
-      complete.push_back(std::move(exchange));
-    }
-    if (pending.summed_bytes == pending.size_bytes) pending_.erase(found);
+    Advance(piece, &pending, &ends);
+    if (pending.num_ended == pending.parts.size()) pending_.erase(found);
   }
   RequestReport();
-  for (size_t i = 0; i < complete.size(); ++i) {
-    complete[i].sent(Status::Ok());
-    complete[i].summed(Status::Ok(), layouts[i]);
+  for (const auto& sent : ends.sent) sent(Status::Ok());
+  for (const auto& [summed, next_layout] : ends.summed) summed(Status::Ok(), next_layout);
+}
+
+void CollectiveBackend::Advance(const protocol::GrantedPiece& piece, Pending* pending, Ends* ends) {
+  if (piece.part > 0) {
+    Part& part = pending->parts[piece.part - 1];
+    part.missing_bytes -= piece.size_bytes;
+    if (part.missing_bytes == 0) EndPart(pending, piece.part - 1, ends);
+    return;
+  }
+  summed_bytes_ += piece.size_bytes;
+  for (const uint32_t index : Complete(pending, piece.offset_bytes, piece.size_bytes)) {
+    ends->sent.push_back(std::exchange(pending->parts[index].exchange.sent, {}));
+    options_.host ? OnAdded(pending, index) : EndPart(pending, index, ends);
   }
 }
 
-std::vector<Exchange> CollectiveBackend::Complete(Pending* pending, uint64_t offset_bytes,
+void CollectiveBackend::EndPart(Pending* pending, uint32_t index, Ends* ends) {
+  Exchange ended = std::move(pending->parts[index].exchange);
+  pending->parts[index].exchange = {.partition = ended.partition};
+  ++pending->num_ended;
+  std::string next_layout = index == 0 ? pending->next_layout : std::string();
+  if (!next_layout.empty()) Hear(next_layout);
+  ends->summed.push_back({std::move(ended.summed), std::move(next_layout)});
+}
+
+void CollectiveBackend::OnAdded(Pending* pending, uint32_t index) {
+  const Key key = pending->tensor.key;
+  const bool is_owner = options_.host && RootOf(key, index) == options_.host->place;
+  if (!is_owner || !copies_) return Give(pending, index);
+  const Exchange& exchange = pending->parts[index].exchange;
+  ++pending->in_library;
+  copies_->Cross({.tensor = pending->tensor,
+                  .partition = exchange.partition,
+                  .round = exchange.round,
+                  .priority = exchange.priority,
+                  .coding = exchange.coder.coding,
+                  .memory = exchange.out},
+                 [this, key, index](const Status& status) { OnCrossed(key, index, status); });
+}
+
+void CollectiveBackend::OnCrossed(Key key, uint32_t index, const Status& status) {
+  if (!status.ok()) GiveUp(status);
+  const auto found = pending_.find(key);
+  Pending& pending = found->second;
+  --pending.in_library;
+  if (failure_.ok()) return Give(&pending, index);
+  EndFailed(&pending);
+  if (pending.in_library == 0) pending_.erase(found);
+}
+
+void CollectiveBackend::Give(Pending* pending, uint32_t index) {
+  Part& part = pending->parts[index];
+  part.gives = true;
+  part.missing_bytes = part.exchange.partition.size_bytes;
+  ready_.push_back({.key = pending->tensor.key,
+                    .round = pending->round,
+                    .size_bytes = part.missing_bytes,
+                    .dtype = pending->dtype,
+                    .priority = part.exchange.priority,
+                    .part = index + 1});
+  RequestReport();
+}
+
+// Every worker hears all decisions, but not all in their order.
+void CollectiveBackend::Hear(const std::string& next_layout) {
+  const std::optional<protocol::Decision> decision = protocol::DecisionIn(next_layout);
+  if (!copies_ || !decision || decision->number < decision_) return;
+  decision_ = decision->number;
+  copies_->SetCredit(decision->credit_bytes);
+}
+
+std::vector<uint32_t> CollectiveBackend::Complete(Pending* pending, uint64_t offset_bytes,
                                                   uint64_t size_bytes) {
   const uint64_t end_bytes = offset_bytes + size_bytes;
-  pending->summed_bytes += size_bytes;
-  std::vector<Exchange> complete;
+  std::vector<uint32_t> complete;
   const auto begins_behind = [](uint64_t offset, const Part& part) {
     return offset < part.exchange.partition.offset_bytes;
   };
@@ -266,7 +397,7 @@ std::vector<Exchange> CollectiveBackend::Complete(Pending* pending, uint64_t off
     if (place.offset_bytes >= end_bytes) break;
     const uint64_t end = std::min(end_bytes, place.offset_bytes + place.size_bytes);
     part->missing_bytes -= end - std::max(offset_bytes, place.offset_bytes);
-    if (part->missing_bytes == 0) complete.push_back(std::move(part->exchange));
+    if (part->missing_bytes == 0) complete.push_back(place.index);
   }
   return complete;
 }
@@ -276,6 +407,45 @@ void CollectiveBackend::EndFailed(Pending* pending) {
   for (Part& part : pending->parts) {
     if (part.exchange.summed) RefuseLater(executor_, std::move(part.exchange), failure_);
   }
+}
+
+void CollectiveBackend::Watch() {
+  watches_ = true;
+  executor_->PostAt(executor_->Now() + options_.deadline / 4,
+                    [this, alive = std::weak_ptr<bool>(alive_)] {
+                      if (alive.expired()) return;
+                      watches_ = false;
+                      if (failure_.ok() && !under_way_.empty()) LookForEnds();
+                    });
+}
+
+void CollectiveBackend::LookForEnds() {
+  const Duration waited = executor_->Now() - progress_;
+  if (waited >= options_.deadline) {
+    // The leader knows which ranks have not joined.  If it does not say so, this rank goes alone.
+    if (std::exchange(told_late_, true)) return GiveUp(Late());
+    Send({.received = next_operation_,
+          .finished = finished_,
+          .joined = num_joined_,
+          .failure = Late()});
+  } else if (waited >= options_.deadline / 2) {
+    TellJoined();
+  }
+  Watch();
+}
+
+void CollectiveBackend::TellJoined() {
+  library_->TellBegun([this, alive = std::weak_ptr<bool>(alive_)](uint64_t num_begun) {
+    if (alive.expired() || !failure_.ok() || num_begun <= num_joined_) return;
+    num_joined_ = num_begun;
+    Send({.received = next_operation_, .finished = finished_, .joined = num_joined_});
+  });
+}
+
+Status CollectiveBackend::Late() const {
+  const auto& [number, first] = *under_way_.begin();
+  return Status::DeadlineExceeded("sum " + std::to_string(number) + " (" + Describe(first) +
+                                  ") has not ended for " + ps::TextOf(options_.deadline));
 }
 
 void CollectiveBackend::GiveUp(const Status& why) {
@@ -289,6 +459,7 @@ void CollectiveBackend::Fail(const Status& status) {
   failure_ = status;
   behind()->Fail(status);
   if (library_) library_->Abort(status);
+  if (copies_) copies_->Fail(status);
   ready_.clear();
   early_.clear();
   for (auto pending = pending_.begin(); pending != pending_.end();) {
@@ -306,6 +477,8 @@ void CollectiveBackend::Measure(Metrics* metrics) const {
   behind()->Measure(metrics);
   metrics->Add("library_operations_total", static_cast<double>(finished_));
   metrics->Add("library_bytes_total", static_cast<double>(summed_bytes_));
+  const uint64_t copied_bytes = copies_ ? copies_->copied_bytes() : 0;
+  metrics->Add("library_copied_bytes_total", static_cast<double>(copied_bytes));
 }
 
 }  // namespace bs::backend::collective

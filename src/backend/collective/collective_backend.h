@@ -9,9 +9,14 @@
 // order of their numbers (server/grants/leader.h).  This rank decides nothing: the credit of a
 // partition returns as soon as the worker has started it.
 //
-// docs/design/decisions/0028-a-leader-grants.md has the reasons.
+// A library may have the ranks of a host alone (CollectiveOptions::host).  Then a tensor has two
+// steps: the library adds each partition up on its owner, which exchanges it with the other hosts
+// (HostCopies), and then gives it to the other ranks of the host.  The leader orders both steps.
+//
+// docs/design/decisions/0028-a-leader-grants.md and 0031-nccl-within-a-host.md have the reasons.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -28,6 +33,7 @@
 #include "backend/backend.h"
 #include "backend/backend_before.h"
 #include "backend/collective/collective.h"
+#include "backend/collective/host_copies.h"
 #include "base/executor.h"
 #include "protocol/grants.h"
 #include "protocol/rules.h"
@@ -35,9 +41,23 @@
 
 namespace bs::backend::collective {
 
+// The place of a worker whose library has the ranks of its host alone.
+struct HostOptions {
+  int32_t place = 0;         // of this worker among them
+  uint32_t num_workers = 1;  // of this host
+  bool crosses = true;       // there are other hosts
+  uint64_t credit_bytes = kFirstCreditBytes;
+  // The place of the worker that owns a partition, alike on all workers of the host.
+  std::function<int32_t(Key key, uint32_t partition)> owner_of{};
+};
+
 struct CollectiveOptions {
   int32_t rank = 0;
-  Status no_library{};  // not ok: why there is no library, with which Prepare ends
+  // The longest time without an end of an operation, while some are under way.  All ranks are ready
+  // for them, so that no rank has a reason to be late.
+  Duration deadline = std::chrono::seconds(60);
+  std::optional<HostOptions> host{};  // empty: the library has all ranks
+  Status no_library{};                // not ok: why there is no library, with which Prepare ends
 };
 
 class CollectiveBackend final : public BackendBefore {
@@ -72,21 +92,33 @@ class CollectiveBackend final : public BackendBefore {
   // A partition of the worker, whose sum is not there.
   struct Part {
     Exchange exchange{};
-    uint64_t missing_bytes = 0;  // not summed
+    uint64_t missing_bytes = 0;  // not summed; in the second step: not given
+    bool gives = false;          // it is in the second step
+    uint64_t granted_bytes = 0;  // of the second step
   };
   // A tensor in the round that is under way.
   struct Pending {
     Round round = 0;
     DType dtype = DType::kFloat32;
     uint64_t size_bytes = 0;
+    protocol::Tensor tensor{};      // without partitions
     const std::byte* in = nullptr;  // the tensor, of which partitions are ranges
     std::byte* out = nullptr;
     std::vector<Part> parts{};  // by index
     size_t num_started = 0;     // by the worker
     uint64_t granted_bytes = 0;
-    uint64_t summed_bytes = 0;
+    size_t num_ended = 0;  // parts
     std::string next_layout{};
-    size_t in_library = 0;  // pieces
+    size_t in_library = 0;  // pieces, and copies of its parts
+  };
+  // Ends of exchanges, which may start the next round of a key, or fail the worker.
+  struct Ends {
+    std::vector<UniqueFunction<void(const Status&)>> sent{};
+    struct Summed {
+      UniqueFunction<void(const Status&, const std::string& next_layout)> summed;
+      std::string next_layout;
+    };
+    std::vector<Summed> summed{};
   };
 
   bool GoesByLibrary(const protocol::Tensor& tensor, const Exchange& exchange) const;
@@ -97,12 +129,39 @@ class CollectiveBackend final : public BackendBefore {
   void OnResponse(const Status& status, const ps::Message& response);
   void OnGrants(protocol::Grants grants);
   void Execute(uint64_t number, protocol::GrantedOperation operation);
-  Result<Piece> PieceOf(const protocol::GrantedPiece& granted);
+  // Adds the arrays of what is granted.
+  Status AddPieces(const protocol::GrantedPiece& granted, std::vector<Piece>* pieces);
+  // The place of the worker that owns a partition.
+  int32_t RootOf(Key key, uint32_t partition) const {
+    return options_.host ? options_.host->owner_of(key, partition) : 0;
+  }
+  // A reduction for each owner.
+  void AddReductions(const protocol::GrantedPiece& granted, const Pending& pending,
+                     std::vector<Piece>* pieces) const;
+  // Null: no such part is in its second step, or the bytes are not those that follow.
+  const Part* TakePart(const protocol::GrantedPiece& granted, Pending* pending);
   void OnSummed(uint64_t number, const protocol::GrantedOperation& operation, const Status& status);
-  // A piece of a tensor is summed.  Returns the parts that are complete now.
-  static std::vector<Exchange> Complete(Pending* pending, uint64_t offset_bytes,
+  // A piece of a tensor is summed, or given.
+  void Advance(const protocol::GrantedPiece& piece, Pending* pending, Ends* ends);
+  // Returns the parts that are summed now.
+  static std::vector<uint32_t> Complete(Pending* pending, uint64_t offset_bytes,
                                         uint64_t size_bytes);
+  void EndPart(Pending* pending, uint32_t index, Ends* ends);
+  // A part is summed on this host, on its owner.
+  void OnAdded(Pending* pending, uint32_t index);
+  void OnCrossed(Key key, uint32_t index, const Status& status);
+  // The sum of a part is on its owner, as far as this rank knows.
+  void Give(Pending* pending, uint32_t index);
+  // Applies the credit that comes with a sum.
+  void Hear(const std::string& next_layout);
   void EndFailed(Pending* pending);
+  // Looks after operations under way, as long as there are any.
+  void Watch();
+  void LookForEnds();
+  // Asks the library for what it has begun, and tells that to the leader.
+  void TellJoined();
+  // No operation has ended within the deadline.
+  Status Late() const;
   // This rank cannot go on: tells the leader, and all operations end with `why`.
   void GiveUp(const Status& why);
 
@@ -126,8 +185,15 @@ class CollectiveBackend final : public BackendBefore {
   uint64_t finished_ = 0;              // number of the first operation that has not ended
   std::set<uint64_t> finished_early_;  // behind one that has not ended
   uint64_t reported_finished_ = 0;
+  std::map<uint64_t, protocol::GrantedPiece> under_way_;  // the first pieces, by number
+  TimePoint progress_{};                                  // since then no operation has ended
+  uint64_t num_joined_ = 0;  // operations that the library has begun, as far as it was asked
+  bool watches_ = false;     // a look is posted
+  bool told_late_ = false;   // the leader knows that the deadline is over
+  uint64_t decision_ = 0;    // the latest whose credit is in force
   bool report_posted_ = false;
   Status failure_;
+  std::unique_ptr<HostCopies> copies_;  // null: no partition of this worker crosses
   const std::unique_ptr<Collective> library_;
 };
 

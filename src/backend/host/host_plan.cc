@@ -9,9 +9,10 @@
 
 namespace bs::backend {
 
-HostPlan::HostPlan(const job::View& view)
-    : ranks_(protocol::AddsUpOnHosts(view) ? view.WorkersBeside(view.own.rank)
-                                           : std::vector<int32_t>{view.own.rank}) {}
+HostPlan::HostPlan(const job::View& view, bool also_on_one_host)
+    : ranks_(also_on_one_host || protocol::AddsUpOnHosts(view)
+                 ? view.WorkersBeside(view.own.rank)
+                 : std::vector<int32_t>{view.own.rank}) {}
 
 std::optional<size_t> HostPlan::PlaceOf(int32_t rank) const {
   const auto place = std::lower_bound(ranks_.begin(), ranks_.end(), rank);

@@ -15,8 +15,9 @@ namespace bs::backend {
 
 class HostPlan {
  public:
-  // REQUIRES: the view is a worker's.
-  explicit HostPlan(const job::View& view);
+  // `also_on_one_host`: the workers add up where the job has no other host too.  REQUIRES: the view
+  // is a worker's.
+  explicit HostPlan(const job::View& view, bool also_on_one_host = false);
 
   // More than one worker adds up.
   bool in_use() const { return ranks_.size() > 1; }

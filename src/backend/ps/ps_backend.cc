@@ -111,7 +111,8 @@ PsBackend::PsBackend(const PsBackendOptions& options, Executor* executor, SendFn
       log_(log),
       requests_(WithRules(options.requests), executor, std::move(send), log),
       estimator_(executor, num_servers()),
-      loads_(num_servers(), options.server_weights) {
+      loads_(num_servers(), options.server_weights),
+      taken_(num_servers()) {
   BS_CHECK(options.view->num_servers() > 0);
   if (!options.measures_bandwidth) estimator_.Stop();
 }

@@ -21,6 +21,7 @@
 #include "base/executor.h"
 #include "base/log.h"
 #include "job/view.h"
+#include "protocol/exchange_terms.h"
 #include "protocol/placement.h"
 #include "ps/kv_worker.h"
 #include "ps/message.h"
@@ -83,6 +84,8 @@ class PsBackend final : public Backend {
   std::shared_ptr<void> LendSent(std::span<const std::byte> memory) override;
   std::shared_ptr<void> LendFilled(std::span<std::byte> memory) override;
   void Start(const protocol::Tensor& tensor, Exchange exchange) override;
+  void StartPart(ExchangePart part) override;
+  void Quit(Key key, uint32_t destination, const Status& why, Done done) override;
   void Release(const protocol::Tensor& retired, bool given_back, Done done) override;
   void GiveBack(const protocol::Tensor& tensor, uint64_t turn,
                 UniqueFunction<void(Result<bool>)> done) override;
@@ -99,6 +102,11 @@ class PsBackend final : public Backend {
   void PushPull(const protocol::Tensor& tensor, Exchange exchange);
   void Push(const protocol::Tensor& tensor, Exchange* exchange);
   void Pull(const protocol::Tensor& tensor, const Exchange& exchange, Summed summed);
+  void Give(ExchangePart* part);
+  void Take(ExchangePart part);
+  // Tells the server, soon, that this worker has that partition of an exchange.
+  void NoteTaken(uint32_t server, const protocol::TakenPartition& partition);
+  void TellTaken(uint32_t server);
   // Sends a request to each server; `done` gets the first refusal.
   void SendToEach(std::vector<ps::KvRequest> requests, Done done);
 
@@ -108,6 +116,14 @@ class PsBackend final : public Backend {
   ps::KvWorker requests_;
   BandwidthEstimator estimator_;
   protocol::Loads loads_;
+  // By server: partitions of exchanges that this worker has, and a server does not know.
+  struct Taken {
+    std::vector<protocol::TakenPartition> untold;
+    bool under_way = false;  // a request that tells of some, or the time until it
+  };
+  std::vector<Taken> taken_;
+  // Callbacks that nothing of the worker waits for look whether this is still there.
+  const std::shared_ptr<bool> lives_ = std::make_shared<bool>(true);
 };
 
 }  // namespace bs::backend

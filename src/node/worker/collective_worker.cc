@@ -1,15 +1,41 @@
 // Puts the collective back end together from a library and the back end of servers.
 #include "node/worker/collective_worker.h"
 
+#include <optional>
 #include <utility>
 
 #include "backend/collective/collective_backend.h"
+#include "backend/host/host_plan.h"
 
 namespace bs::node {
+namespace {
+
+std::optional<backend::collective::HostOptions> HostOf(const job::View& view,
+                                                       const LibraryUse& use) {
+  if (!use.within_hosts) return std::nullopt;
+  const backend::HostPlan plan(view, /*also_on_one_host=*/true);
+  return backend::collective::HostOptions{
+      .place = static_cast<int32_t>(plan.PlaceOnHost(view.own.rank)),
+      .num_workers = static_cast<uint32_t>(plan.num_workers()),
+      .crosses = plan.num_workers() < static_cast<size_t>(view.num_workers()),
+      .credit_bytes = use.credit_bytes,
+      .owner_of = [plan](Key key, uint32_t partition) {
+        return static_cast<int32_t>(plan.PlaceOnHost(plan.OwnerOf(key, partition)));
+      }};
+}
+
+}  // namespace
+
+LibraryUse UseOf(const Config& config) {
+  return {.deadline = config.timeout,
+          .within_hosts = config.local_sums == "nccl",
+          .credit_bytes = config.credit_bytes};
+}
 
 std::unique_ptr<backend::Backend> WithLibrary(const MakeLibraryFn& make_library,
                                               std::unique_ptr<backend::PsBackend> servers,
-                                              const job::SharedView& view, Executor* executor) {
+                                              const job::SharedView& view, Executor* executor,
+                                              const LibraryUse& use) {
   using backend::collective::Collective;
   using backend::collective::CollectiveBackend;
   backend::PsBackend* const asked = servers.get();
@@ -17,6 +43,8 @@ std::unique_ptr<backend::Backend> WithLibrary(const MakeLibraryFn& make_library,
   std::unique_ptr<Collective> made = library.ok() ? std::move(library.value()) : nullptr;
   return std::make_unique<CollectiveBackend>(
       backend::collective::CollectiveOptions{.rank = view->own.rank,
+                                             .deadline = use.deadline,
+                                             .host = HostOf(*view, use),
                                              .no_library = library.status()},
       executor, std::move(servers), std::move(made),
       [asked](ps::KvRequest request, ps::KvWorker::Done done) {

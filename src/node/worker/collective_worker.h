@@ -1,6 +1,7 @@
 // A worker of a job whose dense sums a library of collective operations makes.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -9,6 +10,8 @@
 #include "backend/ps/ps_backend.h"
 #include "base/executor.h"
 #include "base/status.h"
+#include "base/types.h"
+#include "config/config.h"
 #include "job/view.h"
 
 namespace bs::node {
@@ -27,10 +30,18 @@ struct LibraryPlace {
 using MakeLibraryFn = std::function<Result<std::unique_ptr<backend::collective::Collective>>(
     const LibraryPlace& place)>;
 
+struct LibraryUse {
+  Duration deadline{};        // CollectiveOptions::deadline
+  bool within_hosts = false;  // the library has the ranks of each host alone
+  uint64_t credit_bytes = 0;  // of copies that cross the link then
+};
+LibraryUse UseOf(const Config& config);
+
 // Puts the library before `servers`, the back end of all other traffic.  Server 0 of the job
 // grants.
 std::unique_ptr<backend::Backend> WithLibrary(const MakeLibraryFn& make_library,
                                               std::unique_ptr<backend::PsBackend> servers,
-                                              const job::SharedView& view, Executor* executor);
+                                              const job::SharedView& view, Executor* executor,
+                                              const LibraryUse& use);
 
 }  // namespace bs::node

@@ -1,4 +1,5 @@
-// The libraries of collective operations that a job can name with BYTESCHEDULER_COMM.
+// The libraries of collective operations that a job can name with BYTESCHEDULER_COMM, and within
+// hosts with BYTESCHEDULER_LOCAL_SUMS.
 #pragma once
 
 #include "base/status.h"

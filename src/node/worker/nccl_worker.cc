@@ -1,9 +1,12 @@
 // Finds NCCL, and starts its thread once the worker has its executor.
 #include "node/worker/nccl_worker.h"
 
+#include <algorithm>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "backend/collective/introduction.h"
 #include "backend/collective/nccl/cuda_driver.h"
@@ -40,17 +43,42 @@ Found Find() {
   return found;
 }
 
+// The workers of the communicator, in order.
+std::vector<int32_t> RanksOf(const job::View& view, const Config& config) {
+  if (config.local_sums == "nccl") return view.WorkersBeside(view.own.rank);
+  std::vector<int32_t> ranks(static_cast<size_t>(view.num_workers()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+// All workers of the job introduce themselves, and each host takes the cards of its own.
+void IntroduceAmong(const LibraryPlace& place, const std::vector<int32_t>& ranks,
+                    const std::string& card, UniqueFunction<void(const Result<Cards>&)> done) {
+  backend::collective::Introduce(place.servers, place.view->own.rank, place.view->num_workers(),
+                                 card, [ranks, done = std::move(done)](const Result<Cards>& cards) {
+                                   if (!cards.ok()) return done(cards);
+                                   Cards chosen;
+                                   for (const int32_t rank : ranks) {
+                                     chosen.push_back(cards.value()[static_cast<size_t>(rank)]);
+                                   }
+                                   done(chosen);
+                                 });
+}
+
 NcclOptions OptionsAt(const LibraryPlace& place, const Config& config) {
   NcclOptions options;
-  options.rank = place.view->own.rank;
-  options.size = place.view->num_workers();
-  options.introduce = [place, rank = options.rank, size = options.size](
-                          const std::string& card,
-                          UniqueFunction<void(const Result<Cards>&)> done) {
-    backend::collective::Introduce(place.servers, rank, size, card, std::move(done));
+  const std::vector<int32_t> ranks = RanksOf(*place.view, config);
+  options.rank =
+      static_cast<int32_t>(std::ranges::find(ranks, place.view->own.rank) - ranks.begin());
+  options.size = static_cast<int32_t>(ranks.size());
+  options.workers = ranks;
+  options.introduce = [place, ranks](const std::string& card,
+                                     UniqueFunction<void(const Result<Cards>&)> done) {
+    IntroduceAmong(place, ranks, card, std::move(done));
   };
   options.spin = config.spin;
-  options.deadline = config.timeout;
+  // The back end looks first, as it knows the ranks that have not joined.
+  options.deadline = 2 * config.timeout;
   return options;
 }
 

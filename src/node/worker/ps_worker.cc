@@ -33,7 +33,7 @@ WorkerOptions OptionsOverServers(const Config& config) {
 // The workers of a host add up.  A worker that takes a lost place would have to add up rounds that
 // have begun without it.
 bool MayAddUp(const Config& config, const ps::MembershipOptions& options) {
-  return config.local_sums && !options.attach && config.rejoin_timeout == Duration(0);
+  return config.local_sums == "1" && !options.attach && config.rejoin_timeout == Duration(0);
 }
 
 backend::PsBackendOptions MakeBackendOptions(const Config& config, const job::SharedView& view,
@@ -188,9 +188,12 @@ std::unique_ptr<WorkerNode> StartPsWorker(const Config& config,
         if (!make_library) {
           return MakeBackendOf(config, membership, view, may_add_up, patience, log);
         }
-        auto backend = MakeBackend(config, membership->network(), view, /*adds_up=*/false, log);
+        const LibraryUse use = UseOf(config);
+        const bool adds_up = use.within_hosts && protocol::AddsUpOnHosts(*view);
+        auto backend = MakeBackend(config, membership->network(), view, adds_up, log);
+        if (adds_up && view->own.rank == 0) TellOfCopies(*view, log);
         membership->DeliverTo(ReceiverOf(backend.get()));
-        return WithLibrary(make_library, std::move(backend), view, membership->executor());
+        return WithLibrary(make_library, std::move(backend), view, membership->executor(), use);
       },
       .worker = OptionsOverServers(config),
       .kept_memory = membership->kept_memory(),

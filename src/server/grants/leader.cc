@@ -61,7 +61,8 @@ class Leader::Task final : public CommTask {
             .round = round(),
             .offset_bytes = partition.offset_bytes,
             .size_bytes = partition.size_bytes,
-            .next_layout = index == 0 ? tensor_.next_layout : std::string()};
+            .next_layout = index == 0 ? tensor_.next_layout : std::string(),
+            .part = tensor_.part};
   }
 
  private:
@@ -131,7 +132,8 @@ void Leader::Repeat(Rank* rank, protocol::Call call) {
 
 Status Leader::Take(int32_t number, const protocol::Readiness& readiness) {
   Rank& rank = ranks_[static_cast<size_t>(number)];
-  if (!readiness.failure.ok()) return readiness.failure;
+  rank.joined = std::max(rank.joined, readiness.joined);
+  if (!readiness.failure.ok()) return FailureOf(readiness);
   if (std::max(readiness.received, readiness.finished) > num_operations()) {
     return Status::Internal("worker " + std::to_string(number) + " has ended " +
                             CountOf(readiness.finished, "operation") + " of only " +
@@ -146,12 +148,26 @@ Status Leader::Take(int32_t number, const protocol::Readiness& readiness) {
   return Status::Ok();
 }
 
+Status Leader::FailureOf(const protocol::Readiness& readiness) const {
+  const Status& failure = readiness.failure;
+  const uint64_t late = readiness.finished;
+  if (failure.code() != StatusCode::kDeadlineExceeded || late >= num_operations()) return failure;
+  std::vector<int32_t> missing;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    if (ranks_[i].joined <= late) missing.push_back(static_cast<int32_t>(i));
+  }
+  return {failure.code(),
+          failure.message() + (missing.empty()
+                                   ? ", though all workers have joined it"
+                                   : "; missing there: " + protocol::DescribeWorkers(missing))};
+}
+
 Status Leader::TakeTensor(int32_t number, const protocol::ReadyTensor& tensor) {
   if (gathering_.size() >= kMostKeys) {
     return Status::ResourceExhausted("too many keys are ready on some workers alone");
   }
   ++ranks_[static_cast<size_t>(number)].reported;
-  const auto [found, is_first] = gathering_.try_emplace(tensor.key);
+  const auto [found, is_first] = gathering_.try_emplace({tensor.key, tensor.part});
   Gathering& gathering = found->second;
   if (is_first) {
     gathering.tensor = tensor;
@@ -294,7 +310,7 @@ void Leader::Answer(const protocol::Call& call, uint64_t from) const {
 }
 
 std::string Leader::Awaited(int32_t number) const {
-  for (const auto& [key, gathering] : gathering_) {
+  for (const auto& [id, gathering] : gathering_) {
     if (!gathering.ready[static_cast<size_t>(number)]) continue;
     return protocol::DescribeWorkers(MissingRanks(gathering)) + " to sum " +
            DescribeTensor(gathering.tensor);

@@ -93,6 +93,7 @@ class Leader {
     uint64_t received = 0;                    // number of the first operation that the rank lacks
     uint64_t sent = 0;                        // number of the first operation that no response had
     uint64_t reported = 0;                    // tensors
+    uint64_t joined = 0;                      // operations that its library is known to have begun
     std::optional<Status> gone;
   };
 
@@ -101,6 +102,9 @@ class Leader {
   // Counts the request; false if it has come before.
   static bool IsNew(Rank* rank, uint64_t number);
   Status Take(int32_t rank, const protocol::Readiness& readiness);
+  // The failure of a rank; where an operation is late there, with the ranks that have not joined
+  // it.
+  Status FailureOf(const protocol::Readiness& readiness) const;
   Status TakeTensor(int32_t rank, const protocol::ReadyTensor& tensor);
   Status CheckSame(int32_t rank, const protocol::ReadyTensor& tensor,
                    const Gathering& gathering) const;
@@ -127,7 +131,7 @@ class Leader {
   // Ours alone; a posted turn holds a weak reference.
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::vector<Rank> ranks_;
-  std::unordered_map<Key, Gathering> gathering_;
+  std::map<std::pair<Key, uint32_t>, Gathering> gathering_;  // by key and part
   std::unordered_map<const Task*, std::unique_ptr<Task>> tasks_;
   std::function<void()> run_;  // of the Core; empty: it asks for none
   std::vector<Started> started_;

@@ -284,6 +284,81 @@ TEST(CollectiveBackend, AFailureEndsOperationsThatARankHasLeft) {
   EXPECT_EQ(outcome.error->message(), "lost worker 1");
 }
 
+// Starts a sum of 64 elements on `num_ranks` ranks, and returns how it ends there.
+std::vector<Outcome> StartOnRanks(Ranks* ranks, Arrays* array, int32_t num_ranks, Key key = 9) {
+  std::vector<Outcome> outcomes(static_cast<size_t>(num_ranks));
+  for (int32_t rank = 0; rank < num_ranks; ++rank) {
+    ranks->Start(rank, {.key = key, .in = array->in(rank), .out = array->out(rank)},
+                 outcomes[static_cast<size_t>(rank)].Take());
+  }
+  return outcomes;
+}
+
+TEST(CollectiveBackend, ASumThatDoesNotEndNamesTheRankThatHasNotJoinedIt) {
+  Ranks ranks({.num_ranks = 3});
+  Arrays array(3, 64, 1);
+  ranks.library()->Stall(1);
+  const std::vector<Outcome> outcomes = StartOnRanks(&ranks, &array, 3);
+  ranks.Run(std::chrono::seconds(59));
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.ended, 0);
+  ranks.Run(std::chrono::seconds(20));
+  for (const Outcome& outcome : outcomes) {
+    ASSERT_TRUE(outcome.error);
+    EXPECT_EQ(outcome.error->code(), StatusCode::kDeadlineExceeded);
+    EXPECT_EQ(outcome.error->message(),
+              "sum 0 (key=9 round=1 bytes 0 to 256) has not ended for 60 s; missing "
+              "there: worker 1");
+  }
+}
+
+TEST(CollectiveBackend, ASumThatDoesNotEndThoughAllHaveJoinedItNamesNoRank) {
+  Ranks ranks({.library = Takes(std::chrono::seconds(1000), {})});
+  Arrays array(2, 64, 1);
+  const std::vector<Outcome> outcomes = StartOnRanks(&ranks, &array, 2);
+  ranks.Run(std::chrono::seconds(1100));
+  for (const Outcome& outcome : outcomes) {
+    ASSERT_TRUE(outcome.error);
+    EXPECT_EQ(outcome.error->message(),
+              "sum 0 (key=9 round=1 bytes 0 to 256) has not ended for 60 s, though all "
+              "workers have joined it");
+  }
+}
+
+TEST(CollectiveBackend, SumsThatEndOneAfterAnotherMeetNoDeadline) {
+  Ranks ranks({.grants = {.partition_bytes = 256, .credit_bytes = 768},
+               .library = Takes(std::chrono::seconds(40), {})});
+  std::vector<Arrays> arrays;
+  std::vector<Outcome> outcomes;
+  for (Key key = 0; key < 3; ++key) arrays.emplace_back(2, 64, 1.0F);
+  for (Key key = 0; key < 3; ++key) {
+    for (const Outcome& outcome : StartOnRanks(&ranks, &arrays[key], 2, key)) {
+      outcomes.push_back(outcome);
+    }
+  }
+  ranks.Run(std::chrono::seconds(200));
+  EXPECT_EQ(ranks.library()->counts().operations, 3U);
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.ended, 1);
+    EXPECT_FALSE(outcome.error);
+  }
+}
+
+TEST(CollectiveBackend, ARankThatIsNotReadyIsNamed) {
+  Ranks ranks({.num_ranks = 3});
+  Arrays array(3, 64, 1);
+  const std::vector<Outcome> outcomes = StartOnRanks(&ranks, &array, 2);
+  ranks.Run(std::chrono::minutes(29));
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.ended, 0);
+  ranks.Run(std::chrono::minutes(3));
+  for (const Outcome& outcome : outcomes) {
+    ASSERT_TRUE(outcome.error);
+    EXPECT_EQ(outcome.error->code(), StatusCode::kDeadlineExceeded);
+    EXPECT_TRUE(
+        outcome.error->message().ends_with("still waiting for worker 2 to sum key=9 round=1"))
+        << outcome.error->message();
+  }
+}
+
 TEST(CollectiveBackend, AKeyCannotChangeToCodedSums) {
   Ranks ranks({});
   Arrays array(2, 64, 1);

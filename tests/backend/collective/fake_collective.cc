@@ -19,6 +19,8 @@ std::string Describe(const std::vector<Piece>& pieces, DType dtype) {
   std::string text;
   for (const Piece& piece : pieces) {
     text += (text.empty() ? "" : "+") + std::to_string(piece.in.size());
+    if (piece.kind == PieceKind::kReduce) text += " to " + std::to_string(piece.root);
+    if (piece.kind == PieceKind::kBroadcast) text += " from " + std::to_string(piece.root);
   }
   return text + " bytes of " + std::string(NameOf(dtype));
 }
@@ -41,8 +43,15 @@ class FakeWorld::Member final : public Collective {
  public:
   Member(FakeWorld* world, int32_t rank) : world_(world), rank_(rank) {}
 
-  void AllReduce(std::vector<Piece> pieces, DType dtype, uint64_t sequence, Done done) override {
-    world_->AllReduce(rank_, {std::move(pieces), dtype, std::move(done)}, sequence);
+  void Begin(std::vector<Piece> pieces, DType dtype, uint64_t sequence, Done done) override {
+    world_->Begin(rank_, {std::move(pieces), dtype, std::move(done)}, sequence);
+  }
+  void TellBegun(UniqueFunction<void(uint64_t)> told) override {
+    world_->TellBegun(rank_, std::move(told));
+  }
+  bool has_roots() const override { return true; }
+  void Copy(const Piece& piece, const std::shared_ptr<void>& /*owner*/, Done done) override {
+    world_->Copy(rank_, piece, std::move(done));
   }
   void Abort(const Status& status) override { world_->Abort(rank_, status); }
 
@@ -65,6 +74,28 @@ std::unique_ptr<Collective> FakeWorld::Join(int32_t rank, Executor* executor) {
 void FakeWorld::Kill(int32_t rank) {
   const MutexLock lock(&mutex_);
   ranks_.at(static_cast<size_t>(rank)).dead = true;
+}
+
+void FakeWorld::Stall(int32_t rank) {
+  const MutexLock lock(&mutex_);
+  ranks_.at(static_cast<size_t>(rank)).stalled = true;
+}
+
+void FakeWorld::TellBegun(int32_t number, UniqueFunction<void(uint64_t)> told) {
+  const MutexLock lock(&mutex_);
+  const Rank& rank = ranks_.at(static_cast<size_t>(number));
+  if (rank.dead || rank.stalled) return;
+  rank.executor->Post([told = std::move(told), num_begun = rank.next] { told(num_begun); });
+}
+
+void FakeWorld::Copy(int32_t number, const Piece& piece, Collective::Done done) {
+  const MutexLock lock(&mutex_);
+  const Rank& rank = ranks_.at(static_cast<size_t>(number));
+  if (rank.failure.ok()) {
+    std::memcpy(piece.out.data(), piece.in.data(), piece.in.size());
+    counts_.copied_bytes += piece.in.size();
+  }
+  rank.executor->Post([done = std::move(done), status = rank.failure] { done(status); });
 }
 
 void FakeWorld::FailNext(int32_t rank, const Status& status) {
@@ -98,10 +129,11 @@ std::string FakeWorld::Check(int32_t number, const Call& call, uint64_t sequence
   return {};
 }
 
-void FakeWorld::AllReduce(int32_t number, Call call, uint64_t sequence) {
+void FakeWorld::Begin(int32_t number, Call call, uint64_t sequence) {
   const MutexLock lock(&mutex_);
   Rank& rank = ranks_[static_cast<size_t>(number)];
-  if (rank.dead && rank.failure.ok()) return rank.dropped.push_back(std::move(call));
+  const bool keeps = rank.dead || rank.stalled;
+  if (keeps && rank.failure.ok()) return rank.dropped.push_back(std::move(call));
   if (rank.failure.ok() && !rank.next_fails.ok()) rank.failure = rank.next_fails;
   if (rank.failure.ok()) {
     if (const std::string wrong = Check(number, call, sequence); !wrong.empty()) Violate(wrong);
@@ -148,13 +180,23 @@ void FakeWorld::Complete(uint64_t sequence) {
 
 void FakeWorld::Sum(Operation* operation) const {
   for (size_t piece = 0; piece < operation->calls.front()->pieces.size(); ++piece) {
+    const Piece& first = operation->calls.front()->pieces[piece];
+    const auto root = static_cast<size_t>(first.root);
+    if (first.kind == PieceKind::kBroadcast) {
+      const std::span<const std::byte> from = operation->calls[root]->pieces[piece].in;
+      for (const std::optional<Call>& call : operation->calls) {
+        std::memmove(call->pieces[piece].out.data(), from.data(), from.size());
+      }
+      continue;
+    }
     std::vector<std::byte> sum(operation->calls.front()->pieces[piece].in.size());
     for (const std::optional<Call>& call : operation->calls) {
       const std::span<const std::byte> in = call->pieces[piece].in;
       call->dtype == DType::kFloat64 ? AddTo<double>(&sum, in) : AddTo<float>(&sum, in);
     }
-    for (const std::optional<Call>& call : operation->calls) {
-      std::memcpy(call->pieces[piece].out.data(), sum.data(), sum.size());
+    for (size_t rank = 0; rank < operation->calls.size(); ++rank) {
+      if (first.kind == PieceKind::kReduce && rank != root) continue;
+      std::memcpy(operation->calls[rank]->pieces[piece].out.data(), sum.data(), sum.size());
     }
   }
 }

@@ -1,4 +1,5 @@
-// FakeWorld: plays a library that sums over ranks, all of which live in this process.
+// FakeWorld: plays a library that sums over ranks, all of which live in this process.  It has
+// pieces with a root too.
 //
 // It checks that all ranks call one sequence with equal sizes.  A violation ends all operations
 // with kInternal.
@@ -18,6 +19,7 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "base/types.h"
+#include "base/unique_function.h"
 
 namespace bs::backend::collective {
 
@@ -35,7 +37,8 @@ struct FakeOptions {
 class FakeWorld {
  public:
   struct Counts {
-    uint64_t operations = 0;  // that all ranks have called
+    uint64_t copied_bytes = 0;  // between devices and the host
+    uint64_t operations = 0;    // that all ranks have called
     uint64_t pieces = 0;
     uint64_t largest_bytes = 0;
   };
@@ -49,6 +52,8 @@ class FakeWorld {
   std::unique_ptr<Collective> Join(int32_t rank, Executor* executor);
   // The process of the rank vanishes.
   void Kill(int32_t rank);
+  // The library keeps the thread and the calls of this rank from now on.
+  void Stall(int32_t rank);
   // The next call of this rank ends with an error on it alone.
   void FailNext(int32_t rank, const Status& status);
   Counts counts() const;
@@ -70,13 +75,16 @@ class FakeWorld {
     uint64_t next = 0;
     uint64_t bytes = 0;  // in operations
     bool dead = false;
-    std::vector<Call> dropped{};  // once dead
+    bool stalled = false;
+    std::vector<Call> dropped{};  // once dead or stalled
     Status failure{};             // its later calls end with it
     Status next_fails{};
   };
 
-  void AllReduce(int32_t rank, Call call, uint64_t sequence);
+  void Begin(int32_t rank, Call call, uint64_t sequence);
   void Abort(int32_t rank, const Status& status);
+  void Copy(int32_t rank, const Piece& piece, Collective::Done done);
+  void TellBegun(int32_t rank, UniqueFunction<void(uint64_t)> told);
   // Describes how the call breaks the rules; empty: it does not.
   std::string Check(int32_t rank, const Call& call, uint64_t sequence) const BS_REQUIRES(mutex_);
   void Violate(const std::string& what) BS_REQUIRES(mutex_);

@@ -1,6 +1,7 @@
 // Carries messages between the ranks and the leader, with a delay.
 #include "backend/collective/ranks.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "protocol/data_body.h"
@@ -8,11 +9,6 @@
 
 namespace bs::backend::collective {
 namespace {
-
-FakeOptions WithRanks(FakeOptions options, int32_t num_ranks) {
-  options.num_ranks = num_ranks;
-  return options;
-}
 
 // Servers that are never asked for anything.
 class NoServers final : public Backend {
@@ -42,6 +38,22 @@ class NoServers final : public Backend {
   std::vector<Exchange> exchanges_;
 };
 
+CollectiveOptions OptionsOf(const std::vector<int32_t>& beside, int32_t rank, size_t num_ranks,
+                            bool has_hosts) {
+  CollectiveOptions options{.rank = rank};
+  if (!has_hosts) return options;
+  const auto size = static_cast<uint32_t>(beside.size());
+  options.host =
+      HostOptions{.place = static_cast<int32_t>(std::ranges::find(beside, rank) - beside.begin()),
+                  .num_workers = size,
+                  .crosses = beside.size() < num_ranks,
+                  .credit_bytes = uint64_t{1} << 20U,
+                  .owner_of = [size](Key key, uint32_t partition) {
+                    return static_cast<int32_t>((key + partition) % size);
+                  }};
+  return options;
+}
+
 }  // namespace
 
 Ranks::Node::Node(Ranks* ranks, int32_t rank) : executor_(&ranks->clock_) {
@@ -58,16 +70,29 @@ Ranks::Node::Node(Ranks* ranks, int32_t rank) : executor_(&ranks->clock_) {
                               });
       },
       off);
+  const bool has_hosts = !ranks->options_.hosts.empty();
+  const std::vector<int32_t> beside = ranks->RanksBeside(rank);
+  std::unique_ptr<Backend> servers = std::make_unique<NoServers>();
+  if (has_hosts) servers = ranks->sums_.Join(&executor_);
+  const auto place = static_cast<int32_t>(std::ranges::find(beside, rank) - beside.begin());
+  const int32_t host = has_hosts ? ranks->options_.hosts[static_cast<size_t>(rank)] : 0;
   backend_ = std::make_unique<CollectiveBackend>(
-      CollectiveOptions{.rank = rank}, &executor_, std::make_unique<NoServers>(),
-      ranks->library_.Join(rank, &executor_),
+      OptionsOf(beside, rank, static_cast<size_t>(ranks->options_.num_ranks), has_hosts),
+      &executor_, std::move(servers), ranks->library(host)->Join(place, &executor_),
       [this](ps::KvRequest request, ps::KvWorker::Done done) {
         requests_->Send(std::move(request), std::move(done));
       });
 }
 
 Ranks::Ranks(RanksOptions options)
-    : options_(std::move(options)), library_(WithRanks(options_.library, options_.num_ranks)) {
+    : options_(std::move(options)), sums_(static_cast<uint32_t>(options_.num_ranks)) {
+  for (int32_t rank = 0; rank < options_.num_ranks; ++rank) {
+    const std::vector<int32_t> beside = RanksBeside(rank);
+    if (beside.front() != rank) continue;
+    FakeOptions library = options_.library;
+    library.num_ranks = static_cast<int32_t>(beside.size());
+    libraries_.push_back(std::make_unique<FakeWorld>(library));
+  }
   ServerOptions server;
   server.view = job::ShareView({.role = job::Role::kServer}, options_.num_ranks, 1);
   server.grants = options_.grants;
@@ -87,6 +112,17 @@ Ranks::Ranks(RanksOptions options)
   for (int32_t rank = 0; rank < options_.num_ranks; ++rank) {
     nodes_.push_back(std::make_unique<Node>(this, rank));
   }
+}
+
+std::vector<int32_t> Ranks::RanksBeside(int32_t rank) const {
+  std::vector<int32_t> beside;
+  const std::vector<int32_t>& hosts = options_.hosts;
+  for (int32_t other = 0; other < options_.num_ranks; ++other) {
+    const bool same =
+        hosts.empty() || hosts[static_cast<size_t>(other)] == hosts[static_cast<size_t>(rank)];
+    if (same) beside.push_back(other);
+  }
+  return beside;
 }
 
 Ranks::~Ranks() {

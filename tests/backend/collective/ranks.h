@@ -1,4 +1,5 @@
 // Ranks: collective back ends of several ranks and the server that leads them, on simulated time.
+// Where ranks have hosts, each host has a library of its own, and played servers sum over hosts.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +10,7 @@
 
 #include "backend/collective/collective_backend.h"
 #include "backend/collective/fake_collective.h"
+#include "backend/collective/summing_servers.h"
 #include "base/status.h"
 #include "protocol/tensor.h"
 #include "ps/kv_worker.h"
@@ -19,7 +21,8 @@ namespace bs::backend::collective {
 
 struct RanksOptions {
   int32_t num_ranks = 2;
-  Duration one_way{};  // from a rank to the leader; rank 0 is beside it
+  std::vector<int32_t> hosts{};  // of the ranks, from 0; empty: a library has all ranks
+  Duration one_way{};            // from a rank to the leader; rank 0 is beside it
   GrantOptions grants{};
   FakeOptions library{};  // its number of ranks is filled in
 };
@@ -36,7 +39,8 @@ class Ranks {
 
   sim::SimClock* clock() { return &clock_; }
   sim::SimExecutor* executor(int32_t rank) { return nodes_[static_cast<size_t>(rank)]->executor(); }
-  FakeWorld* library() { return &library_; }
+  FakeWorld* library(int32_t host = 0) { return libraries_[static_cast<size_t>(host)].get(); }
+  SummingServers* sums() { return &sums_; }
   Backend* backend(int32_t rank) { return nodes_[static_cast<size_t>(rank)]->backend(); }
   Server* server() { return server_.get(); }
   int32_t size() const { return static_cast<int32_t>(nodes_.size()); }
@@ -71,11 +75,14 @@ class Ranks {
     std::unique_ptr<CollectiveBackend> backend_;
   };
 
+  // The ranks of the library that has `rank`.
+  std::vector<int32_t> RanksBeside(int32_t rank) const;
   Duration OneWay(int32_t rank) const { return rank == 0 ? Duration() : options_.one_way; }
 
   const RanksOptions options_;
   sim::SimClock clock_{1};
-  FakeWorld library_;
+  std::vector<std::unique_ptr<FakeWorld>> libraries_;  // by host
+  SummingServers sums_;
   sim::SimExecutor leader_{&clock_};
   std::unique_ptr<Server> server_;
   std::vector<std::unique_ptr<Node>> nodes_;

@@ -35,6 +35,11 @@ TEST(HostPlan, IsNotInUseOnOneHostOrByOneWorker) {
   EXPECT_FALSE(HostPlan(job::MakeView({.rank = 1}, 3, 2)).in_use()) << "hosts are unknown";
 }
 
+TEST(HostPlan, CanBeInUseOnOneHostToo) {
+  EXPECT_TRUE(HostPlan(ViewOf({0, 0}, {0}, 0), /*also_on_one_host=*/true).in_use());
+  EXPECT_FALSE(HostPlan(ViewOf({0, 1, 1}, {0}, 0), /*also_on_one_host=*/true).in_use());
+}
+
 TEST(HostPlan, WorkersTakeTurnsByPartitionAndKey) {
   const HostPlan plan(ViewOf({0, 1, 0, 0}, {1}, 2));
   for (Key key = 0; key < 20; ++key) {

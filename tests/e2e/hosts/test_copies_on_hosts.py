@@ -1,15 +1,14 @@
 """What crosses the links of two hosts: whose workers add up first, or whose tensors are coded."""
 
-import os
 import pathlib
 import re
-import subprocess
 import sys
 import time
-from typing import Callable, Dict, List, Tuple
+from typing import Callable, List, Tuple
 
 import pytest
-from job import HERE, WORKERS, Job, without_settings
+from direct_job import start_direct
+from job import WORKERS, Job
 from lab import Lab, hosts_or_skip
 
 MakeJob = Callable[..., Job]
@@ -145,32 +144,6 @@ def test_lost_worker_is_named_by_all(make_job: MakeJob) -> None:
         outputs = [worker.output() for worker in left]
     assert all("lost worker" in text for text in outputs), outputs
     assert took < DEADLINE_S, outputs
-
-
-def start_direct(
-    lab: Lab, folder: pathlib.Path, hosts: List[int], rank: int, command: List[str], port: int
-) -> "subprocess.Popen[str]":
-    """Start the worker of this rank, as torchrun would; `hosts` are those of all workers."""
-    host = hosts[rank]
-    env: Dict[str, str] = {
-        **without_settings(),
-        "PYTHONPATH": os.pathsep.join([str(HERE / "on_path"), os.environ.get("PYTHONPATH", "")]),
-        "OMP_NUM_THREADS": "1",
-        "BYTESCHEDULER_TUNING": "off",
-        "RANK": str(rank),
-        "WORLD_SIZE": str(len(hosts)),
-        "LOCAL_RANK": str(hosts[:rank].count(host)),
-        "LOCAL_WORLD_SIZE": str(hosts.count(host)),
-        "MASTER_ADDR": lab.address(0),
-        "MASTER_PORT": str(port),
-    }
-    return subprocess.Popen(
-        lab.on(host, folder, command),
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
 
 
 @pytest.mark.parametrize(

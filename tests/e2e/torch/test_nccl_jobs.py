@@ -25,6 +25,8 @@ def start(tmp_path: pathlib.Path, free_port: Callable[..., int]) -> Iterator[Sta
         folder = tmp_path / str(len(jobs))
         folder.mkdir()
         settings = {"BYTESCHEDULER_COMM": comm, "BYTESCHEDULER_TIMEOUT": "10s"}
+        if mistake == "none" and kind == "whole":
+            settings["BYTESCHEDULER_LOG_LEVEL"] = "info"
         path = f"{FAKES}/{kind}"
         jobs.append(Direct(folder, free_port(), size, LD_LIBRARY_PATH=path, **settings))
         jobs[-1].start("torch_nccl/nccl_steps.py", mistake)

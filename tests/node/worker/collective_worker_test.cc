@@ -41,9 +41,12 @@ class Introducing final : public backend::collective::Collective {
           done(cards.status());
         });
   }
-  void AllReduce(std::vector<backend::collective::Piece> pieces, DType dtype, uint64_t sequence,
-                 Done done) override {
-    library_->AllReduce(std::move(pieces), dtype, sequence, std::move(done));
+  void Begin(std::vector<backend::collective::Piece> pieces, DType dtype, uint64_t sequence,
+             Done done) override {
+    library_->Begin(std::move(pieces), dtype, sequence, std::move(done));
+  }
+  void TellBegun(UniqueFunction<void(uint64_t num_begun)> told) override {
+    library_->TellBegun(std::move(told));
   }
   void Abort(const Status& status) override { library_->Abort(status); }
 

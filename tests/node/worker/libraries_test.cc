@@ -19,6 +19,16 @@ TEST(LibrariesTest, ServersSumUnlessALibraryIsNamed) {
   }
 }
 
+TEST(LibrariesTest, NcclIsNamedForSumsOfHostsToo) {
+  Config config;
+  config.num_workers = 2;
+  config.comm = "direct";
+  config.local_sums = "nccl";
+  EXPECT_TRUE(FindLibrary(config).value());
+  config.local_sums = "1";
+  EXPECT_FALSE(FindLibrary(config).value());
+}
+
 TEST(LibrariesTest, ALibraryHasItsOwnErrors) {
   Config config;
   config.num_workers = 2;

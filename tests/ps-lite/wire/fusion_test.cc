@@ -93,7 +93,9 @@ TEST(Fusion, TheBytesMatchTheProtocol) {
 }
 
 TEST(Fusion, OnlyPushesAndPullsOfNativeNodesWithOneFrameAtMostCanBeFused) {
-  for (const Op op : {Op::kPush, Op::kPull, Op::kPushPull}) EXPECT_TRUE(CanFuse(Of(op, 1, "x")));
+  for (const Op op : {Op::kPush, Op::kPull, Op::kPushPull, Op::kGive, Op::kTake}) {
+    EXPECT_TRUE(CanFuse(Of(op, 1, "x")));
+  }
   for (const Op op : {Op::kNone, Op::kDeclare, Op::kLookup, Op::kPending, Op::kOptimizer,
                       Op::kRelease, Op::kFused, Op::kRegister}) {
     EXPECT_FALSE(CanFuse(Of(op, 1, "x")));

@@ -117,6 +117,7 @@ class FakeSession:
         self.given_back: List[str] = []  # names of keys
         self.devices: Optional[FakeDevices] = None
         self.sums_on_devices = False
+        self.nccl_by = "BYTESCHEDULER_COMM=nccl", "BYTESCHEDULER_COMM=direct"
         self._spaces = 0
 
     def new_key_space(self) -> int:

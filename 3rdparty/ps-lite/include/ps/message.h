@@ -100,6 +100,11 @@ enum class Op : uint32_t {
                    // that it needs the key again
   kReady = 11,  // a worker tells the leader of collective operations which tensors are ready; the
                 // response, pending until there are some, has operations to execute
+  kGive = 12,   // a giver's partition of an exchange; answered as soon as it has been taken up
+  kTake = 13,   // a taker asks for a partition of an exchange's result; pending until all gave;
+                // with a payload it gives that too
+  kTaken = 14,  // a worker tells a server which partitions of exchanges it has
+  kQuit = 15,   // a worker ends an exchange, for all workers of it: `status`, and `text` why
   // control, member <-> scheduler node
   kRegister = 16,  // rides on ADD_NODE of a native node
   kAttach = 17,    // rides on ADD_NODE of an attached worker

@@ -38,6 +38,14 @@ std::string_view NameOf(Op op) {
       return "ready";
     case Op::kLeave:
       return "goodbye";
+    case Op::kGive:
+      return "give";
+    case Op::kTake:
+      return "take";
+    case Op::kTaken:
+      return "taken";
+    case Op::kQuit:
+      return "quit";
     default:
       return "request";
   }
@@ -194,8 +202,9 @@ void KvWorker::Impl::Transmit(const PendingPtr& pending) {
   meta.timestamp = static_cast<int32_t>(request.extension.sequence & 0x3fffffffU);
   meta.priority = request.priority;
   meta.extension = request.extension;
-  const bool has_taken = pending->taken && request.extension.op == Op::kPushPull;
-  if (has_taken) {
+  const bool pushes_and_pulls = request.extension.op == Op::kPushPull;
+  const bool has_taken = pending->taken && (pushes_and_pulls || request.extension.op == Op::kTake);
+  if (has_taken && pushes_and_pulls) {
     meta.extension.op = Op::kPull;
     meta.extension.body = options_.bodies.as_pull(request.extension.body);
   }
@@ -289,13 +298,16 @@ void KvWorker::Impl::CountAnswered(const Pending& pending) {
     direction->time += end - pending.first_sent;
   };
   KvTraffic& traffic = TrafficOf(request);
-  if (op == Op::kPush) count(&traffic.pushed, request.payload.size(), pending.last_heard);
+  if (op == Op::kPush || op == Op::kGive) {
+    count(&traffic.pushed, request.payload.size(), pending.last_heard);
+  }
   // The answer may come before we are told that the payload has left.
   const bool left = !pending.request.left;
-  if (op == Op::kPushPull) {
+  const bool gives_and_takes = op == Op::kTake && !request.payload.empty();
+  if (op == Op::kPushPull || gives_and_takes) {
     count(&traffic.pushed, request.payload.size(), left ? pending.left_at : pending.last_heard);
   }
-  if (op == Op::kPull || op == Op::kPushPull) {
+  if (op == Op::kPull || op == Op::kPushPull || op == Op::kTake) {
     count(&traffic.pulled, request.answer.size(), pending.last_heard);
   }
 }

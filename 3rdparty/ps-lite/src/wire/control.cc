@@ -107,7 +107,7 @@ void SetStatus(const bs::Status& status, Extension* extension) {
 }
 
 void SetDirections(Op op, Meta* meta) {
-  meta->push = op == Op::kPush || op == Op::kDeclare || op == Op::kPushPull;
+  meta->push = op == Op::kPush || op == Op::kDeclare || op == Op::kPushPull || op == Op::kGive;
   meta->pull = !meta->push || op == Op::kPushPull;
 }
 

@@ -77,7 +77,8 @@ bool CanFuse(const Message& message) {
   const Meta& meta = message.meta;
   const Op op = meta.extension.op;
   return meta.native() && !meta.is_control && message.data.size() <= 1 &&
-         (op == Op::kPush || op == Op::kPull || op == Op::kPushPull);
+         (op == Op::kPush || op == Op::kPull || op == Op::kPushPull || op == Op::kGive ||
+          op == Op::kTake);
 }
 
 uint64_t DataBytes(const Message& message) {

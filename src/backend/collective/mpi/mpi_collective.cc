@@ -65,12 +65,20 @@ class MpiCollective::Caller : public std::enable_shared_from_this<Caller> {
     const TimePoint begun = thread_->Now();
     const Status status = sums_.Begin(std::move(pieces), dtype, sequence);
     if (!status.ok()) return Fail(status);
+    ++num_begun_;
     pace_.Worked(begun, thread_->Now());
     if (was_idle && !looks_) Look();
   }
 
+  void Tell(UniqueFunction<void(uint64_t)> told) {
+    way_back_.Post(Duration::zero(),
+                   [callbacks = callbacks_, told = std::move(told), num_begun = num_begun_] {
+                     if (!callbacks->is_closed()) told(num_begun);
+                   });
+  }
+
   // Any thread.
-  void Stop() { sums_.Stop(); }
+  void Stop() { static_cast<void>(sums_.Stop()); }
   // Any thread.
   void StayAtExit() { library_->StayAtExit(); }
   // Behind Stop: no call of MPI follows.
@@ -83,7 +91,7 @@ class MpiCollective::Caller : public std::enable_shared_from_this<Caller> {
   void End() {
     // An error concerns no sum.
     if (!std::exchange(left_, true)) static_cast<void>(sums_.End());
-    if (sums_.in_use()) helps_ = false;  // callers may free their memory now
+    if (sums_.in_use()) helps_ = false;
     stays_ = helps_ || sums_.in_use();
   }
   // The thread and this object must stay until the process ends.  Any thread, after End.
@@ -136,8 +144,9 @@ class MpiCollective::Caller : public std::enable_shared_from_this<Caller> {
   const Duration blame_;
   Executor* thread_ = nullptr;
   LookPace pace_;
-  bool looks_ = false;  // a look is posted
-  bool helps_ = false;  // calls MPI between sums too
+  uint64_t num_begun_ = 0;  // sums
+  bool looks_ = false;      // a look is posted
+  bool helps_ = false;      // calls MPI between sums too
   bool left_ = false;
   bool stays_ = false;
 };
@@ -189,13 +198,17 @@ void MpiCollective::Prepare(Done done) {
   thread_->Post([caller = caller_] { caller->Start(); });
 }
 
-void MpiCollective::AllReduce(std::vector<Piece> pieces, DType dtype, uint64_t sequence,
-                              Done done) {
+void MpiCollective::Begin(std::vector<Piece> pieces, DType dtype, uint64_t sequence, Done done) {
   if (callbacks_->Refuses(executor_, &done)) return;
   callbacks_->Add(sequence, std::move(done));
   thread_->Post([caller = caller_, pieces = std::move(pieces), dtype, sequence]() mutable {
     caller->Begin(std::move(pieces), dtype, sequence);
   });
+}
+
+void MpiCollective::TellBegun(UniqueFunction<void(uint64_t)> told) {
+  thread_->Post(
+      [caller = caller_, told = std::move(told)]() mutable { caller->Tell(std::move(told)); });
 }
 
 void MpiCollective::Abort(const Status& status) {
@@ -206,7 +219,7 @@ void MpiCollective::Abort(const Status& status) {
   caller_->StayAtExit();
   caller_->Stop();
   thread_->Post([caller = caller_] { caller->Leave(); });
-  // If MPI keeps the thread, the memory of its sums may change until the process exits.
+  // MPI may keep the thread, with memory of ours.
   executor_->PostAt(executor_->Now() + patience_,
                     [callbacks = callbacks_] { callbacks->EndAll(); });
 }

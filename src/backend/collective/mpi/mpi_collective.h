@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 
 #include "backend/collective/collective.h"
@@ -12,6 +13,7 @@
 #include "base/loop_thread.h"
 #include "base/status.h"
 #include "base/types.h"
+#include "base/unique_function.h"
 
 namespace bs::backend {
 
@@ -42,10 +44,10 @@ class MpiCollective final : public collective::Collective {
   // Initialises MPI and compares the ranks' libraries (MpiSums::Start).  kDeadlineExceeded: a rank
   // has not come.
   void Prepare(Done done) override;
-  void AllReduce(std::vector<collective::Piece> pieces, DType dtype, uint64_t sequence,
-                 Done done) override;
-  // MPI cannot end a sum, but no call follows in which it could make progress.  What else writes to
-  // the memory is in docs/design/decisions/0029-mpi-is-found-at-run-time.md.
+  void Begin(std::vector<collective::Piece> pieces, DType dtype, uint64_t sequence,
+             Done done) override;
+  void TellBegun(UniqueFunction<void(uint64_t num_begun)> told) override;
+  // MPI cannot end a sum, which keeps memory of ours (MpiSums).
   void Abort(const Status& status) override;
 
  private:

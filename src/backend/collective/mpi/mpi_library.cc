@@ -13,7 +13,7 @@
 
 #include "backend/collective/mpi/mpi_abi.h"
 #include "backend/collective/mpi/mpi_file.h"
-#include "base/notification.h"
+#include "backend/collective/mpi/mpi_gate.h"
 
 namespace bs::backend {
 namespace {
@@ -21,58 +21,9 @@ namespace {
 // No library has longer texts (MPI_MAX_LIBRARY_VERSION_STRING, MPI_MAX_ERROR_STRING).
 constexpr size_t kLongestText = 8192;
 
-// The end of MPI waits so long for a call of the library's thread.
-constexpr Duration kPatience = std::chrono::seconds(1);
-
-// Lets calls of a single thread in, until it is closed.
-class Gate {
- public:
-  bool Enter() {
-    State open = State::kOpen;
-    return state_.compare_exchange_strong(open, State::kInUse);
-  }
-  // Behind Enter.
-  void Leave() {
-    State in_use = State::kInUse;
-    if (state_.compare_exchange_strong(in_use, State::kOpen)) return;
-    state_ = State::kClosed;
-    left_.Notify();
-  }
-  // No call comes in from now on.  False: a call stays inside.  Any thread.
-  bool Close() {
-    State state = state_;
-    while (state == State::kOpen || state == State::kInUse) {
-      const State next = state == State::kOpen ? State::kClosed : State::kClosing;
-      if (state_.compare_exchange_weak(state, next)) state = next;
-    }
-    return state == State::kClosed || left_.WaitFor(kPatience);
-  }
-
- private:
-  enum class State : uint8_t { kOpen, kInUse, kClosing, kClosed };
-
-  std::atomic<State> state_ = State::kOpen;
-  Notification left_;
-};
-
-// A call through the gate, if it is open.
-class Visit {
- public:
-  explicit Visit(Gate* gate) : gate_(gate->Enter() ? gate : nullptr) {}
-  ~Visit() {
-    if (gate_ != nullptr) gate_->Leave();
-  }
-  Visit(const Visit&) = delete;
-  Visit& operator=(const Visit&) = delete;
-  bool is_inside() const { return gate_ != nullptr; }
-
- private:
-  Gate* const gate_;
-};
-
 // The library's part in the end of MPI, which it may not live to see.
 struct Ending {
-  Gate gate;
+  MpiGate gate;
   std::atomic<bool> stays = false;  // MpiLibrary::StayAtExit
   std::atomic<size_t> sums = 0;     // under way
 };
@@ -194,7 +145,7 @@ class TypedLibrary final : public MpiLibrary {
   Status Init() override {
     Status status = Initialise();
     if (!status.ok()) return status;
-    const Visit visit(&ending_->gate);
+    const MpiGate::Visit visit(&ending_->gate);
     if (!visit.is_inside()) return Over();
     const Handle world = constants_.comm_world;
     status =
@@ -216,7 +167,7 @@ class TypedLibrary final : public MpiLibrary {
   Status Begin(MpiChannel channel, const void* in, void* out, int count, DType dtype,
                uint64_t ticket) override {
     const Handle type = dtype == DType::kFloat64 ? constants_.float64 : constants_.float32;
-    const Visit visit(&ending_->gate);
+    const MpiGate::Visit visit(&ending_->gate);
     if (!visit.is_inside()) return Over();
     const void* from = in != nullptr ? in : std::bit_cast<const void*>(abi_.in_place);
     Handle request{};
@@ -233,7 +184,7 @@ class TypedLibrary final : public MpiLibrary {
   Ended TakeEnded() override {
     Ended ended;
     if (requests_.empty()) return ended;
-    const Visit visit(&ending_->gate);
+    const MpiGate::Visit visit(&ending_->gate);
     if (!visit.is_inside()) {
       ended.status = Over();
       return ended;
@@ -253,7 +204,7 @@ class TypedLibrary final : public MpiLibrary {
   }
 
   bool Progress() override {
-    const Visit visit(&ending_->gate);
+    const MpiGate::Visit visit(&ending_->gate);
     if (!visit.is_inside()) return false;
     // A communicator of ours has no messages to find.
     int found = 0;
@@ -264,7 +215,7 @@ class TypedLibrary final : public MpiLibrary {
   void StayAtExit() override { ending_->stays = true; }
 
   Status Free() override {
-    const Visit visit(&ending_->gate);
+    const MpiGate::Visit visit(&ending_->gate);
     if (!visit.is_inside()) return Status::Ok();
     return Check("MPI_Comm_free",
                  mpi_.comm_free(&communicators_[static_cast<size_t>(MpiChannel::kSums)]));

@@ -1,4 +1,4 @@
-// Begins sums, compares what the ranks sum, and copies fused pieces.
+// Begins sums, compares what the ranks sum, and copies their arrays.
 #include "backend/collective/mpi/mpi_sums.h"
 
 #include <algorithm>
@@ -110,7 +110,10 @@ Result<std::vector<uint64_t>> MpiSums::Poll() {
   in_use_ -= ended.tickets.size();
   if (stopped_) return sequences;  // that call may have taken long
   for (const uint64_t ticket : ended.tickets) Mark(ticket);
-  if (!ended.status.ok()) return ended.status;
+  if (!ended.status.ok()) {
+    has_failed_ = true;
+    return ended.status;
+  }
   if (Status different = CompareVersions(); !different.ok()) return different;
   if (versions_ && versions_->over) {
     versions_.reset();
@@ -128,7 +131,7 @@ Result<std::vector<uint64_t>> MpiSums::Poll() {
       ++at;
       continue;
     }
-    Deliver(&at->second);
+    if (!CopyOut(&at->second)) break;
     sequences.push_back(at->first);
     at = sums_.erase(at);
   }
@@ -138,32 +141,44 @@ Result<std::vector<uint64_t>> MpiSums::Poll() {
 Status MpiSums::End() { return is_idle() && !stopped_ ? library_->Free() : Status::Ok(); }
 
 Status MpiSums::BeginDescribed(uint64_t sequence, Sum* sum) {
-  const void* in = nullptr;
-  std::byte* out = nullptr;
-  size_t bytes = 0;
-  if (sum->pieces.size() == 1) {
-    const Piece& piece = sum->pieces.front();
-    if (piece.in.data() != piece.out.data()) in = piece.in.data();
-    out = piece.out.data();
-    bytes = piece.out.size();
-  } else {
-    Fuse(sum);
-    out = sum->fused.data();
-    bytes = sum->fused.size();
-  }
+  if (!CopyIn(sum)) return Status::Ok();
+  const uint64_t count = BytesOf(sum->pieces) / SizeOf(sum->dtype);
   ++in_use_;
-  return library_->Begin(MpiChannel::kSums, in, out, static_cast<int>(bytes / SizeOf(sum->dtype)),
-                         sum->dtype, 2 * sequence);
+  return library_->Begin(MpiChannel::kSums, nullptr, sum->memory.bytes.get(),
+                         static_cast<int>(count), sum->dtype, 2 * sequence);
 }
 
-void MpiSums::Fuse(Sum* sum) {
-  if (!spare_.empty()) {
-    sum->fused = std::move(spare_.back());
-    spare_.pop_back();
+MpiSums::Memory MpiSums::TakeMemory(size_t size_bytes) {
+  auto fits = std::ranges::find_if(
+      spare_, [size_bytes](const Memory& memory) { return memory.room >= size_bytes; });
+  if (fits == spare_.end()) {
+    if (!spare_.empty()) spare_.pop_back();  // sums have grown
+    return {std::make_unique_for_overwrite<std::byte[]>(size_bytes), size_bytes};
   }
-  sum->fused.resize(BytesOf(sum->pieces));
-  std::byte* to = sum->fused.data();
+  Memory memory = std::move(*fits);
+  spare_.erase(fits);
+  return memory;
+}
+
+bool MpiSums::CopyIn(Sum* sum) {
+  const MpiGate::Visit visit(&copies_);
+  if (!visit.is_inside()) return false;
+  sum->memory = TakeMemory(BytesOf(sum->pieces));
+  std::byte* to = sum->memory.bytes.get();
   for (const Piece& piece : sum->pieces) to = std::copy(piece.in.begin(), piece.in.end(), to);
+  return true;
+}
+
+bool MpiSums::CopyOut(Sum* sum) {
+  const MpiGate::Visit visit(&copies_);
+  if (!visit.is_inside()) return false;
+  const std::byte* from = sum->memory.bytes.get();
+  for (const Piece& piece : sum->pieces) {
+    std::copy_n(from, piece.out.size(), piece.out.data());
+    from += piece.out.size();
+  }
+  spare_.push_back(std::move(sum->memory));
+  return true;
 }
 
 Status MpiSums::Gather(const std::vector<double>& part, uint64_t ticket, Gathered* gathered) {
@@ -202,16 +217,6 @@ Status MpiSums::Compare(const Sum& sum) {
   return Status::FailedPrecondition(
       "the ranks do not sum the same by MPI: " + DescriptionOf(sum.described.parts, 0) + ", and " +
       DescriptionOf(sum.described.parts, rank));
-}
-
-void MpiSums::Deliver(Sum* sum) {
-  if (sum->pieces.size() == 1) return;
-  const std::byte* from = sum->fused.data();
-  for (const Piece& piece : sum->pieces) {
-    std::copy_n(from, piece.out.size(), piece.out.data());
-    from += piece.out.size();
-  }
-  spare_.push_back(std::move(sum->fused));
 }
 
 }  // namespace bs::backend

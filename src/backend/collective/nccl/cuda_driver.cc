@@ -42,6 +42,7 @@ const char* CudaDriver::Bind(void* library, Functions* functions) {
   find(&functions->exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
   find(&functions->priority_range, "cuCtxGetStreamPriorityRange");
   find(&functions->stream_create, "cuStreamCreateWithPriority");
+  find(&functions->copy, "cuMemcpyAsync");
   find(&functions->event_create, "cuEventCreate");
   find(&functions->event_record, "cuEventRecord");
   find(&functions->event_query, "cuEventQuery");
@@ -123,6 +124,12 @@ Result<CudaDriver::Stream> CudaDriver::NewStream() const {
       Check("cuStreamCreateWithPriority", cuda_.stream_create(&stream, kNonBlocking, greatest));
   if (!status.ok()) return status;
   return stream;
+}
+
+Status CudaDriver::Copy(const void* from, void* to, size_t size_bytes, Stream stream) const {
+  return Check("cuMemcpyAsync",
+               cuda_.copy(reinterpret_cast<unsigned long long>(to),
+                          reinterpret_cast<unsigned long long>(from), size_bytes, stream));
 }
 
 Result<CudaDriver::Event> CudaDriver::Record(Stream stream) const {

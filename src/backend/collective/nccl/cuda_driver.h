@@ -42,6 +42,8 @@ class CudaDriver {
   // The new stream goes before streams of usual priority, and waits for none of them.  It stays
   // until the process ends.
   Result<Stream> NewStream() const;
+  // Puts a copy on `stream`, between memory of the GPU and of the host.
+  Status Copy(const void* from, void* to, size_t size_bytes, Stream stream) const;
   // Returns the end of the work that is on `stream`.
   Result<Event> Record(Stream stream) const;
   Result<bool> IsOver(Event event) const;
@@ -60,6 +62,7 @@ class CudaDriver {
     int (*exchange_capture_mode)(int*);
     int (*priority_range)(int*, int*);
     int (*stream_create)(Stream*, unsigned int, int);
+    int (*copy)(unsigned long long, unsigned long long, size_t, Stream);
     int (*event_create)(Event*, unsigned int);
     int (*event_record)(Event, Stream);
     int (*event_query)(Event);

@@ -17,6 +17,9 @@ using collective::Piece;
 using collective::SumCallbacks;
 using collective::WayBack;
 
+// Copies have tickets from here on, operations have lower ones.
+constexpr uint64_t kFirstCopy = uint64_t{1} << 63U;
+
 // Between two questions whether memory is in use.
 constexpr Duration kBetweenQuestions = std::chrono::microseconds(50);
 
@@ -33,6 +36,7 @@ class NcclCollective::Caller : public std::enable_shared_from_this<Caller> {
         library_(std::move(library)),
         driver_(std::move(driver)),
         sums_(library_.get(), driver_.get(), options.rank, options.size),
+        workers_(options.workers),
         introduce_(options.introduce),
         deadline_(options.deadline),
         blame_(options.blame),
@@ -58,8 +62,26 @@ class NcclCollective::Caller : public std::enable_shared_from_this<Caller> {
     }
     const Status status = sums_.Add(pieces, dtype, sequence);
     if (!status.ok()) return Fail(status);
+    ++num_begun_;
     if (!looks_) Look();
     pace_.Worked(begun, thread_->Now());
+  }
+
+  void Copy(const Piece& piece, const std::shared_ptr<void>& owner, uint64_t ticket) {
+    if (left_) return;
+    const TimePoint begun = thread_->Now();
+    if (sums_.is_idle()) progress_ = begun;
+    const Status status = sums_.Copy(piece, owner, ticket);
+    if (!status.ok()) return Fail(status);
+    if (!looks_) Look();
+    pace_.Worked(begun, thread_->Now());
+  }
+
+  void Tell(UniqueFunction<void(uint64_t)> told) {
+    way_back_.Post(Duration::zero(),
+                   [callbacks = callbacks_, told = std::move(told), num_begun = num_begun_] {
+                     if (!callbacks->is_closed()) told(num_begun);
+                   });
   }
 
   // No sum follows.
@@ -92,7 +114,7 @@ class NcclCollective::Caller : public std::enable_shared_from_this<Caller> {
   void Connect(const Result<Cards>& cards) {
     if (left_) return;
     progress_ = thread_->Now();
-    const Status status = cards.ok() ? sums_.Connect(cards.value()) : cards.status();
+    const Status status = cards.ok() ? sums_.Connect(cards.value(), workers_) : cards.status();
     if (!status.ok()) return Fail(status);
     if (!looks_) Look();
   }
@@ -159,14 +181,16 @@ class NcclCollective::Caller : public std::enable_shared_from_this<Caller> {
   const std::unique_ptr<NcclLibrary> library_;
   const std::unique_ptr<CudaDriver> driver_;
   NcclSums sums_;
+  const std::vector<int32_t> workers_;
   const decltype(NcclOptions::introduce) introduce_;
   const Duration deadline_;
   const Duration blame_;
   const Duration patience_;
   Executor* thread_ = nullptr;
   LookPace pace_;
-  TimePoint progress_{};  // since then no sum has ended
-  bool looks_ = false;    // a look is posted
+  uint64_t num_begun_ = 0;  // sums
+  TimePoint progress_{};    // since then no sum has ended
+  bool looks_ = false;      // a look is posted
   bool left_ = false;
 };
 
@@ -210,14 +234,26 @@ bool NcclCollective::Sums(DType dtype) const {
   }
 }
 
-void NcclCollective::AllReduce(std::vector<Piece> pieces, DType dtype, uint64_t sequence,
-                               Done done) {
+void NcclCollective::Begin(std::vector<Piece> pieces, DType dtype, uint64_t sequence, Done done) {
   if (callbacks_->Refuses(executor_, &done)) return;
   callbacks_->Add(sequence, std::move(done));
   if (!std::exchange(watches_, true)) Watch();
   thread_->Post([caller = caller_, pieces = std::move(pieces), dtype, sequence] {
     caller->Begin(pieces, dtype, sequence);
   });
+}
+
+void NcclCollective::Copy(const Piece& piece, const std::shared_ptr<void>& owner, Done done) {
+  if (callbacks_->Refuses(executor_, &done)) return;
+  const uint64_t ticket = kFirstCopy + num_copies_++;
+  callbacks_->Add(ticket, std::move(done));
+  if (!std::exchange(watches_, true)) Watch();
+  thread_->Post([caller = caller_, piece, owner, ticket] { caller->Copy(piece, owner, ticket); });
+}
+
+void NcclCollective::TellBegun(UniqueFunction<void(uint64_t)> told) {
+  thread_->Post(
+      [caller = caller_, told = std::move(told)]() mutable { caller->Tell(std::move(told)); });
 }
 
 void NcclCollective::Watch() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,12 +17,14 @@
 #include "base/loop_thread.h"
 #include "base/status.h"
 #include "base/types.h"
+#include "base/unique_function.h"
 
 namespace bs::backend {
 
 struct NcclOptions {
-  int32_t rank = 0;
+  int32_t rank = 0;  // in the communicator
   int32_t size = 1;
+  std::vector<int32_t> workers{};  // their ranks in the job; empty: the same ranks
   // Brings this rank's card to all, and theirs back, on the executor; see Introduce.
   std::function<void(const std::string& card,
                      UniqueFunction<void(const Result<collective::Cards>&)> done)>
@@ -52,8 +55,12 @@ class NcclCollective final : public collective::Collective {
 
   bool Sums(DType dtype) const override;
   // The first call connects all ranks.
-  void AllReduce(std::vector<collective::Piece> pieces, DType dtype, uint64_t sequence,
-                 Done done) override;
+  void Begin(std::vector<collective::Piece> pieces, DType dtype, uint64_t sequence,
+             Done done) override;
+  bool has_roots() const override { return true; }
+  // REQUIRES: Begin has been called.
+  void Copy(const collective::Piece& piece, const std::shared_ptr<void>& owner, Done done) override;
+  void TellBegun(UniqueFunction<void(uint64_t num_begun)> told) override;
   // With kCancelled and no sum under way it makes no call of NCCL (NcclSums).
   void Abort(const Status& status) override;
 
@@ -67,6 +74,7 @@ class NcclCollective final : public collective::Collective {
   const Duration patience_;
   const Duration watch_;
   bool watches_ = false;
+  uint64_t num_copies_ = 0;
   const std::shared_ptr<collective::SumCallbacks> callbacks_;  // on the executor
   const std::shared_ptr<Caller> caller_;                       // on the thread
   std::unique_ptr<LoopThread> thread_;

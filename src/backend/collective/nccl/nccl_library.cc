@@ -77,6 +77,8 @@ const char* NcclLibrary::Bind(void* library, Functions* functions) {
   find(&functions->get_unique_id, "ncclGetUniqueId");
   find(&functions->init_rank_config, "ncclCommInitRankConfig");
   find(&functions->all_reduce, "ncclAllReduce");
+  find(&functions->reduce, "ncclReduce");
+  find(&functions->broadcast, "ncclBroadcast");
   find(&functions->group_start, "ncclGroupStart");
   find(&functions->group_end, "ncclGroupEnd");
   find(&functions->get_async_error, "ncclCommGetAsyncError");
@@ -178,16 +180,32 @@ Result<bool> NcclLibrary::IsAtRest(Communicator communicator) const {
   return state != kInProgress;
 }
 
-Status NcclLibrary::Sum(Communicator communicator, std::span<const Array> arrays, DType dtype,
+Status NcclLibrary::PutArray(Communicator communicator, const Array& array, int type,
+                             Stream stream) const {
+  using collective::PieceKind;
+  const auto& [in, out, count, kind, root] = array;
+  switch (kind) {
+    case PieceKind::kReduce:
+      return Check("ncclReduce",
+                   nccl_.reduce(in, out, count, type, kSum, root, communicator, stream),
+                   communicator);
+    case PieceKind::kBroadcast:
+      return Check("ncclBroadcast",
+                   nccl_.broadcast(in, out, count, type, root, communicator, stream), communicator);
+    case PieceKind::kAllReduce:
+      break;
+  }
+  return Check("ncclAllReduce", nccl_.all_reduce(in, out, count, type, kSum, communicator, stream),
+               communicator);
+}
+
+Status NcclLibrary::Put(Communicator communicator, std::span<const Array> arrays, DType dtype,
                         Stream stream) const {
   Status status = Check("ncclGroupStart", nccl_.group_start(), communicator);
   if (!status.ok()) return status;
   for (const Array& array : arrays) {
     if (!status.ok()) break;
-    status = Check("ncclAllReduce",
-                   nccl_.all_reduce(array.in, array.out, array.count, TypeOf(dtype), kSum,
-                                    communicator, stream),
-                   communicator);
+    status = PutArray(communicator, array, TypeOf(dtype), stream);
   }
   const Status ended = Check("ncclGroupEnd", nccl_.group_end(), communicator);
   return status.ok() ? ended : status;

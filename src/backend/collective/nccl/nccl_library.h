@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/collective/collective.h"
 #include "base/status.h"
 #include "base/types.h"
 
@@ -51,9 +52,11 @@ class NcclLibrary {
     const void* in;
     void* out;
     size_t count;
+    collective::PieceKind kind;
+    int root;
   };
-  // Puts sums on `stream`, as one operation.
-  Status Sum(Communicator communicator, std::span<const Array> arrays, DType dtype,
+  // Puts the work of `arrays` on `stream`, as one operation.
+  Status Put(Communicator communicator, std::span<const Array> arrays, DType dtype,
              Stream stream) const;
   // Ends what is under way, and the communicator, which else stays until the process ends.
   void Abort(Communicator communicator) const;
@@ -69,6 +72,8 @@ class NcclLibrary {
     int (*get_unique_id)(Id*);
     int (*init_rank_config)(Communicator*, int, Id, int, Config*);
     int (*all_reduce)(const void*, void*, size_t, int, int, Communicator, Stream);
+    int (*reduce)(const void*, void*, size_t, int, int, int, Communicator, Stream);
+    int (*broadcast)(const void*, void*, size_t, int, int, Communicator, Stream);
     int (*group_start)();
     int (*group_end)();
     int (*get_async_error)(Communicator, int*);
@@ -82,6 +87,7 @@ class NcclLibrary {
   // Fills the table.  Returns the name of a function that `library` lacks; null: it has all.
   static const char* Bind(void* library, Functions* functions);
   static Result<std::unique_ptr<NcclLibrary>> Open(void* library, const std::string& name);
+  Status PutArray(Communicator communicator, const Array& array, int type, Stream stream) const;
   // Ok too if the call goes on.
   Status Check(const char* function, int result, Communicator communicator) const;
 

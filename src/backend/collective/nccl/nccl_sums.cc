@@ -34,23 +34,22 @@ struct Card {
   }
 };
 
-std::string WorkersText(size_t first, size_t second) {
-  return "worker " + std::to_string(first) + " and worker " + std::to_string(second);
-}
-
 // Names the first pair that does not fit, so that all ranks have the same text.
-Status CheckCards(const std::vector<Card>& cards) {
+Status CheckCards(const std::vector<Card>& cards, std::span<const int32_t> workers) {
+  const auto name_of = [workers](size_t rank) {
+    return "worker " + (workers.empty() ? std::to_string(rank) : std::to_string(workers[rank]));
+  };
   for (size_t later = 1; later < cards.size(); ++later) {
     if (cards[later].version != cards[0].version) {
       return Status::FailedPrecondition(
-          "worker 0 has NCCL " + NcclLibrary::TextOf(cards[0].version) + ", and worker " +
-          std::to_string(later) + " has NCCL " + NcclLibrary::TextOf(cards[later].version) +
+          name_of(0) + " has NCCL " + NcclLibrary::TextOf(cards[0].version) + ", and " +
+          name_of(later) + " has NCCL " + NcclLibrary::TextOf(cards[later].version) +
           ": install one version on all hosts");
     }
     for (size_t earlier = 0; earlier < later; ++earlier) {
       if (cards[earlier].uuid != cards[later].uuid) continue;
       return Status::FailedPrecondition(
-          WorkersText(earlier, later) +
+          name_of(earlier) + " and " + name_of(later) +
           " have tensors on one GPU, and NCCL needs a GPU for each: call "
           "torch.cuda.set_device(bps.local_rank()) before the first tensor");
     }
@@ -82,10 +81,10 @@ Result<std::string> NcclSums::TakeGpu(const void* memory) {
   return card.Encode();
 }
 
-Status NcclSums::Connect(std::span<const std::string> cards) {
+Status NcclSums::Connect(std::span<const std::string> cards, std::span<const int32_t> workers) {
   std::vector<Card> decoded;
   std::ranges::transform(cards, std::back_inserter(decoded), &Card::Decode);
-  Status status = CheckCards(decoded);
+  Status status = CheckCards(decoded, workers);
   if (!status.ok()) return status;
   const Result<NcclLibrary::Communicator> made =
       library_->Connect(decoded.front().id, rank_, size_);
@@ -111,23 +110,60 @@ Status NcclSums::Add(const std::vector<Piece>& pieces, DType dtype, uint64_t seq
     Status status = CheckGpu(piece.in.data());
     if (status.ok()) status = CheckGpu(piece.out.data());
     if (!status.ok()) return status;
-    waiting.arrays.push_back(
-        {.in = piece.in.data(), .out = piece.out.data(), .count = piece.in.size() / SizeOf(dtype)});
+    waiting.arrays.push_back({.in = piece.in.data(),
+                              .out = piece.out.data(),
+                              .count = piece.in.size() / SizeOf(dtype),
+                              .kind = piece.kind,
+                              .root = piece.root});
   }
   waiting_.push_back(std::move(waiting));
   return Status::Ok();
 }
 
 bool NcclSums::is_idle() const {
-  return waiting_.empty() && !launching_ && under_way_.empty() && !is_connecting_;
+  return waiting_.empty() && !launching_ && under_way_.empty() && copies_.empty() &&
+         !is_connecting_;
+}
+
+Result<CudaDriver::Stream> NcclSums::StreamOfCopies() {
+  if (stream_of_copies_ != nullptr) return stream_of_copies_;
+  Result<CudaDriver::Stream> stream = driver_->NewStream();
+  if (stream.ok()) stream_of_copies_ = stream.value();
+  return stream;
+}
+
+NcclSums::~NcclSums() {
+  for (UnderWay& copy : copies_) lost_.push_back(std::move(copy.owner));
+  if (lost_.empty()) return;
+  // The process keeps it.
+  [[maybe_unused]] const auto* const kept =
+      std::make_unique<std::vector<std::shared_ptr<void>>>(std::move(lost_)).release();
+}
+
+Status NcclSums::Copy(const Piece& piece, std::shared_ptr<void> owner, uint64_t ticket) {
+  const Result<CudaDriver::Stream> stream = StreamOfCopies();
+  if (!stream.ok()) return stream.status();
+  Status status = driver_->Copy(piece.in.data(), piece.out.data(), piece.in.size(), stream.value());
+  if (!status.ok()) return status;
+  const Result<CudaDriver::Event> end = driver_->Record(stream.value());
+  if (!end.ok()) {
+    lost_.push_back(std::move(owner));
+    has_lost_sum_ = true;
+    return end.status();
+  }
+  copies_.push_back({.end = end.value(), .sequence = ticket, .owner = std::move(owner)});
+  return status;
 }
 
 Result<std::vector<uint64_t>> NcclSums::Poll() {
   if (communicator_ == nullptr) return std::vector<uint64_t>();
   // An operation that fails ends too, so errors are asked for last.
-  Result<std::vector<uint64_t>> ended = TakeEnded();
+  std::vector<uint64_t> ended;
+  const Status sums = TakeEnded(&under_way_, &ended);
+  const Status copies = TakeEnded(&copies_, &ended);
   Status status = Launch();
   if (!status.ok()) return status;
+  if (!sums.ok() || !copies.ok()) return sums.ok() ? copies : sums;
   return ended;
 }
 
@@ -147,22 +183,21 @@ Status NcclSums::Launch() {
     const Waiting next = std::move(waiting_.front());
     waiting_.pop_front();
     launching_ = next.sequence;
-    Status status = library_->Sum(communicator_, next.arrays, next.dtype, stream_);
+    Status status = library_->Put(communicator_, next.arrays, next.dtype, stream_);
     if (!status.ok()) return status;
   }
 }
 
-Result<std::vector<uint64_t>> NcclSums::TakeEnded() {
-  std::vector<uint64_t> ended;
-  while (!under_way_.empty()) {
-    const Result<bool> is_over = driver_->IsOver(under_way_.front().end);
+Status NcclSums::TakeEnded(std::deque<UnderWay>* under_way, std::vector<uint64_t>* ended) const {
+  while (!under_way->empty()) {
+    const Result<bool> is_over = driver_->IsOver(under_way->front().end);
     if (!is_over.ok()) return is_over.status();
     if (!is_over.value()) break;
-    driver_->Free(under_way_.front().end);
-    ended.push_back(under_way_.front().sequence);
-    under_way_.pop_front();
+    driver_->Free(under_way->front().end);
+    ended->push_back(under_way->front().sequence);
+    under_way->pop_front();
   }
-  return ended;
+  return Status::Ok();
 }
 
 void NcclSums::Abort() {
@@ -178,8 +213,10 @@ void NcclSums::Abort() {
 }
 
 bool NcclSums::IsQuiet() {
-  const Result<std::vector<uint64_t>> ended = TakeEnded();
-  return ended.ok() && under_way_.empty() && !has_lost_sum_;
+  std::vector<uint64_t> ended;
+  const bool is_known =
+      TakeEnded(&under_way_, &ended).ok() && TakeEnded(&copies_, &ended).ok() && !has_lost_sum_;
+  return is_known && under_way_.empty() && copies_.empty();
 }
 
 }  // namespace bs::backend

@@ -1,4 +1,5 @@
-// NcclSums: sums on a GPU by an NCCL library, a communicator and a stream.
+// NcclSums: sums on a GPU by an NCCL library, a communicator and a stream; copies have a stream of
+// their own.
 //
 // The GPU is that of the first tensor, so that a script can choose it until then.  All ranks then
 // exchange their cards, and connect.
@@ -32,16 +33,22 @@ class NcclSums {
       : library_(library), driver_(driver), rank_(rank), size_(size) {}
   NcclSums(const NcclSums&) = delete;
   NcclSums& operator=(const NcclSums&) = delete;
-  ~NcclSums() = default;
+  // The GPU keeps memory of the host in copies that have not ended.
+  ~NcclSums();
 
   bool has_gpu() const { return gpu_.has_value(); }
   // Takes the GPU that has `memory`, and returns this rank's card.
   Result<std::string> TakeGpu(const void* memory);
   // Begins to connect the ranks; `cards` are in the order of ranks.  kFailedPrecondition: two ranks
   // share a GPU, or have different versions; all ranks get the same text.
-  Status Connect(std::span<const std::string> cards);
+  // `workers`: their ranks in the job; empty: the same ranks.
+  Status Connect(std::span<const std::string> cards, std::span<const int32_t> workers = {});
   // Adds a sum behind earlier sums.  kInvalidArgument: its memory is not on this rank's GPU.
   Status Add(const std::vector<collective::Piece>& pieces, DType dtype, uint64_t sequence);
+  // Begins a copy between the GPU and the host's memory, which is no operation: Poll returns
+  // `ticket` too.  `owner` stays as long as the GPU may use the host's memory.  REQUIRES:
+  // has_gpu().
+  Status Copy(const collective::Piece& piece, std::shared_ptr<void> owner, uint64_t ticket);
   // Puts sums on the stream, and returns the sums that have ended.
   Result<std::vector<uint64_t>> Poll();
   // True if Poll has no work: all sums have ended, and the ranks are connected.
@@ -60,12 +67,15 @@ class NcclSums {
   struct UnderWay {
     CudaDriver::Event end;
     uint64_t sequence;
+    std::shared_ptr<void> owner{};  // of memory of the host
   };
 
   Status CheckGpu(const void* memory) const;
+  Result<CudaDriver::Stream> StreamOfCopies();
   // Puts waiting sums on the stream, as long as NCCL takes them.
   Status Launch();
-  Result<std::vector<uint64_t>> TakeEnded();
+  // Takes from the front what has ended.
+  Status TakeEnded(std::deque<UnderWay>* under_way, std::vector<uint64_t>* ended) const;
 
   const NcclLibrary* const library_;
   const CudaDriver* const driver_;
@@ -78,6 +88,9 @@ class NcclSums {
   std::deque<Waiting> waiting_;
   std::optional<uint64_t> launching_;  // NCCL has not yet put this sum on the stream
   std::deque<UnderWay> under_way_;
+  CudaDriver::Stream stream_of_copies_ = nullptr;
+  std::deque<UnderWay> copies_;
+  std::vector<std::shared_ptr<void>> lost_;  // owners of memory in copies whose end no event tells
   bool has_lost_sum_ = false;  // a sum may be on the stream, and no event tells its end
 };
 

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
+#include <thread>
 
 #include "backend/collective/mpi/fake_mpi_library.h"
 #include "base/loop_thread.h"
@@ -54,9 +56,9 @@ class MpiCollectiveTest : public testing::Test {
   std::shared_ptr<Outcome> Sum(std::vector<float>* values, uint64_t sequence) {
     auto outcome = std::make_shared<Outcome>();
     RunOn(&loop_, [&] {
-      mpi_->AllReduce({{.in = std::as_bytes(std::span(*values)),
-                        .out = std::as_writable_bytes(std::span(*values))}},
-                      DType::kFloat32, sequence, To(outcome));
+      mpi_->Begin({{.in = std::as_bytes(std::span(*values)),
+                    .out = std::as_writable_bytes(std::span(*values))}},
+                  DType::kFloat32, sequence, To(outcome));
       EXPECT_EQ(outcome->times, 0) << "never inside the call";
     });
     return outcome;
@@ -136,6 +138,29 @@ TEST_F(MpiCollectiveTest, AbortEndsSumsUnderWay) {
   aborted = true;
   EXPECT_EQ(Wait(Sum(&values, 1)).message(), "worker 1 was lost");
   EXPECT_EQ(calls_after, 0) << "MPI has no call that it could use the memory in";
+}
+
+// Card or peer may write to the memory of a sum that does not end.
+TEST_F(MpiCollectiveTest, ASumThatDoesNotEndLeavesArraysOfTheScriptAlone) {
+  const auto memory = std::make_shared<std::atomic<float*>>(nullptr);
+  Make({.add =
+            [memory](const FakeMpiLibrary::Call& call) {
+              PlayTwin(call);
+              if (call.channel == MpiChannel::kSums) *memory = static_cast<float*>(call.out);
+            },
+        .ends =
+            [](const FakeMpiLibrary::Call& call) {
+              return call.channel == MpiChannel::kDescriptions;
+            }});
+  ASSERT_TRUE(Wait(Start()).ok());
+  std::vector<float> values = {1, 2};
+  const auto sum = Sum(&values, 0);
+  while (*memory == nullptr) std::this_thread::yield();
+  Abort("worker 1 was lost");
+  EXPECT_EQ(Wait(sum).message(), "worker 1 was lost");
+  End();
+  std::fill_n(memory->load(), 2, 7.0F);
+  EXPECT_EQ(values, (std::vector<float>{1, 2}));
 }
 
 TEST_F(MpiCollectiveTest, MpiStaysAtExitWhereASumMayNotEnd) {
@@ -319,6 +344,34 @@ TEST_F(MpiCollectiveTest, AbortDoesNotWaitForACallThatBlocks) {
   EXPECT_EQ(Wait(sum).message(), "worker 1 was lost");
   blocked->blocks = false;
   blocked->goes_on.Notify();
+}
+
+TEST_F(MpiCollectiveTest, CountsItsSumsUnlessACallBlocks) {
+  const auto blocked = std::make_shared<Blocked>();
+  Make({.add = PlayTwin, .test = [blocked] { return blocked->Test(); }});
+  ASSERT_TRUE(Wait(Start()).ok());
+  std::vector<float> values = {1};
+  ASSERT_TRUE(Wait(Sum(&values, 0)).ok());
+  const auto ask = [this] {
+    auto told = std::make_shared<Notification>();
+    RunOn(&loop_, [&] {
+      mpi_->TellBegun([told](uint64_t num_begun) {
+        EXPECT_GE(num_begun, 1U);
+        told->Notify();
+      });
+    });
+    return told;
+  };
+  EXPECT_TRUE(ask()->WaitFor(seconds(20)));
+  blocked->blocks = true;
+  const auto sum = Sum(&values, 1);
+  blocked->entered.Wait();
+  const auto told = ask();
+  EXPECT_FALSE(told->WaitFor(milliseconds(50)));
+  blocked->blocks = false;
+  blocked->goes_on.Notify();
+  EXPECT_TRUE(told->WaitFor(seconds(20)));
+  EXPECT_TRUE(Wait(sum).ok());
 }
 
 TEST_F(MpiCollectiveTest, SumsThatWaitedForACallNeverReachMpiAfterAbort) {

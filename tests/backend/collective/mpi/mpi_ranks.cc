@@ -53,7 +53,7 @@ class Rank {
   }
   Status Sum(std::vector<Piece> pieces, DType dtype) {
     return Wait([&](collective::Collective::Done done) {
-      mpi_->AllReduce(std::move(pieces), dtype, sequence_++, std::move(done));
+      mpi_->Begin(std::move(pieces), dtype, sequence_++, std::move(done));
     });
   }
   void Abort(const Status& status) {

@@ -70,7 +70,7 @@ TEST_F(MpiSumsTest, NamesTheRankWithAnotherVersion) {
                   "library on all hosts");
 }
 
-TEST_F(MpiSumsTest, SumsAPieceWhereItLies) {
+TEST_F(MpiSumsTest, SumsAPieceInMemoryOfItsOwn) {
   MakeStarted({.add = PlayTwin});
   std::vector<float> in = {1, 2};
   std::vector<float> out(2);
@@ -79,7 +79,34 @@ TEST_F(MpiSumsTest, SumsAPieceWhereItLies) {
   EXPECT_EQ(sums_->Poll().value(), Sequences{0});
   EXPECT_EQ(out, (std::vector<float>{2, 4}));
   EXPECT_EQ(in, (std::vector<float>{1, 2}));
-  EXPECT_EQ(library_->calls().back().out, out.data());
+  EXPECT_NE(library_->calls().back().out, out.data());
+}
+
+TEST_F(MpiSumsTest, MemoryServesAgain) {
+  MakeStarted({.add = PlayTwin});
+  std::vector<const void*> memory;
+  for (uint64_t sequence = 0; sequence < 4; ++sequence) {
+    std::vector<float> values(sequence == 1 ? 8 : 16, 1);
+    ASSERT_TRUE(sums_->Begin({PieceOf(&values, &values)}, DType::kFloat32, sequence).ok());
+    EXPECT_EQ(sums_->Poll().value(), Sequences{});
+    EXPECT_EQ(sums_->Poll().value(), Sequences{sequence});
+    EXPECT_EQ(values, std::vector<float>(values.size(), 2));
+    memory.push_back(library_->calls().back().out);
+  }
+  for (const void* const later : memory) EXPECT_EQ(later, memory.front());
+}
+
+TEST_F(MpiSumsTest, NoArrayIsTouchedAfterItsStop) {
+  MakeStarted({.add = PlayTwin});
+  std::vector<float> first = {1};
+  std::vector<float> second = {1};
+  ASSERT_TRUE(sums_->Begin({PieceOf(&first, &first)}, DType::kFloat32, 0).ok());
+  EXPECT_EQ(sums_->Poll().value(), Sequences{}) << "MPI has sum 0";
+  ASSERT_TRUE(sums_->Begin({PieceOf(&second, &second)}, DType::kFloat32, 1).ok());
+  EXPECT_TRUE(sums_->Stop());
+  for (int poll = 0; poll < 3; ++poll) EXPECT_EQ(sums_->Poll().value(), Sequences{});
+  EXPECT_EQ(first, std::vector<float>{1});
+  EXPECT_EQ(Summed(), Sequences{0});
 }
 
 TEST_F(MpiSumsTest, SumsSeveralPiecesAsOneOperation) {
@@ -193,7 +220,7 @@ TEST_F(MpiSumsTest, NoCallBeginsAfterItsStop) {
                      return true;
                    }});
   EXPECT_TRUE(sums_->Progress());
-  sums_->Stop();
+  EXPECT_TRUE(sums_->Stop());
   EXPECT_FALSE(sums_->Progress());
   EXPECT_EQ(sums_->Poll().value(), Sequences{});
   EXPECT_EQ(polls, 1) << "that of the start";
@@ -207,6 +234,7 @@ TEST_F(MpiSumsTest, AnErrorOfMpiIsForAllSums) {
   ASSERT_TRUE(sums_->Begin({PieceOf(&values, &values)}, DType::kFloat32, 0).ok());
   error = Status::Unavailable("MPI_Testsome: a rank is gone");
   EXPECT_EQ(sums_->Poll().status().message(), "MPI_Testsome: a rank is gone");
+  EXPECT_TRUE(sums_->in_use()) << "MPI may keep memory, though the calls have ended";
 }
 
 TEST_F(MpiSumsTest, RefusesMoreElementsThanMpiCounts) {

@@ -2,7 +2,7 @@
 //
 // The processor's memory plays that of GPUs, and a thread plays a stream.  Ranks of this process or
 // of several processes meet in shared memory, which the unique id names.  Sums are made in the
-// order of ranks, if all ranks call one sequence; else all fail.
+// order of ranks, if all ranks call one sequence; else all fail.  Copies are counted.
 //
 // It is of GPU BS_FAKE_GPU, which has all memory that no test has given another GPU; without it the
 // processor has it.
@@ -111,6 +111,7 @@ struct World {
   std::map<int, Fault> faults;           // by rank
   int groups = 0;
   int aborts = 0;
+  size_t copied_bytes = 0;
   std::set<void*> kept;  // streams, events and communicators, which nothing else may refer to
   std::atomic<bool> is_initialized = false;
   std::atomic<bool> captures = false;
@@ -168,10 +169,14 @@ struct Shared {
   std::array<std::array<char, kChunkBytes>, kMostRanks> chunks;
 };
 
+enum class Kind : uint8_t { kAllReduce, kReduce, kBroadcast };
+
 struct Array {
   const char* in;
   char* out;
   size_t size_bytes;
+  Kind kind = Kind::kAllReduce;
+  int root = 0;
 };
 
 struct Id {
@@ -280,7 +285,11 @@ class Communicator {
     const bool waits = fault.kind == kFakeHangs || fault.kind == kFakeBlocks;
     if (is_here && (waits || fault.kind == kFakeFaults)) return WaitForAbort();
     uint64_t described = static_cast<uint64_t>(type) + 1;
-    for (const Array& array : arrays) described = described * 1000003 + array.size_bytes;
+    for (const Array& array : arrays) {
+      described = described * 1000003 + array.size_bytes;
+      described = described * 31 + static_cast<uint64_t>(array.root) * 4 +
+                  static_cast<uint64_t>(array.kind);
+    }
     if (is_here && fault.kind == kFakeOtherSum) ++described;
     const auto rank = static_cast<size_t>(rank_);
     shared_->described[rank] = described;
@@ -302,6 +311,11 @@ class Communicator {
     char* const out = array.out + at;
     std::memcpy(shared_->chunks[static_cast<size_t>(rank_)].data(), array.in + at, size_bytes);
     if (!Meet()) return false;
+    if (array.kind == Kind::kBroadcast) {
+      std::memcpy(out, shared_->chunks[static_cast<size_t>(array.root)].data(), size_bytes);
+      return Meet();
+    }
+    if (array.kind == Kind::kReduce && rank_ != array.root) return Meet();
     std::memcpy(out, shared_->chunks[0].data(), size_bytes);
     for (size_t other = 1; other < static_cast<size_t>(size_); ++other) {
       bs::reduce::Sum(bs::reduce::ScalarKernels(), dtype, out, shared_->chunks[other].data(),
@@ -337,6 +351,14 @@ Group& TheGroup() {
   return group;
 }
 
+void Join(const Array& array, int type, void* communicator, void* stream) {
+  Group& group = TheGroup();
+  group.communicator = static_cast<Communicator*>(communicator);
+  group.stream = static_cast<Stream*>(stream);
+  group.type = type;
+  group.arrays.push_back(array);
+}
+
 std::atomic<int> ids = 0;
 
 }  // namespace
@@ -366,6 +388,12 @@ int fake_gpu_aborts() {
   World& world = TheWorld();
   const std::lock_guard lock(world.mutex);
   return world.aborts;
+}
+
+size_t fake_gpu_copied() {
+  World& world = TheWorld();
+  const std::lock_guard lock(world.mutex);
+  return world.copied_bytes;
 }
 
 int fake_gpu_groups() {
@@ -434,6 +462,18 @@ int cuStreamCreateWithPriority(void** stream, unsigned int /*flags*/, int priori
   return 0;
 }
 
+int cuMemcpyAsync(unsigned long long to, unsigned long long from, size_t size_bytes, void* stream) {
+  World& world = TheWorld();
+  {
+    const std::lock_guard lock(world.mutex);
+    world.copied_bytes += size_bytes;
+  }
+  static_cast<Stream*>(stream)->Put([to, from, size_bytes] {
+    std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), size_bytes);
+  });
+  return 0;
+}
+
 int cuEventCreate(void** event, unsigned int /*flags*/) {
   if (!has_context) return kInvalidValue;
   *event = new Event;
@@ -490,13 +530,33 @@ int ncclGroupStart() {
 int ncclAllReduce(const void* in, void* out, size_t count, int type, int operation,
                   void* communicator, void* stream) {
   if (operation != 0) return kInvalidUsage;
-  Group& group = TheGroup();
-  group.communicator = static_cast<Communicator*>(communicator);
-  group.stream = static_cast<Stream*>(stream);
-  group.type = type;
-  group.arrays.push_back({.in = static_cast<const char*>(in),
-                          .out = static_cast<char*>(out),
-                          .size_bytes = count * bs::SizeOf(DTypeOf(type))});
+  Join({.in = static_cast<const char*>(in),
+        .out = static_cast<char*>(out),
+        .size_bytes = count * bs::SizeOf(DTypeOf(type))},
+       type, communicator, stream);
+  return 0;
+}
+
+int ncclReduce(const void* in, void* out, size_t count, int type, int operation, int root,
+               void* communicator, void* stream) {
+  if (operation != 0) return kInvalidUsage;
+  Join({.in = static_cast<const char*>(in),
+        .out = static_cast<char*>(out),
+        .size_bytes = count * bs::SizeOf(DTypeOf(type)),
+        .kind = Kind::kReduce,
+        .root = root},
+       type, communicator, stream);
+  return 0;
+}
+
+int ncclBroadcast(const void* in, void* out, size_t count, int type, int root, void* communicator,
+                  void* stream) {
+  Join({.in = static_cast<const char*>(in),
+        .out = static_cast<char*>(out),
+        .size_bytes = count * bs::SizeOf(DTypeOf(type)),
+        .kind = Kind::kBroadcast,
+        .root = root},
+       type, communicator, stream);
   return 0;
 }
 

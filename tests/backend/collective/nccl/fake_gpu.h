@@ -11,6 +11,8 @@ using FakeGpuOwnFn = void (*)(const void* begin, size_t size_bytes, int gpu);
 using FakeGpuFaultFn = void (*)(int rank, int fault, int operation);
 // Group calls of all ranks of this process since the start.
 using FakeGpuGroupsFn = int (*)();
+// Bytes that this process has copied between GPUs and the host since the start.
+using FakeGpuCopiedFn = size_t (*)();
 // Communicators of this process that an abort has ended since the start.
 using FakeGpuAbortsFn = int (*)();
 // The driver forgets that it was initialised.

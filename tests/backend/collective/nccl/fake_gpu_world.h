@@ -40,6 +40,7 @@ class FakeGpuWorld {
   // A graph is captured by a thread of the test.
   void Capture(bool captures) { Find<FakeGpuCaptureFn>("fake_gpu_capture")(captures); }
   int aborts() { return Find<FakeGpuAbortsFn>("fake_gpu_aborts")(); }
+  size_t copied_bytes() { return Find<FakeGpuCopiedFn>("fake_gpu_copied")(); }
   int groups() { return Find<FakeGpuGroupsFn>("fake_gpu_groups")(); }
 
  private:

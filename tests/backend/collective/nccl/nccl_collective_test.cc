@@ -24,6 +24,7 @@ namespace {
 
 using collective::Cards;
 using collective::Piece;
+using collective::PieceKind;
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -75,13 +76,13 @@ class NcclCollectiveTest : public testing::Test {
                                DType dtype = DType::kFloat32) {
     auto outcome = std::make_shared<Outcome>();
     RunOn(&loop_, [&] {
-      ranks_[rank]->AllReduce(std::move(pieces), dtype, sequence,
-                              [this, outcome](const Status& status) {
-                                EXPECT_TRUE(loop_.IsCurrent());
-                                ++outcome->times;
-                                outcome->status = status;
-                                outcome->ended.Notify();
-                              });
+      ranks_[rank]->Begin(std::move(pieces), dtype, sequence,
+                          [this, outcome](const Status& status) {
+                            EXPECT_TRUE(loop_.IsCurrent());
+                            ++outcome->times;
+                            outcome->status = status;
+                            outcome->ended.Notify();
+                          });
       EXPECT_EQ(outcome->times, 0) << "never inside the call";
     });
     return outcome;
@@ -90,6 +91,38 @@ class NcclCollectiveTest : public testing::Test {
     return Sum(rank, sequence,
                {{.in = std::as_bytes(std::span(*in_place)),
                  .out = std::as_writable_bytes(std::span(*in_place))}});
+  }
+  // An operation on arrays of all ranks, of which each rank owns `count` elements.
+  std::vector<std::shared_ptr<Outcome>> OperateByOwners(
+      PieceKind kind, uint64_t sequence, const std::vector<std::vector<float>*>& ins,
+      const std::vector<std::vector<float>*>& outs, size_t count) {
+    std::vector<std::shared_ptr<Outcome>> outcomes;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      std::vector<Piece> pieces;
+      for (size_t root = 0; root < ranks_.size(); ++root) {
+        const auto part = [&](std::vector<float>* of) {
+          return std::span(*of).subspan(root * count, count);
+        };
+        pieces.push_back({.in = std::as_bytes(part(ins[rank])),
+                          .out = std::as_writable_bytes(part(outs[rank])),
+                          .kind = kind,
+                          .root = static_cast<int32_t>(root)});
+      }
+      outcomes.push_back(Sum(rank, sequence, std::move(pieces)));
+    }
+    return outcomes;
+  }
+  std::shared_ptr<Outcome> Copy(size_t rank, std::span<const float> in, std::span<float> out) {
+    auto outcome = std::make_shared<Outcome>();
+    RunOn(&loop_, [&] {
+      ranks_[rank]->Copy({.in = std::as_bytes(in), .out = std::as_writable_bytes(out)}, nullptr,
+                         [outcome](const Status& status) {
+                           ++outcome->times;
+                           outcome->status = status;
+                           outcome->ended.Notify();
+                         });
+    });
+    return outcome;
   }
   // One sum of all ranks, each with an array of 1000 elements.
   std::vector<std::shared_ptr<Outcome>> SumAll(uint64_t sequence = 0) {
@@ -205,6 +238,53 @@ TEST_F(NcclCollectiveTest, SumsEachDtypeThatItTells) {
     }
   }
   EXPECT_FALSE(ranks_[0]->Sums(DType::kInt32));
+}
+
+// As within a host: each part of an array has an owner, which gets its sum, copies it to the host
+// and back, and gives it to the others.
+TEST_F(NcclCollectiveTest, OwnersGetSumsAndGiveThemToAllRanks) {
+  constexpr size_t kCount = 40000;  // more than a chunk of the library
+  Make(3);
+  std::vector<std::vector<float>*> ins;
+  std::vector<std::vector<float>*> outs;
+  for (size_t rank = 0; rank < 3; ++rank) {
+    ins.push_back(Memory(rank, std::vector<float>(3 * kCount, static_cast<float>(rank + 1))));
+    outs.push_back(Memory(rank, std::vector<float>(3 * kCount, -1)));
+  }
+  for (const auto& outcome : OperateByOwners(PieceKind::kReduce, 0, ins, outs, kCount)) {
+    ASSERT_TRUE(outcome->Wait().ok());
+  }
+  const size_t copied_before = world_.copied_bytes();
+  for (size_t rank = 0; rank < 3; ++rank) {
+    const std::span<float> own = std::span(*outs[rank]).subspan(rank * kCount, kCount);
+    EXPECT_EQ((*outs[rank])[(rank + 1) % 3 * kCount], -1) << "another rank owns it";
+    std::vector<float> on_host(kCount);
+    ASSERT_TRUE(Copy(rank, own, on_host)->Wait().ok());
+    EXPECT_EQ(on_host, std::vector<float>(kCount, 6));
+    std::ranges::fill(on_host, 12.0F);
+    ASSERT_TRUE(Copy(rank, on_host, own)->Wait().ok());
+  }
+  EXPECT_EQ(world_.copied_bytes() - copied_before, 3 * 2 * kCount * sizeof(float));
+  for (const auto& outcome : OperateByOwners(PieceKind::kBroadcast, 1, outs, outs, kCount)) {
+    ASSERT_TRUE(outcome->Wait().ok());
+  }
+  for (const std::vector<float>* const out : outs) {
+    EXPECT_EQ(*out, std::vector<float>(3 * kCount, 12));
+  }
+}
+
+TEST_F(NcclCollectiveTest, AnotherRootOnAnotherRankFails) {
+  Make(2, {.blame = milliseconds(10)});
+  std::vector<std::shared_ptr<Outcome>> outcomes;
+  for (size_t rank = 0; rank < 2; ++rank) {
+    std::vector<float>* const memory = Memory(rank, {1, 2});
+    outcomes.push_back(Sum(rank, 0,
+                           {{.in = std::as_bytes(std::span(*memory)),
+                             .out = std::as_writable_bytes(std::span(*memory)),
+                             .kind = PieceKind::kReduce,
+                             .root = static_cast<int32_t>(rank)}}));
+  }
+  for (const auto& outcome : outcomes) EXPECT_FALSE(outcome->Wait().ok());
 }
 
 TEST_F(NcclCollectiveTest, ATensorOfTheCpuFailsAndLaterCallsToo) {
@@ -349,6 +429,28 @@ TEST_F(NcclCollectiveTest, ACallThatBlocksHoldsNoErrorBack) {
       "NCCL has kept the thread bs-nccl in a call for 0 s"));
   End();
   std::this_thread::sleep_for(milliseconds(1100));  // its call ends
+}
+
+TEST_F(NcclCollectiveTest, CountsItsSumsUnlessACallBlocks) {
+  const auto ask = [this] {
+    auto told = std::make_shared<Notification>();
+    RunOn(&loop_, [&] {
+      ranks_[0]->TellBegun([told](uint64_t num_begun) {
+        EXPECT_EQ(num_begun, 1U);
+        told->Notify();
+      });
+    });
+    return told;
+  };
+  world_.SetFault(0, kFakeKeeps);
+  Make(1);
+  const int before = world_.groups();
+  const auto outcomes = SumAll();
+  while (world_.groups() == before) std::this_thread::yield();
+  const auto told = ask();
+  EXPECT_FALSE(told->WaitFor(milliseconds(200)));
+  EXPECT_TRUE(told->WaitFor(seconds(20)));
+  EXPECT_TRUE(outcomes[0]->Wait().ok());
 }
 
 TEST_F(NcclCollectiveTest, AnErrorOfTheDriverIsNoEndOfASum) {

@@ -64,7 +64,7 @@ Status SumOnce(LoopThread* loop, NcclCollective* nccl, uint64_t sequence,
   Notification ended;
   Status outcome;
   RunOn(loop, [&] {
-    nccl->AllReduce(std::move(pieces), DType::kFloat32, sequence, [&](const Status& status) {
+    nccl->Begin(std::move(pieces), DType::kFloat32, sequence, [&](const Status& status) {
       outcome = status;
       ended.Notify();
     });

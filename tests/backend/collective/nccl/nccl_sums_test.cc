@@ -19,10 +19,11 @@ class NcclSumsTest : public testing::Test {
     return sums_.back()->TakeGpu(memory_.back().data()).value();
   }
   // What all ranks say of these cards.
-  std::string Connect(const std::vector<std::string>& cards) {
+  std::string Connect(const std::vector<std::string>& cards,
+                      const std::vector<int32_t>& workers = {}) {
     std::string text;
     for (const auto& sums : sums_) {
-      const Status status = sums->Connect(cards);
+      const Status status = sums->Connect(cards, workers);
       EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
       EXPECT_TRUE(text.empty() || text == status.message()) << status.message();
       text = status.message();
@@ -41,6 +42,13 @@ TEST_F(NcclSumsTest, TwoRanksOnOneGpuAreNamed) {
   const std::vector<std::string> cards = {CardOf(0, 0), CardOf(1, 4), CardOf(2, 4)};
   EXPECT_EQ(Connect(cards),
             "worker 1 and worker 2 have tensors on one GPU, and NCCL needs a GPU for each: call "
+            "torch.cuda.set_device(bps.local_rank()) before the first tensor");
+}
+
+TEST_F(NcclSumsTest, RanksHaveTheNamesOfTheJob) {
+  const std::vector<std::string> cards = {CardOf(0, 0), CardOf(1, 0)};
+  EXPECT_EQ(Connect(cards, {4, 6}),
+            "worker 4 and worker 6 have tensors on one GPU, and NCCL needs a GPU for each: call "
             "torch.cuda.set_device(bps.local_rank()) before the first tensor");
 }
 

@@ -59,7 +59,9 @@ def main() -> None:
     session = current().get().carrier
     assert session is not None
     rows = {row.name: int(row.value) for row in session._worker.measure()}
-    print(f"sums by the library: {rows.get('library_operations_total', 0)}", flush=True)
+    print(f"sums by the library: {rows.get('library_operations_total', 0)}")
+    print(f"bytes summed: {rows.get('library_bytes_total', 0)}")
+    print(f"bytes copied: {rows.get('library_copied_bytes_total', 0)}", flush=True)
     bps.shutdown()
     stop()
 

@@ -416,3 +416,13 @@ def test_nccl_is_refused(
         "BYTESCHEDULER_COMM=nccl: NCCL sums tensors of GPUs, and MXNet's arrays travel through the "
         "host: set BYTESCHEDULER_COMM to direct or mpi"
     )
+
+
+def test_nccl_inside_hosts_is_refused(direct: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BYTESCHEDULER_LOCAL_SUMS", "nccl")
+    with pytest.raises(ConfigError) as raised:
+        ScheduledKVS()
+    assert str(raised.value) == snapshot(
+        "BYTESCHEDULER_LOCAL_SUMS=nccl: NCCL sums tensors of GPUs, and MXNet's arrays travel "
+        "through the host: set BYTESCHEDULER_LOCAL_SUMS=1"
+    )

@@ -33,7 +33,8 @@ constexpr uint64_t kParsedBytesPerByte = 16;
 // are read; data that is checked before use must be copied first.
 bool OnlyNumbers(const Meta& meta) {
   const Op op = meta.extension.op;
-  return meta.native() && (op == Op::kPush || op == Op::kPushPull || op == Op::kPull);
+  return meta.native() && (op == Op::kPush || op == Op::kPushPull || op == Op::kPull ||
+                           op == Op::kGive || op == Op::kTake);
 }
 
 bs::Status NoMemory(uint64_t size_bytes) {

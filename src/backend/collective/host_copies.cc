@@ -1,0 +1,137 @@
+// Copies a partition down, sends it when its turn comes, and copies the sum up.
+#include "backend/collective/host_copies.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace bs::backend::collective {
+
+HostCopies::HostCopies(const HostCopiesOptions& options, Backend* link, Collective* library,
+                       Executor* executor)
+    : options_(options),
+      link_(link),
+      library_(library),
+      executor_(executor),
+      queues_(link->num_destinations(), options.credit_bytes, link->shares()) {}
+
+HostCopies::~HostCopies() { BS_CHECK(copies_.empty()); }
+
+HostCopies::Memory HostCopies::Take(size_t size_bytes) {
+  const auto spare = spares_.find(size_bytes);
+  if (spare == spares_.end()) return std::make_shared_for_overwrite<std::byte[]>(size_bytes);
+  Memory memory = std::move(spare->second);
+  spares_.erase(spare);
+  spare_bytes_ -= size_bytes;
+  return memory;
+}
+
+void HostCopies::Keep(Memory memory, size_t size_bytes) {
+  if (!memory || spare_bytes_ + size_bytes > kMostSpareBytes) return;
+  spares_.emplace(size_bytes, std::move(memory));
+  spare_bytes_ += size_bytes;
+}
+
+void HostCopies::Cross(Owned owned, Done done) {
+  auto made = std::make_unique<Copy>(Copy{.owned = std::move(owned), .done = std::move(done)});
+  Copy* const copy = made.get();
+  copies_.emplace(copy, std::move(made));
+  const std::span<std::byte> memory = copy->owned.memory;
+  copy->down = Take(memory.size());
+  copied_bytes_ += memory.size();
+  library_->Copy({.in = memory, .out = {copy->down.get(), memory.size()}}, copy->down,
+                 [this, copy](const Status& status) {
+                   if (!status.ok()) return End(copy, status);
+                   if (failure_) return End(copy, Status(*failure_));
+                   Submit(copy);
+                 });
+}
+
+void HostCopies::Submit(Copy* copy) {
+  const Partition& partition = copy->owned.partition;
+  copy->waits = true;
+  queues_.Submit(partition.server, {.priority = copy->owned.priority,
+                                    .size_bytes = partition.size_bytes,
+                                    .token = copy,
+                                    .index = partition.index});
+  StartCopies();
+}
+
+void HostCopies::StartCopies() {
+  bool started = true;
+  while (std::exchange(started, false)) {
+    for (uint32_t server = 0; server < queues_.num_servers(); ++server) {
+      const std::optional<core::Item> item = queues_.Next(server);
+      if (!item) continue;
+      started = true;
+      Start(static_cast<Copy*>(item->token));
+    }
+  }
+}
+
+void HostCopies::Start(Copy* copy) {
+  const Owned& owned = copy->owned;
+  const size_t size_bytes = owned.memory.size();
+  copy->waits = false;
+  copy->up = Take(size_bytes);
+  copy->ends_missing = 2;
+  Exchange exchange;
+  exchange.round = owned.round;
+  exchange.partition = owned.partition;
+  exchange.priority = owned.priority;
+  exchange.coder.coding = owned.coding;
+  exchange.stands_for = options_.stands_for;
+  exchange.in = {copy->down.get(), size_bytes};
+  exchange.out = {copy->up.get(), size_bytes};
+  exchange.released = [this, server = owned.partition.server, size_bytes](const Status&) {
+    queues_.Return(server, size_bytes);
+    if (!failure_) StartCopies();
+  };
+  exchange.sent = [this, copy](const Status& status) { OnEnd(copy, status); };
+  exchange.summed = [this, copy](const Status& status, const std::string& /*next_layout*/) {
+    OnEnd(copy, status);
+  };
+  link_->Start(owned.tensor, std::move(exchange));
+}
+
+void HostCopies::OnEnd(Copy* copy, const Status& status) {
+  if (copy->crossed.ok()) copy->crossed = status;
+  if (--copy->ends_missing > 0) return;
+  if (!copy->crossed.ok()) return End(copy, Status(copy->crossed));
+  CopyUp(copy);
+}
+
+void HostCopies::CopyUp(Copy* copy) {
+  const std::span<std::byte> memory = copy->owned.memory;
+  copied_bytes_ += memory.size();
+  library_->Copy({.in = {copy->up.get(), memory.size()}, .out = memory}, copy->up,
+                 [this, copy](const Status& status) { End(copy, status); });
+}
+
+void HostCopies::End(Copy* copy, const Status& status) {
+  const std::unique_ptr<Copy> ended = std::move(copies_.extract(copy).mapped());
+  if (status.ok()) {
+    Keep(std::move(ended->down), ended->owned.memory.size());
+    Keep(std::move(ended->up), ended->owned.memory.size());
+  }
+  ended->done(status);
+}
+
+void HostCopies::SetCredit(uint64_t credit_bytes) {
+  queues_.SetCredit(credit_bytes);
+  if (!failure_) StartCopies();
+}
+
+void HostCopies::Fail(const Status& status) {
+  if (failure_) return;
+  failure_ = status;
+  queues_.Clear();
+  for (auto next = copies_.begin(); next != copies_.end();) {
+    Copy* const copy = (next++)->second.get();
+    if (!copy->waits) continue;
+    std::unique_ptr<Copy> waiting = std::move(copies_.extract(copy).mapped());
+    executor_->Post([done = std::move(waiting->done), status] { done(status); });
+  }
+}
+
+}  // namespace bs::backend::collective

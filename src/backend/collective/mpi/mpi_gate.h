@@ -1,0 +1,61 @@
+// MpiGate: lets a single thread in, until some thread closes it.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#include "base/notification.h"
+#include "base/types.h"
+
+namespace bs::backend {
+
+class MpiGate {
+ public:
+  // A stay inside, if the gate is open.
+  class Visit {
+   public:
+    explicit Visit(MpiGate* gate) : gate_(gate->Enter() ? gate : nullptr) {}
+    ~Visit() {
+      if (gate_ != nullptr) gate_->Leave();
+    }
+    Visit(const Visit&) = delete;
+    Visit& operator=(const Visit&) = delete;
+    bool is_inside() const { return gate_ != nullptr; }
+
+   private:
+    MpiGate* const gate_;
+  };
+
+  // Nothing comes in from now on.  False: a visit goes on.  Any thread; blocks for a bounded time.
+  bool Close() {
+    State state = state_;
+    while (state == State::kOpen || state == State::kInUse) {
+      const State next = state == State::kOpen ? State::kClosed : State::kClosing;
+      if (state_.compare_exchange_weak(state, next)) state = next;
+    }
+    return state == State::kClosed || left_.WaitFor(kPatience);
+  }
+
+ private:
+  enum class State : uint8_t { kOpen, kInUse, kClosing, kClosed };
+
+  static constexpr Duration kPatience = std::chrono::seconds(1);
+
+  bool Enter() {
+    State open = State::kOpen;
+    return state_.compare_exchange_strong(open, State::kInUse);
+  }
+  // Behind Enter.
+  void Leave() {
+    State in_use = State::kInUse;
+    if (state_.compare_exchange_strong(in_use, State::kOpen)) return;
+    state_ = State::kClosed;
+    left_.Notify();
+  }
+
+  std::atomic<State> state_ = State::kOpen;
+  Notification left_;
+};
+
+}  // namespace bs::backend

@@ -1,0 +1,175 @@
+// HostCopies under CollectiveBackend: libraries within hosts, and servers over them.
+#include "backend/collective/host_copies.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/collective/ranks.h"
+
+namespace bs::backend::collective {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr uint64_t kPartition = 4096;
+
+// A tensor on each rank, and how its partitions end.
+class HostTensor {
+ public:
+  HostTensor(Ranks* ranks, Key key, size_t count)
+      : ranks_(ranks), key_(key), out_(static_cast<size_t>(ranks->size())) {
+    for (int32_t rank = 0; rank < ranks->size(); ++rank) {
+      in_.emplace_back(count);
+      for (size_t i = 0; i < count; ++i) {
+        in_.back()[i] = static_cast<float>(i % 97) + static_cast<float>(rank * 100);
+      }
+      out_[static_cast<size_t>(rank)].assign(count, -1);
+    }
+  }
+  void Start(int32_t rank, Round round = 1, Priority priority = 0) {
+    const auto place = static_cast<size_t>(rank);
+    ranks_->Start(rank,
+                  {.key = key_,
+                   .round = round,
+                   .priority = priority,
+                   .partition_bytes = kPartition,
+                   .in = std::as_bytes(std::span(in_[place])),
+                   .out = std::as_writable_bytes(std::span(out_[place]))},
+                  [this](const Status& status) {
+                    ++ended_;
+                    if (!status.ok() && !error_) error_ = status;
+                  });
+  }
+  void StartAll(Round round = 1) {
+    for (int32_t rank = 0; rank < ranks_->size(); ++rank) Start(rank, round);
+  }
+  int ended() const { return ended_; }
+  const std::optional<Status>& error() const { return error_; }
+  void ExpectSums() const {
+    const auto ranks = static_cast<size_t>(ranks_->size());
+    for (size_t i = 0; i < in_.front().size(); ++i) {
+      float sum = 0;
+      for (const std::vector<float>& in : in_) sum += in[i];
+      for (size_t rank = 0; rank < ranks; ++rank) ASSERT_EQ(out_[rank][i], sum) << rank << " " << i;
+    }
+  }
+
+ private:
+  Ranks* const ranks_;
+  const Key key_;
+  std::vector<std::vector<float>> in_;
+  std::vector<std::vector<float>> out_;
+  int ended_ = 0;
+  std::optional<Status> error_;
+};
+
+double CopiedBy(Backend* backend) {
+  Metrics metrics;
+  backend->Measure(&metrics);
+  return metrics.numbers().at({"library_copied_bytes_total", Metrics::kWhole});
+}
+
+TEST(HostCopies, OneCopyOfAHostCrossesAndEachWorkerCopiesItsShare) {
+  Ranks ranks({.num_ranks = 4, .hosts = {0, 0, 1, 1}});
+  constexpr size_t kCount = 8 * kPartition / sizeof(float);
+  HostTensor tensor(&ranks, 3, kCount);
+  tensor.StartAll();
+  ranks.Run();
+  EXPECT_EQ(tensor.ended(), 4 * 8);
+  EXPECT_FALSE(tensor.error());
+  tensor.ExpectSums();
+  EXPECT_EQ(ranks.sums()->contributed_bytes(), 2 * 8 * kPartition) << "one copy for each host";
+  for (int32_t rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(CopiedBy(ranks.backend(rank)), 2 * 8 * kPartition / 2) << "half of it, both ways";
+  }
+}
+
+TEST(HostCopies, HostsHaveAnyNumberOfWorkers) {
+  Ranks ranks({.num_ranks = 6, .hosts = {0, 0, 0, 1, 2, 2}, .one_way = milliseconds(1)});
+  std::vector<std::unique_ptr<HostTensor>> tensors;
+  for (const size_t count : {1U, 100U, 5000U, 20001U}) {
+    tensors.push_back(std::make_unique<HostTensor>(&ranks, tensors.size(), count));
+  }
+  for (Round round = 1; round <= 3; ++round) {
+    for (const auto& tensor : tensors) tensor->StartAll(round);
+    ranks.Run();
+    for (const auto& tensor : tensors) {
+      ASSERT_FALSE(tensor->error());
+      tensor->ExpectSums();
+    }
+  }
+}
+
+TEST(HostCopies, AJobOfOneHostCopiesNothing) {
+  Ranks ranks({.num_ranks = 3, .hosts = {0, 0, 0}});
+  HostTensor tensor(&ranks, 3, 5000);
+  tensor.StartAll();
+  ranks.Run();
+  EXPECT_EQ(tensor.ended(), 3 * 5);
+  tensor.ExpectSums();
+  EXPECT_EQ(ranks.sums()->num_contributions(), 0U);
+  EXPECT_EQ(ranks.library()->counts().copied_bytes, 0U);
+}
+
+TEST(HostCopies, ASumWaitsForEachWorker) {
+  Ranks ranks({.num_ranks = 4, .hosts = {0, 0, 1, 1}});
+  HostTensor tensor(&ranks, 3, 5000);
+  for (const int32_t rank : {0, 1, 3}) tensor.Start(rank);
+  ranks.Run();
+  EXPECT_EQ(tensor.ended(), 0);
+  EXPECT_EQ(ranks.sums()->num_contributions(), 0U);
+  tensor.Start(2);
+  ranks.Run();
+  EXPECT_EQ(tensor.ended(), 4 * 5);
+  tensor.ExpectSums();
+}
+
+// What waits for servers holds up no other tensor.
+TEST(HostCopies, AFailureEndsCopiesUnderWay) {
+  Ranks ranks({.num_ranks = 4, .hosts = {0, 0, 1, 1}});
+  ranks.sums()->Hold();
+  // More than the credit, so that some copies have not left.
+  HostTensor tensor(&ranks, 3, (size_t{4} << 20U) / sizeof(float));
+  tensor.StartAll();
+  ranks.Run();
+  EXPECT_EQ(tensor.ended(), 0);
+  for (int32_t rank = 0; rank < 4; ++rank) {
+    ranks.backend(rank)->Fail(Status::Unavailable("lost worker 1"));
+  }
+  ranks.Run();
+  EXPECT_EQ(tensor.ended(), 4 * 1024);
+  ASSERT_TRUE(tensor.error());
+  EXPECT_EQ(tensor.error()->message(), "lost worker 1");
+}
+
+TEST(HostCopies, AnErrorOfServersFailsAllWorkers) {
+  Ranks ranks({.num_ranks = 4, .hosts = {0, 0, 1, 1}});
+  ranks.sums()->Refuse(Status::Unavailable("lost server 1"));
+  HostTensor tensor(&ranks, 3, 5000);
+  tensor.StartAll();
+  ranks.Run();
+  EXPECT_EQ(tensor.ended(), 4 * 5);
+  ASSERT_TRUE(tensor.error());
+  EXPECT_EQ(tensor.error()->message(), "lost server 1");
+}
+
+TEST(HostCopies, AnErrorOfALibraryFailsAllHosts) {
+  Ranks ranks({.num_ranks = 4, .hosts = {0, 0, 1, 1}});
+  ranks.library(1)->FailNext(0, Status::Unavailable("a cable was cut"));
+  HostTensor tensor(&ranks, 3, 100);
+  tensor.StartAll();
+  ranks.Run();
+  EXPECT_EQ(tensor.ended(), 4);
+  ASSERT_TRUE(tensor.error());
+  EXPECT_EQ(tensor.error()->message(),
+            "worker 2: sum 0 (key=3 round=1 bytes 0 to 400): a cable was cut");
+}
+
+}  // namespace
+}  // namespace bs::backend::collective

@@ -1,0 +1,294 @@
+// Exchanges of a worker: its requests, their credit, errors, deadlines and ends.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "base/snapshot.h"
+#include "protocol/bodies.h"
+#include "protocol/exchange_terms.h"
+#include "worker/bench.h"
+
+namespace bs::worker {
+namespace {
+
+using test::About;
+
+PsWorkerOptions OfTwo() {
+  PsWorkerOptions options;
+  options.SetView(job::MakeView({}, 2, 2));
+  options.exchange_partition_bytes = 64;
+  options.credit_bytes = 64;
+  options.requests.retry_interval = std::chrono::seconds(1);
+  return options;
+}
+
+// An exchange of this worker and worker 1, and its outcomes.
+struct Exchanged {
+  Outcome given;
+  Outcome done;
+
+  Worker::ExchangeCall Call(Key key, std::span<const std::byte> in, std::span<std::byte> out) {
+    const auto into = [](Outcome* outcome) {
+      return [outcome](Status status) { *outcome = {outcome->calls + 1, std::move(status)}; };
+    };
+    return {.key = key,
+            .givers = {0, 1},
+            .takers = {0, 1},
+            .size_bytes = out.empty() ? in.size() : out.size(),
+            .home = 1,
+            .label = "gradients",
+            .priority = 3,
+            .in = in,
+            .out = out,
+            .given = into(&given),
+            .done = into(&done)};
+  }
+};
+
+TEST(WorkerExchange, GivesAndTakesPartitionsAndTellsThatItHasThem) {
+  std::vector<std::byte> memory = Bytes(100, 1);
+  Exchanged exchanged;
+  Bench bench(OfTwo());
+  bench.worker()->Exchange(exchanged.Call(7, memory, memory));
+  ps::Message give = bench.Next();
+  ps::Message take = bench.Next();
+  EXPECT_TRUE(bench.Quiet()) << "its credit is spent";
+  for (const ps::Message* message : {&give, &take}) {
+    EXPECT_EQ(message->peer, ps::ServerId(1)) << "its home";
+    EXPECT_EQ(message->meta.priority, 3);
+    EXPECT_EQ(About(*message).key, 7U);
+    EXPECT_EQ(About(*message).size_bytes, 64U);
+    const auto terms = protocol::DecodeTerms(About(*message).terms);
+    ASSERT_TRUE(terms.ok());
+    EXPECT_EQ(terms.value().label, "gradients");
+    EXPECT_EQ(terms.value().size_bytes, 100U);
+    EXPECT_EQ(terms.value().partition_bytes, 64U);
+  }
+  EXPECT_EQ(About(give).op, ps::Op::kGive);
+  EXPECT_EQ(About(take).op, ps::Op::kTake);
+  EXPECT_EQ(give.data.at(0).bytes().data(), memory.data()) << "the payload was copied";
+  bench.Answer(std::move(give));
+  ps::Message second_give = bench.Next();
+  ps::Message second_take = bench.Next();
+  EXPECT_EQ(About(second_give).offset_bytes, 64U);
+  EXPECT_EQ(About(second_give).size_bytes, 36U);
+  bench.Answer(std::move(second_give));
+  EXPECT_TRUE(exchanged.given.ok());
+  bench.Answer(std::move(take), Bytes(64, 8));
+  EXPECT_TRUE(bench.Quiet());
+  bench.RunFor(std::chrono::milliseconds(1));
+  ps::Message taken = bench.Next();
+  EXPECT_EQ(About(taken).op, ps::Op::kTaken);
+  EXPECT_EQ(protocol::DecodeTaken(About(taken).taken).value(),
+            (std::vector<protocol::TakenPartition>{{.key = 7, .partition = 0}}));
+  EXPECT_EQ(exchanged.done.calls, 0);
+  bench.Answer(std::move(second_take), Bytes(36, 9));
+  EXPECT_TRUE(exchanged.done.ok());
+  EXPECT_TRUE(bench.Quiet()) << "one word at a time";
+  bench.Answer(std::move(taken));
+  ps::Message last = bench.Next();
+  EXPECT_EQ(protocol::DecodeTaken(About(last).taken).value(),
+            (std::vector<protocol::TakenPartition>{{.key = 7, .partition = 1}}));
+  bench.Answer(std::move(last));
+  EXPECT_TRUE(bench.Quiet());
+  EXPECT_EQ(memory[0], std::byte{8});
+  EXPECT_EQ(memory[99], std::byte{9});
+}
+
+TEST(WorkerExchange, ATakerAsksForAllAtNoCredit) {
+  std::vector<std::byte> out = Bytes(200, 0);
+  Exchanged exchanged;
+  Bench bench(OfTwo());
+  Worker::ExchangeCall call = exchanged.Call(7, {}, out);
+  call.givers = {1};
+  bench.worker()->Exchange(std::move(call));
+  bench.Run();
+  ASSERT_EQ(bench.sent.size(), 4U);
+  EXPECT_TRUE(exchanged.given.ok()) << "there is nothing to give";
+  for (int i = 0; i < 4; ++i) {
+    bench.Answer(bench.Next(), Bytes(i < 3 ? 64 : 8, i));
+    while (!bench.sent.empty() && About(bench.sent.back()).op == ps::Op::kTaken) {
+      ps::Message told = std::move(bench.sent.back());
+      bench.sent.pop_back();
+      bench.Answer(std::move(told));
+    }
+  }
+  EXPECT_TRUE(exchanged.done.ok());
+  EXPECT_EQ(out[199], std::byte{3});
+}
+
+TEST(WorkerExchange, AGiverEndsWhenItsBytesAreTakenUp) {
+  const std::vector<std::byte> in = Bytes(64, 1);
+  Exchanged exchanged;
+  Bench bench(OfTwo());
+  Worker::ExchangeCall call = exchanged.Call(7, in, {});
+  call.takers = {1};
+  call.home = -1;
+  bench.worker()->Exchange(std::move(call));
+  bench.Answer(bench.Next());
+  EXPECT_TRUE(exchanged.given.ok());
+  EXPECT_TRUE(exchanged.done.ok());
+  EXPECT_TRUE(bench.Quiet());
+}
+
+TEST(WorkerExchange, ASmallPartitionIsGivenAndTakenByOneRequest) {
+  std::vector<std::byte> memory = Bytes(64, 1);
+  Exchanged first;
+  Exchanged second;
+  PsWorkerOptions options = OfTwo();
+  options.together_bytes = 64;
+  Bench bench(options);
+  bench.worker()->Exchange(first.Call(7, memory, memory));
+  bench.worker()->Exchange(second.Call(8, memory, memory));
+  ps::Message take = bench.Next();
+  EXPECT_EQ(About(take).op, ps::Op::kTake);
+  EXPECT_EQ(take.data.at(0).bytes().data(), memory.data());
+  EXPECT_TRUE(bench.Quiet()) << "the credit is in the network";
+  take.data.clear();
+  ps::Message second_take = bench.Next();
+  EXPECT_EQ(About(second_take).key, 8U);
+  EXPECT_EQ(first.given.calls, 0) << "a repeat would send the memory again";
+  bench.Answer(std::move(take), Bytes(64, 5));
+  EXPECT_TRUE(first.given.ok());
+  EXPECT_TRUE(first.done.ok());
+  EXPECT_EQ(memory[63], std::byte{5});
+  bench.Refuse(std::move(second_take), Status::Cancelled("abort"));
+  EXPECT_EQ(second.given.code(), StatusCode::kCancelled);
+  EXPECT_EQ(second.done.code(), StatusCode::kCancelled);
+  EXPECT_TRUE(bench.failures.empty());
+}
+
+TEST(WorkerExchange, CallsThatMakeNoSenseFailAlone) {
+  std::vector<std::byte> memory = Bytes(8, 1);
+  Bench bench(OfTwo());
+  const auto text = [&](void (*change)(Worker::ExchangeCall*)) {
+    Exchanged exchanged;
+    Worker::ExchangeCall call = exchanged.Call(7, memory, memory);
+    change(&call);
+    bench.worker()->Exchange(std::move(call));
+    EXPECT_TRUE(bench.Quiet());
+    EXPECT_EQ(exchanged.done.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(exchanged.given.code(), StatusCode::kInvalidArgument);
+    return exchanged.done.text();
+  };
+  EXPECT_SNAPSHOT(text([](auto* call) {
+                    call->givers = {2};
+                    call->takers = {0};
+                  }),
+                  R"snap(exchange 'gradients': rank 2 of only 2 workers)snap");
+  EXPECT_SNAPSHOT(text([](auto* call) { call->givers = call->takers = {1}; }),
+                  R"snap(exchange 'gradients': worker 0 neither gives nor takes)snap");
+  EXPECT_SNAPSHOT(text([](auto* call) { call->out = {}; }),
+                  R"snap(exchange 'gradients': memory of 8 bytes in and 0 out, want 8)snap");
+  EXPECT_SNAPSHOT(
+      text([](auto* call) { call->takers = {}; }),
+      R"snap(exchange 'gradients': an exchange needs a giver and a taker, and names each rank once, in order)snap");
+  Exchanged first;
+  bench.worker()->Exchange(first.Call(7, memory, memory));
+  bench.Run();
+  bench.sent.clear();
+  EXPECT_SNAPSHOT(text([](auto*) {}),
+                  R"snap(exchange 'gradients': its key 7 is in use already)snap");
+  EXPECT_TRUE(bench.failures.empty());
+}
+
+TEST(WorkerExchange, ARefusalEndsItAloneAndQuitsItsOtherPartitions) {
+  std::vector<std::byte> memory = Bytes(200, 1);
+  Exchanged exchanged;
+  Bench bench(OfTwo());
+  bench.worker()->Exchange(exchanged.Call(7, memory, memory));
+  ps::Message give = bench.Next();
+  ps::Message take = bench.Next();
+  const Status differs = Status::InvalidArgument("workers call different exchanges");
+  bench.Refuse(std::move(give), differs);
+  ps::Message quit = bench.Next();
+  EXPECT_EQ(About(quit).op, ps::Op::kQuit);
+  EXPECT_EQ(About(quit).key, 7U);
+  bench.Answer(std::move(quit));
+  EXPECT_EQ(exchanged.given.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(exchanged.done.calls, 0);
+  bench.Refuse(std::move(take), differs);
+  EXPECT_EQ(exchanged.done.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(exchanged.done.text(), differs.message());
+  EXPECT_TRUE(bench.failures.empty());
+  EXPECT_TRUE(bench.Quiet());
+}
+
+TEST(WorkerExchange, ALostPeerFailsTheWorker) {
+  std::vector<std::byte> memory = Bytes(8, 1);
+  Exchanged exchanged;
+  Bench bench(OfTwo());
+  bench.worker()->Exchange(exchanged.Call(7, memory, memory));
+  bench.Answer(bench.Next());
+  bench.Refuse(bench.Next(), Status::Unavailable("lost worker 1"));
+  EXPECT_EQ(exchanged.done.code(), StatusCode::kUnavailable);
+  ASSERT_EQ(bench.failures.size(), 1U);
+}
+
+TEST(WorkerExchange, AnAnswerOfAnotherSizeFailsTheWorker) {
+  std::vector<std::byte> memory = Bytes(8, 1);
+  Exchanged exchanged;
+  Bench bench(OfTwo());
+  bench.worker()->Exchange(exchanged.Call(7, memory, memory));
+  bench.Answer(bench.Next());
+  bench.Answer(bench.Next(), Bytes(7, 1));
+  EXPECT_EQ(exchanged.done.code(), StatusCode::kInternal);
+  EXPECT_SNAPSHOT(exchanged.done.text(),
+                  R"snap(take key=7 partition=0 to server 1: answered 7 bytes, want 8)snap");
+}
+
+TEST(WorkerExchange, QuitsAtItsDeadlineAndWhenItIsTold) {
+  std::vector<std::byte> memory = Bytes(8, 1);
+  Exchanged late;
+  Exchanged told;
+  Bench bench(OfTwo());
+  Worker::ExchangeCall call = late.Call(7, memory, memory);
+  call.timeout = std::chrono::milliseconds(500);
+  bench.worker()->Exchange(std::move(call));
+  bench.Answer(bench.Next());
+  ps::Message take = bench.Next();
+  bench.RunFor(std::chrono::milliseconds(499));
+  EXPECT_TRUE(bench.Quiet());
+  bench.RunFor(std::chrono::milliseconds(1));
+  ps::Message quit = bench.Next();
+  EXPECT_EQ(About(quit).status, static_cast<uint32_t>(StatusCode::kDeadlineExceeded));
+  EXPECT_SNAPSHOT(About(quit).text,
+                  R"snap(exchange 'gradients': worker 0 has waited for 500 ms)snap");
+  bench.Refuse(std::move(take), Status::DeadlineExceeded("500 ms"));
+  bench.Answer(std::move(quit));
+  EXPECT_EQ(late.done.code(), StatusCode::kDeadlineExceeded);
+  bench.worker()->Exchange(told.Call(8, memory, memory));
+  bench.worker()->QuitExchange(8, "abort");
+  bench.worker()->QuitExchange(9, "of none");
+  ps::Message second_quit = bench.Next();
+  EXPECT_EQ(About(second_quit).text, "abort");
+  EXPECT_EQ(About(second_quit).key, 8U);
+  bench.Answer(std::move(second_quit));
+  for (int i = 0; i < 2; ++i) bench.Refuse(bench.Next(), Status::Cancelled("abort"));
+  EXPECT_EQ(told.done.code(), StatusCode::kCancelled);
+  EXPECT_TRUE(bench.failures.empty());
+}
+
+TEST(WorkerExchange, PartitionsBehindTheCreditEndWhenItQuits) {
+  std::vector<std::byte> memory = Bytes(64, 1);
+  Exchanged first;
+  Exchanged second;
+  Bench bench(OfTwo());
+  bench.worker()->Exchange(first.Call(7, memory, memory));
+  bench.worker()->Exchange(second.Call(8, memory, memory));
+  ps::Message give = bench.Next();
+  ps::Message take = bench.Next();
+  EXPECT_TRUE(bench.Quiet());
+  bench.worker()->QuitExchange(8, "abort");
+  bench.Answer(bench.Next());
+  EXPECT_EQ(second.done.calls, 0) << "it waits for credit";
+  bench.Answer(std::move(give));
+  bench.Run();
+  EXPECT_EQ(second.done.code(), StatusCode::kCancelled);
+  bench.Answer(std::move(take), Bytes(64, 2));
+  EXPECT_TRUE(first.done.ok());
+}
+
+}  // namespace
+}  // namespace bs::worker
