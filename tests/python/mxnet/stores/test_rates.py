@@ -55,7 +55,7 @@ def test_without_residuals_there_are_none(store: NativeStore, plugin: FakePlugin
     assert plugin.rates == [None]
 
 
-def test_they_may_be_those_of_an_optimizer_outside(store: NativeStore, plugin: FakePlugin) -> None:
+def test_rates_may_be_of_an_optimizer_outside(store: NativeStore, plugin: FakePlugin) -> None:
     """A Trainer that updates by itself."""
     store.set_gradient_compression({**ONEBIT, "ef": "vanilla"})
     net = mx.gluon.nn.Dense(128, in_units=128, use_bias=False)
