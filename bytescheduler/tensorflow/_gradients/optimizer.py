@@ -1,20 +1,20 @@
 """An optimizer of Keras that steps with means over all workers."""
 
 import sys
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any, Callable, ClassVar, Dict, List, Optional, Sequence
 
 import tensorflow as tf
 
 from bytescheduler.errors import UsageError
 from bytescheduler.tensorflow._api.push_pull import Average, averages
 from bytescheduler.tensorflow._engine.unconverted import unconverted
-from bytescheduler.tensorflow._gradients.means import Means
+from bytescheduler.tensorflow._gradients.means import Means, check_unmarked
 from bytescheduler.tensorflow._gradients.passes import Passes
 from bytescheduler.tensorflow._sums.compression import Compression, Compressor, checked
 
 __all__ = ["DistributedOptimizer", "is_wrapped"]
 
-_MARK = "_bytescheduler_means"
+_MARK = "_bytescheduler_is_wrapped"
 _MOST_FRAMES = 40  # between a scaler of losses and the optimizer in it
 _INNER = (
     "DistributedOptimizer: it is the inner optimizer of a LossScaleOptimizer, which steps on some "
@@ -39,7 +39,7 @@ def _check_backend(optimizer: object) -> None:
     """Raise UsageError if Keras 3 runs on another backend than TensorFlow."""
     keras = sys.modules.get("keras")
     backend = getattr(getattr(keras, "config", None), "backend", None)
-    if backend is None or not type(optimizer).__module__.startswith("keras."):
+    if backend is None or not isinstance(optimizer, keras.optimizers.Optimizer):  # type: ignore[union-attr]
         return
     name = backend()
     if name == "tensorflow":
@@ -106,13 +106,11 @@ class _Steps:
         step: Callable[[List[Any]], Any],
     ) -> Any:  # noqa: ANN401
         """Let `step` have the means of gradients, now or after further backward passes."""
+        check_unmarked(gradients)
         if self._passes is None:
             return step(self._means.of(gradients, variables))
-        dense = [
-            tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
-            for gradient in gradients
-        ]
-        self._passes.add(dense, lambda sums: step(self._means.of(sums, variables)))
+        dense = self._means.dense(gradients, variables)
+        self._passes.add(dense, variables, lambda sums: step(self._means.of(sums, variables)))
         return self._optimizer.iterations
 
 
@@ -122,6 +120,8 @@ def DistributedOptimizer(  # noqa: N802 - a name of Horovod and BytePS
     backward_passes_per_step: int = 1,
     sparse_as_dense: bool = False,
     compression: Compressor = Compression.none,
+    average_aggregated_gradients: bool = False,
+    name: Optional[str] = None,
 ) -> Any:  # noqa: ANN401
     """Let an optimizer of Keras step with means over all workers; return it.
 
@@ -136,11 +136,15 @@ def DistributedOptimizer(  # noqa: N802 - a name of Horovod and BytePS
     op : str
         `Average` or `Sum`.
     backward_passes_per_step : int
-        The number of calls whose gradients are added up, not divided, before they travel.
+        The number of calls whose gradients are added up before they travel.
     sparse_as_dense : bool
         Whether to make sparse gradients dense, instead of an error.
     compression : Compressor
         The dtype in which gradients travel.
+    average_aggregated_gradients : bool
+        Whether to divide the sums of several calls by their number.
+    name : str, optional
+        Accepted for scripts of Horovod; the optimizer keeps its own.
 
     Raises
     ------
@@ -153,43 +157,82 @@ def DistributedOptimizer(  # noqa: N802 - a name of Horovod and BytePS
     means = Means(
         average=averages(op), sparse_as_dense=sparse_as_dense, compressor=checked(compression)
     )
-    passes = None if backward_passes_per_step == 1 else Passes(backward_passes_per_step)
-    steps = _Steps(optimizer, means, passes)
-    patch = _patch_apply if hasattr(optimizer, "apply") else _patch_apply_gradients
-    patch(optimizer, steps)
-    object.__setattr__(optimizer, _MARK, means)
+
+    def make_steps(owner: Any) -> _Steps:  # noqa: ANN401
+        passes = None
+        if backward_passes_per_step > 1:
+            passes = Passes(backward_passes_per_step, is_mean=average_aggregated_gradients)
+        return _Steps(owner, means, passes)
+
+    patch = _Apply if hasattr(optimizer, "apply") else _ApplyGradients
+    object.__setattr__(optimizer, patch.name, patch(optimizer, make_steps))
+    object.__setattr__(optimizer, _MARK, True)
     return optimizer
 
 
-def _patch_apply(optimizer: Any, steps: _Steps) -> None:  # noqa: ANN401
-    """Patch an optimizer of Keras 3, all of whose steps go through `apply`."""
-    inner = optimizer.apply
+class _Patch:
+    """A method in an optimizer's own dictionary, in place of that of its class.
 
-    def apply(grads: Any, trainable_variables: Any = None) -> Any:  # noqa: ANN401
+    A deep copy of the optimizer gets a patch of its own, with sums of its own.
+
+    Parameters
+    ----------
+    optimizer : keras.optimizers.Optimizer
+        Its owner.
+    make_steps : callable
+        Returns the steps of an optimizer.
+    """
+
+    name: str
+    autograph_info__: ClassVar[Dict[str, Any]] = {}  # so AutoGraph leaves it alone
+
+    def __init__(self, optimizer: Any, make_steps: Callable[[Any], _Steps]) -> None:  # noqa: ANN401
+        self._optimizer = optimizer
+        self._make_steps = make_steps
+        self._steps = make_steps(optimizer)
+        self._inner = getattr(type(optimizer), self.name).__get__(optimizer)
+        self._call = unconverted(self._patched)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        return self._call(*args, **kwargs)
+
+    def _patched(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        raise NotImplementedError
+
+    def __deepcopy__(self, memo: Dict[int, Any]) -> "_Patch":
+        copied = memo.get(id(self._optimizer), self._optimizer)
+        return type(self)(copied, self._make_steps)
+
+
+class _Apply(_Patch):
+    """For an optimizer of Keras 3, all of whose steps go through `apply`."""
+
+    name = "apply"
+
+    def _patched(self, grads: Any, trainable_variables: Any = None) -> Any:  # noqa: ANN401
         """See `keras.optimizers.Optimizer.apply`."""
-        steps.check()
-        variables = list(trainable_variables or optimizer._trainable_variables)
-        if not optimizer.built:
+        self._steps.check()
+        variables = list(trainable_variables or self._optimizer._trainable_variables)
+        if not self._optimizer.built:
             with tf.init_scope():
-                optimizer.build(variables)
-        return steps.make(list(grads), variables, lambda means: inner(means, variables))
-
-    object.__setattr__(optimizer, "apply", unconverted(apply))
+                self._optimizer.build(variables)
+        return self._steps.make(list(grads), variables, lambda means: self._inner(means, variables))
 
 
-def _patch_apply_gradients(optimizer: Any, steps: _Steps) -> None:  # noqa: ANN401
-    """Patch an optimizer of Keras 2, all of whose steps go through `apply_gradients`."""
-    inner = optimizer.apply_gradients
+class _ApplyGradients(_Patch):
+    """For an optimizer of Keras 2, all of whose steps go through `apply_gradients`."""
 
-    def apply_gradients(grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    name = "apply_gradients"
+
+    def _patched(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """See `keras.optimizers.Optimizer.apply_gradients`."""
-        steps.check()
+        self._steps.check()
         pairs = list(grads_and_vars)
         gradients, variables = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         if kwargs.get("skip_gradients_aggregation"):  # the caller has the means already
-            return inner(pairs, *args, **kwargs)
-        return steps.make(
-            gradients, variables, lambda means: inner(list(zip(means, variables)), *args, **kwargs)
+            return self._inner(pairs, *args, **kwargs)
+        return self._steps.make(
+            gradients,
+            variables,
+            lambda means: self._inner(list(zip(means, variables)), *args, **kwargs),
         )
-
-    object.__setattr__(optimizer, "apply_gradients", unconverted(apply_gradients))

@@ -14,6 +14,7 @@ import tensorflow as tf  # noqa: E402
 
 import bytescheduler.tensorflow as bps  # noqa: E402
 from bytescheduler.errors import ConfigError  # noqa: E402
+from bytescheduler.tensorflow._library import compiling, loading  # noqa: E402
 
 
 def test_a_file_of_another_kind_is_refused_with_its_cure(tmp_path: pathlib.Path) -> None:
@@ -33,6 +34,35 @@ def test_a_file_of_another_kind_is_refused_with_its_cure(tmp_path: pathlib.Path)
         "BYTESCHEDULER_TF_OP=FILE does not load (FILE: file too short); make the file anew by "
         "python -m bytescheduler.tensorflow.build --out FILE, or unset BYTESCHEDULER_TF_OP"
     )
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        ("bs_tf_connect() { return 0; }", "undefined symbol: bs_tf_join"),
+        ("bs_tf_join(void*, void*, long, char* e) { return e[4] = 'X', e[5] = 0, 1; }", "(X)"),
+    ],
+)
+def test_a_library_for_another_version_is_refused_with_its_cure(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, function: str, reason: str
+) -> None:
+    file = tmp_path / "op.so"
+    line = [*compiling.compiler_of(os.environ), *("-shared", "-fPIC", "-xc++", "-", "-o")]
+    source = f'extern "C" int {function}'
+    subprocess.run([*line, str(file)], input=source, check=True, text=True)
+    monkeypatch.setenv("BYTESCHEDULER_TF_OP", str(file))
+    with pytest.raises(ImportError, match="make the file anew by python -m") as error:
+        loading._library.__wrapped__()
+    assert reason in str(error.value)
+
+
+def test_the_command_that_compiles_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
+    for words in (b"python\0-m\0", b"python\0-m"):
+        line = words + b"bytescheduler.tensorflow.build\0"
+        monkeypatch.setattr(pathlib.Path, "read_bytes", lambda _, line=line: line)
+        assert loading.is_building()
+    monkeypatch.setattr(pathlib.Path, "read_bytes", lambda _: b"python\0train.py\0")
+    assert not loading.is_building()
 
 
 def test_calls_before_init_are_refused() -> None:
