@@ -1,7 +1,7 @@
 """An optimizer of Keras that steps with means over all workers."""
 
 import sys
-from typing import Any, Callable, ClassVar, Dict, List, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence
 
 import tensorflow as tf
 
@@ -14,7 +14,7 @@ from bytescheduler.tensorflow._sums.compression import Compression, Compressor, 
 
 __all__ = ["DistributedOptimizer", "is_wrapped"]
 
-_MARK = "_bytescheduler_is_wrapped"
+_MARK = "_bytescheduler_means"
 _MOST_FRAMES = 40  # between a scaler of losses and the optimizer in it
 _INNER = (
     "DistributedOptimizer: it is the inner optimizer of a LossScaleOptimizer, which steps on some "
@@ -157,82 +157,45 @@ def DistributedOptimizer(  # noqa: N802 - a name of Horovod and BytePS
     means = Means(
         average=averages(op), sparse_as_dense=sparse_as_dense, compressor=checked(compression)
     )
-
-    def make_steps(owner: Any) -> _Steps:  # noqa: ANN401
-        passes = None
-        if backward_passes_per_step > 1:
-            passes = Passes(backward_passes_per_step, is_mean=average_aggregated_gradients)
-        return _Steps(owner, means, passes)
-
-    patch = _Apply if hasattr(optimizer, "apply") else _ApplyGradients
-    object.__setattr__(optimizer, patch.name, patch(optimizer, make_steps))
-    object.__setattr__(optimizer, _MARK, True)
+    passes = None
+    if backward_passes_per_step > 1:
+        passes = Passes(backward_passes_per_step, is_mean=average_aggregated_gradients)
+    steps = _Steps(optimizer, means, passes)
+    patch = _patch_apply if hasattr(optimizer, "apply") else _patch_apply_gradients
+    patch(optimizer, steps)
+    object.__setattr__(optimizer, _MARK, means)
     return optimizer
 
 
-class _Patch:
-    """A method in an optimizer's own dictionary, in place of that of its class.
+def _patch_apply(optimizer: Any, steps: _Steps) -> None:  # noqa: ANN401
+    """Patch an optimizer of Keras 3, all of whose steps go through `apply`."""
+    inner = optimizer.apply
 
-    A deep copy of the optimizer gets a patch of its own, with sums of its own.
-
-    Parameters
-    ----------
-    optimizer : keras.optimizers.Optimizer
-        Its owner.
-    make_steps : callable
-        Returns the steps of an optimizer.
-    """
-
-    name: str
-    autograph_info__: ClassVar[Dict[str, Any]] = {}  # so AutoGraph leaves it alone
-
-    def __init__(self, optimizer: Any, make_steps: Callable[[Any], _Steps]) -> None:  # noqa: ANN401
-        self._optimizer = optimizer
-        self._make_steps = make_steps
-        self._steps = make_steps(optimizer)
-        self._inner = getattr(type(optimizer), self.name).__get__(optimizer)
-        self._call = unconverted(self._patched)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        return self._call(*args, **kwargs)
-
-    def _patched(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        raise NotImplementedError
-
-    def __deepcopy__(self, memo: Dict[int, Any]) -> "_Patch":
-        copied = memo.get(id(self._optimizer), self._optimizer)
-        return type(self)(copied, self._make_steps)
-
-
-class _Apply(_Patch):
-    """For an optimizer of Keras 3, all of whose steps go through `apply`."""
-
-    name = "apply"
-
-    def _patched(self, grads: Any, trainable_variables: Any = None) -> Any:  # noqa: ANN401
+    def apply(grads: Any, trainable_variables: Any = None) -> Any:  # noqa: ANN401
         """See `keras.optimizers.Optimizer.apply`."""
-        self._steps.check()
-        variables = list(trainable_variables or self._optimizer._trainable_variables)
-        if not self._optimizer.built:
+        steps.check()
+        variables = list(trainable_variables or optimizer._trainable_variables)
+        if not optimizer.built:
             with tf.init_scope():
-                self._optimizer.build(variables)
-        return self._steps.make(list(grads), variables, lambda means: self._inner(means, variables))
+                optimizer.build(variables)
+        return steps.make(list(grads), variables, lambda means: inner(means, variables))
+
+    object.__setattr__(optimizer, "apply", unconverted(apply))
 
 
-class _ApplyGradients(_Patch):
-    """For an optimizer of Keras 2, all of whose steps go through `apply_gradients`."""
+def _patch_apply_gradients(optimizer: Any, steps: _Steps) -> None:  # noqa: ANN401
+    """Patch an optimizer of Keras 2, all of whose steps go through `apply_gradients`."""
+    inner = optimizer.apply_gradients
 
-    name = "apply_gradients"
-
-    def _patched(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def apply_gradients(grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """See `keras.optimizers.Optimizer.apply_gradients`."""
-        self._steps.check()
+        steps.check()
         pairs = list(grads_and_vars)
         gradients, variables = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         if kwargs.get("skip_gradients_aggregation"):  # the caller has the means already
-            return self._inner(pairs, *args, **kwargs)
-        return self._steps.make(
-            gradients,
-            variables,
-            lambda means: self._inner(list(zip(means, variables)), *args, **kwargs),
+            return inner(pairs, *args, **kwargs)
+        return steps.make(
+            gradients, variables, lambda means: inner(list(zip(means, variables)), *args, **kwargs)
         )
+
+    object.__setattr__(optimizer, "apply_gradients", unconverted(apply_gradients))

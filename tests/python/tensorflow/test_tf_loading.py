@@ -1,9 +1,11 @@
 """A file that does not load, and a process that is alone."""
 
+import importlib
 import os
 import pathlib
 import subprocess
 import sys
+import types
 
 import pytest
 from inline_snapshot import snapshot
@@ -13,7 +15,8 @@ pytest.importorskip("tensorflow")
 import tensorflow as tf  # noqa: E402
 
 import bytescheduler.tensorflow as bps  # noqa: E402
-from bytescheduler.errors import ConfigError  # noqa: E402
+from bytescheduler.errors import ConfigError, UsageError  # noqa: E402
+from bytescheduler.tensorflow._job.job import current  # noqa: E402
 from bytescheduler.tensorflow._library import compiling, loading  # noqa: E402
 
 
@@ -65,7 +68,28 @@ def test_the_command_that_compiles_is_recognised(monkeypatch: pytest.MonkeyPatch
     assert not loading.is_building()
 
 
-def test_calls_before_init_are_refused() -> None:
+def test_an_older_tensorflow_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tf, "__version__", "2.14.1")
+    with pytest.raises(ImportError, match="TensorFlow 2.14.1: .* needs 2.15 or newer; install"):
+        importlib.reload(bps)
+
+
+def test_an_optimizer_of_the_script_on_another_backend_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Mine(tf.keras.optimizers.SGD):  # type: ignore[misc]
+        pass
+
+    keras = types.ModuleType("keras")
+    keras.config = types.SimpleNamespace(backend=lambda: "jax")  # type: ignore[attr-defined]
+    keras.optimizers = tf.keras.optimizers  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "keras", keras)
+    with pytest.raises(UsageError, match="Keras runs on jax"):
+        bps.DistributedOptimizer(Mine())
+
+
+def test_calls_before_init_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(current(), "_left", False)  # by a test before this
     with pytest.raises(ValueError, match="call init\\(\\) first"):
         bps.push_pull(1.0)
 

@@ -1,6 +1,5 @@
 """Names, gradients and passes on which workers agree without a word, and refusals."""
 
-import copy
 from typing import Any, Callable, List
 
 import tensorflow as tf
@@ -101,16 +100,6 @@ def means_are_not_summed_again() -> None:
         assert "wrap either the tape or the optimizer" in refusal(call)
 
 
-def a_copy_of_an_optimizer_steps_itself() -> None:
-    optimizer = bps.DistributedOptimizer(tf.keras.optimizers.SGD(1.0))
-    copied = copy.deepcopy(optimizer)
-    weight = tf.Variable([1.0])
-    for _ in range(2):
-        copied.apply_gradients([(tf.constant([1.0 + bps.rank()]), weight)])
-    assert weight.numpy().tolist() == [-2.0]
-    assert (int(optimizer.iterations), int(copied.iterations)) == (0, 2)
-
-
 def a_function_of_an_earlier_job_is_refused() -> None:
     function = tf.function(lambda: bps.push_pull(tf.ones([2]), name="earlier"))
     session._NUMBERS[0] -= 1
@@ -144,7 +133,6 @@ CASES: List[Callable[[], None]] = [
     a_first_gradient_on_a_worker_is_zeros_on_the_rest,
     several_passes_refuse_a_sparse_gradient,
     means_are_not_summed_again,
-    a_copy_of_an_optimizer_steps_itself,
     a_function_of_an_earlier_job_is_refused,
     a_text_is_no_average,
     a_model_that_one_worker_has_built_is_broadcast,

@@ -222,6 +222,12 @@ def a_model_is_saved_as_if_nothing_had_wrapped_it() -> None:
             model.save(file)
             plain = tf.keras.models.load_model(file)
             assert "apply_gradients" not in vars(plain.optimizer)
+            wrong = {"op": "max"}
+            assert "op='max': want Average or Sum" in refusal(
+                lambda file=file, wrong=wrong: bytescheduler.keras.load_model(
+                    file, optimizer_options=wrong
+                )
+            )
             again = bytescheduler.keras.load_model(file)
             assert "apply_gradients" in vars(again.optimizer) or "apply" in vars(again.optimizer)
             one = np.ones((1, 2), np.float32)
