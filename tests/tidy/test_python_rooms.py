@@ -59,13 +59,15 @@ ROOMS = {
     "torch._api": "errors _process _settings _session torch._job torch._sums",
     "torch._gradients": f"{_BASE} _session torch._engine torch._device torch._sums torch._job",
     "torch._crossing": "errors _session torch._gradients",
+    "torch._backend": f"{_BASE} _session torch._engine torch._job torch._crossing",
     "torch._optimizer": f"{_BASE} torch._job torch._sums torch._api torch._gradients"
     " torch._crossing",
     "torch.optimizer": "torch._sums torch._api torch._optimizer",
     "torch._ddp": "errors _process torch._engine torch._job torch._sums torch._gradients",
     "torch.cross_barrier": "torch._sums torch._api torch.optimizer",
     "torch.parallel": "torch._api torch._ddp",
-    "torch": "torch._api torch._sums torch._optimizer torch.optimizer torch.parallel",
+    "torch": "torch._api torch._backend torch._sums torch._optimizer torch.optimizer"
+    " torch.parallel",
     "tensorflow._library": _BASE,
     "tensorflow._engine": "errors _native _session tensorflow._library",
     "tensorflow._sums": "errors _session tensorflow._library tensorflow._engine",
