@@ -274,7 +274,8 @@ const CollectiveBackend::Part* CollectiveBackend::TakePart(const protocol::Grant
   Part& part = pending->parts[granted.part - 1];
   const uint64_t size_bytes = part.exchange.partition.size_bytes;
   if (!part.gives || granted.offset_bytes != part.granted_bytes || granted.size_bytes == 0 ||
-      granted.size_bytes > size_bytes - part.granted_bytes) {
+      granted.size_bytes > size_bytes - part.granted_bytes ||
+      granted.size_bytes % SizeOf(pending->dtype) != 0) {
     return nullptr;
   }
   part.granted_bytes += granted.size_bytes;
@@ -415,37 +416,41 @@ void CollectiveBackend::Watch() {
                     [this, alive = std::weak_ptr<bool>(alive_)] {
                       if (alive.expired()) return;
                       watches_ = false;
-                      if (failure_.ok() && !under_way_.empty()) LookForEnds();
+                      if (failure_.ok()) LookForEnds();
                     });
 }
 
 void CollectiveBackend::LookForEnds() {
-  const Duration waited = executor_->Now() - progress_;
-  if (waited >= options_.deadline) {
+  // A rank that has nothing under way may have ended a sum that is late on its peers.
+  if (under_way_.empty()) return Tell(finished_);
+  if (executor_->Now() - progress_ >= options_.deadline) {
     // The leader knows which ranks have not joined.  If it does not say so, this rank goes alone.
     if (std::exchange(told_late_, true)) return GiveUp(Late());
     Send({.received = next_operation_,
           .finished = finished_,
           .joined = num_joined_,
-          .failure = Late()});
-  } else if (waited >= options_.deadline / 2) {
-    TellJoined();
+          .failure = Late(),
+          .late = true});
+  } else {
+    library_->TellBegun([this, alive = std::weak_ptr<bool>(alive_)](uint64_t num_begun) {
+      if (!alive.expired() && failure_.ok()) Tell(std::max(num_begun, finished_));
+    });
   }
   Watch();
 }
 
-void CollectiveBackend::TellJoined() {
-  library_->TellBegun([this, alive = std::weak_ptr<bool>(alive_)](uint64_t num_begun) {
-    if (alive.expired() || !failure_.ok() || num_begun <= num_joined_) return;
-    num_joined_ = num_begun;
-    Send({.received = next_operation_, .finished = finished_, .joined = num_joined_});
-  });
+void CollectiveBackend::Tell(uint64_t num_joined) {
+  if (num_joined <= num_joined_) return;
+  num_joined_ = num_joined;
+  Send({.received = next_operation_, .finished = finished_, .joined = num_joined_});
 }
 
 Status CollectiveBackend::Late() const {
   const auto& [number, first] = *under_way_.begin();
+  const std::string hint = library_->hint();
   return Status::DeadlineExceeded("sum " + std::to_string(number) + " (" + Describe(first) +
-                                  ") has not ended for " + ps::TextOf(options_.deadline));
+                                  ") has not ended for " + ps::TextOf(options_.deadline) +
+                                  (hint.empty() ? "" : " (" + hint + ")"));
 }
 
 void CollectiveBackend::GiveUp(const Status& why) {

@@ -2,11 +2,9 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 
 #include "base/notification.h"
-#include "base/types.h"
 
 namespace bs::backend {
 
@@ -27,20 +25,18 @@ class MpiGate {
     MpiGate* const gate_;
   };
 
-  // Nothing comes in from now on.  False: a visit goes on.  Any thread; blocks for a bounded time.
-  bool Close() {
+  // Nothing comes in from now on, and nothing is inside.  Any thread; waits for a visit.
+  void Close() {
     State state = state_;
     while (state == State::kOpen || state == State::kInUse) {
       const State next = state == State::kOpen ? State::kClosed : State::kClosing;
       if (state_.compare_exchange_weak(state, next)) state = next;
     }
-    return state == State::kClosed || left_.WaitFor(kPatience);
+    if (state != State::kClosed) left_.Wait();
   }
 
  private:
   enum class State : uint8_t { kOpen, kInUse, kClosing, kClosed };
-
-  static constexpr Duration kPatience = std::chrono::seconds(1);
 
   bool Enter() {
     State open = State::kOpen;

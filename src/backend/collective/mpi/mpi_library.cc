@@ -365,6 +365,7 @@ Result<std::unique_ptr<MpiLibrary>> LoadMpi(const MpiLauncher& launcher,
   Result<FoundMpi> found = FindMpi(launcher, folders);
   if (!found.ok()) return found.status();
   const MpiAbi& abi = *found.value().abi;
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): MPI reads this setting from the environment alone.
   if (abi.tuning.name != nullptr) ::setenv(abi.tuning.name, abi.tuning.value, /*replace=*/0);
   MpiFile file = std::move(found.value().file);
   if (abi.handle == MpiHandle::kInt) return Bind<int>(abi, std::move(file));
