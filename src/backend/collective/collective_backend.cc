@@ -130,14 +130,14 @@ void CollectiveBackend::Report() {
   for (const auto& released : std::exchange(released_, {})) released(Status::Ok());
   if (!failure_.ok()) return;
   const bool finished = options_.rank == 0 && finished_ > reported_finished_;
-  const bool waits = num_waiting_ > 0 && num_open_ < kOpenRequests;
+  const bool waits = num_waiting_ + num_crossing_ > 0 && num_open_ < kOpenRequests;
   if (ready_.empty() && !finished && !waits) return;
   if (num_open_ >= kMostOpenRequests) return;  // a response is on its way
   reported_finished_ = finished_;
   num_waiting_ += ready_.size();
   Send({.tensors = std::exchange(ready_, {}), .received = next_operation_, .finished = finished_});
   // The leader can grant at any time, so it always has a request to respond to.
-  if (num_waiting_ > 0 && num_open_ < kOpenRequests) RequestReport();
+  if (num_waiting_ + num_crossing_ > 0 && num_open_ < kOpenRequests) RequestReport();
 }
 
 void CollectiveBackend::Send(const protocol::Readiness& readiness) {
@@ -342,6 +342,7 @@ void CollectiveBackend::OnAdded(Pending* pending, uint32_t index) {
   if (!is_owner || !copies_) return Give(pending, index);
   const Exchange& exchange = pending->parts[index].exchange;
   ++pending->in_library;
+  ++num_crossing_;
   copies_->Cross({.tensor = pending->tensor,
                   .partition = exchange.partition,
                   .round = exchange.round,
@@ -352,6 +353,7 @@ void CollectiveBackend::OnAdded(Pending* pending, uint32_t index) {
 }
 
 void CollectiveBackend::OnCrossed(Key key, uint32_t index, const Status& status) {
+  --num_crossing_;
   if (!status.ok()) GiveUp(status);
   const auto found = pending_.find(key);
   Pending& pending = found->second;

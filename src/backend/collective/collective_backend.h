@@ -177,6 +177,7 @@ class CollectiveBackend final : public BackendBefore {
   std::vector<UniqueFunction<void(const Status&)>> released_;  // Exchange::released, to be called
   std::vector<protocol::ReadyTensor> ready_;                   // not yet reported
   size_t num_waiting_ = 0;       // tensors that were reported and not wholly granted
+  size_t num_crossing_ = 0;      // parts of copies_, whose failure on a peer the leader tells
   size_t num_open_ = 0;          // requests
   uint64_t next_ready_ = 0;      // number of the next request
   uint64_t next_operation_ = 0;  // to execute

@@ -174,7 +174,8 @@ TEST(HostCopies, WithoutCreditNothingIsCopiedDown) {
   HostTensor tensor(&ranks, 3, (size_t{4} << 20U) / sizeof(float));
   tensor.StartAll();
   ranks.Run();
-  EXPECT_EQ(CopiedBy(ranks.backend(0)), 1U << 20U) << "the credit, of 2 MiB that it owns";
+  // It owns 2 MiB.  The credit is 1 MiB, and has a reserve for small partitions.
+  EXPECT_LT(CopiedBy(ranks.backend(0)), 1.25 * (1U << 20U));
 }
 
 TEST(HostCopies, ASumThatHangsOnAHostNamesNoWorkerWhereItHasEnded) {
