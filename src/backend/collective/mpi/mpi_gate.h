@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/notification.h"
+#include "base/types.h"
 
 namespace bs::backend {
 
@@ -27,17 +28,23 @@ class MpiGate {
 
   // Nothing comes in from now on, and nothing is inside.  Any thread; waits for a visit.
   void Close() {
+    if (!Shut()) left_.Wait();
+  }
+  // The same.  False: a visit goes on after that time.
+  bool CloseWithin(Duration patience) { return Shut() || left_.WaitFor(patience); }
+
+ private:
+  enum class State : uint8_t { kOpen, kInUse, kClosing, kClosed };
+
+  // False: a visit goes on.
+  bool Shut() {
     State state = state_;
     while (state == State::kOpen || state == State::kInUse) {
       const State next = state == State::kOpen ? State::kClosed : State::kClosing;
       if (state_.compare_exchange_weak(state, next)) state = next;
     }
-    if (state != State::kClosed) left_.Wait();
+    return state == State::kClosed;
   }
-
- private:
-  enum class State : uint8_t { kOpen, kInUse, kClosing, kClosed };
-
   bool Enter() {
     State open = State::kOpen;
     return state_.compare_exchange_strong(open, State::kInUse);

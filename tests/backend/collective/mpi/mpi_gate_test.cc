@@ -33,6 +33,7 @@ TEST(MpiGateTest, ClosingWaitsForALongVisit) {
     left = true;
   });
   entered.Wait();
+  EXPECT_FALSE(gate.CloseWithin(std::chrono::milliseconds(1)));
   gate.Close();
   EXPECT_TRUE(left);
   visitor.join();
