@@ -54,6 +54,12 @@ Status AssignInRange(const Row& row, const std::string& given, Parse parse, T* o
   return Status::Ok();
 }
 
+// A flag as a number; "": the text is no flag.
+std::string NumberOfFlag(const std::string& text) {
+  const std::optional<bool> value = config::ParseFlag(text);
+  return value ? std::to_string(static_cast<int>(*value)) : "";
+}
+
 // An overload for each type of field: parses `text` into `out` or says how it should look.
 Status Assign(const Row& row, const std::string& text, std::string* out) {
   constexpr std::string_view kChoice = "choice ";
@@ -63,9 +69,13 @@ Status Assign(const Row& row, const std::string& text, std::string* out) {
       const std::string why = config::WhyNoRdmaOf(text);
       if (!why.empty()) return Malformed(row, text, why);
     }
-    if (!config::IsOneOf(text, words)) {
+    // A switch with more words takes those of a flag too.
+    const std::string number = words.starts_with("1|0|") ? NumberOfFlag(text) : "";
+    if (number.empty() && !config::IsOneOf(text, words)) {
       return Malformed(row, text, "want one of " + std::string(words));
     }
+    *out = number.empty() ? text : number;
+    return Status::Ok();
   }
   if (row.info.kind == "address" && !text.empty() && !config::IsAddress(text)) {
     return Malformed(row, text, "want PORT or HOST:PORT, such as 18600 or 0.0.0.0:18600");
@@ -166,6 +176,11 @@ Status CheckLocalSums(const Config& config) {
     return Status::InvalidArgument(begin +
                                    "BYTESCHEDULER_REJOIN_TIMEOUT: NCCL loses its connections with "
                                    "a worker; unset one of them");
+  }
+  if (!config.secret_file.empty()) {
+    return Status::InvalidArgument(begin +
+                                   "BYTESCHEDULER_SECRET_FILE: NCCL sends sums unencrypted; unset "
+                                   "one of them");
   }
   if (!IsOfStore(config)) return Status::Ok();
   return Status::InvalidArgument(begin + "BYTESCHEDULER_BACKEND=" + config.backend +

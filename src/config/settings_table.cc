@@ -243,7 +243,8 @@ constexpr auto kRows = std::to_array<SettingRow>({
      "0",
      "4096"},
     {{"BYTESCHEDULER_DETERMINISTIC", "flag", "", "0", "job",
-      "1: sums always follow the order of the workers' ranks, however much memory that needs"},
+      "1: sums always follow the order of the workers' ranks, however much memory that needs; MPI "
+      "and NCCL choose their own order"},
      &Config::deterministic},
     {{"BYTESCHEDULER_LOCAL_SUMS", "choice 1|0|nccl", "", "1", "job",
       "1: in a job of several hosts the workers of a host add up synchronous keys, and one copy "

@@ -28,6 +28,7 @@ enum ReadinessField : pbf_tag_type {
   kCode = 4,
   kText = 5,
   kJoined = 6,
+  kLate = 7,
 };
 enum GrantsField : pbf_tag_type { kFirst = 1, kOperation = 2 };
 enum OperationField : pbf_tag_type { kPiece = 1 };
@@ -159,6 +160,7 @@ std::string Encode(const Readiness& readiness) {
     out.add_bytes(kText, readiness.failure.message());
   }
   Add(kJoined, readiness.joined, &out);
+  Add(kLate, readiness.late ? 1 : 0, &out);
   return bytes;
 }
 
@@ -187,6 +189,9 @@ bool ReadField(pbf_reader* in, ReadinessFields* fields) {
       return true;
     case Varint(kJoined):
       fields->readiness.joined = in->get_uint64();
+      return true;
+    case Varint(kLate):
+      fields->readiness.late = in->get_uint64() != 0;
       return true;
     case Varint(kCode):
       fields->failure.status = in->get_uint32();

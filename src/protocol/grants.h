@@ -38,6 +38,8 @@ struct Readiness {
   uint64_t finished = 0;  // number of the first operation that has not ended on the rank
   uint64_t joined = 0;    // operations that the rank's library has begun, as far as is known
   Status failure{};       // the rank cannot go on
+  // The failure is that operation `finished` does not end.
+  bool late = false;
 };
 
 // Bytes of a tensor in an operation.

@@ -519,11 +519,29 @@ TEST(Config, NcclWithinAHostGoesWithServersAlone) {
                   "BYTESCHEDULER_LOCAL_SUMS=nccl beside BYTESCHEDULER_REJOIN_TIMEOUT: NCCL loses "
                   "its connections with a worker; unset one of them");
   values.erase("BYTESCHEDULER_REJOIN_TIMEOUT");
+  values["BYTESCHEDULER_SECRET_FILE"] = "job.secret";
+  EXPECT_SNAPSHOT(Parse(values).status().message(),
+                  "BYTESCHEDULER_LOCAL_SUMS=nccl beside BYTESCHEDULER_SECRET_FILE: NCCL sends sums "
+                  "unencrypted; unset one of them");
+  values["BYTESCHEDULER_LOCAL_SUMS"] = "1";
+  EXPECT_TRUE(Parse(values).ok());
+  values["BYTESCHEDULER_LOCAL_SUMS"] = "nccl";
+  values.erase("BYTESCHEDULER_SECRET_FILE");
   values.erase("BYTESCHEDULER_COMM");
   values["BYTESCHEDULER_BACKEND"] = "kvstore";
   EXPECT_SNAPSHOT(Parse(values).status().message(),
                   "BYTESCHEDULER_LOCAL_SUMS=nccl beside BYTESCHEDULER_BACKEND=kvstore, with which "
                   "MXNet's own store carries the bytes: unset one of them");
+}
+
+TEST(Config, AChoiceOfNumbersTakesTheWordsOfAFlag) {
+  for (const char* const word : {"1", "true", "on", "yes"}) {
+    EXPECT_EQ(ParseWith("BYTESCHEDULER_LOCAL_SUMS", word).value().local_sums, "1") << word;
+  }
+  for (const char* const word : {"0", "false", "off", "no"}) {
+    EXPECT_EQ(ParseWith("BYTESCHEDULER_LOCAL_SUMS", word).value().local_sums, "0") << word;
+  }
+  EXPECT_FALSE(ParseWith("BYTESCHEDULER_COMM", "on").ok());
 }
 
 TEST(Config, ASecretIsRefusedBesideALibraryThatEncryptsNothing) {

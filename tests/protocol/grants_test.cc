@@ -26,7 +26,8 @@ Readiness FullReadiness() {
           .received = 5,
           .finished = 4,
           .joined = 3,
-          .failure = Status::Unavailable("why")};
+          .failure = Status::Unavailable("why"),
+          .late = true};
 }
 
 GrantedOperation Fused() {
@@ -51,7 +52,8 @@ TEST(Grants, HaveTheBytesOfTheProtocol) {
             "1804"
             "2004"
             "2a03776879"
-            "3003");
+            "3003"
+            "3801");
   const std::vector<std::string> operations = {Encode(Fused())};
   EXPECT_EQ(ToHex(EncodeGrants(9, operations)),
             "0809"
@@ -76,6 +78,7 @@ TEST(Grants, ComeBackAsTheyWere) {
   EXPECT_EQ(readiness.value().received, 5U);
   EXPECT_EQ(readiness.value().finished, 4U);
   EXPECT_EQ(readiness.value().joined, 3U);
+  EXPECT_TRUE(readiness.value().late);
   EXPECT_EQ(readiness.value().failure.ToString(), "kUnavailable: why");
   const std::vector<std::string> operations = {Encode(Fused()), Encode(GrantedOperation())};
   const Result<Grants> grants = DecodeGrants(EncodeGrants(9, operations));

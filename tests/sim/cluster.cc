@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <set>
 #include <sstream>
@@ -93,7 +94,8 @@ class Cluster {
   Report Run();
 
  private:
-  void MakeLibrary();
+  void AddLibraries();
+  std::unique_ptr<backend::collective::FakeWorld> MakeLibrary(int32_t first_rank, size_t num_ranks);
   void AddServers();
   void AddWorkers();
   std::unique_ptr<ServerNode> MakeServer(int32_t index);
@@ -128,7 +130,8 @@ class Cluster {
   Journal journal_;
   SimNetwork network_;
   Job job_;
-  std::unique_ptr<backend::collective::FakeWorld> library_;
+  // By the rank of their first worker.
+  std::map<int32_t, std::unique_ptr<backend::collective::FakeWorld>> libraries_;
   std::unique_ptr<SchedulerHost> scheduler_;
   std::vector<std::unique_ptr<ServerNode>> servers_;
   std::vector<std::unique_ptr<WorkerNode>> workers_;
@@ -169,24 +172,35 @@ Cluster::Cluster(const ClusterOptions& options, uint64_t seed, const Journal::Tr
     if (line.find("all nodes are there") != std::string_view::npos) complete_ = clock_.Now();
   });
   scheduler_ = std::make_unique<SchedulerHost>(&job_, log);
-  MakeLibrary();
+  AddLibraries();
   AddServers();
   AddWorkers();
 }
 
-void Cluster::MakeLibrary() {
+void Cluster::AddLibraries() {
   if (!options_.grants) return;
+  job_.library_of = [this](int32_t first_rank, size_t num_ranks) {
+    auto& library = libraries_[first_rank];
+    if (!library) library = MakeLibrary(first_rank, num_ranks);
+    return library.get();
+  };
+}
+
+std::unique_ptr<backend::collective::FakeWorld> Cluster::MakeLibrary(int32_t first_rank,
+                                                                     size_t num_ranks) {
   backend::collective::FakeOptions options;
-  options.num_ranks = options_.num_workers;
-  options.most_bytes = std::max(options_.grants->credit_bytes, options_.grants->partition_bytes);
+  options.num_ranks = static_cast<int32_t>(num_ranks);
+  // The credit returns when an operation has ended on rank 0.
+  if (first_rank == 0) {
+    options.most_bytes = std::max(options_.grants->credit_bytes, options_.grants->partition_bytes);
+  }
   options.duration = [this](uint64_t size_bytes) {
     return microseconds(clock_.Uniform(1, 2000)) + Duration(static_cast<int64_t>(size_bytes));
   };
   options.on_violation = [this](const std::string& what) {
     journal_.Report(Broken::kStatus, "library", what);
   };
-  library_ = std::make_unique<backend::collective::FakeWorld>(std::move(options));
-  job_.library = library_.get();
+  return std::make_unique<backend::collective::FakeWorld>(std::move(options));
 }
 
 void Cluster::AddServers() {
@@ -373,7 +387,7 @@ void Cluster::Kill(const Event& death) {
     worker->script()->AllowFailure(*job_.victim);
     if (worker.get() != victim) continue;
     worker->script()->Kill();
-    if (library_) library_->Kill(worker->rank());
+    worker->LeaveLibrary();
   }
   if (victim != nullptr) {
     victim->Kill();
@@ -588,9 +602,10 @@ Report Cluster::Run() {
   report.forgotten = job_.forgotten.size();
   for (const auto& server : servers_) report.put_off += server->put_off();
   report.ready_messages = job_.ready_messages;
-  if (library_) {
-    report.library_sums = library_->counts().operations;
-    report.library_pieces = library_->counts().pieces;
+  for (const auto& [first_rank, library] : libraries_) {
+    report.library_sums += library->counts().operations;
+    report.library_pieces += library->counts().pieces;
+    report.library_copied_bytes += library->counts().copied_bytes;
   }
   report.copies = job_.copies.size();
   report.beside = job_.beside;
@@ -794,10 +809,10 @@ ClusterOptions DrawGivingBack(uint64_t seed) {
 
 ClusterOptions DrawGivingBackDeath(uint64_t seed) { return WithDeath(DrawGivingBack(seed), seed); }
 
-ClusterOptions DrawGrants(uint64_t seed) {
-  ClusterOptions options = seed % 3 == 0   ? DrawCluster(seed)
-                           : seed % 3 == 1 ? DrawTuning(seed)
-                                           : DrawGivingBack(seed);
+namespace {
+
+// The same, where a library sums.
+ClusterOptions WithGrants(ClusterOptions options, uint64_t seed) {
   Draw draw(seed ^ 0x92a57);
   options.early_bytes = 0;
   uint64_t largest = 0;
@@ -814,6 +829,15 @@ ClusterOptions DrawGrants(uint64_t seed) {
       {1, grants.partition_bytes, 2 * grants.partition_bytes + 1, 10 * grants.partition_bytes});
   grants.priority_order = draw.Chance(0.8);
   return options;
+}
+
+}  // namespace
+
+ClusterOptions DrawGrants(uint64_t seed) {
+  return WithGrants(seed % 3 == 0   ? DrawCluster(seed)
+                    : seed % 3 == 1 ? DrawTuning(seed)
+                                    : DrawGivingBack(seed),
+                    seed);
 }
 
 ClusterOptions DrawGrantsDeath(uint64_t seed) { return WithDeath(DrawGrants(seed), seed); }
@@ -841,6 +865,10 @@ ClusterOptions DrawHosts(uint64_t seed) {
   }
   return options;
 }
+
+ClusterOptions DrawHostGrants(uint64_t seed) { return WithGrants(DrawHosts(seed), seed); }
+
+ClusterOptions DrawHostGrantsDeath(uint64_t seed) { return WithGrants(DrawHostsDeath(seed), seed); }
 
 ClusterOptions DrawHostsDeath(uint64_t seed) {
   ClusterOptions options = WithDeath(DrawHosts(seed), seed);

@@ -153,6 +153,10 @@ ClusterOptions DrawHosts(uint64_t seed);
 ClusterOptions DrawHostsDeath(uint64_t seed);
 // The same with a worker that says goodbye in the middle of the job, with a reason.
 ClusterOptions DrawHostsGoodbye(uint64_t seed);
+// DrawHosts, with a library on each host, and servers between them.
+ClusterOptions DrawHostGrants(uint64_t seed);
+// The same with a node that dies.
+ClusterOptions DrawHostGrantsDeath(uint64_t seed);
 // A small job of these hosts.
 ClusterOptions DrawSmallHosts(uint64_t seed);
 // One line that says what was drawn.
@@ -172,6 +176,7 @@ struct Report {
   uint64_t put_off = 0;              // requests that servers did not take for want of room
   uint64_t library_sums = 0;         // operations
   uint64_t library_pieces = 0;
+  uint64_t library_copied_bytes = 0;
   uint64_t ready_messages = 0;  // requests and responses of kReady
   uint64_t copies = 0;          // contributions that stand for several workers
   uint64_t beside = 0;          // messages between workers of a host

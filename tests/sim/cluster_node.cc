@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "backend/collective/collective_backend.h"
+#include "backend/host/host_plan.h"
 #include "protocol/bodies.h"
 #include "sim/stock_ledger.h"
 
@@ -272,16 +273,7 @@ void WorkerNode::MakeBackend() {
   const Logger log("", LogLevel::kOff);
   auto link = std::make_unique<backend::PsBackend>(options_, &thread_, send, log);
   link_ = link.get();
-  if (job_->library != nullptr) {
-    backend_ = std::make_unique<backend::collective::CollectiveBackend>(
-        backend::collective::CollectiveOptions{.rank = rank()}, &thread_, std::move(link),
-        job_->library->Join(rank(), &thread_),
-        [this](ps::KvRequest request, ps::KvWorker::Done done) {
-          link_->Ask(std::move(request), std::move(done));
-        },
-        rules_);
-    return;
-  }
+  if (job_->library_of) return MakeCollective(std::move(link));
   if (!backend::HostPlan(options_.view()).in_use()) {
     backend_ = std::move(link);
     return;
@@ -297,6 +289,39 @@ void WorkerNode::MakeBackend() {
       std::make_unique<backend::HostBackend>(options, std::move(link), &thread_, send, log, rules_);
   host_ = host.get();
   backend_ = std::move(host);
+}
+
+void WorkerNode::MakeCollective(std::unique_ptr<backend::Backend> link) {
+  backend::collective::CollectiveOptions options{.rank = rank()};
+  const job::View& view = options_.view();
+  place_ = rank();
+  int32_t first_rank = 0;
+  auto num_ranks = static_cast<size_t>(view.num_workers());
+  if (!job_->hosts.empty()) {
+    const backend::HostPlan plan(view, /*also_on_one_host=*/true);
+    place_ = static_cast<int32_t>(plan.PlaceOnHost(rank()));
+    first_rank = plan.ranks().front();
+    num_ranks = plan.num_workers();
+    options.host = backend::collective::HostOptions{
+        .place = place_,
+        .num_workers = static_cast<uint32_t>(num_ranks),
+        .crosses = num_ranks < static_cast<size_t>(view.num_workers()),
+        .credit_bytes = options_.credit_bytes,
+        .owner_of = [plan](Key key, uint32_t partition) {
+          return static_cast<int32_t>(plan.PlaceOnHost(plan.OwnerOf(key, partition)));
+        }};
+  }
+  library_ = job_->library_of(first_rank, num_ranks);
+  backend_ = std::make_unique<backend::collective::CollectiveBackend>(
+      std::move(options), &thread_, std::move(link), library_->Join(place_, &thread_),
+      [this](ps::KvRequest request, ps::KvWorker::Done done) {
+        link_->Ask(std::move(request), std::move(done));
+      },
+      rules_);
+}
+
+void WorkerNode::LeaveLibrary() {
+  if (library_ != nullptr) library_->Kill(place_);
 }
 
 void WorkerNode::OnMessage(ps::Message message) {
@@ -381,7 +406,8 @@ void WorkerNode::CheckCredit() {
     const uint64_t counted = worker_->in_flight_bytes(static_cast<uint32_t>(server));
     const uint64_t on_wire = unacknowledged_bytes_[server];
     // Copies of the host have a credit of their own.
-    const uint64_t most_on_wire = (host_ != nullptr ? 2 : 1) * most_in_flight_;
+    const bool adds_up = !job_->hosts.empty();
+    const uint64_t most_on_wire = (adds_up ? 2 : 1) * most_in_flight_;
     if (counted <= most_in_flight_ && on_wire <= most_on_wire) continue;
     job_->journal->Report(Broken::kCredit, name_,
                           std::to_string(counted) + " bytes in flight to server " +

@@ -61,8 +61,9 @@ struct Job {
   std::map<std::tuple<Key, Round, uint32_t, uint32_t, int32_t>, std::pair<int32_t, uint64_t>>
       copies{};
   uint64_t beside = 0;  // messages between workers of a host
-  // Sums the dense keys of floats; null: servers do.
-  backend::collective::FakeWorld* library = nullptr;
+  // The library of so many workers, of which the first has this rank.  It sums the dense keys of
+  // floats; empty: servers do.
+  std::function<backend::collective::FakeWorld*(int32_t first_rank, size_t num_ranks)> library_of{};
   uint64_t ready_messages = 0;  // requests and responses of kReady that were sent
 };
 
@@ -176,6 +177,8 @@ class WorkerNode final : public MemberNode {
   void GiveUp(const std::string& reason);
   // Ends what is left, for a cluster that is taken down early.
   void Close();
+  // The library, if there is one, loses this worker.
+  void LeaveLibrary();
 
  private:
   void OnReady() override;
@@ -185,6 +188,8 @@ class WorkerNode final : public MemberNode {
   void OnFailure(const Status& why) override;
   void OnShutdown() override;
   void MakeBackend();
+  // The back end of a library of all workers, or of those of a host.
+  void MakeCollective(std::unique_ptr<backend::Backend> link);
   void Transmit(ps::Message message);
   void CheckCopy(const test::Asked& push);
   void CheckCut(const test::Asked& push);
@@ -198,6 +203,8 @@ class WorkerNode final : public MemberNode {
   std::unique_ptr<backend::Backend> backend_;
   backend::PsBackend* link_ = nullptr;    // of it, or itself
   backend::HostBackend* host_ = nullptr;  // itself, if workers of the host add up
+  backend::collective::FakeWorld* library_ = nullptr;
+  int32_t place_ = 0;  // in the library
   std::unique_ptr<Worker> worker_;
   std::optional<Script> script_;
   bool closing_ = false;

@@ -12,6 +12,7 @@
 //   cluster_test --coded --seed=N, --coded-giving-back  of jobs whose keys are coded
 //   cluster_test --giving-back --seed=N, --giving-back-death  of jobs that give keys back
 //   cluster_test --grants --seed=N, --grants-death  of jobs whose sums a library makes
+//   cluster_test --host-grants --seed=N, --host-grants-death  of those with a library on each host
 //   cluster_test --hosts --seed=N, --hosts-death, --hosts-goodbye  of jobs that add up on hosts
 //   cluster_test --training --seed=N, --training-death  of jobs that learn the order of their keys
 #include "sim/cluster.h"
@@ -378,6 +379,8 @@ int main(int argc, char** argv) {
     if (std::strcmp(argv[i], "--giving-back-death") == 0) draw = bs::sim::DrawGivingBackDeath;
     if (std::strcmp(argv[i], "--grants") == 0) draw = bs::sim::DrawGrants;
     if (std::strcmp(argv[i], "--grants-death") == 0) draw = bs::sim::DrawGrantsDeath;
+    if (std::strcmp(argv[i], "--host-grants") == 0) draw = bs::sim::DrawHostGrants;
+    if (std::strcmp(argv[i], "--host-grants-death") == 0) draw = bs::sim::DrawHostGrantsDeath;
     if (std::strcmp(argv[i], "--hosts") == 0) draw = bs::sim::DrawHosts;
     if (std::strcmp(argv[i], "--hosts-death") == 0) draw = bs::sim::DrawHostsDeath;
     if (std::strcmp(argv[i], "--hosts-goodbye") == 0) draw = bs::sim::DrawHostsGoodbye;

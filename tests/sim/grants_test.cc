@@ -16,6 +16,7 @@ namespace {
 constexpr uint64_t kGrantParts = 8;
 constexpr uint64_t kGrantSeedsOfPart = (BS_GRANT_SEEDS + kGrantParts - 1) / kGrantParts;
 constexpr uint64_t kDeathsOfPart = (kGrantSeedsOfPart + 4) / 5;
+constexpr uint64_t kHostSeedsOfPart = (kGrantSeedsOfPart + 19) / 20;
 // With few seeds, a death at some of the messages.
 constexpr uint64_t kStride = BS_CLUSTER_SEEDS >= 2400 ? 1 : 7;
 
@@ -42,6 +43,28 @@ TEST_P(GrantsSweep, DeathIsNamed) {
     const Report report = RunCluster(DrawGrantsDeath(seed), seed);
     ASSERT_TRUE(report.problems.empty())
         << report.ToString() << "replay it: cluster_test --grants-death --seed=" << seed;
+  }
+}
+
+// A library on each host adds up, owners exchange its sums, and it gives them to all ranks.
+TEST_P(GrantsSweep, SumsOfHostsAreRight) {
+  uint64_t copied_bytes = 0;
+  const uint64_t first = GetParam() * kHostSeedsOfPart;
+  for (uint64_t seed = first; seed < first + kHostSeedsOfPart; ++seed) {
+    const Report report = RunCluster(DrawHostGrants(seed), seed);
+    ASSERT_TRUE(report.problems.empty())
+        << report.ToString() << "replay it: cluster_test --host-grants --seed=" << seed;
+    copied_bytes += report.library_copied_bytes;
+  }
+  EXPECT_GT(copied_bytes, 0U);
+}
+
+TEST_P(GrantsSweep, DeathAmongHostsIsNamed) {
+  const uint64_t first = GetParam() * kHostSeedsOfPart;
+  for (uint64_t seed = first; seed < first + kHostSeedsOfPart; ++seed) {
+    const Report report = RunCluster(DrawHostGrantsDeath(seed), seed);
+    ASSERT_TRUE(report.problems.empty())
+        << report.ToString() << "replay it: cluster_test --host-grants-death --seed=" << seed;
   }
 }
 

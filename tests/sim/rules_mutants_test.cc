@@ -77,6 +77,11 @@ TEST(RulesMutants, AGrantThatIsExecutedTwiceIsFoundOut) {
   EXPECT_TRUE(IsFoundOut(GrantsAgainAndAgain(), DrawGrants));
 }
 
+TEST(RulesMutants, MistakesOfTheLeaderAndItsFollowersAmongHostsAreFoundOut) {
+  EXPECT_TRUE(IsFoundOut(GrantsOfTheLeaderAlone(), DrawHostGrants));
+  EXPECT_TRUE(IsFoundOut(GrantsAsTheyCome(), DrawHostGrants));
+}
+
 class CopyBeforeAllAreIn final : public protocol::Rules {
   bool host_copies_wait_for_all() const override { return false; }
 };

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -59,10 +60,13 @@ class Collective {
   // error too.  REQUIRES: has_roots().
   virtual void Copy(const Piece& /*piece*/, const std::shared_ptr<void>& /*owner*/, Done /*done*/) {
   }
-  // Tells how many operations this rank has begun, as soon as the library's thread comes to it.  A
-  // call of the library may keep the thread, and then nothing is told; nor after an end.
+  // Tells how many operations the library has begun on this rank, as soon as its thread comes to
+  // it.  A call of the library may keep the thread, and then nothing is told.
   virtual void TellBegun(UniqueFunction<void(uint64_t num_begun)> told) = 0;
+  // Where to look if an operation does not end; empty: the library gives no hint.
+  virtual std::string hint() const { return {}; }
   // Ends all operations with `status` as soon as their memory is out of use, and later calls too.
+  // May block until a copy of an array has ended.
   virtual void Abort(const Status& status) = 0;
 };
 

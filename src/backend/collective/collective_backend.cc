@@ -130,14 +130,14 @@ void CollectiveBackend::Report() {
   for (const auto& released : std::exchange(released_, {})) released(Status::Ok());
   if (!failure_.ok()) return;
   const bool finished = options_.rank == 0 && finished_ > reported_finished_;
-  const bool waits = num_waiting_ > 0 && num_open_ < kOpenRequests;
+  const bool waits = num_waiting_ + num_crossing_ > 0 && num_open_ < kOpenRequests;
   if (ready_.empty() && !finished && !waits) return;
   if (num_open_ >= kMostOpenRequests) return;  // a response is on its way
   reported_finished_ = finished_;
   num_waiting_ += ready_.size();
   Send({.tensors = std::exchange(ready_, {}), .received = next_operation_, .finished = finished_});
   // The leader can grant at any time, so it always has a request to respond to.
-  if (num_waiting_ > 0 && num_open_ < kOpenRequests) RequestReport();
+  if (num_waiting_ + num_crossing_ > 0 && num_open_ < kOpenRequests) RequestReport();
 }
 
 void CollectiveBackend::Send(const protocol::Readiness& readiness) {
@@ -274,7 +274,8 @@ const CollectiveBackend::Part* CollectiveBackend::TakePart(const protocol::Grant
   Part& part = pending->parts[granted.part - 1];
   const uint64_t size_bytes = part.exchange.partition.size_bytes;
   if (!part.gives || granted.offset_bytes != part.granted_bytes || granted.size_bytes == 0 ||
-      granted.size_bytes > size_bytes - part.granted_bytes) {
+      granted.size_bytes > size_bytes - part.granted_bytes ||
+      granted.size_bytes % SizeOf(pending->dtype) != 0) {
     return nullptr;
   }
   part.granted_bytes += granted.size_bytes;
@@ -341,6 +342,7 @@ void CollectiveBackend::OnAdded(Pending* pending, uint32_t index) {
   if (!is_owner || !copies_) return Give(pending, index);
   const Exchange& exchange = pending->parts[index].exchange;
   ++pending->in_library;
+  ++num_crossing_;
   copies_->Cross({.tensor = pending->tensor,
                   .partition = exchange.partition,
                   .round = exchange.round,
@@ -351,6 +353,7 @@ void CollectiveBackend::OnAdded(Pending* pending, uint32_t index) {
 }
 
 void CollectiveBackend::OnCrossed(Key key, uint32_t index, const Status& status) {
+  --num_crossing_;
   if (!status.ok()) GiveUp(status);
   const auto found = pending_.find(key);
   Pending& pending = found->second;
@@ -415,37 +418,41 @@ void CollectiveBackend::Watch() {
                     [this, alive = std::weak_ptr<bool>(alive_)] {
                       if (alive.expired()) return;
                       watches_ = false;
-                      if (failure_.ok() && !under_way_.empty()) LookForEnds();
+                      if (failure_.ok()) LookForEnds();
                     });
 }
 
 void CollectiveBackend::LookForEnds() {
-  const Duration waited = executor_->Now() - progress_;
-  if (waited >= options_.deadline) {
+  // A rank that has nothing under way may have ended a sum that is late on its peers.
+  if (under_way_.empty()) return Tell(finished_);
+  if (executor_->Now() - progress_ >= options_.deadline) {
     // The leader knows which ranks have not joined.  If it does not say so, this rank goes alone.
     if (std::exchange(told_late_, true)) return GiveUp(Late());
     Send({.received = next_operation_,
           .finished = finished_,
           .joined = num_joined_,
-          .failure = Late()});
-  } else if (waited >= options_.deadline / 2) {
-    TellJoined();
+          .failure = Late(),
+          .late = true});
+  } else {
+    library_->TellBegun([this, alive = std::weak_ptr<bool>(alive_)](uint64_t num_begun) {
+      if (!alive.expired() && failure_.ok()) Tell(std::max(num_begun, finished_));
+    });
   }
   Watch();
 }
 
-void CollectiveBackend::TellJoined() {
-  library_->TellBegun([this, alive = std::weak_ptr<bool>(alive_)](uint64_t num_begun) {
-    if (alive.expired() || !failure_.ok() || num_begun <= num_joined_) return;
-    num_joined_ = num_begun;
-    Send({.received = next_operation_, .finished = finished_, .joined = num_joined_});
-  });
+void CollectiveBackend::Tell(uint64_t num_joined) {
+  if (num_joined <= num_joined_) return;
+  num_joined_ = num_joined;
+  Send({.received = next_operation_, .finished = finished_, .joined = num_joined_});
 }
 
 Status CollectiveBackend::Late() const {
   const auto& [number, first] = *under_way_.begin();
+  const std::string hint = library_->hint();
   return Status::DeadlineExceeded("sum " + std::to_string(number) + " (" + Describe(first) +
-                                  ") has not ended for " + ps::TextOf(options_.deadline));
+                                  ") has not ended for " + ps::TextOf(options_.deadline) +
+                                  (hint.empty() ? "" : " (" + hint + ")"));
 }
 
 void CollectiveBackend::GiveUp(const Status& why) {

@@ -155,11 +155,11 @@ class CollectiveBackend final : public BackendBefore {
   // Applies the credit that comes with a sum.
   void Hear(const std::string& next_layout);
   void EndFailed(Pending* pending);
-  // Looks after operations under way, as long as there are any.
+  // Looks once a quarter of the deadline, and a last time behind the last operation under way.
   void Watch();
   void LookForEnds();
-  // Asks the library for what it has begun, and tells that to the leader.
-  void TellJoined();
+  // Tells the leader how many operations the library has begun, unless it knows.
+  void Tell(uint64_t num_joined);
   // No operation has ended within the deadline.
   Status Late() const;
   // This rank cannot go on: tells the leader, and all operations end with `why`.
@@ -177,6 +177,7 @@ class CollectiveBackend final : public BackendBefore {
   std::vector<UniqueFunction<void(const Status&)>> released_;  // Exchange::released, to be called
   std::vector<protocol::ReadyTensor> ready_;                   // not yet reported
   size_t num_waiting_ = 0;       // tensors that were reported and not wholly granted
+  size_t num_crossing_ = 0;      // parts of copies_, whose failure on a peer the leader tells
   size_t num_open_ = 0;          // requests
   uint64_t next_ready_ = 0;      // number of the next request
   uint64_t next_operation_ = 0;  // to execute
@@ -187,7 +188,7 @@ class CollectiveBackend final : public BackendBefore {
   uint64_t reported_finished_ = 0;
   std::map<uint64_t, protocol::GrantedPiece> under_way_;  // the first pieces, by number
   TimePoint progress_{};                                  // since then no operation has ended
-  uint64_t num_joined_ = 0;  // operations that the library has begun, as far as it was asked
+  uint64_t num_joined_ = 0;  // operations that the library has begun, as far as the leader knows
   bool watches_ = false;     // a look is posted
   bool told_late_ = false;   // the leader knows that the deadline is over
   uint64_t decision_ = 0;    // the latest whose credit is in force

@@ -1,4 +1,4 @@
-// Copies a partition down, sends it when its turn comes, and copies the sum up.
+// Copies a partition down when its turn comes, sends it, and copies the sum up.
 #include "backend/collective/host_copies.h"
 
 #include <utility>
@@ -36,18 +36,6 @@ void HostCopies::Cross(Owned owned, Done done) {
   auto made = std::make_unique<Copy>(Copy{.owned = std::move(owned), .done = std::move(done)});
   Copy* const copy = made.get();
   copies_.emplace(copy, std::move(made));
-  const std::span<std::byte> memory = copy->owned.memory;
-  copy->down = Take(memory.size());
-  copied_bytes_ += memory.size();
-  library_->Copy({.in = memory, .out = {copy->down.get(), memory.size()}}, copy->down,
-                 [this, copy](const Status& status) {
-                   if (!status.ok()) return End(copy, status);
-                   if (failure_) return End(copy, Status(*failure_));
-                   Submit(copy);
-                 });
-}
-
-void HostCopies::Submit(Copy* copy) {
   const Partition& partition = copy->owned.partition;
   copy->waits = true;
   queues_.Submit(partition.server, {.priority = copy->owned.priority,
@@ -64,15 +52,27 @@ void HostCopies::StartCopies() {
       const std::optional<core::Item> item = queues_.Next(server);
       if (!item) continue;
       started = true;
-      Start(static_cast<Copy*>(item->token));
+      CopyDown(static_cast<Copy*>(item->token));
     }
   }
 }
 
-void HostCopies::Start(Copy* copy) {
+void HostCopies::CopyDown(Copy* copy) {
+  const std::span<std::byte> memory = copy->owned.memory;
+  copy->waits = false;
+  copy->down = Take(memory.size());
+  copied_bytes_ += memory.size();
+  library_->Copy({.in = memory, .out = {copy->down.get(), memory.size()}}, copy->down,
+                 [this, copy](const Status& status) {
+                   if (!status.ok()) return End(copy, status);
+                   if (failure_) return End(copy, Status(*failure_));
+                   Send(copy);
+                 });
+}
+
+void HostCopies::Send(Copy* copy) {
   const Owned& owned = copy->owned;
   const size_t size_bytes = owned.memory.size();
-  copy->waits = false;
   copy->up = Take(size_bytes);
   copy->ends_missing = 2;
   Exchange exchange;

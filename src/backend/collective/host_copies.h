@@ -4,7 +4,8 @@
 // the host's memory and sent to its server as the contribution of the host.  The sum of all hosts
 // is copied back.
 //
-// Copies leave by a credit of their own, most urgent first, and wait for no rank of this host.
+// Copies leave by a credit of their own, most urgent first, and wait for no rank of this host.  The
+// credit bounds memory of the host too: a partition is copied down when it has its credit.
 // Confined to the worker's executor.
 #pragma once
 
@@ -75,9 +76,9 @@ class HostCopies {
 
   Memory Take(size_t size_bytes);
   void Keep(Memory memory, size_t size_bytes);
-  void Submit(Copy* copy);
   void StartCopies();
-  void Start(Copy* copy);
+  void CopyDown(Copy* copy);
+  void Send(Copy* copy);
   void OnEnd(Copy* copy, const Status& status);
   void CopyUp(Copy* copy);
   void End(Copy* copy, const Status& status);

@@ -25,7 +25,8 @@ CoreOptions OptionsOf(const GrantOptions& options) {
 }
 
 std::string DescribeTensor(const protocol::ReadyTensor& tensor) {
-  return "key=" + std::to_string(tensor.key) + " round=" + std::to_string(tensor.round);
+  return "key=" + std::to_string(tensor.key) + " round=" + std::to_string(tensor.round) +
+         (tensor.part > 0 ? " partition=" + std::to_string(tensor.part - 1) : "");
 }
 
 std::string DescribeArrayOf(const protocol::ReadyTensor& tensor) {
@@ -132,7 +133,7 @@ void Leader::Repeat(Rank* rank, protocol::Call call) {
 
 Status Leader::Take(int32_t number, const protocol::Readiness& readiness) {
   Rank& rank = ranks_[static_cast<size_t>(number)];
-  rank.joined = std::max(rank.joined, readiness.joined);
+  rank.joined = std::max({rank.joined, readiness.joined, readiness.finished});
   if (!readiness.failure.ok()) return FailureOf(readiness);
   if (std::max(readiness.received, readiness.finished) > num_operations()) {
     return Status::Internal("worker " + std::to_string(number) + " has ended " +
@@ -151,7 +152,7 @@ Status Leader::Take(int32_t number, const protocol::Readiness& readiness) {
 Status Leader::FailureOf(const protocol::Readiness& readiness) const {
   const Status& failure = readiness.failure;
   const uint64_t late = readiness.finished;
-  if (failure.code() != StatusCode::kDeadlineExceeded || late >= num_operations()) return failure;
+  if (!readiness.late || late >= num_operations()) return failure;
   std::vector<int32_t> missing;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     if (ranks_[i].joined <= late) missing.push_back(static_cast<int32_t>(i));
@@ -312,7 +313,8 @@ void Leader::Answer(const protocol::Call& call, uint64_t from) const {
 std::string Leader::Awaited(int32_t number) const {
   for (const auto& [id, gathering] : gathering_) {
     if (!gathering.ready[static_cast<size_t>(number)]) continue;
-    return protocol::DescribeWorkers(MissingRanks(gathering)) + " to sum " +
+    return protocol::DescribeWorkers(MissingRanks(gathering)) +
+           (gathering.tensor.part > 0 ? " to get from the servers " : " to sum ") +
            DescribeTensor(gathering.tensor);
   }
   return "operations before its own";

@@ -102,8 +102,8 @@ class Leader {
   // Counts the request; false if it has come before.
   static bool IsNew(Rank* rank, uint64_t number);
   Status Take(int32_t rank, const protocol::Readiness& readiness);
-  // The failure of a rank; where an operation is late there, with the ranks that have not joined
-  // it.
+  // The failure of a rank; where an operation is late there, with the ranks that are not known to
+  // have joined it.
   Status FailureOf(const protocol::Readiness& readiness) const;
   Status TakeTensor(int32_t rank, const protocol::ReadyTensor& tensor);
   Status CheckSame(int32_t rank, const protocol::ReadyTensor& tensor,

@@ -295,7 +295,7 @@ std::vector<Outcome> StartOnRanks(Ranks* ranks, Arrays* array, int32_t num_ranks
 }
 
 TEST(CollectiveBackend, ASumThatDoesNotEndNamesTheRankThatHasNotJoinedIt) {
-  Ranks ranks({.num_ranks = 3});
+  Ranks ranks({.num_ranks = 3, .library = {.hint = "DEBUG=1 shows more"}});
   Arrays array(3, 64, 1);
   ranks.library()->Stall(1);
   const std::vector<Outcome> outcomes = StartOnRanks(&ranks, &array, 3);
@@ -306,8 +306,8 @@ TEST(CollectiveBackend, ASumThatDoesNotEndNamesTheRankThatHasNotJoinedIt) {
     ASSERT_TRUE(outcome.error);
     EXPECT_EQ(outcome.error->code(), StatusCode::kDeadlineExceeded);
     EXPECT_EQ(outcome.error->message(),
-              "sum 0 (key=9 round=1 bytes 0 to 256) has not ended for 60 s; missing "
-              "there: worker 1");
+              "sum 0 (key=9 round=1 bytes 0 to 256) has not ended for 60 s (DEBUG=1 shows more); "
+              "missing there: worker 1");
   }
 }
 

@@ -50,6 +50,7 @@ class FakeWorld::Member final : public Collective {
     world_->TellBegun(rank_, std::move(told));
   }
   bool has_roots() const override { return true; }
+  std::string hint() const override { return world_->options_.hint; }
   void Copy(const Piece& piece, const std::shared_ptr<void>& /*owner*/, Done done) override {
     world_->Copy(rank_, piece, std::move(done));
   }

@@ -31,6 +31,7 @@ struct FakeOptions {
   uint64_t most_bytes = UINT64_MAX;
   bool adds = true;  // false: it touches no memory
   std::function<void(const std::string& violation)> on_violation{};
+  std::string hint{};  // Collective::hint
 };
 
 // Thread-safe.

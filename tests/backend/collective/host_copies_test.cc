@@ -3,14 +3,19 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/collective/ranks.h"
+#include "protocol/data_body.h"
+#include "protocol/grants.h"
 
 namespace bs::backend::collective {
 namespace {
@@ -31,6 +36,16 @@ class HostTensor {
       }
       out_[static_cast<size_t>(rank)].assign(count, -1);
     }
+  }
+  // Other values go in, and no sum is there.
+  void Change(float by) {
+    for (std::vector<float>& in : in_) {
+      for (float& value : in) value += by;
+    }
+    for (std::vector<float>& out : out_) std::ranges::fill(out, -1.0F);
+  }
+  int num_partitions() const {
+    return static_cast<int>((in_.front().size() * sizeof(float) + kPartition - 1) / kPartition);
   }
   void Start(int32_t rank, Round round = 1, Priority priority = 0) {
     const auto place = static_cast<size_t>(rank);
@@ -97,10 +112,14 @@ TEST(HostCopies, HostsHaveAnyNumberOfWorkers) {
     tensors.push_back(std::make_unique<HostTensor>(&ranks, tensors.size(), count));
   }
   for (Round round = 1; round <= 3; ++round) {
-    for (const auto& tensor : tensors) tensor->StartAll(round);
+    for (const auto& tensor : tensors) {
+      tensor->Change(static_cast<float>(round));
+      tensor->StartAll(round);
+    }
     ranks.Run();
     for (const auto& tensor : tensors) {
       ASSERT_FALSE(tensor->error());
+      ASSERT_EQ(tensor->ended(), 6 * tensor->num_partitions() * static_cast<int>(round));
       tensor->ExpectSums();
     }
   }
@@ -148,6 +167,29 @@ TEST(HostCopies, AFailureEndsCopiesUnderWay) {
   EXPECT_EQ(tensor.error()->message(), "lost worker 1");
 }
 
+// The host's memory is bounded by the credit.
+TEST(HostCopies, WithoutCreditNothingIsCopiedDown) {
+  Ranks ranks({.num_ranks = 4, .hosts = {0, 0, 1, 1}});
+  ranks.sums()->Hold();
+  HostTensor tensor(&ranks, 3, (size_t{4} << 20U) / sizeof(float));
+  tensor.StartAll();
+  ranks.Run();
+  // It owns 2 MiB.  The credit is 1 MiB, and has a reserve for small partitions.
+  EXPECT_LT(CopiedBy(ranks.backend(0)), 1.25 * (1U << 20U));
+}
+
+TEST(HostCopies, ASumThatHangsOnAHostNamesNoWorkerWhereItHasEnded) {
+  Ranks ranks({.num_ranks = 4, .hosts = {0, 0, 1, 1}});
+  ranks.library(1)->Stall(1);
+  HostTensor tensor(&ranks, 3, 100);
+  tensor.StartAll();
+  ranks.Run(std::chrono::seconds(80));
+  EXPECT_EQ(tensor.ended(), 4);
+  ASSERT_TRUE(tensor.error());
+  EXPECT_EQ(tensor.error()->message(),
+            "sum 0 (key=3 round=1 bytes 0 to 400) has not ended for 60 s; missing there: worker 3");
+}
+
 TEST(HostCopies, AnErrorOfServersFailsAllWorkers) {
   Ranks ranks({.num_ranks = 4, .hosts = {0, 0, 1, 1}});
   ranks.sums()->Refuse(Status::Unavailable("lost server 1"));
@@ -157,6 +199,58 @@ TEST(HostCopies, AnErrorOfServersFailsAllWorkers) {
   EXPECT_EQ(tensor.ended(), 4 * 5);
   ASSERT_TRUE(tensor.error());
   EXPECT_EQ(tensor.error()->message(), "lost server 1");
+}
+
+// Gives each request of a single worker the next of these operations.
+class ScriptedLeader {
+ public:
+  explicit ScriptedLeader(std::vector<protocol::GrantedOperation> operations)
+      : operations_(std::move(operations)) {}
+
+  void Answer(sim::SimExecutor* executor, ps::KvWorker::Done done) {
+    if (next_ == operations_.size()) return open_.push_back(std::move(done));
+    const std::vector<std::string> encoded = {protocol::Encode(operations_[next_])};
+    protocol::DataResponse body;
+    body.grants = protocol::EncodeGrants(next_++, encoded);
+    executor->Post([done = std::move(done), body] {
+      ps::Message response;
+      response.meta.extension.body = protocol::Encode(ps::Op::kReady, body);
+      done(Status::Ok(), std::move(response));
+    });
+  }
+
+ private:
+  const std::vector<protocol::GrantedOperation> operations_;
+  size_t next_ = 0;
+  std::vector<ps::KvWorker::Done> open_;
+};
+
+TEST(HostCopies, AGrantThatCutsAnElementIsRefused) {
+  sim::SimClock clock(1);
+  sim::SimExecutor executor(&clock);
+  SummingServers servers(1);
+  FakeWorld library({.num_ranks = 1});
+  ScriptedLeader leader({{{.key = 3, .round = 1, .size_bytes = 400}},
+                         {{.key = 3, .round = 1, .size_bytes = 398, .part = 1}}});
+  CollectiveBackend backend(
+      {.host = HostOptions{.crosses = false, .owner_of = [](Key, uint32_t) { return 0; }}},
+      &executor, servers.Join(&executor), library.Join(0, &executor),
+      [&](const ps::KvRequest&, ps::KvWorker::Done done) {
+        leader.Answer(&executor, std::move(done));
+      });
+  std::vector<float> values(100, 1);
+  const Partition partition{.size_bytes = 400};
+  Exchange exchange{.round = 1, .partition = partition};
+  exchange.in = std::as_bytes(std::span(values));
+  exchange.out = std::as_writable_bytes(std::span(values));
+  exchange.released = [](const Status&) {};
+  exchange.sent = [](const Status&) {};
+  Status ended;
+  exchange.summed = [&](const Status& status, const std::string&) { ended = status; };
+  backend.Start({.key = 3, .size_bytes = 400, .partitions = {partition}}, std::move(exchange));
+  clock.RunUntil(clock.Now() + std::chrono::seconds(1));
+  EXPECT_EQ(ended.message(),
+            "worker 0: server 0 granted key=3 round=1 bytes 0 to 398, and its sum is not there");
 }
 
 TEST(HostCopies, AnErrorOfALibraryFailsAllHosts) {

@@ -43,7 +43,8 @@ void SummingServers::Take(Executor* executor, Key key, Exchange exchange) {
   if (!why_.ok()) return RefuseLater(executor, std::move(exchange), why_);
   ++num_contributions_;
   contributed_bytes_ += exchange.in.size();
-  executor->Post([released = std::move(exchange.released)] { released(Status::Ok()); });
+  if (!holds_)
+    executor->Post([released = std::move(exchange.released)] { released(Status::Ok()); });
   const auto id = std::tuple(key, exchange.partition.index, exchange.round);
   Sum& sum = sums_[id];
   sum.stood_for += std::max<uint32_t>(exchange.stands_for, 1);

@@ -24,7 +24,7 @@ class SummingServers {
 
   // The servers as a worker has them; this outlives it.
   std::unique_ptr<Backend> Join(Executor* executor);
-  // What comes from now on stays without an answer.
+  // What comes from now on stays without an answer, and keeps its credit.
   void Hold() { holds_ = true; }
   // Refuses what comes from now on.
   void Refuse(const Status& why) { why_ = why; }

@@ -206,6 +206,45 @@ TEST_F(LeaderTest, AFailureOfARankIsTheFailureOfAll) {
   EXPECT_FALSE(responses[0].status.ok());
 }
 
+TEST_F(LeaderTest, ALateSumNamesRanksThatHaveNotEndedNorJoinedIt) {
+  Make({.partition_bytes = 128, .credit_bytes = 256}, 4);
+  for (const int32_t rank : {0, 1, 2, 3}) Ready(rank, 0, {.tensors = {Tensor(7, 256)}});
+  ASSERT_EQ(Turn().at(0).grants.operations.size(), 2U);
+  Ready(0, 1, {.received = 2, .finished = 2});
+  Ready(1, 1, {.received = 2, .finished = 1, .joined = 2});
+  Ready(3, 1, {.received = 2, .finished = 1});
+  Ready(2, 1,
+        {.received = 2,
+         .finished = 1,
+         .joined = 2,
+         .failure = Status::DeadlineExceeded("sum 1 is late"),
+         .late = true});
+  EXPECT_EQ(Turn().at(0).status.message(), "sum 1 is late; missing there: worker 3");
+}
+
+TEST_F(LeaderTest, ADeadlineOfARequestNamesNoRankOfALateSum) {
+  Ready(0, 0, {.tensors = {Tensor(7, 128)}});
+  Ready(1, 0, {.tensors = {Tensor(7, 128)}});
+  ASSERT_EQ(Turn().at(0).grants.operations.size(), 1U);
+  Ready(1, 1, {.received = 1, .failure = Status::DeadlineExceeded("still waiting for worker 0")});
+  Ready(0, 1, {});
+  EXPECT_EQ(Turn().at(0).status.message(), "still waiting for worker 0");
+}
+
+TEST_F(LeaderTest, APartThatIsMissingIsAwaitedFromServers) {
+  ReadyTensor part = Tensor(9, 64);
+  part.part = 3;
+  Ready(1, 0, {.tensors = {part}});
+  Ready(1, 0, {.tensors = {part}});
+  EXPECT_EQ(Turn().at(0).text, "worker 0 to get from the servers key=9 round=1 partition=2");
+  part.size_bytes = 32;
+  Ready(0, 0, {.tensors = {part}});
+  EXPECT_EQ(
+      Turn().at(0).status.message(),
+      "key=9 round=1 partition=2: worker 0 has float32 of 32 bytes, worker 1 has float32 of 64 "
+      "bytes");
+}
+
 TEST_F(LeaderTest, AWorkerThatIsGoneFailsOnlyTensorsThatNeedIt) {
   Ready(0, 0, {.tensors = {Tensor(7, 64)}});
   Ready(1, 0, {.tensors = {Tensor(7, 64)}});

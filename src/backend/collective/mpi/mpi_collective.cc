@@ -78,7 +78,7 @@ class MpiCollective::Caller : public std::enable_shared_from_this<Caller> {
   }
 
   // Any thread.
-  void Stop() { static_cast<void>(sums_.Stop()); }
+  void Stop() { sums_.Stop(); }
   // Any thread.
   void StayAtExit() { library_->StayAtExit(); }
   // Behind Stop: no call of MPI follows.

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 
 #include "base/notification.h"
@@ -27,21 +26,25 @@ class MpiGate {
     MpiGate* const gate_;
   };
 
-  // Nothing comes in from now on.  False: a visit goes on.  Any thread; blocks for a bounded time.
-  bool Close() {
+  // Nothing comes in from now on, and nothing is inside.  Any thread; waits for a visit.
+  void Close() {
+    if (!Shut()) left_.Wait();
+  }
+  // The same.  False: a visit goes on after that time.
+  bool CloseWithin(Duration patience) { return Shut() || left_.WaitFor(patience); }
+
+ private:
+  enum class State : uint8_t { kOpen, kInUse, kClosing, kClosed };
+
+  // False: a visit goes on.
+  bool Shut() {
     State state = state_;
     while (state == State::kOpen || state == State::kInUse) {
       const State next = state == State::kOpen ? State::kClosed : State::kClosing;
       if (state_.compare_exchange_weak(state, next)) state = next;
     }
-    return state == State::kClosed || left_.WaitFor(kPatience);
+    return state == State::kClosed;
   }
-
- private:
-  enum class State : uint8_t { kOpen, kInUse, kClosing, kClosed };
-
-  static constexpr Duration kPatience = std::chrono::seconds(1);
-
   bool Enter() {
     State open = State::kOpen;
     return state_.compare_exchange_strong(open, State::kInUse);

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <chrono>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -28,6 +29,9 @@ struct Ending {
   std::atomic<size_t> sums = 0;     // under way
 };
 
+// For a call of MPI that is under way when MPI ends.
+constexpr Duration kPatience = std::chrono::seconds(1);
+
 // Ends MPI when the process exits.  A child of fork() inherits it and must not call it.
 struct AtExit {
   int (*finalize)();  // null: other code does that
@@ -40,7 +44,7 @@ void FinalizeAtExit(int code, void* argument) {
   const std::unique_ptr<AtExit> at_exit(static_cast<AtExit*>(argument));
   if (at_exit->process != ::getpid()) return;
   // The libraries' own handlers follow, and none may meet a call.
-  const bool is_quiet = at_exit->ending->gate.Close();
+  const bool is_quiet = at_exit->ending->gate.CloseWithin(kPatience);
   // MPI_Finalize waits for all ranks, and after a failure some may be lost.
   const bool stays = code != 0 || at_exit->ending->stays || at_exit->ending->sums > 0;
   if (!is_quiet || stays || at_exit->finalize == nullptr) return;
@@ -60,7 +64,7 @@ template <typename Handle>
 int CloseAtEnd(Handle /*self*/, int /*keyval*/, void* value, void* /*extra*/) {
   const std::unique_ptr<std::shared_ptr<Ending>> ending(
       static_cast<std::shared_ptr<Ending>*>(value));
-  static_cast<void>((*ending)->gate.Close());
+  static_cast<void>((*ending)->gate.CloseWithin(kPatience));
   return 0;
 }
 
@@ -365,6 +369,7 @@ Result<std::unique_ptr<MpiLibrary>> LoadMpi(const MpiLauncher& launcher,
   Result<FoundMpi> found = FindMpi(launcher, folders);
   if (!found.ok()) return found.status();
   const MpiAbi& abi = *found.value().abi;
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): MPI reads this setting from the environment alone.
   if (abi.tuning.name != nullptr) ::setenv(abi.tuning.name, abi.tuning.value, /*replace=*/0);
   MpiFile file = std::move(found.value().file);
   if (abi.handle == MpiHandle::kInt) return Bind<int>(abi, std::move(file));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <iterator>
 
 #include "base/count_of.h"
 
@@ -149,13 +150,12 @@ Status MpiSums::BeginDescribed(uint64_t sequence, Sum* sum) {
 }
 
 MpiSums::Memory MpiSums::TakeMemory(size_t size_bytes) {
-  auto fits = std::ranges::find_if(
-      spare_, [size_bytes](const Memory& memory) { return memory.room >= size_bytes; });
+  const auto fits = spare_.lower_bound(size_bytes);
   if (fits == spare_.end()) {
-    if (!spare_.empty()) spare_.pop_back();  // sums have grown
+    if (!spare_.empty()) spare_.erase(std::prev(spare_.end()));  // sums have grown
     return {std::make_unique_for_overwrite<std::byte[]>(size_bytes), size_bytes};
   }
-  Memory memory = std::move(*fits);
+  Memory memory{std::move(fits->second), fits->first};
   spare_.erase(fits);
   return memory;
 }
@@ -177,7 +177,7 @@ bool MpiSums::CopyOut(Sum* sum) {
     std::copy_n(from, piece.out.size(), piece.out.data());
     from += piece.out.size();
   }
-  spare_.push_back(std::move(sum->memory));
+  spare_.emplace(sum->memory.room, std::move(sum->memory.bytes));
   return true;
 }
 

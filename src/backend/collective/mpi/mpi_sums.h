@@ -50,11 +50,11 @@ class MpiSums {
   // Lets peers end sums that have ended here.  False: it can do so no more.  REQUIRES: not
   // in_use().
   bool Progress() { return !stopped_ && library_->Progress(); }
-  // No call of the library begins from now on, and no memory of a caller is in use once this
-  // returns true.  False: a copy takes very long.  Any thread; waits for a copy at most.
-  bool Stop() {
+  // No later sum reaches the library, and no memory of a caller is in use once this returns.  Any
+  // thread; waits for a copy of an array at most.
+  void Stop() {
     stopped_ = true;
-    return copies_.Close();
+    copies_.Close();
   }
   bool is_stopped() const { return stopped_; }
   // Gives back what Start took, but for Progress, if no sum is under way.
@@ -97,10 +97,11 @@ class MpiSums {
   const MpiLauncher launcher_;
   std::optional<Gathered> versions_;  // until they are compared
   std::map<uint64_t, Sum> sums_;      // under way, by sequence number
-  std::vector<Memory> spare_;         // that no sum uses
-  uint64_t next_ = 0;                 // the sum that MPI gets next
-  size_t in_use_ = 0;                 // sums of either channel that MPI has not ended
-  bool has_failed_ = false;           // MPI has, and may keep all memory that it has had
+  // Memory that no sum uses, by its room.
+  std::multimap<size_t, std::unique_ptr<std::byte[]>> spare_;
+  uint64_t next_ = 0;        // the sum that MPI gets next
+  size_t in_use_ = 0;        // sums of either channel that MPI has not ended
+  bool has_failed_ = false;  // MPI has, and may keep all memory that it has had
   std::atomic<bool> stopped_ = false;
   MpiGate copies_;  // between memory of callers and of this object
 };

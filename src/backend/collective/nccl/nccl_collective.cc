@@ -2,6 +2,7 @@
 #include "backend/collective/nccl/nccl_collective.h"
 
 #include <cstdint>
+#include <string_view>
 #include <utility>
 
 #include "backend/collective/nccl/nccl_sums.h"
@@ -22,6 +23,9 @@ constexpr uint64_t kFirstCopy = uint64_t{1} << 63U;
 
 // Between two questions whether memory is in use.
 constexpr Duration kBetweenQuestions = std::chrono::microseconds(50);
+
+constexpr std::string_view kHint =
+    "NCCL_DEBUG=INFO shows the networks that it tries, NCCL_SOCKET_IFNAME chooses one";
 
 }  // namespace
 
@@ -62,7 +66,6 @@ class NcclCollective::Caller : public std::enable_shared_from_this<Caller> {
     }
     const Status status = sums_.Add(pieces, dtype, sequence);
     if (!status.ok()) return Fail(status);
-    ++num_begun_;
     if (!looks_) Look();
     pace_.Worked(begun, thread_->Now());
   }
@@ -79,7 +82,7 @@ class NcclCollective::Caller : public std::enable_shared_from_this<Caller> {
 
   void Tell(UniqueFunction<void(uint64_t)> told) {
     way_back_.Post(Duration::zero(),
-                   [callbacks = callbacks_, told = std::move(told), num_begun = num_begun_] {
+                   [callbacks = callbacks_, told = std::move(told), num_begun = sums_.num_begun()] {
                      if (!callbacks->is_closed()) told(num_begun);
                    });
   }
@@ -141,9 +144,8 @@ class NcclCollective::Caller : public std::enable_shared_from_this<Caller> {
 
   Status Stuck() const {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(deadline_);
-    return Status::DeadlineExceeded(
-        "NCCL has ended no sum in " + std::to_string(seconds.count()) +
-        " s: NCCL_DEBUG=INFO shows the networks that it tries, NCCL_SOCKET_IFNAME chooses one");
+    return Status::DeadlineExceeded("NCCL has ended no sum in " + std::to_string(seconds.count()) +
+                                    " s: " + std::string(kHint));
   }
 
   void Fail(const Status& status) {
@@ -188,9 +190,8 @@ class NcclCollective::Caller : public std::enable_shared_from_this<Caller> {
   const Duration patience_;
   Executor* thread_ = nullptr;
   LookPace pace_;
-  uint64_t num_begun_ = 0;  // sums
-  TimePoint progress_{};    // since then no sum has ended
-  bool looks_ = false;      // a look is posted
+  TimePoint progress_{};  // since then no sum has ended
+  bool looks_ = false;    // a look is posted
   bool left_ = false;
 };
 
@@ -255,6 +256,8 @@ void NcclCollective::TellBegun(UniqueFunction<void(uint64_t)> told) {
   thread_->Post(
       [caller = caller_, told = std::move(told)]() mutable { caller->Tell(std::move(told)); });
 }
+
+std::string NcclCollective::hint() const { return std::string(kHint); }
 
 void NcclCollective::Watch() {
   const uint64_t before = callbacks_->num_ended();

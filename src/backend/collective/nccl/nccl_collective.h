@@ -60,6 +60,7 @@ class NcclCollective final : public collective::Collective {
   bool has_roots() const override { return true; }
   // REQUIRES: Begin has been called.
   void Copy(const collective::Piece& piece, const std::shared_ptr<void>& owner, Done done) override;
+  std::string hint() const override;
   void TellBegun(UniqueFunction<void(uint64_t num_begun)> told) override;
   // With kCancelled and no sum under way it makes no call of NCCL (NcclSums).
   void Abort(const Status& status) override;

@@ -178,6 +178,7 @@ Status NcclSums::Launch() {
       if (!end.ok()) return end.status();
       under_way_.push_back({.end = end.value(), .sequence = *launching_});
       launching_.reset();
+      ++num_begun_;
     }
     if (waiting_.empty()) return Status::Ok();
     const Waiting next = std::move(waiting_.front());

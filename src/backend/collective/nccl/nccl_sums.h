@@ -51,6 +51,8 @@ class NcclSums {
   Status Copy(const collective::Piece& piece, std::shared_ptr<void> owner, uint64_t ticket);
   // Puts sums on the stream, and returns the sums that have ended.
   Result<std::vector<uint64_t>> Poll();
+  // Sums that NCCL has put on the stream.
+  uint64_t num_begun() const { return num_begun_; }
   // True if Poll has no work: all sums have ended, and the ranks are connected.
   bool is_idle() const;
   // Ends all sums.  A sum that has begun may use its memory until IsQuiet.
@@ -88,6 +90,7 @@ class NcclSums {
   std::deque<Waiting> waiting_;
   std::optional<uint64_t> launching_;  // NCCL has not yet put this sum on the stream
   std::deque<UnderWay> under_way_;
+  uint64_t num_begun_ = 0;
   CudaDriver::Stream stream_of_copies_ = nullptr;
   std::deque<UnderWay> copies_;
   std::vector<std::shared_ptr<void>> lost_;  // owners of memory in copies whose end no event tells

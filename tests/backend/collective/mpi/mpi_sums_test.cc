@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <set>
+
 #include "backend/collective/mpi/fake_mpi_library.h"
 #include "base/snapshot.h"
 
@@ -96,6 +99,29 @@ TEST_F(MpiSumsTest, MemoryServesAgain) {
   for (const void* const later : memory) EXPECT_EQ(later, memory.front());
 }
 
+TEST_F(MpiSumsTest, ASumTakesTheSmallestMemoryThatFits) {
+  MakeStarted({.add = PlayTwin});
+  std::map<size_t, std::set<const void*>> memory;  // by elements
+  uint64_t sequence = 0;
+  for (const bool is_small_first : {false, true, false}) {
+    std::vector<float> small(16, 1);
+    std::vector<float> large(4096, 1);
+    for (std::vector<float>* const values :
+         {is_small_first ? &small : &large, is_small_first ? &large : &small}) {
+      ASSERT_TRUE(sums_->Begin({PieceOf(values, values)}, DType::kFloat32, sequence++).ok());
+    }
+    for (int poll = 0; poll < 4; ++poll) ASSERT_TRUE(sums_->Poll().ok());
+    ASSERT_TRUE(sums_->is_idle());
+    for (const auto& call : library_->calls()) {
+      if (call.channel == MpiChannel::kSums) {
+        memory[static_cast<size_t>(call.count)].insert(call.out);
+      }
+    }
+  }
+  EXPECT_EQ(memory[16].size(), 1U);
+  EXPECT_EQ(memory[4096].size(), 1U);
+}
+
 TEST_F(MpiSumsTest, NoArrayIsTouchedAfterItsStop) {
   MakeStarted({.add = PlayTwin});
   std::vector<float> first = {1};
@@ -103,7 +129,7 @@ TEST_F(MpiSumsTest, NoArrayIsTouchedAfterItsStop) {
   ASSERT_TRUE(sums_->Begin({PieceOf(&first, &first)}, DType::kFloat32, 0).ok());
   EXPECT_EQ(sums_->Poll().value(), Sequences{}) << "MPI has sum 0";
   ASSERT_TRUE(sums_->Begin({PieceOf(&second, &second)}, DType::kFloat32, 1).ok());
-  EXPECT_TRUE(sums_->Stop());
+  sums_->Stop();
   for (int poll = 0; poll < 3; ++poll) EXPECT_EQ(sums_->Poll().value(), Sequences{});
   EXPECT_EQ(first, std::vector<float>{1});
   EXPECT_EQ(Summed(), Sequences{0});
@@ -220,7 +246,7 @@ TEST_F(MpiSumsTest, NoCallBeginsAfterItsStop) {
                      return true;
                    }});
   EXPECT_TRUE(sums_->Progress());
-  EXPECT_TRUE(sums_->Stop());
+  sums_->Stop();
   EXPECT_FALSE(sums_->Progress());
   EXPECT_EQ(sums_->Poll().value(), Sequences{});
   EXPECT_EQ(polls, 1) << "that of the start";

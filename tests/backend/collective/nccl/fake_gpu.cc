@@ -115,6 +115,7 @@ struct World {
   std::set<void*> kept;  // streams, events and communicators, which nothing else may refer to
   std::atomic<bool> is_initialized = false;
   std::atomic<bool> captures = false;
+  std::atomic<bool> holds = false;
   std::atomic<bool> is_broken = false;
 };
 
@@ -226,6 +227,7 @@ class Communicator {
     const int state = state_;
     if (state != kInProgress && connecting_.joinable()) connecting_.join();
     if (state != 0 || !call_) return state;
+    if (FaultOf(rank_).kind == kFakeStays) return kInProgress;
     if (!std::exchange(was_seen_, true)) return kInProgress;
     was_seen_ = false;
     std::exchange(call_, {})();
@@ -233,7 +235,7 @@ class Communicator {
   }
   int Sum(std::vector<Array> arrays, int type, Stream* stream) {
     if (state_ != 0 || call_) return kInvalidUsage;  // it was not at rest
-    if (FaultOf(rank_).kind == kFakeKeeps) std::this_thread::sleep_for(std::chrono::seconds(1));
+    while (FaultOf(rank_).kind == kFakeKeeps) std::this_thread::sleep_for(kPause);
     ++num_open_;
     call_ = [this, arrays = std::move(arrays), type, stream, operation = operations_++]() mutable {
       stream->Put([this, arrays = std::move(arrays), type, operation] {
@@ -384,6 +386,8 @@ void fake_gpu_forget() { TheWorld().is_initialized = false; }
 
 void fake_gpu_capture(bool captures) { TheWorld().captures = captures; }
 
+void fake_gpu_hold(bool holds) { TheWorld().holds = holds; }
+
 int fake_gpu_aborts() {
   World& world = TheWorld();
   const std::lock_guard lock(world.mutex);
@@ -469,6 +473,7 @@ int cuMemcpyAsync(unsigned long long to, unsigned long long from, size_t size_by
     world.copied_bytes += size_bytes;
   }
   static_cast<Stream*>(stream)->Put([to, from, size_bytes] {
+    while (TheWorld().holds) std::this_thread::sleep_for(kPause);
     std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), size_bytes);
   });
   return 0;

@@ -17,6 +17,8 @@ using FakeGpuCopiedFn = size_t (*)();
 using FakeGpuAbortsFn = int (*)();
 // The driver forgets that it was initialised.
 using FakeGpuForgetFn = void (*)();
+// Copies that streams come to wait from now on, or go on.
+using FakeGpuHoldFn = void (*)(bool holds);
 // A thread captures a CUDA graph from now on, or no longer.
 using FakeGpuCaptureFn = void (*)(bool captures);
 
@@ -28,8 +30,9 @@ enum FakeFault {
   kFakeConnects = 4,  // connecting ends only by an abort
   kFakeOtherSum = 5,  // the operation has an element less
   kFakeBlocks = 6,    // an abort takes a second
-  kFakeKeeps = 7,     // the call that begins the operation takes a second
+  kFakeKeeps = 7,     // the call that begins the operation returns once the fault is over
   kFakeFaults = 8,  // the operation ends only by an abort; from then on the driver only has errors
+  kFakeStays = 9,   // a call that was begun stays in progress until the fault is over
 };
 
 }  // extern "C"

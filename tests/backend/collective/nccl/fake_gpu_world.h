@@ -39,6 +39,8 @@ class FakeGpuWorld {
   void ForgetInit() { Find<FakeGpuForgetFn>("fake_gpu_forget")(); }
   // A graph is captured by a thread of the test.
   void Capture(bool captures) { Find<FakeGpuCaptureFn>("fake_gpu_capture")(captures); }
+  // Copies wait on their streams.
+  void Hold(bool holds) { Find<FakeGpuHoldFn>("fake_gpu_hold")(holds); }
   int aborts() { return Find<FakeGpuAbortsFn>("fake_gpu_aborts")(); }
   size_t copied_bytes() { return Find<FakeGpuCopiedFn>("fake_gpu_copied")(); }
   int groups() { return Find<FakeGpuGroupsFn>("fake_gpu_groups")(); }

@@ -112,10 +112,11 @@ class NcclCollectiveTest : public testing::Test {
     }
     return outcomes;
   }
-  std::shared_ptr<Outcome> Copy(size_t rank, std::span<const float> in, std::span<float> out) {
+  std::shared_ptr<Outcome> Copy(size_t rank, std::span<const float> in, std::span<float> out,
+                                const std::shared_ptr<void>& owner = nullptr) {
     auto outcome = std::make_shared<Outcome>();
     RunOn(&loop_, [&] {
-      ranks_[rank]->Copy({.in = std::as_bytes(in), .out = std::as_writable_bytes(out)}, nullptr,
+      ranks_[rank]->Copy({.in = std::as_bytes(in), .out = std::as_writable_bytes(out)}, owner,
                          [outcome](const Status& status) {
                            ++outcome->times;
                            outcome->status = status;
@@ -131,6 +132,25 @@ class NcclCollectiveTest : public testing::Test {
       outcomes.push_back(Sum(rank, sequence, Memory(rank, std::vector<float>(1000, 1))));
     }
     return outcomes;
+  }
+  struct Told {
+    Notification come;
+    uint64_t num_begun = 0;
+  };
+  std::shared_ptr<Told> AskBegun(size_t rank) {
+    auto told = std::make_shared<Told>();
+    RunOn(&loop_, [&] {
+      ranks_[rank]->TellBegun([told](uint64_t num_begun) {
+        told->num_begun = num_begun;
+        told->come.Notify();
+      });
+    });
+    return told;
+  }
+  uint64_t Begun(size_t rank) {
+    const auto told = AskBegun(rank);
+    EXPECT_TRUE(told->come.WaitFor(seconds(20)));
+    return told->num_begun;
   }
   void Abort(size_t rank, const std::string& text) {
     RunOn(&loop_, [&] { ranks_[rank]->Abort(Status::Unavailable(text)); });
@@ -424,33 +444,66 @@ TEST_F(NcclCollectiveTest, ACallThatBlocksHoldsNoErrorBack) {
   world_.SetFault(0, kFakeKeeps);
   Make(1, {.deadline = milliseconds(100), .patience = milliseconds(50)});
   const auto outcomes = SumAll();
-  EXPECT_TRUE(outcomes[0]->ended.WaitFor(milliseconds(900)));
   EXPECT_TRUE(outcomes[0]->Wait().message().starts_with(
       "NCCL has kept the thread bs-nccl in a call for 0 s"));
   End();
-  std::this_thread::sleep_for(milliseconds(1100));  // its call ends
+  world_.SetFault(0, kFakeNone);
+  std::this_thread::sleep_for(milliseconds(100));  // its call ends
 }
 
 TEST_F(NcclCollectiveTest, CountsItsSumsUnlessACallBlocks) {
-  const auto ask = [this] {
-    auto told = std::make_shared<Notification>();
-    RunOn(&loop_, [&] {
-      ranks_[0]->TellBegun([told](uint64_t num_begun) {
-        EXPECT_EQ(num_begun, 1U);
-        told->Notify();
-      });
-    });
-    return told;
-  };
   world_.SetFault(0, kFakeKeeps);
   Make(1);
   const int before = world_.groups();
   const auto outcomes = SumAll();
   while (world_.groups() == before) std::this_thread::yield();
-  const auto told = ask();
-  EXPECT_FALSE(told->WaitFor(milliseconds(200)));
-  EXPECT_TRUE(told->WaitFor(seconds(20)));
+  const auto told = AskBegun(0);
+  EXPECT_FALSE(told->come.WaitFor(milliseconds(50)));
+  world_.SetFault(0, kFakeNone);
+  EXPECT_TRUE(told->come.WaitFor(seconds(20)));
   EXPECT_TRUE(outcomes[0]->Wait().ok());
+  EXPECT_EQ(Begun(0), 1U);
+}
+
+TEST_F(NcclCollectiveTest, ASumThatNcclHasNotTakenHasNotBegun) {
+  world_.SetFault(0, kFakeStays);
+  Make(1);
+  const auto outcomes = SumAll();
+  EXPECT_FALSE(outcomes[0]->ended.WaitFor(milliseconds(50)));
+  EXPECT_EQ(Begun(0), 0U) << "its group call is in progress";
+  world_.SetFault(0, kFakeNone);
+  EXPECT_TRUE(outcomes[0]->Wait().ok());
+  EXPECT_EQ(Begun(0), 1U);
+}
+
+TEST_F(NcclCollectiveTest, WithoutAConnectionNoSumHasBegun) {
+  world_.SetFault(1, kFakeConnects);
+  Make(2);
+  const auto outcomes = SumAll();
+  EXPECT_FALSE(outcomes[0]->ended.WaitFor(milliseconds(50)));
+  for (size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(Begun(rank), 0U);
+    EXPECT_TRUE(ranks_[rank]->hint().starts_with("NCCL_DEBUG=INFO shows the networks"));
+  }
+}
+
+// The GPU may write there until its stream comes to the end.
+TEST_F(NcclCollectiveTest, MemoryOfTheHostStaysUntilItsCopyHasEnded) {
+  Make(1, {.patience = seconds(20)});
+  ASSERT_TRUE(SumAll().front()->Wait().ok());
+  const std::vector<float>* const on_gpu = Memory(0, {1, 2});
+  auto owner = std::make_shared<std::vector<float>>(2);
+  const std::weak_ptr<std::vector<float>> weak = owner;
+  world_.Hold(true);
+  const auto outcome = Copy(0, *on_gpu, *owner, owner);
+  owner.reset();
+  Abort(0, "worker 1 was lost");
+  EXPECT_FALSE(outcome->ended.WaitFor(milliseconds(50)));
+  EXPECT_FALSE(weak.expired());
+  world_.Hold(false);
+  EXPECT_EQ(outcome->Wait().message(), "worker 1 was lost");
+  End();
+  EXPECT_TRUE(weak.expired());
 }
 
 TEST_F(NcclCollectiveTest, AnErrorOfTheDriverIsNoEndOfASum) {

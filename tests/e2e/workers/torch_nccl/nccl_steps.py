@@ -54,6 +54,10 @@ def main() -> None:
         digest.update(states[name].numpy().tobytes())
     half = bps.push_pull(torch.ones(5, dtype=torch.float16), average=False, name="half")
     assert half.tolist() == [bps.size()] * 5, half
+    # Several partitions, and whole numbers: their sum is exact in any order.
+    numbers = torch.arange(5000.0)
+    many = bps.push_pull(numbers + bps.rank(), average=False, name="many")
+    assert many.equal(numbers * bps.size() + sum(range(bps.size()))), many
     print(f"weights of rank {bps.rank()} of {bps.size()}: {digest.hexdigest()}")
     print(f"copies: {devices.copies - copies_before}")
     session = current().get().carrier
