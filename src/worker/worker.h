@@ -45,13 +45,14 @@ enum class Urgency : uint8_t {
 
 struct WorkerOptions {
   job::SharedView view = job::ShareView({}, 1, 1);
-  // Partitions of all but large exchanges; a multiple of 64, the same on all workers.
-  uint64_t exchange_partition_bytes = kFirstPartitionBytes;
   uint64_t partition_bytes = kFirstPartitionBytes;  // at least 64; rank 0's value is in force
   uint64_t credit_bytes = kFirstCreditBytes;        // in flight to one server
   // Both hold until rank 0's back end has measured values that suit the network, if it measures.
   // Then rank 0 applies these values once, as if by Retune.  A call of Retune or a compressed
   // push-pull ends the measurement.  A push-pull of an asynchronous key applies nothing.
+
+  // Partitions of all but large exchanges; a multiple of 64, the same on all workers.
+  uint64_t exchange_partition_bytes = kFirstPartitionBytes;
   bool priority_order = true;          // false: first ready, first sent
   uint64_t early_bytes = kEarlyBytes;  // CoreOptions::early_bytes
   Urgency urgency = Urgency::kCaller;  // without effect unless priority_order

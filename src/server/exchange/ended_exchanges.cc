@@ -2,7 +2,6 @@
 #include "server/exchange/ended_exchanges.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace bs::server {
 
@@ -19,10 +18,10 @@ const Status* EndedExchanges::Find(Key key) const {
 }
 
 void EndedExchanges::Add(Key key, const Status& outcome, const LatestRequests& latest) {
-  Ended ended{.outcome = outcome, .latest = {}};
-  ended.latest.reserve(latest.size());
-  for (const auto& [rank, sequence] : latest) ended.latest.push_back({rank, sequence});
-  ended_.insert_or_assign(key, std::move(ended));
+  const auto [at, fresh] = ended_.try_emplace(key, Ended{.outcome = outcome, .latest = {}});
+  if (!fresh) return;
+  at->second.latest.reserve(latest.size());
+  for (const auto& [rank, sequence] : latest) at->second.latest.push_back({rank, sequence});
   Order& order = outcome.ok() ? succeeded_ : failed_;
   order.keys.push_back(key);
   order.num_waits += latest.size();

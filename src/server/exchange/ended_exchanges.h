@@ -41,7 +41,7 @@ class EndedExchanges {
   // The outcome of an exchange that is over; null if none is known.
   const Status* Find(Key key) const;
   // `latest`: of a failed exchange, 0 for a worker that has not got the failure, but needs it.
-  // REQUIRES: Find(key) is null.
+  // Nothing happens if an outcome is known.
   void Add(Key key, const Status& outcome, const LatestRequests& latest);
   // A request about an exchange that is over has come.
   void NoteRequest(Key key, int32_t rank, uint64_t sequence);
