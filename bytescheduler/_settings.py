@@ -103,6 +103,7 @@ class Settings:
     trusted_modules: Tuple[str, ...] = _row("BYTESCHEDULER_TRUSTED_MODULES", _names)
     log_level: str = _row("BYTESCHEDULER_LOG_LEVEL", str)
     metrics: str = _row("BYTESCHEDULER_METRICS", str)
+    tf_op: str = _row("BYTESCHEDULER_TF_OP", str)
     changed: FrozenSet[str] = frozenset()  # names of settings that are not at their defaults
 
     @classmethod

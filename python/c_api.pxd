@@ -136,6 +136,18 @@ cdef extern from "bytescheduler/c_api.h" nogil:
                         bs_error* error)
     int bs_worker_close(bs_worker* worker, int drain_ms, bs_error* error)
 
+    ctypedef struct bs_gate:
+        pass
+
+    ctypedef struct bs_table:
+        pass
+
+    bs_gate* bs_gate_new(bs_worker* worker)
+    void bs_gate_shut(bs_gate* gate)
+    size_t bs_gate_wait(bs_gate* gate, int timeout_ms)
+    void bs_gate_free(bs_gate* gate)
+    const bs_table* bs_table_get()
+
     ctypedef struct bs_waiter:
         pass
 

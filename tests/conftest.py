@@ -22,6 +22,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Folders and files whose tests start workers with a framework, or import it.
 NEEDS = {
     "torch": ("e2e/torch", "python/torch"),
+    "tensorflow": ("e2e/tensorflow", "e2e/jobs/test_tensorflow_examples.py", "python/tensorflow"),
     "mxnet": (
         *("e2e", "python/mxnet", "python/benchmarks/test_benchmarks_replay.py"),
         *("python/session/test_one_worker_job.py", "python/session/test_session.py"),

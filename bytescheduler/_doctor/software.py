@@ -1,4 +1,4 @@
-"""Python, the engine, numpy, MXNet and PyTorch: which they are, and whether they fit together."""
+"""Python, the engine, numpy and frameworks: which they are, and whether they fit together."""
 
 import platform
 import re
@@ -6,7 +6,7 @@ import sys
 from typing import List, Optional
 
 from bytescheduler import __version__
-from bytescheduler._doctor import mpi, nccl
+from bytescheduler._doctor import mpi, nccl, tensorflow
 from bytescheduler._doctor.findings import Finding, good, problem, warning
 from bytescheduler._doctor.probe import Import, imports
 from bytescheduler._process.say import counted
@@ -123,4 +123,5 @@ def check(role: str, *, limit_s: float = 60.0) -> List[Finding]:
     findings.append(_numpy(imported["numpy"], imported.get("mxnet"), torch))
     if "mxnet" in imported:
         findings.append(_mxnet(imported["mxnet"], torch, role))
-    return [*findings, _torch(torch), *mpi.check(limit_s), *nccl.check(limit_s), *_tuning(role)]
+    findings += [_torch(torch), *tensorflow.check()]
+    return [*findings, *mpi.check(limit_s), *nccl.check(limit_s), *_tuning(role)]

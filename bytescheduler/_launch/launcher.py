@@ -200,6 +200,10 @@ class Launcher:
         self.port = self._ports.free()
         return self.port
 
+    def free_port(self) -> int:
+        """Return a port for a process of the job, which stays free until the job has ended."""
+        return self._ports.free()
+
     def start(
         self,
         role: str,

@@ -1,7 +1,7 @@
 """The way into a job, which the environment describes, for every framework."""
 
 import os
-from typing import Callable, NamedTuple, Optional, TypeVar
+from typing import Callable, Mapping, NamedTuple, Optional, TypeVar
 
 from bytescheduler._native import Worker, check_settings
 from bytescheduler._process.say import counted
@@ -39,19 +39,21 @@ class _OnlyJob(NamedTuple):
     reason: str
 
 
-def _only_job(settings: Settings, agree: Optional[Agree]) -> Optional[_OnlyJob]:
+def _only_job(
+    settings: Settings, agree: Optional[Agree], variables: Mapping[str, str]
+) -> Optional[_OnlyJob]:
     """Return the job of this process, or None if it is alone."""
-    if not is_direct():
+    if not is_direct(variables):
         check_settings()
         root = at(settings.root_host, settings.root_port)
         return _OnlyJob(root, "its servers end with their last worker")
-    meets = agree is not None and agrees(os.environ)
-    place = settings_of_launcher(os.environ, agrees=meets)
+    meets = agree is not None and agrees(variables)
+    place = settings_of_launcher(variables, agrees=meets)
     if not place:
         return None
     port = place.get("DMLC_PS_ROOT_PORT", "")
     root = at(place["DMLC_PS_ROOT_URI"], int(port) if port.isdigit() else 0)
-    if hosts_server(os.environ):
+    if hosts_server(variables):
         return _OnlyJob(root, "its scheduler node ends with the last worker")
     if settings.root_port:
         return _OnlyJob(root, "DMLC_PS_ROOT_PORT gives it one port")
@@ -66,6 +68,7 @@ def open_session(
     make: Callable[[Worker], _S],
     agree: Optional[Agree] = None,
     framework: Optional[Framework] = None,
+    variables: Mapping[str, str] = os.environ,
 ) -> Optional[_S]:
     """Join the job that the environment describes; None: this process is alone.  Blocks.
 
@@ -79,6 +82,8 @@ def open_session(
         See `open_worker`.
     framework : Framework, optional
         Its errors are raised; without it the engine's own, for users of init() and shutdown().
+    variables : mapping of str to str
+        Those of this process, if a launcher's are not in its environment.
 
     Raises
     ------
@@ -96,9 +101,9 @@ def open_session(
             "with python -m bytescheduler.server",
             1,
         )
-    check_left_over()
-    check_kind()
-    only = _only_job(settings, agree)
+    check_left_over(variables)
+    check_kind(variables)
+    only = _only_job(settings, agree, variables)
     if only is None:
         return None
     if framework is None and place.has_left(only.root):
@@ -108,9 +113,12 @@ def open_session(
             5,
         )
     session = place.join(
-        make, framework or WithoutEngine(), job=only.root, open_worker=lambda: _open_worker(agree)
+        make,
+        framework or WithoutEngine(),
+        job=only.root,
+        open_worker=lambda: _open_worker(agree, variables),
     )
-    session.hosts_server = is_direct()
+    session.hosts_server = is_direct(variables)
     return session
 
 
@@ -123,14 +131,14 @@ def kind_of(session: Session) -> str:
     return f"job of {workers} and {counted(session.num_servers, 'server')}"
 
 
-def _open_worker(agree: Optional[Agree]) -> Worker:
+def _open_worker(agree: Optional[Agree], variables: Mapping[str, str]) -> Worker:
     ready.tell_register()
-    worker = open_worker(agree)
+    worker = open_worker(agree, variables)
 
     def failure() -> Optional[Error]:
         error = worker.status()
         return None if error is None else by_workers(error)
 
     if ends_survivors(os.environ):
-        TerminationReport(failure if is_direct() else worker.status).install()
+        TerminationReport(failure if is_direct(variables) else worker.status).install()
     return worker

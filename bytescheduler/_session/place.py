@@ -28,6 +28,13 @@ class Place(Generic[_S]):
         session = None if self._session is None else self._session()
         return session if session is not None and session.is_open else None
 
+    def shared(self) -> Optional[_S]:
+        """Return the session that holds this place, with one more owner; None: it is empty."""
+        session = self.session()
+        if session is not None:
+            session.share()
+        return session
+
     def has_left(self, job: str) -> bool:
         """Return whether the last owner in that job, as `join` calls it, has closed it."""
         return job in self._left
@@ -67,9 +74,8 @@ class Place(Generic[_S]):
         Error
             As `Worker.open`.
         """
-        shared = self.session()
+        shared = self.shared()
         if shared is not None:
-            shared.share()
             return shared
         if job in self._left:
             raise framework.error(

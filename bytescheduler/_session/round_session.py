@@ -3,9 +3,9 @@
 import contextlib
 from typing import Iterator, NoReturn, Optional, Sequence, Tuple
 
-from bytescheduler._native import Pending, Worker
+from bytescheduler._native import Completions, Pending, Worker
 from bytescheduler._session.direct import by_workers
-from bytescheduler._session.rounds import Round, RoundCall, Rounds, Source, WithoutEngine
+from bytescheduler._session.rounds import Exchange, Round, RoundCall, Rounds, Source, WithoutEngine
 from bytescheduler._session.session import Session, clamped
 from bytescheduler._settings import Settings
 from bytescheduler._started.consequences import as_raised
@@ -74,6 +74,41 @@ class RoundSession(Session):
             )
         except Error as error:
             self._raise(error)
+
+    def new_completions(self) -> Completions:
+        """Return the ends of exchanges, for one thread that waits for them."""
+        return Completions()
+
+    def start_exchange(
+        self,
+        exchange: Exchange,
+        *,
+        owner: object,
+        timeout_s: float,
+        completions: Optional[Completions],
+        token: int,
+    ) -> Pending:
+        """Begin an exchange, whose memory `owner` keeps alive; returns at once.
+
+        Its errors are in the engine's words; see `error_of`.
+        """
+        self._check_not_forked()
+        return self._worker.start_exchange(
+            **exchange._asdict(),
+            owner=owner,
+            timeout_s=timeout_s,
+            completions=completions,
+            token=token,
+        )
+
+    def quit_exchange(self, key: int, reason: str) -> None:
+        """End an exchange on all its workers; nothing happens if it is over."""
+        self._worker.quit_exchange(key, reason)
+
+    def error_of(self, error: Error) -> Error:
+        """Return an error of an exchange with the users' names."""
+        self._reported = self._reported or self._worker.status() is not None
+        return self._named(error)
 
     def wait(self, pending: Round) -> None:
         """Block until a round is over; raise what it failed with, with the users' names.

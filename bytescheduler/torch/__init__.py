@@ -85,6 +85,7 @@ from bytescheduler.torch._api.push_pull import (
     synchronize,
 )
 from bytescheduler.torch._api.sync_batch_norm import SyncBatchNorm
+from bytescheduler.torch._backend import add_backend
 from bytescheduler.torch._optimizer.distributed import DistributedOptimizer
 from bytescheduler.torch._sums.compression import Compression
 from bytescheduler.torch.optimizer import CrossBarrier
@@ -149,6 +150,8 @@ __all__ = [
     "synchronize",
 ]
 
+
+add_backend()
 
 if not TYPE_CHECKING:  # type checkers find a wrong name without it
     __getattr__ = refusal(__name__)

@@ -8,6 +8,7 @@
 // NOLINTBEGIN(readability-identifier-naming): names as C has them.
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #ifdef __cplusplus
@@ -351,6 +352,57 @@ int bs_worker_start_operation(bs_worker* worker, const bs_operation* operation, 
 // bs_worker_close, if it comes first, cancels both inside its own; even then this has to be called,
 // and only frees it.
 void bs_deferred_start(void* deferred);
+
+// ---- other shared objects ----------------------------------------------------------------------
+
+// A gate to a worker, for operations of a shared object that knows nothing of the worker's end.  It
+// stays valid until bs_gate_free, also after bs_worker_close.
+typedef struct bs_gate bs_gate;
+// Returns null if there is no memory.
+bs_gate* bs_gate_new(bs_worker* worker);
+// Does as bs_worker_start_operation while the gate is open, and counts the operation until
+// bs_gate_leave.  BS_CANCELLED once the gate is shut.  Any thread.
+int bs_gate_start(bs_gate* gate, const bs_operation* operation, bs_error* error);
+// Call it once for each operation that bs_gate_start has taken, in the last of its callbacks.
+void bs_gate_leave(bs_gate* gate);
+// Refuses operations from now on.  When it returns, no bs_gate_start uses the worker any more.
+// REQUIRES: bs_worker_close comes after it.
+void bs_gate_shut(bs_gate* gate);
+// Blocks up to `timeout_ms` until no operation is pending; returns how many are.
+size_t bs_gate_wait(bs_gate* gate, int timeout_ms);
+// REQUIRES: the gate is shut, no operation is pending, and no other call uses it.
+void bs_gate_free(bs_gate* gate);
+
+// Functions of this header, for a shared object that cannot link to this library.  Python has its
+// address in the capsule `bytescheduler.c_api` that bytescheduler._core.c_api() returns.
+#define BS_TABLE_VERSION 1
+typedef struct {
+  uint32_t version;  // BS_TABLE_VERSION of the library; changes with the order or a meaning
+  uint32_t size;     // sizeof(bs_table) of the library; the struct grows at its end only
+  const char* (*library_version)(void);
+  int (*gate_start)(bs_gate* gate, const bs_operation* operation, bs_error* error);
+  void (*gate_leave)(bs_gate* gate);
+} bs_table;
+// Returns the table of this library, which is valid for ever.
+const bs_table* bs_table_get(void);
+// Returns 0 if the table serves a caller that was compiled with this header.  Else it returns
+// BS_FAILED_PRECONDITION, and the error names both versions or both sizes.
+static inline int bs_table_check(const bs_table* table, bs_error* error) {
+  if (table->version == BS_TABLE_VERSION && table->size >= sizeof(bs_table)) return 0;
+  error->code = BS_FAILED_PRECONDITION;
+  if (table->version != BS_TABLE_VERSION) {
+    snprintf(error->message, sizeof(error->message),
+             "the table of bytescheduler's functions has version %u, and this library wants "
+             "version %u: compile it against the installed bytescheduler",
+             (unsigned)table->version, (unsigned)BS_TABLE_VERSION);
+  } else {
+    snprintf(error->message, sizeof(error->message),
+             "the table of bytescheduler's functions has %u bytes, and this library wants %u: "
+             "compile it against the installed bytescheduler",
+             (unsigned)table->size, (unsigned)sizeof(bs_table));
+  }
+  return error->code;
+}
 
 // ---- waiting for completions -------------------------------------------------------------------
 

@@ -110,6 +110,7 @@ struct Config {
   std::string backend;              // "auto", "native", "kvstore", "passthrough"; read by Python
   uint64_t min_compress_bytes = 0;  // smaller tensors go plain; read by Python
   std::string comm;                 // "auto", "servers", "direct", "mpi", "nccl"
+  std::string tf_op;                // TensorFlow's operations, compiled ahead; Python loads them
   // The numbers of processes that launchers of MPI gave this process, by variable.
   std::map<std::string, std::string, std::less<>> mpi_sizes{};
 

@@ -356,6 +356,10 @@ constexpr auto kRows = std::to_array<SettingRow>({
       "or by NCCL on the GPUs that have PyTorch's tensors (nccl); auto: servers if the job has "
       "any, else direct (docs/user/collectives.md)"},
      &Config::comm},
+    {{"BYTESCHEDULER_TF_OP", "text", "", "", "process",
+      "file with the operations for TensorFlow, as python -m bytescheduler.tensorflow.build --out "
+      "FILE makes it; without it they are compiled at the first import (docs/user/tensorflow.md)"},
+     &Config::tf_op},
 });
 
 constexpr auto kInfos = [] {

@@ -227,6 +227,7 @@ TEST(Config, EveryRowReachesItsField) {
        [](const Config& c) { return c.trusted_modules == "a,b"; }},
       {"BYTESCHEDULER_BACKEND", "native", [](const Config& c) { return c.backend == "native"; }},
       {"BYTESCHEDULER_COMM", "direct", [](const Config& c) { return c.comm == "direct"; }},
+      {"BYTESCHEDULER_TF_OP", "op.so", [](const Config& c) { return c.tf_op == "op.so"; }},
       {"BYTESCHEDULER_DEBUG", "1", [](const Config& c) { return c.debug; }},
       {"BYTESCHEDULER_METRICS", "0.0.0.0:0",
        [](const Config& c) { return c.metrics == "0.0.0.0:0"; }},

@@ -43,7 +43,10 @@ def c_header() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["bytescheduler", "bytescheduler.mxnet", "bytescheduler.torch"])
+@pytest.mark.parametrize(
+    "name",
+    ["bytescheduler", *(f"bytescheduler.{each}" for each in ("mxnet", "tensorflow", "torch"))],
+)
 def test_every_public_name_of_python_is_on_its_page(name: str) -> None:
     source = (ROOT / name.replace(".", "/") / "__init__.py").read_text()
     listed = re.search(r"^__all__ = (\[.*?\])", source, re.M | re.S)

@@ -66,6 +66,7 @@ LANES: "Dict[str, List[Step]]" = {
         Step("nightly-launchers"),
         Step("nightly-rdma"),
         Step("nightly-torch"),
+        Step("nightly-tensorflow"),
         Step("nightly-huge"),
         Step("nightly-docs"),
         Step("nightly-fuzz"),

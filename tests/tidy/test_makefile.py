@@ -80,7 +80,7 @@ def test_the_package_and_the_image_have_the_wheel_s_tools() -> None:
 
 def test_each_framework_brings_the_tuner() -> None:
     pyproject = (ROOT / "pyproject.toml").read_text()
-    frameworks = ("mxnet", "mxnet-cu112", "torch")
+    frameworks = ("mxnet", "mxnet-cu112", "torch", "tensorflow")
     for name in frameworks:
         extra = re.search(rf"^{name} = \[(.*?)\]\n(?=\S)", pyproject, re.M | re.S)
         assert extra is not None

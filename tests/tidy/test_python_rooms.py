@@ -59,13 +59,29 @@ ROOMS = {
     "torch._api": "errors _process _settings _session torch._job torch._sums",
     "torch._gradients": f"{_BASE} _session torch._engine torch._device torch._sums torch._job",
     "torch._crossing": "errors _session torch._gradients",
+    "torch._backend": f"{_BASE} _session torch._engine torch._job torch._crossing",
     "torch._optimizer": f"{_BASE} torch._job torch._sums torch._api torch._gradients"
     " torch._crossing",
     "torch.optimizer": "torch._sums torch._api torch._optimizer",
     "torch._ddp": "errors _process torch._engine torch._job torch._sums torch._gradients",
     "torch.cross_barrier": "torch._sums torch._api torch.optimizer",
     "torch.parallel": "torch._api torch._ddp",
-    "torch": "torch._api torch._sums torch._optimizer torch.optimizer torch.parallel",
+    "torch": "torch._api torch._backend torch._sums torch._optimizer torch.optimizer"
+    " torch.parallel",
+    "tensorflow._library": _BASE,
+    "tensorflow._engine": "errors _native _session tensorflow._library",
+    "tensorflow._sums": "errors _session tensorflow._library tensorflow._engine",
+    "tensorflow._job": f"{_BASE} _session tensorflow._engine tensorflow._sums",
+    "tensorflow._api": "errors _session tensorflow._engine tensorflow._sums tensorflow._job",
+    "tensorflow._gradients": "errors _session tensorflow._engine tensorflow._sums tensorflow._job"
+    " tensorflow._api",
+    "tensorflow.build": "tensorflow._library",
+    "tensorflow": "errors tensorflow._library tensorflow._sums tensorflow._api"
+    " tensorflow._gradients",
+    "tensorflow.keras.callbacks": "errors tensorflow",
+    "tensorflow.keras": "tensorflow tensorflow.keras.callbacks",
+    "keras.callbacks": "tensorflow.keras.callbacks",
+    "keras": "tensorflow.keras keras.callbacks",
 }
 # Rooms that serve every framework, so they name none.
 FOR_ALL_FRAMEWORKS = ("_metrics", "_process", "_session", "_timeline", "_tuning")

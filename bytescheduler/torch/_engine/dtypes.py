@@ -6,7 +6,15 @@ import torch
 
 from bytescheduler.errors import UsageError
 
-__all__ = ["BYTES", "address_of", "check_summable", "code_of", "is_floating", "size_of"]
+__all__ = [
+    "BYTES",
+    "address_of",
+    "can_sum",
+    "check_summable",
+    "code_of",
+    "is_floating",
+    "size_of",
+]
 
 _CODES = {
     torch.float32: 0,
@@ -22,6 +30,11 @@ _CODES = {
 _PARTS = {torch.complex64: torch.float32, torch.complex128: torch.float64}
 # The code of plain bytes.
 BYTES = _CODES[torch.uint8]
+
+
+def can_sum(dtype: torch.dtype) -> bool:
+    """Return whether servers sum elements of this dtype as they are."""
+    return dtype in _CODES
 
 
 def check_summable(tensor: torch.Tensor, name: str) -> None:

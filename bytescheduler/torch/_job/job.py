@@ -1,6 +1,6 @@
 """The job of this process, with the sums and objects of PyTorch."""
 
-from typing import Callable, Optional
+from typing import Callable, Mapping, Optional
 
 from bytescheduler._process.say import say
 from bytescheduler._session.job import Job, Joined
@@ -10,11 +10,11 @@ from bytescheduler._session.relay import Relay
 from bytescheduler._settings import Settings
 from bytescheduler.torch._device.devices import Devices
 from bytescheduler.torch._engine.session import TorchSession
-from bytescheduler.torch._job.meeting import Meeting
+from bytescheduler.torch._job.meeting import Meeting, OpenStore
 from bytescheduler.torch._sums.objects import TensorObjects
 from bytescheduler.torch._sums.tensor_sums import TensorSums
 
-__all__ = ["TorchJob", "TorchJoined", "current"]
+__all__ = ["TorchJob", "TorchJoined", "current", "open_by_store"]
 
 # This process's place in a job.
 PLACE: Place[TorchSession] = Place()
@@ -40,8 +40,19 @@ class TorchJoined(Joined[TorchSession]):
         self.objects = TensorObjects(relay, self, self.sums)
 
 
+def open_by_store(variables: Mapping[str, str], open_store: OpenStore) -> Optional[TorchSession]:
+    """Join the job that the variables tell of, or share this process's session.  Blocks.
+
+    The caller closes the session.  See `open_session` for `variables` and errors, and `Meeting` for
+    `open_store`.
+    """
+    agree = Meeting(variables, open_store).agree
+    return PLACE.shared() or open_session(PLACE, TorchSession, agree, variables=variables)
+
+
 def _open() -> Optional[TorchSession]:
-    session = open_session(PLACE, TorchSession, _MEETING.agree)
+    # torch.distributed may have joined with a rank that no variable has.
+    session = PLACE.shared() or open_session(PLACE, TorchSession, _MEETING.agree)
     if session is not None and session.rank == 0 and Settings.read().is_talkative:
         say(f"bytescheduler: {_opened(session)}")
     return session

@@ -13,7 +13,7 @@ from bytescheduler._session.direct import Listen, Root
 from bytescheduler._settings import Settings
 from bytescheduler.errors import ConfigError, Error, Timeout
 
-__all__ = ["Meeting"]
+__all__ = ["Meeting", "OpenStore"]
 
 Variables = Mapping[str, str]
 
@@ -34,6 +34,9 @@ class Store(Protocol):
         """Return whether all are set."""
 
 
+# Gets the variables and a time in seconds; returns the store.
+OpenStore = Callable[[Variables, float], Store]
+
 _SILENT_S = 5.0  # until a line explains the wait
 _LOOK_S = 0.02  # between two looks of process 0 into the store
 _PREFIX = "bytescheduler"
@@ -52,13 +55,13 @@ class Meeting:
     variables : mapping of str to str
         Those of this process.
     open_store : callable, optional
-        Gets them and a time in seconds; returns the store.
+        See `OpenStore`.
     """
 
     def __init__(
         self,
         variables: Variables = os.environ,
-        open_store: Optional[Callable[[Variables, float], Store]] = None,
+        open_store: Optional[OpenStore] = None,
     ) -> None:
         self._variables = variables
         self._open_store = open_store or _open_store

@@ -83,8 +83,9 @@ def a_torch(version: str, cuda: str = "None", gpus: int = 0) -> str:
 
 
 def test_software_that_fits_is_named_with_its_versions(modules: Modules) -> None:
-    # Libraries of collective operations may be on this host or not.
-    findings = [each for each in software.check("") if each.name.split()[0] not in ("mpi", "nccl")]
+    # TensorFlow and libraries of collective operations may be on this host or not.
+    may_be_there = ("mpi", "nccl", "tensorflow")
+    findings = [each for each in software.check("") if each.name.split()[0] not in may_be_there]
     found = by_name(findings)
     assert list(found) == ["python", "engine", "numpy", "mxnet", "torch", "tuning"]
     assert all(finding.level == "ok" for finding in found.values())

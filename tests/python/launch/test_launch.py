@@ -384,6 +384,26 @@ def test_every_process_gets_its_place(
         assert "DMLC_RANK" not in env
 
 
+@pytest.mark.parametrize("place", [{}, {"MASTER_ADDR": "host1", "MASTER_PORT": "29500"}])
+def test_workers_have_the_variables_of_torch_distributed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, place: "dict[str, str]"
+) -> None:
+    for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in place.items():
+        monkeypatch.setenv(name, value)
+    result = with_stand_ins(["env"], tmp_path, num_workers=2, num_servers=1, then="")
+    ports = set()
+    for index in range(2):
+        env = dict(line.partition("=")[::2] for line in lines_of(result, f"worker {index}"))
+        assert (env["RANK"], env["LOCAL_RANK"]) == (str(index), str(index))
+        assert (env["WORLD_SIZE"], env["LOCAL_WORLD_SIZE"]) == ("2", "2")
+        assert env["MASTER_ADDR"] == place.get("MASTER_ADDR", "127.0.0.1")
+        ports.add(env["MASTER_PORT"])
+    assert len(ports) == 1
+    assert ports == {place.get("MASTER_PORT", *ports)}
+
+
 def test_workers_of_a_job_without_servers_are_to_host_them(tmp_path: pathlib.Path) -> None:
     result = with_stand_ins(["env"], tmp_path, num_workers=2, num_servers=0, then="")
     assert result.returncode == 0

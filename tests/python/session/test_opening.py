@@ -69,6 +69,11 @@ def test_counts_left_over_from_another_job_name_themselves_under_a_launcher(
     )
 
 
+def test_variables_may_come_from_elsewhere_than_the_environment() -> None:
+    with pytest.raises(ConfigError, match="^DMLC_NUM_SERVER=2 without DMLC_ROLE"):
+        open_session(Place(), RoundSession, variables=LEFT_OVER)
+
+
 def test_counts_left_over_from_another_job_name_themselves_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

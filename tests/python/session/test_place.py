@@ -36,6 +36,18 @@ def join(place: "Place[Session]", **options: object) -> Session:
     )
 
 
+def test_an_empty_place_is_shared_with_no_owner(workers: "List[Tuple[int, FakeWorker]]") -> None:
+    place: Place[Session] = Place()
+    assert place.shared() is None
+    session = join(place)
+    assert place.shared() is session
+    session.close()
+    assert session.is_open  # the other owner is left
+    session.close()
+    assert place.shared() is None
+    assert len(workers) == 1
+
+
 def test_later_owners_share_the_session(workers: "List[Tuple[int, FakeWorker]]") -> None:
     place: Place[Session] = Place()
     assert place.session() is None

@@ -48,6 +48,24 @@ def test_worker_0_says_which_job_it_has_joined(
     assert lines_of(Session(1, 2, 2, True), capfd, monkeypatch) == ""
 
 
+def test_init_shares_the_job_of_torch_distributed(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session(1, 2, 2, True)
+    seen = []
+
+    def opened(*_: object, **options: object) -> Session:
+        seen.append(options)
+        return session
+
+    monkeypatch.setattr(job, "open_session", opened)
+    variables = {"RANK": "1"}
+    assert job.open_by_store(variables, lambda *_: None) is session  # type: ignore[arg-type, return-value]
+    assert seen == [{"variables": variables}]
+    monkeypatch.setattr(job.PLACE, "shared", lambda: session)
+    assert job._open() is session
+    assert job.open_by_store(variables, lambda *_: None) is session  # type: ignore[arg-type, return-value]
+    assert len(seen) == 1
+
+
 def test_at_a_higher_level_of_the_log_nothing_is_said(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,1 @@
+"""The engine in TensorFlow's words: dtypes, and a session whose operations TensorFlow runs."""

@@ -1,0 +1,107 @@
+"""Ctrl-C while TensorFlow waits: it calls no handler of Python until its operations have ended."""
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+from types import FrameType
+from typing import Any, Callable, Optional
+
+__all__ = ["Interrupts"]
+
+_END = b"\0"  # a byte that is the number of no signal
+# The source of TensorFlow whose frames make an error.
+_ERRORS = "tensorflow/python/framework/errors_impl.py"
+
+
+def _ignore(frame: FrameType, event: str, argument: object) -> None:
+    """Trace nothing in a new frame."""
+
+
+def _replace(frame: FrameType, event: str, argument: object) -> Any:  # noqa: ANN401
+    """Raise `KeyboardInterrupt` in place of the error that a frame gets."""
+    if event != "exception":
+        return _replace
+    sys.settrace(None)
+    raise KeyboardInterrupt
+
+
+class Interrupts:
+    """Calls a function when Ctrl-C comes, from a thread of its own.
+
+    It needs the wake-up descriptor of the process, and takes the place of Python's own handler.
+    Where another owner has either, or this is no main thread, nothing happens.
+
+    Parameters
+    ----------
+    interrupt : callable
+        Ends the waits.
+    """
+
+    def __init__(self, interrupt: Callable[[], None]) -> None:
+        self._interrupt = interrupt
+        self._process = os.getpid()
+        self._reader, self._writer = socket.socketpair()
+        self._writer.setblocking(False)
+        self._is_set = self._take()
+        self._thread = threading.Thread(target=self._watch, name="bs-tf-interrupts", daemon=True)
+        if self._is_set:
+            self._thread.start()
+            os.register_at_fork(after_in_child=self._forget)
+
+    def _take(self) -> bool:
+        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            return False
+        try:
+            earlier = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        except ValueError:  # not the main thread
+            return False
+        if earlier != -1:
+            signal.set_wakeup_fd(earlier)
+            return False
+        signal.signal(signal.SIGINT, self._handle)
+        return True
+
+    @staticmethod
+    def _handle(number: int, frame: Optional[FrameType]) -> None:
+        """Raise `KeyboardInterrupt`, or let it replace an error that TensorFlow is making.
+
+        There its bindings would make a `RuntimeError` of both.
+        """
+        caller = frame
+        while caller is not None and caller.f_code.co_filename.endswith(_ERRORS):
+            caller = caller.f_back
+        if caller is frame or caller is None or sys.gettrace() is not None:
+            signal.default_int_handler(number, frame)
+        caller.f_trace = _replace  # it gets the error once TensorFlow's bindings raise it
+        sys.settrace(_ignore)
+
+    def _watch(self) -> None:
+        while True:
+            numbers = self._reader.recv(64)
+            if _END in numbers or not numbers:
+                return
+            if signal.SIGINT in numbers and signal.getsignal(signal.SIGINT) is self._handle:
+                self._interrupt()
+
+    def _forget(self) -> None:
+        """Leave the parent's descriptor alone, in a forked child."""
+        if self._is_set:
+            self._is_set = False
+            with contextlib.suppress(ValueError):
+                signal.set_wakeup_fd(-1)
+
+    def close(self) -> None:
+        """End the thread; a second call does nothing."""
+        if self._is_set and os.getpid() == self._process:
+            self._is_set = False
+            with contextlib.suppress(ValueError):  # not the main thread: both stay
+                signal.set_wakeup_fd(-1)
+                if signal.getsignal(signal.SIGINT) is self._handle:
+                    signal.signal(signal.SIGINT, signal.default_int_handler)
+            self._writer.send(_END)
+            self._thread.join()
+        self._reader.close()
+        self._writer.close()

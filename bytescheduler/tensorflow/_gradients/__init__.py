@@ -1,0 +1,1 @@
+"""Means of gradients, for a tape and for the optimizers of Keras."""

@@ -1,0 +1,128 @@
+"""Means and sums of the gradients of variables over all workers."""
+
+from typing import Any, List, Sequence, Tuple
+
+import tensorflow as tf
+
+from bytescheduler.errors import UsageError
+from bytescheduler.tensorflow._engine.dtypes import code_of, summable_tensor_of
+from bytescheduler.tensorflow._job.job import TensorFlowJoined, current
+from bytescheduler.tensorflow._sums.call import Target, push_pull
+from bytescheduler.tensorflow._sums.compression import Compressor
+from bytescheduler.tensorflow._sums.variables import Gradient, Variables, name_on_wire
+
+__all__ = ["Means"]
+
+
+class Means:
+    """Sums gradients over all workers, or averages them.
+
+    Parameters
+    ----------
+    average : bool
+        Whether to divide sums by the number of workers.
+    sparse_as_dense : bool
+        Whether to make gradients dense that are `tf.IndexedSlices`, instead of an error.
+    compressor : Compressor
+        The dtype in which they travel.
+    """
+
+    def __init__(self, *, average: bool, sparse_as_dense: bool, compressor: Compressor) -> None:
+        self._average = average
+        self._sparse_as_dense = sparse_as_dense
+        self._compressor = compressor
+
+    def of(self, gradients: Sequence[Any], variables: Sequence[Any]) -> List[Any]:
+        """Return the mean of each gradient over all workers.
+
+        A gradient that is None on some workers counts as zeros there; on all, it stays None.
+        Eagerly, and when a graph is made, this blocks until all workers call it.
+
+        Raises
+        ------
+        UsageError
+            A gradient is sparse, or servers cannot sum it.
+        ConfigError
+            Workers have other variables, shapes or dtypes.
+        """
+        job = current().get()
+        if job.variables is None or job.tensors is None:
+            return list(gradients)
+        dense = [
+            self._dense(gradient, variable, job.variables)
+            for gradient, variable in zip(gradients, variables)
+        ]
+        if any(not _is_variable(variable) for variable in variables):
+            return self._of_tensors(dense, job)
+        return self._of_variables(dense, variables, job.variables, job.size)
+
+    def _dense(self, gradient: Any, variable: Any, names: Variables) -> Any:  # noqa: ANN401
+        if gradient is None:
+            return None
+        name = names.name_of(variable) if _is_variable(variable) else "a tensor"
+        if self._sparse_as_dense and isinstance(gradient, tf.IndexedSlices):
+            gradient = tf.convert_to_tensor(gradient)
+        return summable_tensor_of(gradient, f"gradient of {name!r}", average=self._average)
+
+    def _of_tensors(self, gradients: Sequence[Any], job: TensorFlowJoined) -> List[Any]:
+        """Return means for sources of a tape that are no variables, in the order of the program."""
+        assert job.tensors is not None
+        results = []
+        for gradient in gradients:
+            if gradient is None:
+                raise UsageError(
+                    "gradient of a tensor that is no variable: it is None; pass "
+                    "unconnected_gradients=tf.UnconnectedGradients.ZERO to gradient()",
+                    5,
+                )
+            sent, context = self._compressor.compress(gradient)
+            total = job.tensors.push_pull(sent, None, average=self._average)
+            results.append(self._compressor.decompress(total, context))
+        return results
+
+    def _of_variables(
+        self, gradients: Sequence[Any], variables: Sequence[Any], names: Variables, workers: int
+    ) -> List[Any]:
+        used = names.agree([self._facts(gradient, v) for gradient, v in zip(gradients, variables)])
+        places = [place for place, is_used in enumerate(used) if is_used]
+        sent: List[Tuple[tf.Tensor, Any]] = [
+            self._compressor.compress(
+                _zeros_of(variables[place]) if gradients[place] is None else gradients[place]
+            )
+            for place in places
+        ]
+        targets = [
+            self._target(variables[place], sent[at][0], place, names)
+            for at, place in enumerate(places)
+        ]
+        totals = push_pull([tensor for tensor, _ in sent], targets, workers if self._average else 0)
+        results: List[Any] = [None] * len(gradients)
+        for place, total, (_, context) in zip(places, totals, sent):
+            results[place] = self._compressor.decompress(total, context)
+        return results
+
+    def _facts(self, gradient: Any, variable: Any) -> Gradient:  # noqa: ANN401
+        plain = tf.as_dtype(variable.dtype) if gradient is None else gradient.dtype
+        dtype = self._compressor.dtype_of(plain)
+        shape = tf.TensorShape(variable.shape)
+        size = int(shape.num_elements()) * int(dtype.size)
+        return Gradient(
+            variable, dtype.name, code_of(dtype), tuple(shape), size, gradient is not None
+        )
+
+    @staticmethod
+    def _target(variable: Any, tensor: tf.Tensor, place: int, names: Variables) -> Target:  # noqa: ANN401
+        name = names.name_of(variable)
+        # Variables come in the order of the forward pass, which needs the first one first.
+        key = names.key_of(name_on_wire(name, tensor.dtype.name))
+        return Target(key, name, variable, -place)
+
+
+def _zeros_of(variable: Any) -> tf.Tensor:  # noqa: ANN401
+    return tf.zeros(variable.shape, variable.dtype)
+
+
+def _is_variable(value: Any) -> bool:  # noqa: ANN401
+    if isinstance(value, tf.Variable):
+        return True
+    return isinstance(getattr(value, "value", None), tf.Variable)

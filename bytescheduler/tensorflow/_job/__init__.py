@@ -1,0 +1,1 @@
+"""The place of this process in its job, which init() takes."""

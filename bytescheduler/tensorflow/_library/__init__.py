@@ -1,0 +1,1 @@
+"""The operations of TensorFlow: compiled, loaded, connected to the engine."""

@@ -1,0 +1,159 @@
+"""Compiles the operations against an installed TensorFlow, once for each version of it."""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
+
+__all__ = ["CannotCompile", "Target", "cached", "compile_to", "library_folder"]
+
+_HERE = pathlib.Path(__file__).resolve().parent
+SOURCE = _HERE / "operations.cc"
+_HEADER = pathlib.Path("include", "bytescheduler", "c_api.h")
+_COMPILERS = ("g++", "c++", "clang++")
+_LAST_LINES = 12
+
+
+class CannotCompile(Exception):
+    """The operations cannot be compiled here; the text says why, and the cure."""
+
+
+class Target(NamedTuple):
+    """A TensorFlow to compile against.
+
+    Parameters
+    ----------
+    version : str
+        Its version, such as 2.15.1.
+    compile_flags, link_flags : sequence of str
+        The flags of `tf.sysconfig`.
+    """
+
+    version: str
+    compile_flags: Sequence[str]
+    link_flags: Sequence[str]
+
+
+def _include_folder() -> pathlib.Path:
+    """Return the folder with the C header: an installed package has it, and so has the tree."""
+    package = _HERE.parents[1]
+    folders = [package / "include", package.parent / "include"]
+    return next((folder for folder in folders if (folder.parent / _HEADER).is_file()), folders[0])
+
+
+def library_folder(variables: Mapping[str, str]) -> pathlib.Path:
+    """Return the folder of compiled libraries: ``bytescheduler`` in the user's cache."""
+    cache = variables.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return pathlib.Path(cache, "bytescheduler")
+
+
+def _digest(target: Target) -> str:
+    """Return a digest of all that the library is made of, but the compiler.
+
+    A library that came from another machine serves here, where there may be no compiler.
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    header = _include_folder() / "bytescheduler" / "c_api.h"
+    digest.update(SOURCE.read_bytes() + header.read_bytes())
+    digest.update(repr([*target.compile_flags, *target.link_flags]).encode())
+    return digest.hexdigest()
+
+
+def _compiler(variables: Mapping[str, str]) -> str:
+    named = variables.get("CXX")
+    candidates = [named] if named else list(_COMPILERS)
+    for candidate in candidates:
+        program = shutil.which(candidate)
+        if program is not None:
+            return program
+    missing = f"CXX={named} is no program" if named else "there is none of " + ", ".join(_COMPILERS)
+    raise CannotCompile(
+        f"{missing}; install a C++ compiler (on Debian or Ubuntu: apt-get install g++), or compile "
+        "on a machine with the same TensorFlow by python -m bytescheduler.tensorflow.build --out "
+        "FILE, and set BYTESCHEDULER_TF_OP=FILE here"
+    )
+
+
+def compile_to(out: pathlib.Path, target: Target, variables: Mapping[str, str]) -> None:
+    """Compile the library to `out`, which is never seen half written.  Takes some ten seconds.
+
+    Raises
+    ------
+    CannotCompile
+        There is no compiler, it fails, or the folder is not writable.
+    """
+    compiler = _compiler(variables)
+    try:
+        handle, temporary = tempfile.mkstemp(dir=str(out.parent), suffix=".so")
+    except OSError as error:
+        raise _unwritable(out.parent, error) from None
+    os.close(handle)
+    # No warnings of TensorFlow's headers.
+    flags = [
+        flag.replace("-I", "-isystem", 1) if flag.startswith("-I") else flag
+        for flag in target.compile_flags
+    ]
+    command = [
+        *(compiler, "-shared", "-fPIC", "-O2", "-std=c++17", *flags, f"-I{_include_folder()}"),
+        *(str(SOURCE), "-o", temporary, *target.link_flags),
+    ]
+    try:
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, text=True
+        )
+        if done.returncode != 0:
+            last_lines = "\n".join(done.stdout.strip().splitlines()[-_LAST_LINES:])
+            raise CannotCompile(
+                f"{compiler} ends with {done.returncode}; set CXX to a compiler that takes C++17, "
+                f"such as g++ 9 or newer.  It says:\n{last_lines}"
+            )
+        os.chmod(temporary, 0o755)
+        os.replace(temporary, str(out))
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+
+
+def _unwritable(folder: pathlib.Path, error: OSError) -> CannotCompile:
+    return CannotCompile(
+        f"{folder} cannot be written ({error.strerror}); set XDG_CACHE_HOME to a folder that can, "
+        "or compile ahead by python -m bytescheduler.tensorflow.build --out FILE, and set "
+        "BYTESCHEDULER_TF_OP=FILE"
+    )
+
+
+@contextlib.contextmanager
+def _locked(folder: pathlib.Path) -> Iterator[None]:
+    """Let one process at a time compile.  Blocks."""
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def cached(
+    target: Target, variables: Mapping[str, str], folder: Optional[pathlib.Path] = None
+) -> pathlib.Path:
+    """Return the library for a TensorFlow, compiled now if no process has done so.  Blocks.
+
+    Raises
+    ------
+    CannotCompile
+        As `compile_to`.
+    """
+    folder = folder or library_folder(variables)
+    library = folder / f"tf-{target.version}-{_digest(target)}.so"
+    if library.is_file():
+        return library
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(folder):
+            if not library.is_file():  # another process may have been first
+                compile_to(library, target, variables)
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+    return library

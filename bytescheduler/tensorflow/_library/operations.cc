@@ -1,0 +1,384 @@
+// Operations of TensorFlow that the engine does: sums of tensors, and copies of one worker's.
+//
+// compiling.py compiles this against the installed TensorFlow.  It links nothing of ours: Python
+// connects it to the engine's table of functions.  No thread of TensorFlow waits for a sum.
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "bytescheduler/c_api.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace {
+
+using tensorflow::AsyncOpKernel;
+using tensorflow::OpInputList;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::OpOutputList;
+using tensorflow::Tensor;
+
+class Run;
+
+// The way to the worker of this process, while it is in a job, and the runs that are under way.
+class Connection {
+ public:
+  static Connection& Get() {
+    // Never freed: the engine may end operations while the process exits.
+    static Connection& connection = *new Connection();
+    return connection;
+  }
+
+  void Set(const bs_table* table, bs_gate* gate) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    table_ = table;
+    gate_ = gate;
+  }
+
+  // Starts an operation; `gate` gets the gate that counts it.
+  int Start(const bs_operation& operation, bs_gate** gate, bs_error* error) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (gate_ == nullptr) {
+      error->code = BS_CANCELLED;
+      std::strcpy(error->message, "this worker is in no job: call init() before, shutdown() after");
+      return error->code;
+    }
+    *gate = gate_;
+    return table_.load()->gate_start(gate_, &operation, error);
+  }
+
+  // REQUIRES: `Set` was called with a table, which is valid for ever.
+  void Leave(bs_gate* gate) { table_.load()->gate_leave(gate); }
+
+  void Add(Run* run) {
+    const std::lock_guard<std::mutex> lock(runs_mutex_);
+    runs_.insert(run);
+  }
+
+  // Returns the callback that ends the run for TensorFlow; empty: `Interrupt` has called it.
+  AsyncOpKernel::DoneCallback Remove(Run* run);
+
+  // Ends all runs for TensorFlow.  The engine goes on, and so does the memory of their tensors.
+  void Interrupt();
+
+ private:
+  std::mutex mutex_;  // no start is under way once `Set` has returned
+  std::mutex runs_mutex_;
+  std::unordered_set<Run*> runs_;
+  std::atomic<const bs_table*> table_{nullptr};
+  bs_gate* gate_ = nullptr;
+};
+
+// The attributes of both operations.
+struct Attributes {
+  std::vector<int64_t> keys;
+  std::vector<std::string> names;
+};
+
+// Puts a tensor's name in place of its key, as `key=7`, `key 7`.
+std::string Named(std::string text, int64_t key, const std::string& name) {
+  const std::string number = std::to_string(static_cast<uint64_t>(key));
+  for (const char* const before : {"key=", "key "}) {
+    const std::string found = before + number;
+    const size_t at = text.find(found);
+    if (at == std::string::npos) continue;
+    const size_t end = at + found.size();
+    if (end < text.size() && text[end] >= '0' && text[end] <= '9') continue;
+    return text.replace(at, found.size(), before + ("'" + name + "'"));
+  }
+  return "'" + name + "': " + text;
+}
+
+// One run of an operation: it keeps the tensors, and ends when the engine is out of all of them.
+class Run {
+ public:
+  Run(OpKernelContext* context, AsyncOpKernel::DoneCallback done,
+      std::shared_ptr<const Attributes> attributes, int callbacks)
+      : context_(context),
+        done_(std::move(done)),
+        attributes_(std::move(attributes)),
+        callbacks_(callbacks),
+        parts_(attributes_->keys.size()) {
+    for (size_t index = 0; index < parts_.size(); ++index) parts_[index] = {this, index, nullptr};
+  }
+
+  // REQUIRES: in the order of the keys, and then `End`.
+  void Start(size_t index, const Tensor& in, Tensor* out, bs_operation operation) {
+    tensors_.push_back(in);
+    tensors_.push_back(*out);
+    if (out->TotalBytes() == 0) return;
+    operation.key = static_cast<uint64_t>(attributes_->keys[index]);
+    operation.out = const_cast<char*>(out->tensor_data().data());
+    operation.size_bytes = out->TotalBytes();
+    operation.done = &Run::Called;
+    operation.context = &parts_[index];
+    left_ += callbacks_;
+    bs_error error;
+    if (Connection::Get().Start(operation, &parts_[index].gate, &error) == 0) return;
+    parts_[index].gate = nullptr;
+    Note(index, error.code, error.message);
+    left_ -= callbacks_;
+  }
+
+  void End() {
+    Connection::Get().Add(this);
+    Count();
+  }
+
+  // Gives the end for TensorFlow away, with the context that it belongs to.
+  std::pair<OpKernelContext*, AsyncOpKernel::DoneCallback> Take() {
+    return {context_, std::exchange(done_, nullptr)};
+  }
+
+  static void Called(void* part, int code, const char* message) {
+    const Part& self = *static_cast<Part*>(part);
+    if (code != 0) self.run->Note(self.index, code, message);
+    self.run->Count();
+  }
+
+ private:
+  struct Part {
+    Run* run;
+    size_t index;
+    bs_gate* gate;  // counts this part; null: it was not started
+  };
+
+  void Note(size_t index, int code, const std::string& message) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!status_.ok()) return;
+    status_ = absl::Status(static_cast<absl::StatusCode>(CodeOf(code)),
+                           Named(message, attributes_->keys[index], attributes_->names[index]));
+  }
+
+  static absl::StatusCode CodeOf(int code) {
+    switch (code) {
+      case BS_INVALID_ARGUMENT:
+        return absl::StatusCode::kInvalidArgument;
+      case BS_DEADLINE_EXCEEDED:
+        return absl::StatusCode::kDeadlineExceeded;
+      case BS_CANCELLED:
+        return absl::StatusCode::kCancelled;
+      case BS_UNAVAILABLE:
+        return absl::StatusCode::kUnavailable;
+      case BS_FAILED_PRECONDITION:
+        return absl::StatusCode::kFailedPrecondition;
+      case BS_NOT_FOUND:
+        return absl::StatusCode::kNotFound;
+      case BS_ALREADY_EXISTS:
+        return absl::StatusCode::kAlreadyExists;
+      case BS_PERMISSION_DENIED:
+        return absl::StatusCode::kPermissionDenied;
+      case BS_RESOURCE_EXHAUSTED:
+        return absl::StatusCode::kResourceExhausted;
+      default:
+        return absl::StatusCode::kInternal;
+    }
+  }
+
+  void Count() {
+    if (--left_ > 0) return;
+    const AsyncOpKernel::DoneCallback done = Connection::Get().Remove(this);
+    if (done != nullptr && !status_.ok()) context_->SetStatus(status_);
+    std::vector<bs_gate*> gates;
+    for (const Part& part : parts_) {
+      if (part.gate != nullptr) gates.push_back(part.gate);
+    }
+    delete this;
+    if (done != nullptr) done();
+    for (bs_gate* const gate : gates) Connection::Get().Leave(gate);
+  }
+
+  OpKernelContext* const context_;
+  AsyncOpKernel::DoneCallback done_;
+  const std::shared_ptr<const Attributes> attributes_;
+  const int callbacks_;  // of each part
+  std::vector<Part> parts_;
+  std::vector<Tensor> tensors_;  // which the engine reads and writes
+  std::atomic<int> left_{1};
+  std::mutex mutex_;
+  absl::Status status_;
+};
+
+AsyncOpKernel::DoneCallback Connection::Remove(Run* run) {
+  const std::lock_guard<std::mutex> lock(runs_mutex_);
+  runs_.erase(run);
+  return run->Take().second;
+}
+
+void Connection::Interrupt() {
+  std::vector<std::pair<OpKernelContext*, AsyncOpKernel::DoneCallback>> ends;
+  {
+    const std::lock_guard<std::mutex> lock(runs_mutex_);
+    for (Run* const run : runs_) ends.push_back(run->Take());
+    runs_.clear();
+  }
+  for (const auto& [context, done] : ends) {
+    context->SetStatus(absl::CancelledError("interrupted while sums were under way"));
+    done();
+  }
+}
+
+// What both kernels share: tensors go in, tensors of the same shapes come out.
+class Kernel : public AsyncOpKernel {
+ public:
+  Kernel(OpKernelConstruction* construction, int callbacks)
+      : AsyncOpKernel(construction), callbacks_(callbacks) {
+    Attributes attributes;
+    OP_REQUIRES_OK(construction, construction->GetAttr("keys", &attributes.keys));
+    OP_REQUIRES_OK(construction, construction->GetAttr("names", &attributes.names));
+    OP_REQUIRES(construction, attributes.keys.size() == attributes.names.size(),
+                absl::InvalidArgumentError("want as many names as keys"));
+    attributes_ = std::make_shared<const Attributes>(std::move(attributes));
+    std::vector<tensorflow::DataType> types;
+    OP_REQUIRES_OK(construction, construction->GetAttr("T", &types));
+    for (const tensorflow::DataType type : types) {
+      OP_REQUIRES(construction, tensorflow::DataTypeCanUseMemcpy(type),
+                  absl::InvalidArgumentError("only numbers and flags travel"));
+    }
+  }
+
+  void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
+    OpInputList tensors;
+    OpOutputList results;
+    OP_REQUIRES_OK_ASYNC(context, context->input_list("tensors", &tensors), done);
+    OP_REQUIRES_OK_ASYNC(context, context->output_list("results", &results), done);
+    OP_REQUIRES_ASYNC(context, static_cast<size_t>(tensors.size()) == attributes_->keys.size(),
+                      absl::InvalidArgumentError("want as many keys as tensors"), done);
+    std::vector<Tensor*> outs(attributes_->keys.size());
+    for (int index = 0; index < tensors.size(); ++index) {
+      OP_REQUIRES_OK_ASYNC(
+          context,
+          results.allocate(index, tensors[index].shape(), &outs[static_cast<size_t>(index)]), done);
+    }
+    auto* const run = new Run(context, std::move(done), attributes_, callbacks_);
+    for (int index = 0; index < tensors.size(); ++index) {
+      const auto place = static_cast<size_t>(index);
+      run->Start(place, tensors[index], outs[place], Operation(place, tensors[index], outs[place]));
+    }
+    run->End();
+  }
+
+ protected:
+  // Returns the operation on a tensor, but for the fields that all have.
+  virtual bs_operation Operation(size_t index, const Tensor& in, Tensor* out) const = 0;
+
+ private:
+  std::shared_ptr<const Attributes> attributes_;  // runs may outlive the kernel
+  const int callbacks_;
+};
+
+class PushPull final : public Kernel {
+ public:
+  explicit PushPull(OpKernelConstruction* construction) : Kernel(construction, 2) {
+    OP_REQUIRES_OK(construction, construction->GetAttr("workers", &workers_));
+    OP_REQUIRES_OK(construction, construction->GetAttr("priorities", &priorities_));
+  }
+
+ private:
+  bs_operation Operation(size_t index, const Tensor& in, Tensor* /*out*/) const override {
+    bs_operation operation = bs_operation_init(BS_PUSH_PULL);
+    operation.in = in.tensor_data().data();
+    operation.pushed = &Run::Called;
+    operation.priority = index < priorities_.size() ? static_cast<int>(priorities_[index]) : 0;
+    operation.factor = workers_ == 0 ? 0 : 1.0 / static_cast<double>(workers_);
+    return operation;
+  }
+
+  int64_t workers_ = 0;  // 0: the sum; else it is divided by this
+  std::vector<int64_t> priorities_;
+};
+
+class Broadcast final : public Kernel {
+ public:
+  explicit Broadcast(OpKernelConstruction* construction) : Kernel(construction, 1) {
+    OP_REQUIRES_OK(construction, construction->GetAttr("root", &root_));
+  }
+
+ private:
+  bs_operation Operation(size_t /*index*/, const Tensor& in, Tensor* out) const override {
+    bs_operation operation = bs_operation_init(BS_BROADCAST_FROM);
+    operation.root = static_cast<int>(root_);
+    if (in.TotalBytes() > 0) {
+      std::memcpy(const_cast<char*>(out->tensor_data().data()), in.tensor_data().data(),
+                  in.TotalBytes());
+    }
+    return operation;
+  }
+
+  int64_t root_ = 0;
+};
+
+absl::Status AsTheTensors(tensorflow::shape_inference::InferenceContext* context) {
+  std::vector<tensorflow::shape_inference::ShapeHandle> shapes;
+  const absl::Status status = context->input("tensors", &shapes);
+  if (!status.ok()) return status;
+  return context->set_output("results", shapes);
+}
+
+}  // namespace
+
+// A handle orders an operation with reads and writes of that variable only.  Operations without
+// one run in the order of the program, as they are stateful.  TensorFlow lets operations of
+// communication alone end with `UnavailableError`.
+REGISTER_OP("BsPushPull")
+    .Input("tensors: T")
+    .Input("handles: H * resource")
+    .Output("results: T")
+    .Attr("T: list({float, double, half, bfloat16, uint8, int8, int32, int64}) >= 1")
+    .Attr("H: int >= 0")
+    .Attr("keys: list(int)")
+    .Attr("names: list(string)")
+    .Attr("priorities: list(int)")
+    .Attr("workers: int >= 0")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(AsTheTensors);
+
+REGISTER_OP("BsBroadcast")
+    .Input("tensors: T")
+    .Input("handles: H * resource")
+    .Output("results: T")
+    .Attr("T: list(type) >= 1")
+    .Attr("H: int >= 0")
+    .Attr("keys: list(int)")
+    .Attr("names: list(string)")
+    .Attr("root: int >= 0")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(AsTheTensors);
+
+#define BS_REGISTER(NAME, KERNEL)                                             \
+  REGISTER_KERNEL_BUILDER(Name(NAME).Device(tensorflow::DEVICE_CPU), KERNEL); \
+  REGISTER_KERNEL_BUILDER(Name(NAME)                                          \
+                              .Device(tensorflow::DEVICE_GPU)                 \
+                              .HostMemory("tensors")                          \
+                              .HostMemory("handles")                          \
+                              .HostMemory("results"),                         \
+                          KERNEL)
+
+BS_REGISTER("BsPushPull", PushPull);
+BS_REGISTER("BsBroadcast", Broadcast);
+
+// Connects the operations to the worker behind `gate`, or to none if it is null.  Returns 0, or a
+// code with the error: the table is not one for this library.
+extern "C" __attribute__((visibility("default"))) int bs_tf_connect(const void* table, void* gate,
+                                                                    bs_error* error) {
+  const auto* const functions = static_cast<const bs_table*>(table);
+  if (bs_table_check(functions, error) != 0) return error->code;
+  Connection::Get().Set(functions, static_cast<bs_gate*>(gate));
+  return 0;
+}
+
+// Ends the waits of TensorFlow, after Ctrl-C.
+extern "C" __attribute__((visibility("default"))) void bs_tf_interrupt() {
+  Connection::Get().Interrupt();
+}

@@ -1,0 +1,161 @@
+"""Keys of variables, in the order of first sight, and what workers agree on about them."""
+
+import weakref
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+
+from bytescheduler._session.keys import EngineKeys
+from bytescheduler._session.objects import Objects, first_difference
+from bytescheduler.errors import ConfigError, UsageError
+from bytescheduler.tensorflow._engine.session import TensorFlowSession
+
+__all__ = ["Gradient", "Variables"]
+
+
+class Gradient(NamedTuple):
+    """A gradient of a variable on this worker, or its absence.
+
+    Parameters
+    ----------
+    variable : Variable
+        Of TensorFlow or Keras.
+    dtype : str
+        The dtype that travels.
+    code : int
+        The engine's number of it.
+    shape : tuple of int
+        The variable's.
+    size_bytes : int
+        Of the gradient as it travels.
+    is_here : bool
+        Whether this worker has a gradient; False: it is None.
+    """
+
+    variable: Any
+    dtype: str
+    code: int
+    shape: Tuple[int, ...]
+    size_bytes: int
+    is_here: bool
+
+
+def _plain_name(variable: Any) -> str:  # noqa: ANN401
+    return str(getattr(variable, "path", None) or variable.name)
+
+
+class Variables:
+    """Gives each variable a name and keys, alike on all workers.
+
+    Names of variables repeat: a name gets a count behind it, in the order of first sight.
+
+    Parameters
+    ----------
+    session : TensorFlowSession
+        The session that carries the gradients.
+    objects : Objects
+        Carry what workers compare.
+    """
+
+    def __init__(self, session: TensorFlowSession, objects: Objects) -> None:
+        self._session = session
+        self._objects = objects
+        self._keys = EngineKeys(session)
+        self._names: Dict[int, Tuple[Any, str]] = {}  # by id, with a reference to the variable
+        self._counts: Dict[str, int] = {}
+        self._numbers: Dict[str, int] = {}
+        # The names and dtypes of a set of variables, and which have a gradient on any worker.
+        self._agreed: Dict[Tuple[Tuple[str, str], ...], Tuple[bool, ...]] = {}
+
+    def name_of(self, variable: Any) -> str:  # noqa: ANN401
+        """Return the name of a variable, with a count if others have had it before."""
+        entry = self._names.get(id(variable))
+        if entry is not None and entry[0]() is variable:
+            return entry[1]
+        plain = _plain_name(variable)
+        count = self._counts[plain] = self._counts.get(plain, 0) + 1
+        name = plain if count == 1 else f"{plain} ({count})"
+        self._names[id(variable)] = (weakref.ref(variable), name)
+        return name
+
+    def key_of(self, name: str) -> int:
+        """Return the key of a name; it is not declared."""
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._numbers[name] = self._keys.of([name])[name]
+        return number
+
+    def agree(self, gradients: Sequence[Gradient]) -> Tuple[bool, ...]:
+        """Return which of the variables have a gradient on any worker.
+
+        Blocks until all workers call it, for variables that they have not agreed on before.  Their
+        keys are declared then, under the names of `name_on_wire`.
+
+        Raises
+        ------
+        ConfigError
+            Workers have other variables, shapes or dtypes.
+        """
+        names = [self.name_of(gradient.variable) for gradient in gradients]
+        key = tuple((name, gradient.dtype) for name, gradient in zip(names, gradients))
+        used = self._agreed.get(key)
+        if used is not None and all(
+            is_used or not gradient.is_here for is_used, gradient in zip(used, gradients)
+        ):
+            return used
+        if len(set(names)) < len(names):
+            again = next(name for name in names if names.count(name) > 1)
+            raise UsageError(f"{again}: this variable is there twice; pass each variable once", 5)
+        facts = {
+            name: (gradient.dtype, gradient.shape, gradient.is_here)
+            for name, gradient in zip(names, gradients)
+        }
+        gathered: List[Any] = self._objects.gather(facts)
+        _check_same(gathered)
+        used = tuple(any(worker[name][2] for worker in gathered) for name in names)
+        self._declare(
+            [
+                (name_on_wire(name, gradient.dtype), gradient)
+                for name, gradient, is_used in zip(names, gradients, used)
+                if is_used
+            ]
+        )
+        self._agreed[key] = used
+        self._session.tune()
+        return used
+
+    def _declare(self, gradients: Sequence[Tuple[str, Gradient]]) -> None:
+        new = [(name, gradient) for name, gradient in gradients if name not in self._numbers]
+        self._session.declare_zeros(
+            [
+                (self.key_of(name), gradient.code, gradient.size_bytes)
+                for name, gradient in new
+                if gradient.size_bytes
+            ]
+        )
+
+
+def name_on_wire(name: str, dtype: str) -> str:
+    """Return the name of a variable's gradient of a dtype."""
+    return name if dtype == "float32" else f"{name}, {dtype}"
+
+
+def _check_same(gathered: Sequence[Dict[str, Tuple[str, Tuple[int, ...], bool]]]) -> None:
+    kinds = [{name: fact[:2] for name, fact in worker.items()} for worker in gathered]
+    first = first_difference(kinds)
+    cure = "build the same model on every worker"
+    if first is None:
+        orders = [list(worker) for worker in kinds]
+        rank = next((rank for rank, order in enumerate(orders) if order != orders[0]), None)
+        if rank is not None:
+            raise ConfigError(f"worker {rank} has variables in another order; {cure}", 1)
+        return
+    name, values = first
+    rank = next(rank for rank, value in enumerate(values) if value != values[0])
+    texts = [
+        "absent" if value is None else f"{value[0]} of shape {value[1]}"
+        for value in (values[0], values[rank])
+    ]
+    raise ConfigError(
+        f"gradient of {name!r}: it is {texts[0]} on worker 0 and {texts[1]} on worker {rank}; "
+        f"{cure}",
+        1,
+    )

@@ -1,0 +1,246 @@
+"""The part of a process group that is not a collective: its names, its calls under way, its end."""
+
+import datetime
+import threading
+import time
+import weakref
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence
+
+import torch
+from torch.distributed import ProcessGroup
+
+from bytescheduler.errors import Closed, ConfigError, Error, UsageError
+from bytescheduler.torch._backend.carrier import Carrier
+from bytescheduler.torch._backend.completer import Completer
+from bytescheduler.torch._backend.labels import tensors_text
+from bytescheduler.torch._backend.members import Members
+from bytescheduler.torch._backend.memory import check_tensors
+from bytescheduler.torch._backend.messages import Messages
+from bytescheduler.torch._backend.options import is_asynchronous, timeout_of
+from bytescheduler.torch._backend.plan import Plan
+from bytescheduler.torch._backend.work import Work
+
+__all__ = ["NAME", "BaseGroup", "Call"]
+
+NAME = "bytescheduler"
+_PATIENCE_S = 10.0  # for calls under way when the group is destroyed
+
+
+class Call(NamedTuple):
+    """A call of a collective.
+
+    Parameters
+    ----------
+    kind : str
+        Its name.
+    tensors : sequence of Tensor
+        Their dtypes and shapes are alike on all ranks.
+    results : sequence of Tensor
+        They hold the result.
+    options : object
+        c10d's.
+    text : str
+        Further arguments that are alike on all ranks.
+    """
+
+    kind: str
+    tensors: Sequence[torch.Tensor]
+    results: Sequence[torch.Tensor]
+    options: Any
+    text: str = ""
+
+
+class BaseGroup(ProcessGroup):  # type: ignore[misc]
+    """A process group, by the exchanges of its ranks.
+
+    Parameters
+    ----------
+    members : Members
+        Its ranks.
+    carrier : Carrier, optional
+        None: the group has one rank.
+    completer : Completer, optional
+        Ends calls for which no thread waits; None as above.
+    store : Store
+        That of torch.distributed.
+    timeout : timedelta
+        The time of each call.
+    title : str
+        c10d's name of the group.
+    on_close : callable
+        Called once, when the group is destroyed.
+    """
+
+    def __init__(
+        self,
+        members: Members,
+        carrier: Optional[Carrier],
+        completer: Optional[Completer],
+        *,
+        store: Any,  # noqa: ANN401 - PyTorch's types are not read
+        timeout: datetime.timedelta,
+        title: str = "",
+        on_close: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(members.rank, members.size)
+        self._members = members
+        self._carrier = carrier
+        self._completer = completer
+        self._store = store
+        self._timeout_s = timeout.total_seconds()
+        self._title = title
+        self._description = ""
+        self._on_close = on_close
+        self._messages = Messages(members, store)
+        self._number = 0
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._mismatch: Optional[Error] = None
+        self._refusals: weakref.WeakSet[Work] = weakref.WeakSet()
+        self._calls: weakref.WeakSet[Work] = weakref.WeakSet()
+
+    # -- c10d's questions ----------------------------------------------------------------------
+
+    def getBackendName(self) -> str:  # noqa: N802 - c10d's name
+        """Return the name of the backend."""
+        return NAME
+
+    def name(self) -> str:
+        """Return the name of the backend."""
+        return NAME
+
+    @property
+    def group_name(self) -> str:
+        """c10d's name of the group."""
+        return self._title
+
+    def _set_group_name(self, name: str) -> None:
+        self._title = name
+
+    @property
+    def group_desc(self) -> str:
+        """The text that `new_group` was given."""
+        return self._description
+
+    def _set_group_desc(self, description: str) -> None:
+        self._description = description
+
+    @property
+    def _device_types(self) -> List[torch.device]:
+        return [torch.device("cpu")]
+
+    def get_group_store(self) -> Any:  # noqa: ANN401 - PyTorch's types are not read
+        """Return the store of this group."""
+        return self._store
+
+    def set_timeout(self, timeout: datetime.timedelta) -> None:
+        """Change the time of each call to come."""
+        self._timeout_s = timeout.total_seconds()
+
+    def _set_default_timeout(self, timeout: datetime.timedelta) -> None:
+        self.set_timeout(timeout)
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._number
+
+    def _set_sequence_number_for_group(self) -> None:
+        """Do nothing: all ranks count from the same number."""
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def under_way(self) -> List[Work]:
+        """Return the calls that have not ended."""
+        with self._lock:
+            calls = list(self._calls)
+        return [call for call in calls if not call.poll()]
+
+    def exchanging(self) -> List[Work]:
+        """Return the calls whose exchanges are under way, but refusals, which may meet nothing."""
+        calls = self.under_way()
+        return [c for c in calls if not c.is_searching() and c not in self._refusals]
+
+    def shutdown(self) -> None:
+        """Wait for calls under way, up to ten seconds, and take no more.  Blocks."""
+        end = time.monotonic() + _PATIENCE_S
+        while self.exchanging() and time.monotonic() < end:
+            time.sleep(0.001)
+        self.abort()
+
+    def abort(self) -> None:
+        """Fail calls under way, here and on the ranks that wait for them, and take no more."""
+        with self._lock:
+            is_first = not self._is_closed
+            self._is_closed = True
+        for call in self.under_way():
+            call.fail(Closed(f"rank {self._members.rank} has destroyed its process group", 3))
+        if is_first:
+            self._on_close()
+
+    # -- how a call begins ---------------------------------------------------------------------
+
+    def _begin(self, call: Call, build: Callable[[Plan], None]) -> Work:
+        """Begin a call, whose exchanges `build` adds to its plan."""
+        with self._lock:
+            self._number += 1
+            number = self._number
+        parts = (call.kind, call.text, tensors_text(call.tensors))
+        plan = Plan(self._members, number, parts, call.results)
+        if self._mismatch is not None:
+            return self._failed(plan, call.kind, self._mismatch)
+        try:
+            self._check_open(plan)
+            with torch.inference_mode():  # tensors of that mode refuse copies outside
+                check_tensors([*call.tensors, *call.results])
+                build(plan)
+        except (RuntimeError, TypeError, ValueError) as error:
+            self._refuse(plan, call.kind, error)
+            raise
+        plan.meet()
+        work = self._start(plan, call.options)
+        work.on_end(lambda: self._take_up(work.exception()))
+        return work
+
+    def _take_up(self, error: Optional[Exception]) -> None:
+        """Fail all further calls after a mismatch: each rank may be at another call now."""
+        if not isinstance(error, ConfigError) or self._mismatch is not None:
+            return
+        self._mismatch = error
+        for call in self.under_way():
+            call.fail(error)
+
+    def _failed(self, plan: Plan, kind: str, error: Error) -> Work:
+        self._refuse(plan, kind, error)
+        work = Work(self._carrier, plan)
+        work.fail(error)
+        return work
+
+    def _check_open(self, plan: Plan) -> None:
+        if self._is_closed:
+            raise UsageError(f"{plan.title}: the process group was destroyed", 5)
+
+    def _refuse(self, plan: Plan, kind: str, error: Exception) -> None:
+        """Tell the other ranks, where they meet, that this rank refuses the call."""
+        if self._is_closed or self._members.size == 1:
+            return
+        parts = (kind, f"which rank {self._members.rank} refuses: {error}")
+        refusal = Plan(self._members, plan.number, parts, [])
+        refusal.meet()
+        self._refusals.add(self._start(refusal, None))
+
+    def _count(self, work: Work) -> None:
+        with self._lock:
+            self._calls.add(work)
+
+    def _start(self, plan: Plan, options: object) -> Work:
+        work = Work(self._carrier, plan)
+        timeout_s = timeout_of(options, self._timeout_s)
+        self._count(work)
+        if self._completer is None or not plan.exchanges or not is_asynchronous(options):
+            work.start(timeout_s, None, 0)
+        else:
+            token = self._completer.new_token()
+            self._completer.keep(work, token)
+            work.start(timeout_s, self._completer.completions, token)
+        for earlier in plan.earlier:
+            earlier.on_end(work.poll)
+        return work

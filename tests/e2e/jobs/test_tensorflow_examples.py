@@ -1,0 +1,34 @@
+"""The example with TensorFlow: it learns, and all workers end with one model."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import job
+import pytest
+
+pytest.importorskip("tensorflow")
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[3] / "example" / "tensorflow" / "train_digits.py"
+LONG_S = 180.0
+
+
+def test_two_workers_reach_the_target_with_the_same_weights() -> None:
+    launcher = ["-m", "bytescheduler.launch", "--local", "-w", "2", "-s", "1", "--"]
+    line = ["--loop", "tape", "--num-epochs", "3", "--target-accuracy", "0.8"]
+    done = subprocess.run(
+        [sys.executable, *launcher, sys.executable, str(SCRIPT), *line],
+        env={**job.without_settings(), "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LONG_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    digests = re.findall(r"rank (\d): validation .* weights ([0-9a-f]{64})", done.stdout)
+    assert {rank for rank, _ in digests} == {"0", "1"}, done.stdout
+    assert len({digest for _, digest in digests}) == 1, done.stdout
+    assert "bytescheduler: job of 2 workers and 1 server\n" in done.stdout

@@ -1,0 +1,41 @@
+"""Whole jobs of TensorFlow: weights, functions, mistakes, losses.
+
+Cases share jobs, as an import of TensorFlow takes seconds of the processor.
+"""
+
+import pathlib
+import re
+from typing import Callable
+
+import pytest
+from direct_job import Direct
+from job import Job
+
+from bytescheduler._process.ports import Ports
+
+pytest.importorskip("tensorflow")
+
+MakeJob = Callable[..., Job]
+
+
+def test_weights_and_functions_with_servers(make_job: MakeJob) -> None:
+    for output in make_job(forks=False).run("tensorflow/in_job.py", "weights", "uses"):
+        assert output.count("is the same") == 6, output
+        assert output.count(" holds") == 15, output
+        assert "shutdown() has left the job" in output
+
+
+def test_three_workers_without_servers_and_the_loss_of_the_third(tmp_path: pathlib.Path) -> None:
+    with Ports() as ports:
+        port = ports.free()
+    job = Direct(tmp_path, port, 3, MASTER_PORT=str(port), BYTESCHEDULER_DETERMINISTIC="1")
+    try:
+        job.start("tensorflow/in_job.py", "sgd", "killed")
+        assert job.codes() == [1, 1, -9], job.all_said()
+        for rank in range(2):
+            assert job.said(rank).count("is the same") == 3
+            assert "UnavailableError: Graph execution error" in job.said(rank)
+            named = re.search(r"first/(kernel|bias)(:0)?': .*worker 2\b", job.said(rank))
+            assert named is not None, job.said(rank)
+    finally:
+        job.close()
