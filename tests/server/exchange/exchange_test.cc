@@ -203,7 +203,7 @@ TEST_F(ExchangeTest, ManyExchangesLeaveNoMoreMemoryThanFew) {
   EXPECT_EQ(MetricOf("exchanges"), 1);
   EXPECT_EQ(MetricOf("exchange_partitions"), 1);
   Quit(0, StatusCode::kCancelled, "abort");
-  EndMany(10'000);
+  EndMany(static_cast<int>(EndedExchanges::kLeast) + 500);
   for (const char* const name : {"value_bytes", "held_bytes", "exchanges", "exchange_partitions"}) {
     EXPECT_EQ(MetricOf(name), 0) << name;
   }
@@ -216,7 +216,7 @@ TEST_F(ExchangeTest, LateRequestsOfAnExchangeThatIsOverBeginNothingAfterManyEnds
   key_ = 8;
   Give(0, SumOfTwo(), {1, 2});
   Quit(0, StatusCode::kCancelled, "abort");
-  EndMany(static_cast<int>(EndedExchanges::kLeast) + 1000);
+  EndMany(static_cast<int>(EndedExchanges::kLeast) + 500);
   key_ = 7;
   EXPECT_EQ(TextOfAll(Give(0, SumOfTwo(), {1, 2})), "to 0: ok") << "its answer was lost";
   key_ = 8;
@@ -242,10 +242,14 @@ TEST_F(ExchangeTest, ACopyOfAnAnsweredRequestBeginsNothing) {
 
 TEST_F(ExchangeTest, OnlyItsWorkersEndAnExchange) {
   Give(0, SumOfTwo(), {1, 2});
-  EXPECT_SNAPSHOT(TextOfAll(Quit(2, StatusCode::kCancelled, "abort")), R"snap()snap");
+  EXPECT_SNAPSHOT(
+      TextOfAll(Quit(2, StatusCode::kCancelled, "abort")),
+      R"snap(to 2: kInvalidArgument: quit key=7 from worker 2: it is no worker of 'gradients' (sum of float32 of 8 bytes from workers 0, 1 to workers 0, 1))snap");
   ExchangeTerms terms = SumOfTwo();
   terms.takers = {2};
-  EXPECT_SNAPSHOT(TextOfAll(Quit(2, StatusCode::kCancelled, "abort", terms)), R"snap()snap");
+  EXPECT_SNAPSHOT(
+      TextOfAll(Quit(2, StatusCode::kCancelled, "abort", terms)),
+      R"snap(to 2: kFailedPrecondition: quit key=7 from worker 2: it is no worker of 'gradients' (sum of float32 of 8 bytes from workers 0, 1 to workers 0, 1))snap");
   terms.takers = {3};
   EXPECT_EQ(CodeOf(Quit(0, StatusCode::kCancelled, "abort", terms).at(0)),
             StatusCode::kInvalidArgument);
@@ -393,10 +397,13 @@ TEST(ExchangeBounds, HoldForThePartitionsOfAllExchanges) {
   Exchanges exchanges(shard, send, protocol::Rules(), 2);
   ExchangeTerms terms = SumOfTwo();
   terms.size_bytes = 192;
+  uint64_t sequence = 0;
   const auto take = [&](int32_t rank, Key key, uint32_t partition) {
     const Partition cut = protocol::PartitionOf(terms, partition);
     protocol::Call call;
+    call.worker_id = ps::WorkerId(rank);
     call.worker_rank = rank;
+    call.extension.sequence = ++sequence;
     call.extension.op = ps::Op::kTake;
     call.request = {.key = key,
                     .partition = partition,
@@ -410,7 +417,9 @@ TEST(ExchangeBounds, HoldForThePartitionsOfAllExchanges) {
   take(1, 8, 0);
   EXPECT_TRUE(answers.empty());
   take(0, 8, 1);
-  EXPECT_SNAPSHOT(TextOf(answers.at(0)), R"snap()snap");
+  EXPECT_SNAPSHOT(
+      TextOf(answers.at(0)),
+      R"snap(take key=8 partition=1 from worker 0: the exchanges under way have 2 partitions already)snap");
   EXPECT_EQ(CodeOf(answers.at(0)), StatusCode::kResourceExhausted);
   exchanges.OnWorkerGone(0, Status::Unavailable("lost worker 0"));
   answers.clear();
