@@ -162,6 +162,7 @@ TEST(WorkerExchange, ASmallPartitionIsGivenAndTakenByOneRequest) {
 
 TEST(WorkerExchange, CallsThatMakeNoSenseFailAlone) {
   std::vector<std::byte> memory = Bytes(8, 1);
+  Exchanged first;
   Bench bench(OfTwo());
   const auto text = [&](void (*change)(Worker::ExchangeCall*)) {
     Exchanged exchanged;
@@ -185,7 +186,6 @@ TEST(WorkerExchange, CallsThatMakeNoSenseFailAlone) {
   EXPECT_SNAPSHOT(
       text([](auto* call) { call->takers = {}; }),
       R"snap(exchange 'gradients': an exchange needs a giver and a taker, and names each rank once, in order)snap");
-  Exchanged first;
   bench.worker()->Exchange(first.Call(7, memory, memory));
   bench.Run();
   bench.sent.clear();
