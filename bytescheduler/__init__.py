@@ -1,7 +1,7 @@
 """Urgent gradients first: for PyTorch, TensorFlow and MXNet, with an engine and servers.
 
-Importing this starts nothing and imports no framework; ``bytescheduler.mxnet`` and
-``bytescheduler.torch`` do the latter.
+Importing this starts nothing and imports no framework; ``bytescheduler.mxnet``,
+``bytescheduler.torch`` and ``bytescheduler.tensorflow`` each import their own.
 """
 
 from bytescheduler.errors import Closed, ConfigError, Error, PeerLost, Timeout, UsageError

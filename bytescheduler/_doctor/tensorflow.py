@@ -15,7 +15,7 @@ __all__ = ["check"]
 _AREA = "software"
 _NAME = "tensorflow"
 # Builds of it.
-_PACKAGES = ("tensorflow", "tensorflow-cpu", "tf-nightly")
+_PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tf-nightly")
 _FIRST = (2, 15)
 _COMPILERS = ("g++", "c++", "clang++")
 _BUILD = "python -m bytescheduler.tensorflow.build --out FILE"
@@ -31,13 +31,17 @@ def _installed() -> Optional[str]:
 
 
 def _has_compiler(variables: Mapping[str, str]) -> bool:
-    candidates = [variables["CXX"]] if variables.get("CXX") else list(_COMPILERS)
-    return any(shutil.which(candidate) for candidate in candidates)
+    named = variables.get("CXX", "").split()[:1]  # arguments may follow
+    return any(shutil.which(candidate) for candidate in named or _COMPILERS)
 
 
-def _is_compiled(version: str, variables: Mapping[str, str]) -> bool:
-    cache = variables.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return any(pathlib.Path(cache, "bytescheduler").glob(f"tf-{version}-*.so"))
+def _folder_with_library(version: str, variables: Mapping[str, str]) -> Optional[pathlib.Path]:
+    """Return the folder of a library for a version, which may be for other flags; or None."""
+    cache = variables.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(cache):
+        cache = os.path.expanduser("~/.cache")
+    folder = pathlib.Path(cache, "bytescheduler")
+    return folder if any(folder.glob(f"tf-{version}-*.so")) else None
 
 
 def check(variables: Mapping[str, str] = os.environ) -> List[Finding]:
@@ -61,8 +65,10 @@ def check(variables: Mapping[str, str] = os.environ) -> List[Finding]:
         return [problem(_AREA, _NAME, text, f"make the file by {_BUILD}, or unset the setting")]
     if chosen:
         return [good(_AREA, _NAME, f"TensorFlow {version}, with the operations of {chosen}")]
-    if _is_compiled(version, variables):
-        return [good(_AREA, _NAME, f"TensorFlow {version}; its operations are compiled")]
+    folder = _folder_with_library(version, variables)
+    if folder is not None:
+        text = f"TensorFlow {version}; a library of its operations is in {folder}"
+        return [good(_AREA, _NAME, text)]
     if _has_compiler(variables):
         text = f"TensorFlow {version}; the first import of bytescheduler.tensorflow compiles"
         return [good(_AREA, _NAME, text)]

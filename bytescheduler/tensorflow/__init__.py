@@ -12,7 +12,7 @@ the operations against the installed TensorFlow.
 """
 
 try:
-    import tensorflow  # noqa: F401  # before all that needs it
+    import tensorflow  # before all that needs it
 except ModuleNotFoundError as error:
     if error.name != "tensorflow":
         raise
@@ -21,6 +21,12 @@ except ModuleNotFoundError as error:
         "python -m pip install tensorflow-cpu==2.15.1",
         name="tensorflow",
     ) from error
+
+if tuple(int(number) for number in tensorflow.__version__.split(".")[:2]) < (2, 15):
+    raise ImportError(
+        f"TensorFlow {tensorflow.__version__}: bytescheduler.tensorflow needs 2.15 or newer; "
+        "install a newer TensorFlow, as its own page says"
+    )
 
 from bytescheduler.errors import Error
 from bytescheduler.tensorflow._api.basics import (

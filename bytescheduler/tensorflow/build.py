@@ -29,7 +29,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
             out = cached(installed(), os.environ)
         else:
             compile_to(out.resolve(), installed(), os.environ)
-    except CannotCompile as error:
+    except (CannotCompile, OSError) as error:
         print(f"bytescheduler: {error}", file=sys.stderr)
         return 1
     print(out)

@@ -22,7 +22,7 @@ def broadcast(tensor: Any, root_rank: int = 0, name: Optional[str] = None) -> tf
     root_rank : int
         The worker to take it from.
     name : str, optional
-        Without names the calls must come in the same order on all workers.
+        Without names the calls, and in a graph function their places, are the same on all workers.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def broadcast_variables(variables: Iterable[Any], root_rank: int = 0) -> None:
     Raises
     ------
     ConfigError
-        There is no such worker, or its variables are others.
+        There is no such worker, or its variables differ from ours.
     """
     job = current().get()
     job.objects.check_root(root_rank)
@@ -81,7 +81,7 @@ def broadcast_object(obj: Any, root_rank: int = 0, name: str = "") -> Any:  # no
     Parameters
     ----------
     obj : object
-        That of the other workers is not looked at.
+        Only worker `root_rank`'s counts.
     root_rank : int
         The worker to take it from.
     name : str

@@ -22,7 +22,7 @@ def averages(op: object) -> bool:
     Raises
     ------
     UsageError
-        `op` is another one.
+        `op` is neither.
     """
     if op not in (Average, Sum):
         raise UsageError(f"op={op!r}: want Average or Sum of bytescheduler.tensorflow", 5)
@@ -38,10 +38,11 @@ def _sum(
 
     def summed(value: tf.Tensor) -> Tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         sent, context = compressor.compress(value)
-        total = tensors.push_pull(sent, name, average=average)
+        label = tensors.name_of(sent, name)
+        total = tensors.push_pull(sent, label, average=average)
 
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            gradient_name = None if name is None else f"{name} (gradient)"
+            gradient_name = None if label is None else f"{label} (gradient)"
             return _sum(upstream, gradient_name, average=average, compressor=compressor)
 
         return compressor.decompress(total, context), gradient
@@ -68,15 +69,21 @@ def push_pull(
     average : bool
         Whether to divide the sum by the number of workers.
     name : str, optional
-        Without names the calls must come in the same order on all workers.
+        Without names the calls, and in a graph function their places, are the same on all workers.
     compression : Compressor
         The dtype in which floats travel.
 
     Raises
     ------
     UsageError
-        It is no dense tensor that servers can sum.
+        It is no dense tensor that servers can sum, or `average` is no bool.
     """
+    if not isinstance(average, bool):
+        raise UsageError(
+            f"push_pull: average={average!r}: want True or False; allreduce(tensor, op) takes "
+            "Average and Sum, and name= a name",
+            5,
+        )
     label = "push_pull of a tensor without a name" if name is None else f"push_pull of {name!r}"
     value = summable_tensor_of(tensor, label, average=average)
     return _sum(value, name, average=average, compressor=checked(compression))

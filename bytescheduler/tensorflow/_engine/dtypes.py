@@ -28,8 +28,8 @@ def code_of(dtype: tf.DType) -> int:
 def _dense(value: Any, label: str) -> tf.Tensor:  # noqa: ANN401
     if isinstance(value, tf.IndexedSlices):
         raise UsageError(
-            f"{label}: it is sparse (IndexedSlices); pass sparse_as_dense=True, or "
-            "tf.convert_to_tensor(value)",
+            f"{label}: it is sparse (IndexedSlices); pass tf.convert_to_tensor(value), or "
+            "sparse_as_dense=True to the optimizer or tape",
             5,
         )
     if isinstance(value, tf.SparseTensor):

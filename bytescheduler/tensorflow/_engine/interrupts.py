@@ -98,7 +98,9 @@ class Interrupts:
         if self._is_set and os.getpid() == self._process:
             self._is_set = False
             with contextlib.suppress(ValueError):  # not the main thread: both stay
-                signal.set_wakeup_fd(-1)
+                latest = signal.set_wakeup_fd(-1)
+                if latest != self._writer.fileno():  # that of a later owner stays
+                    signal.set_wakeup_fd(latest)
                 if signal.getsignal(signal.SIGINT) is self._handle:
                     signal.signal(signal.SIGINT, signal.default_int_handler)
             self._writer.send(_END)

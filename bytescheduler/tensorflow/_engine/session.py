@@ -9,7 +9,15 @@ from bytescheduler._session.rounds import Round
 from bytescheduler.tensorflow._engine.interrupts import Interrupts
 from bytescheduler.tensorflow._library.loading import connect, interrupt
 
-__all__ = ["TensorFlowSession"]
+__all__ = ["TensorFlowSession", "job_number"]
+
+# The number of the latest job of this process, from 1.
+_NUMBERS = [0]
+
+
+def job_number() -> int:
+    """Return the number of the job that this process is in, or was in last."""
+    return _NUMBERS[0]
 
 
 class _Operations:
@@ -52,9 +60,14 @@ class TensorFlowSession(RoundSession):
     def __init__(self, worker: Worker) -> None:
         super().__init__(worker)
         gate = Gate(worker)
+        _NUMBERS[0] += 1
+        try:
+            connect(gate, job_number())
+        except BaseException:
+            gate.shut()  # it keeps the worker, which could not be closed
+            raise
         self._tf_operations = _Operations(gate)
         self.count(self._tf_operations)
-        connect(gate)
 
     def declare_zeros(self, tensors: Sequence[Tuple[int, int, int]]) -> None:
         """Declare keys, each with a dtype's code and its bytes.  Blocks."""

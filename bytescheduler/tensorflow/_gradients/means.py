@@ -11,7 +11,20 @@ from bytescheduler.tensorflow._sums.call import Target, push_pull
 from bytescheduler.tensorflow._sums.compression import Compressor
 from bytescheduler.tensorflow._sums.variables import Gradient, Variables, name_on_wire
 
-__all__ = ["Means"]
+__all__ = ["Means", "check_unmarked"]
+
+_MARK = "_bytescheduler_is_mean"
+_FIRST_GRADIENTS = "bytescheduler: first gradients of variables"
+
+
+def check_unmarked(gradients: Sequence[Any]) -> None:
+    """Raise UsageError if `Means.marked` returned one of the gradients."""
+    if any(hasattr(gradient, _MARK) for gradient in gradients):
+        raise UsageError(
+            "DistributedOptimizer: a DistributedGradientTape has summed these gradients already; "
+            "wrap either the tape or the optimizer",
+            5,
+        )
 
 
 class Means:
@@ -48,13 +61,35 @@ class Means:
         job = current().get()
         if job.variables is None or job.tensors is None:
             return list(gradients)
-        dense = [
-            self._dense(gradient, variable, job.variables)
-            for gradient, variable in zip(gradients, variables)
-        ]
+        dense = self.dense(gradients, variables)
         if any(not _is_variable(variable) for variable in variables):
             return self._of_tensors(dense, job)
-        return self._of_variables(dense, variables, job.variables, job.size)
+        return self._of_variables(dense, variables, job.variables, job)
+
+    def marked(self, gradients: Sequence[Any], variables: Sequence[Any]) -> List[Any]:
+        """Do as `of`, with results that `check_unmarked` refuses."""
+        results = self.of(gradients, variables)
+        if current().get().variables is not None:
+            for result in results:
+                if result is not None:
+                    setattr(result, _MARK, True)
+        return results
+
+    def dense(self, gradients: Sequence[Any], variables: Sequence[Any]) -> List[Any]:
+        """Return gradients as dense tensors that servers can sum; None stays None.
+
+        Raises
+        ------
+        UsageError
+            A gradient is sparse, or servers cannot sum it.
+        """
+        names = current().get().variables
+        if names is None:  # nothing travels
+            return [None if g is None else tf.convert_to_tensor(g) for g in gradients]
+        return [
+            self._dense(gradient, variable, names)
+            for gradient, variable in zip(gradients, variables)
+        ]
 
     def _dense(self, gradient: Any, variable: Any, names: Variables) -> Any:  # noqa: ANN401
         if gradient is None:
@@ -81,9 +116,16 @@ class Means:
         return results
 
     def _of_variables(
-        self, gradients: Sequence[Any], variables: Sequence[Any], names: Variables, workers: int
+        self,
+        gradients: Sequence[Any],
+        variables: Sequence[Any],
+        names: Variables,
+        job: TensorFlowJoined,
     ) -> List[Any]:
-        used = names.agree([self._facts(gradient, v) for gradient, v in zip(gradients, variables)])
+        used = names.agree(
+            [self._facts(gradient, variable) for gradient, variable in zip(gradients, variables)],
+            lambda is_new: _is_anywhere(is_new, job),
+        )
         places = [place for place, is_used in enumerate(used) if is_used]
         sent: List[Tuple[tf.Tensor, Any]] = [
             self._compressor.compress(
@@ -95,7 +137,9 @@ class Means:
             self._target(variables[place], sent[at][0], place, names)
             for at, place in enumerate(places)
         ]
-        totals = push_pull([tensor for tensor, _ in sent], targets, workers if self._average else 0)
+        totals = push_pull(
+            [tensor for tensor, _ in sent], targets, job.size if self._average else 0
+        )
         results: List[Any] = [None] * len(gradients)
         for place, total, (_, context) in zip(places, totals, sent):
             results[place] = self._compressor.decompress(total, context)
@@ -116,6 +160,15 @@ class Means:
         # Variables come in the order of the forward pass, which needs the first one first.
         key = names.key_of(name_on_wire(name, tensor.dtype.name))
         return Target(key, name, variable, -place)
+
+
+def _is_anywhere(value: bool, job: TensorFlowJoined) -> bool:
+    """Return whether a flag is set on any worker; when a graph is made, only this worker's."""
+    assert job.tensors is not None
+    if not tf.executing_eagerly():
+        return value
+    flag = tf.constant(int(value))
+    return int(job.tensors.push_pull(flag, _FIRST_GRADIENTS, average=False)) > 0
 
 
 def _zeros_of(variable: Any) -> tf.Tensor:  # noqa: ANN401

@@ -8,7 +8,7 @@ import tensorflow as tf
 from bytescheduler.errors import UsageError
 from bytescheduler.tensorflow._api.push_pull import Average, averages
 from bytescheduler.tensorflow._engine.unconverted import unconverted
-from bytescheduler.tensorflow._gradients.means import Means
+from bytescheduler.tensorflow._gradients.means import Means, check_unmarked
 from bytescheduler.tensorflow._gradients.passes import Passes
 from bytescheduler.tensorflow._sums.compression import Compression, Compressor, checked
 
@@ -39,7 +39,7 @@ def _check_backend(optimizer: object) -> None:
     """Raise UsageError if Keras 3 runs on another backend than TensorFlow."""
     keras = sys.modules.get("keras")
     backend = getattr(getattr(keras, "config", None), "backend", None)
-    if backend is None or not type(optimizer).__module__.startswith("keras."):
+    if backend is None or not isinstance(optimizer, keras.optimizers.Optimizer):  # type: ignore[union-attr]
         return
     name = backend()
     if name == "tensorflow":
@@ -106,13 +106,11 @@ class _Steps:
         step: Callable[[List[Any]], Any],
     ) -> Any:  # noqa: ANN401
         """Let `step` have the means of gradients, now or after further backward passes."""
+        check_unmarked(gradients)
         if self._passes is None:
             return step(self._means.of(gradients, variables))
-        dense = [
-            tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
-            for gradient in gradients
-        ]
-        self._passes.add(dense, lambda sums: step(self._means.of(sums, variables)))
+        dense = self._means.dense(gradients, variables)
+        self._passes.add(dense, variables, lambda sums: step(self._means.of(sums, variables)))
         return self._optimizer.iterations
 
 
@@ -122,6 +120,8 @@ def DistributedOptimizer(  # noqa: N802 - a name of Horovod and BytePS
     backward_passes_per_step: int = 1,
     sparse_as_dense: bool = False,
     compression: Compressor = Compression.none,
+    average_aggregated_gradients: bool = False,
+    name: Optional[str] = None,
 ) -> Any:  # noqa: ANN401
     """Let an optimizer of Keras step with means over all workers; return it.
 
@@ -136,11 +136,15 @@ def DistributedOptimizer(  # noqa: N802 - a name of Horovod and BytePS
     op : str
         `Average` or `Sum`.
     backward_passes_per_step : int
-        The number of calls whose gradients are added up, not divided, before they travel.
+        The number of calls whose gradients are added up before they travel.
     sparse_as_dense : bool
         Whether to make sparse gradients dense, instead of an error.
     compression : Compressor
         The dtype in which gradients travel.
+    average_aggregated_gradients : bool
+        Whether to divide the sums of several calls by their number.
+    name : str, optional
+        Accepted for scripts of Horovod; the optimizer keeps its own.
 
     Raises
     ------
@@ -153,7 +157,9 @@ def DistributedOptimizer(  # noqa: N802 - a name of Horovod and BytePS
     means = Means(
         average=averages(op), sparse_as_dense=sparse_as_dense, compressor=checked(compression)
     )
-    passes = None if backward_passes_per_step == 1 else Passes(backward_passes_per_step)
+    passes = None
+    if backward_passes_per_step > 1:
+        passes = Passes(backward_passes_per_step, is_mean=average_aggregated_gradients)
     steps = _Steps(optimizer, means, passes)
     patch = _patch_apply if hasattr(optimizer, "apply") else _patch_apply_gradients
     patch(optimizer, steps)

@@ -56,7 +56,7 @@ def DistributedGradientTape(  # noqa: N802 - a name of Horovod and BytePS
         gradients = inner(target, sources, *args, **kwargs)
         flat_sources = tf.nest.flatten(sources)
         flat = tf.nest.flatten(gradients, expand_composites=False)
-        return tf.nest.pack_sequence_as(gradients, means.of(flat, flat_sources))
+        return tf.nest.pack_sequence_as(gradients, means.marked(flat, flat_sources))
 
     setattr(gradtape, _MARK, means)
     gradtape.gradient = unconverted(gradient)

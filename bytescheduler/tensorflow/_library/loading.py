@@ -25,6 +25,10 @@ class _Error(ctypes.Structure):
     _fields_ = [("code", ctypes.c_int), ("message", ctypes.c_char * _MESSAGE_BYTES)]
 
 
+class _OtherTable(Exception):
+    """A library was compiled for another version of this package."""
+
+
 class _Library(NamedTuple):
     operations: Any  # TensorFlow's functions for them
     functions: ctypes.CDLL
@@ -38,9 +42,10 @@ def installed() -> Target:
 def is_building() -> bool:
     """Return whether this process compiles the operations, so that nothing may be loaded yet."""
     try:
-        return _BUILD in pathlib.Path("/proc/self/cmdline").read_bytes().split(b"\0")
+        words = pathlib.Path("/proc/self/cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
+    return _BUILD in words or b"-m" + _BUILD in words
 
 
 def _failed(reason: object) -> ImportError:
@@ -54,11 +59,12 @@ def _library() -> _Library:
     chosen = Settings.read().tf_op
     try:
         path = pathlib.Path(chosen) if chosen else cached(installed(), os.environ)
-        loaded = _Library(tf.load_op_library(str(path)), ctypes.CDLL(str(path)))
-        loaded.functions.bs_tf_connect  # noqa: B018 - a library of another kind lacks it
     except CannotCompile as error:
         raise _failed(error) from None
-    except (OSError, AttributeError, tf.errors.OpError) as error:
+    try:
+        loaded = _Library(tf.load_op_library(str(path)), ctypes.CDLL(str(path)))
+        _connect(loaded, None, 0)
+    except (OSError, AttributeError, tf.errors.OpError, _OtherTable) as error:
         place = f"BYTESCHEDULER_TF_OP={chosen}" if chosen else str(path)
         cure = (
             "make the file anew by python -m bytescheduler.tensorflow.build --out FILE, or unset "
@@ -82,22 +88,25 @@ def operations() -> Any:  # noqa: ANN401 - TensorFlow makes this module at run t
     return _library().operations
 
 
-def connect(gate: Optional[Gate]) -> None:
-    """Let the operations start behind `gate` from now on, or fail if it is None.
+def connect(gate: Optional[Gate], job: int = 0) -> None:
+    """Let the operations of a job start behind `gate` from now on, or fail if it is None.
 
-    Raises
-    ------
-    ImportError
-        The library was compiled for another version of this package.
+    Operations have the number of the job in which they were made.
     """
+    _connect(_library(), gate, job)
+
+
+def _connect(library: _Library, gate: Optional[Gate], job: int) -> None:
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    function = _library().functions.bs_tf_connect
-    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(_Error)]
+    function = library.functions.bs_tf_join  # a library of another kind or version lacks it
+    function.argtypes = [
+        *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.POINTER(_Error))
+    ]
     error = _Error()
     address = None if gate is None else gate.address
-    if function(get(c_api(), _CAPSULE), address, ctypes.byref(error)) != 0:
-        raise _failed(error.message.decode())
+    if function(get(c_api(), _CAPSULE), address, job, ctypes.byref(error)) != 0:
+        raise _OtherTable(error.message.decode())
 
 
 def interrupt() -> None:

@@ -38,18 +38,25 @@ class Connection {
     return connection;
   }
 
-  void Set(const bs_table* table, bs_gate* gate) {
+  void Set(const bs_table* table, bs_gate* gate, int64_t job) {
     const std::lock_guard<std::mutex> lock(mutex_);
     table_ = table;
     gate_ = gate;
+    job_ = job;
   }
 
-  // Starts an operation; `gate` gets the gate that counts it.
-  int Start(const bs_operation& operation, bs_gate** gate, bs_error* error) {
+  // Starts an operation that was made in `job`; `gate` gets the gate that counts it.
+  int Start(const bs_operation& operation, int64_t job, bs_gate** gate, bs_error* error) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (gate_ == nullptr) {
       error->code = BS_CANCELLED;
       std::strcpy(error->message, "this worker is in no job: call init() before, shutdown() after");
+      return error->code;
+    }
+    if (job != job_) {
+      error->code = BS_FAILED_PRECONDITION;
+      std::strcpy(error->message,
+                  "this function was made in an earlier job: make it again by tf.function");
       return error->code;
     }
     *gate = gate_;
@@ -67,7 +74,7 @@ class Connection {
   // Returns the callback that ends the run for TensorFlow; empty: `Interrupt` has called it.
   AsyncOpKernel::DoneCallback Remove(Run* run);
 
-  // Ends all runs for TensorFlow.  The engine goes on, and so does the memory of their tensors.
+  // Ends all runs for TensorFlow.  The engine goes on, and their tensors live until it ends.
   void Interrupt();
 
  private:
@@ -76,12 +83,14 @@ class Connection {
   std::unordered_set<Run*> runs_;
   std::atomic<const bs_table*> table_{nullptr};
   bs_gate* gate_ = nullptr;
+  int64_t job_ = 0;
 };
 
 // The attributes of both operations.
 struct Attributes {
   std::vector<int64_t> keys;
   std::vector<std::string> names;
+  int64_t job = 0;
 };
 
 // Puts a tensor's name in place of its key, as `key=7`, `key 7`.
@@ -123,7 +132,9 @@ class Run {
     operation.context = &parts_[index];
     left_ += callbacks_;
     bs_error error;
-    if (Connection::Get().Start(operation, &parts_[index].gate, &error) == 0) return;
+    if (Connection::Get().Start(operation, attributes_->job, &parts_[index].gate, &error) == 0) {
+      return;
+    }
     parts_[index].gate = nullptr;
     Note(index, error.code, error.message);
     left_ -= callbacks_;
@@ -227,7 +238,7 @@ void Connection::Interrupt() {
   }
 }
 
-// What both kernels share: tensors go in, tensors of the same shapes come out.
+// An operation of either kind: tensors go in, tensors of the same shapes come out.
 class Kernel : public AsyncOpKernel {
  public:
   Kernel(OpKernelConstruction* construction, int callbacks)
@@ -235,6 +246,7 @@ class Kernel : public AsyncOpKernel {
     Attributes attributes;
     OP_REQUIRES_OK(construction, construction->GetAttr("keys", &attributes.keys));
     OP_REQUIRES_OK(construction, construction->GetAttr("names", &attributes.names));
+    OP_REQUIRES_OK(construction, construction->GetAttr("job", &attributes.job));
     OP_REQUIRES(construction, attributes.keys.size() == attributes.names.size(),
                 absl::InvalidArgumentError("want as many names as keys"));
     attributes_ = std::make_shared<const Attributes>(std::move(attributes));
@@ -337,6 +349,7 @@ REGISTER_OP("BsPushPull")
     .Attr("H: int >= 0")
     .Attr("keys: list(int)")
     .Attr("names: list(string)")
+    .Attr("job: int")
     .Attr("priorities: list(int)")
     .Attr("workers: int >= 0")
     .SetIsStateful()
@@ -351,6 +364,7 @@ REGISTER_OP("BsBroadcast")
     .Attr("H: int >= 0")
     .Attr("keys: list(int)")
     .Attr("names: list(string)")
+    .Attr("job: int")
     .Attr("root: int >= 0")
     .SetIsStateful()
     .SetIsDistributedCommunication()
@@ -368,13 +382,13 @@ REGISTER_OP("BsBroadcast")
 BS_REGISTER("BsPushPull", PushPull);
 BS_REGISTER("BsBroadcast", Broadcast);
 
-// Connects the operations to the worker behind `gate`, or to none if it is null.  Returns 0, or a
-// code with the error: the table is not one for this library.
-extern "C" __attribute__((visibility("default"))) int bs_tf_connect(const void* table, void* gate,
-                                                                    bs_error* error) {
+// Connects the operations of a job to the worker behind `gate`, or to none if it is null.  Returns
+// 0, or a code with the error: the table is not for this library.
+extern "C" __attribute__((visibility("default"))) int bs_tf_join(const void* table, void* gate,
+                                                                 int64_t job, bs_error* error) {
   const auto* const functions = static_cast<const bs_table*>(table);
   if (bs_table_check(functions, error) != 0) return error->code;
-  Connection::Get().Set(functions, static_cast<bs_gate*>(gate));
+  Connection::Get().Set(functions, static_cast<bs_gate*>(gate), job);
   return 0;
 }
 

@@ -6,6 +6,7 @@ from typing import Any, List, Sequence
 import tensorflow as tf
 
 from bytescheduler.errors import UsageError
+from bytescheduler.tensorflow._engine.session import job_number
 from bytescheduler.tensorflow._library.loading import operations
 
 __all__ = ["Target", "broadcast", "handle_of", "push_pull"]
@@ -71,6 +72,7 @@ def push_pull(tensors: Sequence[tf.Tensor], targets: Sequence[Target], workers: 
             handles=_handles(targets),
             keys=[target.key for target in targets],
             names=[target.name for target in targets],
+            job=job_number(),
             priorities=[target.priority for target in targets],
             workers=workers,
         )
@@ -91,6 +93,7 @@ def broadcast(tensors: Sequence[tf.Tensor], targets: Sequence[Target], root: int
             handles=_handles(targets),
             keys=[target.key for target in targets],
             names=[target.name for target in targets],
+            job=job_number(),
             root=root,
         )
     )

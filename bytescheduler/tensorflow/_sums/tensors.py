@@ -1,6 +1,8 @@
 """Sums and copies of single tensors, which belong to no variable."""
 
-from typing import Any, List, Optional, Sequence, Tuple
+import weakref
+from collections import Counter
+from typing import Any, List, MutableMapping, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -16,16 +18,38 @@ __all__ = ["Tensors"]
 _NO_NAME = "a tensor without a name"
 
 
-def _in_graph(kind: str) -> str:
-    """Return a name for the next such operation of this graph, the same each time it is made."""
-    graph = tf.compat.v1.get_default_graph()
-    return f"{graph.name}/{graph.unique_name(kind, mark_as_used=False)}"
+# The names of a graph of a branch or loop, and of a gradient, count eager tensors of a process.
+_CONTROL_FLOW = ("Cond", "While")
+_BACKWARD = "__backward"
+# Unnamed operations of each kind in the graph of a function, with its branches and loops.
+_COUNTS: "MutableMapping[Any, Counter[str]]" = weakref.WeakKeyDictionary()
+
+
+def _function_graph(label: str) -> Any:  # noqa: ANN401
+    """Return the graph of the function around the branches and loops that are made now."""
+    graph: Any = tf.compat.v1.get_default_graph()
+    while any(word in type(graph).__name__ for word in _CONTROL_FLOW):
+        graph = graph.outer_graph
+    if getattr(graph, "name", "").startswith(_BACKWARD):
+        raise UsageError(f"{label} in the gradient of a function: it needs a name; pass name=", 5)
+    return graph
+
+
+def _in_graph(kind: str, label: str) -> str:
+    """Return a name for the next such operation of a function, the same on all workers.
+
+    A function that is traced again uses the same names again.
+    """
+    graph = _function_graph(label)
+    counts = _COUNTS.setdefault(graph, Counter())
+    counts[kind] += 1
+    return f"{getattr(graph, 'name', 'graph')}/{kind}, {counts[kind]}"
 
 
 class Tensors(NamedSums[object]):
     """Sums and copies tensors under their names.
 
-    A graph function gives a tensor without a name the name of its place in the graph.
+    A graph function gives a tensor without a name that of its place in the function.
 
     Parameters
     ----------
@@ -36,6 +60,15 @@ class Tensors(NamedSums[object]):
     def __init__(self, session: TensorFlowSession) -> None:
         super().__init__(session)
         self._carrier = session
+
+    @staticmethod
+    def name_of(tensor: tf.Tensor, name: Optional[str]) -> Optional[str]:
+        """Return the name of a sum; a graph function gives one to a tensor without a name."""
+        elements = tensor.shape.num_elements()
+        if name is not None or tf.executing_eagerly() or elements is None:
+            return name
+        place = _in_graph("BsPushPull", f"push_pull of {_NO_NAME}")
+        return f"{place}, {tensor.dtype.name} x {elements}"
 
     def push_pull(self, tensor: tf.Tensor, name: Optional[str], *, average: bool) -> tf.Tensor:
         """Return the sum or mean of every worker's `tensor`, which servers can sum.
@@ -50,8 +83,7 @@ class Tensors(NamedSums[object]):
         size = _size_of(tensor, f"push_pull of {label!r}" if name else f"push_pull of {label}")
         if size == 0:
             return tf.identity(tensor)
-        if name is None and not tf.executing_eagerly():
-            name = f"{_in_graph('BsPushPull')}, {tensor.dtype.name} x {tensor.shape.num_elements()}"
+        name = self.name_of(tensor, name)
         code = code_of(tensor.dtype)
         key = self.key_of(
             name,
@@ -86,7 +118,8 @@ class Tensors(NamedSums[object]):
         """Return worker `root`'s `tensor`, under a name or in the order of the program."""
         check_name(name)
         if name is None:
-            name = "a tensor" if tf.executing_eagerly() else _in_graph("BsBroadcast")
+            label = f"broadcast of {_NO_NAME}"
+            name = "a tensor" if tf.executing_eagerly() else _in_graph("BsBroadcast", label)
         return self.broadcast([(f"broadcast of {name}", tensor, None)], root)[0]
 
 

@@ -1,7 +1,7 @@
 """Keys of variables, in the order of first sight, and what workers agree on about them."""
 
 import weakref
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 from bytescheduler._session.keys import EngineKeys
 from bytescheduler._session.objects import Objects, first_difference
@@ -66,7 +66,7 @@ class Variables:
         self._agreed: Dict[Tuple[Tuple[str, str], ...], Tuple[bool, ...]] = {}
 
     def name_of(self, variable: Any) -> str:  # noqa: ANN401
-        """Return the name of a variable, with a count if others have had it before."""
+        """Return the name of a variable, with a count if an earlier variable has it."""
         entry = self._names.get(id(variable))
         if entry is not None and entry[0]() is variable:
             return entry[1]
@@ -83,11 +83,21 @@ class Variables:
             number = self._numbers[name] = self._keys.of([name])[name]
         return number
 
-    def agree(self, gradients: Sequence[Gradient]) -> Tuple[bool, ...]:
+    def agree(
+        self, gradients: Sequence[Gradient], is_new_anywhere: Callable[[bool], bool]
+    ) -> Tuple[bool, ...]:
         """Return which of the variables have a gradient on any worker.
 
         Blocks until all workers call it, for variables that they have not agreed on before.  Their
         keys are declared then, under the names of `name_on_wire`.
+
+        Parameters
+        ----------
+        gradients : sequence of Gradient
+            The gradients of this worker.
+        is_new_anywhere : callable
+            Gets whether a variable without a gradient on any worker has one here now; returns
+            whether that holds on any worker.  It is called while there is such a variable.
 
         Raises
         ------
@@ -97,10 +107,10 @@ class Variables:
         names = [self.name_of(gradient.variable) for gradient in gradients]
         key = tuple((name, gradient.dtype) for name, gradient in zip(names, gradients))
         used = self._agreed.get(key)
-        if used is not None and all(
-            is_used or not gradient.is_here for is_used, gradient in zip(used, gradients)
-        ):
-            return used
+        if used is not None:
+            is_new = any(g.is_here and not is_used for is_used, g in zip(used, gradients))
+            if all(used) or not is_new_anywhere(is_new):
+                return used
         if len(set(names)) < len(names):
             again = next(name for name in names if names.count(name) > 1)
             raise UsageError(f"{again}: this variable is there twice; pass each variable once", 5)

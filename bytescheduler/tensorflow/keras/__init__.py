@@ -9,7 +9,7 @@ Change three lines of a training script::
     model.fit(data, callbacks=[bps.callbacks.BroadcastGlobalVariablesCallback(0)])
 """
 
-from typing import Any
+from typing import Any, Mapping, Optional
 
 import tensorflow as tf
 
@@ -49,15 +49,22 @@ __all__ = [
 ]
 
 
-def load_model(filepath: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+def load_model(
+    filepath: Any,  # noqa: ANN401
+    *args: Any,  # noqa: ANN401
+    optimizer_options: Optional[Mapping[str, Any]] = None,
+    **kwargs: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401
     """Return a saved model whose optimizer steps with means over all workers again.
 
     Parameters
     ----------
     filepath, args, kwargs
         As of `keras.models.load_model`.
+    optimizer_options : mapping, optional
+        The options of `DistributedOptimizer`, which a saved model does not have.
     """
     model = tf.keras.models.load_model(filepath, *args, **kwargs)
     if getattr(model, "optimizer", None) is not None:
-        model.optimizer = DistributedOptimizer(model.optimizer)
+        model.optimizer = DistributedOptimizer(model.optimizer, **(optimizer_options or {}))
     return model

@@ -5,7 +5,7 @@ from typing import Any, Callable, Dict, Optional, Union
 import tensorflow as tf
 
 from bytescheduler.errors import UsageError
-from bytescheduler.tensorflow import allgather_object, broadcast_variables, size
+from bytescheduler.tensorflow import allgather_object, broadcast_variables, rank, size
 
 __all__ = [
     "BroadcastGlobalVariablesCallback",
@@ -36,7 +36,7 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):  # type: ig
     def on_train_begin(self, logs: _Logs = None) -> None:
         """See `Callback`."""
         self._is_done = False
-        if self.model.built:
+        if all(allgather_object(bool(self.model.built))):  # all workers do the same
             optimizer = self.model.optimizer
             if hasattr(optimizer, "build"):
                 optimizer.build(self.model.trainable_variables)
@@ -67,9 +67,9 @@ class MetricAverageCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
             return
         metrics = {name: float(value) for name, value in logs.items()}
         gathered = allgather_object(metrics)
-        for rank, theirs in enumerate(gathered):
+        for worker, theirs in enumerate(gathered):
             for name in sorted(set(theirs) ^ set(metrics)):
-                place = "here" if name in metrics else f"on worker {rank}"
+                place = "here" if name in metrics else f"on worker {worker}"
                 raise UsageError(
                     f"MetricAverageCallback: there is a metric {name!r} {place} only; compile the "
                     "same metrics, and validate, on every worker",
@@ -92,6 +92,8 @@ class LearningRateScheduleCallback(tf.keras.callbacks.Callback):  # type: ignore
         The first epoch, and the one behind the last; None: to the end.
     staircase : bool
         Whether the rate changes at the begin of an epoch only; else with each batch.
+    momentum_correction : bool
+        Accepted for scripts of Horovod; the momentum stays as it is.
     steps_per_epoch : int, optional
         For `staircase=False` where Keras does not know it.
     """
@@ -103,6 +105,7 @@ class LearningRateScheduleCallback(tf.keras.callbacks.Callback):  # type: ignore
         start_epoch: int = 0,
         end_epoch: Optional[int] = None,
         staircase: bool = True,
+        momentum_correction: bool = True,
         steps_per_epoch: Optional[int] = None,
     ) -> None:
         super().__init__()
@@ -151,12 +154,21 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         The rate of all workers together, such as one worker's rate times `size()`.
     warmup_epochs : int
         How long it rises.
+    momentum_correction : bool
+        Accepted for scripts of Horovod; the momentum stays as it is.
     steps_per_epoch : int, optional
         Where Keras does not know it.
+    verbose : int
+        Whether worker 0 prints a line when it has risen.
     """
 
     def __init__(
-        self, initial_lr: float, warmup_epochs: int = 5, steps_per_epoch: Optional[int] = None
+        self,
+        initial_lr: float,
+        warmup_epochs: int = 5,
+        momentum_correction: bool = True,
+        steps_per_epoch: Optional[int] = None,
+        verbose: int = 0,
     ) -> None:
         super().__init__(
             initial_lr,
@@ -166,9 +178,19 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
             steps_per_epoch=steps_per_epoch,
         )
         self._warmup = warmup_epochs
+        self._verbose = verbose
+        self._has_risen = False  # in this training, which may begin behind the warm-up
+
+    def on_train_begin(self, logs: _Logs = None) -> None:
+        """See `Callback`."""
+        self._has_risen = False
 
     def on_epoch_begin(self, epoch: int, logs: _Logs = None) -> None:
         """See `Callback`."""
         super().on_epoch_begin(epoch, logs)
-        if epoch == self._warmup:
-            self.model.optimizer.learning_rate = self._initial_lr
+        if epoch < self._warmup or self._has_risen:
+            return
+        self._has_risen = True
+        self.model.optimizer.learning_rate = self._initial_lr
+        if self._verbose and rank() == 0:
+            print(f"Epoch {epoch + 1}: the learning rate is {self._initial_lr:g}", flush=True)

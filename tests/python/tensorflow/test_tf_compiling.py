@@ -12,11 +12,13 @@ from inline_snapshot import snapshot
 pytest.importorskip("tensorflow")
 
 from bytescheduler.tensorflow import build  # noqa: E402
+from bytescheduler.tensorflow._library import compiling  # noqa: E402
 from bytescheduler.tensorflow._library.compiling import (  # noqa: E402
     CannotCompile,
     Target,
     cached,
     compile_to,
+    library_folder,
 )
 
 TARGET = Target("2.15.1", ["-I/tf", "-DX=1"], ["-L/tf"])
@@ -99,6 +101,72 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path: pathlib.Path) -> None:
     assert "set XDG_CACHE_HOME to a folder that can" in text
 
 
+def test_a_cache_that_cannot_be_read_is_told(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variables = compiler(tmp_path)
+
+    def refuse(path: pathlib.Path) -> bool:
+        if str(path).startswith(str(tmp_path)):
+            raise PermissionError(13, "Permission denied")
+        return os.path.isfile(str(path))
+
+    monkeypatch.setattr(pathlib.Path, "is_file", refuse)
+    assert "bytescheduler cannot be written (Permission denied); " in refusal(variables)
+
+
+def test_a_package_without_its_header_is_told(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiling, "SOURCE", tmp_path / "absent.cc")
+    text = refusal(compiler(tmp_path))
+    assert text.endswith("cannot be read (No such file or directory); install bytescheduler again")
+
+
+@pytest.mark.parametrize("kind", ["folder", "library"])
+def test_a_library_that_other_users_can_write_is_refused(tmp_path: pathlib.Path, kind: str) -> None:
+    variables = compiler(tmp_path)
+    library = cached(TARGET, variables)
+    assert stat.S_IMODE(library.parent.stat().st_mode) == 0o700
+    (library.parent if kind == "folder" else library).chmod(0o777)
+    assert "other users can write it; remove it, or " in refusal(variables)
+
+
+def test_a_library_of_another_user_is_refused(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variables = compiler(tmp_path)
+    library = cached(TARGET, variables)
+    stranger = 12345 if os.geteuid() == 0 else 0
+    if stranger:
+        os.chown(str(library), stranger, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    assert "belongs to another user" in refusal(variables)
+
+
+def test_a_cache_is_an_absolute_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    ours = pathlib.Path("/home/me/.cache/bytescheduler")
+    assert library_folder({"XDG_CACHE_HOME": "cache"}) == ours
+    assert library_folder({}) == ours
+    monkeypatch.setenv("HOME", "relative")
+    assert "there is no home for this user; set XDG_CACHE_HOME" in refusal({})
+
+
+def test_a_compiler_has_arguments(tmp_path: pathlib.Path) -> None:
+    variables = compiler(tmp_path)
+    variables["CXX"] += " -m64 '-DNAME=a b'"
+    assert cached(TARGET, variables).read_text().startswith(" -m64 -DNAME=a b -shared")
+    assert "is no program" in refusal({**variables, "CXX": "'", "XDG_CACHE_HOME": str(tmp_path)})
+
+
+def test_a_compiler_that_does_not_start_is_told(tmp_path: pathlib.Path) -> None:
+    variables = compiler(tmp_path)
+    pathlib.Path(variables["CXX"]).write_bytes(b"\x7fELF no program")
+    assert "compiler does not start (Exec format error); set CXX to" in refusal(variables)
+
+
 def test_the_command_compiles_to_a_file(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,5 +179,9 @@ def test_the_command_compiles_to_a_file(
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert build.main(["--out", str(out)]) == 1
     assert "CXX=no-such-compiler is no program" in capsys.readouterr().err
+    for name, value in compiler(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    assert build.main(["--out", str(tmp_path)]) == 1
+    assert "cannot be written" in capsys.readouterr().err
     with pytest.raises(CannotCompile, match="cannot be written"):
         compile_to(tmp_path / "no" / "op.so", TARGET, compiler(tmp_path))

@@ -55,3 +55,17 @@ def test_a_descriptor_of_another_owner_stays() -> None:
         signal.set_wakeup_fd(-1)
         reader.close()
         writer.close()
+
+
+def test_a_descriptor_of_a_later_owner_stays() -> None:
+    interrupts = Interrupts(lambda: None)
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    signal.set_wakeup_fd(writer.fileno())
+    try:
+        interrupts.close()
+        assert signal.set_wakeup_fd(-1) == writer.fileno()
+    finally:
+        signal.set_wakeup_fd(-1)
+        reader.close()
+        writer.close()

@@ -1,9 +1,11 @@
 """A file that does not load, and a process that is alone."""
 
+import importlib
 import os
 import pathlib
 import subprocess
 import sys
+import types
 
 import pytest
 from inline_snapshot import snapshot
@@ -13,7 +15,9 @@ pytest.importorskip("tensorflow")
 import tensorflow as tf  # noqa: E402
 
 import bytescheduler.tensorflow as bps  # noqa: E402
-from bytescheduler.errors import ConfigError  # noqa: E402
+from bytescheduler.errors import ConfigError, UsageError  # noqa: E402
+from bytescheduler.tensorflow._job.job import current  # noqa: E402
+from bytescheduler.tensorflow._library import compiling, loading  # noqa: E402
 
 
 def test_a_file_of_another_kind_is_refused_with_its_cure(tmp_path: pathlib.Path) -> None:
@@ -35,7 +39,57 @@ def test_a_file_of_another_kind_is_refused_with_its_cure(tmp_path: pathlib.Path)
     )
 
 
-def test_calls_before_init_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        ("bs_tf_connect() { return 0; }", "undefined symbol: bs_tf_join"),
+        ("bs_tf_join(void*, void*, long, char* e) { return e[4] = 'X', e[5] = 0, 1; }", "(X)"),
+    ],
+)
+def test_a_library_for_another_version_is_refused_with_its_cure(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, function: str, reason: str
+) -> None:
+    file = tmp_path / "op.so"
+    line = [*compiling.compiler_of(os.environ), *("-shared", "-fPIC", "-xc++", "-", "-o")]
+    source = f'extern "C" int {function}'
+    subprocess.run([*line, str(file)], input=source, check=True, text=True)
+    monkeypatch.setenv("BYTESCHEDULER_TF_OP", str(file))
+    with pytest.raises(ImportError, match="make the file anew by python -m") as error:
+        loading._library.__wrapped__()
+    assert reason in str(error.value)
+
+
+def test_the_command_that_compiles_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
+    for words in (b"python\0-m\0", b"python\0-m"):
+        line = words + b"bytescheduler.tensorflow.build\0"
+        monkeypatch.setattr(pathlib.Path, "read_bytes", lambda _, line=line: line)
+        assert loading.is_building()
+    monkeypatch.setattr(pathlib.Path, "read_bytes", lambda _: b"python\0train.py\0")
+    assert not loading.is_building()
+
+
+def test_an_older_tensorflow_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tf, "__version__", "2.14.1")
+    with pytest.raises(ImportError, match="TensorFlow 2.14.1: .* needs 2.15 or newer; install"):
+        importlib.reload(bps)
+
+
+def test_an_optimizer_of_the_script_on_another_backend_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Mine(tf.keras.optimizers.SGD):  # type: ignore[misc]
+        pass
+
+    keras = types.ModuleType("keras")
+    keras.config = types.SimpleNamespace(backend=lambda: "jax")  # type: ignore[attr-defined]
+    keras.optimizers = tf.keras.optimizers  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "keras", keras)
+    with pytest.raises(UsageError, match="Keras runs on jax"):
+        bps.DistributedOptimizer(Mine())
+
+
+def test_calls_before_init_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(current(), "_left", False)  # by a test before this
     with pytest.raises(ValueError, match="call init\\(\\) first"):
         bps.push_pull(1.0)
 

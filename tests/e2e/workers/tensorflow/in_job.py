@@ -2,6 +2,7 @@
 
 import sys
 
+import agreement
 import killed
 import same_weights
 import uses
@@ -14,8 +15,9 @@ if "weights" in chosen or "sgd" in chosen:
     for name in same_weights.cases(["SGD"] if "sgd" in chosen else ["SGD", "Adam"]):
         print(f"{name} is the same", flush=True)
 if "uses" in chosen:
-    only = [case for case in uses.CASES if case.__name__ in chosen]
-    for case in only or uses.CASES:
+    cases = [*agreement.CASES, *uses.CASES]
+    only = [case for case in cases if case.__name__ in chosen]
+    for case in only or cases:
         case()
         print(f"{case.__name__} holds", flush=True)
 if "killed" in chosen:
