@@ -212,9 +212,6 @@ void ExchangeJob::Mistake(const ExchangePlan& plan, Worker::ExchangeCall* call) 
     case ExchangePlan::Mistake::kTakers:
       call->takers = {plan.mistaken_rank};
       return;
-    case ExchangePlan::Mistake::kGivers:
-      call->givers = {plan.mistaken_rank};
-      return;
   }
 }
 

@@ -31,8 +31,8 @@ struct ExchangePlan {
   int32_t home = -1;
   // This worker states otherwise; below 0: none does.
   int32_t mistaken_rank = -1;
-  // Givers and takers: only itself, as if it took another rank for the root.
-  enum class Mistake : uint8_t { kReduction, kTakers, kGivers };
+  // Takers: only itself, as if it took another rank for the root.
+  enum class Mistake : uint8_t { kReduction, kTakers };
   Mistake mistake = Mistake::kReduction;
 };
 
