@@ -11,9 +11,10 @@ __all__ = ["Compression", "compression_of"]
 _log = logging.getLogger(__name__)
 # MXNet's own method, which takes every size, dtype float32 only, and other thresholds at any time.
 _TWO_BIT = 1
+_TYPE = "2bit"
 _COMPRESSORS = ("onebit", "bf16", "fp16")
 # Any of them tells BytePS's form.
-_BYTEPS = ("compressor", "fp16", "momentum")
+_BYTEPS = ("compressor", "fp16", "momentum", "mu", "ef", "scaling")
 _USELESS = ("k", "fp16")  # BytePS's scripts hand them on with every compressor
 _LACKS = "'compressor': 'onebit', 'bf16' or 'fp16'"
 
@@ -28,6 +29,12 @@ class Compression(NamedTuple):
     has_momentum: bool = False  # Nesterov's, before gradients are pushed, at every size
     mu: Optional[float] = None  # its number; None: the optimizer's
 
+    def __str__(self) -> str:
+        """Return what gradients are, such as "compressed to bf16"."""
+        words = [str(self.coding)] if self.coding is not None else []
+        words += ["with momentum 'nesterov'"] if self.has_momentum else []
+        return ", ".join(words) or "not compressed"
+
     @property
     def is_on(self) -> bool:
         """True if what is pushed is not the gradient itself."""
@@ -37,6 +44,10 @@ class Compression(NamedTuple):
     def is_two_bit(self) -> bool:
         """True for MXNet's own method."""
         return self.coding is not None and self.coding.codec == _TWO_BIT
+
+    def without_coding(self) -> "Compression":
+        """Return the part of this that is no coding."""
+        return Compression(has_momentum=self.has_momentum, mu=self.mu)
 
     def coding_for(self, size_bytes: int) -> Optional[Coding]:
         """Return the coding of a tensor of that size."""
@@ -63,22 +74,39 @@ def compression_of(params: Mapping[str, object], least_bytes: int) -> Compressio
     asked = {str(name): value for name, value in params.items()}
     if not any(name in asked for name in _BYTEPS):
         texts = {name: str(value) for name, value in asked.items()}
-        name = texts.pop("type", None)
-        if name in _COMPRESSORS:
-            raise ConfigError(
-                f"gradient compression has type {name!r}, which is a compressor: write "
-                f"{{'compressor': {name!r}}}",
-                1,
-            )
-        return Compression(Coding(name, texts))
+        return Compression(Coding(_type_of(texts), texts))
     used = {name: value for name, value in asked.items() if not _is_absent(value)}
     if "type" in used:
+        key = next(name for name in _BYTEPS if name in asked)
         raise ConfigError(
             f"gradient compression has type {used['type']!r} beside BytePS's keys, such as "
-            f"compressor {used.get('compressor')!r}: leave out the type, or all of them",
+            f"{key} {asked[key]!r}: leave out the type, or all of them",
             1,
         )
     return _of_byteps_form(used, least_bytes)
+
+
+def _type_of(texts: Dict[str, str]) -> str:
+    """Take the type of MXNet's own form out of a dictionary."""
+    name = texts.pop("type", None)
+    if name in _COMPRESSORS:
+        raise ConfigError(
+            f"gradient compression has type {name!r}, which is a compressor: write "
+            f"{{'compressor': {name!r}}}",
+            1,
+        )
+    if name is None:
+        raise ConfigError(
+            f"gradient compression needs a type or a compressor: want 'type': '2bit', or {_LACKS}",
+            1,
+        )
+    if name != _TYPE:
+        raise ConfigError(
+            f"Unknown type for gradient compression {name!r}: want {_TYPE!r}, or in place of a "
+            f"type {_LACKS}",
+            1,
+        )
+    return name
 
 
 def _is_absent(value: object) -> bool:
@@ -96,6 +124,12 @@ def _of_byteps_form(used: Dict[str, object], least_bytes: int) -> Compression:
     useless = {key: used.pop(key) for key in _USELESS if key in used}
     has_momentum, mu = _momentum_of(used)
     compression = Compression(has_momentum=has_momentum, mu=mu)
+    if name is not None and name not in (_TYPE, *_COMPRESSORS):
+        raise ConfigError(
+            f"Unknown compressor of gradients {name!r}: want 'onebit', 'bf16' or 'fp16', or "
+            f"MXNet's own {{'type': {_TYPE!r}}}",
+            1,
+        )
     if name is not None:
         coding = Coding(str(name), {key: str(value) for key, value in used.items()})
         compression = compression._replace(coding=coding, least_bytes=least_bytes)
@@ -114,8 +148,9 @@ def _of_byteps_form(used: Dict[str, object], least_bytes: int) -> Compression:
             "it, or leave it out",
             1,
         )
-    for key, value in useless.items():
-        _log.warning("compressor %r has no use for %s, so %r is left out", name, key, value)
+    if name is not None and useless:
+        pairs = " and ".join(f"{key} {value!r}" for key, value in useless.items())
+        _log.warning("compressor %r has no use for %s: left out", name, pairs)
     if name == "onebit" and "scaling" not in used:
         _log.warning(
             "compressor 'onebit' without scaling makes every gradient 1 or -1, so that each step "

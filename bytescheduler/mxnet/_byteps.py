@@ -6,6 +6,7 @@ import mxnet as mx
 
 from bytescheduler.errors import UsageError
 from bytescheduler.mxnet._arrays.compression import compression_from
+from bytescheduler.mxnet._stores.nesterov import Nesterov
 from bytescheduler.mxnet._types import Array, Optimizer
 from bytescheduler.mxnet.kvstore import ScheduledKVS
 from bytescheduler.mxnet.trainer import ScheduledTrainer
@@ -60,8 +61,8 @@ class _Job:
     def add_up(self, name: str, tensor: Array, priority: int) -> None:
         """Overwrite `tensor` with the sum of all workers' under that name."""
         if name not in self._declared:
-            self._declared[name] = tensor.shape
             self.store.init(name, mx.nd.zeros_like(tensor))
+            self._declared[name] = tensor.shape
         if self._declared[name] != tensor.shape:
             raise UsageError(
                 f"tensor {name!r} has shape {tensor.shape}, and had {self._declared[name]} before: "
@@ -160,7 +161,8 @@ Params = Union[Mapping[str, Any], List[Any]]
 def broadcast_parameters(params: Params, root_rank: int = 0) -> None:
     """Overwrite parameters with those of worker `root_rank`.  Blocks until all workers do so.
 
-    A parameter whose shape is not known yet follows when it is, in the first forward pass.
+    A parameter whose shape is not known yet follows when it is, in the first forward pass.  Once
+    a trainer updates a parameter on its store, another value raises RuntimeError.
 
     Parameters
     ----------
@@ -175,19 +177,23 @@ def broadcast_parameters(params: Params, root_rank: int = 0) -> None:
         raise UsageError("broadcast_parameters: want net.collect_params(), or a dict", _USAGE)
     for name, param in sorted(params.items()):
         if isinstance(param, mx.nd.NDArray):
-            _overwrite(name, [param], root_rank)
+            _value_of(name, param, root_rank).copyto(param)
         elif param._deferred_init:
             _overwrite_later(name, param, root_rank)
         else:
-            _overwrite(name, param.list_data(), root_rank)
+            _overwrite(name, param, root_rank)
     mx.nd.waitall()
 
 
-def _overwrite(name: str, arrays: List[Array], root_rank: int) -> None:
-    value = arrays[0].copy() if rank() == root_rank else mx.nd.zeros_like(arrays[0])
+def _value_of(name: str, array: Array, root_rank: int) -> Array:
+    value = array.copy() if rank() == root_rank else mx.nd.zeros_like(array)
     _JOB.add_up(f"parameter {name}", value, 0)
-    for array in arrays:
-        value.copyto(array)
+    return value
+
+
+def _overwrite(name: str, param: Any, root_rank: int) -> None:  # noqa: ANN401 - MXNet has no types
+    # Not its arrays: a store that updates it has a value of its own.
+    param.set_data(_value_of(name, param.list_data()[0], root_rank))
 
 
 def _overwrite_later(name: str, param: Any, root_rank: int) -> None:  # noqa: ANN401
@@ -196,7 +202,7 @@ def _overwrite_later(name: str, param: Any, root_rank: int) -> None:  # noqa: AN
     def initialise_alike(*args: object, **kwargs: object) -> None:
         del param._init_impl  # once
         initialise(*args, **kwargs)
-        _overwrite(name, param.list_data(), root_rank)
+        _overwrite(name, param, root_rank)
 
     param._init_impl = initialise_alike
 
@@ -213,8 +219,8 @@ class DistributedTrainer(ScheduledTrainer):
     root_rank : int
         The worker whose parameters all begin with.
     compression_params : dict, optional
-        As BytePS's, where None, "" and False count as absent.  A worker alone compresses nothing,
-        and has the momentum in its optimizer.
+        As BytePS's, where None, "" and False count as absent.  A worker alone compresses nothing.
+        It has the momentum in an optimizer of its own, made from the given one.
     """
 
     def __init__(
@@ -254,17 +260,12 @@ def _alone(
     A momentum before compression is then that of NAG.
     """
     compression = compression_from(dict(compression_params))
-    if not compression.has_momentum or not isinstance(optimizer, str):
+    if not compression.has_momentum:
         return optimizer, rates
-    if optimizer.lower() not in ("sgd", "nag"):
-        raise mx.base.MXNetError(
-            f"momentum 'nesterov' of gradient compression goes with 'sgd' and 'nag', not with "
-            f"{optimizer!r}"
-        )
-    rates = dict(rates or {})
-    if compression.mu is not None:
-        rates["momentum"] = compression.mu
-    return "nag", rates
+    if isinstance(optimizer, str):
+        optimizer, rates = mx.optimizer.create(optimizer, **(rates or {})), None
+    nesterov = Nesterov(compression, mx.optimizer.get_updater(optimizer))
+    return nesterov.as_nag(optimizer), rates
 
 
 def _by_name(params: Any) -> Mapping[str, Any]:  # noqa: ANN401 - MXNet has no types
@@ -280,10 +281,16 @@ class DistributedOptimizer(mx.optimizer.Optimizer):  # type: ignore[misc]  # MXN
         Makes the updates.
     """
 
+    adds_up = True  # so a store with it would add up twice
+
     def __init__(self, optimizer: Optimizer) -> None:
         if not isinstance(optimizer, mx.optimizer.Optimizer):
             raise TypeError(f"want an mx.optimizer.Optimizer, got {optimizer!r}")
         self.plain = optimizer
+
+    def __reduce__(self) -> Tuple[object, ...]:
+        """Travel as the optimizer itself does."""
+        return type(self), (self.plain,)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - MXNet has no types
         """Return what the optimizer has."""

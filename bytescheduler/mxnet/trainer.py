@@ -19,8 +19,8 @@ class ScheduledTrainer(mx.gluon.Trainer):  # type: ignore[misc]  # MXNet has no 
     the first step if a shape is not known before.  It also does if servers update the weights,
     which must learn the batch size first.  If workers update the weights, another batch size or
     learning rate takes effect at once.  With updates on the store, workers may give `step` other
-    batch sizes, and each gradient is divided by that of its worker.  The first step waits until all
-    workers make it.
+    batch sizes, and each gradient is divided by that of its worker.  That ends where gradients are
+    compressed or have a momentum of compression.  The first step waits until all workers make it.
 
     So load or set parameters before the trainer is made.  Loading them later raises, or, with
     ``update_on_kvstore=False``, changes only the worker that loads them.
@@ -98,5 +98,7 @@ class ScheduledTrainer(mx.gluon.Trainer):  # type: ignore[misc]  # MXNet has no 
             if self._kv_initialized and not self._has_stepped and self._update_on_kvstore:
                 backend.agree_on_rescaling()  # when it was made no batch size was known
             self._has_stepped = True
+            if not self._update_on_kvstore:
+                backend.follow(self._optimizer)
         else:
             super()._check_and_rescale_grad(scale)

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <optional>
 
 namespace bs::codec {
@@ -22,7 +21,7 @@ ResidualRatio RatioOf(Feedback feedback, const PushRates& before, const PushRate
       feedback == Feedback::kCorrected ? Quotient(before.learning_rate, now.learning_rate) : 1;
   const double used = std::clamp(rates, 0.0, kMostOfRates);
   const double factor = used * Quotient(before.rescale_grad, now.rescale_grad);
-  const bool fits = factor >= 0 && factor <= std::numeric_limits<float>::max();
+  const bool fits = factor >= 0 && factor <= kMostOfResidual;
   return {.factor = fits ? static_cast<float>(factor) : 1, .cut = used != rates};
 }
 

@@ -8,6 +8,8 @@ namespace bs::codec {
 
 // The ratio of learning rates is cut to this.
 inline constexpr double kMostOfRates = 16;
+// No factor of a residual is larger.
+inline constexpr float kMostOfResidual = 0x1p40F;
 
 struct ResidualRatio {
   float factor = 1;  // of the residual
@@ -17,7 +19,7 @@ struct ResidualRatio {
 // The factor between a round with the rates `before` and the next.  Gradients reach a store without
 // `rescale_grad`, so its ratio is in the factor; that of the learning rates is in it with
 // Feedback::kCorrected.  A rate that is absent, 0 or not finite has the ratio 1.  1 without
-// feedback.
+// feedback, or if the factor were larger than kMostOfResidual.
 ResidualRatio RatioOf(Feedback feedback, const PushRates& before, const PushRates& now);
 
 }  // namespace bs::codec

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <string>
 
 #include "codec/onebit_kernels.h"
@@ -79,12 +80,15 @@ double SumOfMagnitudes(const Unit& unit) {
          ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
 }
 
-// Codes that say that the unit is not finite.  Its gradient is lost; the residual stays.
+// Codes that say that the unit is not finite.  Its gradient is lost; its residual stays.
 void GiveUp(const Unit& unit) {
   std::memcpy(unit.codes, &kNan, kScaleBytes);
   std::memset(unit.signs(), 0, CodesOf(unit.count) - kScaleBytes);
   if (unit.input.residual == nullptr) return;
-  for (size_t i = 0; i < unit.count; ++i) unit.input.residual[i] *= unit.input.ratio;
+  for (float& kept : std::span(unit.input.residual, unit.count)) {
+    const float product = unit.input.ratio * kept;
+    kept = std::isfinite(product) ? product : 0;  // else all rounds to come would be lost too
+  }
 }
 
 void EncodeUnit(const Unit& unit, bool is_scaled) {

@@ -5,7 +5,7 @@
 // of the last byte is 0.  -0 counts as minus.
 //
 // A unit with an element that is not finite has the magnitude NaN, so that all its values are NaN.
-// Its residual takes no part in that round.
+// Its residual is multiplied by the ratio only; a product that is not finite becomes 0.
 #pragma once
 
 #include "codec/codec.h"

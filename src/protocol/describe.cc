@@ -2,12 +2,12 @@
 #include "protocol/describe.h"
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <utility>
 
 #include "base/count_of.h"
 #include "base/types.h"
+#include "codec/feedback.h"
 
 namespace bs::protocol {
 
@@ -106,8 +106,9 @@ Status CheckPayload(const protocol::Call& call, const codec::Table& codecs) {
                                         ? "initial values"
                                         : DescribeArray(about.dtype, about.size_bytes)));
   }
-  if (!std::isfinite(about.ratio) || about.ratio < 0) {
-    return Status::InvalidArgument(what + ", with a factor of the residual that is none");
+  if (!(about.ratio >= 0 && about.ratio <= codec::kMostOfResidual)) {
+    return Status::InvalidArgument(what + ", and its factor of the residual is " +
+                                   std::to_string(about.ratio) + ": want a number from 0 to 2^40");
   }
   const codec::Codec& codec = codecs.Get(coding);
   if (coding.plain() || codec.check_codes == nullptr) return Status::Ok();

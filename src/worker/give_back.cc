@@ -40,7 +40,7 @@ void Worker::Impl::BeginGiveBack(Key key, KeyState* state, Operation operation) 
 }
 
 void Worker::Impl::ReleaseAll(const KeyState& state) {
-  if (!state.residual.empty()) {
+  if (state.servers_keep) {
     log_.Info("key=" + std::to_string(state.tensor->key) +
               ": all workers have given it back, and with it goes the servers' residual of its "
               "coded sums");
@@ -86,6 +86,7 @@ void Worker::Impl::DeclareAfresh(Key key, KeyState* state) {
   Tensor tensor = *state->tensor;
   tensor.first_layout = ++tensor.layout_version;
   state->turn = 0;
+  state->servers_keep = false;
   state->retired.reset();
   state->new_layout = false;
   const auto end = [this, key, state](const Status& status) {

@@ -253,6 +253,7 @@ backend::Coder Worker::Impl::CoderOf(const Operation& operation, KeyState* state
   // Servers answer with the weights of an asynchronous key.
   if (is_synchronous) {
     coder.sum_coding = context_.codecs->OfSums(coder.coding);
+    state->servers_keep = context_.codecs->KeepsResidual(coder.sum_coding);
   }
   if (!coder.sum_coding.plain()) coder.sum_codec = &context_.codecs->Get(coder.sum_coding);
   if (!context_.codecs->KeepsResidual(coder.coding)) return coder;

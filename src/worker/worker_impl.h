@@ -41,6 +41,7 @@ struct KeyState {
   bool new_layout = false;                          // in the next round
   std::vector<float> residual;   // of the tensor; empty before a coded round that needs it
   PushRates rates;               // of the latest round that named a coding
+  bool servers_keep = false;     // a residual of its coded sums
   bool cut_for_codes = false;    // so its layout stays, whatever is tuned
   std::list<Operation> waiting;  // mostly empty, which costs a deque 600 bytes
   std::unique_ptr<Broadcast> broadcast;

@@ -51,6 +51,8 @@ TEST(ResidualRatio, IsOneWhereRatesSayNothing) {
   EXPECT_EQ(FactorOf(Feedback::kCorrected, RatesAt(0.1, 1), {}), 1);
   EXPECT_EQ(FactorOf(Feedback::kCorrected, RatesAt(nan, 1), RatesAt(0.1, 0)), 1);
   EXPECT_EQ(FactorOf(Feedback::kVanilla, RatesAt(1, 1e300), RatesAt(1, 1e-300)), 1);
+  EXPECT_EQ(FactorOf(Feedback::kVanilla, RatesAt(1, 0x1p40), RatesAt(1, 1)), 0x1p40F);
+  EXPECT_EQ(FactorOf(Feedback::kVanilla, RatesAt(1, 0x1p41), RatesAt(1, 1)), 1) << "too much";
 }
 
 }  // namespace

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <bit>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <random>
 #include <string>
@@ -14,6 +16,10 @@
 
 namespace bs::codec {
 namespace {
+
+constexpr float kInfinite = std::numeric_limits<float>::infinity();
+constexpr float kScales[] = {0.7F, std::numeric_limits<float>::max(),
+                             std::numeric_limits<float>::denorm_min()};
 
 // Bytes of float32 that begin at any address.
 using Unaligned = std::vector<unsigned char>;
@@ -27,7 +33,7 @@ class OnebitKernel : public ::testing::TestWithParam<const OnebitKernels*> {
       case 1:
         return std::bit_cast<float>(static_cast<uint32_t>(random_() % 8));  // subnormal
       case 2:
-        return std::bit_cast<float>(static_cast<uint32_t>(random_()) & 0xbfffffffU);  // finite
+        return std::bit_cast<float>(static_cast<uint32_t>(random_()) & 0xff7fffffU);  // finite
       default:
         return normal_(random_);
     }
@@ -62,6 +68,7 @@ TEST_P(OnebitKernel, CodesAsTheSpecification) {
     std::vector<float> expected = residual;
     for (const bool keeps : {true, false}) {
       const float ratio = eights % 3 == 0 ? 1.0F : 0.3F;
+      const float scale = kScales[eights % std::size(kScales)];
       std::vector<double> lanes(8, 0.25);
       std::vector<double> expected_lanes = lanes;
       std::vector<unsigned char> signs(eights + 1, 0xee);
@@ -71,8 +78,8 @@ TEST_P(OnebitKernel, CodesAsTheSpecification) {
       GetParam()->add_magnitudes(ours, eights, lanes.data());
       ScalarOnebit().add_magnitudes(input, eights, expected_lanes.data());
       EXPECT_EQ(lanes, expected_lanes);
-      GetParam()->code(ours, eights, 0.7F, signs.data());
-      ScalarOnebit().code(input, eights, 0.7F, expected_signs.data());
+      GetParam()->code(ours, eights, scale, signs.data());
+      ScalarOnebit().code(input, eights, scale, expected_signs.data());
       EXPECT_EQ(signs, expected_signs) << eights;
       for (size_t i = 0; i < residual.size(); ++i) {
         EXPECT_EQ(std::bit_cast<uint32_t>(residual[i]), std::bit_cast<uint32_t>(expected[i])) << i;
@@ -87,9 +94,10 @@ TEST_P(OnebitKernel, PutsAndAddsAsTheSpecification) {
     const size_t offset = random_() % 9;
     std::vector<unsigned char> signs(eights);
     for (unsigned char& byte : signs) byte = static_cast<unsigned char>(random_());
-    for (const float scale : {0.7F, 0.0F, nan}) {
+    for (const float scale : {0.7F, 0.0F, kScales[1], kScales[2], nan}) {
       Unaligned target = Floats(8 * eights, offset);
-      if (eights > 0) std::memcpy(target.data() + offset, &nan, sizeof(nan));
+      const std::array<float, 3> not_finite = {nan, kInfinite, -kInfinite};
+      if (eights > 0) std::memcpy(target.data() + offset, not_finite.data(), sizeof(not_finite));
       Unaligned expected = target;
       GetParam()->add(signs.data(), scale, eights, target.data() + offset);
       ScalarOnebit().add(signs.data(), scale, eights, expected.data() + offset);

@@ -68,7 +68,9 @@ void ReferUnit(bool scaled, const float* in, float* residual, float ratio, size_
   std::vector<uint8_t> signs((count + 7) / 8);
   for (size_t i = 0; i < count; ++i) {
     if (!is_finite) {
-      if (residual != nullptr) residual[i] = ratio * residual[i];
+      if (residual == nullptr) continue;
+      const float product = ratio * residual[i];
+      residual[i] = std::isfinite(product) ? product : 0;
       continue;
     }
     if (std::signbit(p[i])) signs[i / 8] = static_cast<uint8_t>(signs[i / 8] | 1U << (i % 8));
@@ -163,6 +165,20 @@ TEST(Onebit, AUnitThatIsNotFiniteIsNanAndLeavesItsResidual) {
   std::vector<float> sum(in.size(), 3);
   OnebitCodec().add(kScaled, {}, codes.data(), sum.data(), sum.size());
   EXPECT_EQ(std::bit_cast<uint32_t>(sum[7]), 0x7fc00000U);
+}
+
+TEST(Onebit, AResidualThatItsFactorMakesInfiniteCostsOneRound) {
+  std::vector<float> residual = {1e30F, 1};
+  EXPECT_TRUE(std::isnan(
+      DecodeOnebits(kScaled, EncodeOnebits(kScaled, {1, 1}, &residual, 1e20F), 2).at(0)));
+  EXPECT_EQ(residual, (std::vector<float>{0, 1e20F}));
+  residual = {1e30F, 1};
+  EncodeOnebits(kScaled, {1, kInfinite}, &residual, 1e20F);
+  EXPECT_EQ(residual.at(0), 0);
+  for (int round = 0; round < 2; ++round) {
+    const OnebitCodes codes = EncodeOnebits(kScaled, {1, 1}, &residual, 1e-20F);
+    EXPECT_TRUE(std::isfinite(DecodeOnebits(kScaled, codes, 2).at(0))) << round;
+  }
 }
 
 // U3: what remains is (1 - |x|_1^2 / (n |x|_2^2)) |x|_2^2.

@@ -50,7 +50,7 @@ ROOMS = {
     " mxnet._stores",
     "mxnet.kvstore": f"{_BASE} _started mxnet._types mxnet._stores mxnet._choice",
     "mxnet.trainer": "mxnet._types mxnet.kvstore",
-    "mxnet._byteps": "errors mxnet._types mxnet._arrays mxnet.kvstore mxnet.trainer",
+    "mxnet._byteps": "errors mxnet._types mxnet._arrays mxnet._stores mxnet.kvstore mxnet.trainer",
     "mxnet": "mxnet._byteps mxnet.kvstore mxnet.trainer",
     "torch._engine": "errors _native _session",
     "torch._device": "errors _native _session torch._engine",

@@ -22,7 +22,9 @@ Bench::Bench(const PsWorkerOptions& options, const protocol::Rules& rules)
           Logger("", LogLevel::kOff)) {
   worker_ = std::make_unique<Worker>(
       options, &executor_, &backend_, [this](const Status& why) { failures.push_back(why); },
-      Logger("", LogLevel::kOff), rules);
+      Logger("", LogLevel::kInfo,
+             [this](LogLevel, std::string_view line) { lines.emplace_back(line); }),
+      rules);
 }
 
 Bench::~Bench() {

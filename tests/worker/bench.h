@@ -72,7 +72,8 @@ class Bench {
   static ps::Message ResponseTo(const ps::Message& request);
 
   std::deque<ps::Message> sent;
-  std::vector<Status> failures;  // of on_failure
+  std::vector<Status> failures;    // of on_failure
+  std::vector<std::string> lines;  // of the worker's log, from kInfo on
   Worker* worker() { return &*worker_; }
 
  private:

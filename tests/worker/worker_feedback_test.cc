@@ -1,7 +1,10 @@
 // Residuals of a worker, and their factors from round to round.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "codec/codec.h"
@@ -13,19 +16,19 @@ namespace {
 
 constexpr size_t kFew = 3;
 
-Coding OnebitCoding(Feedback feedback) {
+Coding OnebitCoding(Feedback feedback, SumsTravel sums = SumsTravel::kPlain) {
   const std::byte scaled{1};
   return {.codec = 4,
           .parameters = CodecParameters(std::span(&scaled, 1)),
-          .sums = SumsTravel::kPlain,
+          .sums = sums,
           .feedback = feedback};
 }
 
-// A worker alone whose pushes a test decodes; sums travel plain.
+// A worker alone whose pushes a test decodes.
 class FeedbackWorker {
  public:
-  explicit FeedbackWorker(Feedback feedback)
-      : coding_(OnebitCoding(feedback)), bench_(PsWorkerOptions{}) {
+  explicit FeedbackWorker(Feedback feedback) : FeedbackWorker(OnebitCoding(feedback)) {}
+  explicit FeedbackWorker(const Coding& coding) : coding_(coding), bench_(PsWorkerOptions{}) {
     bench_.worker()->Broadcast(7, {.coding = coding_}, std::as_writable_bytes(std::span(out_)),
                                [](const Status&) {});
     bench_.Run();
@@ -45,12 +48,37 @@ class FeedbackWorker {
     codec::Builtin().Get(coding_).decode(coding_.parameters, {}, push.data.at(0).bytes().data(),
                                          sent.data(), kFew);
     bench_.Answer(std::move(push));
-    bench_.Answer(std::move(pull), std::as_bytes(std::span(in_)));
+    Answer(std::move(pull));
     return sent;
+  }
+  // Gives the key back, as the last worker that does, and returns the log.
+  std::vector<std::string> GiveBack() {
+    bench_.worker()->GiveBack(7, /*for_good=*/true, [](const Status&) {});
+    ps::Message request = bench_.Next();
+    ps::Message answer = Bench::ResponseTo(request);
+    test::ChangeResponse(&answer, [](auto* body) { body->given_back = true; });
+    request = {};
+    bench_.Tell(std::move(answer));
+    bench_.Answer(bench_.Next());
+    return bench_.lines;
   }
   float ratio = 0;  // of the latest push
 
  private:
+  // With a sum that is the gradient, or its codes.
+  void Answer(ps::Message pull) {
+    const Coding of_sum = codec::Builtin().OfSums(coding_);
+    if (of_sum.plain()) return bench_.Answer(std::move(pull), std::as_bytes(std::span(in_)));
+    std::vector<std::byte> codes(codec::Builtin().SentBytes(of_sum, kFew * sizeof(float)));
+    codec::Builtin().Get(of_sum).encode(of_sum.parameters, {}, in_.data(), nullptr, codes.data(),
+                                        kFew);
+    ps::Message answer = Bench::ResponseTo(pull);
+    test::ChangeResponse(&answer, [&](auto* body) { body->coding = of_sum; });
+    answer.data.push_back(ps::Frame::Copy(codes));
+    pull = {};
+    bench_.Tell(std::move(answer));
+  }
+
   const Coding coding_;
   std::vector<float> in_ = {3, -1, 2};
   std::vector<float> out_ = {0, 0, 0};
@@ -88,6 +116,20 @@ TEST(WorkerFeedback, AResidualFollowsTheRatesOnWorkersAndServers) {
   vanilla.Round(RatesOf(0.5, 1));
   vanilla.Round(RatesOf(0.25, 0.5));
   EXPECT_EQ(vanilla.ratio, 2) << "it does not follow the learning rate";
+}
+
+TEST(WorkerFeedback, AKeyThatIsGivenBackSaysThatTheServersLoseAResidual) {
+  FeedbackWorker kept(OnebitCoding(Feedback::kVanilla, SumsTravel::kSame));
+  kept.Round();
+  EXPECT_THAT(kept.GiveBack(), ::testing::ElementsAre(::testing::HasSubstr(
+                                   "key=7: all workers have given it back, and with it goes the "
+                                   "servers' residual of its coded sums")));
+}
+
+TEST(WorkerFeedback, SumsWithoutAResidualLoseNone) {
+  FeedbackWorker worker(OnebitCoding(Feedback::kVanilla));
+  worker.Round();
+  EXPECT_THAT(worker.GiveBack(), ::testing::IsEmpty());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""The arguments of `set_gradient_compression`, and which arrays can be compressed."""
+"""The arguments of `set_gradient_compression`, and which arrays and calls can be compressed so."""
 
 from typing import List, Mapping
 
@@ -34,6 +34,30 @@ def compression_from(params: Mapping[str, object]) -> Compression:
         return compression_of(params, Settings.read().min_compress_bytes)
     except Error as error:
         raise mx.base.MXNetError(str(error)) from None
+
+
+def check_change(before: Compression, after: Compression, *, coded: bool, for_good: bool) -> None:
+    """Raise MXNetError if compression cannot change any more.
+
+    Parameters
+    ----------
+    before, after : Compression
+        The compression until now, and the next.
+    coded : bool
+        Whether something was pushed with `before`.
+    for_good : bool
+        Whether the store compresses all from the first call on.
+    """
+    if after.coding is None and before.coding is not None and for_good:
+        raise mx.base.MXNetError(
+            "MXNet's own store compresses all that it carries from the first call on, so "
+            "gradient compression cannot be turned off any more"
+        )
+    if coded and not (before.is_two_bit and after.is_two_bit):
+        raise mx.base.MXNetError(
+            f"gradients were pushed {before}, so they cannot be {after} any more: set gradient "
+            "compression once, before the first push"
+        )
 
 
 def check_compressible(tensor: Tensor, arrays: List[Array], compression: Compression) -> None:

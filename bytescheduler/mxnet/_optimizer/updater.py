@@ -23,9 +23,14 @@ class _SparseStateUpdater(mx.optimizer.Updater):  # type: ignore[misc]  # MXNet 
 
 
 def require_optimizer(optimizer: Optimizer) -> None:
-    """Raise TypeError unless `optimizer` is one."""
+    """Raise TypeError unless `optimizer` is one; MXNetError if it adds up gradients by itself."""
     if not isinstance(optimizer, mx.optimizer.Optimizer):
         raise TypeError(f"want an mx.optimizer.Optimizer, got {optimizer!r}")
+    if getattr(type(optimizer), "adds_up", False):
+        raise mx.base.MXNetError(
+            f"{type(optimizer).__name__} takes means over all workers, and so does the store: give "
+            "the store the optimizer that is inside"
+        )
 
 
 def make_updater(optimizer: Optimizer) -> Updater:
@@ -34,3 +39,12 @@ def make_updater(optimizer: Optimizer) -> Updater:
     if type(optimizer) is mx.optimizer.Test:
         return _SparseStateUpdater(optimizer)
     return mx.optimizer.get_updater(optimizer)
+
+
+def require_alike(updater: Updater) -> None:
+    """Raise MXNetError if workers with this updater would have weights that differ."""
+    if isinstance(getattr(updater, "optimizer", None), mx.optimizer.SGLD):
+        raise mx.base.MXNetError(
+            "SGLD draws random numbers, and every worker, which updates its own weights, would "
+            "draw others: use a dist_async store, whose servers update, or another optimizer"
+        )

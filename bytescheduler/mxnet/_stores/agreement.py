@@ -17,7 +17,7 @@ from bytescheduler.mxnet._types import Optimizer, Updater
 
 _CURE = "call set_optimizer on every worker, or _barrier() on every worker after it"
 # The numbers that scripts change while they train.
-_NUMBERS = ("rescale_grad", "lr", "wd")
+_NUMBERS = ("rescale_grad", "lr", "wd", "momentum")
 # Besides rounds 1, 2, 4, ...
 _ROUNDS_A_NOTE = 1024
 # A float64 holds whole numbers of this many bytes exactly.
@@ -54,8 +54,8 @@ class Agreement:
     do the same with an optimizer that rank 0 alone sends.  If that is too late, every worker gets
     an error instead of numbers that differ.  Every worker also gets an error in more cases:
 
-    - the optimizers have, or once had, different learning rates, weight decays or rescale_grads in
-      the same round;
+    - the optimizers have, or once had, different learning rates, weight decays, momenta or
+      rescale_grads in the same round;
     - states were loaded in different rounds, or not by all workers;
     - workers compress gradients otherwise.
 
@@ -306,10 +306,10 @@ def _what_differed(histories: Numbers) -> Optional[str]:
         return None
     return (
         f"the optimizers of worker {histories.argmax()} and of worker {histories.argmin()} differ, "
-        "or did in some round, in learning rate, weight decay or rescale_grad (which a Trainer "
-        "makes of the batch size: give step() the same number), or states were loaded on one only, "
-        "and so their weights do: every worker updates its own, so give all of them the same "
-        "numbers, and let all of them load states, before the same push"
+        "or did in some round, in learning rate, weight decay, momentum or rescale_grad (which a "
+        "Trainer makes of the batch size: give step() the same number), or states were loaded on "
+        "one only, and so their weights do: every worker updates its own, so give all of them the "
+        "same numbers, and let all of them load states, before the same push"
     )
 
 

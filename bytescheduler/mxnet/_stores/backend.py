@@ -39,6 +39,9 @@ class Backend(Protocol):
     def agree_on_rescaling(self) -> None:
         """Learn the number in rank 0's rescale_grad, if that may differ; all workers call it."""
 
+    def follow(self, optimizer: Optimizer) -> None:
+        """Let residuals of compression follow the rates of an optimizer outside of the store."""
+
     def retune(self, partition_bytes: int, credit_bytes: int) -> None:
         """Change partitions and credit of all workers, if there are any that can change."""
 

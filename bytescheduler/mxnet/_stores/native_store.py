@@ -12,11 +12,15 @@ from mxnet.base import KVStoreHandle
 from bytescheduler._compression.params import Compression
 from bytescheduler._native import Coding
 from bytescheduler._session.keys import EngineKeys
-from bytescheduler.mxnet._arrays.compression import check_compressible, compression_from
+from bytescheduler.mxnet._arrays.compression import (
+    check_change,
+    check_compressible,
+    compression_from,
+)
 from bytescheduler.mxnet._arrays.sparse import is_sparse, wanted_rows
 from bytescheduler.mxnet._arrays.tensor import FLOAT32, Tensor
 from bytescheduler.mxnet._functions import open_copier
-from bytescheduler.mxnet._optimizer.updater import make_updater
+from bytescheduler.mxnet._optimizer.updater import make_updater, require_alike
 from bytescheduler.mxnet._sessions.tensor_session import TensorSession, Usual
 from bytescheduler.mxnet._stores.agreement import Agreement
 from bytescheduler.mxnet._stores.arguments import group, rows
@@ -96,6 +100,7 @@ class NativeStore:
         )
         self._rescaling = Rescaling(self._agreement.share)
         self.updater: Updater = None
+        self._followed: Optimizer = None  # its rates; the updater's, or a Trainer's
         self.handle: Handle = getattr(inner, "handle", None) or KVStoreHandle()
 
     def _check(self) -> None:
@@ -344,7 +349,8 @@ class NativeStore:
             self._nesterov.apply(tensor, self.updater)
             coding = self._coding_of(tensor)
             self._has_coded |= coding is not None
-            self._session.push_pull(tensor, priority, coding, rates_of(coding, self.updater))
+            rates = rates_of(coding, self._followed, tensor.key)
+            self._session.push_pull(tensor, priority, coding, rates)
             if tensor.rows is not None:
                 self._session.push_pull(tensor.rows, priority)
             self._agreement.pushed(1, self.updater, rescales=self._rescales)
@@ -459,9 +465,9 @@ class NativeStore:
         self._widens |= any(map(self._travels_wide, self._narrow()))
         self._compares = not self._session.compares_codings
         self._compare_codings()
-        if self._session.compares_codings:
-            self._agreement.compressed(compression)
-            self._judges = compression.is_on
+        noted = compression if self._session.compares_codings else compression.without_coding()
+        self._agreement.compressed(noted)
+        self._judges = noted.is_on
         self._usual.clear()
         if not self._session.counts_rows:
             for tensor in self._tensors.values():
@@ -469,18 +475,9 @@ class NativeStore:
 
     def _check_change(self, compression: Compression) -> None:
         """Raise MXNetError if compression cannot change to `compression` any more."""
-        is_for_good = self._compression.coding is not None and not self._session.leaves_small_plain
-        if compression.coding is None and is_for_good:
-            raise mx.base.MXNetError(
-                "MXNet's own store compresses all that it carries from the first call on, so "
-                "gradient compression cannot be turned off any more"
-            )
-        if self._has_coded and not (self._compression.is_two_bit and compression.is_two_bit):
-            after = compression.coding or "not compressed"
-            raise mx.base.MXNetError(
-                f"gradients were pushed {self._compression.coding}, so they cannot be {after} "
-                "any more: set gradient compression once, before the first push"
-            )
+        coded = self._has_coded or self._nesterov.has_begun
+        for_good = not self._session.leaves_small_plain
+        check_change(self._compression, compression, coded=coded, for_good=for_good)
 
     def _compare_codings(self) -> None:
         """Raise if workers compress otherwise than others; before the first key they cannot say."""
@@ -501,21 +498,21 @@ class NativeStore:
         self._check()
         if updater is not None and not callable(updater):
             raise TypeError(f"want a function of key, gradient and weight, got {updater!r}")
-        optimizer = getattr(updater, "optimizer", None)
-        if isinstance(optimizer, mx.optimizer.SGLD) and self.num_workers > 1:
-            raise mx.base.MXNetError(
-                "SGLD draws random numbers, and every worker, which updates its own weights, would "
-                "draw others: use a dist_async store, whose servers update, or another optimizer"
-            )
+        if self.num_workers > 1:
+            require_alike(updater)
         self._nesterov.check(updater)
         tell_unsuited(self._compression.coding, updater)
         self._use(updater)
         self._agreement.changed()
 
+    def follow(self, optimizer: Optimizer) -> None:
+        self._followed = optimizer
+
     def _use(self, updater: Updater) -> None:
         self.updater = updater
+        self._nesterov.begin_anew()
         self._usual.clear()
-        optimizer = getattr(updater, "optimizer", None)
+        optimizer = self._followed = getattr(updater, "optimizer", None)
         with mx.autograd.pause():
             if getattr(optimizer, "multi_precision", False):
                 self._is_wide = self._widens = True
@@ -559,6 +556,7 @@ class NativeStore:
 
     def save_optimizer_states(self, fname: str, dump_optimizer: bool) -> None:
         assert self.updater is not None, "no optimizer was set, so there are no states to save"
+        self._nesterov.tell_unsaved()
         with open(fname, "wb") as file:
             file.write(self.updater.get_states(dump_optimizer))
 
@@ -566,6 +564,7 @@ class NativeStore:
         assert self.updater is not None, "set an optimizer before loading its states"
         with open(fname, "rb") as file:
             self.updater.set_states(file.read())
+        self._nesterov.begin_anew()
         self._agreement.loaded()
 
     # -- the job -------------------------------------------------------------------------------

@@ -57,6 +57,24 @@ class Nesterov:
         if updater is not None:
             self.check(updater)
 
+    @property
+    def has_begun(self) -> bool:
+        """True if something was pushed with a momentum."""
+        return bool(self._momenta)
+
+    def begin_anew(self) -> None:
+        """Forget what was pushed: the optimizer is another one, or has other states."""
+        for numbers in (self._momenta, self._decays, self._rescales):
+            numbers.clear()
+
+    def tell_unsaved(self) -> None:
+        """Say that the optimizer's states, which are being saved, hold no momentum."""
+        if self.is_on:
+            _log.warning(
+                "%s is in no file of optimizer states: a job that loads them begins with none",
+                _NAMED,
+            )
+
     def check(self, updater: Updater, pushed: Pushed = ()) -> None:
         """Raise MXNetError unless the optimizer of `updater`, and what is pushed, go with this."""
         if not self.is_on:
@@ -89,6 +107,13 @@ class Nesterov:
             _log.info(
                 "%s is %g: the optimizer updates without its own", _NAMED, self._mu_of(optimizer)
             )
+
+    def as_nag(self, optimizer: Optimizer) -> Optimizer:
+        """Return MXNet's NAG with the numbers of `optimizer` and this momentum."""
+        nag = mx.optimizer.NAG(momentum=self._mu_of(optimizer))
+        taken = set(vars(nag)) - {"momentum", "aggregate_num"}
+        vars(nag).update((name, vars(optimizer)[name]) for name in taken)
+        return nag
 
     def _mu_of(self, optimizer: Optimizer) -> float:
         return float(optimizer.momentum) if self._mu is None else self._mu

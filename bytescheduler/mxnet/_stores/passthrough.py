@@ -70,6 +70,9 @@ class PassThrough:
     def agree_on_rescaling(self) -> None:
         pass
 
+    def follow(self, optimizer: Optimizer) -> None:
+        pass
+
     def retune(self, partition_bytes: int, credit_bytes: int) -> None:
         raise mx.base.MXNetError(
             f"nothing of a {self.type} store travels in partitions that could change; "

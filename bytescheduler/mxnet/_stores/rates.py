@@ -7,7 +7,7 @@ from typing import Optional
 
 from bytescheduler._native import Coding
 from bytescheduler.mxnet._sessions.tensor_session import Rates
-from bytescheduler.mxnet._types import Updater
+from bytescheduler.mxnet._types import Key, Optimizer, Updater
 
 __all__ = ["rates_of", "tell_unsuited"]
 
@@ -18,21 +18,28 @@ _ONEBIT = 4  # the codec
 _UNSUITED = ("Adam", "LAMB", "RMSProp")
 
 
-def rates_of(coding: Optional[Coding], updater: Updater) -> Optional[Rates]:
-    """Return the rates of the optimizer now; None if no residual of `coding` could follow them.
+def rates_of(coding: Optional[Coding], optimizer: Optimizer, key: Key) -> Optional[Rates]:
+    """Return the rates of the next update of `key`; None if no residual of `coding` follows them.
 
     A rate that is not finite is 0, which no residual follows.
     """
     if coding is None or coding.feedback == 0:
         return None
-    optimizer = getattr(updater, "optimizer", None)
     if optimizer is None:
         if coding.feedback == _CORRECTED:
             _tell_none()
         return None
-    numbers = (float(optimizer.learning_rate), float(optimizer.rescale_grad))
+    numbers = (float(_next_rate(optimizer, key)), float(optimizer.rescale_grad))
     rate, rescale = (number if math.isfinite(number) else 0.0 for number in numbers)
     return rate, 0.0, rescale
+
+
+def _next_rate(optimizer: Optimizer, key: Key) -> float:
+    """Return the learning rate that the optimizer has once it has counted the update of `key`."""
+    if optimizer.lr_scheduler is None:
+        return optimizer.lr  # type: ignore[no-any-return]  # MXNet has no types
+    counted = optimizer._index_update_count.get(key, optimizer.begin_num_update)
+    return optimizer.lr_scheduler(max(optimizer.num_update, counted + 1))  # type: ignore[no-any-return]
 
 
 def tell_unsuited(coding: Optional[Coding], updater: Updater) -> None:

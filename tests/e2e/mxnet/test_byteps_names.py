@@ -1,4 +1,4 @@
-"""Scripts of BytePS: they train to the weights of ScheduledTrainer, in every kind of job."""
+"""Scripts of BytePS: with servers they train to the weights of ScheduledTrainer."""
 
 import re
 from typing import Callable, Set

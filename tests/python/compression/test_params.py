@@ -96,16 +96,24 @@ def test_keys_that_scripts_always_pass_are_left_out_with_a_warning(
     with caplog.at_level(logging.WARNING):
         assert compression_of({"compressor": "bf16", "k": 2.0, "fp16": True}, 0).coding == BF16
     assert [record.getMessage() for record in caplog.records] == [
-        "compressor 'bf16' has no use for k, so 2.0 is left out",
-        "compressor 'bf16' has no use for fp16, so True is left out",
+        "compressor 'bf16' has no use for k 2.0 and fp16 True: left out"
     ]
+    caplog.clear()
+    assert compression_of({"compressor": None, "k": 1.0}, 0) == Compression()
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize(
     ("params", "text"),
     [
         ({"type": "2bit", "compressor": "bf16"}, "type '2bit' beside .* compressor 'bf16'"),
-        ({"compressor": "zip"}, "'zip': want '2bit' or 'fp16' or 'bf16' or 'onebit'"),
+        ({"compressor": "zip"}, "Unknown compressor .* 'zip': want 'onebit', 'bf16' or 'fp16', or"),
+        ({"type": "zip"}, "'zip': want '2bit', or in place of a type 'compressor': 'onebit',"),
+        ({}, "needs a type or a compressor: want 'type': '2bit', or 'compressor': 'onebit'"),
+        ({"ef": "vanilla", "scaling": True}, "ef 'vanilla' without a compressor"),
+        ({"scaling": True}, "scaling True without a compressor"),
+        ({"mu": 0.9}, "mu 0.9 without 'momentum': 'nesterov'"),
+        ({"type": "2bit", "ef": "vanilla"}, "type '2bit' beside .* such as ef 'vanilla'"),
         ({"compressor": "bf16", "scaling": True}, r"no option 'scaling' \('True'\), only 'pull'"),
         ({"compressor": "bf16", "k": 0, "threshold": 0}, "no option 'threshold'"),
         ({"compressor": "bf16", "pull": "half"}, "pull 'half' .* want 'same', 'plain' or 'bf16'"),

@@ -1,5 +1,6 @@
 """The names of BytePS's scripts, on a worker alone, and their errors."""
 
+import pickle
 from typing import Any, Dict, Iterator
 
 import mxnet as mx
@@ -8,6 +9,8 @@ import pytest
 
 import bytescheduler.mxnet as bps
 from bytescheduler.errors import UsageError
+from bytescheduler.mxnet._byteps import _JOB
+from bytescheduler.mxnet._stores.native_store import NativeStore
 
 
 @pytest.fixture
@@ -92,11 +95,60 @@ def test_alone_the_optimizer_has_the_momentum(alone: Any, params: Dict[str, obje
     np.testing.assert_array_equal(ours, trained(lambda net: mx.gluon.Trainer(net, "nag", nag)))
 
 
+@pytest.mark.parametrize("kind", [mx.optimizer.SGD, mx.optimizer.NAG])
+def test_alone_an_optimizer_that_is_made_has_it_too(alone: Any, kind: Any) -> None:  # noqa: ANN401
+    rates = {"learning_rate": 0.01, "momentum": 0.5, "wd": 0.1}
+    optimizer = kind(**rates)
+    params = {"momentum": "nesterov", "mu": 0.25}
+    ours = trained(lambda net: alone.DistributedTrainer(net, optimizer, compression_params=params))
+    assert optimizer.momentum == 0.5
+    nag = {**rates, "momentum": 0.25}
+    np.testing.assert_array_equal(ours, trained(lambda net: mx.gluon.Trainer(net, "nag", nag)))
+
+
+def test_a_name_may_be_tried_again_where_its_first_sum_failed(
+    alone: Any,  # noqa: ANN401 - a module
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tensor = mx.nd.ones((2,))
+    with monkeypatch.context() as patch:
+        patch.setattr(type(_JOB.store), "init", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            alone.byteps_push_pull(tensor, name="late")
+    alone.byteps_push_pull(tensor, name="late")
+    assert (tensor.asnumpy() == 1).all()
+
+
+def test_a_broadcast_goes_through_the_parameter(
+    alone: Any,  # noqa: ANN401 - a module
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So a trainer that updates it on a store can refuse."""
+    net = mx.gluon.nn.Dense(2, in_units=3)
+    net.initialize()
+    values = []
+    monkeypatch.setattr(net.weight, "set_data", values.append)
+    alone.broadcast_parameters(net.collect_params())
+    np.testing.assert_array_equal(values[0].asnumpy(), net.weight.data().asnumpy())
+
+
+def test_a_wrapped_optimizer_is_pickled_with_its_numbers(alone: Any) -> None:  # noqa: ANN401
+    optimizer = alone.DistributedOptimizer(mx.optimizer.SGD(learning_rate=3))
+    copied = pickle.loads(pickle.dumps(optimizer))
+    assert (type(copied), copied.lr) == (alone.DistributedOptimizer, 3)
+
+
+def test_a_store_refuses_a_wrapped_optimizer(alone: Any, store: NativeStore) -> None:  # noqa: ANN401
+    optimizer = alone.DistributedOptimizer(mx.optimizer.SGD())
+    with pytest.raises(mx.base.MXNetError, match="DistributedOptimizer takes means .*, and so"):
+        store.set_optimizer(optimizer)
+
+
 def test_alone_a_wrong_dictionary_is_refused_too(alone: Any) -> None:  # noqa: ANN401
     params = mx.gluon.nn.Dense(2, in_units=3).collect_params()
     for wrong, text in (
         ({"compressor": "zip"}, "'zip': want"),
-        ({"momentum": "nesterov"}, "goes with 'sgd' and 'nag', not with 'adam'"),
+        ({"momentum": "nesterov"}, "'sgd' and 'nag', not with Adam"),
     ):
         with pytest.raises(mx.base.MXNetError, match=text):
             alone.DistributedTrainer(params, "adam", compression_params=wrong)

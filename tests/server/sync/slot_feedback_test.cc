@@ -162,10 +162,13 @@ TEST(SlotFeedback, AFactorThatIsNoneIsRefusedBeforeAnythingIsAdded) {
   const Coding coding = OnebitWith(Feedback::kVanilla);
   FeedbackBench bench(coding);
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_SNAPSHOT(bench.Refused(PushSigns(0, 1, coding, {1, 1, 1, 1, 1}, nan)).second,
-                  "push key=7 round=1 partition=0 from worker 0: it is compressed to onebit "
-                  "scaled, ef vanilla, with a factor of the residual that is none");
+  EXPECT_SNAPSHOT(
+      bench.Refused(PushSigns(0, 1, coding, {1, 1, 1, 1, 1}, nan)).second,
+      "push key=7 round=1 partition=0 from worker 0: it is compressed to onebit "
+      "scaled, ef vanilla, and its factor of the residual is nan: want a number from 0 to "
+      "2^40");
   bench.Refused(PushSigns(0, 1, coding, {1, 1, 1, 1, 1}, -1));
+  bench.Refused(PushSigns(0, 1, coding, {1, 1, 1, 1, 1}, 3e38F));
   bench.RoundOfTwo(1);
   EXPECT_EQ(bench.Sum(1), SumCoder().Sum(1));
 }

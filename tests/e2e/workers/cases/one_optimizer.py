@@ -139,7 +139,7 @@ def without_a_barrier_in_one_step(kvs: ScheduledKVS) -> None:
     kvs.pushpull("early", value)
 
 
-_OTHER_NUMBERS = "in learning rate, weight decay or rescale_grad"
+_OTHER_NUMBERS = "in learning rate, weight decay, momentum or rescale_grad"
 
 
 def other_batch_sizes(kvs: ScheduledKVS) -> None:

@@ -317,7 +317,7 @@ def direct(job: Job, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureReq
         monkeypatch.setenv(name, value)
     worker = FakeWorker()
     worker.rank, worker.num_workers, worker.num_servers = 1, 2, 2
-    monkeypatch.setattr(session_opening, "open_worker", lambda _: worker)
+    monkeypatch.setattr(session_opening, "open_worker", lambda *_: worker)
 
 
 @pytest.mark.parametrize("name", ["dist_sync", "dist_device_sync"])

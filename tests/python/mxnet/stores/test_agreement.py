@@ -186,10 +186,10 @@ def test_the_history_of_an_optimizer_tells_its_numbers_and_their_steps() -> None
     said = str(Agreement._what_differs(note([1.0, 1.0], [same, same + 1])))
     assert said == snapshot(
         "the optimizers of worker 1 and of worker 0 differ, or did in some round, in learning "
-        "rate, weight decay or rescale_grad (which a Trainer makes of the batch size: give step() "
-        "the same number), or states were loaded on one only, and so their weights do: every "
-        "worker updates its own, so give all of them the same numbers, and let all of them load "
-        "states, before the same push"
+        "rate, weight decay, momentum or rescale_grad (which a Trainer makes of the batch size: "
+        "give step() the same number), or states were loaded on one only, and so their weights "
+        "do: every worker updates its own, so give all of them the same numbers, and let all of "
+        "them load states, before the same push"
     )
 
 
@@ -211,10 +211,10 @@ def test_at_a_barrier_numbers_that_differed_are_an_error() -> None:
         mine.meet(sgd())
     assert str(raised.value) == snapshot(
         "the optimizers of worker 0 and of worker 1 differ, or did in some round, in learning "
-        "rate, weight decay or rescale_grad (which a Trainer makes of the batch size: give step() "
-        "the same number), or states were loaded on one only, and so their weights do: every "
-        "worker updates its own, so give all of them the same numbers, and let all of them load "
-        "states, before the same push"
+        "rate, weight decay, momentum or rescale_grad (which a Trainer makes of the batch size: "
+        "give step() the same number), or states were loaded on one only, and so their weights "
+        "do: every worker updates its own, so give all of them the same numbers, and let all of "
+        "them load states, before the same push"
     )
 
 

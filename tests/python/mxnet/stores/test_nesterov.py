@@ -1,6 +1,7 @@
 """Momentum of gradients before they are pushed: MXNet's NAG, whatever the sizes."""
 
 import logging
+import pathlib
 from typing import Any, Dict, List
 
 import mxnet as mx
@@ -156,6 +157,65 @@ def test_it_says_once_that_the_optimizer_goes_without(
     assert told[0] == snapshot(
         "momentum 'nesterov' of gradient compression is 0.5: the optimizer updates without its own"
     )
+
+
+def test_it_is_set_once_before_the_first_push(store: NativeStore, plugin: FakePlugin) -> None:
+    store.set_gradient_compression({**NESTEROV, "mu": 0.5})
+    store.set_gradient_compression({**NESTEROV, "mu": 0.25})
+    store.init(1, full(0))
+    optimizer = mx.optimizer.SGD(learning_rate=0, wd=0.0)
+    store.set_optimizer(optimizer)
+    store.push(1, full(8), 0)
+    with pytest.raises(MXNetError) as raised:
+        store.set_gradient_compression({**NESTEROV, "mu": 0.5})
+    assert str(raised.value) == snapshot(
+        "gradients were pushed with momentum 'nesterov', so they cannot be with momentum "
+        "'nesterov' any more: set gradient compression once, before the first push"
+    )
+    store.push(1, full(0), 0)
+    assert plugin.sent == [10, 0.5]  # 8 + 0.25 * 8, 0.25 * 0.25 * 8
+
+
+def test_an_optimizer_that_is_set_again_begins_with_none(
+    store: NativeStore, plugin: FakePlugin
+) -> None:
+    store.set_gradient_compression({**NESTEROV, "mu": 0.5})
+    store.init(1, full(0))
+    for _ in range(2):
+        store.set_optimizer(mx.optimizer.SGD(learning_rate=0.0, wd=0.5, rescale_grad=1.0))
+        store.push(1, full(8), 0)
+    assert plugin.sent == [12, 12]
+
+
+def test_states_are_saved_and_loaded_without_it(
+    store: NativeStore, plugin: FakePlugin, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.set_gradient_compression({**NESTEROV, "mu": 0.5})
+    store.init(1, full(0))
+    store.set_optimizer(mx.optimizer.SGD(learning_rate=0, wd=0.0))
+    store.push(1, full(8), 0)
+    with caplog.at_level(logging.WARNING):
+        store.save_optimizer_states(str(tmp_path / "states"), dump_optimizer=False)
+    assert [record.getMessage() for record in caplog.records] == snapshot(
+        [
+            "momentum 'nesterov' of gradient compression is in no file of optimizer states: a job "
+            "that loads them begins with none"
+        ]
+    )
+    store.load_optimizer_states(str(tmp_path / "states"))
+    store.push(1, full(8), 0)
+    assert plugin.sent == [12, 12]
+
+
+def test_workers_of_stock_servers_compare_it_too(
+    session: TensorSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("leaves_small_plain", "compares_codings"):
+        monkeypatch.setattr(session, name, False)
+    store = NativeStore(session)
+    store.set_gradient_compression({**NESTEROV, "mu": 0.5})
+    assert store._agreement._compression[-1] == 0.5
+    assert store._judges
 
 
 def test_dist_async_has_none(session: TensorSession) -> None:

@@ -9,6 +9,8 @@ from fakes import FakePlugin, full
 from bytescheduler._native import Coding
 from bytescheduler.mxnet._stores import rates
 from bytescheduler.mxnet._stores.native_store import NativeStore
+from bytescheduler.mxnet.kvstore import ScheduledKVS
+from bytescheduler.mxnet.trainer import ScheduledTrainer
 
 LARGE = (128, 128)  # 64 KiB of float32
 ONEBIT = {"compressor": "onebit", "scaling": True}
@@ -22,7 +24,27 @@ def test_pushes_carry_the_rates_of_their_step(store: NativeStore, plugin: FakePl
     store.push([1, 2], [full(1, LARGE), full(1)], 0)
     assert plugin.rates == [(0.5, 0.0, 0.25), None]
     optimizer.set_learning_rate(float("nan"))
-    assert rates.rates_of(plugin.codings[0], store.updater) == (0.0, 0.0, 0.25)
+    assert rates.rates_of(plugin.codings[0], optimizer, 1) == (0.0, 0.0, 0.25)
+
+
+def test_a_scheduler_gives_pushes_the_rates_of_their_update(
+    store: NativeStore, plugin: FakePlugin
+) -> None:
+    """Of its first and second key, pushed alone and in a list."""
+    store.set_gradient_compression({**ONEBIT, "ef": "corrected"})
+    store.init([1, 2], [full(0, LARGE), full(0, LARGE)])
+    halving = mx.lr_scheduler.FactorScheduler(step=1, factor=0.5, base_lr=8)
+    optimizer = mx.optimizer.SGD(learning_rate=8, lr_scheduler=halving, wd=0.0)
+    store.set_optimizer(optimizer)
+    out = full(0, LARGE)
+    used = []
+    for _ in range(2):
+        for key in (1, 2):
+            store.pushpull(key, full(1, LARGE), out, 0)
+            used.append(optimizer.learning_rate)
+    store.push([1, 2], [full(1, LARGE)] * 2, 0)
+    used += [optimizer.learning_rate] * 2
+    assert [pushed[0] for pushed in plugin.rates] == used == [8, 8, 4, 4, 2, 2]
 
 
 def test_without_residuals_there_are_none(store: NativeStore, plugin: FakePlugin) -> None:
@@ -33,14 +55,32 @@ def test_without_residuals_there_are_none(store: NativeStore, plugin: FakePlugin
     assert plugin.rates == [None]
 
 
+def test_rates_may_be_of_an_optimizer_outside(store: NativeStore, plugin: FakePlugin) -> None:
+    """A Trainer that updates by itself."""
+    store.set_gradient_compression({**ONEBIT, "ef": "vanilla"})
+    net = mx.gluon.nn.Dense(128, in_units=128, use_bias=False)
+    net.initialize()
+    scheduled = ScheduledKVS.__new__(ScheduledKVS)
+    scheduled._inner, scheduled._backend = None, store
+    trainer = ScheduledTrainer(
+        net.collect_params(), "sgd", {"learning_rate": 0.5}, scheduled, update_on_kvstore=False
+    )
+    for batch in (2, 4):
+        with mx.autograd.record():
+            loss = net(full(1, (1, 128))).sum()
+        loss.backward()
+        trainer.step(batch)
+    assert plugin.rates == [(0.5, 0.0, 0.5), (0.5, 0.0, 0.25)]
+
+
 def test_corrected_without_an_optimizer_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
     rates._tell_none.cache_clear()
     corrected, vanilla = (Coding("onebit", {"ef": ef}) for ef in ("corrected", "vanilla"))
     with caplog.at_level(logging.WARNING):
-        assert rates.rates_of(vanilla, None) is None
+        assert rates.rates_of(vanilla, None, 1) is None
         assert not caplog.records
         for _ in range(2):
-            assert rates.rates_of(corrected, None) is None
+            assert rates.rates_of(corrected, None, 1) is None
     assert [record.getMessage() for record in caplog.records] == [
         "ef 'corrected' of gradient compression follows the learning rate of the store's "
         "optimizer, and there is none: it does what 'vanilla' does"
