@@ -11,6 +11,7 @@ from time import monotonic, sleep
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.math cimport ceil
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
@@ -346,6 +347,13 @@ cdef class Completions:
     def wake(self):
         """End a `wait` that is under way, or else the next one."""
         bs_completions_wake(self.queue)
+
+
+cdef int64_t _milliseconds(double seconds) except -1:
+    """Return a time for the engine: rounded up, and at most a week."""
+    if not seconds >= 0:
+        raise ConfigError(f"timeout_s={seconds} is no time: want 0 (none) or more", 1)
+    return <int64_t>ceil(min(seconds, 168.0 * 3600) * 1000)
 
 
 cdef class Pending:
@@ -822,15 +830,17 @@ cdef class Worker:
         send, receive : int
             Addresses of `size` bytes, of a giver and of a taker; they may be equal.
         home : int
-            Rank of the server that keeps it meanwhile, modulo their number; -1: by the key.
+            Rank of the server that keeps it meanwhile, modulo their number; -1: by the key.  It
+            follows from the facts that the key is made of, so that calls which differ meet.
         label : str
-            For people, in errors; at most 200 bytes.
+            For people, in errors; at most 200 bytes, without a NUL.
         priority : int
             Larger goes first.
         timeout_s : float
-            After this time it fails on all its workers; 0: it waits.
+            After this time it fails on all its workers; 0: it waits.  More than a week is a week.
         completions : Completions, optional
-            Gets `token` when this has ended, well or not.
+            Gets `token` when this has ended, well or not.  A thread that waits may see it before
+            this call returns, so that it needs to know the token before the call.
         token : int
             A number for that.
 
@@ -843,17 +853,21 @@ cdef class Worker:
         cdef bs_worker* worker = self.handle()
         cdef vector[int] giving = sorted(givers)
         cdef vector[int] taking = sorted(takers)
+        if "\0" in label:
+            raise ConfigError(f"label {label!r} has a NUL, and names end there", 1)
         cdef bytes text = label.encode()
+        cdef int64_t milliseconds = _milliseconds(timeout_s)
         cdef bs_exchange about
         cdef bs_operation operation = bs_operation_init(BS_EXCHANGE)
         cdef Pending pending = Pending.__new__(Pending)
         cdef bs_error error
         cdef int code
         pending.waiter = _Waiter(2, (owner, completions))
+        about.struct_bytes = sizeof(about)
         about.givers, about.num_givers = giving.data(), giving.size()
         about.takers, about.num_takers = taking.data(), taking.size()
         about.reduction, about.home, about.label = op, home, text
-        about.timeout_ms = <int64_t>(timeout_s * 1000)
+        about.timeout_ms = milliseconds
         operation.key, operation.size_bytes, operation.dtype = key, size, dtype
         operation.priority = priority
         operation.sent = <const void*>send

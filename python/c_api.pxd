@@ -78,6 +78,7 @@ cdef extern from "bytescheduler/c_api.h" nogil:
         BS_QUIT_EXCHANGE
 
     ctypedef struct bs_exchange:
+        size_t struct_bytes
         const int* givers
         size_t num_givers
         const int* takers

@@ -267,16 +267,18 @@ typedef enum {
 } bs_operation_kind;
 // How the contributions to an exchange become its result.
 typedef enum { BS_SUM = 0, BS_MIN = 1, BS_MAX = 2, BS_PRODUCT = 3 } bs_reduction;
-// The workers of an exchange, and how it goes.
+// The workers of an exchange, and how it goes.  `home` follows from the facts that the key is made
+// of: calls that differ would not meet otherwise.
 typedef struct {
-  const int* givers;  // ranks, in order; at least one, as below
+  size_t struct_bytes;  // sizeof(bs_exchange) where the caller was compiled; it grows at its end
+  const int* givers;    // ranks, in order; at least one, as below
   size_t num_givers;
   const int* takers;
   size_t num_takers;
   int reduction;       // bs_reduction; of no use with one giver
   int home;            // rank of the server that keeps it, modulo their number; -1: by the key
   const char* label;   // for people: at most 200 bytes
-  int64_t timeout_ms;  // 0: none
+  int64_t timeout_ms;  // 0: none; more than a week is a week
 } bs_exchange;
 // Rates of one push: of an asynchronous key in place of the optimizer's own; of a push-pull for the
 // residual, which follows their changes.

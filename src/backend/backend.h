@@ -79,7 +79,7 @@ struct Exchange {
 
 // A partition of an exchange between some workers, without a declaration
 // (protocol/exchange_terms.h).
-struct ExchangePart {
+struct ExchangePartition {
   // Status, and whether the destination itself refused: then the exchange alone fails.
   using Ended = UniqueFunction<void(const Status&, bool refused)>;
 
@@ -91,7 +91,7 @@ struct ExchangePart {
   // unchanged; both may be the same memory.
   std::span<const std::byte> in{};
   std::span<std::byte> out{};
-  // Each runs once, with an error too, in this order, never inside StartPart:
+  // Each runs once, with an error too, in this order, never inside StartPartition:
   // The bytes have crossed the link, so their credit returns.  It waits for no other worker.
   Ended released{};
   // The destination has taken `in` up.  Empty, as is `released`: nothing is given.
@@ -145,10 +145,11 @@ class Backend {
   // REQUIRES: `tensor` is declared, and its earlier round is over.  It is in use during the call.
   virtual void Start(const protocol::Tensor& tensor, Exchange exchange) = 0;
   // REQUIRES: CheckExtra is ok, here and below.
-  virtual void StartPart(ExchangePart /*part*/) { BS_CHECK(false); }
-  // Ends an exchange at that destination, for all its workers, with `why`: kDeadlineExceeded or
-  // kCancelled.  `done` runs when the destination knows.
-  virtual void Quit(Key /*key*/, uint32_t /*destination*/, const Status& /*why*/, Done /*done*/) {
+  virtual void StartPartition(ExchangePartition /*part*/) { BS_CHECK(false); }
+  // Ends an exchange of these terms at that destination, for all its workers, with `why`:
+  // kDeadlineExceeded or kCancelled.  `done` runs when the destination knows.
+  virtual void Quit(Key /*key*/, const std::string& /*terms*/, uint32_t /*destination*/,
+                    const Status& /*why*/, Done /*done*/) {
     BS_CHECK(false);
   }
   // No worker sends partitions of `retired`, an earlier layout, any more.  `done` gets the first

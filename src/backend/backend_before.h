@@ -49,9 +49,10 @@ class BackendBefore : public Backend {
   void Start(const protocol::Tensor& tensor, Exchange exchange) override {
     behind_->Start(tensor, std::move(exchange));
   }
-  void StartPart(ExchangePart part) override { behind_->StartPart(std::move(part)); }
-  void Quit(Key key, uint32_t destination, const Status& why, Done done) override {
-    behind_->Quit(key, destination, why, std::move(done));
+  void StartPartition(ExchangePartition part) override { behind_->StartPartition(std::move(part)); }
+  void Quit(Key key, const std::string& terms, uint32_t destination, const Status& why,
+            Done done) override {
+    behind_->Quit(key, terms, destination, why, std::move(done));
   }
   void Release(const protocol::Tensor& retired, bool given_back, Done done) override {
     behind_->Release(retired, given_back, std::move(done));

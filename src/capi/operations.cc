@@ -159,26 +159,39 @@ Status StartGiveBack(const bs_operation& operation, node::OperationHost* host) {
   return Status::Ok();
 }
 
+// A week.
+constexpr int64_t kLongestTimeoutMs = int64_t{168} * 3600 * 1000;
+
 Status StartExchange(const bs_operation& operation, node::OperationHost* host) {
   const Result<DType> dtype = DTypeOf(operation);
   if (!dtype.ok()) return dtype.status();
   const bs_exchange& about = *operation.exchange;
+  const std::string what = "exchange of key " + std::to_string(operation.key) + ": ";
+  if (about.struct_bytes < sizeof(bs_exchange)) {
+    return Status::InvalidArgument(what + "struct_bytes is " + std::to_string(about.struct_bytes) +
+                                   ", less than the " + std::to_string(sizeof(bs_exchange)) +
+                                   " of bs_exchange");
+  }
+  if (about.timeout_ms < 0) {
+    return Status::InvalidArgument(what + "timeout_ms is " + std::to_string(about.timeout_ms) +
+                                   ", which is no time");
+  }
   const auto reduction = ReductionFromCode(static_cast<uint32_t>(about.reduction));
   if (!reduction) {
-    return Status::InvalidArgument("exchange of key " + std::to_string(operation.key) +
-                                   ": reduction " + std::to_string(about.reduction) +
+    return Status::InvalidArgument(what + "reduction " + std::to_string(about.reduction) +
                                    " is none of bs_reduction");
   }
-  Worker::ExchangeCall call{.key = operation.key,
-                            .givers = {about.givers, about.givers + about.num_givers},
-                            .takers = {about.takers, about.takers + about.num_takers},
-                            .dtype = dtype.value(),
-                            .reduction = *reduction,
-                            .size_bytes = operation.size_bytes,
-                            .home = about.home,
-                            .label = about.label != nullptr ? about.label : "",
-                            .priority = operation.priority,
-                            .timeout = std::chrono::milliseconds(about.timeout_ms)};
+  Worker::ExchangeCall call{
+      .key = operation.key,
+      .givers = {about.givers, about.givers + about.num_givers},
+      .takers = {about.takers, about.takers + about.num_takers},
+      .dtype = dtype.value(),
+      .reduction = *reduction,
+      .size_bytes = operation.size_bytes,
+      .home = about.home,
+      .label = about.label != nullptr ? about.label : "",
+      .priority = operation.priority,
+      .timeout = std::chrono::milliseconds(std::min(about.timeout_ms, kLongestTimeoutMs))};
   if (operation.in != nullptr) call.in = In(operation);
   if (operation.out != nullptr) call.out = Out(operation);
   call.given = Calling(operation.pushed, operation, host);

@@ -96,6 +96,15 @@ class Core::Impl {
     EndAll(over);
   }
 
+  void Drop(CommTask* task, const Status& status) {
+    BS_CHECK(!status.ok());
+    if (task->core_ != core_ || !task->failure_.ok()) return;
+    task->failure_ = status;
+    RemoveQueued(*task);
+    RequestRun();
+    if (task->outstanding_ == 0) End(task);
+  }
+
   void SetCredit(uint64_t credit_bytes) {
     queues_.SetCredit(credit_bytes);
     RequestRun();
@@ -223,6 +232,8 @@ Core::~Core() = default;
 void Core::Add(CommTask* task) { impl_->Add(task); }
 
 void Core::FailAll(const Status& status) { impl_->FailAll(status); }
+
+void Core::Drop(CommTask* task, const Status& status) { impl_->Drop(task, status); }
 
 void Core::SetCredit(uint64_t credit_bytes) { impl_->SetCredit(credit_bytes); }
 

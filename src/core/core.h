@@ -68,6 +68,10 @@ class Core {
   // REQUIRES: !status.ok().
   void FailAll(const Status& status);
 
+  // Fails one task with `status`, as above.  Nothing happens if it is not registered.
+  // REQUIRES: !status.ok().
+  void Drop(CommTask* task, const Status& status);
+
   // Replaces CoreOptions::credit_bytes from now on, also for queued partitions.
   // REQUIRES: credit_bytes > 0.
   void SetCredit(uint64_t credit_bytes);

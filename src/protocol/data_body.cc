@@ -69,6 +69,7 @@ enum Field : pbf_tag_type {
 bool IsOfTensor(ps::Op op) { return op == ps::Op::kDeclare || op == ps::Op::kLookup; }
 
 bool IsOfExchange(ps::Op op) { return op == ps::Op::kGive || op == ps::Op::kTake; }
+bool HasTerms(ps::Op op) { return IsOfExchange(op) || op == ps::Op::kQuit; }
 
 bool IsAsynchronous(const DataRequest& request) {
   return request.mode == static_cast<uint32_t>(Mode::kAsynchronous);
@@ -273,7 +274,7 @@ bool ReadRest(ps::Op op, pbf_reader* in, DataRequest* request) {
       request->ready = in->get_bytes();
       return true;
     case Bytes(kTerms):
-      if (!IsOfExchange(op)) return false;
+      if (!HasTerms(op)) return false;
       request->terms = in->get_bytes();
       return true;
     case Bytes(kTakenPartitions):
@@ -349,7 +350,7 @@ ps::Body Encode(ps::Op op, const DataRequest& request) {
   out.Add(kGivenBack, request.given_back ? 1 : 0);
   out.Add(kStandsFor, request.stands_for);
   out.Add(kAnsweredBelow, request.answered_below);
-  if (IsOfExchange(op)) out.Add(kTerms, request.terms);
+  if (HasTerms(op)) out.Add(kTerms, request.terms);
   if (op == ps::Op::kTaken) out.Add(kTakenPartitions, request.taken);
   return out.End();
 }

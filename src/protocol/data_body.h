@@ -60,10 +60,10 @@ struct DataRequest {
   // kPush and kPushPull of a synchronous key: number of workers, all of the sender's host, whose
   // sum the payload is.  0: it is the sender's.
   uint32_t stands_for = 0;
-  // kPushPull between workers of a host: the sender has the answers to all its requests of a lower
-  // sequence.
+  // kPushPull between workers of a host, kGive, kTake, kTaken: the sender has the answers to all
+  // its requests of a lower sequence.
   uint64_t answered_below = 0;
-  std::string terms{};  // kGive, kTake: ExchangeTerms (exchange_terms.h)
+  std::string terms{};  // kGive, kTake, kQuit: ExchangeTerms (exchange_terms.h)
   std::string taken{};  // kTaken: TakenPartitions (exchange_terms.h)
 
   bool operator==(const DataRequest&) const = default;

@@ -248,6 +248,12 @@ Result<std::vector<TakenPartition>> DecodeTaken(std::string_view bytes) {
   Status wrong;
   const Status read = ps::ForEachField(bytes, [&](pbf_reader* in) {
     if (in->tag_and_type() != ps::Bytes(kTakenPartition)) return false;
+    if (taken.size() == kMostTakenPartitions) {
+      wrong = Status::InvalidArgument("more than " + std::to_string(kMostTakenPartitions) +
+                                      " partitions");
+      in->skip();
+      return true;
+    }
     Status one = ReadTaken(ReadView(in), &taken.emplace_back());
     if (!one.ok()) wrong = std::move(one);
     return true;

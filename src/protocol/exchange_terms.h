@@ -61,6 +61,8 @@ struct TakenPartition {
 
   bool operator==(const TakenPartition&) const = default;
 };
+// Most of them in a request.
+inline constexpr size_t kMostTakenPartitions = 1024;
 // The same conversions.
 std::string Encode(std::span<const TakenPartition> taken);
 Result<std::vector<TakenPartition>> DecodeTaken(std::string_view bytes);

@@ -46,6 +46,10 @@ class Rules {
   // False: a server takes the first worker's terms for those of all; a worker's shard goes to the
   // server of another home, so that it misses the shards of the other givers.
   virtual bool exchanges_compare_terms() const { return true; }
+  // False: a repeat of a contribution counts again; a late copy of a request for an exchange that
+  // is over begins it again.
+  virtual bool exchanges_count_contributions_once() const { return true; }
+  virtual bool exchanges_stay_over() const { return true; }
   virtual bool exchanges_go_to_their_home() const { return true; }
 };
 

@@ -29,18 +29,13 @@ inline ViolationFn ReportOn(Executor* dispatcher, ViolationFn on_violation) {
 }
 
 // Returns `send` that also reports requests refused because no correct worker makes them.  Requests
-// that come too early, too late or again, or find no memory, are no violations.  Exchanges are as
-// scripts call them, and scripts of workers may differ.
+// that come too early, too late or again, or find no memory, are no violations.
 inline SendFn SendAndReport(SendFn send, ViolationFn report) {
   return [send = std::move(send), report = std::move(report)](ps::Message message) {
     const auto code = static_cast<StatusCode>(message.meta.extension.status);
-    const ps::Op op = message.meta.extension.op;
-    const bool exchanges = op == ps::Op::kGive || op == ps::Op::kTake;
     const bool is_wrong =
         code == StatusCode::kInvalidArgument || code == StatusCode::kPermissionDenied;
-    if (is_wrong && !exchanges) {
-      report(message.peer, message.meta.extension.text);
-    }
+    if (is_wrong) report(message.peer, message.meta.extension.text);
     send(std::move(message));
   };
 }

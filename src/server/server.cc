@@ -135,7 +135,7 @@ Server::Impl::Impl(const ServerOptions& options, Executor* dispatcher,
       codecs_(options.codecs != nullptr ? *options.codecs : codec::Builtin()),
       dispatcher_(dispatcher),
       report_violation_(server::ReportOn(dispatcher, std::move(handler.on_violation))),
-      send_(server::SendAndReport(std::move(handler.send), report_violation_)),
+      send_(server::SendAndReport(handler.send, report_violation_)),
       hosted_(std::make_shared<server::HostedUpdates>(options.updater)),
       bounds_(server::MakeBounds(options)),
       stock_(options, dispatcher, shards, {send_, std::move(handler.on_failure), hosted_, bounds_},
@@ -148,7 +148,7 @@ Server::Impl::Impl(const ServerOptions& options, Executor* dispatcher,
       exchanges_(
           MakeShardState(options, {.executor = dispatcher, .numa_node = shards.front().numa_node},
                          send_, hosted_, bounds_),
-          rules),
+          std::move(handler.send), rules),
       deferred_(dispatcher, log, std::chrono::minutes(1)) {
   BS_CHECK(!shards.empty());
   BS_CHECK(options.view->num_workers() > 0);

@@ -118,7 +118,8 @@ void Worker::Impl::QuitExchange(Key key, const Status& why) {
   const auto at = exchanges_.find(key);
   if (at == exchanges_.end() || !failure_.ok()) return;
   ++num_open_;
-  backend_->Quit(key, at->second.task->server(), why, [this, key, why](const Status&) {
+  const worker::ExchangeTask& task = *at->second.task;
+  backend_->Quit(key, task.terms(), task.server(), why, [this, key, why](const Status&) {
     // Its requests under way have been refused.  This ends partitions that have not begun.
     const auto left = exchanges_.find(key);
     if (left != exchanges_.end()) left->second.task->Abort(why);

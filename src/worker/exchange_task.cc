@@ -28,20 +28,17 @@ void ExchangeTask::Begin() {
 
 void ExchangeTask::Abort(const Status& why) {
   if (failure_.ok()) failure_ = why;
+  context_->core->Drop(this, Status(failure_));
 }
 
 std::vector<bs::Partition> ExchangeTask::Partition(uint64_t /*partition_bytes*/) {
   return call_.partitions;
 }
 
-void ExchangeTask::Start(const bs::Partition& partition) {
-  // The Core drops the other partitions, and may end the task.
-  if (!failure_.ok()) return NotifyFinish(partition.index, failure_);
-  StartPart(partition);
-}
+void ExchangeTask::Start(const bs::Partition& partition) { StartPart(partition); }
 
 void ExchangeTask::StartPart(const bs::Partition& partition) {
-  backend::ExchangePart part{
+  backend::ExchangePartition part{
       .key = key(), .terms = call_.terms, .partition = partition, .priority = priority()};
   if (call_.gives) {
     ++giving_;
@@ -56,7 +53,7 @@ void ExchangeTask::StartPart(const bs::Partition& partition) {
     part.out = call_.out.subspan(partition.offset_bytes, partition.size_bytes);
     part.taken = [this](const Status& status, bool refused) { OnTaken(status, refused); };
   }
-  context_->backend->StartPart(std::move(part));
+  context_->backend->StartPartition(std::move(part));
 }
 
 // While this partition still counts as given, the task outlives whatever its end sets off.
@@ -82,14 +79,16 @@ void ExchangeTask::Note(const Status& status, bool refused) {
   const bool own = refused && (status.code() == StatusCode::kInvalidArgument ||
                                status.code() == StatusCode::kFailedPrecondition ||
                                status.code() == StatusCode::kDeadlineExceeded ||
+                               status.code() == StatusCode::kResourceExhausted ||
                                status.code() == StatusCode::kCancelled);
   const Status failure = own ? status : context_->fail(status);
   if (!failure_.ok()) return;
   failure_ = failure;
-  // Where the server refused one partition only, the others end by this.
-  const bool waits = own && giving_ + taking_ > 1;
-  if (!waits) return;
-  context_->backend->Quit(key(), server(), Status::Cancelled(status.message()),
+  context_->core->Drop(this, failure);
+  // Where the server refused one request only, the others of all workers end by this.
+  const bool waits = giving_ + taking_ > 1 || status.code() == StatusCode::kResourceExhausted;
+  if (!own || !waits) return;
+  context_->backend->Quit(key(), terms(), server(), Status::Cancelled(status.message()),
                           [](const Status&) {});
 }
 

@@ -44,9 +44,11 @@ class ExchangeTask final : public CommTask {
 
   // REQUIRES: called once; the worker has not failed.
   void Begin();
-  // The exchange fails with `why`, once its requests under way have ended.
+  // The exchange fails with `why`, once its requests under way have ended: at once if there are
+  // none.  It may be gone when this returns.
   void Abort(const Status& why);
   uint32_t server() const { return call_.partitions.front().server; }
+  const std::string& terms() const { return call_.terms; }
 
   std::vector<bs::Partition> Partition(uint64_t partition_bytes) override;
   void Start(const bs::Partition& partition) override;

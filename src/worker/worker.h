@@ -50,6 +50,7 @@ struct WorkerOptions {
   // Both hold until rank 0's back end has measured values that suit the network, if it measures.
   // Then rank 0 applies these values once, as if by Retune.  A call of Retune or a compressed
   // push-pull ends the measurement.  A push-pull of an asynchronous key applies nothing.
+
   // Partitions of all but large exchanges; a multiple of 64, the same on all workers.
   uint64_t exchange_partition_bytes = kFirstPartitionBytes;
   bool priority_order = true;          // false: first ready, first sent
@@ -154,7 +155,9 @@ class Worker {
     DType dtype = DType::kFloat32;
     Reduction reduction = Reduction::kSum;
     uint64_t size_bytes = 0;
-    // The rank of the server that keeps it, modulo their number; below 0: by the key.
+    // The rank of the server that keeps it, modulo their number; below 0: by the key.  It follows
+    // from the facts that the key is made of.  Otherwise calls that differ go to different servers,
+    // where each waits until its `timeout`.
     int32_t home = -1;
     std::string label{};  // at most protocol::kMostLabelBytes
     Priority priority = 0;
@@ -167,8 +170,8 @@ class Worker {
   };
   // All workers of an exchange state the same but for memory, priority and `timeout`.  If not, it
   // fails on all with kInvalidArgument, which names two of them.  After `timeout` it fails on all
-  // with kDeadlineExceeded, which names the givers that are missing.  These, kFailedPrecondition
-  // and kCancelled concern only that call.
+  // with kDeadlineExceeded, which names the givers that are missing.  These, kFailedPrecondition,
+  // kCancelled, and kResourceExhausted from a server concern only that call.
   void Exchange(ExchangeCall call);
   // Ends an exchange that this worker has under way, on all its workers: kCancelled with `reason`.
   void QuitExchange(Key key, std::string reason);

@@ -27,7 +27,7 @@ void Ignore(void* /*context*/, int /*code*/, const char* /*message*/) {}
 std::array<char, 8> memory{};
 bs_deferred* deferred = nullptr;
 constexpr bs_rates kRates{1, 0, 1};
-constexpr bs_exchange kExchange{};
+constexpr bs_exchange kExchange{.struct_bytes = sizeof(bs_exchange)};
 
 // Every field that only some kinds take, in the order of the struct's table.
 const std::vector<Setter> kSetters = {
@@ -260,6 +260,31 @@ TEST_F(OperationsTest, ANumberThatIsNoSizeIsRefused) {
                                        ", which is no size of bs_operation: begin with "
                                        "bs_operation_init");
   }
+}
+
+TEST_F(OperationsTest, AnExchangeNeedsItsSizeAndATime) {
+  constexpr int kRank = 0;
+  bs_exchange exchange{.struct_bytes = sizeof(bs_exchange),
+                       .givers = &kRank,
+                       .num_givers = 1,
+                       .takers = &kRank,
+                       .num_takers = 1,
+                       .timeout_ms = std::numeric_limits<int64_t>::max()};
+  bs_operation operation = bs_operation_init(BS_EXCHANGE);
+  operation.key = 9;
+  operation.in = in_.data();
+  operation.out = out_.data();
+  operation.size_bytes = in_.size() * sizeof(float);
+  operation.pushed = bs_waiter_pushed;
+  operation.done = bs_waiter_done;
+  operation.exchange = &exchange;
+  EXPECT_EQ(Run(operation, 2).code, 0);
+  EXPECT_EQ(out_, in_);
+  exchange.timeout_ms = -1;
+  EXPECT_EQ(Refused(&operation), "exchange of key 9: timeout_ms is -1, which is no time");
+  exchange.struct_bytes = 8;
+  EXPECT_EQ(Refused(&operation), "exchange of key 9: struct_bytes is 8, less than the " +
+                                     std::to_string(sizeof(bs_exchange)) + " of bs_exchange");
 }
 
 TEST_F(OperationsTest, AnAsynchronousKeyIsPushedPulledAndUpdated) {

@@ -426,6 +426,29 @@ TEST_F(CoreTest, MayBeDestroyedByATaskThatCameTooLate) {
   EXPECT_EQ(late.times_finished, 1);
 }
 
+TEST_F(CoreTest, ADroppedTaskEndsWithoutTheCreditThatItWaitsFor) {
+  RecordingTask first({.key = 1, .size_bytes = 200}, &log_);
+  RecordingTask queued({.key = 2, .size_bytes = 300}, &log_);
+  RecordingTask begun({.key = 3, .size_bytes = 300}, &log_);
+  Core core(options_, defer_.fn());
+  AddReady(&core, {&first, &queued});
+  defer_.RunAll();
+  const Status dropped = Status::Cancelled("dropped");
+  core.Drop(&queued, dropped);
+  EXPECT_EQ(*queued.finished, dropped);
+  EXPECT_EQ(core.queued(0), 0U);
+  core.Drop(&queued, dropped);
+  AddReady(&core, {&begun});
+  first.NotifyFinish(0, Status::Ok());
+  defer_.RunAll();
+  core.Drop(&begun, dropped);
+  EXPECT_EQ(begun.times_finished, 0) << "a partition is under way";
+  begun.NotifyFinish(0, Status::Ok());
+  EXPECT_EQ(*begun.finished, dropped);
+  first.NotifyFinish(1, Status::Ok());
+  EXPECT_EQ(queued.times_finished, 1);
+}
+
 TEST_F(CoreTest, DeferredRunOfADestroyedCoreDoesNothing) {
   RecordingTask task({.size_bytes = 100}, &log_);
   {

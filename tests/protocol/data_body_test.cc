@@ -82,6 +82,7 @@ TEST(DataBody, ExchangesHaveTheBytesOfTheProtocol) {
   EXPECT_EQ(HexOf(Encode(ps::Op::kTaken, request)), "b80607c80601d80604b2090175");
   EXPECT_EQ(DecodeRequest(ps::Op::kTake, Encode(ps::Op::kTake, request)).value().terms, "t");
   EXPECT_EQ(DecodeRequest(ps::Op::kTaken, Encode(ps::Op::kTaken, request)).value().taken, "u");
+  EXPECT_EQ(DecodeRequest(ps::Op::kQuit, Encode(ps::Op::kQuit, request)).value().terms, "t");
   EXPECT_EQ(DecodeRequest(ps::Op::kPush, Encode(ps::Op::kTake, request)).value().terms, "");
 }
 

@@ -108,5 +108,12 @@ TEST(TakenPartitions, AreTheSameBehindTheWire) {
   EXPECT_FALSE(DecodeTaken(std::string("\x0a\x01\xff", 3)).ok());
 }
 
+TEST(TakenPartitions, OneRequestHasABoundedNumber) {
+  std::vector<TakenPartition> taken(kMostTakenPartitions, TakenPartition{.key = 1});
+  EXPECT_TRUE(DecodeTaken(Encode(taken)).ok());
+  taken.emplace_back(TakenPartition{.key = 1});
+  EXPECT_EQ(DecodeTaken(Encode(taken)).status().message(), "more than 1024 partitions");
+}
+
 }  // namespace
 }  // namespace bs::protocol

@@ -198,6 +198,26 @@ def test_exchanges_that_differ_fail_on_both_workers_and_the_job_goes_on(job: Job
     assert all(worker.status() is None for worker in workers)
 
 
+def test_exchanges_with_times_and_labels_that_are_none_are_refused(job: Job) -> None:
+    _, _, workers = job
+    array = buffer([1, 8])
+    for seconds in (-1.0, float("nan")):
+        with pytest.raises(ConfigError, match="is no time"):
+            exchange(workers[0], 1, array, timeout_s=seconds)
+    with pytest.raises(ConfigError, match="has a NUL"):
+        exchange(workers[0], 1, array, label="a\0b")
+    short = exchange(workers[0], 2, array, timeout_s=1e-5)
+    with pytest.raises(Timeout, match="worker 0 has waited for 1 ms"):
+        short.wait()
+    arrays = [buffer([1, 8]), buffer([5, 2])]
+    long = [
+        exchange(worker, 3, array, timeout_s=seconds)
+        for worker, array, seconds in zip(workers, arrays, (float("inf"), 1e300))
+    ]
+    for pending in long:
+        pending.wait()
+
+
 class Circle:
     """Refers to itself and to a round under way, so that only the garbage collector frees it."""
 

@@ -278,7 +278,7 @@ GAUGES = (
     "step_seconds queued_partitions queued_bytes in_flight_bytes partition_bytes credit_bytes "
     "pending_requests failed open_rounds awaited_rounds partitions value_bytes held_bytes workers "
     "servers worker_silent_seconds server_silent_seconds rdma_links rdma_pinned_bytes "
-    "rdma_window_bytes"
+    "rdma_window_bytes exchanges exchange_partitions ended_exchanges"
 )
 
 

@@ -1,6 +1,7 @@
 // Exchanges of a worker: its requests, their credit, errors, deadlines and ends.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -46,7 +47,7 @@ struct Exchanged {
   }
 };
 
-TEST(WorkerExchange, GivesAndTakesPartitionsAndTellsThatItHasThem) {
+TEST(WorkerExchange, GivesAndTakesPartitionsAndNotifiesThatItHasThem) {
   std::vector<std::byte> memory = Bytes(100, 1);
   Exchanged exchanged;
   Bench bench(OfTwo());
@@ -85,7 +86,7 @@ TEST(WorkerExchange, GivesAndTakesPartitionsAndTellsThatItHasThem) {
   EXPECT_EQ(exchanged.done.calls, 0);
   bench.Answer(std::move(second_take), Bytes(36, 9));
   EXPECT_TRUE(exchanged.done.ok());
-  EXPECT_TRUE(bench.Quiet()) << "one word at a time";
+  EXPECT_TRUE(bench.Quiet()) << "one notice at a time";
   bench.Answer(std::move(taken));
   ps::Message last = bench.Next();
   EXPECT_EQ(protocol::DecodeTaken(About(last).taken).value(),
@@ -270,6 +271,67 @@ TEST(WorkerExchange, QuitsAtItsDeadlineAndWhenItIsTold) {
   EXPECT_TRUE(bench.failures.empty());
 }
 
+TEST(WorkerExchange, WaitsForOtherWorkersUntilItsOwnDeadline) {
+  std::vector<std::byte> memory = Bytes(8, 1);
+  Exchanged exchanged;
+  PsWorkerOptions options = OfTwo();
+  options.requests.straggler_timeout = std::chrono::seconds(2);
+  Bench bench(options);
+  bench.worker()->Exchange(exchanged.Call(7, memory, memory));
+  bench.Answer(bench.Next());
+  ps::Message take = bench.Next();
+  for (int i = 0; i < 10; ++i) {
+    bench.RunFor(std::chrono::seconds(1));
+    bench.sent.clear();
+    ps::Message waits = Bench::ResponseTo(take);
+    waits.meta.extension.op = ps::Op::kPending;
+    bench.Tell(std::move(waits));
+  }
+  EXPECT_EQ(exchanged.done.calls, 0);
+  EXPECT_TRUE(bench.failures.empty());
+  bench.Answer(std::move(take), Bytes(8, 2));
+  EXPECT_TRUE(exchanged.done.ok());
+}
+
+TEST(WorkerExchange, AFullServerEndsItAloneOnAllWorkers) {
+  std::vector<std::byte> memory = Bytes(64, 1);
+  Exchanged exchanged;
+  Bench bench(OfTwo());
+  Worker::ExchangeCall call = exchanged.Call(7, memory, {});
+  call.takers = {1};
+  bench.worker()->Exchange(std::move(call));
+  bench.Refuse(bench.Next(), Status::ResourceExhausted("no memory"));
+  EXPECT_EQ(exchanged.done.code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(bench.failures.empty());
+  ps::Message quit = bench.Next();
+  EXPECT_EQ(About(quit).op, ps::Op::kQuit);
+  bench.Answer(std::move(quit));
+}
+
+TEST(WorkerExchange, ANoticeComesAgainUntilTheServerHasIt) {
+  std::vector<std::byte> memory = Bytes(8, 1);
+  Exchanged exchanged;
+  PsWorkerOptions options = OfTwo();
+  options.requests.timeout = std::chrono::seconds(3);
+  Bench bench(options);
+  bench.worker()->Exchange(exchanged.Call(7, memory, memory));
+  bench.Answer(bench.Next());
+  bench.Answer(bench.Next(), Bytes(8, 2));
+  bench.RunFor(std::chrono::milliseconds(1));
+  ps::Message lost = bench.Next();
+  EXPECT_EQ(lost.meta.priority, std::numeric_limits<Priority>::max());
+  bench.RunFor(std::chrono::milliseconds(3900));
+  bench.sent.clear();
+  bench.RunFor(std::chrono::milliseconds(200));
+  ps::Message notice = bench.Next();
+  EXPECT_GT(notice.meta.extension.sequence, lost.meta.extension.sequence);
+  EXPECT_EQ(protocol::DecodeTaken(About(notice).taken).value().size(), 1U);
+  bench.Answer(std::move(notice));
+  bench.RunFor(std::chrono::seconds(10));
+  EXPECT_TRUE(bench.Quiet());
+  EXPECT_TRUE(bench.failures.empty());
+}
+
 TEST(WorkerExchange, PartitionsBehindTheCreditEndWhenItQuits) {
   std::vector<std::byte> memory = Bytes(64, 1);
   Exchanged first;
@@ -281,11 +343,11 @@ TEST(WorkerExchange, PartitionsBehindTheCreditEndWhenItQuits) {
   ps::Message take = bench.Next();
   EXPECT_TRUE(bench.Quiet());
   bench.worker()->QuitExchange(8, "abort");
-  bench.Answer(bench.Next());
-  EXPECT_EQ(second.done.calls, 0) << "it waits for credit";
+  ps::Message quit = bench.Next();
+  EXPECT_EQ(quit.meta.priority, std::numeric_limits<Priority>::max());
+  bench.Answer(std::move(quit));
+  EXPECT_EQ(second.done.code(), StatusCode::kCancelled) << "it waits for no credit";
   bench.Answer(std::move(give));
-  bench.Run();
-  EXPECT_EQ(second.done.code(), StatusCode::kCancelled);
   bench.Answer(std::move(take), Bytes(64, 2));
   EXPECT_TRUE(first.done.ok());
 }

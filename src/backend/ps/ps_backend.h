@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -84,14 +85,18 @@ class PsBackend final : public Backend {
   std::shared_ptr<void> LendSent(std::span<const std::byte> memory) override;
   std::shared_ptr<void> LendFilled(std::span<std::byte> memory) override;
   void Start(const protocol::Tensor& tensor, Exchange exchange) override;
-  void StartPart(ExchangePart part) override;
-  void Quit(Key key, uint32_t destination, const Status& why, Done done) override;
+  void StartPartition(ExchangePartition part) override;
+  void Quit(Key key, const std::string& terms, uint32_t destination, const Status& why,
+            Done done) override;
   void Release(const protocol::Tensor& retired, bool given_back, Done done) override;
   void GiveBack(const protocol::Tensor& tensor, uint64_t turn,
                 UniqueFunction<void(Result<bool>)> done) override;
   void SetOptimizer(OptimizerText optimizer, uint64_t number, Done done) override;
   std::optional<PartitionAndCredit> TakeFitting() override;
-  void Fail(const Status& status) override { requests_.FailAll(status); }
+  void Fail(const Status& status) override {
+    failed_ = true;
+    requests_.FailAll(status);
+  }
   void Measure(Metrics* metrics) const override;
 
  private:
@@ -102,11 +107,14 @@ class PsBackend final : public Backend {
   void PushPull(const protocol::Tensor& tensor, Exchange exchange);
   void Push(const protocol::Tensor& tensor, Exchange* exchange);
   void Pull(const protocol::Tensor& tensor, const Exchange& exchange, Summed summed);
-  void Give(ExchangePart* part);
-  void Take(ExchangePart part);
-  // Tells the server, soon, that this worker has that partition of an exchange.
+  void Give(ExchangePartition* part);
+  void Take(ExchangePartition part);
+  // Notifies the server, soon, that this worker has that partition of an exchange.
   void NoteTaken(uint32_t server, const protocol::TakenPartition& partition);
-  void TellTaken(uint32_t server);
+  void NotifyTakenAfter(Duration delay, uint32_t server);
+  void NotifyTaken(uint32_t server);
+  // The server knows of the first `count`, or why not.
+  void OnNotified(uint32_t server, size_t count, const Status& status, bool refused);
   // Sends a request to each server; `done` gets the first refusal.
   void SendToEach(std::vector<ps::KvRequest> requests, Done done);
 
@@ -118,10 +126,11 @@ class PsBackend final : public Backend {
   protocol::Loads loads_;
   // By server: partitions of exchanges that this worker has, and a server does not know.
   struct Taken {
-    std::vector<protocol::TakenPartition> untold;
-    bool under_way = false;  // a request that tells of some, or the time until it
+    std::vector<protocol::TakenPartition> unreported;
+    bool under_way = false;  // a notice, or the time until it
   };
   std::vector<Taken> taken_;
+  bool failed_ = false;
   // Callbacks that nothing of the worker waits for look whether this is still there.
   const std::shared_ptr<bool> lives_ = std::make_shared<bool>(true);
 };

@@ -361,6 +361,24 @@ TEST_F(KvWorkerTest, AShortStragglerTimeoutStillNamesTheMissingWorker) {
               testing::HasSubstr("after 2 s still waiting for a response"));
 }
 
+TEST_F(KvWorkerTest, ARequestThatWaitsForEverHasNoStragglerTimeout) {
+  MakeWithStragglerTimeout(seconds(2));
+  std::optional<bs::Status> outcome;
+  KvRequest request;
+  request.server = 1;
+  request.waits_for_ever = true;
+  request.extension.op = Op::kTake;
+  worker_->Send(std::move(request),
+                [&](const bs::Status& status, const Message&) { outcome = status; });
+  for (int i = 0; i < 100; ++i) {
+    Run(seconds(1));
+    Answer(sent_.front(), Op::kPending, "worker 3");
+  }
+  EXPECT_FALSE(outcome.has_value());
+  Run(seconds(70));
+  ASSERT_TRUE(outcome.has_value()) << "the server is silent";
+}
+
 TEST_F(KvWorkerTest, ServersRefusalIsTheOutcome) {
   const std::optional<Outcome>& out = Send(Op::kLookup, 7);
   Answer(sent_.front(), Op::kLookup, "key 7: wrong size", 1);

@@ -11,6 +11,8 @@
 #include "protocol/bodies.h"
 #include "protocol/exchange_terms.h"
 #include "server/bench.h"
+#include "server/exchange/ended_exchanges.h"
+#include "server/exchange/exchanges.h"
 
 namespace bs::server {
 namespace {
@@ -47,8 +49,19 @@ class ExchangeTest : public testing::Test {
       body->offset_bytes = cut.offset_bytes;
       body->size_bytes = cut.size_bytes;
       body->terms = protocol::Encode(terms);
+      if (!notes_answers_) return;
+      body->answered_below = sequence_;
     });
     return message;
+  }
+  // Exchanges that end, each with a key of its own.
+  void EndMany(int count) {
+    const Key key = key_;
+    for (key_ = 1'000'000; key_ < static_cast<Key>(1'000'000 + count); ++key_) {
+      for (const int32_t rank : {0, 1}) Give(rank, SumOfTwo(), {1, 2});
+      for (const int32_t rank : {0, 1}) Taken(rank);
+    }
+    key_ = key;
   }
   std::vector<ps::Message> Give(int32_t rank, const ExchangeTerms& terms,
                                 const std::vector<float>& values, uint32_t partition = 0) {
@@ -66,9 +79,12 @@ class ExchangeTest : public testing::Test {
     });
     return bench_.Do(std::move(message));
   }
-  std::vector<ps::Message> Quit(int32_t rank, StatusCode code, const std::string& why) {
+  std::vector<ps::Message> Quit(int32_t rank, StatusCode code, const std::string& why,
+                                const ExchangeTerms& terms = SumOfTwo()) {
     ps::Message message =
         MakeRequest({.op = ps::Op::kQuit, .rank = rank, .key = key_, .sequence = ++sequence_});
+    test::ChangeRequest(
+        &message, [&](protocol::DataRequest* body) { body->terms = protocol::Encode(terms); });
     message.meta.extension.status = static_cast<uint32_t>(code);
     message.meta.extension.text = why;
     return bench_.Do(std::move(message));
@@ -104,6 +120,7 @@ class ExchangeTest : public testing::Test {
   ServerBench bench_{Options(3)};
   Key key_ = 7;
   uint64_t sequence_ = 0;
+  bool notes_answers_ = false;  // each request says that all before it have their answers
 };
 
 TEST_F(ExchangeTest, TakersGetTheReductionOnceAllHaveGiven) {
@@ -181,13 +198,83 @@ TEST_F(ExchangeTest, MemoryGoesWhenAllTakersToldThatTheyHaveIt) {
 }
 
 TEST_F(ExchangeTest, ManyExchangesLeaveNoMoreMemoryThanFew) {
-  for (; key_ < 10'000; ++key_) {
-    const ExchangeTerms terms = SumOfTwo();
-    for (const int32_t rank : {0, 1}) Give(rank, terms, {1, 2});
-    for (const int32_t rank : {0, 1}) Taken(rank);
+  notes_answers_ = true;
+  Give(0, SumOfTwo(), {1, 2});
+  EXPECT_EQ(MetricOf("exchanges"), 1);
+  EXPECT_EQ(MetricOf("exchange_partitions"), 1);
+  Quit(0, StatusCode::kCancelled, "abort");
+  EndMany(static_cast<int>(EndedExchanges::kLeast) + 500);
+  for (const char* const name : {"value_bytes", "held_bytes", "exchanges", "exchange_partitions"}) {
+    EXPECT_EQ(MetricOf(name), 0) << name;
   }
-  EXPECT_EQ(MetricOf("value_bytes"), 0);
-  EXPECT_EQ(MetricOf("held_bytes"), 0);
+  EXPECT_LE(MetricOf("ended_exchanges"), EndedExchanges::kLeast + 2);
+}
+
+TEST_F(ExchangeTest, LateRequestsOfAnExchangeThatIsOverBeginNothingAfterManyEnds) {
+  for (const int32_t rank : {0, 1}) Give(rank, SumOfTwo(), {1, 2});
+  for (const int32_t rank : {0, 1}) Taken(rank);
+  key_ = 8;
+  Give(0, SumOfTwo(), {1, 2});
+  Quit(0, StatusCode::kCancelled, "abort");
+  EndMany(static_cast<int>(EndedExchanges::kLeast) + 500);
+  key_ = 7;
+  EXPECT_EQ(TextOfAll(Give(0, SumOfTwo(), {1, 2})), "to 0: ok") << "its answer was lost";
+  key_ = 8;
+  EXPECT_EQ(TextOfAll(Give(1, SumOfTwo(), {1, 2})), "to 1: kCancelled: abort; missing: worker 1")
+      << "the first request of this worker";
+  EXPECT_EQ(MetricOf("exchanges"), 0);
+}
+
+TEST_F(ExchangeTest, ACopyOfAnAnsweredRequestBeginsNothing) {
+  Give(0, SumOfTwo(), {1, 2});
+  key_ = 8;
+  notes_answers_ = true;
+  Give(0, SumOfTwo(), {1, 2});
+  EXPECT_EQ(MetricOf("exchanges"), 2);
+  key_ = 9;
+  notes_answers_ = false;
+  sequence_ = 0;
+  EXPECT_EQ(TextOfAll(Give(0, SumOfTwo(), {1, 2})), "to 0: ok");
+  sequence_ = 0;
+  EXPECT_EQ(CodeOf(Take(0, SumOfTwo()).at(0)), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(MetricOf("exchanges"), 2);
+}
+
+TEST_F(ExchangeTest, OnlyItsWorkersEndAnExchange) {
+  Give(0, SumOfTwo(), {1, 2});
+  EXPECT_SNAPSHOT(
+      TextOfAll(Quit(2, StatusCode::kCancelled, "abort")),
+      R"snap(to 2: kInvalidArgument: quit key=7 from worker 2: it is no worker of 'gradients' (sum of float32 of 8 bytes from workers 0, 1 to workers 0, 1))snap");
+  ExchangeTerms terms = SumOfTwo();
+  terms.takers = {2};
+  EXPECT_SNAPSHOT(
+      TextOfAll(Quit(2, StatusCode::kCancelled, "abort", terms)),
+      R"snap(to 2: kFailedPrecondition: quit key=7 from worker 2: it is no worker of 'gradients' (sum of float32 of 8 bytes from workers 0, 1 to workers 0, 1))snap");
+  terms.takers = {3};
+  EXPECT_EQ(CodeOf(Quit(0, StatusCode::kCancelled, "abort", terms).at(0)),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(MetricOf("exchanges"), 1);
+  EXPECT_EQ(TextOfAll(Quit(1, StatusCode::kCancelled, std::string(5000, 'x'))), "to 1: ok");
+  EXPECT_EQ(TextOf(Take(0, SumOfTwo()).at(0)).size(),
+            Exchanges::kMostReasonBytes + std::string("; missing: worker 1").size());
+}
+
+TEST_F(ExchangeTest, AWorkerThatOnlyQuitsLeavesItsPlaceFree) {
+  Quit(0, StatusCode::kCancelled, "abort");
+  EXPECT_TRUE(bench_.server().OnWorkerVacant(ps::WorkerId(2), true).ok());
+}
+
+TEST_F(ExchangeTest, OnlyRequestsOfNoCorrectWorkerAreViolations) {
+  Give(0, SumOfTwo(), {1, 2});
+  Take(0, SumOfTwo());
+  ExchangeTerms other = SumOfTwo();
+  other.label = "another";
+  Give(1, other, {3, 4});
+  Take(1, other);
+  EXPECT_TRUE(bench_.violations.empty()) << "scripts differ";
+  ++key_;
+  Take(2, SumOfTwo());
+  EXPECT_EQ(bench_.violations.size(), 1U);
 }
 
 TEST_F(ExchangeTest, ARepeatIsAddedOnce) {
@@ -299,6 +386,47 @@ TEST_F(ExchangeTest, TheEndOfTheJobRefusesRequestsThatWait) {
   Take(0, SumOfTwo());
   bench_.server().Fail(Status::Cancelled("the end"));
   EXPECT_EQ(TextOfAll(bench_.Settle()), "to 0: kCancelled: the end");
+}
+
+TEST(ExchangeBounds, HoldForThePartitionsOfAllExchanges) {
+  std::vector<ps::Message> answers;
+  ShardState shard;
+  shard.view = job::ShareView({.role = job::Role::kServer}, 2, 1);
+  const SendFn send = [&](ps::Message message) { answers.push_back(std::move(message)); };
+  shard.send = send;
+  Exchanges exchanges(shard, send, protocol::Rules(), 2);
+  ExchangeTerms terms = SumOfTwo();
+  terms.size_bytes = 192;
+  uint64_t sequence = 0;
+  const auto take = [&](int32_t rank, Key key, uint32_t partition) {
+    const Partition cut = protocol::PartitionOf(terms, partition);
+    protocol::Call call;
+    call.worker_id = ps::WorkerId(rank);
+    call.worker_rank = rank;
+    call.extension.sequence = ++sequence;
+    call.extension.op = ps::Op::kTake;
+    call.request = {.key = key,
+                    .partition = partition,
+                    .offset_bytes = cut.offset_bytes,
+                    .size_bytes = cut.size_bytes,
+                    .terms = protocol::Encode(terms)};
+    exchanges.Handle(call);
+  };
+  take(0, 7, 0);
+  take(0, 8, 0);
+  take(1, 8, 0);
+  EXPECT_TRUE(answers.empty());
+  take(0, 8, 1);
+  EXPECT_SNAPSHOT(
+      TextOf(answers.at(0)),
+      R"snap(take key=8 partition=1 from worker 0: the exchanges under way have 2 partitions already)snap");
+  EXPECT_EQ(CodeOf(answers.at(0)), StatusCode::kResourceExhausted);
+  exchanges.OnWorkerGone(0, Status::Unavailable("lost worker 0"));
+  answers.clear();
+  terms.givers = {1};
+  terms.takers = {1};
+  take(1, 9, 2);
+  EXPECT_TRUE(answers.empty()) << "the exchanges that failed have given their room back";
 }
 
 // Summed by rank: (1e8 + 1) - 1e8 = 0, because 1e8 + 1 rounds to 1e8.

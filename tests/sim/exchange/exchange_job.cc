@@ -49,6 +49,9 @@ bool Contains(const std::vector<int32_t>& ranks, int32_t rank) {
   return std::ranges::find(ranks, rank) != ranks.end();
 }
 
+// The memory is the caller's again, which may write it.
+void Spoil(std::vector<int32_t>* values) { std::ranges::fill(*values, 0x5a5a5a5a); }
+
 ps::Message Clone(const ps::Message& message) {
   ps::Message copy;
   copy.peer = message.peer;
@@ -201,6 +204,17 @@ void ExchangeJob::Die() {
   }
 }
 
+void ExchangeJob::Mistake(const ExchangePlan& plan, Worker::ExchangeCall* call) {
+  switch (plan.mistake) {
+    case ExchangePlan::Mistake::kReduction:
+      call->reduction = Reduction::kProduct;
+      return;
+    case ExchangePlan::Mistake::kTakers:
+      call->takers = {plan.mistaken_rank};
+      return;
+  }
+}
+
 void ExchangeJob::Start(int32_t rank, size_t number) {
   const ExchangePlan& plan = options_.plans[number];
   const auto part = std::make_shared<Part>();
@@ -221,10 +235,10 @@ void ExchangeJob::Start(int32_t rank, size_t number) {
                             .priority = static_cast<Priority>(random_() % 3),
                             .in = std::as_bytes(std::span(in_place ? part->out : part->in)),
                             .out = std::as_writable_bytes(std::span(part->out))};
-  if (rank == plan.mistaken_rank) call.reduction = Reduction::kProduct;
+  if (rank == plan.mistaken_rank) Mistake(plan, &call);
   call.given = [this, part](const Status&) {
     if (++part->given > 1 || part->done > 0) Report("`given` ran twice, or behind `done`");
-    part->in.clear();
+    Spoil(&part->in);
   };
   call.done = [this, rank, number, part](const Status& status) {
     OnDone(rank, number, part, status);
@@ -240,10 +254,10 @@ void ExchangeJob::OnDone(int32_t rank, size_t number, const std::shared_ptr<Part
   if (++part->done > 1 || part->given != 1) Report(where + "`done` ran twice, or before `given`");
   if (options_.death_at == 0 || rank != options_.victim) --open_;
   const ExchangePlan& plan = options_.plans[number];
+  const bool right = !Contains(plan.takers, rank) || part->out == ResultOf(plan, number);
+  Spoil(&part->out);
   if (status.ok()) {
-    if (Contains(plan.takers, rank) && part->out != ResultOf(plan, number)) {
-      Report(where + "a wrong result");
-    }
+    if (!right) Report(where + "a wrong result");
     return;
   }
   const bool differs = plan.mistaken_rank >= 0 && status.code() == StatusCode::kInvalidArgument &&
@@ -274,7 +288,7 @@ std::string ExchangeJob::Run() {
   if (open_ > 0 && !(options_.death_at > 0 && !died_)) {
     Report(std::to_string(open_) + " calls never ended");
   }
-  // The last words about results may be lost, and come again.
+  // The last notices about results may be lost, and come again.
   clock_.RunUntil(clock_.Now() + seconds(60));
   if (!died_ && problem_.empty()) CheckMemory();
   CloseAll();
@@ -284,9 +298,10 @@ std::string ExchangeJob::Run() {
 void ExchangeJob::CheckMemory() {
   for (ServerSide& side : servers_) {
     side.server->Measure([this](const Metrics& metrics) {
-      for (const char* const name : {"value_bytes", "held_bytes"}) {
-        const double bytes = metrics.numbers().at({name, Metrics::kWhole});
-        if (bytes != 0) Report(std::string(name) + " is " + std::to_string(bytes) + " in the end");
+      for (const char* const name :
+           {"value_bytes", "held_bytes", "exchanges", "exchange_partitions"}) {
+        const double left = metrics.numbers().at({name, Metrics::kWhole});
+        if (left != 0) Report(std::string(name) + " is " + std::to_string(left) + " in the end");
       }
     });
   }

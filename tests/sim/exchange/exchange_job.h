@@ -29,8 +29,11 @@ struct ExchangePlan {
   Reduction reduction = Reduction::kSum;
   uint64_t count = 0;  // elements of int32
   int32_t home = -1;
-  // This worker states other takers; below 0: none does.
+  // This worker states otherwise; below 0: none does.
   int32_t mistaken_rank = -1;
+  // Takers: only itself, as if it took another rank for the root.
+  enum class Mistake : uint8_t { kReduction, kTakers };
+  Mistake mistake = Mistake::kReduction;
 };
 
 struct ExchangeJobOptions {
@@ -90,6 +93,7 @@ class ExchangeJob {
   void Send(int32_t worker, bool to_server, ps::Message message);
   void Deliver(int32_t worker, bool to_server, const std::shared_ptr<ps::Message>& message);
   void Die();
+  static void Mistake(const ExchangePlan& plan, Worker::ExchangeCall* call);
   void Start(int32_t rank, size_t plan);
   void OnDone(int32_t rank, size_t plan, const std::shared_ptr<Part>& part, const Status& status);
   void Report(const std::string& what);

@@ -35,7 +35,8 @@ TEST(ExchangeJob, NamesALostWorkerAtWhateverMessageItDies) {
   }
 }
 
-// One worker states another reduction than all others of its exchange.
+// One worker states another reduction, or another root, with the same home: that follows from the
+// key.
 ExchangeJobOptions DrawMistake(uint64_t seed) {
   ExchangeJobOptions options = DrawExchanges(seed);
   ExchangePlan& plan = options.plans.front();
@@ -44,6 +45,7 @@ ExchangeJobOptions DrawMistake(uint64_t seed) {
   plan.takers = plan.givers;
   plan.reduction = Reduction::kSum;
   plan.mistaken_rank = static_cast<int32_t>(seed) % options.num_workers;
+  plan.mistake = static_cast<ExchangePlan::Mistake>(seed / 7 % 2);
   return options;
 }
 
@@ -87,6 +89,22 @@ class AnyTerms final : public protocol::Rules {
 
 TEST(ExchangeMutants, TermsThatAreNotComparedAreFoundOut) {
   EXPECT_TRUE(IsFoundOut(AnyTerms(), DrawMistake));
+}
+
+class CountsTwice final : public protocol::Rules {
+  bool exchanges_count_contributions_once() const override { return false; }
+};
+
+TEST(ExchangeMutants, ARepeatThatCountsTwiceIsFoundOut) {
+  EXPECT_TRUE(IsFoundOut(CountsTwice(), DrawExchanges));
+}
+
+class BeginsAgain final : public protocol::Rules {
+  bool exchanges_stay_over() const override { return false; }
+};
+
+TEST(ExchangeMutants, ALateRepeatThatBeginsAnExchangeIsFoundOut) {
+  EXPECT_TRUE(IsFoundOut(BeginsAgain(), DrawExchanges));
 }
 
 class WrongHome final : public protocol::Rules {

@@ -47,6 +47,8 @@ struct KvRequest {
   int32_t server = 0;    // its rank, or the rank of a worker: KvWorkerOptions::peers
   Extension extension;   // op, text and body; the rest is filled in
   int32_t priority = 0;  // larger leaves first
+  // It waits for other workers as long as the owner likes: straggler_timeout does not count.
+  bool waits_for_ever = false;
   // Not copied; must stay valid and unchanged until `done` has run.  May be empty.
   std::span<const std::byte> payload;
   // Where the payload of an answer of that size may be written while `done` has not run; empty:

@@ -389,7 +389,7 @@ std::optional<bs::Status> KvWorker::Impl::Overdue(const Pending& pending) const 
                                         " (" + std::to_string(pending.tries) +
                                         (pending.tries == 1 ? " try)" : " tries)"));
   }
-  if (now >= pending.first_sent + options_.straggler_timeout) {
+  if (!pending.request.waits_for_ever && now >= pending.first_sent + options_.straggler_timeout) {
     return bs::Status::DeadlineExceeded(
         what + ": after " + TextOf(options_.straggler_timeout) + " still waiting for " +
         (pending.waits_for.empty() ? "a response" : pending.waits_for));
@@ -403,15 +403,17 @@ bs::Duration KvWorker::Impl::RepeatAfter(const Pending& pending) const {
   constexpr uint32_t kMaxDoublings = 3;
   const uint32_t doublings = std::min(pending.tries - 1, kMaxDoublings);
   // And once before giving up, as only a repeat makes the server name the cause of its wait.
-  const bs::Duration longest = std::min(std::max(options_.retry_interval, options_.timeout / 4),
-                                        options_.straggler_timeout / 2);
+  bs::Duration longest = std::max(options_.retry_interval, options_.timeout / 4);
+  if (!pending.request.waits_for_ever) longest = std::min(longest, options_.straggler_timeout / 2);
   return std::min(options_.retry_interval * (1 << doublings), longest);
 }
 
 void KvWorker::Impl::Schedule(const PendingPtr& pending) {
   const bs::TimePoint now = executor_->Now();
-  const bs::TimePoint give_up = std::min(pending->last_heard + options_.timeout,
-                                         pending->first_sent + options_.straggler_timeout);
+  bs::TimePoint give_up = pending->last_heard + options_.timeout;
+  if (!pending->request.waits_for_ever) {
+    give_up = std::min(give_up, pending->first_sent + options_.straggler_timeout);
+  }
   // A repeat that is held back by an earlier copy is looked at again one interval later.
   const bs::TimePoint held = now + options_.retry_interval;
   const bs::TimePoint repeat = pending->last_sent + RepeatAfter(*pending);
