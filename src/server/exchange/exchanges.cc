@@ -12,7 +12,7 @@
 namespace bs::server {
 namespace {
 
-Status Wrong(const protocol::Call& call, const std::string& what) {
+Status WrongCall(const protocol::Call& call, const std::string& what) {
   return Status::InvalidArgument(protocol::DescribeCall(call) + ": " + what);
 }
 
@@ -75,7 +75,7 @@ Exchange* Exchanges::Find(const protocol::Call& call) {
   if (at->second->HasTerms(call)) return at->second.get();
   const Result<protocol::ExchangeTerms> stated = protocol::DecodeTerms(call.request.terms);
   if (!stated.ok()) {
-    Refuse(call, Wrong(call, stated.status().message()));
+    Refuse(call, WrongCall(call, stated.status().message()));
     return nullptr;
   }
   const Status differs = at->second->Differs(call, stated.value());
@@ -88,10 +88,10 @@ Exchange* Exchanges::Find(const protocol::Call& call) {
 
 Result<protocol::ExchangeTerms> Exchanges::TermsOf(const protocol::Call& call) const {
   Result<protocol::ExchangeTerms> terms = protocol::DecodeTerms(call.request.terms);
-  if (!terms.ok()) return Wrong(call, terms.status().message());
+  if (!terms.ok()) return WrongCall(call, terms.status().message());
   const int32_t workers = shard_.view->num_workers();
   if (terms.value().givers.back() >= workers || terms.value().takers.back() >= workers) {
-    return Wrong(call, "the job has only workers 0 to " + std::to_string(workers - 1));
+    return WrongCall(call, "the job has only workers 0 to " + std::to_string(workers - 1));
   }
   return terms;
 }
@@ -136,7 +136,7 @@ void Exchanges::AnswerLate(const protocol::Call& call, const Status& outcome) {
 void Exchanges::Taken(const protocol::Call& call) {
   const Result<std::vector<protocol::TakenPartition>> taken =
       protocol::DecodeTaken(call.request.taken);
-  if (!taken.ok()) return Refuse(call, Wrong(call, taken.status().message()));
+  if (!taken.ok()) return Refuse(call, WrongCall(call, taken.status().message()));
   for (const protocol::TakenPartition& partition : taken.value()) {
     const auto at = exchanges_.find(partition.key);
     if (at == exchanges_.end()) continue;
@@ -154,7 +154,7 @@ void Exchanges::Quit(const protocol::Call& call) {
   const Result<protocol::ExchangeTerms> terms = TermsOf(call);
   if (!terms.ok()) return Refuse(call, terms.status());
   if (!HasWorker(terms.value(), call.worker_rank)) {
-    return Refuse(call, Wrong(call, "it is no worker of " + protocol::Describe(terms.value())));
+    return Refuse(call, WrongCall(call, "it is no worker of " + protocol::Describe(terms.value())));
   }
   const auto at = exchanges_.find(key);
   // Scripts may differ in the workers of an exchange.
