@@ -17,7 +17,7 @@
 namespace bs::codec {
 namespace {
 
-constexpr float kInfinite = std::numeric_limits<float>::infinity();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kScales[] = {0.7F, std::numeric_limits<float>::max(),
                              std::numeric_limits<float>::denorm_min()};
 
@@ -96,7 +96,7 @@ TEST_P(OnebitKernel, PutsAndAddsAsTheSpecification) {
     for (unsigned char& byte : signs) byte = static_cast<unsigned char>(random_());
     for (const float scale : {0.7F, 0.0F, kScales[1], kScales[2], nan}) {
       Unaligned target = Floats(8 * eights, offset);
-      const std::array<float, 3> not_finite = {nan, kInfinite, -kInfinite};
+      const std::array<float, 3> not_finite = {nan, kInfinity, -kInfinity};
       if (eights > 0) std::memcpy(target.data() + offset, not_finite.data(), sizeof(not_finite));
       Unaligned expected = target;
       GetParam()->add(signs.data(), scale, eights, target.data() + offset);
