@@ -27,8 +27,8 @@ void ExchangeTask::Begin() {
 }
 
 void ExchangeTask::Abort(const Status& why) {
-  if (failure_.ok()) failure_ = why;
-  context_->core->Drop(this, Status(failure_));
+  if (aborted_.ok()) aborted_ = why;
+  context_->core->Drop(this, Status(aborted_));
 }
 
 std::vector<bs::Partition> ExchangeTask::Partition(uint64_t /*partition_bytes*/) {
@@ -94,18 +94,19 @@ void ExchangeTask::Note(const Status& status, bool refused) {
 
 void ExchangeTask::OnFinished(Status status) {
   released_ = true;
-  if (!status.ok() && failure_.ok()) failure_ = std::move(status);
+  if (!status.ok() && failure_.ok() && aborted_.ok()) failure_ = std::move(status);
   Settle();
 }
 
 void ExchangeTask::Settle() {
   if (!released_ || giving_ > 0) return;
+  const Status outcome = failure_.ok() ? aborted_ : failure_;
   lent_in_.reset();
-  if (call_.given) std::exchange(call_.given, {})(failure_);
+  if (call_.given) std::exchange(call_.given, {})(outcome);
   if (taking_ > 0 || !call_.done) return;
   lent_out_.reset();
   const UniqueFunction<void()> ended = std::move(ended_);
-  std::exchange(call_.done, {})(failure_);
+  std::exchange(call_.done, {})(outcome);
   ended();
 }
 

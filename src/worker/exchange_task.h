@@ -73,6 +73,7 @@ class ExchangeTask final : public CommTask {
   size_t taking_ = 0;      // likewise
   bool released_ = false;  // by the Core, or it never had the task
   Status failure_;
+  Status aborted_;  // counts unless a request has failed, which says more
   UniqueFunction<void()> ended_;
 };
 

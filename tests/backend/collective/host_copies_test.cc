@@ -149,6 +149,11 @@ TEST(HostCopies, ASumWaitsForEachWorker) {
   tensor.ExpectSums();
 }
 
+void FailAll(Ranks* ranks, const Status& why) {
+  for (int32_t rank = 0; rank < ranks->size(); ++rank) ranks->backend(rank)->Fail(why);
+  ranks->Run();
+}
+
 // What waits for servers holds up no other tensor.
 TEST(HostCopies, AFailureEndsCopiesUnderWay) {
   Ranks ranks({.num_ranks = 4, .hosts = {0, 0, 1, 1}});
@@ -158,10 +163,7 @@ TEST(HostCopies, AFailureEndsCopiesUnderWay) {
   tensor.StartAll();
   ranks.Run();
   EXPECT_EQ(tensor.ended(), 0);
-  for (int32_t rank = 0; rank < 4; ++rank) {
-    ranks.backend(rank)->Fail(Status::Unavailable("lost worker 1"));
-  }
-  ranks.Run();
+  FailAll(&ranks, Status::Unavailable("lost worker 1"));
   EXPECT_EQ(tensor.ended(), 4 * 1024);
   ASSERT_TRUE(tensor.error());
   EXPECT_EQ(tensor.error()->message(), "lost worker 1");
@@ -176,6 +178,7 @@ TEST(HostCopies, WithoutCreditNothingIsCopiedDown) {
   ranks.Run();
   // It owns 2 MiB.  The credit is 1 MiB, and has a reserve for small partitions.
   EXPECT_LT(CopiedBy(ranks.backend(0)), 1.25 * (1U << 20U));
+  FailAll(&ranks, Status::Unavailable("lost worker 1"));
 }
 
 TEST(HostCopies, ASumThatHangsOnAHostNamesNoWorkerWhereItHasEnded) {
