@@ -31,7 +31,7 @@ LatestRequests RequestsOf(const protocol::ExchangeTerms& terms);
 class EndedExchanges {
  public:
   static constexpr size_t kLeast = size_t{1} << 12U;
-  // Of workers, in the outcomes of one kind.
+  // The bound of workers, counted over the outcomes of one kind.
   static constexpr size_t kMostWaits = size_t{1} << 22U;
 
   explicit EndedExchanges(int32_t num_workers)

@@ -26,7 +26,7 @@ class Exchanges {
  public:
   static constexpr size_t kMost = size_t{1} << 20U;
   static constexpr size_t kMostPartitions = size_t{1} << 22U;
-  // Of the text of a worker that ends an exchange; the rest is cut.
+  // A longer text of a worker that ends an exchange is cut.
   static constexpr size_t kMostReasonBytes = 1024;
 
   // `send_failure` sends refusals because an exchange failed as a whole: correct workers may get
