@@ -46,14 +46,19 @@ class InstantLibrary final : public Collective {
  public:
   explicit InstantLibrary(bs::Executor* executor) : executor_(executor) {}
 
-  void AllReduce(std::vector<Piece> /*pieces*/, bs::DType /*dtype*/, uint64_t /*sequence*/,
-                 Done done) override {
+  void Begin(std::vector<Piece> /*pieces*/, bs::DType /*dtype*/, uint64_t sequence,
+             Done done) override {
+    num_begun_ = sequence + 1;
     executor_->Post([done = std::move(done)] { done(Status::Ok()); });
+  }
+  void TellBegun(bs::UniqueFunction<void(uint64_t)> told) override {
+    executor_->Post([told = std::move(told), begun = num_begun_] { told(begun); });
   }
   void Abort(const Status& /*status*/) override {}
 
  private:
   bs::Executor* const executor_;
+  uint64_t num_begun_ = 0;
 };
 
 bs::Config Configure(const std::string& role, int ranks, int32_t port) {
