@@ -43,7 +43,7 @@ FUZZERS := meta zmtp server body rdma
 # A time ends a fuzzer here, a number of inputs in `make nightly-fuzz`.
 FUZZ_LIMIT ?= -max_total_time=15
 # The rooms whose tests an optimiser can break; the others have run under the sanitizers (docs/design/testing.md).
-OPTIMISED_ROOMS := base reduce codec backend/collective/mpi backend/collective/nccl frontend/mxnet sim predict benchmarks
+OPTIMISED_ROOMS := base reduce codec backend/collective/mpi backend/collective/nccl frontend/mxnet sim sim/exchange predict benchmarks
 TSAN_OPTIONS := halt_on_error=1 suppressions=$(CURDIR)/tests/tsan.supp
 RESULTS := $(BUILD)/results
 # One configuration for all that is built in this folder, so that one step leaves nothing for another to compile again.
