@@ -74,7 +74,7 @@ def compression_of(params: Mapping[str, object], least_bytes: int) -> Compressio
     asked = {str(name): value for name, value in params.items()}
     if not any(name in asked for name in _BYTEPS):
         texts = {name: str(value) for name, value in asked.items()}
-        return Compression(Coding(_type_of(texts), texts))
+        return Compression(_of_type(_type_of(texts), texts))
     used = {name: value for name, value in asked.items() if not _is_absent(value)}
     if "type" in used:
         key = next(name for name in _BYTEPS if name in asked)
@@ -100,13 +100,21 @@ def _type_of(texts: Dict[str, str]) -> str:
             f"gradient compression needs a type or a compressor: want 'type': '2bit', or {_LACKS}",
             1,
         )
-    if name != _TYPE:
+    return name
+
+
+def _of_type(name: str, options: Dict[str, str]) -> Coding:
+    """Return a coding of a type that the engine has, which may be the user's own."""
+    try:
+        return Coding(name, options)
+    except ConfigError as error:
+        if name == _TYPE or "Unknown type" not in str(error):
+            raise
         raise ConfigError(
             f"Unknown type for gradient compression {name!r}: want {_TYPE!r}, or in place of a "
             f"type {_LACKS}",
             1,
-        )
-    return name
+        ) from error
 
 
 def _is_absent(value: object) -> bool:
