@@ -26,4 +26,17 @@ struct Tensor {
   bool hosted = false;          // as above
 };
 
+// Returns the tensor with the numbers of its layout and nothing else, for a back end that keeps
+// many of them.
+inline Tensor WithoutPartitions(const Tensor& tensor) {
+  return {.key = tensor.key,
+          .dtype = tensor.dtype,
+          .mode = tensor.mode,
+          .size_bytes = tensor.size_bytes,
+          .partition_bytes = tensor.partition_bytes,
+          .partitions = {},
+          .layout_version = tensor.layout_version,
+          .first_layout = tensor.first_layout};
+}
+
 }  // namespace bs::protocol

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "protocol/data_body.h"
 #include "protocol/next_layout.h"
+#include "protocol/tensor.h"
 #include "ps/text.h"
 
 namespace bs::backend::collective {
@@ -16,17 +17,6 @@ std::string Describe(const protocol::GrantedPiece& piece) {
   return "key=" + std::to_string(piece.key) + " round=" + std::to_string(piece.round) + " bytes " +
          std::to_string(piece.offset_bytes) + " to " +
          std::to_string(piece.offset_bytes + piece.size_bytes);
-}
-
-protocol::Tensor WithoutPartitions(const protocol::Tensor& tensor) {
-  return {.key = tensor.key,
-          .dtype = tensor.dtype,
-          .mode = tensor.mode,
-          .size_bytes = tensor.size_bytes,
-          .partition_bytes = tensor.partition_bytes,
-          .partitions = {},
-          .layout_version = tensor.layout_version,
-          .first_layout = tensor.first_layout};
 }
 
 // A request that this rank waits for must not wait behind data.
@@ -93,7 +83,7 @@ void CollectiveBackend::Add(const protocol::Tensor& tensor, Exchange exchange) {
     pending.round = exchange.round;
     pending.dtype = tensor.dtype;
     pending.size_bytes = tensor.size_bytes;
-    if (options_.host) pending.tensor = WithoutPartitions(tensor);
+    if (options_.host) pending.tensor = protocol::WithoutPartitions(tensor);
     pending.in = exchange.in.data() - place.offset_bytes;
     pending.out = exchange.out.data() - place.offset_bytes;
     pending.parts.resize(tensor.partitions.size());

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "codec/codec.h"
 #include "protocol/describe.h"
+#include "protocol/tensor.h"
 #include "ps/text.h"
 
 namespace bs::backend {
@@ -35,17 +36,6 @@ protocol::PartitionShape ShapeOf(const protocol::Tensor& tensor, const Partition
   return {.offset_bytes = partition.offset_bytes,
           .size_bytes = partition.size_bytes,
           .dtype = static_cast<uint32_t>(tensor.dtype)};
-}
-
-protocol::Tensor WithoutPartitions(const protocol::Tensor& tensor) {
-  return {.key = tensor.key,
-          .dtype = tensor.dtype,
-          .mode = tensor.mode,
-          .size_bytes = tensor.size_bytes,
-          .partition_bytes = tensor.partition_bytes,
-          .partitions = {},
-          .layout_version = tensor.layout_version,
-          .first_layout = tensor.first_layout};
 }
 
 }  // namespace
@@ -113,7 +103,7 @@ void HostSums::Add(const protocol::Tensor& tensor, Exchange exchange) {
   }
   Entry& entry = *opened.value();
   BS_CHECK(!entry.own && !entry.round.has(own_place_));
-  entry.own = std::make_unique<Own>(Own{WithoutPartitions(tensor), std::move(exchange)});
+  entry.own = std::make_unique<Own>(Own{protocol::WithoutPartitions(tensor), std::move(exchange)});
   entry.began = executor_->Now();
   if (watch_ == 0) WatchStragglers();
   Exchange& own = entry.own->exchange;
