@@ -190,7 +190,8 @@ def end_of_one(job: Job) -> None:
 def assert_ends_and_says(job: Job, code: int, output: str) -> None:
     assert code == 1, job.all_output()
     said = (
-        r"MXNetError: .*(pull|push) key=\S+ round=\d+ partition=\d+ to server \d: after 4 s still "
+        r"MXNetError: .*(pull|push) key=(\S+|'[^']+') round=\d+ partition=\d+ to server \d: "
+        "after 4 s still "
     )
     assert re.search(said + "waiting for the push of another worker, or for a stock", output), (
         job.all_output()
