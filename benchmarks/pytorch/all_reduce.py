@@ -100,8 +100,13 @@ def _seconds(add_up: Callable[[Any], None], tensor: Any, rank: int, size: int, s
     return seconds
 
 
+def _results(store: str) -> pathlib.Path:
+    """Return the file for what worker 0 has measured: mpirun cuts and mixes long lines."""
+    return pathlib.Path(store + ".json")
+
+
 def measure(sizes: List[int], turns: int, store: str) -> None:
-    """Report the seconds of a sum of each turn, by mode and size; runs in the workers."""
+    """Write down the seconds of a sum of each turn, by mode and size; runs in the workers."""
     import torch
 
     torch.set_num_threads(1)
@@ -119,15 +124,16 @@ def measure(sizes: List[int], turns: int, store: str) -> None:
                 for mode, add_up in ways.items():
                     found[mode][of].append(_seconds(add_up, tensor, rank, size, counts[mode]))
     if rank == 0:
-        lab_job.report(found)
+        _results(store).write_text(json.dumps(found))
 
 
 def run_job(args: argparse.Namespace, shape: Shape) -> Dict[str, Dict[str, List[float]]]:
     """Run a job to its end and return milliseconds of a sum of each turn, by mode and size."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         hosts = [lab_job.place(host) for host in shape.worker_hosts]
+        store = str(pathlib.Path(folder) / "store")
         worker = [sys.executable, "-m", "benchmarks.pytorch.all_reduce", "--worker"]
-        worker += [str(pathlib.Path(folder) / "store"), "--turns", str(args.turns)]
+        worker += [store, "--turns", str(args.turns)]
         worker += ["--sizes", ",".join(str(of) for of in args.sizes)]
         meeting = [f"DMLC_PS_ROOT_URI={hosts[0].address}"]
         meeting.append("GLOO_SOCKET_IFNAME=eth0")
@@ -141,15 +147,13 @@ def run_job(args: argparse.Namespace, shape: Shape) -> Dict[str, Dict[str, List[
             text=True,
             timeout=args.timeout,
         )
-    for line in ended.stdout.splitlines():
-        _, begins, result = line.partition("RESULT ")
-        if begins and ended.returncode == 0:
-            found = json.loads(result)
-            return {
-                mode: {of: [1e3 * seconds for seconds in turns] for of, turns in sizes.items()}
-                for mode, sizes in found.items()
-            }
-    raise SystemExit(f"the job failed with exit code {ended.returncode}:\n{ended.stdout}")
+        if ended.returncode != 0:
+            raise SystemExit(f"the job failed with exit code {ended.returncode}:\n{ended.stdout}")
+        measured = json.loads(_results(store).read_text())
+    return {
+        mode: {of: [1e3 * seconds for seconds in turns] for of, turns in sizes.items()}
+        for mode, sizes in measured.items()
+    }
 
 
 def summary(runs: List[Dict[str, Dict[str, List[float]]]]) -> Dict[str, Dict[str, float]]:

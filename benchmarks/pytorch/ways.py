@@ -10,7 +10,9 @@ import torch.distributed as dist
 from benchmarks.pytorch.arms import Arm
 
 # Horovod adds up as much together (HOROVOD_FUSION_THRESHOLD).
-_HOROVOD_BYTES = 64 << 20
+_HOROVOD_SIZES = {"BYTESCHEDULER_PARTITION": 64 << 20}
+# The default of a job whose sums MPI makes.
+_GRANTED_SIZES = {"BYTESCHEDULER_PARTITION": 8 << 20, "BYTESCHEDULER_CREDIT": 16 << 20}
 
 
 class Way(NamedTuple):
@@ -58,12 +60,14 @@ def _ours(model: torch.nn.Module, optimizer: Any, crossing: bool) -> "Iterator[W
     bps.shutdown()
 
 
-def _by_mpi(settings: Dict[str, str], crossing: bool) -> Any:  # noqa: ANN401
-    """Return what begins a way whose sums MPI makes, with these settings."""
+def _by_mpi(sizes: Dict[str, int], crossing: bool) -> Any:  # noqa: ANN401
+    """Return what begins a way whose sums MPI makes; sizes are divided as the model is."""
 
     def begin(model: torch.nn.Module, optimizer: Any, _arm: Arm, scale: int) -> Any:  # noqa: ANN401
-        sizes = {"BYTESCHEDULER_PARTITION": str(_HOROVOD_BYTES // scale)}
-        os.environ.update({"BYTESCHEDULER_COMM": "mpi", **settings, **({} if crossing else sizes)})
+        settings = {name: str(size // scale) for name, size in sizes.items()}
+        os.environ.update({"BYTESCHEDULER_COMM": "mpi", **settings})
+        if not crossing:
+            os.environ["BYTESCHEDULER_SCHEDULING"] = "0"
         return _ours(model, optimizer, crossing)
 
     return begin
@@ -74,8 +78,8 @@ WAYS: Dict[str, Callable[[torch.nn.Module, Any, Arm, int], Any]] = {
     "ddp": _ddp,
     "hook": _hook,
     "barrier": lambda model, optimizer, _arm, _scale: _ours(model, optimizer, crossing=False),
-    "mpi": _by_mpi({"BYTESCHEDULER_SCHEDULING": "0"}, crossing=False),
-    "grants": _by_mpi({}, crossing=True),
+    "mpi": _by_mpi(_HOROVOD_SIZES, crossing=False),
+    "grants": _by_mpi(_GRANTED_SIZES, crossing=True),
     "crossing": lambda model, optimizer, _arm, _scale: _ours(model, optimizer, crossing=True),
 }
 
