@@ -10,7 +10,7 @@ import torch.distributed as dist
 from benchmarks.pytorch.arms import Arm
 
 # Horovod adds up as much together (HOROVOD_FUSION_THRESHOLD).
-_HOROVOD_SIZES = {"BYTESCHEDULER_PARTITION": 64 << 20}
+_HOROVOD_SIZES = {"BYTESCHEDULER_PARTITION": 64 << 20, "BYTESCHEDULER_CREDIT": 128 << 20}
 # The default of a job whose sums MPI makes.
 _GRANTED_SIZES = {"BYTESCHEDULER_PARTITION": 8 << 20, "BYTESCHEDULER_CREDIT": 16 << 20}
 
