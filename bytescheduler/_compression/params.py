@@ -12,11 +12,13 @@ _log = logging.getLogger(__name__)
 # MXNet's own method, which takes every size, dtype float32 only, and other thresholds at any time.
 _TWO_BIT = 1
 _TYPE = "2bit"
-_COMPRESSORS = ("onebit", "bf16", "fp16")
+_COMPRESSORS = ("onebit", "dithering", "int8", "bf16", "fp16")
+_NAMES = ", ".join(map(repr, _COMPRESSORS[:-1])) + f" or {_COMPRESSORS[-1]!r}"
 # Any of them tells BytePS's form.
 _BYTEPS = ("compressor", "fp16", "momentum", "mu", "ef", "scaling")
 _USELESS = ("k", "fp16")  # BytePS's scripts hand them on with every compressor
-_LACKS = "'compressor': 'onebit', 'bf16' or 'fp16'"
+_NEEDS_K = ("dithering",)
+_LACKS = f"'compressor': {_NAMES}"
 
 
 class Compression(NamedTuple):
@@ -122,6 +124,11 @@ def _is_absent(value: object) -> bool:
     return value is None or value is False or (isinstance(value, str) and not value)
 
 
+def _text_of(value: object) -> str:
+    """Return the text of a value for the engine; BytePS's scripts pass whole numbers as floats."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
 def _of_byteps_form(used: Dict[str, object], least_bytes: int) -> Compression:
     name = used.pop("compressor", None)
     halves = used.get("fp16")
@@ -129,17 +136,18 @@ def _of_byteps_form(used: Dict[str, object], least_bytes: int) -> Compression:
         raise ConfigError(f"gradient compression has fp16 {halves!r}: want True or False", 1)
     if halves and name in (None, "fp16"):
         name = used.pop("fp16") and "fp16"
-    useless = {key: used.pop(key) for key in _USELESS if key in used}
+    keys = _USELESS[1:] if name in _NEEDS_K else _USELESS
+    useless = {key: used.pop(key) for key in keys if key in used}
     has_momentum, mu = _momentum_of(used)
     compression = Compression(has_momentum=has_momentum, mu=mu)
     if name is not None and name not in (_TYPE, *_COMPRESSORS):
         raise ConfigError(
-            f"Unknown compressor of gradients {name!r}: want 'onebit', 'bf16' or 'fp16', or "
-            f"MXNet's own {{'type': {_TYPE!r}}}",
+            f"Unknown compressor of gradients {name!r}: want {_NAMES}, or MXNet's own "
+            f"{{'type': {_TYPE!r}}}",
             1,
         )
     if name is not None:
-        coding = Coding(str(name), {key: str(value) for key, value in used.items()})
+        coding = Coding(str(name), {key: _text_of(value) for key, value in used.items()})
         compression = compression._replace(coding=coding, least_bytes=least_bytes)
         if compression.is_two_bit and has_momentum:
             raise ConfigError(

@@ -25,4 +25,11 @@ ResidualRatio RatioOf(Feedback feedback, const PushRates& before, const PushRate
   return {.factor = fits ? static_cast<float>(factor) : 1, .cut = used != rates};
 }
 
+void SkipRound(std::span<float> residual, float factor) {
+  for (float& kept : residual) {
+    const float product = factor * kept;
+    kept = std::isfinite(product) ? product : 0;
+  }
+}
+
 }  // namespace bs::codec

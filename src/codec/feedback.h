@@ -1,6 +1,8 @@
 // Error feedback: how much of a residual the next round adds to its gradients.
 #pragma once
 
+#include <span>
+
 #include "base/types.h"
 #include "codec/coding.h"
 
@@ -21,5 +23,9 @@ struct ResidualRatio {
 // Feedback::kCorrected.  A rate that is absent, 0 or not finite has the ratio 1.  1 without
 // feedback, or if the factor were larger than kMostOfResidual.
 ResidualRatio RatioOf(Feedback feedback, const PushRates& before, const PushRates& now);
+
+// The residual of a unit whose gradient is not finite and is lost: times `factor`.  A product that
+// is not finite becomes 0, else all rounds to come would be lost too.
+void SkipRound(std::span<float> residual, float factor);
 
 }  // namespace bs::codec

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "codec/feedback.h"
 #include "codec/onebit_kernels.h"
 #include "codec/units.h"
 #include "reduce/float_environment.h"
@@ -85,10 +86,7 @@ void GiveUp(const Unit& unit) {
   std::memcpy(unit.codes, &kNan, kScaleBytes);
   std::memset(unit.signs(), 0, CodesOf(unit.count) - kScaleBytes);
   if (unit.input.residual == nullptr) return;
-  for (float& kept : std::span(unit.input.residual, unit.count)) {
-    const float product = unit.input.ratio * kept;
-    kept = std::isfinite(product) ? product : 0;  // else all rounds to come would be lost too
-  }
+  SkipRound({unit.input.residual, unit.count}, unit.input.ratio);
 }
 
 void EncodeUnit(const Unit& unit, bool is_scaled) {

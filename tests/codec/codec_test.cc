@@ -28,6 +28,10 @@ TEST(Codecs, AreFoundByTheirNumbersOnTheWire) {
   ASSERT_NE(Builtin().Find(4), nullptr);
   EXPECT_EQ(Builtin().Find(4)->name, "onebit");
   EXPECT_EQ(Builtin().Find(5), nullptr);
+  ASSERT_NE(Builtin().Find(6), nullptr);
+  EXPECT_EQ(Builtin().Find(6)->name, "dithering");
+  ASSERT_NE(Builtin().Find(8), nullptr);
+  EXPECT_EQ(Builtin().Find(8)->name, "int8");
 }
 
 TEST(Codecs, NothingCompressedIsAsItLies) {

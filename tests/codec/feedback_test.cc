@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <vector>
 
 namespace bs::codec {
 namespace {
@@ -53,6 +54,12 @@ TEST(ResidualRatio, IsOneWhereRatesSayNothing) {
   EXPECT_EQ(FactorOf(Feedback::kVanilla, RatesAt(1, 1e300), RatesAt(1, 1e-300)), 1);
   EXPECT_EQ(FactorOf(Feedback::kVanilla, RatesAt(1, 0x1p40), RatesAt(1, 1)), 0x1p40F);
   EXPECT_EQ(FactorOf(Feedback::kVanilla, RatesAt(1, 0x1p41), RatesAt(1, 1)), 1) << "too much";
+}
+
+TEST(Residual, OfALostRoundIsMultipliedAndStaysFinite) {
+  std::vector<float> residual = {1, 1e30F, -4, std::numeric_limits<float>::infinity()};
+  SkipRound(residual, 1e20F);
+  EXPECT_EQ(residual, (std::vector<float>{1e20F, 0, -4e20F, 0}));
 }
 
 }  // namespace

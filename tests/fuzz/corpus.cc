@@ -12,8 +12,10 @@
 #include <random>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "codec/codec.h"
 #include "codec/two_bit.h"
 #include "membership/control_body.h"
 #include "protocol/data_body.h"
@@ -144,6 +146,11 @@ bool WriteBodies(const std::filesystem::path& folder) {
   synchronous.ratio = 0.5F;
   const ps::Body push = bs::protocol::Encode(ps::Op::kPush, synchronous);
   written = Write(folder / "request-onebit", behind(ps::Op::kPush, push)) && written;
+  const std::string_view dithering = "dithering";
+  const bs::codec::Option levels{.name = "k", .value = "7"};
+  synchronous.coding = bs::codec::Builtin().Parse(&dithering, std::span(&levels, 1)).value();
+  const ps::Body dithered = bs::protocol::Encode(ps::Op::kPush, synchronous);
+  written = Write(folder / "request-dithering", behind(ps::Op::kPush, dithered)) && written;
   const bs::protocol::DataResponse response{.identity = {.key = 7, .count = 12, .index = 3},
                                             .offset_bytes = 4096,
                                             .size_bytes = 300,

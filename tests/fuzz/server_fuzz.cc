@@ -13,8 +13,10 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "codec/codec.h"
 #include "protocol/data_body.h"
 #include "protocol/exchange_terms.h"
 #include "protocol/grants.h"
@@ -72,13 +74,26 @@ std::string DrawReadiness(FuzzedDataProvider* input) {
   return bs::protocol::Encode(readiness);
 }
 
+// Fifteen bytes that make sense, which drawn bytes hardly ever do.
+bs::Coding DrawDithering(FuzzedDataProvider* input) {
+  const std::string levels = std::to_string(input->ConsumeIntegralInRange<int>(1, 30));
+  const bs::codec::Option options[] = {
+      {.name = "k", .value = levels},
+      {.name = "partition", .value = input->ConsumeBool() ? "linear" : "natural"},
+      {.name = "normalize", .value = input->ConsumeBool() ? "max" : "l2"},
+      {.name = "ef", .value = input->ConsumeBool() ? "vanilla" : "corrected"}};
+  const std::string_view name = "dithering";
+  return bs::codec::Builtin().Parse(&name, options).value();
+}
+
 bs::Coding DrawCoding(FuzzedDataProvider* input) {
+  if (input->ConsumeIntegralInRange<int>(0, 3) == 0) return DrawDithering(input);
   // Sizes of parameters that codecs have, and any.
-  const size_t sizes[] = {0, 1, sizeof(float)};
+  const size_t sizes[] = {0, 1, sizeof(float), 15};
   const auto kind = input->ConsumeIntegralInRange<size_t>(0, std::size(sizes));
   const std::string parameters = kind < std::size(sizes) ? input->ConsumeBytesAsString(sizes[kind])
                                                          : input->ConsumeRandomLengthString(24);
-  return {.codec = input->ConsumeIntegralInRange<uint32_t>(0, 5),
+  return {.codec = input->ConsumeIntegralInRange<uint32_t>(0, 9),
           .parameters = bs::CodecParameters(std::as_bytes(std::span(parameters))),
           .sums = static_cast<bs::SumsTravel>(input->ConsumeIntegralInRange<uint32_t>(0, 3)),
           .feedback = static_cast<bs::Feedback>(input->ConsumeIntegralInRange<uint32_t>(0, 3)),
@@ -111,7 +126,7 @@ bs::protocol::DataRequest DrawBody(FuzzedDataProvider* input) {
     }
   }
   if (input->ConsumeIntegralInRange<int>(0, 3) == 0) body.coding = DrawCoding(input);
-  if (body.coding.codec == 4) body.ratio = input->ConsumeFloatingPoint<float>();
+  if (body.coding.codec >= 4) body.ratio = input->ConsumeFloatingPoint<float>();
   return body;
 }
 

@@ -8,9 +8,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backend/ps/ps_backend.h"
+#include "codec/dithering.h"
 #include "codec/mirror_codec.h"
 #include "codec/onebit.h"
 #include "codec/steps_codec.h"
@@ -32,7 +34,8 @@ constexpr uint64_t kPartitionBytes = codec::testing::kStepsUnit * sizeof(float);
 
 const codec::Table& Registered() {
   static const codec::Table table({codec::TwoBitCodec(), codec::testing::StepsCodec(),
-                                   codec::testing::MirrorCodec(), codec::OnebitCodec()});
+                                   codec::testing::MirrorCodec(), codec::OnebitCodec(),
+                                   codec::DitheringCodec()});
   return table;
 }
 
@@ -371,44 +374,56 @@ TEST(CodedUnits, AKeyThatIsThereTravelsPlainOnceMoreAndIsCutWithThatRound) {
 }
 
 // A codec that keeps residuals on workers and servers: three units and a piece of one.
-constexpr size_t kOnebitElements = 3 * 65536 + 9;
+constexpr size_t kLargeUnit = 65536;
+constexpr size_t kLargeElements = 3 * kLargeUnit + 9;
 
-Units::Sums OnebitSums(uint64_t partition_bytes, bool is_retuned,
-                       const SimNetworkOptions& network = {}) {
-  const std::byte scaled{1};
-  const Coding onebit{.codec = 4,
-                      .parameters = CodecParameters(std::span(&scaled, 1)),
-                      .sums = SumsTravel::kSame,
-                      .feedback = Feedback::kVanilla};
-  Units job(partition_bytes, protocol::Rules(), kOnebitElements, network);
-  job.Declare(onebit);
+struct Method {
+  const char* name;
+  std::vector<codec::Option> options;
+  uint64_t unit_bytes;
+  uint64_t last_bytes;
+};
+const Method kOnebit = {"onebit", {{"scaling", "True"}, {"ef", "vanilla"}}, 8196, 6};
+const Method kDithering = {"dithering", {{"k", "7"}, {"ef", "vanilla"}}, 32896, 9};
+
+Units::Sums SumsBy(const Method& method, uint64_t partition_units, bool is_retuned,
+                   const SimNetworkOptions& network = {}) {
+  const std::string_view name = method.name;
+  const Coding coding = Registered().Parse(&name, method.options).value();
+  Units job(partition_units * method.unit_bytes, protocol::Rules(), kLargeElements, network);
+  job.Declare(coding);
   Units::Sums sums;
   for (int number = 1; number <= 3; ++number) {
-    sums.push_back(job.Round(number, onebit));
+    sums.push_back(job.Round(number, coding));
     if (is_retuned) job.Retune(64);
   }
-  constexpr uint64_t kCodes = 3U * kNodes * (3 * 8196 + 6);
+  const uint64_t codes = 3U * kNodes * (3 * method.unit_bytes + method.last_bytes);
   if (network.loss > 0) {
-    EXPECT_GT(job.pushed_bytes(), kCodes) << "repeats";
+    EXPECT_GT(job.pushed_bytes(), codes) << "repeats";
   } else {
-    EXPECT_EQ(job.pushed_bytes(), kCodes);
+    EXPECT_EQ(job.pushed_bytes(), codes);
   }
   return sums;
 }
 
-TEST(CodedUnits, ResidualsDoNotDependOnPartitions) {
-  const Units::Sums expected = OnebitSums(8196, false);
-  EXPECT_EQ(OnebitSums(8196, true), expected);
-  EXPECT_EQ(OnebitSums(2 * 8196, false), expected);
-  EXPECT_EQ(OnebitSums(7 * 8196, false), expected) << "one partition";
+class CodedBy : public ::testing::TestWithParam<Method> {};
+
+TEST_P(CodedBy, ResidualsDoNotDependOnPartitions) {
+  const Units::Sums expected = SumsBy(GetParam(), 1, false);
+  EXPECT_EQ(SumsBy(GetParam(), 1, true), expected);
+  EXPECT_EQ(SumsBy(GetParam(), 2, false), expected);
+  EXPECT_EQ(SumsBy(GetParam(), 7, false), expected) << "one partition";
   EXPECT_NE(expected[0], expected[1]);
 }
 
 // A push that comes twice is in the sum once, and a pull that comes twice gets the same codes.
-TEST(CodedUnits, ResidualsDoNotDependOnRepeats) {
-  const Units::Sums expected = OnebitSums(8196, false);
-  EXPECT_EQ(OnebitSums(8196, false, {.loss = 0.2, .repeat = 0.3}), expected);
+TEST_P(CodedBy, ResidualsDoNotDependOnRepeats) {
+  const Units::Sums expected = SumsBy(GetParam(), 1, false);
+  EXPECT_EQ(SumsBy(GetParam(), 1, false, {.loss = 0.2, .repeat = 0.3}), expected);
 }
+
+INSTANTIATE_TEST_SUITE_P(Methods, CodedBy, ::testing::Values(kOnebit, kDithering),
+                         [](const auto& method) { return std::string(method.param.name); });
 
 TEST(CodedUnits, SumsThatTravelPlainAreCodedOnceOnly) {
   Units job(kCodesOfAUnit, protocol::Rules());

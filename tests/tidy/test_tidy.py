@@ -401,6 +401,8 @@ TESTED_THROUGH = {
     "src/reduce/copy_x86.cc": "reduce_test.cc",
     "src/reduce/float_environment_portable.cc": "reduce_test.cc",
     "src/reduce/float_environment_x86.cc": "reduce_test.cc",
+    "src/codec/dithering_avx2.cc": "dithering_kernels_test.cc",
+    "src/codec/dithering_avx512.cc": "dithering_kernels_test.cc",
     "src/codec/onebit_avx2.cc": "onebit_kernels_test.cc",
     "src/codec/onebit_avx512.cc": "onebit_kernels_test.cc",
     "src/reduce/casts_avx2.cc": "casts_test.cc",

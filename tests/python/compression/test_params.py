@@ -13,6 +13,7 @@ Params = Dict[str, object]
 BF16 = Coding("bf16", {})
 FP16 = Coding("fp16", {})
 ONEBIT = Coding("onebit", {"scaling": "True"})
+DITHERING = Coding("dithering", {"k": "2"})
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,27 @@ ONEBIT = Coding("onebit", {"scaling": "True"})
         (
             {"compressor": "onebit", "scaling": True, "ef": "vanilla", "normalize": None},
             Coding("onebit", {"scaling": "True", "ef": "vanilla"}),
+        ),
+        (
+            {"compressor": "dithering", "k": 2.0, "ef": None, "scaling": False, "seed": ""},
+            DITHERING,
+        ),
+        (
+            {"compressor": "dithering", "k": 2, "partition": "linear", "normalize": "max"},
+            DITHERING,
+        ),
+        (
+            {"compressor": "dithering", "k": 7.0, "partition": "natural", "normalize": "l2"},
+            Coding("dithering", {"k": "7", "partition": "natural", "normalize": "l2"}),
+        ),
+        (
+            {"compressor": "dithering", "k": 7, "bucket": 64.0, "seed": 9, "ef": "vanilla"},
+            Coding("dithering", {"k": "7", "bucket": "64", "seed": "9", "ef": "vanilla"}),
+        ),
+        ({"compressor": "int8", "fp16": False}, Coding("int8", {})),
+        (
+            {"compressor": "int8", "seed": 5, "pull": "plain"},
+            Coding("int8", {"seed": "5", "pull": "plain"}),
         ),
     ],
 )
@@ -95,8 +117,13 @@ def test_keys_that_scripts_always_pass_are_left_out_with_a_warning(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         assert compression_of({"compressor": "bf16", "k": 2.0, "fp16": True}, 0).coding == BF16
+        assert compression_of({"compressor": "int8", "k": 2.0}, 0).coding == Coding("int8", {})
+        params = {"compressor": "dithering", "k": 2.0, "fp16": True}
+        assert compression_of(params, 0).coding == DITHERING
     assert [record.getMessage() for record in caplog.records] == [
-        "compressor 'bf16' has no use for k 2.0 and fp16 True: left out"
+        "compressor 'bf16' has no use for k 2.0 and fp16 True: left out",
+        "compressor 'int8' has no use for k 2.0: left out",
+        "compressor 'dithering' has no use for fp16 True: left out",
     ]
     caplog.clear()
     assert compression_of({"compressor": None, "k": 1.0}, 0) == Compression()
@@ -107,7 +134,10 @@ def test_keys_that_scripts_always_pass_are_left_out_with_a_warning(
     ("params", "text"),
     [
         ({"type": "2bit", "compressor": "bf16"}, "type '2bit' beside .* compressor 'bf16'"),
-        ({"compressor": "zip"}, "Unknown compressor .* 'zip': want 'onebit', 'bf16' or 'fp16', or"),
+        (
+            {"compressor": "zip"},
+            "Unknown compressor .* 'zip': want 'onebit', .*'bf16' or 'fp16', or",
+        ),
         ({"type": "zip"}, "'zip': want '2bit', or in place of a type 'compressor': 'onebit',"),
         ({}, "needs a type or a compressor: want 'type': '2bit', or 'compressor': 'onebit'"),
         ({"ef": "vanilla", "scaling": True}, "ef 'vanilla' without a compressor"),
@@ -125,6 +155,22 @@ def test_keys_that_scripts_always_pass_are_left_out_with_a_warning(
         ({"compressor": "onebit", "ef": True}, "ef 'True' .* want 'vanilla' or 'corrected'"),
         ({"compressor": "bf16", "ef": "vanilla"}, "'bf16' has no option 'ef'"),
         ({"compressor": "onebit", "partition": "linear"}, r"no option 'partition' .*, only"),
+        ({"compressor": "dithering"}, "'dithering' needs k, the number of levels"),
+        ({"compressor": "dithering", "k": 0}, "k '0' .* want a whole number from 1 to 32767"),
+        ({"compressor": "dithering", "k": 0.5}, "k '0.5' .* want a whole number from 1 to 32767"),
+        ({"compressor": "dithering", "k": True}, "k 'True' .* want a whole number"),
+        (
+            {"compressor": "dithering", "k": 31, "partition": "natural"},
+            "k '31' .* from 1 to 30 with partition 'natural'",
+        ),
+        ({"compressor": "dithering", "k": 7, "partition": "log"}, "want 'linear' or 'natural'"),
+        ({"compressor": "dithering", "k": 7, "normalize": "l1"}, "want 'max' or 'l2'"),
+        ({"compressor": "dithering", "k": 7, "bucket": 65}, "bucket '65' .* a multiple of 64"),
+        ({"compressor": "dithering", "k": 7, "seed": 0}, "seed '0' .* want a whole number from 1"),
+        ({"compressor": "dithering", "k": 7, "scaling": True}, "no option 'scaling'"),
+        ({"compressor": "dithering", "k": 7, "ef": "sparse"}, "want 'vanilla' or 'corrected'"),
+        ({"compressor": "int8", "bucket": 64}, "'int8' has no option 'bucket' .*'dithering' has"),
+        ({"compressor": "bf16", "seed": 5}, "'bf16' has no option 'seed'"),
         ({"compressor": "bf16", "momentum": "polyak"}, "momentum 'polyak': want 'nesterov'"),
         ({"momentum": "nesterov", "mu": 1}, "mu 1: want a number between 0 and 1"),
         ({"momentum": "nesterov", "mu": True}, "mu True: want a number between 0 and 1"),
