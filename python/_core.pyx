@@ -737,7 +737,7 @@ cdef class Worker:
 
     def start_push_pull(self, uint64_t key, uintptr_t send, uintptr_t recv, uint64_t size, *,
                         owner, int priority=0, uint64_t called=0, bint at_once=False,
-                        int64_t waited_ns=0, double factor=1, Coding coding=None,
+                        int64_t waited_ns=0, double factor=1, Coding coding=None, rates=None,
                         bint deferred=False):
         """Register one round of `key` from `send` to `recv`; returns at once.
 
@@ -765,6 +765,8 @@ cdef class Worker:
             that is shorter; 1/n gives the average.  Integers have no other than 1.
         coding : Coding, optional
             How float32 is coded on its way to the servers.
+        rates : (float, float, float), optional
+            Learning rate, weight decay and rescale_grad of this round, for what coding keeps.
         deferred : bool
             True lets it start later, by `Pending.starter`, when `send` holds what is to be sent.
 
@@ -777,6 +779,7 @@ cdef class Worker:
             raise ConfigError(f"key {key}: a sum cannot be multiplied by 0", 1)
         cdef Pending pending = Pending.__new__(Pending)
         cdef bs_operation operation = bs_operation_init(BS_PUSH_PULL)
+        cdef bs_rates given
         cdef bs_error error
         cdef int code
         pending.waiter = _Waiter(2, owner)
@@ -793,6 +796,9 @@ cdef class Worker:
         operation.at_once = at_once
         operation.waited_ns = waited_ns
         operation.factor = factor
+        if rates is not None:
+            given.learning_rate, given.weight_decay, given.rescale_grad = rates
+            operation.rates = &given
         if deferred:
             operation.deferred = &pending.deferred
         with nogil:

@@ -258,6 +258,8 @@ cdef extern from "bytescheduler/c_api.h":
     ctypedef void (*bs_coding_text)(void* context, const char* text) noexcept
     int bs_coding_describe(const bs_coding* coding, bs_coding_text text, void* context,
                            bs_error* error)
+    int bs_coding_sizes(const bs_coding* coding, uint64_t size_bytes, uint64_t* pushed_bytes,
+                        uint64_t* pulled_bytes, bs_error* error)
     ctypedef void (*bs_setting_row)(void* context, const char* name, const char* kind,
                                     const char* unit, const char* fallback, const char* scope,
                                     const char* sentence, int for_experts) noexcept

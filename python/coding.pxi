@@ -74,6 +74,13 @@ cdef class Coding:
         """Return the number of the error feedback."""
         return self.coding.feedback
 
+    def sizes(self, uint64_t size_bytes):
+        """Return the bytes that travel for so many bytes of float32, to the servers and back."""
+        cdef uint64_t pushed = 0, pulled = 0
+        cdef bs_error error
+        _check(bs_coding_sizes(&self.coding, size_bytes, &pushed, &pulled, &error), &error)
+        return pushed, pulled
+
     def __bytes__(self):
         common = bytes([(self.coding.feedback << 4 | self.coding.pull) & 255])
         return self.codec.to_bytes(4, "little") + common + self.parameters

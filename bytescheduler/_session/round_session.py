@@ -70,6 +70,7 @@ class RoundSession(Session):
                 at_once=call.at_once,
                 factor=1.0 / self._worker.num_workers if call.average else 1.0,
                 coding=call.coding,
+                rates=call.rates,
                 deferred=call.deferred,
             )
         except Error as error:

@@ -14,6 +14,7 @@ __all__ = [
     "PRODUCT",
     "SUM",
     "Exchange",
+    "Rates",
     "Round",
     "RoundCall",
     "Rounds",
@@ -25,6 +26,9 @@ __all__ = [
 _LOOK_EVERY_S = 0.005
 # Operations, as the engine numbers them.
 SUM, MIN, MAX, PRODUCT = range(4)
+
+
+Rates = Tuple[float, float, float]  # learning rate, weight decay, rescale_grad
 
 
 class Round(Protocol):
@@ -55,6 +59,7 @@ class RoundCall(NamedTuple):
     called: int = 0  # see `Worker.start_push_pull`
     at_once: bool = False
     coding: Optional[Coding] = None
+    rates: Optional[Rates] = None  # that the rest of a coding with feedback follows
     deferred: bool = False  # see `Pending.starter`
     source: Optional[Any] = None  # on a device: the sent tensor becomes a copy of it
 

@@ -17,6 +17,7 @@ from bytescheduler.torch._api.missing import refusal
 from bytescheduler.torch._api.push_pull import push_pull
 from bytescheduler.torch._optimizer import distributed
 from bytescheduler.torch._optimizer.options import Named
+from bytescheduler.torch._sums.choice import CompressionParams
 from bytescheduler.torch._sums.compression import Compression, Compressor
 
 __all__ = [
@@ -42,6 +43,7 @@ def DistributedOptimizer(  # noqa: N802 - its documented name
     compression: Type[Compressor] = Compression.none,
     backward_passes_per_step: int = 1,
     num_steps: Optional[int] = None,
+    compression_params: CompressionParams = None,
 ) -> distributed.DistributedOptimizer:
     """Return the optimizer with means of gradients over all workers; forward crosses the barrier.
 
@@ -59,6 +61,8 @@ def DistributedOptimizer(  # noqa: N802 - its documented name
         How often backward accumulates before gradients are sent.
     num_steps : int, optional
         Accepted and not needed: nothing polls, and the end of training is found without it.
+    compression_params : dict, optional
+        As of `bytescheduler.torch.DistributedOptimizer`.
     """
     return distributed.DistributedOptimizer(
         optimizer,
@@ -67,6 +71,7 @@ def DistributedOptimizer(  # noqa: N802 - its documented name
         backward_passes_per_step,
         crossing="auto",
         model=model,
+        compression_params=compression_params,
     )
 
 
@@ -77,12 +82,14 @@ def CrossBarrier(  # noqa: N802 - BytePS's name
     compression: Type[Compressor] = Compression.none,
     backward_passes_per_step: int = 1,
     num_steps: Optional[int] = None,
+    compression_params: CompressionParams = None,
 ) -> distributed.DistributedOptimizer:
     """Return the optimizer by BytePS's name; an optimizer that cannot cross is an error.
 
     Parameters
     ----------
-    model, optimizer, named_parameters, compression, backward_passes_per_step, num_steps
+    model, optimizer, named_parameters, compression, backward_passes_per_step, num_steps, \
+    compression_params
         As of `DistributedOptimizer`.
     """
     return distributed.DistributedOptimizer(
@@ -92,6 +99,7 @@ def CrossBarrier(  # noqa: N802 - BytePS's name
         backward_passes_per_step,
         crossing=True,
         model=model,
+        compression_params=compression_params,
     )
 
 

@@ -69,6 +69,10 @@ int bs_coding_parse(const char* type, const bs_setting* options, size_t num_opti
 typedef void (*bs_coding_text)(void* context, const char* text);
 int bs_coding_describe(const bs_coding* coding, bs_coding_text text, void* context,
                        bs_error* error);
+// Writes the bytes that travel for `size_bytes` of float32, to the servers and back.
+// BS_INVALID_ARGUMENT, with the fault, for a coding that is not known here or makes no sense.
+int bs_coding_sizes(const bs_coding* coding, uint64_t size_bytes, uint64_t* pushed_bytes,
+                    uint64_t* pulled_bytes, bs_error* error);
 
 // ---- worker ------------------------------------------------------------------------------------
 

@@ -77,3 +77,18 @@ int bs_coding_describe(const bs_coding* coding, bs_coding_text text, void* conte
                 }),
                 error);
 }
+
+int bs_coding_sizes(const bs_coding* coding, uint64_t size_bytes, uint64_t* pushed_bytes,
+                    uint64_t* pulled_bytes, bs_error* error) {
+  return Return(Guarded([&] {
+                  const bs::codec::Table& codecs = bs::codec::Builtin();
+                  const Result<Coding> read = bs::capi::CodingOf(*coding);
+                  if (!read.ok()) return read.status();
+                  const Status known = codecs.Check(read.value());
+                  if (!known.ok()) return known;
+                  *pushed_bytes = codecs.SentBytes(read.value(), size_bytes);
+                  *pulled_bytes = codecs.SentBytes(codecs.OfSums(read.value()), size_bytes);
+                  return Status::Ok();
+                }),
+                error);
+}

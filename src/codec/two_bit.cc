@@ -206,9 +206,15 @@ uint64_t EncodedBytes(const CodecParameters& /*parameters*/, uint64_t count) {
   return TwoBitBytes(count);
 }
 
+void Scale(float factor, float* values, size_t count) {
+  const reduce::DefaultFloatEnvironment environment;
+  for (size_t i = 0; i < count; ++i) values[i] *= factor;
+}
+
 void Encode(const CodecParameters& parameters, const Place& place, const void* in, float* residual,
             void* codes, size_t count) {
-  BS_CHECK(place.ratio == 1);
+  // A server takes the factor from a push, which may have any.
+  if (place.ratio != 1) Scale(place.ratio, residual, count);
   QuantizeTwoBit(ThresholdOf(parameters), in, residual, codes, count);
 }
 
@@ -230,6 +236,7 @@ Codec TwoBitCodec() {
   return {.id = kTwoBitId,
           .name = "2bit",
           .unit_elements = 16,  // a word
+          .codes_sums = true,
           .parse = Parse,
           .check = Check,
           .describe = Describe,

@@ -16,8 +16,8 @@
 
 namespace bs::codec {
 
-// The codec's row.  Its only parameter is the threshold, a float32, 0.5 if not given; a codec
-// without ratio.
+// The codec's row.  Its only parameter is the threshold, a float32, 0.5 if not given.  Sums may
+// travel in it, in the threshold of the gradients.
 Codec TwoBitCodec();
 // In two bits with that threshold; not compressed if it is 0.
 Coding TwoBitCoding(float threshold);

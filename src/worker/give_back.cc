@@ -40,11 +40,7 @@ void Worker::Impl::BeginGiveBack(Key key, KeyState* state, Operation operation) 
 }
 
 void Worker::Impl::ReleaseAll(const KeyState& state) {
-  if (state.servers_keep) {
-    log_.Info("key=" + std::to_string(state.tensor->key) +
-              ": all workers have given it back, and with it goes the servers' residual of its "
-              "coded sums");
-  }
+  TellLostResidual(state, "all workers have given it back");
   for (const Tensor* const layout : {state.retired.get(), state.tensor.get()}) {
     if (layout == nullptr) continue;
     ++num_open_;

@@ -253,7 +253,8 @@ backend::Coder Worker::Impl::CoderOf(const Operation& operation, KeyState* state
   // Servers answer with the weights of an asynchronous key.
   if (is_synchronous) {
     coder.sum_coding = context_.codecs->OfSums(coder.coding);
-    state->servers_keep = context_.codecs->KeepsResidual(coder.sum_coding);
+    // Also while sums travel in another way: it waits for the next that travel so.
+    state->servers_keep |= context_.codecs->KeepsResidual(coder.sum_coding);
   }
   if (!coder.sum_coding.plain()) coder.sum_codec = &context_.codecs->Get(coder.sum_coding);
   if (!context_.codecs->KeepsResidual(coder.coding)) return coder;
@@ -304,6 +305,12 @@ void Worker::Impl::Fit() {
             ", a credit of " + std::to_string(credit_bytes_));
 }
 
+void Worker::Impl::TellLostResidual(const KeyState& state, const char* why) const {
+  if (!state.servers_keep) return;
+  log_.Info("key=" + std::to_string(state.tensor->key) + ": " + why +
+            ", and with that goes the servers' residual of its coded sums");
+}
+
 std::string Worker::Impl::Announce(KeyState* state, const Coding& coding) {
   const Tensor& tensor = *state->tensor;
   if (context_.rank() != 0 || tensor.mode != Mode::kSynchronous) return {};
@@ -311,9 +318,10 @@ std::string Worker::Impl::Announce(KeyState* state, const Coding& coding) {
   if (!decided && !coding.later) return {};
   protocol::NextLayout next{.decision = decision_, .credit_bytes = credit_bytes_};
   const uint64_t partition_bytes = coding.later ? PartitionBytes(coding) : PartitionBytes();
-  // The partitions of coded keys stay.
-  const bool recuts = coding.later || !state->cut_for_codes;
+  // The partitions of coded keys stay, and so do those whose servers keep a residual.
+  const bool recuts = coding.later || !(state->cut_for_codes || state->servers_keep);
   if (recuts && protocol::WouldChange(tensor, partition_bytes)) {
+    TellLostResidual(*state, "it is cut into whole units of another codec");
     next.partition_bytes = partition_bytes;
     next.partitions = protocol::SplitIntoPartitions(tensor.size_bytes, next.partition_bytes,
                                                     protocol::kAlignBytes);

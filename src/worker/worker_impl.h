@@ -139,6 +139,8 @@ class Worker::Impl {
   backend::Coder CoderOf(const worker::Operation& operation, worker::KeyState* state);
   // The factor of the key's residual in that round of a synchronous key.
   float RatioOf(const worker::Operation& operation, worker::KeyState* state);
+  // Tells that the servers' residual of the key goes, if they keep it.
+  void TellLostResidual(const worker::KeyState& state, const char* why) const;
   // Returns the announcement of a new layout in rank 0's next push of the key; empty: none.
   // `coding`: of that round.
   std::string Announce(worker::KeyState* state, const Coding& coding);

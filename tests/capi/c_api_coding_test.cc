@@ -46,6 +46,34 @@ TEST(CApiCoding, TellsThatTheRestOfCodesIsKept) {
   EXPECT_EQ(Describe(coding), "compressed to onebit, ef corrected");
 }
 
+TEST(CApiCoding, TellsTheBytesThatTravelBothWays) {
+  uint64_t pushed = 0;
+  uint64_t pulled = 0;
+  const bs_coding onebit = CodingOf("onebit", "scaling", "True");
+  ASSERT_EQ(bs_coding_sizes(&onebit, 65536 * 4, &pushed, &pulled, nullptr), 0);
+  EXPECT_EQ(pushed, 8196U);
+  EXPECT_EQ(pulled, 8196U);
+  const bs_coding two_bit = CodingOf("2bit", "threshold", "1");
+  ASSERT_EQ(bs_coding_sizes(&two_bit, 65536 * 4, &pushed, &pulled, nullptr), 0);
+  EXPECT_EQ(pushed, 65536U / 4);
+  EXPECT_EQ(pulled, 65536U * 4);
+  const bs_coding none{};
+  ASSERT_EQ(bs_coding_sizes(&none, 12, &pushed, &pulled, nullptr), 0);
+  EXPECT_EQ(pushed, 12U);
+  EXPECT_EQ(pulled, 12U);
+}
+
+TEST(CApiCoding, HasNoBytesOfACodecThatIsNotKnown) {
+  const bs_coding unknown{99, 0, 0, 0, {}};
+  uint64_t pushed = 1;
+  uint64_t pulled = 2;
+  bs_error error{};
+  EXPECT_EQ(bs_coding_sizes(&unknown, 4, &pushed, &pulled, &error),
+            static_cast<int>(StatusCode::kInvalidArgument));
+  EXPECT_SNAPSHOT(error.message, "codec=99 is none that is known here");
+  EXPECT_EQ(pushed + pulled, 3U);
+}
+
 TEST(CApiCoding, EqualCodingsHaveEqualBytes) {
   bs_coding coding;
   std::memset(&coding, 0x55, sizeof(coding));

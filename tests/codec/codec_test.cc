@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/snapshot.h"
+#include "codec/bf16.h"
 #include "codec/steps_codec.h"
 #include "codec/two_bit.h"
 
@@ -98,12 +99,21 @@ TEST(Codecs, SumsTravelAsTheirGradientsUnlessTheUserSaysOtherwise) {
   EXPECT_EQ(Builtin().SentBytes(later, 4000), 4000U);
 }
 
+TEST(Codecs, SumsOfTwoBitsTravelInTheirThreshold) {
+  const Coding coding = Good("2bit", {{"pull", "same"}, {"threshold", "2"}});
+  EXPECT_EQ(Builtin().OfSums(coding), TwoBitCoding(2));
+  EXPECT_TRUE(Builtin().KeepsResidual(Builtin().OfSums(coding)));
+  EXPECT_EQ(Builtin().Describe(coding), "compressed to two bits with threshold 2, pull same");
+}
+
 TEST(Codecs, AWrongWayOfSumsIsRefusedWithAllThatAreRight) {
   EXPECT_SNAPSHOT(Parse(Builtin(), "bf16", {{"pull", "half"}}).status().message(),
                   "pull 'half' of gradient compression: want 'same', 'plain' or 'bf16'");
-  EXPECT_SNAPSHOT(Parse(Builtin(), "2bit", {{"pull", "same"}}).status().message(),
-                  "pull 'same' of gradient compression: sums cannot be '2bit', only 'plain' or "
-                  "'bf16'");
+  Codec without = TwoBitCodec();
+  without.codes_sums = false;
+  EXPECT_SNAPSHOT(
+      Parse(Table({without, Bf16Codec()}), "2bit", {{"pull", "same"}}).status().message(),
+      "pull 'same' of gradient compression: sums cannot be '2bit', only 'plain' or 'bf16'");
   EXPECT_SNAPSHOT(Parse(Builtin(), "bf16", {{"ef", "vanilla"}}).status().message(),
                   "gradient compression by 'bf16' has no option 'ef' ('vanilla'), only 'pull'");
   Coding wrong{.codec = 3, .sums = static_cast<SumsTravel>(9)};

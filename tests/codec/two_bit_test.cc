@@ -64,6 +64,17 @@ TEST(TwoBit, TheResidualComesWithTheNextRound) {
   EXPECT_EQ(residual, (std::vector<float>{0, 0, 1, 0}));
 }
 
+TEST(TwoBit, AFactorCountsForTheResidualAlone) {
+  const Codec codec = TwoBitCodec();
+  const std::vector<float> in = {0.25F, 0.75F, -0.5F};
+  std::vector<float> residual = {0.5F, -1, 0};
+  std::vector<unsigned char> words(4, 0xee);
+  codec.encode(TwoBitCoding(1).parameters, {.ratio = 2, .rank = kServerRank}, in.data(),
+               residual.data(), words.data(), in.size());
+  EXPECT_EQ(words, (std::vector<unsigned char>{0xe0, 0, 0, 0}));
+  EXPECT_EQ(residual, (std::vector<float>{0.25F, -0.25F, -0.5F}));
+}
+
 TEST(TwoBit, EveryCodeHasItsValueAndOneIsNothing) {
   EXPECT_EQ(Dequantize(0.25F, {0b11100100, 0b00011011, 0, 0}, 8),
             (std::vector<float>{0.25F, -0.25F, 0, 0, 0, 0, -0.25F, 0.25F}));

@@ -447,6 +447,8 @@ def test_a_coding_is_its_bytes_and_describes_itself() -> None:
     assert len({coding, Coding.of(bytes(coding)), Coding("2bit", {})}) == 2
     assert coding != "2bit"
     assert Coding.of(b"\x02\x01\0\0" + bytes(25)).codec == 258
+    assert coding.sizes(4 << 20) == (256 << 10, 4 << 20)
+    assert Coding("2bit", {"pull": "same"}).sizes(4 << 20) == (256 << 10, 256 << 10)
     kept = Coding("onebit", {"ef": "corrected"})
     assert (coding.feedback, kept.feedback) == (0, 2)
     assert Coding.of(bytes(kept)) == kept

@@ -633,6 +633,11 @@ ClusterOptions WithCodes(ClusterOptions options, uint64_t seed) {
   for (KeyPlan& plan : options.keys) {
     const bool sums = plan.dtype == DType::kFloat32 && plan.mode == Mode::kSynchronous;
     if (!sums || draw.Chance(0.2)) continue;
+    // A key that is given back loses the servers' residual.
+    if (plan.threshold != 0 && !plan.rests && draw.Chance(0.5)) {
+      plan.codes_sums = true;
+      continue;
+    }
     plan.threshold = 0;
     plan.coding = codec::testing::WholeCoding(draw.OneOf({SumsTravel::kSame, SumsTravel::kPlain}));
     plan.declared_coded = draw.Chance(0.5);
@@ -914,6 +919,7 @@ std::string Describe(const ClusterOptions& options) {
          << plan.rounds;
     if (plan.rests) text << " (given back)";
     if (plan.threshold != 0) text << " in two bits of " << plan.threshold;
+    if (plan.codes_sums) text << " both ways";
     if (plan.coding.codec != 0) text << " " << Codecs().Describe(plan.coding);
     if (plan.mode == Mode::kAsynchronous) text << (plan.hosted ? "(hosted)" : "(async)");
   }

@@ -42,6 +42,12 @@ void Write(DType dtype, int32_t value, std::byte* to) {
   }
 }
 
+// Returns the value of the two-bit code of a residual.
+int32_t TwoBitsOf(int32_t residual, int32_t threshold) {
+  if (residual >= threshold) return threshold;
+  return residual <= -threshold ? -threshold : 0;
+}
+
 // Returns what arrives of that number in a round: all of it, or its two-bit code.
 int32_t SentOf(const KeyPlan& plan, Round round, int32_t rank, uint64_t element) {
   if (plan.threshold == 0 || round == 0) return ValueOf(plan.key, round, rank, element);
@@ -49,9 +55,7 @@ int32_t SentOf(const KeyPlan& plan, Round round, int32_t rank, uint64_t element)
   int32_t sent = 0;
   for (Round r = 1; r <= round; ++r) {
     residual += ValueOf(plan.key, r, rank, element);
-    sent = 0;
-    if (residual >= plan.threshold) sent = plan.threshold;
-    if (residual <= -plan.threshold) sent = -plan.threshold;
+    sent = TwoBitsOf(residual, plan.threshold);
     residual -= sent;
   }
   return sent;
@@ -67,13 +71,27 @@ int32_t ReceivedOf(const KeyPlan& plan, Round round, int32_t rank, uint64_t elem
                                           : SentOf(plan, round, rank, element);
 }
 
+// Returns the sum of all contributions to a round, as it arrives.
+int32_t SumOf(const KeyPlan& plan, Round round, int32_t num_workers, uint64_t element) {
+  int32_t residual = 0;  // of the server
+  int32_t sent = 0;
+  for (Round r = plan.codes_sums && round > 0 ? 1 : round; r <= round; ++r) {
+    for (int32_t rank = 0; rank < num_workers; ++rank) {
+      residual += ReceivedOf(plan, r, rank, element);
+    }
+    sent = plan.codes_sums && r > 0 ? TwoBitsOf(residual, plan.threshold) : residual;
+    residual -= sent;
+  }
+  return sent;
+}
+
 // Returns the contribution of the worker of `rank` to a round; for rank -1 the sum of all.
 std::vector<std::byte> Contents(const KeyPlan& plan, Round round, int32_t rank,
                                 int32_t num_workers) {
   std::vector<std::byte> bytes(plan.count * kElementBytes);
   for (uint64_t i = 0; i < plan.count; ++i) {
-    int32_t value = rank < 0 ? 0 : OwnValueOf(plan, round, rank, i);
-    for (int32_t r = 0; rank < 0 && r < num_workers; ++r) value += ReceivedOf(plan, round, r, i);
+    const int32_t value =
+        rank < 0 ? SumOf(plan, round, num_workers, i) : OwnValueOf(plan, round, rank, i);
     Write(plan.dtype, value, bytes.data() + i * kElementBytes);
   }
   return bytes;
@@ -231,14 +249,12 @@ void Script::Call(size_t index) {
       called = num_steps_ * options_.keys.size() + static_cast<uint64_t>(-priority);
     }
     if (plan.mode == Mode::kAsynchronous) return CallUpdate(operation, priority);
+    Coding coding = plan.coding;
+    if (plan.threshold != 0) coding = codec::TwoBitCoding(static_cast<float>(plan.threshold));
+    if (plan.codes_sums) coding.sums = SumsTravel::kSame;
     worker_->PushPull(
-        plan.key,
-        {.priority = priority,
-         .coding = plan.threshold != 0 ? codec::TwoBitCoding(static_cast<float>(plan.threshold))
-                                       : plan.coding,
-         .called = called},
-        operation->in, operation->out,
-        [this, operation](const Status& status) { OnPushed(operation, status); },
+        plan.key, {.priority = priority, .coding = coding, .called = called}, operation->in,
+        operation->out, [this, operation](const Status& status) { OnPushed(operation, status); },
         [this, operation](const Status& status) { OnPulled(operation, status); });
   }
   if (plan.rests && progress.called > plan.rounds) MaybeGiveBack(plan, /*for_good=*/true);

@@ -29,6 +29,7 @@ struct KeyPlan {
   uint64_t count = 0;             // elements
   Round rounds = 0;
   int32_t threshold = 0;           // of two-bit compression; 0: none
+  bool codes_sums = false;         // sums too travel in two bits of that threshold
   Coding coding{};                 // of whole numbers, if the threshold is 0
   bool declared_coded = false;     // else the first round travels plain
   Mode mode = Mode::kSynchronous;  // asynchronous keys are kFloat32

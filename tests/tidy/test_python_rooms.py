@@ -54,16 +54,17 @@ ROOMS = {
     "mxnet": "mxnet._byteps mxnet.kvstore mxnet.trainer",
     "torch._engine": "errors _native _session",
     "torch._device": "errors _native _session torch._engine",
-    "torch._sums": f"{_BASE} _session torch._engine torch._device",
+    "torch._sums": f"{_BASE} _compression _session torch._engine torch._device",
     "torch._job": f"{_BASE} _session torch._engine torch._device torch._sums",
     "torch._api": "errors _process _settings _session torch._job torch._sums",
-    "torch._gradients": f"{_BASE} _session torch._engine torch._device torch._sums torch._job",
+    "torch._gradients": f"{_BASE} _compression _session torch._engine torch._device torch._sums"
+    " torch._job",
     "torch._crossing": "errors _session torch._gradients",
     "torch._backend": f"{_BASE} _session torch._engine torch._job torch._crossing",
-    "torch._optimizer": f"{_BASE} torch._job torch._sums torch._api torch._gradients"
+    "torch._optimizer": f"{_BASE} _compression torch._job torch._sums torch._api torch._gradients"
     " torch._crossing",
     "torch.optimizer": "torch._sums torch._api torch._optimizer",
-    "torch._ddp": "errors _process torch._engine torch._job torch._sums torch._gradients",
+    "torch._ddp": "errors _process _session torch._engine torch._job torch._sums torch._gradients",
     "torch.cross_barrier": "torch._sums torch._api torch.optimizer",
     "torch.parallel": "torch._api torch._ddp",
     "torch": "torch._api torch._backend torch._sums torch._optimizer torch.optimizer"

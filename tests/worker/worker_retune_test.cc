@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "codec/codec.h"
+#include "codec/two_bit.h"
 #include "protocol/bodies.h"
 #include "protocol/next_layout.h"
 #include "worker/bench.h"
@@ -67,6 +69,35 @@ class Retuned : public testing::Test {
     return pushes;
   }
 
+  // A round of the key in `coding`, whose sum has codes of zeros; returns its pushes.
+  std::vector<test::Asked> CodedRound(Key key, std::span<std::byte> value, const Coding& coding) {
+    std::vector<std::byte> out(value.size());
+    std::vector<test::Asked> pushes;
+    Status outcome = Status::Internal("never called");
+    bench_.worker()->PushPull(
+        key, {.coding = coding}, value, out, [](const Status&) {},
+        [&outcome](const Status& status) { outcome = status; });
+    bench_.Run();
+    while (!bench_.sent.empty()) {
+      ps::Message request = bench_.Next();
+      const test::Asked about = About(request);
+      if (about.op == ps::Op::kPush) {
+        pushes.push_back(about);
+        bench_.Answer(std::move(request));
+        continue;
+      }
+      const Coding of_sum = codec::Builtin().OfSums(coding);
+      ps::Message answer = Bench::ResponseTo(request);
+      test::ChangeResponse(&answer, [&](auto* body) { body->coding = of_sum; });
+      const uint64_t size = codec::Builtin().SentBytes(of_sum, about.size_bytes);
+      answer.data.push_back(ps::Frame::Copy(Bytes(size, 0)));
+      request = {};
+      bench_.Tell(std::move(answer));
+    }
+    EXPECT_TRUE(outcome.ok()) << outcome.ToString();
+    return pushes;
+  }
+
   Bench bench_;
   std::vector<test::Asked> released_;
 };
@@ -102,6 +133,22 @@ TEST_F(Retuned, ATensorIsCutAnewBehindTheRoundThatSaysSo) {
   }
   EXPECT_EQ(Round(7, value).size(), 2U);
   EXPECT_EQ(released_.size(), 2U);
+}
+
+TEST_F(Retuned, AKeyWhoseServersKeepAResidualKeepsItsPartitions) {
+  std::vector<std::byte> value = Bytes(256, 0);
+  Coding coding = codec::TwoBitCoding(0.5F);
+  coding.sums = SumsTravel::kSame;
+  bench_.Initialise(7, value);
+  EXPECT_EQ(CodedRound(7, value, coding).size(), 4U);
+  EXPECT_TRUE(Retune(128, 500).ok());
+  for (int round = 0; round < 3; ++round) {
+    const std::vector<test::Asked> pushes = CodedRound(7, value, coding);
+    ASSERT_EQ(pushes.size(), 4U);
+    EXPECT_EQ(pushes[0].layout_version, 0U);
+  }
+  EXPECT_EQ(CodedRound(7, value, codec::TwoBitCoding(0.5F)).size(), 4U) << "it is still there";
+  EXPECT_TRUE(released_.empty());
 }
 
 TEST_F(Retuned, TheSameDecisionAgainSaysNothing) {

@@ -5,6 +5,7 @@ import logging
 import math
 from typing import Optional
 
+from bytescheduler._compression.log_lines import unsuited_line
 from bytescheduler._native import Coding
 from bytescheduler.mxnet._sessions.tensor_session import Rates
 from bytescheduler.mxnet._types import Key, Optimizer, Updater
@@ -13,9 +14,6 @@ __all__ = ["rates_of", "tell_unsuited"]
 
 _log = logging.getLogger(__name__)
 _CORRECTED = 2  # the feedback that follows the learning rate
-_ONEBIT = 4  # the codec
-# Optimizers whose updates are no sums of gradients.
-_UNSUITED = ("Adam", "LAMB", "RMSProp")
 
 
 def rates_of(coding: Optional[Coding], optimizer: Optimizer, key: Key) -> Optional[Rates]:
@@ -44,18 +42,14 @@ def _next_rate(optimizer: Optimizer, key: Key) -> float:
 
 def tell_unsuited(coding: Optional[Coding], updater: Updater) -> None:
     """Warn once of an optimizer for which error feedback promises nothing."""
-    name = type(getattr(updater, "optimizer", None)).__name__
-    if coding is not None and coding.codec == _ONEBIT and name in _UNSUITED:
-        _tell_unsuited(name)
+    line = unsuited_line(coding, type(getattr(updater, "optimizer", None)).__name__)
+    if line is not None:
+        _tell_unsuited(line)
 
 
 @functools.lru_cache(maxsize=None)  # once a process
-def _tell_unsuited(name: str) -> None:
-    _log.warning(
-        "%s divides by the size of gradients, so what onebit loses may not come later as it does "
-        "with 'sgd': watch the loss, or compress to 'bf16'",
-        name,
-    )
+def _tell_unsuited(line: str) -> None:
+    _log.warning("%s", line)
 
 
 @functools.lru_cache(maxsize=None)  # once a process

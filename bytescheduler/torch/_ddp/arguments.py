@@ -5,10 +5,22 @@ from typing import Any, Mapping, Optional, Sequence
 import torch
 
 from bytescheduler._process.say import say
+from bytescheduler._session.objects import unlike
 from bytescheduler.errors import UsageError
+from bytescheduler.torch._sums.choice import Choice
+from bytescheduler.torch._sums.objects import TensorObjects
 
-__all__ = ["check_devices", "check_foreign", "check_group", "say_needless"]
+__all__ = [
+    "agree_on_choice",
+    "check_choice",
+    "check_devices",
+    "check_foreign",
+    "check_group",
+    "say_needless",
+    "tell_without_rates",
+]
 
+_CORRECTED = 2  # the feedback that follows the learning rate
 _NEEDLESS = {
     "dim": "a worker has one device, so no batch is cut",
     "bucket_cap_mb": "gradients travel one by one, and small ones together",
@@ -26,6 +38,38 @@ _REFUSED = {
     "param_to_hook_all_reduce": "each gradient travels as soon as it is made; leave it out",
     "forward_sync_buffers": "pass broadcast_buffers",
 }
+
+
+def check_choice(choice: Choice) -> None:
+    """Raise UsageError if gradients cannot travel so without their optimizer."""
+    if choice.params.has_momentum:
+        raise UsageError(
+            "momentum 'nesterov' of compression_params: DistributedDataParallel does not see the "
+            "optimizer, which must have none of its own; use DistributedOptimizer",
+            5,
+        )
+
+
+def tell_without_rates(choice: Choice) -> None:
+    """Say so if residuals are to follow a learning rate that is not seen here."""
+    coding = choice.params.coding
+    if coding is not None and coding.feedback == _CORRECTED:
+        say(
+            "bytescheduler: ef 'corrected' of compression_params follows the learning rate of the "
+            "optimizer, which DistributedDataParallel does not see: it does what 'vanilla' does"
+        )
+
+
+def agree_on_choice(objects: TensorObjects, choice: Choice) -> None:
+    """Raise UsageError on every worker if gradients travel otherwise on another.  Blocks."""
+    by_rank = objects.gather_unequal(str(choice))
+    rank = unlike(by_rank) if by_rank else None
+    if rank is not None:
+        raise UsageError(
+            f"the argument compression: it is {by_rank[0]} on worker 0 and {by_rank[rank]} on "
+            f"worker {rank}; pass the same to DistributedDataParallel on every worker",
+            5,
+        )
 
 
 def check_devices(

@@ -7,10 +7,13 @@ import torch
 
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._ddp.arguments import (
+    agree_on_choice,
+    check_choice,
     check_devices,
     check_foreign,
     check_group,
     say_needless,
+    tell_without_rates,
 )
 from bytescheduler.torch._ddp.buffers import Buffers
 from bytescheduler.torch._ddp.keeper import keep_alive, let_go
@@ -18,7 +21,8 @@ from bytescheduler.torch._gradients.checks import check_model
 from bytescheduler.torch._gradients.gradients import Gradients
 from bytescheduler.torch._gradients.sender import GradientOptions
 from bytescheduler.torch._job.job import current
-from bytescheduler.torch._sums.compression import Chosen, Compression, chosen
+from bytescheduler.torch._sums.choice import CompressionParams, choice_of
+from bytescheduler.torch._sums.compression import Chosen, Compression
 
 __all__ = ["DistributedDataParallel"]
 
@@ -56,6 +60,9 @@ class DistributedDataParallel(torch.nn.Module):  # type: ignore[misc]  # types a
         Accepted and not needed: any graph is as good.
     compression : Compressor or str
         The form in which gradients travel.
+    compression_params : dict, optional
+        The way in which the engine compresses gradients and their sums, in place of `compression`,
+        such as {"compressor": "onebit", "scaling": True, "ef": "vanilla"}.
     foreign : object
         Further arguments of PyTorch's own class, which are refused or not needed.
 
@@ -80,6 +87,7 @@ class DistributedDataParallel(torch.nn.Module):  # type: ignore[misc]  # types a
         gradient_as_bucket_view: bool = False,
         static_graph: bool = False,
         compression: Chosen = Compression.none,
+        compression_params: CompressionParams = None,
         **foreign: object,
     ) -> None:
         super().__init__()
@@ -89,7 +97,8 @@ class DistributedDataParallel(torch.nn.Module):  # type: ignore[misc]  # types a
             raise UsageError(
                 "DistributedDataParallel: no parameter of the module has a gradient", 5
             )
-        compressor = chosen(compression)
+        choice = choice_of(compression, compression_params)
+        check_choice(choice)
         self._job = current().get()
         check_foreign(foreign)
         check_devices(members[0][1].device, device_ids, output_device)
@@ -107,9 +116,12 @@ class DistributedDataParallel(torch.nn.Module):  # type: ignore[misc]  # types a
         self._buffers_alike: Optional[Buffers] = None
         if self._job.carrier is None:
             return
-        options = GradientOptions(compressor, find_unused=find_unused_parameters)
+        options = GradientOptions(choice, find_unused=find_unused_parameters)
         tensors = [*module.named_parameters(), *module.named_buffers()]
         objects = self._job.objects
+        agree_on_choice(objects, choice)
+        if self._job.rank == 0:
+            tell_without_rates(choice)
         self._gradients = Gradients(self._job, members, options, self._begun)
         try:
             (objects.broadcast_tensors if init_sync else objects.check_alike)(tensors, 0)

@@ -4,7 +4,7 @@ from typing import Optional, Sequence, Tuple
 
 import torch
 
-from bytescheduler._native import Pending
+from bytescheduler._native import Coding, Pending
 from bytescheduler._session.round_session import RoundSession
 from bytescheduler._session.rounds import RoundCall
 from bytescheduler.errors import UsageError
@@ -28,13 +28,18 @@ class TorchSession(RoundSession):
                 5,
             )
 
-    def declare_tensors(self, tensors: Sequence[Tuple[int, torch.Tensor]]) -> None:
-        """Declare keys with dense tensors, which get rank 0's bytes.  Blocks."""
+    def declare_tensors(
+        self, tensors: Sequence[Tuple[int, torch.Tensor]], coding: Optional[Coding] = None
+    ) -> None:
+        """Declare keys with dense tensors, which get rank 0's bytes.  Blocks.
+
+        `coding` is that of later rounds.
+        """
         items = [
             (key, code_of(tensor.dtype), tensor.data_ptr(), size_of(tensor))
             for key, tensor in tensors
         ]
-        self.declare(items, owner=tensors)
+        self.declare(items, owner=tensors, coding=coding)
 
     def start(self, key: int, send: torch.Tensor, recv: torch.Tensor, call: RoundCall) -> Pending:
         """Begin the next round of `key`; both tensors are dense, apart, and in the CPU's memory.

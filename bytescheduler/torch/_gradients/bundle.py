@@ -8,6 +8,7 @@ from typing import (
     NamedTuple,
     Optional,
     Protocol,
+    Sequence,
     Tuple,
     Type,
     TypeVar,
@@ -150,25 +151,25 @@ class Bundle(Generic[_Slot]):
             self._sent = self._received = None
             self.passage = Passage(self._compression, None)
 
-    def gather(self) -> torch.Tensor:
-        """Return the gradients of all members in the form in which they travel.
+    def gather(self, sent: Sequence[Optional[torch.Tensor]]) -> torch.Tensor:
+        """Return what all members send, in the form in which it travels.
 
-        A member without a gradient has zeros.
+        A member that sends None has zeros.
         """
         if self._sent is None:
             self.make_memory()
         assert self._sent is not None
         self.awaited = len(self.slots)
         self._has_means = False
-        gradients = [slot.sent for slot in self.slots if slot.sent is not None]
-        self.has_all = len(gradients) == len(self.slots)
+        gradients = [gradient for gradient in sent if gradient is not None]
+        self.has_all = all(slot.sent is not None for slot in self.slots)
         with torch.no_grad():
-            if self.has_all:
+            if len(gradients) == len(self.slots):
                 copy_all(self._sent.parts, gradients)
             else:
                 self._sent.whole.zero_()
-                pairs = zip(self._sent.parts, self.slots)
-                copy_all([part for part, slot in pairs if slot.sent is not None], gradients)
+                pairs = zip(self._sent.parts, sent)
+                copy_all([part for part, gradient in pairs if gradient is not None], gradients)
             return self.passage.compress(self._sent.whole)
 
     def decode(self) -> None:

@@ -6,10 +6,12 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 
 import torch
 
+from bytescheduler._compression.log_lines import Size, summary_line
 from bytescheduler._process.ending import uncaught
 from bytescheduler._process.say import counted, say
 from bytescheduler._session.rounds import Round
 from bytescheduler._session.tally import DISCARDS, SUMS, Tally
+from bytescheduler._settings import Settings
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._gradients.agreement import Agreement, FactSource
 from bytescheduler.torch._gradients.bundle import Bundle, bundled
@@ -93,28 +95,40 @@ class Gradients:
             if not param.numel():
                 continue  # nothing to send
             new.append(Slot(len(self.slots) + len(new), name, param, group))
+        choice = self.options.choice
         for slot in new:
             wrapped().check_free(slot.param, slot.name)
         self._job.objects.check_alike([(slot.name, slot.param) for slot in new], 0)
+        for slot in new:
+            choice.check_dtype(slot.dtype, slot.size_bytes, slot.name)
         agree_on_strides(self._job.objects, new)
         for slot in new:
             slot.device = self._job.devices.of(slot.param, slot.name)
-            if self.options.compression.coding is None:
+            if choice.compressor_for(slot.size_bytes).coding is None:
                 self._session.check_place(slot.param, slot.name, slot.device)
-        self._sender.declare(
-            new, bundled(on_processors(self._job.objects, new), self.options.compression)
-        )
+        here = on_processors(self._job.objects, new)
+        plain = [slot for slot in here if not choice.is_coded(slot.size_bytes)]
+        self._sender.declare(new, bundled(plain, choice.plain))
         for slot in new:
             wrapped().take(slot.param, self)
             self._handles.append(slot.param.register_post_accumulate_grad_hook(_hook(self, slot)))
         self.agreement.watch([(slot.name, slot.param) for slot in new])
         if self.slots:
             self.settle()
+        elif self._job.rank == 0:
+            self._tell_compression(new)
         self.slots += new
         self._tallies += 1
         key = self._sender.bookkeeping_key(f"tally {self._tallies} of all gradients")
         self.tally = Tally(self._session, key, len(self.slots))
+        self._sender.follow(self.tally)
         self._session.tune()
+
+    def _tell_compression(self, slots: List[Slot]) -> None:
+        params = self.options.choice.params
+        if params.coding is not None and Settings.read().is_talkative:
+            sizes = [Size(slot.elements, slot.size_bytes) for slot in slots]
+            say(f"bytescheduler: {summary_line(params, sizes)}")
 
     def show_order(self) -> None:
         """Repeat the names in the order of forward, which the priorities tell from now on."""

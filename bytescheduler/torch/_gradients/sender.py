@@ -1,19 +1,22 @@
 """The way of gradients to the engine: keys, memory and rounds of single slots and of bundles."""
 
-from typing import Dict, Iterable, List, NamedTuple, Type
+from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
 import torch
 
+from bytescheduler._native import Coding
 from bytescheduler._session.keys import EngineKeys
-from bytescheduler._session.rounds import Round, RoundCall, is_over
+from bytescheduler._session.rounds import Rates, Round, RoundCall, is_over
+from bytescheduler._session.tally import Tally
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._engine.session import TorchSession
 from bytescheduler.torch._gradients.bundle import Bundle
 from bytescheduler.torch._gradients.checks import check_place
 from bytescheduler.torch._gradients.layout import empty_gradient
 from bytescheduler.torch._gradients.means import fits
+from bytescheduler.torch._gradients.nesterov import Nesterov
 from bytescheduler.torch._gradients.slot import PUSHED, Slot
-from bytescheduler.torch._sums.compression import Compression, Compressor
+from bytescheduler.torch._sums.choice import Choice
 from bytescheduler.torch._sums.passage import Passage
 
 __all__ = ["GradientOptions", "Sender"]
@@ -24,11 +27,13 @@ _STRIDED = torch.strided
 class GradientOptions(NamedTuple):
     """The way in which gradients travel."""
 
-    compression: Type[Compressor] = Compression.none
+    choice: Choice = Choice()
     average: bool = True
     passes: int = 1  # by backward, before a gradient is sent
     sparse_as_dense: bool = False
     find_unused: bool = True
+    # Returns the learning rate of a group, which residuals follow; None: it is not known.
+    learning_rate: Optional[Callable[[int], float]] = None
 
 
 class Sender:
@@ -52,6 +57,11 @@ class Sender:
         # The latest of each key: the engine has them only when a copy from the device is there.
         self._on_devices: Dict[int, Round] = {}
         self._zeros: Dict[torch.dtype, torch.Tensor] = {}
+        mu = options.choice.mu
+        self._nesterov = Nesterov(mu) if mu else None
+        self._tally: Optional[Tally] = None
+        # Slots that had no gradient here in their latest round.
+        self._without: Set[int] = set()
 
     def bookkeeping_key(self, name: str) -> int:
         """Return a key of something that is no gradient."""
@@ -77,8 +87,16 @@ class Sender:
         for slot in single:
             slot.key = keys[slot.name]
             self._make_buffers(slot)
+        choice = self._options.choice
         targets = [(bundle.key, bundle.make_memory()) for bundle in bundles]
-        self._session.declare_tensors([*targets, *((slot.key, _target(slot)) for slot in single)])
+        coded: List[Tuple[int, torch.Tensor]] = []
+        for slot in single:
+            is_cut = choice.cuts is not None and choice.is_coded(slot.size_bytes)
+            (coded if is_cut else targets).append((slot.key, _target(slot)))
+        if coded:
+            self._session.declare_tensors(coded, choice.cuts)
+        if targets:
+            self._session.declare_tensors(targets)
 
     def show_order(self, slots: Iterable[Slot]) -> None:
         """See `Gradients`."""
@@ -111,8 +129,7 @@ class Sender:
             slot.state = PUSHED
             return
         check_place(slot, grad)
-        dense = grad if fits(slot, grad) else empty_gradient(slot).copy_(grad)
-        self._send(slot, dense)
+        self._send(slot, self._sent_by(slot))
 
     def _densified(self, slot: Slot, grad: torch.Tensor) -> torch.Tensor:
         if not self._options.sparse_as_dense:
@@ -124,9 +141,35 @@ class Sender:
         slot.param.grad = grad.to_dense()
         return slot.param.grad
 
-    def _send(self, slot: Slot, dense: torch.Tensor) -> None:
+    def _sent_by(self, slot: Slot) -> Optional[torch.Tensor]:
+        """Return what a slot sends, of any strides; None: nothing but zeros."""
+        if self._nesterov is None:
+            return slot.sent
+        self._decay([slot.index])
+        if slot.sent is not None:
+            return self._nesterov.applied(slot.index, slot.sent)
+        self._without.add(slot.index)
+        momentum = self._nesterov.without(slot.index)
+        return None if momentum is None else momentum.to(slot.dtype)
+
+    def _decay(self, indices: Iterable[int]) -> None:
+        for index in indices:
+            if index in self._without and self._tally is not None and self._nesterov is not None:
+                if self._tally.is_used(index):
+                    self._nesterov.decay(index)
+                self._without.discard(index)
+
+    def follow(self, tally: Tally) -> None:
+        """Learn from `tally`, from now on, which gradients other workers have.  Blocks at times."""
+        self._decay(list(self._without))
+        self._tally = tally
+
+    def _send(self, slot: Slot, gradient: Optional[torch.Tensor]) -> None:
         # Numbered in the order of the parameters, as the engine compares that with this one.
         called = self._called + slot.index
+        dense = self._nothing(slot) if gradient is None else gradient
+        if gradient is not None and not fits(slot, gradient):
+            dense = empty_gradient(slot).copy_(gradient)
         if self._lacks_memory(slot, dense):
             self._make_buffers(slot)
         passage = slot.passage
@@ -134,22 +177,30 @@ class Sender:
         if slot.device is not None:
             slot.device.check_works(slot.name)
         send = passage.compress(dense)
-        coding = passage.coding_of(dense)
+        coding = passage.coding_of(send)
+        rates = self._rates_of(slot, coding)
         call = RoundCall(
-            slot.priority, self._options.average, called, not slot.had_gradient, coding
+            slot.priority, self._options.average, called, not slot.had_gradient, coding, rates
         )
-        here = not slot.had_gradient
+        here = gradient is None
         slot.pending = passage.start(self._session, slot.key, send, call, is_here=here)
         if slot.device is not None:
             self._on_devices[slot.key] = slot.pending
         slot.state = PUSHED
+
+    def _rates_of(self, slot: Slot, coding: Optional[Coding]) -> Optional[Rates]:
+        """Return the rates that a residual of `coding` follows, if it follows any."""
+        learning_rate = self._options.learning_rate
+        if coding is None or not coding.feedback or learning_rate is None:
+            return None
+        return learning_rate(slot.group), 0.0, 1.0
 
     def _send_bundle(self, bundle: Bundle[Slot]) -> None:
         """Send a bundle that the last of its members joins; an error leaves it as it was."""
         for slot in bundle.slots:
             if slot.sent is not None:
                 check_place(slot, slot.sent)
-        send = bundle.gather()
+        send = bundle.gather([self._sent_by(slot) for slot in bundle.slots])
         called = self._called + bundle.slots[0].index
         at_once = not bundle.had_gradient
         call = RoundCall(bundle.priority, self._options.average, called, at_once)
@@ -167,7 +218,8 @@ class Sender:
 
     def _make_buffers(self, slot: Slot) -> None:
         there = self._session.sums_on_devices
-        slot.passage = Passage(self._options.compression, slot.device, there)
+        compressor = self._options.choice.compressor_for(slot.size_bytes)
+        slot.passage = Passage(compressor, slot.device, there)
         like = empty_gradient(slot)
         if slot.device is None:
             slot.recv = like.zero_()
@@ -195,7 +247,7 @@ class Sender:
         slot.had_gradient = False
         bundle = slot.bundle
         if bundle is None:
-            self._send(slot, self._nothing(slot))
+            self._send(slot, self._sent_by(slot))
             return
         if bundle.awaited == 1:
             self._send_bundle(bundle)

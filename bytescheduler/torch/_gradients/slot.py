@@ -65,6 +65,7 @@ class Slot:
         "recv",
         "sent",
         "shape",
+        "size_bytes",
         "state",
         "stride",
         "updated",
@@ -77,6 +78,7 @@ class Slot:
         self.name = name
         self.param = param
         self.elements = param.numel()
+        self.size_bytes = self.elements * int(param.element_size())
         self.group = group
         self.key = 0
         self.bundle: Optional[Bundle[Slot]] = None  # has the round and the memory, if there is one

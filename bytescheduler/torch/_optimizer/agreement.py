@@ -17,7 +17,6 @@ from bytescheduler.torch._gradients.facts import (
 from bytescheduler.torch._job.job import TorchJoined
 from bytescheduler.torch._optimizer.optimizer_facts import OptimizerFacts
 from bytescheduler.torch._optimizer.options import Options
-from bytescheduler.torch._sums.compression import name_of
 from bytescheduler.torch._sums.octets import has_octets
 
 __all__ = ["agree", "give_model"]
@@ -84,11 +83,9 @@ def _without_numbers(facts: Facts) -> Facts:
 
 
 def _of_call(options: Options) -> Facts:
-    compression = options.compression
-    coding = "" if compression.coding is None else f", {compression.coding}"
     values = {
         "op": "Average" if options.average else "Sum",
-        "compression": f"{name_of(compression)}{coding}",
+        "compression": str(options.choice),
         "backward_passes_per_step": str(options.passes),
         "crossing": "False" if options.crossing is False else "not False",
         "model": "None" if options.model is None else "a model",

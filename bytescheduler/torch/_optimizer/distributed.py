@@ -9,7 +9,7 @@ import torch
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._api.push_pull import Average, averages
 from bytescheduler.torch._job.job import current
-from bytescheduler.torch._optimizer.closures import Evaluations, evaluation
+from bytescheduler.torch._optimizer.alone import Alone
 from bytescheduler.torch._optimizer.methods import with_means
 from bytescheduler.torch._optimizer.options import (
     Crossing,
@@ -20,6 +20,7 @@ from bytescheduler.torch._optimizer.options import (
     check_passes,
 )
 from bytescheduler.torch._optimizer.stepper import Stepper
+from bytescheduler.torch._sums.choice import CompressionParams, choice_of
 from bytescheduler.torch._sums.compression import Chosen, Compression
 
 __all__ = ["DistributedOptimizer"]
@@ -64,6 +65,9 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
         Accepted for scripts of Horovod: small gradients travel together in any case.
     staleness : int
         Accepted for scripts of BytePS, which pass 0.
+    compression_params : dict, optional
+        The way in which the engine compresses gradients and their sums, in place of `compression`,
+        such as {"compressor": "onebit", "scaling": True, "ef": "vanilla"}.
 
     Raises
     ------
@@ -93,6 +97,7 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
         num_groups: int = 0,
         groups: Optional[Groups] = None,
         staleness: int = 0,
+        compression_params: CompressionParams = None,
     ) -> None:
         if isinstance(optimizer, DistributedOptimizer):
             raise UsageError("optimizer: it is a DistributedOptimizer already; wrap it once", 5)
@@ -109,7 +114,7 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
         options = Options(
             named,
             accepted(
-                compression,
+                choice_of(compression, compression_params),
                 averages(op),
                 gradient_predivide_factor,
                 num_groups if groups is None else groups,
@@ -126,8 +131,7 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
         job = current().get()
         current().flush()  # these parameters may have had another optimizer
         self._stepper = None if job.carrier is None else Stepper(job, optimizer, options)
-        self._on_gradient = on_gradient
-        self._evaluations = Evaluations(optimizer)
+        self._alone = Alone(optimizer, options)  # where there is no stepper
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         """Return what the optimizer itself has; a method of its class that may step gets means."""
@@ -184,33 +188,14 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
         """
         if self._stepper is not None:
             return self._stepper.step(closure)
-        if self._on_gradient is not None:
-            return self._step_alone(closure)
-        return self.inner.step(closure) if closure is not None else self.inner.step()
-
-    def _step_alone(self, closure: _Closure) -> Any:  # noqa: ANN401
-        if closure is not None and self._evaluations.need(closure):
-            return self.inner.step(evaluation(closure, self._show_gradients, lambda loss: loss))
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        self._show_gradients()
-        self.inner.step()
-        return loss
-
-    def _show_gradients(self) -> None:
-        for group in self.inner.param_groups:
-            for param in group["params"]:
-                if param.grad is not None and self._on_gradient is not None:
-                    self._on_gradient(param)
+        return self._alone.step(closure)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget gradients; those that were sent and not used make no update."""
         if self._stepper is not None:
             self._stepper.zero_grad(set_to_none)
         else:
-            self.inner.zero_grad(set_to_none)
+            self._alone.zero_grad(set_to_none)
 
     def state_dict(self) -> Dict[str, Any]:
         """Return the optimizer's state after all updates.  May block."""
@@ -246,6 +231,8 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
         """
         if self._stepper is not None:
             self._stepper.synchronize()
+        else:
+            self._alone.synchronize()
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:

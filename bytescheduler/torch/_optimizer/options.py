@@ -1,13 +1,13 @@
 """The options of a distributed optimizer, and their checks."""
 
 import math
-from typing import Callable, Iterable, NamedTuple, Optional, Sequence, Tuple, Type, Union
+from typing import Callable, Iterable, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._gradients.checks import check_model
-from bytescheduler.torch._sums.compression import Chosen, Compression, Compressor, chosen, scaled
+from bytescheduler.torch._sums.choice import Choice
 
 __all__ = ["Crossing", "Options"]
 
@@ -21,7 +21,7 @@ class Options(NamedTuple):
     """See `DistributedOptimizer`."""
 
     named_parameters: Optional[Named] = None
-    compression: Type[Compressor] = Compression.none
+    choice: Choice = Choice()
     passes: int = 1
     average: bool = True
     crossing: Crossing = "auto"
@@ -49,12 +49,12 @@ class Options(NamedTuple):
 
 
 def accepted(
-    compression: Chosen,
+    choice: Choice,
     average: bool,
     gradient_predivide_factor: float,
     groups: Groups,
     staleness: int,
-) -> Type[Compressor]:
+) -> Choice:
     """Return how gradients travel, with the options that other packages have.
 
     Raises
@@ -80,7 +80,7 @@ def accepted(
         raise UsageError(
             f"gradient_predivide_factor={factor!r}: it splits a mean, so it needs op=Average", 5
         )
-    return scaled(chosen(compression), 1.0 / factor, factor)
+    return choice.scaled(1.0 / factor, factor)
 
 
 def check_passes(passes: int) -> None:

@@ -6,6 +6,7 @@ from typing import Any, Callable, ContextManager, Dict, List, Mapping, Optional,
 import torch
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
+from bytescheduler._compression.log_lines import unsuited_line
 from bytescheduler._process.say import say
 from bytescheduler._settings import Settings
 from bytescheduler.errors import UsageError
@@ -26,6 +27,7 @@ from bytescheduler.torch._optimizer.closures import Evaluations, evaluation, mea
 from bytescheduler.torch._optimizer.optimizer_facts import OptimizerFacts
 from bytescheduler.torch._optimizer.options import Options
 from bytescheduler.torch._optimizer.places import Places
+from bytescheduler.torch._optimizer.suited import check_momentum, learning_rates
 from bytescheduler.torch._optimizer.watch import Watch
 
 __all__ = ["Stepper"]
@@ -70,19 +72,24 @@ class Stepper:
             inner, lambda params: self._names(params, all_named=False)
         )
         agree(job, inner, self._optimizer_facts, options, [member[:2] for member in members])
+        self._check_momentum()
         self.gradients = Gradients(
             job,
             members,
             GradientOptions(
-                options.compression,
+                options.choice,
                 options.average,
                 options.passes,
                 options.sparse_as_dense,
                 options.find_unused,
+                learning_rates(inner),
             ),
             self._on_first,
             self._optimizer_facts,
         )
+        line = unsuited_line(options.choice.params.coding, type(inner).__name__)
+        if line is not None:
+            self._tell(line)
         self.gradients.flush = self.flush
         self._make_equal()
         self._places = Places(inner)
@@ -250,10 +257,14 @@ class Stepper:
 
     def _check_places(self) -> None:
         """Look at what a script did to the groups and to frozen parameters."""
+        self._check_momentum()
         if self._places.have_changed():
             self.flush()  # each update is made with the numbers of its group of then
             self._places.take(self.gradients.slots)
         self._places.check_left_out(lambda params: self._names(params, all_named=False))
+
+    def _check_momentum(self) -> None:
+        check_momentum(self._inner, self._options.choice, evaluates=self._evaluations.are_made)
 
     def _does_cross(self) -> bool:
         if self._updates is None or self._stage == _NEW:
@@ -323,6 +334,7 @@ class Stepper:
     def _gets(self, closure: _Closure) -> bool:
         """Return whether the optimizer gets `closure`; then no step crosses."""
         gets = self._evaluations.need(closure)
+        self._check_momentum()
         if self._evaluations.are_made and self._updates is not None:
             self._uninstall()
             self._stay(_EVALUATES)

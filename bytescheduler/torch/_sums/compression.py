@@ -13,6 +13,7 @@ __all__ = [
     "Compression",
     "Compressor",
     "chosen",
+    "coded",
     "is_elementwise",
     "name_of",
     "scaled",
@@ -124,6 +125,22 @@ def chosen(compression: Chosen) -> Type[Compressor]:
         "class that is derived from Compression.none",
         5,
     )
+
+
+def coded(coding: Coding, *, widens: bool) -> Type[Compressor]:
+    """Return a compressor that sends codes of the engine, also of half precision if it `widens`."""
+
+    class Coded(Compressor):
+        """Sends float32, which the engine codes."""
+
+        @staticmethod
+        def compress(tensor: torch.Tensor) -> Tuple[torch.Tensor, Optional[torch.dtype]]:
+            """See `Compressor`."""
+            half = widens and tensor.dtype in (torch.float16, torch.bfloat16)
+            return (tensor.float(), tensor.dtype) if half else (tensor, None)
+
+    Coded.coding = coding
+    return Coded
 
 
 def name_of(compressor: Type[Compressor]) -> str:

@@ -18,6 +18,7 @@ from typing import (
 import torch
 from fake_device import FakeDevices, at_address
 
+from bytescheduler._native import Coding
 from bytescheduler._session.rounds import RoundCall
 from bytescheduler.errors import PeerLost
 from bytescheduler.torch._device.devices import Devices
@@ -116,6 +117,7 @@ class FakeSession:
         self.rounds: List[FakePending] = []
         self.given_back: List[str] = []  # names of keys
         self.devices: Optional[FakeDevices] = None
+        self.cut_for: Dict[Coding, List[str]] = {}  # names of keys that were declared for a coding
         self.sums_on_devices = False
         self.nccl_by = "BYTESCHEDULER_COMM=nccl", "BYTESCHEDULER_COMM=direct"
         self._spaces = 0
@@ -143,7 +145,11 @@ class FakeSession:
     def declare(self, items: object, *, owner: object) -> None:
         pass
 
-    def declare_tensors(self, tensors: Sequence[Tuple[int, torch.Tensor]]) -> None:
+    def declare_tensors(
+        self, tensors: Sequence[Tuple[int, torch.Tensor]], coding: Optional[Coding] = None
+    ) -> None:
+        if coding is not None:
+            self.cut_for[coding] = [self.names[key] for key, _ in tensors]
         for _, tensor in tensors:
             assert tensor.is_contiguous() or _bytes(tensor) == tensor.untyped_storage().nbytes()
 

@@ -25,6 +25,7 @@ from bytescheduler.torch._engine.session import TorchSession
 from bytescheduler.torch._gradients.slot import ARMED, IDLE
 from bytescheduler.torch._optimizer.options import Options
 from bytescheduler.torch._optimizer.stepper import Stepper
+from bytescheduler.torch._sums.choice import choice_of
 from bytescheduler.torch._sums.compression import Compression
 from bytescheduler.torch._sums.tensor_sums import Call, TensorSums
 
@@ -65,7 +66,7 @@ def weights(devices: Optional[FakeDevices], **options: Any) -> List[torch.Tensor
     if devices is None:
         train(model, inner)
         return list(model.parameters())
-    if "compression" not in options:  # it reads the values, which the double lets come later
+    if "choice" not in options:  # it reads the values, which the double lets come later
         devices.make_late(model.named_parameters())
     job: Any = options.pop("job", None) or FakeJob(devices)
     stepper = Stepper(job, inner, Options(model=model, **options).checked())
@@ -95,7 +96,7 @@ def test_parameters_of_both_kinds_train_in_one_model() -> None:
 def test_compressed_gradients_are_narrow_on_their_way() -> None:
     devices = FakeDevices(3)
     job = FakeJob(devices)
-    narrow = weights(devices, job=job, compression=Compression.bf16)
+    narrow = weights(devices, job=job, choice=choice_of(Compression.bf16, None))
     for one, other in zip(narrow, weights(None)):
         assert torch.allclose(one, other, rtol=0.02, atol=0.01)
     sent = [each.memory for each in job.session.rounds if each.key != job.session.rounds[-1].key]

@@ -15,6 +15,7 @@ import bytescheduler.torch.parallel as wrappers
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._api.missing import MISSING
 from bytescheduler.torch._optimizer.options import accepted
+from bytescheduler.torch._sums.choice import Choice
 from bytescheduler.torch._sums.compression import Compression, chosen, scaled
 
 PAGES = pathlib.Path(__file__).resolve().parents[3] / "docs" / "migrate"
@@ -121,5 +122,5 @@ def test_a_name_that_cannot_travel_is_refused_alone_too(call: Callable[[str], ob
 )
 def test_arguments_of_other_packages_are_checked(text: str, given: Any) -> None:  # noqa: ANN401
     with pytest.raises(UsageError, match=text):
-        accepted(Compression.none, *given)
-    assert accepted(Compression.none, False, 1.0, [[]], 0) is Compression.none
+        accepted(Choice(), *given)
+    assert accepted(Choice(), False, 1.0, [[]], 0) == Choice()

@@ -73,6 +73,35 @@ TEST(SlotTwoBit, RoundsOfAnyCodingFollowOneAnother) {
   EXPECT_EQ(bench.Sum(2), Start({0, -2}));
 }
 
+Ask PushForCodedSums(int32_t rank, uint64_t round, std::initializer_list<unsigned> codes) {
+  Ask ask = PushTwoBit(rank, round, 0.5F, kCount, Words(codes));
+  ask.coding.sums = SumsTravel::kSame;
+  return ask;
+}
+
+// Of each element a threshold arrives in a round, until all of the sum has.
+TEST(SlotTwoBit, ASumThatTravelsInTwoBitsKeepsTheRestForLaterRounds) {
+  using Codes = std::initializer_list<unsigned>;
+  TwoBitBench bench(2);
+  const auto sum_of = [&](uint64_t round, Codes codes_of_0, Codes codes_of_1) {
+    EXPECT_EQ(bench.TextFor(PushForCodedSums(0, round, codes_of_0)), "");
+    EXPECT_EQ(bench.TextFor(PushForCodedSums(1, round, codes_of_1)), "");
+    return ToBytes(bench.PullNow(0, round, kCount * sizeof(float)).data.at(0));
+  };
+  EXPECT_EQ(sum_of(1, {3, 2, 3}, {3, 2, 0}), Words({3, 2, 3}));
+  EXPECT_EQ(sum_of(2, {}, {3, 2, 0, 2}), Words({3, 2, 0, 2}));
+  EXPECT_EQ(sum_of(3, {}, {}), Words({3, 2}));
+  EXPECT_EQ(sum_of(4, {}, {}), Words({})) << "nothing is left";
+}
+
+TEST(SlotTwoBit, AWorkerWhoseSumsTravelInAnotherWayIsRefused) {
+  TwoBitBench bench(2);
+  EXPECT_EQ(bench.TextFor(PushForCodedSums(0, 1, {3})), "");
+  EXPECT_THAT(bench.TextFor(PushTwoBit(1, 1, 0.5F, kCount, Words({3}))),
+              testing::HasSubstr("threshold 0.5, that of worker 0 is compressed to two bits with "
+                                 "threshold 0.5, pull same; set gradient compression alike"));
+}
+
 // Rounding makes the order matter: it is that of the ranks.
 TEST(SlotTwoBit, EarlyPushesAreHeldByTheirBytesAndSummedByRank) {
   const float expected = ((0.1F + 0.1F) + 0.1F) - 0.1F;

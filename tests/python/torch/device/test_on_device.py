@@ -16,6 +16,7 @@ from bytescheduler.torch._device.device import Device
 from bytescheduler.torch._device.on_device import OnDevice
 from bytescheduler.torch._optimizer.options import Options
 from bytescheduler.torch._optimizer.stepper import Stepper
+from bytescheduler.torch._sums.choice import choice_of
 from bytescheduler.torch._sums.compression import Compression
 from bytescheduler.torch._sums.passage import Passage
 from bytescheduler.torch._sums.tensor_sums import Call, TensorSums
@@ -73,7 +74,7 @@ def weights(
     **options: Any,  # noqa: ANN401
 ) -> List[torch.Tensor]:
     model = Model(dtype)
-    if "compression" not in options:  # it reads the values, which the double lets come later
+    if "choice" not in options:  # it reads the values, which the double lets come later
         devices.make_late(model.named_parameters())
     stepper = Stepper(job, optimizer_of(model), Options(model=model, **options).checked())
     trained = train(model, stepper)
@@ -118,9 +119,9 @@ def test_a_call_before_the_gradient_is_there_is_found_out() -> None:
 
 def test_narrow_tensors_are_summed_there_and_codes_by_servers() -> None:
     devices = FakeDevices(1)
-    weights(devices, job_of(devices), compression=Compression.fp16)
+    weights(devices, job_of(devices), choice=choice_of(Compression.fp16, None))
     assert devices.copies == 0
-    weights(devices, job_of(devices), compression=Compression.two_bit())
+    weights(devices, job_of(devices), choice=choice_of(Compression.two_bit(), None))
     assert devices.copies > 0
 
 

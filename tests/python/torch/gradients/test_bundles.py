@@ -16,6 +16,7 @@ from bytescheduler.torch._gradients.gradients import Gradients
 from bytescheduler.torch._gradients.sender import GradientOptions
 from bytescheduler.torch._gradients.slot import ARMED, IDLE, PUSHED
 from bytescheduler.torch._optimizer.stepper import Stepper
+from bytescheduler.torch._sums.choice import choice_of
 from bytescheduler.torch._sums.compression import Compression, Compressor, scaled
 
 Make = Callable[..., Stepper]
@@ -229,7 +230,7 @@ def test_only_codings_of_single_elements_are_bundled_and_bits_stay(
         monkeypatch.setattr(bundle, "SMALL_BYTES", small_bytes)
         model = made()
         inner = OPTIMIZERS["sgd"](model.parameters())
-        stepper = make_stepper(model, inner, compression=compression)
+        stepper = make_stepper(model, inner, choice=choice_of(compression, None))
         weights.append(trained(model, inner, stepper))
         bundles = {slot.bundle for slot in stepper.gradients.slots} - {None}
         assert bool(bundles) == (is_bundled and small_bytes > 0)

@@ -1,0 +1,61 @@
+"""The part of an optimizer in compression: the rates of its groups, and momenta that clash."""
+
+import math
+import weakref
+from typing import Any, Callable
+
+from bytescheduler.errors import UsageError
+from bytescheduler.torch._sums.choice import Choice
+
+__all__ = ["check_momentum", "learning_rates"]
+
+_Optimizer = Any  # torch.optim.Optimizer
+# Numbers of a group that are a momentum of its own, where they are not 0.
+_MOMENTA = ("momentum", "betas", "beta1")
+
+
+def learning_rates(inner: _Optimizer) -> Callable[[int], float]:
+    """Return a function that returns the learning rate of a group, now; it keeps nothing alive.
+
+    A rate that is absent or not finite is 0, which no residual follows.
+    """
+    alive = weakref.ref(inner)
+
+    def rate_of(group: int) -> float:
+        optimizer = alive()
+        rate = 0.0 if optimizer is None else float(optimizer.param_groups[group].get("lr", 0.0))
+        return rate if math.isfinite(rate) else 0.0
+
+    return rate_of
+
+
+def check_momentum(inner: _Optimizer, choice: Choice, *, evaluates: bool) -> None:
+    """Raise UsageError if the optimizer's groups have a momentum beside that of `choice`.
+
+    Parameters
+    ----------
+    inner : Optimizer
+        Its groups may change at any time.
+    choice : Choice
+        How gradients travel.
+    evaluates : bool
+        Whether its step evaluates the loss itself, and so sends gradients several times.
+    """
+    if not choice.mu:
+        return
+    kind = type(inner).__name__
+    if evaluates:
+        raise UsageError(
+            f"momentum 'nesterov' of compression_params: a step of {kind} evaluates the loss "
+            "itself, so gradients would get the momentum several times; leave it out",
+            5,
+        )
+    for at, group in enumerate(inner.param_groups):
+        for key in _MOMENTA:
+            if group.get(key):
+                raise UsageError(
+                    f"momentum 'nesterov' of compression_params: group {at} of {kind} has "
+                    f"{key} {group[key]!r} of its own; take an optimizer without, and give the "
+                    "number as 'mu', or leave the momentum out",
+                    5,
+                )

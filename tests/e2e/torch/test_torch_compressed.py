@@ -1,0 +1,49 @@
+"""Compressed gradients of PyTorch: weights with each method, and arguments that are wrong."""
+
+import pathlib
+from typing import Callable, Iterator
+
+import pytest
+from direct_job import Direct
+from job import Job
+
+MakeJob = Callable[..., Job]
+# Some parameters of the small model are compressed, and some are not.
+SMALL = {"BYTESCHEDULER_MIN_COMPRESS": "256"}
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_each_method_crosses_the_barrier_with_the_weights_of_waiting(
+    make_job: MakeJob, workers: int
+) -> None:
+    settings = {**SMALL, "BYTESCHEDULER_DETERMINISTIC": "1"}
+    for output in make_job(workers=workers, env=settings).run("torch/compressed.py"):
+        assert "all is well" in output
+
+
+def test_a_wrong_argument_is_an_error_on_every_worker(make_job: MakeJob) -> None:
+    for output in make_job(env=SMALL).run("torch/compressed_mistakes.py"):
+        assert "all is well" in output
+
+
+def test_the_log_says_once_what_is_compressed_and_that_a_residual_is_lost(
+    make_job: MakeJob,
+) -> None:
+    job = make_job(env={**SMALL, "BYTESCHEDULER_LOG_LEVEL": "info"})
+    first, second = job.run("torch/compressed_once.py")
+    line = "compressing 7 of 23 tensors, 85 % of the bytes: onebit scaled, ef vanilla: 1/25 both"
+    assert first.count(line) == 1
+    assert "compressing" not in second
+    assert "and with that goes the servers' residual of its coded sums" in first + second
+
+
+@pytest.fixture
+def direct(tmp_path: pathlib.Path, free_port: Callable[[], int]) -> Iterator[Direct]:
+    job = Direct(tmp_path, free_port(), 2, **SMALL)
+    yield job
+    job.close()
+
+
+def test_a_direct_job_compresses_too(direct: Direct) -> None:
+    direct.start("torch/compressed.py")
+    assert direct.codes() == [0, 0], direct.all_said()
