@@ -48,11 +48,13 @@ from bytescheduler.tensorflow._api.push_pull import Average, Sum, allreduce, pus
 from bytescheduler.tensorflow._gradients.optimizer import DistributedOptimizer
 from bytescheduler.tensorflow._gradients.tape import DistributedGradientTape
 from bytescheduler.tensorflow._library.loading import is_building, operations
+from bytescheduler.tensorflow._strategies.cross_device_ops import CrossDeviceOps
 from bytescheduler.tensorflow._sums.compression import Compression
 
 __all__ = [
     "Average",
     "Compression",
+    "CrossDeviceOps",
     "DistributedGradientTape",
     "DistributedOptimizer",
     "Sum",

@@ -76,11 +76,15 @@ ROOMS = {
     "tensorflow._api": "errors _session tensorflow._engine tensorflow._sums tensorflow._job",
     "tensorflow._gradients": "errors _session tensorflow._engine tensorflow._sums tensorflow._job"
     " tensorflow._api",
+    "tensorflow._strategies": "errors tensorflow._engine tensorflow._sums tensorflow._job"
+    " tensorflow._api tensorflow._gradients",
+    "tensorflow._crossing": "errors _process _session tensorflow._library tensorflow._engine"
+    " tensorflow._job tensorflow._gradients",
     "tensorflow.build": "tensorflow._library",
     "tensorflow": "errors tensorflow._library tensorflow._sums tensorflow._api"
-    " tensorflow._gradients",
+    " tensorflow._gradients tensorflow._strategies",
     "tensorflow.keras.callbacks": "errors tensorflow",
-    "tensorflow.keras": "tensorflow tensorflow.keras.callbacks",
+    "tensorflow.keras": "tensorflow tensorflow._crossing tensorflow.keras.callbacks",
     "keras.callbacks": "tensorflow.keras.callbacks",
     "keras": "tensorflow.keras keras.callbacks",
 }

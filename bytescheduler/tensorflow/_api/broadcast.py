@@ -59,6 +59,8 @@ def broadcast_variables(variables: Iterable[Any], root_rank: int = 0) -> None:
     all_variables = list(variables)
     if job.tensors is None or job.variables is None:
         return
+    if tf.executing_eagerly():
+        current().flush()  # an update that waits would come after the root's values
     named = [
         (
             f"broadcast of {job.variables.name_of(v)}",

@@ -29,7 +29,7 @@ def _dense(value: Any, label: str) -> tf.Tensor:  # noqa: ANN401
     if isinstance(value, tf.IndexedSlices):
         raise UsageError(
             f"{label}: it is sparse (IndexedSlices); pass tf.convert_to_tensor(value), or "
-            "sparse_as_dense=True to the optimizer or tape",
+            "sparse_as_dense=True to the optimizer, tape or CrossDeviceOps",
             5,
         )
     if isinstance(value, tf.SparseTensor):

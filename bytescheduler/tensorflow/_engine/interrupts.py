@@ -6,12 +6,16 @@ import signal
 import socket
 import sys
 import threading
+import time
 from types import FrameType
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Tuple
 
 __all__ = ["Interrupts"]
 
 _END = b"\0"  # a byte that is the number of no signal
+_AGAIN_S = 0.02  # between two ends of waits, as a graph may come to its waits later
+# A handler that ran this short a time before a signal is seen was that signal's.
+_NEAR_S = 0.05
 # The source of TensorFlow whose frames make an error.
 _ERRORS = "tensorflow/python/framework/errors_impl.py"
 
@@ -28,11 +32,18 @@ def _replace(frame: FrameType, event: str, argument: object) -> Any:  # noqa: AN
     raise KeyboardInterrupt
 
 
-class Interrupts:
-    """Calls a function when Ctrl-C comes, from a thread of its own.
+def _place_of_main() -> Tuple[Optional[FrameType], int]:
+    """Return the innermost frame of the main thread, and where it is in it."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    return frame, -1 if frame is None else frame.f_lasti
 
-    It needs the wake-up descriptor of the process, and takes the place of Python's own handler.
-    Where another owner has either, or this is no main thread, nothing happens.
+
+class Interrupts:
+    """Calls a function when Ctrl-C comes, again and again until Python's handler has run.
+
+    It does so from a thread of its own.  It needs the wake-up descriptor of the process, and takes
+    the place of Python's own handler.  Where another owner has either, or this is no main thread,
+    nothing happens.
 
     Parameters
     ----------
@@ -45,6 +56,8 @@ class Interrupts:
         self._process = os.getpid()
         self._reader, self._writer = socket.socketpair()
         self._writer.setblocking(False)
+        self._is_closing = False
+        self._handled_at = -_NEAR_S
         self._is_set = self._take()
         self._thread = threading.Thread(target=self._watch, name="bs-tf-interrupts", daemon=True)
         if self._is_set:
@@ -64,12 +77,12 @@ class Interrupts:
         signal.signal(signal.SIGINT, self._handle)
         return True
 
-    @staticmethod
-    def _handle(number: int, frame: Optional[FrameType]) -> None:
+    def _handle(self, number: int, frame: Optional[FrameType]) -> None:
         """Raise `KeyboardInterrupt`, or let it replace an error that TensorFlow is making.
 
         There its bindings would make a `RuntimeError` of both.
         """
+        self._handled_at = time.monotonic()
         caller = frame
         while caller is not None and caller.f_code.co_filename.endswith(_ERRORS):
             caller = caller.f_back
@@ -83,8 +96,19 @@ class Interrupts:
             numbers = self._reader.recv(64)
             if _END in numbers or not numbers:
                 return
-            if signal.SIGINT in numbers and signal.getsignal(signal.SIGINT) is self._handle:
-                self._interrupt()
+            if signal.SIGINT in numbers:
+                self._interrupt_until_handled()
+
+    def _interrupt_until_handled(self) -> None:
+        """End waits as long as the main thread stays where it is, so that its handler runs."""
+        if time.monotonic() - self._handled_at < _NEAR_S:
+            return
+        place = _place_of_main()
+        while signal.getsignal(signal.SIGINT) == self._handle:
+            self._interrupt()
+            time.sleep(_AGAIN_S)
+            if self._is_closing or _place_of_main() != place:
+                return
 
     def _forget(self) -> None:
         """Leave the parent's descriptor alone, in a forked child."""
@@ -97,11 +121,12 @@ class Interrupts:
         """End the thread; a second call does nothing."""
         if self._is_set and os.getpid() == self._process:
             self._is_set = False
+            self._is_closing = True
             with contextlib.suppress(ValueError):  # not the main thread: both stay
                 latest = signal.set_wakeup_fd(-1)
                 if latest != self._writer.fileno():  # that of a later owner stays
                     signal.set_wakeup_fd(latest)
-                if signal.getsignal(signal.SIGINT) is self._handle:
+                if signal.getsignal(signal.SIGINT) == self._handle:
                     signal.signal(signal.SIGINT, signal.default_int_handler)
             self._writer.send(_END)
             self._thread.join()

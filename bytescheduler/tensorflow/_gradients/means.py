@@ -1,13 +1,13 @@
 """Means and sums of the gradients of variables over all workers."""
 
-from typing import Any, List, Sequence, Tuple
+from typing import Any, List, NamedTuple, Sequence, Tuple
 
 import tensorflow as tf
 
 from bytescheduler.errors import UsageError
 from bytescheduler.tensorflow._engine.dtypes import code_of, summable_tensor_of
 from bytescheduler.tensorflow._job.job import TensorFlowJoined, current
-from bytescheduler.tensorflow._sums.call import Target, push_pull
+from bytescheduler.tensorflow._sums.call import Target, await_sum, push_pull, start
 from bytescheduler.tensorflow._sums.compression import Compressor
 from bytescheduler.tensorflow._sums.variables import Gradient, Variables, name_on_wire
 
@@ -25,6 +25,15 @@ def check_unmarked(gradients: Sequence[Any]) -> None:
             "wrap either the tape or the optimizer",
             5,
         )
+
+
+class _Sent(NamedTuple):
+    """A gradient as it travels, and its place in the list of gradients."""
+
+    place: int
+    tensor: tf.Tensor
+    context: Any  # for `Compressor.decompress`
+    target: Target
 
 
 class Means:
@@ -61,10 +70,35 @@ class Means:
         job = current().get()
         if job.variables is None or job.tensors is None:
             return list(gradients)
+        _check_one_replica()
         dense = self.dense(gradients, variables)
         if any(not _is_variable(variable) for variable in variables):
             return self._of_tensors(dense, job)
         return self._of_variables(dense, variables, job.variables, job)
+
+    def begin(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+        """Begin to average gradients of variables, in a graph; `awaited` has the means later.
+
+        Otherwise it is as `of`.
+        """
+        job = current().get()
+        assert job.variables is not None
+        dense = self.dense(gradients, variables)
+        for sent in self._sent(dense, variables, job.variables, job):
+            start(sent.tensor, sent.target, self._divisor(job))
+
+    def awaited(self, variable: Any) -> Tuple[tf.Tensor, tf.Tensor]:  # noqa: ANN401
+        """Return the mean that `begin` began and whether there is one; without, it is any numbers.
+
+        It ends when the mean is there.
+        """
+        names = current().get().variables
+        assert names is not None
+        plain = tf.as_dtype(variable.dtype)
+        dtype = self._compressor.dtype_of(plain)
+        target = self._target(variable, dtype, 0, names)
+        total, is_there = await_sum(target, dtype, tf.TensorShape(variable.shape))
+        return self._compressor.decompress(total, None if dtype == plain else plain), is_there
 
     def marked(self, gradients: Sequence[Any], variables: Sequence[Any]) -> List[Any]:
         """Do as `of`, with results that `check_unmarked` refuses."""
@@ -122,28 +156,42 @@ class Means:
         names: Variables,
         job: TensorFlowJoined,
     ) -> List[Any]:
+        all_sent = self._sent(gradients, variables, names, job)
+        totals = push_pull(
+            [sent.tensor for sent in all_sent],
+            [sent.target for sent in all_sent],
+            self._divisor(job),
+        )
+        results: List[Any] = [None] * len(gradients)
+        for total, sent in zip(totals, all_sent):
+            results[sent.place] = self._compressor.decompress(total, sent.context)
+        return results
+
+    def _divisor(self, job: TensorFlowJoined) -> int:
+        return job.size if self._average else 0
+
+    def _sent(
+        self,
+        gradients: Sequence[Any],
+        variables: Sequence[Any],
+        names: Variables,
+        job: TensorFlowJoined,
+    ) -> List[_Sent]:
+        """Agree with the other workers; return what travels."""
         used = names.agree(
             [self._facts(gradient, variable) for gradient, variable in zip(gradients, variables)],
             lambda is_new: _is_anywhere(is_new, job),
         )
-        places = [place for place, is_used in enumerate(used) if is_used]
-        sent: List[Tuple[tf.Tensor, Any]] = [
-            self._compressor.compress(
-                _zeros_of(variables[place]) if gradients[place] is None else gradients[place]
-            )
-            for place in places
-        ]
-        targets = [
-            self._target(variables[place], sent[at][0], place, names)
-            for at, place in enumerate(places)
-        ]
-        totals = push_pull(
-            [tensor for tensor, _ in sent], targets, job.size if self._average else 0
-        )
-        results: List[Any] = [None] * len(gradients)
-        for place, total, (_, context) in zip(places, totals, sent):
-            results[place] = self._compressor.decompress(total, context)
-        return results
+        all_sent = []
+        for place, variable in enumerate(variables):
+            if used[place]:
+                gradient = gradients[place]
+                tensor, context = self._compressor.compress(
+                    _zeros_of(variable) if gradient is None else gradient
+                )
+                target = self._target(variable, tensor.dtype, place, names)
+                all_sent.append(_Sent(place, tensor, context, target))
+        return all_sent
 
     def _facts(self, gradient: Any, variable: Any) -> Gradient:  # noqa: ANN401
         plain = tf.as_dtype(variable.dtype) if gradient is None else gradient.dtype
@@ -155,10 +203,10 @@ class Means:
         )
 
     @staticmethod
-    def _target(variable: Any, tensor: tf.Tensor, place: int, names: Variables) -> Target:  # noqa: ANN401
+    def _target(variable: Any, dtype: tf.DType, place: int, names: Variables) -> Target:  # noqa: ANN401
         name = names.name_of(variable)
         # Variables come in the order of the forward pass, which needs the first one first.
-        key = names.key_of(name_on_wire(name, tensor.dtype.name))
+        key = names.key_of(name_on_wire(name, dtype.name))
         return Target(key, name, variable, -place)
 
 
@@ -169,6 +217,18 @@ def _is_anywhere(value: bool, job: TensorFlowJoined) -> bool:
         return value
     flag = tf.constant(int(value))
     return int(job.tensors.push_pull(flag, _FIRST_GRADIENTS, average=False)) > 0
+
+
+def _check_one_replica() -> None:
+    """Raise UsageError within one of several replicas, all of which would send their own."""
+    strategy = tf.distribute.get_strategy()
+    if strategy.num_replicas_in_sync > 1 and not tf.distribute.in_cross_replica_context():
+        raise UsageError(
+            f"under {type(strategy).__name__} with {strategy.num_replicas_in_sync} devices neither "
+            "an optimizer nor a tape is wrapped; pass cross_device_ops="
+            "bytescheduler.tensorflow.CrossDeviceOps() to tf.distribute.MirroredStrategy",
+            5,
+        )
 
 
 def _zeros_of(variable: Any) -> tf.Tensor:  # noqa: ANN401

@@ -1,7 +1,7 @@
 """An optimizer of Keras that steps with means over all workers."""
 
 import sys
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence
 
 import tensorflow as tf
 
@@ -12,9 +12,10 @@ from bytescheduler.tensorflow._gradients.means import Means, check_unmarked
 from bytescheduler.tensorflow._gradients.passes import Passes
 from bytescheduler.tensorflow._sums.compression import Compression, Compressor, checked
 
-__all__ = ["DistributedOptimizer", "is_wrapped"]
+__all__ = ["DistributedOptimizer", "Steps", "Updates", "is_scaler", "steps_of", "unwrapped"]
 
-_MARK = "_bytescheduler_means"
+_MARK = "_bytescheduler_steps"
+_PATCHED = ("apply", "apply_gradients")
 _MOST_FRAMES = 40  # between a scaler of losses and the optimizer in it
 _INNER = (
     "DistributedOptimizer: it is the inner optimizer of a LossScaleOptimizer, which steps on some "
@@ -26,13 +27,21 @@ _BACKENDS = {
 }
 
 
-def _is_scaler(value: object) -> bool:
+def is_scaler(value: object) -> bool:
+    """Return whether an optimizer scales losses, and steps by another one in it."""
     return any("LossScaleOptimizer" in base.__name__ for base in type(value).__mro__)
 
 
-def is_wrapped(optimizer: object) -> bool:
-    """Return whether `DistributedOptimizer` has had an optimizer."""
-    return _MARK in getattr(optimizer, "__dict__", {})
+def steps_of(optimizer: object) -> "Optional[Steps]":
+    """Return the steps of an optimizer that `DistributedOptimizer` has had; None: of another."""
+    steps: Optional[Steps] = getattr(optimizer, "__dict__", {}).get(_MARK)
+    return steps
+
+
+def unwrapped(optimizer: object) -> Dict[str, Any]:
+    """Return the fields that an optimizer has without `DistributedOptimizer`."""
+    ours = (_MARK, *_PATCHED) if steps_of(optimizer) is not None else ()
+    return {name: value for name, value in vars(optimizer).items() if name not in ours}
 
 
 def _check_backend(optimizer: object) -> None:
@@ -60,7 +69,7 @@ def _check(optimizer: Any, passes: object) -> None:  # noqa: ANN401
             f"{type(optimizer).__name__}; make it by tf.keras.optimizers",
             5,
         )
-    if is_wrapped(optimizer):
+    if steps_of(optimizer) is not None:
         raise UsageError("DistributedOptimizer: this optimizer is wrapped already; wrap it once", 5)
     if not isinstance(passes, int) or isinstance(passes, bool) or passes < 1:
         raise UsageError(f"backward_passes_per_step={passes!r}: want a whole number from 1", 5)
@@ -73,7 +82,7 @@ def _is_inside_scaler(optimizer: object) -> bool:
         if frame is None:
             return False
         caller = frame.f_locals.get("self")
-        if caller is not optimizer and _is_scaler(caller):
+        if caller is not optimizer and is_scaler(caller):
             return True
         frame = frame.f_back
     return False
@@ -82,17 +91,36 @@ def _is_inside_scaler(optimizer: object) -> bool:
 def _needs_scaler(optimizer: object) -> bool:
     """Return whether Keras would put a scaler of losses around an optimizer in `compile`."""
     policy = tf.keras.mixed_precision.global_policy().name
-    return policy == "mixed_float16" and not _is_scaler(optimizer)
+    return policy == "mixed_float16" and not is_scaler(optimizer)
 
 
-class _Steps:
-    """The steps of one optimizer."""
+class Updates(Protocol):
+    """Steps that are made later, when their means are there."""
+
+    def are_due(self) -> bool:
+        """Return whether the step that is made now is to be made later."""
+
+    def begin(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+        """Begin to average gradients, and step with the means later."""
+
+
+class Steps:
+    """The steps of one optimizer.
+
+    Attributes
+    ----------
+    means : Means
+        Averages its gradients.
+    updates : Updates, optional
+        Take the steps that are made later; None: there are none.
+    """
 
     def __init__(self, optimizer: Any, means: Means, passes: Optional[Passes]) -> None:  # noqa: ANN401
         self._optimizer = optimizer
-        self._means = means
+        self.means = means
+        self.updates: Optional[Updates] = None
         self._passes = passes
-        self._may_be_inner = not _is_scaler(optimizer)
+        self._may_be_inner = not is_scaler(optimizer)
 
     def check(self) -> None:
         """Raise UsageError if a scaler of losses calls the optimizer."""
@@ -107,10 +135,18 @@ class _Steps:
     ) -> Any:  # noqa: ANN401
         """Let `step` have the means of gradients, now or after further backward passes."""
         check_unmarked(gradients)
+        updates = self.updates
+        if updates is not None and updates.are_due():
+            if self._passes is None:
+                updates.begin(gradients, variables)
+            else:
+                dense = self.means.dense(gradients, variables)
+                self._passes.add(dense, variables, lambda sums: updates.begin(sums, variables))
+            return self._optimizer.iterations
         if self._passes is None:
-            return step(self._means.of(gradients, variables))
-        dense = self._means.dense(gradients, variables)
-        self._passes.add(dense, variables, lambda sums: step(self._means.of(sums, variables)))
+            return step(self.means.of(gradients, variables))
+        dense = self.means.dense(gradients, variables)
+        self._passes.add(dense, variables, lambda sums: step(self.means.of(sums, variables)))
         return self._optimizer.iterations
 
 
@@ -160,14 +196,14 @@ def DistributedOptimizer(  # noqa: N802 - a name of Horovod and BytePS
     passes = None
     if backward_passes_per_step > 1:
         passes = Passes(backward_passes_per_step, is_mean=average_aggregated_gradients)
-    steps = _Steps(optimizer, means, passes)
+    steps = Steps(optimizer, means, passes)
     patch = _patch_apply if hasattr(optimizer, "apply") else _patch_apply_gradients
     patch(optimizer, steps)
-    object.__setattr__(optimizer, _MARK, means)
+    object.__setattr__(optimizer, _MARK, steps)
     return optimizer
 
 
-def _patch_apply(optimizer: Any, steps: _Steps) -> None:  # noqa: ANN401
+def _patch_apply(optimizer: Any, steps: Steps) -> None:  # noqa: ANN401
     """Patch an optimizer of Keras 3, all of whose steps go through `apply`."""
     inner = optimizer.apply
 
@@ -183,7 +219,7 @@ def _patch_apply(optimizer: Any, steps: _Steps) -> None:  # noqa: ANN401
     object.__setattr__(optimizer, "apply", unconverted(apply))
 
 
-def _patch_apply_gradients(optimizer: Any, steps: _Steps) -> None:  # noqa: ANN401
+def _patch_apply_gradients(optimizer: Any, steps: Steps) -> None:  # noqa: ANN401
     """Patch an optimizer of Keras 2, all of whose steps go through `apply_gradients`."""
     inner = optimizer.apply_gradients
 

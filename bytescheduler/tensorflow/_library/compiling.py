@@ -16,6 +16,7 @@ __all__ = ["CannotCompile", "Target", "cached", "compile_to", "compiler_of", "li
 
 _HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = _HERE / "operations.cc"
+_OWN_HEADERS = (_HERE / "connection.h", _HERE / "held_sums.h")
 _HEADER = pathlib.Path("include", "bytescheduler", "c_api.h")
 _COMPILERS = ("g++", "c++", "clang++")
 _LAST_LINES = 12
@@ -86,7 +87,8 @@ def _digest(target: Target) -> str:
     """
     digest = hashlib.blake2b(digest_size=8)
     header = _include_folder() / "bytescheduler" / "c_api.h"
-    digest.update(SOURCE.read_bytes() + header.read_bytes())
+    for file in (SOURCE, *_OWN_HEADERS, header):
+        digest.update(file.read_bytes())
     digest.update(repr([*target.compile_flags, *target.link_flags]).encode())
     return digest.hexdigest()
 

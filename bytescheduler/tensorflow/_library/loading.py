@@ -12,7 +12,7 @@ from bytescheduler._native import Gate, c_api
 from bytescheduler._settings import Settings
 from bytescheduler.tensorflow._library.compiling import CannotCompile, Target, cached
 
-__all__ = ["connect", "installed", "interrupt", "is_building", "operations"]
+__all__ = ["connect", "held", "installed", "interrupt", "is_building", "operations"]
 
 _MESSAGE_BYTES = 1024
 _CAPSULE = b"bytescheduler.c_api"
@@ -78,7 +78,7 @@ def _library() -> _Library:
 
 
 def operations() -> Any:  # noqa: ANN401 - TensorFlow makes this module at run time
-    """Return the module with `bs_push_pull` and `bs_broadcast`; the first call loads them.
+    """Return the module with `bs_push_pull` and the others; the first call loads them.
 
     Raises
     ------
@@ -112,3 +112,10 @@ def _connect(library: _Library, gate: Optional[Gate], job: int) -> None:
 def interrupt() -> None:
     """End all operations for TensorFlow with an error; the engine goes on with the sums."""
     _library().functions.bs_tf_interrupt()
+
+
+def held() -> int:
+    """Return how many sums were begun by `bs_start` that no `bs_await` has taken."""
+    function = _library().functions.bs_tf_held
+    function.restype = ctypes.c_uint64
+    return int(function())

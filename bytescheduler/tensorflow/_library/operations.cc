@@ -8,83 +8,34 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "bytescheduler/c_api.h"
+#include "connection.h"
+#include "held_sums.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
 namespace {
 
+using bytescheduler::tf::AsItsAttribute;
+using bytescheduler::tf::Await;
+using bytescheduler::tf::Connection;
+using bytescheduler::tf::HeldSums;
+using bytescheduler::tf::PushPullOf;
+using bytescheduler::tf::Start;
+using bytescheduler::tf::StatusOf;
+using bytescheduler::tf::Waiter;
+using bytescheduler::tf::Waiting;
 using tensorflow::AsyncOpKernel;
 using tensorflow::OpInputList;
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::OpOutputList;
 using tensorflow::Tensor;
-
-class Run;
-
-// The way to the worker of this process, while it is in a job, and the runs that are under way.
-class Connection {
- public:
-  static Connection& Get() {
-    // Never freed: the engine may end operations while the process exits.
-    static Connection& connection = *new Connection();
-    return connection;
-  }
-
-  void Set(const bs_table* table, bs_gate* gate, int64_t job) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    table_ = table;
-    gate_ = gate;
-    job_ = job;
-  }
-
-  // Starts an operation that was made in `job`; `gate` gets the gate that counts it.
-  int Start(const bs_operation& operation, int64_t job, bs_gate** gate, bs_error* error) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (gate_ == nullptr) {
-      error->code = BS_CANCELLED;
-      std::strcpy(error->message, "this worker is in no job: call init() before, shutdown() after");
-      return error->code;
-    }
-    if (job != job_) {
-      error->code = BS_FAILED_PRECONDITION;
-      std::strcpy(error->message,
-                  "this function was made in an earlier job: make it again by tf.function");
-      return error->code;
-    }
-    *gate = gate_;
-    return table_.load()->gate_start(gate_, &operation, error);
-  }
-
-  // REQUIRES: `Set` was called with a table, which is valid for ever.
-  void Leave(bs_gate* gate) { table_.load()->gate_leave(gate); }
-
-  void Add(Run* run) {
-    const std::lock_guard<std::mutex> lock(runs_mutex_);
-    runs_.insert(run);
-  }
-
-  // Returns the callback that ends the run for TensorFlow; empty: `Interrupt` has called it.
-  AsyncOpKernel::DoneCallback Remove(Run* run);
-
-  // Ends all runs for TensorFlow.  The engine goes on, and their tensors live until it ends.
-  void Interrupt();
-
- private:
-  std::mutex mutex_;  // no start is under way once `Set` has returned
-  std::mutex runs_mutex_;
-  std::unordered_set<Run*> runs_;
-  std::atomic<const bs_table*> table_{nullptr};
-  bs_gate* gate_ = nullptr;
-  int64_t job_ = 0;
-};
 
 // The attributes of both operations.
 struct Attributes {
@@ -93,22 +44,8 @@ struct Attributes {
   int64_t job = 0;
 };
 
-// Puts a tensor's name in place of its key, as `key=7`, `key 7`.
-std::string Named(std::string text, int64_t key, const std::string& name) {
-  const std::string number = std::to_string(static_cast<uint64_t>(key));
-  for (const char* const before : {"key=", "key "}) {
-    const std::string found = before + number;
-    const size_t at = text.find(found);
-    if (at == std::string::npos) continue;
-    const size_t end = at + found.size();
-    if (end < text.size() && text[end] >= '0' && text[end] <= '9') continue;
-    return text.replace(at, found.size(), before + ("'" + name + "'"));
-  }
-  return "'" + name + "': " + text;
-}
-
 // One run of an operation: it keeps the tensors, and ends when the engine is out of all of them.
-class Run {
+class Run final : public Waiting {
  public:
   Run(OpKernelContext* context, AsyncOpKernel::DoneCallback done,
       std::shared_ptr<const Attributes> attributes, int callbacks)
@@ -145,10 +82,7 @@ class Run {
     Count();
   }
 
-  // Gives the end for TensorFlow away, with the context that it belongs to.
-  std::pair<OpKernelContext*, AsyncOpKernel::DoneCallback> Take() {
-    return {context_, std::exchange(done_, nullptr)};
-  }
+  Waiter Take() override { return {context_, std::exchange(done_, nullptr)}; }
 
   static void Called(void* part, int code, const char* message) {
     const Part& self = *static_cast<Part*>(part);
@@ -166,45 +100,19 @@ class Run {
   void Note(size_t index, int code, const std::string& message) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!status_.ok()) return;
-    status_ = absl::Status(static_cast<absl::StatusCode>(CodeOf(code)),
-                           Named(message, attributes_->keys[index], attributes_->names[index]));
-  }
-
-  static absl::StatusCode CodeOf(int code) {
-    switch (code) {
-      case BS_INVALID_ARGUMENT:
-        return absl::StatusCode::kInvalidArgument;
-      case BS_DEADLINE_EXCEEDED:
-        return absl::StatusCode::kDeadlineExceeded;
-      case BS_CANCELLED:
-        return absl::StatusCode::kCancelled;
-      case BS_UNAVAILABLE:
-        return absl::StatusCode::kUnavailable;
-      case BS_FAILED_PRECONDITION:
-        return absl::StatusCode::kFailedPrecondition;
-      case BS_NOT_FOUND:
-        return absl::StatusCode::kNotFound;
-      case BS_ALREADY_EXISTS:
-        return absl::StatusCode::kAlreadyExists;
-      case BS_PERMISSION_DENIED:
-        return absl::StatusCode::kPermissionDenied;
-      case BS_RESOURCE_EXHAUSTED:
-        return absl::StatusCode::kResourceExhausted;
-      default:
-        return absl::StatusCode::kInternal;
-    }
+    status_ = StatusOf(code, message, attributes_->keys[index], attributes_->names[index]);
   }
 
   void Count() {
     if (--left_ > 0) return;
-    const AsyncOpKernel::DoneCallback done = Connection::Get().Remove(this);
-    if (done != nullptr && !status_.ok()) context_->SetStatus(status_);
+    const Waiter waiter = Connection::Get().Remove(this);
+    if (waiter.done != nullptr && !status_.ok()) waiter.context->SetStatus(status_);
     std::vector<bs_gate*> gates;
     for (const Part& part : parts_) {
       if (part.gate != nullptr) gates.push_back(part.gate);
     }
     delete this;
-    if (done != nullptr) done();
+    if (waiter.done != nullptr) waiter.done();
     for (bs_gate* const gate : gates) Connection::Get().Leave(gate);
   }
 
@@ -218,25 +126,6 @@ class Run {
   std::mutex mutex_;
   absl::Status status_;
 };
-
-AsyncOpKernel::DoneCallback Connection::Remove(Run* run) {
-  const std::lock_guard<std::mutex> lock(runs_mutex_);
-  runs_.erase(run);
-  return run->Take().second;
-}
-
-void Connection::Interrupt() {
-  std::vector<std::pair<OpKernelContext*, AsyncOpKernel::DoneCallback>> ends;
-  {
-    const std::lock_guard<std::mutex> lock(runs_mutex_);
-    for (Run* const run : runs_) ends.push_back(run->Take());
-    runs_.clear();
-  }
-  for (const auto& [context, done] : ends) {
-    context->SetStatus(absl::CancelledError("interrupted while sums were under way"));
-    done();
-  }
-}
 
 // An operation of either kind: tensors go in, tensors of the same shapes come out.
 class Kernel : public AsyncOpKernel {
@@ -297,11 +186,10 @@ class PushPull final : public Kernel {
 
  private:
   bs_operation Operation(size_t index, const Tensor& in, Tensor* /*out*/) const override {
-    bs_operation operation = bs_operation_init(BS_PUSH_PULL);
+    bs_operation operation =
+        PushPullOf(workers_, index < priorities_.size() ? priorities_[index] : 0);
     operation.in = in.tensor_data().data();
     operation.pushed = &Run::Called;
-    operation.priority = index < priorities_.size() ? static_cast<int>(priorities_[index]) : 0;
-    operation.factor = workers_ == 0 ? 0 : 1.0 / static_cast<double>(workers_);
     return operation;
   }
 
@@ -370,6 +258,29 @@ REGISTER_OP("BsBroadcast")
     .SetIsDistributedCommunication()
     .SetShapeFn(AsTheTensors);
 
+REGISTER_OP("BsStart")
+    .Input("tensor: T")
+    .Input("handle: resource")
+    .Attr("T: {float, double, half, bfloat16, uint8, int8, int32, int64}")
+    .Attr("key: int")
+    .Attr("label: string")
+    .Attr("job: int")
+    .Attr("priority: int")
+    .Attr("workers: int >= 0")
+    .SetIsStateful()
+    .SetIsDistributedCommunication();
+
+REGISTER_OP("BsAwait")
+    .Input("handle: resource")
+    .Output("sum: T")
+    .Output("is_there: bool")
+    .Attr("T: {float, double, half, bfloat16, uint8, int8, int32, int64}")
+    .Attr("shape: shape")
+    .Attr("key: int")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(AsItsAttribute);
+
 #define BS_REGISTER(NAME, KERNEL)                                             \
   REGISTER_KERNEL_BUILDER(Name(NAME).Device(tensorflow::DEVICE_CPU), KERNEL); \
   REGISTER_KERNEL_BUILDER(Name(NAME)                                          \
@@ -381,6 +292,17 @@ REGISTER_OP("BsBroadcast")
 
 BS_REGISTER("BsPushPull", PushPull);
 BS_REGISTER("BsBroadcast", Broadcast);
+REGISTER_KERNEL_BUILDER(Name("BsStart").Device(tensorflow::DEVICE_CPU), Start);
+REGISTER_KERNEL_BUILDER(
+    Name("BsStart").Device(tensorflow::DEVICE_GPU).HostMemory("tensor").HostMemory("handle"),
+    Start);
+REGISTER_KERNEL_BUILDER(Name("BsAwait").Device(tensorflow::DEVICE_CPU), Await);
+REGISTER_KERNEL_BUILDER(Name("BsAwait")
+                            .Device(tensorflow::DEVICE_GPU)
+                            .HostMemory("handle")
+                            .HostMemory("sum")
+                            .HostMemory("is_there"),
+                        Await);
 
 // Connects the operations of a job to the worker behind `gate`, or to none if it is null.  Returns
 // 0, or a code with the error: the table is not for this library.
@@ -389,10 +311,17 @@ extern "C" __attribute__((visibility("default"))) int bs_tf_join(const void* tab
   const auto* const functions = static_cast<const bs_table*>(table);
   if (bs_table_check(functions, error) != 0) return error->code;
   Connection::Get().Set(functions, static_cast<bs_gate*>(gate), job);
+  HeldSums::Get().Forget();
   return 0;
 }
 
 // Ends the waits of TensorFlow, after Ctrl-C.
 extern "C" __attribute__((visibility("default"))) void bs_tf_interrupt() {
   Connection::Get().Interrupt();
+  HeldSums::Get().Interrupt();
+}
+
+// Returns how many sums were begun that no operation has taken.
+extern "C" __attribute__((visibility("default"))) uint64_t bs_tf_held() {
+  return HeldSums::Get().size();
 }

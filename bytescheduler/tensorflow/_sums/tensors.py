@@ -2,7 +2,7 @@
 
 import weakref
 from collections import Counter
-from typing import Any, List, MutableMapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, MutableMapping, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -11,7 +11,7 @@ from bytescheduler._session.names import check_name
 from bytescheduler.errors import UsageError
 from bytescheduler.tensorflow._engine.dtypes import code_of
 from bytescheduler.tensorflow._engine.session import TensorFlowSession
-from bytescheduler.tensorflow._sums.call import Target, broadcast, push_pull
+from bytescheduler.tensorflow._sums.call import Target, broadcast, new_anchor, push_pull
 
 __all__ = ["Tensors"]
 
@@ -60,6 +60,7 @@ class Tensors(NamedSums[object]):
     def __init__(self, session: TensorFlowSession) -> None:
         super().__init__(session)
         self._carrier = session
+        self._anchors: Dict[int, tf.Tensor] = {}  # by keys
 
     @staticmethod
     def name_of(tensor: tf.Tensor, name: Optional[str]) -> Optional[str]:
@@ -84,15 +85,48 @@ class Tensors(NamedSums[object]):
         if size == 0:
             return tf.identity(tensor)
         name = self.name_of(tensor, name)
+        target = Target(self._key(tensor, name, size), name or label)
+        return push_pull([tensor], [target], self._divisor(average=average))[0]
+
+    def push_pull_apart(self, tensors: Sequence[tf.Tensor], *, average: bool) -> List[tf.Tensor]:
+        """Return sums or means of tensors, none of which waits for another one.
+
+        Names come from their places, in a function or in the list.
+
+        Raises
+        ------
+        UsageError
+            A shape is not known.
+        """
+        results = list(tensors)
+        places, targets = [], []
+        for place, tensor in enumerate(tensors):
+            size = _size_of(tensor, f"push_pull of {_NO_NAME}")
+            if size:
+                kind = f"place {place}, {tensor.dtype.name} x {tensor.shape.num_elements()}"
+                name = kind if tf.executing_eagerly() else self.name_of(tensor, None)
+                assert name is not None
+                key = self._key(tensor, name, size)
+                if key not in self._anchors:
+                    self._anchors[key] = new_anchor(f"bytescheduler/{name}")
+                targets.append(Target(key, name, None, -place, self._anchors[key]))
+                places.append(place)
+        sent = [tensors[place] for place in places]
+        for place, total in zip(places, push_pull(sent, targets, self._divisor(average=average))):
+            results[place] = total
+        return results
+
+    def _key(self, tensor: tf.Tensor, name: Optional[str], size: int) -> int:
         code = code_of(tensor.dtype)
-        key = self.key_of(
+        return self.key_of(
             name,
             tensor.dtype.name,
             tensor.shape.num_elements(),
             lambda key: self._carrier.declare_zeros([(key, code, size)]),
         )
-        workers = self._carrier.num_workers if average else 0
-        return push_pull([tensor], [Target(key, name or label)], workers)[0]
+
+    def _divisor(self, *, average: bool) -> int:
+        return self._carrier.num_workers if average else 0
 
     def broadcast(
         self, tensors: Sequence[Tuple[str, tf.Tensor, Any]], root: int

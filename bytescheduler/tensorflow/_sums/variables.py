@@ -1,7 +1,7 @@
 """Keys of variables, in the order of first sight, and what workers agree on about them."""
 
 import weakref
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Set, Tuple
 
 from bytescheduler._session.keys import EngineKeys
 from bytescheduler._session.objects import Objects, first_difference
@@ -45,7 +45,8 @@ def _plain_name(variable: Any) -> str:  # noqa: ANN401
 class Variables:
     """Gives each variable a name and keys, alike on all workers.
 
-    Names of variables repeat: a name gets a count behind it, in the order of first sight.
+    Names of variables repeat: a name gets a count behind it, in the order of first sight.  Keys of
+    a variable that is gone are given back.
 
     Parameters
     ----------
@@ -62,6 +63,8 @@ class Variables:
         self._names: Dict[int, Tuple[Any, str]] = {}  # by id, with a reference to the variable
         self._counts: Dict[str, int] = {}
         self._numbers: Dict[str, int] = {}
+        # The names on the wire that are declared, by the names of their variables.
+        self._declared: Dict[str, Set[str]] = {}
         # The names and dtypes of a set of variables, and which have a gradient on any worker.
         self._agreed: Dict[Tuple[Tuple[str, str], ...], Tuple[bool, ...]] = {}
 
@@ -73,8 +76,22 @@ class Variables:
         plain = _plain_name(variable)
         count = self._counts[plain] = self._counts.get(plain, 0) + 1
         name = plain if count == 1 else f"{plain} ({count})"
-        self._names[id(variable)] = (weakref.ref(variable), name)
+        place = id(variable)
+        self._names[place] = (weakref.ref(variable, lambda _: self._forget(place, name)), name)
         return name
+
+    def _forget(self, place: int, name: str) -> None:
+        """Give the keys of a variable back that is gone; its name does not come again."""
+        if self._names.get(place, (None, ""))[1] == name:
+            del self._names[place]
+        self._agreed = {
+            names: used
+            for names, used in self._agreed.items()
+            if all(agreed_name != name for agreed_name, _ in names)
+        }
+        keys = [self._numbers.pop(wire) for wire in self._declared.pop(name, ())]
+        if keys:
+            self._session.give_back(keys, self._session.is_idle)
 
     def key_of(self, name: str) -> int:
         """Return the key of a name; it is not declared."""
@@ -122,25 +139,21 @@ class Variables:
         _check_same(gathered)
         used = tuple(any(worker[name][2] for worker in gathered) for name in names)
         self._declare(
-            [
-                (name_on_wire(name, gradient.dtype), gradient)
-                for name, gradient, is_used in zip(names, gradients, used)
-                if is_used
-            ]
+            [(name, gradient) for name, gradient, is_used in zip(names, gradients, used) if is_used]
         )
         self._agreed[key] = used
         self._session.tune()
         return used
 
     def _declare(self, gradients: Sequence[Tuple[str, Gradient]]) -> None:
-        new = [(name, gradient) for name, gradient in gradients if name not in self._numbers]
-        self._session.declare_zeros(
-            [
-                (self.key_of(name), gradient.code, gradient.size_bytes)
-                for name, gradient in new
-                if gradient.size_bytes
-            ]
-        )
+        new = []
+        for name, gradient in gradients:
+            wire = name_on_wire(name, gradient.dtype)
+            wires = self._declared.setdefault(name, set())
+            if gradient.size_bytes and wire not in wires:
+                wires.add(wire)
+                new.append((self.key_of(wire), gradient.code, gradient.size_bytes))
+        self._session.declare_zeros(new)
 
 
 def name_on_wire(name: str, dtype: str) -> str:

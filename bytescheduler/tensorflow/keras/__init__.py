@@ -28,6 +28,7 @@ from bytescheduler.tensorflow import (
     shutdown,
     size,
 )
+from bytescheduler.tensorflow._crossing.model import cross_barrier
 from bytescheduler.tensorflow.keras import callbacks
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Sum",
     "broadcast",
     "callbacks",
+    "cross_barrier",
     "init",
     "initialized",
     "load_model",

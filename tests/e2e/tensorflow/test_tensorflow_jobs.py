@@ -20,9 +20,19 @@ MakeJob = Callable[..., Job]
 
 def test_weights_and_functions_with_servers(make_job: MakeJob) -> None:
     for output in make_job(forks=False).run("tensorflow/in_job.py", "weights", "uses"):
-        assert output.count("is the same") == 6, output
+        assert output.count("is the same") == 8, output
         assert output.count(" holds") == 23, output
         assert "shutdown() has left the job" in output
+
+
+def test_steps_begin_before_the_means_of_the_step_before(make_job: MakeJob) -> None:
+    for output in make_job(forks=False).run("tensorflow/in_job.py", "crossing"):
+        assert output.count(" holds") == 8, output
+
+
+def test_several_devices_of_each_worker(make_job: MakeJob) -> None:
+    for output in make_job(forks=False).run("tensorflow/in_job.py", "mirrored"):
+        assert output.count(" holds") == 3, output
 
 
 def test_three_workers_without_servers_and_the_loss_of_the_third(tmp_path: pathlib.Path) -> None:
@@ -33,7 +43,7 @@ def test_three_workers_without_servers_and_the_loss_of_the_third(tmp_path: pathl
         job.start("tensorflow/in_job.py", "sgd", "killed")
         assert job.codes() == [1, 1, -9], job.all_said()
         for rank in range(2):
-            assert job.said(rank).count("is the same") == 3
+            assert job.said(rank).count("is the same") == 4
             assert "UnavailableError: Graph execution error" in job.said(rank)
             named = re.search(r"first/(kernel|bias)(:0)?': .*worker 2\b", job.said(rank))
             assert named is not None, job.said(rank)

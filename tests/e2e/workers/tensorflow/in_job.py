@@ -4,22 +4,29 @@ import sys
 
 import agreement
 import killed
+import mirrored
+import next_steps
 import same_weights
 import uses
 
 import bytescheduler.tensorflow as bps
 
-bps.init()
 chosen = sys.argv[1:]
+if "mirrored" in chosen:
+    mirrored.split_processor()
+bps.init()
 if "weights" in chosen or "sgd" in chosen:
     for name in same_weights.cases(["SGD"] if "sgd" in chosen else ["SGD", "Adam"]):
         print(f"{name} is the same", flush=True)
-if "uses" in chosen:
-    cases = [*agreement.CASES, *uses.CASES]
-    only = [case for case in cases if case.__name__ in chosen]
-    for case in only or cases:
-        case()
-        print(f"{case.__name__} holds", flush=True)
+cases = {
+    "uses": [*agreement.CASES, *uses.CASES],
+    "crossing": next_steps.CASES,
+    "mirrored": mirrored.CASES,
+}
+asked = [case for kind in cases if kind in chosen for case in cases[kind]]
+for case in [case for case in asked if case.__name__ in chosen] or asked:
+    case()
+    print(f"{case.__name__} holds", flush=True)
 if "killed" in chosen:
     killed.fit()
 bps.shutdown()

@@ -5,6 +5,7 @@ from typing import Callable, Iterator, List, Tuple
 import numpy as np
 import tensorflow as tf
 
+import bytescheduler.keras
 import bytescheduler.tensorflow as bps
 
 STEPS = 20
@@ -70,15 +71,15 @@ def sum_in_order(parts: Tuple[tf.Tensor, ...]) -> np.ndarray:
     return total
 
 
-def by_fit(maker: Callable[[], object]) -> List[np.ndarray]:
+def by_fit(maker: Callable[[], object], *, crosses: bool = False) -> List[np.ndarray]:
     model = model_of(bps.rank())  # the callback makes them alike
     model.compile(bps.DistributedOptimizer(maker()), LOSS)
+    if crosses:
+        bytescheduler.keras.cross_barrier(model)
     own = batches(bps.rank())
     data = tf.data.Dataset.from_tensor_slices(
         (np.stack([b[0] for b in own]), np.stack([b[1] for b in own]))
     )
-    import bytescheduler.keras
-
     callback = bytescheduler.keras.callbacks.BroadcastGlobalVariablesCallback(0)
     model.fit(data, epochs=1, verbose=0, shuffle=False, callbacks=[callback])
     return model.get_weights()
@@ -109,6 +110,7 @@ def cases(names: List[str]) -> Iterator[str]:
         maker = MAKERS[name]
         for kind, trained, compiled in (
             ("fit", by_fit, True),
+            ("fit across the barrier", lambda m: by_fit(m, crosses=True), True),
             ("a tape in a function", lambda m: by_tape(m, compiled=True), True),
             ("a tape eagerly", lambda m: by_tape(m, compiled=False), False),
         ):

@@ -1,0 +1,1 @@
+"""Strategies of TensorFlow for the devices of a process, with means over all workers."""
