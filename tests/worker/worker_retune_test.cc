@@ -135,7 +135,7 @@ TEST_F(Retuned, ATensorIsCutAnewBehindTheRoundThatSaysSo) {
   EXPECT_EQ(released_.size(), 2U);
 }
 
-TEST_F(Retuned, AKeyWhoseServersKeepAResidualKeepsItsPartitions) {
+TEST_F(Retuned, AResidualOfServersKeepsThePartitions) {
   std::vector<std::byte> value = Bytes(256, 0);
   Coding coding = codec::TwoBitCoding(0.5F);
   coding.sums = SumsTravel::kSame;

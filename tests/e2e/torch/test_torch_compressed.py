@@ -5,11 +5,14 @@ from typing import Callable, Iterator
 
 import pytest
 from direct_job import Direct
-from job import Job
+from job import HERE, WORKERS, Job
 
 MakeJob = Callable[..., Job]
 # Some parameters of the small model are compressed, and some are not.
-SMALL = {"BYTESCHEDULER_MIN_COMPRESS": "256"}
+SMALL = {
+    "BYTESCHEDULER_MIN_COMPRESS": "256",
+    "PYTHONPATH": f"{HERE / 'on_path'}:{WORKERS / 'torch'}",
+}
 
 
 @pytest.mark.parametrize("workers", [2, 3])
@@ -17,20 +20,20 @@ def test_each_method_crosses_the_barrier_with_the_weights_of_waiting(
     make_job: MakeJob, workers: int
 ) -> None:
     settings = {**SMALL, "BYTESCHEDULER_DETERMINISTIC": "1"}
-    for output in make_job(workers=workers, env=settings).run("torch/compressed.py"):
+    for output in make_job(workers=workers, env=settings).run("torch_compressed/compressed.py"):
         assert "all is well" in output
 
 
 def test_a_wrong_argument_is_an_error_on_every_worker(make_job: MakeJob) -> None:
-    for output in make_job(env=SMALL).run("torch/compressed_mistakes.py"):
+    for output in make_job(env=SMALL).run("torch_compressed/compressed_mistakes.py"):
         assert "all is well" in output
 
 
-def test_the_log_says_once_what_is_compressed_and_that_a_residual_is_lost(
+def test_the_log_tells_of_compression_and_lost_residuals(
     make_job: MakeJob,
 ) -> None:
     job = make_job(env={**SMALL, "BYTESCHEDULER_LOG_LEVEL": "info"})
-    first, second = job.run("torch/compressed_once.py")
+    first, second = job.run("torch_compressed/compressed_once.py")
     line = "compressing 7 of 23 tensors, 85 % of the bytes: onebit scaled, ef vanilla: 1/25 both"
     assert first.count(line) == 1
     assert "compressing" not in second
@@ -45,5 +48,5 @@ def direct(tmp_path: pathlib.Path, free_port: Callable[[], int]) -> Iterator[Dir
 
 
 def test_a_direct_job_compresses_too(direct: Direct) -> None:
-    direct.start("torch/compressed.py")
+    direct.start("torch_compressed/compressed.py")
     assert direct.codes() == [0, 0], direct.all_said()

@@ -94,7 +94,7 @@ TEST(SlotTwoBit, ASumThatTravelsInTwoBitsKeepsTheRestForLaterRounds) {
   EXPECT_EQ(sum_of(4, {}, {}), Words({})) << "nothing is left";
 }
 
-TEST(SlotTwoBit, AWorkerWhoseSumsTravelInAnotherWayIsRefused) {
+TEST(SlotTwoBit, WorkersWithOtherPullsAreRefused) {
   TwoBitBench bench(2);
   EXPECT_EQ(bench.TextFor(PushForCodedSums(0, 1, {3})), "");
   EXPECT_THAT(bench.TextFor(PushTwoBit(1, 1, 0.5F, kCount, Words({3}))),

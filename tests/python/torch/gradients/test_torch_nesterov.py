@@ -23,7 +23,7 @@ def gradients(dtype: torch.dtype = torch.float64) -> List[torch.Tensor]:
     ]
 
 
-def test_gradients_are_those_with_which_sgd_steps() -> None:
+def test_sgd_steps_with_equal_gradients() -> None:
     weight = nn.Parameter(torch.zeros(7, dtype=torch.float64))
     sgd = torch.optim.SGD([weight], 1, momentum=MU, nesterov=True)
     nesterov, expected = Nesterov(MU), torch.zeros(7, dtype=torch.float64)

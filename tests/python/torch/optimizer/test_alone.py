@@ -48,7 +48,7 @@ def trained(wrap: bool, *, synchronizes: bool = False, uses_closure: bool = Fals
 
 @pytest.mark.parametrize("synchronizes", [False, True])
 @pytest.mark.parametrize("uses_closure", [False, True])
-def test_weights_are_those_of_nesterovs_sgd(synchronizes: bool, uses_closure: bool) -> None:
+def test_weights_equal_the_weights_of_nesterovs_sgd(synchronizes: bool, uses_closure: bool) -> None:
     ours = trained(True, synchronizes=synchronizes, uses_closure=uses_closure)
     assert torch.allclose(ours, trained(False, uses_closure=uses_closure), rtol=1e-12)
 

@@ -60,7 +60,7 @@ def test_factors_count_for_tensors_of_every_size() -> None:
         ({"type": "2bit"}, torch.float16, "torch.float32"),
     ],
 )
-def test_a_dtype_that_cannot_be_coded_is_refused_with_those_that_can(
+def test_a_dtype_without_codes_is_refused_with_the_right_dtypes(
     params: Params, dtype: torch.dtype, names: str
 ) -> None:
     choice = choice_of(None, params)
