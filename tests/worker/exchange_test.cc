@@ -271,6 +271,23 @@ TEST(WorkerExchange, QuitsAtItsDeadlineAndWhenItIsTold) {
   EXPECT_TRUE(bench.failures.empty());
 }
 
+TEST(WorkerExchange, AServerThatAnswersNothingBehindTheDeadlineFailsTheWorker) {
+  std::vector<std::byte> memory = Bytes(8, 1);
+  Exchanged late;
+  Bench bench(OfTwo());
+  Worker::ExchangeCall call = late.Call(7, memory, memory);
+  call.timeout = std::chrono::milliseconds(500);
+  bench.worker()->Exchange(std::move(call));
+  bench.RunFor(std::chrono::milliseconds(5499));
+  EXPECT_TRUE(bench.failures.empty());
+  EXPECT_EQ(late.done.calls, 0) << "the server may still write the answer";
+  bench.RunFor(std::chrono::milliseconds(1));
+  ASSERT_EQ(bench.failures.size(), 1U);
+  EXPECT_EQ(late.done.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_SNAPSHOT(late.done.text(), R"snap()snap");
+  EXPECT_EQ(late.done.calls, 1);
+}
+
 TEST(WorkerExchange, WaitsForOtherWorkersUntilItsOwnDeadline) {
   std::vector<std::byte> memory = Bytes(8, 1);
   Exchanged exchanged;
