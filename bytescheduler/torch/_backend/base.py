@@ -37,6 +37,8 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
         Ends calls for which no thread waits; None as above.
     store : Store
         That of torch.distributed.
+    notes : Store, optional
+        Where senders tell receivers of messages; `store`, if not given.
     timeout : timedelta
         The time of each call.
     title : str
@@ -52,6 +54,7 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
         completer: Optional[Completer],
         *,
         store: Any,  # noqa: ANN401 - PyTorch's types are not read
+        notes: Any = None,  # noqa: ANN401
         timeout: datetime.timedelta,
         title: str = "",
         on_close: Callable[[], None] = lambda: None,
@@ -65,7 +68,7 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
         self._title = title
         self._description = ""
         self._on_close = on_close
-        self._messages = Messages(members, store)
+        self._messages = Messages(members, store if notes is None else notes)
         self._number = 0
         self._lock = threading.Lock()
         self._is_closed = False

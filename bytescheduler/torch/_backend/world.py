@@ -38,6 +38,11 @@ def _host_of(store: Any) -> str:  # noqa: ANN401 - PyTorch's types are not read
     return str(getattr(store, "host", ""))
 
 
+def _title_of(identity: str, made: int) -> str:
+    """Return what messages call a group, alike on its ranks, as c10d's hashes may differ there."""
+    return f"group {identity}" if identity.isdecimal() else f"local group {made}"
+
+
 def _ranks_text(ranks: Sequence[int]) -> str:
     """Return ranks in words that leave room in a label."""
     if len(ranks) <= _MOST_NAMED:
@@ -108,7 +113,10 @@ class World:
         self._ranks: Tuple[int, ...] = ()  # workers of the job, by c10d's rank
         self._token = ""
         self._meetings = 0  # of the session
-        self._made: Counter[str] = Counter()  # groups by their names, which c10d may use again
+        # Groups by their ranks.  c10d's names may come again, and with local synchronisation they
+        # may differ between the ranks of a group.
+        self._made: Counter[Tuple[int, ...]] = Counter()
+        self._store: Optional[Store] = None  # the default group's
         self._groups: List[Group] = []
 
     def unfinished(self) -> List[Round]:
@@ -133,6 +141,7 @@ class World:
         """
         if not options.global_ranks_in_group:
             self._join(options)
+            self._store = options.store
             ranks = tuple(range(options.group_size))
             name = "the default group"
         elif not self._groups:
@@ -144,20 +153,21 @@ class World:
             )
         else:
             ranks = tuple(options.global_ranks_in_group)
-            name = f"group {str(options.group_id)[:8]} ({_ranks_text(ranks)})"
-        identity = f"{self._token} {options.group_id} {ranks}"
-        self._made[identity] += 1
+            made = self._made[ranks] + 1
+            name = f"{_title_of(str(options.group_id), made)} ({_ranks_text(ranks)})"
+        self._made[ranks] += 1
         alone = len(ranks) == 1
         group = Group(
             Members(
                 name,
-                f"{identity} {self._made[identity]}",
+                f"{self._token} {ranks} {self._made[ranks]}",
                 tuple(self._ranks[rank] for rank in ranks),
                 options.group_rank,
             ),
             None if alone else self._session,
             None if alone else self._completer,
             store=options.store,
+            notes=self._store,
             timeout=options.timeout,
             title=options.group_id,
             on_close=lambda: self._forget(group),

@@ -4,6 +4,7 @@
 all, and rank 2 makes them after that.
 """
 
+import datetime
 import os
 import signal
 import sys
@@ -118,9 +119,10 @@ def survivor(rank: int, fault: str, groups: Dict[str, Group], store: Store) -> N
         if text is None:
             assert name in made, name  # it had given before, and so have the others
             continue
-        assert "of group" in text, text
+        number = list(CALLS).index(name) % RANKS + 1
+        assert name in MESSAGES or f"#{number} of group" in text, text
         assert f"worker {VICTIM}" in text or "no rank has sent" in text, text
-    assert took < 3 * TIMEOUT_S + 10, took
+    assert took < PATIENCE_S, took
     dist.destroy_process_group()
     print(f"rank {rank} has named it", flush=True)
 
@@ -134,8 +136,9 @@ def outcome_of(work: Handle) -> "str | None":
 
 
 def main(rank: int, fault: str) -> None:
-    join(TIMEOUT_S if fault == "stop" else PATIENCE_S)
-    groups = {name: dist.new_group(list(range(RANKS))) for name in CALLS}
+    join(PATIENCE_S)
+    timeout = datetime.timedelta(seconds=TIMEOUT_S if fault == "stop" else PATIENCE_S)
+    groups = {name: dist.new_group(list(range(RANKS)), timeout) for name in CALLS}
     for at, name in enumerate(CALLS):
         for _ in range(at % RANKS):  # so that each rank keeps some of the calls
             dist.barrier(groups[name])

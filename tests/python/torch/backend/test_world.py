@@ -92,8 +92,8 @@ def test_workers_may_have_other_ranks_than_c10d() -> None:
     )
 
 
-def test_a_group_of_a_name_that_was_used_before_has_keys_of_its_own() -> None:
-    """c10d names groups with local synchronisation by their ranks."""
+def test_keys_do_not_depend_on_the_names_that_c10d_gives_groups() -> None:
+    """With local synchronisation they may come again, or differ between the ranks."""
     job = FakeExchanges(3)
     processes = [Process(job, rank, rank) for rank in range(3)]
 
@@ -101,11 +101,12 @@ def test_a_group_of_a_name_that_was_used_before_has_keys_of_its_own() -> None:
         process.world.create(options(process.rank, 3))
         for _ in range(3):
             if process.rank != 1:
-                group = process.world.create(options(process.rank, 3, (0, 2), "hash"))
-                tensor = torch.ones(1)
-                group.allreduce([tensor]).wait()  # the fake checks that no key comes twice
-                assert tensor.item() == 2
-                group.shutdown()
+                for name in ("hash", f"of rank {process.rank}"):
+                    group = process.world.create(options(process.rank, 3, (0, 2), name))
+                    tensor = torch.ones(1)
+                    group.allreduce([tensor]).wait()  # the fake checks that no key comes twice
+                    assert tensor.item() == 2
+                    group.shutdown()
 
     for process in processes:
         process.use = lambda _, process=process: use(process)  # type: ignore[method-assign]
@@ -128,12 +129,13 @@ def test_labels_of_large_groups_name_the_call(kind: str) -> None:
     process.world._ranks = tuple(range(size))
     process.world._session = process.session  # type: ignore[assignment]
     process.world._groups = [None]  # type: ignore[list-item]  # the default group
-    name = "0123456789" * 30 if kind == "a long name" else "1"
+    name = "0123abcd" * 30 if kind == "a long name" else "1"
     group = process.world.create(options(0, size, tuple(range(size)), name))
     group.alltoall_base(torch.ones(60), torch.ones(60))  # the fake checks the labels' length
     group.allreduce([torch.ones(3)])
-    text = "all_reduce #2 of group {} (60 ranks from 0 to 59), op SUM, float32 [3]"
-    assert text.format(name[:8]) in job.labels
+    title = "local group 1" if kind == "a long name" else "group 1"
+    text = f"all_reduce #2 of {title} (60 ranks from 0 to 59), op SUM, float32 [3]"
+    assert text in job.labels
 
 
 def test_a_group_beside_a_default_group_of_another_backend_is_refused() -> None:
