@@ -120,10 +120,10 @@ void Worker::Impl::EndExchange(Key key) {
 
 void Worker::Impl::ExpireExchange(Key key, const Status& why) {
   worker::ExchangeState& state = exchanges_.at(key);
-  const std::string silent =
-      why.message() + ", and server " + std::to_string(state.task->server()) +
-      " has not answered for " + TextOfTime(kQuitPatience) +
-      " more: its process is stopped, or its host is cut off";
+  const std::string silent = why.message() + ", and server " +
+                             std::to_string(state.task->server()) + " has not answered for " +
+                             TextOfTime(kQuitPatience) +
+                             " more: its process is stopped, or its host is cut off";
   state.deadline = executor_->PostAt(executor_->Now() + kQuitPatience, [this, silent] {
     static_cast<void>(FailForGood(Status::DeadlineExceeded(silent)));
   });

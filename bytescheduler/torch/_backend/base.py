@@ -10,11 +10,11 @@ import torch
 from torch.distributed import ProcessGroup
 
 from bytescheduler.errors import Closed, ConfigError, Error, UsageError
+from bytescheduler.torch._backend.arguments import is_asynchronous, timeout_of
 from bytescheduler.torch._backend.carrier import Carrier
 from bytescheduler.torch._backend.completer import Completer
 from bytescheduler.torch._backend.members import Members
 from bytescheduler.torch._backend.messages import Messages
-from bytescheduler.torch._backend.options import is_asynchronous, timeout_of
 from bytescheduler.torch._backend.plan import Plan
 from bytescheduler.torch._backend.work import Work
 

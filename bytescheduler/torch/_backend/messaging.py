@@ -5,10 +5,10 @@ from typing import Optional, Tuple
 import torch
 
 from bytescheduler.torch._backend import moves
+from bytescheduler.torch._backend.arguments import Tensors, checked_rank, only
 from bytescheduler.torch._backend.base import BaseGroup
 from bytescheduler.torch._backend.labels import dtype_text
 from bytescheduler.torch._backend.messages import Route, Search
-from bytescheduler.torch._backend.options import Tensors, checked_rank, only
 from bytescheduler.torch._backend.plan import Plan
 from bytescheduler.torch._backend.work import Work
 

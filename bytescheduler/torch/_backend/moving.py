@@ -6,16 +6,20 @@ import torch
 
 from bytescheduler.torch._backend import moves
 from bytescheduler.torch._backend.arguments import (
+    Tensors,
     check_like,
     check_pairs,
     check_size,
+    flat,
+    listed,
+    only,
+    root_of,
     rows_of,
     shards_of,
 )
 from bytescheduler.torch._backend.base import BaseGroup
 from bytescheduler.torch._backend.labels import dtype_text
 from bytescheduler.torch._backend.memory import check_alike
-from bytescheduler.torch._backend.options import Tensors, flat, listed, only, root_of
 from bytescheduler.torch._backend.plan import Plan
 from bytescheduler.torch._backend.work import Work
 

@@ -5,10 +5,19 @@ from typing import Any, List, Sequence
 import torch
 
 from bytescheduler.torch._backend import sums
-from bytescheduler.torch._backend.arguments import check_like, check_pairs, check_size, shards_of
+from bytescheduler.torch._backend.arguments import (
+    Tensors,
+    check_like,
+    check_pairs,
+    check_size,
+    flat,
+    only,
+    operation_of,
+    root_of,
+    shards_of,
+)
 from bytescheduler.torch._backend.base import BaseGroup
 from bytescheduler.torch._backend.memory import check_alike
-from bytescheduler.torch._backend.options import Tensors, flat, only, operation_of, root_of
 from bytescheduler.torch._backend.plan import Plan
 from bytescheduler.torch._backend.reductions import Reduction, name_of, reduction_of
 from bytescheduler.torch._backend.work import Work
