@@ -86,15 +86,15 @@ class _LocalRun(Run):
             place = place_of(index, job.num_servers)
             env = {**node_env, "DMLC_SERVER_ID": str(index)}
             self._start("server", f"server {index}", job.node, env, place)
-        given = {**os.environ, **job.env}
-        meeting = torch_place.meeting_place(given, LOOPBACK.address, self._launcher.free_port)
+        variables = {**os.environ, **job.env}
+        meeting = torch_place.meeting_place(variables, LOOPBACK.address, self._launcher.free_port)
         worker_env = {**self._worker_env(), **meeting}
         for index in range(job.num_workers):
             place = place_of(index, job.num_workers)
             listener = ready.Listener()
             ranks = torch_place.ranks(index, job.num_workers, index, job.num_workers)
-            own = {**ranks, "DMLC_WORKER_ID": str(index), ready.NAME: listener.name}
-            env = {**worker_env, **own}
+            numbers = {**ranks, "DMLC_WORKER_ID": str(index)}
+            env = {**worker_env, **numbers, ready.NAME: listener.name}
             self._start("worker", f"worker {index}", job.command, env, place)
             self._listeners[self._launcher.workers[-1]] = listener
         self._vouching = leaving.Vouching(self._count_silent, self._env_of_worker())

@@ -20,19 +20,19 @@ def ranks(rank: int, size: int, local_rank: int, local_size: int) -> Dict[str, s
 
 
 def meeting_place(
-    given: Mapping[str, str], address: str, free_port: Callable[[], int]
+    variables: Mapping[str, str], address: str, free_port: Callable[[], int]
 ) -> Dict[str, str]:
     """Return the variables of the place where rank 0 listens.
 
     Parameters
     ----------
-    given : mapping of str to str
+    variables : mapping of str to str
         The variables of the job: a place that they have stays.
     address : str
         Rank 0's, as other workers reach it.
     free_port : callable
         Returns a free port of rank 0's host.
     """
-    if given.get("MASTER_ADDR") and given.get("MASTER_PORT"):
-        return {name: given[name] for name in ("MASTER_ADDR", "MASTER_PORT")}
+    if variables.get("MASTER_ADDR") and variables.get("MASTER_PORT"):
+        return {name: variables[name] for name in ("MASTER_ADDR", "MASTER_PORT")}
     return {"MASTER_ADDR": address, "MASTER_PORT": str(free_port())}

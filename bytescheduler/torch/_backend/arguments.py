@@ -67,9 +67,9 @@ def timeout_of(options: object, timeout: object, usual_s: float) -> float:
     usual_s : float
         The time where neither says any.
     """
-    for given in (timeout, options, getattr(options, "timeout", None)):
-        if isinstance(given, datetime.timedelta) and given > datetime.timedelta(0):
-            return given.total_seconds()
+    for limit in (timeout, options, getattr(options, "timeout", None)):
+        if isinstance(limit, datetime.timedelta) and limit > datetime.timedelta(0):
+            return limit.total_seconds()
     return usual_s
 
 
@@ -142,10 +142,10 @@ def rows_of(tensor: torch.Tensor, counts: Sequence[int], size: int) -> Sequence[
     rows = tensor.shape[0] if tensor.dim() else 0
     if not counts and rows % size:
         raise ValueError(f"{rows} rows cannot be shared by {size} ranks; give split sizes")
-    given = list(counts) or [rows // size] * size
-    if len(given) != size or sum(given) != rows or min(given) < 0:
-        raise ValueError(f"split sizes {given} do not share {rows} rows among {size} ranks")
-    parts: Sequence[torch.Tensor] = tensor.detach().split(given)
+    shares = list(counts) or [rows // size] * size
+    if len(shares) != size or sum(shares) != rows or min(shares) < 0:
+        raise ValueError(f"split sizes {shares} do not share {rows} rows among {size} ranks")
+    parts: Sequence[torch.Tensor] = tensor.detach().split(shares)
     return parts
 
 

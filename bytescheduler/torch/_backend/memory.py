@@ -107,7 +107,7 @@ class Extents:
         """Add an extent, unless it overlaps another; return whether it was added."""
         at = bisect.bisect(self._extents, extent)
         before, behind = self._extents[max(at - 1, 0) : at], self._extents[at : at + 1]
-        if any(extent[0] < other[1] and other[0] < extent[1] for other in before + behind):
+        if any(extent[0] < end and begin < extent[1] for begin, end in before + behind):
             return False
         self._extents.insert(at, extent)
         return True

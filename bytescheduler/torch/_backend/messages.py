@@ -131,7 +131,7 @@ class Search(Work):
         failure = None if self._carrier is None else self._carrier.failure
         try:
             sent = None if failure is not None else self._find()
-        except Exception as error:  # of the store
+        except Exception as error:  # the store's
             text = f"the store of torch.distributed, which rank 0 may have, has failed: {error}"
             self.fail(PeerLost(text, 4))
             return

@@ -38,10 +38,10 @@ class Messaging(BaseGroup):
         """Receive a tensor from any rank."""
 
         def find() -> Optional[Tuple[Plan, int]]:
-            found = self._messages.find(tag)
-            if found is None:
+            message = self._messages.find(tag)
+            if message is None:
                 return None
-            route, number = found
+            route, number = message
             return self._message(tensors, route, number), route[0]
 
         plan = Plan(self._members, 0, f"recv from any rank with tag {tag}")

@@ -172,8 +172,8 @@ class Plan:
         """Return a copy of memory that the call writes, but for all of `in_place`."""
         begin, end = extent = extent_of(memory)
         same = in_place is not None and extent_of(in_place) == extent
-        for other in self._written:
-            if begin < other[1] and other[0] < end and not (same and other == extent):
+        for written in self._written:
+            if begin < written[1] and written[0] < end and not (same and written == extent):
                 return memory.clone()
         return memory
 

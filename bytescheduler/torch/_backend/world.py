@@ -112,7 +112,7 @@ class World:
         self._completer: Optional[Completer] = None
         self._ranks: Tuple[int, ...] = ()  # workers of the job, by c10d's rank
         self._token = ""
-        self._meetings = 0  # of the session
+        self._meetings = 0  # in this session
         # Groups by their ranks.  c10d's names may come again, and with local synchronisation they
         # may differ between the ranks of a group.
         self._made: Counter[Tuple[int, ...]] = Counter()

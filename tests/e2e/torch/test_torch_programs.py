@@ -38,5 +38,5 @@ def test_random_programs_have_the_bits_of_gloo(free_port: Callable[[], int]) -> 
 def test_a_rank_that_ends_in_the_middle_of_each_call_is_named(
     free_port: Callable[[], int], fault: str
 ) -> None:
-    said = run("faults.py", free_port(), fault)
+    said = run("ends_in_calls.py", free_port(), fault)
     assert said.count("has named it") == 2

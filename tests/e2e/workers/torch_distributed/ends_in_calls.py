@@ -1,7 +1,7 @@
 """A rank that is killed, stopped or raises in the middle of each call: the others name it.
 
-``faults.py PORT kill|stop|raise``: rank 1 has made every second call when it ends, rank 0 has made
-all, and rank 2 makes them after that.
+``ends_in_calls.py PORT kill|stop|raise``: rank 1 has made every second call when it ends.  Rank 0
+has made all, and rank 2 makes them after that.
 """
 
 import datetime
@@ -142,7 +142,7 @@ def main(rank: int, fault: str) -> None:
     for at, name in enumerate(CALLS):
         for _ in range(at % RANKS):  # so that each rank keeps some of the calls
             dist.barrier(groups[name])
-    store = dist.PrefixStore("faults", dist.distributed_c10d._get_default_store())
+    store = dist.PrefixStore("ends", dist.distributed_c10d._get_default_store())
     victim(fault, groups, store) if rank == VICTIM else survivor(rank, fault, groups, store)
 
 
