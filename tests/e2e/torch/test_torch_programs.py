@@ -22,7 +22,7 @@ def run(script: str, port: int, argument: str) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=PATIENCE_S + int(PROGRAMS),
+        timeout=2 * PATIENCE_S + 2 * int(PROGRAMS),
         check=False,
     )
     assert done.returncode == 0, done.stdout
