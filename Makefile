@@ -314,8 +314,9 @@ nightly-wheels: setup wheel  ## wheels in a root without compiler and libraries;
 nightly-fuzz: asan-build  ## a million inputs of each fuzzer
 	$(MAKE) fuzz FUZZ_LIMIT=-runs=1000000
 
-nightly-torch: setup  ## ten thousand random scripts that use weights of PyTorch between steps
-	BS_TORCH_SEEDS=10000 $(PYTEST) --junitxml=$(RESULTS)/nightly-torch.xml tests/python/torch/test_random_uses.py
+nightly-torch: setup  ## ten thousand random scripts that use weights, a thousand programs of collectives
+	BS_TORCH_SEEDS=10000 BS_TORCH_PROGRAMS=1000 $(PYTEST) --junitxml=$(RESULTS)/nightly-torch.xml \
+	  tests/python/torch/test_random_uses.py tests/e2e/torch/test_torch_programs.py
 
 $(VENV)/.keras3: $(VENV)/.venv Makefile
 	$(PYTHON) -m venv $(VENV)/keras3

@@ -24,11 +24,13 @@ from bytescheduler._launch.local_job import usable_cores
 from bytescheduler._native import version
 from bytescheduler._process import family, limits
 from bytescheduler._process.child import Child, Streams
+from bytescheduler._process.ports import Ports
 from bytescheduler._process.say import plain
 
-__all__ = ["ERROR", "EXIT", "FAILED", "HELLO", "OK", "PORT", "Order", "serve"]
+__all__ = ["ERROR", "EXIT", "FAILED", "HELLO", "MEETING", "OK", "PORT", "Order", "serve"]
 
 HELLO, OK, PORT, FAILED, EXIT, ERROR = "hello", "ok", "port", "failed", "exit", "error"
+MEETING = "meeting"  # a port for workers, free until this process ends
 _MORE_S = 5.0  # beyond the grace, until SIGKILL
 _TAIL_S = 2.0  # for what the scheduler node still reports
 _STOPPING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
@@ -152,6 +154,7 @@ class _Process:
         self._wake, self._waker = os.pipe()
         self._deadline: Optional[float] = None
         self._readers: List[threading.Thread] = []
+        self._ports = Ports()
 
     def to_the_end(self, early: Sequence[str]) -> int:
         family.adopt_orphans()
@@ -175,6 +178,7 @@ class _Process:
         source = target = -1
         command = [*node_command()]
         if self._env.get("DMLC_ROLE") == "scheduler":
+            _tell(MEETING, str(self._ports.free()))
             source, target = os.pipe()
             command += ["--port-fd", str(target)]
         try:

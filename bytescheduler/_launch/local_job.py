@@ -5,7 +5,7 @@ import os
 import subprocess
 from typing import Dict, Optional, Sequence
 
-from bytescheduler._launch import leaving
+from bytescheduler._launch import leaving, torch_place
 from bytescheduler._launch.launcher import LOOPBACK, Launcher, Place
 from bytescheduler._launch.ranks import place_of
 from bytescheduler._launch.supervisor import Job, Over, Run, supervise
@@ -86,12 +86,15 @@ class _LocalRun(Run):
             place = place_of(index, job.num_servers)
             env = {**node_env, "DMLC_SERVER_ID": str(index)}
             self._start("server", f"server {index}", job.node, env, place)
-        worker_env = {**self._worker_env(), **self._meeting_place()}
+        variables = {**os.environ, **job.env}
+        meeting = torch_place.meeting_place(variables, LOOPBACK.address, self._launcher.free_port)
+        worker_env = {**self._worker_env(), **meeting}
         for index in range(job.num_workers):
             place = place_of(index, job.num_workers)
             listener = ready.Listener()
-            ranks = dict.fromkeys(("DMLC_WORKER_ID", "RANK", "LOCAL_RANK"), str(index))
-            env = {**worker_env, **ranks, ready.NAME: listener.name}
+            ranks = torch_place.ranks(index, job.num_workers, index, job.num_workers)
+            numbers = {**ranks, "DMLC_WORKER_ID": str(index)}
+            env = {**worker_env, **numbers, ready.NAME: listener.name}
             self._start("worker", f"worker {index}", job.command, env, place)
             self._listeners[self._launcher.workers[-1]] = listener
         self._vouching = leaving.Vouching(self._count_silent, self._env_of_worker())
@@ -122,18 +125,6 @@ class _LocalRun(Run):
         threads = max(1, usable_cores() // self._job.num_workers)
         self._remark(f"OMP_NUM_THREADS={threads} for each worker; set it yourself to change it")
         return {**worker_env, "OMP_NUM_THREADS": str(threads)}
-
-    def _meeting_place(self) -> Dict[str, str]:
-        """Return the variables by which processes of torch.distributed meet.
-
-        It reads them before it asks a backend.
-        """
-        size = str(self._job.num_workers)
-        sizes = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
-        if os.environ.get("MASTER_ADDR") and os.environ.get("MASTER_PORT"):
-            return sizes
-        port = str(self._launcher.free_port())
-        return {**sizes, "MASTER_ADDR": LOOPBACK.address, "MASTER_PORT": port}
 
     def _start(
         self,

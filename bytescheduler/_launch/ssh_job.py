@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from bytescheduler._launch import agent
+from bytescheduler._launch import agent, torch_place
 from bytescheduler._launch.launcher import (
     Exited,
     Failed,
@@ -172,6 +172,12 @@ class _RemoteLauncher(Launcher):
         )
         self._job = job
         self.outputs: Dict[Child, int] = {}  # descriptors of the output of the processes
+        self._meeting_port = 0
+
+    def meeting_place(self) -> Dict[str, str]:
+        """Return the variables by which PyTorch's processes meet; the scheduler node listens."""
+        variables = self._variables("worker")
+        return torch_place.meeting_place(variables, self._job.root, lambda: self._meeting_port)
 
     def start_on(
         self, host: HostSlots, role: str, name: str, env: Mapping[str, str], share: int
@@ -229,6 +235,8 @@ class _RemoteLauncher(Launcher):
                 child.error = text
             elif word == agent.EXIT:
                 child.has_ended = True
+            elif role == "scheduler" and word == agent.MEETING and text.isdigit():
+                self._meeting_port = int(text)
             elif role == "scheduler" and word == agent.PORT and text.isdigit():
                 listens = True
                 self.put(Listening(int(text)))
@@ -352,9 +360,13 @@ class _SshRun(Run):
         for rank, host in enumerate(servers):
             env = {"DMLC_SERVER_ID": str(rank)}
             self._start_on(host, "server", f"server {rank}", env)
+        meeting = self._remote.meeting_place()
+        addresses = [host.address for host in workers]
         for rank, host in enumerate(workers):
-            share = sum(worker_host.address == host.address for worker_host in workers)
-            env = {"DMLC_WORKER_ID": str(rank)}
+            share = addresses.count(host.address)
+            before = addresses[:rank].count(host.address)
+            ranks = torch_place.ranks(rank, len(workers), before, share)
+            env = {**meeting, **ranks, "DMLC_WORKER_ID": str(rank)}
             self._start_on(host, "worker", f"worker {rank}", env, share)
 
     def _start_on(

@@ -15,6 +15,7 @@ _PLACE = ("DMLC_NUM_WORKER", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT")
 _ANY = "-1"  # the rank that a node asks for without one
 _ZERO = re.compile("-?0+")
 _SERVER = re.compile(r"\bserver (\d+) \(")
+_SILENT = re.compile(r"\bserver (\d+)(?= has not answered)")
 
 
 def counts_no_servers(variables: Mapping[str, str]) -> bool:
@@ -44,4 +45,4 @@ def hosted_place(variables: Mapping[str, str]) -> Dict[str, str]:
 
 def named_by_workers(text: str) -> str:
     """Return a text with each server named by the worker whose process hosts it."""
-    return _SERVER.sub(r"worker \1 (its server ", text)
+    return _SILENT.sub(r"the server of worker \1", _SERVER.sub(r"worker \1 (its server ", text))

@@ -11,6 +11,10 @@
 namespace bs {
 namespace {
 
+// From the deadline until the server has answered that it ended the exchange.  A server that does
+// not is stopped or cut off, and may still write its answer into the caller's memory.
+constexpr Duration kQuitPatience = std::chrono::seconds(5);
+
 bool Contains(const std::vector<int32_t>& ranks, int32_t rank) {
   return std::ranges::binary_search(ranks, rank);
 }
@@ -89,7 +93,7 @@ void Worker::Impl::BeginExchange(ExchangeCall call) {
                              std::to_string(context_.rank()) + " has waited for " +
                              TextOfTime(call.timeout);
     state.deadline = executor_->PostAt(executor_->Now() + call.timeout, [this, key, late] {
-      QuitExchange(key, Status::DeadlineExceeded(late));
+      ExpireExchange(key, Status::DeadlineExceeded(late));
     });
   }
   state.task = std::make_unique<worker::ExchangeTask>(
@@ -112,6 +116,18 @@ void Worker::Impl::EndExchange(Key key) {
   const auto over = exchanges_.extract(key);
   if (over.mapped().deadline != 0) executor_->Cancel(over.mapped().deadline);
   OperationEnded();
+}
+
+void Worker::Impl::ExpireExchange(Key key, const Status& why) {
+  worker::ExchangeState& state = exchanges_.at(key);
+  const std::string silent = why.message() + ", and server " +
+                             std::to_string(state.task->server()) + " has not answered for " +
+                             TextOfTime(kQuitPatience) +
+                             " more: its process is stopped, or its host is cut off";
+  state.deadline = executor_->PostAt(executor_->Now() + kQuitPatience, [this, silent] {
+    static_cast<void>(FailForGood(Status::DeadlineExceeded(silent)));
+  });
+  QuitExchange(key, why);
 }
 
 void Worker::Impl::QuitExchange(Key key, const Status& why) {

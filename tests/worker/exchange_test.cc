@@ -271,6 +271,30 @@ TEST(WorkerExchange, QuitsAtItsDeadlineAndWhenItIsTold) {
   EXPECT_TRUE(bench.failures.empty());
 }
 
+TEST(WorkerExchange, AServerThatAnswersNothingBehindTheDeadlineFailsTheWorker) {
+  std::vector<std::byte> memory = Bytes(8, 1);
+  Exchanged late;
+  Bench bench(OfTwo());
+  Worker::ExchangeCall call = late.Call(7, memory, memory);
+  call.timeout = std::chrono::milliseconds(500);
+  bench.worker()->Exchange(std::move(call));
+  ps::Message give = bench.Next();
+  ps::Message take = bench.Next();
+  bench.RunFor(std::chrono::milliseconds(5499));
+  EXPECT_TRUE(bench.failures.empty());
+  bench.RunFor(std::chrono::milliseconds(1));
+  ASSERT_EQ(bench.failures.size(), 1U);
+  EXPECT_EQ(bench.failures[0].code(), StatusCode::kDeadlineExceeded);
+  EXPECT_SNAPSHOT(
+      bench.failures[0].message(),
+      R"snap(exchange 'gradients': worker 0 has waited for 500 ms, and server 1 has not answered for 5 s more: its process is stopped, or its host is cut off)snap");
+  EXPECT_EQ(late.done.calls, 0) << "the server may still answer into the memory";
+  bench.Refuse(std::move(give), Status::Unavailable("the worker has failed"));
+  bench.Refuse(std::move(take), Status::Unavailable("the worker has failed"));
+  EXPECT_EQ(late.done.code(), StatusCode::kDeadlineExceeded);
+  bench.sent.clear();
+}
+
 TEST(WorkerExchange, WaitsForOtherWorkersUntilItsOwnDeadline) {
   std::vector<std::byte> memory = Bytes(8, 1);
   Exchanged exchanged;

@@ -4,50 +4,24 @@ import datetime
 import threading
 import time
 import weakref
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, List, Optional
 
 import torch
 from torch.distributed import ProcessGroup
 
 from bytescheduler.errors import Closed, ConfigError, Error, UsageError
+from bytescheduler.torch._backend.arguments import is_asynchronous, timeout_of
 from bytescheduler.torch._backend.carrier import Carrier
 from bytescheduler.torch._backend.completer import Completer
-from bytescheduler.torch._backend.labels import tensors_text
 from bytescheduler.torch._backend.members import Members
-from bytescheduler.torch._backend.memory import check_tensors
 from bytescheduler.torch._backend.messages import Messages
-from bytescheduler.torch._backend.options import is_asynchronous, timeout_of
 from bytescheduler.torch._backend.plan import Plan
 from bytescheduler.torch._backend.work import Work
 
-__all__ = ["NAME", "BaseGroup", "Call"]
+__all__ = ["NAME", "BaseGroup"]
 
 NAME = "bytescheduler"
 _PATIENCE_S = 10.0  # for calls under way when the group is destroyed
-
-
-class Call(NamedTuple):
-    """A call of a collective.
-
-    Parameters
-    ----------
-    kind : str
-        Its name.
-    tensors : sequence of Tensor
-        Their dtypes and shapes are alike on all ranks.
-    results : sequence of Tensor
-        They hold the result.
-    options : object
-        c10d's.
-    text : str
-        Further arguments that are alike on all ranks.
-    """
-
-    kind: str
-    tensors: Sequence[torch.Tensor]
-    results: Sequence[torch.Tensor]
-    options: Any
-    text: str = ""
 
 
 class BaseGroup(ProcessGroup):  # type: ignore[misc]
@@ -63,6 +37,8 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
         Ends calls for which no thread waits; None as above.
     store : Store
         That of torch.distributed.
+    notes : Store, optional
+        Where senders tell receivers of messages; `store`, if not given.
     timeout : timedelta
         The time of each call.
     title : str
@@ -78,6 +54,7 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
         completer: Optional[Completer],
         *,
         store: Any,  # noqa: ANN401 - PyTorch's types are not read
+        notes: Any = None,  # noqa: ANN401
         timeout: datetime.timedelta,
         title: str = "",
         on_close: Callable[[], None] = lambda: None,
@@ -91,7 +68,7 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
         self._title = title
         self._description = ""
         self._on_close = on_close
-        self._messages = Messages(members, store)
+        self._messages = Messages(members, store if notes is None else notes)
         self._number = 0
         self._lock = threading.Lock()
         self._is_closed = False
@@ -128,6 +105,11 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
     @property
     def _device_types(self) -> List[torch.device]:
         return [torch.device("cpu")]
+
+    def _get_backend(self, device: torch.device) -> "BaseGroup":
+        if torch.device(device).type != "cpu":
+            raise RuntimeError(f"{NAME} has no backend for {device}: it takes tensors of the CPU")
+        return self
 
     def get_group_store(self) -> Any:  # noqa: ANN401 - PyTorch's types are not read
         """Return the store of this group."""
@@ -178,25 +160,37 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
 
     # -- how a call begins ---------------------------------------------------------------------
 
-    def _begin(self, call: Call, build: Callable[[Plan], None]) -> Work:
-        """Begin a call, whose exchanges `build` adds to its plan."""
+    def _begin(
+        self, kind: str, options: object, build: Callable[[Plan], None], timeout: object = None
+    ) -> Work:
+        """Begin a call.
+
+        Parameters
+        ----------
+        kind : str
+            Its name.
+        options : object
+            c10d's.
+        build : callable
+            States the plan, and adds its exchanges; its errors are told to the other ranks.
+        timeout : object
+            The argument of that name.
+        """
         with self._lock:
             self._number += 1
             number = self._number
-        parts = (call.kind, call.text, tensors_text(call.tensors))
-        plan = Plan(self._members, number, parts, call.results)
+        plan = Plan(self._members, number, kind)
         if self._mismatch is not None:
-            return self._failed(plan, call.kind, self._mismatch)
+            return self._failed(plan, kind, self._mismatch)
         try:
             self._check_open(plan)
             with torch.inference_mode():  # tensors of that mode refuse copies outside
-                check_tensors([*call.tensors, *call.results])
                 build(plan)
-        except (RuntimeError, TypeError, ValueError) as error:
-            self._refuse(plan, call.kind, error)
+                plan.complete()
+        except Exception as error:
+            self._refuse(plan, kind, error)
             raise
-        plan.meet()
-        work = self._start(plan, call.options)
+        work = self._start(plan, options, timeout)
         work.on_end(lambda: self._take_up(work.exception()))
         return work
 
@@ -222,18 +216,18 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
         """Tell the other ranks, where they meet, that this rank refuses the call."""
         if self._is_closed or self._members.size == 1:
             return
-        parts = (kind, f"which rank {self._members.rank} refuses: {error}")
-        refusal = Plan(self._members, plan.number, parts, [])
-        refusal.meet()
+        refusal = Plan(self._members, plan.number, kind)
+        refusal.state(text=f"which rank {self._members.rank} refuses: {error}")
+        refusal.complete()
         self._refusals.add(self._start(refusal, None))
 
     def _count(self, work: Work) -> None:
         with self._lock:
             self._calls.add(work)
 
-    def _start(self, plan: Plan, options: object) -> Work:
+    def _start(self, plan: Plan, options: object, timeout: object = None) -> Work:
         work = Work(self._carrier, plan)
-        timeout_s = timeout_of(options, self._timeout_s)
+        timeout_s = timeout_of(options, timeout, self._timeout_s)
         self._count(work)
         if self._completer is None or not plan.exchanges or not is_asynchronous(options):
             work.start(timeout_s, None, 0)

@@ -19,11 +19,21 @@ class _Call(Protocol):
     def poll(self) -> bool:
         """Return whether it has ended."""
 
+    def fail(self, error: Exception) -> None:
+        """End it with an error."""
+
     def is_searching(self) -> bool:
         """Return whether it waits for something that is no exchange."""
 
     def on_end(self, call: Callable[[], object]) -> None:
         """Let `call` be called once it has ended."""
+
+
+def _poll(call: _Call) -> None:
+    try:
+        call.poll()
+    except Exception as error:  # other calls go on
+        call.fail(error)
 
 
 class Completer:
@@ -82,12 +92,12 @@ class Completer:
             for token in ended:
                 call = self._calls.get(token)
                 if call is not None:
-                    call.poll()
+                    _poll(call)
             if self._searching:
                 self._search()
 
     def _search(self) -> None:
         for call in list(self._searching):
-            call.poll()
+            _poll(call)
         with self._lock:
             self._searching = [call for call in self._searching if call.is_searching()]

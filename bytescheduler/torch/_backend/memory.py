@@ -1,12 +1,25 @@
 """Memory of tensors as exchanges read and write it: flat and dense, of the CPU."""
 
-from typing import List, NamedTuple, Optional, Sequence
+import bisect
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
 from bytescheduler.torch._backend.labels import dtype_text
 
-__all__ = ["Landing", "check_alike", "check_tensors", "landing", "sent"]
+__all__ = [
+    "Extent",
+    "Extents",
+    "Landing",
+    "check_alike",
+    "check_tensors",
+    "extent_of",
+    "landing",
+    "sent",
+]
+
+# Address of the first byte, and behind the last.
+Extent = Tuple[int, int]
 
 
 class Landing(NamedTuple):
@@ -67,9 +80,34 @@ def sent(tensor: torch.Tensor) -> torch.Tensor:
     return flat.view(-1)
 
 
-def landing(tensor: torch.Tensor) -> Landing:
-    """Return the memory that receives values of a tensor; the tensor's own if possible."""
+def landing(tensor: torch.Tensor, *, apart: bool) -> Landing:
+    """Return the memory that receives values of a tensor; the tensor's own unless `apart`."""
     plain = tensor.detach()
-    if _is_plain(plain):
+    if _is_plain(plain) and not apart:
         return Landing(plain.view(-1), None)
     return Landing(torch.empty(tensor.numel(), dtype=tensor.dtype, device=tensor.device), plain)
+
+
+def extent_of(tensor: torch.Tensor) -> Extent:
+    """Return where the elements of a tensor lie; gaps between them count."""
+    begin = tensor.data_ptr()
+    if not tensor.numel():
+        return begin, begin
+    last = sum((length - 1) * step for length, step in zip(tensor.shape, tensor.stride()))
+    return begin, begin + (last + 1) * tensor.element_size()
+
+
+class Extents:
+    """Extents that are apart."""
+
+    def __init__(self) -> None:
+        self._extents: List[Extent] = []
+
+    def add(self, extent: Extent) -> bool:
+        """Add an extent, unless it overlaps another; return whether it was added."""
+        at = bisect.bisect(self._extents, extent)
+        before, behind = self._extents[max(at - 1, 0) : at], self._extents[at : at + 1]
+        if any(extent[0] < end and begin < extent[1] for begin, end in before + behind):
+            return False
+        self._extents.insert(at, extent)
+        return True

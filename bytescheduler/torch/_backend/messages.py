@@ -1,11 +1,12 @@
 """send and recv: messages of two ranks and a tag, counted, and those from any rank."""
 
+import contextlib
 import threading
 import time
 from typing import Any, Callable, Dict, Optional, Tuple
 
 from bytescheduler._native import Completions
-from bytescheduler.errors import Timeout
+from bytescheduler.errors import PeerLost, Timeout
 from bytescheduler.torch._backend.carrier import Carrier
 from bytescheduler.torch._backend.members import Members
 from bytescheduler.torch._backend.plan import Plan
@@ -35,6 +36,7 @@ class Messages:
     def __init__(self, members: Members, store: Any) -> None:  # noqa: ANN401 - PyTorch's types
         self._members = members
         self._store = store
+        self._own_store: Any = None
         self._numbers: Dict[Route, int] = {}
         self._lock = threading.Lock()
 
@@ -52,26 +54,33 @@ class Messages:
         source, taker, tag = route
         return f"{self._members.identity} sent from {source} to {taker} with tag {tag}"
 
-    def tell(self, route: Route, number: int) -> None:
-        """Tell the receiver that a message is on its way."""
-        self._store.set(self._note(route), str(number))
+    def tell(self, route: Route) -> None:
+        """Tell the receiver that one more message is on its way.
 
-    def find(self, tag: int) -> Optional[Route]:
-        """Return a route to this rank with a message that no receive has; count the message."""
+        A store that is gone matters to receives from any rank alone, which then end.
+        """
+        with contextlib.suppress(RuntimeError):
+            self._store.add(self._note(route), 1)
+
+    def find(self, tag: int) -> Optional[Tuple[Route, int]]:
+        """Return a route to this rank with a message that no receive has, and count that one."""
         with self._lock:
-            for source in self._members.all:
+            store = self._store_to_look_at()
+            for source in self._members.without(self._members.rank):
                 route = (source, self._members.rank, tag)
                 note = self._note(route)
-                if not self._store.check([note]):
+                if not store.check([note]):
                     continue
-                if int(self._store.get(note)) > self._numbers.get(route, 0):
-                    self._counted(route)
-                    return route
+                if int(store.get(note)) > self._numbers.get(route, 0):
+                    return route, self._counted(route)
         return None
 
-    def number_of(self, route: Route) -> int:
-        """Return the number of the latest message that was counted."""
-        return self._numbers.get(route, 0)
+    def _store_to_look_at(self) -> Any:  # noqa: ANN401 - PyTorch's types are not read
+        """Return a connection of its own: a script that waits in the store keeps the usual one."""
+        if self._own_store is None:
+            can_clone = hasattr(self._store, "clone")
+            self._own_store = self._store.clone() if can_clone else self._store
+        return self._own_store
 
 
 class Search(Work):
@@ -120,7 +129,12 @@ class Search(Work):
 
     def _look(self) -> None:
         failure = None if self._carrier is None else self._carrier.failure
-        sent = None if failure is not None else self._find()
+        try:
+            sent = None if failure is not None else self._find()
+        except Exception as error:  # the store's
+            text = f"the store of torch.distributed, which rank 0 may have, has failed: {error}"
+            self.fail(PeerLost(text, 4))
+            return
         if sent is not None:
             self._plan, self._source = sent
             self._has_begun = True

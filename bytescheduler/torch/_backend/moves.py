@@ -4,6 +4,7 @@ from typing import Sequence, Tuple
 
 import torch
 
+from bytescheduler.torch._backend.labels import label_of
 from bytescheduler.torch._backend.members import Slot
 from bytescheduler.torch._backend.plan import Plan, shards
 from bytescheduler.torch._engine.dtypes import size_of
@@ -15,20 +16,15 @@ __all__ = ["all_gather", "all_to_all", "broadcast", "gather", "message", "scatte
 _MESSAGE = -1
 
 
-def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
-    """Copy a rank's own part, unless it is in place."""
-    if target.data_ptr() != source.data_ptr() or target.stride() != source.stride():
-        target.detach().copy_(source.detach().view(target.shape))
-
-
 def _pair(
     plan: Plan, slot: Slot, source: int, taker: int, tensor: torch.Tensor, *, label: str = ""
 ) -> None:
-    """Let a rank send a tensor to another rank; one of them is this rank."""
+    """Let a rank send a tensor to another rank; one of them is this rank.
+
+    They meet for an empty tensor too, as the other rank's may not be empty.
+    """
     gives = plan.members.rank == source
     memory = plan.send(tensor) if gives else plan.land(tensor).memory
-    if not memory.numel():
-        return
     address = memory.data_ptr()
     plan.add(
         (*slot, source, taker),
@@ -67,11 +63,11 @@ def all_gather(
 ) -> None:
     """Write each rank's `source` to all ranks' `outputs`, by rank."""
     rank, members = plan.members.rank, plan.members
-    _copy(outputs[rank], source)
+    plan.copy(outputs[rank], source)
     for owner, output in enumerate(outputs):
         if members.size == 1 or not output.numel():
             continue
-        memory = plan.send(source) if owner == rank else plan.land(output).memory
+        memory = plan.send(source, output) if owner == rank else plan.land(output).memory
         address = memory.data_ptr()
         plan.add(
             (part, owner),
@@ -92,7 +88,7 @@ def gather(
     if members.rank != root:
         _pair(plan, (part,), members.rank, root, source)
         return
-    _copy(outputs[root], source)
+    plan.copy(outputs[root], source)
     for owner in members.without(root):
         _pair(plan, (part,), owner, root, outputs[owner])
 
@@ -105,7 +101,7 @@ def scatter(
     if members.rank != root:
         _pair(plan, (part,), root, members.rank, output)
         return
-    _copy(output, sources[root])
+    plan.copy(output, sources[root])
     for taker in members.without(root):
         _pair(plan, (part,), root, taker, sources[taker])
 
@@ -115,10 +111,11 @@ def all_to_all(
 ) -> None:
     """Write `sources` to the ranks' `outputs`: rank i's j to rank j's i."""
     members, rank = plan.members, plan.members.rank
-    _copy(outputs[rank], sources[rank])
+    plan.copy(outputs[rank], sources[rank])
     for peer in members.without(rank):
         for source, taker, tensor in ((rank, peer, sources[peer]), (peer, rank, outputs[peer])):
-            label = f"{plan.title}, {tensor.numel()} elements from rank {source} to {taker}"
+            sizes = f"{tensor.numel()} elements from rank {source} to {taker}"
+            label = label_of([plan.title, sizes])
             _pair(plan, (part,), source, taker, tensor, label=label)
 
 

@@ -1,13 +1,21 @@
 """A call of a collective: its exchanges, and its last steps on this rank."""
 
-from typing import Callable, List, Protocol, Sequence, Tuple
+from typing import Callable, List, Optional, Protocol, Sequence, Tuple
 
 import torch
 
 from bytescheduler._session.rounds import SUM, Exchange
-from bytescheduler.torch._backend.labels import label_of
+from bytescheduler.torch._backend.labels import label_of, tensors_text
 from bytescheduler.torch._backend.members import Members, Slot
-from bytescheduler.torch._backend.memory import Landing, check_tensors, landing, sent
+from bytescheduler.torch._backend.memory import (
+    Extent,
+    Extents,
+    Landing,
+    check_tensors,
+    extent_of,
+    landing,
+    sent,
+)
 from bytescheduler.torch._engine.dtypes import BYTES
 
 __all__ = ["MEETING", "Plan", "Range", "shards"]
@@ -60,10 +68,8 @@ class Plan:
         The group.
     number : int
         The call's number in the group.
-    parts : sequence of str
-        The call in words, alike on all ranks.
-    results : sequence of Tensor
-        The tensors of the call's future.
+    kind : str
+        Its name.
 
     Attributes
     ----------
@@ -71,45 +77,105 @@ class Plan:
         Those in which this rank gives or takes.
     owner : list of Tensor
         The memory that exchanges use.
+    results : list of Tensor
+        The tensors of the call's future.
     label : str
         The call, with number and group.
     earlier : list
         Calls that end before this call does.
     """
 
-    def __init__(
-        self, members: Members, number: int, parts: Sequence[str], results: Sequence[torch.Tensor]
-    ) -> None:
+    def __init__(self, members: Members, number: int, kind: str) -> None:
         self.members = members
         self.number = number
-        self.results = list(results)
+        self.results: List[torch.Tensor] = []
         self.exchanges: List[Exchange] = []
         self.owner: List[torch.Tensor] = []
-        self.title = f"{parts[0]} #{number} of {members.name}"
-        self.label = label_of([self.title, *parts[1:]])
+        self.title = f"{kind} #{number} of {members.name}"
+        self.label = self.title
         self.earlier: List[_Call] = []
         self._has_met = False
+        self._written: List[Extent] = []
+        self._landed = Extents()
+        self._copies: List[Tuple[torch.Tensor, torch.Tensor]] = []
         self._steps: List[Callable[[], None]] = []
+
+    def state(
+        self,
+        tensors: Sequence[torch.Tensor] = (),
+        results: Sequence[torch.Tensor] = (),
+        *,
+        text: str = "",
+        written: Sequence[torch.Tensor] = (),
+    ) -> None:
+        """Complete the label, before exchanges are added.
+
+        Parameters
+        ----------
+        tensors : sequence of Tensor
+            Their dtypes and shapes are alike on all ranks.
+        results : sequence of Tensor
+            They hold the result.
+        text : str
+            Further arguments that are alike on all ranks.
+        written : sequence of Tensor
+            They are overwritten while the call's other tensors are sent.
+
+        Raises
+        ------
+        ValueError
+            A tensor is not dense, or not in the CPU's memory.
+        """
+        check_tensors([*tensors, *results])
+        self.label = label_of([self.title, text, tensors_text(tensors)])
+        self.results = list(results)
+        self._written = [extent_of(tensor) for tensor in written]
 
     @property
     def turn(self) -> int:
         """The rank that keeps what no rank owns; each in turn."""
         return self.number % self.members.size
 
-    def send(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the memory of a tensor that exchanges read."""
+    def send(self, tensor: torch.Tensor, in_place: Optional[torch.Tensor] = None) -> torch.Tensor:
+        """Return the memory of a tensor that exchanges read.
+
+        It is a copy where the call writes there too.  `in_place` may lie exactly there: the call
+        does not write it, or in the same exchange.
+        """
         check_tensors([tensor])
-        memory = sent(tensor)
+        memory = self._unwritten(sent(tensor), in_place)
         self.owner.append(memory)
         return memory
 
     def land(self, tensor: torch.Tensor) -> Landing:
-        """Return memory that exchanges write; the tensor gets the values at the end."""
+        """Return memory that exchanges write; the tensor gets the values at the end.
+
+        Tensors that overlap get one after the other.
+        """
         check_tensors([tensor])
-        place = landing(tensor)
+        place = landing(tensor, apart=False)
+        if place.target is None and not self._landed.add(extent_of(place.memory)):
+            place = landing(tensor, apart=True)
         self.owner.append(place.memory)
         self.then(place.finish)
         return place
+
+    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        """Copy a rank's own part, before any exchange starts; nothing if it is in place."""
+        if target.data_ptr() == source.data_ptr() and target.stride() == source.stride():
+            return
+        self._copies.append((target.detach(), self._unwritten(source.detach(), target)))
+
+    def _unwritten(
+        self, memory: torch.Tensor, in_place: Optional[torch.Tensor] = None
+    ) -> torch.Tensor:
+        """Return a copy of memory that the call writes, but for all of `in_place`."""
+        begin, end = extent = extent_of(memory)
+        same = in_place is not None and extent_of(in_place) == extent
+        for written in self._written:
+            if begin < written[1] and written[0] < end and not (same and written == extent):
+                return memory.clone()
+        return memory
 
     def then(self, step: Callable[[], None]) -> None:
         """Add a step for the end of all exchanges."""
@@ -166,8 +232,11 @@ class Plan:
         self._has_met = True
         return MEETING
 
-    def meet(self) -> None:
-        """Let all ranks compare their calls, unless an exchange does so."""
+    def complete(self) -> None:
+        """Make the rank's own copies, and let all ranks compare their calls."""
+        for target, source in self._copies:
+            target.copy_(source.reshape(target.shape))
+        self._copies = []
         if not self._has_met and self.members.size > 1:
             self._has_met = True
             self.add(MEETING, self.members.all, self.members.all, home=self.turn)

@@ -107,7 +107,7 @@ def reduce_scatter(
     members, numbers = plan.members, reduction.on_engine
     rank = members.rank
     if members.size == 1:
-        output.detach().copy_(sources[0].detach().view(output.shape))
+        plan.copy(output, sources[0])
         return
     if numbers is None:
         stages = _stages(plan, output)
@@ -118,7 +118,7 @@ def reduce_scatter(
     for owner, source in enumerate(sources):
         if not source.numel():
             continue
-        memory = plan.send(source)
+        memory = plan.send(source, output if owner == rank else None)
         receive, size = 0, size_of(memory)
         if owner == rank:
             place = place or _output(plan, output, reduction)

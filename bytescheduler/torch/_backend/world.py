@@ -3,7 +3,7 @@
 import os
 import secrets
 import sys
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Counter, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch.distributed import Store
@@ -27,6 +27,7 @@ _Options = Any  # PyTorch's types are not read
 # Joins the job that the variables tell of, by a store; None: this process is alone.
 Open = Callable[[Mapping[str, str], Store], Optional[RoundSession]]
 _PASSED_ON = ("DMLC_", "BYTESCHEDULER_", "TORCHELASTIC_")
+_MOST_NAMED = 8  # ranks in the name of a group
 _LOCAL_SIZE = "LOCAL_WORLD_SIZE"
 
 
@@ -35,6 +36,18 @@ def _host_of(store: Any) -> str:  # noqa: ANN401 - PyTorch's types are not read
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
     return str(getattr(store, "host", ""))
+
+
+def _title_of(identity: str, made: int) -> str:
+    """Return what messages call a group, alike on its ranks, as c10d's hashes may differ there."""
+    return f"group {identity}" if identity.isdecimal() else f"local group {made}"
+
+
+def _ranks_text(ranks: Sequence[int]) -> str:
+    """Return ranks in words that leave room in a label."""
+    if len(ranks) <= _MOST_NAMED:
+        return f"ranks {', '.join(map(str, ranks))}"
+    return f"{len(ranks)} ranks from {ranks[0]} to {ranks[-1]}"
 
 
 def _variables(options: _Options) -> Dict[str, str]:
@@ -99,7 +112,11 @@ class World:
         self._completer: Optional[Completer] = None
         self._ranks: Tuple[int, ...] = ()  # workers of the job, by c10d's rank
         self._token = ""
-        self._number = 0
+        self._meetings = 0  # in this session
+        # Groups by their ranks.  c10d's names may come again, and with local synchronisation they
+        # may differ between the ranks of a group.
+        self._made: Counter[Tuple[int, ...]] = Counter()
+        self._store: Optional[Store] = None  # the default group's
         self._groups: List[Group] = []
 
     def unfinished(self) -> List[Round]:
@@ -124,22 +141,33 @@ class World:
         """
         if not options.global_ranks_in_group:
             self._join(options)
+            self._store = options.store
             ranks = tuple(range(options.group_size))
             name = "the default group"
+        elif not self._groups:
+            raise ConfigError(
+                f'new_group(backend="{NAME}"): the default group has another backend, and a job '
+                f'begins with the default group: call init_process_group("{NAME}"), and '
+                'new_group(backend="gloo") behind it',
+                1,
+            )
         else:
             ranks = tuple(options.global_ranks_in_group)
-            name = f"group {str(options.group_id)[:8]} (ranks {', '.join(map(str, ranks))})"
+            made = self._made[ranks] + 1
+            name = f"{_title_of(str(options.group_id), made)} ({_ranks_text(ranks)})"
+        self._made[ranks] += 1
         alone = len(ranks) == 1
         group = Group(
             Members(
                 name,
-                f"{self._token} {options.group_id} {ranks}",
+                f"{self._token} {ranks} {self._made[ranks]}",
                 tuple(self._ranks[rank] for rank in ranks),
                 options.group_rank,
             ),
             None if alone else self._session,
             None if alone else self._completer,
             store=options.store,
+            notes=self._store,
             timeout=options.timeout,
             title=options.group_id,
             on_close=lambda: self._forget(group),
@@ -154,9 +182,9 @@ class World:
             self._completer = None
 
     def _join(self, options: _Options) -> None:
-        self._number += 1
+        self._made.clear()
         if options.group_size == 1:
-            self._ranks, self._token = (0,), str(self._number)
+            self._ranks, self._token = (0,), ""
             return
         session = self._session
         if session is not None and session.failure is not None:
@@ -173,7 +201,7 @@ class World:
             )
         if session is not self._session:
             session.count(self)
-            self._session = session
+            self._session, self._meetings = session, 0
         self._completer = Completer(session)
         self._meet(session, options)
 
@@ -184,15 +212,16 @@ class World:
         """
         numbers = torch.tensor([options.group_rank, secrets.randbits(62)])
         workers = torch.zeros(session.num_workers, 2, dtype=torch.int64)
+        self._meetings += 1
         job = Members(
-            f"the workers at init_process_group {self._number}",
-            f"{NAME} world {self._number}",
+            f"the workers at init_process_group {self._meetings}",
+            f"{NAME} world {self._meetings}",
             tuple(range(session.num_workers)),
             session.rank,
         )
-        plan = Plan(job, 1, ("all_gather",), [])
+        plan = Plan(job, 1, "all_gather")
         moves.all_gather(plan, 0, list(workers.unbind(0)), numbers)
-        plan.meet()
+        plan.complete()
         work = Work(session, plan)
         work.start(options.timeout.total_seconds(), None, 0)
         work.wait()

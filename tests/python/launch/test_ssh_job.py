@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -24,6 +25,8 @@ import os, sys
 sys.path = [p for p in sys.path if p]
 from bytescheduler._session.direct import open_worker
 worker = open_worker()
+names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+print("torch", *[os.environ.get(name) for name in names])
 print("rank", worker.rank, [os.environ.get("GIVEN")], os.getcwd(), sys.argv[1:])
 worker.barrier()
 worker.close()
@@ -98,6 +101,10 @@ def test_a_job_runs_on_its_hosts_with_every_character_kept(
     for rank in range(3):
         text = f"[worker {rank}] rank {rank} {[ODD]!r} {tmp_path} {[ODD]!r}"
         assert text in result.stdout.splitlines()
+    torch = sorted(re.findall(r"torch (\d) 3 (\d) (\d) 127.0.0.1 (\d+)", result.stdout))
+    assert [row[:3] for row in torch] == [("0", "0", "1"), ("1", "0", "2"), ("2", "1", "2")]
+    assert len({row[3] for row in torch}) == 1
+    assert int(torch[0][3]) > 0
     hosts = (tmp_path / "ssh.log").read_text().split()
     # One look at each, then the scheduler node, two servers, three workers.
     assert sorted(hosts[:2]) == ["127.0.0.1", "127.0.0.2"]
@@ -106,10 +113,12 @@ def test_a_job_runs_on_its_hosts_with_every_character_kept(
 
 def test_workers_on_hosts_may_host_the_servers(run: Run, tmp_path: pathlib.Path) -> None:
     result = run(
-        *("-H", "127.0.0.1,127.0.0.2", "-s", "0", "--", sys.executable, "-c"),
-        MEMBER.replace("sys.argv[1:]", "worker.num_servers"),
+        *("-H", "127.0.0.1,127.0.0.2", "-s", "0", "--env", "MASTER_PORT=29500", "--"),
+        *(sys.executable, "-c", MEMBER.replace("sys.argv[1:]", "worker.num_servers")),
+        MASTER_ADDR="127.0.0.2",
     )
     assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.count("127.0.0.2 29500") == 2, "a place that is given stays"
     for rank in range(2):
         assert f"[worker {rank}] rank {rank} [None] {tmp_path} 2" in result.stdout.splitlines()
     hosts = (tmp_path / "ssh.log").read_text().split()

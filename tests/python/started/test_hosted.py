@@ -62,3 +62,7 @@ def test_a_server_is_named_by_its_worker() -> None:
     assert named_by_workers(text) == snapshot(
         "lost worker 12 (its server 10.0.0.1:9): connection closed (reported by server 1)"
     )
+    text = "worker 0 has waited for 3 s, and server 1 has not answered for 5 s more"
+    assert named_by_workers(text) == snapshot(
+        "worker 0 has waited for 3 s, and the server of worker 1 has not answered for 5 s more"
+    )

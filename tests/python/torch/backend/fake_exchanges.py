@@ -118,7 +118,7 @@ class _Round:
 
 
 class FakeExchanges:
-    """The job; with a seed, exchanges end in any order and only when a rank looks.
+    """The job; with a seed, exchanges read and end in any order, and only when a rank looks.
 
     Attributes
     ----------
@@ -133,7 +133,7 @@ class FakeExchanges:
         self.labels: List[str] = []
         self.bytes_given: Dict[int, int] = dict.fromkeys(range(size), 0)
         self.store = dist.HashStore()
-        self._ready: List[_Round] = []
+        self._ready: List[Callable[[], None]] = []
         self._random = None if seed is None else random.Random(seed)
 
     def start(self, rank: int, exchange: Exchange, timeout_s: float) -> FakePending:
@@ -153,14 +153,26 @@ class FakeExchanges:
                 pending.finish(meeting.error)
             elif rank in exchange.givers:
                 self.bytes_given[rank] += exchange.size
-                meeting.bytes[rank] = ctypes.string_at(exchange.send, exchange.size)
-                if rank not in exchange.takers:
-                    pending.finish()
-            if meeting.error is None and meeting.is_complete():
-                self._ready.append(meeting)
-                self.deliver(everything=self._random is None)
+                self._ready.append(lambda: self._give(meeting, rank, pending))
+            else:
+                self._look_at(meeting)
+            self.deliver(everything=self._random is None)
             self.changed.notify_all()
         return pending
+
+    def _give(self, meeting: _Round, rank: int, pending: FakePending) -> None:
+        """Read a giver's memory, which is its own until then."""
+        if pending.is_over:
+            return
+        exchange = pending.exchange
+        meeting.bytes[rank] = ctypes.string_at(exchange.send, exchange.size)
+        if rank not in exchange.takers:
+            pending.finish()
+        self._look_at(meeting)
+
+    def _look_at(self, meeting: _Round) -> None:
+        if meeting.error is None and meeting.is_complete():
+            self._ready.append(meeting.deliver)
 
     @staticmethod
     def _mismatch(meeting: _Round, rank: int, exchange: Exchange) -> Error:
@@ -171,10 +183,10 @@ class FakeExchanges:
         )
 
     def deliver(self, *, everything: bool = False) -> None:
-        """Let one complete exchange end, or all."""
+        """Let one giver give, or one complete exchange end, or all of them."""
         while self._ready:
             at = 0 if self._random is None else self._random.randrange(len(self._ready))
-            self._ready.pop(at).deliver()
+            self._ready.pop(at)()
             self.changed.notify_all()
             if not everything:
                 return

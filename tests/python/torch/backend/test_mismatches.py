@@ -1,6 +1,7 @@
 """Ranks that make different calls, or a wrong one, all get an error at once."""
 
 import itertools
+import re
 from typing import Any, Callable, Dict, Iterator
 
 import pytest
@@ -110,6 +111,22 @@ REFUSED: Dict[str, Callable[[Group], Any]] = {
         torch.ones(3), torch.ones(3), [1, 1, 2], [1, 1, 1]
     ),
     "knows SUM": lambda group: group.allreduce([torch.ones(3)], "CONCAT"),
+    "2 tensors where a process has one": lambda group: group.allreduce([torch.ones(3)] * 2),
+    "0 tensors where a process has one": lambda group: group.reduce([], 1),
+    "rank 3: the group has the ranks 0 to 2": lambda group: group.broadcast([torch.ones(3)], 3),
+    "rank -1: the group has": lambda group: group.gather([], [torch.ones(3)], -1),
+    "0 tensors for 3 ranks": lambda group: group.alltoall([], []),
+    "1 outputs for 2 inputs": lambda group: group.allgather_into_tensor_coalesced(
+        [torch.ones(9)], [torch.ones(3)] * 2
+    ),
+    "0 outputs for 1 inputs": lambda group: group.allgather_coalesced([[]] * 3, [torch.ones(3)]),
+    "split sizes [4, -1, 0]": lambda group: group.alltoall_base(
+        torch.ones(3), torch.ones(3), [4, -1, 0], [1, 1, 1]
+    ),
+    " does not have the size of float32 [1]": lambda group: group.alltoall_base(
+        torch.ones(3), torch.ones(6), [1, 1, 1], [2, 2, 2]
+    ),
+    "not iterable": lambda group: group.allgather(None, [torch.ones(3)]),
 }
 
 
@@ -119,16 +136,39 @@ def test_a_wrong_call_of_one_rank_is_an_error_on_all(ranks: Ranks, fault: str) -
         (REFUSED[fault] if rank == 1 else CALLS["all_reduce"])(group).wait()
 
     errors = ranks.run(call)
-    assert isinstance(errors[1], ValueError)
+    assert isinstance(errors[1], (TypeError, ValueError))
     assert fault in str(errors[1])
     for rank in (0, 2):
         assert isinstance(errors[rank], Error)
         assert "which rank 1 refuses: " in str(errors[rank])
 
 
-def test_tensors_of_several_devices_are_refused(ranks: Ranks) -> None:
-    with pytest.raises(ValueError, match="2 tensors where a process has one"):
-        ranks.group(0).allreduce([torch.ones(3)] * 2)
+@pytest.mark.parametrize("fault", REFUSED)
+def test_a_call_that_all_ranks_refuse_leaves_the_group_whole(ranks: Ranks, fault: str) -> None:
+    def call(_: int, group: Group) -> None:
+        with pytest.raises((TypeError, ValueError), match=re.escape(fault)):
+            REFUSED[fault](group)
+        tensor = torch.ones(3)
+        group.allreduce([tensor]).wait()
+        assert tensor[0] == 3
+
+    ranks.well(call)
+
+
+def test_rows_that_ranks_count_differently_are_an_error(ranks: Ranks) -> None:
+    """Rank 0 sends rank 2 nothing, which expects a row."""
+
+    def call(rank: int, group: Group) -> None:
+        sent = [1, 1, 0] if rank == 0 else [1, 1, 1]
+        group.alltoall_base(torch.zeros(3), torch.ones(sum(sent)), [1, 1, 1], sent).wait()
+
+    errors = ranks.run(call)
+    for rank in (0, 2):
+        assert isinstance(errors[rank], Error)
+        assert "still missing" not in str(errors[rank])
+    text = str(errors[2])
+    assert "all_to_all_single #1 of the default group, 0 elements from rank 0 to 2" in text
+    assert "all_to_all_single #1 of the default group, 1 elements from rank 0 to 2" in text
 
 
 def test_a_lost_worker_is_the_error_of_each_call(ranks: Ranks) -> None:

@@ -233,8 +233,53 @@ def test_a_message_of_another_size_is_an_error(ranks: Ranks) -> None:
     assert "3 elements of float32" in str(error)
 
 
+@pytest.mark.parametrize("sizes", [(0, 3), (3, 0)])
+def test_an_empty_message_and_another_one_are_an_error(ranks: Ranks, sizes: List[int]) -> None:
+    def call(rank: int, group: Group) -> None:
+        tensor = torch.ones(sizes[rank])
+        (group.recv([tensor], 0) if rank else group.send([tensor], 1)).wait()
+
+    error = ranks.run(call)[1]
+    assert isinstance(error, Error)
+    assert "0 elements of float32" in str(error)
+    assert "3 elements of float32" in str(error)
+
+
+def test_an_empty_message_waits_for_its_sender(ranks: Ranks) -> None:
+    def call(rank: int, group: Group) -> None:
+        if rank == 0:
+            work = group.recv([torch.ones(0)], 1)
+            assert not work.is_completed()
+            waits.set()
+            work.wait()
+        else:
+            assert waits.wait(10)
+            group.send([torch.ones(0)], 0).wait()
+
+    waits = threading.Event()
+    ranks.well(call)
+
+
+def test_a_message_that_is_refused_is_not_counted(ranks: Ranks) -> None:
+    wrong = (torch.ones(1).to_sparse(), torch.ones(1, device="meta"), [torch.ones(1)] * 2)
+
+    def call(rank: int, group: Group) -> None:
+        move = group.recv if rank else group.send
+        for tensors in wrong:
+            with pytest.raises(ValueError, match="is sparse|is on meta|2 tensors where"):
+                move(tensors if isinstance(tensors, list) else [tensors], 1 - rank)
+        for peer in (2, -1):
+            with pytest.raises(ValueError, match=f"rank {peer}: the group has the ranks 0 to 1"):
+                move([torch.ones(1)], peer)
+        tensor = torch.full((1,), float(rank))
+        move([tensor], 1 - rank).wait()
+        assert tensor.item() == 0
+
+    ranks.well(call)
+
+
 def test_a_rank_sends_nothing_to_itself(ranks: Ranks) -> None:
-    with pytest.raises(ValueError, match="no message to itself"):
+    with pytest.raises(ValueError, match="a rank sends none to itself"):
         ranks.group(0).send([torch.ones(1)], 0)
 
 
@@ -278,4 +323,78 @@ def test_a_search_for_a_sender_ends_with_time_job_or_group() -> None:
     group.abort()
     with pytest.raises(Closed, match="has destroyed its process group"):
         work.wait()
+    ranks.close()
+
+
+class BrokenStore:
+    """A store whose process is gone; a clone has its own connection."""
+
+    def __init__(self) -> None:
+        self.clones = 0
+
+    def clone(self) -> "BrokenStore":
+        self.clones += 1
+        return self
+
+    def check(self, _: object) -> bool:
+        raise RuntimeError("Broken pipe")
+
+    def add(self, *_: object) -> int:
+        raise RuntimeError("Broken pipe")
+
+
+def test_a_store_that_fails_ends_a_search_and_no_other_call(ranks: Ranks) -> None:
+    stores = [BrokenStore(), BrokenStore()]
+
+    def call(rank: int, group: Group) -> None:
+        group._messages._store = stores[rank]
+        searches = [group.recv_anysource([torch.zeros(1)]) for _ in range(2)]
+        futures = [search.get_future() for search in searches]
+        for future in futures:
+            with pytest.raises(RuntimeError, match="the store of torch.distributed.*Broken pipe"):
+                future.wait()
+        with pytest.raises(PeerLost, match="recv from any rank with tag 0 .*Broken pipe"):
+            searches[0].wait()
+        assert group.allreduce([torch.ones(1)]).get_future().wait()[0].item() == 2
+        tensor = torch.full((1,), float(rank))
+        (group.recv if rank else group.send)([tensor], 1 - rank).wait()
+        assert tensor.item() == 0
+
+    ranks.well(call)
+    assert [store.clones for store in stores] == [1, 1]
+
+
+def test_the_time_of_a_call_may_be_an_argument() -> None:
+    ranks = Ranks(2, timeout_s=60)
+    group, short = ranks.group(0), datetime.timedelta(milliseconds=50)
+    tensor = torch.ones(2)
+    works = [
+        group.allreduce(tensor, dist.ReduceOp.SUM, short),
+        group.broadcast(tensor, 1, short),
+        group.reduce(tensor, 1, dist.ReduceOp.MAX, short),
+        group.allgather([tensor, tensor], tensor, short),
+        group.allgather([tensor, tensor], tensor, timeout=short),
+        group.gather([], tensor, 1, short),
+        group.scatter(tensor, [], 1, short),
+        group.reduce_scatter(tensor, [tensor] * 2, dist.ReduceOp.SUM, short),
+        group.alltoall([tensor] * 2, [tensor] * 2, timeout=short),
+        group.alltoall_base(tensor, tensor, [], [], short),
+        group.barrier(timeout=short),
+        group.barrier(short),
+    ]
+    for number, work in enumerate(works, 1):
+        with pytest.raises(Timeout, match=f"#{number} of the default group"):
+            work.wait()
+    assert any(
+        "reduce #3 of the default group, op MAX to rank 1" in text for text in ranks.job.labels
+    )
+    ranks.close()
+
+
+def test_a_group_is_its_own_backend_for_tensors_of_the_cpu() -> None:
+    ranks = Ranks(2)
+    group = ranks.group(0)
+    assert group._get_backend(torch.device("cpu")) is group
+    with pytest.raises(RuntimeError, match="bytescheduler has no backend for cuda"):
+        group._get_backend(torch.device("cuda"))
     ranks.close()

@@ -92,6 +92,60 @@ def test_workers_may_have_other_ranks_than_c10d() -> None:
     )
 
 
+def test_keys_do_not_depend_on_the_names_that_c10d_gives_groups() -> None:
+    """With local synchronisation they may come again, or differ between the ranks."""
+    job = FakeExchanges(3)
+    processes = [Process(job, rank, rank) for rank in range(3)]
+
+    def use(process: Process) -> None:
+        process.world.create(options(process.rank, 3))
+        for _ in range(3):
+            if process.rank != 1:
+                for name in ("hash", f"of rank {process.rank}"):
+                    group = process.world.create(options(process.rank, 3, (0, 2), name))
+                    tensor = torch.ones(1)
+                    group.allreduce([tensor]).wait()  # the fake checks that no key comes twice
+                    assert tensor.item() == 2
+                    group.shutdown()
+
+    for process in processes:
+        process.use = lambda _, process=process: use(process)  # type: ignore[method-assign]
+    for outcome in at_once(processes, 3):
+        assert not isinstance(outcome, Exception), outcome
+
+
+def test_processes_meet_though_one_of_them_was_alone_before() -> None:
+    job = FakeExchanges(3)
+    processes = [Process(job, rank, rank) for rank in range(3)]
+    processes[1].world.create(options(0, 1)).shutdown()
+    assert at_once(processes, 3) == [[1.0, 0.0, 2.0], [1.0], [1.0, 0.0, 2.0]]
+
+
+@pytest.mark.parametrize("kind", ["a long name", "many ranks"])
+def test_labels_of_large_groups_name_the_call(kind: str) -> None:
+    size = 60
+    job = FakeExchanges(size)
+    process = Process(job, 0, 0)
+    process.world._ranks = tuple(range(size))
+    process.world._session = process.session  # type: ignore[assignment]
+    process.world._groups = [None]  # type: ignore[list-item]  # the default group
+    name = "0123abcd" * 30 if kind == "a long name" else "1"
+    group = process.world.create(options(0, size, tuple(range(size)), name))
+    group.alltoall_base(torch.ones(60), torch.ones(60))  # the fake checks the labels' length
+    group.allreduce([torch.ones(3)])
+    title = "local group 1" if kind == "a long name" else "group 1"
+    text = f"all_reduce #2 of {title} (60 ranks from 0 to 59), op SUM, float32 [3]"
+    assert text in job.labels
+
+
+def test_a_group_beside_a_default_group_of_another_backend_is_refused() -> None:
+    process = Process(FakeExchanges(2), 0, 0)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="the default group has another backend"):
+            process.world.create(options(0, 2, (0, 1), "1"))
+        process.world.create(options(0, 1)).shutdown()  # after its end it is so again
+
+
 def test_a_failed_job_is_left_for_another() -> None:
     process = Process(FakeExchanges(1), 0, 0)
     left: List[None] = []
