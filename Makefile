@@ -225,7 +225,7 @@ PARALLEL := -n 3 --dist loadfile
 
 own-codec: setup  ## for tests: the extension with one codec more, whose rest is only linked anew, and what plays NCCL
 	$(CONFIGURE_RELEASE)
-	cmake --build $(BUILD)/release -j $(JOBS) --target bs_python_own_codec fake_gpu_whole fake_gpu_old
+	cmake --build $(BUILD)/release -j $(JOBS) --target bs_python_own_codec fake_gpu_whole fake_gpu_newer fake_gpu_old
 
 python: own-codec $(VENV)/.mpich  ## the Python tests: units, then whole jobs of real processes
 	@# Some 80 MB that one test opens a timeline with; where they are not to be had it says so.

@@ -122,8 +122,11 @@ class Backend {
   virtual uint32_t num_destinations() const = 0;
   // Each destination's share of all bytes, in any unit; empty: equal shares.
   virtual std::vector<uint32_t> shares() const { return {}; }
-  // The carriers of long data to and from a destination now.
-  virtual Carriers CarriersOf(uint32_t /*destination*/) const { return {}; }
+  // The carriers of a partition now, if its data are long; `coding` is that of contributions.
+  virtual Carriers CarriersOf(const protocol::Tensor& /*tensor*/, const Coding& /*coding*/,
+                              const Partition& /*partition*/) const {
+    return {};
+  }
   // Gives each partition of a new layout its destination, in place of the destinations of the
   // layout before.
   virtual void Place(std::span<Partition> partitions, std::span<const Partition> replaced) = 0;

@@ -26,8 +26,9 @@ class BackendBefore : public Backend {
   Status CheckExtra(const std::string& what) const override { return behind_->CheckExtra(what); }
   uint32_t num_destinations() const override { return behind_->num_destinations(); }
   std::vector<uint32_t> shares() const override { return behind_->shares(); }
-  Carriers CarriersOf(uint32_t destination) const override {
-    return behind_->CarriersOf(destination);
+  Carriers CarriersOf(const protocol::Tensor& tensor, const Coding& coding,
+                      const Partition& partition) const override {
+    return behind_->CarriersOf(tensor, coding, partition);
   }
   void Place(std::span<Partition> partitions, std::span<const Partition> replaced) override {
     behind_->Place(partitions, replaced);

@@ -39,6 +39,12 @@ class Rules {
   virtual bool host_copies_leave_once() const { return true; }
   virtual bool host_copies_have_their_own_credit() const { return true; }
   virtual bool host_sums_go_to_all() const { return true; }
+  // A library adds up within hosts (docs/design/decisions/0031-nccl-within-a-host.md).  False: it
+  // adds a partition up on the worker behind its owner; the owner's copy leaves before all have
+  // added; the worker of the highest rank on a host is not given the sum.
+  virtual bool library_adds_up_on_owners() const { return true; }
+  virtual bool library_copies_wait_for_all() const { return true; }
+  virtual bool library_gives_sums_to_all() const { return true; }
   // Exchanges (server/exchange/exchange.h).  False: the result is there with the first
   // contribution; a server forgets an exchange as soon as one taker has the result.
   virtual bool exchanges_wait_for_all_givers() const { return true; }

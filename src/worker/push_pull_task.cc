@@ -90,15 +90,16 @@ void PushPullTask::Start(const bs::Partition& sent) {
   context_->backend->Start(*tensor_, std::move(exchange));
 }
 
-Carriers PushPullTask::CarriersOf(uint32_t server) const {
-  return context_->spans.records() ? context_->backend->CarriersOf(server) : Carriers{};
+Carriers PushPullTask::CarriersOf(uint32_t index) const {
+  if (!context_->spans.records()) return {};
+  return context_->backend->CarriersOf(*tensor_, coder_.coding, tensor_->partitions[index]);
 }
 
 void PushPullTask::OnReleased(uint32_t index, TimePoint started, const Status& status) {
   if (status.ok()) {
     const bs::Partition& sent = partitions()[index];
     context_->spans.Partition(Kind::kPush, *this, sent, {started, context_->spans.Now()},
-                              CarriersOf(sent.server).to);
+                              CarriersOf(index).to);
   } else {
     failure_ = context_->fail(status);
   }
@@ -113,7 +114,7 @@ void PushPullTask::OnSum(uint32_t index, TimePoint started, const Status& status
     bs::Partition received = partition;
     received.size_bytes = SentBytes(*context_, coder_.sum_coding, partition.size_bytes);
     context_->spans.Partition(Kind::kPull, *this, received, {started, context_->spans.Now()},
-                              CarriersOf(partition.server).from);
+                              CarriersOf(index).from);
     // Its bytes have just been read or written, so most are in a cache.
     if (factor_ != 1) {
       reduce::Scale(tensor_->dtype, out_.data() + partition.offset_bytes,

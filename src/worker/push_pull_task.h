@@ -76,7 +76,7 @@ class PushPullTask final : public CommTask {
     return context.codecs->SentBytes(coding, size_bytes);
   }
   // Unknown unless they are recorded.
-  Carriers CarriersOf(uint32_t server) const;
+  Carriers CarriersOf(uint32_t index) const;
   // `started`: when the partition was.
   void OnReleased(uint32_t index, TimePoint started, const Status& status);
   void OnSum(uint32_t index, TimePoint started, const Status& status, const std::string& next);

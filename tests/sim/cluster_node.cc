@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "backend/collective/collective_backend.h"
-#include "backend/host/host_plan.h"
+#include "backend/host_plan.h"
 #include "protocol/bodies.h"
 #include "sim/stock_ledger.h"
 
@@ -303,13 +303,9 @@ void WorkerNode::MakeCollective(std::unique_ptr<backend::Backend> link) {
     first_rank = plan.ranks().front();
     num_ranks = plan.num_workers();
     options.host = backend::collective::HostOptions{
-        .place = place_,
-        .num_workers = static_cast<uint32_t>(num_ranks),
+        .plan = plan,
         .crosses = num_ranks < static_cast<size_t>(view.num_workers()),
-        .credit_bytes = options_.credit_bytes,
-        .owner_of = [plan](Key key, uint32_t partition) {
-          return static_cast<int32_t>(plan.PlaceOnHost(plan.OwnerOf(key, partition)));
-        }};
+        .credit_bytes = options_.credit_bytes};
   }
   library_ = job_->library_of(first_rank, num_ranks);
   backend_ = std::make_unique<backend::collective::CollectiveBackend>(

@@ -82,6 +82,31 @@ TEST(RulesMutants, MistakesOfTheLeaderAndItsFollowersAmongHostsAreFoundOut) {
   EXPECT_TRUE(IsFoundOut(GrantsAsTheyCome(), DrawHostGrants));
 }
 
+class AddsUpBesideTheOwner final : public protocol::Rules {
+  bool library_adds_up_on_owners() const override { return false; }
+};
+
+// The owner exchanges memory that has no sum.
+TEST(RulesMutants, APartitionThatALibraryAddsUpOnAnotherWorkerIsFoundOut) {
+  EXPECT_TRUE(IsFoundOut(AddsUpBesideTheOwner(), DrawHostGrants, {Broken::kSum}));
+}
+
+class CopyBeforeTheLibraryHasAdded final : public protocol::Rules {
+  bool library_copies_wait_for_all() const override { return false; }
+};
+
+TEST(RulesMutants, CopyThatLeavesBeforeALibraryHasAddedIsFoundOut) {
+  EXPECT_TRUE(IsFoundOut(CopyBeforeTheLibraryHasAdded(), DrawHostGrants, {Broken::kSum}));
+}
+
+class GivesToAllButOne final : public protocol::Rules {
+  bool library_gives_sums_to_all() const override { return false; }
+};
+
+TEST(RulesMutants, SumThatALibraryDoesNotGiveToAWorkerIsFoundOut) {
+  EXPECT_TRUE(IsFoundOut(GivesToAllButOne(), DrawHostGrants, {Broken::kStuck}));
+}
+
 class CopyBeforeAllAreIn final : public protocol::Rules {
   bool host_copies_wait_for_all() const override { return false; }
 };

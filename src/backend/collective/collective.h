@@ -29,6 +29,13 @@ struct Piece {
   int32_t root = 0;
 };
 
+// Memory of the host in a copy.
+struct HostMemory {
+  std::shared_ptr<void> owner{};  // keeps it: a device may use it after an error too
+  // All of the owner's memory, if later copies use it too.  Empty: they do not.
+  std::span<std::byte> lasting{};
+};
+
 // A library that sums arrays over all ranks of a job, if all ranks call it in one order.
 //
 // Confined to the worker's executor, as are its callbacks.
@@ -56,10 +63,9 @@ class Collective {
   // It has pieces with a root, and Copy.
   virtual bool has_roots() const { return false; }
   // Copies `in` to `out` between a device and the host's memory; `done` as above.  It is no
-  // operation and has no order.  `owner` keeps the host's memory: a device may use it after an
-  // error too.  REQUIRES: has_roots().
-  virtual void Copy(const Piece& /*piece*/, const std::shared_ptr<void>& /*owner*/, Done /*done*/) {
-  }
+  // operation and has no order.  The library may page-lock memory that lasts, and then keeps it.
+  // REQUIRES: has_roots().
+  virtual void Copy(const Piece& /*piece*/, const HostMemory& /*host*/, Done /*done*/) {}
   // Tells how many operations the library has begun on this rank, as soon as its thread comes to
   // it.  A call of the library may keep the thread, and then nothing is told.
   virtual void TellBegun(UniqueFunction<void(uint64_t num_begun)> told) = 0;

@@ -32,14 +32,17 @@ CollectiveBackend::CollectiveBackend(CollectiveOptions options, Executor* execut
       options_(std::move(options)),
       in_order_(rules.grants_are_executed_in_order()),
       once_(rules.grants_are_executed_once()),
+      adds_up_on_owners_(rules.library_adds_up_on_owners()),
+      copies_wait_(rules.library_copies_wait_for_all()),
+      gives_to_all_(rules.library_gives_sums_to_all()),
       executor_(executor),
       ask_(std::move(ask)),
       library_(std::move(library)) {
   if (!library_ || !options_.host || !options_.host->crosses) return;
-  copies_ =
-      std::make_unique<HostCopies>(HostCopiesOptions{.stands_for = options_.host->num_workers,
-                                                     .credit_bytes = options_.host->credit_bytes},
-                                   behind(), library_.get(), executor_);
+  const auto stands_for = static_cast<uint32_t>(options_.host->plan.num_workers());
+  copies_ = std::make_unique<HostCopies>(
+      HostCopiesOptions{.stands_for = stands_for, .credit_bytes = options_.host->credit_bytes},
+      behind(), library_.get(), executor_);
 }
 
 CollectiveBackend::~CollectiveBackend() { BS_CHECK(pending_.empty()); }
@@ -58,6 +61,12 @@ bool CollectiveBackend::GoesByLibrary(const protocol::Tensor& tensor,
   // Servers count the rounds of a key that is to be coded from its first round on.
   return sums && tensor.mode == Mode::kSynchronous && exchange.coder.coding.codec == 0 &&
          tensor.size_bytes > 0 && library_ && library_->Sums(tensor.dtype);
+}
+
+Carriers CollectiveBackend::CarriersOf(const protocol::Tensor& tensor, const Coding& coding,
+                                       const Partition& partition) const {
+  if (!by_library_.contains(tensor.key)) return behind()->CarriersOf(tensor, coding, partition);
+  return {};  // the servers have no part in it
 }
 
 void CollectiveBackend::Start(const protocol::Tensor& tensor, Exchange exchange) {
@@ -196,6 +205,7 @@ void CollectiveBackend::Execute(uint64_t number, protocol::GrantedOperation oper
   if (under_way_.empty()) progress_ = executor_->Now();
   under_way_.emplace(number, operation.front());
   if (!watches_) Watch();
+  if (!copies_wait_) AdvanceEarly(operation);
   library_->Begin(std::move(pieces), dtype, number,
                   [this, number, operation = std::move(operation)](const Status& status) {
                     OnSummed(number, operation, status);
@@ -219,10 +229,11 @@ Status CollectiveBackend::AddPieces(const protocol::GrantedPiece& granted,
     const Partition& place = part->exchange.partition;
     const std::span<std::byte> bytes(pending.out + place.offset_bytes + granted.offset_bytes,
                                      granted.size_bytes);
-    pieces->push_back({.in = bytes,
-                       .out = bytes,
-                       .kind = PieceKind::kBroadcast,
-                       .root = RootOf(granted.key, place.index)});
+    pieces->push_back(
+        {.in = bytes,
+         .out = bytes,
+         .kind = PieceKind::kBroadcast,
+         .root = static_cast<int32_t>(options_.host->plan.OwnersPlace(granted.key, place.index))});
     return Status::Ok();
   }
   if (granted.offset_bytes != pending.granted_bytes || granted.size_bytes == 0 ||
@@ -245,16 +256,19 @@ Status CollectiveBackend::AddPieces(const protocol::GrantedPiece& granted,
 
 void CollectiveBackend::AddReductions(const protocol::GrantedPiece& granted, const Pending& pending,
                                       std::vector<Piece>* pieces) const {
+  const HostPlan& plan = options_.host->plan;
   const uint64_t end_bytes = granted.offset_bytes + granted.size_bytes;
   for (const Part& part : pending.parts) {
     const Partition& place = part.exchange.partition;
     const uint64_t from = std::max(granted.offset_bytes, place.offset_bytes);
     const uint64_t to = std::min(end_bytes, place.offset_bytes + place.size_bytes);
     if (from >= to) continue;
+    size_t root = plan.OwnersPlace(granted.key, place.index);
+    if (!adds_up_on_owners_) root = (root + 1) % plan.num_workers();
     pieces->push_back({.in = {pending.in + from, to - from},
                        .out = {pending.out + from, to - from},
                        .kind = PieceKind::kReduce,
-                       .root = RootOf(granted.key, place.index)});
+                       .root = static_cast<int32_t>(root)});
   }
 }
 
@@ -271,6 +285,14 @@ const CollectiveBackend::Part* CollectiveBackend::TakePart(const protocol::Grant
   part.granted_bytes += granted.size_bytes;
   if (part.granted_bytes == size_bytes) --num_waiting_;
   return &part;
+}
+
+void CollectiveBackend::AdvanceEarly(const protocol::GrantedOperation& operation) {
+  Ends ends;
+  for (const protocol::GrantedPiece& piece : operation) {
+    if (piece.part == 0) Advance(piece, &pending_.at(piece.key), &ends);
+  }
+  for (const auto& sent : ends.sent) sent(Status::Ok());
 }
 
 void CollectiveBackend::OnSummed(uint64_t number, const protocol::GrantedOperation& operation,
@@ -295,7 +317,7 @@ void CollectiveBackend::OnSummed(uint64_t number, const protocol::GrantedOperati
       if (pending.in_library == 0) pending_.erase(found);
       continue;
     }
-    Advance(piece, &pending, &ends);
+    if (copies_wait_ || piece.part > 0) Advance(piece, &pending, &ends);
     if (pending.num_ended == pending.parts.size()) pending_.erase(found);
   }
   RequestReport();
@@ -328,8 +350,8 @@ void CollectiveBackend::EndPart(Pending* pending, uint32_t index, Ends* ends) {
 
 void CollectiveBackend::OnAdded(Pending* pending, uint32_t index) {
   const Key key = pending->tensor.key;
-  const bool is_owner = options_.host && RootOf(key, index) == options_.host->place;
-  if (!is_owner || !copies_) return Give(pending, index);
+  if (!copies_ || options_.host->plan.OwnerOf(key, index) != options_.rank)
+    return Give(pending, index);
   const Exchange& exchange = pending->parts[index].exchange;
   ++pending->in_library;
   ++num_crossing_;
@@ -357,6 +379,7 @@ void CollectiveBackend::Give(Pending* pending, uint32_t index) {
   Part& part = pending->parts[index];
   part.gives = true;
   part.missing_bytes = part.exchange.partition.size_bytes;
+  if (!gives_to_all_ && options_.rank == options_.host->plan.ranks().back()) return;
   ready_.push_back({.key = pending->tensor.key,
                     .round = pending->round,
                     .size_bytes = part.missing_bytes,

@@ -34,6 +34,7 @@
 #include "backend/backend_before.h"
 #include "backend/collective/collective.h"
 #include "backend/collective/host_copies.h"
+#include "backend/host_plan.h"
 #include "base/executor.h"
 #include "protocol/grants.h"
 #include "protocol/rules.h"
@@ -41,14 +42,11 @@
 
 namespace bs::backend::collective {
 
-// The place of a worker whose library has the ranks of its host alone.
+// The library has the ranks of a host alone, by their places in `plan`.
 struct HostOptions {
-  int32_t place = 0;         // of this worker among them
-  uint32_t num_workers = 1;  // of this host
-  bool crosses = true;       // there are other hosts
+  HostPlan plan;
+  bool crosses = true;  // there are other hosts
   uint64_t credit_bytes = kFirstCreditBytes;
-  // The place of the worker that owns a partition, alike on all workers of the host.
-  std::function<int32_t(Key key, uint32_t partition)> owner_of{};
 };
 
 struct CollectiveOptions {
@@ -79,6 +77,8 @@ class CollectiveBackend final : public BackendBefore {
   ~CollectiveBackend() override;
 
   void Prepare(Done done) override;
+  Carriers CarriersOf(const protocol::Tensor& tensor, const Coding& coding,
+                      const Partition& partition) const override;
   // Arrays that the library sums may be on a device, so no network device of ours uses them.
   std::shared_ptr<void> LendSent(std::span<const std::byte> /*memory*/) override { return nullptr; }
   std::shared_ptr<void> LendFilled(std::span<std::byte> /*memory*/) override { return nullptr; }
@@ -131,16 +131,14 @@ class CollectiveBackend final : public BackendBefore {
   void Execute(uint64_t number, protocol::GrantedOperation operation);
   // Adds the arrays of what is granted.
   Status AddPieces(const protocol::GrantedPiece& granted, std::vector<Piece>* pieces);
-  // The place of the worker that owns a partition.
-  int32_t RootOf(Key key, uint32_t partition) const {
-    return options_.host ? options_.host->owner_of(key, partition) : 0;
-  }
   // A reduction for each owner.
   void AddReductions(const protocol::GrantedPiece& granted, const Pending& pending,
                      std::vector<Piece>* pieces) const;
   // Null: no such part is in its second step, or the bytes are not those that follow.
   const Part* TakePart(const protocol::GrantedPiece& granted, Pending* pending);
   void OnSummed(uint64_t number, const protocol::GrantedOperation& operation, const Status& status);
+  // Arrays of the first step count as summed though they are not: a rule is broken.
+  void AdvanceEarly(const protocol::GrantedOperation& operation);
   // A piece of a tensor is summed, or given.
   void Advance(const protocol::GrantedPiece& piece, Pending* pending, Ends* ends);
   // Returns the parts that are summed now.
@@ -168,6 +166,10 @@ class CollectiveBackend final : public BackendBefore {
   const CollectiveOptions options_;
   const bool in_order_;  // protocol::Rules::grants_are_executed_in_order
   const bool once_;      // protocol::Rules::grants_are_executed_once
+  // Rules within a host.
+  const bool adds_up_on_owners_;
+  const bool copies_wait_;
+  const bool gives_to_all_;
   Executor* const executor_;
   const AskFn ask_;
   // Ours alone; posted tasks hold weak references.

@@ -1,11 +1,20 @@
 // Copies a partition down when its turn comes, sends it, and copies the sum up.
 #include "backend/collective/host_copies.h"
 
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
 
 namespace bs::backend::collective {
+namespace {
+
+constexpr std::align_val_t kPage{4096};
+
+}  // namespace
 
 HostCopies::HostCopies(const HostCopiesOptions& options, Backend* link, Collective* library,
                        Executor* executor)
@@ -18,18 +27,21 @@ HostCopies::HostCopies(const HostCopiesOptions& options, Backend* link, Collecti
 HostCopies::~HostCopies() { BS_CHECK(copies_.empty()); }
 
 HostCopies::Memory HostCopies::Take(size_t size_bytes) {
-  const auto spare = spares_.find(size_bytes);
-  if (spare == spares_.end()) return std::make_shared_for_overwrite<std::byte[]>(size_bytes);
-  Memory memory = std::move(spare->second);
-  spares_.erase(spare);
-  spare_bytes_ -= size_bytes;
-  return memory;
+  // Whole pages: what is page-locked has no page with other memory.
+  const size_t rounded = std::max(static_cast<size_t>(kPage), std::bit_ceil(size_bytes));
+  if (const auto spare = spares_.find(rounded); spare != spares_.end()) {
+    return spares_.extract(spare).mapped();
+  }
+  auto* const pages = static_cast<std::byte*>(::operator new[](rounded, kPage));
+  const bool lasts = lasting_bytes_ + rounded <= kMostLastingBytes;
+  if (lasts) lasting_bytes_ += rounded;
+  return {.bytes = {pages, [](std::byte* memory) { ::operator delete[](memory, kPage); }},
+          .size_bytes = rounded,
+          .lasts = lasts};
 }
 
-void HostCopies::Keep(Memory memory, size_t size_bytes) {
-  if (!memory || spare_bytes_ + size_bytes > kMostSpareBytes) return;
-  spares_.emplace(size_bytes, std::move(memory));
-  spare_bytes_ += size_bytes;
+void HostCopies::Keep(Memory memory) {
+  if (memory.lasts) spares_.emplace(memory.size_bytes, std::move(memory));
 }
 
 void HostCopies::Cross(Owned owned, Done done) {
@@ -62,7 +74,7 @@ void HostCopies::CopyDown(Copy* copy) {
   copy->waits = false;
   copy->down = Take(memory.size());
   copied_bytes_ += memory.size();
-  library_->Copy({.in = memory, .out = {copy->down.get(), memory.size()}}, copy->down,
+  library_->Copy({.in = memory, .out = {copy->down.bytes.get(), memory.size()}}, copy->down.lent(),
                  [this, copy](const Status& status) {
                    if (!status.ok()) return End(copy, status);
                    if (failure_) return End(copy, Status(*failure_));
@@ -81,8 +93,8 @@ void HostCopies::Send(Copy* copy) {
   exchange.priority = owned.priority;
   exchange.coder.coding = owned.coding;
   exchange.stands_for = options_.stands_for;
-  exchange.in = {copy->down.get(), size_bytes};
-  exchange.out = {copy->up.get(), size_bytes};
+  exchange.in = {copy->down.bytes.get(), size_bytes};
+  exchange.out = {copy->up.bytes.get(), size_bytes};
   exchange.released = [this, server = owned.partition.server, size_bytes](const Status&) {
     queues_.Return(server, size_bytes);
     if (!failure_) StartCopies();
@@ -104,15 +116,15 @@ void HostCopies::OnEnd(Copy* copy, const Status& status) {
 void HostCopies::CopyUp(Copy* copy) {
   const std::span<std::byte> memory = copy->owned.memory;
   copied_bytes_ += memory.size();
-  library_->Copy({.in = {copy->up.get(), memory.size()}, .out = memory}, copy->up,
+  library_->Copy({.in = {copy->up.bytes.get(), memory.size()}, .out = memory}, copy->up.lent(),
                  [this, copy](const Status& status) { End(copy, status); });
 }
 
 void HostCopies::End(Copy* copy, const Status& status) {
   const std::unique_ptr<Copy> ended = std::move(copies_.extract(copy).mapped());
   if (status.ok()) {
-    Keep(std::move(ended->down), ended->owned.memory.size());
-    Keep(std::move(ended->up), ended->owned.memory.size());
+    Keep(std::move(ended->down));
+    Keep(std::move(ended->up));
   }
   ended->done(status);
 }

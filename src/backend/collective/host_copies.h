@@ -35,8 +35,9 @@ class HostCopies {
  public:
   using Done = UniqueFunction<void(const Status&)>;
 
-  // Memory that is kept for later copies.
-  static constexpr uint64_t kMostSpareBytes = uint64_t{64} << 20U;
+  // Memory that lasts: it serves later copies, and a library may page-lock it.  Its sizes are
+  // powers of two, so that copies of other sizes fit.
+  static constexpr uint64_t kMostLastingBytes = uint64_t{64} << 20U;
 
   // All outlive this; `link` carries what crosses.
   HostCopies(const HostCopiesOptions& options, Backend* link, Collective* library,
@@ -63,7 +64,17 @@ class HostCopies {
   uint64_t copied_bytes() const { return copied_bytes_; }
 
  private:
-  using Memory = std::shared_ptr<std::byte[]>;  // owners: this, and the library
+  // Owners: this, and the library.
+  struct Memory {
+    std::shared_ptr<std::byte[]> bytes{};
+    size_t size_bytes = 0;
+    bool lasts = false;
+
+    HostMemory lent() const {
+      if (!lasts) return {.owner = bytes};
+      return {.owner = bytes, .lasting = {bytes.get(), size_bytes}};
+    }
+  };
   struct Copy {
     Owned owned;
     Done done;
@@ -75,7 +86,7 @@ class HostCopies {
   };
 
   Memory Take(size_t size_bytes);
-  void Keep(Memory memory, size_t size_bytes);
+  void Keep(Memory memory);
   void StartCopies();
   void CopyDown(Copy* copy);
   void Send(Copy* copy);
@@ -89,8 +100,8 @@ class HostCopies {
   Executor* const executor_;
   core::ServerQueues queues_;
   std::map<const Copy*, std::unique_ptr<Copy>> copies_;
-  std::multimap<size_t, Memory> spares_;  // by size
-  uint64_t spare_bytes_ = 0;
+  std::multimap<size_t, Memory> spares_;  // memory that lasts and is free, by size
+  uint64_t lasting_bytes_ = 0;
   uint64_t copied_bytes_ = 0;
   std::optional<Status> failure_{};
 };

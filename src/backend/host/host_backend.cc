@@ -84,10 +84,17 @@ std::shared_ptr<ps::Landing> HostBackend::LandingFor(int32_t peer, const ps::Met
 }
 
 // All workers decide alike: what they decide by is declared for the key, or the same on all.
-bool HostBackend::AddsUp(const protocol::Tensor& tensor, const Exchange& exchange) const {
-  return tensor.mode == Mode::kSynchronous && exchange.round > 0 && exchange.sent &&
-         exchange.summed && exchange.coder.coding.plain() && !exchange.in.empty() &&
+bool HostBackend::AddsUp(const protocol::Tensor& tensor, const Coding& coding) const {
+  return tensor.mode == Mode::kSynchronous && coding.plain() &&
          tensor.size_bytes > options_.least_bytes;
+}
+
+Carriers HostBackend::CarriersOf(const protocol::Tensor& tensor, const Coding& coding,
+                                 const Partition& partition) const {
+  const int32_t owner = plan_.OwnerOf(tensor.key, partition.index);
+  const bool stays = AddsUp(tensor, coding) && owner != options_.view->own.rank;
+  if (!stays) return link_->CarriersOf(tensor, coding, partition);
+  return options_.carriers ? options_.carriers(ps::WorkerId(owner)) : Carriers{};
 }
 
 void HostBackend::Start(const protocol::Tensor& tensor, Exchange exchange) {
@@ -98,7 +105,9 @@ void HostBackend::Start(const protocol::Tensor& tensor, Exchange exchange) {
       summed(status, next);
     };
   }
-  if (!AddsUp(tensor, exchange)) return link_->Start(tensor, std::move(exchange));
+  const bool sums = exchange.round > 0 && exchange.sent && exchange.summed && !exchange.in.empty();
+  if (!sums || !AddsUp(tensor, exchange.coder.coding))
+    return link_->Start(tensor, std::move(exchange));
   const int32_t owner = plan_.OwnerOf(tensor.key, exchange.partition.index);
   if (owner == options_.view->own.rank) return sums_.Add(tensor, std::move(exchange));
   SendTo(owner, tensor, std::move(exchange));

@@ -18,8 +18,8 @@
 
 #include "backend/backend.h"
 #include "backend/backend_before.h"
-#include "backend/host/host_plan.h"
 #include "backend/host/host_sums.h"
+#include "backend/host_plan.h"
 #include "backend/ps/ps_backend.h"
 #include "base/executor.h"
 #include "base/limited_log.h"
@@ -42,7 +42,8 @@ struct HostBackendOptions {
   // Calls that miss a worker which left wait so long for its reason, if it gave none: its launcher
   // learns the exit code a moment later.
   Duration reason_patience{};
-  std::function<uint64_t()> available_bytes{};  // HostSumsOptions::available_bytes
+  std::function<uint64_t()> available_bytes{};       // HostSumsOptions::available_bytes
+  std::function<Carriers(int32_t peer)> carriers{};  // PsBackendOptions::carriers
   ps::KvWorkerOptions requests{};  // to workers; the back end sets roles and the rules of bodies
 };
 
@@ -66,6 +67,8 @@ class HostBackend final : public BackendBefore {
   // PsBackend::LandingFor.
   std::shared_ptr<ps::Landing> LandingFor(int32_t peer, const ps::Meta& meta, uint64_t size_bytes);
 
+  Carriers CarriersOf(const protocol::Tensor& tensor, const Coding& coding,
+                      const Partition& partition) const override;
   void Start(const protocol::Tensor& tensor, Exchange exchange) override;
   void Leave(const std::string& reason, Done done) override;
   void Fail(const Status& status) override;
@@ -87,7 +90,8 @@ class HostBackend final : public BackendBefore {
     bool told = false;             // it knows that this worker leaves, or has left itself
   };
 
-  bool AddsUp(const protocol::Tensor& tensor, const Exchange& exchange) const;
+  // Sums of such contributions are added up, but for those without bytes.
+  bool AddsUp(const protocol::Tensor& tensor, const Coding& coding) const;
   void SendTo(int32_t owner, const protocol::Tensor& tensor, Exchange exchange);
   // Ends an exchange with the worker at `place`.
   void EndExchange(size_t place, Missed ends, const Status& status, const std::string& next);

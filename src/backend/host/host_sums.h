@@ -27,9 +27,9 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/host/host_plan.h"
 #include "backend/host/host_round.h"
 #include "backend/host/spare_sums.h"
+#include "backend/host_plan.h"
 #include "base/executor.h"
 #include "core/server_queues.h"
 #include "protocol/call.h"

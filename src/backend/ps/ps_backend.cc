@@ -314,9 +314,10 @@ void PsBackend::SetOptimizer(OptimizerText optimizer, uint64_t number, Done done
                                    kept = std::move(kept)](const Status& status) { done(status); });
 }
 
-Carriers PsBackend::CarriersOf(uint32_t destination) const {
+Carriers PsBackend::CarriersOf(const protocol::Tensor& /*tensor*/, const Coding& /*coding*/,
+                               const Partition& partition) const {
   if (!options_.carriers) return {};
-  return options_.carriers(ps::ServerId(static_cast<int32_t>(destination)));
+  return options_.carriers(ps::ServerId(static_cast<int32_t>(partition.server)));
 }
 
 std::optional<PartitionAndCredit> PsBackend::TakeFitting() {

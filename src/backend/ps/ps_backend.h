@@ -74,7 +74,8 @@ class PsBackend final : public Backend {
 
   uint32_t num_destinations() const override { return num_servers(); }
   std::vector<uint32_t> shares() const override { return options_.server_weights; }
-  Carriers CarriersOf(uint32_t destination) const override;
+  Carriers CarriersOf(const protocol::Tensor& tensor, const Coding& coding,
+                      const Partition& partition) const override;
   void Place(std::span<Partition> partitions, std::span<const Partition> replaced) override;
   uint32_t DestinationOf(Key key) const override {
     return protocol::HomeServer(key, num_servers());

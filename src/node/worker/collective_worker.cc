@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "backend/collective/collective_backend.h"
-#include "backend/host/host_plan.h"
+#include "backend/host_plan.h"
 
 namespace bs::node {
 namespace {
@@ -15,13 +15,9 @@ std::optional<backend::collective::HostOptions> HostOf(const job::View& view,
   if (!use.within_hosts) return std::nullopt;
   const backend::HostPlan plan(view, /*also_on_one_host=*/true);
   return backend::collective::HostOptions{
-      .place = static_cast<int32_t>(plan.PlaceOnHost(view.own.rank)),
-      .num_workers = static_cast<uint32_t>(plan.num_workers()),
+      .plan = plan,
       .crosses = plan.num_workers() < static_cast<size_t>(view.num_workers()),
-      .credit_bytes = use.credit_bytes,
-      .owner_of = [plan](Key key, uint32_t partition) {
-        return static_cast<int32_t>(plan.PlaceOnHost(plan.OwnerOf(key, partition)));
-      }};
+      .credit_bytes = use.credit_bytes};
 }
 
 }  // namespace

@@ -123,8 +123,12 @@ std::unique_ptr<backend::Backend> MakeBackendOf(const Config& config, PsMembersh
     membership->DeliverTo(ReceiverOf(link.get()));
     return link;
   }
+  backend::HostBackendOptions options = MakeHostOptions(config, view, reason_patience);
+  options.carriers = [transport = network->transport()](int32_t peer) {
+    return transport->CarriersOf(peer);
+  };
   auto host = std::make_unique<backend::HostBackend>(
-      MakeHostOptions(config, view, reason_patience), std::move(link), network->io(),
+      options, std::move(link), network->io(),
       [transport = network->transport()](ps::Message message) {
         transport->Send(std::move(message));
       },

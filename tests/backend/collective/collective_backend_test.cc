@@ -188,6 +188,22 @@ TEST(CollectiveBackend, FirstValuesIntegersAndCodedSumsGoToServers) {
   EXPECT_EQ(ranks.library()->counts().operations, 0U);
 }
 
+TEST(CollectiveBackend, AKeyThatTheLibrarySumsHasNoCarrierOfServers) {
+  Ranks ranks({});
+  Arrays array(2, 64, 1);
+  Outcome outcome;
+  ranks.Start(0, {.key = 1, .dtype = DType::kInt32, .in = array.in(0), .out = array.out(0)},
+              outcome.Take());
+  ranks.Start(0, {.key = 2, .in = array.in(0), .out = array.out(0)}, outcome.Take());
+  const auto carriers_of = [&](Key key) {
+    protocol::Tensor tensor;
+    tensor.key = key;
+    return ranks.backend(0)->CarriersOf(tensor, {}, {});
+  };
+  EXPECT_EQ(carriers_of(1), (Carriers{.to = Carrier::kTcp, .from = Carrier::kTcp}));
+  EXPECT_EQ(carriers_of(2), Carriers());
+}
+
 TEST(CollectiveBackend, AnotherSizeOnAnotherRankFailsAllRanks) {
   Ranks ranks({.num_ranks = 3});
   Arrays array(3, 64, 1);

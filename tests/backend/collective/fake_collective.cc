@@ -51,8 +51,8 @@ class FakeWorld::Member final : public Collective {
   }
   bool has_roots() const override { return true; }
   std::string hint() const override { return world_->options_.hint; }
-  void Copy(const Piece& piece, const std::shared_ptr<void>& /*owner*/, Done done) override {
-    world_->Copy(rank_, piece, std::move(done));
+  void Copy(const Piece& piece, const HostMemory& host, Done done) override {
+    world_->Copy(rank_, piece, host, std::move(done));
   }
   void Abort(const Status& status) override { world_->Abort(rank_, status); }
 
@@ -89,8 +89,11 @@ void FakeWorld::TellBegun(int32_t number, UniqueFunction<void(uint64_t)> told) {
   rank.executor->Post([told = std::move(told), num_begun = rank.next] { told(num_begun); });
 }
 
-void FakeWorld::Copy(int32_t number, const Piece& piece, Collective::Done done) {
+void FakeWorld::Copy(int32_t number, const Piece& piece, const HostMemory& host,
+                     Collective::Done done) {
   const MutexLock lock(&mutex_);
+  const bool is_new = !host.lasting.empty() && lasting_.insert(host.lasting.data()).second;
+  if (is_new) counts_.lasting_bytes += host.lasting.size();
   const Rank& rank = ranks_.at(static_cast<size_t>(number));
   if (rank.failure.ok()) {
     std::memcpy(piece.out.data(), piece.in.data(), piece.in.size());

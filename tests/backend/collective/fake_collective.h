@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,8 +39,9 @@ struct FakeOptions {
 class FakeWorld {
  public:
   struct Counts {
-    uint64_t copied_bytes = 0;  // between devices and the host
-    uint64_t operations = 0;    // that all ranks have called
+    uint64_t copied_bytes = 0;   // between devices and the host
+    uint64_t lasting_bytes = 0;  // of the host's memory that a library may page-lock
+    uint64_t operations = 0;     // that all ranks have called
     uint64_t pieces = 0;
     uint64_t largest_bytes = 0;
   };
@@ -84,7 +86,7 @@ class FakeWorld {
 
   void Begin(int32_t rank, Call call, uint64_t sequence);
   void Abort(int32_t rank, const Status& status);
-  void Copy(int32_t rank, const Piece& piece, Collective::Done done);
+  void Copy(int32_t rank, const Piece& piece, const HostMemory& host, Collective::Done done);
   void TellBegun(int32_t rank, UniqueFunction<void(uint64_t)> told);
   // Describes how the call breaks the rules; empty: it does not.
   std::string Check(int32_t rank, const Call& call, uint64_t sequence) const BS_REQUIRES(mutex_);
@@ -101,6 +103,7 @@ class FakeWorld {
   std::map<uint64_t, Operation> operations_ BS_GUARDED_BY(mutex_);  // by sequence
   TimePoint free_at_ BS_GUARDED_BY(mutex_){};
   Counts counts_ BS_GUARDED_BY(mutex_);
+  std::set<const std::byte*> lasting_ BS_GUARDED_BY(mutex_);
 };
 
 }  // namespace bs::backend::collective

@@ -125,6 +125,42 @@ TEST(HostCopies, HostsHaveAnyNumberOfWorkers) {
   }
 }
 
+TEST(HostCopies, MemoryOfTheHostServesAgain) {
+  Ranks ranks({.num_ranks = 2, .hosts = {0, 1}});
+  HostTensor tensor(&ranks, 3, 5000);
+  uint64_t lasting_bytes = 0;
+  for (Round round = 1; round <= 3; ++round) {
+    tensor.StartAll(round);
+    ranks.Run();
+    const uint64_t now = ranks.library()->counts().lasting_bytes;
+    EXPECT_GE(now, 2 * kPartition);
+    if (round > 1) {
+      EXPECT_EQ(now, lasting_bytes);
+    }
+    lasting_bytes = now;
+  }
+  EXPECT_EQ(tensor.ended(), 2 * 5 * 3);
+}
+
+TEST(HostCopies, MemoryThatLastsIsBounded) {
+  constexpr uint64_t kLarge = uint64_t{40} << 20U;  // a power of two less than the bound
+  Ranks ranks({.num_ranks = 2, .hosts = {0, 1}});
+  const std::vector<float> in(kLarge / sizeof(float), 1);
+  std::vector<std::vector<float>> outs(2, std::vector<float>(in.size()));
+  for (int32_t rank = 0; rank < 2; ++rank) {
+    ranks.Start(rank,
+                {.key = 3,
+                 .partition_bytes = kLarge,
+                 .in = std::as_bytes(std::span(in)),
+                 .out = std::as_writable_bytes(std::span(outs[static_cast<size_t>(rank)]))},
+                [](const Status& status) { EXPECT_TRUE(status.ok()); });
+  }
+  ranks.Run();
+  EXPECT_EQ(ranks.library()->counts().lasting_bytes, HostCopies::kMostLastingBytes)
+      << "the memory of one way";
+  for (const std::vector<float>& out : outs) EXPECT_EQ(out.back(), 2);
+}
+
 TEST(HostCopies, AJobOfOneHostCopiesNothing) {
   Ranks ranks({.num_ranks = 3, .hosts = {0, 0, 0}});
   HostTensor tensor(&ranks, 3, 5000);
@@ -236,8 +272,8 @@ TEST(HostCopies, AGrantThatCutsAnElementIsRefused) {
   ScriptedLeader leader({{{.key = 3, .round = 1, .size_bytes = 400}},
                          {{.key = 3, .round = 1, .size_bytes = 398, .part = 1}}});
   CollectiveBackend backend(
-      {.host = HostOptions{.crosses = false, .owner_of = [](Key, uint32_t) { return 0; }}},
-      &executor, servers.Join(&executor), library.Join(0, &executor),
+      {.host = HostOptions{.plan = HostPlan(job::MakeView({}, 1, 1)), .crosses = false}}, &executor,
+      servers.Join(&executor), library.Join(0, &executor),
       [&](const ps::KvRequest&, ps::KvWorker::Done done) {
         leader.Answer(&executor, std::move(done));
       });

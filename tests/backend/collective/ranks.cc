@@ -16,6 +16,9 @@ class NoServers final : public Backend {
   uint32_t num_destinations() const override { return 1; }
   void Place(std::span<Partition>, std::span<const Partition>) override {}
   uint32_t DestinationOf(Key) const override { return 0; }
+  Carriers CarriersOf(const protocol::Tensor&, const Coding&, const Partition&) const override {
+    return {.to = Carrier::kTcp, .from = Carrier::kTcp};
+  }
   void Declare(const protocol::Tensor&, Done done) override { done(Status::Ok()); }
   void Lookup(const protocol::Tensor& asked,
               UniqueFunction<void(Result<protocol::Tensor>)> done) override {
@@ -38,19 +41,16 @@ class NoServers final : public Backend {
   std::vector<Exchange> exchanges_;
 };
 
-CollectiveOptions OptionsOf(const std::vector<int32_t>& beside, int32_t rank, size_t num_ranks,
-                            bool has_hosts) {
+CollectiveOptions OptionsOf(const std::vector<int32_t>& hosts, int32_t rank) {
   CollectiveOptions options{.rank = rank};
-  if (!has_hosts) return options;
-  const auto size = static_cast<uint32_t>(beside.size());
-  options.host =
-      HostOptions{.place = static_cast<int32_t>(std::ranges::find(beside, rank) - beside.begin()),
-                  .num_workers = size,
-                  .crosses = beside.size() < num_ranks,
-                  .credit_bytes = uint64_t{1} << 20U,
-                  .owner_of = [size](Key key, uint32_t partition) {
-                    return static_cast<int32_t>((key + partition) % size);
-                  }};
+  if (hosts.empty()) return options;
+  job::View view = job::MakeView({.rank = rank}, static_cast<int32_t>(hosts.size()), 1);
+  for (size_t worker = 0; worker < hosts.size(); ++worker)
+    view.workers[worker].host = hosts[worker];
+  const HostPlan plan(view, /*also_on_one_host=*/true);
+  options.host = HostOptions{.plan = plan,
+                             .crosses = plan.num_workers() < hosts.size(),
+                             .credit_bytes = uint64_t{1} << 20U};
   return options;
 }
 
@@ -77,8 +77,8 @@ Ranks::Node::Node(Ranks* ranks, int32_t rank) : executor_(&ranks->clock_) {
   const auto place = static_cast<int32_t>(std::ranges::find(beside, rank) - beside.begin());
   const int32_t host = has_hosts ? ranks->options_.hosts[static_cast<size_t>(rank)] : 0;
   backend_ = std::make_unique<CollectiveBackend>(
-      OptionsOf(beside, rank, static_cast<size_t>(ranks->options_.num_ranks), has_hosts),
-      &executor_, std::move(servers), ranks->library(host)->Join(place, &executor_),
+      OptionsOf(ranks->options_.hosts, rank), &executor_, std::move(servers),
+      ranks->library(host)->Join(place, &executor_),
       [this](ps::KvRequest request, ps::KvWorker::Done done) {
         requests_->Send(std::move(request), std::move(done));
       });

@@ -82,6 +82,14 @@ class HostBackendTest : public testing::Test {
     host.reason_patience = reason_patience;
     host.available_bytes = [this] { return available_bytes_; };
     host.credit_bytes = 8;  // a single copy
+    host.carriers = [](int32_t peer) {
+      EXPECT_EQ(peer, ps::WorkerId(0));
+      return Carriers{.to = Carrier::kSharedMemory, .from = Carrier::kTcp};
+    };
+    options.carriers = [](int32_t peer) {
+      EXPECT_EQ(peer, ps::ServerId(0));
+      return Carriers{.to = Carrier::kRdma, .from = Carrier::kRdma};
+    };
     host.requests.straggler_timeout = kPatience;
     return std::make_unique<HostBackend>(
         host, std::make_unique<PsBackend>(options, &executor_, send, log), &executor_, send, log);
@@ -211,6 +219,16 @@ TEST_F(HostBackendTest, FirstValuesAndAsynchronousKeysGoAsBefore) {
   EXPECT_EQ(to_server_.size(), 4U);
   EXPECT_EQ(test::About(to_server_.front()).stands_for, 0U);
   EXPECT_EQ(beside_, 0);
+}
+
+TEST_F(HostBackendTest, TheCarrierOfAContributionIsThatOfItsWayToTheOwner) {
+  constexpr Carriers kToServer{.to = Carrier::kRdma, .from = Carrier::kRdma};
+  const auto carriers_of = [&](size_t rank, const Coding& coding) {
+    return workers_[rank]->CarriersOf(tensor_, coding, {.index = kPartition});
+  };
+  EXPECT_EQ(carriers_of(0, {}), kToServer) << "it is the owner";
+  EXPECT_EQ(carriers_of(1, {}), (Carriers{.to = Carrier::kSharedMemory, .from = Carrier::kTcp}));
+  EXPECT_EQ(carriers_of(1, {.codec = 1}), kToServer);
 }
 
 TEST_F(HostBackendTest, NextLayoutOfRankZeroComesToAll) {

@@ -26,10 +26,19 @@ class Direct:
         How many processes there are.
     settings : str
         More variables for each.
+
+    Attributes
+    ----------
+    folder : Path
+        As given.
+    more : dict
+        Variables of some ranks, which count more than those of all.
+    processes : dict
+        Those that were started, by rank.
     """
 
     def __init__(self, folder: pathlib.Path, port: int, size: int, **settings: str) -> None:
-        self._folder = folder
+        self.folder = folder
         self._size = size
         self._given = {
             "WORLD_SIZE": str(size),
@@ -40,6 +49,7 @@ class Direct:
             "PYTHONPATH": str(HERE / "on_path"),
             **settings,
         }
+        self.more: Dict[int, Dict[str, str]] = {}
         self.processes: Dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self, script: str, *arguments: str) -> None:
@@ -48,14 +58,19 @@ class Direct:
             with self._log(rank).open("wb") as log:
                 self.processes[rank] = subprocess.Popen(
                     [sys.executable, str(WORKERS / script), *arguments],
-                    env={**without_settings(), **self._given, "RANK": str(rank)},
+                    env={
+                        **without_settings(),
+                        **self._given,
+                        **self.more.get(rank, {}),
+                        "RANK": str(rank),
+                    },
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                 )
 
     def _log(self, rank: int) -> pathlib.Path:
-        return self._folder / f"{rank}.log"
+        return self.folder / f"{rank}.log"
 
     def said(self, rank: int) -> str:
         """Return what the process of this rank wrote so far."""

@@ -1,11 +1,16 @@
-"""A job on two hosts whose workers host the servers, with a scheduler node of its own process."""
+"""Jobs on two hosts whose workers host the servers.
+
+The scheduler node has a process of its own, or, by variables alone, is in that of rank 0.
+"""
 
 import pathlib
 import re
+import sys
 from typing import Callable
 
 import numpy as np
-from job import Job
+from direct_job import start_direct
+from job import WORKERS, Job
 from lab import Lab, hosts_or_skip
 from trained import assert_equal
 
@@ -31,10 +36,17 @@ def test_stores_of_mxnet_on_two_hosts_have_the_weights_of_a_job_with_servers(
         job = make_job(servers=0, lab=lab, hosts=HOSTS)
         job.run("direct/three_ways.py", str(tmp_path / "direct"))
         joined = re.findall(r"(worker|server) (\S+):\d+ registered", job.all_output())
+        alone = [sys.executable, str(WORKERS / "direct" / "three_ways.py"), str(tmp_path / "alone")]
+        by_variables = [
+            start_direct(lab, tmp_path, HOSTS[1:], rank, alone, 29801) for rank in range(2)
+        ]
+        outputs = [process.communicate(timeout=240)[0] for process in by_variables]
+        assert all(process.returncode == 0 for process in by_variables), outputs
     assert sorted(joined) == [
         (role, Lab.address(host)) for role in ("server", "worker") for host in range(2)
     ]
     make_job(servers=2).run("direct/three_ways.py", str(tmp_path / "servers"))
     want = dict(np.load(tmp_path / "servers-0.npz"))
     for rank in range(2):
-        assert_equal(want, dict(np.load(tmp_path / f"direct-{rank}.npz")))
+        for way in ("direct", "alone"):
+            assert_equal(want, dict(np.load(tmp_path / f"{way}-{rank}.npz")))

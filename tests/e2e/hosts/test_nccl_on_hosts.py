@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import subprocess
 import sys
 from typing import List
 
@@ -14,11 +15,18 @@ from lab import Lab, hosts_or_skip
 # The folder of the libraries: `make python` builds them.
 FAKES = os.environ.get("BS_FAKE_GPU_FOLDER", "")
 pytestmark = pytest.mark.skipif(not FAKES, reason="BS_FAKE_GPU_FOLDER is not set; make python does")
-COMMAND = [sys.executable, str(WORKERS / "torch_nccl" / "nccl_steps.py"), "none"]
+COMMAND = [sys.executable, str(WORKERS / "torch_nccl" / "nccl_steps.py")]
 
 
-def run(lab: Lab, folder: pathlib.Path, hosts: List[int], local_sums: str, port: int) -> List[str]:
-    """Run a job of workers on these hosts, and return what each printed."""
+def start(
+    lab: Lab,
+    folder: pathlib.Path,
+    hosts: List[int],
+    local_sums: str,
+    port: int,
+    mistake: str = "none",
+) -> "List[subprocess.Popen[str]]":
+    """Start a job of workers on these hosts."""
     pytest.importorskip("torch")
     settings = {
         "BYTESCHEDULER_LOCAL_SUMS": local_sums,
@@ -26,10 +34,15 @@ def run(lab: Lab, folder: pathlib.Path, hosts: List[int], local_sums: str, port:
         # More partitions, for owners to take turns.
         "BYTESCHEDULER_PARTITION": "4KiB",
     }
-    job = [
-        start_direct(lab, folder, hosts, rank, COMMAND, port, **settings)
+    return [
+        start_direct(lab, folder, hosts, rank, [*COMMAND, mistake], port, **settings)
         for rank in range(len(hosts))
     ]
+
+
+def run(lab: Lab, folder: pathlib.Path, hosts: List[int], local_sums: str, port: int) -> List[str]:
+    """Run a job of workers on these hosts, and return what each printed."""
+    job = start(lab, folder, hosts, local_sums, port)
     outputs = [process.communicate(timeout=240)[0] for process in job]
     assert all(process.returncode == 0 for process in job), outputs
     return outputs
@@ -63,3 +76,15 @@ def test_each_worker_of_a_host_copies_its_share(tmp_path: pathlib.Path) -> None:
     for host in (copied[:2], copied[2:]):
         assert sum(host) == 2 * summed[0], "one copy of the host, both ways"
         assert 0.7 * summed[0] < min(host), "each owner has about half of it"
+    assert min(int(number) for number in found(outputs, r"bytes page-locked: (\d+)")) > 0
+
+
+def test_a_worker_that_is_lost_in_an_operation_is_named_on_both_hosts(
+    tmp_path: pathlib.Path,
+) -> None:
+    with hosts_or_skip(lambda: Lab(2)) as lab:
+        job = start(lab, tmp_path, [0, 0, 1], "nccl", 29704, "inside")
+        outputs = [process.communicate(timeout=240)[0] for process in job]
+    assert all(process.returncode for process in job), outputs
+    for rank in (0, 2):
+        assert "lost worker 1 (" in outputs[rank].strip().splitlines()[-1], outputs

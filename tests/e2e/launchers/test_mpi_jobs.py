@@ -179,9 +179,31 @@ def test_mpi_that_the_script_has_initialised_stays(own_abi: Mpi) -> None:
 
 
 @needs_mpich
-def test_a_lost_worker_is_named_by_all(standard_abi: Mpi) -> None:
-    text = standard_abi.job(3, ENGINE, wrapper=SURVIVES)
+@pytest.mark.parametrize("when", ["lost", "inside"])
+def test_a_lost_worker_is_named_by_all(standard_abi: Mpi, when: str) -> None:
+    """`inside`: MPI has begun a sum on all ranks, which never ends."""
+    text = standard_abi.job(3, ENGINE, when, wrapper=SURVIVES)
     assert text.count("bytescheduler.errors.PeerLost: lost worker 1") == 2, text
+
+
+@needs_mpich
+@pytest.mark.parametrize(
+    ("mistake", "sentence"),
+    [
+        (
+            "sizes",
+            "key 7: worker 1 has float32 of 200004 bytes, worker 0 declared float32 of 200000",
+        ),
+        ("order", "after 3 s still waiting for worker [01]"),
+    ],
+)
+def test_another_sum_on_a_rank_is_an_error_of_all(
+    standard_abi: Mpi, mistake: str, sentence: str
+) -> None:
+    found = errors(standard_abi.job(2, ENGINE, mistake, wrapper=SURVIVES))
+    assert len(found) == 2, found
+    for error in found:
+        assert re.search(sentence, error), found
 
 
 @pytest.fixture

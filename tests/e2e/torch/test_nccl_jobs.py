@@ -8,6 +8,8 @@ from typing import Callable, Iterator, List
 import pytest
 from direct_job import Direct
 
+from bytescheduler import timeline
+
 # The folder of the libraries: `make python` builds them.
 FAKES = os.environ.get("BS_FAKE_GPU_FOLDER", "")
 pytestmark = pytest.mark.skipif(not FAKES, reason="BS_FAKE_GPU_FOLDER is not set; make python does")
@@ -21,14 +23,21 @@ def start(tmp_path: pathlib.Path, free_port: Callable[..., int]) -> Iterator[Sta
     """Return a function that starts a job which makes a mistake, or none."""
     jobs: List[Direct] = []
 
-    def begin(mistake: str, comm: str, size: int = 2, kind: str = "whole") -> Direct:
+    def begin(
+        mistake: str, comm: str, size: int = 2, kind: str = "whole", kind_of_last: str = ""
+    ) -> Direct:
         folder = tmp_path / str(len(jobs))
         folder.mkdir()
         settings = {"BYTESCHEDULER_COMM": comm, "BYTESCHEDULER_TIMEOUT": "10s"}
+        if mistake == "order":
+            settings["BYTESCHEDULER_STRAGGLER_TIMEOUT"] = "3s"
         if mistake == "none" and kind == "whole":
             settings["BYTESCHEDULER_LOG_LEVEL"] = "info"
+            settings["BYTESCHEDULER_TIMELINE"] = str(folder / "t.json")
         path = f"{FAKES}/{kind}"
         jobs.append(Direct(folder, free_port(), size, LD_LIBRARY_PATH=path, **settings))
+        if kind_of_last:
+            jobs[-1].more[size - 1] = {"LD_LIBRARY_PATH": f"{FAKES}/{kind_of_last}"}
         jobs[-1].start("torch_nccl/nccl_steps.py", mistake)
         return jobs[-1]
 
@@ -62,6 +71,10 @@ def test_weights_are_as_in_a_direct_job(start: Start) -> None:
     sums = [int(number) for number in re.findall(r"by the library: (\d+)", job.all_said())]
     assert len(sums) == 2
     assert min(sums) >= STEPS, "each step has at least a sum"
+    carried = timeline.summary(timeline.merge(sorted(job.folder.glob("t-r?.json"))))["carriers"]
+    by_library = [int(number) for number in re.findall(r"bytes summed: (\d+)", job.all_said())]
+    pushed = sum(row["pushed_bytes"] for row in carried)
+    assert 0 < 2 * pushed < sum(by_library), "servers carry some whole numbers"
 
 
 def test_all_of_three_workers_have_the_same_weights(start: Start) -> None:
@@ -73,7 +86,9 @@ def test_all_of_three_workers_have_the_same_weights(start: Start) -> None:
     [
         ("cpu", "it is on the CPU, and BYTESCHEDULER_COMM=nccl sums tensors of GPUs"),
         ("gpu", "worker 0 and worker 1 have tensors on one GPU, and NCCL needs a GPU for each"),
+        ("moves", "this tensor is on GPU 7, and this worker's first one was on GPU 1"),
         ("sizes", "one name"),
+        ("order", "after 3 s still waiting for worker "),
     ],
 )
 def test_a_mistake_is_an_error_of_all(start: Start, mistake: str, text: str) -> None:
@@ -81,8 +96,10 @@ def test_a_mistake_is_an_error_of_all(start: Start, mistake: str, text: str) -> 
         assert text in line
 
 
-def test_a_lost_worker_is_named(start: Start) -> None:
-    job = start("dies", "nccl")
+@pytest.mark.parametrize("when", ["dies", "inside"])
+def test_a_lost_worker_is_named(start: Start, when: str) -> None:
+    """`inside`: all ranks have begun an operation of NCCL, which the lost one never ends."""
+    job = start(when, "nccl")
     assert all(job.codes()), job.all_said()
     assert "lost worker 1" in job.said(0).strip().splitlines()[-1]
 
@@ -90,6 +107,11 @@ def test_a_lost_worker_is_named(start: Start) -> None:
 def test_without_the_library_all_say_so(start: Start) -> None:
     for line in errors(start("none", "nccl", kind="absent")):
         assert "NCCL cannot be used: this process has not loaded it" in line
+
+
+def test_versions_that_differ_are_named_by_all(start: Start) -> None:
+    for line in errors(start("none", "nccl", kind_of_last="newer")):
+        assert "worker 0 has NCCL 2.21.5, and worker 1 has NCCL 2.23.4: install one" in line
 
 
 def test_an_old_library_is_refused_by_all(start: Start) -> None:

@@ -19,9 +19,12 @@ constexpr unsigned int kNonBlocking = 1;    // of a stream
 constexpr int kRelaxed = 2;                 // of a thread: graphs of other threads bar no call
 constexpr unsigned int kDisableTiming = 2;  // of an event
 
+// One of them is "nccl".
+constexpr const char* kWithoutNccl = "unset BYTESCHEDULER_COMM and BYTESCHEDULER_LOCAL_SUMS";
+
 std::string NoDriver(const std::string& why) {
-  return "NVIDIA's driver library cannot be used (" + why +
-         "): install the driver, or set BYTESCHEDULER_COMM=direct";
+  return "NVIDIA's driver library cannot be used (" + why + "): install the driver, or " +
+         kWithoutNccl;
 }
 
 }  // namespace
@@ -42,6 +45,8 @@ const char* CudaDriver::Bind(void* library, Functions* functions) {
   find(&functions->exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
   find(&functions->priority_range, "cuCtxGetStreamPriorityRange");
   find(&functions->stream_create, "cuStreamCreateWithPriority");
+  find(&functions->host_register, "cuMemHostRegister_v2");
+  find(&functions->host_unregister, "cuMemHostUnregister");
   find(&functions->copy, "cuMemcpyAsync");
   find(&functions->event_create, "cuEventCreate");
   find(&functions->event_record, "cuEventRecord");
@@ -83,8 +88,9 @@ Result<int> CudaDriver::GpuOf(const void* memory) const {
   int error = cuda_.pointer_get_attribute(&type, kMemoryType, address);
   if (error == kInvalidValue || (error == 0 && type != kMemoryOfDevice)) {
     return Status::InvalidArgument(
-        "NCCL sums tensors of GPUs, and this tensor is on the CPU: move it to the worker's GPU, or "
-        "set BYTESCHEDULER_COMM=direct");
+        "NCCL sums tensors of GPUs, and this tensor is on the CPU: move it to the worker's GPU, "
+        "or " +
+        std::string(kWithoutNccl));
   }
   if (error == 0) error = cuda_.pointer_get_attribute(&gpu, kDeviceOrdinal, address);
   const Status status = Check("cuPointerGetAttribute", error);
@@ -124,6 +130,14 @@ Result<CudaDriver::Stream> CudaDriver::NewStream() const {
       Check("cuStreamCreateWithPriority", cuda_.stream_create(&stream, kNonBlocking, greatest));
   if (!status.ok()) return status;
   return stream;
+}
+
+Status CudaDriver::Lock(void* memory, size_t size_bytes) const {
+  return Check("cuMemHostRegister", cuda_.host_register(memory, size_bytes, 0));
+}
+
+Status CudaDriver::Unlock(void* memory) const {
+  return Check("cuMemHostUnregister", cuda_.host_unregister(memory));
 }
 
 Status CudaDriver::Copy(const void* from, void* to, size_t size_bytes, Stream stream) const {

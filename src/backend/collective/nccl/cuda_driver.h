@@ -42,6 +42,10 @@ class CudaDriver {
   // The new stream goes before streams of usual priority, and waits for none of them.  It stays
   // until the process ends.
   Result<Stream> NewStream() const;
+  // Page-locks memory of the host, so that a copy takes no time of the thread; Unlock ends that.
+  // Neither touches its bytes.
+  Status Lock(void* memory, size_t size_bytes) const;
+  Status Unlock(void* memory) const;
   // Puts a copy on `stream`, between memory of the GPU and of the host.
   Status Copy(const void* from, void* to, size_t size_bytes, Stream stream) const;
   // Returns the end of the work that is on `stream`.
@@ -62,6 +66,8 @@ class CudaDriver {
     int (*exchange_capture_mode)(int*);
     int (*priority_range)(int*, int*);
     int (*stream_create)(Stream*, unsigned int, int);
+    int (*host_register)(void*, size_t, unsigned int);
+    int (*host_unregister)(void*);
     int (*copy)(unsigned long long, unsigned long long, size_t, Stream);
     int (*event_create)(Event*, unsigned int);
     int (*event_record)(Event, Stream);

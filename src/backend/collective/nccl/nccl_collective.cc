@@ -12,6 +12,7 @@ namespace bs::backend {
 namespace {
 
 using collective::Cards;
+using collective::HostMemory;
 using collective::LeaveBehind;
 using collective::LookPace;
 using collective::Piece;
@@ -70,11 +71,11 @@ class NcclCollective::Caller : public std::enable_shared_from_this<Caller> {
     pace_.Worked(begun, thread_->Now());
   }
 
-  void Copy(const Piece& piece, const std::shared_ptr<void>& owner, uint64_t ticket) {
+  void Copy(const Piece& piece, const HostMemory& host, uint64_t ticket) {
     if (left_) return;
     const TimePoint begun = thread_->Now();
     if (sums_.is_idle()) progress_ = begun;
-    const Status status = sums_.Copy(piece, owner, ticket);
+    const Status status = sums_.Copy(piece, host, ticket);
     if (!status.ok()) return Fail(status);
     if (!looks_) Look();
     pace_.Worked(begun, thread_->Now());
@@ -94,8 +95,8 @@ class NcclCollective::Caller : public std::enable_shared_from_this<Caller> {
   }
 
   void End() {
-    if (std::exchange(left_, true) || sums_.is_idle()) return;
-    sums_.Abort();
+    if (!std::exchange(left_, true) && !sums_.is_idle()) sums_.Abort();
+    sums_.Unlock();
   }
 
  private:
@@ -244,12 +245,12 @@ void NcclCollective::Begin(std::vector<Piece> pieces, DType dtype, uint64_t sequ
   });
 }
 
-void NcclCollective::Copy(const Piece& piece, const std::shared_ptr<void>& owner, Done done) {
+void NcclCollective::Copy(const Piece& piece, const HostMemory& host, Done done) {
   if (callbacks_->Refuses(executor_, &done)) return;
   const uint64_t ticket = kFirstCopy + num_copies_++;
   callbacks_->Add(ticket, std::move(done));
   if (!std::exchange(watches_, true)) Watch();
-  thread_->Post([caller = caller_, piece, owner, ticket] { caller->Copy(piece, owner, ticket); });
+  thread_->Post([caller = caller_, piece, host, ticket] { caller->Copy(piece, host, ticket); });
 }
 
 void NcclCollective::TellBegun(UniqueFunction<void(uint64_t)> told) {

@@ -59,7 +59,7 @@ class NcclCollective final : public collective::Collective {
              Done done) override;
   bool has_roots() const override { return true; }
   // REQUIRES: Begin has been called.
-  void Copy(const collective::Piece& piece, const std::shared_ptr<void>& owner, Done done) override;
+  void Copy(const collective::Piece& piece, const collective::HostMemory& host, Done done) override;
   std::string hint() const override;
   void TellBegun(UniqueFunction<void(uint64_t num_begun)> told) override;
   // With kCancelled and no sum under way it makes no call of NCCL (NcclSums).

@@ -9,6 +9,7 @@
 namespace bs::backend {
 namespace {
 
+using collective::HostMemory;
 using collective::Piece;
 
 // The card of a rank: its version of NCCL, its GPU, and from rank 0 the id.
@@ -134,24 +135,39 @@ Result<CudaDriver::Stream> NcclSums::StreamOfCopies() {
 
 NcclSums::~NcclSums() {
   for (UnderWay& copy : copies_) lost_.push_back(std::move(copy.owner));
+  for (auto& [memory, owner] : locked_) lost_.push_back(std::move(owner));
   if (lost_.empty()) return;
   // The process keeps it.
   [[maybe_unused]] const auto* const kept =
       std::make_unique<std::vector<std::shared_ptr<void>>>(std::move(lost_)).release();
 }
 
-Status NcclSums::Copy(const Piece& piece, std::shared_ptr<void> owner, uint64_t ticket) {
+void NcclSums::Lock(const HostMemory& host) {
+  const std::span<std::byte> memory = host.lasting;
+  if (memory.empty() || !can_lock_ || locked_.contains(memory.data())) return;
+  // Without it copies are right, and slower.
+  can_lock_ = driver_->Lock(memory.data(), memory.size()).ok();
+  if (can_lock_) locked_.emplace(memory.data(), host.owner);
+}
+
+void NcclSums::Unlock() {
+  if (locked_.empty() || !IsQuiet()) return;
+  std::erase_if(locked_, [this](const auto& row) { return driver_->Unlock(row.first).ok(); });
+}
+
+Status NcclSums::Copy(const Piece& piece, const HostMemory& host, uint64_t ticket) {
   const Result<CudaDriver::Stream> stream = StreamOfCopies();
   if (!stream.ok()) return stream.status();
+  Lock(host);
   Status status = driver_->Copy(piece.in.data(), piece.out.data(), piece.in.size(), stream.value());
   if (!status.ok()) return status;
   const Result<CudaDriver::Event> end = driver_->Record(stream.value());
   if (!end.ok()) {
-    lost_.push_back(std::move(owner));
+    lost_.push_back(host.owner);
     has_lost_sum_ = true;
     return end.status();
   }
-  copies_.push_back({.end = end.value(), .sequence = ticket, .owner = std::move(owner)});
+  copies_.push_back({.end = end.value(), .sequence = ticket, .owner = host.owner});
   return status;
 }
 

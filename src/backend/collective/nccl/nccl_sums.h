@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -46,9 +47,9 @@ class NcclSums {
   // Adds a sum behind earlier sums.  kInvalidArgument: its memory is not on this rank's GPU.
   Status Add(const std::vector<collective::Piece>& pieces, DType dtype, uint64_t sequence);
   // Begins a copy between the GPU and the host's memory, which is no operation: Poll returns
-  // `ticket` too.  `owner` stays as long as the GPU may use the host's memory.  REQUIRES:
-  // has_gpu().
-  Status Copy(const collective::Piece& piece, std::shared_ptr<void> owner, uint64_t ticket);
+  // `ticket` too.  The host's memory stays as long as the GPU may use it; what lasts is
+  // page-locked until Unlock, if the driver does that.  REQUIRES: has_gpu().
+  Status Copy(const collective::Piece& piece, const collective::HostMemory& host, uint64_t ticket);
   // Puts sums on the stream, and returns the sums that have ended.
   Result<std::vector<uint64_t>> Poll();
   // Sums that NCCL has put on the stream.
@@ -59,6 +60,8 @@ class NcclSums {
   void Abort();
   // False too after an error, which tells nothing about the GPU's work.
   bool IsQuiet();
+  // No copy follows.  Memory that the GPU may use stays page-locked.
+  void Unlock();
 
  private:
   struct Waiting {
@@ -74,6 +77,8 @@ class NcclSums {
 
   Status CheckGpu(const void* memory) const;
   Result<CudaDriver::Stream> StreamOfCopies();
+  // The driver copies page-locked memory without the thread, and faster.
+  void Lock(const collective::HostMemory& host);
   // Puts waiting sums on the stream, as long as NCCL takes them.
   Status Launch();
   // Takes from the front what has ended.
@@ -94,6 +99,8 @@ class NcclSums {
   CudaDriver::Stream stream_of_copies_ = nullptr;
   std::deque<UnderWay> copies_;
   std::vector<std::shared_ptr<void>> lost_;  // owners of memory in copies whose end no event tells
+  std::map<void*, std::shared_ptr<void>> locked_;  // owners of page-locked memory, by its begin
+  bool can_lock_ = true;
   bool has_lost_sum_ = false;  // a sum may be on the stream, and no event tells its end
 };
 

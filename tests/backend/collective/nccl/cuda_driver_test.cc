@@ -16,8 +16,8 @@ TEST(CudaDriver, WithoutADriverItSaysSo) {
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_EQ(status.message(),
             "NVIDIA's driver library cannot be used (/nowhere/libcuda.so.1: cannot open shared "
-            "object file: No such file or directory): install the driver, or set "
-            "BYTESCHEDULER_COMM=direct");
+            "object file: No such file or directory): install the driver, or unset "
+            "BYTESCHEDULER_COMM and BYTESCHEDULER_LOCAL_SUMS");
 }
 
 TEST(CudaDriver, ALibraryThatLacksAFunctionIsNamed) {
@@ -34,7 +34,7 @@ TEST(CudaDriver, ADriverWithoutAGpuSaysSoWhenOneIsNeeded) {
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(status.message(),
             "NVIDIA's driver library cannot be used (cuInit: no CUDA-capable device is detected): "
-            "install the driver, or set BYTESCHEDULER_COMM=direct");
+            "install the driver, or unset BYTESCHEDULER_COMM and BYTESCHEDULER_LOCAL_SUMS");
 }
 
 TEST(CudaDriver, LoadingLeavesTheDriverAlone) {
@@ -63,7 +63,7 @@ TEST(CudaDriver, KnowsTheGpuOfMemory) {
   EXPECT_EQ(
       status.message(),
       "NCCL sums tensors of GPUs, and this tensor is on the CPU: move it to the worker's GPU, "
-      "or set BYTESCHEDULER_COMM=direct");
+      "or unset BYTESCHEDULER_COMM and BYTESCHEDULER_LOCAL_SUMS");
 }
 
 TEST(CudaDriver, AnEventIsOverWithTheWorkBeforeIt) {

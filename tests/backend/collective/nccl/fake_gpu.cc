@@ -46,6 +46,8 @@ constexpr int kNotInitialized = 3;
 constexpr int kIllegalAddress = 700;
 constexpr int kCaptureUnsupported = 900;
 constexpr int kNotReady = 600;
+constexpr int kAlreadyRegistered = 712;
+constexpr int kNotRegistered = 713;
 constexpr int kRemoteError = 6;
 constexpr int kInvalidUsage = 5;
 constexpr int kInProgress = 7;
@@ -112,6 +114,8 @@ struct World {
   int groups = 0;
   int aborts = 0;
   size_t copied_bytes = 0;
+  std::map<const void*, size_t> locked;  // sizes of page-locked memory
+  bool locks = true;
   std::set<void*> kept;  // streams, events and communicators, which nothing else may refer to
   std::atomic<bool> is_initialized = false;
   std::atomic<bool> captures = false;
@@ -400,6 +404,26 @@ size_t fake_gpu_copied() {
   return world.copied_bytes;
 }
 
+size_t fake_gpu_locked() {
+  World& world = TheWorld();
+  const std::lock_guard lock(world.mutex);
+  size_t size_bytes = 0;
+  for (const auto& [memory, size] : world.locked) size_bytes += size;
+  return size_bytes;
+}
+
+void fake_gpu_forget_locked() {
+  World& world = TheWorld();
+  const std::lock_guard lock(world.mutex);
+  world.locked.clear();
+}
+
+void fake_gpu_locks(bool locks) {
+  World& world = TheWorld();
+  const std::lock_guard lock(world.mutex);
+  world.locks = locks;
+}
+
 int fake_gpu_groups() {
   World& world = TheWorld();
   const std::lock_guard lock(world.mutex);
@@ -464,6 +488,20 @@ int cuStreamCreateWithPriority(void** stream, unsigned int /*flags*/, int priori
   *stream = new Stream;
   Keep(*stream);
   return 0;
+}
+
+int cuMemHostRegister_v2(void* memory, size_t size_bytes, unsigned int flags) {
+  World& world = TheWorld();
+  const std::lock_guard lock(world.mutex);
+  if (!has_context || flags != 0 || !world.locks) return kInvalidValue;
+  return world.locked.emplace(memory, size_bytes).second ? 0 : kAlreadyRegistered;
+}
+
+int cuMemHostUnregister(void* memory) {
+  World& world = TheWorld();
+  const std::lock_guard lock(world.mutex);
+  if (!has_context) return kInvalidValue;
+  return world.locked.erase(memory) > 0 ? 0 : kNotRegistered;
 }
 
 int cuMemcpyAsync(unsigned long long to, unsigned long long from, size_t size_bytes, void* stream) {

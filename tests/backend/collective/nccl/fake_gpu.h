@@ -13,6 +13,10 @@ using FakeGpuFaultFn = void (*)(int rank, int fault, int operation);
 using FakeGpuGroupsFn = int (*)();
 // Bytes that this process has copied between GPUs and the host since the start.
 using FakeGpuCopiedFn = size_t (*)();
+// Bytes of the host's memory that are page-locked now.
+using FakeGpuLockedFn = size_t (*)();
+// The driver page-locks nothing from now on, or does so again.
+using FakeGpuLocksFn = void (*)(bool locks);
 // Communicators of this process that an abort has ended since the start.
 using FakeGpuAbortsFn = int (*)();
 // The driver forgets that it was initialised.

@@ -43,6 +43,10 @@ class FakeGpuWorld {
   void Hold(bool holds) { Find<FakeGpuHoldFn>("fake_gpu_hold")(holds); }
   int aborts() { return Find<FakeGpuAbortsFn>("fake_gpu_aborts")(); }
   size_t copied_bytes() { return Find<FakeGpuCopiedFn>("fake_gpu_copied")(); }
+  size_t locked_bytes() { return Find<FakeGpuLockedFn>("fake_gpu_locked")(); }
+  // The test gives up memory that is still page-locked.
+  void ForgetLocked() { Find<FakeGpuForgetFn>("fake_gpu_forget_locked")(); }
+  void Locks(bool locks) { Find<FakeGpuLocksFn>("fake_gpu_locks")(locks); }
   int groups() { return Find<FakeGpuGroupsFn>("fake_gpu_groups")(); }
 
  private:

@@ -23,6 +23,7 @@ namespace bs::backend {
 namespace {
 
 using collective::Cards;
+using collective::HostMemory;
 using collective::Piece;
 using collective::PieceKind;
 
@@ -113,10 +114,10 @@ class NcclCollectiveTest : public testing::Test {
     return outcomes;
   }
   std::shared_ptr<Outcome> Copy(size_t rank, std::span<const float> in, std::span<float> out,
-                                const std::shared_ptr<void>& owner = nullptr) {
+                                const HostMemory& host = {}) {
     auto outcome = std::make_shared<Outcome>();
     RunOn(&loop_, [&] {
-      ranks_[rank]->Copy({.in = std::as_bytes(in), .out = std::as_writable_bytes(out)}, owner,
+      ranks_[rank]->Copy({.in = std::as_bytes(in), .out = std::as_writable_bytes(out)}, host,
                          [outcome](const Status& status) {
                            ++outcome->times;
                            outcome->status = status;
@@ -495,7 +496,7 @@ TEST_F(NcclCollectiveTest, MemoryOfTheHostStaysUntilItsCopyHasEnded) {
   auto owner = std::make_shared<std::vector<float>>(2);
   const std::weak_ptr<std::vector<float>> weak = owner;
   world_.Hold(true);
-  const auto outcome = Copy(0, *on_gpu, *owner, owner);
+  const auto outcome = Copy(0, *on_gpu, *owner, {.owner = owner});
   owner.reset();
   Abort(0, "worker 1 was lost");
   EXPECT_FALSE(outcome->ended.WaitFor(milliseconds(50)));
@@ -504,6 +505,58 @@ TEST_F(NcclCollectiveTest, MemoryOfTheHostStaysUntilItsCopyHasEnded) {
   EXPECT_EQ(outcome->Wait().message(), "worker 1 was lost");
   End();
   EXPECT_TRUE(weak.expired());
+}
+
+TEST_F(NcclCollectiveTest, MemoryThatLastsIsPageLockedUntilTheEnd) {
+  Make(1);
+  ASSERT_TRUE(SumAll().front()->Wait().ok());
+  const std::vector<float>* const on_gpu = Memory(0, {1, 2});
+  const HostMemory once{.owner = std::make_shared<std::vector<float>>(2)};
+  auto owner = std::make_shared<std::vector<float>>(2);
+  const HostMemory lasting{.owner = owner, .lasting = std::as_writable_bytes(std::span(*owner))};
+  std::vector<float> other(2);
+  ASSERT_TRUE(Copy(0, *on_gpu, other, once)->Wait().ok());
+  EXPECT_EQ(world_.locked_bytes(), 0U);
+  for (int times = 0; times < 2; ++times) {
+    ASSERT_TRUE(Copy(0, *on_gpu, *owner, lasting)->Wait().ok());
+    EXPECT_EQ(world_.locked_bytes(), lasting.lasting.size());
+  }
+  EXPECT_EQ(*owner, *on_gpu);
+  End();
+  EXPECT_EQ(world_.locked_bytes(), 0U);
+  EXPECT_EQ(owner.use_count(), 2) << "this test and its piece of memory";
+}
+
+TEST_F(NcclCollectiveTest, MemoryThatTheGpuMayUseStaysPageLocked) {
+  Make(1, {.patience = milliseconds(50)});
+  ASSERT_TRUE(SumAll().front()->Wait().ok());
+  const std::vector<float>* const on_gpu = Memory(0, {1, 2});
+  auto owner = std::make_shared<std::vector<float>>(2);
+  const size_t size_bytes = 2 * sizeof(float);
+  world_.Hold(true);
+  const auto outcome = Copy(0, *on_gpu, *owner,
+                            {.owner = owner, .lasting = std::as_writable_bytes(std::span(*owner))});
+  Abort(0, "worker 1 was lost");
+  EXPECT_EQ(outcome->Wait().message(), "worker 1 was lost");
+  End();
+  EXPECT_EQ(world_.locked_bytes(), size_bytes);
+  EXPECT_GT(owner.use_count(), 1) << "the process keeps it";
+  world_.Hold(false);
+  world_.ForgetLocked();
+}
+
+TEST_F(NcclCollectiveTest, ADriverThatPageLocksNothingCopiesToo) {
+  Make(1);
+  ASSERT_TRUE(SumAll().front()->Wait().ok());
+  const std::vector<float>* const on_gpu = Memory(0, {1, 2});
+  auto owner = std::make_shared<std::vector<float>>(2);
+  world_.Locks(false);
+  const auto outcome = Copy(0, *on_gpu, *owner,
+                            {.owner = owner, .lasting = std::as_writable_bytes(std::span(*owner))});
+  EXPECT_TRUE(outcome->Wait().ok());
+  world_.Locks(true);
+  EXPECT_EQ(*owner, *on_gpu);
+  EXPECT_EQ(world_.locked_bytes(), 0U);
 }
 
 TEST_F(NcclCollectiveTest, AnErrorOfTheDriverIsNoEndOfASum) {

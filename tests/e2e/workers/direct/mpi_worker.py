@@ -1,7 +1,18 @@
-"""A worker whose sums MPI makes: ``mpi_worker.py STEPS [FILE]``.
+"""A worker whose sums MPI makes: ``mpi_worker.py WHAT [FILE]``.
 
-It prints a hash of its sums, and how many operations MPI made.  With FILE, a library of MPI, the
-script initialises MPI by itself.  Without STEPS rank 1 kills itself in the second sum.
+WHAT is a number of steps, or what goes wrong on rank 1:
+
+lost
+    It kills itself before its second sum.
+inside
+    It kills itself while MPI sums.
+sizes
+    Its array is longer.
+order
+    It sums another key.
+
+The worker prints a hash of its sums, and how many operations MPI made.  With FILE, a library of
+MPI, the script initialises MPI by itself.
 """
 
 import array
@@ -12,10 +23,16 @@ import signal
 import sys
 from typing import Optional
 
+from bytescheduler._native import Worker
 from bytescheduler._session.direct import open_worker
+from bytescheduler.errors import Error
 
-FLOAT32, KEY, COUNT = 0, 7, 50_000
+FLOAT32, KEYS, COUNT = 0, (7, 8), 50_000
 THREAD_MULTIPLE = {"libmpi.so.12": 3, "libmpi.so.40": 3, "libmpi_abi.so.1": 4096}
+# A sum of many operations.
+LONG = 1 << 24
+CUT = {"BYTESCHEDULER_PARTITION": "256KiB", "BYTESCHEDULER_CREDIT": "512KiB"}
+SOON = {"BYTESCHEDULER_STRAGGLER_TIMEOUT": "3s"}
 
 
 def initialised(file: str) -> ctypes.CDLL:
@@ -28,27 +45,56 @@ def initialised(file: str) -> ctypes.CDLL:
     return library
 
 
-def main(steps: int, file: Optional[str]) -> None:
-    """Sum over and over; then leave."""
+def operations(worker: Worker) -> int:
+    """Return how many operations MPI has ended."""
+    return {row.name: int(row.value) for row in worker.measure()}["library_operations_total"]
+
+
+def kill_itself() -> None:
+    """End as a lost worker does."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def sums(worker: Worker, what: str) -> str:
+    """Sum over and over; return a hash of all sums."""
+    wrong = what if worker.rank == 1 else ""
+    count = LONG if what == "inside" else COUNT + (wrong == "sizes")
+    sent = array.array("f", [1 / (1 + i % COUNT + 3 * worker.rank) for i in range(count)])
+    received = array.array("f", bytes(4 * count))
+    address, nbytes = sent.buffer_info()[0], 4 * count
+    for key in KEYS:
+        worker.broadcast([(key, FLOAT32, received.buffer_info()[0], nbytes)], owner=received)
+    digest = hashlib.sha256()
+    for step in range(int(what) if what.isdigit() else 1000):
+        if wrong == "lost" and step == 1:
+            kill_itself()
+        pending = worker.start_push_pull(
+            *(KEYS[wrong == "order"], address, received.buffer_info()[0], nbytes),
+            owner=(sent, received),
+        )
+        while wrong == "inside":
+            if operations(worker) >= 5:  # and most of this sum are to come
+                kill_itself()
+        pending.wait()
+        digest.update(received.tobytes())
+    return digest.hexdigest()
+
+
+def main(what: str, file: Optional[str]) -> None:
+    """Sum, then leave."""
+    os.environ.update(CUT if what == "inside" else SOON if what == "order" else {})
     own = initialised(file) if file else None
     worker = open_worker(None)
-    rank, size = worker.rank, worker.num_workers
-    sent = array.array("f", [1 / (1 + i + 3 * rank) for i in range(COUNT)])
-    received = array.array("f", bytes(4 * COUNT))
-    address, nbytes = sent.buffer_info()[0], 4 * COUNT
-    worker.broadcast([(KEY, FLOAT32, received.buffer_info()[0], nbytes)], owner=received)
-    digest = hashlib.sha256()
-    for step in range(steps or 1000):
-        if not steps and rank == 1 and step == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        worker.start_push_pull(
-            *(KEY, address, received.buffer_info()[0], nbytes), owner=(sent, received)
-        ).wait()
-        digest.update(received.tobytes())
-    operations = {row.name: int(row.value) for row in worker.measure()}["library_operations_total"]
+    try:
+        digest = sums(worker, what)
+    except Error as error:
+        worker.fail(str(error))
+        worker.close()
+        raise
+    place = f"rank {worker.rank} of {worker.num_workers}"
+    about = f"{digest}, {operations(worker)} operations"
     worker.close()
-    text = f"sums of rank {rank} of {size}: {digest.hexdigest()}, {operations} operations\n"
-    sys.stdout.write(text)
+    sys.stdout.write(f"sums of {place}: {about}\n")
     sys.stdout.flush()
     if own is not None:
         ended = ctypes.c_int()
@@ -57,4 +103,4 @@ def main(steps: int, file: Optional[str]) -> None:
         assert own.MPI_Finalize() == 0
 
 
-main(int(sys.argv[1]) if len(sys.argv) > 1 else 0, sys.argv[2] if len(sys.argv) > 2 else None)
+main(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None)

@@ -30,6 +30,8 @@ class HostPlan {
   size_t PlaceOnHost(int32_t rank) const;
   // The worker that adds up the partition.  All have nearly the same number of them.
   int32_t OwnerOf(Key key, uint32_t partition) const;
+  // The place of that worker.
+  size_t OwnersPlace(Key key, uint32_t partition) const;
 
  private:
   std::vector<int32_t> ranks_;

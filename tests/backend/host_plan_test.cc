@@ -1,5 +1,5 @@
 // The workers of a host, and their turns.
-#include "backend/host/host_plan.h"
+#include "backend/host_plan.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The workers of a host take turns.
-#include "backend/host/host_plan.h"
+#include "backend/host_plan.h"
 
 #include <algorithm>
 
@@ -27,8 +27,12 @@ size_t HostPlan::PlaceOnHost(int32_t rank) const {
 }
 
 int32_t HostPlan::OwnerOf(Key key, uint32_t partition) const {
+  return ranks_[OwnersPlace(key, partition)];
+}
+
+size_t HostPlan::OwnersPlace(Key key, uint32_t partition) const {
   const auto workers = static_cast<uint32_t>(ranks_.size());
-  return ranks_[(uint64_t{protocol::HomeServer(key, workers)} + partition) % workers];
+  return (uint64_t{protocol::HomeServer(key, workers)} + partition) % workers;
 }
 
 }  // namespace bs::backend
