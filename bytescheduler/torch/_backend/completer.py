@@ -90,11 +90,15 @@ class Completer:
         while not self._ends:
             ended = set(self.completions.wait(_LOOK_MS if self._searching else _WAIT_MS))
             for token in ended:
-                call = self._calls.get(token)
-                if call is not None:
-                    _poll(call)
+                self._look_at(token)
             if self._searching:
                 self._search()
+
+    def _look_at(self, token: int) -> None:
+        """Poll a call; a variable of the thread's loop would keep its tensors until the next."""
+        call = self._calls.get(token)
+        if call is not None:
+            _poll(call)
 
     def _search(self) -> None:
         for call in list(self._searching):

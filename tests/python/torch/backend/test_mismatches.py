@@ -156,16 +156,19 @@ def test_a_call_that_all_ranks_refuse_leaves_the_group_whole(ranks: Ranks, fault
 
 
 def test_rows_that_ranks_count_differently_are_an_error(ranks: Ranks) -> None:
-    """Rank 0 sends rank 2 nothing, which expects a row."""
+    """Rank 0 sends rank 2 nothing, which expects a row.
+
+    Rank 0 only gives there, so its call may have ended before rank 2 comes.
+    """
 
     def call(rank: int, group: Group) -> None:
         sent = [1, 1, 0] if rank == 0 else [1, 1, 1]
         group.alltoall_base(torch.zeros(3), torch.ones(sum(sent)), [1, 1, 1], sent).wait()
 
     errors = ranks.run(call)
-    for rank in (0, 2):
-        assert isinstance(errors[rank], Error)
-        assert "still missing" not in str(errors[rank])
+    assert errors[0] is None or isinstance(errors[0], Error)
+    assert isinstance(errors[2], Error)
+    assert "still missing" not in str(errors[0]) + str(errors[2])
     text = str(errors[2])
     assert "all_to_all_single #1 of the default group, 0 elements from rank 0 to 2" in text
     assert "all_to_all_single #1 of the default group, 1 elements from rank 0 to 2" in text
