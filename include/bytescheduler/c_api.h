@@ -54,12 +54,12 @@ typedef struct {
   uint32_t codec;  // its number on the wire
   uint16_t parameter_bytes;
   unsigned char pull;      // sums travel 0: as float32, 1: in the same codec, 2: in bf16
-  unsigned char feedback;  // 1, 2: the rest is kept for the next round, which `ef` asks for
+  unsigned char feedback;  // 1, 2, 3: the rest is kept for the next round, which `ef` asks for
   unsigned char parameters[BS_CODING_BYTES];  // 0 behind `parameter_bytes`
 } bs_coding;
 // Makes a coding from a codec's name ("2bit"; null if the user gave none) and its options as text
 // ({"threshold", "0.5"}).  Every codec has the option "pull": "same", "plain" or "bf16"; some have
-// "ef": "vanilla" or "corrected".
+// "ef": "vanilla", "corrected" or "sparse".
 // BS_INVALID_ARGUMENT, with a sentence for the user, if there is no such codec, or if it refuses
 // the options.
 int bs_coding_parse(const char* type, const bs_setting* options, size_t num_options,
@@ -69,6 +69,10 @@ int bs_coding_parse(const char* type, const bs_setting* options, size_t num_opti
 typedef void (*bs_coding_text)(void* context, const char* text);
 int bs_coding_describe(const bs_coding* coding, bs_coding_text text, void* context,
                        bs_error* error);
+// Sets `sent_bytes` to the bytes that travel for `size_bytes` of float32.
+// BS_INVALID_ARGUMENT for a coding that is not known.
+int bs_coding_sent_bytes(const bs_coding* coding, uint64_t size_bytes, uint64_t* sent_bytes,
+                         bs_error* error);
 
 // ---- worker ------------------------------------------------------------------------------------
 

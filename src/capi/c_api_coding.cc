@@ -47,6 +47,14 @@ Status Parse(const char* type, std::span<const bs_setting> options, bs_coding* c
   return parsed.status();
 }
 
+Status CountSent(const bs_coding& given, uint64_t size_bytes, uint64_t* sent_bytes) {
+  const Result<Coding> coding = bs::capi::CodingOf(given);
+  if (!coding.ok()) return coding.status();
+  const Status known = bs::codec::Builtin().Check(coding.value());
+  if (known.ok()) *sent_bytes = bs::codec::Builtin().SentBytes(coding.value(), size_bytes);
+  return known;
+}
+
 }  // namespace
 
 Result<Coding> bs::capi::CodingOf(const bs_coding& coding) {
@@ -76,4 +84,9 @@ int bs_coding_describe(const bs_coding* coding, bs_coding_text text, void* conte
                   return Status::Ok();
                 }),
                 error);
+}
+
+int bs_coding_sent_bytes(const bs_coding* coding, uint64_t size_bytes, uint64_t* sent_bytes,
+                         bs_error* error) {
+  return Return(Guarded([&] { return CountSent(*coding, size_bytes, sent_bytes); }), error);
 }

@@ -3,12 +3,15 @@
 #include "codec/codec.h"
 #include "codec/fp16.h"
 #include "codec/onebit.h"
+#include "codec/randomk.h"
+#include "codec/topk.h"
 #include "codec/two_bit.h"
 
 namespace bs::codec {
 
 const Table& Builtin() {
-  static const Table table({TwoBitCodec(), Fp16Codec(), Bf16Codec(), OnebitCodec()});
+  static const Table table(
+      {TwoBitCodec(), Fp16Codec(), Bf16Codec(), OnebitCodec(), TopkCodec(), RandomkCodec()});
   return table;
 }
 

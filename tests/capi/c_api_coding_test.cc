@@ -46,6 +46,19 @@ TEST(CApiCoding, TellsThatTheRestOfCodesIsKept) {
   EXPECT_EQ(Describe(coding), "compressed to onebit, ef corrected");
 }
 
+TEST(CApiCoding, TellsHowManyBytesTravel) {
+  bs_coding coding = CodingOf("topk", "k", "0.01");
+  uint64_t sent_bytes = 0;
+  ASSERT_EQ(bs_coding_sent_bytes(&coding, 65536 * 4, &sent_bytes, nullptr), 0);
+  EXPECT_EQ(sent_bytes, 655U * 6);
+  bs_error error{};
+  coding.codec = 99;
+  EXPECT_EQ(bs_coding_sent_bytes(&coding, 4, &sent_bytes, &error),
+            static_cast<int>(StatusCode::kInvalidArgument));
+  EXPECT_NE(std::string(error.message).find("codec=99"), std::string::npos) << error.message;
+  EXPECT_EQ(sent_bytes, 655U * 6);
+}
+
 TEST(CApiCoding, EqualCodingsHaveEqualBytes) {
   bs_coding coding;
   std::memset(&coding, 0x55, sizeof(coding));

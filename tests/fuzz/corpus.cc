@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "codec/picks.h"
 #include "codec/two_bit.h"
 #include "membership/control_body.h"
 #include "protocol/data_body.h"
@@ -144,6 +145,17 @@ bool WriteBodies(const std::filesystem::path& folder) {
   synchronous.ratio = 0.5F;
   const ps::Body push = bs::protocol::Encode(ps::Op::kPush, synchronous);
   written = Write(folder / "request-onebit", behind(ps::Op::kPush, push)) && written;
+  const auto picking = [&](uint32_t codec, const bs::codec::Picks& picks) {
+    synchronous.coding = {.codec = codec,
+                          .parameters = bs::codec::ParametersOf(picks),
+                          .sums = bs::SumsTravel::kSame,
+                          .feedback = bs::Feedback::kVanilla};
+    return behind(ps::Op::kPush, bs::protocol::Encode(ps::Op::kPush, synchronous));
+  };
+  const bs::codec::Picks hundredth{.share = 42949673};
+  written = Write(folder / "request-topk", picking(5, hundredth)) && written;
+  const bs::codec::Picks halves{.halves = true, .whole = 20, .share = 1 << 20U, .seed = 7};
+  written = Write(folder / "request-randomk", picking(7, halves)) && written;
   const bs::protocol::DataResponse response{.identity = {.key = 7, .count = 12, .index = 3},
                                             .offset_bytes = 4096,
                                             .size_bytes = 300,
