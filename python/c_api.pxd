@@ -256,6 +256,8 @@ cdef extern from "bytescheduler/c_api.h" nogil:
 cdef extern from "bytescheduler/c_api.h":
     # With the GIL: these call back inside the call.
     ctypedef void (*bs_coding_text)(void* context, const char* text) noexcept
+    int bs_coding_sent_bytes(const bs_coding* coding, uint64_t size_bytes, uint64_t* sent_bytes,
+                             bs_error* error)
     int bs_coding_describe(const bs_coding* coding, bs_coding_text text, void* context,
                            bs_error* error)
     ctypedef void (*bs_setting_row)(void* context, const char* name, const char* kind,

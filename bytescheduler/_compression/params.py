@@ -3,6 +3,7 @@
 import logging
 from typing import Dict, Mapping, NamedTuple, Optional, Tuple
 
+from bytescheduler._compression.picks import PICKING, Picks, picks_of
 from bytescheduler._native import Coding
 from bytescheduler.errors import ConfigError
 
@@ -12,11 +13,12 @@ _log = logging.getLogger(__name__)
 # MXNet's own method, which takes every size, dtype float32 only, and other thresholds at any time.
 _TWO_BIT = 1
 _TYPE = "2bit"
-_COMPRESSORS = ("onebit", "bf16", "fp16")
+_COMPRESSORS = ("onebit", *PICKING, "bf16", "fp16")
 # Any of them tells BytePS's form.
 _BYTEPS = ("compressor", "fp16", "momentum", "mu", "ef", "scaling")
 _USELESS = ("k", "fp16")  # BytePS's scripts hand them on with every compressor
-_LACKS = "'compressor': 'onebit', 'bf16' or 'fp16'"
+_WANTED = ", ".join(map(repr, _COMPRESSORS[:-1])) + f" or {_COMPRESSORS[-1]!r}"
+_LACKS = f"'compressor': {_WANTED}"
 
 
 class Compression(NamedTuple):
@@ -28,6 +30,7 @@ class Compression(NamedTuple):
     says_overflow: bool = False  # codes of gradients that are not finite are not finite
     has_momentum: bool = False  # Nesterov's, before gradients are pushed, at every size
     mu: Optional[float] = None  # its number; None: the optimizer's
+    picks: Optional[Picks] = None  # the codings of each size; `coding` is that of the largest
 
     def __str__(self) -> str:
         """Return what gradients are, such as "compressed to bf16"."""
@@ -49,9 +52,13 @@ class Compression(NamedTuple):
         """Return the part of this that is no coding."""
         return Compression(has_momentum=self.has_momentum, mu=self.mu)
 
-    def coding_for(self, size_bytes: int) -> Optional[Coding]:
+    def coding_for(self, size_bytes: int, element_bytes: int = 4) -> Optional[Coding]:
         """Return the coding of a tensor of that size."""
-        return self.coding if size_bytes >= self.least_bytes else None
+        if size_bytes < self.least_bytes:
+            return None
+        if self.picks is not None:
+            return self.picks.coding_for(size_bytes // element_bytes, size_bytes)
+        return self.coding
 
 
 def compression_of(params: Mapping[str, object], least_bytes: int) -> Compression:
@@ -129,18 +136,23 @@ def _of_byteps_form(used: Dict[str, object], least_bytes: int) -> Compression:
         raise ConfigError(f"gradient compression has fp16 {halves!r}: want True or False", 1)
     if halves and name in (None, "fp16"):
         name = used.pop("fp16") and "fp16"
-    useless = {key: used.pop(key) for key in _USELESS if key in used}
+    useless = {key: used.pop(key) for key in _USELESS if key in used and name not in PICKING}
     has_momentum, mu = _momentum_of(used)
     compression = Compression(has_momentum=has_momentum, mu=mu)
     if name is not None and name not in (_TYPE, *_COMPRESSORS):
         raise ConfigError(
-            f"Unknown compressor of gradients {name!r}: want 'onebit', 'bf16' or 'fp16', or "
-            f"MXNet's own {{'type': {_TYPE!r}}}",
+            f"Unknown compressor of gradients {name!r}: want {_WANTED}, or MXNet's own "
+            f"{{'type': {_TYPE!r}}}",
             1,
         )
     if name is not None:
-        coding = Coding(str(name), {key: str(value) for key, value in used.items()})
-        compression = compression._replace(coding=coding, least_bytes=least_bytes)
+        picks = picks_of(str(name), used) if name in PICKING else None
+        coding = (
+            Coding(str(name), {key: str(value) for key, value in used.items()})
+            if picks is None
+            else picks.largest
+        )
+        compression = compression._replace(coding=coding, least_bytes=least_bytes, picks=picks)
         if compression.is_two_bit and has_momentum:
             raise ConfigError(
                 "gradient compression has momentum 'nesterov' beside two bits, which are MXNet's "

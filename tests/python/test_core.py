@@ -451,6 +451,9 @@ def test_a_coding_is_its_bytes_and_describes_itself() -> None:
     assert (coding.feedback, kept.feedback) == (0, 2)
     assert Coding.of(bytes(kept)) == kept
     assert Coding.of(bytes(kept)) != Coding("onebit", {"ef": "vanilla"})
+    assert (coding.sent_bytes(64), kept.sent_bytes(4 * 65536)) == (4, 8196)
+    with pytest.raises(ConfigError, match="codec=258 is none"):
+        Coding.of(b"\x02\x01\0\0\0").sent_bytes(4)
 
 
 def test_a_malformed_coding_is_refused() -> None:

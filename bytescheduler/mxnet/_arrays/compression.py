@@ -1,10 +1,11 @@
 """The arguments of `set_gradient_compression`, and which arrays and calls can be compressed so."""
 
-from typing import List, Mapping
+from typing import Callable, Dict, List, Mapping, Optional
 
 import mxnet as mx
 
 from bytescheduler._compression.params import Compression, compression_of
+from bytescheduler._native import Coding
 from bytescheduler._settings import Settings
 from bytescheduler.errors import Error
 from bytescheduler.mxnet._arrays.sparse import is_sparse
@@ -34,6 +35,16 @@ def compression_from(params: Mapping[str, object]) -> Compression:
         return compression_of(params, Settings.read().min_compress_bytes)
     except Error as error:
         raise mx.base.MXNetError(str(error)) from None
+
+
+def by_coding(
+    tensors: List[Tensor], coding_of: Callable[[Tensor], Optional[Coding]]
+) -> Dict[Optional[Coding], List[Tensor]]:
+    """Return the tensors of each coding, in their order."""
+    groups: Dict[Optional[Coding], List[Tensor]] = {}
+    for tensor in tensors:
+        groups.setdefault(coding_of(tensor), []).append(tensor)
+    return groups
 
 
 def check_change(before: Compression, after: Compression, *, coded: bool, for_good: bool) -> None:

@@ -12,8 +12,8 @@ from bytescheduler.mxnet._types import Key, Optimizer, Updater
 __all__ = ["rates_of", "tell_unsuited"]
 
 _log = logging.getLogger(__name__)
-_CORRECTED = 2  # the feedback that follows the learning rate
-_ONEBIT = 4  # the codec
+_FOLLOWS = {2: "corrected", 3: "sparse"}  # the feedbacks that follow the learning rate
+_DIVIDED = {4: "onebit", 5: "topk"}  # the codecs
 # Optimizers whose updates are no sums of gradients.
 _UNSUITED = ("Adam", "LAMB", "RMSProp")
 
@@ -26,8 +26,8 @@ def rates_of(coding: Optional[Coding], optimizer: Optimizer, key: Key) -> Option
     if coding is None or coding.feedback == 0:
         return None
     if optimizer is None:
-        if coding.feedback == _CORRECTED:
-            _tell_none()
+        if coding.feedback in _FOLLOWS:
+            _tell_none(_FOLLOWS[coding.feedback])
         return None
     numbers = (float(_next_rate(optimizer, key)), float(optimizer.rescale_grad))
     rate, rescale = (number if math.isfinite(number) else 0.0 for number in numbers)
@@ -45,22 +45,24 @@ def _next_rate(optimizer: Optimizer, key: Key) -> float:
 def tell_unsuited(coding: Optional[Coding], updater: Updater) -> None:
     """Warn once of an optimizer for which error feedback promises nothing."""
     name = type(getattr(updater, "optimizer", None)).__name__
-    if coding is not None and coding.codec == _ONEBIT and name in _UNSUITED:
-        _tell_unsuited(name)
+    if coding is not None and coding.codec in _DIVIDED and name in _UNSUITED:
+        _tell_unsuited(name, _DIVIDED[coding.codec])
 
 
 @functools.lru_cache(maxsize=None)  # once a process
-def _tell_unsuited(name: str) -> None:
+def _tell_unsuited(name: str, compressor: str) -> None:
     _log.warning(
-        "%s divides by the size of gradients, so what onebit loses may not come later as it does "
+        "%s divides by the size of gradients, so what %s loses may not come later as it does "
         "with 'sgd': watch the loss, or compress to 'bf16'",
         name,
+        compressor,
     )
 
 
 @functools.lru_cache(maxsize=None)  # once a process
-def _tell_none() -> None:
+def _tell_none(feedback: str) -> None:
     _log.warning(
-        "ef 'corrected' of gradient compression follows the learning rate of the store's "
-        "optimizer, and there is none: it does what 'vanilla' does"
+        "ef %r of gradient compression follows the learning rate of the store's optimizer, and "
+        "there is none: it does what 'vanilla' does",
+        feedback,
     )

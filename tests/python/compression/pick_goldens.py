@@ -71,7 +71,7 @@ def numbers(pattern: int, count: int, seed: int) -> Floats:
     low = x.astype(np.uint32)
     sign = low & np.uint32(0x80000000)
     fields = [((x >> np.uint64(at)) & np.uint64(0xFFFF)).astype(np.int64) for at in (0, 16, 32, 48)]
-    usual = ((sum(fields) - 131070) / 16384).astype(np.float32)
+    usual = ((np.stack(fields).sum(axis=0) - 131070) / 16384).astype(np.float32)
     if pattern == 1:
         return sign.view(np.float32)  # zeros
     if pattern == 2:

@@ -107,7 +107,10 @@ def test_keys_that_scripts_always_pass_are_left_out_with_a_warning(
     ("params", "text"),
     [
         ({"type": "2bit", "compressor": "bf16"}, "type '2bit' beside .* compressor 'bf16'"),
-        ({"compressor": "zip"}, "Unknown compressor .* 'zip': want 'onebit', 'bf16' or 'fp16', or"),
+        (
+            {"compressor": "zip"},
+            "'zip': want 'onebit', 'topk', 'randomk', 'bf16' or 'fp16', or MXNet's own",
+        ),
         ({"type": "zip"}, "'zip': want '2bit', or in place of a type 'compressor': 'onebit',"),
         ({}, "needs a type or a compressor: want 'type': '2bit', or 'compressor': 'onebit'"),
         ({"ef": "vanilla", "scaling": True}, "ef 'vanilla' without a compressor"),
@@ -131,6 +134,25 @@ def test_keys_that_scripts_always_pass_are_left_out_with_a_warning(
         ({"compressor": "bf16", "mu": 0.9}, "mu 0.9 without 'momentum': 'nesterov'"),
         ({"compressor": "2bit", "momentum": "nesterov"}, "momentum 'nesterov' beside two bits"),
         ({"fp16": True, "type": "2bit"}, "type '2bit' beside"),
+        ({"compressor": "topk"}, "compressor 'topk' needs k: how many elements"),
+        ({"compressor": "randomk", "k": ""}, "compressor 'randomk' needs k"),
+        ({"compressor": "topk", "k": 0}, "k 0: want a whole number from 1 to 4294967295, or a"),
+        ({"compressor": "topk", "k": 1.5}, "k 1.5: want"),
+        ({"compressor": "topk", "k": True}, "k True: want"),
+        ({"compressor": "topk", "k": "0.1"}, "k '0.1': want"),
+        ({"compressor": "topk", "k": float("nan")}, "k nan: want"),
+        ({"compressor": "topk", "k": float("inf")}, "k inf: want"),
+        ({"compressor": "topk", "k": 0.7}, "k of gradient compression is so large"),
+        ({"compressor": "topk", "k": 0.1, "ef": "sparse"}, "ef 'sparse' .* want 'vanilla' or"),
+        ({"compressor": "randomk", "k": 0.1, "ef": "sparsely"}, "'corrected' or 'sparse'"),
+        (
+            {"compressor": "topk", "k": 0.1, "seed": 5},
+            r"no option 'seed' \('5'\), only 'k', 'fp16'",
+        ),
+        ({"compressor": "topk", "k": 0.1, "scaling": True}, "no option 'scaling'"),
+        ({"compressor": "randomk", "k": 0.1, "seed": 0}, "seed '0' .* want a whole number from 1"),
+        ({"compressor": "randomk", "k": 0.1, "seed": 1.5}, "seed 1.5: want a whole number from 1"),
+        ({"type": "topk"}, "type 'topk', which is a compressor: write"),
     ],
 )
 def test_keys_and_values_that_make_no_sense_are_named(params: Params, text: str) -> None:
