@@ -16,8 +16,8 @@ cdef class Coding:
         The codec's name; None if the user gave none.
     options : mapping of str to str
         Its parameters as text, by name; the codec has values for those that are not given.  Every
-        codec has `pull`, for its sums: "same", "plain" or "bf16".  Some have `ef`: "vanilla" or
-        "corrected".
+        codec has `pull`, for its sums: "same", "plain" or "bf16".  Some have `ef`: "vanilla",
+        "corrected" or "sparse".
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ cdef class Coding:
     parameters : bytes
         Its parameters, which only the codec reads.
     feedback : int
-        Error feedback: 0 without `ef`, 1 "vanilla", 2 "corrected".
+        Error feedback: 0 without `ef`, 1 "vanilla", 2 "corrected", 3 "sparse".
 
     Raises
     ------

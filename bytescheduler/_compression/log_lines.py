@@ -10,7 +10,7 @@ __all__ = ["Size", "summary_line", "unsuited_line"]
 _VERB = "compressed to "
 _FLOAT_BYTES = 4
 # Codecs that lose the size of a gradient, by their numbers, and optimizers that divide by it.
-_LOSE_SIZE = {4: "onebit"}
+_LOSE_SIZE = {4: "onebit", 5: "topk"}
 _DIVIDE = ("adam", "adamw", "adamax", "lamb", "nadam", "radam", "rmsprop")
 
 
@@ -18,7 +18,12 @@ class Size(NamedTuple):
     """The size of a tensor."""
 
     elements: int
-    size_bytes: int
+    element_bytes: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of the tensor."""
+        return self.elements * self.element_bytes
 
 
 def summary_line(compression: Compression, sizes: Sequence[Size]) -> str:
@@ -31,26 +36,34 @@ def summary_line(compression: Compression, sizes: Sequence[Size]) -> str:
     sizes : sequence of Size
         Those of all tensors.
     """
-    coding = compression.coding
-    assert coding is not None
-    coded = [size for size in sizes if compression.coding_for(size.size_bytes) is not None]
-    method = str(coding)[len(_VERB) :]
+    method = str(compression.coding)[len(_VERB) :]
+    coded: List[_Coded] = []
+    for size in sizes:
+        coding = compression.coding_for(size.size_bytes, size.element_bytes)
+        if coding is not None:
+            coded.append(_Coded(size, coding))
     if not coded:
+        no_smaller = "" if compression.picks is None else ", or their codes are no smaller"
         return (
             f"compressing none of {len(sizes)} tensors to {method}: all are below "
-            f"BYTESCHEDULER_MIN_COMPRESS={compression.least_bytes}"
+            f"BYTESCHEDULER_MIN_COMPRESS={compression.least_bytes}{no_smaller}"
         )
-    coded_bytes = sum(size.size_bytes for size in coded)
+    coded_bytes = sum(tensor.size.size_bytes for tensor in coded)
     all_bytes = sum(size.size_bytes for size in sizes)
     return (
         f"compressing {len(coded)} of {len(sizes)} tensors, "
         f"{100 * coded_bytes / all_bytes:.0f} % of the bytes: {method}: "
-        f"{_shares(coding, coded, coded_bytes)}"
+        f"{_shares(coded, coded_bytes)}"
     )
 
 
-def _shares(coding: Coding, coded: List[Size], coded_bytes: int) -> str:
-    both = [coding.sizes(size.elements * _FLOAT_BYTES) for size in coded]
+class _Coded(NamedTuple):
+    size: Size
+    coding: Coding
+
+
+def _shares(coded: List[_Coded], coded_bytes: int) -> str:
+    both = [tensor.coding.sizes(tensor.size.elements * _FLOAT_BYTES) for tensor in coded]
     pushed, pulled = (_share(sum(ways), coded_bytes) for ways in zip(*both))
     return f"{pushed} both ways" if pushed == pulled else f"{pushed} to the servers, {pulled} back"
 

@@ -1,24 +1,32 @@
 """Dictionaries of gradient compression, for all frameworks: MXNet's own form, and BytePS's."""
 
 import logging
-from typing import Dict, Mapping, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple, TypeVar
 
+from bytescheduler._compression.numbers import number_of, text_of
+from bytescheduler._compression.picks import PICKING, Picks, picks_of
 from bytescheduler._native import Coding
 from bytescheduler.errors import ConfigError
 
-__all__ = ["Compression", "compression_of"]
+__all__ = ["FOLLOWING", "Compression", "by_coding", "compression_of"]
+
+_T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
 # MXNet's own method, which takes every size, dtype float32 only, and other thresholds at any time.
 _TWO_BIT = 1
 _TYPE = "2bit"
-_COMPRESSORS = ("onebit", "dithering", "int8", "bf16", "fp16")
+_COMPRESSORS = ("onebit", *PICKING, "dithering", "int8", "bf16", "fp16")
 _NAMES = ", ".join(map(repr, _COMPRESSORS[:-1])) + f" or {_COMPRESSORS[-1]!r}"
 # Any of them tells BytePS's form.
 _BYTEPS = ("compressor", "fp16", "momentum", "mu", "ef", "scaling")
-_USELESS = ("k", "fp16")  # BytePS's scripts hand them on with every compressor
-_NEEDS_K = ("dithering",)
+# BytePS's scripts hand both on with every compressor; these have a use for some.
+_USELESS = ("k", "fp16")
+_USED = {"dithering": ("k",), **dict.fromkeys(PICKING, _USELESS)}
 _LACKS = f"'compressor': {_NAMES}"
+
+# Feedbacks that follow the learning rate, by their numbers, as a user writes them.
+FOLLOWING = {2: "corrected", 3: "sparse"}
 
 
 class Compression(NamedTuple):
@@ -30,6 +38,7 @@ class Compression(NamedTuple):
     says_overflow: bool = False  # codes of gradients that are not finite are not finite
     has_momentum: bool = False  # Nesterov's, before gradients are pushed, at every size
     mu: Optional[float] = None  # its number; None: the optimizer's
+    picks: Optional[Picks] = None  # the codings of each size; `coding` is that of the largest
 
     def __str__(self) -> str:
         """Return what gradients are, such as "compressed to bf16"."""
@@ -51,9 +60,13 @@ class Compression(NamedTuple):
         """Return the part of this that is no coding."""
         return Compression(has_momentum=self.has_momentum, mu=self.mu)
 
-    def coding_for(self, size_bytes: int) -> Optional[Coding]:
-        """Return the coding of a tensor of that size."""
-        return self.coding if size_bytes >= self.least_bytes else None
+    def coding_for(self, size_bytes: int, element_bytes: int) -> Optional[Coding]:
+        """Return the coding of a tensor of that size, which has elements of `element_bytes`."""
+        if size_bytes < self.least_bytes:
+            return None
+        if self.picks is not None:
+            return self.picks.coding_for(size_bytes // element_bytes, size_bytes)
+        return self.coding
 
 
 def compression_of(params: Mapping[str, object], least_bytes: int) -> Compression:
@@ -74,18 +87,29 @@ def compression_of(params: Mapping[str, object], least_bytes: int) -> Compressio
         A key or a value makes no sense.
     """
     asked = {str(name): value for name, value in params.items()}
-    if not any(name in asked for name in _BYTEPS):
-        texts = {name: str(value) for name, value in asked.items()}
-        return Compression(_of_type(_type_of(texts), texts))
     used = {name: value for name, value in asked.items() if not _is_absent(value)}
+    has_byteps_keys = any(name in asked for name in _BYTEPS)
+    byteps_key = next((name for name in _BYTEPS if name in used), None)
+    if not has_byteps_keys or ("type" in used and byteps_key is None):
+        texts = {name: str(value) for name, value in (used if has_byteps_keys else asked).items()}
+        return Compression(_of_type(_type_of(texts), texts))
     if "type" in used:
-        key = next(name for name in _BYTEPS if name in asked)
         raise ConfigError(
             f"gradient compression has type {used['type']!r} beside BytePS's keys, such as "
-            f"{key} {asked[key]!r}: leave out the type, or all of them",
+            f"{byteps_key} {asked[str(byteps_key)]!r}: leave out the type, or all of them",
             1,
         )
     return _of_byteps_form(used, least_bytes)
+
+
+def by_coding(
+    tensors: Iterable[_T], coding_of: Callable[[_T], Optional[Coding]]
+) -> Dict[Optional[Coding], List[_T]]:
+    """Return the tensors of each coding, in their order."""
+    groups: Dict[Optional[Coding], List[_T]] = {}
+    for tensor in tensors:
+        groups.setdefault(coding_of(tensor), []).append(tensor)
+    return groups
 
 
 def _type_of(texts: Dict[str, str]) -> str:
@@ -124,11 +148,6 @@ def _is_absent(value: object) -> bool:
     return value is None or value is False or (isinstance(value, str) and not value)
 
 
-def _text_of(value: object) -> str:
-    """Return the text of a value for the engine; BytePS's scripts pass whole numbers as floats."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
 def _of_byteps_form(used: Dict[str, object], least_bytes: int) -> Compression:
     name = used.pop("compressor", None)
     halves = used.get("fp16")
@@ -136,8 +155,8 @@ def _of_byteps_form(used: Dict[str, object], least_bytes: int) -> Compression:
         raise ConfigError(f"gradient compression has fp16 {halves!r}: want True or False", 1)
     if halves and name in (None, "fp16"):
         name = used.pop("fp16") and "fp16"
-    keys = _USELESS[1:] if name in _NEEDS_K else _USELESS
-    useless = {key: used.pop(key) for key in keys if key in used}
+    keys = [key for key in _USELESS if key in used and key not in _USED.get(str(name), ())]
+    useless = {key: used.pop(key) for key in keys}
     has_momentum, mu = _momentum_of(used)
     compression = Compression(has_momentum=has_momentum, mu=mu)
     if name is not None and name not in (_TYPE, *_COMPRESSORS):
@@ -147,8 +166,13 @@ def _of_byteps_form(used: Dict[str, object], least_bytes: int) -> Compression:
             1,
         )
     if name is not None:
-        coding = Coding(str(name), {key: _text_of(value) for key, value in used.items()})
-        compression = compression._replace(coding=coding, least_bytes=least_bytes)
+        picks = picks_of(str(name), used) if name in PICKING else None
+        coding = (
+            Coding(str(name), {key: text_of(value) for key, value in used.items()})
+            if picks is None
+            else picks.largest
+        )
+        compression = compression._replace(coding=coding, least_bytes=least_bytes, picks=picks)
         if compression.is_two_bit and has_momentum:
             raise ConfigError(
                 "gradient compression has momentum 'nesterov' beside two bits, which are MXNet's "
@@ -186,8 +210,9 @@ def _momentum_of(used: Dict[str, object]) -> Tuple[bool, Optional[float]]:
         raise ConfigError(
             f"gradient compression has mu {mu!r} without 'momentum': 'nesterov': want both", 1
         )
-    if isinstance(mu, bool) or not isinstance(mu, (int, float)) or not 0 < mu < 1:
+    number = number_of(mu)
+    if number is None or not 0 < number < 1:
         raise ConfigError(
             f"gradient compression has mu {mu!r}: want a number between 0 and 1, such as 0.9", 1
         )
-    return True, float(mu)
+    return True, number

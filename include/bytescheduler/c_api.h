@@ -54,12 +54,12 @@ typedef struct {
   uint32_t codec;  // its number on the wire
   uint16_t parameter_bytes;
   unsigned char pull;      // sums travel 0: as float32, 1: in the same codec, 2: in bf16
-  unsigned char feedback;  // 1, 2: the rest is kept for the next round, which `ef` asks for
+  unsigned char feedback;  // 1, 2, 3: the rest is kept for the next round, which `ef` asks for
   unsigned char parameters[BS_CODING_BYTES];  // 0 behind `parameter_bytes`
 } bs_coding;
 // Makes a coding from a codec's name ("2bit"; null if the user gave none) and its options as text
 // ({"threshold", "0.5"}).  Every codec has the option "pull": "same", "plain" or "bf16"; some have
-// "ef": "vanilla" or "corrected".
+// "ef": "vanilla", "corrected" or "sparse".
 // BS_INVALID_ARGUMENT, with a sentence for the user, if there is no such codec, or if it refuses
 // the options.
 int bs_coding_parse(const char* type, const bs_setting* options, size_t num_options,

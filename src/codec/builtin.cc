@@ -5,13 +5,15 @@
 #include "codec/fp16.h"
 #include "codec/int8.h"
 #include "codec/onebit.h"
+#include "codec/randomk.h"
+#include "codec/topk.h"
 #include "codec/two_bit.h"
 
 namespace bs::codec {
 
 const Table& Builtin() {
-  static const Table table(
-      {TwoBitCodec(), Fp16Codec(), Bf16Codec(), OnebitCodec(), DitheringCodec(), Int8Codec()});
+  static const Table table({TwoBitCodec(), Fp16Codec(), Bf16Codec(), OnebitCodec(), TopkCodec(),
+                            RandomkCodec(), DitheringCodec(), Int8Codec()});
   return table;
 }
 

@@ -30,9 +30,9 @@ std::string Names(const std::vector<Codec>& rows, const std::string& before,
   return names;
 }
 
-constexpr std::string_view kSumsTravel[] = {"plain", "same", "bf16"};   // by SumsTravel
-constexpr std::string_view kFeedback[] = {"", "vanilla", "corrected"};  // by Feedback
-constexpr uint64_t kMostUnits = 64;                                     // of a partition
+constexpr std::string_view kSumsTravel[] = {"plain", "same", "bf16"};             // by SumsTravel
+constexpr std::string_view kFeedback[] = {"", "vanilla", "corrected", "sparse"};  // by Feedback
+constexpr uint64_t kMostUnits = 64;                                               // of a partition
 
 // The enumerator whose name is `name`.
 template <typename Enum>
@@ -48,9 +48,10 @@ Status UnknownSums(std::string_view name) {
                                  "' of gradient compression: want 'same', 'plain' or 'bf16'");
 }
 
-Status UnknownFeedback(std::string_view name) {
-  return Status::InvalidArgument("ef '" + std::string(name) +
-                                 "' of gradient compression: want 'vanilla' or 'corrected'");
+Status UnknownFeedback(const Codec& codec, std::string_view name) {
+  return Status::InvalidArgument(
+      "ef '" + std::string(name) + "' of gradient compression: want 'vanilla'" +
+      (codec.is_linear ? ", 'corrected' or 'sparse'" : " or 'corrected'"));
 }
 
 }  // namespace
@@ -94,7 +95,7 @@ Result<Coding> Table::Parse(const std::string_view* type, std::span<const Option
       coding.sums = *named;
     } else if (option.name == "ef" && codec->keeps == Keeps::kResidualIfAsked) {
       const std::optional<Feedback> named = NamedIn<Feedback>(kFeedback, option.value);
-      if (!named || *named == Feedback::kNone) return UnknownFeedback(option.value);
+      if (!named || *named == Feedback::kNone) return UnknownFeedback(*codec, option.value);
       coding.feedback = *named;
     } else {
       own.push_back(option);
@@ -109,10 +110,13 @@ Result<Coding> Table::Parse(const std::string_view* type, std::span<const Option
 
 Status Table::CheckCommon(const Codec& codec, const Coding& coding) const {
   const auto feedback = static_cast<size_t>(coding.feedback);
-  if (feedback >= std::size(kFeedback)) return UnknownFeedback(std::to_string(feedback));
+  if (feedback >= std::size(kFeedback)) return UnknownFeedback(codec, std::to_string(feedback));
   if (feedback > 0 && codec.keeps != Keeps::kResidualIfAsked) {
     return Status::InvalidArgument("ef of gradient compression: '" + std::string(codec.name) +
                                    "' has none");
+  }
+  if (coding.feedback == Feedback::kSparse && !codec.is_linear) {
+    return UnknownFeedback(codec, kFeedback[feedback]);
   }
   return CheckSums(codec, coding.sums);
 }
@@ -173,7 +177,8 @@ uint64_t Table::SentBytes(const Coding& coding, uint64_t size_bytes) const {
 Coding Table::OfSums(const Coding& coding) const {
   if (coding.plain() || coding.sums == SumsTravel::kPlain) return {};
   if (coding.sums == SumsTravel::kBf16) return Bf16Coding();
-  return {.codec = coding.codec, .parameters = coding.parameters, .feedback = coding.feedback};
+  const Feedback feedback = Get(coding).is_linear ? Feedback::kNone : coding.feedback;
+  return {.codec = coding.codec, .parameters = coding.parameters, .feedback = feedback};
 }
 
 bool Table::KeepsResidual(const Coding& coding) const {

@@ -34,6 +34,7 @@ inline constexpr uint32_t kServerRank = UINT32_MAX;
 // units) needs no state of its own: repeats, losses and new partitions cannot get out of step.  A
 // seed is one of its parameters.
 struct Place {
+  uint64_t job = 0;  // a number that no other job has: the seed where a user gives none
   uint64_t key = 0;
   uint64_t round = 0;
   uint64_t first_element = 0;  // of the tensor; a multiple of the codec's unit_elements
@@ -62,6 +63,9 @@ struct Codec {
   // keep the partitions that they have, which must be whole units.
   bool cuts_keys = false;
   Keeps keeps = Keeps::kResidual;
+  // A sum loses nothing when it is coded, as all gradients in it have the same elements in their
+  // codes: servers keep no residual.
+  bool is_linear = false;
   bool codes_sums = false;               // a server may code sums in it
   SumsTravel sums = SumsTravel::kPlain;  // unless a user says otherwise
   // The parameters that pass `check` for a user's options.  kInvalidArgument, with the fault and
@@ -101,7 +105,7 @@ class Table {
   const Codec& Get(const Coding& coding) const;
   // The coding that a user asks for by the codec's name (null: none was given) and its options.
   // The option `pull` is every codec's: how sums travel.  `ef` is that of codecs whose residual a
-  // user may ask for.
+  // user may ask for, and "sparse" that of linear codecs.
   // kInvalidArgument, in a user's words, if there is no such codec or its `parse` refuses.
   Result<Coding> Parse(const std::string_view* type, std::span<const Option> options) const;
   // kInvalidArgument, with the fault, unless the coding is plain, or known with parameters that

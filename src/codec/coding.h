@@ -44,6 +44,7 @@ enum class Feedback : uint8_t {
   kNone = 0,       // nothing, unless the codec itself keeps it
   kVanilla = 1,    // the coder keeps it for the next round
   kCorrected = 2,  // the same, times the ratio of the learning rates (feedback.h)
+  kSparse = 3,     // as kCorrected, of codecs whose sums lose nothing
 };
 
 struct Coding {

@@ -10,10 +10,10 @@
 #include <span>
 #include <string>
 
-#include "codec/dithering_kernels.h"
 #include "codec/dithering_options.h"
 #include "codec/feedback.h"
-#include "codec/splitmix.h"
+#include "codec/kernels/dithering_kernels.h"
+#include "codec/kernels/splitmix.h"
 #include "codec/units.h"
 #include "reduce/float_environment.h"
 

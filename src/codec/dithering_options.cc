@@ -3,11 +3,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <iterator>
 #include <string_view>
-#include <system_error>
 
+#include "codec/options.h"
 #include "codec/units.h"
 
 namespace bs::codec {
@@ -26,16 +25,10 @@ void PutLittle(Number number, size_t bytes, std::byte** to) {
   for (size_t i = 0; i < bytes; ++i) *(*to)++ = static_cast<std::byte>(number >> 8 * i & 0xffU);
 }
 
-Status WrongOption(const Option& option, const std::string& wanted) {
-  return Status::InvalidArgument(std::string(option.name) + " '" + std::string(option.value) +
-                                 "' of gradient compression: want " + wanted);
-}
-
 // Nothing unless the text is a whole number and no more than that.
 std::optional<uint64_t> WholeNumber(std::string_view text) {
   uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  if (!ReadAll(text, &number)) return std::nullopt;
   return number;
 }
 

@@ -17,8 +17,8 @@ double Quotient(const std::optional<double>& before, const std::optional<double>
 
 ResidualRatio RatioOf(Feedback feedback, const PushRates& before, const PushRates& now) {
   if (feedback == Feedback::kNone) return {};
-  const double rates =
-      feedback == Feedback::kCorrected ? Quotient(before.learning_rate, now.learning_rate) : 1;
+  const bool is_vanilla = feedback == Feedback::kVanilla;
+  const double rates = is_vanilla ? 1 : Quotient(before.learning_rate, now.learning_rate);
   const double used = std::clamp(rates, 0.0, kMostOfRates);
   const double factor = used * Quotient(before.rescale_grad, now.rescale_grad);
   const bool fits = factor >= 0 && factor <= kMostOfResidual;

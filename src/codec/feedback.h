@@ -20,8 +20,8 @@ struct ResidualRatio {
 
 // The factor between a round with the rates `before` and the next.  Gradients reach a store without
 // `rescale_grad`, so its ratio is in the factor; that of the learning rates is in it with
-// Feedback::kCorrected.  A rate that is absent, 0 or not finite has the ratio 1.  1 without
-// feedback, or if the factor were larger than kMostOfResidual.
+// Feedback::kCorrected and kSparse.  A rate that is absent, 0 or not finite has the ratio 1.  1
+// without feedback, or if the factor were larger than kMostOfResidual.
 ResidualRatio RatioOf(Feedback feedback, const PushRates& before, const PushRates& now);
 
 // The residual of a unit whose gradient is not finite and is lost: times `factor`.  A product that

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "codec/feedback.h"
-#include "codec/onebit_kernels.h"
+#include "codec/kernels/onebit_kernels.h"
 #include "codec/units.h"
 #include "reduce/float_environment.h"
 

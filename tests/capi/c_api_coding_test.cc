@@ -57,6 +57,10 @@ TEST(CApiCoding, TellsTheBytesThatTravelBothWays) {
   ASSERT_EQ(bs_coding_sizes(&two_bit, 65536 * 4, &pushed, &pulled, nullptr), 0);
   EXPECT_EQ(pushed, 65536U / 4);
   EXPECT_EQ(pulled, 65536U * 4);
+  const bs_coding topk = CodingOf("topk", "k", "0.01");
+  ASSERT_EQ(bs_coding_sizes(&topk, 65536 * 4, &pushed, &pulled, nullptr), 0);
+  EXPECT_EQ(pushed, 655U * 6);
+  EXPECT_EQ(pulled, 655U * 6);
   const bs_coding none{};
   ASSERT_EQ(bs_coding_sizes(&none, 12, &pushed, &pulled, nullptr), 0);
   EXPECT_EQ(pushed, 12U);

@@ -28,11 +28,15 @@ TEST(Codecs, AreFoundByTheirNumbersOnTheWire) {
   EXPECT_EQ(Builtin().Find(3)->name, "bf16");
   ASSERT_NE(Builtin().Find(4), nullptr);
   EXPECT_EQ(Builtin().Find(4)->name, "onebit");
-  EXPECT_EQ(Builtin().Find(5), nullptr);
+  ASSERT_NE(Builtin().Find(5), nullptr);
+  EXPECT_EQ(Builtin().Find(5)->name, "topk");
   ASSERT_NE(Builtin().Find(6), nullptr);
   EXPECT_EQ(Builtin().Find(6)->name, "dithering");
+  ASSERT_NE(Builtin().Find(7), nullptr);
+  EXPECT_EQ(Builtin().Find(7)->name, "randomk");
   ASSERT_NE(Builtin().Find(8), nullptr);
   EXPECT_EQ(Builtin().Find(8)->name, "int8");
+  EXPECT_EQ(Builtin().Find(9), nullptr);
 }
 
 TEST(Codecs, NothingCompressedIsAsItLies) {

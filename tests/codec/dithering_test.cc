@@ -20,7 +20,7 @@
 
 #include "base/snapshot.h"
 #include "codec/codec.h"
-#include "codec/dithering_golden.h"
+#include "codec/goldens/dithering_golden.h"
 
 namespace bs::codec {
 namespace {

@@ -28,6 +28,8 @@ TEST(ResidualRatio, FollowsASchedule) {
     const PushRates now = RatesAt(etas[t], rescales[t]);
     EXPECT_FLOAT_EQ(FactorOf(Feedback::kCorrected, before, now),
                     static_cast<float>(expected[t - 1]));
+    EXPECT_EQ(FactorOf(Feedback::kSparse, before, now),
+              FactorOf(Feedback::kCorrected, before, now));
     EXPECT_EQ(FactorOf(Feedback::kVanilla, before, now),
               static_cast<float>(rescales[t - 1] / rescales[t]))
         << "vanilla follows rescale_grad alone";

@@ -284,7 +284,9 @@ TEST(Onebit, WrongOptionsAreNamedWithTheRightValues) {
 TEST(Onebit, ParametersAndFeedbackFromTheWireAreChecked) {
   Coding coding{.codec = 4, .parameters = kScaled};
   EXPECT_TRUE(Builtin().Check(coding).ok());
-  coding.feedback = static_cast<Feedback>(3);
+  coding.feedback = Feedback::kSparse;
+  EXPECT_FALSE(Builtin().Check(coding).ok());
+  coding.feedback = static_cast<Feedback>(4);
   EXPECT_FALSE(Builtin().Check(coding).ok());
   EXPECT_FALSE(Builtin().Check({.codec = 4}).ok());
   const std::byte two{2};

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "codec/codec.h"
+#include "codec/picks.h"
 #include "codec/two_bit.h"
 #include "membership/control_body.h"
 #include "protocol/data_body.h"
@@ -151,6 +152,17 @@ bool WriteBodies(const std::filesystem::path& folder) {
   synchronous.coding = bs::codec::Builtin().Parse(&dithering, std::span(&levels, 1)).value();
   const ps::Body dithered = bs::protocol::Encode(ps::Op::kPush, synchronous);
   written = Write(folder / "request-dithering", behind(ps::Op::kPush, dithered)) && written;
+  const auto picking = [&](uint32_t codec, const bs::codec::Picks& picks) {
+    synchronous.coding = {.codec = codec,
+                          .parameters = bs::codec::ParametersOf(picks),
+                          .sums = bs::SumsTravel::kSame,
+                          .feedback = bs::Feedback::kVanilla};
+    return behind(ps::Op::kPush, bs::protocol::Encode(ps::Op::kPush, synchronous));
+  };
+  const bs::codec::Picks hundredth{.share = 42949673};
+  written = Write(folder / "request-topk", picking(5, hundredth)) && written;
+  const bs::codec::Picks halves{.halves = true, .whole = 20, .share = 1 << 20U, .seed = 7};
+  written = Write(folder / "request-randomk", picking(7, halves)) && written;
   const bs::protocol::DataResponse response{.identity = {.key = 7, .count = 12, .index = 3},
                                             .offset_bytes = 4096,
                                             .size_bytes = 300,

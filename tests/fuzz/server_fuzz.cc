@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "codec/codec.h"
+#include "codec/picks.h"
 #include "protocol/data_body.h"
 #include "protocol/exchange_terms.h"
 #include "protocol/grants.h"
@@ -86,17 +87,28 @@ bs::Coding DrawDithering(FuzzedDataProvider* input) {
   return bs::codec::Builtin().Parse(&name, options).value();
 }
 
+// Parameters that topk and randomk take.
+std::string DrawPicks(FuzzedDataProvider* input) {
+  const bs::codec::Picks picks{
+      .halves = input->ConsumeBool(),
+      .share = input->ConsumeIntegralInRange<uint64_t>(1, uint64_t{1} << 32U)};
+  const auto bytes = bs::codec::ParametersOf(picks);
+  return {reinterpret_cast<const char*>(bytes.bytes().data()), bytes.bytes().size()};
+}
+
 bs::Coding DrawCoding(FuzzedDataProvider* input) {
   if (input->ConsumeIntegralInRange<int>(0, 3) == 0) return DrawDithering(input);
   // Sizes of parameters that codecs have, and any.
-  const size_t sizes[] = {0, 1, sizeof(float), 15};
+  const size_t sizes[] = {0, 1, sizeof(float), 15, 21};
   const auto kind = input->ConsumeIntegralInRange<size_t>(0, std::size(sizes));
-  const std::string parameters = kind < std::size(sizes) ? input->ConsumeBytesAsString(sizes[kind])
-                                                         : input->ConsumeRandomLengthString(24);
-  return {.codec = input->ConsumeIntegralInRange<uint32_t>(0, 9),
+  std::string parameters = kind < std::size(sizes) ? input->ConsumeBytesAsString(sizes[kind])
+                                                   : input->ConsumeRandomLengthString(24);
+  const auto codec = input->ConsumeIntegralInRange<uint32_t>(0, 9);
+  if ((codec == 5 || codec == 7) && input->ConsumeBool()) parameters = DrawPicks(input);
+  return {.codec = codec,
           .parameters = bs::CodecParameters(std::as_bytes(std::span(parameters))),
           .sums = static_cast<bs::SumsTravel>(input->ConsumeIntegralInRange<uint32_t>(0, 3)),
-          .feedback = static_cast<bs::Feedback>(input->ConsumeIntegralInRange<uint32_t>(0, 3)),
+          .feedback = static_cast<bs::Feedback>(input->ConsumeIntegralInRange<uint32_t>(0, 4)),
           .later = input->ConsumeBool()};
 }
 
@@ -267,8 +279,16 @@ ps::Message DrawMessage(FuzzedDataProvider* input) {
   }
   DrawExtension(input, body, &meta.extension);
   const bool fits = input->ConsumeBool() && body.size_bytes <= 4097;
-  const size_t size = fits ? body.size_bytes : input->ConsumeIntegralInRange<size_t>(0, 100);
-  const std::string payload(size, static_cast<char>(input->ConsumeIntegral<uint8_t>()));
+  const bool is_coded = fits && bs::codec::Builtin().Check(body.coding).ok();
+  const size_t whole =
+      is_coded ? bs::codec::Builtin().SentBytes(body.coding, body.size_bytes) : body.size_bytes;
+  const size_t size = fits ? whole : input->ConsumeIntegralInRange<size_t>(0, 100);
+  std::string payload(size, static_cast<char>(input->ConsumeIntegral<uint8_t>()));
+  // Ascending indices and other codes are not one byte repeated.
+  if (is_coded && size <= 100 && input->ConsumeBool()) {
+    const std::string begin = input->ConsumeBytesAsString(size);
+    payload.replace(0, begin.size(), begin);
+  }
   if (size > 0 || input->ConsumeBool()) message.data.push_back(ps::Frame::Copy(payload));
   if (input->ConsumeIntegralInRange<int>(0, 31) == 0) message.data.emplace_back();
   return message;

@@ -453,6 +453,9 @@ def test_a_coding_is_its_bytes_and_describes_itself() -> None:
     assert (coding.feedback, kept.feedback) == (0, 2)
     assert Coding.of(bytes(kept)) == kept
     assert Coding.of(bytes(kept)) != Coding("onebit", {"ef": "vanilla"})
+    assert (coding.sizes(64)[0], kept.sizes(4 * 65536)) == (4, (8196, 8196))
+    with pytest.raises(ConfigError, match="codec=258 is none"):
+        Coding.of(b"\x02\x01\0\0\0").sizes(4)
 
 
 def test_a_malformed_coding_is_refused() -> None:

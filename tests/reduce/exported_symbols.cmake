@@ -9,12 +9,12 @@ set(unexpected "")
 foreach(line IN LISTS lines)
   if(line MATCHES "^([^ ]+)\\.o(bj)?:$")
     set(member "${CMAKE_MATCH_1}")
-    if(member MATCHES "^(kernels|casts|dithering|onebit)_avx")
+    if(member MATCHES "^(kernels|casts|dithering|onebit|picks)_avx")
       math(EXPR num_members "${num_members} + 1")
     endif()
-  elseif(member MATCHES "^(kernels|casts|dithering|onebit)_avx" AND line MATCHES "^[0-9a-f]+ [TWi] "
+  elseif(member MATCHES "^(kernels|casts|dithering|onebit|picks)_avx" AND line MATCHES "^[0-9a-f]+ [TWi] "
       AND NOT line MATCHES " T bs::reduce::Avx(2Kernels|512Kernels|512Fp16Sum|2Casts|512Casts)\\(\\)$"
-      AND NOT line MATCHES " T bs::codec::Avx(2|512)(Dithering|Onebit)\\(\\)$")
+      AND NOT line MATCHES " T bs::codec::Avx(2|512)(Dithering|Onebit|Picks)\\(\\)$")
     string(APPEND unexpected "\n  ${member}: ${line}")
   endif()
 endforeach()

@@ -11,125 +11,37 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/ps/ps_backend.h"
 #include "codec/dithering.h"
 #include "codec/mirror_codec.h"
 #include "codec/onebit.h"
+#include "codec/randomk.h"
 #include "codec/steps_codec.h"
+#include "codec/topk.h"
 #include "codec/two_bit.h"
-#include "protocol/bodies.h"
-#include "server/server.h"
-#include "sim/sim_executor.h"
-#include "sim/sim_network.h"
-#include "worker/worker.h"
+#include "sim/coded/coded_hosts.h"
 
 namespace bs::sim {
 namespace {
 
 using codec::testing::StepsCoding;
 
-constexpr int32_t kNodes = 2;  // of each kind
 constexpr size_t kElements = 100;
 constexpr uint64_t kPartitionBytes = codec::testing::kStepsUnit * sizeof(float);
 
 const codec::Table& Registered() {
-  static const codec::Table table({codec::TwoBitCodec(), codec::testing::StepsCodec(),
-                                   codec::testing::MirrorCodec(), codec::OnebitCodec(),
-                                   codec::DitheringCodec()});
+  static const codec::Table table(
+      {codec::TwoBitCodec(), codec::testing::StepsCodec(), codec::testing::MirrorCodec(),
+       codec::OnebitCodec(), codec::DitheringCodec(), codec::TopkCodec(), codec::RandomkCodec()});
   return table;
 }
-
-ps::Address AddressOf(bool server, int32_t rank) {
-  return {server ? "server" : "worker", 1 + rank};
-}
-
-class ServerHost {
- public:
-  ServerHost(SimClock* clock, SimNetwork* network, int32_t rank, const codec::Table* codecs)
-      : executor_(clock), transport_(network->MakeTransport(&executor_)), rank_(rank) {
-    ServerOptions options;
-    options.view = job::ShareView({.role = job::Role::kServer, .rank = rank}, kNodes, kNodes);
-    options.codecs = codecs;
-    server_ = std::make_unique<Server>(
-        options, &executor_, std::vector<ServerShard>{{.executor = &executor_, .numa_node = 0}},
-        Server::Handler{
-            .send = [this](ps::Message message) { transport_->Send(std::move(message)); }},
-        Logger("", LogLevel::kOff));
-    transport_->Start({.on_message =
-                           [this](ps::Message message) {
-                             const test::Asked about = test::About(message);
-                             if (about.op == ps::Op::kPush && about.round > 0) {
-                               pushed_bytes += message.data.empty() ? 0 : message.data[0].size();
-                             }
-                             server_->OnMessage(std::move(message));
-                           },
-                       .on_garbage = {},
-                       .on_connected = {},
-                       .on_disconnected = {}});
-    transport_->Bind(AddressOf(true, rank), [](const Result<int32_t>&) {});
-  }
-  ~ServerHost() { transport_->Close(Duration(0)); }
-  void Connect() {
-    for (int32_t rank = 0; rank < kNodes; ++rank) {
-      transport_->Connect(ps::WorkerId(rank), AddressOf(false, rank), ps::ServerId(rank_));
-    }
-  }
-  uint64_t pushed_bytes = 0;  // of gradients
-
- private:
-  SimExecutor executor_;
-  const std::unique_ptr<ps::Transport> transport_;
-  const int32_t rank_;
-  std::unique_ptr<Server> server_;
-};
-
-class WorkerHost {
- public:
-  WorkerHost(SimClock* clock, SimNetwork* network, int32_t rank,
-             uint64_t partition_bytes = kPartitionBytes,
-             const protocol::Rules& rules = protocol::Rules())
-      : executor_(clock),
-        transport_(network->MakeTransport(&executor_)),
-        rank_(rank),
-        backend_(
-            {.view = job::ShareView({.rank = rank}, kNodes, kNodes)}, &executor_,
-            [this](ps::Message m) { transport_->Send(std::move(m)); }, Logger("", LogLevel::kOff)) {
-    WorkerOptions options;
-    options.view = job::ShareView({.rank = rank}, kNodes, kNodes);
-    options.partition_bytes = partition_bytes;
-    options.codecs = &Registered();
-    worker_ = std::make_unique<Worker>(
-        options, &executor_, &backend_, [this](const Status& why) { failure = why; },
-        Logger("", LogLevel::kOff), rules);
-    transport_->Start({.on_message = [this](ps::Message m) { backend_.OnMessage(std::move(m)); },
-                       .on_garbage = {},
-                       .on_connected = {},
-                       .on_disconnected = {}});
-    transport_->Bind(AddressOf(false, rank), [](const Result<int32_t>&) {});
-  }
-  ~WorkerHost() { transport_->Close(Duration(0)); }
-  void Connect() {
-    for (int32_t rank = 0; rank < kNodes; ++rank) {
-      transport_->Connect(ps::ServerId(rank), AddressOf(true, rank), ps::WorkerId(rank_));
-    }
-  }
-  Worker* worker() { return worker_.get(); }
-  std::optional<Status> failure;
-
- private:
-  SimExecutor executor_;
-  const std::unique_ptr<ps::Transport> transport_;
-  const int32_t rank_;
-  backend::PsBackend backend_;
-  std::unique_ptr<Worker> worker_;
-};
 
 class RegisteredCodec : public ::testing::Test {
  protected:
   void Start(const codec::Table* servers_codecs = &Registered()) {
     for (int32_t rank = 0; rank < kNodes; ++rank) {
-      servers_.push_back(std::make_unique<ServerHost>(&clock_, &network_, rank, servers_codecs));
-      workers_.push_back(std::make_unique<WorkerHost>(&clock_, &network_, rank));
+      servers_.push_back(std::make_unique<CodedServer>(&clock_, &network_, rank, servers_codecs));
+      workers_.push_back(
+          std::make_unique<CodedWorker>(&clock_, &network_, rank, &Registered(), kPartitionBytes));
     }
     Run(Duration(0));
     for (const auto& server : servers_) server->Connect();
@@ -168,8 +80,8 @@ class RegisteredCodec : public ::testing::Test {
       std::vector<std::vector<float>>(kNodes, std::vector<float>(kElements));
   std::vector<std::vector<float>> sums_ = gradients_;
   std::vector<Status> outcomes_;
-  std::vector<std::unique_ptr<ServerHost>> servers_;
-  std::vector<std::unique_ptr<WorkerHost>> workers_;
+  std::vector<std::unique_ptr<CodedServer>> servers_;
+  std::vector<std::unique_ptr<CodedWorker>> workers_;
 };
 
 TEST_F(RegisteredCodec, CarriesGradientsWithoutLoss) {
@@ -261,9 +173,9 @@ class Units {
         patience_(std::chrono::seconds(network.loss > 0 ? 300 : 5)),
         network_(&clock_, network) {
     for (int32_t rank = 0; rank < kNodes; ++rank) {
-      servers_.push_back(std::make_unique<ServerHost>(&clock_, &network_, rank, &Registered()));
-      workers_.push_back(
-          std::make_unique<WorkerHost>(&clock_, &network_, rank, partition_bytes, rules));
+      servers_.push_back(std::make_unique<CodedServer>(&clock_, &network_, rank, &Registered()));
+      workers_.push_back(std::make_unique<CodedWorker>(&clock_, &network_, rank, &Registered(),
+                                                       partition_bytes, rules));
     }
     Run(Duration(0));
     for (const auto& server : servers_) server->Connect();
@@ -321,8 +233,8 @@ class Units {
   SimClock clock_{1};
   SimNetwork network_;
   std::vector<float> value_ = std::vector<float>(elements_);
-  std::vector<std::unique_ptr<ServerHost>> servers_;
-  std::vector<std::unique_ptr<WorkerHost>> workers_;
+  std::vector<std::unique_ptr<CodedServer>> servers_;
+  std::vector<std::unique_ptr<CodedWorker>> workers_;
 };
 
 constexpr uint64_t kCodesOfAUnit = codec::testing::kMirrorBytes;
@@ -385,6 +297,8 @@ struct Method {
 };
 const Method kOnebit = {"onebit", {{"scaling", "True"}, {"ef", "vanilla"}}, 8196, 6};
 const Method kDithering = {"dithering", {{"k", "7"}, {"ef", "vanilla"}}, 32896, 9};
+const Method kTopk = {"topk", {{"k", "0.25"}, {"ef", "vanilla"}}, 16384 * 6, 2 * 6};
+const Method kRandomk = {"randomk", {{"k", "0.25"}, {"ef", "vanilla"}}, 16384 * 4, 2 * 4};
 
 Units::Sums SumsBy(const Method& method, uint64_t partition_units, bool is_retuned,
                    const SimNetworkOptions& network = {}) {
@@ -422,7 +336,7 @@ TEST_P(CodedBy, ResidualsDoNotDependOnRepeats) {
   EXPECT_EQ(SumsBy(GetParam(), 1, false, {.loss = 0.2, .repeat = 0.3}), expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Methods, CodedBy, ::testing::Values(kOnebit, kDithering),
+INSTANTIATE_TEST_SUITE_P(Methods, CodedBy, ::testing::Values(kOnebit, kDithering, kTopk, kRandomk),
                          [](const auto& method) { return std::string(method.param.name); });
 
 TEST(CodedUnits, SumsThatTravelPlainAreCodedOnceOnly) {

@@ -64,7 +64,8 @@ ROOMS = {
     "torch._optimizer": f"{_BASE} _compression torch._job torch._sums torch._api torch._gradients"
     " torch._crossing",
     "torch.optimizer": "torch._sums torch._api torch._optimizer",
-    "torch._ddp": "errors _process _session torch._engine torch._job torch._sums torch._gradients",
+    "torch._ddp": "errors _compression _process _session torch._engine torch._job torch._sums"
+    " torch._gradients",
     "torch.cross_barrier": "torch._sums torch._api torch.optimizer",
     "torch.parallel": "torch._api torch._ddp",
     "torch": "torch._api torch._backend torch._sums torch._optimizer torch.optimizer"

@@ -9,7 +9,7 @@ from typing import Dict, Iterable, List, Mapping, Optional, Set, Tuple
 import mxnet as mx
 from mxnet.base import KVStoreHandle
 
-from bytescheduler._compression.params import Compression
+from bytescheduler._compression.params import Compression, by_coding
 from bytescheduler._native import Coding
 from bytescheduler._session.keys import EngineKeys
 from bytescheduler.mxnet._arrays.compression import (
@@ -183,7 +183,7 @@ class NativeStore:
         return tensor
 
     def _coding_of(self, tensor: Tensor) -> Optional[Coding]:
-        return self._compression.coding_for(tensor.own_bytes)
+        return self._compression.coding_for(tensor.own_bytes, tensor.dtype.size_bytes)
 
     def _travels_wide(self, tensor: Tensor) -> bool:
         """Return whether a tensor of half precision travels as float32."""
@@ -250,8 +250,8 @@ class NativeStore:
         if len(coded) < len(tensors):
             taken = set(map(id, coded))
             self._session.broadcast([tensor for tensor in tensors if id(tensor) not in taken])
-        if coded:
-            self._session.broadcast(coded, coding=self._compression.coding)
+        for coding, alike in by_coding(coded, self._coding_of).items():
+            self._session.broadcast(alike, coding=coding)
 
     def broadcast(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
         groups, outs = self._values(key, value), self._group(key, out)

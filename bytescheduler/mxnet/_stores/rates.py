@@ -6,6 +6,7 @@ import math
 from typing import Optional
 
 from bytescheduler._compression.log_lines import unsuited_line
+from bytescheduler._compression.params import FOLLOWING
 from bytescheduler._native import Coding
 from bytescheduler.mxnet._sessions.tensor_session import Rates
 from bytescheduler.mxnet._types import Key, Optimizer, Updater
@@ -13,7 +14,6 @@ from bytescheduler.mxnet._types import Key, Optimizer, Updater
 __all__ = ["rates_of", "tell_unsuited"]
 
 _log = logging.getLogger(__name__)
-_CORRECTED = 2  # the feedback that follows the learning rate
 
 
 def rates_of(coding: Optional[Coding], optimizer: Optimizer, key: Key) -> Optional[Rates]:
@@ -24,8 +24,8 @@ def rates_of(coding: Optional[Coding], optimizer: Optimizer, key: Key) -> Option
     if coding is None or coding.feedback == 0:
         return None
     if optimizer is None:
-        if coding.feedback == _CORRECTED:
-            _tell_none()
+        if coding.feedback in FOLLOWING:
+            _tell_none(FOLLOWING[coding.feedback])
         return None
     numbers = (float(_next_rate(optimizer, key)), float(optimizer.rescale_grad))
     rate, rescale = (number if math.isfinite(number) else 0.0 for number in numbers)
@@ -53,8 +53,9 @@ def _tell_unsuited(line: str) -> None:
 
 
 @functools.lru_cache(maxsize=None)  # once a process
-def _tell_none() -> None:
+def _tell_none(feedback: str) -> None:
     _log.warning(
-        "ef 'corrected' of gradient compression follows the learning rate of the store's "
-        "optimizer, and there is none: it does what 'vanilla' does"
+        "ef %r of gradient compression follows the learning rate of the store's optimizer, and "
+        "there is none: it does what 'vanilla' does",
+        feedback,
     )

@@ -4,6 +4,7 @@ from typing import Any, Mapping, Optional, Sequence
 
 import torch
 
+from bytescheduler._compression.params import FOLLOWING
 from bytescheduler._process.say import say
 from bytescheduler._session.objects import unlike
 from bytescheduler.errors import UsageError
@@ -20,7 +21,6 @@ __all__ = [
     "tell_without_rates",
 ]
 
-_CORRECTED = 2  # the feedback that follows the learning rate
 _NEEDLESS = {
     "dim": "a worker has one device, so no batch is cut",
     "bucket_cap_mb": "gradients travel one by one, and small ones together",
@@ -53,10 +53,11 @@ def check_choice(choice: Choice) -> None:
 def tell_without_rates(choice: Choice) -> None:
     """Say so if residuals are to follow a learning rate that is not seen here."""
     coding = choice.params.coding
-    if coding is not None and coding.feedback == _CORRECTED:
+    if coding is not None and coding.feedback in FOLLOWING:
         say(
-            "bytescheduler: ef 'corrected' of compression_params follows the learning rate of the "
-            "optimizer, which DistributedDataParallel does not see: it does what 'vanilla' does"
+            f"bytescheduler: ef {FOLLOWING[coding.feedback]!r} of compression_params follows the "
+            "learning rate of the optimizer, which DistributedDataParallel does not see: it does "
+            "what 'vanilla' does"
         )
 
 

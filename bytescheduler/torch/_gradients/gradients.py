@@ -100,14 +100,14 @@ class Gradients:
             wrapped().check_free(slot.param, slot.name)
         self._job.objects.check_alike([(slot.name, slot.param) for slot in new], 0)
         for slot in new:
-            choice.check_dtype(slot.dtype, slot.size_bytes, slot.name)
+            choice.check_dtype(slot.dtype, slot.size_bytes, slot.element_bytes, slot.name)
         agree_on_strides(self._job.objects, new)
         for slot in new:
             slot.device = self._job.devices.of(slot.param, slot.name)
-            if choice.compressor_for(slot.size_bytes).coding is None:
+            if choice.compressor_for(slot.size_bytes, slot.element_bytes).coding is None:
                 self._session.check_place(slot.param, slot.name, slot.device)
         here = on_processors(self._job.objects, new)
-        plain = [slot for slot in here if not choice.is_coded(slot.size_bytes)]
+        plain = [slot for slot in here if not choice.is_coded(slot.size_bytes, slot.element_bytes)]
         self._sender.declare(new, bundled(plain, choice.plain))
         for slot in new:
             wrapped().take(slot.param, self)
@@ -127,7 +127,7 @@ class Gradients:
     def _tell_compression(self, slots: List[Slot]) -> None:
         params = self.options.choice.params
         if params.coding is not None and Settings.read().is_talkative:
-            sizes = [Size(slot.elements, slot.size_bytes) for slot in slots]
+            sizes = [Size(slot.elements, slot.element_bytes) for slot in slots]
             say(f"bytescheduler: {summary_line(params, sizes)}")
 
     def show_order(self) -> None:

@@ -1,9 +1,10 @@
 """The way of gradients to the engine: keys, memory and rounds of single slots and of bundles."""
 
-from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
+from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Set
 
 import torch
 
+from bytescheduler._compression.params import by_coding
 from bytescheduler._native import Coding
 from bytescheduler._session.keys import EngineKeys
 from bytescheduler._session.rounds import Rates, Round, RoundCall, is_over
@@ -87,16 +88,16 @@ class Sender:
         for slot in single:
             slot.key = keys[slot.name]
             self._make_buffers(slot)
-        choice = self._options.choice
         targets = [(bundle.key, bundle.make_memory()) for bundle in bundles]
-        coded: List[Tuple[int, torch.Tensor]] = []
-        for slot in single:
-            is_cut = choice.cuts is not None and choice.is_coded(slot.size_bytes)
-            (coded if is_cut else targets).append((slot.key, _target(slot)))
-        if coded:
-            self._session.declare_tensors(coded, choice.cuts)
+        by_cut = by_coding(single, self._cut_for)
+        targets += [(slot.key, _target(slot)) for slot in by_cut.pop(None, [])]
+        for coding, slots in by_cut.items():
+            self._session.declare_tensors([(slot.key, _target(slot)) for slot in slots], coding)
         if targets:
             self._session.declare_tensors(targets)
+
+    def _cut_for(self, slot: Slot) -> Optional[Coding]:
+        return self._options.choice.cut_for(slot.size_bytes, slot.element_bytes)
 
     def show_order(self, slots: Iterable[Slot]) -> None:
         """See `Gradients`."""
@@ -218,7 +219,7 @@ class Sender:
 
     def _make_buffers(self, slot: Slot) -> None:
         there = self._session.sums_on_devices
-        compressor = self._options.choice.compressor_for(slot.size_bytes)
+        compressor = self._options.choice.compressor_for(slot.size_bytes, slot.element_bytes)
         slot.passage = Passage(compressor, slot.device, there)
         like = empty_gradient(slot)
         if slot.device is None:

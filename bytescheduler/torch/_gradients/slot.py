@@ -49,6 +49,7 @@ class Slot:
         "bundle",
         "device",
         "dtype",
+        "element_bytes",
         "elements",
         "group",
         "guards",
@@ -78,7 +79,8 @@ class Slot:
         self.name = name
         self.param = param
         self.elements = param.numel()
-        self.size_bytes = self.elements * int(param.element_size())
+        self.element_bytes = int(param.element_size())
+        self.size_bytes = self.elements * self.element_bytes
         self.group = group
         self.key = 0
         self.bundle: Optional[Bundle[Slot]] = None  # has the round and the memory, if there is one

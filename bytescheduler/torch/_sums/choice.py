@@ -1,6 +1,6 @@
 """The choice of how gradients travel, which depends on their size: the arguments of a script."""
 
-from typing import Mapping, NamedTuple, Optional, Type
+from typing import Mapping, NamedTuple, Optional, Tuple, Type
 
 import torch
 
@@ -33,32 +33,37 @@ class Choice(NamedTuple):
     ----------
     plain : Compressor
         That of bundles, and of tensors for which `coding_for` returns None.
-    coded : Compressor
-        That of the other tensors.
     params : Compression
         The dictionary of the script, if it has given one.
+    factors : tuple of float
+        Tensors are multiplied by the first before they travel, and by the second after.
     """
 
     plain: Type[Compressor] = Compression.none
-    coded: Type[Compressor] = Compression.none
     params: Params = Params()
+    factors: Tuple[float, float] = (1.0, 1.0)
 
-    def coding_for(self, size_bytes: int) -> Optional[Coding]:
-        """Return the coding that the script's dictionary has for a tensor of that size."""
-        return self.params.coding_for(size_bytes)
+    def coding_for(self, size_bytes: int, element_bytes: int) -> Optional[Coding]:
+        """Return the coding of the script's dictionary for a tensor of such elements."""
+        return self.params.coding_for(size_bytes, element_bytes)
 
-    def is_coded(self, size_bytes: int) -> bool:
-        """Return whether the dictionary has a coding for a tensor of that size."""
-        return self.coding_for(size_bytes) is not None
+    def is_coded(self, size_bytes: int, element_bytes: int) -> bool:
+        """Return whether the dictionary has a coding for a tensor of such elements."""
+        return self.coding_for(size_bytes, element_bytes) is not None
 
-    def compressor_for(self, size_bytes: int) -> Type[Compressor]:
-        """Return the compressor of a tensor of that size."""
-        return self.coded if self.is_coded(size_bytes) else self.plain
+    def compressor_for(self, size_bytes: int, element_bytes: int) -> Type[Compressor]:
+        """Return the compressor of a tensor of such elements."""
+        coding = self.coding_for(size_bytes, element_bytes)
+        if coding is None:
+            return self.plain
+        return scaled(coded(coding, widens=self.params.widens), *self.factors)
 
-    @property
-    def cuts(self) -> Optional[Coding]:
-        """The coding for which keys are cut when they are declared; two bits fit any partitions."""
-        return self.params.coding if self.params.widens else None
+    def cut_for(self, size_bytes: int, element_bytes: int) -> Optional[Coding]:
+        """Return the coding for which the key of a tensor is cut when it is declared.
+
+        Two bits fit any partitions.
+        """
+        return self.coding_for(size_bytes, element_bytes) if self.params.widens else None
 
     @property
     def mu(self) -> float:
@@ -67,13 +72,13 @@ class Choice(NamedTuple):
 
     def scaled(self, before: float, after: float) -> "Choice":
         """Return the choice for tensors that are multiplied before they travel, and after."""
-        return self._replace(
-            plain=scaled(self.plain, before, after), coded=scaled(self.coded, before, after)
-        )
+        return self._replace(plain=scaled(self.plain, before, after), factors=(before, after))
 
-    def check_dtype(self, dtype: torch.dtype, size_bytes: int, name: str) -> None:
-        """Raise UsageError, with `name`, if a tensor of that size cannot travel so."""
-        coding = self.coding_for(size_bytes)
+    def check_dtype(
+        self, dtype: torch.dtype, size_bytes: int, element_bytes: int, name: str
+    ) -> None:
+        """Raise UsageError, with `name`, if a tensor of such elements cannot travel so."""
+        coding = self.coding_for(size_bytes, element_bytes)
         dtypes = (torch.float32, *_HALVES) if self.params.widens else (torch.float32,)
         if coding is not None and dtype not in dtypes:
             raise UsageError(
@@ -94,7 +99,7 @@ class Choice(NamedTuple):
         if not params.is_on:
             coding = "" if self.plain.coding is None else f", {self.plain.coding}"
             return f"{name_of(self.plain)}{coding}"
-        least, mu = params.least_bytes, f" of {self.mu:g}" if self.mu else ""
+        least, mu = params.least_bytes, f" of {self.mu!r}" if self.mu else ""
         size = f", from {least} bytes on (BYTESCHEDULER_MIN_COMPRESS)" if least else ""
         scale = "" if self.plain is Compression.none else f", {name_of(self.plain)}"
         return f"{params}{mu}{size}{scale}"
@@ -112,7 +117,7 @@ def choice_of(compression: Chosen, params: CompressionParams) -> Choice:
     """
     compressor = chosen(compression)
     if params is None:
-        return Choice(compressor, compressor)
+        return Choice(compressor)
     if compressor is not Compression.none:
         raise UsageError(
             f"compression={plain(name_of(compressor))} beside compression_params="
@@ -131,6 +136,4 @@ def choice_of(compression: Chosen, params: CompressionParams) -> Choice:
             "compression_params: momentum 'nesterov' has no number: add 'mu': 0.9",
             5,
         )
-    if asked.coding is None:
-        return Choice(params=asked)
-    return Choice(coded=coded(asked.coding, widens=asked.widens), params=asked)
+    return Choice(params=asked)

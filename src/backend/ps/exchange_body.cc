@@ -53,7 +53,8 @@ Status CheckCodes(const PullOf& pull, std::span<const std::byte> codes, const Co
 }
 
 void DecodeSum(const PullOf& pull, std::span<const std::byte> codes) {
-  const codec::Place place{.key = pull.key,
+  const codec::Place place{.job = pull.job,
+                           .key = pull.key,
                            .round = pull.round,
                            .first_element = pull.partition.offset_bytes / sizeof(float),
                            .rank = codec::kServerRank,

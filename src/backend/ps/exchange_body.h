@@ -29,7 +29,8 @@ struct PullOf {
   uint32_t rank;  // the same
   Coding sum_coding{};
   const codec::Codec* sum_codec = nullptr;  // null: the sum comes as it lies in memory
-  uint32_t num_workers = 1;                 // in use with sum_codec
+  uint32_t num_workers = 1;                 // in use with sum_codec, as is the next
+  uint64_t job = 0;                         // the job's number
 
   // "pull key=7 round=12 partition=2 to server 1: answered WHAT".
   Status Wrong(const std::string& what) const;

@@ -78,17 +78,18 @@ ps::KvRequest MakeRequest(ps::Op op, const Exchange& exchange, const protocol::D
 }
 
 std::vector<std::byte> EncodeContribution(const protocol::Tensor& tensor, const Exchange& exchange,
-                                          int32_t rank) {
+                                          const job::View& view) {
   const Coder& coder = exchange.coder;
   const CodecParameters& parameters = coder.coding.parameters;
   const size_t count = exchange.in.size() / sizeof(float);
   BS_CHECK(coder.residual.empty() || coder.residual.size() == count);
   std::vector<std::byte> codes(coder.codec->encoded_bytes(parameters, count));
-  const codec::Place place{.key = tensor.key,
+  const codec::Place place{.job = view.job,
+                           .key = tensor.key,
                            .round = exchange.round,
                            .first_element = exchange.partition.offset_bytes / sizeof(float),
                            .ratio = coder.ratio,
-                           .rank = static_cast<uint32_t>(rank)};
+                           .rank = static_cast<uint32_t>(view.own.rank)};
   coder.codec->encode(parameters, place, exchange.in.data(),
                       coder.residual.empty() ? nullptr : coder.residual.data(), codes.data(),
                       count);
@@ -219,7 +220,7 @@ void PsBackend::Push(const protocol::Tensor& tensor, Exchange* exchange) {
   // The callback keeps the codes, so a repeat sends the same codes.
   std::vector<std::byte> codes;
   if (!exchange->coder.coding.plain()) {
-    codes = EncodeContribution(tensor, *exchange, options_.view->own.rank);
+    codes = EncodeContribution(tensor, *exchange, *options_.view);
   }
   request.payload = exchange->coder.coding.plain() ? exchange->in : std::span(std::as_const(codes));
   const uint64_t size_bytes = request.payload.size();
@@ -239,6 +240,7 @@ void PsBackend::Pull(const protocol::Tensor& tensor, const Exchange& exchange, S
   pull.sum_coding = exchange.coder.sum_coding;
   pull.sum_codec = exchange.coder.sum_codec;
   pull.num_workers = static_cast<uint32_t>(options_.view->num_workers());
+  pull.job = options_.view->job;
   std::vector<std::byte> codes;  // kept by the callback
   if (pull.sum_codec != nullptr) codes.resize(SumBytes(pull));
   request.answer = pull.sum_codec != nullptr ? std::span(codes) : exchange.out;

@@ -17,13 +17,15 @@ namespace {
 bool IsFinite(const std::optional<double>& value) { return !value || std::isfinite(*value); }
 
 // The gradient that the codes of `call` stand for.
-ps::Frame Decode(const protocol::Call& call, const codec::Table& codecs) {
+ps::Frame Decode(const protocol::Call& call, const codec::Table& codecs, uint64_t job) {
   const protocol::DataRequest& about = call.request;
   const size_t count = about.size_bytes / sizeof(float);
   auto values = std::make_unique_for_overwrite<float[]>(count);
-  const codec::Place place{.key = about.key,
+  const codec::Place place{.job = job,
+                           .key = about.key,
                            .round = about.push_count,
-                           .first_element = about.offset_bytes / sizeof(float)};
+                           .first_element = about.offset_bytes / sizeof(float),
+                           .rank = static_cast<uint32_t>(call.worker_rank)};
   codecs.Get(about.coding)
       .decode(about.coding.parameters, place, call.payload.bytes().data(), values.get(), count);
   const auto bytes = std::as_bytes(std::span(values.get(), count));
@@ -57,7 +59,9 @@ void AsyncSlot::Push(protocol::Call& call) {
   if (count == 0) {
     Initialise(call);
   } else {
-    if (!call.request.coding.plain()) call.payload = Decode(call, *shard_->codecs);
+    if (!call.request.coding.plain()) {
+      call.payload = Decode(call, *shard_->codecs, shard_->view->job);
+    }
     if (IsHosted()) return BeginHosted(call);
     Update(call);
   }

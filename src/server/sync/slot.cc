@@ -257,7 +257,8 @@ void Slot::EncodeSum(Round round) {
   const uint32_t which = rounds_.buffer_of(round);
   const Coding coding = CodingOf(which);
   if (coding.plain()) return;
-  const codec::Place place{.key = id_.key,
+  const codec::Place place{.job = shard_->view->job,
+                           .key = id_.key,
                            .round = round,
                            .first_element = shape_.offset_bytes / sizeof(float),
                            .ratio = coded_->ratio,
@@ -336,7 +337,8 @@ void Slot::SumPlain(const std::vector<Ready>& ready, std::byte* sum) const {
 
 void Slot::SumCodes(const std::vector<Ready>& ready, std::byte* sum) const {
   const codec::Codec& codec = shard_->codecs->Get(coded_->coding);
-  codec::Place place{.key = id_.key,
+  codec::Place place{.job = shard_->view->job,
+                     .key = id_.key,
                      .round = rounds_.current(),
                      .first_element = shape_.offset_bytes / sizeof(float)};
   const size_t count = shape_.size_bytes / sizeof(float);

@@ -41,6 +41,6 @@ def test_workers_that_differ_are_told_both(make_job: MakeJob) -> None:
 
 def test_golden_codes_are_the_models() -> None:
     model = runpy.run_path(str(ROOT / "tests/e2e/workers/direct/dither_model.py"))
-    header = (ROOT / "tests/codec/dithering_golden.h").read_text()
+    header = (ROOT / "tests/codec/goldens/dithering_golden.h").read_text()
     rows = re.findall(r"\{\d+, \d+, \d+(?:,\s+0x[0-9a-f]{8}){3}\}", header)
     assert rows == [row.strip(" ,") for row in model["golden_rows"]()]

@@ -10,8 +10,8 @@ from bytescheduler._compression.params import compression_of
 from bytescheduler._native import Coding
 
 Params = Dict[str, object]
-FLOATS = [Size(count, 4 * count) for count in (1 << 20, 1 << 18, 1 << 17, 100, 10)]
-HALVES = [Size(count, 2 * count) for count in (1 << 20, 100)]
+FLOATS = [Size(count, 4) for count in (1 << 20, 1 << 18, 1 << 17, 100, 10)]
+HALVES = [Size(count, 2) for count in (1 << 20, 100)]
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,18 @@ HALVES = [Size(count, 2 * count) for count in (1 << 20, 100)]
             snapshot("compressing 1 of 2 tensors, 100 % of the bytes: bf16: all both ways"),
         ),
         (
+            # 1,000 of 2^17 elements, and of 2^20 too: 6 bytes each in place of 4 bytes an element.
+            {"compressor": "topk", "k": 1000},
+            [Size(1 << 17, 4), Size(1 << 20, 4)],
+            "compressing 2 of 2 tensors, 100 % of the bytes: topk with k 1000: 1/389 both ways",
+        ),
+        (
+            {"compressor": "topk", "k": 100_000},
+            [Size(1 << 17, 4), Size(100, 4)],
+            "compressing none of 2 tensors to topk with k 100000: all are below "
+            "BYTESCHEDULER_MIN_COMPRESS=65536, or their codes are no smaller",
+        ),
+        (
             {"compressor": "bf16"},
             FLOATS[3:],
             snapshot(
@@ -68,7 +80,7 @@ def test_a_line_tells_how_much_is_compressed(params: Params, sizes: List[Size], 
 
 
 def test_shares_are_of_bytes_not_of_tensors() -> None:
-    sizes = [Size(1 << 14, 1 << 16), *[Size(1 << 13, 1 << 15)] * 2]
+    sizes = [Size(1 << 14, 4), *[Size(1 << 13, 4)] * 2]
     line = summary_line(compression_of({"compressor": "bf16"}, 65536), sizes)
     assert line.startswith("compressing 1 of 3 tensors, 50 % of the bytes: bf16: 1/2")
 

@@ -3,6 +3,7 @@
 import logging
 from typing import Dict
 
+import numpy as np
 import pytest
 
 from bytescheduler._compression.params import Compression, compression_of
@@ -61,7 +62,28 @@ def test_keys_that_are_absent_are_left_out(params: Params, coding: Coding) -> No
     compression = compression_of(params, 65536)
     assert compression.coding == coding
     assert params == before
-    assert (compression.coding_for(65535), compression.coding_for(65536)) == (None, coding)
+    assert (compression.coding_for(65535, 4), compression.coding_for(65536, 4)) == (None, coding)
+
+
+def test_byteps_keys_that_are_absent_leave_mxnets_form() -> None:
+    for absent in ({"compressor": None}, {"fp16": False, "ef": ""}):
+        params: Params = {"type": "2bit", "threshold": 0.25, **absent}
+        assert compression_of(params, 65536) == compression_of(
+            {"type": "2bit", "threshold": 0.25}, 65536
+        )
+
+
+def test_numbers_count_whatever_their_type_is() -> None:
+    for k in (np.float32(2), "2", 2):
+        assert compression_of({"compressor": "dithering", "k": k}, 0).coding == DITHERING
+    topk = compression_of({"compressor": "topk", "k": 20, "ef": "vanilla"}, 0)
+    assert compression_of({"compressor": "topk", "k": "20", "ef": "vanilla"}, 0) == topk
+    for seed in (3, 3.0, "3"):
+        coding = compression_of({"compressor": "randomk", "k": 0.5, "seed": seed}, 0).coding
+        assert coding == Coding("randomk", {"k": "0.5", "seed": "3"})
+        coding = compression_of({"compressor": "int8", "seed": seed}, 0).coding
+        assert coding == Coding("int8", {"seed": "3"})
+    assert compression_of({"momentum": "nesterov", "mu": np.float32(0.5)}, 0).mu == 0.5
 
 
 @pytest.mark.parametrize("params", [{"compressor": None}, {"compressor": "", "k": 1.0, "ef": ""}])
@@ -102,7 +124,7 @@ def test_signs_without_scaling_are_warned_of(caplog: pytest.LogCaptureFixture) -
 
 def test_two_bits_in_mxnets_form_take_every_size() -> None:
     compression = compression_of({"type": "2bit"}, 65536)
-    assert compression.coding_for(4) == Coding("2bit", {})
+    assert compression.coding_for(4, 4) == Coding("2bit", {})
     assert compression.is_two_bit
     assert not compression.widens
 
@@ -177,6 +199,28 @@ def test_keys_that_scripts_always_pass_are_left_out_with_a_warning(
         ({"compressor": "bf16", "mu": 0.9}, "mu 0.9 without 'momentum': 'nesterov'"),
         ({"compressor": "2bit", "momentum": "nesterov"}, "momentum 'nesterov' beside two bits"),
         ({"fp16": True, "type": "2bit"}, "type '2bit' beside"),
+        ({"compressor": "topk"}, "compressor 'topk' needs k: how many elements"),
+        ({"compressor": "randomk", "k": ""}, "compressor 'randomk' needs k"),
+        ({"compressor": "topk", "k": 0}, "k 0: want a whole number from 1 to 4294967295, or a"),
+        ({"compressor": "topk", "k": 1.5}, "k 1.5: want"),
+        ({"compressor": "topk", "k": True}, "k True: want"),
+        ({"compressor": "topk", "k": "many"}, "k 'many': want"),
+        ({"compressor": "topk", "k": float("nan")}, "k nan: want"),
+        ({"compressor": "topk", "k": float("inf")}, "k inf: want"),
+        ({"compressor": "topk", "k": 0.7}, "k of gradient compression is so large"),
+        ({"compressor": "topk", "k": 0.1, "ef": "sparse"}, "ef 'sparse' .* want 'vanilla' or"),
+        ({"compressor": "randomk", "k": 0.1, "ef": "sparsely"}, "'corrected' or 'sparse'"),
+        (
+            {"compressor": "topk", "k": 0.1, "seed": 5},
+            r"no option 'seed' \('5'\), only 'k', 'fp16'",
+        ),
+        ({"compressor": "topk", "k": 0.1, "scaling": True}, "no option 'scaling'"),
+        ({"compressor": "randomk", "k": 0.1, "seed": 0}, "seed '0' .* want a whole number from 1"),
+        (
+            {"compressor": "randomk", "k": 0.1, "seed": 1.5},
+            "seed '1.5' .* want a whole number from 1",
+        ),
+        ({"type": "topk"}, "type 'topk', which is a compressor: write"),
     ],
 )
 def test_keys_and_values_that_make_no_sense_are_named(params: Params, text: str) -> None:

@@ -20,6 +20,7 @@ class AsyncBench : public RequestBench {
  public:
   struct Options {
     int32_t num_workers = 1;
+    uint64_t job = 0;
     int64_t max_staleness = -1;
     std::string optimizer = "sgd learning_rate=-1";  // of the server's own; empty: none
     bool hosts = false;
@@ -27,7 +28,9 @@ class AsyncBench : public RequestBench {
   };
   explicit AsyncBench(const Options& options) {
     ShardState state;
-    state.view = job::ShareView({.role = job::Role::kServer}, options.num_workers, 1);
+    job::View view = job::MakeView({.role = job::Role::kServer}, options.num_workers, 1);
+    view.job = options.job;
+    state.view = std::make_shared<const job::View>(std::move(view));
     state.max_staleness = options.max_staleness;
     state.send = outbox.sender();
     state.bounds.room = std::make_shared<MemoryRoom>(options.available_bytes);

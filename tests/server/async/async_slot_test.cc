@@ -3,9 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
+#include <string_view>
+#include <vector>
 
 #include "base/snapshot.h"
+#include "codec/codec.h"
 #include "server/async/async_bench.h"
 
 namespace bs::server {
@@ -37,6 +41,32 @@ TEST(AsyncSlotTest, ACodedPushIsTheGradientItsCodesStandFor) {
   EXPECT_EQ(bench.PullNow(1, 2), std::vector<float>{8.5F});
   bench.DoOk(Push(0, 1, Floats({1})));
   EXPECT_EQ(bench.PullNow(0, 1), std::vector<float>{9.5F}) << "workers need not agree";
+}
+
+// The elements of randomk follow from the number of the job.
+TEST(AsyncSlotTest, ACodedPushIsDecodedWithTheNumberOfTheJob) {
+  constexpr size_t kElements = 64;
+  constexpr uint64_t kJob = 12345;
+  AsyncBench bench({.job = kJob});
+  bench.DoOk(Push(0, 0, Floats(std::vector<float>(kElements))));
+  const std::string_view name = "randomk";
+  const codec::Option options[] = {{"k", "0.25"}};
+  const Coding coding = codec::Builtin().Parse(&name, options).value();
+  const codec::Codec& randomk = codec::Builtin().Get(coding);
+  std::vector<float> gradient(kElements);
+  for (size_t i = 0; i < kElements; ++i) gradient[i] = static_cast<float>(i + 1);
+  Ask push = Push(0, 1, std::vector<std::byte>(kElements));
+  randomk.encode(coding.parameters, {.job = kJob, .key = 7, .round = 1}, gradient.data(), nullptr,
+                 push.payload.data(), kElements);
+  push.coding = coding;
+  push.size_bytes = kElements * sizeof(float);
+  bench.DoOk(push);
+  bench.Post(bench.Newest(Pull(0, 1, push.size_bytes)));
+  const std::vector<float> weights = ToFloats(bench.outbox.Next().data.at(0).bytes());
+  for (size_t i = 0; i < kElements; ++i) {
+    EXPECT_TRUE(weights[i] == 0 || weights[i] == 4 * gradient[i]) << i << ": " << weights[i];
+  }
+  EXPECT_EQ(std::count(weights.begin(), weights.end(), 0), kElements - kElements / 4);
 }
 
 TEST(AsyncSlotTest, RepeatsAreAcknowledgedAndAppliedOnce) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <string_view>
 #include <vector>
 
 #include "base/snapshot.h"
@@ -98,6 +99,31 @@ TEST(SlotCoded, SumsFollowTheRanks) {
   EXPECT_EQ(sum_of({2, 1, 0}, 1 << 20), 0x1p24F);
   EXPECT_EQ(sum_of({1, 2, 0}, 1 << 20), 0x1p24F);
   EXPECT_EQ(sum_of({2, 1, 0}, 0), 0x1p24F + 2) << "in the order of arrival the bits are others";
+}
+
+// One worker sends -0, the other does not send that element.
+TEST(SlotCoded, SignsOfSparseSumsDoNotDependOnWhichWorkerComesFirst) {
+  const std::string_view name = "topk";
+  const codec::Option options[] = {{"k", "0.5"}, {"pull", "plain"}};
+  const Coding coding = codec::Builtin().Parse(&name, options).value();
+  const std::vector<std::vector<float>> gradients = {{-0.0F, 5, 0, 0}, {0, 0, 3, 4}};
+  const auto sum_of = [&](const std::vector<int32_t>& order) {
+    SlotBench bench(2);
+    bench.Round(0, std::vector<float>(4));
+    for (const int32_t rank : order) {
+      const std::vector<float>& values = gradients[static_cast<size_t>(rank)];
+      Ask push = Push(rank, 1, {});
+      push.payload.resize(codec::Builtin().SentBytes(coding, 4 * sizeof(float)));
+      codec::Builtin().Get(coding).encode(coding.parameters, {}, values.data(), nullptr,
+                                          push.payload.data(), values.size());
+      push.coding = coding;
+      push.size_bytes = 4 * sizeof(float);
+      bench.DoOk(push);
+    }
+    return ToBytes(bench.PullNow(0, 1, 4 * sizeof(float)).data.at(0));
+  };
+  EXPECT_EQ(sum_of({0, 1}), Floats({0, 5, 3, 4}));
+  EXPECT_EQ(sum_of({1, 0}), Floats({0, 5, 3, 4}));
 }
 
 TEST(SlotCoded, RoundsOfAnyCodingFollowOneAnother) {

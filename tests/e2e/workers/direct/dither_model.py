@@ -1,6 +1,6 @@
 """Dithering in numpy, from its specification: codes, their values and residuals.
 
-``dither_model.py`` alone prints the rows of tests/codec/dithering_golden.h.
+``dither_model.py`` alone prints the rows of tests/codec/goldens/dithering_golden.h.
 """
 
 import zlib

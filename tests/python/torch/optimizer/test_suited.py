@@ -117,7 +117,7 @@ def test_rates_travel_with_codes_that_keep_a_rest(
         ("weight", (0.125, 0.0, 1.0)),
         ("weight", (0.5, 0.0, 1.0)),
     ]
-    assert job.session.cut_for == {options.choice.cuts: ["weight", "bias"]}
+    assert job.session.cut_for == {options.choice.params.coding: ["weight", "bias"]}
 
 
 def test_an_optimizer_that_suits_badly_is_told_once(

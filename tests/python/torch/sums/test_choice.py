@@ -20,19 +20,20 @@ KIB = 1024
 def test_small_tensors_travel_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BYTESCHEDULER_MIN_COMPRESS", "100")
     choice = choice_of(None, ONEBIT)
-    assert choice.compressor_for(99) is Compression.none
-    assert choice.compressor_for(100).coding == choice.cuts
-    assert choice.cuts == Coding("onebit", {"scaling": "True", "ef": "vanilla"})
+    assert choice.compressor_for(99, 4) is Compression.none
+    coding = Coding("onebit", {"scaling": "True", "ef": "vanilla"})
+    assert choice.compressor_for(100, 4).coding == coding
+    assert (choice.cut_for(99, 4), choice.cut_for(100, 4)) == (None, coding)
 
 
 def test_two_bits_have_every_size_and_cut_nothing() -> None:
     choice = choice_of(None, {"type": "2bit", "threshold": 0.25})
-    assert choice.cuts is None
-    assert choice.compressor_for(4).coding == Coding("2bit", {"threshold": "0.25"})
+    assert choice.cut_for(64 * KIB, 4) is None
+    assert choice.compressor_for(4, 4).coding == Coding("2bit", {"threshold": "0.25"})
 
 
 def test_half_precision_is_coded_as_float32_and_comes_back_as_it_was() -> None:
-    compressor = choice_of(None, ONEBIT).compressor_for(64 * KIB)
+    compressor = choice_of(None, ONEBIT).compressor_for(64 * KIB, 4)
     for dtype in (torch.float16, torch.bfloat16):
         wide, context = compressor.compress(torch.ones(3, dtype=dtype))
         assert wide.dtype is torch.float32
@@ -45,10 +46,11 @@ def test_half_precision_is_coded_as_float32_and_comes_back_as_it_was() -> None:
 def test_factors_count_for_tensors_of_every_size() -> None:
     choice = choice_of(None, ONEBIT).scaled(0.5, 4)
     for size_bytes in (4, 64 * KIB):
-        compressor = choice.compressor_for(size_bytes)
+        compressor = choice.compressor_for(size_bytes, 4)
         sent, context = compressor.compress(torch.ones(1))
         assert (sent.item(), compressor.decompress(sent, context).item()) == (0.5, 2)
-    assert choice.compressor_for(64 * KIB).coding == choice.cuts
+    assert choice.compressor_for(64 * KIB, 4).coding == choice.cut_for(64 * KIB, 4)
+    assert choice.is_coded(64 * KIB, 4)
     assert str(choice) != str(choice_of(None, ONEBIT))
 
 
@@ -65,17 +67,17 @@ def test_a_dtype_without_codes_is_refused_with_the_right_dtypes(
 ) -> None:
     choice = choice_of(None, params)
     with pytest.raises(UsageError, match=rf"w: {dtype} cannot be compressed .*, only {names}; con"):
-        choice.check_dtype(dtype, 64 * KIB, "w")
-    choice.check_dtype(torch.float32, 64 * KIB, "w")
-    if choice.cuts is not None:
-        choice.check_dtype(dtype, 64 * KIB - 1, "w")  # it travels plain
+        choice.check_dtype(dtype, 64 * KIB, 4, "w")
+    choice.check_dtype(torch.float32, 64 * KIB, 4, "w")
+    if choice.params.widens:
+        choice.check_dtype(dtype, 64 * KIB - 1, 4, "w")  # it travels plain
 
 
 def test_numbers_without_a_fraction_have_no_momentum() -> None:
     choice = choice_of(None, {"momentum": "nesterov", "mu": 0.5})
     with pytest.raises(UsageError, match="w: torch.complex64 has no momentum 'nesterov' of"):
-        choice.check_dtype(torch.complex64, 4, "w")
-    choice.check_dtype(torch.float64, 4, "w")
+        choice.check_dtype(torch.complex64, 8, 8, "w")
+    choice.check_dtype(torch.float64, 8, 8, "w")
 
 
 def test_choices_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,4 +139,18 @@ def test_a_dictionary_that_makes_no_sense_is_refused(params: Params) -> None:
 
 def test_no_compressor_compresses_nothing() -> None:
     choice = choice_of(None, {"compressor": None, "ef": "", "scaling": False})
-    assert (choice.cuts, choice.mu, str(choice)) == (None, 0, str(choice_of(None, None)))
+    assert (choice.params.coding, choice.mu, str(choice)) == (None, 0, str(choice_of(None, None)))
+
+
+def test_a_whole_k_gives_each_size_and_dtype_a_coding_of_its_own() -> None:
+    choice = choice_of(None, {"compressor": "topk", "k": 1000})
+    for elements, element_bytes, share in (
+        (65_536, 4, "1000/65536"),
+        (65_536, 2, "1000/65536"),  # as many elements in half the bytes
+        (2_000_000, 4, "1000/1024000"),
+    ):
+        coding = Coding("topk", {"k": share})
+        size = elements * element_bytes, element_bytes
+        assert choice.compressor_for(*size).coding == choice.cut_for(*size) == coding
+    # Six bytes a pick are no fewer than the bytes of such halves.
+    assert choice_of(None, {"compressor": "topk", "k": 0.4}).cut_for(64 * KIB, 2) is None

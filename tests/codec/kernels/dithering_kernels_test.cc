@@ -1,5 +1,5 @@
 // U2: the kernels of every CPU make the bits of the specification.
-#include "codec/dithering_kernels.h"
+#include "codec/kernels/dithering_kernels.h"
 
 #include <gtest/gtest.h>
 

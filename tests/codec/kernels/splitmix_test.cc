@@ -1,5 +1,5 @@
 // Random words against those of the generator's authors.
-#include "codec/splitmix.h"
+#include "codec/kernels/splitmix.h"
 
 #include <gtest/gtest.h>
 

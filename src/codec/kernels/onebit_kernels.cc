@@ -1,5 +1,5 @@
 // The specification of onebit's loops, and the choice of kernels.
-#include "codec/onebit_kernels.h"
+#include "codec/kernels/onebit_kernels.h"
 
 #include <array>
 #include <bit>

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "codec/onebit_kernels.h"
+#include "codec/kernels/onebit_kernels.h"
 
 namespace bs::codec {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "codec/dithering_kernels.h"
+#include "codec/kernels/dithering_kernels.h"
 
 namespace bs::codec {
 namespace {

@@ -1,5 +1,5 @@
 // The specification of dithering's loops, and the choice of kernels.
-#include "codec/dithering_kernels.h"
+#include "codec/kernels/dithering_kernels.h"
 
 #include <algorithm>
 #include <array>

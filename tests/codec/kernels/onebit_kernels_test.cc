@@ -1,5 +1,5 @@
 // U2: the kernels of every CPU make the bits of the specification.
-#include "codec/onebit_kernels.h"
+#include "codec/kernels/onebit_kernels.h"
 
 #include <gtest/gtest.h>
 

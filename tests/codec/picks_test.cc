@@ -1,0 +1,302 @@
+// U1: codes, residuals and values of topk and randomk are those of the model in numpy.  Their
+// parameters, and codes of any bytes.
+#include "codec/picks.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cfenv>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/snapshot.h"
+#include "codec/goldens/pick_goldens.h"
+#include "codec/pick_coder.h"
+
+namespace bs::codec {
+namespace {
+
+using testing::BitsOfFloats;
+using testing::ParsePicking;
+using testing::PickCoder;
+using testing::PickGolden;
+
+uint64_t Mixed(uint64_t x) {
+  x *= 0x9e3779b97f4a7c15;
+  x = (x ^ x >> 30U) * 0xbf58476d1ce4e5b9;
+  x = (x ^ x >> 27U) * 0x94d049bb133111eb;
+  return x ^ x >> 31U;
+}
+
+float NumberOf(int pattern, uint64_t x) {
+  const auto low = static_cast<uint32_t>(x);
+  int64_t fields = -131070;
+  for (const unsigned at : {0U, 16U, 32U, 48U}) fields += static_cast<int64_t>(x >> at & 0xffffU);
+  const float usual = static_cast<float>(fields) / 16384;
+  switch (pattern) {
+    case 1:
+      return std::bit_cast<float>(low & 0x80000000U);
+    case 2:
+      return std::bit_cast<float>(low & 0x807fffffU);
+    case 3:
+      return std::bit_cast<float>((low & 0x80000000U) | 0x40000000U);
+    case 6:
+      return std::nearbyint(usual);
+    case 7:
+      return std::bit_cast<float>(low & 0xff7fffffU);
+    default:
+      return usual;
+  }
+}
+
+// As numbers() of tests/python/compression/pick_goldens.py.
+std::vector<float> NumbersOf(int pattern, size_t count, uint64_t seed) {
+  std::vector<float> numbers(count);
+  for (size_t i = 0; i < count; ++i) numbers[i] = NumberOf(pattern, Mixed(i + (seed << 32U)));
+  if (pattern == 4) numbers[count / 2] = std::numeric_limits<float>::infinity();
+  if (pattern == 5) numbers[count - 1] = std::numeric_limits<float>::quiet_NaN();
+  return numbers;
+}
+
+constexpr std::array<uint32_t, 256> MakeCrcs() {
+  std::array<uint32_t, 256> crcs{};
+  for (uint32_t byte = 0; byte < crcs.size(); ++byte) {
+    crcs[byte] = byte;
+    for (int bit = 0; bit < 8; ++bit) {
+      crcs[byte] = crcs[byte] >> 1U ^ (crcs[byte] % 2 == 1 ? 0xedb88320U : 0U);
+    }
+  }
+  return crcs;
+}
+constexpr std::array<uint32_t, 256> kCrcs = MakeCrcs();
+
+uint32_t Crc32(const void* data, size_t size) {
+  uint32_t crc = UINT32_MAX;
+  for (const unsigned char byte : std::span(static_cast<const unsigned char*>(data), size)) {
+    crc = crc >> 8U ^ kCrcs[(crc ^ byte) & 0xffU];
+  }
+  return ~crc;
+}
+
+PickCoder CoderOfGolden(const PickGolden& golden) {
+  std::vector<Option> options = {{"k", golden.k}, {"fp16", golden.fp16}};
+  if (std::string_view(golden.codec) == "randomk") options.push_back({"seed", "11"});
+  if (golden.ratio != 0) options.push_back({"ef", "vanilla"});
+  PickCoder coder(golden.codec, options, golden.count);
+  coder.place = {.key = 7,
+                 .round = 3,
+                 .first_element = 2 * 65536,
+                 .ratio = golden.ratio,
+                 .rank = golden.of_sum ? kServerRank : 1,
+                 .num_workers = 3};
+  return coder;
+}
+
+TEST(Picks, CodesResidualsAndValuesAreTheModels) {
+  for (const PickGolden& golden : testing::kPickGoldens) {
+    SCOPED_TRACE(std::string(golden.codec) + " fp16 " + golden.fp16 + " pattern " +
+                 std::to_string(golden.pattern) + " of " + std::to_string(golden.count));
+    PickCoder coder = CoderOfGolden(golden);
+    if (golden.ratio != 0) coder.residual = NumbersOf(0, golden.count, 5);
+    const std::vector<float> in = NumbersOf(golden.pattern, golden.count, 3);
+    const std::vector<std::byte> codes = coder.Encode(in);
+    EXPECT_EQ(Crc32(codes.data(), codes.size()), golden.codes);
+    EXPECT_TRUE(coder.Check(codes, in.size()).ok());
+    coder.residual.resize(in.size());
+    EXPECT_EQ(Crc32(coder.residual.data(), 4 * in.size()), golden.residual);
+    const std::vector<float> values = coder.Decode(codes, in.size());
+    EXPECT_EQ(Crc32(values.data(), 4 * in.size()), golden.values);
+    std::vector<float> sum(in.size(), 0.5F);
+    for (size_t i = 0; i < in.size(); ++i) sum[i] += values[i];
+    const std::vector<float> added = coder.Add(codes, std::vector<float>(in.size(), 0.5F));
+    EXPECT_EQ(BitsOfFloats(added), BitsOfFloats(sum));
+  }
+}
+
+TEST(Picks, BitsDoNotDependOnTheThreadsRounding) {
+  for (const char* const name : {"topk", "randomk"}) {
+    std::vector<std::vector<std::byte>> codes;
+    std::vector<std::vector<uint32_t>> residuals;
+    for (const int rounding : {FE_TONEAREST, FE_UPWARD}) {
+      PickCoder coder(name, {{"k", "0.3"}, {"fp16", "True"}, {"ef", "vanilla"}}, 1000);
+      coder.residual = NumbersOf(0, 1000, 5);
+      coder.place.ratio = 0.3F;
+      ASSERT_EQ(std::fesetround(rounding), 0);
+      codes.push_back(coder.Encode(NumbersOf(2, 1000, 3)));
+      ASSERT_EQ(std::fesetround(FE_TONEAREST), 0);
+      residuals.push_back(BitsOfFloats(coder.residual));
+    }
+    EXPECT_EQ(codes[0], codes[1]);
+    EXPECT_EQ(residuals[0], residuals[1]);
+  }
+}
+
+TEST(Picks, AResidualThatItsFactorMakesInfiniteCostsOneRound) {
+  for (const char* const name : {"topk", "randomk"}) {
+    PickCoder coder(name, {{"k", "0.5"}, {"ef", "vanilla"}}, 2);
+    coder.residual = {1e30F, 1};
+    coder.place.ratio = 1e20F;
+    EXPECT_TRUE(std::isnan(coder.Decode(coder.Encode({1, 1}), 2)[0]));
+    EXPECT_EQ(coder.residual, (std::vector<float>{0, 1e20F}));
+    coder.place.ratio = 1;
+    EXPECT_FALSE(std::isnan(coder.Decode(coder.Encode({1, 1}), 2)[0]));
+  }
+}
+
+TEST(Picks, AHalfThatOverflowsMakesItsUnitNan) {
+  for (const char* const name : {"topk", "randomk"}) {
+    PickCoder coder(name, {{"k", "0.99"}, {"fp16", "True"}, {"ef", "vanilla"}}, 100);
+    std::vector<float> in(100, 1e6F);
+    const std::vector<float> values = coder.Decode(coder.Encode(in), 100);
+    for (const float value : values) EXPECT_TRUE(std::isnan(value)) << name;
+    EXPECT_EQ(coder.residual, std::vector<float>(100)) << "it is as it was";
+    // 64 workers of 2,000 each do not overflow (E3).
+    coder.place = {.rank = kServerRank, .num_workers = 64};
+    in.assign(100, 128000);
+    const std::vector<float> sums = coder.Decode(coder.Encode(in), 100);
+    EXPECT_EQ(*std::max_element(sums.begin(), sums.end()), 128000) << name;
+  }
+}
+
+// What passes the check stays in bounds; the sanitizers look.
+TEST(Picks, AnyBytesAreRefusedOrDecoded) {
+  std::mt19937 random(11);
+  size_t passed = 0;
+  for (int trial = 0; trial < 4000; ++trial) {
+    const char* const name = trial % 2 == 0 ? "topk" : "randomk";
+    const char* const fp16 = trial % 4 < 2 ? "True" : "False";
+    PickCoder coder(name, {{"k", "0.1"}, {"fp16", fp16}}, 0);
+    const size_t count = 1 + random() % 40;
+    std::vector<std::byte> codes = coder.Encode(std::vector<float>(count, 3));
+    for (size_t change = random() % 3; change > 0; --change) {
+      codes[random() % codes.size()] = std::byte{static_cast<uint8_t>(random())};
+    }
+    if (!coder.Check(codes, count).ok()) continue;
+    ++passed;
+    const std::vector<float> values = coder.Decode(codes, count);
+    EXPECT_TRUE(std::isnan(values[0]) == std::isnan(values.back()));
+    coder.Add(codes, values);
+  }
+  EXPECT_GT(passed, 1000U);
+  EXPECT_LT(passed, 4000U);
+}
+
+TEST(Picks, CodesOfNoElementsAreEmpty) {
+  for (const char* const name : {"topk", "randomk"}) {
+    PickCoder coder(name, {{"k", "0.1"}}, 0);
+    EXPECT_TRUE(coder.Encode({}).empty());
+    EXPECT_TRUE(coder.Check({}, 0).ok());
+  }
+}
+
+uint64_t PicksFor(const char* k, uint64_t count) {
+  return PicksOf(ParsePicking("topk", {{"k", k}}).value().parameters).Of(count);
+}
+
+TEST(Picks, ShareIsRoundedUpAndPicksAreRoundedDownAndOneAtLeast) {
+  EXPECT_EQ(PicksFor("0.01", 65536), 655U);
+  EXPECT_EQ(PicksFor("0.5", 9), 4U);
+  EXPECT_EQ(PicksFor("0.01", 3), 1U);
+  EXPECT_EQ(PicksFor("1/3", 3), 1U) << "ceil of 2^32 / 3";
+  EXPECT_EQ(PicksFor("2/3", 3), 2U);
+  EXPECT_EQ(PicksFor("20/65536", 65536), 20U);
+  EXPECT_EQ(PicksFor("20/1024000", 65536), 1U);
+  EXPECT_EQ(PicksFor("9/4", 4), 4U);
+  EXPECT_EQ(PicksFor("4294967295/4294967295", 65536), 65536U);
+  EXPECT_EQ(PicksOf({}).Of(5), 1U) << "any parameters";
+}
+
+TEST(Picks, DescriptionsTellEachOption) {
+  const auto describe = [](const char* name, const std::vector<Option>& options) {
+    return Builtin().Describe(ParsePicking(name, options).value());
+  };
+  EXPECT_EQ(describe("topk", {{"k", "0.01"}}), "compressed to topk with k 0.01");
+  EXPECT_EQ(describe("topk", {{"k", "20/65536"}, {"fp16", "True"}, {"ef", "corrected"}}),
+            "compressed to topk with k 20, half values, ef corrected");
+  EXPECT_EQ(describe("randomk", {{"k", "0.001"}, {"seed", "7"}, {"ef", "sparse"}}),
+            "compressed to randomk with k 0.001, seed 7, ef sparse");
+}
+
+std::string Refusal(const char* name, const std::vector<Option>& options) {
+  return ParsePicking(name, options).status().message();
+}
+
+TEST(Picks, WrongOptionsAreNamedWithTheRightValues) {
+  EXPECT_SNAPSHOT(
+      Refusal("topk", {}),
+      "gradient compression by 'topk' needs k, such as 0.01: which part of the elements "
+      "travels");
+  for (const char* const k : {"0", "1", "-0.5", "nan", "1e-400", "many", "", "0.1 ", "20", "0/5",
+                              "5/0", "1/", "/2", "-1/2", "1/2/3", "4294967296/5"}) {
+    EXPECT_FALSE(ParsePicking("topk", {{"k", k}}).ok()) << k;
+  }
+  EXPECT_SNAPSHOT(Refusal("topk", {{"k", "20"}}),
+                  "k '20' of gradient compression: want a fraction between 0 and 1, such as 0.01, "
+                  "or how many of a tensor's elements, such as 20/65536");
+  EXPECT_SNAPSHOT(Refusal("randomk", {{"k", "0.1"}, {"fp16", "yes"}}),
+                  "fp16 'yes' of gradient compression: want True or False");
+  EXPECT_SNAPSHOT(Refusal("randomk", {{"k", "0.1"}, {"seed", "0"}}),
+                  "seed '0' of gradient compression: want a whole number from 1 to 2^64 - 1");
+  EXPECT_FALSE(ParsePicking("randomk", {{"k", "0.1"}, {"seed", "-1"}}).ok());
+  EXPECT_TRUE(ParsePicking("randomk", {{"k", "0.1"}, {"seed", "18446744073709551615"}}).ok());
+  EXPECT_SNAPSHOT(Refusal("topk", {{"k", "0.1"}, {"seed", "5"}}),
+                  "gradient compression by 'topk' has no option 'seed' ('5'), only 'k', 'fp16', "
+                  "'ef' and 'pull'");
+  EXPECT_SNAPSHOT(Refusal("randomk", {{"k", "0.1"}, {"scaling", "True"}}),
+                  "gradient compression by 'randomk' has no option 'scaling' ('True'), only 'k', "
+                  "'fp16', 'seed', 'ef' and 'pull'");
+}
+
+TEST(Picks, SparseFeedbackIsRandomksAlone) {
+  const std::vector<Option> options = {{"k", "0.1"}, {"ef", "sparse"}};
+  EXPECT_EQ(ParsePicking("randomk", options).value().feedback, Feedback::kSparse);
+  EXPECT_SNAPSHOT(Refusal("topk", options),
+                  "ef 'sparse' of gradient compression: want 'vanilla' or 'corrected'");
+  EXPECT_SNAPSHOT(Refusal("randomk", {{"k", "0.1"}, {"ef", "dense"}}),
+                  "ef 'dense' of gradient compression: want 'vanilla', 'corrected' or 'sparse'");
+  Coding topk = ParsePicking("topk", {{"k", "0.1"}}).value();
+  topk.feedback = Feedback::kSparse;
+  EXPECT_FALSE(Builtin().Check(topk).ok());
+}
+
+TEST(Picks, AFractionWithCodesThatAreNoSmallerIsRefused) {
+  EXPECT_TRUE(ParsePicking("topk", {{"k", "0.6666"}}).ok());
+  EXPECT_SNAPSHOT(Refusal("topk", {{"k", "0.67"}}),
+                  "k of gradient compression is so large that codes are no smaller than gradients: "
+                  "want less than 2/3");
+  EXPECT_TRUE(ParsePicking("topk", {{"k", "0.67"}, {"fp16", "True"}}).ok());
+  EXPECT_TRUE(ParsePicking("topk", {{"k", "2/3"}}).ok()) << "it depends on the tensor";
+  EXPECT_TRUE(ParsePicking("randomk", {{"k", "0.9999"}}).ok());
+  EXPECT_FALSE(ParsePicking("randomk", {{"k", "0.9999999999999999"}}).ok());
+}
+
+TEST(Picks, ParametersFromTheWireAreChecked) {
+  for (const char* const name : {"topk", "randomk"}) {
+    const Coding good = ParsePicking(name, {{"k", "0.1"}}).value();
+    EXPECT_TRUE(Builtin().Check(good).ok());
+    const auto changed = [&](size_t at, uint8_t value) {
+      std::vector<std::byte> bytes(good.parameters.bytes().begin(), good.parameters.bytes().end());
+      bytes[at] = std::byte{value};
+      Coding coding = good;
+      coding.parameters = CodecParameters(bytes);
+      return Builtin().Check(coding);
+    };
+    EXPECT_SNAPSHOT(changed(0, 2).message(), "parameters that are not a flag and three numbers");
+    EXPECT_FALSE(changed(9, 2).ok()) << "a share above 2^32";
+    EXPECT_EQ(changed(13, 1).ok(), std::string(name) == "randomk") << "a seed";
+    Coding none = good;
+    none.parameters = {};
+    EXPECT_FALSE(Builtin().Check(none).ok());
+    none.parameters = ParametersOf({.share = 0});
+    EXPECT_SNAPSHOT(Builtin().Check(none).message(), "a share of 0 picks: want 1 to 2^32 in 2^32");
+  }
+}
+
+}  // namespace
+}  // namespace bs::codec

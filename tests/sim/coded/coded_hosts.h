@@ -1,0 +1,106 @@
+// Workers and servers of a job whose gradients are coded, over a network that encodes every
+// message.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "backend/ps/ps_backend.h"
+#include "codec/codec.h"
+#include "protocol/bodies.h"
+#include "protocol/rules.h"
+#include "server/server.h"
+#include "sim/sim_executor.h"
+#include "sim/sim_network.h"
+#include "worker/worker.h"
+
+namespace bs::sim {
+
+inline constexpr int32_t kNodes = 2;  // of each kind
+
+inline ps::Address AddressOf(bool server, int32_t rank) {
+  return {server ? "server" : "worker", 1 + rank};
+}
+
+class CodedServer {
+ public:
+  CodedServer(SimClock* clock, SimNetwork* network, int32_t rank, const codec::Table* codecs)
+      : executor_(clock), transport_(network->MakeTransport(&executor_)), rank_(rank) {
+    ServerOptions options;
+    options.view = job::ShareView({.role = job::Role::kServer, .rank = rank}, kNodes, kNodes);
+    options.codecs = codecs;
+    server_ = std::make_unique<Server>(
+        options, &executor_, std::vector<ServerShard>{{.executor = &executor_, .numa_node = 0}},
+        Server::Handler{
+            .send = [this](ps::Message message) { transport_->Send(std::move(message)); }},
+        Logger("", LogLevel::kOff));
+    transport_->Start({.on_message =
+                           [this](ps::Message message) {
+                             const test::Asked about = test::About(message);
+                             if (about.op == ps::Op::kPush && about.round > 0) {
+                               pushed_bytes += message.data.empty() ? 0 : message.data[0].size();
+                             }
+                             server_->OnMessage(std::move(message));
+                           },
+                       .on_garbage = {},
+                       .on_connected = {},
+                       .on_disconnected = {}});
+    transport_->Bind(AddressOf(true, rank), [](const Result<int32_t>&) {});
+  }
+  ~CodedServer() { transport_->Close(Duration(0)); }
+  void Connect() {
+    for (int32_t rank = 0; rank < kNodes; ++rank) {
+      transport_->Connect(ps::WorkerId(rank), AddressOf(false, rank), ps::ServerId(rank_));
+    }
+  }
+  uint64_t pushed_bytes = 0;  // of gradients
+
+ private:
+  SimExecutor executor_;
+  const std::unique_ptr<ps::Transport> transport_;
+  const int32_t rank_;
+  std::unique_ptr<Server> server_;
+};
+
+class CodedWorker {
+ public:
+  CodedWorker(SimClock* clock, SimNetwork* network, int32_t rank, const codec::Table* codecs,
+              uint64_t partition_bytes, const protocol::Rules& rules = protocol::Rules())
+      : executor_(clock),
+        transport_(network->MakeTransport(&executor_)),
+        rank_(rank),
+        backend_(
+            {.view = job::ShareView({.rank = rank}, kNodes, kNodes)}, &executor_,
+            [this](ps::Message m) { transport_->Send(std::move(m)); }, Logger("", LogLevel::kOff)) {
+    WorkerOptions options;
+    options.view = job::ShareView({.rank = rank}, kNodes, kNodes);
+    options.partition_bytes = partition_bytes;
+    options.codecs = codecs;
+    worker_ = std::make_unique<Worker>(
+        options, &executor_, &backend_, [this](const Status& why) { failure = why; },
+        Logger("", LogLevel::kOff), rules);
+    transport_->Start({.on_message = [this](ps::Message m) { backend_.OnMessage(std::move(m)); },
+                       .on_garbage = {},
+                       .on_connected = {},
+                       .on_disconnected = {}});
+    transport_->Bind(AddressOf(false, rank), [](const Result<int32_t>&) {});
+  }
+  ~CodedWorker() { transport_->Close(Duration(0)); }
+  void Connect() {
+    for (int32_t rank = 0; rank < kNodes; ++rank) {
+      transport_->Connect(ps::ServerId(rank), AddressOf(true, rank), ps::WorkerId(rank_));
+    }
+  }
+  Worker* worker() { return worker_.get(); }
+  std::optional<Status> failure;
+
+ private:
+  SimExecutor executor_;
+  const std::unique_ptr<ps::Transport> transport_;
+  const int32_t rank_;
+  backend::PsBackend backend_;
+  std::unique_ptr<Worker> worker_;
+};
+
+}  // namespace bs::sim
