@@ -93,6 +93,8 @@ def test_optimizers_that_divide_by_the_size_of_gradients_are_told(optimizer: str
     line = unsuited_line(ONEBIT, optimizer)
     assert line is not None
     assert line.startswith(f"{optimizer} divides by the size of gradients, so what onebit loses")
+    topk = unsuited_line(Coding("topk", {"k": "0.01"}), optimizer)
+    assert topk == line.replace("onebit", "topk")
     assert unsuited_line(Coding("bf16", {}), optimizer) is None
     assert unsuited_line(None, optimizer) is None
 

@@ -2,14 +2,16 @@
 
 import gc
 import weakref
-from typing import Any
+from typing import Any, Dict, Optional
 
 import pytest
 import torch
 from fake_job import FakeJob
 from torch import nn
 
+from bytescheduler._native import Coding
 from bytescheduler.errors import UsageError
+from bytescheduler.torch._ddp.arguments import tell_without_rates
 from bytescheduler.torch._optimizer.options import Options
 from bytescheduler.torch._optimizer.stepper import Stepper
 from bytescheduler.torch._optimizer.suited import check_momentum, learning_rates
@@ -135,3 +137,35 @@ def test_an_optimizer_that_suits_badly_is_told_once(
         said = capsys.readouterr().err
         assert said.count("divides by the size of gradients, so what onebit loses") == count
         assert said.count("compressing none of 2 tensors to") == 1
+
+
+@pytest.mark.parametrize(
+    ("params", "feedback"),
+    [
+        ({"compressor": "onebit", "scaling": True, "ef": "corrected"}, "corrected"),
+        ({"compressor": "randomk", "k": 0.1, "ef": "sparse"}, "sparse"),
+        ({"compressor": "randomk", "k": 0.1, "ef": "vanilla"}, None),
+    ],
+)
+def test_feedback_without_an_optimizer_is_told(
+    params: Dict[str, object], feedback: Optional[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    tell_without_rates(choice_of(None, params))
+    line = f"ef '{feedback}' of compression_params follows the learning rate of the optimizer"
+    assert capsys.readouterr().err.count(line) == (feedback is not None)
+
+
+def test_keys_are_cut_for_the_share_that_each_size_has(
+    job: FakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BYTESCHEDULER_MIN_COMPRESS", "1")
+    model = nn.Linear(50, 4)
+    model.bias.data = model.bias.data.half()
+    params = {"compressor": "topk", "k": 1, "fp16": True}
+    options = Options(model=model, choice=choice_of(None, params)).checked()
+    stepper = Stepper(job, torch.optim.SGD(model.parameters(), 0.5), options)  # type: ignore[arg-type]
+    stepper.close()
+    assert job.session.cut_for == {
+        Coding("topk", {"k": "1/200", "fp16": "True"}): ["weight"],
+        Coding("topk", {"k": "1/4", "fp16": "True"}): ["bias"],
+    }
