@@ -41,6 +41,7 @@ __all__ = [
     "by_workers",
     "check_comm",
     "check_kind",
+    "check_without_nccl",
     "check_left_over",
     "in_direct_job",
     "is_direct",
@@ -327,6 +328,18 @@ def check_kind(variables: Optional[Variables] = None) -> None:
         raise ConfigError(
             f"BYTESCHEDULER_REJOIN_TIMEOUT={settings.rejoin_s:g} in a direct job, where a lost "
             "worker takes its server with it: unset it, or start the job with bslaunch --servers N",
+            1,
+        )
+
+
+def check_without_nccl(settings: Settings, framework: str) -> None:
+    """Raise ConfigError if NCCL shall sum; the framework's tensors travel through the host."""
+    setting, way_out = settings.nccl_by
+    if setting:
+        cure = "BYTESCHEDULER_COMM to direct or mpi" if settings.comm == "nccl" else way_out
+        raise ConfigError(
+            f"{setting}: NCCL sums tensors of GPUs, and {framework} travel through the host: "
+            f"set {cure}",
             1,
         )
 

@@ -49,7 +49,8 @@ std::vector<ShardPlace> ShardPlacesOf(const std::vector<NumaNode>& nodes, const 
 }
 
 GrantOptions GrantOptionsOf(const Config& config) {
-  GrantOptions options{.priority_order = config.scheduling};
+  GrantOptions options{.priority_order = config.scheduling,
+                       .straggler_timeout = config.straggler_timeout};
   if (!config.partition_or_credit_given) return options;
   options.partition_bytes = config.partition_bytes;
   options.credit_bytes = config.credit_bytes;

@@ -11,6 +11,7 @@ from bytescheduler._process.where import at
 from bytescheduler._session.direct import (
     check_kind,
     check_left_over,
+    check_without_nccl,
     in_direct_job,
     place_in_direct_job,
 )
@@ -84,14 +85,7 @@ def open_backend(inner: Optional[Store], settings: Settings) -> Tuple[Optional[S
 
 def check_job(settings: Settings) -> None:
     """Raise ConfigError if variables do not go with the kind of this process's job, or MXNet."""
-    setting, way_out = settings.nccl_by
-    if setting:
-        cure = "BYTESCHEDULER_COMM to direct or mpi" if settings.comm == "nccl" else way_out
-        raise ConfigError(
-            f"{setting}: NCCL sums tensors of GPUs, and MXNet's arrays travel through the host: "
-            f"set {cure}",
-            1,
-        )
+    check_without_nccl(settings, "MXNet's arrays")
     check_left_over()
     check_kind()
 

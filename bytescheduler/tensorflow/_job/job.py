@@ -3,6 +3,7 @@
 from typing import Optional
 
 from bytescheduler._process.say import say
+from bytescheduler._session.direct import check_without_nccl
 from bytescheduler._session.job import Job, Joined
 from bytescheduler._session.objects import Objects
 from bytescheduler._session.opening import kind_of, open_session
@@ -39,6 +40,7 @@ class TensorFlowJoined(Joined[TensorFlowSession]):
 
 
 def _join() -> TensorFlowJoined:
+    check_without_nccl(Settings.read(), "TensorFlow's tensors")
     session = open_session(PLACE, TensorFlowSession)
     if session is not None and session.rank == 0 and Settings.read().is_talkative:
         say(f"bytescheduler: {kind_of(session)}")

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstddef>
 #include <new>
+#include <string>
 #include <utility>
 
 #include "base/check.h"
@@ -13,6 +14,14 @@ namespace bs::backend::collective {
 namespace {
 
 constexpr std::align_val_t kPage{4096};
+
+Status NoMemory(const protocol::Tensor& tensor, Round round, size_t size_bytes) {
+  return Status::ResourceExhausted(
+      "key=" + std::to_string(tensor.key) + " round=" + std::to_string(round) + ": " +
+      std::to_string(size_bytes) +
+      " bytes for a copy in this host's memory are not free; set BYTESCHEDULER_PARTITION and "
+      "BYTESCHEDULER_CREDIT to less, or give the host more memory");
+}
 
 }  // namespace
 
@@ -32,7 +41,8 @@ HostCopies::Memory HostCopies::Take(size_t size_bytes) {
   if (const auto spare = spares_.find(rounded); spare != spares_.end()) {
     return spares_.extract(spare).mapped();
   }
-  auto* const pages = static_cast<std::byte*>(::operator new[](rounded, kPage));
+  auto* const pages = static_cast<std::byte*>(::operator new[](rounded, kPage, std::nothrow));
+  if (pages == nullptr) return {};
   const bool lasts = lasting_bytes_ + rounded <= kMostLastingBytes;
   if (lasts) lasting_bytes_ += rounded;
   return {.bytes = {pages, [](std::byte* memory) { ::operator delete[](memory, kPage); }},
@@ -73,6 +83,12 @@ void HostCopies::CopyDown(Copy* copy) {
   const std::span<std::byte> memory = copy->owned.memory;
   copy->waits = false;
   copy->down = Take(memory.size());
+  if (!copy->down.bytes) {
+    const std::unique_ptr<Copy> ended = std::move(copies_.extract(copy).mapped());
+    return executor_->Post(
+        [done = std::move(ended->done), status = NoMemory(ended->owned.tensor, ended->owned.round,
+                                                          memory.size())] { done(status); });
+  }
   copied_bytes_ += memory.size();
   library_->Copy({.in = memory, .out = {copy->down.bytes.get(), memory.size()}}, copy->down.lent(),
                  [this, copy](const Status& status) {
@@ -86,6 +102,7 @@ void HostCopies::Send(Copy* copy) {
   const Owned& owned = copy->owned;
   const size_t size_bytes = owned.memory.size();
   copy->up = Take(size_bytes);
+  if (!copy->up.bytes) return End(copy, NoMemory(owned.tensor, owned.round, size_bytes));
   copy->ends_missing = 2;
   Exchange exchange;
   exchange.round = owned.round;

@@ -5,7 +5,8 @@
 // is copied back.
 //
 // Copies leave by a credit of their own, most urgent first, and wait for no rank of this host.  The
-// credit bounds memory of the host too: a partition is copied down when it has its credit.
+// credit bounds copies that no server has taken yet.  A server's answer may be late, as when
+// another host is; memory for it, as large as the partition, and the copy itself stay until then.
 // Confined to the worker's executor.
 #pragma once
 
@@ -85,6 +86,7 @@ class HostCopies {
     Status crossed{};      // the first error of them
   };
 
+  // Without bytes: there is no memory.
   Memory Take(size_t size_bytes);
   void Keep(Memory memory);
   void StartCopies();

@@ -2,6 +2,7 @@
 #include "server/grants/leader.h"
 
 #include <algorithm>
+#include <chrono>
 #include <span>
 
 #include "base/check.h"
@@ -88,6 +89,7 @@ Leader::Leader(const GrantOptions& options, int32_t num_workers, Executor* execu
 
 // The Core wants its tasks ended; a task with operations under way ends with them.
 Leader::~Leader() {
+  StopWatch();
   if (core_.num_tasks() == 0) return;
   core_.FailAll(Status::Cancelled("the leader has ended"));
   Finish(num_operations());
@@ -175,6 +177,7 @@ Status Leader::TakeTensor(int32_t number, const protocol::ReadyTensor& tensor) {
     gathering.first_rank = number;
     gathering.ready.resize(ranks_.size());
     gathering.missing = static_cast<int32_t>(ranks_.size());
+    gathering.begin = executor_->Now();
   } else if (const Status status = CheckSame(number, tensor, gathering); !status.ok()) {
     return status;
   }
@@ -187,8 +190,10 @@ Status Leader::TakeTensor(int32_t number, const protocol::ReadyTensor& tensor) {
   const bool is_whole = waits_for_all_ ? gathering.missing == 0 : number == 0;
   if (is_whole) {
     Begin(std::move(gathering_.extract(found).mapped()));
+    if (gathering_.empty()) StopWatch();
     return Status::Ok();
   }
+  if (!watch_) Watch();
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const std::optional<Status>& gone = ranks_[i].gone;
     if (gone && !gathering.ready[i]) return *gone;
@@ -313,11 +318,36 @@ void Leader::Answer(const protocol::Call& call, uint64_t from) const {
 std::string Leader::Awaited(int32_t number) const {
   for (const auto& [id, gathering] : gathering_) {
     if (!gathering.ready[static_cast<size_t>(number)]) continue;
-    return protocol::DescribeWorkers(MissingRanks(gathering)) +
-           (gathering.tensor.part > 0 ? " to get from the servers " : " to sum ") +
-           DescribeTensor(gathering.tensor);
+    return DescribeMissing(gathering);
   }
   return "operations before its own";
+}
+
+std::string Leader::DescribeMissing(const Gathering& gathering) const {
+  return protocol::DescribeWorkers(MissingRanks(gathering)) +
+         (gathering.tensor.part > 0 ? " to get from the servers " : " to sum ") +
+         DescribeTensor(gathering.tensor);
+}
+
+void Leader::Watch() {
+  watch_ = executor_->PostAt(executor_->Now() + options_.straggler_timeout / 4, [this] {
+    watch_.reset();
+    const TimePoint latest = executor_->Now() - options_.straggler_timeout;
+    for (const auto& [id, gathering] : gathering_) {
+      // The request to a server has a deadline of its own, whose error says more.
+      if (gathering.tensor.part > 0 || gathering.begin > latest) continue;
+      const auto seconds =
+          std::chrono::ceil<std::chrono::seconds>(options_.straggler_timeout).count();
+      return Fail(Status::DeadlineExceeded("after " + std::to_string(seconds) +
+                                           " s still waiting for " + DescribeMissing(gathering) +
+                                           ": every worker must call the same sums"));
+    }
+    if (!gathering_.empty()) Watch();
+  });
+}
+
+void Leader::StopWatch() {
+  if (watch_) executor_->Cancel(*std::exchange(watch_, std::nullopt));
 }
 
 std::vector<int32_t> Leader::MissingRanks(const Gathering& gathering) const {
@@ -342,6 +372,7 @@ void Leader::OnWorkerGone(int32_t number, const Status& why) {
 void Leader::Fail(const Status& why) {
   if (failure_) return;
   failure_ = why;
+  StopWatch();
   for (Rank& rank : ranks_) {
     for (const auto& [number, call] : std::exchange(rank.open, {})) {
       send_(protocol::MakeErrorResponse(call, why));

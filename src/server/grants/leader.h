@@ -8,6 +8,9 @@
 // A request of a rank is the readiness of some tensors, and its response has operations.  Some
 // requests of a rank stay open, so that an operation need not wait for the next one.
 //
+// A tensor that some ranks have and another one skips fails all ranks after the straggler time-out,
+// though other tensors go on.
+//
 // Safety: an operation exists only when every rank is ready for it, and all ranks execute the same
 // sequence.  So each operation ends, its credit returns, and every ready tensor is granted.
 //
@@ -81,6 +84,7 @@ class Leader {
     int32_t first_rank = 0;
     std::vector<bool> ready{};  // by rank
     int32_t missing = 0;
+    TimePoint begin{};
   };
   struct Operation {
     std::vector<Started> pieces{};
@@ -121,6 +125,10 @@ class Leader {
   void AnswerOpen(Rank* rank, std::map<uint64_t, protocol::Call>::iterator open);
   void Answer(const protocol::Call& call, uint64_t from) const;
   std::string Awaited(int32_t rank) const;
+  std::string DescribeMissing(const Gathering& gathering) const;
+  // Looks for tensors that wait too long, again and again, as long as some wait.
+  void Watch();
+  void StopWatch();
   std::vector<int32_t> MissingRanks(const Gathering& gathering) const;
   void TaskEnded(Task* task);
 
@@ -141,6 +149,7 @@ class Leader {
   uint64_t finished_ = 0;       // number of the first that has not ended on rank 0
   uint64_t fully_granted_ = 0;  // tensors
   bool turn_posted_ = false;
+  std::optional<TimerId> watch_;
   std::optional<Status> failure_;
   Core core_;  // last: it refers to the above
 };

@@ -44,6 +44,8 @@ struct GrantOptions {
   uint64_t partition_bytes = uint64_t{8} << 20U;  // at least 64
   uint64_t credit_bytes = uint64_t{16} << 20U;    // granted and not ended
   bool priority_order = true;                     // false: first ready, first granted
+  // How long a tensor that is ready on some workers waits for all, before the job fails.
+  Duration straggler_timeout = std::chrono::minutes(30);
 };
 
 struct ServerOptions {

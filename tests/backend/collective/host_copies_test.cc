@@ -7,6 +7,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,6 +17,19 @@
 #include "backend/collective/ranks.h"
 #include "protocol/data_body.h"
 #include "protocol/grants.h"
+
+namespace {
+
+// The host has memory for so many copies.
+int copies_with_memory = 1 << 30;
+
+}  // namespace
+
+// Copies alone ask for memory in this way.
+void* operator new[](size_t size_bytes, std::align_val_t align,
+                     const std::nothrow_t& /*tag*/) noexcept {
+  return copies_with_memory-- > 0 ? ::operator new[](size_bytes, align) : nullptr;
+}
 
 namespace bs::backend::collective {
 namespace {
@@ -140,6 +154,25 @@ TEST(HostCopies, MemoryOfTheHostServesAgain) {
     lasting_bytes = now;
   }
   EXPECT_EQ(tensor.ended(), 2 * 5 * 3);
+}
+
+TEST(HostCopies, ACopyWithoutMemoryFailsAllWorkers) {
+  // The first copy down, the first that waits for the sum of all hosts, and a later partition.
+  for (const int copies : {0, 2, 5}) {
+    Ranks ranks({.num_ranks = 2, .hosts = {0, 1}});
+    HostTensor tensor(&ranks, 3, 8 * kPartition / sizeof(float));
+    copies_with_memory = copies;
+    tensor.StartAll();
+    ranks.Run();
+    copies_with_memory = 1 << 30;
+    EXPECT_EQ(tensor.ended(), 2 * 8) << copies;
+    ASSERT_TRUE(tensor.error()) << copies;
+    EXPECT_EQ(tensor.error()->code(), StatusCode::kResourceExhausted);
+    EXPECT_NE(tensor.error()->message().find(
+                  "key=3 round=1: 4096 bytes for a copy in this host's memory are not free"),
+              std::string::npos)
+        << tensor.error()->message();
+  }
 }
 
 TEST(HostCopies, MemoryThatLastsIsBounded) {

@@ -171,6 +171,49 @@ TEST_F(LeaderTest, ARepeatOfAnOpenRequestNamesTheRanksThatAreMissing) {
   EXPECT_EQ(responses[0].text, "workers 0, 2 to sum key=7 round=1");
 }
 
+// Each request of the waiting rank is answered with the other key's operations, so none gets old.
+TEST_F(LeaderTest, ATensorThatARankSkipsIsNamedWhileOtherSumsGoOn) {
+  Make({.straggler_timeout = std::chrono::seconds(40)}, 3);
+  for (const int32_t rank : {0, 2}) Ready(rank, 0, {.tensors = {Tensor(7, 4)}});
+  EXPECT_TRUE(Turn().empty());
+  std::vector<Response> responses;
+  uint64_t step = 0;
+  const auto sum_another_key = [&] {
+    for (const int32_t rank : {0, 1, 2}) {
+      ReadyTensor other = Tensor(8, 4);
+      other.round = static_cast<Round>(step + 1);
+      Ready(rank, step + 1, {.tensors = {other}, .received = step, .finished = step});
+    }
+    ++step;
+    clock_.RunUntil(clock_.Now() + std::chrono::seconds(1));
+    responses = Turn();
+  };
+  while (step < 39) {
+    sum_another_key();
+    ASSERT_GE(responses.size(), 3U);
+    for (const Response& response : responses) ASSERT_TRUE(response.status.ok()) << step;
+  }
+  EXPECT_EQ(leader_->num_operations(), 39U);
+  while (step < 52 && responses.front().status.ok()) sum_another_key();
+  EXPECT_EQ(responses.front().status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(responses.front().status.message(),
+            "after 40 s still waiting for worker 1 to sum key=7 round=1: every worker must call "
+            "the same sums");
+}
+
+// The clock of a tensor ends with its readiness on all ranks.
+TEST_F(LeaderTest, ATensorThatComesLateButInTimeIsGranted) {
+  Make({.straggler_timeout = std::chrono::seconds(40)}, 2);
+  Ready(0, 0, {.tensors = {Tensor(7, 4)}});
+  clock_.RunUntil(clock_.Now() + std::chrono::seconds(39));
+  Ready(1, 0, {.tensors = {Tensor(7, 4)}});
+  EXPECT_EQ(Turn().size(), 2U);
+  clock_.RunUntil(clock_.Now() + std::chrono::seconds(100));
+  Ready(0, 1, {.tensors = {Tensor(8, 4)}});
+  EXPECT_TRUE(Turn().empty());
+  EXPECT_EQ(leader_->num_operations(), 1U);
+}
+
 TEST_F(LeaderTest, ARepeatOfARankThatWaitsForNothingIsAnswered) {
   Ready(1, 0, {});
   EXPECT_TRUE(Turn().empty());

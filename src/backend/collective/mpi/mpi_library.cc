@@ -102,6 +102,7 @@ struct Functions {
   int (*comm_dup)(Handle, Handle*);
   int (*comm_free)(Handle*);
   int (*comm_set_errhandler)(Handle, Handle);
+  int (*allreduce)(const void*, void*, int, Handle, Handle, Handle);
   int (*iallreduce)(const void*, void*, int, Handle, Handle, Handle, Handle*);
   int (*testsome)(int, Handle*, int*, int*, void*);
   int (*iprobe)(int, int, Handle, int*, void*);
@@ -134,10 +135,15 @@ template <typename Handle>
 class TypedLibrary final : public MpiLibrary {
  public:
   TypedLibrary(const MpiAbi& abi, MpiFile file, Functions<Handle> functions,
-               Constants<Handle> constants)
-      : abi_(abi), file_(std::move(file)), mpi_(functions), constants_(constants) {}
+               Constants<Handle> constants, MpiAlgorithm algorithm)
+      : abi_(abi),
+        file_(std::move(file)),
+        mpi_(functions),
+        constants_(constants),
+        algorithm_(std::move(algorithm)) {}
 
   const std::string& file() const override { return file_.name(); }
+  const MpiAlgorithm& algorithm() const override { return algorithm_; }
 
   std::string Version() override {
     std::array<char, kLongestText + 1> text{};
@@ -167,6 +173,15 @@ class TypedLibrary final : public MpiLibrary {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+
+  Status SumNow(double* values, int count) override {
+    const MpiGate::Visit visit(&ending_->gate);
+    if (!visit.is_inside()) return Over();
+    return Check("MPI_Allreduce",
+                 mpi_.allreduce(std::bit_cast<const void*>(abi_.in_place), values, count,
+                                constants_.float64, constants_.sum,
+                                communicators_[static_cast<size_t>(MpiChannel::kDescriptions)]));
+  }
 
   Status Begin(MpiChannel channel, const void* in, void* out, int count, DType dtype,
                uint64_t ticket) override {
@@ -304,6 +319,7 @@ class TypedLibrary final : public MpiLibrary {
   const MpiFile file_;
   const Functions<Handle> mpi_;
   const Constants<Handle> constants_;
+  const MpiAlgorithm algorithm_;
   // Shared with handlers of the ends of MPI and of the process, which outlive this.
   const std::shared_ptr<Ending> ending_ = std::make_shared<Ending>();
   std::array<Handle, kMpiChannels> communicators_{};
@@ -318,7 +334,7 @@ class TypedLibrary final : public MpiLibrary {
 };
 
 template <typename Handle>
-Result<std::unique_ptr<MpiLibrary>> Bind(const MpiAbi& abi, MpiFile file) {
+Result<std::unique_ptr<MpiLibrary>> Bind(const MpiAbi& abi, MpiFile file, MpiAlgorithm algorithm) {
   Functions<Handle> mpi{};
   std::string missing;
   const auto find = [&](auto* function, const char* name) {
@@ -337,6 +353,7 @@ Result<std::unique_ptr<MpiLibrary>> Bind(const MpiAbi& abi, MpiFile file) {
   find(&mpi.comm_dup, "MPI_Comm_dup");
   find(&mpi.comm_free, "MPI_Comm_free");
   find(&mpi.comm_set_errhandler, "MPI_Comm_set_errhandler");
+  find(&mpi.allreduce, "MPI_Allreduce");
   find(&mpi.iallreduce, "MPI_Iallreduce");
   find(&mpi.testsome, "MPI_Testsome");
   find(&mpi.iprobe, "MPI_Iprobe");
@@ -358,8 +375,24 @@ Result<std::unique_ptr<MpiLibrary>> Bind(const MpiAbi& abi, MpiFile file) {
                                     .sum = AsHandle<Handle>(file, abi.sum),
                                     .float32 = AsHandle<Handle>(file, abi.float32),
                                     .float64 = AsHandle<Handle>(file, abi.float64)};
-  return std::unique_ptr<MpiLibrary>(
-      std::make_unique<TypedLibrary<Handle>>(abi, std::move(file), mpi, constants));
+  return std::unique_ptr<MpiLibrary>(std::make_unique<TypedLibrary<Handle>>(
+      abi, std::move(file), mpi, constants, std::move(algorithm)));
+}
+
+// MPI_Init reads the variable of `tuning` from the environment alone.
+MpiAlgorithm ChooseAlgorithm(const MpiVariable& tuning, const MpiFile& file) {
+  using Source = MpiAlgorithm::Source;
+  if (tuning.name == nullptr) return {};
+  const auto initialized = reinterpret_cast<int (*)(int*)>(file.Find("MPI_Initialized"));
+  int has_begun = 0;
+  if (initialized != nullptr) static_cast<void>(initialized(&has_begun));
+  // NOLINTNEXTLINE(concurrency-mt-unsafe)
+  if (const char* const given = ::getenv(tuning.name); given != nullptr) {
+    return {tuning.name, given, Source::kUser};
+  }
+  if (has_begun != 0) return {tuning.name, "", Source::kScript};
+  ::setenv(tuning.name, tuning.value, /*replace=*/0);  // NOLINT(concurrency-mt-unsafe)
+  return {tuning.name, tuning.value, Source::kWorker};
 }
 
 }  // namespace
@@ -369,11 +402,10 @@ Result<std::unique_ptr<MpiLibrary>> LoadMpi(const MpiLauncher& launcher,
   Result<FoundMpi> found = FindMpi(launcher, folders);
   if (!found.ok()) return found.status();
   const MpiAbi& abi = *found.value().abi;
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): MPI reads this setting from the environment alone.
-  if (abi.tuning.name != nullptr) ::setenv(abi.tuning.name, abi.tuning.value, /*replace=*/0);
   MpiFile file = std::move(found.value().file);
-  if (abi.handle == MpiHandle::kInt) return Bind<int>(abi, std::move(file));
-  return Bind<void*>(abi, std::move(file));
+  MpiAlgorithm algorithm = ChooseAlgorithm(abi.tuning, file);
+  if (abi.handle == MpiHandle::kInt) return Bind<int>(abi, std::move(file), std::move(algorithm));
+  return Bind<void*>(abi, std::move(file), std::move(algorithm));
 }
 
 }  // namespace bs::backend

@@ -25,6 +25,19 @@ inline constexpr size_t kMpiChannels = 2;
 // library takes.
 //
 // Confined to a thread, but for file().
+// The algorithm of the library's sums, where a variable of the environment chooses it.
+struct MpiAlgorithm {
+  enum class Source : uint8_t {
+    kLibrary,  // no variable chooses it
+    kWorker,   // the worker has set the variable
+    kUser,     // it was set before, perhaps for an earlier job of this process
+    kScript,   // the script has begun MPI without it
+  };
+  std::string variable{};
+  std::string value{};  // empty: the library chooses
+  Source source = Source::kLibrary;
+};
+
 class MpiLibrary {
  public:
   MpiLibrary() = default;
@@ -42,6 +55,9 @@ class MpiLibrary {
   // The first line of what the library says of itself.  Works before Init.
   virtual std::string Version() = 0;
 
+  // The algorithm that MPI has or will have in this process.
+  virtual const MpiAlgorithm& algorithm() const = 0;
+
   // Initialises MPI for the process unless that was done, and makes the communicators.
   // MPI ends when the process exits with success, unless other code has initialised it, or a sum is
   // under way.  From then on, and from MPI_Finalize of other code on, no method calls MPI.
@@ -51,6 +67,9 @@ class MpiLibrary {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
+  // Sums `count` values over all ranks, in place.  Blocks.  Unlike Begin, it is right where the
+  // ranks have other algorithms.
+  virtual Status SumNow(double* values, int count) = 0;
   // Begins to sum `count` elements of float32 or float64 over all ranks into `out`.  `in` is null
   // where `out` holds this rank's contribution.  Both stay valid until TakeEnded returns `ticket`.
   // All ranks call it in the channel's order with the same count and type: Open MPI reads and
@@ -71,8 +90,8 @@ class MpiLibrary {
 
 // Loads the library of `launcher`: the loaded library, if the process has it, else a file of
 // `folders`, in their order, else of the system's.  kUnavailable: there is none, or it is broken;
-// the text says how to install it.  Sets the variable of its `tuning`, unless it is set: no thread
-// may read the environment meanwhile.
+// the text says how to install it.  Sets the variable of its `tuning`, unless it is set or
+// MPI has begun, which no longer reads it: no thread may read the environment meanwhile.
 Result<std::unique_ptr<MpiLibrary>> LoadMpi(const MpiLauncher& launcher,
                                             std::span<const std::string> folders);
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <climits>
 #include <iterator>
+#include <new>
+#include <span>
 
 #include "base/count_of.h"
 
@@ -12,29 +14,29 @@ namespace {
 
 using collective::Piece;
 
-constexpr uint64_t kVersionsTicket = MpiSums::kStarted;
 // A sum has two tickets: 2 * sequence, and the next one for its description.
 constexpr uint64_t kDescribed = 1;
 constexpr size_t kDescriptionWidth = 2;
-// A version has up to this number of characters, packed into whole numbers that float64 holds.
+// A rank's card has its version, the value of its algorithm and the source of that value.  Texts
+// are packed into whole numbers that float64 holds.
 constexpr size_t kVersionWidth = 16;
+constexpr size_t kValueWidth = 4;
+constexpr size_t kCardWidth = kVersionWidth + kValueWidth + 1;
 constexpr size_t kPackedCharacters = 6;
 constexpr uint64_t kTypes = 256;
 
-std::vector<double> Pack(const std::string& text) {
-  std::vector<double> packed(kVersionWidth);
-  for (size_t i = 0; i < std::min(text.size(), kVersionWidth * kPackedCharacters); ++i) {
-    double& part = packed[i / kPackedCharacters];
-    part = part * 256 + static_cast<unsigned char>(text[i]);
+void Pack(const std::string& text, std::span<double> packed) {
+  for (size_t i = 0; i < std::min(text.size(), packed.size() * kPackedCharacters); ++i) {
+    double& number = packed[i / kPackedCharacters];
+    number = number * 256 + static_cast<unsigned char>(text[i]);
   }
-  return packed;
 }
 
-std::string Unpack(const double* packed) {
+std::string Unpack(std::span<const double> packed) {
   std::string text;
-  for (size_t i = 0; i < kVersionWidth; ++i) {
+  for (const double number : packed) {
     std::string characters;
-    for (auto part = static_cast<uint64_t>(packed[i]); part != 0; part /= 256) {
+    for (auto part = static_cast<uint64_t>(number); part != 0; part /= 256) {
       characters.insert(characters.begin(), static_cast<char>(part % 256));
     }
     text += characters;
@@ -42,15 +44,38 @@ std::string Unpack(const double* packed) {
   return text;
 }
 
-// Returns the first rank whose part differs from that of rank 0; 0 if none does.
-size_t FirstDifferent(const std::vector<double>& parts, size_t width) {
+// Returns the first rank whose part differs from that of rank 0 in `count` numbers from `from` on;
+// 0 if none does.
+size_t FirstDifferent(std::span<const double> parts, size_t width, size_t from, size_t count) {
   for (size_t at = width; at < parts.size(); at += width) {
-    if (!std::equal(parts.begin(), parts.begin() + static_cast<ptrdiff_t>(width),
-                    parts.begin() + static_cast<ptrdiff_t>(at))) {
+    if (!std::ranges::equal(parts.subspan(from, count), parts.subspan(at + from, count))) {
       return at / width;
     }
   }
   return 0;
+}
+
+std::vector<double> CardOf(const std::string& version, const MpiAlgorithm& algorithm) {
+  std::vector<double> card(kCardWidth);
+  Pack(version, std::span(card).first(kVersionWidth));
+  Pack(algorithm.value, std::span(card).subspan(kVersionWidth, kValueWidth));
+  card.back() = static_cast<double>(algorithm.source);
+  return card;
+}
+
+std::string DescribeAlgorithm(std::span<const double> card) {
+  using Source = MpiAlgorithm::Source;
+  const std::string value = Unpack(card.subspan(kVersionWidth, kValueWidth));
+  switch (static_cast<Source>(card.back())) {
+    case Source::kWorker:
+      return value + " (set by the worker)";
+    case Source::kUser:
+      return value + " (set before)";
+    case Source::kScript:
+      return "no value (the script has begun MPI)";
+    default:
+      return "no value";
+  }
 }
 
 std::vector<double> Describe(uint64_t sequence, uint64_t bytes, DType dtype) {
@@ -87,8 +112,8 @@ Status MpiSums::Start() {
         std::string(launcher_.size_variable) + "=" + std::to_string(launcher_.processes) +
         "): the library is not that of the launcher");
   }
-  versions_ = Gathered();
-  return Gather(Pack(version), kVersionsTicket, &*versions_);
+  cards_ = PartsWith(CardOf(version, library_->algorithm()));
+  return library_->SumNow(cards_->data(), static_cast<int>(cards_->size()));
 }
 
 Status MpiSums::Begin(std::vector<Piece> pieces, DType dtype, uint64_t sequence) {
@@ -115,9 +140,9 @@ Result<std::vector<uint64_t>> MpiSums::Poll() {
     has_failed_ = true;
     return ended.status;
   }
-  if (Status different = CompareVersions(); !different.ok()) return different;
-  if (versions_ && versions_->over) {
-    versions_.reset();
+  if (cards_) {
+    if (Status different = CompareCards(); !different.ok()) return different;
+    cards_.reset();
     sequences.push_back(kStarted);
   }
   for (auto at = sums_.find(next_); at != sums_.end() && at->second.described.over; ++at) {
@@ -142,8 +167,16 @@ Result<std::vector<uint64_t>> MpiSums::Poll() {
 Status MpiSums::End() { return is_idle() && !stopped_ ? library_->Free() : Status::Ok(); }
 
 Status MpiSums::BeginDescribed(uint64_t sequence, Sum* sum) {
+  const uint64_t bytes = BytesOf(sum->pieces);
+  sum->memory = TakeMemory(bytes);
+  if (!sum->memory.bytes) {
+    return Status::ResourceExhausted(
+        "sum " + std::to_string(sequence) + " by MPI: " + CountOf(bytes, "byte") +
+        " for a copy in this host's memory are not free; set BYTESCHEDULER_PARTITION and "
+        "BYTESCHEDULER_CREDIT to less, or give the host more memory");
+  }
   if (!CopyIn(sum)) return Status::Ok();
-  const uint64_t count = BytesOf(sum->pieces) / SizeOf(sum->dtype);
+  const uint64_t count = bytes / SizeOf(sum->dtype);
   ++in_use_;
   return library_->Begin(MpiChannel::kSums, nullptr, sum->memory.bytes.get(),
                          static_cast<int>(count), sum->dtype, 2 * sequence);
@@ -153,7 +186,7 @@ MpiSums::Memory MpiSums::TakeMemory(size_t size_bytes) {
   const auto fits = spare_.lower_bound(size_bytes);
   if (fits == spare_.end()) {
     if (!spare_.empty()) spare_.erase(std::prev(spare_.end()));  // sums have grown
-    return {std::make_unique_for_overwrite<std::byte[]>(size_bytes), size_bytes};
+    return {std::unique_ptr<std::byte[]>(new (std::nothrow) std::byte[size_bytes]), size_bytes};
   }
   Memory memory{std::move(fits->second), fits->first};
   spare_.erase(fits);
@@ -163,7 +196,6 @@ MpiSums::Memory MpiSums::TakeMemory(size_t size_bytes) {
 bool MpiSums::CopyIn(Sum* sum) {
   const MpiGate::Visit visit(&copies_);
   if (!visit.is_inside()) return false;
-  sum->memory = TakeMemory(BytesOf(sum->pieces));
   std::byte* to = sum->memory.bytes.get();
   for (const Piece& piece : sum->pieces) to = std::copy(piece.in.begin(), piece.in.end(), to);
   return true;
@@ -181,38 +213,51 @@ bool MpiSums::CopyOut(Sum* sum) {
   return true;
 }
 
-Status MpiSums::Gather(const std::vector<double>& part, uint64_t ticket, Gathered* gathered) {
+std::vector<double> MpiSums::PartsWith(const std::vector<double>& part) const {
   const auto ranks = static_cast<size_t>(library_->size());
   const auto rank = static_cast<size_t>(library_->rank());
-  gathered->parts.assign(ranks * part.size(), 0);
-  std::copy(part.begin(), part.end(),
-            gathered->parts.begin() + static_cast<ptrdiff_t>(rank * part.size()));
+  std::vector<double> parts(ranks * part.size());
+  std::ranges::copy(part, parts.begin() + static_cast<ptrdiff_t>(rank * part.size()));
+  return parts;
+}
+
+Status MpiSums::Gather(const std::vector<double>& part, uint64_t ticket, Gathered* gathered) {
+  gathered->parts = PartsWith(part);
   ++in_use_;
   return library_->Begin(MpiChannel::kDescriptions, nullptr, gathered->parts.data(),
                          static_cast<int>(gathered->parts.size()), DType::kFloat64, ticket);
 }
 
 void MpiSums::Mark(uint64_t ticket) {
-  if (ticket == kVersionsTicket) {
-    if (versions_) versions_->over = true;
-    return;
-  }
   Sum& sum = sums_.at(ticket / 2);
   (ticket % 2 == kDescribed ? sum.described.over : sum.over) = true;
 }
 
-Status MpiSums::CompareVersions() const {
-  if (!versions_ || !versions_->over) return Status::Ok();
-  const size_t rank = FirstDifferent(versions_->parts, kVersionWidth);
-  if (rank == 0) return Status::Ok();
-  return Status::FailedPrecondition("rank 0 has " + Unpack(versions_->parts.data()) +
-                                    ", and rank " + std::to_string(rank) + " has " +
-                                    Unpack(&versions_->parts[rank * kVersionWidth]) +
-                                    ": install the same MPI library on all hosts");
+Status MpiSums::CompareCards() const {
+  const auto card_of = [&](size_t rank) {
+    return std::span<const double>(*cards_).subspan(rank * kCardWidth, kCardWidth);
+  };
+  if (const size_t rank = FirstDifferent(*cards_, kCardWidth, 0, kVersionWidth); rank > 0) {
+    return Status::FailedPrecondition("rank 0 has " + Unpack(card_of(0).first(kVersionWidth)) +
+                                      ", and rank " + std::to_string(rank) + " has " +
+                                      Unpack(card_of(rank).first(kVersionWidth)) +
+                                      ": install the same MPI library on all hosts");
+  }
+  // Ranks with other algorithms would send each other other messages: wrong sums, or none.
+  if (const size_t rank = FirstDifferent(*cards_, kCardWidth, kVersionWidth, kValueWidth);
+      rank > 0) {
+    const std::string& variable = library_->algorithm().variable;
+    return Status::FailedPrecondition(variable + ": rank 0 has " + DescribeAlgorithm(card_of(0)) +
+                                      ", and rank " + std::to_string(rank) + " has " +
+                                      DescribeAlgorithm(card_of(rank)) +
+                                      "; set it to the same value in the environment of all "
+                                      "processes before MPI begins");
+  }
+  return Status::Ok();
 }
 
 Status MpiSums::Compare(const Sum& sum) {
-  const size_t rank = FirstDifferent(sum.described.parts, kDescriptionWidth);
+  const size_t rank = FirstDifferent(sum.described.parts, kDescriptionWidth, 0, kDescriptionWidth);
   if (rank == 0) return Status::Ok();
   return Status::FailedPrecondition(
       "the ranks do not sum the same by MPI: " + DescriptionOf(sum.described.parts, 0) + ", and " +

@@ -34,9 +34,9 @@ class MpiSums {
   MpiSums(MpiLibrary* library, const MpiLauncher& launcher)
       : library_(library), launcher_(launcher) {}
 
-  // Initialises MPI and begins to compare the ranks' libraries; Poll returns kStarted once they are
-  // alike.  Blocks until all processes of the launcher have called it.  kFailedPrecondition: the
-  // library counts other processes than the launcher.
+  // Initialises MPI and gathers what the ranks' libraries are; Poll returns kStarted if they and
+  // their algorithms are alike.  Blocks until all processes of the launcher have called it.
+  // kFailedPrecondition: the library counts other processes than the launcher.
   Status Start();
   // Begins Collective::Begin.  The memory of `pieces` stays valid until Poll returns
   // `sequence` or an error, or Stop has returned.  REQUIRES: Poll has returned kStarted.
@@ -60,7 +60,7 @@ class MpiSums {
   // Gives back what Start took, but for Progress, if no sum is under way.
   Status End();
 
-  bool is_idle() const { return sums_.empty() && !versions_; }
+  bool is_idle() const { return sums_.empty() && !cards_; }
   // MPI has memory of this object.
   bool in_use() const { return in_use_ > 0 || has_failed_; }
 
@@ -83,20 +83,23 @@ class MpiSums {
     Gathered described{};  // a part tells what the rank sums
   };
 
+  // Room for a part of each rank, with that of this rank.
+  std::vector<double> PartsWith(const std::vector<double>& part) const;
   Status Gather(const std::vector<double>& part, uint64_t ticket, Gathered* gathered);
   Status BeginDescribed(uint64_t sequence, Sum* sum);
+  // Without bytes: there is no memory.
   Memory TakeMemory(size_t size_bytes);
   // False: Stop forbids it, here and below.
   bool CopyIn(Sum* sum);
   void Mark(uint64_t ticket);
-  Status CompareVersions() const;
+  Status CompareCards() const;
   static Status Compare(const Sum& sum);
   bool CopyOut(Sum* sum);
 
   MpiLibrary* const library_;
   const MpiLauncher launcher_;
-  std::optional<Gathered> versions_;  // until they are compared
-  std::map<uint64_t, Sum> sums_;      // under way, by sequence number
+  std::optional<std::vector<double>> cards_;  // of all ranks, until they are compared
+  std::map<uint64_t, Sum> sums_;              // under way, by sequence number
   // Memory that no sum uses, by its room.
   std::multimap<size_t, std::unique_ptr<std::byte[]>> spare_;
   uint64_t next_ = 0;        // the sum that MPI gets next

@@ -191,6 +191,12 @@ FAKE_EXPORT int MPI_Iallreduce(const void* in, void* out, int count, Handle type
 }
 #endif
 
+FAKE_EXPORT int MPI_Allreduce(const void* in, void* /*out*/, int /*count*/, Handle type,
+                              Handle operation, Handle communicator) {
+  return Check(in == reinterpret_cast<const void*>(kInPlace) && type == kDouble &&
+               operation == kSum && IsDup(communicator));
+}
+
 FAKE_EXPORT int MPI_Testsome(int count, Handle* requests, int* ended, int* places, void* statuses) {
   *ended = kUndefined;
   if (State()->fails) return kError;

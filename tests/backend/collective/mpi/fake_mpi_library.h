@@ -24,6 +24,7 @@ class FakeMpiLibrary final : public MpiLibrary {
   struct Script {
     int size = 2;
     Status init{};
+    MpiAlgorithm algorithm{};
     // Adds the contributions of the peers to `out`, which holds that of this rank.
     std::function<void(const Call& call)> add = [](const Call&) {};
     std::function<bool(const Call& call)> ends = [](const Call&) { return true; };
@@ -37,9 +38,15 @@ class FakeMpiLibrary final : public MpiLibrary {
 
   const std::string& file() const override { return file_; }
   std::string Version() override { return "Fake MPI 1.5"; }
+  const MpiAlgorithm& algorithm() const override { return script_.algorithm; }
   Status Init() override { return script_.init; }
   int rank() const override { return 0; }
   int size() const override { return script_.size; }
+  Status SumNow(double* values, int count) override {
+    calls_.push_back({MpiChannel::kDescriptions, values, count, DType::kFloat64, UINT64_MAX});
+    script_.add(calls_.back());
+    return Status::Ok();
+  }
   Status Begin(MpiChannel channel, const void* in, void* out, int count, DType dtype,
                uint64_t ticket) override {
     if (in != nullptr && count > 0) {

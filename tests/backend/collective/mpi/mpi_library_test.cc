@@ -119,6 +119,27 @@ TEST_P(MpiLibraryTest, OpenMpiTakesTheAlgorithmThatSendsLeastUnlessTheUserSaysOt
   EXPECT_STREQ(::getenv(name), "1");
 }
 
+TEST_P(MpiLibraryTest, TellsTheAlgorithmThatMpiHasAndItsSource) {
+  using Source = MpiAlgorithm::Source;
+  const char* const name = "OMPI_MCA_coll_libnbc_iallreduce_algorithm";
+  const bool is_open_mpi = GetParam().folder == "open";
+  const WithoutVariable unset(name);
+  const auto told = [&] {
+    return LoadFake(GetParam().abis, kFakes + "/" + GetParam().folder).value()->algorithm();
+  };
+  state_->initialized = 1;
+  EXPECT_EQ(told().source, is_open_mpi ? Source::kScript : Source::kLibrary);
+  EXPECT_EQ(told().value, "");
+  EXPECT_EQ(::getenv(name), nullptr) << "MPI no longer reads it, and a later job would believe it";
+  state_->initialized = 0;
+  const MpiAlgorithm chosen = told();
+  EXPECT_EQ(chosen.source, is_open_mpi ? Source::kWorker : Source::kLibrary);
+  EXPECT_EQ(chosen.value, is_open_mpi ? "3" : "");
+  ::setenv(name, "1", 1);
+  EXPECT_EQ(told().source, is_open_mpi ? Source::kUser : Source::kLibrary);
+  EXPECT_EQ(told().value, is_open_mpi ? "1" : "");
+}
+
 TEST_P(MpiLibraryTest, SaysWhichItIs) {
   EXPECT_EQ(library_->Version(), "Fake Version: 1.5");
   EXPECT_NE(library_->file().find(GetParam().folder), std::string::npos);
@@ -130,6 +151,9 @@ TEST_P(MpiLibraryTest, SumsBothTypes) {
   ASSERT_TRUE(library_->Init().ok());
   EXPECT_EQ(library_->size(), 1);
   EXPECT_EQ(state_->init_calls, 0) << "the process has done that";
+  double now = 7;
+  EXPECT_TRUE(library_->SumNow(&now, 1).ok());
+  EXPECT_EQ(now, 7);
   const std::vector<float> in = {1, 2, 3};
   std::vector<float> out(3);
   double value = 7;

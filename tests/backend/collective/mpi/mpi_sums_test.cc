@@ -3,11 +3,24 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <map>
+#include <new>
 #include <set>
 
 #include "backend/collective/mpi/fake_mpi_library.h"
 #include "base/snapshot.h"
+
+namespace {
+
+std::atomic<bool> no_memory_for_sums = false;
+
+}  // namespace
+
+// Memory for sums alone is asked for in this way.
+void* operator new[](size_t size_bytes, const std::nothrow_t& /*tag*/) noexcept {
+  return no_memory_for_sums ? nullptr : ::operator new[](size_bytes);
+}
 
 namespace bs::backend {
 namespace {
@@ -73,6 +86,46 @@ TEST_F(MpiSumsTest, NamesTheRankWithAnotherVersion) {
                   "library on all hosts");
 }
 
+MpiAlgorithm AlgorithmOf(const std::string& value, MpiAlgorithm::Source source) {
+  return {.variable = "ALGORITHM", .value = value, .source = source};
+}
+
+// Rank 1 has another value, with which MPI_Iallreduce sends other messages.
+TEST_F(MpiSumsTest, NamesTheRankWithAnotherAlgorithmBeforeAnySum) {
+  using Source = MpiAlgorithm::Source;
+  const auto error_of = [&](const MpiAlgorithm& own, double value, Source source) {
+    Make({.algorithm = own, .add = [=](const FakeMpiLibrary::Call& call) {
+            CopyPart(call);
+            double* const card = static_cast<double*>(call.out) + call.count / 2;
+            card[call.count / 2 - 5] = value;
+            card[call.count / 2 - 1] = static_cast<double>(source);
+          }});
+    EXPECT_TRUE(sums_->Start().ok());
+    const Result<Sequences> ended = sums_->Poll();
+    EXPECT_EQ(ended.status().code(), StatusCode::kFailedPrecondition);
+    EXPECT_EQ(library_->calls().size(), 1U) << "only the call that blocks";
+    return ended.status().message();
+  };
+  EXPECT_SNAPSHOT(
+      error_of(AlgorithmOf("", Source::kScript), '3', Source::kWorker),
+      "ALGORITHM: rank 0 has no value (the script has begun MPI), and rank 1 has 3 (set "
+      "by the worker); set it to the same value in the environment of all processes "
+      "before MPI begins");
+  EXPECT_SNAPSHOT(error_of(AlgorithmOf("3", Source::kWorker), '1', Source::kUser),
+                  "ALGORITHM: rank 0 has 3 (set by the worker), and rank 1 has 1 (set before); set "
+                  "it to the same value in the environment of all processes before MPI begins");
+}
+
+TEST_F(MpiSumsTest, TheSameAlgorithmFromAnotherSourceIsAlike) {
+  MakeStarted({.algorithm = AlgorithmOf("3", MpiAlgorithm::Source::kWorker),
+               .add = [](const FakeMpiLibrary::Call& call) {
+                 CopyPart(call);
+                 static_cast<double*>(call.out)[call.count - 1] =
+                     static_cast<double>(MpiAlgorithm::Source::kUser);
+               }});
+  EXPECT_TRUE(sums_->is_idle());
+}
+
 TEST_F(MpiSumsTest, SumsAPieceInMemoryOfItsOwn) {
   MakeStarted({.add = PlayTwin});
   std::vector<float> in = {1, 2};
@@ -83,6 +136,22 @@ TEST_F(MpiSumsTest, SumsAPieceInMemoryOfItsOwn) {
   EXPECT_EQ(out, (std::vector<float>{2, 4}));
   EXPECT_EQ(in, (std::vector<float>{1, 2}));
   EXPECT_NE(library_->calls().back().out, out.data());
+}
+
+TEST_F(MpiSumsTest, ASumWithoutMemoryIsAnErrorAndNeverReachesMpi) {
+  MakeStarted({.add = PlayTwin});
+  std::vector<float> values(2, 1);
+  ASSERT_TRUE(sums_->Begin({PieceOf(&values, &values)}, DType::kFloat32, 0).ok());
+  no_memory_for_sums = true;
+  const Status status = sums_->Poll().status();
+  no_memory_for_sums = false;
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_SNAPSHOT(status.message(),
+                  "sum 0 by MPI: 8 bytes for a copy in this host's memory are not free; set "
+                  "BYTESCHEDULER_PARTITION and BYTESCHEDULER_CREDIT to less, or give the host more "
+                  "memory");
+  EXPECT_EQ(values, std::vector<float>(2, 1));
+  EXPECT_EQ(Summed(), Sequences{});
 }
 
 TEST_F(MpiSumsTest, MemoryServesAgain) {
