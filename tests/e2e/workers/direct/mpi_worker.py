@@ -28,6 +28,7 @@ from bytescheduler._session.direct import open_worker
 from bytescheduler.errors import Error
 
 FLOAT32, KEYS, COUNT = 0, (7, 8), 50_000
+WHOLE_KEY, WHOLE_COUNT = 9, 20_000
 THREAD_MULTIPLE = {"libmpi.so.12": 3, "libmpi.so.40": 3, "libmpi_abi.so.1": 4096}
 # A sum of many operations.
 LONG = 1 << 24
@@ -80,6 +81,19 @@ def sums(worker: Worker, what: str) -> str:
     return digest.hexdigest()
 
 
+def check_whole_sum(worker: Worker) -> None:
+    """Sum whole numbers, of which float32 has the exact sum, with another part of each rank."""
+    sent = array.array("f", [i * (worker.rank + 1) for i in range(WHOLE_COUNT)])
+    received = array.array("f", bytes(4 * WHOLE_COUNT))
+    address, nbytes = received.buffer_info()[0], 4 * WHOLE_COUNT
+    worker.broadcast([(WHOLE_KEY, FLOAT32, address, nbytes)], owner=received)
+    worker.start_push_pull(
+        *(WHOLE_KEY, sent.buffer_info()[0], address, nbytes), owner=(sent, received)
+    ).wait()
+    factor = worker.num_workers * (worker.num_workers + 1) // 2
+    assert list(received) == [i * factor for i in range(WHOLE_COUNT)], worker.rank
+
+
 def main(what: str, file: Optional[str]) -> None:
     """Sum, then leave."""
     os.environ.update(CUT if what == "inside" else SOON if what == "order" else {})
@@ -87,6 +101,7 @@ def main(what: str, file: Optional[str]) -> None:
     worker = open_worker(None)
     try:
         digest = sums(worker, what)
+        check_whole_sum(worker)
     except Error as error:
         worker.fail(str(error))
         worker.close()

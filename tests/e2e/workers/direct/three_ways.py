@@ -27,6 +27,17 @@ def initial(shape: "tuple[int, ...]") -> mx.nd.NDArray:
     return mx.nd.array(np.random.RandomState(len(shape)).uniform(-0.1, 0.1, shape))
 
 
+def check_whole_sum(store: ScheduledKVS) -> None:
+    """Sum whole numbers, of which float32 has the exact sum, with another part of each rank."""
+    size = store.num_workers
+    numbers = mx.nd.arange(20_000)
+    out = mx.nd.zeros(numbers.shape)
+    store.init("whole", out)
+    store.pushpull("whole", numbers * (store.rank + 1), out=out)
+    wanted = (numbers * (size * (size + 1) // 2)).asnumpy()
+    assert np.array_equal(out.asnumpy(), wanted), (store.rank, out)
+
+
 def train_module(kvstore: object, rank: int, name: str) -> Weights:
     """Train by `Module.fit`, which gets the store or its name."""
     x = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=90, name=f"{name}1")
@@ -81,6 +92,7 @@ def main() -> None:
     kvs = mx.kv.create("dist_sync")
     kvs = ScheduledKVS(kvs)  # the line of the README
     assert kvs.type == "dist_sync"
+    check_whole_sum(kvs)
     weights = train_module(kvs, kvs.rank, "readme")
     weights.update(train_module("bytescheduler", kvs.rank, "named"))
     weights.update(train_gluon(None))

@@ -27,6 +27,9 @@ def main() -> None:
         digest.update(states[name].numpy().tobytes())
     wide = bps.push_pull(torch.full((3,), 1.0, dtype=torch.float64), average=False, name="wide")
     assert wide.tolist() == [bps.size()] * 3, wide
+    numbers = torch.arange(20_000, dtype=torch.float32)
+    whole = bps.push_pull(numbers * (bps.rank() + 1), average=False, name="whole")
+    assert torch.equal(whole, numbers * (bps.size() * (bps.size() + 1) // 2)), whole
     comm = os.environ["BYTESCHEDULER_COMM"]
     sys.stdout.write(f"{comm}, rank {bps.rank()} of {bps.size()}: {digest.hexdigest()}\n")
     sys.stdout.flush()
