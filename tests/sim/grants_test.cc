@@ -56,7 +56,9 @@ TEST_P(GrantsSweep, SumsOfHostsAreRight) {
         << report.ToString() << "replay it: cluster_test --host-grants --seed=" << seed;
     copied_bytes += report.library_copied_bytes;
   }
-  if (kHostSeedsOfPart >= 5) EXPECT_GT(copied_bytes, 0U);  // a few jobs have no plain sums
+  if (kHostSeedsOfPart >= 5) {
+    EXPECT_GT(copied_bytes, 0U);  // a few jobs have no plain sums
+  }
 }
 
 TEST_P(GrantsSweep, DeathAmongHostsIsNamed) {
