@@ -84,7 +84,7 @@ int bs_coding_sizes(const bs_coding* coding, uint64_t size_bytes, uint64_t* push
                   const bs::codec::Table& codecs = bs::codec::Builtin();
                   const Result<Coding> read = bs::capi::CodingOf(*coding);
                   if (!read.ok()) return read.status();
-                  const Status known = codecs.Check(read.value());
+                  Status known = codecs.Check(read.value());
                   if (!known.ok()) return known;
                   *pushed_bytes = codecs.SentBytes(read.value(), size_bytes);
                   *pulled_bytes = codecs.SentBytes(codecs.OfSums(read.value()), size_bytes);

@@ -136,6 +136,12 @@ float RootOfSquares(const DitherInput& input, size_t count) {
   return static_cast<float>(std::min(std::sqrt(sum), kMost));
 }
 
+void PutNoNorms(const DitherUnit& unit, unsigned char* codes) {
+  for (size_t i = 0; i < unit.num_buckets(); ++i) {
+    std::memcpy(unit.bucket(i, codes).norm, &kNoNorm, kNormBytes);
+  }
+}
+
 // False, and all norms NaN, if an element is not finite.
 bool PutNorms(const DitherUnit& unit, const DitherInput& input, unsigned char* codes) {
   for (size_t i = 0; i < unit.num_buckets(); ++i) {
@@ -144,9 +150,7 @@ bool PutNorms(const DitherUnit& unit, const DitherInput& input, unsigned char* c
     const float norm = unit.options().is_l2 ? RootOfSquares(elements, bucket.count)
                                             : LargestOf(elements, bucket.count);
     if (!std::isfinite(norm)) {
-      for (size_t j = 0; j < unit.num_buckets(); ++j) {
-        std::memcpy(unit.bucket(j, codes).norm, &kNoNorm, kNormBytes);
-      }
+      PutNoNorms(unit, codes);
       return false;
     }
     std::memcpy(bucket.norm, &norm, kNormBytes);
@@ -187,7 +191,7 @@ DitherRandom RandomAt(uint64_t seed, const Place& place, uint64_t unit) {
 void EncodeDithering(const CodecParameters& parameters, const Place& place, const void* in,
                      float* residual, void* codes, size_t count) {
   const reduce::DefaultFloatEnvironment environment;
-  const DitherOptions options = ReadDitherOptions(parameters).value();
+  const DitherOptions options = ReadDitherOptions(parameters).value_or(DitherOptions());
   const DitherInput input = {
       .in = static_cast<const unsigned char*>(in), .residual = residual, .ratio = place.ratio};
   auto* to = static_cast<unsigned char*>(codes);
@@ -227,7 +231,7 @@ template <bool kAdd>
 void PutDithering(const CodecParameters& parameters, const Place& /*place*/, const void* codes,
                   void* target, size_t count) {
   const reduce::DefaultFloatEnvironment environment;
-  const DitherOptions options = ReadDitherOptions(parameters).value();
+  const DitherOptions options = ReadDitherOptions(parameters).value_or(DitherOptions());
   const auto* from = static_cast<const unsigned char*>(codes);
   auto* to = static_cast<unsigned char*>(target);
   ForEachUnit(count, [&](size_t first, size_t in_unit) {
@@ -298,7 +302,7 @@ Status CheckLevels(const DitherUnit& unit, const unsigned char* codes) {
 
 Status CheckDitheringCodes(const CodecParameters& parameters, std::span<const std::byte> codes,
                            uint64_t count) {
-  const DitherOptions options = ReadDitherOptions(parameters).value();
+  const DitherOptions options = ReadDitherOptions(parameters).value_or(DitherOptions());
   const auto* from = reinterpret_cast<const unsigned char*>(codes.data());
   Status checked = Status::Ok();
   ForEachUnit(count, [&](size_t /*first*/, size_t in_unit) {

@@ -14,8 +14,9 @@ namespace bs::codec {
 // else.
 template <typename Number>
 bool ReadAll(std::string_view text, Number* number) {
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, *number);
+  const char* const begin = text.data();
+  const char* const end = begin + text.size();
+  const auto [rest, error] = std::from_chars(begin, end, *number);
   return error == std::errc() && rest == end;
 }
 

@@ -84,27 +84,39 @@ CodecParameters ParametersOf(const Picks& picks) {
   return CodecParameters(bytes);
 }
 
+namespace {
+
+Status ReadK(const Option& option, Picks* picks) {
+  if (ReadShare(option.value, picks)) return Status::Ok();
+  return WrongOption(option,
+                     "a fraction between 0 and 1, such as 0.01, or how many of a tensor's "
+                     "elements, such as 20/65536");
+}
+
+Status ReadHalves(const Option& option, Picks* picks) {
+  picks->halves = option.value == "True";
+  if (picks->halves || option.value == "False") return Status::Ok();
+  return WrongOption(option, "True or False");
+}
+
+Status ReadSeed(const Option& option, Picks* picks) {
+  if (ReadAll(option.value, &picks->seed) && picks->seed > 0) return Status::Ok();
+  return WrongOption(option, "a whole number from 1 to 2^64 - 1");
+}
+
+Status ReadPickOption(std::string_view codec, const Option& option, bool has_seed, Picks* picks) {
+  if (option.name == "k") return ReadK(option, picks);
+  if (option.name == "fp16") return ReadHalves(option, picks);
+  if (has_seed && option.name == "seed") return ReadSeed(option, picks);
+  return UnknownPickOption(codec, option, has_seed);
+}
+
+}  // namespace
+
 Result<Picks> ParsePicks(std::string_view codec, std::span<const Option> options, bool has_seed) {
   Picks picks;
   for (const Option& option : options) {
-    if (option.name == "k") {
-      if (ReadShare(option.value, &picks)) continue;
-      return WrongOption(option,
-                         "a fraction between 0 and 1, such as 0.01, or how many of a tensor's "
-                         "elements, such as 20/65536");
-    }
-    if (option.name == "fp16") {
-      if (option.value != "True" && option.value != "False") {
-        return WrongOption(option, "True or False");
-      }
-      picks.halves = option.value == "True";
-    } else if (has_seed && option.name == "seed") {
-      if (!ReadAll(option.value, &picks.seed) || picks.seed == 0) {
-        return WrongOption(option, "a whole number from 1 to 2^64 - 1");
-      }
-    } else {
-      return UnknownPickOption(codec, option, has_seed);
-    }
+    if (Status wrong = ReadPickOption(codec, option, has_seed, &picks); !wrong.ok()) return wrong;
   }
   if (picks.share > 0) return picks;
   return Status::InvalidArgument("gradient compression by '" + std::string(codec) +
@@ -175,18 +187,28 @@ void ReadPicks(const PickForm& form, const unsigned char* from, size_t count, Pi
   }
 }
 
+namespace {
+
+Status CheckBlock(std::span<const float> values, bool is_nan) {
+  for (const float value : values) {
+    if (std::isnan(value) != is_nan) {
+      return Status::InvalidArgument("some values of a unit are NaN, others are not");
+    }
+    if (std::isinf(value)) return Status::InvalidArgument("a value of a unit is infinite");
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
 Status CheckPickValues(const PickForm& form, const unsigned char* values, size_t count) {
   const bool is_nan = IsNanPick(form, values);
   PickBlock block;
   for (size_t at = 0; at < count; at += kPickBlock) {
     const size_t in_block = std::min(kPickBlock, count - at);
     ReadPicks(form, values + at * form.value_bytes(), in_block, &block);
-    for (size_t i = 0; i < in_block; ++i) {
-      if (std::isnan(block[i]) != is_nan) {
-        return Status::InvalidArgument("some values of a unit are NaN, others are not");
-      }
-      if (std::isinf(block[i])) return Status::InvalidArgument("a value of a unit is infinite");
-    }
+    const std::span<const float> values_here(block.data(), in_block);
+    if (Status wrong = CheckBlock(values_here, is_nan); !wrong.ok()) return wrong;
   }
   return Status::Ok();
 }

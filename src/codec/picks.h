@@ -92,6 +92,15 @@ inline float SumOfPick(float element, float value) {
 // In what follows the member Next() of a `Cursor` returns the index of the next pick; copies of a
 // cursor go on alone.
 
+// An element with what the residual keeps of it.
+inline float WithResidual(const PickInput& input, size_t index) {
+  float value = 0;
+  std::memcpy(&value, input.in + index * sizeof(float), sizeof(float));
+  if (input.residual == nullptr) return value;
+  const float kept = input.ratio * input.residual[index];
+  return value + kept;
+}
+
 // Codes the picks.  False if a value does not fit: GiveUpPicks is next then.
 template <typename Cursor>
 bool EncodePicks(const PickUnit& unit, Cursor cursor, const PickForm& form, unsigned char* values) {
@@ -101,14 +110,7 @@ bool EncodePicks(const PickUnit& unit, Cursor cursor, const PickForm& form, unsi
   for (size_t at = 0; at < unit.picks; at += kPickBlock) {
     const size_t count = std::min(kPickBlock, unit.picks - at);
     for (size_t i = 0; i < count; ++i) {
-      const size_t index = cursor.Next();
-      float value = 0;
-      std::memcpy(&value, input.in + index * sizeof(float), sizeof(float));
-      if (input.residual != nullptr) {
-        const float kept = input.ratio * input.residual[index];
-        value += kept;
-      }
-      block[i] = value * form.factor;
+      block[i] = WithResidual(input, cursor.Next()) * form.factor;
     }
     unsigned char* const to = values + at * form.value_bytes();
     WritePicks(form, block, count, to);

@@ -49,6 +49,11 @@ uint32_t BucketOf(const DigitBuckets& buckets, unsigned bits, size_t* picks) {
   return bucket;
 }
 
+bool HasNotFinite(const DigitBuckets& first_digits) {
+  const auto is_used = [](uint32_t count) { return count > 0; };
+  return std::any_of(first_digits.begin() + kFirstNotFinite, first_digits.end(), is_used);
+}
+
 // False if an element is not finite.
 bool FindCut(const PickUnit& unit, PickCut* cut) {
   cut->ties = unit.picks;
@@ -59,10 +64,7 @@ bool FindCut(const PickUnit& unit, PickCut* cut) {
     DigitBuckets buckets{};
     const PickDigit digit{.shift = shift, .bits = bits, .prefix = cut->least};
     BestPicks().count_digits(unit.input, unit.count, digit, buckets.data());
-    if (bits == kFirstDigitBits) {
-      const auto is_used = [](uint32_t count) { return count > 0; };
-      if (std::any_of(buckets.begin() + kFirstNotFinite, buckets.end(), is_used)) return false;
-    }
+    if (bits == kFirstDigitBits && HasNotFinite(buckets)) return false;
     cut->least = cut->least << bits | BucketOf(buckets, bits, &cut->ties);
   }
   return true;

@@ -30,6 +30,7 @@ CollectiveBackend::CollectiveBackend(CollectiveOptions options, Executor* execut
                                      const protocol::Rules& rules)
     : BackendBefore(std::move(servers)),
       options_(std::move(options)),
+      plan_(options_.host ? &options_.host->plan : nullptr),
       in_order_(rules.grants_are_executed_in_order()),
       once_(rules.grants_are_executed_once()),
       adds_up_on_owners_(rules.library_adds_up_on_owners()),
@@ -39,7 +40,7 @@ CollectiveBackend::CollectiveBackend(CollectiveOptions options, Executor* execut
       ask_(std::move(ask)),
       library_(std::move(library)) {
   if (!library_ || !options_.host || !options_.host->crosses) return;
-  const auto stands_for = static_cast<uint32_t>(options_.host->plan.num_workers());
+  const auto stands_for = static_cast<uint32_t>(plan_->num_workers());
   copies_ = std::make_unique<HostCopies>(
       HostCopiesOptions{.stands_for = stands_for, .credit_bytes = options_.host->credit_bytes},
       behind(), library_.get(), executor_);
@@ -229,11 +230,10 @@ Status CollectiveBackend::AddPieces(const protocol::GrantedPiece& granted,
     const Partition& place = part->exchange.partition;
     const std::span<std::byte> bytes(pending.out + place.offset_bytes + granted.offset_bytes,
                                      granted.size_bytes);
-    pieces->push_back(
-        {.in = bytes,
-         .out = bytes,
-         .kind = PieceKind::kBroadcast,
-         .root = static_cast<int32_t>(options_.host->plan.OwnersPlace(granted.key, place.index))});
+    pieces->push_back({.in = bytes,
+                       .out = bytes,
+                       .kind = PieceKind::kBroadcast,
+                       .root = static_cast<int32_t>(plan_->OwnersPlace(granted.key, place.index))});
     return Status::Ok();
   }
   if (granted.offset_bytes != pending.granted_bytes || granted.size_bytes == 0 ||
@@ -256,7 +256,7 @@ Status CollectiveBackend::AddPieces(const protocol::GrantedPiece& granted,
 
 void CollectiveBackend::AddReductions(const protocol::GrantedPiece& granted, const Pending& pending,
                                       std::vector<Piece>* pieces) const {
-  const HostPlan& plan = options_.host->plan;
+  const HostPlan& plan = *plan_;
   const uint64_t end_bytes = granted.offset_bytes + granted.size_bytes;
   for (const Part& part : pending.parts) {
     const Partition& place = part.exchange.partition;
@@ -350,8 +350,7 @@ void CollectiveBackend::EndPart(Pending* pending, uint32_t index, Ends* ends) {
 
 void CollectiveBackend::OnAdded(Pending* pending, uint32_t index) {
   const Key key = pending->tensor.key;
-  if (!copies_ || options_.host->plan.OwnerOf(key, index) != options_.rank)
-    return Give(pending, index);
+  if (!copies_ || plan_->OwnerOf(key, index) != options_.rank) return Give(pending, index);
   const Exchange& exchange = pending->parts[index].exchange;
   ++pending->in_library;
   ++num_crossing_;
@@ -379,7 +378,7 @@ void CollectiveBackend::Give(Pending* pending, uint32_t index) {
   Part& part = pending->parts[index];
   part.gives = true;
   part.missing_bytes = part.exchange.partition.size_bytes;
-  if (!gives_to_all_ && options_.rank == options_.host->plan.ranks().back()) return;
+  if (!gives_to_all_ && options_.rank == plan_->ranks().back()) return;
   ready_.push_back({.key = pending->tensor.key,
                     .round = pending->round,
                     .size_bytes = part.missing_bytes,

@@ -164,8 +164,9 @@ class CollectiveBackend final : public BackendBefore {
   void GiveUp(const Status& why);
 
   const CollectiveOptions options_;
-  const bool in_order_;  // protocol::Rules::grants_are_executed_in_order
-  const bool once_;      // protocol::Rules::grants_are_executed_once
+  const HostPlan* const plan_;  // of options_.host; null: the library has all ranks
+  const bool in_order_;         // protocol::Rules::grants_are_executed_in_order
+  const bool once_;             // protocol::Rules::grants_are_executed_once
   // Rules within a host.
   const bool adds_up_on_owners_;
   const bool copies_wait_;

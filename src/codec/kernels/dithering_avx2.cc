@@ -123,14 +123,14 @@ void Pack(__m256i codes, uint32_t width, unsigned char* to) {
   }
   packed = _mm_packus_epi16(packed, packed);
   const int64_t bytes = _mm_cvtsi128_si64(packed);
-  std::memcpy(to, &bytes, 2 * width);
+  std::memcpy(to, &bytes, size_t{2} * width);
 }
 
 // Sixteen codes of 8 bits; `width` is 2, 4 or 8.
 __m128i Unpack(const unsigned char* from, uint32_t width) {
   if (width == 8) return _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(from));
   int64_t bytes = 0;
-  std::memcpy(&bytes, from, 2 * width);
+  std::memcpy(&bytes, from, size_t{2} * width);
   __m128i codes = _mm_cvtsi64_si128(bytes);
   const __m128i nibble = _mm_set1_epi8(0x0f);
   codes = _mm_unpacklo_epi8(_mm_and_si128(codes, nibble),
@@ -189,7 +189,7 @@ void CodeAs(const DitherInput& input, const DitherLevels& levels, size_t blocks,
         CodeEight<kNatural>(input, levels, at + 8, _mm256_extracti128_si256(drawn, 1));
     const __m256i both = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), kNearer);
     Pack(both, levels.width, codes);
-    codes += 2 * levels.width;
+    codes += size_t{2} * levels.width;
   }
   _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(random->first), state.first);
   _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(random->second), state.second);
@@ -222,7 +222,7 @@ void PutAs(const unsigned char* codes, const DitherLevels& levels, size_t blocks
     const Halves halves = Codes(codes, levels.width);
     PutEight<kNatural, kAdd>(levels, halves.low, target);
     PutEight<kNatural, kAdd>(levels, halves.high, target + sizeof(__m256));
-    codes += 2 * levels.width;
+    codes += size_t{2} * levels.width;
     target += 2 * sizeof(__m256);
   }
 }

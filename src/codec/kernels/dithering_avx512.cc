@@ -119,7 +119,7 @@ void Pack(__m512i codes, uint32_t width, unsigned char* to) {
   }
   packed = _mm_packus_epi16(packed, packed);
   const int64_t bytes = _mm_cvtsi128_si64(packed);
-  std::memcpy(to, &bytes, 2 * width);
+  std::memcpy(to, &bytes, size_t{2} * width);
 }
 
 __m512i Unpack(const unsigned char* from, uint32_t width) {
@@ -128,7 +128,7 @@ __m512i Unpack(const unsigned char* from, uint32_t width) {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i_u*>(from)));
   }
   int64_t bytes = 0;
-  std::memcpy(&bytes, from, 2 * width);
+  std::memcpy(&bytes, from, size_t{2} * width);
   __m128i codes = _mm_cvtsi64_si128(bytes);
   const __m128i nibble = _mm_set1_epi8(0x0f);
   codes = _mm_unpacklo_epi8(_mm_and_si128(codes, nibble),
@@ -162,7 +162,7 @@ void CodeAs(const DitherInput& input, const DitherLevels& levels, size_t blocks,
       _mm512_storeu_ps(input.residual + at, _mm512_sub_ps(values, sent));
     }
     Pack(_mm512_or_si512(level, _mm512_srl_epi32(sign, down)), levels.width, codes);
-    codes += 2 * levels.width;
+    codes += size_t{2} * levels.width;
   }
   _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(random->first), state.first);
   _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(random->second), state.second);
@@ -182,7 +182,7 @@ void PutAs(const unsigned char* codes, const DitherLevels& levels, size_t blocks
   const __m128i up = _mm_cvtsi32_si128(static_cast<int>(32 - levels.width));
   for (size_t block = 0; block < blocks; ++block, target += sizeof(__m512)) {
     const __m512i coded = Unpack(codes, levels.width);
-    codes += 2 * levels.width;
+    codes += size_t{2} * levels.width;
     const __m512i sign = _mm512_and_si512(_mm512_sll_epi32(coded, up), SignBits());
     const __m512 sizes = Sizes<kNatural>(levels, _mm512_and_si512(coded, most));
     __m512 values = _mm512_or_ps(sizes, _mm512_castsi512_ps(sign));

@@ -347,7 +347,9 @@ void Leader::Watch() {
 }
 
 void Leader::StopWatch() {
-  if (watch_) executor_->Cancel(*std::exchange(watch_, std::nullopt));
+  if (!watch_) return;
+  executor_->Cancel(*watch_);
+  watch_.reset();
 }
 
 std::vector<int32_t> Leader::MissingRanks(const Gathering& gathering) const {

@@ -141,7 +141,7 @@ Result<std::vector<uint64_t>> MpiSums::Poll() {
     return ended.status;
   }
   if (cards_) {
-    if (Status different = CompareCards(); !different.ok()) return different;
+    if (Status different = CompareCards(*cards_); !different.ok()) return different;
     cards_.reset();
     sequences.push_back(kStarted);
   }
@@ -233,19 +233,18 @@ void MpiSums::Mark(uint64_t ticket) {
   (ticket % 2 == kDescribed ? sum.described.over : sum.over) = true;
 }
 
-Status MpiSums::CompareCards() const {
+Status MpiSums::CompareCards(const std::vector<double>& cards) const {
   const auto card_of = [&](size_t rank) {
-    return std::span<const double>(*cards_).subspan(rank * kCardWidth, kCardWidth);
+    return std::span<const double>(cards).subspan(rank * kCardWidth, kCardWidth);
   };
-  if (const size_t rank = FirstDifferent(*cards_, kCardWidth, 0, kVersionWidth); rank > 0) {
+  if (const size_t rank = FirstDifferent(cards, kCardWidth, 0, kVersionWidth); rank > 0) {
     return Status::FailedPrecondition("rank 0 has " + Unpack(card_of(0).first(kVersionWidth)) +
                                       ", and rank " + std::to_string(rank) + " has " +
                                       Unpack(card_of(rank).first(kVersionWidth)) +
                                       ": install the same MPI library on all hosts");
   }
   // Ranks with other algorithms would send each other other messages: wrong sums, or none.
-  if (const size_t rank = FirstDifferent(*cards_, kCardWidth, kVersionWidth, kValueWidth);
-      rank > 0) {
+  if (const size_t rank = FirstDifferent(cards, kCardWidth, kVersionWidth, kValueWidth); rank > 0) {
     const std::string& variable = library_->algorithm().variable;
     return Status::FailedPrecondition(variable + ": rank 0 has " + DescribeAlgorithm(card_of(0)) +
                                       ", and rank " + std::to_string(rank) + " has " +

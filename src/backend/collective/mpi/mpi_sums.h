@@ -92,7 +92,7 @@ class MpiSums {
   // False: Stop forbids it, here and below.
   bool CopyIn(Sum* sum);
   void Mark(uint64_t ticket);
-  Status CompareCards() const;
+  Status CompareCards(const std::vector<double>& cards) const;
   static Status Compare(const Sum& sum);
   bool CopyOut(Sum* sum);
 
