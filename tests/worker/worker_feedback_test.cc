@@ -122,8 +122,8 @@ TEST(WorkerFeedback, AKeyThatIsGivenBackSaysThatTheServersLoseAResidual) {
   FeedbackWorker kept(OnebitCoding(Feedback::kVanilla, SumsTravel::kSame));
   kept.Round();
   EXPECT_THAT(kept.GiveBack(), ::testing::ElementsAre(::testing::HasSubstr(
-                                   "key=7: all workers have given it back, and with it goes the "
-                                   "servers' residual of its coded sums")));
+                                   "key=7: all workers have given it back, and with that goes "
+                                   "the servers' residual of its coded sums")));
 }
 
 TEST(WorkerFeedback, SumsWithoutAResidualLoseNone) {
