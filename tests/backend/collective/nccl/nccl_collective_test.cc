@@ -534,7 +534,8 @@ TEST_F(NcclCollectiveTest, MemoryThatLastsIsPageLockedUntilTheEnd) {
 TEST_F(NcclCollectiveTest, MemoryThatTheGpuMayUseStaysPageLocked) {
   Make(1, {.patience = milliseconds(50)});
   ASSERT_TRUE(SumAll().front()->Wait().ok());
-  const std::vector<float>* const on_gpu = Memory(0, {1, 2});
+  // The GPU may read it until the process ends.
+  static const auto* const on_gpu = new std::vector<float>{1, 2};
   auto owner = std::make_shared<std::vector<float>>(2);
   const size_t size_bytes = 2 * sizeof(float);
   world_.Hold(true);
