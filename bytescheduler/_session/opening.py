@@ -20,7 +20,7 @@ from bytescheduler._session.framework import Framework
 from bytescheduler._session.place import Place
 from bytescheduler._session.rounds import WithoutEngine
 from bytescheduler._session.session import Session
-from bytescheduler._session.termination_report import TerminationReport
+from bytescheduler._session.termination import TerminationReport, ignore_late_signals
 from bytescheduler._settings import Settings
 from bytescheduler._started import ready
 from bytescheduler._started.environments import ends_survivors
@@ -139,6 +139,7 @@ def _open_worker(agree: Optional[Agree], variables: Mapping[str, str]) -> Worker
         error = worker.status()
         return None if error is None else by_workers(error)
 
+    ignore_late_signals()
     if ends_survivors(os.environ):
         TerminationReport(failure if is_direct(variables) else worker.status).install()
     return worker

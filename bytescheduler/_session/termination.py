@@ -1,9 +1,15 @@
-"""The report of a worker that its launcher ends because another one is lost.
+"""The signals by which a launcher ends a worker: its report, and a signal that comes too late.
 
 A launcher may look ten times a second and send SIGTERM, while the engine waits a second for a lost
 peer to come back.  Without a handler the worker would end before it knows why.
+
+A script that handles a signal, say to save, has no handler any more while the interpreter is torn
+down: Python sets the default again, which ends the process.  Launchers signal the workers one
+after the other.  So a worker may stop because another worker has heard the signal, and get its own
+signal when it has nothing left to do.
 """
 
+import atexit
 import os
 import signal
 import threading
@@ -14,10 +20,11 @@ from typing import Callable, Optional
 from bytescheduler._process.say import say
 from bytescheduler.errors import Error
 
-__all__ = ["TerminationReport"]
+__all__ = ["TerminationReport", "ignore_late_signals"]
 
 _PATIENCE_S = 5.0  # until a worker knows that another one is lost
 _LOOK_S = 0.05
+_OF_LAUNCHERS = (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class TerminationReport:
@@ -71,3 +78,22 @@ class TerminationReport:
                 say(f"bytescheduler: the job failed: {failure}")
                 return
             time.sleep(_LOOK_S)
+
+
+def ignore_late_signals() -> None:
+    """Ignore at the end of the interpreter the signals that the script has handlers for.
+
+    Signals that it does not handle end the process, as before.  A second call changes nothing.
+    """
+    atexit.unregister(_ignore_handled)
+    atexit.register(_ignore_handled)
+
+
+def _ignore_handled() -> None:
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in _OF_LAUNCHERS:
+        handler = signal.getsignal(number)
+        is_ours = isinstance(getattr(handler, "__self__", None), TerminationReport)
+        if callable(handler) and not is_ours:
+            signal.signal(number, signal.SIG_IGN)
