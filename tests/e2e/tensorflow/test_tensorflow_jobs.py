@@ -18,16 +18,25 @@ pytest.importorskip("tensorflow")
 MakeJob = Callable[..., Job]
 
 
-def test_weights_and_functions_with_servers(make_job: MakeJob) -> None:
-    for output in make_job(forks=False).run("tensorflow/in_job.py", "weights", "uses"):
+def test_weights_equal_the_weights_of_one_process(make_job: MakeJob) -> None:
+    for output in make_job(forks=False).run("tensorflow/in_job.py", "weights"):
         assert output.count("is the same") == 8, output
+
+
+def test_functions_with_servers(make_job: MakeJob) -> None:
+    for output in make_job(forks=False).run("tensorflow/in_job.py", "uses"):
         assert output.count(" holds") == 23, output
         assert "shutdown() has left the job" in output
 
 
 def test_steps_begin_before_the_means_of_the_step_before(make_job: MakeJob) -> None:
-    for output in make_job(forks=False).run("tensorflow/in_job.py", "crossing"):
-        assert output.count(" holds") == 8, output
+    for output in make_job(forks=False).run("tensorflow/in_job.py", "steps"):
+        assert output.count(" holds") == 4, output
+
+
+def test_updates_under_way_are_seen_and_end(make_job: MakeJob) -> None:
+    for output in make_job(forks=False).run("tensorflow/in_job.py", "looks"):
+        assert output.count(" holds") == 4, output
 
 
 def test_several_devices_of_each_worker(make_job: MakeJob) -> None:

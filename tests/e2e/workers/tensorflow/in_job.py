@@ -20,7 +20,8 @@ if "weights" in chosen or "sgd" in chosen:
         print(f"{name} is the same", flush=True)
 cases = {
     "uses": [*agreement.CASES, *uses.CASES],
-    "crossing": next_steps.CASES,
+    "steps": next_steps.STEPS,
+    "looks": next_steps.LOOKS,
     "mirrored": mirrored.CASES,
 }
 asked = [case for kind in cases if kind in chosen for case in cases[kind]]

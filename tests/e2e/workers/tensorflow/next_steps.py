@@ -340,11 +340,13 @@ def ctrl_c_ends_a_wait_and_keeps_the_mean() -> None:
     meeting.close()
 
 
-CASES: List[Callable[[], None]] = [
+STEPS: List[Callable[[], None]] = [
     a_layer_runs_while_a_later_one_waits_for_its_mean,
     all_that_an_optimizer_does_to_a_variable_is_done_later,
     a_step_has_the_rate_of_its_own_batch,
     several_steps_of_a_call_and_several_passes_cross,
+]
+LOOKS: List[Callable[[], None]] = [
     all_who_look_at_weights_see_all_updates,
     an_optimizer_that_steps_all_together_keeps_the_barrier,
     mistakes_about_crossing_are_told,
