@@ -2,13 +2,15 @@
 
 import os
 import pathlib
-import subprocess
 import sys
 import time
 from typing import Dict, List
 
-from job import HERE, PATIENCE_S, WORKERS, without_settings
+from forked import start_worker
+from job import HERE, PATIENCE_S, WORKERS, Process, place_on, without_settings
 from lab import Lab
+
+from bytescheduler._process.child import Child, Streams
 
 __all__ = ["Direct", "start_direct"]
 
@@ -50,23 +52,18 @@ class Direct:
             **settings,
         }
         self.more: Dict[int, Dict[str, str]] = {}
-        self.processes: Dict[int, subprocess.Popen[bytes]] = {}
+        self.processes: Dict[int, Child] = {}
 
     def start(self, script: str, *arguments: str) -> None:
         """Start `script` of workers/ in each, the last rank first."""
         for rank in reversed(range(self._size)):
             with self._log(rank).open("wb") as log:
-                self.processes[rank] = subprocess.Popen(
+                env = {**without_settings(), **self._given, **self.more.get(rank, {})}
+                self.processes[rank] = start_worker(
+                    f"worker {rank}",
                     [sys.executable, str(WORKERS / script), *arguments],
-                    env={
-                        **without_settings(),
-                        **self._given,
-                        **self.more.get(rank, {}),
-                        "RANK": str(rank),
-                    },
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
+                    {**env, "RANK": str(rank)},
+                    streams=Streams(stdout=log, stderr=log),
                 )
 
     def _log(self, rank: int) -> pathlib.Path:
@@ -94,8 +91,8 @@ class Direct:
     def close(self) -> None:
         """End what is left."""
         for process in self.processes.values():
-            process.kill()
-            process.wait(PATIENCE_S)
+            with process:  # ends it
+                pass
 
 
 def start_direct(
@@ -106,10 +103,10 @@ def start_direct(
     command: List[str],
     port: int,
     **settings: str,
-) -> "subprocess.Popen[str]":
+) -> Process:
     """Start the worker of this rank, as torchrun would; `hosts` are those of all workers.
 
-    `settings` are more variables.
+    `command` is the interpreter, a script and its arguments; `settings` are more variables.
     """
     host = hosts[rank]
     env: Dict[str, str] = {
@@ -125,10 +122,11 @@ def start_direct(
         "MASTER_PORT": str(port),
         **settings,
     }
-    return subprocess.Popen(
-        lab.on(host, folder, command),
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    log = folder / f"{port}-{rank}.log"
+    with log.open("wb") as file:
+        streams = Streams(stdout=file, stderr=file)
+        place = place_on(lab, host, folder)
+        child = start_worker(
+            f"worker {rank}", command, env, streams=streams, folder=folder, place=place
+        )
+    return Process(child, log)

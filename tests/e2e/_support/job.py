@@ -11,7 +11,7 @@ import time
 from typing import Dict, List, Optional, Sequence
 
 from ended import Ended
-from forked import ForkingLauncher
+from forked import ForkingLauncher, HostPlace
 from lab import Lab
 
 from bytescheduler._launch.launcher import LOOPBACK, Launcher, Place
@@ -23,6 +23,13 @@ WORKERS = HERE.parent / "workers"
 PATIENCE_S = 120.0
 OURS = [sys.executable, "-m", "bytescheduler.server"]
 STOCK = [sys.executable, str(HERE / "stock_role.py")]
+
+
+def place_on(lab: Lab, host: int, folder: pathlib.Path) -> HostPlace:
+    """Return the place of processes that run in `folder` on a host of the lab."""
+    place = HostPlace(lab.address(host), lab.on(host, folder, []))
+    place.namespaces = lab.namespaces(host)
+    return place
 
 
 def without_settings() -> Dict[str, str]:
@@ -330,7 +337,7 @@ class Job(Ended):
         if self._lab is None:
             return LOOPBACK
         there = self._hosts[host]
-        return Place(self._lab.address(there), self._lab.on(there, self.folder, []))
+        return place_on(self._lab, there, self.folder)
 
     def _start(
         self,

@@ -102,6 +102,12 @@ class Lab(Ended):
         inside = [str(NETLAB), "exec", NAME, str(host + 1), "sh", "-c", IN_FOLDER, str(folder)]
         return [*self._enter(), "-m", *inside, *command]
 
+    def namespaces(self, host: int) -> List[str]:
+        """Return the files of what `on` enters, the one of mounts at last."""
+        run = pathlib.Path("/proc", str(self._holder.pid), "root", "run")  # that of the lab
+        others = [run / "bs-netlab" / NAME / f"{host + 1}.{kind}" for kind in ("uts", "ipc", "mnt")]
+        return [str(path) for path in (run / "netns" / f"{NAME}-{host + 1}", *others)]
+
     def link(self, host: int, state: str) -> None:
         """Pull the cable of `host` out of the switch ("down"), or put it in ("up")."""
         self._run("ip", "-n", f"{NAME}-sw", "link", "set", f"p{host + 1}", state)

@@ -165,8 +165,9 @@ def test_direct_job_of_pytorch_sends_one_copy(tmp_path: pathlib.Path, hosts: Lis
                 start_direct(lab, tmp_path, hosts, rank, command, 29600 + rounds)
                 for rank in range(len(hosts))
             ]
-            outputs[:] = [process.communicate(timeout=240)[0] for process in job]
-            assert all(process.returncode == 0 for process in job), outputs
+            codes = [process.wait(240) for process in job]
+            outputs[:] = [process.output() for process in job]
+            assert not any(codes), outputs
 
         models = carried(lab, run)
     assert_one_copy(models, outputs, len(hosts))

@@ -40,8 +40,9 @@ def test_stores_of_mxnet_on_two_hosts_have_the_weights_of_a_job_with_servers(
         by_variables = [
             start_direct(lab, tmp_path, HOSTS[1:], rank, alone, 29801) for rank in range(2)
         ]
-        outputs = [process.communicate(timeout=240)[0] for process in by_variables]
-        assert all(process.returncode == 0 for process in by_variables), outputs
+        codes = [process.wait(240) for process in by_variables]
+        outputs = [process.output() for process in by_variables]
+        assert not any(codes), outputs
     assert sorted(joined) == [
         (role, Lab.address(host)) for role in ("server", "worker") for host in range(2)
     ]

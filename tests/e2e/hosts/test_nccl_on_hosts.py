@@ -3,13 +3,12 @@
 import os
 import pathlib
 import re
-import subprocess
 import sys
 from typing import List
 
 import pytest
 from direct_job import start_direct
-from job import WORKERS
+from job import WORKERS, Process
 from lab import Lab, hosts_or_skip
 
 # The folder of the libraries: `make python` builds them.
@@ -25,7 +24,7 @@ def start(
     local_sums: str,
     port: int,
     mistake: str = "none",
-) -> "List[subprocess.Popen[str]]":
+) -> List[Process]:
     """Start a job of workers on these hosts."""
     pytest.importorskip("torch")
     settings = {
@@ -43,8 +42,9 @@ def start(
 def run(lab: Lab, folder: pathlib.Path, hosts: List[int], local_sums: str, port: int) -> List[str]:
     """Run a job of workers on these hosts, and return what each printed."""
     job = start(lab, folder, hosts, local_sums, port)
-    outputs = [process.communicate(timeout=240)[0] for process in job]
-    assert all(process.returncode == 0 for process in job), outputs
+    codes = [process.wait(240) for process in job]
+    outputs = [process.output() for process in job]
+    assert not any(codes), outputs
     return outputs
 
 
@@ -84,7 +84,8 @@ def test_a_worker_that_is_lost_in_an_operation_is_named_on_both_hosts(
 ) -> None:
     with hosts_or_skip(lambda: Lab(2)) as lab:
         job = start(lab, tmp_path, [0, 0, 1], "nccl", 29704, "inside")
-        outputs = [process.communicate(timeout=240)[0] for process in job]
-    assert all(process.returncode for process in job), outputs
+        codes = [process.wait(240) for process in job]
+        outputs = [process.output() for process in job]
+    assert all(codes), outputs
     for rank in (0, 2):
         assert "lost worker 1 (" in outputs[rank].strip().splitlines()[-1], outputs

@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import signal
 from typing import Callable, Iterator
 
 import pytest
@@ -36,7 +37,7 @@ def test_a_killed_worker_ends_the_other_processes_with_the_engines_error(
 ) -> None:
     direct.start(SCRIPT, FOR_EVER)
     direct.wait_for_line(victim, "average 2 is")
-    direct.processes[victim].kill()
+    direct.processes[victim].signal(signal.SIGKILL)
     codes = direct.codes()
     for rank in set(range(SIZE)) - {victim}:
         assert codes[rank] == 1, direct.all_said()

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import signal
 import urllib.request
 from typing import Callable, Iterator, List
 
@@ -98,7 +99,7 @@ def test_every_survivor_names_a_killed_worker(
         shown = "".join(shown_at(int(port)) for port in ports)
         roles = [role for role in ("worker", "server") if f'role="{role}"' in shown]
         assert roles == ["worker", "server"], job.said(rank)
-    job.processes[1].kill()
+    job.processes[1].signal(signal.SIGKILL)
     codes = job.codes()
     for rank in (0, 2):
         assert codes[rank] == 1, job.all_said()

@@ -19,28 +19,28 @@ MakeJob = Callable[..., Job]
 
 
 def test_weights_equal_the_weights_of_one_process(make_job: MakeJob) -> None:
-    for output in make_job(forks=False).run("tensorflow/in_job.py", "weights"):
+    for output in make_job().run("tensorflow/in_job.py", "weights"):
         assert output.count("is the same") == 8, output
 
 
 def test_functions_with_servers(make_job: MakeJob) -> None:
-    for output in make_job(forks=False).run("tensorflow/in_job.py", "uses"):
+    for output in make_job().run("tensorflow/in_job.py", "uses"):
         assert output.count(" holds") == 23, output
         assert "shutdown() has left the job" in output
 
 
 def test_steps_begin_before_the_means_of_the_step_before(make_job: MakeJob) -> None:
-    for output in make_job(forks=False).run("tensorflow/in_job.py", "steps"):
+    for output in make_job().run("tensorflow/in_job.py", "steps"):
         assert output.count(" holds") == 4, output
 
 
 def test_updates_under_way_are_seen_and_end(make_job: MakeJob) -> None:
-    for output in make_job(forks=False).run("tensorflow/in_job.py", "looks"):
+    for output in make_job().run("tensorflow/in_job.py", "looks"):
         assert output.count(" holds") == 4, output
 
 
 def test_several_devices_of_each_worker(make_job: MakeJob) -> None:
-    for output in make_job(forks=False).run("tensorflow/in_job.py", "mirrored"):
+    for output in make_job().run("tensorflow/in_job.py", "mirrored"):
         assert output.count(" holds") == 3, output
 
 

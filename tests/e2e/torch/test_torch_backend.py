@@ -1,6 +1,7 @@
 """Jobs of torch.distributed over the backend bytescheduler."""
 
 import pathlib
+import signal
 import sys
 from typing import Callable, Iterator
 
@@ -33,7 +34,7 @@ def test_collectives_and_weights_equal_gloo(direct: Direct) -> None:
 def test_a_killed_worker_is_named(direct: Direct) -> None:
     direct.start(SCRIPT, "loss")
     direct.wait_for_line(1, "waits")
-    direct.processes[1].kill()
+    direct.processes[1].signal(signal.SIGKILL)
     assert direct.codes()[0] == 1, direct.all_said()
     assert "all_reduce #6 of the default group: lost worker 1" in direct.said(0)
 

@@ -18,34 +18,41 @@ import socket
 import subprocess
 import sys
 import threading
-from typing import Dict, Iterator, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 from bytescheduler._launch.launcher import LOOPBACK, Exited, Launcher, Place
 from bytescheduler._process.child import SPEAKS, Child, Streams
 
-__all__ = ["ForkingLauncher", "framework_of"]
+__all__ = ["ForkingLauncher", "HostPlace", "framework_of", "start_worker"]
 
 _HERE = pathlib.Path(__file__).resolve().parent
 _LIBC = ctypes.CDLL(None)
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 # What is read when it is used, by the product and by the ps-lite of MXNet, and pytest's own.
-_READ_LATER = ("DMLC_", "BYTESCHEDULER_", "PYTEST_")
+_READ_LATER = ("DMLC_", "BYTESCHEDULER_", "PYTEST_", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_")
 # An environment of its own needs a server of its own, and each holds some 150 MB.
 _MOST_SERVERS = 4
 _PATIENCE_S = 120.0
 _IMPORTS = re.compile(r"^(?:from|import) (\w+)", re.M)
+_IMPORT_LATER = {"stock_role.py": "mxnet"}  # servers, once they have an optimizer
 
 
 @functools.lru_cache(maxsize=None)
 def framework_of(script: pathlib.Path) -> str:
     """Return the framework that a script imports, itself or by its neighbours; empty: none."""
     found = _IMPORTS.findall(script.read_text())
-    for framework in ("mxnet", "torch"):
+    for framework in ("mxnet", "torch", "tensorflow"):
         if framework in found:
             return framework
     folders = (script.parent, _HERE.parent / "on_path")
     names = {folder / f"{name}.py" for folder in folders for name in found} - {script}
     return next(filter(None, (framework_of(each) for each in names if each.exists())), "")
+
+
+class HostPlace(Place):
+    """A place on a host of a lab: the prefix of a command, or for a fork the namespaces."""
+
+    namespaces: Sequence[str] = ()
 
 
 class _Forked:
@@ -89,10 +96,21 @@ class _ForkServer:
             )
 
     def fork(
-        self, words: Sequence[str], env: Mapping[str, str], folder: str, streams: Streams
+        self,
+        words: Sequence[str],
+        env: Mapping[str, str],
+        folder: str,
+        streams: Streams,
+        namespaces: Sequence[str],
     ) -> int:
         """Return the number of a new child of this process."""
-        request = {"words": words, "env": env, "folder": folder, "parent": os.getpid()}
+        request = {
+            "words": words,
+            "env": env,
+            "folder": folder,
+            "parent": os.getpid(),
+            "namespaces": namespaces,
+        }
         with contextlib.ExitStack() as stack, _adopting():
             descriptors = array.array("i")
             for own, stream in enumerate(streams):
@@ -141,8 +159,48 @@ class _ForkServers:
 _SERVERS = _ForkServers()
 
 
+def _fork(
+    framework: str,
+    name: str,
+    command: Sequence[str],
+    env: Mapping[str, str],
+    folder: str,
+    streams: Streams,
+    place: Place,
+) -> Child:
+    namespaces = place.namespaces if isinstance(place, HostPlace) else ()
+    server = _SERVERS.find(framework, env)
+    pid = server.fork(command[1:], env, folder, streams, namespaces)
+    return Child(name, command, _Forked(pid))  # type: ignore[arg-type]
+
+
+def _await_end(child: Child, on_end: Callable[[Child], None]) -> None:
+    threading.Thread(target=child._await_end, args=(on_end,), daemon=True).start()
+
+
+def start_worker(
+    name: str,
+    command: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    streams: Streams,
+    folder: Optional[pathlib.Path] = None,
+    place: Place = LOOPBACK,
+) -> Child:
+    """Fork a process that runs a script, or start it if the script imports no framework.
+
+    `command` is the interpreter, the script and its arguments.
+    """
+    framework = framework_of(pathlib.Path(command[1]))
+    if not framework:
+        return Child.start(name, [*place.prefix, *command], env, streams=streams, folder=folder)
+    child = _fork(framework, name, command, env, str(folder or os.getcwd()), streams, place)
+    _await_end(child, lambda _: None)
+    return child
+
+
 class ForkingLauncher(Launcher):
-    """Forks workers on this host whose scripts import a framework; starts all else."""
+    """Forks workers whose scripts import a framework; starts all else."""
 
     def start(
         self,
@@ -158,8 +216,11 @@ class ForkingLauncher(Launcher):
         """Start it as `Launcher.start` does, or fork it."""
         script = pathlib.Path(command[1]) if len(command) > 1 else pathlib.Path()
         framework = ""
-        if role == "worker" and command[0] == sys.executable and not (place.prefix or pass_fds):
-            framework = framework_of(script) if script.suffix == ".py" else ""
+        can_fork = isinstance(place, HostPlace) or not place.prefix
+        if command[0] == sys.executable and can_fork and not pass_fds:
+            framework = _IMPORT_LATER.get(script.name, "")
+            if role == "worker" and script.suffix == ".py":
+                framework = framework_of(script)
         if not framework:
             return super().start(
                 role,
@@ -171,10 +232,8 @@ class ForkingLauncher(Launcher):
                 pass_fds=pass_fds,
             )
         whole = {**self._variables(role), "DMLC_NODE_HOST": place.address, **(env or {})}
-        server = _SERVERS.find(framework, whole)
-        pid = server.fork(command[1:], whole, str(self._folder or os.getcwd()), streams)
-        child = Child(name or role, command, _Forked(pid))  # type: ignore[arg-type]
-        ended = (lambda ended: self._events.put(Exited(ended)),)
-        threading.Thread(target=child._await_end, args=ended, daemon=True).start()
+        folder = str(self._folder or os.getcwd())
+        child = _fork(framework, name or role, command, whole, folder, streams, place)
+        _await_end(child, lambda ended: self._events.put(Exited(ended)))
         self._add(role, child)
         return child
