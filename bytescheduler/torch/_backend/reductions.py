@@ -68,9 +68,12 @@ class Reduction(NamedTuple):
             _ROWS[self.name].combine(result, contribution, out=result)  # type: ignore[call-arg]
 
     def finish(self, result: torch.Tensor, size: int) -> None:
-        """Make the result of `size` contributions complete: a mean of their sum."""
+        """Make the result of `size` contributions complete: a mean of their sum.
+
+        That of integers is rounded towards zero, as NCCL does.
+        """
         if self.name == "AVG":
-            result.div_(size)
+            result.div_(size, rounding_mode=None if is_floating(self.dtype) else "trunc")
 
 
 def name_of(operation: object) -> str:
@@ -94,7 +97,7 @@ def reduction_of(operation: object, dtype: torch.dtype) -> Reduction:
         )
     if name in ("BAND", "BOR", "BXOR") and is_floating(dtype):
         raise ValueError(f"ReduceOp.{name}: {dtype_text(dtype)} has no bits to combine; use SUM")
-    if name == "AVG" and not is_floating(dtype):
+    if name == "AVG" and dtype == torch.bool:
         raise ValueError(
             f"ReduceOp.AVG: {dtype_text(dtype)} cannot hold a mean; use SUM and divide the result"
         )

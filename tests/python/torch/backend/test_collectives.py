@@ -28,7 +28,7 @@ def ranks(request: pytest.FixtureRequest) -> Iterator[Ranks]:
 
 def value(rank: int, shape: Shape, dtype: torch.dtype, salt: int = 0) -> torch.Tensor:
     torch_rng = torch.Generator().manual_seed(100 * rank + salt)
-    numbers = torch.randint(0, 4, shape, generator=torch_rng)
+    numbers = torch.randint(-3 if dtype.is_signed else 0, 4, shape, generator=torch_rng)
     return numbers.to(dtype)
 
 
@@ -47,7 +47,10 @@ def reduced(values: List[torch.Tensor], name: str) -> torch.Tensor:
     total = values[0].clone()
     for item in values[1:]:
         total = combine(total, item)
-    return total / len(values) if name == "AVG" else total
+    if name != "AVG":
+        return total
+    mode = None if total.is_floating_point() else "trunc"
+    return torch.div(total, len(values), rounding_mode=mode)
 
 
 def options(kind: Options, **fields: object) -> Options:
@@ -61,7 +64,7 @@ def is_for(name: str, dtype: torch.dtype) -> bool:
     """Return whether PyTorch has the operation on this dtype."""
     if name.startswith("B"):
         return not dtype.is_floating_point
-    return name != "AVG" or dtype.is_floating_point
+    return name != "AVG" or dtype != torch.bool
 
 
 OPERATIONS = ("SUM", "MIN", "MAX", "PRODUCT", "BAND", "BXOR", "AVG")

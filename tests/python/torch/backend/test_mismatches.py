@@ -105,7 +105,7 @@ REFUSED: Dict[str, Callable[[Group], Any]] = {
     "is sparse": lambda group: group.allreduce([torch.ones(3).to_sparse()]),
     "is on meta": lambda group: group.allreduce([torch.ones(3, device="meta")]),
     "no bits to combine": lambda group: group.allreduce([torch.ones(3)], dist.ReduceOp.BAND),
-    "cannot hold a mean": lambda group: group.allreduce([torch.ones(3).int()], dist.ReduceOp.AVG),
+    "cannot hold a mean": lambda group: group.allreduce([torch.ones(3).bool()], dist.ReduceOp.AVG),
     "4 rows cannot be shared": lambda group: group.alltoall_base(torch.ones(4), torch.ones(4)),
     "do not share 3 rows": lambda group: group.alltoall_base(
         torch.ones(3), torch.ones(3), [1, 1, 2], [1, 1, 1]
