@@ -314,9 +314,18 @@ nightly-wheels: setup wheel  ## wheels in a root without compiler and libraries;
 nightly-fuzz: asan-build  ## a million inputs of each fuzzer
 	$(MAKE) fuzz FUZZ_LIMIT=-runs=1000000
 
-nightly-torch: setup  ## ten thousand random scripts that use weights, a thousand programs of collectives
-	BS_TORCH_SEEDS=10000 BS_TORCH_PROGRAMS=1000 $(PYTEST) --junitxml=$(RESULTS)/nightly-torch.xml \
-	  tests/python/torch/test_random_uses.py tests/e2e/torch/test_torch_programs.py
+TRAINERS := tests/e2e/requirements-trainers.txt
+
+# In a folder of their own, so that no other test meets them.
+$(VENV)/.trainers: $(VENV)/.torch $(TRAINERS)
+	rm -rf $(VENV)/trainers
+	$(BIN)/python -m pip install -q --no-deps --target $(VENV)/trainers -r $(TRAINERS)
+	@touch $@
+
+nightly-torch: setup $(VENV)/.trainers  ## ten thousand random scripts that use weights, a thousand programs of collectives, Lightning and Hugging Face
+	BS_TORCH_SEEDS=10000 BS_TORCH_PROGRAMS=1000 BS_TRAINERS=$(abspath $(VENV))/trainers $(PYTEST) \
+	  --junitxml=$(RESULTS)/nightly-torch.xml \
+	  tests/python/torch/test_random_uses.py tests/e2e/torch/test_torch_programs.py tests/e2e/torch/test_torch_trainers.py
 
 $(VENV)/.keras3: $(VENV)/.venv Makefile
 	$(PYTHON) -m venv $(VENV)/keras3

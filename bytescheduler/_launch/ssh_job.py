@@ -362,10 +362,12 @@ class _SshRun(Run):
             self._start_on(host, "server", f"server {rank}", env)
         meeting = self._remote.meeting_place()
         addresses = [host.address for host in workers]
+        hosts = list(dict.fromkeys(addresses))
         for rank, host in enumerate(workers):
             share = addresses.count(host.address)
             before = addresses[:rank].count(host.address)
-            ranks = torch_place.ranks(rank, len(workers), before, share)
+            number = hosts.index(host.address)
+            ranks = torch_place.ranks(rank, len(workers), before, share, host=number)
             env = {**meeting, **ranks, "DMLC_WORKER_ID": str(rank)}
             self._start_on(host, "worker", f"worker {rank}", env, share)
 

@@ -8,13 +8,16 @@ from typing import Callable, Dict, Mapping
 __all__ = ["meeting_place", "ranks"]
 
 
-def ranks(rank: int, size: int, local_rank: int, local_size: int) -> Dict[str, str]:
-    """Return the variables of a worker, one of `local_size` on its host."""
+def ranks(
+    rank: int, size: int, local_rank: int, local_size: int, *, host: int = 0
+) -> Dict[str, str]:
+    """Return the variables of a worker, one of `local_size` on its host, which has a number."""
     numbers = {
         "RANK": rank,
         "WORLD_SIZE": size,
         "LOCAL_RANK": local_rank,
         "LOCAL_WORLD_SIZE": local_size,
+        "GROUP_RANK": host,
     }
     return {name: str(number) for name, number in numbers.items()}
 

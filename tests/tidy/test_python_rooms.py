@@ -66,10 +66,12 @@ ROOMS = {
     "torch.optimizer": "torch._sums torch._api torch._optimizer",
     "torch._ddp": "errors _compression _process _session torch._engine torch._job torch._sums"
     " torch._gradients",
+    "torch._lightning": "errors torch._sums torch._api torch._optimizer",
     "torch.cross_barrier": "torch._sums torch._api torch.optimizer",
     "torch.parallel": "torch._api torch._ddp",
     "torch": "torch._api torch._backend torch._sums torch._optimizer torch.optimizer"
     " torch.parallel",
+    "lightning": "torch._lightning",
     "tensorflow._library": _BASE,
     "tensorflow._engine": "errors _native _session tensorflow._library",
     "tensorflow._sums": "errors _session tensorflow._library tensorflow._engine",

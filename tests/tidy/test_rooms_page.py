@@ -75,7 +75,7 @@ def python_cells(table: Mapping[str, str]) -> Dict[str, str]:
         whole = name.split(".")[0]
         if whole.startswith("_") and whole not in ("__main__", "_native", "_settings"):
             rooms[whole] = set(may.split())
-        elif whole in ("commands", "mxnet", "torch", "tensorflow", "keras"):
+        elif whole in ("commands", "mxnet", "torch", "lightning", "tensorflow", "keras"):
             rooms.setdefault(whole, set()).update(may.split())
     return {
         room: python_cell({each for each in may if each.split(".")[0] != room}, table)

@@ -398,6 +398,7 @@ def test_workers_have_the_variables_of_torch_distributed(
         env = dict(line.partition("=")[::2] for line in lines_of(result, f"worker {index}"))
         assert (env["RANK"], env["LOCAL_RANK"]) == (str(index), str(index))
         assert (env["WORLD_SIZE"], env["LOCAL_WORLD_SIZE"]) == ("2", "2")
+        assert env["GROUP_RANK"] == "0"
         assert env["MASTER_ADDR"] == place.get("MASTER_ADDR", "127.0.0.1")
         ports.add(env["MASTER_PORT"])
     assert len(ports) == 1

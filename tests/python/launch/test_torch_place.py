@@ -6,11 +6,12 @@ from bytescheduler._launch import torch_place
 
 
 def test_a_worker_has_its_rank_in_the_job_and_on_its_host() -> None:
-    assert torch_place.ranks(3, 5, 1, 2) == {
+    assert torch_place.ranks(3, 5, 1, 2, host=1) == {
         "RANK": "3",
         "WORLD_SIZE": "5",
         "LOCAL_RANK": "1",
         "LOCAL_WORLD_SIZE": "2",
+        "GROUP_RANK": "1",
     }
 
 

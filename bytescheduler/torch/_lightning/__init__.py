@@ -1,0 +1,1 @@
+"""The strategy of Lightning, which is found at run time."""
