@@ -26,13 +26,14 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, TensorDataset
 
-import bytescheduler.lightning  # noqa: F401  # for the name of its strategy
 from bytescheduler.errors import UsageError
+from bytescheduler.lightning import ByteSchedulerStrategy
 
 Anything = Any  # types of packages are not read
 Tensors = Dict[str, torch.Tensor]
 EPOCHS = 2
 BACKEND = "bytescheduler"
+CLIP = 0.01
 
 
 class Model(pl.LightningModule):
@@ -161,7 +162,7 @@ RUNS = {
     ),
     "clipped by norm": Run(crosses=False, options={"gradient_clip_val": 0.1}),
     "clipped by value": Run(
-        crosses=False, options={"gradient_clip_val": 0.01, "gradient_clip_algorithm": "value"}
+        crosses=False, options={"gradient_clip_val": CLIP, "gradient_clip_algorithm": "value"}
     ),
     "bf16 mixed": Run(options={"precision": "bf16-mixed"}),
     "bf16": Run(options={"precision": "bf16-true"}),
@@ -258,11 +259,16 @@ def check_trained(mine: Trained, other: Trained, what: str) -> None:
 
 
 def train_all(names: List[str], folder: pathlib.Path) -> None:
-    """Make each run over Gloo, over the backend, and across the barrier; compare them."""
+    """Make each run over Gloo, over the backend, and across the barrier; compare them.
+
+    All runs over Gloo come first: PyTorch's store is for one group of it.
+    """
     gloo = {}
     for name in names:
         place = folder / f"gloo {name}"
         gloo[name] = fit(DDPStrategy(process_group_backend="gloo"), RUNS[name], place)
+    is_whole = len(names) == len(RUNS)
+    sharded = train_sharded("gloo", folder) if is_whole else {}
     dist.destroy_process_group()
     for name in names:
         run = RUNS[name]
@@ -274,6 +280,10 @@ def train_all(names: List[str], folder: pathlib.Path) -> None:
         else:
             check_crossing(name, gloo[name], folder)
         print(f"{name}: weights are Gloo's", flush=True)
+    if is_whole:
+        check_clipped_singly(gloo["clipped by value"], folder)
+        check_equal(train_sharded(BACKEND, folder), sharded, "FSDP2")
+        print("FSDP2: weights are Gloo's", flush=True)
 
 
 def check_refused(run: Run, folder: pathlib.Path) -> None:
@@ -297,18 +307,25 @@ def check_crossing(name: str, gloo: Trained, folder: pathlib.Path) -> None:
     check_equal(resumed.weights, gloo.weights, f"{name}, resumed")
 
 
-def train_sharded(folder: pathlib.Path) -> None:
-    """Train with FSDP2 over Gloo and over the backend."""
-    run, weights = Run(kind=Sharded, options={"max_epochs": 1}), []
-    for backend in ("gloo", BACKEND):
-        if dist.is_initialized():
-            dist.destroy_process_group()
-        strategy = ModelParallelStrategy(2, 1, process_group_backend=backend)
-        trained = fit(strategy, run, folder / backend)
-        weights.append({name: value.full_tensor() for name, value in trained.weights.items()})
-        assert dist.get_backend() == backend
-    check_equal(*weights, "FSDP2")
-    print("FSDP2: weights are Gloo's", flush=True)
+def check_clipped_singly(gloo: Trained, folder: pathlib.Path) -> None:
+    """Clip each gradient when it is the mean, which lets steps cross."""
+
+    def clip(param: nn.Parameter) -> None:
+        nn.utils.clip_grad_value_([param], CLIP)
+
+    strategy = ByteSchedulerStrategy(on_gradient=clip, compression_params=None, crossing=True)
+    crossing = fit(strategy, Run(), folder / "clipped singly")
+    check_trained(crossing, gloo, "clipped singly")
+    assert crossing.waited > 0
+
+
+def train_sharded(backend: str, folder: pathlib.Path) -> Tensors:
+    """Train with FSDP2 and return the weights."""
+    strategy = ModelParallelStrategy(2, 1, process_group_backend=backend)
+    run = Run(kind=Sharded, options={"max_epochs": 1})
+    trained = fit(strategy, run, folder / f"sharded {backend}")
+    assert dist.get_backend() == backend
+    return {name: value.full_tensor() for name, value in trained.weights.items()}
 
 
 def train_alone(folder: pathlib.Path) -> None:
@@ -328,8 +345,6 @@ def main(case: str, place: str) -> None:
         fit(BACKEND, Run(kind=Dies), folder)
     else:
         train_all(["plain", "manual"] if case == "short" else list(RUNS), folder)
-    if case == "whole":
-        train_sharded(folder)
     print("all is well", flush=True)
 
 

@@ -4,6 +4,7 @@ import types
 from typing import Any, Callable, Sequence
 
 import pytest
+from inline_snapshot import snapshot
 
 from bytescheduler.torch._lightning.packages import found
 
@@ -41,7 +42,9 @@ def test_without_an_import_the_first_that_is_installed_is_taken() -> None:
 def test_a_missing_package_is_one_sentence() -> None:
     with pytest.raises(ModuleNotFoundError) as raised:
         names([])
-    assert str(raised.value) == "Lightning is not installed: python -m pip install lightning"
+    assert str(raised.value) == snapshot(
+        "Lightning is not installed: python -m pip install lightning"
+    )
     assert raised.value.name == "lightning"
 
 
