@@ -194,13 +194,13 @@ void EncodeDithering(const CodecParameters& parameters, const Place& place, cons
   const DitherOptions options = ReadDitherOptions(parameters).value_or(DitherOptions());
   const DitherInput input = {
       .in = static_cast<const unsigned char*>(in), .residual = residual, .ratio = place.ratio};
+  const uint64_t seed = options.seed != 0 ? options.seed : place.job;
   auto* to = static_cast<unsigned char*>(codes);
   ForEachUnit(count, [&](size_t first, size_t in_unit) {
     const DitherUnit unit(options, in_unit);
     const DitherInput elements = Behind(input, first);
     if (PutNorms(unit, elements, to)) {
-      DitherRandom random =
-          RandomAt(options.seed, place, (place.first_element + first) / kUnitElements);
+      DitherRandom random = RandomAt(seed, place, (place.first_element + first) / kUnitElements);
       EncodeBuckets(unit, elements, &random, to);
     } else {
       std::memset(to + unit.bytes_of_norms(), 0, unit.bytes() - unit.bytes_of_norms());

@@ -19,7 +19,7 @@
 // a server), and its next words are the two states of each of four lanes of xorshift128+.  A step
 // has 16 bits for each of 16 elements.  So repeats, lost nodes and partitions change no code.
 //
-// The seed is 1 unless a user gives another: a run can be repeated, workers need not agree on it by
+// Where a user gives no seed, it is the job's number: jobs differ, workers need not agree on it by
 // messages, and a worker in a lost one's place has it.
 #pragma once
 
@@ -28,7 +28,8 @@
 namespace bs::codec {
 
 // The codec's row.  Its parameters have 15 bytes, little-endian: a byte with 1 for natural levels
-// and 2 for the L2 norm; the number of levels in 2, elements of a bucket in 4, the seed in 8.
+// and 2 for the L2 norm; the number of levels in 2, elements of a bucket in 4, the seed in 8, 0 for
+// the job's number.
 Codec DitheringCodec();
 
 }  // namespace bs::codec

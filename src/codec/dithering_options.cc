@@ -78,7 +78,7 @@ uint32_t DitherOptions::most_levels() const {
 
 bool DitherOptions::is_valid() const {
   return levels > 0 && levels <= most_levels() && bucket >= kLeastBucket &&
-         bucket <= kUnitElements && bucket % kLeastBucket == 0 && seed != 0;
+         bucket <= kUnitElements && bucket % kLeastBucket == 0;
 }
 
 CodecParameters WriteDitherOptions(const DitherOptions& options) {
@@ -147,9 +147,12 @@ Status CheckDithering(const CodecParameters& parameters) {
 std::string DescribeDithering(const CodecParameters& parameters) {
   const std::optional<DitherOptions> options = ReadDitherOptions(parameters);
   if (!options) return "dithering";
-  return "dithering with k " + std::to_string(options->levels) +
-         (options->is_natural ? " natural" : " linear") + (options->is_l2 ? " l2" : " max") +
-         ", bucket " + std::to_string(options->bucket) + ", seed " + std::to_string(options->seed);
+  std::string description = "dithering with k " + std::to_string(options->levels) +
+                            (options->is_natural ? " natural" : " linear") +
+                            (options->is_l2 ? " l2" : " max") + ", bucket " +
+                            std::to_string(options->bucket);
+  if (options->seed > 0) description += ", seed " + std::to_string(options->seed);
+  return description;
 }
 
 }  // namespace bs::codec

@@ -15,7 +15,7 @@ struct DitherOptions {
   bool is_l2 = false;       // norms
   uint32_t levels = 0;
   uint32_t bucket = 2048;  // elements
-  uint64_t seed = 1;
+  uint64_t seed = 0;       // 0: the job's number
 
   // Bits of a code.  REQUIRES: the options are valid.
   uint32_t width() const;

@@ -16,7 +16,7 @@ constexpr uint32_t kInt8Id = 8;  // on the wire
 DitherOptions Int8WithSeed(uint64_t seed) { return {.levels = 127, .bucket = 256, .seed = seed}; }
 
 Result<CodecParameters> ParseInt8(std::span<const Option> given) {
-  DitherOptions options = Int8WithSeed(1);
+  DitherOptions options = Int8WithSeed(0);
   for (const Option& option : given) {
     if (option.name != "seed") {
       return Status::InvalidArgument("gradient compression by 'int8' has no option '" +
@@ -36,7 +36,7 @@ Status CheckInt8(const CodecParameters& parameters) {
 
 std::string DescribeInt8(const CodecParameters& parameters) {
   const std::optional<DitherOptions> options = ReadDitherOptions(parameters);
-  return options ? "int8 with seed " + std::to_string(options->seed) : "int8";
+  return options && options->seed > 0 ? "int8 with seed " + std::to_string(options->seed) : "int8";
 }
 
 }  // namespace

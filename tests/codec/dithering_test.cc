@@ -72,7 +72,7 @@ class Dither {
 
 // METHODS of the model.
 const std::vector<std::vector<Option>> kMethods = {
-    {{"k", "7"}},
+    {{"k", "7"}, {"seed", "1"}},
     {{"k", "1"}, {"normalize", "l2"}, {"bucket", "64"}, {"seed", "3"}},
     {{"k", "127"}, {"bucket", "256"}, {"seed", "5"}},
     {{"k", "100"}, {"normalize", "l2"}, {"bucket", "65536"}, {"seed", "18446744073709551615"}},
@@ -219,6 +219,20 @@ TEST(Dithering, WorkersKeysRoundsSeedsAndServersDrawNumbersOfTheirOwn) {
     }
   }
   EXPECT_EQ(codes.size(), 24U);
+}
+
+TEST(Dithering, WithoutASeedItIsTheJobsNumber) {
+  const Floats in = GoldenInput(0, 256);
+  for (const char* const name : {"dithering", "int8"}) {
+    std::vector<Option> options;
+    if (std::string_view(name) == "dithering") options.push_back({"k", "127"});
+    const Dither dither(name, options);
+    options.push_back({"seed", "3"});
+    const Dither seeded(name, options);
+    EXPECT_EQ(dither.Encode(in, nullptr, {.job = 3}), seeded.Encode(in, nullptr, {.job = 17}))
+        << "the seed counts more than the job";
+    EXPECT_NE(dither.Encode(in, nullptr, {.job = 4}), dither.Encode(in, nullptr, {.job = 3}));
+  }
 }
 
 TEST(Dithering, UnitsDrawNumbersOfTheirOwnWhereverTheTensorIsCut) {

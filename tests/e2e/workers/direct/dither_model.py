@@ -17,13 +17,13 @@ Floats = np.ndarray
 
 
 class Method(NamedTuple):
-    """What a user's dictionary says; the defaults are the engine's."""
+    """What a user's dictionary says; the defaults, but for the seed, are the engine's."""
 
     k: int
     partition: str = "linear"
     normalize: str = "max"
     bucket: int = 2048
-    seed: int = 1
+    seed: int = 1  # an engine without one takes the job's number
 
     @property
     def width(self) -> int:

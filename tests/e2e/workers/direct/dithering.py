@@ -20,12 +20,19 @@ ROUNDS = 5
 # As BytePS's scripts write them, with all their keys, and with fewer.
 CASES: Dict[str, Tuple[Params, Method]] = {
     "linear": (
-        {"compressor": "dithering", "k": 7.0, "ef": None, "normalize": "", "scaling": False},
+        {"compressor": "dithering", "k": 7.0, "ef": None, "normalize": "", "seed": 1.0},
         Method(7),
     ),
     "signs": (
-        {"compressor": "dithering", "k": 1, "normalize": "l2", "bucket": 64, "ef": "vanilla"},
-        Method(1, normalize="l2", bucket=64),
+        {
+            "compressor": "dithering",
+            "k": 1,
+            "normalize": "l2",
+            "bucket": 64,
+            "seed": 5,
+            "ef": "vanilla",
+        },
+        Method(1, normalize="l2", bucket=64, seed=5),
     ),
     "natural": (
         {
@@ -39,10 +46,10 @@ CASES: Dict[str, Tuple[Params, Method]] = {
         Method(5, "natural", "l2", seed=77),
     ),
     "plain": (
-        {"compressor": "dithering", "k": 1000, "partition": "linear", "pull": "plain"},
+        {"compressor": "dithering", "k": 1000, "partition": "linear", "pull": "plain", "seed": 1},
         Method(1000),
     ),
-    "int8": ({"compressor": "int8", "ef": "vanilla", "k": None, "fp16": False}, INT8),
+    "int8": ({"compressor": "int8", "ef": "vanilla", "k": None, "fp16": False, "seed": 1}, INT8),
 }
 
 
