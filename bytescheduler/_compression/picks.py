@@ -77,6 +77,12 @@ def picks_of(name: str, options: Dict[str, object]) -> Picks:
             "fraction between 0 and 1",
             1,
         )
+    if "fp16" in options and "ef" not in options:
+        _log.warning(
+            "compressor %r with fp16 cuts a value above 65,504 to that: with 'ef': 'vanilla' the "
+            "rest comes later",
+            name,
+        )
     texts = tuple((key, text_of(value)) for key, value in options.items())
     return Picks(name, number, texts)
 

@@ -2,14 +2,14 @@
 //
 // A pick travels as float32, or with `fp16` as float16.  A float16 ends at 65,504, so a sum is
 // coded as one of codec fp16: divided by the next power of two that is no less than the number of
-// workers.  A unit is coded as "not finite", by picks that are all NaN, if one of its elements is
-// not finite, or a pick does not fit its type.  All its values are NaN then, and its residual is
-// multiplied by the ratio only; a product that is not finite becomes 0.
+// workers.  A pick beyond the range of its type travels as the end of the range, and the rest stays
+// in the residual if there is one.  A unit is coded as "not finite", by picks that are all NaN, if
+// one of its elements is not finite.  All its values are NaN then, and its residual is multiplied
+// by the ratio only; a product that is not finite becomes 0.
 #pragma once
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <span>
@@ -48,6 +48,8 @@ std::string DescribePicks(std::string_view codec, const Picks& picks);
 // Bytes of the codes of `count` elements.
 uint64_t PicksBytes(const Picks& picks, uint64_t bytes_a_pick, uint64_t count);
 
+inline constexpr float kMostHalf = 65504;
+
 // How a pick becomes bytes.
 struct PickForm {
   bool halves = false;
@@ -55,6 +57,8 @@ struct PickForm {
   float divisor = 1;  // a power of two, of float16 alone
 
   size_t value_bytes() const { return halves ? sizeof(uint16_t) : sizeof(float); }
+  // The largest value that travels.
+  float most() const { return halves ? kMostHalf * divisor : std::numeric_limits<float>::max(); }
 };
 
 // That of elements at `place`, with factor 1.
@@ -101,31 +105,27 @@ inline float WithResidual(const PickInput& input, size_t index) {
   return value + kept;
 }
 
-// Codes the picks.  False if a value does not fit: GiveUpPicks is next then.
+// Codes the picks.  REQUIRES: all elements are finite.
 template <typename Cursor>
-bool EncodePicks(const PickUnit& unit, Cursor cursor, const PickForm& form, unsigned char* values) {
+void EncodePicks(const PickUnit& unit, Cursor cursor, const PickForm& form, unsigned char* values) {
   const PickInput& input = unit.input;
+  const float most = form.most();
   PickBlock block;
   Cursor again = cursor;
   for (size_t at = 0; at < unit.picks; at += kPickBlock) {
     const size_t count = std::min(kPickBlock, unit.picks - at);
     for (size_t i = 0; i < count; ++i) {
-      block[i] = WithResidual(input, cursor.Next()) * form.factor;
+      block[i] = std::clamp(WithResidual(input, cursor.Next()) * form.factor, -most, most);
     }
-    unsigned char* const to = values + at * form.value_bytes();
-    WritePicks(form, block, count, to);
-    ReadPicks(form, to, count, &block);
-    const auto fits = [](float value) { return std::isfinite(value); };
-    if (!std::all_of(block.begin(), block.begin() + count, fits)) return false;
+    WritePicks(form, block, count, values + at * form.value_bytes());
   }
-  if (input.residual == nullptr) return true;
+  if (input.residual == nullptr) return;
   BestPicks().fold(input, unit.count);
   for (size_t at = 0; at < unit.picks; at += kPickBlock) {
     const size_t count = std::min(kPickBlock, unit.picks - at);
     ReadPicks(form, values + at * form.value_bytes(), count, &block);
     for (size_t i = 0; i < count; ++i) input.residual[again.Next()] -= block[i];
   }
-  return true;
 }
 
 // Puts a unit's values, or adds them, to `count` elements.  A value -0 is 0: else the sign of a sum

@@ -24,9 +24,8 @@ UnitSeed SeedOf(const Picks& picks, const Place& place) {
 
 void EncodeUnitOfRandomk(const PickUnit& unit, const UnitSeed& seed, const PickForm& form,
                          unsigned char* values) {
-  const bool coded = BestPicks().are_finite(unit.input, unit.count) &&
-                     EncodePicks(unit, Permutation(seed, unit.count), form, values);
-  if (!coded) GiveUpPicks(unit, form, values);
+  if (!BestPicks().are_finite(unit.input, unit.count)) return GiveUpPicks(unit, form, values);
+  EncodePicks(unit, Permutation(seed, unit.count), form, values);
 }
 
 void EncodeRandomk(const CodecParameters& parameters, const Place& place, const void* in,

@@ -75,7 +75,7 @@ void EncodeUnitOfTopk(const PickUnit& unit, const PickForm& form, unsigned char*
   PickCut cut{};
   if (FindCut(unit, &cut)) {
     BestPicks().pick(unit.input, unit.count, cut, codes);
-    if (EncodePicks(unit, IndexCursor(codes), form, values)) return;
+    return EncodePicks(unit, IndexCursor(codes), form, values);
   }
   for (size_t i = 0; i < unit.picks; ++i) {
     const auto index = static_cast<uint16_t>(i);

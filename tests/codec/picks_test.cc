@@ -149,19 +149,51 @@ TEST(Picks, AResidualThatItsFactorMakesInfiniteCostsOneRound) {
   }
 }
 
-TEST(Picks, AHalfThatOverflowsMakesItsUnitNan) {
+const std::vector<float> kBeyondHalves = {70016, 1, -300000, -65504};
+
+TEST(Picks, TheRestOfAValueThatAHalfCannotHoldComesLater) {
   for (const char* const name : {"topk", "randomk"}) {
-    PickCoder coder(name, {{"k", "0.99"}, {"fp16", "True"}, {"ef", "vanilla"}}, 100);
-    std::vector<float> in(100, 1e6F);
-    const std::vector<float> values = coder.Decode(coder.Encode(in), 100);
-    for (const float value : values) EXPECT_TRUE(std::isnan(value)) << name;
-    EXPECT_EQ(coder.residual, std::vector<float>(100)) << "it is as it was";
-    // 64 workers of 2,000 each do not overflow (E3).
+    PickCoder coder(name, {{"k", "4/4"}, {"fp16", "True"}, {"ef", "vanilla"}}, 4);
+    std::vector<float> come(4);
+    come = coder.Add(coder.Encode(kBeyondHalves), come);
+    EXPECT_EQ(come, (std::vector<float>{65504, 1, -65504, -65504})) << name;
+    EXPECT_EQ(coder.residual, (std::vector<float>{4512, 0, -234496, 0})) << name;
+    for (int round = 0; round < 4; ++round) come = coder.Add(coder.Encode({0, 0, 0, 0}), come);
+    EXPECT_EQ(come, kBeyondHalves) << name;
+    EXPECT_EQ(coder.residual, std::vector<float>(4)) << name;
+    // A sum of three workers is divided by four.
+    coder.place = {.rank = kServerRank, .num_workers = 3};
+    come = coder.Decode(coder.Encode(kBeyondHalves), 4);
+    EXPECT_EQ(come, (std::vector<float>{70016, 1, -262016, -65504})) << name;
+    EXPECT_EQ(coder.residual[2], -37984) << name;
+  }
+}
+
+TEST(Picks, AValueThatAHalfCannotHoldIsCutWithoutAResidual) {
+  for (const char* const name : {"topk", "randomk"}) {
+    PickCoder coder(name, {{"k", "4/4"}, {"fp16", "True"}}, 4);
+    EXPECT_EQ(coder.Decode(coder.Encode(kBeyondHalves), 4),
+              (std::vector<float>{65504, 1, -65504, -65504}))
+        << name;
+  }
+}
+
+// E3: 64 workers of 2,000 each.
+TEST(Picks, ASumInHalvesIsDividedSoThatItFits) {
+  for (const char* const name : {"topk", "randomk"}) {
+    PickCoder coder(name, {{"k", "0.99"}, {"fp16", "True"}}, 0);
     coder.place = {.rank = kServerRank, .num_workers = 64};
-    in.assign(100, 128000);
-    const std::vector<float> sums = coder.Decode(coder.Encode(in), 100);
+    const std::vector<float> sums =
+        coder.Decode(coder.Encode(std::vector<float>(100, 128000)), 100);
     EXPECT_EQ(*std::max_element(sums.begin(), sums.end()), 128000) << name;
   }
+}
+
+TEST(Picks, AValueThatItsFactorMakesInfiniteIsTheLargest) {
+  PickCoder coder("randomk", {{"k", "2/4"}}, 0);
+  constexpr float kMost = std::numeric_limits<float>::max();
+  const std::vector<float> values = coder.Decode(coder.Encode(std::vector<float>(4, -kMost)), 4);
+  EXPECT_EQ(std::count(values.begin(), values.end(), -kMost), 2);
 }
 
 // What passes the check stays in bounds; the sanitizers look.

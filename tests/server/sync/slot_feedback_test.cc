@@ -4,6 +4,8 @@
 
 #include <array>
 #include <limits>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/snapshot.h"
@@ -137,6 +139,55 @@ TEST(SlotFeedback, ASumThatIsNotFiniteLeavesTheResidual) {
   for (const float value : bench.Sum(2)) EXPECT_TRUE(std::isnan(value));
   bench.RoundOfTwo(3);
   EXPECT_EQ(bench.Sum(3), reference.Sum(1));
+}
+
+// Half of the elements travel, as float16, whose largest value times two is 131,008 here.
+class HalvesBench : public SlotBench {
+ public:
+  HalvesBench() : SlotBench({.num_workers = 2}) { Round(0, std::vector<float>(kElements)); }
+  std::vector<float> SumOf(uint64_t round, const std::vector<float>& first,
+                           const std::vector<float>& second) {
+    DoOk(PushHalves(0, round, first));
+    DoOk(PushHalves(1, round, second));
+    const std::vector<std::byte> codes =
+        ToBytes(PullNow(0, round, kElements * sizeof(float)).data.at(0));
+    std::vector<float> sum(kElements);
+    const codec::Place place{.rank = codec::kServerRank, .num_workers = 2};
+    codec_.decode(coding_.parameters, place, codes.data(), sum.data(), kElements);
+    return sum;
+  }
+
+ private:
+  static constexpr size_t kElements = 4;
+
+  static Coding Asked() {
+    const std::string_view name = "topk";
+    const codec::Option options[] = {{"k", "0.5"}, {"fp16", "True"}, {"ef", "vanilla"}};
+    return codec::Builtin().Parse(&name, options).value();
+  }
+  Ask PushHalves(int32_t rank, uint64_t round, const std::vector<float>& values) const {
+    std::vector<std::byte> codes(codec_.encoded_bytes(coding_.parameters, kElements));
+    codec_.encode(coding_.parameters, {}, values.data(), nullptr, codes.data(), kElements);
+    Ask ask = Push(rank, round, std::move(codes));
+    ask.size_bytes = kElements * sizeof(float);
+    ask.coding = coding_;
+    return ask;
+  }
+
+  const Coding coding_ = Asked();
+  const codec::Codec& codec_ = codec::Builtin().Get(coding_);
+};
+
+TEST(SlotFeedback, TheRestOfASumThatHalvesCannotHoldComesLater) {
+  HalvesBench bench;
+  constexpr float kMost = 65504;
+  EXPECT_EQ(bench.SumOf(1, {kMost, kMost, 0, 0}, {0, 0, kMost, kMost}),
+            (std::vector<float>{kMost, kMost, 0, 0}));
+  EXPECT_EQ(bench.SumOf(2, {0, 0, kMost, kMost}, {0, 0, kMost, kMost}),
+            (std::vector<float>{0, 0, 2 * kMost, 2 * kMost}))
+      << "the sum and the residual are three times as much";
+  EXPECT_EQ(bench.SumOf(3, {0, 0, 0, 0}, {0, 0, 0, 0}), (std::vector<float>{0, 0, kMost, kMost}));
+  EXPECT_EQ(bench.SumOf(4, {0, 0, 0, 0}, {0, 0, 0, 0}), std::vector<float>(4));
 }
 
 TEST(SlotFeedback, MemoryCountsTheResidual) {

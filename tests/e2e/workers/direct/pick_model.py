@@ -94,14 +94,15 @@ def code_unit(
     else:
         chosen = largest(p, number) if finite else list(range(number))
     with np.errstate(all="ignore"):
-        exact = p[chosen] * factor
+        most = np.float32(65504 * divisor) if method.halves else np.finfo(np.float32).max
+        exact = np.clip(p[chosen] * factor, -most, most)
         if method.halves:
             codes = (exact.astype(np.float64) / divisor).astype(np.float16)
             sent = codes.astype(np.float32) * np.float32(divisor)
         else:
             codes = sent = exact
     values = np.zeros_like(p)
-    if finite and np.isfinite(sent).all():
+    if finite:
         values[chosen] = sent
     else:
         chosen = list(range(number)) if is_topk else chosen
