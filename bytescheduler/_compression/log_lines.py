@@ -36,7 +36,7 @@ def summary_line(compression: Compression, sizes: Sequence[Size]) -> str:
     sizes : sequence of Size
         Those of all tensors.
     """
-    method = str(compression.coding)[len(_VERB) :]
+    method = str(compression.coding)[len(_VERB) :].replace(", ef ", ", ef=")
     coded: List[_Coded] = []
     for size in sizes:
         coding = compression.coding_for(size.size_bytes, size.element_bytes)

@@ -26,7 +26,7 @@ from bytescheduler.mxnet._stores.agreement import Agreement
 from bytescheduler.mxnet._stores.arguments import group, rows
 from bytescheduler.mxnet._stores.gluon_names import GluonNames
 from bytescheduler.mxnet._stores.nesterov import Nesterov
-from bytescheduler.mxnet._stores.rates import rates_of, tell_unsuited
+from bytescheduler.mxnet._stores.rates import rates_of, tell_summary, tell_unsuited
 from bytescheduler.mxnet._stores.rescaling import Rescaling
 from bytescheduler.mxnet._stores.scaled_steps import ScaledSteps, is_scaling, scaling_trainer
 from bytescheduler.mxnet._types import (
@@ -87,6 +87,7 @@ class NativeStore:
         self._compression = Compression()
         self._nesterov = Nesterov(self._compression)
         self._has_coded = False  # something was pushed with it
+        self._has_told = True  # how much of the model it concerns
         self._judges = False  # the next push waits until all workers have said how they compress
         self._compares = False  # the coding is compared with other workers', once all can
         self._is_wide = False  # half precision travels as float32
@@ -234,11 +235,8 @@ class NativeStore:
             self._rescaling.agree(self.updater, again=again)
 
     def _note_usual(self, tensor: Tensor) -> None:
-        if (
-            tensor.is_usual
-            and not self._compression.is_on
-            and not (self._is_wide and tensor.is_narrow)
-        ):
+        is_wide = self._is_wide and tensor.is_narrow
+        if tensor.is_usual and not self._compression.is_on and not is_wide:
             self._usual[tensor.key] = tensor.rounds
 
     def _broadcast(self, tensors: List[Tensor]) -> None:
@@ -286,8 +284,7 @@ class NativeStore:
         if self._scaled:
             self._settle_if_held(group(key, value))
         arguments = (self._copier, self._usual, key, value, out, priority, self.updater is None)
-        usual = not self._widens and self._factor() == 1.0
-        if usual and self._session.exchange(*arguments):
+        if not self._widens and self._factor() == 1.0 and self._session.exchange(*arguments):
             rounds = len(key) if isinstance(key, (list, tuple)) else 1
             self._agreement.pushed(rounds, self.updater, rescales=self._rescales)
             if self.updater is not None:
@@ -340,6 +337,9 @@ class NativeStore:
         return pairs
 
     def _send(self, values: Outs, priority: int) -> None:
+        if not self._has_told:
+            self._has_told = True
+            tell_summary(self._compression, self._session.rank, self._tensors.values())
         self._declare_rows(values)
         factor = self._factor()
         for tensor, arrays in values:
@@ -462,6 +462,7 @@ class NativeStore:
         if compression.coding is not None:
             self._session.compress(params, compression.coding, self._compressible())
         self._compression, self._nesterov = compression, nesterov
+        self._has_told = compression.coding is None
         self._widens |= any(map(self._travels_wide, self._narrow()))
         self._compares = not self._session.compares_codings
         self._compare_codings()

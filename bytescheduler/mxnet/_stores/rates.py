@@ -1,17 +1,20 @@
-"""The rates that residuals of gradient compression follow."""
+"""The rates that residuals of gradient compression follow, and what the log tells of it."""
 
 import functools
 import logging
 import math
-from typing import Optional
+from typing import Iterable, Optional
 
-from bytescheduler._compression.log_lines import unsuited_line
-from bytescheduler._compression.params import FOLLOWING
+from bytescheduler._compression.log_lines import Size, summary_line, unsuited_line
+from bytescheduler._compression.params import FOLLOWING, Compression
 from bytescheduler._native import Coding
+from bytescheduler._process.say import say
+from bytescheduler._settings import Settings
+from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._sessions.tensor_session import Rates
 from bytescheduler.mxnet._types import Key, Optimizer, Updater
 
-__all__ = ["rates_of", "tell_unsuited"]
+__all__ = ["rates_of", "tell_summary", "tell_unsuited"]
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +41,17 @@ def _next_rate(optimizer: Optimizer, key: Key) -> float:
         return optimizer.lr  # type: ignore[no-any-return]  # MXNet has no types
     counted = optimizer._index_update_count.get(key, optimizer.begin_num_update)
     return optimizer.lr_scheduler(max(optimizer.num_update, counted + 1))  # type: ignore[no-any-return]
+
+
+def tell_summary(compression: Compression, rank: int, tensors: Iterable[Tensor]) -> None:
+    """Let worker 0 say how much of a model, whose tensors these are, is compressed."""
+    if rank == 0 and Settings.read().is_talkative:
+        sizes = [
+            Size(tensor.own_bytes // tensor.dtype.size_bytes, tensor.dtype.size_bytes)
+            for tensor in tensors
+            if tensor.own_bytes > 0
+        ]
+        say(f"bytescheduler: {summary_line(compression, sizes)}")
 
 
 def tell_unsuited(coding: Optional[Coding], updater: Updater) -> None:

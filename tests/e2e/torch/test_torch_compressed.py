@@ -34,7 +34,7 @@ def test_the_log_tells_of_compression_and_lost_residuals(
 ) -> None:
     job = make_job(env={**SMALL, "BYTESCHEDULER_LOG_LEVEL": "info"})
     first, second = job.run("torch_compressed/compressed_once.py")
-    line = "compressing 7 of 23 tensors, 85 % of the bytes: onebit scaled, ef vanilla: 1/25 both"
+    line = "compressing 7 of 23 tensors, 85 % of the bytes: onebit scaled, ef=vanilla: 1/25 both"
     assert (first + second).count("compressing") == (first + second).count(line) == 1
     assert "and with that goes the servers' residual of its coded sums" in first + second
 

@@ -21,7 +21,7 @@ HALVES = [Size(count, 2) for count in (1 << 20, 100)]
             {"compressor": "onebit", "scaling": True, "ef": "vanilla"},
             FLOATS,
             snapshot(
-                "compressing 3 of 5 tensors, 100 % of the bytes: onebit scaled, ef vanilla: 1/32 "
+                "compressing 3 of 5 tensors, 100 % of the bytes: onebit scaled, ef=vanilla: 1/32 "
                 "both ways"
             ),
         ),

@@ -1,11 +1,13 @@
 """The rates of pushes whose residuals follow them."""
 
 import logging
+from typing import List
 
 import mxnet as mx
 import pytest
 from fakes import FakePlugin, full
 
+from bytescheduler._compression.params import compression_of
 from bytescheduler._native import Coding
 from bytescheduler.mxnet._stores import rates
 from bytescheduler.mxnet._stores.native_store import NativeStore
@@ -101,3 +103,24 @@ def test_optimizers_that_divide_by_gradients_are_warned_of_once(
     assert [record.getMessage().split(",")[0] for record in caplog.records] == [
         "Adam divides by the size of gradients"
     ]
+
+
+def test_worker_0_tells_at_the_first_push_how_much_is_compressed(
+    store: NativeStore, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: List[str] = []
+    monkeypatch.setattr(rates, "say", told.append)
+    monkeypatch.setenv("BYTESCHEDULER_LOG_LEVEL", "info")
+    store.set_gradient_compression({**ONEBIT, "ef": "vanilla"})
+    store.init([1, 2], [full(0, LARGE), full(0)])
+    assert told == []
+    for _ in range(2):
+        store.push([1, 2], [full(1, LARGE), full(1)], 0)
+    assert told == [
+        "bytescheduler: compressing 1 of 2 tensors, 100 % of the bytes: onebit scaled, "
+        "ef=vanilla: 1/32 both ways"
+    ]
+    rates.tell_summary(compression_of(ONEBIT, 0), 1, store._tensors.values())
+    monkeypatch.setenv("BYTESCHEDULER_LOG_LEVEL", "warning")
+    rates.tell_summary(compression_of(ONEBIT, 0), 0, store._tensors.values())
+    assert len(told) == 1
