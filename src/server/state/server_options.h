@@ -50,8 +50,8 @@ struct GrantOptions {
 
 struct ServerOptions {
   job::SharedView view = job::ShareView({.role = job::Role::kServer}, 1, 1);
-  // True: sums always add in the order of the workers' ranks.  False: in that order as long as no
-  // more than hold_bytes of early contributions wait for a lower rank, else in order of arrival.
+  // True: sums always add in the order of the workers' ranks.  False: codes do, and others as long
+  // as no more than hold_bytes of early contributions wait for a lower rank.
   bool deterministic = false;
   uint64_t hold_bytes = uint64_t{64} << 20U;          // for each shard
   uint64_t max_partition_bytes = uint64_t{1} << 30U;  // larger partitions are refused

@@ -165,7 +165,7 @@ void Slot::Take(protocol::Call& call, std::span<const int32_t> ranks, MemoryRoom
   const uint64_t payload_bytes = call.payload.size();
   const bool opens = !rounds_.open();
   if (opens && about.coding.codec != 0 && !coded_) coded_ = std::make_unique<Coded>();
-  const bool early = ComesEarly(rank, payload_bytes);
+  const bool early = ComesEarly(rank, about.coding, payload_bytes);
   const bool says_next = rank == 0 && !about.next_layout.empty();
   if (says_next && !next_) next_ = std::make_unique<std::array<std::string, 2>>();
   if (early) {
@@ -202,11 +202,13 @@ void Slot::Take(protocol::Call& call, std::span<const int32_t> ranks, MemoryRoom
   if (!early) Add({rank, workers, std::move(payload)});
 }
 
-// Two workers need no order: a + b and b + a have the same bits.
-bool Slot::ComesEarly(int32_t rank, uint64_t payload_bytes) const {
+// Two workers need no order: a + b and b + a have the same bits.  Codes are small, and always wait
+// for their turn.
+bool Slot::ComesEarly(int32_t rank, const Coding& coding, uint64_t payload_bytes) const {
   if (shard_->view->num_workers() <= 2 || rounds_.current() == 0 || rank == next_rank_)
     return false;
-  return shard_->deterministic || shard_->early_bytes + payload_bytes <= shard_->hold_bytes;
+  return shard_->deterministic || !coding.plain() ||
+         shard_->early_bytes + payload_bytes <= shard_->hold_bytes;
 }
 
 // An answer that still shows the round before last keeps its bytes: the round begins in other

@@ -90,7 +90,7 @@ class Slot {
   bool has_early() const { return early_ && !early_->empty(); }
   // `ranks`: the workers for which it stands; `memory`: the promise for the sum.
   void Take(protocol::Call& call, std::span<const int32_t> ranks, MemoryRoom::Promise memory);
-  bool ComesEarly(int32_t rank, uint64_t payload_bytes) const;
+  bool ComesEarly(int32_t rank, const Coding& coding, uint64_t payload_bytes) const;
   // For the first contribution of the open round, whose payload stays in `call` unless its memory
   // becomes that of the sum.
   void BeginSum(protocol::Call* call);
