@@ -2,6 +2,7 @@
 // message.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -72,7 +73,11 @@ class CodedWorker {
         rank_(rank),
         backend_(
             {.view = job::ShareView({.rank = rank}, kNodes, kNodes)}, &executor_,
-            [this](ps::Message m) { transport_->Send(std::move(m)); }, Logger("", LogLevel::kOff)) {
+            [this](ps::Message m) {
+              if (on_send) on_send(&m);
+              transport_->Send(std::move(m));
+            },
+            Logger("", LogLevel::kOff)) {
     WorkerOptions options;
     options.view = job::ShareView({.rank = rank}, kNodes, kNodes);
     options.partition_bytes = partition_bytes;
@@ -94,6 +99,8 @@ class CodedWorker {
   }
   Worker* worker() { return worker_.get(); }
   std::optional<Status> failure;
+  // Called with each message that leaves, repeats included, if it is set.
+  std::function<void(ps::Message*)> on_send;
 
  private:
   SimExecutor executor_;
