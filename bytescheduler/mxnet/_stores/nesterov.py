@@ -10,6 +10,7 @@ import mxnet as mx
 from bytescheduler._compression.params import Compression
 from bytescheduler.mxnet._arrays.sparse import is_sparse
 from bytescheduler.mxnet._arrays.tensor import HALVES, Tensor
+from bytescheduler.mxnet._stores.scaled_steps import is_scaling
 from bytescheduler.mxnet._types import Array, Key, Optimizer, Updater
 
 __all__ = ["Nesterov"]
@@ -81,6 +82,11 @@ class Nesterov:
             return
         for tensor, arrays in pushed:
             _check_dtype(tensor, arrays)
+        if pushed and is_scaling():
+            raise mx.base.MXNetError(
+                f"{_NAMED} does not go with AMP's loss scaling: workers would keep the gradients "
+                "of steps that it skips; leave one of them out"
+            )
         optimizer = getattr(updater, "optimizer", None)
         if optimizer is None:
             raise mx.base.MXNetError(
@@ -130,7 +136,7 @@ class Nesterov:
         momentum = self._momenta.get(key)
         if momentum is None:
             momentum = self._momenta[key] = mx.nd.zeros_like(gradient)
-        # A step that is to be skipped adds nothing.
+        # An infinity would stay for good.
         is_finite = mx.nd.contrib.isfinite(gradient).min().reshape((1,) * len(tensor.shape))
         is_finite = mx.nd.broadcast_like(is_finite, gradient)
         taken = mx.nd.where(is_finite, gradient, mx.nd.zeros_like(gradient))

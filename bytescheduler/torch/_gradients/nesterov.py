@@ -28,7 +28,7 @@ class Nesterov:
     def applied(self, index: int, gradient: torch.Tensor) -> torch.Tensor:
         """Return the gradient of parameter `index` with its momentum, which takes it in.
 
-        An infinity or a NaN is returned, so that the step can be skipped, and not taken in.
+        An infinity or a NaN is returned and not taken in, where it would stay for good.
         """
         with torch.no_grad():
             wide = gradient.float() if gradient.dtype in _HALVES else gradient

@@ -20,6 +20,7 @@ from bytescheduler.torch._optimizer.options import (
     check_passes,
 )
 from bytescheduler.torch._optimizer.stepper import Stepper
+from bytescheduler.torch._optimizer.suited import check_unscaled
 from bytescheduler.torch._sums.choice import CompressionParams, choice_of
 from bytescheduler.torch._sums.compression import Chosen, Compression
 
@@ -77,9 +78,6 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
         A parameter or an option cannot be used, or differs on another worker; the message names it.
     """
 
-    # GradScaler would leave scaled gradients to an optimizer that has this, as fused ones do.
-    _step_supports_amp_scaling = False
-
     def __init__(
         self,
         optimizer: _Optimizer,
@@ -128,6 +126,7 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
             find_unused,
             sparse_as_dense,
         ).checked()
+        self._choice = options.choice
         job = current().get()
         current().flush()  # these parameters may have had another optimizer
         self._stepper = None if job.carrier is None else Stepper(job, optimizer, options)
@@ -157,6 +156,18 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
         )
 
     # -- as of any optimizer -------------------------------------------------------------------
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """False, as of optimizers to which GradScaler gives no scaled gradients; it asks each step.
+
+        Raises
+        ------
+        UsageError
+            Gradients have a momentum, which GradScaler would spoil.
+        """
+        check_unscaled(self._choice)
+        return False
 
     @property
     def param_groups(self) -> List[Dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Any, Callable
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._sums.choice import Choice
 
-__all__ = ["check_momentum", "learning_rates"]
+__all__ = ["check_momentum", "check_unscaled", "learning_rates"]
 
 _Optimizer = Any  # torch.optim.Optimizer
 # Numbers of a group that are a momentum of its own, where they are not 0.
@@ -27,6 +27,17 @@ def learning_rates(inner: _Optimizer) -> Callable[[int], float]:
         return rate if math.isfinite(rate) else 0.0
 
     return rate_of
+
+
+def check_unscaled(choice: Choice) -> None:
+    """Raise UsageError, for a step of GradScaler, if gradients get the momentum of `choice`."""
+    if choice.mu:
+        raise UsageError(
+            "momentum 'nesterov' of compression_params does not go with GradScaler: workers would "
+            "keep the gradients of steps that it skips, in units of a factor that it changes; "
+            "train in bfloat16 without it, or leave the momentum out",
+            5,
+        )
 
 
 def check_momentum(inner: _Optimizer, choice: Choice, *, evaluates: bool) -> None:

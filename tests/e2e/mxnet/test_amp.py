@@ -19,7 +19,7 @@ def test_codes_say_that_a_step_overflows_and_keep_nothing_of_it(make_job: MakeJo
         assert "well done" in output
 
 
-def test_signs_and_momenta_keep_nothing_infinite(make_job: MakeJob) -> None:
+def test_signs_keep_nothing_infinite(make_job: MakeJob) -> None:
     job = make_job(env={"BYTESCHEDULER_MIN_COMPRESS": "1"})
     for output in job.run("cases/amp.py", "native", "signed"):
         assert "well done" in output

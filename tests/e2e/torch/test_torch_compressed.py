@@ -1,6 +1,7 @@
 """Compressed gradients of PyTorch: weights with each method, and arguments that are wrong."""
 
 import pathlib
+import re
 from typing import Callable, Iterator
 
 import pytest
@@ -15,12 +16,9 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("workers", [2, 3])
-def test_each_method_crosses_the_barrier_with_the_weights_of_waiting(
-    make_job: MakeJob, workers: int
-) -> None:
+def test_each_method_crosses_the_barrier_with_the_weights_of_waiting(make_job: MakeJob) -> None:
     settings = {**SMALL, "BYTESCHEDULER_DETERMINISTIC": "1"}
-    for output in make_job(workers=workers, env=settings).run("torch_compressed/compressed.py"):
+    for output in make_job(workers=3, env=settings).run("torch_compressed/compressed.py"):
         assert "all is well" in output
 
 
@@ -46,6 +44,14 @@ def direct(tmp_path: pathlib.Path, free_port: Callable[[], int]) -> Iterator[Dir
     job.close()
 
 
-def test_a_direct_job_compresses_too(direct: Direct) -> None:
-    direct.start("torch_compressed/compressed.py")
+def test_a_direct_job_that_waits_has_the_weights_of_one_that_crosses(
+    make_job: MakeJob, direct: Direct
+) -> None:
+    """Random methods draw by keys, which are equal in both jobs."""
+    said = make_job(env=SMALL).run("torch_compressed/compressed.py")
+    direct.start("torch_compressed/compressed.py", "waits")
     assert direct.codes() == [0, 0], direct.all_said()
+    said += [direct.said(rank) for rank in range(2)]
+    weights = [re.findall(r"^.* weighs \d+$", text, re.M) for text in said]
+    assert len(weights[0]) == 4
+    assert weights == [weights[0]] * 4

@@ -122,16 +122,15 @@ def coded(kvs: ScheduledKVS) -> None:
 
 
 def signed(kvs: ScheduledKVS) -> None:
-    """Neither residuals nor momenta are infinite behind a step that overflows."""
+    """Residuals are finite behind a step that overflows."""
     onebit = {"compressor": "onebit", "scaling": True, "ef": "corrected"}
-    for asked in ({"momentum": "nesterov"}, {"momentum": "nesterov", **onebit}):
-        with ScheduledKVS() as other:
-            how = {"update_on_kvstore": True, "compression_params": asked}
-            model, trainer = new_trainer("dense", gluon.Trainer, other, **how)
-            for step in range(STEPS):
-                scaled_step(model, trainer, step, kvs.rank)
-            assert all(np.isfinite(weights).all() for weights in model.weights()), asked
-            assert trainer._amp_loss_scaler.loss_scale == 2.0**9 / 2 ** len(OVERFLOWS)
+    how = {"update_on_kvstore": True, "compression_params": onebit}
+    with ScheduledKVS() as other:
+        model, trainer = new_trainer("dense", gluon.Trainer, other, **how)
+        for step in range(STEPS):
+            scaled_step(model, trainer, step, kvs.rank)
+        assert all(np.isfinite(weights).all() for weights in model.weights())
+        assert trainer._amp_loss_scaler.loss_scale == 2.0**9 / 2 ** len(OVERFLOWS)
 
 
 def on_the_store(kvs: ScheduledKVS) -> None:

@@ -1,13 +1,19 @@
-"""Training with each method of compression: across the barrier as with it, bit for bit."""
+"""Training with each method of compression: across the barrier as with it, bit for bit.
 
+With "waits" random methods do not cross.
+"""
+
+import sys
+import zlib
 from typing import Any, Callable, Dict, List, Optional
 
 import torch
-from checks import run_all
-from methods import METHODS, ONEBIT, Params
+from checks import refused_by, run_all
+from methods import METHODS, ONEBIT, RANDOM, Params
 from models import Model, groups, loss_of, new_model
 
 import bytescheduler.torch as bps
+from bytescheduler.errors import UsageError
 
 STEPS = 9
 Weights = Dict[str, torch.Tensor]
@@ -69,6 +75,14 @@ def crosses_as_it_waits() -> None:
         assert not are_equal(with_barrier, plain), f"{name} changes nothing"
         assert all(bool(torch.isfinite(weight).all()) for weight in with_barrier.values()), name
         print(f"{name} is the same")
+
+
+def random_methods_weigh_alike_in_other_jobs() -> None:
+    """Print what the test compares with another job, which waits where this one crosses."""
+    for name, params in RANDOM.items():
+        trained = in_the_job(params, "waits" not in sys.argv, True)
+        weights = b"".join(weight.numpy().tobytes() for weight in trained.values())
+        print(f"{name} weighs {zlib.crc32(weights)}")
 
 
 def a_module_has_the_same_means() -> None:
@@ -179,7 +193,7 @@ def small_gradients_and_their_bundles_stay_exact() -> None:
 
 
 def an_overflow_is_seen_by_all_and_gone_with_its_step() -> None:
-    for name in ("bf16", "fp16", "onebit, vanilla", "onebit, corrected, momentum"):
+    for name in ("bf16", "fp16", "onebit, vanilla", "onebit, corrected"):
         model = new_model()
         optimizer = bps.DistributedOptimizer(
             sgd(model), model=model, compression_params=METHODS[name]
@@ -201,6 +215,21 @@ def an_overflow_is_seen_by_all_and_gone_with_its_step() -> None:
         optimizer.close()
 
 
+def a_scaler_is_refused_beside_the_momentum() -> None:
+    model = new_model()
+    optimizer = bps.DistributedOptimizer(
+        sgd(model), model=model, compression_params=METHODS["onebit, corrected, momentum"]
+    )
+    scaler = torch.amp.GradScaler("cpu")
+    before = weights_of(model)
+    scaler.scale(loss_of(model, 0, bps.rank())).backward()
+    refused_by(UsageError, "does not go with GradScaler", scaler.step, optimizer)
+    assert are_equal(before, weights_of(model))
+    optimizer.zero_grad()
+    train(model, optimizer, bps.rank())
+    optimizer.close()
+
+
 def compression_may_be_another_for_the_next_optimizer() -> None:
     model = new_model()
     for params in ({"compressor": "bf16"}, None, ONEBIT, {"type": "2bit"}):
@@ -210,6 +239,7 @@ def compression_may_be_another_for_the_next_optimizer() -> None:
 
 
 CHECKS: List[Callable[[], None]] = [
+    random_methods_weigh_alike_in_other_jobs,
     crosses_as_it_waits,
     a_module_has_the_same_means,
     momentum_is_that_of_nesterovs_sgd,
@@ -218,6 +248,7 @@ CHECKS: List[Callable[[], None]] = [
     residuals_follow_the_rate_of_their_group,
     small_gradients_and_their_bundles_stay_exact,
     an_overflow_is_seen_by_all_and_gone_with_its_step,
+    a_scaler_is_refused_beside_the_momentum,
     compression_may_be_another_for_the_next_optimizer,
 ]
 run_all(bps, CHECKS)

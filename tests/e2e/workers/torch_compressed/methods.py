@@ -5,8 +5,14 @@ from typing import Dict
 Params = Dict[str, object]
 
 ONEBIT: Params = {"compressor": "onebit", "scaling": True}
-# randomk, dithering and int8 are not here: their draws follow from the keys, and each optimizer of
-# a job has keys of its own, so two optimizers that should do the same draw otherwise.
+# Their draws follow from the keys, and each optimizer of a job has keys of its own.  So jobs are
+# compared whose optimizers come in the same order.
+RANDOM: Dict[str, Params] = {
+    "randomk": {"compressor": "randomk", "k": 0.25, "seed": 5},
+    "randomk, sparse": {"compressor": "randomk", "k": 0.25, "seed": 6, "ef": "sparse"},
+    "dithering": {"compressor": "dithering", "k": 7, "bucket": 64, "seed": 7, "ef": "corrected"},
+    "int8": {"compressor": "int8", "seed": 8},
+}
 METHODS: Dict[str, Params] = {
     "bf16": {"compressor": "bf16"},
     "bf16, sums plain": {"compressor": "bf16", "pull": "plain"},

@@ -12,6 +12,7 @@ from inline_snapshot import snapshot
 from mxnet.base import MXNetError
 
 from bytescheduler.mxnet._sessions.tensor_session import TensorSession
+from bytescheduler.mxnet._stores import nesterov
 from bytescheduler.mxnet._stores.async_store import AsyncStore
 from bytescheduler.mxnet._stores.native_store import NativeStore
 
@@ -109,6 +110,18 @@ def test_half_precision_has_a_momentum_in_float32(store: NativeStore) -> None:
     out = half.copy()
     store.pushpull(1, half, out, 0)
     assert (out.asnumpy() == -1.5).all()
+
+
+def test_loss_scaling_is_refused_before_anything_is_sent(
+    store: NativeStore, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.set_gradient_compression(NESTEROV)
+    store.init(1, full(0))
+    store.set_optimizer(mx.optimizer.SGD(momentum=0.5))
+    monkeypatch.setattr(nesterov, "is_scaling", lambda: True)
+    with pytest.raises(MXNetError, match="does not go with AMP's loss scaling"):
+        store.push(1, full(1), 0)
+    assert plugin.sent == []
 
 
 def test_a_misfit_is_refused_before_anything_is_sent(
