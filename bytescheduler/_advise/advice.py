@@ -4,6 +4,7 @@ import math
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from bytescheduler._advise import ddp
+from bytescheduler._advise.coded import coded_layers, method_of
 from bytescheduler._advise.links import (
     busiest_load,
     model_bytes_per_s,
@@ -94,14 +95,16 @@ class Cluster(NamedTuple):
             )
         return self.partition_bytes, self.credit_bytes
 
-    def predict(self, layers: List[Step], policy: str, steps: int = _STEPS) -> Prediction:
+    def predict(
+        self, layers: List[Step], policy: str, steps: int = _STEPS, *, adds_up: bool = True
+    ) -> Prediction:
         """Let the engine replay the layers (src/predict).
 
-        With a policy of ours a single worker stands for all workers of a host.
+        With a policy of ours a single worker stands for all workers of a host, if it `adds_up`.
         """
         partition, credit = self.sizes
         hosts = self.shape.worker_hosts
-        if policy in _OF_OURS:
+        if policy in _OF_OURS and adds_up:
             hosts = sorted(set(hosts))
         return predict(
             [(layer.size_bytes, layer.forward_s, layer.backward_s) for layer in layers],
@@ -207,7 +210,15 @@ def _sentences(advice: Dict[str, Any]) -> str:
         words += f" {counted(advice['recommended_servers'], 'server')} would be faster."
     elif advice["recommended_servers"] <= 0.9 * advice["servers"]:
         words += f" {advice['recommended_servers']} of the servers would do."
+    if "compression" in advice:
+        words += _gain_of(advice["compression"]["method"], 1 - times["coded"] / times["ours"])
     return words
+
+
+def _gain_of(method: str, saved: float) -> str:
+    if abs(saved) < _LITTLE:
+        return f" With {method} it takes as long as without."
+    return f" With {method} it takes {_percent(abs(saved))} {'less' if saved > 0 else 'more'}."
 
 
 def _check_size(cluster: Cluster) -> None:
@@ -228,17 +239,20 @@ def advise(
     cluster: Cluster,
     tell: Callable[[str], None] = lambda _step: None,
     framework: str = "mxnet",
+    compression: Optional[str] = None,
 ) -> Dict[str, Any]:
     """Return the predictions for a model on a cluster, and what to make of them.
 
     `tell` gets what is simulated next, which may take minutes.  `framework` is one of
     `profile.FRAMEWORKS`; the framework's own data parallel training is what ours is compared with.
+    `compression` is a method of `coded.method_of`.
 
     Raises
     ------
     ConfigError
-        There is too much to simulate.
+        There is too much to simulate, or no such method.
     """
+    coded = None if compression is None else coded_layers(layers, method_of(compression))
     compute = math.fsum(layer.forward_s + layer.backward_s for layer in layers)
     if compute <= 0:
         raise ConfigError("the layers take no time", 1)
@@ -289,6 +303,12 @@ def advise(
         bucket_mb, times["ddp_best"] = ddp.best_bucket(layers, cluster.ring)
         times["ddp"] = ddp.step_s(layers, cluster.ring)
         advice.update(compared_with="ddp_best", bucket_mb=bucket_mb)
+    if coded is not None:
+        tell(f"simulating {_NAMES['ours']} with {compression}")
+        # Each worker of a host sends its codes.
+        times["coded"] = cluster.predict(coded, "ours", adds_up=False).step_s
+        coded_bytes = sum(layer.size_bytes for layer in coded)
+        advice["compression"] = {"method": compression, "bytes": coded_bytes}
     advice["verdict"] = _verdict(times, compute, advice["compared_with"])
     advice["text"] = _sentences(advice)
     return advice
@@ -304,6 +324,7 @@ _NAMES = {
     "fifo": "first come first served",
     "p3": "MXNet's P3",
     "ours": "bytescheduler",
+    "coded": "compressed",
     "ideal": "ideal",
 }
 
@@ -315,6 +336,8 @@ def _names_of(advice: Dict[str, Any]) -> Dict[str, str]:
         bucket_mb = advice["bucket_mb"]
         names["ddp"] = f"DDP in buckets of {ddp.DEFAULT_MB} MB"
         names["ddp_best"] = f"DDP in buckets of {bucket_mb} MB" if bucket_mb else names["ddp"]
+    if "coded" in names:
+        names["coded"] = f"with {advice['compression']['method']}"
     return names
 
 

@@ -153,6 +153,11 @@ def _ended_by_interrupts() -> Iterator[None]:
     metavar="N",
     help="Workers that are simulated; of more, these stand for all.",
 )
+@click.option(
+    "--compression",
+    metavar="METHOD",
+    help="Predict it with compressed gradients too: bf16, int8, onebit, topk=0.01 and so on.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     path: Optional[str],
@@ -167,6 +172,7 @@ def command(
     factors: Tuple[Tuple[int, float], ...],
     latency: float,
     simulate: int,
+    compression: Optional[str],
     as_json: bool,
 ) -> None:
     """Predict how long a training step will take on a cluster, and whether scheduling helps.
@@ -192,7 +198,7 @@ def command(
         of_model = _profile(path, model, compute)
         framework = framework or of_model.framework or "mxnet"
         with progress(not as_json) as tell, _ended_by_interrupts():
-            advice = advise(of_model.layers, cluster, tell, framework)
+            advice = advise(of_model.layers, cluster, tell, framework, compression)
     except Error as error:
         say(plain(f"bytescheduler: {error}"))
         sys.exit(2 if isinstance(error, ConfigError) else 1)

@@ -1,0 +1,105 @@
+"""`bytescheduler advise --compression`: the codes are what crosses the links."""
+
+import json
+import pathlib
+from typing import Any, Dict, List
+
+import pytest
+from click.testing import Result
+from click_runner import runner
+from sentences import line_with
+
+from bytescheduler import cli
+from bytescheduler._advise import advice, models
+from bytescheduler._advise.coded import coded_layers, method_of
+
+LAYERS: List[models.Step] = [
+    models.Step("conv", 1 << 20, 0.04, 0.08),
+    models.Step("bias", 1000, 0.001, 0.002),
+    models.Step("fc", 7 << 20, 0.001, 0.002),
+]
+CODED_BYTES = 8 << 20
+COMPUTE_S = 0.126
+
+
+def cluster_of(bytes_per_s: float, **more: Any) -> advice.Cluster:  # noqa: ANN401
+    rate = 8 * bytes_per_s / advice.GOODPUT
+    return advice.Cluster(2, 2, rate, 1e-4, 128 << 10, 512 << 10)._replace(**more)
+
+
+@pytest.mark.parametrize(
+    ("method", "share"),
+    [
+        ("bf16", 1 / 2),
+        ("fp16", 1 / 2),
+        ("int8", (1 + 4 / 256) / 4),
+        ("onebit", 8196 / (4 * 65536)),
+        ("topk=0.01", 655 * 6 / (4 * 65536)),
+        ("randomk=0.03", 1966 * 4 / (4 * 65536)),
+        ("dithering=7", (1 / 2 + 4 / 2048) / 4),
+    ],
+)
+def test_codes_have_their_share_of_the_bytes(method: str, share: float) -> None:
+    coded = coded_layers(LAYERS, method_of(method))
+    assert [layer.size_bytes for layer in coded] == [share * (1 << 20), 1000, share * (7 << 20)]
+    assert [layer.forward_s for layer in coded] == [layer.forward_s for layer in LAYERS]
+
+
+@pytest.mark.parametrize("method", ["bf16", "onebit"])
+def test_a_step_takes_the_time_of_the_formula_for_codes(method: str) -> None:
+    coded = coded_layers(LAYERS, method_of(method))
+    coded_bytes = sum(layer.size_bytes for layer in coded)
+    # Codes take ten times the compute, and a tenth of it.
+    for bytes_per_s in (0.1 * coded_bytes / COMPUTE_S, 10 * coded_bytes / COMPUTE_S):
+        partition = coded_bytes // 64
+        cluster = cluster_of(bytes_per_s, partition_bytes=partition, credit_bytes=4 * partition)
+        ideal_s = models.ideal_s(coded, bytes_per_s)
+        assert ideal_s <= cluster.predict(coded, "ours").step_s <= 1.1 * ideal_s
+
+
+def test_the_table_and_the_text_tell_the_gain() -> None:
+    slow = advice.advise(LAYERS, cluster_of(CODED_BYTES / COMPUTE_S / 4), compression="onebit")
+    times = slow["step_s"]
+    assert times["coded"] < 0.4 * times["ours"]
+    assert line_with("with onebit  ", advice.table(slow))
+    saved = round(100 * (1 - times["coded"] / times["ours"]))
+    assert slow["text"].endswith(f" With onebit it takes {saved} % less.")
+    assert slow["compression"] == {"method": "onebit", "bytes": 1000 + 32 * 8196}
+
+
+def test_each_worker_of_a_host_sends_its_codes() -> None:
+    coded = coded_layers(LAYERS, method_of("bf16"))
+    hosts = cluster_of(CODED_BYTES / COMPUTE_S / 4, workers=4, servers=2, together=2, per_host=2)
+    # A copy a host of plain gradients takes as long as two workers' codes of half their size.
+    plain_s = hosts.predict(LAYERS, "ours").step_s
+    assert hosts.predict(coded, "ours", adds_up=False).step_s == pytest.approx(plain_s, rel=0.1)
+    assert hosts.predict(coded, "ours").step_s < 0.7 * plain_s
+
+
+def invoke(path: pathlib.Path, *arguments: str) -> Result:
+    layers = [
+        {
+            "name": layer.name,
+            "bytes": layer.size_bytes,
+            "forward_s": layer.forward_s,
+            "backward_s": layer.backward_s,
+        }
+        for layer in LAYERS
+    ]
+    path.write_text(json.dumps({"bytescheduler_profile": 1, "layers": layers}))
+    return runner().invoke(cli._cli, ["advise", str(path), "--rate", "10gbit", *arguments])
+
+
+def test_where_the_link_is_no_limit_it_gains_nothing(tmp_path: pathlib.Path) -> None:
+    result = invoke(tmp_path / "model.json", "--compression", "topk=0.01", "--json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    found: Dict[str, Any] = json.loads(result.stdout)
+    assert found["text"].endswith(" With topk=0.01 it takes as long as without.")
+
+
+@pytest.mark.parametrize("method", ["zip", "topk", "onebit=3", "", "=", "topk=", "topk=2.5\n"])
+def test_a_wrong_method_is_refused(tmp_path: pathlib.Path, method: str) -> None:
+    result = invoke(tmp_path / "model.json", "--compression", method)
+    assert result.exit_code == 2
+    assert "want " in result.stderr
+    assert result.stderr.count("\n") == 1
