@@ -225,6 +225,7 @@ def a_scaler_is_refused_beside_the_momentum() -> None:
     scaler.scale(loss_of(model, 0, bps.rank())).backward()
     refused_by(UsageError, "does not go with GradScaler", scaler.step, optimizer)
     assert are_equal(before, weights_of(model))
+    assert optimizer._step_supports_amp_scaling is False, "Lightning reads it without a scaler"
     optimizer.zero_grad()
     train(model, optimizer, bps.rank())
     optimizer.close()
