@@ -42,6 +42,7 @@ enum Field : pbf_tag_type {
   kNextLayout = 6,
   kOffsetBytes = 7,
   kPart = 8,
+  kCoded = 9,
 };
 
 void Add(pbf_tag_type field, uint64_t value, pbf_writer* out) {
@@ -58,6 +59,7 @@ void Add(const ReadyTensor& tensor, std::string* bytes) {
   if (tensor.priority != 0) out.add_sint32(kPriority, tensor.priority);
   if (!tensor.next_layout.empty()) out.add_bytes(kNextLayout, tensor.next_layout);
   Add(kPart, tensor.part, &out);
+  if (!tensor.coded.empty()) out.add_bytes(kCoded, tensor.coded);
 }
 
 void Add(const GrantedPiece& piece, std::string* bytes) {
@@ -112,13 +114,18 @@ Result<ReadyTensor> DecodeTensor(std::string_view bytes) {
       tensor.priority = in->get_sint32();
       return true;
     }
+    if (in->tag_and_type() == Bytes(kCoded)) {
+      tensor.coded = in->get_bytes();
+      return true;
+    }
     return ReadBoth(in, &tensor);
   });
   if (!read.ok()) return read;
   const std::optional<DType> dtype = DTypeFromCode(code);
   const bool whole = dtype && tensor.size_bytes % SizeOf(*dtype) == 0;
   if (!whole || tensor.round == 0 || tensor.size_bytes == 0 ||
-      tensor.size_bytes > std::numeric_limits<int64_t>::max()) {
+      tensor.size_bytes > std::numeric_limits<int64_t>::max() ||
+      tensor.coded.size() > ReadyTensor::kMostCodedBytes) {
     return Status::InvalidArgument("key=" + std::to_string(tensor.key) +
                                    " round=" + std::to_string(tensor.round) + " is ready with " +
                                    std::to_string(tensor.size_bytes) + " bytes of dtype " +

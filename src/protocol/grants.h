@@ -6,6 +6,7 @@
 // Pure functions.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -19,6 +20,8 @@ namespace bs::protocol {
 
 // A tensor that is ready on a rank.
 struct ReadyTensor {
+  static constexpr size_t kMostCodedBytes = 200;
+
   Key key = 0;
   Round round = 0;
   uint64_t size_bytes = 0;
@@ -28,6 +31,9 @@ struct ReadyTensor {
   // 0: the tensor is to be summed.  Else its partition `part` - 1 is summed, and is to be given to
   // the ranks that do not own it; size_bytes is the partition's.
   uint32_t part = 0;
+  // Not empty: on this rank the tensor is coded so, for people, and goes by servers.  It is not
+  // ready, and must not be ready on another rank in this round.
+  std::string coded{};
 
   bool operator==(const ReadyTensor&) const = default;
 };

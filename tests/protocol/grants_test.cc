@@ -22,7 +22,7 @@ Readiness FullReadiness() {
                        .dtype = DType::kFloat64,
                        .priority = -3,
                        .next_layout = "n"},
-                      {.key = 0, .round = 1, .size_bytes = 4, .part = 2}},
+                      {.key = 0, .round = 1, .size_bytes = 4, .part = 2, .coded = "c"}},
           .received = 5,
           .finished = 4,
           .joined = 3,
@@ -44,10 +44,11 @@ TEST(Grants, HaveTheBytesOfTheProtocol) {
             "2001"
             "2805"
             "32016e"
-            "0a06"
+            "0a09"
             "1001"
             "1804"
             "4002"
+            "4a0163"
             "1005"
             "1804"
             "2004"
@@ -94,6 +95,8 @@ TEST(Grants, RefuseTensorsThatMakeNoSense) {
     return !DecodeReadiness(Encode(Readiness{.tensors = {tensor}})).ok();
   };
   EXPECT_FALSE(refused({.key = 1, .round = 1, .size_bytes = 8}));
+  EXPECT_FALSE(refused({.key = 1, .round = 1, .size_bytes = 8, .coded = std::string(200, 'c')}));
+  EXPECT_TRUE(refused({.key = 1, .round = 1, .size_bytes = 8, .coded = std::string(201, 'c')}));
   EXPECT_TRUE(refused({.key = 1, .round = 0, .size_bytes = 8}));
   EXPECT_TRUE(refused({.key = 1, .round = 1, .size_bytes = 0}));
   EXPECT_TRUE(refused({.key = 1, .round = 1, .size_bytes = 6}));

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "codec/codec.h"
 #include "protocol/data_body.h"
 #include "protocol/next_layout.h"
 #include "protocol/tensor.h"
@@ -56,12 +57,10 @@ void CollectiveBackend::Prepare(Done done) {
   });
 }
 
-bool CollectiveBackend::GoesByLibrary(const protocol::Tensor& tensor,
-                                      const Exchange& exchange) const {
+bool CollectiveBackend::IsSum(const protocol::Tensor& tensor, const Exchange& exchange) const {
   const bool sums = exchange.round > 0 && exchange.sent && exchange.summed;
-  // Servers count the rounds of a key that is to be coded from its first round on.
-  return sums && tensor.mode == Mode::kSynchronous && exchange.coder.coding.codec == 0 &&
-         tensor.size_bytes > 0 && library_ && library_->Sums(tensor.dtype);
+  return sums && tensor.mode == Mode::kSynchronous && tensor.size_bytes > 0 && library_ &&
+         library_->Sums(tensor.dtype);
 }
 
 Carriers CollectiveBackend::CarriersOf(const protocol::Tensor& tensor, const Coding& coding,
@@ -72,10 +71,15 @@ Carriers CollectiveBackend::CarriersOf(const protocol::Tensor& tensor, const Cod
 
 void CollectiveBackend::Start(const protocol::Tensor& tensor, Exchange exchange) {
   if (!failure_.ok()) return RefuseLater(executor_, std::move(exchange), failure_);
-  if (GoesByLibrary(tensor, exchange)) return Add(tensor, std::move(exchange));
+  const bool sums = IsSum(tensor, exchange);
+  // Servers count the rounds of a key that is to be coded from its first round on.
+  if (sums && exchange.coder.coding.codec == 0) return Add(tensor, std::move(exchange));
   // Servers know nothing of the rounds that the library has summed.
   const bool changes = exchange.round > 0 && by_library_.contains(tensor.key);
-  if (!changes) return behind()->Start(tensor, std::move(exchange));
+  if (!changes) {
+    if (sums && exchange.partition.index == 0) TellCoded(tensor, &exchange);
+    return behind()->Start(tensor, std::move(exchange));
+  }
   const std::string what =
       "key=" + std::to_string(tensor.key) + " round=" + std::to_string(exchange.round);
   RefuseLater(
@@ -83,6 +87,22 @@ void CollectiveBackend::Start(const protocol::Tensor& tensor, Exchange exchange)
       Status::FailedPrecondition(what + ": its sums began without compression, and cannot be "
                                         "compressed later where a library makes them; set gradient "
                                         "compression before the key's first round"));
+}
+
+void CollectiveBackend::TellCoded(const protocol::Tensor& tensor, Exchange* exchange) {
+  ready_.push_back({.key = tensor.key,
+                    .round = exchange->round,
+                    .size_bytes = tensor.size_bytes,
+                    .dtype = tensor.dtype,
+                    .coded = codec::Builtin().Describe(exchange->coder.coding)});
+  ++num_coded_;
+  exchange->summed = [this, alive = std::weak_ptr<bool>(alive_),
+                      summed = std::move(exchange->summed)](const Status& status,
+                                                            const std::string& next_layout) {
+    if (!alive.expired()) --num_coded_;
+    summed(status, next_layout);
+  };
+  RequestReport();
 }
 
 void CollectiveBackend::Add(const protocol::Tensor& tensor, Exchange exchange) {
@@ -130,14 +150,16 @@ void CollectiveBackend::Report() {
   for (const auto& released : std::exchange(released_, {})) released(Status::Ok());
   if (!failure_.ok()) return;
   const bool finished = options_.rank == 0 && finished_ > reported_finished_;
-  const bool waits = num_waiting_ + num_crossing_ > 0 && num_open_ < kOpenRequests;
+  const auto waiting = [this] { return num_waiting_ + num_crossing_ + num_coded_ > 0; };
+  const bool waits = waiting() && num_open_ < kOpenRequests;
   if (ready_.empty() && !finished && !waits) return;
   if (num_open_ >= kMostOpenRequests) return;  // a response is on its way
   reported_finished_ = finished_;
-  num_waiting_ += ready_.size();
+  num_waiting_ += static_cast<size_t>(
+      std::ranges::count_if(ready_, [](const auto& tensor) { return tensor.coded.empty(); }));
   Send({.tensors = std::exchange(ready_, {}), .received = next_operation_, .finished = finished_});
   // The leader can grant at any time, so it always has a request to respond to.
-  if (num_waiting_ + num_crossing_ > 0 && num_open_ < kOpenRequests) RequestReport();
+  if (waiting() && num_open_ < kOpenRequests) RequestReport();
 }
 
 void CollectiveBackend::Send(const protocol::Readiness& readiness) {

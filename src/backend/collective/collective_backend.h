@@ -121,7 +121,10 @@ class CollectiveBackend final : public BackendBefore {
     std::vector<Summed> summed{};
   };
 
-  bool GoesByLibrary(const protocol::Tensor& tensor, const Exchange& exchange) const;
+  // The library would sum it if it were plain.
+  bool IsSum(const protocol::Tensor& tensor, const Exchange& exchange) const;
+  // Tells the leader that this rank's sum of a tensor is coded, as another rank's may not be.
+  void TellCoded(const protocol::Tensor& tensor, Exchange* exchange);
   void Add(const protocol::Tensor& tensor, Exchange exchange);
   void RequestReport();
   void Report();
@@ -181,6 +184,7 @@ class CollectiveBackend final : public BackendBefore {
   std::vector<protocol::ReadyTensor> ready_;                   // not yet reported
   size_t num_waiting_ = 0;       // tensors that were reported and not wholly granted
   size_t num_crossing_ = 0;      // parts of copies_, whose failure on a peer the leader tells
+  size_t num_coded_ = 0;         // sums that go by servers, whose failure the leader may tell
   size_t num_open_ = 0;          // requests
   uint64_t next_ready_ = 0;      // number of the next request
   uint64_t next_operation_ = 0;  // to execute

@@ -166,8 +166,13 @@ Status Leader::FailureOf(const protocol::Readiness& readiness) const {
 }
 
 Status Leader::TakeTensor(int32_t number, const protocol::ReadyTensor& tensor) {
-  if (gathering_.size() >= kMostKeys) {
+  if (std::max(gathering_.size(), coded_.size()) >= kMostKeys) {
     return Status::ResourceExhausted("too many keys are ready on some workers alone");
+  }
+  if (!tensor.coded.empty()) return TakeCoded(number, tensor);
+  if (const auto coded = coded_.find(tensor.key);
+      coded != coded_.end() && coded->second.round == tensor.round) {
+    return Unlike(tensor, number, coded->second);
   }
   ++ranks_[static_cast<size_t>(number)].reported;
   const auto [found, is_first] = gathering_.try_emplace({tensor.key, tensor.part});
@@ -199,6 +204,25 @@ Status Leader::TakeTensor(int32_t number, const protocol::ReadyTensor& tensor) {
     if (gone && !gathering.ready[i]) return *gone;
   }
   return Status::Ok();
+}
+
+Status Leader::TakeCoded(int32_t number, const protocol::ReadyTensor& tensor) {
+  const Coded now{tensor.round, number, tensor.coded};
+  const auto plain = gathering_.find({tensor.key, 0});
+  if (plain != gathering_.end() && plain->second.tensor.round == tensor.round) {
+    return Unlike(tensor, plain->second.first_rank, now);
+  }
+  Coded& latest = coded_[tensor.key];
+  // Requests of an earlier round may come late.  A key that was given back begins again.
+  if (tensor.round > latest.round || tensor.round == 1) latest = now;
+  return Status::Ok();
+}
+
+Status Leader::Unlike(const protocol::ReadyTensor& tensor, int32_t number, const Coded& coded) {
+  return Status::InvalidArgument(DescribeTensor(tensor) + ": worker " + std::to_string(number) +
+                                 " is not compressed, worker " + std::to_string(coded.rank) +
+                                 " is " + coded.how +
+                                 "; set gradient compression alike on all workers");
 }
 
 Status Leader::CheckSame(int32_t number, const protocol::ReadyTensor& tensor,

@@ -9,7 +9,8 @@
 // requests of a rank stay open, so that an operation need not wait for the next one.
 //
 // A tensor that some ranks have and another one skips fails all ranks after the straggler time-out,
-// though other tensors go on.
+// though other tensors go on.  A tensor that is coded on some ranks, and so goes by servers there,
+// fails all ranks at once if it is ready on another rank.
 //
 // Safety: an operation exists only when every rank is ready for it, and all ranks execute the same
 // sequence.  So each operation ends, its credit returns, and every ready tensor is granted.
@@ -86,6 +87,12 @@ class Leader {
     int32_t missing = 0;
     TimePoint begin{};
   };
+  // A tensor that is coded on a rank, which the servers sum there.
+  struct Coded {
+    Round round = 0;  // the latest
+    int32_t rank = 0;
+    std::string how{};  // for people
+  };
   struct Operation {
     std::vector<Started> pieces{};
     std::string encoded{};
@@ -110,6 +117,9 @@ class Leader {
   // have joined it.
   Status FailureOf(const protocol::Readiness& readiness) const;
   Status TakeTensor(int32_t rank, const protocol::ReadyTensor& tensor);
+  Status TakeCoded(int32_t rank, const protocol::ReadyTensor& tensor);
+  // The rank's tensor is plain, and it is coded elsewhere.
+  static Status Unlike(const protocol::ReadyTensor& tensor, int32_t rank, const Coded& coded);
   Status CheckSame(int32_t rank, const protocol::ReadyTensor& tensor,
                    const Gathering& gathering) const;
   void Begin(Gathering gathering);
@@ -140,6 +150,7 @@ class Leader {
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::vector<Rank> ranks_;
   std::map<std::pair<Key, uint32_t>, Gathering> gathering_;  // by key and part
+  std::unordered_map<Key, Coded> coded_;
   std::unordered_map<const Task*, std::unique_ptr<Task>> tasks_;
   std::function<void()> run_;  // of the Core; empty: it asks for none
   std::vector<Started> started_;

@@ -14,6 +14,7 @@
 
 #include "backend/collective/ranks.h"
 #include "base/snapshot.h"
+#include "codec/bf16.h"
 
 namespace bs::backend::collective {
 namespace {
@@ -372,6 +373,38 @@ TEST(CollectiveBackend, ARankThatIsNotReadyIsNamed) {
     EXPECT_TRUE(
         outcome.error->message().ends_with("still waiting for worker 2 to sum key=9 round=1"))
         << outcome.error->message();
+  }
+}
+
+// The rank with codes waits at a server, and the other at the leader.
+TEST(CollectiveBackend, CodedSumsOfSomeRanksFailAllRanksAtOnce) {
+  for (const bool coded_first : {true, false}) {
+    Ranks ranks({.num_ranks = 3});
+    Arrays array(3, 64, 1);
+    const protocol::Tensor tensor{.key = 9, .size_bytes = 256, .partitions = {{.size_bytes = 256}}};
+    Status refused;
+    const auto start_coded = [&] {
+      Exchange coded{.round = 1, .partition = tensor.partitions[0]};
+      coded.coder.coding = codec::Bf16Coding();
+      coded.released = [](const Status&) {};
+      coded.sent = [](const Status&) {};
+      coded.summed = [&](const Status& status, const std::string&) { refused = status; };
+      ranks.backend(2)->Start(tensor, std::move(coded));
+      ranks.Run(milliseconds(1));
+    };
+    if (coded_first) start_coded();
+    const std::vector<Outcome> outcomes = StartOnRanks(&ranks, &array, 2);
+    ranks.Run(milliseconds(1));
+    if (!coded_first) start_coded();
+    ranks.Run();
+    EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(refused.message(),
+              "key=9 round=1: worker 0 is not compressed, worker 2 is compressed to bf16, pull "
+              "plain; set gradient compression alike on all workers");
+    for (const Outcome& outcome : outcomes) {
+      ASSERT_TRUE(outcome.error);
+      EXPECT_EQ(outcome.error->message(), refused.message());
+    }
   }
 }
 

@@ -4,15 +4,18 @@
 #include <algorithm>
 #include <utility>
 
+#include "backend/backend_before.h"
 #include "protocol/data_body.h"
 #include "protocol/placement.h"
 
 namespace bs::backend::collective {
 namespace {
 
-// Servers that are never asked for anything.
+// Servers that answer nothing.
 class NoServers final : public Backend {
  public:
+  explicit NoServers(Executor* executor) : executor_(executor) {}
+
   uint32_t num_destinations() const override { return 1; }
   void Place(std::span<Partition>, std::span<const Partition>) override {}
   uint32_t DestinationOf(Key) const override { return 0; }
@@ -31,12 +34,17 @@ class NoServers final : public Backend {
   void Release(const protocol::Tensor&, bool, Done done) override { done(Status::Ok()); }
   void SetOptimizer(OptimizerText, uint64_t, Done done) override { done(Status::Ok()); }
   std::optional<PartitionAndCredit> TakeFitting() override { return std::nullopt; }
-  void Fail(const Status&) override {}
+  void Fail(const Status& status) override {
+    for (Exchange& exchange : std::exchange(exchanges_, {})) {
+      RefuseLater(executor_, std::move(exchange), status);
+    }
+  }
   void Measure(Metrics* metrics) const override {
     metrics->Add("started", static_cast<double>(num_started_));
   }
 
  private:
+  Executor* const executor_;
   uint64_t num_started_ = 0;
   std::vector<Exchange> exchanges_;
 };
@@ -72,7 +80,7 @@ Ranks::Node::Node(Ranks* ranks, int32_t rank) : executor_(&ranks->clock_) {
       off);
   const bool has_hosts = !ranks->options_.hosts.empty();
   const std::vector<int32_t> beside = ranks->RanksBeside(rank);
-  std::unique_ptr<Backend> servers = std::make_unique<NoServers>();
+  std::unique_ptr<Backend> servers = std::make_unique<NoServers>(&executor_);
   if (has_hosts) servers = ranks->sums_.Join(&executor_);
   const auto place = static_cast<int32_t>(std::ranges::find(beside, rank) - beside.begin());
   const int32_t host = has_hosts ? ranks->options_.hosts[static_cast<size_t>(rank)] : 0;

@@ -195,6 +195,11 @@ def test_a_lost_worker_is_named_by_all(standard_abi: Mpi, when: str) -> None:
             "key 7: worker 1 has float32 of 200004 bytes, worker 0 declared float32 of 200000",
         ),
         ("order", "after 3 s still waiting for worker [01]"),
+        (
+            "compression",
+            "key=7 round=1: worker 0 is not compressed, worker 1 is compressed to bf16 from the "
+            "next round on; set gradient compression alike on all workers",
+        ),
     ],
 )
 def test_another_sum_on_a_rank_is_an_error_of_all(

@@ -288,6 +288,59 @@ TEST_F(LeaderTest, APartThatIsMissingIsAwaitedFromServers) {
       "bytes");
 }
 
+TEST_F(LeaderTest, ATensorThatIsCodedElsewhereFailsAllWhicheverComesFirst) {
+  ReadyTensor coded = Tensor(7, 64);
+  coded.coded = "compressed to bf16";
+  for (const bool coded_first : {false, true}) {
+    Make({}, 2);
+    Ready(1, 0, {.tensors = {coded_first ? coded : Tensor(7, 64)}});
+    EXPECT_TRUE(Turn().empty());
+    Ready(0, 0, {.tensors = {coded_first ? Tensor(7, 64) : coded}});
+    const std::vector<Response> responses = Turn();
+    ASSERT_EQ(responses.size(), 2U);
+    for (const Response& response : responses) {
+      EXPECT_EQ(response.status.code(), StatusCode::kInvalidArgument);
+      const std::string text = coded_first ? "worker 0 is not compressed, worker 1 is"
+                                           : "worker 1 is not compressed, worker 0 is";
+      EXPECT_EQ(response.status.message(),
+                "key=7 round=1: " + text +
+                    " compressed to bf16; set gradient compression alike on all workers");
+    }
+  }
+}
+
+// All stop to compress in the same round, or begin again with a key that was given back.
+TEST_F(LeaderTest, CodedRoundsOfOtherNumbersConcernNoPlainRound) {
+  ReadyTensor coded = Tensor(7, 64);
+  coded.coded = "compressed to bf16";
+  ReadyTensor late = coded;
+  for (coded.round = 1; coded.round < 3; ++coded.round) {
+    for (const int32_t rank : {0, 1}) Ready(rank, coded.round - 1, {.tensors = {coded}});
+  }
+  Ready(1, 2, {.tensors = {late}});
+  ReadyTensor plain = Tensor(7, 64);
+  plain.round = 3;
+  Ready(0, 2, {.tensors = {plain}});
+  Ready(1, 3, {.tensors = {plain}});
+  for (const Response& response : Turn()) EXPECT_TRUE(response.status.ok());
+  EXPECT_EQ(leader_->num_operations(), 1U);
+  Ready(1, 4, {.tensors = {late}});
+  Ready(0, 3, {.tensors = {Tensor(7, 64)}});
+  EXPECT_EQ(Turn().back().status.code(), StatusCode::kInvalidArgument);
+}
+
+// The servers name a worker that does not come, so the leader does not.
+TEST_F(LeaderTest, ACodedTensorAwaitsNoWorker) {
+  Make({.straggler_timeout = std::chrono::seconds(40)}, 2);
+  ReadyTensor coded = Tensor(7, 64);
+  coded.coded = "compressed to bf16";
+  Ready(0, 0, {.tensors = {coded}});
+  clock_.RunUntil(clock_.Now() + std::chrono::seconds(100));
+  EXPECT_TRUE(Turn().empty());
+  leader_->OnWorkerGone(1, Status::Unavailable("worker 1 left"));
+  EXPECT_TRUE(Turn().empty());
+}
+
 TEST_F(LeaderTest, AWorkerThatIsGoneFailsOnlyTensorsThatNeedIt) {
   Ready(0, 0, {.tensors = {Tensor(7, 64)}});
   Ready(1, 0, {.tensors = {Tensor(7, 64)}});

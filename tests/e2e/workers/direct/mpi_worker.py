@@ -10,6 +10,8 @@ sizes
     Its array is longer.
 order
     It sums another key.
+compression
+    It compresses its array.
 
 The worker prints a hash of its sums, and how many operations MPI made.  With FILE, a library of
 MPI, the script initialises MPI by itself.
@@ -23,7 +25,7 @@ import signal
 import sys
 from typing import Optional
 
-from bytescheduler._native import Worker
+from bytescheduler._native import Coding, Worker
 from bytescheduler._session.direct import open_worker
 from bytescheduler.errors import Error
 
@@ -72,6 +74,7 @@ def sums(worker: Worker, what: str) -> str:
         pending = worker.start_push_pull(
             *(KEYS[wrong == "order"], address, received.buffer_info()[0], nbytes),
             owner=(sent, received),
+            coding=Coding("bf16", {}) if wrong == "compression" else None,
         )
         while wrong == "inside":
             if operations(worker) >= 5:  # and most of this sum are to come
