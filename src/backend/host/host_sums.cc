@@ -73,24 +73,17 @@ Result<HostSums::Entry*> HostSums::EntryFor(const RoundId& id, size_t place,
                      : nullptr;
   Entry& entry = is_new ? *made : *found->second;
   if (is_new) entry.coding = coding;
-  uint64_t more_bytes = is_new ? kRoundBytes + shape.size_bytes : 0;
+  // Memory that no spare gives comes from the system, whatever rounds that are over have had.
+  uint64_t more_bytes = 0;
+  if (is_new && entries_.size() == most_entries_) more_bytes += kRoundBytes;
+  if (is_new && !spares_.Has(shape.size_bytes)) more_bytes += shape.size_bytes;
   if (options_.deterministic && entry.round.ComesEarly(place)) more_bytes += shape.size_bytes;
-  Result<server::MemoryRoom::Promise> memory = AskForMemory(more_bytes);
+  Result<server::MemoryRoom::Promise> memory = room_.Ask(more_bytes);
   if (!memory.ok()) return memory.status();
   entry.memory = std::move(memory.value());
-  entry.bytes += more_bytes;
   if (is_new) entries_.emplace(id, std::move(made));
+  most_entries_ = std::max(most_entries_, entries_.size());
   return &entry;
-}
-
-Result<server::MemoryRoom::Promise> HostSums::AskForMemory(uint64_t more_bytes) {
-  const uint64_t open_bytes = open_bytes_ + more_bytes;
-  Result<server::MemoryRoom::Promise> memory =
-      room_.Ask(open_bytes - std::min(open_bytes, asked_bytes_));
-  if (!memory.ok()) return memory;
-  asked_bytes_ = std::max(asked_bytes_, open_bytes);
-  open_bytes_ = open_bytes;
-  return memory;
 }
 
 void HostSums::Add(const protocol::Tensor& tensor, Exchange exchange) {
@@ -234,7 +227,6 @@ void HostSums::Forget(size_t place, uint64_t answered_below) {
 void HostSums::EraseIfOver(Entry* entry) {
   const bool over = entry->state == State::kDone || entry->state == State::kFailed;
   if (!over || entry->unanswered > 0 || entry->own) return;
-  open_bytes_ -= entry->bytes;
   entry->round.GiveSumBack();
   entries_.erase(RoundId(entry->id));
 }

@@ -102,7 +102,6 @@ class HostSums {
 
     const RoundId id;
     HostRound round;
-    uint64_t bytes = 0;                    // in open_bytes_
     server::MemoryRoom::Promise memory{};  // until it is in use
     State state = State::kCollecting;
     Status why{};           // of kFailed
@@ -127,8 +126,6 @@ class HostSums {
   // `coding`: as the contribution says.
   Result<Entry*> EntryFor(const RoundId& id, size_t place, const protocol::PartitionShape& shape,
                           const Coding& coding);
-  // The system is asked only if rounds take more at once than ever before.
-  Result<server::MemoryRoom::Promise> AskForMemory(uint64_t more_bytes);
   // All contributions name the same coding, of later rounds.
   Status CheckCoding(const Entry& entry, const Coding& coding, const std::string& sender) const;
   Status CheckOwn(const Entry& entry, const protocol::PartitionShape& shape) const;
@@ -171,10 +168,8 @@ class HostSums {
   const size_t own_place_;
   core::ServerQueues copies_;  // that may not leave yet
   server::MemoryRoom room_;
-  uint64_t open_bytes_ = 0;  // that all rounds take, or will
-  // The most of them so far: memory of rounds that are over serves again.
-  uint64_t asked_bytes_ = 0;
   SpareSums spares_;
+  size_t most_entries_ = 0;  // at once so far: small memory of rounds that are over serves again
   std::map<RoundId, std::unique_ptr<Entry>> entries_;
   std::vector<Place> places_;
   uint64_t held_bytes_ = 0;  // of all rounds

@@ -25,6 +25,8 @@ class SpareSums {
   server::SumRef Take(uint64_t size_bytes);
   // Keeps memory of Take, unless an answer still shows it.  It may be empty.
   void Keep(server::SumRef sum, uint64_t size_bytes);
+  // Take needs no new memory.
+  bool Has(uint64_t size_bytes) const { return sums_.contains(size_bytes); }
   uint64_t size_bytes() const { return size_bytes_; }
 
  private:

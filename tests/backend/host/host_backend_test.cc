@@ -347,6 +347,42 @@ TEST_F(HostBackendTest, RoundsAheadOfThisWorkerAreRefusedWhereMemoryEnds) {
   EXPECT_FALSE(parts_.back().summed) << "memory of rounds that are over serves again";
 }
 
+// What no spare serves has gone back to the system, which other programs may have filled.
+TEST_F(HostBackendTest, MemoryOfRoundsThatAreOverIsAskedForAgainUnlessASpareServes) {
+  constexpr uint64_t kBytes = uint64_t{4} << 20U;
+  struct Large {
+    std::vector<std::byte> in = std::vector<std::byte>(kBytes);
+    std::vector<std::byte> out = in;
+    std::optional<Status> summed{};
+  };
+  const auto large = std::make_shared<Large>();  // callbacks hold it too
+  const auto start = [&](int32_t rank, Round round, uint64_t size_bytes) {
+    protocol::Tensor tensor = tensor_;
+    tensor.size_bytes = tensor.partition_bytes = size_bytes;
+    Exchange exchange;
+    exchange.round = round;
+    exchange.partition = {.index = kPartition, .server = 0, .size_bytes = size_bytes};
+    exchange.in = std::span(std::as_const(large->in)).first(size_bytes);
+    exchange.out = std::span(large->out).first(size_bytes);
+    exchange.released = [](const Status&) {};
+    exchange.sent = [](const Status&) {};
+    exchange.summed = [large](const Status& status, const std::string&) { large->summed = status; };
+    large->summed.reset();
+    workers_[static_cast<size_t>(rank)]->Start(tensor, std::move(exchange));
+    Run();
+  };
+  start(1, 1, kBytes);
+  start(0, 1, kBytes);
+  AnswerAll({}, Status::Internal("the server refuses"));
+  ASSERT_TRUE(large->summed);
+  available_bytes_ = 100;
+  start(1, 2, kBytes);
+  EXPECT_FALSE(large->summed) << large->summed->message();
+  start(1, 3, kBytes / 2);
+  ASSERT_TRUE(large->summed);
+  EXPECT_EQ(large->summed->code(), StatusCode::kResourceExhausted);
+}
+
 TEST_F(HostBackendTest, MostUrgentCopyCrossesTheLinkFirst) {
   const HostPlan plan(ViewOf(0));
   std::vector<Key> keys;

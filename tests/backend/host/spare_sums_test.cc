@@ -18,9 +18,12 @@ TEST(SpareSums, MemoryServesAgainForSumsOfItsSize) {
   const std::byte* const memory = sum->data();
   spares.Keep(std::move(sum), kSumBytes);
   EXPECT_EQ(spares.size_bytes(), kSumBytes);
+  EXPECT_TRUE(spares.Has(kSumBytes));
+  EXPECT_FALSE(spares.Has(2 * kSumBytes));
   EXPECT_NE(spares.Take(2 * kSumBytes)->data(), memory);
   EXPECT_EQ(spares.Take(kSumBytes)->data(), memory);
   EXPECT_EQ(spares.size_bytes(), 0U);
+  EXPECT_FALSE(spares.Has(kSumBytes));
 }
 
 TEST(SpareSums, MemoryThatAnAnswerShowsIsNotKept) {
