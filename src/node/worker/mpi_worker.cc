@@ -43,7 +43,7 @@ Result<MakeLibraryFn> FindMpi(const Config& config) {
   if (!launcher.ok()) return launcher.status();
   // The function runs once, but is copied.
   const auto found = std::make_shared<Result<std::unique_ptr<backend::MpiLibrary>>>(
-      backend::LoadMpi(launcher.value(), backend::FoldersOfLaunchers()));
+      backend::LoadMpi(launcher.value(), backend::FoldersOfLaunchers(), config.straggler_timeout));
   return MakeLibraryFn(
       [found, launcher = launcher.value(),
        options = backend::MpiOptions{.spin = config.spin, .start_limit = config.rendezvous_timeout},

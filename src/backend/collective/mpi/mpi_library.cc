@@ -8,6 +8,8 @@
 #include <atomic>
 #include <bit>
 #include <chrono>
+#include <cstdio>
+#include <memory>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -15,6 +17,9 @@
 #include "backend/collective/mpi/mpi_abi.h"
 #include "backend/collective/mpi/mpi_file.h"
 #include "backend/collective/mpi/mpi_gate.h"
+#include "base/guarded.h"
+#include "base/loop_thread.h"
+#include "base/notification.h"
 
 namespace bs::backend {
 namespace {
@@ -38,7 +43,29 @@ struct AtExit {
   int (*finalized)(int*);
   pid_t process;
   std::shared_ptr<Ending> ending;
+  Duration limit;
 };
+
+// False: `finalize` has not ended within `limit`, and its thread goes on.
+bool FinalizeWithin(int (*finalize)(), Duration limit) {
+  const auto ended = std::make_shared<Notification>();
+  std::unique_ptr<LoopThread> thread;
+  const Status status = Guarded([&] {
+    thread = std::make_unique<LoopThread>("bs-mpi-end");
+    return Status::Ok();
+  });
+  if (!status.ok()) {
+    finalize();
+    return true;
+  }
+  thread->Post([finalize, ended] {
+    finalize();
+    ended->Notify();
+  });
+  if (ended->WaitFor(limit)) return true;
+  [[maybe_unused]] const LoopThread* const left_behind = thread.release();
+  return false;
+}
 
 void FinalizeAtExit(int code, void* argument) {
   const std::unique_ptr<AtExit> at_exit(static_cast<AtExit*>(argument));
@@ -49,7 +76,16 @@ void FinalizeAtExit(int code, void* argument) {
   const bool stays = code != 0 || at_exit->ending->stays || at_exit->ending->sums > 0;
   if (!is_quiet || stays || at_exit->finalize == nullptr) return;
   int finalized = 0;
-  if (at_exit->finalized(&finalized) == 0 && finalized == 0) at_exit->finalize();
+  if (at_exit->finalized(&finalized) != 0 || finalized != 0) return;
+  if (FinalizeWithin(at_exit->finalize, at_exit->limit)) return;
+  const auto seconds = std::chrono::ceil<std::chrono::seconds>(at_exit->limit).count();
+  const std::string sentence =
+      "bytescheduler: MPI_Finalize has waited " + std::to_string(seconds) +
+      " s for all processes of the launcher, so this process exits without it; see whether "
+      "another process has failed, or raise BYTESCHEDULER_STRAGGLER_TIMEOUT\n";
+  static_cast<void>(std::fputs(sentence.c_str(), stderr));
+  static_cast<void>(std::fflush(nullptr));
+  ::_exit(code);  // the libraries' own handlers must not meet that call
 }
 
 // Attributes of MPI_COMM_SELF: MPI_Finalize deletes them first, and MPI may be called until then.
@@ -135,12 +171,13 @@ template <typename Handle>
 class TypedLibrary final : public MpiLibrary {
  public:
   TypedLibrary(const MpiAbi& abi, MpiFile file, Functions<Handle> functions,
-               Constants<Handle> constants, MpiAlgorithm algorithm)
+               Constants<Handle> constants, MpiAlgorithm algorithm, Duration end_limit)
       : abi_(abi),
         file_(std::move(file)),
         mpi_(functions),
         constants_(constants),
-        algorithm_(std::move(algorithm)) {}
+        algorithm_(std::move(algorithm)),
+        end_limit_(end_limit) {}
 
   const std::string& file() const override { return file_.name(); }
   const MpiAlgorithm& algorithm() const override { return algorithm_; }
@@ -298,7 +335,11 @@ class TypedLibrary final : public MpiLibrary {
 
   // Closes the gate when MPI ends, or the process, which then calls `finalize` unless it is null.
   Status WatchEnd(int (*finalize)()) {
-    std::unique_ptr<AtExit> at_exit(new AtExit{finalize, mpi_.finalized, ::getpid(), ending_});
+    std::unique_ptr<AtExit> at_exit(new AtExit{.finalize = finalize,
+                                               .finalized = mpi_.finalized,
+                                               .process = ::getpid(),
+                                               .ending = ending_,
+                                               .limit = end_limit_});
     if (::on_exit(FinalizeAtExit, at_exit.get()) == 0) {
       [[maybe_unused]] const AtExit* const of_exit = at_exit.release();
     }
@@ -320,6 +361,7 @@ class TypedLibrary final : public MpiLibrary {
   const Functions<Handle> mpi_;
   const Constants<Handle> constants_;
   const MpiAlgorithm algorithm_;
+  const Duration end_limit_;
   // Shared with handlers of the ends of MPI and of the process, which outlive this.
   const std::shared_ptr<Ending> ending_ = std::make_shared<Ending>();
   std::array<Handle, kMpiChannels> communicators_{};
@@ -334,7 +376,8 @@ class TypedLibrary final : public MpiLibrary {
 };
 
 template <typename Handle>
-Result<std::unique_ptr<MpiLibrary>> Bind(const MpiAbi& abi, MpiFile file, MpiAlgorithm algorithm) {
+Result<std::unique_ptr<MpiLibrary>> Bind(const MpiAbi& abi, MpiFile file, MpiAlgorithm algorithm,
+                                         Duration end_limit) {
   Functions<Handle> mpi{};
   std::string missing;
   const auto find = [&](auto* function, const char* name) {
@@ -376,7 +419,7 @@ Result<std::unique_ptr<MpiLibrary>> Bind(const MpiAbi& abi, MpiFile file, MpiAlg
                                     .float32 = AsHandle<Handle>(file, abi.float32),
                                     .float64 = AsHandle<Handle>(file, abi.float64)};
   return std::unique_ptr<MpiLibrary>(std::make_unique<TypedLibrary<Handle>>(
-      abi, std::move(file), mpi, constants, std::move(algorithm)));
+      abi, std::move(file), mpi, constants, std::move(algorithm), end_limit));
 }
 
 // MPI_Init reads the variable of `tuning` from the environment alone.
@@ -398,14 +441,17 @@ MpiAlgorithm ChooseAlgorithm(const MpiVariable& tuning, const MpiFile& file) {
 }  // namespace
 
 Result<std::unique_ptr<MpiLibrary>> LoadMpi(const MpiLauncher& launcher,
-                                            std::span<const std::string> folders) {
+                                            std::span<const std::string> folders,
+                                            Duration end_limit) {
   Result<FoundMpi> found = FindMpi(launcher, folders);
   if (!found.ok()) return found.status();
   const MpiAbi& abi = *found.value().abi;
   MpiFile file = std::move(found.value().file);
   MpiAlgorithm algorithm = ChooseAlgorithm(abi.tuning, file);
-  if (abi.handle == MpiHandle::kInt) return Bind<int>(abi, std::move(file), std::move(algorithm));
-  return Bind<void*>(abi, std::move(file), std::move(algorithm));
+  if (abi.handle == MpiHandle::kInt) {
+    return Bind<int>(abi, std::move(file), std::move(algorithm), end_limit);
+  }
+  return Bind<void*>(abi, std::move(file), std::move(algorithm), end_limit);
 }
 
 }  // namespace bs::backend

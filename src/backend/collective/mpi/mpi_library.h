@@ -92,7 +92,10 @@ class MpiLibrary {
 // `folders`, in their order, else of the system's.  kUnavailable: there is none, or it is broken;
 // the text says how to install it.  Sets the variable of its `tuning`, unless it is set or
 // MPI has begun, which no longer reads it: no thread may read the environment meanwhile.
+// MPI_Finalize waits for all ranks.  If it takes longer than `end_limit` when the process exits,
+// the process says so and ends without it.
 Result<std::unique_ptr<MpiLibrary>> LoadMpi(const MpiLauncher& launcher,
-                                            std::span<const std::string> folders);
+                                            std::span<const std::string> folders,
+                                            Duration end_limit);
 
 }  // namespace bs::backend

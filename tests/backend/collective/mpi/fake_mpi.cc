@@ -2,6 +2,8 @@
 // MPI's, 12 MPICH's and 5 that of MPI 5.  FAKE_LACKS leaves a function out.
 #include "backend/collective/mpi/fake_mpi.h"
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -128,6 +130,7 @@ FAKE_EXPORT int MPI_Query_thread(int* provided) {
 
 FAKE_EXPORT int MPI_Finalize() {
   ++State()->finalize_calls;
+  while (State()->never_finalizes) ::pause();
   void* const attribute = std::exchange(State()->attribute, nullptr);
   if (attribute != nullptr) delete_attribute(kSelf, kKeyval, attribute, nullptr);
   State()->finalized = 1;

@@ -16,6 +16,7 @@ struct FakeMpi {
   void* attribute = nullptr;  // of MPI_COMM_SELF
   bool ends = true;           // sums end
   bool fails = false;         // MPI_Testsome does
+  bool never_finalizes = false;
   bool wrong_call = false;
 };
 

@@ -7,6 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -22,6 +25,8 @@ namespace {
 // Where CMake has built the fake libraries, a folder for each.
 const std::string kFakes = BS_FAKE_MPI_FOLDER;
 
+constexpr Duration kEndLimit = std::chrono::milliseconds(200);
+
 MpiLauncher LauncherOf(std::span<const MpiAbi> abis) {
   return {.name = "Launcher",
           .size_variable = "SIZE",
@@ -33,7 +38,7 @@ MpiLauncher LauncherOf(std::span<const MpiAbi> abis) {
 Result<std::unique_ptr<MpiLibrary>> LoadFake(std::span<const MpiAbi> abis,
                                              const std::string& folder) {
   const std::vector<std::string> folders = {kFakes + "/nowhere", folder};
-  return LoadMpi(LauncherOf(abis), folders);
+  return LoadMpi(LauncherOf(abis), folders, kEndLimit);
 }
 
 FakeMpi* StateOf(const MpiLibrary& library) {
@@ -261,6 +266,26 @@ int EndAfterInit(
 
 TEST_P(MpiLibraryTest, EndsMpiWhenTheProcessEndsWell) {
   EXPECT_EQ(EndAfterInit(library_.get(), state_, 0, 1), 0);
+}
+
+// Another rank has failed behind the job's good end, and never calls MPI_Finalize.
+TEST_P(MpiLibraryTest, LeavesMpiWhereItsEndWaitsTooLong) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const auto never_ends = [&] {
+    state_->never_finalizes = true;
+    ::dup2(ends[1], STDERR_FILENO);
+  };
+  // The child leaves before the handlers that check the calls.
+  EXPECT_EQ(EndAfterInit(library_.get(), state_, 0, 0, never_ends), 0);
+  ::close(ends[1]);
+  std::string said(1000, '\0');
+  said.resize(static_cast<size_t>(std::max<ssize_t>(::read(ends[0], said.data(), said.size()), 0)));
+  ::close(ends[0]);
+  EXPECT_SNAPSHOT(said,
+                  "bytescheduler: MPI_Finalize has waited 1 s for all processes of the launcher, "
+                  "so this process exits without it; see whether another process has failed, or "
+                  "raise BYTESCHEDULER_STRAGGLER_TIMEOUT\n");
 }
 
 TEST_P(MpiLibraryTest, LeavesMpiWhenTheProcessFails) {

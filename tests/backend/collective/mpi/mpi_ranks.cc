@@ -2,6 +2,7 @@
 //
 // Its argument is the case, and the second the number of an ABI in the launcher's table.  It ends
 // with 0 if all went well, and says so.
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -181,7 +182,8 @@ void Run(const std::string& name, size_t abi) {
   launcher.value().abis = launcher.value().abis.subspan(abi);
   // Open MPI's library, whatever the launcher.
   if (name == "foreign") launcher.value().abis = OpenMpiAbis();
-  Result<std::unique_ptr<MpiLibrary>> library = LoadMpi(launcher.value(), FoldersOfLaunchers());
+  Result<std::unique_ptr<MpiLibrary>> library =
+      LoadMpi(launcher.value(), FoldersOfLaunchers(), std::chrono::minutes(1));
   if (!library.ok()) Give(1, library.status().message());
   const std::string file = library.value()->file();
   Rank rank(launcher.value(), std::move(library.value()));
