@@ -48,15 +48,6 @@ std::vector<ShardPlace> ShardPlacesOf(const std::vector<NumaNode>& nodes, const 
   return PlaceShards(nodes, config.server_threads, rank, ProcessorQuota());
 }
 
-GrantOptions GrantOptionsOf(const Config& config) {
-  GrantOptions options{.priority_order = config.scheduling,
-                       .straggler_timeout = config.straggler_timeout};
-  if (!config.partition_or_credit_given) return options;
-  options.partition_bytes = config.partition_bytes;
-  options.credit_bytes = config.credit_bytes;
-  return options;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<SchedulerNode>> SchedulerNode::Start(const Config& config) {
@@ -194,7 +185,7 @@ void ServerNode::Begin(const ps::View& view) {
   options.max_staleness = config_.max_staleness;
   options.straggler_timeout = config_.straggler_timeout;
   options.updater = updater_;
-  options.grants = GrantOptionsOf(config_);
+  options.grants.straggler_timeout = config_.straggler_timeout;
   options.timed = !config_.metrics.empty();
   options.max_backlog_bytes = MostBacklogBytes(AvailableBytes());
   ps::Transport* const transport = network_->transport();

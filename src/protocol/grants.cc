@@ -1,12 +1,14 @@
 // Encodes and decodes readiness and grants; PROTOCOL.md has the tables that this file follows.
 #include "protocol/grants.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <protozero/pbf_reader.hpp>
 #include <protozero/pbf_writer.hpp>
 #include <utility>
 
+#include "protocol/tensor.h"
 #include "ps/body.h"
 #include "ps/message.h"
 #include "wire/control.h"
@@ -29,7 +31,9 @@ enum ReadinessField : pbf_tag_type {
   kText = 5,
   kJoined = 6,
   kLate = 7,
+  kDivision = 8,
 };
+enum DivisionField : pbf_tag_type { kPartitionBytes = 1, kCreditBytes = 2, kInOrder = 3 };
 enum GrantsField : pbf_tag_type { kFirst = 1, kOperation = 2 };
 enum OperationField : pbf_tag_type { kPiece = 1 };
 // The fields of a tensor and of a piece.
@@ -60,6 +64,13 @@ void Add(const ReadyTensor& tensor, std::string* bytes) {
   if (!tensor.next_layout.empty()) out.add_bytes(kNextLayout, tensor.next_layout);
   Add(kPart, tensor.part, &out);
   if (!tensor.coded.empty()) out.add_bytes(kCoded, tensor.coded);
+}
+
+void Add(const Division& division, pbf_writer* outer) {
+  pbf_writer out(*outer, kDivision);
+  Add(kPartitionBytes, division.partition_bytes, &out);
+  Add(kCreditBytes, division.credit_bytes, &out);
+  Add(kInOrder, division.priority_order ? 0 : 1, &out);
 }
 
 void Add(const GrantedPiece& piece, std::string* bytes) {
@@ -135,6 +146,34 @@ Result<ReadyTensor> DecodeTensor(std::string_view bytes) {
   return tensor;
 }
 
+Result<Division> DecodeDivision(std::string_view bytes) {
+  Division division{.partition_bytes = 0, .credit_bytes = 0};
+  const Status read = ps::ForEachField(bytes, [&](pbf_reader* in) {
+    switch (in->tag_and_type()) {
+      case Varint(kPartitionBytes):
+        division.partition_bytes = in->get_uint64();
+        return true;
+      case Varint(kCreditBytes):
+        division.credit_bytes = in->get_uint64();
+        return true;
+      case Varint(kInOrder):
+        division.priority_order = in->get_uint64() == 0;
+        return true;
+      default:
+        return false;
+    }
+  });
+  if (!read.ok()) return read;
+  constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
+  if (division.partition_bytes < kAlignBytes || division.credit_bytes == 0 ||
+      std::max(division.partition_bytes, division.credit_bytes) > kMost) {
+    return Status::InvalidArgument("operations have " + std::to_string(division.partition_bytes) +
+                                   " bytes in a credit of " +
+                                   std::to_string(division.credit_bytes));
+  }
+  return division;
+}
+
 Result<GrantedOperation> DecodeOperation(std::string_view bytes) {
   GrantedOperation operation;
   Status wrong;
@@ -168,6 +207,7 @@ std::string Encode(const Readiness& readiness) {
   }
   Add(kJoined, readiness.joined, &out);
   Add(kLate, readiness.late ? 1 : 0, &out);
+  if (readiness.division) Add(*readiness.division, &out);
   return bytes;
 }
 
@@ -176,7 +216,7 @@ namespace {
 struct ReadinessFields {
   Readiness readiness{};
   ps::Extension failure{};  // its status and text
-  Status wrong{};           // of the last tensor that cannot be read
+  Status wrong{};           // of the last part that cannot be read
 };
 
 // Returns false if the field is unknown.
@@ -186,6 +226,12 @@ bool ReadField(pbf_reader* in, ReadinessFields* fields) {
       Result<ReadyTensor> tensor = DecodeTensor(ViewIn(in));
       if (tensor.ok()) fields->readiness.tensors.push_back(std::move(tensor.value()));
       if (!tensor.ok()) fields->wrong = tensor.status();
+      return true;
+    }
+    case Bytes(kDivision): {
+      const Result<Division> division = DecodeDivision(ViewIn(in));
+      if (division.ok()) fields->readiness.division = division.value();
+      if (!division.ok()) fields->wrong = division.status();
       return true;
     }
     case Varint(kReceived):

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,6 +39,15 @@ struct ReadyTensor {
   bool operator==(const ReadyTensor&) const = default;
 };
 
+// How the leader makes operations of tensors.
+struct Division {
+  uint64_t partition_bytes = uint64_t{8} << 20U;  // at least kAlignBytes
+  uint64_t credit_bytes = uint64_t{16} << 20U;    // granted and not ended; not 0
+  bool priority_order = true;                     // false: first ready, first granted
+
+  bool operator==(const Division&) const = default;
+};
+
 struct Readiness {
   std::vector<ReadyTensor> tensors{};
   uint64_t received = 0;  // number of the first operation that the rank lacks
@@ -46,6 +56,8 @@ struct Readiness {
   Status failure{};       // the rank cannot go on
   // The failure is that operation `finished` does not end.
   bool late = false;
+  // From the settings of worker 0, until it has a response.
+  std::optional<Division> division{};
 };
 
 // Bytes of a tensor in an operation.

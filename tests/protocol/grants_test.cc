@@ -27,7 +27,8 @@ Readiness FullReadiness() {
           .finished = 4,
           .joined = 3,
           .failure = Status::Unavailable("why"),
-          .late = true};
+          .late = true,
+          .division = Division{.partition_bytes = 128, .credit_bytes = 5, .priority_order = false}};
 }
 
 GrantedOperation Fused() {
@@ -54,7 +55,11 @@ TEST(Grants, HaveTheBytesOfTheProtocol) {
             "2004"
             "2a03776879"
             "3003"
-            "3801");
+            "3801"
+            "4207"
+            "088001"
+            "1005"
+            "1801");
   const std::vector<std::string> operations = {Encode(Fused())};
   EXPECT_EQ(ToHex(EncodeGrants(9, operations)),
             "0809"
@@ -80,6 +85,7 @@ TEST(Grants, ComeBackAsTheyWere) {
   EXPECT_EQ(readiness.value().finished, 4U);
   EXPECT_EQ(readiness.value().joined, 3U);
   EXPECT_TRUE(readiness.value().late);
+  EXPECT_EQ(readiness.value().division, FullReadiness().division);
   EXPECT_EQ(readiness.value().failure.ToString(), "kUnavailable: why");
   const std::vector<std::string> operations = {Encode(Fused()), Encode(GrantedOperation())};
   const Result<Grants> grants = DecodeGrants(EncodeGrants(9, operations));
@@ -102,6 +108,17 @@ TEST(Grants, RefuseTensorsThatMakeNoSense) {
   EXPECT_TRUE(refused({.key = 1, .round = 1, .size_bytes = 6}));
   EXPECT_TRUE(refused({.key = 1, .round = 1, .size_bytes = uint64_t{1} << 63U}));
   EXPECT_TRUE(refused({.key = 1, .round = 1, .size_bytes = 8, .dtype = static_cast<DType>(99)}));
+}
+
+TEST(Grants, RefuseDivisionsThatMakeNoSense) {
+  const auto refused = [](const Division& division) {
+    return !DecodeReadiness(Encode(Readiness{.division = division})).ok();
+  };
+  EXPECT_FALSE(refused({.partition_bytes = 64, .credit_bytes = 1}));
+  EXPECT_TRUE(refused({.partition_bytes = 63, .credit_bytes = 1}));
+  EXPECT_TRUE(refused({.partition_bytes = 64, .credit_bytes = 0}));
+  EXPECT_TRUE(refused({.partition_bytes = UINT64_MAX, .credit_bytes = 1}));
+  EXPECT_TRUE(refused({.partition_bytes = 64, .credit_bytes = UINT64_MAX}));
 }
 
 TEST(Grants, AnyBytesAreReadOrRefused) {

@@ -162,7 +162,9 @@ void CollectiveBackend::Report() {
   if (waiting() && num_open_ < kOpenRequests) RequestReport();
 }
 
-void CollectiveBackend::Send(const protocol::Readiness& readiness) {
+void CollectiveBackend::Send(protocol::Readiness readiness) {
+  // Requests may overtake each other.
+  if (options_.rank == 0 && !is_heard_) readiness.division = options_.division;
   protocol::DataRequest body;
   body.ready_number = next_ready_++;
   body.ready = protocol::Encode(readiness);
@@ -182,6 +184,7 @@ void CollectiveBackend::OnResponse(const Status& status, const ps::Message& resp
   --num_open_;
   if (!failure_.ok()) return;
   if (!status.ok()) return GiveUp(status);
+  is_heard_ = true;
   Result<protocol::DataResponse> body =
       protocol::DecodeResponse(ps::Op::kReady, response.meta.extension.body);
   Result<protocol::Grants> grants = body.ok() ? protocol::DecodeGrants(body.value().grants)

@@ -55,7 +55,9 @@ struct CollectiveOptions {
   // for them, so that no rank has a reason to be late.
   Duration deadline = std::chrono::seconds(60);
   std::optional<HostOptions> host{};  // empty: the library has all ranks
-  Status no_library{};                // not ok: why there is no library, with which Prepare ends
+  // How the leader divides tensors, as rank 0 has it.  Empty: as the leader's own options say.
+  std::optional<protocol::Division> division{};
+  Status no_library{};  // not ok: why there is no library, with which Prepare ends
 };
 
 class CollectiveBackend final : public BackendBefore {
@@ -128,7 +130,7 @@ class CollectiveBackend final : public BackendBefore {
   void Add(const protocol::Tensor& tensor, Exchange exchange);
   void RequestReport();
   void Report();
-  void Send(const protocol::Readiness& readiness);
+  void Send(protocol::Readiness readiness);
   void OnResponse(const Status& status, const ps::Message& response);
   void OnGrants(protocol::Grants grants);
   void Execute(uint64_t number, protocol::GrantedOperation operation);
@@ -200,6 +202,7 @@ class CollectiveBackend final : public BackendBefore {
   bool told_late_ = false;   // the leader knows that the deadline is over
   uint64_t decision_ = 0;    // the latest whose credit is in force
   bool report_posted_ = false;
+  bool is_heard_ = false;  // the leader has responded
   Status failure_;
   std::unique_ptr<HostCopies> copies_;  // null: no partition of this worker crosses
   const std::unique_ptr<Collective> library_;

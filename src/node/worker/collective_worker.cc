@@ -23,9 +23,15 @@ std::optional<backend::collective::HostOptions> HostOf(const job::View& view,
 }  // namespace
 
 LibraryUse UseOf(const Config& config) {
+  protocol::Division division{.priority_order = config.scheduling};
+  if (config.partition_or_credit_given) {
+    division.partition_bytes = config.partition_bytes;
+    division.credit_bytes = config.credit_bytes;
+  }
   return {.deadline = config.timeout,
           .within_hosts = config.local_sums == "nccl",
-          .credit_bytes = config.credit_bytes};
+          .credit_bytes = config.credit_bytes,
+          .division = division};
 }
 
 std::unique_ptr<backend::Backend> WithLibrary(const MakeLibraryFn& make_library,
@@ -41,6 +47,7 @@ std::unique_ptr<backend::Backend> WithLibrary(const MakeLibraryFn& make_library,
       backend::collective::CollectiveOptions{.rank = view->own.rank,
                                              .deadline = use.deadline,
                                              .host = HostOf(*view, use),
+                                             .division = use.division,
                                              .no_library = library.status()},
       executor, std::move(servers), std::move(made),
       [asked](ps::KvRequest request, ps::KvWorker::Done done) {

@@ -13,6 +13,7 @@
 #include "base/types.h"
 #include "config/config.h"
 #include "job/view.h"
+#include "protocol/grants.h"
 
 namespace bs::node {
 
@@ -34,6 +35,7 @@ struct LibraryUse {
   Duration deadline{};        // CollectiveOptions::deadline
   bool within_hosts = false;  // the library has the ranks of each host alone
   uint64_t credit_bytes = 0;  // of copies that cross the link then
+  protocol::Division division{};
 };
 LibraryUse UseOf(const Config& config);
 

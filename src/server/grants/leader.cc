@@ -16,12 +16,12 @@
 namespace bs::server {
 namespace {
 
-CoreOptions OptionsOf(const GrantOptions& options) {
+CoreOptions OptionsOf(const protocol::Division& division) {
   // Operations cannot overtake each other, so nothing goes early and nothing has a reserve.
-  return {.partition_bytes = options.partition_bytes,
-          .credit_bytes = options.credit_bytes,
+  return {.partition_bytes = division.partition_bytes,
+          .credit_bytes = division.credit_bytes,
           .early_bytes = 0,
-          .priority_order = options.priority_order,
+          .priority_order = division.priority_order,
           .small_reserve = false};
 }
 
@@ -79,19 +79,27 @@ Leader::Leader(const GrantOptions& options, int32_t num_workers, Executor* execu
       executor_(executor),
       send_(std::move(send)),
       waits_for_all_(rules.grants_wait_for_all_workers()),
-      ranks_(static_cast<size_t>(num_workers)),
-      core_(OptionsOf(options), [this](std::function<void()> run) {
-        run_ = std::move(run);
-        RequestTurn();
-      }) {
+      ranks_(static_cast<size_t>(num_workers)) {
   BS_CHECK(options.partition_bytes >= protocol::kAlignBytes);
+  MakeCore({.partition_bytes = options.partition_bytes,
+            .credit_bytes = options.credit_bytes,
+            .priority_order = options.priority_order});
+}
+
+void Leader::MakeCore(const protocol::Division& division) {
+  division_ = division;
+  run_ = nullptr;
+  core_ = std::make_unique<Core>(OptionsOf(division), [this](std::function<void()> run) {
+    run_ = std::move(run);
+    RequestTurn();
+  });
 }
 
 // The Core wants its tasks ended; a task with operations under way ends with them.
 Leader::~Leader() {
   StopWatch();
-  if (core_.num_tasks() == 0) return;
-  core_.FailAll(Status::Cancelled("the leader has ended"));
+  if (core_->num_tasks() == 0) return;
+  core_->FailAll(Status::Cancelled("the leader has ended"));
   Finish(num_operations());
 }
 
@@ -143,12 +151,19 @@ Status Leader::Take(int32_t number, const protocol::Readiness& readiness) {
                             std::to_string(num_operations()));
   }
   rank.received = std::max(rank.received, readiness.received);
+  if (number == 0 && readiness.division) Divide(*readiness.division);
   if (number == 0) Finish(readiness.finished);
   for (const protocol::ReadyTensor& tensor : readiness.tensors) {
     if (const Status status = TakeTensor(number, tensor); !status.ok()) return status;
   }
   ForgetOld();
   return Status::Ok();
+}
+
+// No tensor is ready on all ranks before, so there is no task.
+void Leader::Divide(const protocol::Division& division) {
+  if (std::exchange(is_divided_, true) || core_->num_tasks() > 0) return;
+  MakeCore(division);
 }
 
 Status Leader::FailureOf(const protocol::Readiness& readiness) const {
@@ -251,7 +266,7 @@ void Leader::Begin(Gathering gathering) {
   auto owned = std::make_unique<Task>(this, std::move(gathering.tensor));
   Task* const task = owned.get();
   tasks_.emplace(task, std::move(owned));
-  core_.Add(task);
+  core_->Add(task);
   task->NotifyReady();
 }
 
@@ -296,7 +311,7 @@ void Leader::Fuse() {
   uint64_t size_bytes = 0;
   for (const Started& piece : std::exchange(started_, {})) {
     const uint64_t more = piece.task->partitions()[piece.index].size_bytes;
-    const bool fits = pieces.empty() || (size_bytes + more <= options_.partition_bytes &&
+    const bool fits = pieces.empty() || (size_bytes + more <= division_.partition_bytes &&
                                          piece.task->dtype() == pieces.front().task->dtype());
     if (!fits) {
       AddOperation(std::exchange(pieces, {}));

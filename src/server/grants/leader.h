@@ -1,9 +1,10 @@
 // Leader: decides one order of the collective operations of all ranks.
 //
-// Each rank tells the leader which tensors are ready.  When a tensor is ready on every rank, the
-// leader's Core decides when its partitions go, by priority and credit.  Partitions that start
-// together, are of one dtype and fit into one partition's size are one operation.  The leader
-// numbers the operations and grants each to all ranks, which execute them in that order.
+// Each rank tells the leader which tensors are ready, and rank 0 how tensors are divided.  When a
+// tensor is ready on every rank, the leader's Core decides when its partitions go, by priority and
+// credit.  Partitions that start together, are of one dtype and fit into one partition's size are
+// one operation.  The leader numbers the operations and grants each to all ranks, which execute
+// them in that order.
 //
 // A request of a rank is the readiness of some tensors, and its response has operations.  Some
 // requests of a rank stay open, so that an operation need not wait for the next one.
@@ -70,7 +71,7 @@ class Leader {
 
   // For tests and metrics.
   uint64_t num_operations() const { return first_kept_ + operations_.size(); }
-  uint64_t in_flight_bytes() const { return core_.in_flight_bytes(0); }
+  uint64_t in_flight_bytes() const { return core_->in_flight_bytes(0); }
 
  private:
   class Task;
@@ -113,6 +114,9 @@ class Leader {
   // Counts the request; false if it has come before.
   static bool IsNew(Rank* rank, uint64_t number);
   Status Take(int32_t rank, const protocol::Readiness& readiness);
+  void MakeCore(const protocol::Division& division);
+  // The first word of rank 0 counts.
+  void Divide(const protocol::Division& division);
   // The failure of a rank; where an operation is late there, with the ranks that are not known to
   // have joined it.
   Status FailureOf(const protocol::Readiness& readiness) const;
@@ -162,7 +166,9 @@ class Leader {
   bool turn_posted_ = false;
   std::optional<TimerId> watch_;
   std::optional<Status> failure_;
-  Core core_;  // last: it refers to the above
+  protocol::Division division_;
+  bool is_divided_ = false;     // rank 0 has said how
+  std::unique_ptr<Core> core_;  // last: it refers to the above
 };
 
 }  // namespace bs::server

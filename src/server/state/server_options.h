@@ -10,6 +10,7 @@
 #include "base/numa.h"
 #include "base/types.h"
 #include "job/view.h"
+#include "protocol/grants.h"
 #include "ps/message.h"
 #include "server/optimizer/server_updater.h"
 
@@ -41,9 +42,10 @@ struct RoundTimes {
 
 // How the leader of collective operations divides tensors (server/grants/leader.h).
 struct GrantOptions {
-  uint64_t partition_bytes = uint64_t{8} << 20U;  // at least 64
-  uint64_t credit_bytes = uint64_t{16} << 20U;    // granted and not ended
-  bool priority_order = true;                     // false: first ready, first granted
+  // protocol::Division, unless worker 0 says otherwise.
+  uint64_t partition_bytes = protocol::Division().partition_bytes;
+  uint64_t credit_bytes = protocol::Division().credit_bytes;
+  bool priority_order = true;
   // How long a tensor that is ready on some workers waits for all, before the job fails.
   Duration straggler_timeout = std::chrono::minutes(30);
 };

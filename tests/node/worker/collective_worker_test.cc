@@ -58,9 +58,13 @@ class Introducing final : public backend::collective::Collective {
 
 class CollectiveJob {
  public:
-  // `no_library`: why rank 1 has none.
-  explicit CollectiveJob(int32_t num_workers, Status no_library = {})
+  using Settings = std::map<std::string, std::string>;
+
+  // `no_library`: why rank 1 has none.  `settings`: those of a role.
+  explicit CollectiveJob(int32_t num_workers, Status no_library = {},
+                         std::map<std::string, Settings> settings = {})
       : num_workers_(num_workers),
+        settings_(std::move(settings)),
         library_({.num_ranks = num_workers}),
         cards_(static_cast<size_t>(num_workers)) {
     scheduler_ = std::move(SchedulerNode::Start(Configure("scheduler", 0)).value());
@@ -103,17 +107,21 @@ class CollectiveJob {
  private:
   Config Configure(const std::string& role, int32_t port) const {
     const std::string count = std::to_string(num_workers_);
-    return ConfigFromProcess({{"DMLC_ROLE", role},
-                              {"DMLC_NUM_WORKER", count},
-                              {"DMLC_NUM_SERVER", count},
-                              {"DMLC_PS_ROOT_URI", "127.0.0.1"},
-                              {"DMLC_PS_ROOT_PORT", std::to_string(port)},
-                              {"BYTESCHEDULER_SERVER_THREADS", "1"},
-                              {"BYTESCHEDULER_LOG_LEVEL", "off"}})
-        .value();
+    Settings settings{{"DMLC_ROLE", role},
+                      {"DMLC_NUM_WORKER", count},
+                      {"DMLC_NUM_SERVER", count},
+                      {"DMLC_PS_ROOT_URI", "127.0.0.1"},
+                      {"DMLC_PS_ROOT_PORT", std::to_string(port)},
+                      {"BYTESCHEDULER_SERVER_THREADS", "1"},
+                      {"BYTESCHEDULER_LOG_LEVEL", "off"}};
+    if (const auto own = settings_.find(role); own != settings_.end()) {
+      settings.insert(own->second.begin(), own->second.end());
+    }
+    return ConfigFromProcess(settings).value();
   }
 
   const int32_t num_workers_;
+  const std::map<std::string, Settings> settings_;
   FakeWorld library_;
   std::vector<backend::collective::Cards> cards_;  // that each rank got
   std::unique_ptr<SchedulerNode> scheduler_;
@@ -189,6 +197,16 @@ TEST(CollectiveWorker, TheLibrarySumsFloatsAndServersSumIntegers) {
   const auto doubles = SumAll<double>(&job, DType::kFloat64, 200, 3, 1000);
   for (const auto& tensor : doubles) EXPECT_EQ(tensor->out, std::vector<double>(1000, 6));
   EXPECT_GT(job.library()->counts().operations, before.operations);
+}
+
+TEST(CollectiveWorker, SumsAreDividedByTheSettingsOfWorkers) {
+  CollectiveJob job(2, {},
+                    {{"worker", {{"BYTESCHEDULER_PARTITION", "64KiB"}}},
+                     {"server", {{"BYTESCHEDULER_PARTITION", "32KiB"}}}});
+  for (const auto& tensor : SumAll<float>(&job, DType::kFloat32, 0, 1, 100'000)) {
+    EXPECT_EQ(tensor->out, std::vector<float>(100'000, 3));
+  }
+  EXPECT_EQ(job.library()->counts().operations, 7U);
 }
 
 TEST(CollectiveWorker, RanksIntroduceThemselvesToAll) {

@@ -108,6 +108,24 @@ TEST_F(LeaderTest, TakesPriorityAndNextLayoutOfRankZero) {
   EXPECT_EQ(KeysOf(operations[1]), std::vector<Key>{7});
 }
 
+TEST_F(LeaderTest, DividesTensorsAsRankZeroSaysFirst) {
+  const auto say = [&](int32_t rank, uint64_t number, uint64_t partition_bytes) {
+    Ready(rank, number,
+          {.tensors = {Tensor(7 + number, 256)},
+           .division = protocol::Division{.partition_bytes = partition_bytes, .credit_bytes = 64}});
+  };
+  say(1, 0, 128);
+  say(0, 0, 64);
+  const std::vector<Response> responses = Turn();
+  ASSERT_EQ(responses.size(), 2U);
+  ASSERT_EQ(responses[0].grants.operations.size(), 1U);
+  EXPECT_EQ(responses[0].grants.operations[0].at(0).size_bytes, 64U);
+  say(0, 1, 128);
+  say(1, 1, 128);
+  EXPECT_TRUE(Turn().empty());
+  EXPECT_EQ(leader_->in_flight_bytes(), 64U);
+}
+
 TEST_F(LeaderTest, FusesNeighboursThatFitIntoAPartition) {
   ReadyTensor other = Tensor(4, 32);
   other.dtype = DType::kFloat64;
