@@ -1,7 +1,7 @@
 """Benchmarks: each prints JSON, such as `python -m benchmarks.jobs.replay`.
 
-`jobs` runs whole jobs, `engine` its parts in C++, `pytorch` what trains with it, and `rdma` jobs on
-machines with RDMA devices; all use `lab`.
+`jobs` runs whole jobs, `engine` its parts in C++, `pytorch` and `tensorflow` what trains with them,
+and `rdma` jobs on machines with RDMA devices; all use `lab`.
 """
 
 import os

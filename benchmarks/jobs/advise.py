@@ -21,7 +21,7 @@ import time
 from typing import Any, Dict, List
 
 from benchmarks.jobs import replay
-from benchmarks.lab import lab_job
+from benchmarks.lab import lab_job, ranked
 from benchmarks.pytorch import arms as torch_arms
 from bytescheduler._advise import ddp, models
 from bytescheduler._advise.advice import Cluster
@@ -105,7 +105,7 @@ def torch_rows(result: Dict[str, Any]) -> List[Dict[str, Any]]:
             arm = torch_arms.ARMS[name]
             if measured is None or arm.kind not in ("ddp", "crossing"):
                 continue
-            hosts = replay.cluster_of(torch_arms.shape_of(arm, shape), bits)
+            hosts = replay.cluster_of(ranked.shape_of(arm, shape), bits)
             predicted = (
                 ddp.step_s(layers, hosts.ring, arm.bucket_mb / cell["scale"])
                 if arm.kind == "ddp"

@@ -3,8 +3,8 @@
 import statistics
 from typing import Any, Dict, List, Optional, Sequence
 
-from benchmarks.lab import lab_job
-from benchmarks.pytorch import arms as torch_arms
+from benchmarks.jobs.frameworks import FRAMEWORKS
+from benchmarks.lab import lab_job, ranked
 from bytescheduler._advise import links
 from bytescheduler._advise.shape import Shape
 
@@ -18,11 +18,11 @@ def median(runs: Sequence[Optional[float]]) -> Optional[float]:
 
 
 def _load(arm: str, framework: str, shape: Shape, *, host_copy: bool) -> Optional[float]:
-    if framework == "torch":
-        of = torch_arms.ARMS[arm]
+    if framework in FRAMEWORKS:
+        of = FRAMEWORKS[framework].arms[arm]
         if not of.servers:
-            return links.ring_load(shape) if of.kind == "ddp" else None
-        shape = torch_arms.shape_of(of, shape)
+            return links.ring_load(shape) if of.is_stock else None
+        shape = ranked.shape_of(of, shape)
     elif lab_job.is_direct(arm):
         shape = shape.direct
     return links.busiest_load(shape, host_copy=host_copy)

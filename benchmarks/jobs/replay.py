@@ -40,6 +40,11 @@ a job that has all sums before it goes on.
 
     python -m benchmarks.jobs.replay --framework torch --out replay-torch.json
 
+With `--framework tensorflow` layers are operations of TensorFlow, and Keras trains. The arms are
+MultiWorkerMirroredStrategy and ours (benchmarks/tensorflow/arms.py).
+
+    python -m benchmarks.jobs.replay --framework tensorflow --out replay-tensorflow.json
+
 With `mpi` Open MPI's library sums behind a barrier, in partitions of Horovod's size. With
 `mpi-grants` it sums in our order, across the barrier. Both need Debian's openmpi-bin.
 
@@ -47,6 +52,7 @@ With `mpi` Open MPI's library sums behind a barrier, in partitions of Horovod's 
 """
 
 import argparse
+import importlib
 import json
 import pathlib
 import statistics
@@ -58,11 +64,11 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from benchmarks.engine import device
 from benchmarks.jobs import link_loads
+from benchmarks.jobs.frameworks import FRAMEWORKS
 from benchmarks.jobs.link_loads import median
-from benchmarks.lab import carried, lab_job, machine, options
+from benchmarks.lab import carried, lab_job, machine, options, ranked
 from benchmarks.lab.arms import add_arms_option
 from benchmarks.lab.output import add_out_option, give, keep
-from benchmarks.pytorch import arms as torch_arms
 from bytescheduler._advise import links, models
 from bytescheduler._advise.advice import GOODPUT, Cluster
 from bytescheduler._advise.shape import Shape
@@ -71,11 +77,8 @@ TUNING = 120  # steps that a job which tunes itself has made before its steps co
 TAKING_UP = 50  # the same where what an earlier job found is only compared
 WARM_UP = 2
 _FEW = lab_job.USUAL.workers + lab_job.USUAL.servers
-# The arms of each framework, and those that a run takes unless it is told.
-FRAMEWORKS = {
-    "mxnet": (list(lab_job.ARMS), "stock,p3,kvstore,ours-fifo,ours-off,ours"),
-    "torch": (list(torch_arms.ARMS), torch_arms.USUAL),
-}
+MXNET = "mxnet"
+USUAL = "stock,p3,kvstore,ours-fifo,ours-off,ours"  # with MXNet
 POLICIES = {"ours": "ours", "ours-fifo": "fifo"}  # arms that can be simulated
 # The divisors of the models' parameters: a link of 1 Gbit/s then takes about half a second.
 SCALES = {
@@ -266,13 +269,14 @@ def work() -> None:
     parser.add_argument("--iterations", type=int)
     parser.add_argument("--by-name", action="store_true")
     parser.add_argument("--watched", action="store_true")
-    parser.add_argument("--framework", choices=sorted(FRAMEWORKS), default="mxnet")
+    parser.add_argument("--framework", choices=[MXNET, *FRAMEWORKS], default=MXNET)
+    parser.add_argument("--library")
     args = parser.parse_args(sys.argv[2:])
     cell = given_cell(args)
-    if args.framework == "torch":
-        from benchmarks.pytorch import replayed as torch_replayed
-
-        torch_replayed.work(cell.steps, cell.scale, args.arm, args.iterations, args.watched)
+    if args.framework in FRAMEWORKS:
+        told = (cell.steps, cell.scale, args.arm, args.iterations, args.watched, args.library)
+        module = importlib.import_module(FRAMEWORKS[args.framework].worker)
+        module.work(ranked.Told(*told))
         return
     replayed = Replayed(cell, args)
     if args.watched:
@@ -294,8 +298,8 @@ def run_arm(
     Of one that tunes itself, the steps behind the tuning count; `found` is where it keeps what it
     found, for the next job of this cell. `watch` is as `lab_job.run` has it.
     """
-    if args.framework == "torch":
-        return run_torch_steps(arm, cell, args, watch)
+    if args.framework in FRAMEWORKS:
+        return run_ranked_steps(arm, cell, args, watch)
     if arm != "ours-tuned":
         return run_steps(arm, cell, args, args.iterations, {}, watch)
     before = TAKING_UP if found.exists() else TUNING
@@ -376,6 +380,8 @@ def _limit_s(cell: Cell, args: argparse.Namespace, iterations: int) -> float:
     """Return how long a job may take; more processes take longer to start."""
     processes = args.shape.workers + args.shape.servers
     starts_s = float(args.timeout) * max(1.0, processes / _FEW)
+    if args.framework in FRAMEWORKS:
+        starts_s *= FRAMEWORKS[args.framework].starts
     return starts_s + iterations * cell.enough_s(args.rate, args.shape)
 
 
@@ -385,17 +391,19 @@ def _counted(ran: List[Any], args: argparse.Namespace) -> float:
     return statistics.median(second for of in ran for second in of["seconds"][-counted:])
 
 
-def run_torch_steps(
+def run_ranked_steps(
     arm: str, cell: Cell, args: argparse.Namespace, watch: Optional[lab_job.Watch]
 ) -> Optional[float]:
-    """Run a job of an arm with PyTorch; otherwise as `run_arm`."""
+    """Run a job of an arm with PyTorch or TensorFlow; otherwise as `run_arm`."""
+    framework = FRAMEWORKS[args.framework]
     worker = [sys.executable, "-m", "benchmarks.replay", "--work", *_model_words(cell)]
-    worker += ["--framework", "torch", "--arm", arm, "--iterations", str(args.iterations)]
+    worker += ["--framework", args.framework, "--arm", arm, "--iterations", str(args.iterations)]
+    worker += ["--library", str(args.library)]
     if watch is not None:
         worker.append("--watched")
     limit_s = _limit_s(cell, args, args.iterations)
     try:
-        return _counted(torch_arms.run(arm, worker, limit_s, args.shape, watch), args)
+        return _counted(framework.run(arm, worker, limit_s, args.shape, watch), args)
     except subprocess.TimeoutExpired:
         return None
 
@@ -416,6 +424,7 @@ def table(result: Dict[str, Any]) -> str:
     others = [arm for arm in arms if arm != mine]
     simulated = list(result["cells"][0].get("simulated_s", {}))
     heads = [result["rate"], *arms, *(f"{arm}, simulated" for arm in simulated), "ideal"]
+    heads += ["barrier's ideal"] if "barrier_s" in result["cells"][0] else []
     heads += [f"ideal / {mine}", *(f"{arm} / {mine}" for arm in others)]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     shares: Dict[str, List[float]] = {}
@@ -431,7 +440,7 @@ def table(result: Dict[str, Any]) -> str:
             if disturbed:
                 words[-1] += f" (disturbed {disturbed} of {len(cell['all_s'][arm])})"
         words += [f"{cell['simulated_s'][arm]:.3f}" for arm in simulated]
-        words.append(f"{cell['ideal_s']:.3f}")
+        words += [f"{cell[ideal]:.3f}" for ideal in ("ideal_s", "barrier_s") if ideal in cell]
         for arm, other in (("ideal", cell["ideal_s"]), *((a, times[a]) for a in others)):
             if other is None or times[mine] is None:
                 words.append("–")
@@ -439,9 +448,10 @@ def table(result: Dict[str, Any]) -> str:
             shares.setdefault(arm, []).append(other / times[mine])
             words.append(f"{shares[arm][-1]:.3f}")
         lines.append("| " + " | ".join(words) + " |")
-        best = torch_arms.best_ddp(times) if result.get("framework") == "torch" else None
-        if best is not None and times[mine] is not None:
-            shares.setdefault("the best DDP", []).append(best / times[mine])
+        framework = FRAMEWORKS.get(result.get("framework", MXNET))
+        best = framework and ranked.best_stock(framework.arms, times)
+        if framework and best is not None and times[mine] is not None:
+            shares.setdefault(framework.best, []).append(best / times[mine])
     means = [f"{arm} {statistics.geometric_mean(s):.3f}" for arm, s in shares.items()]
     least = [f"{arm} {min(s):.3f}" for arm, s in shares.items()]
     lines += ["", f"over {mine}: geometric means {', '.join(means)}; least {', '.join(least)}"]
@@ -476,16 +486,17 @@ def require_counted_steps(parser: argparse.ArgumentParser, args: argparse.Namesp
 
 def choose_arms(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """Take the usual arms of the framework where none are given; refuse those of another."""
-    known, usual = FRAMEWORKS[args.framework]
-    args.arms = args.arms or usual.split(",")
+    framework = FRAMEWORKS.get(args.framework)
+    known = list(framework.arms if framework else lab_job.ARMS)
+    args.arms = args.arms or (framework.usual if framework else USUAL).split(",")
     for arm in args.arms:
         if arm not in known:
             parser.error(f"--arms: {args.framework} has no {arm}: want some of {','.join(known)}")
-    if args.framework == "torch":
+    if framework:
         if args.by_name:
-            parser.error("--by-name: PyTorch has no numbers for layers")
+            parser.error(f"--by-name: {framework.name} has no numbers for layers")
         if args.shape.factors:
-            parser.error("--factors: want links of one rate with --framework torch")
+            parser.error(f"--factors: want links of one rate with --framework {args.framework}")
 
 
 def main() -> None:
@@ -515,9 +526,9 @@ def main() -> None:
         "--by-name", action="store_true", help="number layers as 0, 1, 10, 11, 2, ..."
     )
     lab_job.add_shape_options(parser)
-    known = dict.fromkeys(arm for arms, _ in FRAMEWORKS.values() for arm in arms)
-    add_arms_option(parser, known)
-    parser.add_argument("--framework", choices=sorted(FRAMEWORKS), default="mxnet")
+    all_arms = (lab_job.ARMS, *(framework.arms for framework in FRAMEWORKS.values()))
+    add_arms_option(parser, dict.fromkeys(arm for arms in all_arms for arm in arms))
+    parser.add_argument("--framework", choices=[MXNET, *FRAMEWORKS], default=MXNET)
     parser.add_argument(
         "--timeout",
         type=float,
@@ -559,15 +570,17 @@ def measure_link(cells: List[Cell], result: Dict[str, Any], args: argparse.Names
         # A copy from each host is less than one from each worker, where a host has several.
         rate = links.model_bytes_per_s(args.shape, measured, host_copy=True)
         row["ideal_s"] = models.ideal_s(cell.steps, rate)
-        if args.framework == "torch":
-            row["barrier_s"] = torch_arms.barrier_s(cell.steps, rate)
+        if args.framework in FRAMEWORKS:
+            row["barrier_s"] = ranked.barrier_s(cell.steps, rate)
         else:
             row["simulated_s"] = cell.simulated_s(measured, args.shape)
 
 
 def measure(cells: List[Cell], args: argparse.Namespace) -> None:
     """Run every arm of every cell so often, and write what is known after each run."""
-    with lab_job.lab(args.rate, args.shape), tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, lab_job.lab(args.rate, args.shape):
+        if args.framework in FRAMEWORKS:
+            args.library = FRAMEWORKS[args.framework].compiled(pathlib.Path(folder))
         result: Dict[str, Any] = {
             "framework": args.framework,
             "rate": args.rate,

@@ -1,15 +1,15 @@
 """A worker that replays a model's layers with PyTorch."""
 
 import time
-from typing import List, Sequence
+from typing import Sequence
 
 import torch
 
 from benchmarks.lab import lab_job
+from benchmarks.lab.ranked import Told
 from benchmarks.pytorch import ways
 from benchmarks.pytorch.arms import ARMS
 from benchmarks.pytorch.layers import EVERY, Model, TakeAverage
-from bytescheduler._advise.models import Step
 
 
 class Replayed:
@@ -52,16 +52,16 @@ class Replayed:
         assert self._model.wrong == 0, "a step used a wrong sum"
 
 
-def work(steps: List[Step], scale: int, arm: str, iterations: int, watched: bool) -> None:
-    """Run one worker and report its step times; if it is `watched`, let all begin together."""
+def work(told: Told) -> None:
+    """Run one worker and report its step times."""
     torch.set_num_threads(1)
-    model = Model(steps)
+    model = Model(told.steps)
     optimizer = TakeAverage(model.parameters())
-    with ways.begin(model, optimizer, ARMS[arm], scale) as way:
-        if watched:
+    with ways.begin(model, optimizer, ARMS[told.arm], told.scale) as way:
+        if told.watched:
             lab_job.await_begin()
         replayed = Replayed(model, way)
-        last = iterations - 1
-        seconds = [replayed.step(iteration, iteration == last) for iteration in range(iterations)]
+        last = told.iterations - 1
+        seconds = [replayed.step(each, each == last) for each in range(told.iterations)]
         replayed.check(last)
         lab_job.report({"seconds": seconds})

@@ -123,8 +123,24 @@ def _words(command: str) -> List[str]:
         return [command]
 
 
-def compile_to(out: pathlib.Path, target: Target, variables: Mapping[str, str]) -> None:
+def compile_to(
+    out: pathlib.Path,
+    target: Target,
+    variables: Mapping[str, str],
+    source: pathlib.Path = SOURCE,
+) -> None:
     """Compile the library to `out`, which is never seen half written.  Takes some ten seconds.
+
+    Parameters
+    ----------
+    out : path
+        In a folder that exists.
+    target : Target
+        The TensorFlow to compile against.
+    variables : mapping
+        The environment, which may name a compiler.
+    source : path
+        The source of the operations.
 
     Raises
     ------
@@ -144,7 +160,7 @@ def compile_to(out: pathlib.Path, target: Target, variables: Mapping[str, str]) 
     ]
     command = [
         *(*compiler, "-shared", "-fPIC", "-O2", "-std=c++17", *flags, f"-I{_include_folder()}"),
-        *(str(SOURCE), "-o", temporary, *target.link_flags),
+        *(str(source), "-o", temporary, *target.link_flags),
     ]
     try:
         _run(command)

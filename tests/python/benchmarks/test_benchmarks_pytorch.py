@@ -11,7 +11,7 @@ from typing import List, Tuple
 import pytest
 
 from benchmarks.jobs import replay
-from benchmarks.lab import lab_job
+from benchmarks.lab import lab_job, ranked
 from benchmarks.pytorch import arms, small_parameters
 from bytescheduler._advise.models import Step, ideal_s
 from bytescheduler._advise.shape import Shape
@@ -75,14 +75,15 @@ def test_time_that_a_layer_overruns_is_taken_from_the_next_layer(
 def test_a_barrier_waits_for_all_sums() -> None:
     steps = [Step("a", 100, 1.0, 2.0), Step("b", 600, 3.0, 4.0)]
     # Forward ends after 4 s, b's backward after 8, its sum after 14, and the sum of a after 15.
-    assert arms.barrier_s(steps, 100.0) == 15.0
+    assert ranked.barrier_s(steps, 100.0) == 15.0
     assert ideal_s(steps, 100.0) == 14.0  # the forward of a passes while the sum of b comes
-    assert arms.barrier_s(steps, 1e9) == pytest.approx(10.0)
+    assert ranked.barrier_s(steps, 1e9) == pytest.approx(10.0)
 
 
 def test_each_arm_puts_its_processes_where_it_says() -> None:
     def places(arm: str, shape: Shape) -> List[Tuple[str, int]]:
-        return [(role, host) for role, host, _ in arms.roles_of(arms.ARMS[arm], ["x"], shape)]
+        roles = ranked.roles_of(arms.ARMS[arm], ["x"], shape, lambda _: arms.GLOO)
+        return [(role, host) for role, host, _ in roles]
 
     workers = [("worker", 1), ("worker", 2)]
     assert places("ddp", Shape()) == workers
@@ -94,7 +95,7 @@ def test_each_arm_puts_its_processes_where_it_says() -> None:
 
 
 def test_workers_of_stock_ddp_are_told_their_places_and_of_no_job_of_ours() -> None:
-    roles = arms.roles_of(arms.ARMS["ddp"], ["printenv"], Shape())
+    roles = ranked.roles_of(arms.ARMS["ddp"], ["printenv"], Shape(), lambda _: arms.GLOO)
     env = {**os.environ, "DMLC_ROLE": "worker", "DMLC_NUM_SERVER": "2"}
     for rank, (_, _, command) in enumerate(roles):
         said = subprocess.run(
@@ -102,6 +103,7 @@ def test_workers_of_stock_ddp_are_told_their_places_and_of_no_job_of_ours() -> N
         ).stdout
         lines = said.splitlines()
         assert {f"RANK={rank}", "WORLD_SIZE=2", "MASTER_ADDR=10.201.0.1"} <= set(lines)
+        assert "GLOO_SOCKET_IFNAME=eth0" in lines
         assert not [line for line in lines if line.startswith("DMLC_")]
 
 
@@ -109,7 +111,7 @@ def test_a_run_counts_its_steps_after_the_first_two(monkeypatch: pytest.MonkeyPa
     ran = [{"seconds": [9.0, 9.0, 0.5, 0.75, 0.5]}] * 2
     monkeypatch.setattr(lab_job, "run_roles", lambda *_: ran)
     args = argparse.Namespace(framework="torch", iterations=5, rate="1gbit", shape=Shape())
-    args.timeout = 1.0
+    args.timeout, args.library = 1.0, pathlib.Path()
     cell = replay.Cell("vgg16", 8, 0.58, None)
     assert replay.run_arm("ddp", cell, args, pathlib.Path("unused")) == 0.5
 

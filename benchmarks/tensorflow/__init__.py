@@ -1,0 +1,1 @@
+"""Benchmarks that train with TensorFlow and Keras."""
