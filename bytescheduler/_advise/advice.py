@@ -303,6 +303,9 @@ def advise(
         bucket_mb, times["ddp_best"] = ddp.best_bucket(layers, cluster.ring)
         times["ddp"] = ddp.step_s(layers, cluster.ring)
         advice.update(compared_with="ddp_best", bucket_mb=bucket_mb)
+    if framework == "tensorflow":
+        times["mirrored"] = ddp.whole_s(layers, cluster.ring)
+        advice.update(compared_with="mirrored")
     if coded is not None:
         tell(f"simulating {_NAMES['ours']} with {compression}")
         # Each worker of a host sends its codes.
@@ -315,11 +318,16 @@ def advise(
 
 
 # The policies of the engine's simulation.
-_SIMULATED = {"torch": ("fifo", "ours"), "mxnet": ("dist_sync", "fifo", "p3", "ours")}
+_SIMULATED = {
+    "torch": ("fifo", "ours"),
+    "tensorflow": ("fifo", "ours"),
+    "mxnet": ("dist_sync", "fifo", "p3", "ours"),
+}
 _NAMES = {
     "no_overlap": "no overlap",
     "ddp": "DDP",
     "ddp_best": "DDP, best bucket",
+    "mirrored": "TensorFlow's strategy",
     "dist_sync": "MXNet's dist_sync",
     "fifo": "first come first served",
     "p3": "MXNet's P3",

@@ -1,9 +1,10 @@
-"""How long a step takes with DistributedDataParallel of PyTorch over Gloo.
+"""How long a step takes with a framework's own sums in a ring of the workers.
 
-DDP joins gradients in buckets, in the order of backward.  Gloo sums a bucket once its last gradient
-is ready and the bucket before it is summed.  The sum goes round a ring of the workers: each link
-carries 2 (W - 1) / W of the bucket's bytes each way, in 2 (W - 1) messages one after another.
-Backward goes on meanwhile.  The next forward begins when all buckets are summed.
+DistributedDataParallel (DDP) of PyTorch joins gradients in buckets, in the order of backward.
+Gloo sums a bucket once its last gradient is ready and the bucket before it is summed.  The sum goes
+round a ring of the workers: each link carries 2 (W - 1) / W of the bucket's bytes each way, in
+2 (W - 1) messages one after another.  Backward goes on meanwhile.  The next forward begins when all
+buckets are summed.
 """
 
 import math
@@ -11,7 +12,7 @@ from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from bytescheduler._advise.models import Step
 
-__all__ = ["BUCKETS_MB", "DEFAULT_MB", "Ring", "best_bucket", "buckets", "step_s"]
+__all__ = ["BUCKETS_MB", "DEFAULT_MB", "Ring", "best_bucket", "buckets", "step_s", "whole_s"]
 
 _MB = 1 << 20  # the unit of `bucket_cap_mb`
 DEFAULT_MB = 25  # DDP's own `bucket_cap_mb`
@@ -74,3 +75,9 @@ def best_bucket(layers: Sequence[Step], ring: Ring) -> Tuple[Optional[int], floa
     tried: List[Tuple[Optional[int], float]] = [(None, step_s(layers, ring))]
     tried += [(bucket_mb, step_s(layers, ring, bucket_mb)) for bucket_mb in reversed(BUCKETS_MB)]
     return min(tried, key=lambda trial: round(trial[1], 9))
+
+
+def whole_s(layers: Sequence[Step], ring: Ring) -> float:
+    """Return the seconds of a step that sums all gradients in one piece, behind backward."""
+    compute = math.fsum(layer.forward_s + layer.backward_s for layer in layers)
+    return compute + ring.sum_s(sum(layer.size_bytes for layer in layers))

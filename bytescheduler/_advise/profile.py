@@ -25,7 +25,7 @@ __all__ = ["FRAMEWORKS", "Profile", "ProfileError", "from_timeline", "read", "wr
 
 Path = Union[str, "os.PathLike[str]"]
 
-FRAMEWORKS = ("torch", "mxnet")
+FRAMEWORKS = ("torch", "tensorflow", "mxnet")
 _VERSION = 1
 _MARK = "bytescheduler_profile"
 _MOST_LAYERS = 100_000
@@ -93,7 +93,9 @@ def _profile(content: object) -> Profile:
         raise ProfileError("its layers take no time")
     framework = content.get("framework", "")
     if framework not in ("", *FRAMEWORKS):
-        raise ProfileError(f"'framework' is {shortened(str(framework))}: want torch or mxnet")
+        raise ProfileError(
+            f"'framework' is {shortened(str(framework))}: want one of {', '.join(FRAMEWORKS)}"
+        )
     return Profile(layers, framework)
 
 

@@ -116,7 +116,8 @@ def _ended_by_interrupts() -> Iterator[None]:
 @click.option(
     "--framework",
     type=click.Choice(profile.FRAMEWORKS),
-    help="Compare with its own training: torch's DDP, or mxnet's dist_sync.  [the profile's]",
+    help="Compare with its own training: torch's DDP, tensorflow's MultiWorkerMirroredStrategy, "
+    "or mxnet's dist_sync.  [the profile's]",
 )
 @click.option("-w", "--workers", type=Count(1, 65536), default=2, show_default=True)
 @click.option("-s", "--servers", type=Count(1, 4096), default=2, show_default=True)

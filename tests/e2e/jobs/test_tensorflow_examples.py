@@ -1,5 +1,6 @@
-"""The example with TensorFlow: it learns, and all workers end with one model."""
+"""The example with TensorFlow: it learns, all workers end with one model, and it is recorded."""
 
+import json
 import pathlib
 import re
 import subprocess
@@ -7,6 +8,10 @@ import sys
 
 import job
 import pytest
+from click_runner import runner
+
+from bytescheduler import cli
+from bytescheduler._advise import profile
 
 pytest.importorskip("tensorflow")
 
@@ -14,8 +19,12 @@ SCRIPT = pathlib.Path(__file__).resolve().parents[3] / "example" / "tensorflow" 
 LONG_S = 180.0
 
 
-def test_two_workers_reach_the_target_with_the_same_weights() -> None:
-    launcher = ["-m", "bytescheduler.launch", "--local", "-w", "2", "-s", "1", "--"]
+def test_two_workers_reach_the_target_with_the_same_weights_and_are_recorded(
+    tmp_path: pathlib.Path,
+) -> None:
+    path = str(tmp_path / "model.json")
+    launcher = ["-m", "bytescheduler.launch", "--local", "-w", "2", "-s", "1"]
+    launcher += ["--record", path, "--"]
     line = ["--loop", "tape", "--num-epochs", "3", "--target-accuracy", "0.8"]
     done = subprocess.run(
         [sys.executable, *launcher, sys.executable, str(SCRIPT), *line],
@@ -32,3 +41,12 @@ def test_two_workers_reach_the_target_with_the_same_weights() -> None:
     assert {rank for rank, _ in digests} == {"0", "1"}, done.stdout
     assert len({digest for _, digest in digests}) == 1, done.stdout
     assert "bytescheduler: job of 2 workers and 1 server\n" in done.stdout
+    recorded = profile.read(path)
+    assert recorded.framework == "tensorflow"
+    layers = {layer.name.partition(":")[0]: layer.size_bytes for layer in recorded.layers}
+    assert layers.pop("conv2d/kernel") == 4 * 3 * 3 * 16
+    kinds = ("conv2d/bias", "dense/kernel", "dense/bias", "dense_1/kernel", "dense_1/bias")
+    assert set(layers) == set(kinds)
+    result = runner().invoke(cli._cli, ["advise", path, "--rate", "100mbit", "--json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["compared_with"] == "mirrored"

@@ -5,17 +5,28 @@ Cases share jobs, as an import of TensorFlow takes seconds of the processor.
 
 import pathlib
 import re
+import time
 from typing import Callable
 
 import pytest
 from direct_job import Direct
 from job import Job
+from looked_at import look_at
 
+from bytescheduler._advise import profile
 from bytescheduler._process.ports import Ports
 
 pytest.importorskip("tensorflow")
 
 MakeJob = Callable[..., Job]
+CHANGE = " from the next rounds on"  # of partitions, in the log
+TUNED = {
+    "BYTESCHEDULER_TUNING": "once",
+    "BYTESCHEDULER_TUNING_CACHE": "tuning.json",
+    "BYTESCHEDULER_TIMELINE": "t.json",
+    "BYTESCHEDULER_LOG_LEVEL": "debug",
+    "PYTHONPATH": "",  # the model of what was measured needs scipy
+}
 
 
 def test_weights_equal_the_weights_of_one_process(make_job: MakeJob) -> None:
@@ -39,9 +50,31 @@ def test_updates_under_way_are_seen_and_end(make_job: MakeJob) -> None:
         assert output.count(" holds") == 4, output
 
 
-def test_several_devices_of_each_worker(make_job: MakeJob) -> None:
-    for output in make_job().run("tensorflow/in_job.py", "mirrored"):
-        assert output.count(" holds") == 3, output
+def test_several_devices_of_each_worker_in_a_job_that_is_watched_recorded_and_tuned(
+    make_job: MakeJob, free_port: Callable[..., int]
+) -> None:
+    port = free_port(following=3)  # each process of the job listens on the next
+    job = make_job(env={"BYTESCHEDULER_METRICS": str(port)})
+    for _ in range(2):
+        job.start_worker("tensorflow/in_job.py", "mirrored", "watched", env=TUNED)
+    for worker in job.workers:
+        worker.wait_for_line("under way")
+        assert worker.output().count(" holds") == 3, worker.output()
+    found = look_at(port, 3)
+    for row in found["workers"]:
+        assert row["steps_per_s"] > 0
+        assert row["pushed_bytes_per_s"] > 0
+    end = time.monotonic() + 60
+    while job.all_output().count(CHANGE) < 2 and time.monotonic() < end:
+        time.sleep(0.2)
+    assert job.all_output().count(CHANGE) > 1, job.all_output()
+    (job.folder / "stop").touch()
+    for process in [*job.workers, *job.processes]:
+        assert process.wait() == 0, job.all_output()
+    recorded = profile.from_timeline(job.folder / "t-r0.json")
+    assert recorded.framework == "tensorflow"
+    names = [layer.name for layer in recorded.layers if layer.name.startswith("watched")]
+    assert {name.partition(":")[0] for name in names} == {f"watched{at}" for at in range(6)}
 
 
 def test_three_workers_without_servers_and_the_loss_of_the_third(tmp_path: pathlib.Path) -> None:

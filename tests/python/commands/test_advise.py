@@ -371,7 +371,10 @@ def test_closed_forms_agree_with_the_docs() -> None:
     ("arguments", "text"),
     [
         (["-w", "2"], "bytescheduler launch --local --record model.json"),
-        (["--framework", "jax", "x", "--rate", "1gbit"], "'jax' is not one of 'torch', 'mxnet'"),
+        (
+            ["--framework", "jax", "x", "--rate", "1gbit"],
+            "'jax' is not one of 'torch', 'tensorflow', 'mxnet'",
+        ),
         (["--rate", "1gbit"], "want either a PROFILE or --model"),
         (["x", "--model", "vgg16", "--rate", "1gbit"], "want either a PROFILE or --model"),
         (["--model", "vgg16", "--rate", "1gbit"], "--model needs --compute S"),
@@ -453,8 +456,8 @@ def framed(framework: object) -> str:
         (layers_with(backward_s=True), "'backward_s' is not a number of seconds from 0"),
         (layers_with(name=3), "layer 0: 'name' is no text"),
         (layers_with(forward_s=0, backward_s=0), "its layers take no time"),
-        (framed("jax"), "'framework' is jax: want torch or mxnet"),
-        (framed(["torch"]), "'framework' is ['torch']: want torch or mxnet"),
+        (framed("jax"), "'framework' is jax: want one of torch, tensorflow, mxnet"),
+        (framed(["torch"]), "'framework' is ['torch']: want one of torch"),
     ],
 )
 def test_a_bad_profile_is_one_line_that_names_it(
@@ -554,7 +557,7 @@ def test_a_profile_comes_out_of_a_timeline(tmp_path: pathlib.Path) -> None:
 def test_a_profile_has_the_framework_that_the_timeline_tells(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "t-r0.json"
     about, *events = timeline(6)
-    for name, known in (("torch", "torch"), ("mxnet", "mxnet"), ("jax", "")):
+    for name, known in (("torch", "torch"), ("tensorflow", "tensorflow"), ("jax", "")):
         told = {"name": "bytescheduler_framework", "ph": "M", "pid": 1, "args": {"framework": name}}
         text = ",\n".join(json.dumps(event) for event in [about, told, *events])
         path.write_text(f"[\n{text}\n]\n")

@@ -29,6 +29,7 @@ def advised(*arguments: str) -> Dict[str, Any]:
 
 
 TORCH = {"no_overlap", "ddp", "ddp_best", "fifo", "ours", "ideal"}
+TENSORFLOW = {"no_overlap", "mirrored", "fifo", "ours", "ideal"}
 MXNET = {"no_overlap", "dist_sync", "fifo", "p3", "ours", "ideal"}
 
 
@@ -43,6 +44,20 @@ def test_a_profile_of_pytorch_is_compared_with_ddp(tmp_path: pathlib.Path) -> No
     assert (found["bucket_mb"], times["ddp_best"]) == ddp.best_bucket(layers, ring)
     assert times["ours"] < times["ddp_best"] < times["ddp"]
     assert found["compared_with"] == "ddp_best"
+
+
+def test_a_profile_of_tensorflow_is_compared_with_one_sum_of_all_gradients(
+    tmp_path: pathlib.Path,
+) -> None:
+    path = saved(tmp_path, "tensorflow")
+    found = advised(path, *RATE, "-w", "4", "-s", "4")
+    assert (found["framework"], found["step_s"].keys()) == ("tensorflow", TENSORFLOW)
+    assert found["compared_with"] == "mirrored"
+    size = sum(layer.size_bytes for layer in LAYERS)
+    # Each link carries 3/2 of the model behind 0.7 s of compute, in six messages.
+    expected = 0.7 + 1.5 * size / (0.953 * 1e9 / 8) + 6 * 5e-5
+    assert found["step_s"]["mirrored"] == pytest.approx(expected)
+    assert "than with TensorFlow's strategy" in found["text"]
 
 
 @pytest.mark.parametrize("framework", ["", "mxnet"])

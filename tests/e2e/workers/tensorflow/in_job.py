@@ -7,6 +7,7 @@ import killed
 import mirrored
 import next_steps
 import same_weights
+import trains_on
 import uses
 
 import bytescheduler.tensorflow as bps
@@ -28,6 +29,8 @@ asked = [case for kind in cases if kind in chosen for case in cases[kind]]
 for case in [case for case in asked if case.__name__ in chosen] or asked:
     case()
     print(f"{case.__name__} holds", flush=True)
+if "watched" in chosen:
+    trains_on.train()
 if "killed" in chosen:
     killed.fit()
 bps.shutdown()
