@@ -417,7 +417,8 @@ def table(result: Dict[str, Any]) -> str:
     """Return a result as Markdown, with ratios to what is ours, or tuned if it is there.
 
     A time says how many of its runs hung, and how many lost more of the processors than they should
-    have. Older results have neither that nor anything simulated.
+    have. Older results have neither that nor anything simulated. Beside MXNet, only stock arms and
+    the ideal have a column of ratios.
     """
     arms = list(result["cells"][0]["all_s"])
     mine = next(arm for arm in ("ours-tuned", "ours", *arms) if arm in arms)
@@ -425,7 +426,9 @@ def table(result: Dict[str, Any]) -> str:
     simulated = list(result["cells"][0].get("simulated_s", {}))
     heads = [result["rate"], *arms, *(f"{arm}, simulated" for arm in simulated), "ideal"]
     heads += ["barrier's ideal"] if "barrier_s" in result["cells"][0] else []
-    heads += [f"ideal / {mine}", *(f"{arm} / {mine}" for arm in others)]
+    framework = FRAMEWORKS.get(result.get("framework", MXNET))
+    rivals = [arm for arm in others if framework is None or framework.arms[arm].is_stock]
+    heads += [f"ideal / {mine}", *(f"{arm} / {mine}" for arm in rivals)]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     shares: Dict[str, List[float]] = {}
     for cell in result["cells"]:
@@ -442,13 +445,12 @@ def table(result: Dict[str, Any]) -> str:
         words += [f"{cell['simulated_s'][arm]:.3f}" for arm in simulated]
         words += [f"{cell[ideal]:.3f}" for ideal in ("ideal_s", "barrier_s") if ideal in cell]
         for arm, other in (("ideal", cell["ideal_s"]), *((a, times[a]) for a in others)):
-            if other is None or times[mine] is None:
-                words.append("–")
-                continue
-            shares.setdefault(arm, []).append(other / times[mine])
-            words.append(f"{shares[arm][-1]:.3f}")
+            ratio = None if other is None or times[mine] is None else other / times[mine]
+            if ratio is not None:
+                shares.setdefault(arm, []).append(ratio)
+            if arm in ("ideal", *rivals):
+                words.append("–" if ratio is None else f"{ratio:.3f}")
         lines.append("| " + " | ".join(words) + " |")
-        framework = FRAMEWORKS.get(result.get("framework", MXNET))
         best = framework and ranked.best_stock(framework.arms, times)
         if framework and best is not None and times[mine] is not None:
             shares.setdefault(framework.best, []).append(best / times[mine])

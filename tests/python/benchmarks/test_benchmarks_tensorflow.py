@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.jobs import link_loads, replay
 from benchmarks.lab import lab_job, ranked
-from benchmarks.tensorflow import arms
+from benchmarks.tensorflow import arms, operation_cost
 from bytescheduler._advise.shape import Shape
 
 
@@ -101,3 +101,18 @@ def test_layers_that_cannot_be_compiled_end_the_run(
     monkeypatch.setattr(sys, "executable", "false")
     with pytest.raises(SystemExit, match="could not be compiled"):
         arms.compiled(tmp_path)
+
+
+def test_the_cost_of_an_operation_is_over_the_engine_in_the_same_job() -> None:
+    runs = [
+        {"engine": 10.0, "operations": 30.0, "identities": 12.0},
+        {"engine": 20.0, "operations": 45.0, "identities": 14.0},
+        {"engine": 90.0, "operations": 96.0, "identities": 16.0},
+    ]
+    row = operation_cost.summary(runs)
+    assert row == {
+        "engine_us": 20.0,
+        "operations_us": 45.0,
+        "identities_us": 14.0,
+        "over_engine_us": 20.0,
+    }
