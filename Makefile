@@ -333,12 +333,13 @@ $(VENV)/.keras3: $(VENV)/.venv Makefile
 	echo $(CURDIR) >"$$($(VENV)/keras3/bin/python -c 'import site; print(site.getsitepackages()[0])')/bytescheduler.pth"
 	@touch $@
 
-nightly-tensorflow: setup $(VENV)/.keras3  ## the tests of TensorFlow with 2.21 and Keras 3; its wheel has 274 MB
-	$(VENV)/keras3/bin/python -m pytest -q -p no:cacheprovider --junitxml=$(RESULTS)/nightly-tensorflow.xml \
+nightly-tensorflow: setup $(VENV)/.keras3  ## TensorFlow with 2.21 and Keras 3, whose wheel has 274 MB; steps beside stock strategies
+	$(VENV)/keras3/bin/python -m pytest -q -rs -p no:cacheprovider --junitxml=$(RESULTS)/nightly-keras3.xml \
 	  tests/python/tensorflow tests/e2e/tensorflow
+	$(PYTEST) -rs -m nightly --junitxml=$(RESULTS)/nightly-tensorflow.xml tests/e2e/tensorflow
 
 nightly-huge: setup  ## arrays of more than 2 GiB, which need 13 GiB of memory; links of eight workers
-	$(PYTEST) -rs -m nightly --junitxml=$(RESULTS)/nightly-huge.xml tests/e2e
+	$(PYTEST) -rs -m nightly --junitxml=$(RESULTS)/nightly-huge.xml tests/e2e --ignore tests/e2e/tensorflow
 
 nightly-docs: docs  ## the pages and the reference build without a warning, and hold what they must
 	BS_BUILD=$(BUILD) $(PYTEST) --junitxml=$(RESULTS)/nightly-docs.xml tests/docs
