@@ -10,12 +10,15 @@ import lab
 import pytest
 from job import HERE
 
-pytest.importorskip("tensorflow")
+tf = pytest.importorskip("tensorflow")
 ROOT = HERE.parents[2]
 # The lab lies where only the benchmark's processes see it, as in lab.py; they end with the first.
 APART = ["unshare", "-nmpf", "--mount-proc", "--kill-child"]
 APART += ["sh", "-c", 'mount -t tmpfs tmpfs /run && exec "$@"', "sh"]
-ARMS = ("mwms-ring", "mwms-auto", "mwms-ring-6", "barrier", "ours", "ours-direct")
+OURS = ("barrier", "ours", "ours-direct")
+# The fit of Keras 3 fails under a strategy of several processes.
+STOCK = () if tf.__version__ >= "2.16" else ("mwms-ring", "mwms-auto", "mwms-ring-6")
+ARMS = (*STOCK, *OURS)
 
 
 @pytest.mark.nightly
