@@ -253,7 +253,7 @@ constexpr auto kRows = std::to_array<SettingRow>({
      &Config::local_sums},
     {{"BYTESCHEDULER_HOLD", "bytes", "bytes", "64MiB", "process",
       "most bytes of contributions that a summing thread holds back to sum them in the order of "
-      "ranks",
+      "ranks; codes of compressed gradients always wait",
       kForExperts},
      &Config::hold_bytes,
      "0",

@@ -141,6 +141,24 @@ TEST(ServerTest, APartitionThatDoesNotFitIntoMemoryIsRefusedByNameAndOtherKeysGo
   }
 }
 
+TEST(ServerTest, CodesThatWaitForTheirTurnNeedMemory) {
+  ServerOptions options = Workers(3);
+  uint64_t available_bytes = uint64_t{64} << 20U;
+  options.available_bytes = [&] { return available_bytes; };
+  ServerBench bench(options, 2);
+  const std::vector<float> values(1U << 20U, 1);
+  bench.Do(Push(0, 0, Floats(values)));
+  Ask push = Push(2, 1, std::vector<std::byte>(values.size() * 2));  // bfloat16
+  push.size_bytes = values.size() * sizeof(float);
+  push.coding = {.codec = 3, .sums = SumsTravel::kSame};
+  available_bytes = (uint64_t{2} << 20U) - 1;
+  EXPECT_EQ(bench.Refused(push),
+            std::make_pair(StatusCode::kResourceExhausted,
+                           std::string("push key=7 round=1 partition=0 from worker 2: its 2097152 "
+                                       "bytes do not fit into memory, of which 2097151 are left "
+                                       "here: use more servers, or larger ones")));
+}
+
 float SumOf(const ps::Message& pulled) { return ToFloats(pulled.data.at(0).bytes()).at(0); }
 
 TEST(ServerTest, ARoundGoesFromPushesToPulls) {

@@ -8,7 +8,6 @@
 
 #include "protocol/describe.h"
 #include "protocol/exchange_terms.h"
-#include "ps/text.h"
 
 namespace bs::server {
 namespace {
@@ -182,10 +181,7 @@ void Exchanges::Quit(const protocol::Call& call) {
 void Exchanges::OnWorkerGone(int32_t rank, const Status& why) {
   shard_.gone.resize(static_cast<size_t>(shard_.view->num_workers()));
   std::optional<Status>& known = shard_.gone[static_cast<size_t>(rank)];
-  // Exchanges that wait for a worker that left in good order fail alone: an exchange may be
-  // under way that its own worker has given up already.
-  const bool left = why.message() == ps::LeftStatus(ps::WorkerId(rank), "").message();
-  if (!known) known = left ? Status::Cancelled(why.message()) : why;
+  if (!known) known = why;
   for (auto at = exchanges_.begin(); at != exchanges_.end();) {
     const auto next = std::next(at);
     at->second->OnWorkerGone(rank);

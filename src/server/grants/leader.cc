@@ -185,8 +185,7 @@ Status Leader::TakeTensor(int32_t number, const protocol::ReadyTensor& tensor) {
     return Status::ResourceExhausted("too many keys are ready on some workers alone");
   }
   if (!tensor.coded.empty()) return TakeCoded(number, tensor);
-  if (const auto coded = coded_.find(tensor.key);
-      coded != coded_.end() && coded->second.round == tensor.round) {
+  if (const auto coded = coded_.find({tensor.key, tensor.round}); coded != coded_.end()) {
     return Unlike(tensor, number, coded->second);
   }
   ++ranks_[static_cast<size_t>(number)].reported;
@@ -222,14 +221,15 @@ Status Leader::TakeTensor(int32_t number, const protocol::ReadyTensor& tensor) {
 }
 
 Status Leader::TakeCoded(int32_t number, const protocol::ReadyTensor& tensor) {
-  const Coded now{tensor.round, number, tensor.coded};
+  const auto [found, is_first] = coded_.try_emplace({tensor.key, tensor.round});
+  Coded& coded = found->second;
+  if (is_first) coded = {.rank = number, .how = tensor.coded};
   const auto plain = gathering_.find({tensor.key, 0});
   if (plain != gathering_.end() && plain->second.tensor.round == tensor.round) {
-    return Unlike(tensor, plain->second.first_rank, now);
+    return Unlike(tensor, plain->second.first_rank, coded);
   }
-  Coded& latest = coded_[tensor.key];
-  // Requests of an earlier round may come late.  A key that was given back begins again.
-  if (tensor.round > latest.round || tensor.round == 1) latest = now;
+  // A key that is given back begins with the first round again, and may be plain then.
+  if (++coded.num_ranks == static_cast<int32_t>(ranks_.size())) coded_.erase(found);
   return Status::Ok();
 }
 

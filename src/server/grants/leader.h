@@ -88,11 +88,11 @@ class Leader {
     int32_t missing = 0;
     TimePoint begin{};
   };
-  // A tensor that is coded on a rank, which the servers sum there.
+  // A round of a tensor that is coded on some ranks, which send it to the servers.
   struct Coded {
-    Round round = 0;  // the latest
-    int32_t rank = 0;
-    std::string how{};  // for people
+    int32_t rank = 0;       // the first
+    int32_t num_ranks = 0;  // that have told
+    std::string how{};      // for people
   };
   struct Operation {
     std::vector<Started> pieces{};
@@ -154,7 +154,7 @@ class Leader {
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::vector<Rank> ranks_;
   std::map<std::pair<Key, uint32_t>, Gathering> gathering_;  // by key and part
-  std::unordered_map<Key, Coded> coded_;
+  std::map<std::pair<Key, Round>, Coded> coded_;             // until all ranks have told
   std::unordered_map<const Task*, std::unique_ptr<Task>> tasks_;
   std::function<void()> run_;  // of the Core; empty: it asks for none
   std::vector<Started> started_;

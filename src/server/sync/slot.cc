@@ -129,6 +129,16 @@ Status Slot::CheckPull(const protocol::Call& call) const {
 
 // Asks nothing for memory that replaces other memory: the bound of waiting answers covers it.
 Result<MemoryRoom::Promise> Slot::AskForMemory(const protocol::Call& call) const {
+  const auto refused = [&](const Status& status) {
+    return Status(status.code(), protocol::DescribeCall(call) + ": its " + status.message());
+  };
+  const uint64_t payload_bytes = call.payload.size();
+  const Coding& coding = call.request.coding;
+  if (!coding.plain() && ComesEarly(call.worker_rank, coding, payload_bytes)) {
+    // No setting bounds codes that wait.  The kernel counts these already, so nothing is promised.
+    const Result<MemoryRoom::Promise> room = shard_->AskForMemory(payload_bytes);
+    if (!room.ok()) return refused(room.status());
+  }
   const Coding of_sum = shard_->codecs->OfSums(call.request.coding);
   const bool is_coded = !of_sum.plain();
   const bool has_memory =
@@ -137,8 +147,7 @@ Result<MemoryRoom::Promise> Slot::AskForMemory(const protocol::Call& call) const
   const uint64_t copies = shard_->codecs->KeepsResidual(of_sum) ? 2 : 1;
   Result<MemoryRoom::Promise> memory = shard_->AskForMemory(copies * call.request.size_bytes);
   if (memory.ok()) return memory;
-  return Status(memory.status().code(),
-                protocol::DescribeCall(call) + ": its " + memory.status().message());
+  return refused(memory.status());
 }
 
 const Status* Slot::Blocked() const {
@@ -202,8 +211,8 @@ void Slot::Take(protocol::Call& call, std::span<const int32_t> ranks, MemoryRoom
   if (!early) Add({rank, workers, std::move(payload)});
 }
 
-// Two workers need no order: a + b and b + a have the same bits.  Codes are small, and always wait
-// for their turn.
+// Two workers need no order: a + b and b + a have the same bits.  Codes always wait for their turn,
+// so that results do not depend on the network.
 bool Slot::ComesEarly(int32_t rank, const Coding& coding, uint64_t payload_bytes) const {
   if (shard_->view->num_workers() <= 2 || rounds_.current() == 0 || rank == next_rank_)
     return false;

@@ -10,7 +10,6 @@
 #include "base/snapshot.h"
 #include "protocol/bodies.h"
 #include "protocol/exchange_terms.h"
-#include "ps/text.h"
 #include "server/bench.h"
 #include "server/exchange/ended_exchanges.h"
 #include "server/exchange/exchanges.h"
@@ -372,22 +371,6 @@ TEST_F(ExchangeTest, AWorkerThatIsGoneFailsOnlyExchangesThatNeedIt) {
   EXPECT_EQ(MetricOf("value_bytes"), 0) << "a worker that is gone takes nothing";
   key_ = 10;
   EXPECT_EQ(TextOfAll(Give(0, terms, {1, 2})), "to 0: kUnavailable: lost worker 1");
-}
-
-TEST_F(ExchangeTest, AWorkerThatLeftInGoodOrderFailsNoJob) {
-  Give(0, SumOfTwo(), {1, 2});
-  Take(0, SumOfTwo());
-  bench_.server().OnWorkerGone(1, ps::LeftStatus(ps::WorkerId(1), ""));
-  EXPECT_EQ(TextOfAll(bench_.Settle()), "to 0: kCancelled: worker 1 left the job");
-  key_ = 8;
-  EXPECT_EQ(TextOfAll(Give(0, SumOfTwo(), {1, 2})), "to 0: kCancelled: worker 1 left the job");
-}
-
-TEST_F(ExchangeTest, AWorkerThatGaveUpFailsTheJobsOfPeersThatWaitForIt) {
-  Give(0, SumOfTwo(), {1, 2});
-  Take(0, SumOfTwo());
-  bench_.server().OnWorkerGone(1, ps::LeftStatus(ps::WorkerId(1), "it raised an error"));
-  EXPECT_EQ(TextOfAll(bench_.Settle()), "to 0: kUnavailable: worker 1 gave up: it raised an error");
 }
 
 TEST_F(ExchangeTest, NoWorkerTakesThePlaceOfALostWorker) {

@@ -327,23 +327,49 @@ TEST_F(LeaderTest, ATensorThatIsCodedElsewhereFailsAllWhicheverComesFirst) {
   }
 }
 
-// All stop to compress in the same round, or begin again with a key that was given back.
+// All stop to compress in the same round, and one rank's request of an earlier round comes late.
 TEST_F(LeaderTest, CodedRoundsOfOtherNumbersConcernNoPlainRound) {
+  Make({}, 2);
   ReadyTensor coded = Tensor(7, 64);
   coded.coded = "compressed to bf16";
-  ReadyTensor late = coded;
-  for (coded.round = 1; coded.round < 3; ++coded.round) {
-    for (const int32_t rank : {0, 1}) Ready(rank, coded.round - 1, {.tensors = {coded}});
-  }
-  Ready(1, 2, {.tensors = {late}});
+  const ReadyTensor late = coded;
+  Ready(0, 0, {.tensors = {coded}});
+  coded.round = 2;
+  for (const int32_t rank : {0, 1}) Ready(rank, 1, {.tensors = {coded}});
   ReadyTensor plain = Tensor(7, 64);
   plain.round = 3;
   Ready(0, 2, {.tensors = {plain}});
-  Ready(1, 3, {.tensors = {plain}});
+  Ready(1, 2, {.tensors = {plain}});
+  Ready(1, 0, {.tensors = {late}});
   for (const Response& response : Turn()) EXPECT_TRUE(response.status.ok());
   EXPECT_EQ(leader_->num_operations(), 1U);
-  Ready(1, 4, {.tensors = {late}});
-  Ready(0, 3, {.tensors = {Tensor(7, 64)}});
+}
+
+TEST_F(LeaderTest, AKeyThatWasCodedAndGivenBackMayBePlain) {
+  Make({}, 2);
+  ReadyTensor tensor = Tensor(7, 64);
+  uint64_t number = 0;
+  for (const bool is_coded : {true, false}) {
+    tensor.coded = is_coded ? "compressed to bf16" : "";
+    for (tensor.round = 1; tensor.round < 4; ++tensor.round, ++number) {
+      for (const int32_t rank : {0, 1}) Ready(rank, number, {.tensors = {tensor}});
+      for (const Response& response : Turn()) EXPECT_TRUE(response.status.ok());
+    }
+  }
+  EXPECT_GT(leader_->num_operations(), 0U);
+}
+
+TEST_F(LeaderTest, ALateRequestOfACodedRoundHidesNoLaterRound) {
+  Make({}, 2);
+  ReadyTensor coded = Tensor(7, 64);
+  coded.coded = "compressed to bf16";
+  const ReadyTensor first = coded;
+  coded.round = 2;
+  Ready(1, 1, {.tensors = {coded}});
+  Ready(1, 0, {.tensors = {first}});
+  ReadyTensor plain = Tensor(7, 64);
+  plain.round = 2;
+  Ready(0, 0, {.tensors = {plain}});
   EXPECT_EQ(Turn().back().status.code(), StatusCode::kInvalidArgument);
 }
 
