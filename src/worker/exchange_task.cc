@@ -78,6 +78,7 @@ void ExchangeTask::Note(const Status& status, bool refused) {
   if (status.ok()) return;
   const bool own = refused && (status.code() == StatusCode::kInvalidArgument ||
                                status.code() == StatusCode::kFailedPrecondition ||
+                               status.code() == StatusCode::kUnavailable ||
                                status.code() == StatusCode::kDeadlineExceeded ||
                                status.code() == StatusCode::kResourceExhausted ||
                                status.code() == StatusCode::kCancelled);

@@ -8,6 +8,7 @@
 #include "base/snapshot.h"
 #include "protocol/bodies.h"
 #include "protocol/exchange_terms.h"
+#include "ps/text.h"
 #include "worker/bench.h"
 
 namespace bs::worker {
@@ -225,6 +226,29 @@ TEST(WorkerExchange, ALostPeerFailsTheWorker) {
   bench.Refuse(bench.Next(), Status::Unavailable("lost worker 1"));
   EXPECT_EQ(exchanged.done.code(), StatusCode::kUnavailable);
   ASSERT_EQ(bench.failures.size(), 1U);
+}
+
+TEST(WorkerExchange, APeerThatLeftEndsTheExchangeAlone) {
+  std::vector<std::byte> memory = Bytes(8, 1);
+  Exchanged exchanged;
+  Bench bench(OfTwo());
+  bench.worker()->Exchange(exchanged.Call(7, memory, memory));
+  bench.Answer(bench.Next());
+  bench.Refuse(bench.Next(), ps::LeftStatus(ps::WorkerId(1), ""));
+  EXPECT_EQ(exchanged.done.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(exchanged.done.text(), "worker 1 left the job");
+  EXPECT_TRUE(bench.failures.empty());
+}
+
+TEST(WorkerExchange, APeerThatGaveUpFailsTheWorker) {
+  std::vector<std::byte> memory = Bytes(8, 1);
+  Exchanged exchanged;
+  Bench bench(OfTwo());
+  bench.worker()->Exchange(exchanged.Call(7, memory, memory));
+  bench.Answer(bench.Next());
+  bench.Refuse(bench.Next(), ps::LeftStatus(ps::WorkerId(1), "KeyError: 'x'"));
+  EXPECT_EQ(exchanged.done.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(bench.failures.size(), 1U);
 }
 
 TEST(WorkerExchange, AnAnswerOfAnotherSizeFailsTheWorker) {

@@ -12,6 +12,7 @@
 #include "backend/ps/ps_backend.h"
 #include "base/count_of.h"
 #include "protocol/data_body.h"
+#include "ps/text.h"
 
 namespace bs::backend {
 namespace {
@@ -37,8 +38,11 @@ ps::KvRequest RequestFor(ps::Op op, const ExchangePartition& part, uint64_t answ
 }
 
 // The server's own refusal: a request that got no answer has no message.
+// A worker that is lost fails the job.  A worker that left fails what waits for it, which the
+// worker that waits may have given up already.
 bool IsRefused(const Status& status, const ps::Message& response) {
-  return !status.ok() && response.meta.native();
+  if (status.ok() || !response.meta.native()) return false;
+  return status.code() != StatusCode::kUnavailable || ps::IsLeftStatus(status);
 }
 
 Status CopyResult(const ExchangePartition& part, const ps::Message& response) {

@@ -24,5 +24,7 @@ std::string ShortReason(const std::string& reason);
 // The status of calls that miss a worker which said goodbye: "worker 1 gave up: KeyError: 'x'", or
 // "worker 1 left the job" where it gave no reason.
 bs::Status LeftStatus(int32_t id, const std::string& reason);
+// True for the status of a worker that left without a reason.
+bool IsLeftStatus(const bs::Status& status);
 
 }  // namespace ps

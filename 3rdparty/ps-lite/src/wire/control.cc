@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <string_view>
 
 namespace ps {
 namespace {
 
 constexpr size_t kMaxHostBytes = 255;
 constexpr int32_t kMaxPort = 65535;
+constexpr std::string_view kLeft = " left the job";
 
 std::string_view WordFor(Role role) {
   switch (role) {
@@ -77,7 +79,11 @@ std::string ShortReason(const std::string& reason) {
 
 bs::Status LeftStatus(int32_t id, const std::string& reason) {
   return bs::Status::Unavailable(DescribeId(id) +
-                                 (reason.empty() ? " left the job" : " gave up: " + reason));
+                                 (reason.empty() ? std::string(kLeft) : " gave up: " + reason));
+}
+
+bool IsLeftStatus(const bs::Status& status) {
+  return status.code() == bs::StatusCode::kUnavailable && status.message().ends_with(kLeft);
 }
 
 bs::Status LostStatus(const Node& node, const std::string& why, bool in_worker) {
