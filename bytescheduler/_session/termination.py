@@ -24,7 +24,11 @@ __all__ = ["TerminationReport", "ignore_late_signals"]
 
 _PATIENCE_S = 5.0  # until a worker knows that another one is lost
 _LOOK_S = 0.05
-_OF_LAUNCHERS = (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2)
+# Without SIGALRM, by which a script may bound its own end.
+_OF_LAUNCHERS = (
+    *(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP),
+    *(signal.SIGUSR1, signal.SIGUSR2),
+)
 
 
 class TerminationReport:
@@ -95,5 +99,6 @@ def _ignore_handled() -> None:
     for number in _OF_LAUNCHERS:
         handler = signal.getsignal(number)
         is_ours = isinstance(getattr(handler, "__self__", None), TerminationReport)
-        if callable(handler) and not is_ours:
+        is_pythons = handler is signal.default_int_handler
+        if callable(handler) and not is_ours and not is_pythons:
             signal.signal(number, signal.SIG_IGN)

@@ -56,38 +56,44 @@ LATE = """
 import os, signal, sys
 from bytescheduler._session.termination import TerminationReport, ignore_late_signals
 
+number = int(sys.argv[2])
+
 class Late:
-    def __del__(self, kill=os.kill, us=os.getpid(), number=signal.SIGTERM):
+    def __del__(self, kill=os.kill, us=os.getpid(), number=number):
         kill(us, number)
         print("alive", flush=True)
 
 late = Late()
 if sys.argv[1] != "default":
-    signal.signal(signal.SIGTERM, lambda *_: print("handled"))
+    signal.signal(number, lambda *_: print("handled"))
 if sys.argv[1] == "report":
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(number, signal.SIG_DFL)
     TerminationReport(lambda: None).install()
 if sys.argv[1] != "without":
     ignore_late_signals()
     ignore_late_signals()
 if sys.argv[1] == "script":
-    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), number)
 """
 
 
 @pytest.mark.parametrize(
-    ("case", "code", "output"),
+    ("case", "number", "ends", "output"),
     [
-        ("script", 0, "handled\nalive\n"),
-        ("handled", 0, "alive\n"),
-        ("without", -signal.SIGTERM, ""),
-        ("default", -signal.SIGTERM, ""),
-        ("report", -signal.SIGTERM, ""),
+        ("script", signal.SIGTERM, False, "handled\nalive\n"),
+        ("handled", signal.SIGTERM, False, "alive\n"),
+        ("handled", signal.SIGINT, False, "alive\n"),
+        ("handled", signal.SIGQUIT, False, "alive\n"),
+        ("handled", signal.SIGALRM, True, ""),
+        ("without", signal.SIGTERM, True, ""),
+        ("default", signal.SIGTERM, True, ""),
+        ("default", signal.SIGINT, True, ""),
+        ("report", signal.SIGTERM, True, ""),
     ],
 )
 def test_a_late_signal_ends_only_a_script_that_does_not_handle_it(
-    case: str, code: int, output: str
+    case: str, number: signal.Signals, ends: bool, output: str
 ) -> None:
-    command = [sys.executable, "-c", LATE, case]
+    command = [sys.executable, "-c", LATE, case, str(int(number))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout) == (code, output), done.stderr
+    assert (done.returncode, done.stdout) == (-number if ends else 0, output), done.stderr
