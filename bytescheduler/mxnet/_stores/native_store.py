@@ -461,8 +461,8 @@ class NativeStore:
         tell_unsuited(compression.coding, self.updater)
         if compression.coding is not None:
             self._session.compress(params, compression.coding, self._compressible())
+        self._has_told &= self._compression.coding is not None or compression.coding is None
         self._compression, self._nesterov = compression, nesterov
-        self._has_told = compression.coding is None
         self._widens |= any(map(self._travels_wide, self._narrow()))
         self._compares = not self._session.compares_codings
         self._compare_codings()

@@ -160,7 +160,7 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """False, as of optimizers to which GradScaler gives no scaled gradients; it asks each step.
+        """Always False: GradScaler, which reads this in each step, unscales gradients before it.
 
         Raises
         ------

@@ -73,7 +73,7 @@ Result<HostSums::Entry*> HostSums::EntryFor(const RoundId& id, size_t place,
                      : nullptr;
   Entry& entry = is_new ? *made : *found->second;
   if (is_new) entry.coding = coding;
-  // Memory that no spare gives comes from the system, whatever rounds that are over have had.
+  // Memory of earlier rounds has gone back to the system, but for spares.
   uint64_t more_bytes = 0;
   if (is_new && entries_.size() == most_entries_) more_bytes += kRoundBytes;
   if (is_new && !spares_.Has(shape.size_bytes)) more_bytes += shape.size_bytes;

@@ -25,7 +25,7 @@ TUNED = {
     "BYTESCHEDULER_TUNING_CACHE": "tuning.json",
     "BYTESCHEDULER_TIMELINE": "t.json",
     "BYTESCHEDULER_LOG_LEVEL": "debug",
-    "PYTHONPATH": "",  # the model of what was measured needs scipy
+    "PYTHONPATH": "",  # the tuner imports scipy, which on_path hides
 }
 
 

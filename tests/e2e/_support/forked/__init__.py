@@ -2,7 +2,8 @@
 
 The test is the parent of a forked worker, as it is of a started one.  So groups, signals, exit
 codes and zombies are the same.  These differ: the words in /proc/PID/cmdline, one seed of hashes
-for all workers of a server, and the objects of the import, which no garbage collector visits.
+for all workers of a server, and the objects of the import, which no garbage collector visits.  The
+framework is always imported before our package; jobs of the examples import it as users do.
 """
 
 import array
@@ -34,7 +35,7 @@ _READ_LATER = ("DMLC_", "BYTESCHEDULER_", "PYTEST_", "RANK", "WORLD_SIZE", "LOCA
 _MOST_SERVERS = 4
 _PATIENCE_S = 120.0
 _IMPORTS = re.compile(r"^(?:from|import) (\w+)", re.M)
-_IMPORT_LATER = {"stock_role.py": "mxnet"}  # servers, once they have an optimizer
+_IMPORT_LATER = {"stock_role.py": "mxnet"}  # a server imports it with its optimizer
 
 
 @functools.lru_cache(maxsize=None)

@@ -124,3 +124,16 @@ def test_worker_0_tells_at_the_first_push_how_much_is_compressed(
     monkeypatch.setenv("BYTESCHEDULER_LOG_LEVEL", "warning")
     rates.tell_summary(compression_of(ONEBIT, 0), 0, store._tensors.values())
     assert len(told) == 1
+
+
+def test_another_threshold_of_two_bits_is_not_told_again(
+    store: NativeStore, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: List[str] = []
+    monkeypatch.setattr(rates, "say", told.append)
+    monkeypatch.setenv("BYTESCHEDULER_LOG_LEVEL", "info")
+    store.init(1, full(0, LARGE))
+    for threshold in (0.5, 0.25):
+        store.set_gradient_compression({"type": "2bit", "threshold": threshold})
+        store.push(1, full(1, LARGE), 0)
+    assert len(told) == 1
