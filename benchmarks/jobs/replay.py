@@ -376,12 +376,10 @@ def run_steps(
     return _counted(ran, args)
 
 
-def _limit_s(cell: Cell, args: argparse.Namespace, iterations: int) -> float:
+def _limit_s(cell: Cell, args: argparse.Namespace, iterations: int, starts: float = 1.0) -> float:
     """Return how long a job may take; more processes take longer to start."""
     processes = args.shape.workers + args.shape.servers
-    starts_s = float(args.timeout) * max(1.0, processes / _FEW)
-    if args.framework in FRAMEWORKS:
-        starts_s *= FRAMEWORKS[args.framework].starts
+    starts_s = float(args.timeout) * max(1.0, processes / _FEW) * starts
     return starts_s + iterations * cell.enough_s(args.rate, args.shape)
 
 
@@ -401,7 +399,7 @@ def run_ranked_steps(
     worker += ["--library", str(args.library)]
     if watch is not None:
         worker.append("--watched")
-    limit_s = _limit_s(cell, args, args.iterations)
+    limit_s = _limit_s(cell, args, args.iterations, framework.starts)
     try:
         return _counted(framework.run(arm, worker, limit_s, args.shape, watch), args)
     except subprocess.TimeoutExpired:

@@ -97,7 +97,7 @@ print("well done", flush=True)
 
 
 def launched(seconds: float, timeout: str, code: int) -> str:
-    command = [*node_command(), "--local", "-w", "2", "-s", "1", "--grace", "0.5", "--"]
+    command = [*node_command(), "--local", "-w", "2", "-s", "1", "--grace", "3", "--"]
     env = {**without_settings(), "BYTESCHEDULER_RENDEZVOUS_TIMEOUT": timeout}
     script = IMPORTS.format(seconds=seconds)
     done = subprocess.run(

@@ -139,7 +139,7 @@ def test_a_run_that_can_tune_is_not_stopped() -> None:
 
 def test_every_command_is_found_without_its_room() -> None:
     rooms = [path.parent.name for path in ROOT.glob("benchmarks/*/__init__.py")]
-    assert sorted(rooms) == ["engine", "jobs", "lab", "pytorch", "rdma"]
+    assert sorted(rooms) == ["engine", "jobs", "lab", "pytorch", "rdma", "tensorflow"]
     with_room = ("lab", "rdma")  # those by RDMA have the names of others
     for path in ROOT.glob("benchmarks/*/*.py"):
         if "argparse.ArgumentParser(" in path.read_text() and path.parent.name not in with_room:
