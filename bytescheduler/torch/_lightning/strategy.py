@@ -1,7 +1,13 @@
-"""The strategy of Lightning: our optimizer carries gradients, and our backend all else."""
+"""The strategy of Lightning: our optimizer carries gradients, and our backend all else.
+
+A group of another backend is refused.
+"""
 
 import contextlib
-from typing import Any, Callable, Dict, Optional, Type
+from typing import Any, Callable, Dict, List, Optional, Type
+
+import torch
+import torch.distributed as dist
 
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._api.basics import init
@@ -17,7 +23,8 @@ _LIGHTNING = (
     *("checkpoint_io", "precision_plugin", "timeout"),
 )
 # A class that has them of its own looks at gradients, or changes them, before the step.
-_HOOKS = ("on_after_backward", "on_before_optimizer_step", "configure_gradient_clipping")
+_HOOKS = ("on_after_backward", "on_before_optimizer_step")
+_METHODS = (*_HOOKS, "configure_gradient_clipping", "backward", "optimizer_step")
 _Base: Any = object  # Lightning's `DDPStrategy` stands behind this class
 
 
@@ -43,6 +50,8 @@ class Crossing(_Base):  # type: ignore[misc]  # types are not read
 
     strategy_name = NAME
     optimizers: Any
+    _overrides: Any  # Lightning's `is_overridden`
+    _wrapper: Any  # Lightning's `LightningOptimizer`
 
     def __init__(
         self,
@@ -72,7 +81,8 @@ class Crossing(_Base):  # type: ignore[misc]  # types are not read
         }
         self._passes = 1  # calls of backward in each step
         self._has_hooks = False
-        self._is_stepping = False
+        self._has_backward = False  # the module's own, which may look at gradients
+        self._wrapped: List[DistributedOptimizer] = []
         self._has_failed = False
 
     # -- begin and end -------------------------------------------------------------------------
@@ -83,7 +93,7 @@ class Crossing(_Base):  # type: ignore[misc]  # types are not read
         Raises
         ------
         UsageError
-            The device is no CPU.
+            The device is no CPU, or torch.distributed has a group of another backend.
         """
         if self.root_device.type != "cpu":
             raise _refused(
@@ -91,6 +101,13 @@ class Crossing(_Base):  # type: ignore[misc]  # types are not read
                 'or strategy="ddp"'
             )
         super().setup_environment()
+        if dist.is_initialized():
+            backends = dist.get_backend_config()
+            if f"cpu:{NAME}" not in backends.split(","):
+                raise _refused(
+                    f"torch.distributed has a group of {backends} already; leave "
+                    f'init_process_group out, or call init_process_group("{NAME}")'
+                )
         init()
 
     def configure_ddp(self) -> None:
@@ -118,17 +135,24 @@ class Crossing(_Base):  # type: ignore[misc]  # types are not read
         super().setup_optimizers(trainer)
         self._has_failed = False
         self._passes = trainer.accumulate_grad_batches
-        self._has_hooks = any(
-            self._overrides(hook, owner)
-            for hook in _HOOKS
-            for owner in (module, *trainer.callbacks)
+        self._has_backward = self._overrides("backward", module)
+        self._has_hooks = any(self._overrides(name, module) for name in _METHODS) or any(
+            self._overrides(hook, callback) for hook in _HOOKS for callback in trainer.callbacks
         )
-        self.optimizers = [
+        self._wrapped = [
             DistributedOptimizer(
-                optimizer, model=module, backward_passes_per_step=self._passes, **self._options
+                self._bare(optimizer),
+                model=module,
+                backward_passes_per_step=self._passes,
+                **self._options,
             )
             for optimizer in self.optimizers
         ]
+        self.optimizers = list(self._wrapped)
+
+    def _bare(self, optimizer: Any) -> Any:  # noqa: ANN401
+        """Return the optimizer within Lightning's wrapper, which passes for an optimizer too."""
+        return optimizer._optimizer if isinstance(optimizer, self._wrapper) else optimizer
 
     def on_exception(self, exception: BaseException) -> None:
         """Take note of a failure, behind which sums may never come."""
@@ -137,14 +161,19 @@ class Crossing(_Base):  # type: ignore[misc]  # types are not read
 
     def teardown(self) -> None:
         """Make the last updates, and let gradients be this worker's own."""
-        optimizers, self.optimizers = self.optimizers, []
-        for optimizer in optimizers:
+        wrapped, self._wrapped = self._wrapped, []
+        for optimizer in wrapped:
             if self._has_failed:
                 with contextlib.suppress(Exception):  # the first error is the one to be seen
                     optimizer.close()
             else:
                 optimizer.close()
-        self.optimizers = [optimizer.inner for optimizer in optimizers]
+        # Without a fit, or where one fails early, they are none of ours.
+        bare = [self._bare(optimizer) for optimizer in self.optimizers]
+        self.optimizers = [
+            optimizer.inner if isinstance(optimizer, DistributedOptimizer) else optimizer
+            for optimizer in bare
+        ]
         super().teardown()
 
     # -- a step --------------------------------------------------------------------------------
@@ -154,7 +183,7 @@ class Crossing(_Base):  # type: ignore[misc]  # types are not read
         passes = self.lightning_module.trainer.accumulate_grad_batches
         if passes != self._passes:
             self._passes = passes
-            for optimizer in self.optimizers:
+            for optimizer in self._wrapped:
                 optimizer.set_backward_passes_per_step(passes)
         super().on_train_batch_start(batch, batch_idx)
 
@@ -173,20 +202,52 @@ class Crossing(_Base):  # type: ignore[misc]  # types are not read
     ) -> Any:  # noqa: ANN401
         """Do as Lightning; gradients are means before hooks and clipping see them."""
         module, plugin = self.lightning_module, self.precision_plugin
+        trainer = module.trainer
+        is_seen = self._has_hooks or trainer.gradient_clip_val
+        # The module may call the closure by itself, and so outside a step.
+        is_averaged = is_seen and not trainer.fit_loop._should_accumulate()
         loss = plugin.pre_backward(closure_loss, module)
+        if is_averaged and self._has_backward and loss.requires_grad:
+            loss.register_hook(self._average_at_end)
         plugin.backward(loss, module, optimizer, *args, **kwargs)
-        if self._is_stepping and (self._has_hooks or module.trainer.gradient_clip_val):
-            for wrapped in self.optimizers:
-                wrapped.synchronize()
+        if is_averaged:
+            self._average()
         return plugin.post_backward(loss, module)
 
-    def optimizer_step(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        """Step; the closure has the last pass of backward before it."""
-        self._is_stepping = True
-        try:
-            return super().optimizer_step(*args, **kwargs)
-        finally:
-            self._is_stepping = False
+    def _average_at_end(self, _: torch.Tensor) -> None:
+        """Average when this pass of backward ends, before its caller looks at gradients."""
+        torch.autograd.Variable._execution_engine.queue_callback(self._average)
+
+    def _average(self) -> None:
+        for optimizer in self._wrapped:
+            optimizer.synchronize()
+
+    def optimizer_step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        """Step; the closure has the last pass of backward before it.
+
+        Raises
+        ------
+        UsageError
+            It is an optimizer that something has put into the place of ours.
+        """
+        if not any(optimizer is wrapped for wrapped in self._wrapped):
+            raise _refused(
+                f"trainer.optimizers has another {type(optimizer).__name__} since the fit began, "
+                "whose gradients no other worker would get; change param_groups of the optimizer "
+                f"that is there, or use {_INSTEAD}"
+            )
+        return super().optimizer_step(optimizer, *args, **kwargs)
+
+    def optimizer_state(self, optimizer: Any) -> Any:  # noqa: ANN401
+        """Return the state after the latest step, though gradients of the next are under way.
+
+        Lightning saves at any moment: on an exception in backward, or on a signal.
+        """
+        bare = self._bare(optimizer)
+        if not isinstance(bare, DistributedOptimizer):
+            return super().optimizer_state(bare)
+        _ = bare.state  # which makes all updates of that step
+        return super().optimizer_state(bare.inner)
 
 
 def strategy_of(package: Any) -> Type[Any]:  # noqa: ANN401
@@ -202,6 +263,7 @@ def strategy_of(package: Any) -> Type[Any]:  # noqa: ANN401
         """Lightning's strategy whose forward pass begins while sums are under way."""
 
         _overrides = staticmethod(package.utilities.model_helpers.is_overridden)
+        _wrapper = package.core.optimizer.LightningOptimizer
 
     package.strategies.StrategyRegistry.register(
         NAME, ByteSchedulerStrategy, "forward begins while sums are under way", override=True

@@ -19,6 +19,7 @@ from lightning.pytorch.callbacks import (
     Callback,
     GradientAccumulationScheduler,
     ModelCheckpoint,
+    OnExceptionCheckpoint,
     StochasticWeightAveraging,
 )
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
@@ -57,6 +58,9 @@ class Model(pl.LightningModule):
         self.log("loss", loss, sync_dist=True, on_epoch=True)
         return loss
 
+    def test_step(self, batch: List[torch.Tensor], index: int) -> None:
+        self.log("test", self.loss_of(batch), sync_dist=True)
+
     def validation_step(self, batch: List[torch.Tensor], index: int) -> None:
         self.log("validation", self.loss_of(batch), sync_dist=True)
 
@@ -74,6 +78,51 @@ class Lbfgs(Model):
 
     def configure_optimizers(self) -> Anything:
         return torch.optim.LBFGS(self.parameters(), lr=0.1, max_iter=3)
+
+
+class Looking(Model):
+    """Keeps gradients that it sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: List[torch.Tensor] = []
+
+    def look(self) -> None:
+        self.seen += [p.grad.clone() for p in self.parameters() if p.grad is not None]
+
+
+class OwnStep(Looking):
+    """Calls the closure itself, and sees means behind it."""
+
+    def optimizer_step(
+        self, epoch: int, index: int, optimizer: Anything, closure: Callable[[], Anything]
+    ) -> None:
+        closure()
+        self.look()
+        optimizer.step()
+
+
+class OwnBackward(Looking):
+    """Clips gradients in `backward`, where they are means."""
+
+    def backward(self, loss: torch.Tensor) -> None:
+        loss.backward()
+        self.look()
+        nn.utils.clip_grad_norm_(self.parameters(), CLIP)
+
+
+class Fails(Model):
+    """Raises an error in backward, when some gradients are made."""
+
+    def training_step(self, batch: List[torch.Tensor], index: int) -> torch.Tensor:
+        hidden = self.net[:3](batch[0])
+        if index == 3:
+            hidden.register_hook(self._fail)
+        return nn.functional.cross_entropy(self.net[3](hidden) * self.scale, batch[1])
+
+    def _fail(self, _: torch.Tensor) -> None:
+        assert self.scale.grad is not None
+        raise ValueError("in the middle")
 
 
 class Sharded(Model):
@@ -128,6 +177,13 @@ class SeesGradients(Callback):
         self._look(module)
 
 
+class Replaces(Callback):
+    """Puts another optimizer into the place of that of the strategy."""
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        trainer.optimizers = [torch.optim.SGD(module.parameters(), lr=0.1)]
+
+
 class Crossings(Callback):
     """Counts the weights that wait for their update when a batch has ended."""
 
@@ -142,7 +198,8 @@ class Crossings(Callback):
 class Run(NamedTuple):
     """A way to train; `callbacks` makes new ones for each training.
 
-    `refusal` is in the error of our strategy.
+    `refusal` is in the error of our strategy.  With `goes_on` a test comes behind the fit, and then
+    another fit, of an epoch.
     """
 
     kind: Type[Model] = Model
@@ -150,10 +207,12 @@ class Run(NamedTuple):
     refusal: str = ""
     callbacks: Callable[[], List[Callback]] = list
     options: Dict[str, Anything] = {}  # noqa: RUF012
+    goes_on: bool = False
 
 
 RUNS = {
     "plain": Run(),
+    "fit, test, fit": Run(goes_on=True),
     "two passes": Run(options={"accumulate_grad_batches": 2}),
     "four passes, a short last round": Run(options={"accumulate_grad_batches": 4}),
     "passes that change": Run(callbacks=lambda: [GradientAccumulationScheduler({0: 1, 1: 3})]),
@@ -167,12 +226,17 @@ RUNS = {
     "bf16 mixed": Run(options={"precision": "bf16-mixed"}),
     "bf16": Run(options={"precision": "bf16-true"}),
     "seen gradients": Run(crosses=False, callbacks=lambda: [SeesGradients()]),
+    "a step of its own": Run(kind=OwnStep, crosses=False, options={"accumulate_grad_batches": 2}),
+    "backward of its own": Run(kind=OwnBackward, crosses=False),
     "averaged weights": Run(
         callbacks=lambda: [StochasticWeightAveraging(1e-2, swa_epoch_start=1)],
         options={"max_epochs": 3},
     ),
     "LBFGS": Run(kind=Lbfgs, crosses=False),
     "manual": Run(kind=Manual, refusal="automatic_optimization is False"),
+    "another optimizer": Run(
+        callbacks=lambda: [Replaces()], refusal="trainer.optimizers has another SGD"
+    ),
 }
 
 
@@ -218,10 +282,14 @@ def fit(
     )
     path = folder / again if again else None
     trainer.fit(model, data(44, 0), data(16, 1), ckpt_path=path, weights_only=False)
+    if run.goes_on:
+        trainer.test(model, data(16, 1), verbose=False)
+        trainer.fit_loop.max_epochs += 1
+        trainer.fit(model, data(44, 0), data(16, 1))
     return Trained(
         {name: value.detach().clone() for name, value in model.state_dict().items()},
         {name: value.clone() for name, value in trainer.callback_metrics.items()},
-        [grad for callback in callbacks for grad in getattr(callback, "seen", [])],
+        [grad for source in (*callbacks, model) for grad in getattr(source, "seen", [])],
         crossings.waiting,
     )
 
@@ -269,6 +337,9 @@ def train_all(names: List[str], folder: pathlib.Path) -> None:
         gloo[name] = fit(DDPStrategy(process_group_backend="gloo"), RUNS[name], place)
     is_whole = len(names) == len(RUNS)
     sharded = train_sharded("gloo", folder) if is_whole else {}
+    failed = fail(DDPStrategy(process_group_backend="gloo"), folder / "gloo fails")
+    check_refused(BACKEND, Run(), "a group of cpu:gloo", folder)
+    dist.barrier()  # else a worker may meet the store that worker 0 is about to close
     dist.destroy_process_group()
     for name in names:
         run = RUNS[name]
@@ -276,7 +347,7 @@ def train_all(names: List[str], folder: pathlib.Path) -> None:
         check_trained(ddp, gloo[name], f"{name}, DDP")
         assert dist.get_backend() == BACKEND
         if run.refusal:
-            check_refused(run, folder)
+            check_refused(BACKEND, run, run.refusal, folder)
         else:
             check_crossing(name, gloo[name], folder)
         print(f"{name}: weights are Gloo's", flush=True)
@@ -284,15 +355,31 @@ def train_all(names: List[str], folder: pathlib.Path) -> None:
         check_clipped_singly(gloo["clipped by value"], folder)
         check_equal(train_sharded(BACKEND, folder), sharded, "FSDP2")
         print("FSDP2: weights are Gloo's", flush=True)
+    lbfgs = Run(kind=Lbfgs)
+    strategy = ByteSchedulerStrategy(crossing=True)
+    check_refused(strategy, lbfgs, "LBFGS cannot cross the barrier", folder)
+    check_equal(fail(BACKEND, folder / "fails"), failed, "saved on an exception")
 
 
-def check_refused(run: Run, folder: pathlib.Path) -> None:
+def check_refused(strategy: Anything, run: Run, refusal: str, folder: pathlib.Path) -> None:
     message = ""
     try:
-        fit(BACKEND, run, folder / "refused")
+        fit(strategy, run, folder / "refused")
     except UsageError as error:
         message = str(error)
-    assert run.refusal in message, message
+    assert refusal in message, message
+
+
+def fail(strategy: Anything, folder: pathlib.Path) -> Anything:
+    """Let backward fail, and return what is saved then."""
+    run = Run(kind=Fails, callbacks=lambda: [OnExceptionCheckpoint(folder, "failed")])
+    errors: List[BaseException] = []
+    try:
+        fit(strategy, run, folder)
+    except ValueError as error:
+        errors = [error, *filter(None, [error.__context__])]
+    assert [str(error) for error in errors] == ["in the middle"]
+    return saved_by(folder, "failed.ckpt")
 
 
 def check_crossing(name: str, gloo: Trained, folder: pathlib.Path) -> None:
