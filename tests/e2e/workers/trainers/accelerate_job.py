@@ -3,6 +3,7 @@
 The folder is the job's, for checkpoints.
 """
 
+import os
 import pathlib
 import sys
 from typing import Any, Dict, List, NamedTuple
@@ -68,6 +69,7 @@ def train(run: Run, folder: pathlib.Path, *, ours: bool = False) -> Trained:
     wrapped = None
     if ours:
         bps.init()
+        model = accelerator.prepare_model(model, evaluation_mode=True)
         wrapped = bps.DistributedOptimizer(optimizer, model=model, backward_passes_per_step=passes)
         optimizer, loader, scheduler = accelerator.prepare(wrapped, data(), scheduler)
     else:
@@ -78,8 +80,7 @@ def train(run: Run, folder: pathlib.Path, *, ours: bool = False) -> Trained:
     for epoch in range(EPOCHS):
         for inputs, labels in loader:
             with accelerator.accumulate(model):
-                with accelerator.autocast():
-                    loss = nn.functional.cross_entropy(model(inputs), labels)
+                loss = nn.functional.cross_entropy(model(inputs), labels)
                 accelerator.backward(loss)
                 if run.clips:
                     if wrapped is not None:
@@ -93,11 +94,21 @@ def train(run: Run, folder: pathlib.Path, *, ours: bool = False) -> Trained:
         if epoch == 0:
             accelerator.save_state(str(folder))
             accelerator.wait_for_everyone()
+            spoil(model, optimizer)
             accelerator.load_state(str(folder))
     weights = [param.detach().clone() for param in model.parameters()]
     if wrapped is not None:
         wrapped.close()
     return Trained(weights, losses, waited)
+
+
+@torch.no_grad()
+def spoil(model: nn.Module, optimizer: Anything) -> None:
+    """Change all that a checkpoint has to bring back."""
+    for param in model.parameters():
+        param.fill_(9.0)
+    for group in optimizer.param_groups:
+        group["lr"] = 9.0
 
 
 def check_equal(mine: Trained, other: Trained, what: str) -> None:
@@ -108,7 +119,9 @@ def check_equal(mine: Trained, other: Trained, what: str) -> None:
 
 def main(place: str) -> None:
     folder = pathlib.Path(place)
-    dist.init_process_group("gloo")
+    # Its store is a file, as the next group's may not meet that of a worker which is late.
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group("gloo", f"file://{folder / 'store'}", rank=rank, world_size=size)
     gloo = {name: train(run, folder / f"gloo {name}") for name, run in RUNS.items()}
     dist.destroy_process_group()
     dist.init_process_group(BACKEND)

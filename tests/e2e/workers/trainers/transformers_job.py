@@ -3,6 +3,7 @@
 The folder is the job's, for checkpoints.  Models are small, with random weights.
 """
 
+import os
 import pathlib
 import sys
 from typing import Any, Dict, List, Type
@@ -59,16 +60,22 @@ class OurTrainer(Trainer):
         self.accelerator.clip_grad_norm_ = clip_means
 
     def create_optimizer(self, model: Anything = None) -> Anything:
-        self.wrapped = self.optimizer = bps.DistributedOptimizer(
-            super().create_optimizer(model),
-            model=self.model,
-            backward_passes_per_step=self.args.gradient_accumulation_steps,
-        )
+        if not hasattr(self, "wrapped"):
+            self.wrapped = self.optimizer = bps.DistributedOptimizer(
+                super().create_optimizer(model),
+                model=self.model,
+                backward_passes_per_step=self.args.gradient_accumulation_steps,
+            )
         return self.optimizer
 
 
 def train(
-    kind: Type[Trainer], options: Dict[str, Anything], folder: pathlib.Path, first: str = ""
+    kind: Type[Trainer],
+    options: Dict[str, Anything],
+    folder: pathlib.Path,
+    first: str = "",
+    *,
+    times: int = 1,
 ) -> List[torch.Tensor]:
     """Train two epochs, or the second behind a checkpoint; return weights and losses."""
     AcceleratorState._reset_state(reset_partial_state=True)
@@ -99,7 +106,8 @@ def train(
     )
     trainer = kind(model, arguments, train_dataset=Rows(), eval_dataset=Rows())
     assert arguments.world_size == 2
-    trainer.train(resume_from_checkpoint=str(folder / first) if first else None)
+    for _ in range(times):
+        trainer.train(resume_from_checkpoint=str(folder / first) if first else None)
     weights = [param.detach().clone() for param in model.parameters()]
     if kind is OurTrainer:
         trainer.wrapped.close()
@@ -115,8 +123,11 @@ def check_equal(mine: List[torch.Tensor], other: List[torch.Tensor], what: str) 
 
 def main(place: str) -> None:
     folder = pathlib.Path(place)
-    dist.init_process_group("gloo")
+    # Its store is a file, as the next group's may not meet that of a worker which is late.
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group("gloo", f"file://{folder / 'store'}", rank=rank, world_size=size)
     gloo = {name: train(Trainer, run, folder / f"gloo {name}") for name, run in RUNS.items()}
+    twice = train(Trainer, {}, folder / "gloo twice", times=2)
     dist.destroy_process_group()
     dist.init_process_group(BACKEND)
     bps.init()
@@ -128,6 +139,9 @@ def main(place: str) -> None:
             again = train(kind, run, own, f"checkpoint-{steps[0]}")
             check_equal(again[:-1], gloo[name][:-1], f"{name}, {what}, resumed")
         print(f"{name}: weights are Gloo's", flush=True)
+    for kind in (Trainer, OurTrainer):
+        again = train(kind, {}, folder / f"{kind.__name__} twice", times=2)
+        check_equal(again, twice, f"{kind.__name__}, twice")
     dist.destroy_process_group()
     print("all is well", flush=True)
 
