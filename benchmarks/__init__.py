@@ -7,4 +7,6 @@ and `rdma` jobs on machines with RDMA devices; all use `lab`.
 import os
 
 # `python -m benchmarks.replay` works too, but for `rdma`.  Code imports from the rooms.
-__path__ += [os.path.join(__path__[0], room) for room in ("jobs", "engine", "pytorch", "tensorflow")]
+__path__ += [
+    os.path.join(__path__[0], room) for room in ("jobs", "engine", "pytorch", "tensorflow")
+]
