@@ -142,20 +142,25 @@ TEST(ServerTest, APartitionThatDoesNotFitIntoMemoryIsRefusedByNameAndOtherKeysGo
 }
 
 TEST(ServerTest, CodesThatWaitForTheirTurnNeedMemory) {
-  ServerOptions options = Workers(3);
+  ServerOptions options = Workers(4);
   uint64_t available_bytes = uint64_t{64} << 20U;
   options.available_bytes = [&] { return available_bytes; };
   ServerBench bench(options, 2);
-  const std::vector<float> values(1U << 20U, 1);
+  const std::vector<float> values(1U << 18U, 1);
   bench.Do(Push(0, 0, Floats(values)));
-  Ask push = Push(2, 1, std::vector<std::byte>(values.size() * 2));  // bfloat16
-  push.size_bytes = values.size() * sizeof(float);
-  push.coding = {.codec = 3, .sums = SumsTravel::kSame};
-  available_bytes = (uint64_t{2} << 20U) - 1;
-  EXPECT_EQ(bench.Refused(push),
+  const auto push = [&](int32_t rank) {
+    Ask ask = Push(rank, 1, std::vector<std::byte>(values.size() * 2));  // bfloat16
+    ask.size_bytes = values.size() * sizeof(float);
+    ask.coding = {.codec = 3, .sums = SumsTravel::kSame};
+    return ask;
+  };
+  EXPECT_EQ(CodeOf(bench.Do(push(3)).at(0)), StatusCode::kOk);
+  EXPECT_EQ(CodeOf(bench.Do(push(2)).at(0)), StatusCode::kOk);
+  available_bytes = (1U << 20U) + (1U << 19U) - 1;  // a MiB is promised to the sum
+  EXPECT_EQ(bench.Refused(push(1)),
             std::make_pair(StatusCode::kResourceExhausted,
-                           std::string("push key=7 round=1 partition=0 from worker 2: its 2097152 "
-                                       "bytes do not fit into memory, of which 2097151 are left "
+                           std::string("push key=7 round=1 partition=0 from worker 1: its 524288 "
+                                       "bytes do not fit into memory, of which 524287 are left "
                                        "here: use more servers, or larger ones")));
 }
 

@@ -107,10 +107,11 @@ class Conservation {
     for (size_t rank = 0; rank < sums.size(); ++rank) {
       workers_[rank]->worker()->PushPull(
           7, {.coding = coding}, std::as_bytes(std::span(gradients[rank])),
-          std::as_writable_bytes(std::span(sums[rank])), [](const Status&) {},
+          std::as_writable_bytes(std::span(sums[rank])),
+          [this](const Status& status) { End(status); },  // no copy of the gradient is under way
           [this](const Status& status) { End(status); });
     }
-    RunUntilEnded(kNodes);
+    RunUntilEnded(2 * kNodes);
     EXPECT_EQ(std::memcmp(sums[0].data(), sums[1].data(), kConserved * sizeof(float)), 0);
     for (size_t i = 0; i < kConserved; ++i) {
       for (const Numbers& gradient : gradients) totals->given[i] += gradient[i];
