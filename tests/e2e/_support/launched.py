@@ -39,7 +39,7 @@ MXNET = [sys.executable, str(_STEPS.parent / "cases" / "readme_line.py"), ""]
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="PyTorch is not installed"
 )
-_LIMIT_S = 120.0
+_LIMIT_S = 240.0
 # `make nightly-launchers` sets it: there all programs must be installed.
 NEEDED = "BS_LAUNCHERS_NEEDED"
 
