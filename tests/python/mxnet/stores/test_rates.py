@@ -105,12 +105,18 @@ def test_optimizers_that_divide_by_gradients_are_warned_of_once(
     ]
 
 
-def test_worker_0_tells_at_the_first_push_how_much_is_compressed(
-    store: NativeStore, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: List[str] = []
-    monkeypatch.setattr(rates, "say", told.append)
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> List[str]:
+    """Return what is said for people, once it is."""
+    lines: List[str] = []
+    monkeypatch.setattr(rates, "say", lines.append)
     monkeypatch.setenv("BYTESCHEDULER_LOG_LEVEL", "info")
+    return lines
+
+
+def test_worker_0_tells_at_the_first_push_how_much_is_compressed(
+    store: NativeStore, plugin: FakePlugin, told: List[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     store.set_gradient_compression({**ONEBIT, "ef": "vanilla"})
     store.init([1, 2], [full(0, LARGE), full(0)])
     assert told == []
@@ -127,11 +133,8 @@ def test_worker_0_tells_at_the_first_push_how_much_is_compressed(
 
 
 def test_another_threshold_of_two_bits_is_not_told_again(
-    store: NativeStore, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
+    store: NativeStore, plugin: FakePlugin, told: List[str]
 ) -> None:
-    told: List[str] = []
-    monkeypatch.setattr(rates, "say", told.append)
-    monkeypatch.setenv("BYTESCHEDULER_LOG_LEVEL", "info")
     store.init(1, full(0, LARGE))
     for threshold in (0.5, 0.25):
         store.set_gradient_compression({"type": "2bit", "threshold": threshold})
