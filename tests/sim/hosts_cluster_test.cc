@@ -61,15 +61,17 @@ TEST(HostsCluster, DeathAtEachMessageIsNamed) {
   }
 }
 
-// Hosts of one worker, and jobs of one host, send what they sent before.
-TEST(HostsCluster, OneHostSendsNoCopies) {
-  for (uint64_t seed = 0; seed < 5; ++seed) {
-    ClusterOptions options = DrawHosts(seed);
-    options.hosts.assign(6, 0);
-    options.server_hosts.assign(static_cast<size_t>(options.num_servers), 0);
-    const Report report = RunCluster(options, seed);
-    EXPECT_TRUE(report.problems.empty()) << report.ToString() << "seed " << seed;
-    EXPECT_EQ(report.copies + report.beside, 0U);
+// Jobs of one host, and hosts of one worker, send what they sent before.
+TEST(HostsCluster, OneHostAndHostsOfOneWorkerSendNoCopies) {
+  for (const std::vector<int32_t>& hosts : {std::vector<int32_t>(6, 0), {0, 1, 2, 3, 4, 5}}) {
+    for (uint64_t seed = 0; seed < 5; ++seed) {
+      ClusterOptions options = DrawHosts(seed);
+      options.hosts.assign(hosts.begin(), hosts.end());
+      options.server_hosts.assign(static_cast<size_t>(options.num_servers), 0);
+      const Report report = RunCluster(options, seed);
+      EXPECT_TRUE(report.problems.empty()) << report.ToString() << "seed " << seed;
+      EXPECT_EQ(report.copies + report.beside, 0U);
+    }
   }
 }
 

@@ -143,8 +143,11 @@ def test_three_workers_of_pytorch_have_the_same_weights(standard_abi: Mpi) -> No
 
 
 @needs_mpich
-def test_weights_of_mxnet_equal_a_direct_job(standard_abi: Mpi, tmp_path: pathlib.Path) -> None:
-    check_mxnet(standard_abi, tmp_path, 2)
+@pytest.mark.parametrize("abi", ["own_abi", "standard_abi"])
+def test_weights_of_mxnet_equal_a_direct_job(
+    request: pytest.FixtureRequest, abi: str, tmp_path: pathlib.Path
+) -> None:
+    check_mxnet(request.getfixturevalue(abi), tmp_path, 2)
 
 
 @needs_mpich

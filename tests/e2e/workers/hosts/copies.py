@@ -16,6 +16,7 @@ WHOLE, FRACTIONS = 0, 1
 
 worker = Worker.open()
 everyone = worker.num_workers
+print(f"rank {worker.rank} is here", flush=True)
 own = [
     array.array("f", [worker.rank + 1]) * COUNT,
     array.array("f", [(i % 1009 + 1) / (worker.rank + 3) for i in range(COUNT)]),
