@@ -17,15 +17,19 @@ def median(runs: Sequence[Optional[float]]) -> Optional[float]:
     return statistics.median(known) if known else None
 
 
+def shape_of(arm: str, framework: str, shape: Shape) -> Shape:
+    """Return the shape that an arm gives to a job of `shape`: with its servers where they are."""
+    if framework in FRAMEWORKS:
+        return ranked.shape_of(FRAMEWORKS[framework].arms[arm], shape)
+    return shape.direct if lab_job.is_direct(arm) else shape
+
+
 def _load(arm: str, framework: str, shape: Shape, *, host_copy: bool) -> Optional[float]:
     if framework in FRAMEWORKS:
         of = FRAMEWORKS[framework].arms[arm]
         if not of.servers:
             return links.ring_load(shape) if of.is_stock else None
-        shape = ranked.shape_of(of, shape)
-    elif lab_job.is_direct(arm):
-        shape = shape.direct
-    return links.busiest_load(shape, host_copy=host_copy)
+    return links.busiest_load(shape_of(arm, framework, shape), host_copy=host_copy)
 
 
 def of_arms(arms: Sequence[str], framework: str, shape: Shape) -> Dict[str, Loads]:

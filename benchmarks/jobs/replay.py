@@ -80,6 +80,8 @@ _FEW = lab_job.USUAL.workers + lab_job.USUAL.servers
 MXNET = "mxnet"
 USUAL = "stock,p3,kvstore,ours-fifo,ours-off,ours"  # with MXNet
 POLICIES = {"ours": "ours", "ours-fifo": "fifo"}  # arms that can be simulated
+# The shortest possible steps of a cell, and the heads of their columns.
+IDEALS = {"ideal_s": "ideal", "direct_ideal_s": "direct's ideal", "barrier_s": "barrier's ideal"}
 # The divisors of the models' parameters: a link of 1 Gbit/s then takes about half a second.
 SCALES = {
     "bert-base": 8,
@@ -422,8 +424,8 @@ def table(result: Dict[str, Any]) -> str:
     mine = next(arm for arm in ("ours-tuned", "ours", *arms) if arm in arms)
     others = [arm for arm in arms if arm != mine]
     simulated = list(result["cells"][0].get("simulated_s", {}))
-    heads = [result["rate"], *arms, *(f"{arm}, simulated" for arm in simulated), "ideal"]
-    heads += ["barrier's ideal"] if "barrier_s" in result["cells"][0] else []
+    heads = [result["rate"], *arms, *(f"{arm}, simulated" for arm in simulated)]
+    heads += [head for key, head in IDEALS.items() if key in result["cells"][0]]
     framework = FRAMEWORKS.get(result.get("framework", MXNET))
     rivals = [arm for arm in others if framework is None or framework.arms[arm].is_stock]
     heads += [f"ideal / {mine}", *(f"{arm} / {mine}" for arm in rivals)]
@@ -441,7 +443,7 @@ def table(result: Dict[str, Any]) -> str:
             if disturbed:
                 words[-1] += f" (disturbed {disturbed} of {len(cell['all_s'][arm])})"
         words += [f"{cell['simulated_s'][arm]:.3f}" for arm in simulated]
-        words += [f"{cell[ideal]:.3f}" for ideal in ("ideal_s", "barrier_s") if ideal in cell]
+        words += [f"{cell[ideal]:.3f}" for ideal in IDEALS if ideal in cell]
         for arm, other in (("ideal", cell["ideal_s"]), *((a, times[a]) for a in others)):
             ratio = None if other is None or times[mine] is None else other / times[mine]
             if ratio is not None:
@@ -566,10 +568,17 @@ def measure_link(cells: List[Cell], result: Dict[str, Any], args: argparse.Names
     if measured <= result["payload_bytes_per_s"]:
         return
     result["payload_bytes_per_s"] = measured
+    direct = args.shape.direct
+    has_direct = any(
+        link_loads.shape_of(arm, args.framework, args.shape) == direct for arm in args.arms
+    )
     for cell, row in zip(cells, result["cells"]):
         # A copy from each host is less than one from each worker, where a host has several.
         rate = links.model_bytes_per_s(args.shape, measured, host_copy=True)
         row["ideal_s"] = models.ideal_s(cell.steps, rate)
+        rate_of_direct = links.model_bytes_per_s(direct, measured, host_copy=True)
+        if has_direct and rate_of_direct != rate:
+            row["direct_ideal_s"] = models.ideal_s(cell.steps, rate_of_direct)
         if args.framework in FRAMEWORKS:
             row["barrier_s"] = ranked.barrier_s(cell.steps, rate)
         else:

@@ -1,6 +1,7 @@
 """What the replay makes of its options and of what its jobs take."""
 
 import argparse
+import os
 import pathlib
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from bytescheduler._advise import models
 from bytescheduler._advise.advice import Cluster
 from bytescheduler._advise.shape import Shape
 from bytescheduler._native import Prediction, partition_and_credit
+from bytescheduler._process.child import Child, Streams
 
 
 def test_any_rate_of_tc_is_taken_and_the_rest_refused() -> None:
@@ -43,7 +45,7 @@ def test_misspelt_names_are_refused_before_anything_starts() -> None:
 
 def options(**given: object) -> argparse.Namespace:
     usual = {"models": ["vgg16"], "scale": None, "compute": None, "ratios": [1.0], "rate": "1gbit"}
-    always = {"shape": Shape(), "framework": "mxnet"}
+    always = {"shape": Shape(), "framework": "mxnet", "arms": ["ours"]}
     return argparse.Namespace(**{**always, **usual, **given})
 
 
@@ -352,6 +354,16 @@ def test_a_job_without_results_has_hung_or_failed() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "said", ['RESULT {"a": 1}\n', 'RESULT {"a": 1}RESULT {"a": 2}\n', 'RESULT {"RESULT {"a": 1}\n']
+)
+def test_mpirun_may_put_the_results_of_two_workers_into_a_line(said: str) -> None:
+    command = ["printf", said + 'RESULT {"a": 1}\n']
+    streams = Streams(stdout=subprocess.PIPE)
+    with Child.start("worker", command, os.environ, streams=streams) as worker:
+        assert lab_job.reported("mpi", worker) == {"a": 1}
+
+
 def test_of_several_readings_of_a_link_the_largest_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     readings = iter([118.6e6, 119.5e6, 119.4e6])
     monkeypatch.setattr(lab_job, "_measured_once", lambda *_: next(readings))
@@ -378,6 +390,21 @@ def test_the_ideal_is_that_of_the_fastest_link_that_was_seen(
     result["payload_bytes_per_s"] = 0.0
     replay.measure_link(cells, result, options(shape=Shape(4, 2, per_host=2)))
     assert result["cells"][0]["ideal_s"] == models.ideal_s(cells[0].steps, 50e6)
+
+
+def test_a_direct_job_of_four_has_an_ideal_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lab_job, "measured_bytes_per_s", lambda *_: 100e6)
+    cells = replay.cells_of(options(compute=0.001))
+    for arms, shape, ideal in (
+        (["ours", "ours-direct"], Shape(4, 4), models.ideal_s(cells[0].steps, 100e6 / 1.5)),
+        (["ours", "ours-direct"], Shape(2, 2), None),  # as with servers apart
+        (["ours"], Shape(4, 4), None),
+    ):
+        row = dict(cell("a", 0.0, **{arm: [1.0] for arm in arms}))
+        result: Dict[str, Any] = {"payload_bytes_per_s": 0.0, "cells": [row], "rate": "1gbit"}
+        replay.measure_link(cells, result, options(arms=arms, shape=shape))
+        assert row.get("direct_ideal_s") == (ideal and pytest.approx(ideal))
+        assert ("| direct's ideal |" in replay.table(result)) == (ideal is not None)
 
 
 def test_a_repeated_tuned_run_finds_the_same_results_as_its_first_try(
