@@ -171,14 +171,12 @@ MpiCollective::~MpiCollective() {
     ended->Notify();
   });
   const bool has_ended = ended->WaitFor(patience_);
+  if (!has_ended) caller_->Stop();  // no task behind the present one calls MPI
   if (has_ended ? !caller_->stays() : !caller_->Abandon()) {
     thread_->End();
     return;
   }
-  if (!has_ended) {
-    caller_->StayAtExit();
-    caller_->Stop();
-  }
+  if (!has_ended) caller_->StayAtExit();
   LoopThread* const left_behind = thread_.get();
   LeaveBehind(std::move(thread_), [left_behind, caller = caller_] { caller->RunOn(left_behind); });
 }

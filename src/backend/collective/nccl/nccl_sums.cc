@@ -225,7 +225,7 @@ void NcclSums::Abort() {
   launching_.reset();
   // It may have come to the stream.
   const Result<CudaDriver::Event> end = driver_->Record(stream_);
-  has_lost_sum_ = !end.ok();
+  if (!end.ok()) has_lost_sum_ = true;
   if (end.ok()) under_way_.push_back({.end = end.value(), .sequence = 0});
 }
 
