@@ -15,8 +15,9 @@ constexpr size_t kBytesPerServer = 2;
 
 }  // namespace
 
-Directory::Directory(int32_t num_workers, uint64_t max_partition_bytes, SendFn send, bool needs_all)
-    : num_workers_(num_workers),
+Directory::Directory(job::SharedView view, uint64_t max_partition_bytes, SendFn send,
+                     bool needs_all)
+    : view_(std::move(view)),
       needs_all_(needs_all),
       max_partition_bytes_(max_partition_bytes),
       send_(std::move(send)) {}
@@ -102,7 +103,7 @@ bool Directory::HasGivenBack(const protocol::Call& call) const {
 
 bool Directory::Note(const protocol::Call& call) {
   Turns& turns = turns_[call.request.key];
-  turns.resize(static_cast<size_t>(num_workers_));
+  turns.resize(static_cast<size_t>(view_->num_workers()));
   uint64_t& turn = turns[static_cast<size_t>(call.worker_rank)];
   turn = std::max(turn, call.request.turn);  // a late repeat changes nothing
   if (!needs_all_) return turn % 2 == 1;

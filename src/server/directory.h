@@ -17,6 +17,7 @@
 
 #include "base/status.h"
 #include "base/types.h"
+#include "job/view.h"
 #include "protocol/call.h"
 #include "server/forgotten_keys.h"
 #include "server/state/pending_calls.h"
@@ -28,8 +29,8 @@ class Directory {
   static constexpr size_t kMaxKeys = size_t{1} << 22U;
 
   // Tensors whose partitions are larger than `max_partition_bytes` are refused.  A key goes when
-  // `num_workers` workers have given it back.
-  Directory(int32_t num_workers, uint64_t max_partition_bytes, SendFn send, bool needs_all = true);
+  // all workers of `view` have given it back.
+  Directory(job::SharedView view, uint64_t max_partition_bytes, SendFn send, bool needs_all = true);
 
   // May throw std::bad_alloc; then the request is neither kept nor answered.
   void Declare(const protocol::Call& call);
@@ -76,7 +77,7 @@ class Directory {
   void Forget(Key key);
   void Refuse(const protocol::Call& call, const Status& why);
 
-  const int32_t num_workers_;
+  const job::SharedView view_;
   const bool needs_all_;  // protocol::Rules::keys_go_when_all_workers_give_them_back
   const uint64_t max_partition_bytes_;
   const SendFn send_;

@@ -47,7 +47,8 @@ class DirectoryTest : public testing::Test {
   }
 
   Outbox outbox_;
-  Directory directory_{3, kMaxPartitionBytes, outbox_.sender()};
+  Directory directory_{job::ShareView({.role = job::Role::kServer}, 3, 1), kMaxPartitionBytes,
+                       outbox_.sender()};
 };
 
 TEST_F(DirectoryTest, ALookupInAnotherModeIsRefused) {

@@ -26,7 +26,7 @@ PAGES = sorted(
 FOR_USERS = [page for page in PAGES if re.match("docs/(?:user|migrate|operate|reference)/", page)]
 SOURCES = sorted(
     str(path.relative_to(ROOT))
-    for folder in ("include", "src", "3rdparty/ps-lite")
+    for folder in ("include", "src", "3rdparty/ps-lite", "bytescheduler")
     for path in (ROOT / folder).rglob("*.*")
     if path.suffix in (".h", ".cc")
 )

@@ -72,6 +72,7 @@ def test_a_wheel_is_small_and_has_libraries_with_their_licences(version: str) ->
     licences = [name for name in names if "/licenses/lib" in name]
     assert len(licences) >= len(carried) > len(CARRIED), (carried, licences)
     assert any(name.endswith("_share/docs/operate/grafana.json") for name in names)
+    assert any(name.endswith("/c_api.h") for name in names)
     assert not [name for name in names if "__pycache__" in name]
 
 
