@@ -361,11 +361,12 @@ $(VENV)/.wheel-tools: $(VENV)/.venv pyproject.toml
 	$(INSTALL) $(WHEEL_TOOLS)
 	@touch $@
 
-bench: setup  ## the C++ benchmarks of the scheduler and of sums, as JSON in build; docs/results/method.md has all
+bench: setup  ## the C++ benchmarks of the scheduler, sums and codecs, as JSON in build; docs/results/method.md has all
 	$(CONFIGURE_RELEASE)
-	cmake --build $(BUILD)/release -j $(JOBS) --target scheduler_benchmark reduce_benchmark
+	cmake --build $(BUILD)/release -j $(JOBS) --target scheduler_benchmark reduce_benchmark coding_benchmark
 	$(BIN)/python -m benchmarks.engine.scheduler --binary $(BUILD)/release/benchmarks/scheduler_benchmark --repeats 1 --out $(BUILD)/scheduler.json
 	$(BIN)/python -m benchmarks.engine.reduce --binary $(BUILD)/release/benchmarks/reduce_benchmark --repeats 1 --out $(BUILD)/reduce.json
+	$(BIN)/python -m benchmarks.engine.coding --binary $(BUILD)/release/benchmarks/coding_benchmark --repeats 1 --out $(BUILD)/coding.json
 
 clean:  ## remove all that a build, a test or a linter leaves in the tree
 	rm -rf $(BUILD) $(VENV) *.egg-info dist bytescheduler/_core*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -99,6 +99,7 @@ def test_an_arm_that_is_none_is_refused_before_anything_starts(name: str, wrong:
         ("throughput --rate fast", "argument --rate: fast: want kbit, mbit or gbit in whole"),
         ("throughput --sizes 64", "argument --sizes: '64': want sizes such as 64K or 16M"),
         ("small --keys 0", "argument --keys: '0': want a whole number from 1 on"),
+        ("coding --repeats 0", "argument --repeats: '0': want a whole number from 1 on"),
         ("reduce --repeats x", "argument --repeats: 'x': want a whole number from 1 on"),
         ("copies --build nowhere", "--build nowhere: libcount_copies.so is not there"),
     ],
