@@ -55,9 +55,16 @@ class CodedServer {
       transport_->Connect(ps::WorkerId(rank), AddressOf(false, rank), ps::ServerId(rank_));
     }
   }
+  // The scheduler node tells the server, a while later, that a worker was lost.
+  void NoteLost(int32_t rank, const Status& why) {
+    executor_.PostAt(executor_.Now() + kNotice,
+                     [this, rank, why] { server_->OnWorkerGone(rank, why); });
+  }
   uint64_t pushed_bytes = 0;  // of gradients
 
  private:
+  static constexpr Duration kNotice = std::chrono::seconds(2);
+
   SimExecutor executor_;
   const std::unique_ptr<ps::Transport> transport_;
   const int32_t rank_;
@@ -69,10 +76,14 @@ class CodedWorker {
   CodedWorker(SimClock* clock, SimNetwork* network, int32_t rank, const codec::Table* codecs,
               uint64_t partition_bytes, const protocol::Rules& rules = protocol::Rules())
       : executor_(clock),
+        network_(network),
         transport_(network->MakeTransport(&executor_)),
         rank_(rank),
         backend_(
-            {.view = job::ShareView({.rank = rank}, kNodes, kNodes)}, &executor_,
+            {.view = job::ShareView({.rank = rank}, kNodes, kNodes),
+             // Often enough that a network which loses a fifth of the exchanges answers in time.
+             .requests = {.retry_interval = std::chrono::milliseconds(200)}},
+            &executor_,
             [this](ps::Message m) {
               if (on_send) on_send(&m);
               transport_->Send(std::move(m));
@@ -97,6 +108,8 @@ class CodedWorker {
       transport_->Connect(ps::ServerId(rank), AddressOf(true, rank), ps::WorkerId(rank_));
     }
   }
+  // Nothing leaves this worker any more, and nothing reaches it.
+  void Kill() { network_->Kill(transport_.get()); }
   Worker* worker() { return worker_.get(); }
   std::optional<Status> failure;
   // Called with each message that leaves, repeats included, if it is set.
@@ -104,6 +117,7 @@ class CodedWorker {
 
  private:
   SimExecutor executor_;
+  SimNetwork* const network_;
   const std::unique_ptr<ps::Transport> transport_;
   const int32_t rank_;
   backend::PsBackend backend_;
