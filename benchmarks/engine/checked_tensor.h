@@ -58,7 +58,16 @@ class CheckedTensor {
     return in_.empty() || out_.back() == Want(in_.size() - 1) ? "" : Told(in_.size() - 1);
   }
 
-  // The same of all numbers.
+  // Says which number that Change() has changed did not come back at all, in place of its sum; for
+  // sums that lose something on their way.  Empty: all came.
+  std::string Missing() const {
+    for (size_t i = 0; i < out_.size(); i += kStride) {
+      if (out_[i] == kPoison) return Told(i);
+    }
+    return "";
+  }
+
+  // The same as Wrong() of all numbers.
   std::string WrongAnywhere() const {
     for (size_t i = 0; i < in_.size(); ++i) {
       if (out_[i] != Want(i)) return Told(i);

@@ -6,10 +6,11 @@
 //   wire_benchmark replay STEPS LAYER...       a worker; steps of a training, see replay.py; each
 //                                              LAYER is BYTES:FORWARD_US:BACKWARD_US:PLACE, the
 //                                              last in the order in which the caller numbers them
-//   wire_benchmark urgent TENSORS BYTES COUNT URGENT_BYTES
+//   wire_benchmark urgent TENSORS BYTES COUNT URGENT_BYTES [CODEC[,OPTION=VALUE...]]
 //                                              a worker; push-pulls of URGENT_BYTES, COUNT times
 //                                              with nothing else on the link and COUNT times while
-//                                              so many tensors of BYTES fill it, see urgent.py
+//                                              so many tensors of BYTES fill it, in that coding if
+//                                              any, see urgent.py
 //
 // In the first modes a worker prints "BEGIN NAME", waits for a line, measures, prints "ASIDE" with
 // the seconds of its processor that do not count, "END NAME seconds...", and waits for a line
@@ -20,6 +21,8 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -162,7 +165,7 @@ class Bulk {
         Tensor& tensor = tensors->at(i);
         if (rounds[i]) {
           Worker::Await(rounds[i].get());
-          CheckSum(tensor.Wrong());
+          CheckSum(tensor.coding.codec == 0 ? tensor.Wrong() : tensor.Missing());
           moved_bytes_ += tensor.size_bytes();
         }
         tensor.Change();
@@ -172,7 +175,7 @@ class Bulk {
     }
     for (size_t i = 0; i < rounds.size(); ++i) {
       Worker::Await(rounds[i].get());
-      CheckSum(tensors->at(i).WrongAnywhere());
+      if (tensors->at(i).coding.codec == 0) CheckSum(tensors->at(i).WrongAnywhere());
     }
   }
 
@@ -199,12 +202,37 @@ std::vector<double> TimeUrgent(Worker* worker, Tensor* urgent, int count) {
   return seconds;
 }
 
-int RunUrgent(uint64_t tensors, size_t bytes, int count, size_t urgent_bytes) {
+// That of "onebit,scaling=True"; zeros for no text.
+bs_coding CodingOf(const std::string& text) {
+  bs_coding coding{};
+  if (text.empty()) return coding;
+  std::vector<std::string> words;
+  std::istringstream rest(text);
+  for (std::string word; std::getline(rest, word, ',');) words.push_back(word);
+  std::vector<bs_setting> options;
+  for (size_t i = 1; i < words.size(); ++i) {
+    const size_t equals = words[i].find('=');
+    if (equals == std::string::npos) {
+      std::fprintf(stderr, "wire_benchmark: %s: want OPTION=VALUE\n", words[i].c_str());
+      std::exit(2);
+    }
+    words[i][equals] = '\0';  // the name ends here
+    options.push_back({words[i].c_str(), words[i].c_str() + equals + 1});
+  }
+  bs_error error{};
+  const int code =
+      bs_coding_parse(words[0].c_str(), options.data(), options.size(), &coding, &error);
+  CheckOk(code, error);
+  return coding;
+}
+
+int RunUrgent(uint64_t tensors, size_t bytes, int count, size_t urgent_bytes,
+              const bs_coding& coding) {
   constexpr auto kWarmUp = std::chrono::milliseconds(500);
   Worker worker;
   Tensor urgent = worker.Declare(0, urgent_bytes);
   std::vector<Tensor> busy;
-  for (uint64_t key = 1; key <= tensors; ++key) busy.push_back(worker.Declare(key, bytes));
+  for (uint64_t key = 1; key <= tensors; ++key) busy.push_back(worker.Declare(key, bytes, coding));
   const std::vector<double> idle = TimeUrgent(&worker, &urgent, count);
   Bulk bulk(&worker, &busy);
   std::this_thread::sleep_for(kWarmUp);
@@ -246,9 +274,9 @@ int main(int argc, char** argv) {
   if (words.size() > 2 && words[0] == "replay") {
     return RunReplay(std::stoi(words[1]), {words.begin() + 2, words.end()});
   }
-  if (words.size() == 5 && words[0] == "urgent") {
+  if ((words.size() == 5 || words.size() == 6) && words[0] == "urgent") {
     return RunUrgent(std::stoul(words[1]), std::stoul(words[2]), std::stoi(words[3]),
-                     std::stoul(words[4]));
+                     std::stoul(words[4]), CodingOf(words.size() == 6 ? words[5] : ""));
   }
   std::fprintf(stderr, "usage: see the head of benchmarks/engine/wire_benchmark.cc\n");
   return 2;

@@ -46,7 +46,11 @@ inline void Meet(const char* word, const std::string& name, const std::vector<do
   if (std::getchar() == EOF) std::exit(1);
 }
 
-using Tensor = CheckedTensor;
+class Tensor : public CheckedTensor {
+ public:
+  using CheckedTensor::CheckedTensor;
+  bs_coding coding{};  // of gradients and sums; zeros: they travel as they are
+};
 
 // Ends the program if something is `wrong`.
 inline void CheckSum(const std::string& wrong) {
@@ -80,12 +84,13 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
   ~Worker() { bs_worker_close(worker_, kPatienceMs, nullptr); }
 
-  Tensor Declare(uint64_t key, size_t bytes) {
+  Tensor Declare(uint64_t key, size_t bytes, const bs_coding& coding = {}) {
     bs_view view{};
     view.size = sizeof(view);
     bs_error unseen{};
     CheckOk(bs_worker_view(worker_, &view, nullptr, 0, &unseen), unseen);
     Tensor tensor(key, bytes, view.rank, view.num_workers);
+    tensor.coding = coding;
     const WaiterPtr waiter(bs_waiter_new(1));
     bs_error error{};
     const bs_operation operation = Make(BS_BROADCAST, &tensor, waiter.get());
@@ -178,6 +183,7 @@ class Worker {
     operation.key = tensor->key();
     operation.out = tensor->out();
     operation.size_bytes = tensor->size_bytes();
+    operation.coding = tensor->coding;
     operation.done = bs_waiter_done;
     operation.context = waiter;
     return operation;

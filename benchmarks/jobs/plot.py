@@ -1,10 +1,10 @@
 """Draw what a benchmark's JSON says: python -m benchmarks.jobs.plot replay.json replay.svg.
 
 Of a replay step times, only of some arms if they are named behind the files (stock,p3,ours);
-best-ddp is the bucket of stock DDP that suits best.  Of
-`small`, `train` and `urgent` each figure's medians by arm; of `scale` a step over the number of
-workers; of `shapes` the shares of the ideal. `throughput` and `benchmarks.engine.reduce` draw their
-own (``--draw``).
+best-ddp is the bucket of stock DDP that suits best.  Of `small`, `train` and `urgent` each figure's
+medians by arm, but of `train --compression` the accuracy over the seconds of training; of `scale` a
+step over the number of workers; of `shapes` the shares of the ideal. `throughput` and
+`benchmarks.engine.reduce` draw their own (``--draw``).
 """
 
 import json
@@ -106,6 +106,20 @@ def of_medians(result: Dict[str, Any]) -> Any:  # noqa: ANN401 - no types
     return figure
 
 
+def of_curves(result: Dict[str, Any]) -> Any:  # noqa: ANN401 - no types
+    """Draw the accuracy of each arm over the time of training, and the line that counts."""
+    figure, axes = picture.subplots(figsize=(7, 4))
+    for arm, of_arm in result["medians"].items():
+        if of_arm:
+            seconds, accuracies = zip(*of_arm["curve"])
+            axes.plot(seconds, accuracies, ".-", label=NAMES.get(arm, arm.partition("-")[2]))
+    axes.set_xlabel(f"seconds of training {result['network']}, {result['rate']} links")
+    axes.set_ylabel("accuracy")
+    picture.label_ends(axes)
+    axes.axhline(result["enough"], color="black", linestyle=":", linewidth=1)
+    return figure
+
+
 def of_scale(result: Dict[str, Any]) -> Any:  # noqa: ANN401 - no types
     """Draw how long a step takes with more and more workers, and the ideal."""
     rows = result["rows"]
@@ -158,6 +172,10 @@ def _is_medians(result: Dict[str, Any]) -> bool:
     return any(isinstance(value, (int, float)) for of_arm in arms for value in of_arm.values())
 
 
+def _is_curves(result: Dict[str, Any]) -> bool:
+    return "reached_s" in result
+
+
 def _is_scale(result: Dict[str, Any]) -> bool:
     rows = result.get("rows", [])
     return bool(rows) and all({"workers", "step_s", "ideal_s"} <= row.keys() for row in rows)
@@ -167,6 +185,7 @@ Result = Dict[str, Any]
 # Other benchmarks have results of the same outlines.
 KINDS: Tuple[Tuple[Callable[[Result], bool], Callable[[Result], Any]], ...] = (
     (_is_replay, of_replay),
+    (_is_curves, of_curves),
     (_is_medians, of_medians),
     (_is_scale, of_scale),
     (_is_shapes, of_shapes),

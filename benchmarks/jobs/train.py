@@ -10,6 +10,14 @@ the JSON as `other_weights`, and fails nothing. Needs root (network namespaces),
 scikit-learn.
 
     python -m benchmarks.jobs.train --network resnet20 --rate 100mbit --out train.json
+
+With `--compression` arms that compress gradients alternate with plain ones. Their weights need only
+be those of all their workers. `curve` has the accuracy behind each epoch, and the seconds of
+training until then. `reached_s` has the seconds after which an arm has 97 % of the accuracy with
+which the plain arm ends. The program plot draws it.
+
+    python -m benchmarks.jobs.train --compression onebit,topk,int8,bf16 --epochs 12 --repeats 3 \
+        --out train-compression-lenet.json
 """
 
 import argparse
@@ -19,8 +27,9 @@ import sys
 import time
 import zlib
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Callable, Dict, List
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 
+from benchmarks.jobs import coded
 from benchmarks.lab import arms, lab_job, machine, options
 from benchmarks.lab.output import add_out_option
 
@@ -83,6 +92,8 @@ def deep() -> "mx.gluon.nn.HybridBlock":
 BEST = "stock-best"
 ARMS = [*(arm for arm in lab_job.ARMS if not arm.startswith("native")), BEST]
 SHARED_FLOATS = {"MXNET_KVSTORE_BIGARRAY_BOUND": "10000"}
+USUAL = "stock,p3,kvstore,ours-fifo,ours-off,ours"
+ENOUGH = 0.97  # of the accuracy with which the plain arm ends
 NETWORKS: "Dict[str, Callable[[], mx.gluon.nn.HybridBlock]]" = {"resnet20": resnet20, "deep": deep}
 
 
@@ -114,10 +125,13 @@ def train(args: argparse.Namespace) -> None:
         kvstore=store,
         # P3's servers cannot.
         update_on_kvstore=False if args.arm in ("p3", BEST) else None,
+        compression_params=lab_job.COMPRESSION.get(args.arm),
     )
     loss = mx.gluon.loss.SoftmaxCrossEntropyLoss()
     batches = len(labels) // args.batch
     rates: List[float] = []
+    curve: List[Tuple[float, float]] = []
+    trained_s = 0.0
     for _ in range(args.epochs):
         begin = time.perf_counter()
         for index in range(batches):
@@ -127,8 +141,11 @@ def train(args: argparse.Namespace) -> None:
             value.backward()
             trainer.step(args.batch * store.num_workers)
         mx.nd.waitall()
-        rates.append(batches * args.batch / (time.perf_counter() - begin))
-    found = net(mx.nd.array(digits.val_images)).asnumpy().argmax(axis=1)
+        took_s = time.perf_counter() - begin
+        trained_s += took_s
+        rates.append(batches * args.batch / took_s)
+        found = net(mx.nd.array(digits.val_images)).asnumpy().argmax(axis=1)
+        curve.append((trained_s, float(np.mean(found == digits.val_labels))))
     checksum = 0
     for parameter in net.collect_params().values():
         if parameter.grad_req != "null":
@@ -136,7 +153,8 @@ def train(args: argparse.Namespace) -> None:
     lab_job.report(
         {
             "samples_per_s": statistics.median(rates[1:]),
-            "accuracy": float(np.mean(found == digits.val_labels)),
+            "accuracy": curve[-1][1],
+            "curve": curve,
             "weights": f"{checksum:08x}",
         }
     )
@@ -158,20 +176,58 @@ def differ(weights: Dict[str, List[str]]) -> bool:
 def require_same_weights(runs: Runs) -> None:
     """Compare the weights with which all workers of all repeats ended, but those of `BEST`.
 
+    Arms that compress are compared run by run: random numbers of jobs differ.
+
     Raises
     ------
     SystemExit
         They differ.
     """
-    weights = {arm: weights_of(of_arm) for arm, of_arm in runs.items() if of_arm and arm != BEST}
+    weights = {arm: weights_of(of_arm) for arm, of_arm in _uncompressed(runs).items()}
+    weights.pop(BEST, None)
     if differ(weights):
         raise SystemExit(f"they ended with different weights: {weights}")
+    for arm in runs.keys() & lab_job.COMPRESSION.keys():
+        for workers in runs[arm]:
+            if len(weights_of([workers])) > 1:
+                raise SystemExit(f"{arm} ended with different weights: {weights_of([workers])}")
+
+
+def _uncompressed(runs: Runs) -> Runs:
+    return {arm: of for arm, of in runs.items() if of and arm not in lab_job.COMPRESSION}
 
 
 def other_weights(runs: Runs) -> Dict[str, Any]:
     """Return the weights of `BEST` for the JSON, if they differ, or are not those of the rest."""
-    weights = {arm: weights_of(of_arm) for arm, of_arm in runs.items() if of_arm}
+    weights = {arm: weights_of(of_arm) for arm, of_arm in _uncompressed(runs).items()}
     return {"other_weights": {BEST: weights[BEST]}} if BEST in weights and differ(weights) else {}
+
+
+def curve_of(of_arm: List[List[Dict[str, Any]]]) -> List[Tuple[float, float]]:
+    """Return the seconds until the end of each epoch, and the accuracy then: medians of workers."""
+    epochs = zip(*(worker["curve"] for workers in of_arm for worker in workers))
+    return [
+        (
+            round(statistics.median(seconds for seconds, _ in points), 3),
+            statistics.median(accuracy for _, accuracy in points),
+        )
+        for points in epochs
+    ]
+
+
+def reached(runs: Runs) -> Dict[str, Any]:
+    """Return after how many seconds arms were accurate enough, for the JSON; None: never.
+
+    It is empty where nothing is compressed, and until the plain arm has ended.
+    """
+    if not runs.get(coded.PLAIN) or not runs.keys() & lab_job.COMPRESSION.keys():
+        return {}
+    enough = ENOUGH * summary(runs[coded.PLAIN])["accuracy"]
+    found: Dict[str, Optional[float]] = {}
+    for arm, of_arm in runs.items():
+        later = (seconds for seconds, accuracy in curve_of(of_arm) if accuracy >= enough)
+        found[arm] = next(later, None)
+    return {"enough": round(enough, 4), "reached_s": found}
 
 
 def summary(of_arm: List[List[Dict[str, Any]]]) -> Dict[str, Any]:
@@ -183,6 +239,7 @@ def summary(of_arm: List[List[Dict[str, Any]]]) -> Dict[str, Any]:
         "accuracy": statistics.median(
             worker["accuracy"] for workers in of_arm for worker in workers
         ),
+        "curve": curve_of(of_arm),
         "weights": weights_of(of_arm),
     }
 
@@ -199,7 +256,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=options.count(), default=5)
     parser.add_argument("--rate", type=lab_job.rate, default="100mbit", help="of each link")
     lab_job.add_shape_options(parser)
-    arms.add_arms_option(parser, ARMS, "stock,p3,kvstore,ours-fifo,ours-off,ours")
+    arms.add_arms_option(parser, ARMS)
+    coded.add_option(parser)
     parser.add_argument("--timeout", type=float, default=300)
     machine.add_option(parser)
     add_out_option(parser)
@@ -210,6 +268,7 @@ def main() -> None:
     if args.arm:
         train(args)
         return
+    args.arms = coded.arms_of(args.compression, args.arms or []) or USUAL.split(",")
     if "ours-tuned" in args.arms:
         options.require_tuner(parser)
     shape = lab_job.shape_of(parser, args)
@@ -227,7 +286,14 @@ def main() -> None:
 
     about = {"network": args.network, "rate": args.rate, "shape": shape._asdict()}
     with lab_job.lab(args.rate, shape):
-        found = arms.alternate(args, run, summary, about, require_same_weights, other_weights)
+        found = arms.alternate(
+            args,
+            run,
+            summary,
+            about,
+            require_same_weights,
+            lambda runs: {**other_weights(runs), **reached(runs)},
+        )
     if "other_weights" in found:
         weights = {arm: row["weights"] for arm, row in found["medians"].items() if row}
         print(f"{BEST} ended with other weights: {weights}", file=sys.stderr)

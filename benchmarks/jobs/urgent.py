@@ -8,6 +8,10 @@ likes. Needs root (network namespaces) and iproute2.
 
     python -m benchmarks.jobs.urgent --out urgent.json
 
+With `--compression` the arms ``native-METHOD`` compress the bulk, which counts with its own size.
+
+    python -m benchmarks.jobs.urgent --rate 100mbit --compression onebit,topk
+
 It reports for each arm the MB/s of bulk each way and three times in milliseconds. Each time is a
 median over the repeats, of the median and of the 99th percentile:
 
@@ -23,6 +27,7 @@ import statistics
 import tempfile
 from typing import Any, Dict, List, Sequence
 
+from benchmarks.jobs import coded
 from benchmarks.lab import arms, lab_job, machine, options
 from benchmarks.lab.output import add_out_option
 from bytescheduler._advise.shape import Shape
@@ -30,6 +35,8 @@ from bytescheduler._advise.shape import Shape
 SHAPE = Shape(1, 1)
 # Our engine without MXNet.
 ARMS = [arm for arm in lab_job.ARMS if arm.startswith("native")]
+CODED = {f"native-{method}": params for method, params in lab_job.METHODS.items()}
+USUAL = "native-fifo,native"
 URGENT_KEY = 0
 TENSORS, TENSOR_BYTES = 32, 1 << 20
 
@@ -71,14 +78,25 @@ def to_server(ready: "Dict[int, float]", came: "Dict[int, float]", count: int) -
     return [came[number] - ready[number] for number in both[-count:]]
 
 
+def coding_of(arm: str) -> List[str]:
+    """Return the words that tell the program how an arm compresses the bulk; none: not at all."""
+    params = dict(CODED.get(arm, {}))
+    if not params:
+        return []
+    name = params.pop("compressor", None) or params.pop("type")
+    return [",".join([str(name), *(f"{option}={value}" for option, value in params.items())])]
+
+
 def measure(arm: str, args: argparse.Namespace) -> Dict[str, Any]:
     """Run one job."""
     count = args.fifo_count if arm.endswith("fifo") else args.count
     worker = [args.native, "urgent", str(TENSORS), str(TENSOR_BYTES), str(count), str(args.bytes)]
+    worker += coding_of(arm)
+    engine = "native" if arm in CODED else arm
     with tempfile.TemporaryDirectory() as folder:
         timeline = pathlib.Path(folder) / "timeline.json"
         env = {"BYTESCHEDULER_TIMELINE": str(timeline)}
-        found = lab_job.run(arm, worker, env, args.timeout, [args.native, "node"], SHAPE)[0]
+        found = lab_job.run(engine, worker, env, args.timeout, [args.native, "node"], SHAPE)[0]
         ready = spans(timeline.with_name("timeline-r0.json"), "queue", args.bytes)
         came = spans(timeline.with_name("timeline-s0.json"), "peers", args.bytes)
     return {
@@ -126,7 +144,8 @@ def main() -> None:
     parser.add_argument(
         "--fifo-count", type=options.count(), default=12, help="the same, where each waits long"
     )
-    arms.add_arms_option(parser, ARMS, "native-fifo,native")
+    arms.add_arms_option(parser, ARMS)
+    coded.add_option(parser)
     parser.add_argument("--timeout", type=float, default=120)
     parser.add_argument("--native", default="build/benchmarks/wire_benchmark")
     machine.add_option(parser)
@@ -134,6 +153,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.bytes % 4:
         parser.error("--bytes: want a multiple of 4, as the tensor is one of float32")
+    args.arms = coded.arms_of(args.compression, args.arms or [], "native") or USUAL.split(",")
     with lab_job.lab(args.rate, SHAPE):
         arms.alternate(
             args, lambda arm: measure(arm, args), summary, {"rate": args.rate, "bytes": args.bytes}

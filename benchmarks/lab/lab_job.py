@@ -44,14 +44,21 @@ _BEGINS = "BEGINS"
 _MERGED = Streams(stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 Role = Tuple[str, int, List[str]]  # DMLC_ROLE, the host, the command
 
-# Arms whose gradients are compressed, and how.
-COMPRESSION: Dict[str, Dict[str, object]] = {
-    "ours-bf16": {"compressor": "bf16"},
-    "ours-bf16-push": {"compressor": "bf16", "pull": "plain"},
-    "ours-fp16": {"compressor": "fp16"},
-    "ours-2bit": {"type": "2bit"},
-    "ours-2bit-bf16": {"type": "2bit", "pull": "bf16"},
+# Gradients are compressed in the arm ours-METHOD, and how.
+METHODS: Dict[str, Dict[str, object]] = {
+    "onebit": {"compressor": "onebit", "scaling": True, "ef": "vanilla"},
+    "topk": {"compressor": "topk", "k": 0.01, "ef": "vanilla"},
+    "randomk": {"compressor": "randomk", "k": 0.03125, "ef": "vanilla"},
+    "dithering": {"compressor": "dithering", "k": 7, "ef": "vanilla"},
+    "int8": {"compressor": "int8", "ef": "vanilla"},
+    "bf16": {"compressor": "bf16"},
+    "bf16-push": {"compressor": "bf16", "pull": "plain"},
+    "fp16": {"compressor": "fp16"},
+    "2bit": {"type": "2bit"},
+    "2bit-same": {"type": "2bit", "pull": "same"},
+    "2bit-bf16": {"type": "2bit", "pull": "bf16"},
 }
+COMPRESSION = {f"ours-{method}": params for method, params in METHODS.items()}
 ARMS: Dict[str, Dict[str, str]] = {
     "stock": {},
     "p3": {"DMLC_PS_VAN_TYPE": "p3", "DMLC_PS_WATER_MARK": "10"},

@@ -41,11 +41,11 @@ def method_of(text: str) -> Compression:
 
 
 def coded_layers(layers: List[Step], compression: Compression) -> List[Step]:
-    """Return layers with the bytes that travel of them, each way; gradients are float32."""
+    """Return layers with the bytes that travel of them, the way that has more; all are float32."""
     coded = []
     for layer in layers:
         coding = compression.coding_for(layer.size_bytes, _FLOAT32_BYTES)
         whole_bytes = layer.size_bytes - layer.size_bytes % _FLOAT32_BYTES
-        sent_bytes = layer.size_bytes if coding is None else coding.sizes(whole_bytes)[0]
+        sent_bytes = layer.size_bytes if coding is None else max(coding.sizes(whole_bytes))
         coded.append(layer._replace(size_bytes=sent_bytes))
     return coded

@@ -43,6 +43,19 @@ TEST(CheckedTensorTest, SumsOfAllWorkersAreRight) {
   }
 }
 
+TEST(CheckedTensorTest, ASumThatLosesSomethingIsThereOrMissing) {
+  CheckedTensor tensor(7, kPieces * kPieceBytes, 0, 2);
+  tensor.Change();
+  EXPECT_NE(tensor.Missing(), "");  // nothing has come yet
+  std::vector<float> sum(kPieces * kPiece, 0.5F);
+  Receive(sum, &tensor);
+  EXPECT_EQ(tensor.Missing(), "");
+  tensor.Change();
+  sum.resize(kPieces * kPiece - 1 - kPiece);
+  Receive(sum, &tensor);  // without the last piece
+  EXPECT_THAT(tensor.Missing(), HasSubstr("number " + std::to_string(2 * kPiece)));
+}
+
 TEST(CheckedTensorTest, TheSameWorkerTwiceIsNoSum) {
   CheckedTensor tensor(7, kPieceBytes, 0, 2);
   tensor.Change();

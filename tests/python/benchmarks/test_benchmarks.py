@@ -271,13 +271,18 @@ def test_a_file_without_a_drawable_result_is_refused(
 
 
 def reached(samples: float, weights: str) -> "Dict[str, Any]":
-    return {"samples_per_s": samples, "accuracy": 0.9, "weights": weights}
+    curve = [(1.0, 0.9)]
+    return {"samples_per_s": samples, "accuracy": 0.9, "curve": curve, "weights": weights}
 
 
 def test_train_adds_up_workers_and_shows_all_weights() -> None:
     of_arm = [[reached(10 * i, f"{i}"), reached(5, f"{i}")] for i in (3, 1, 2)]
-    expected = {"samples_per_s": 25, "accuracy": 0.9, "weights": ["1", "2", "3"]}
-    assert train.summary(of_arm) == expected
+    assert train.summary(of_arm) == {
+        "samples_per_s": 25,
+        "accuracy": 0.9,
+        "curve": [(1.0, 0.9)],
+        "weights": ["1", "2", "3"],
+    }
 
 
 def trained(

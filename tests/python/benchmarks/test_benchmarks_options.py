@@ -71,6 +71,11 @@ def test_an_arm_that_is_none_is_refused_before_anything_starts(name: str, wrong:
         ("replay --factors 1=nan", "the rate of host 1: want 0.001 to 1000 times that of the"),
         ("replay --factors 1=2,1=3", "the rate of host 1 is there twice"),
         ("replay --rate none --compute 1 --factors 1=2", "--factors: want links that have a rate"),
+        (
+            "replay --compression gzip",
+            "argument --compression: 'gzip': want some of onebit,topk,randomk,dithering,int8,",
+        ),
+        ("replay --framework torch --compression onebit", "--compression: want --framework mxnet"),
         ("fusion --factors 1=2 --rates 1gbit,none", "--factors: want links that have a rate"),
         ("train -w 60 -s 60", "60+60: 120 hosts, want at most 100"),
         ("shapes --only 3+4", "argument --only: '3+4': want some of 2+2,2+2 together,2+1,"),

@@ -1,0 +1,75 @@
+"""Arms whose gradients travel compressed: their choice, their ideal, their sums and their table."""
+
+import argparse
+from typing import Any, Dict, List, Optional, Sequence
+
+from benchmarks.jobs.link_loads import median
+from benchmarks.lab import lab_job, options
+from bytescheduler._advise import links, models
+from bytescheduler._advise.coded import coded_layers
+from bytescheduler._advise.shape import Shape
+from bytescheduler._compression.params import compression_of
+from bytescheduler._settings import Settings
+
+PLAIN = "ours"
+# Equal numbers, as a replay's gradients are, come out of these as they went in.
+_KEEP_EQUAL_NUMBERS = ("onebit", "dithering", "int8", "bf16", "fp16")
+
+
+def add_option(parser: argparse.ArgumentParser) -> None:
+    """Let the caller choose methods; `args.compression` is a list of them, empty if none is."""
+    names = ",".join(lab_job.METHODS)
+    parser.add_argument(
+        "--compression",
+        type=options.names(lab_job.METHODS),
+        default=[],
+        metavar="METHOD,...",
+        help=f"compare arms whose gradients are compressed with plain ones; of {names}",
+    )
+
+
+def arms_of(methods: Sequence[str], others: Sequence[str], plain: str = PLAIN) -> List[str]:
+    """Return the arms of methods behind `others`; the plain arm stands first if it was left out."""
+    coded = [f"{plain}-{method}" for method in methods]
+    first = [plain] if coded and plain not in others else []
+    return [*first, *others, *(arm for arm in coded if arm not in others)]
+
+
+def sums_are_whole(params: Optional[Dict[str, object]]) -> bool:
+    """Return whether sums of equal numbers come back as they are; None: nothing is compressed."""
+    return params is None or params.get("compressor") in _KEEP_EQUAL_NUMBERS
+
+
+def ideals(
+    steps: List[models.Step], arms: Sequence[str], shape: Shape, payload_bytes_per_s: float
+) -> Dict[str, float]:
+    """Return the shortest possible step of each arm that compresses, which counts its codes."""
+    rate = links.model_bytes_per_s(shape, payload_bytes_per_s)  # coded keys are a copy a worker
+    least_bytes = Settings.read().min_compress_bytes
+    found = {}
+    for arm in arms:
+        if arm in lab_job.COMPRESSION:
+            compression = compression_of(lab_job.COMPRESSION[arm], least_bytes)
+            found[arm] = models.ideal_s(coded_layers(steps, compression), rate)
+    return found
+
+
+def lines(result: Dict[str, Any]) -> List[str]:
+    """Return a table of what compression brings, in Markdown; none if nothing was compressed."""
+    cells = [cell for cell in result["cells"] if cell.get("coded_s")]
+    if not cells:
+        return []
+    arms = list(cells[0]["coded_s"])
+    rows = [["what compression brings", *arms]]
+    for cell in cells:
+        times = {arm: median(runs) for arm, runs in cell["all_s"].items()}
+        plain_s = times.get(PLAIN)
+        rows.append([f"ours / arm: {cell['name']}", *(_ratio(plain_s, times[arm]) for arm in arms)])
+        shares = (_ratio(cell["coded_s"][arm], times[arm]) for arm in arms)
+        rows.append([f"ideal with codes / arm: {cell['name']}", *shares])
+    table = ["| " + " | ".join(row) + " |" for row in rows]
+    return ["", table[0], "|---" * len(rows[0]) + "|", *table[1:]]
+
+
+def _ratio(over: Optional[float], under: Optional[float]) -> str:
+    return "–" if over is None or under is None else f"{over / under:.3f}"
