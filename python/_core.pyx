@@ -914,6 +914,25 @@ cdef class Worker:
             code = bs_worker_start_operation(worker, &operation, &error)
         _check(code, &error)
 
+    def reprioritise_exchange(self, uint64_t key, int priority):
+        """Give an exchange another priority, for what this worker has not sent; returns at once.
+
+        Parameters
+        ----------
+        key : int
+            Of the exchange; nothing happens if it is over.
+        priority : int
+            Larger goes first.
+        """
+        cdef bs_worker* worker = self.handle()
+        cdef bs_operation operation = bs_operation_init(BS_REPRIORITISE_EXCHANGE)
+        cdef bs_error error
+        cdef int code
+        operation.key, operation.priority = key, priority
+        with nogil:
+            code = bs_worker_start_operation(worker, &operation, &error)
+        _check(code, &error)
+
     cdef int _run(self, vector[bs_operation]* operations, owner) except -1:
         """Start operations that have no `pushed`, and block until all are done."""
         cdef bs_worker* worker = self.handle()

@@ -76,6 +76,7 @@ cdef extern from "bytescheduler/c_api.h" nogil:
         BS_GIVE_BACK
         BS_EXCHANGE
         BS_QUIT_EXCHANGE
+        BS_REPRIORITISE_EXCHANGE
 
     ctypedef struct bs_exchange:
         size_t struct_bytes

@@ -268,6 +268,9 @@ typedef enum {
   // Ends an exchange that this worker has under way, on all its workers, with `about` as the
   // reason.  [key, about]
   BS_QUIT_EXCHANGE = 14,
+  // Gives an exchange that this worker has under way another priority, for what it has not sent
+  // yet; nothing happens if it is over.  [key, priority]
+  BS_REPRIORITISE_EXCHANGE = 15,
 } bs_operation_kind;
 // How the contributions to an exchange become its result.
 typedef enum { BS_SUM = 0, BS_MIN = 1, BS_MAX = 2, BS_PRODUCT = 3 } bs_reduction;

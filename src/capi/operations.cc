@@ -205,6 +205,11 @@ Status StartQuitExchange(const bs_operation& operation, node::OperationHost* hos
   return Status::Ok();
 }
 
+Status StartReprioritiseExchange(const bs_operation& operation, node::OperationHost* host) {
+  host->worker()->ReprioritiseExchange(operation.key, operation.priority);
+  return Status::Ok();
+}
+
 constexpr Fields kFirstValue = {Field::kOut, Field::kDone};
 constexpr Fields kMayDeclare = {Field::kKey, Field::kSizeBytes, Field::kDType};
 constexpr Fields kMayDeclareCoded = kMayDeclare | Fields{Field::kCoding};
@@ -271,6 +276,12 @@ constexpr auto kRows = std::to_array<Row>({
      {Field::kKey},
      kExchanges,
      StartQuitExchange},
+    {BS_REPRIORITISE_EXCHANGE,
+     "reprioritise-exchange",
+     {},
+     {Field::kKey, Field::kPriority},
+     kExchanges,
+     StartReprioritiseExchange},
 });
 
 // The kinds count from 1, in the order of the rows.

@@ -73,7 +73,7 @@ class CommTask {
 
   const Key key_;
   const Round round_;
-  const Priority priority_;
+  Priority priority_;
   const uint64_t size_bytes_;
 
   Core* core_ = nullptr;  // not owned; null while not registered

@@ -54,14 +54,15 @@ class Core::Impl {
     BS_CHECK(!task->ready_);
     task->ready_ = true;
     if (!task->failure_.ok()) return;
-    for (const bs::Partition& partition : task->partitions_) {
-      const Priority priority = options_.priority_order ? task->PriorityOf(partition.index) : 0;
-      queues_.Submit(partition.server, {.priority = priority,
-                                        .size_bytes = partition.size_bytes,
-                                        .token = task,
-                                        .index = partition.index});
-    }
-    RequestRun();
+    Queue(task);
+  }
+
+  void Reprioritise(CommTask* task, Priority priority) {
+    if (task->core_ != core_) return;
+    task->priority_ = priority;
+    if (!task->ready_ || !task->failure_.ok()) return;
+    RemoveQueued(*task);
+    Queue(task);
   }
 
   void Finished(CommTask* task, uint32_t index, const Status& status) {
@@ -74,8 +75,8 @@ class Core::Impl {
     queues_.Return(partition.server, partition.size_bytes);
     if (!status.ok() && task->failure_.ok()) {
       task->failure_ = status;
-      RemoveQueued(*task);
-      RequestRun();  // heads that did not fit may be gone, on any server
+      RemoveQueued(*task);  // it is over without them
+      RequestRun();         // heads that did not fit may be gone, on any server
     }
     if (queues_.of(partition.server).queued() > 0) RequestRun();
     const bool over = task->failure_.ok() ? task->unfinished_ == 0 : task->outstanding_ == 0;
@@ -182,7 +183,18 @@ class Core::Impl {
     task->Start(partition);
   }
 
-  // A failed task is over without them.
+  void Queue(CommTask* task) {
+    for (const bs::Partition& partition : task->partitions_) {
+      if (task->states_[partition.index] != CommTask::State::kWaiting) continue;
+      const Priority priority = options_.priority_order ? task->PriorityOf(partition.index) : 0;
+      queues_.Submit(partition.server, {.priority = priority,
+                                        .size_bytes = partition.size_bytes,
+                                        .token = task,
+                                        .index = partition.index});
+    }
+    RequestRun();
+  }
+
   void RemoveQueued(const CommTask& task) {
     std::vector<bool> asked(queues_.num_servers());
     for (const bs::Partition& partition : task.partitions_) {
@@ -234,6 +246,8 @@ void Core::Add(CommTask* task) { impl_->Add(task); }
 void Core::FailAll(const Status& status) { impl_->FailAll(status); }
 
 void Core::Drop(CommTask* task, const Status& status) { impl_->Drop(task, status); }
+
+void Core::Reprioritise(CommTask* task, Priority priority) { impl_->Reprioritise(task, priority); }
 
 void Core::SetCredit(uint64_t credit_bytes) { impl_->SetCredit(credit_bytes); }
 

@@ -72,6 +72,10 @@ class Core {
   // REQUIRES: !status.ok().
   void Drop(CommTask* task, const Status& status);
 
+  // Gives a task another priority, and its queued partitions with it.  They go behind those that
+  // have that priority already.  Nothing happens if the task is not registered.
+  void Reprioritise(CommTask* task, Priority priority);
+
   // Replaces CoreOptions::credit_bytes from now on, also for queued partitions.
   // REQUIRES: credit_bytes > 0.
   void SetCredit(uint64_t credit_bytes);

@@ -130,6 +130,11 @@ void Worker::Impl::ExpireExchange(Key key, const Status& why) {
   QuitExchange(key, why);
 }
 
+void Worker::Impl::ReprioritiseExchange(Key key, Priority priority) {
+  const auto at = exchanges_.find(key);
+  if (at != exchanges_.end()) core_.Reprioritise(at->second.task.get(), priority);
+}
+
 void Worker::Impl::QuitExchange(Key key, const Status& why) {
   const auto at = exchanges_.find(key);
   if (at == exchanges_.end() || !failure_.ok()) return;

@@ -104,6 +104,11 @@ void Worker::QuitExchange(Key key, std::string reason) {
   });
 }
 
+void Worker::ReprioritiseExchange(Key key, Priority priority) {
+  impl_->executor()->Post(
+      [impl = impl_.get(), key, priority] { impl->ReprioritiseExchange(key, priority); });
+}
+
 void Worker::SetOptimizer(std::string text, std::string pickle, Done done) {
   impl_->executor()->Post([impl = impl_.get(),
                            optimizer = backend::OptimizerText{std::move(text), std::move(pickle)},

@@ -176,6 +176,10 @@ class Worker {
   // Ends an exchange that this worker has under way, on all its workers: kCancelled with `reason`.
   void QuitExchange(Key key, std::string reason);
 
+  // Gives an exchange that this worker has under way another priority, for what it has not sent
+  // yet.  Nothing happens if it is over.
+  void ReprioritiseExchange(Key key, Priority priority);
+
   // Asynchronous keys: servers update weights with every push as it comes.  A worker waits for
   // other workers only as BYTESCHEDULER_MAX_STALENESS says.
 

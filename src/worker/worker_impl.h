@@ -99,6 +99,7 @@ class Worker::Impl {
   void SetOptimizer(backend::OptimizerText optimizer, Done done);
   void BeginExchange(ExchangeCall call);
   void QuitExchange(Key key, const Status& why);
+  void ReprioritiseExchange(Key key, Priority priority);
   // Quits an exchange at its deadline.  The worker fails if the server does not answer to that.
   void ExpireExchange(Key key, const Status& why);
   void SetPartitionAndCredit(uint64_t partition_bytes, uint64_t credit_bytes) {

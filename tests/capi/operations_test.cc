@@ -109,6 +109,7 @@ TEST(Operations, EachKindTakesTheFieldsOfItsComment) {
   EXPECT_EQ(FieldsOf(BS_GIVE_BACK), "key done");
   EXPECT_EQ(FieldsOf(BS_EXCHANGE), "key in out size_bytes pushed! done! priority dtype exchange!");
   EXPECT_EQ(FieldsOf(BS_QUIT_EXCHANGE), "key about!");
+  EXPECT_EQ(FieldsOf(BS_REPRIORITISE_EXCHANGE), "key priority");
 }
 
 TEST(Operations, AnEmptyTensorNeedsNoMemory) {
@@ -144,7 +145,8 @@ TEST(Operations, StockServersBroadcastFromRank0AndSumOnly) {
            {BS_SET_OPTIMIZER, "optimizers on servers"},
            {BS_RETUNE, "another partition size"},
            {BS_EXCHANGE, "exchanges between some workers"},
-           {BS_QUIT_EXCHANGE, "exchanges between some workers"}}) {
+           {BS_QUIT_EXCHANGE, "exchanges between some workers"},
+           {BS_REPRIORITISE_EXCHANGE, "exchanges between some workers"}}) {
     const Status status = capi::StartOperation(bs_operation_init(kind), &host);
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << kind;
     EXPECT_EQ(status.message(),

@@ -36,6 +36,11 @@ class CoreSeeds : public ::testing::TestWithParam<uint32_t> {
     unready_.back()->NotifyReady();
     unready_.pop_back();
   }
+  void Reprioritise() {
+    if (tasks_.empty()) return;
+    core_.Reprioritise(tasks_[random_() % tasks_.size()].get(),
+                       static_cast<Priority>(random_() % 7));
+  }
   void Acknowledge(bool ok) {
     if (flight_.empty()) return;
     const size_t i = random_() % flight_.size();
@@ -51,8 +56,10 @@ class CoreSeeds : public ::testing::TestWithParam<uint32_t> {
       AddTask();
     else if (choice < 50)
       MakeReady();
-    else if (choice < 75)
+    else if (choice < 70)
       defer_.RunAll();
+    else if (choice < 75)
+      Reprioritise();
     else
       Acknowledge(choice > 76);
   }

@@ -74,6 +74,35 @@ TEST_F(CoreTest, UrgentTaskOvertakesQueuedOne) {
   urgent.NotifyFinish(0, Status::Ok());
 }
 
+TEST_F(CoreTest, ARaisedTaskOvertakesFromItsNextPartitionOn) {
+  RecordingTask first({.key = 1, .priority = 3, .size_bytes = 400}, &log_);
+  RecordingTask raised({.key = 2, .priority = 0, .size_bytes = 200}, &log_);
+  RecordingTask over({.key = 3, .priority = 0, .size_bytes = 100}, &log_);
+  Core core(options_, defer_.fn());
+  core.Add(&first);
+  core.Add(&raised);
+  first.NotifyReady();
+  core.Reprioritise(&raised, 4);  // before it is ready
+  core.Reprioritise(&over, 9);
+  EXPECT_EQ(over.priority(), 0) << "it is not registered";
+  defer_.RunAll();
+  EXPECT_EQ(TakeLog(), (std::vector<Started>{{1, 0, 0, 100}, {1, 1, 0, 100}}));
+  raised.NotifyReady();
+  first.NotifyFinish(0, Status::Ok());
+  defer_.RunAll();
+  EXPECT_EQ(TakeLog(), (std::vector<Started>{{2, 0, 0, 100}}));
+  core.Reprioritise(&first, 5);
+  EXPECT_EQ(core.queued_bytes(0), 300U);
+  first.NotifyFinish(1, Status::Ok());
+  defer_.RunAll();
+  EXPECT_EQ(TakeLog(), (std::vector<Started>{{1, 2, 0, 100}})) << "each partition once";
+  core.FailAll(Status::Cancelled("end of test"));
+  core.Reprioritise(&first, 6);
+  EXPECT_EQ(core.queued(0), 0U) << "a failed task starts nothing";
+  first.NotifyFinish(2, Status::Ok());
+  raised.NotifyFinish(0, Status::Ok());
+}
+
 TEST_F(CoreTest, WithoutPriorityOrderTasksGoAsTheyBecameReady) {
   options_.priority_order = false;
   RecordingTask first({.key = 1, .priority = -9, .size_bytes = 300}, &log_);

@@ -98,6 +98,38 @@ TEST(WorkerExchange, GivesAndTakesPartitionsAndNotifiesThatItHasThem) {
   EXPECT_EQ(memory[99], std::byte{9});
 }
 
+TEST(WorkerExchange, ARaisedExchangeOvertakesFromItsNextPartitionOn) {
+  std::vector<std::byte> large = Bytes(192, 1);
+  std::vector<std::byte> small = Bytes(64, 2);
+  Exchanged first;
+  Exchanged raised;
+  Bench bench(OfTwo());
+  bench.worker()->Exchange(first.Call(7, large, large));
+  bench.worker()->Exchange(raised.Call(8, small, small));
+  ps::Message give = bench.Next();
+  ps::Message take = bench.Next();
+  EXPECT_EQ(About(give).key, 7U);
+  bench.worker()->ReprioritiseExchange(8, 4);
+  bench.worker()->ReprioritiseExchange(9, 5);  // there is none
+  EXPECT_TRUE(bench.Quiet()) << "the credit is spent";
+  bench.Answer(std::move(give));
+  ps::Message urgent = bench.Next();
+  EXPECT_EQ(About(urgent).key, 8U);
+  EXPECT_EQ(urgent.meta.priority, 4) << "also on its way, and for its answer";
+  bench.Answer(std::move(urgent));
+  ps::Message urgent_take = bench.Next();
+  EXPECT_EQ(About(urgent_take).key, 8U);
+  bench.Answer(std::move(urgent_take), Bytes(64, 8));
+  EXPECT_TRUE(raised.done.ok());
+  ps::Message second = bench.Next();
+  EXPECT_EQ(About(second).key, 7U);
+  EXPECT_EQ(About(second).offset_bytes, 64U);
+  EXPECT_EQ(second.meta.priority, 3);
+  bench.Answer(std::move(second));
+  bench.Answer(std::move(take), Bytes(64, 9));
+  EXPECT_EQ(first.done.calls, 0);
+}
+
 TEST(WorkerExchange, ATakerAsksForAllAtNoCredit) {
   std::vector<std::byte> out = Bytes(200, 0);
   Exchanged exchanged;

@@ -243,7 +243,12 @@ void ExchangeJob::Start(int32_t rank, size_t number) {
   call.done = [this, rank, number, part](const Status& status) {
     OnDone(rank, number, part, status);
   };
-  workers_[static_cast<size_t>(rank)].worker->Exchange(std::move(call));
+  Worker* const worker = workers_[static_cast<size_t>(rank)].worker.get();
+  worker->Exchange(std::move(call));
+  // Of this one or an earlier one, which may be over.
+  if (Chance(0.3)) {
+    worker->ReprioritiseExchange(random_() % (number + 1), static_cast<Priority>(random_() % 5));
+  }
 }
 
 void ExchangeJob::OnDone(int32_t rank, size_t number, const std::shared_ptr<Part>& part,

@@ -86,6 +86,7 @@ def check(worker: Worker, one: UnderWay) -> None:
 
 def exchange(worker: Worker, seed: int, calls: int) -> None:
     chance = random.Random(seed)
+    chance_of_own = random.Random(worker.rank)
     completions = Completions()
     under_way: Dict[int, UnderWay] = {}
     for key in range(1, calls + 1):
@@ -96,6 +97,8 @@ def exchange(worker: Worker, seed: int, calls: int) -> None:
             received = sent if key % 2 else np.zeros_like(sent)
             pending = start(worker, call, sent, received, completions)
             under_way[key] = UnderWay(call, pending, received)
+            if key % 3 == 0:
+                worker.reprioritise_exchange(chance_of_own.randint(1, key), key)
         while len(under_way) > (AHEAD if key < calls else 0):
             for token in completions.wait(10_000):
                 check(worker, under_way.pop(token))
