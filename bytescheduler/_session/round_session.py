@@ -88,6 +88,7 @@ class RoundSession(Session):
         timeout_s: float,
         completions: Optional[Completions],
         token: int,
+        priority: int,
     ) -> Pending:
         """Begin an exchange, whose memory `owner` keeps alive; returns at once.
 
@@ -100,7 +101,12 @@ class RoundSession(Session):
             timeout_s=timeout_s,
             completions=completions,
             token=token,
+            priority=priority,
         )
+
+    def reprioritise_exchange(self, key: int, priority: int) -> None:
+        """Give an exchange another priority; nothing happens if it is over."""
+        self._worker.reprioritise_exchange(key, priority)
 
     def quit_exchange(self, key: int, reason: str) -> None:
         """End an exchange on all its workers; nothing happens if it is over."""

@@ -17,6 +17,7 @@ from bytescheduler.torch._backend.members import Members
 from bytescheduler.torch._backend.messages import Messages
 from bytescheduler.torch._backend.plan import Plan
 from bytescheduler.torch._backend.work import Work
+from bytescheduler.torch._engine.wait_order import Order
 
 __all__ = ["NAME", "BaseGroup"]
 
@@ -39,6 +40,8 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
         That of torch.distributed.
     notes : Store, optional
         Where senders tell receivers of messages; `store`, if not given.
+    order : Order, optional
+        That of all groups of the process; None: the group learns alone.
     timeout : timedelta
         The time of each call.
     title : str
@@ -55,6 +58,7 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
         *,
         store: Any,  # noqa: ANN401 - PyTorch's types are not read
         notes: Any = None,  # noqa: ANN401
+        order: Optional[Order] = None,
         timeout: datetime.timedelta,
         title: str = "",
         on_close: Callable[[], None] = lambda: None,
@@ -69,6 +73,7 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
         self._description = ""
         self._on_close = on_close
         self._messages = Messages(members, store if notes is None else notes)
+        self._order = Order() if order is None else order
         self._number = 0
         self._lock = threading.Lock()
         self._is_closed = False
@@ -226,10 +231,11 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
             self._calls.add(work)
 
     def _start(self, plan: Plan, options: object, timeout: object = None) -> Work:
-        work = Work(self._carrier, plan)
+        blocks = not is_asynchronous(options)
+        work = Work(self._carrier, plan, None if blocks else self._order.begin(plan.likeness))
         timeout_s = timeout_of(options, timeout, self._timeout_s)
         self._count(work)
-        if self._completer is None or not plan.exchanges or not is_asynchronous(options):
+        if self._completer is None or not plan.exchanges or blocks:
             work.start(timeout_s, None, 0)
         else:
             token = self._completer.new_token()

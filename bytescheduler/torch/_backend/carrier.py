@@ -33,8 +33,12 @@ class Carrier(Protocol):
         timeout_s: float,
         completions: Optional[Completions],
         token: int,
+        priority: int,
     ) -> Ending:
         """Begin an exchange; never blocks."""
+
+    def reprioritise_exchange(self, key: int, priority: int) -> None:
+        """Give an exchange another priority, for what is not sent; nothing if it is over."""
 
     def quit_exchange(self, key: int, reason: str) -> None:
         """End an exchange for this rank, and for all ranks that wait in it."""

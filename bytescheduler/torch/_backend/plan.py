@@ -1,6 +1,6 @@
 """A call of a collective: its exchanges, and its last steps on this rank."""
 
-from typing import Callable, List, Optional, Protocol, Sequence, Tuple
+from typing import Callable, Hashable, List, Optional, Protocol, Sequence, Tuple
 
 import torch
 
@@ -36,6 +36,9 @@ class _Call(Protocol):
 
     def on_end(self, call: Callable[[], object]) -> None:
         """Let `call` be called once it has ended."""
+
+    def hurry(self) -> None:
+        """Send it before all calls for which no thread waits."""
 
 
 def shards(numel: int, size: int, element_bytes: int, turn: int) -> List[Tuple[int, Range]]:
@@ -88,6 +91,7 @@ class Plan:
     def __init__(self, members: Members, number: int, kind: str) -> None:
         self.members = members
         self.number = number
+        self.kind = kind
         self.results: List[torch.Tensor] = []
         self.exchanges: List[Exchange] = []
         self.owner: List[torch.Tensor] = []
@@ -130,6 +134,11 @@ class Plan:
         self.label = label_of([self.title, text, tensors_text(tensors)])
         self.results = list(results)
         self._written = [extent_of(tensor) for tensor in written]
+
+    @property
+    def likeness(self) -> Hashable:
+        """A value that is equal for calls of a group that send and receive alike."""
+        return self.members.identity, self.kind, tuple(call.size for call in self.exchanges)
 
     @property
     def turn(self) -> int:

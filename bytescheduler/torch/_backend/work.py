@@ -13,6 +13,7 @@ from bytescheduler._native import Completions
 from bytescheduler.errors import Error, Timeout
 from bytescheduler.torch._backend.carrier import Carrier, Ending
 from bytescheduler.torch._backend.plan import Plan
+from bytescheduler.torch._engine.wait_order import URGENT, Turn
 
 __all__ = ["Work"]
 
@@ -32,12 +33,17 @@ class Work(C10dWork):  # type: ignore[misc]
         None where the group has one rank.
     plan : Plan
         Its exchanges are started by `start`.
+    turn : Turn, optional
+        Its place in the order; None: a thread waits for it from the start.
     """
 
-    def __init__(self, carrier: Optional[Carrier], plan: Plan) -> None:
+    def __init__(self, carrier: Optional[Carrier], plan: Plan, turn: Optional[Turn] = None) -> None:
         super().__init__()
         self._carrier = carrier
         self._plan = plan
+        self._turn = turn
+        self._priority = URGENT if turn is None else turn.priority
+        self._hurries = False
         self._left: List[Tuple[int, Ending]] = []  # key and end of each exchange
         self._is_started = False
         self._is_settled = False
@@ -63,6 +69,7 @@ class Work(C10dWork):  # type: ignore[misc]
                     timeout_s=timeout_s,
                     completions=completions,
                     token=token,
+                    priority=self._priority,
                 )
             except Error as error:
                 failure = error
@@ -94,6 +101,19 @@ class Work(C10dWork):  # type: ignore[misc]
         elif has_ended:
             self._settle(None)
         return self._done.is_set()
+
+    def hurry(self) -> None:
+        """Send it before all calls for which no thread waits; see `_Call` of a plan."""
+        if self._hurries:
+            return
+        self._hurries = True
+        is_late, self._priority = self._priority != URGENT, URGENT
+        if is_late and self._carrier is not None:
+            for key, _ in self._left:
+                with contextlib.suppress(Error):  # the job has failed, which `poll` tells
+                    self._carrier.reprioritise_exchange(key, URGENT)
+        for call in self._plan.earlier:
+            call.hurry()
 
     def fail(self, error: Exception) -> None:
         """End the call with an error, and its exchanges on all ranks.  Any thread."""
@@ -180,6 +200,10 @@ class Work(C10dWork):  # type: ignore[misc]
         Timeout
             It has not ended within `timeout`, or within the time of its group.
         """
+        if self._turn is not None:
+            self._turn.waited_for()
+        if not self.poll():
+            self.hurry()
         limit_s = timeout.total_seconds()
         end = time.monotonic() + limit_s if limit_s > 0 else None
         while not self.poll():
@@ -196,7 +220,10 @@ class Work(C10dWork):  # type: ignore[misc]
 
     def is_completed(self) -> bool:
         """Return whether the call has ended, well or not."""
-        return self.poll()
+        has_ended = self.poll()
+        if has_ended and self._turn is not None:
+            self._turn.leave()
+        return has_ended
 
     def is_success(self) -> bool:
         """Return whether the call has ended well."""
@@ -212,6 +239,8 @@ class Work(C10dWork):  # type: ignore[misc]
 
     def get_future(self) -> Any:  # noqa: ANN401 - PyTorch's types are not read
         """Return a future of the result, which raises the call's error."""
+        if self._turn is not None:
+            self._turn.leave()
         with self._lock:
             if self._future is None:
                 self._begun = torch.futures.Future()

@@ -20,6 +20,7 @@ from bytescheduler.torch._backend.group import Group
 from bytescheduler.torch._backend.members import Members
 from bytescheduler.torch._backend.plan import Plan
 from bytescheduler.torch._backend.work import Work
+from bytescheduler.torch._engine.wait_order import Order
 
 __all__ = ["World"]
 
@@ -113,6 +114,7 @@ class World:
         self._ranks: Tuple[int, ...] = ()  # workers of the job, by c10d's rank
         self._token = ""
         self._meetings = 0  # in this session
+        self._order = Order()
         # Groups by their ranks.  c10d's names may come again, and with local synchronisation they
         # may differ between the ranks of a group.
         self._made: Counter[Tuple[int, ...]] = Counter()
@@ -168,6 +170,7 @@ class World:
             None if alone else self._completer,
             store=options.store,
             notes=self._store,
+            order=self._order,
             timeout=options.timeout,
             title=options.group_id,
             on_close=lambda: self._forget(group),

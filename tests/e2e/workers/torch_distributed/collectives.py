@@ -22,6 +22,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 import bytescheduler.torch as bps
+from bytescheduler.torch._backend.work import Work
 
 CASE = sys.argv[1]
 BACKEND = "bytescheduler"
@@ -218,6 +219,44 @@ def groups(rank: int) -> None:
         dist.destroy_process_group(group)
 
 
+def share_that_has_come(elements: int, wait: Callable[[Anything], object]) -> float:
+    """Return how much of a large sum is there when `wait` for a small one returns.
+
+    The small one begins behind the large one.
+    """
+    large, small = torch.ones(elements), torch.ones(3)
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in (large, small)]
+    wait(works[1])
+    sample = large[::1009]  # quickly, as the rest is on its way
+    share = (sample == 2).sum().item() / len(sample)
+    works[1].wait()
+    works[0].wait()
+    assert small.sum() == 6
+    assert torch.equal(large, torch.full((elements,), 2.0))
+    return share
+
+
+def overtaking() -> None:
+    """A call that is waited for goes first, and so does a call whose wait is known."""
+    sizes = iter(range(8_000_000, 9_000_000, 1000))  # all unlike
+    assert min(share_that_has_come(next(sizes), Work.wait) for _ in range(3)) < 0.5
+    hurry, Work.hurry = Work.hurry, lambda _: None  # type: ignore[method-assign]
+    assert share_that_has_come(next(sizes), Work.wait) > 0.5, "nothing was in the way"
+    Work.hurry = hurry  # type: ignore[method-assign]
+    size = next(sizes)
+
+    def wait_for_future(work: Anything) -> None:
+        """Wait without a word to the order, so that all goes as it has begun."""
+        work.get_future().wait()
+
+    assert share_that_has_come(size, wait_for_future) > 0.5
+    shares = []
+    for _ in range(3):
+        share_that_has_come(size, Work.wait)
+        shares.append(share_that_has_come(size, wait_for_future))
+    assert min(shares) < 0.5
+
+
 def functional() -> None:
     from torch.distributed import _functional_collectives as fc
 
@@ -350,6 +389,7 @@ def whole() -> None:
     objects(rank)
     messages(rank)
     groups(rank)
+    overtaking()
     functional()
     weights(gloo)
     bps.init()  # it shares the job

@@ -247,6 +247,7 @@ class FakeCarrier:
         self.failure: Optional[Error] = None
         self.refusal: Optional[Error] = None  # of each start
         self.sources: List[object] = []
+        self.priorities: Dict[int, int] = {}  # of exchanges, by key
 
     def count(self, source: object) -> None:
         self.sources.append(source)
@@ -262,18 +263,24 @@ class FakeCarrier:
         timeout_s: float,
         completions: Optional[FakeCompletions],
         token: int,
+        priority: int,
     ) -> FakePending:
         if self.refusal is not None:
             raise self.refusal
         if exchange.size:
             assert owner, "the engine keeps the memory"
         pending = self.job.start(self.rank, exchange, timeout_s)
+        self.priorities[exchange.key] = priority
         with self.job.changed:
             if completions is not None:
                 if pending.is_over:
                     completions.add(token)
                 pending.tell = lambda: completions.add(token)
         return pending
+
+    def reprioritise_exchange(self, key: int, priority: int) -> None:
+        assert key in self.priorities
+        self.priorities[key] = priority
 
     def quit_exchange(self, key: int, reason: str) -> None:
         self.job.quit(self.rank, key, reason)
