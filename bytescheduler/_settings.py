@@ -96,6 +96,7 @@ class Settings:
     tuning_cache: str = _row("BYTESCHEDULER_TUNING_CACHE", str)
     secret_file: str = _row("BYTESCHEDULER_SECRET_FILE", str)
     timeout_s: float = _row("BYTESCHEDULER_TIMEOUT", seconds)
+    straggler_s: float = _row("BYTESCHEDULER_STRAGGLER_TIMEOUT", seconds)
     rejoin_s: float = _row("BYTESCHEDULER_REJOIN_TIMEOUT", seconds)
     own_rendezvous_s: float = _row("BYTESCHEDULER_RENDEZVOUS_TIMEOUT", seconds)
     grace_s: float = _row("BYTESCHEDULER_GRACE", seconds)

@@ -73,6 +73,9 @@ from bytescheduler.torch._api.builds import (
 from bytescheduler.torch._api.missing import refusal
 from bytescheduler.torch._api.push_pull import (
     Average,
+    Max,
+    Min,
+    Product,
     Sum,
     barrier,
     byteps_declare_tensor,
@@ -97,6 +100,9 @@ __all__ = [
     "CrossBarrier",
     "DistributedDataParallel",
     "DistributedOptimizer",
+    "Max",
+    "Min",
+    "Product",
     "Sum",
     "SyncBatchNorm",
     "allgather_object",

@@ -4,8 +4,18 @@ from typing import Any, List, Optional, Sequence
 
 import torch
 
+from bytescheduler._session.rounds import MAX, MIN, PRODUCT, SUM
 from bytescheduler.errors import UsageError
-from bytescheduler.torch._api.push_pull import Summable, averages, push_pull, synchronize, tensor_of
+from bytescheduler.torch._api.push_pull import (
+    Max,
+    Min,
+    Product,
+    Summable,
+    averages,
+    push_pull,
+    synchronize,
+    tensor_of,
+)
 from bytescheduler.torch._job.job import current
 from bytescheduler.torch._sums.compression import Chosen, Compression, chosen, scaled
 from bytescheduler.torch._sums.tensor_sums import Call
@@ -22,6 +32,8 @@ __all__ = [
 ]
 
 _Tensors = Sequence[torch.Tensor]
+# Operations that are no sum, as the engine numbers them.
+_REDUCTIONS = {Min: MIN, Max: MAX, Product: PRODUCT}
 
 
 class _Way:
@@ -30,7 +42,7 @@ class _Way:
     Parameters
     ----------
     average, op
-        As of `averages`.
+        As of `averages`; or `op` is Min, Max or Product.
     prescale_factor, postscale_factor : float
         Each tensor is multiplied before and after its way.
     compression : Compressor or str
@@ -45,12 +57,25 @@ class _Way:
         postscale_factor: float,
         compression: Chosen = Compression.none,
     ) -> None:
-        self.averages = averages(op, average)
+        self.op = SUM if op is None else _REDUCTIONS.get(op, SUM)
+        self.averages = self.op == SUM and averages(op, average)
         self.scales = prescale_factor != 1 or postscale_factor != 1
+        if self.op != SUM and (average is not None or self.scales):
+            raise UsageError(
+                f"op={op!r} beside average, prescale_factor or postscale_factor: these are for "
+                "sums and means; leave them out",
+                5,
+            )
+        if self.op != SUM and chosen(compression) is not Compression.none:
+            raise UsageError(f"op={op!r} with compression: only sums travel so; leave it out", 5)
         self.compression = scaled(chosen(compression), prescale_factor, postscale_factor)
 
     def check(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a tensor that can go this way."""
+        if self.op != SUM and tensor.requires_grad and torch.is_grad_enabled():
+            raise UsageError(
+                "allreduce: Min, Max and Product have no gradient; hand over tensor.detach()", 5
+            )
         if self.scales and not (tensor.is_floating_point() or tensor.is_complex()):
             raise UsageError(
                 f"allreduce: prescale_factor and postscale_factor scale floats, got {tensor.dtype}"
@@ -61,13 +86,15 @@ class _Way:
 
     def whole(self, tensor: torch.Tensor, name: Optional[str]) -> torch.Tensor:
         """Return the result.  Blocks."""
+        if self.op != SUM:
+            return synchronize(self.start(tensor, name))
         return push_pull(self.check(tensor), self.averages, name, compression=self.compression)
 
     def start(self, tensor: torch.Tensor, name: Optional[str], into: bool = False) -> int:
         """Return a handle; the result overwrites `tensor` if wanted."""
         if into and not isinstance(tensor, torch.Tensor):
             raise UsageError(f"allreduce in place: want a tensor, got {type(tensor).__name__}", 5)
-        call = Call(self.averages, name, compression=self.compression)
+        call = Call(self.averages, name, compression=self.compression, op=self.op)
         sums = current().get().sums
         return sums.start(self.check(tensor), call, into=tensor if into else None)
 
@@ -105,14 +132,15 @@ def allreduce(
     tensor, average, name, compression
         As of `push_pull`.
     op : str, optional
-        Average, or Sum.
+        Average, Sum, Min, Max, or Product.
     prescale_factor, postscale_factor : float
         The tensor is multiplied by the first before it travels, the result by the second.
 
     Raises
     ------
     UsageError
-        A whole number is to be scaled, or `op` contradicts `average`.
+        A whole number is to be scaled, or `op` contradicts `average`.  Min, Max and Product have no
+        gradient, no scale and no compression.
     """
     way = _Way(average, op, prescale_factor, postscale_factor, compression)
     return way.whole(tensor_of(tensor, "allreduce"), name)

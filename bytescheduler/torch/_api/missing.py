@@ -13,7 +13,6 @@ _RESTARTS = (
     "all processes begin anew, on the hosts that are there"
 )
 _HERE = "its names are in bytescheduler.torch itself"
-_ADDS = "servers add and average; other operations come with later back ends, and until then"
 _GRAPH = "it is of TensorFlow's graphs; here size() and rank() are numbers"
 _KERAS = "it is a callback of Keras; call what it does in the loop of the script"
 _PARAMETERS = "use broadcast_parameters(model.state_dict(), root_rank=0)"
@@ -30,13 +29,10 @@ MISSING: Dict[str, str] = {
     "HorovodInternalError": "catch bytescheduler.Error, whose PeerLost names the lost worker",
     "LearningRateScheduleCallback": _KERAS,
     "LearningRateWarmupCallback": _KERAS,
-    "Max": f"{_ADDS} take the largest of allgather_object(value)",
-    "Min": f"{_ADDS} take the smallest of allgather_object(value)",
     "MetricAverageCallback": "use allreduce(metric)",
     "PartialDistributedGradientTape": "it is of TensorFlow; use DistributedOptimizer",
-    "Product": f"{_ADDS} multiply those of allgather_object(value)",
     "ProcessSet": _PART,
-    "ReduceOp": "pass op=Average or op=Sum",
+    "ReduceOp": "pass op=Average, Sum, Min, Max or Product",
     "TorchState": _STATE,
     "add_process_set": _PART,
     "allgather": _OBJECTS,

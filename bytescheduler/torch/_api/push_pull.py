@@ -11,6 +11,9 @@ from bytescheduler.torch._sums.tensor_sums import Call
 
 __all__ = [
     "Average",
+    "Max",
+    "Min",
+    "Product",
     "Sum",
     "Summable",
     "averages",
@@ -31,6 +34,7 @@ Summable = Union[torch.Tensor, complex]
 
 Average = "average"
 Sum = "sum"
+Min, Max, Product = "min", "max", "product"
 
 
 def averages(op: Optional[str], average: Optional[bool] = None) -> bool:

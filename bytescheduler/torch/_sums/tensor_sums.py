@@ -6,13 +6,14 @@ import torch
 
 from bytescheduler._session.named_sums import NamedSums
 from bytescheduler._session.names import check_name
-from bytescheduler._session.rounds import Round, RoundCall
+from bytescheduler._session.rounds import SUM, Round, RoundCall
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._device.devices import Devices
 from bytescheduler.torch._engine.dtypes import check_summable
 from bytescheduler.torch._engine.session import TorchSession
 from bytescheduler.torch._sums.compression import Compression, Compressor
 from bytescheduler.torch._sums.passage import Passage
+from bytescheduler.torch._sums.reductions import Reductions
 
 __all__ = ["Call", "TensorSums"]
 
@@ -25,6 +26,7 @@ class Call(NamedTuple):
     priority: int = 0
     compression: Type[Compressor] = Compression.none
     bookkeeping: bool = False  # it is no tensor of the script; `name` is given
+    op: int = SUM  # the engine's number; any other goes plain
 
 
 class TensorSums(NamedSums[torch.Tensor]):
@@ -42,6 +44,7 @@ class TensorSums(NamedSums[torch.Tensor]):
         super().__init__(session)
         self._tensors = session
         self._devices = devices
+        self._reductions: Optional[Reductions] = None
 
     def start(self, tensor: torch.Tensor, call: Call, into: Optional[torch.Tensor] = None) -> int:
         """Begin to add up every worker's `tensor`; return the number to ask for it.
@@ -58,6 +61,8 @@ class TensorSums(NamedSums[torch.Tensor]):
         check_name(call.name)
         label = "a tensor without a name" if call.name is None else repr(call.name)
         check_summable(tensor, f"push_pull of {label}")
+        if call.op != SUM:
+            return self._start_reduction(tensor, call, into)
         if call.average and not (tensor.is_floating_point() or tensor.is_complex()):
             raise UsageError(
                 f"push_pull of {label}: the mean of {tensor.dtype} is no whole number; pass "
@@ -91,6 +96,32 @@ class TensorSums(NamedSums[torch.Tensor]):
                 return total
             with torch.no_grad():
                 return into.copy_(total)
+
+        return self.keep(pending, finish)
+
+    def _start_reduction(
+        self, tensor: torch.Tensor, call: Call, into: Optional[torch.Tensor]
+    ) -> int:
+        """Begin to reduce a copy of every worker's `tensor`; otherwise as `start`."""
+        if tensor.is_complex():
+            raise UsageError(
+                f"allreduce: {tensor.dtype} has no order and no product here; hand over "
+                "torch.view_as_real(tensor)",
+                5,
+            )
+        memory = tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+        pending: Optional[Round] = None
+        session = self._tensors
+        if session is not None and session.num_workers > 1 and memory.numel():
+            self._reductions = self._reductions or Reductions(session)
+            flat = memory.view(-1)
+            pending = self._reductions.start(flat, call.op, call.name, call.priority)
+
+        def finish() -> torch.Tensor:
+            if into is None:
+                return memory.to(tensor.device)
+            with torch.no_grad():
+                return into.copy_(memory)
 
         return self.keep(pending, finish)
 

@@ -129,7 +129,7 @@ def declared(rank: int) -> None:
     bps.byteps_declare_tensor("a tensor of BytePS")
     refused("byteps_compressor_type", bps.byteps_declare_tensor, "x", byteps_compressor_type="topk")
     refused("want a name", bps.byteps_declare_tensor, "")
-    for missing in ("Max", "Min", "alltoall"):
+    for missing in ("TorchState", "alltoall"):
         refused(f"bytescheduler.torch has no {missing}: ", getattr, bps, missing)
     assert not hasattr(bps, "Adasum")
 

@@ -53,6 +53,30 @@ def handles(rank: int) -> None:
     assert [float(bps.synchronize(h)[0]) for h in reversed(many)] == list(range(29, -1, -1))
 
 
+def reductions(rank: int) -> None:
+    for dtype in CODES:
+        mine = torch.tensor([rank + 1, 5 - rank]).to(dtype)
+        for op, want in ((bps.Min, [1, 4]), (bps.Max, [2, 5]), (bps.Product, [2, 20])):
+            assert torch.equal(bps.allreduce(mine, op=op), torch.tensor(want).to(dtype)), op
+        assert torch.equal(mine, torch.tensor([rank + 1, 5 - rank]).to(dtype)), "it was changed"
+    large = torch.arange(20_000.0).view(100, 200).t() * (1 - 2 * rank)
+    numbers = [bps.allreduce_async(large, name=f"least {i}", op=bps.Min) for i in range(3)]
+    for number in reversed(numbers):
+        assert torch.equal(bps.synchronize(number), -large.abs())
+    assert float(bps.allreduce(rank, op=bps.Max)) == 1
+    assert bps.allreduce_(large, op=bps.Max) is large
+    assert large.min() == 0
+    some = bps.grouped_allreduce([torch.full((2,), rank), torch.tensor(rank)], op=bps.Min)
+    assert [int(tensor.sum()) for tensor in some] == [0, 0]
+    assert bps.allreduce(torch.ones(0), op=bps.Min).shape == (0,)
+    # Two kinds of mistakes meet, of any size; the job goes on.
+    op = (bps.Min, bps.Max)[rank]
+    refused("op=Min, 3 elements of float32", bps.allreduce, torch.ones(3), name="a", op=op)
+    count = (3, 30_000)[rank]
+    refused("30000 elements", bps.allreduce, torch.ones(count), name="b", op=bps.Min)
+    assert float(bps.allreduce(torch.ones(1), name="b", op=bps.Min)) == 1
+
+
 def gradients(rank: int) -> None:
     x = torch.tensor([1.0, 2.0], requires_grad=True)
     y = bps.push_pull(x, average=False, name="differentiable")
@@ -114,7 +138,12 @@ def bad_input(rank: int) -> None:
     refused("to_dense", bps.push_pull, torch.eye(2).to_sparse(), name="eye")
     refused("'named': 3 elements", two_sizes)
     refused("contradict", bps.allreduce, torch.ones(1), average=True, op=bps.Sum)
-    refused("want Average or Sum", bps.allreduce, torch.ones(1), op="max")
+    refused("want Average or Sum", bps.allreduce, torch.ones(1), op="adasum")
+    refused("leave them out", bps.allreduce, torch.ones(1), op=bps.Max, average=False)
+    refused("leave them out", bps.allreduce, torch.ones(1), op=bps.Max, prescale_factor=2.0)
+    refused("only sums", bps.allreduce, torch.ones(1), op=bps.Min, compression="fp16")
+    refused("no gradient", bps.allreduce, torch.ones(1, requires_grad=True), op=bps.Min)
+    refused("view_as_real", bps.allreduce, torch.ones(1) + 1j, op=bps.Product)
 
 
 def two_sizes() -> None:
@@ -130,6 +159,7 @@ def main() -> None:
     assert (bps.local_rank(), bps.local_size(), size) == (rank, size, 2)
     sums(rank, size)
     handles(rank)
+    reductions(rank)
     gradients(rank)
     broadcasts(rank, size)
     optimizer_states(rank)
