@@ -37,8 +37,9 @@ brings, and the share of the ideal that counts codes (`coded_s`).
         --compression onebit,topk,int8,bf16
 
 With `--framework torch` layers are modules of PyTorch, and the arms are stock DDP over Gloo, in
-buckets of several sizes, and ours (benchmarks/pytorch/arms.py). `barrier_s` is the shortest step of
-a job that has all sums before it goes on.
+buckets of several sizes, and ours (benchmarks/pytorch/arms.py). The arm `fsdp` is FSDP2 that
+keeps weights after forward. A name that ends with `-backend` has our backend in place of Gloo.
+`barrier_s` is the shortest step of a job that has all sums before it goes on.
 
     python -m benchmarks.jobs.replay --framework torch --out replay-torch.json
 

@@ -1,4 +1,4 @@
-"""The arms of the replay with PyTorch: stock DDP over Gloo, and ours."""
+"""The arms of the replay with PyTorch: DDP and FSDP2 over Gloo and over our backend, and ours."""
 
 import tempfile
 from typing import Any, Dict, List, NamedTuple, Optional
@@ -10,6 +10,7 @@ from bytescheduler._launch.launcher import FIXED
 
 DDP_MB = 25.0  # stock DDP's bucket, which is divided by the model's scale
 GLOO = {"GLOO_SOCKET_IFNAME": "eth0"}
+OURS = "bytescheduler"  # our backend of torch.distributed
 
 
 class Arm(NamedTuple):
@@ -20,18 +21,42 @@ class Arm(NamedTuple):
     # under Open MPI's mpirun
     servers: str = ""
     bucket_mb: float = DDP_MB  # before it is divided
+    backend: str = "gloo"  # that torch.distributed uses
+    is_halved: bool = False  # gradients travel as bfloat16
+    reshards: bool = False  # FSDP2 frees weights after forward, and gathers them in backward again
 
     @property
     def is_stock(self) -> bool:
         """See `ranked.Arm`."""
-        return self.kind == "ddp"
+        return self.kind == "ddp" and self.backend == "gloo" and not self.is_halved
+
+    @property
+    def is_exact(self) -> bool:
+        """True where two workers end with the weights of all other such arms, in whole tensors."""
+        return not self.is_halved and self.kind != "fsdp"
+
+
+def _over_ours(arm: Arm) -> Arm:
+    """Return an arm of torch.distributed over our backend, which needs no servers apart."""
+    return arm._replace(servers="direct", backend=OURS)
+
+
+# Names end with -bf16 where gradients travel so, and with -backend over ours.
+_DISTRIBUTED: Dict[str, Arm] = {
+    "ddp-6": Arm("ddp", bucket_mb=DDP_MB / 4),
+    "ddp": Arm("ddp"),
+    "ddp-6-bf16": Arm("ddp", bucket_mb=DDP_MB / 4, is_halved=True),
+    "ddp-bf16": Arm("ddp", is_halved=True),
+    "fsdp": Arm("fsdp"),
+    "fsdp-reshard": Arm("fsdp", reshards=True),
+}
 
 
 ARMS: Dict[str, Arm] = {
     "alone": Arm("alone"),  # no sums at all: what a step takes by itself
-    "ddp": Arm("ddp"),
+    "ddp": _DISTRIBUTED["ddp"],
     # The sweep around it.
-    "ddp-6": Arm("ddp", bucket_mb=DDP_MB / 4),
+    "ddp-6": _DISTRIBUTED["ddp-6"],
     "ddp-12": Arm("ddp", bucket_mb=DDP_MB / 2),
     "ddp-50": Arm("ddp", bucket_mb=DDP_MB * 2),
     "ddp-100": Arm("ddp", bucket_mb=DDP_MB * 4),
@@ -40,6 +65,10 @@ ARMS: Dict[str, Arm] = {
     "ours": Arm("crossing", "apart"),
     "ours-together": Arm("crossing", "together"),
     "ours-direct": Arm("crossing", "direct"),
+    "ours-bf16": Arm("crossing", "apart", is_halved=True),
+    "ours-direct-bf16": Arm("crossing", "direct", is_halved=True),
+    **_DISTRIBUTED,
+    **{f"{name}-backend": _over_ours(arm) for name, arm in _DISTRIBUTED.items()},
     "mpi": Arm("mpi", "mpirun"),  # Horovod over MPI
     "mpi-grants": Arm("grants", "mpirun"),
 }

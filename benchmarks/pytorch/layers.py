@@ -10,10 +10,13 @@ import time
 from typing import Any, Iterable, List, Sequence, Tuple
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from bytescheduler._advise.models import Step
 
 EVERY = 4096  # one number of a weight in 4096 is updated and compared
+EXACT = 1e-5  # an average over three workers is rounded
+HALVED = 2.0**-6  # so are bfloat16 and their sums
 
 
 class Clock:
@@ -72,18 +75,19 @@ class Layer(torch.nn.Module):
         How many passes have found another weight.
     """
 
-    def __init__(self, step: Step, clock: Clock) -> None:
+    def __init__(self, step: Step, clock: Clock, tolerance: float = EXACT) -> None:
         super().__init__()
         self.weight = torch.nn.Parameter(torch.zeros(step.size_bytes // 4))
         self.step = step
         self.clock = clock
+        self.tolerance = tolerance
         self.expected = 0.0
         self.gradient = 0.0
         self.wrong = 0
 
     def compare(self, numbers: torch.Tensor) -> None:
         """Count a pass whose numbers are not as expected."""
-        close = 1e-5 * max(1.0, self.expected)  # an average over three workers is rounded
+        close = self.tolerance * max(1.0, self.expected)
         self.wrong += bool(((numbers - self.expected).abs() > close).any())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -95,10 +99,10 @@ class Layer(torch.nn.Module):
 class Model(torch.nn.Module):
     """The layers of a profile, one after another."""
 
-    def __init__(self, steps: Iterable[Step]) -> None:
+    def __init__(self, steps: Iterable[Step], tolerance: float = EXACT) -> None:
         super().__init__()
         clock = Clock()
-        self.layers = torch.nn.ModuleList(Layer(step, clock) for step in steps)
+        self.layers = torch.nn.ModuleList(Layer(step, clock, tolerance) for step in steps)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return `x` when all layers would have been computed."""
@@ -122,6 +126,15 @@ class Model(torch.nn.Module):
         return [layer.weight for layer in self.layers]
 
 
+def of_worker(tensor: torch.Tensor) -> Tuple[torch.Tensor, int]:
+    """Return the numbers that this worker has of a tensor, and how many are before them."""
+    if not isinstance(tensor, DTensor):
+        return tensor, 0
+    mesh = tensor.device_mesh
+    rows = -(-tensor.shape[0] // mesh.size())
+    return tensor.to_local(), rows * mesh.get_local_rank()
+
+
 class TakeAverage(torch.optim.Optimizer):
     """Writes averages into weights: one number in `every`, which takes next to no processor."""
 
@@ -134,5 +147,6 @@ class TakeAverage(torch.optim.Optimizer):
         for group in self.param_groups:
             for weight in group["params"]:
                 if weight.grad is not None:
-                    every = slice(None, None, group["every"])
-                    weight[every].copy_(weight.grad[every])
+                    numbers, before = of_worker(weight)
+                    every = slice(-before % group["every"], None, group["every"])
+                    numbers[every].copy_(of_worker(weight.grad)[0][every])

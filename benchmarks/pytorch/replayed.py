@@ -9,14 +9,15 @@ from benchmarks.lab import lab_job
 from benchmarks.lab.ranked import Told
 from benchmarks.pytorch import ways
 from benchmarks.pytorch.arms import ARMS
-from benchmarks.pytorch.layers import EVERY, Model, TakeAverage
+from benchmarks.pytorch.layers import EVERY, EXACT, HALVED, Model, TakeAverage, of_worker
 
 
 class Replayed:
     """A model whose steps are replayed by this worker."""
 
-    def __init__(self, model: Model, way: ways.Way) -> None:
+    def __init__(self, model: Model, way: ways.Way, tolerance: float = EXACT) -> None:
         self._model = model
+        self._tolerance = tolerance
         self._way = way
         self._before = time.perf_counter()
 
@@ -47,20 +48,22 @@ class Replayed:
         """Compare all sums of the latest step, of that number."""
         weights = self._model.state_dict()  # with every update that is under way
         for layer, average in enumerate(self._averages(iteration)):
-            weight = weights[f"layers.{layer}.weight"]
-            assert torch.allclose(weight, torch.tensor(average)), "a sum is wrong"
+            weight, _ = of_worker(weights[f"layers.{layer}.weight"])
+            assert torch.allclose(weight, torch.tensor(average), self._tolerance), "a sum is wrong"
         assert self._model.wrong == 0, "a step used a wrong sum"
 
 
 def work(told: Told) -> None:
     """Run one worker and report its step times."""
     torch.set_num_threads(1)
-    model = Model(told.steps)
+    arm = ARMS[told.arm]
+    tolerance = HALVED if arm.is_halved else EXACT
+    model = Model(told.steps, tolerance)
     optimizer = TakeAverage(model.parameters())
-    with ways.begin(model, optimizer, ARMS[told.arm], told.scale) as way:
+    with ways.begin(model, optimizer, arm, told.scale) as way:
         if told.watched:
             lab_job.await_begin()
-        replayed = Replayed(model, way)
+        replayed = Replayed(model, way, tolerance)
         last = told.iterations - 1
         seconds = [replayed.step(each, each == last) for each in range(told.iterations)]
         replayed.check(last)

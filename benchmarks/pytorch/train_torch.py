@@ -144,7 +144,8 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--repeats", type=options.count(), default=3)
     parser.add_argument("--rate", type=lab_job.rate, default="1gbit", help="of each link")
-    lab_arms.add_arms_option(parser, arms.ARMS, "ddp,barrier,ours,ours-together")
+    exact = [name for name, arm in arms.ARMS.items() if arm.is_exact]
+    lab_arms.add_arms_option(parser, exact, "ddp,barrier,ours,ours-together")
     parser.add_argument("--timeout", type=float, default=300)
     machine.add_option(parser)
     add_out_option(parser)

@@ -1,13 +1,17 @@
 """The ways to train that arms stand for: what is called, which optimizer steps, how it ends."""
 
 import contextlib
+import importlib
 import os
-from typing import Any, Callable, Dict, Iterator, NamedTuple
+from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
-from benchmarks.pytorch.arms import Arm
+from benchmarks.pytorch.arms import OURS, Arm
 
 # Horovod adds up as much together (HOROVOD_FUSION_THRESHOLD).
 _HOROVOD_SIZES = {"BYTESCHEDULER_PARTITION": 64 << 20, "BYTESCHEDULER_CREDIT": 128 << 20}
@@ -26,11 +30,37 @@ class Way(NamedTuple):
 
 @contextlib.contextmanager
 def _ddp(model: torch.nn.Module, optimizer: Any, arm: Arm, scale: int) -> "Iterator[Way]":  # noqa: ANN401
-    dist.init_process_group("gloo")
+    join(arm)
     called = torch.nn.parallel.DistributedDataParallel(
         model, bucket_cap_mb=arm.bucket_mb / scale, gradient_as_bucket_view=True
     )
+    if arm.is_halved:
+        called.register_comm_hook(None, _halve)
     yield Way(called, optimizer, dist.get_rank(), dist.get_world_size())
+    dist.destroy_process_group()
+
+
+def join(arm: Arm) -> None:
+    """Make the default group of torch.distributed over the backend of an arm."""
+    if arm.backend == OURS:
+        importlib.import_module("bytescheduler.torch")
+    dist.init_process_group(arm.backend)
+
+
+def _halve(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Send gradients as bfloat16, as `bf16_compress_hook` does where PyTorch allows its name."""
+    return default_hooks._compress_hook(torch.bfloat16, dist.group.WORLD, bucket)
+
+
+@contextlib.contextmanager
+def _fsdp(model: torch.nn.Module, optimizer: Any, arm: Arm, _scale: int) -> "Iterator[Way]":  # noqa: ANN401
+    """Shard each layer of a model of layers; the optimizer gets the shards."""
+    join(arm)
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for module in (*model.layers, model):
+        fully_shard(module, mesh=mesh, reshard_after_forward=arm.reshards)
+    optimizer.param_groups[0]["params"] = list(model.parameters())
+    yield Way(model, optimizer, dist.get_rank(), dist.get_world_size())
     dist.destroy_process_group()
 
 
@@ -51,11 +81,18 @@ def _alone(model: torch.nn.Module, optimizer: Any) -> "Iterator[Way]":  # noqa: 
 
 
 @contextlib.contextmanager
-def _ours(model: torch.nn.Module, optimizer: Any, crossing: bool) -> "Iterator[Way]":  # noqa: ANN401
+def _ours(
+    model: torch.nn.Module,
+    optimizer: Any,  # noqa: ANN401
+    crossing: bool,
+    compression: Optional[str] = None,
+) -> "Iterator[Way]":
     import bytescheduler.torch as bps
 
     bps.init()
-    wrapped = bps.DistributedOptimizer(optimizer, model=model, crossing=crossing)
+    wrapped = bps.DistributedOptimizer(
+        optimizer, model=model, crossing=crossing, compression=compression
+    )
     yield Way(model, wrapped, bps.rank(), bps.size())
     bps.shutdown()
 
@@ -80,7 +117,10 @@ WAYS: Dict[str, Callable[[torch.nn.Module, Any, Arm, int], Any]] = {
     "barrier": lambda model, optimizer, _arm, _scale: _ours(model, optimizer, crossing=False),
     "mpi": _by_mpi(_HOROVOD_SIZES, crossing=False),
     "grants": _by_mpi(_GRANTED_SIZES, crossing=True),
-    "crossing": lambda model, optimizer, _arm, _scale: _ours(model, optimizer, crossing=True),
+    "crossing": lambda model, optimizer, arm, _scale: _ours(
+        model, optimizer, crossing=True, compression="bf16" if arm.is_halved else None
+    ),
+    "fsdp": _fsdp,
 }
 
 
