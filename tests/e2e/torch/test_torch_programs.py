@@ -1,4 +1,4 @@
-"""Random programs of collectives, and a rank that ends in the middle of each call."""
+"""Random programs of collectives, their memory, and a rank that ends in the middle of a call."""
 
 import os
 import subprocess
@@ -32,6 +32,14 @@ def run(script: str, port: int, argument: str) -> str:
 def test_random_programs_have_the_bits_of_gloo(free_port: Callable[[], int]) -> None:
     said = run("programs.py", free_port(), PROGRAMS)
     assert said.count("compared ") == 4
+
+
+@pytest.mark.nightly
+def test_servers_keep_nothing_of_object_collectives_of_random_sizes(
+    free_port: Callable[[], int],
+) -> None:
+    said = run("objects.py", free_port(), "10000")
+    assert said.count("as little memory as early on") == 2
 
 
 @pytest.mark.parametrize("fault", ["kill", "stop", "raise"])
