@@ -397,10 +397,10 @@ def test_a_lost_server_is_named(job: Job) -> None:
 
 
 def test_missing_workers_are_named(capfd: "pytest.CaptureFixture[str]") -> None:
-    scheduler = Node.start(role("scheduler", 0, BYTESCHEDULER_TIMEOUT="500ms"))
+    scheduler = Node.start(role("scheduler", 0, BYTESCHEDULER_TIMEOUT="2s"))
     try:
         with pytest.raises(Timeout, match="1 of 2 workers"):
-            Worker.open(role("worker", scheduler.port, BYTESCHEDULER_TIMEOUT="500ms"))
+            Worker.open(role("worker", scheduler.port, BYTESCHEDULER_TIMEOUT="60s"))
         with pytest.raises(Error):
             scheduler.wait(60)
     finally:

@@ -83,12 +83,12 @@ def test_a_slow_worker_is_waited_for(make_job: MakeJob) -> None:
 def test_a_worker_that_never_pushes_is_named_by_its_waiting_peers(
     make_job: MakeJob, store: str
 ) -> None:
-    job = make_job(env={"BYTESCHEDULER_STRAGGLER_TIMEOUT": "2s"})
+    job = make_job(env={"BYTESCHEDULER_STRAGGLER_TIMEOUT": "5s"})
     for _ in range(2):
-        job.start_worker("steps/faulty_worker.py", store, "2", "0.35!")
+        job.start_worker("steps/faulty_worker.py", store, "2", "0.8!")
     for worker in job.workers:
         assert worker.wait(SOON_S) != 0, job.all_output()
-    assert re.search(r"after 2 ?s still waiting for worker 1", job.all_output()), job.all_output()
+    assert re.search(r"after 5 ?s still waiting for worker 1", job.all_output()), job.all_output()
 
 
 @pytest.mark.parametrize("store", STORES)

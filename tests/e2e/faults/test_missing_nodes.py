@@ -113,12 +113,12 @@ def launched(seconds: float, timeout: str, code: int) -> str:
 
 
 def test_a_worker_that_imports_for_longer_than_the_timeout_is_waited_for() -> None:
-    output = launched(seconds=5, timeout="4s", code=0)
+    output = launched(seconds=10, timeout="8s", code=0)
     assert "waiting for 1 of 2 workers, whose processes live" in output
     assert output.count("well done") == 2
 
 
 def test_a_worker_that_never_comes_is_waited_for_three_times_as_long() -> None:
-    output = launched(seconds=600, timeout="2s", code=1)
-    assert "rendezvous: after 6 s still missing 1 of 2 workers" in output
+    output = launched(seconds=600, timeout="5s", code=1)
+    assert "rendezvous: after 15 s still missing 1 of 2 workers" in output
     assert "bslaunch says that the missing workers' processes live, but no job waits" in output

@@ -27,7 +27,7 @@ def test_random_exchanges_give_the_results_of_numpy(
         for rank in (0, 1):
             late = re.search(r"late: Timeout: (.*)", job.said(rank))
             assert late, job.said(rank)
-            assert re.search("worker [01] has waited for 2 s; missing: worker 2", late[1])
+            assert re.search("worker [01] has waited for 5 s; missing: worker 2", late[1])
         assert "quits: Closed: abort" in job.said(0)
     finally:
         job.close()

@@ -73,11 +73,11 @@ def test_workers_are_killed_when_the_grace_is_over() -> None:
 
 
 def test_a_job_ends_after_its_time() -> None:
-    with start("0", "--timeout", "6", "--grace", "20") as job:
+    with start("0", "--timeout", "15", "--grace", "20") as job:
         pids = until_training(job)
         output, _ = job.communicate(timeout=LIMIT_S)
     assert job.returncode == 124, output
-    assert "bslaunch: not finished after 6 s" in output
+    assert "bslaunch: not finished after 15 s" in output
     for rank in range(2):
         assert f"[worker {rank}] saved\n" in output
     assert_gone(pids)

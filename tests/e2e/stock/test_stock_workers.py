@@ -171,8 +171,8 @@ def test_servers_told_to_load_no_pickles_refuse_the_optimizers_of_mxnet_too(
 
 
 def test_a_worker_that_lives_and_never_pushes_is_named_and_ends_the_job(make_job: MakeJob) -> None:
-    job = make_job(servers=2, env={"BYTESCHEDULER_STRAGGLER_TIMEOUT": "3s"})
-    why = "key 1: after 3 s still waiting for worker 1 to push it (BYTESCHEDULER_STRAGGLER_TIMEOUT)"
+    job = make_job(servers=2, env={"BYTESCHEDULER_STRAGGLER_TIMEOUT": "6s"})
+    why = "key 1: after 6 s still waiting for worker 1 to push it (BYTESCHEDULER_STRAGGLER_TIMEOUT)"
     assert_ends_and_says(job, "dist_sync", "never_pushed_by_rank_1", why)
 
 

@@ -28,7 +28,7 @@ def start(tmp_path: pathlib.Path, free_port: Callable[..., int]) -> Iterator[Sta
     ) -> Direct:
         folder = tmp_path / str(len(jobs))
         folder.mkdir()
-        settings = {"BYTESCHEDULER_COMM": comm, "BYTESCHEDULER_TIMEOUT": "10s"}
+        settings = {"BYTESCHEDULER_COMM": comm}
         if mistake == "order":
             settings["BYTESCHEDULER_STRAGGLER_TIMEOUT"] = "3s"
         if mistake == "none" and kind == "whole":

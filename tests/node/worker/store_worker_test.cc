@@ -316,7 +316,7 @@ TEST_F(StoreWorkerTest, CallsThatMayBlockSumTheSame) {
 
 TEST_F(StoreWorkerTest, ACallThatBlocksHoldsNoDeadlineUp) {
   blocks_ = 1;
-  StartWell("500ms");
+  StartWell("2s");
   Floats value(4, 3);  // so few that no probe goes behind
   Broadcast(&value);
   store_.blocks = true;
@@ -342,12 +342,12 @@ TEST_F(StoreWorkerTest, ASilentStoreIsAnErrorAtTheStart) {
 }
 
 TEST_F(StoreWorkerTest, ASilentStoreIsAnErrorAtABarrier) {
-  StartWell("500ms");
+  StartWell("2s");
   store_.silent = true;
   bs_error error{};
   EXPECT_EQ(bs_worker_barrier(worker_, &error), static_cast<int>(StatusCode::kDeadlineExceeded));
   EXPECT_STREQ(error.message,
-               "barrier: after 500 ms not every worker has come, or a server is gone: look which "
+               "barrier: after 2 s not every worker has come, or a server is gone: look which "
                "process of the job has ended (BYTESCHEDULER_STRAGGLER_TIMEOUT)");
   EXPECT_EQ(bs_worker_status(worker_, &error), static_cast<int>(StatusCode::kDeadlineExceeded));
   EXPECT_EQ(bs_worker_barrier(worker_, nullptr), static_cast<int>(StatusCode::kDeadlineExceeded));

@@ -209,7 +209,7 @@ def test_a_program_hears_a_signal_once_whoever_else_gets_it(
 
 
 @pytest.mark.parametrize(
-    ("grace", "again"), [("0.3", None), ("1000", signal.SIGTERM), ("1000", signal.SIGINT)]
+    ("grace", "again"), [("3", None), ("1000", signal.SIGTERM), ("1000", signal.SIGINT)]
 )
 def test_a_worker_is_ended_with_its_children_when_its_time_is_over(
     tmp_path: pathlib.Path, holders: HeldFifo, grace: str, again: Optional[signal.Signals]

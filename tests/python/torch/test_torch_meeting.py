@@ -23,7 +23,6 @@ NEAR, FAR = "10.7.7.7", "10.9.9.9"  # an address of this host, and one of anothe
 def _near(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meeting, "is_own", lambda address: address == NEAR)
     monkeypatch.setenv("BYTESCHEDULER_LOG_LEVEL", "off")
-    monkeypatch.setenv("BYTESCHEDULER_TIMEOUT", "1")
 
 
 class Processes:
@@ -66,8 +65,10 @@ class Processes:
 
     def refusal(self) -> str:
         """Return why process 0 refuses, whose peers do not come."""
-        with pytest.raises(Error) as raised:
-            self.meetings[0].agree(self._listen)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("BYTESCHEDULER_TIMEOUT", "1")
+            with pytest.raises(Error) as raised:
+                self.meetings[0].agree(self._listen)
         return str(raised.value)
 
 

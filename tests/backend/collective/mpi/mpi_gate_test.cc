@@ -25,15 +25,18 @@ TEST(MpiGateTest, NothingComesInOnceItIsClosed) {
 TEST(MpiGateTest, ClosingWaitsForALongVisit) {
   MpiGate gate;
   Notification entered;
+  Notification goes_on;
   std::atomic<bool> left = false;
   std::thread visitor([&] {
     const MpiGate::Visit visit(&gate);
     entered.Notify();
+    goes_on.Wait();
     std::this_thread::sleep_for(std::chrono::milliseconds(1300));
     left = true;
   });
   entered.Wait();
   EXPECT_FALSE(gate.CloseWithin(std::chrono::milliseconds(1)));
+  goes_on.Notify();
   gate.Close();
   EXPECT_TRUE(left);
   visitor.join();

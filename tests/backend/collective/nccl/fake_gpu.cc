@@ -250,7 +250,7 @@ class Communicator {
     return kInProgress;
   }
   void Abort() {
-    if (FaultOf(rank_).kind == kFakeBlocks) std::this_thread::sleep_for(std::chrono::seconds(1));
+    while (FaultOf(rank_).kind == kFakeBlocks) std::this_thread::sleep_for(kPause);
     if (FaultOf(rank_).kind == kFakeFaults) TheWorld().is_broken = true;
     aborted_ = true;
     shared_->failed = 1;

@@ -33,7 +33,7 @@ enum FakeFault {
   kFakeHangs = 3,     // the operation ends only by an abort
   kFakeConnects = 4,  // connecting ends only by an abort
   kFakeOtherSum = 5,  // the operation has an element less
-  kFakeBlocks = 6,    // an abort takes a second
+  kFakeBlocks = 6,    // an abort returns once the fault is over
   kFakeKeeps = 7,     // the call that begins the operation returns once the fault is over
   kFakeFaults = 8,  // the operation ends only by an abort; from then on the driver only has errors
   kFakeStays = 9,   // a call that was begun stays in progress until the fault is over

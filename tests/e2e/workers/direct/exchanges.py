@@ -134,7 +134,7 @@ def main(seed: int, calls: int) -> None:
     print("differs:", refused(worker, 10**9, label), flush=True)
     worker.barrier()
     if worker.rank != 2:
-        print("late:", refused(worker, 10**9 + 1, "call", timeout_s=2), flush=True)
+        print("late:", refused(worker, 10**9 + 1, "call", timeout_s=5), flush=True)
     worker.barrier()
     if worker.rank == 0:
         print("quits:", refused(worker, 10**9 + 2, "quits"), flush=True)
