@@ -339,7 +339,7 @@ nightly-tensorflow: setup $(VENV)/.keras3  ## TensorFlow with 2.21 and Keras 3, 
 	$(PYTEST) -rs -m nightly --junitxml=$(RESULTS)/nightly-tensorflow.xml tests/e2e/tensorflow
 
 nightly-huge: setup  ## arrays of more than 2 GiB, which need 13 GiB of memory; links of eight workers
-	$(PYTEST) -rs -m nightly --junitxml=$(RESULTS)/nightly-huge.xml tests/e2e --ignore tests/e2e/tensorflow
+	$(PYTEST) -rs -m nightly --junitxml=$(RESULTS)/nightly-huge.xml tests/python/tuning tests/e2e --ignore tests/e2e/tensorflow
 
 nightly-docs: docs  ## the pages and the reference build without a warning, and hold what they must
 	BS_BUILD=$(BUILD) $(PYTEST) --junitxml=$(RESULTS)/nightly-docs.xml tests/docs

@@ -1,13 +1,12 @@
 """Whole direct jobs, started by variables alone."""
 
-import os
 import pathlib
 import sys
 import time
 from typing import Dict, List
 
 from forked import start_worker
-from job import HERE, PATIENCE_S, WORKERS, Process, place_on, without_settings
+from job import AS_IN_JOBS, PATIENCE_S, WORKERS, Process, place_on, without_settings
 from lab import Lab
 
 from bytescheduler._process.child import Child, Streams
@@ -47,8 +46,7 @@ class Direct:
             "MASTER_ADDR": "127.0.0.1",
             "DMLC_PS_ROOT_PORT": str(port),
             "BYTESCHEDULER_LOG_LEVEL": "error",
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": str(HERE / "on_path"),
+            **AS_IN_JOBS,
             **settings,
         }
         self.more: Dict[int, Dict[str, str]] = {}
@@ -111,8 +109,7 @@ def start_direct(
     host = hosts[rank]
     env: Dict[str, str] = {
         **without_settings(),
-        "PYTHONPATH": os.pathsep.join([str(HERE / "on_path"), os.environ.get("PYTHONPATH", "")]),
-        "OMP_NUM_THREADS": "1",
+        **AS_IN_JOBS,
         "BYTESCHEDULER_TUNING": "off",
         "RANK": str(rank),
         "WORLD_SIZE": str(len(hosts)),

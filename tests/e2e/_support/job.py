@@ -22,6 +22,14 @@ WORKERS = HERE.parent / "workers"
 # For a loaded machine; what must be quick says so itself.
 PATIENCE_S = 120.0
 OURS = [sys.executable, "-m", "bytescheduler.server"]
+# What is read at the start of Python or of a framework: alike, so that one fork server does.
+AS_IN_JOBS = {
+    "OMP_NUM_THREADS": "1",
+    "PYTHONFAULTHANDLER": "1",  # see Process.abort
+    "PYTHONPATH": str(HERE / "on_path"),
+    "PYTHONUNBUFFERED": "1",
+}
+OURS_WITH_MXNET = [sys.executable, str(HERE / "forked" / "our_role.py")]
 STOCK = [sys.executable, str(HERE / "stock_role.py")]
 
 
@@ -168,6 +176,9 @@ class Job(Ended):
     forks : bool
         Workers are forked from a process that has imported their framework (forked/); False:
         they are started, for a test of what Python does at its start or its end.
+    servers_have_mxnet : bool
+        So are our servers, from a process that has imported MXNet: for jobs that bring them
+        optimizers, for which a server else imports MXNet itself.
     """
 
     def __init__(
@@ -186,6 +197,7 @@ class Job(Ended):
         hosts: Optional[Sequence[int]] = None,
         on_host: Optional[Dict[int, Dict[str, str]]] = None,
         forks: bool = True,
+        servers_have_mxnet: bool = False,
     ) -> None:
         self.folder = folder
         self._lab = lab
@@ -196,14 +208,12 @@ class Job(Ended):
         self._stock = stock
         self._stock_scheduler = stock or stock_scheduler
         self._stock_servers = servers if stock else stock_servers
+        self._own_servers = OURS_WITH_MXNET if servers_have_mxnet else OURS
         self._num_workers = workers
         self._num_servers = servers
         common = {
             **without_settings(),
-            "OMP_NUM_THREADS": "1",
-            "PYTHONFAULTHANDLER": "1",  # see Process.abort
-            "PYTHONPATH": str(HERE / "on_path"),
-            "PYTHONUNBUFFERED": "1",
+            **AS_IN_JOBS,
             # Partitions that a test counts stay as they are, and its steps are too uneven to tell
             # points apart; test_tuned_job.py has the default.
             "BYTESCHEDULER_TUNING": "off",
@@ -253,7 +263,7 @@ class Job(Ended):
     ) -> Process:
         """Start this one, again if it was there before; `name` is that of its log then."""
         env = {"DMLC_PORT": str(self._ports[index + 1]), **(env or {})}
-        command = STOCK if index < self._stock_servers else [*self._prefix, *OURS]
+        command = STOCK if index < self._stock_servers else [*self._prefix, *self._own_servers]
         process = self._start("server", name or f"server {index}", command, env, 1 + index)
         self.servers.append(process)
         return process

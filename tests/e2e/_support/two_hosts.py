@@ -12,8 +12,11 @@ import sys
 from typing import Dict, List
 
 from ended import Ended
-from job import without_settings
+from forked import HostPlace, start_worker
+from job import AS_IN_JOBS, Process, without_settings
 from lab import WITH_PATH, NoLab, hold, require
+
+from bytescheduler._process.child import Streams
 
 PATIENCE_S = 60.0
 BRIDGE = "172.17.0.1"
@@ -57,6 +60,7 @@ class TwoHosts(Ended):
         self.hosts = folder / "hosts"
         self.hosts.write_text("127.0.0.1 localhost\n")
         self._running: List[subprocess.Popen[str]] = []
+        self._forked: List[Process] = []
         self._holder = hold(HOLD, str(self.hosts))
         assert self._holder.stdout is not None
         said = self._holder.stdout.readline()
@@ -65,6 +69,8 @@ class TwoHosts(Ended):
             raise NoLab(said.strip())
 
     def end(self) -> None:
+        for forked in filter(Process.running, self._forked):
+            forked.kill()
         for process in self._running:
             with contextlib.suppress(OSError):
                 process.kill()
@@ -89,3 +95,22 @@ class TwoHosts(Ended):
         )
         self._running.append(process)
         return process
+
+    def fork(self, host: int, script: pathlib.Path, env: Dict[str, str]) -> Process:
+        """Start a script on a host, in a process that has imported its framework."""
+        place = HostPlace(f"10.0.0.{host}", [])
+        holder = pathlib.Path("/proc", str(self._holder.pid))
+        place.namespaces = [str(holder / "root/run/netns" / f"h{host}"), str(holder / "ns/mnt")]
+        name = f"process {len(self._forked)}"
+        log = self.folder / f"{name}.log"
+        with log.open("wb") as file:
+            child = start_worker(
+                name,
+                [sys.executable, str(script)],
+                {**without_settings(), **AS_IN_JOBS, **env},
+                streams=Streams(stdout=file, stderr=file),
+                folder=self.folder,
+                place=place,
+            )
+        self._forked.append(Process(child, log))
+        return self._forked[-1]

@@ -4,8 +4,8 @@ import importlib.util
 import pathlib
 import subprocess
 import sys
-import time
-from typing import Callable, Dict, Iterator, List, Sequence
+from types import MappingProxyType
+from typing import Callable, Dict, Iterator, List, Mapping, Sequence
 
 import pytest
 from job import WORKERS
@@ -44,12 +44,30 @@ def start_job(
     }
 
 
-def outputs(processes: "Dict[str, subprocess.Popen[str]]") -> Ends:
-    return {name: one.communicate(timeout=PATIENCE_S)[0] for name, one in processes.items()}
+def outputs(
+    processes: "Dict[str, subprocess.Popen[str]]", begun: Mapping[str, str] = MappingProxyType({})
+) -> Ends:
+    """Return what each has written when it ends, behind what was read of it before."""
+    return {
+        name: begun.get(name, "") + one.communicate(timeout=PATIENCE_S)[0]
+        for name, one in processes.items()
+    }
 
 
-def assert_summed(processes: "Dict[str, subprocess.Popen[str]]") -> Ends:
-    ends = outputs(processes)
+def read_until(process: "subprocess.Popen[str]", text: str) -> str:
+    """Return what it writes up to the first line with `text`."""
+    assert process.stdout is not None
+    lines: List[str] = []
+    while not lines or text not in lines[-1]:
+        lines.append(process.stdout.readline())
+        assert lines[-1], "".join(lines)
+    return "".join(lines)
+
+
+def assert_summed(
+    processes: "Dict[str, subprocess.Popen[str]]", begun: Mapping[str, str] = MappingProxyType({})
+) -> Ends:
+    ends = outputs(processes, begun)
     said = "\n".join(f"{name}: {text}" for name, text in ends.items())
     assert all(one.returncode == 0 for one in processes.values()), said
     assert all("summed at" in ends[name] for name in ("worker 1", "worker 2")), said
@@ -97,8 +115,8 @@ def test_the_exact_name_of_an_interface_wins_over_a_prefix(
 def test_a_node_that_no_connection_reaches_is_named_with_the_remedy(hosts: TwoHosts) -> None:
     env = {
         "DMLC_PS_ROOT_URI": "10.0.0.1",
-        "BYTESCHEDULER_TIMEOUT": "6",
-        "BYTESCHEDULER_HEARTBEAT_TIMEOUT": "4",
+        "BYTESCHEDULER_TIMEOUT": "12",
+        "BYTESCHEDULER_HEARTBEAT_TIMEOUT": "8",
     }
     processes = start_job(hosts, env, {"DMLC_INTERFACE": "docker0"})
     ends = outputs(processes)
@@ -139,12 +157,11 @@ def test_a_stock_store_in_an_ipv6_job_gets_one_sentence(hosts: TwoHosts, how: st
 
 def test_a_name_that_is_known_late_holds_all_roles_up_only_until_then(hosts: TwoHosts) -> None:
     processes = start_job(hosts, {"DMLC_PS_ROOT_URI": "sched"}, {})
-    time.sleep(2)
+    said = "DMLC_PS_ROOT_URI=sched: the name cannot be resolved ("
+    begun = {name: read_until(one, said) for name, one in processes.items()}
     assert all(one.poll() is None for one in processes.values())
     hosts.know("sched", "10.0.0.1")
-    ends = assert_summed(processes)
-    for text in ends.values():
-        assert "DMLC_PS_ROOT_URI=sched: the name cannot be resolved (" in text
+    assert_summed(processes, begun)
 
 
 def test_a_name_that_is_never_known_is_the_last_word_of_all_roles(hosts: TwoHosts) -> None:
@@ -159,12 +176,13 @@ def test_a_name_that_is_never_known_is_the_last_word_of_all_roles(hosts: TwoHost
 def test_process_0_with_a_loopback_name_listens_where_the_other_host_reaches_it(
     hosts: TwoHosts,
 ) -> None:
-    command = [sys.executable, str(WORKERS / "torch" / "joined_again.py")]
+    script = WORKERS / "torch" / "joined_again.py"
     job = {"WORLD_SIZE": "2", "MASTER_PORT": "29511", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     job["BYTESCHEDULER_TIMEOUT"] = "30"
-    processes = {
-        "process 0": hosts.start(1, command, {**job, "RANK": "0", "MASTER_ADDR": "localhost"}),
-        "process 1": hosts.start(2, command, {**job, "RANK": "1", "MASTER_ADDR": "10.0.0.1"}),
-    }
-    for text in outputs(processes).values():
-        assert text.count(": [3.0, 3.0, 3.0]") == 2, text
+    processes = [
+        hosts.fork(1, script, {**job, "RANK": "0", "MASTER_ADDR": "localhost"}),
+        hosts.fork(2, script, {**job, "RANK": "1", "MASTER_ADDR": "10.0.0.1"}),
+    ]
+    for process in processes:
+        assert process.wait(PATIENCE_S) == 0, process.output()
+        assert process.output().count(": [3.0, 3.0, 3.0]") == 2, process.output()

@@ -8,7 +8,7 @@ import pathlib
 import re
 import shutil
 import sys
-from typing import Callable, List, NamedTuple, Sequence, Set
+from typing import Callable, List, NamedTuple, Optional, Sequence, Set
 
 import numpy as np
 import pytest
@@ -23,9 +23,9 @@ OPEN_MPI_5 = os.environ.get("BS_OPEN_MPI", "")
 needs_mpich = pytest.mark.skipif(not MPICH, reason="BS_MPICH is not set; make python sets it")
 nightly = pytest.mark.nightly
 
-ENGINE = str(WORKERS / "direct" / "mpi_worker.py")
-TORCH = str(WORKERS / "torch" / "mpi_steps.py")
-MXNET = str(WORKERS / "direct" / "three_ways.py")
+ENGINE = "direct/mpi_worker.py"
+TORCH = "torch/mpi_steps.py"
+MXNET = "direct/three_ways.py"
 # mpiexec ends all processes where a signal kills a child of its own.
 SURVIVES = ("sh", "-c", """trap '' USR1; "$@"; true""", "sh")
 
@@ -44,16 +44,17 @@ class Mpi(NamedTuple):
     mpiexec: List[str]
     library: str
 
-    def job(self, size: int, *script: str, comm: str = "mpi", wrapper: Sequence[str] = ()) -> str:
+    def job(self, size: int, script: str, *arguments: str, wrapper: Sequence[str] = ()) -> str:
         """Return what the job prints; `wrapper` stands before the command of each process."""
         require(self.mpiexec[0])
         # `run` takes our settings out of the environment.
-        settings = ["env", f"BYTESCHEDULER_COMM={comm}", "BYTESCHEDULER_LOG_LEVEL=info"]
-        command = [*self.mpiexec, "-n", str(size), *settings, *wrapper, sys.executable, *script]
+        settings = ["env", "BYTESCHEDULER_COMM=mpi", "BYTESCHEDULER_LOG_LEVEL=info"]
+        command = [*self.mpiexec, "-n", str(size), *settings, *wrapper, sys.executable]
+        command += [str(WORKERS / script), *arguments]
         text = run(command, {**os.environ, "OMP_NUM_THREADS": "1"}).stdout
         found: List[str] = re.findall(r"MPI sums dense tensors of floats: .* \((\S+)\)", text)
         assert all(file.endswith(self.library) for file in found), text
-        assert bool(found) == (comm == "mpi"), text
+        assert found, text
         return text
 
 
@@ -99,26 +100,47 @@ def hashes(text: str, size: int, comm: str) -> "Set[str]":
     return set(found)
 
 
-def check_torch(mpi: Mpi, size: int) -> None:
-    """Check that two workers have the weights of a direct job, and more the same weights."""
-    ways = ["direct", "mpi"] if size == 2 else ["mpi"]
-    found = [hashes(mpi.job(size, TORCH, comm=way), size, way) for way in ways]
-    assert len(set.union(*found)) == 1, found
+@pytest.fixture
+def direct(tmp_path: pathlib.Path, free_port: Callable[[], int]) -> "Callable[..., str]":
+    """Return what runs two workers without MPI, by variables alone, and returns what they print."""
+
+    def run_direct(*script: str) -> str:
+        folder = tmp_path / "direct job"
+        folder.mkdir()
+        job = Direct(folder, free_port(), 2, BYTESCHEDULER_COMM="direct")
+        try:
+            job.start(*script)
+            assert job.codes() == [0, 0], job.all_said()
+        finally:
+            job.close()
+        return job.all_said()
+
+    return run_direct
 
 
-def weights(mpi: Mpi, folder: pathlib.Path, size: int, comm: str) -> "List[Weights]":
-    file = folder / f"{comm}{size}"
-    mpi.job(size, MXNET, str(file), comm=comm)
+def check_torch(mpi: Mpi, size: int, direct: "Optional[Callable[..., str]]" = None) -> None:
+    """Check that all workers have the same weights, and those of a direct job."""
+    found = hashes(mpi.job(size, TORCH), size, "mpi")
+    if direct is not None:
+        found |= hashes(direct(TORCH), size, "direct")
+    assert len(found) == 1, found
+
+
+def weights(file: pathlib.Path, size: int) -> "List[Weights]":
     return [dict(np.load(f"{file}-{rank}.npz")) for rank in range(size)]
 
 
-def check_mxnet(mpi: Mpi, folder: pathlib.Path, size: int) -> None:
+def check_mxnet(
+    mpi: Mpi, folder: pathlib.Path, size: int, direct: "Optional[Callable[..., str]]" = None
+) -> None:
     """Check as `check_torch` does."""
-    (first, *more) = weights(mpi, folder, size, "mpi")
+    mpi.job(size, MXNET, str(folder / "mpi"))
+    (first, *more) = weights(folder / "mpi", size)
+    if direct is not None:
+        direct(MXNET, str(folder / "direct"))
+        more += weights(folder / "direct", size)
     for other in more:
         assert_equal(first, other)
-    if size == 2:
-        assert_equal(weights(mpi, folder, 2, "direct")[0], first)
 
 
 def check_engine(mpi: Mpi, size: int, *arguments: str) -> None:
@@ -132,8 +154,8 @@ def check_engine(mpi: Mpi, size: int, *arguments: str) -> None:
 
 @needs_mpich
 @needs_torch
-def test_weights_of_pytorch_equal_a_direct_job(own_abi: Mpi) -> None:
-    check_torch(own_abi, 2)
+def test_weights_of_pytorch_equal_a_direct_job(own_abi: Mpi, direct: "Callable[..., str]") -> None:
+    check_torch(own_abi, 2, direct)
 
 
 @needs_mpich
@@ -145,9 +167,12 @@ def test_three_workers_of_pytorch_have_the_same_weights(standard_abi: Mpi) -> No
 @needs_mpich
 @pytest.mark.parametrize("abi", ["own_abi", "standard_abi"])
 def test_weights_of_mxnet_equal_a_direct_job(
-    request: pytest.FixtureRequest, abi: str, tmp_path: pathlib.Path
+    request: pytest.FixtureRequest,
+    abi: str,
+    tmp_path: pathlib.Path,
+    direct: "Callable[..., str]",
 ) -> None:
-    check_mxnet(request.getfixturevalue(abi), tmp_path, 2)
+    check_mxnet(request.getfixturevalue(abi), tmp_path, 2, direct)
 
 
 @needs_mpich
@@ -159,15 +184,17 @@ def test_four_workers_have_the_same_sums(standard_abi: Mpi) -> None:
 @MORE
 @needs_torch
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_pytorch_has_the_same_weights(more: Mpi, size: int) -> None:
-    check_torch(more, size)
+def test_pytorch_has_the_same_weights(more: Mpi, size: int, direct: "Callable[..., str]") -> None:
+    check_torch(more, size, direct if size == 2 else None)
 
 
 @nightly
 @MORE
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_mxnet_has_the_same_weights(more: Mpi, size: int, tmp_path: pathlib.Path) -> None:
-    check_mxnet(more, tmp_path, size)
+def test_mxnet_has_the_same_weights(
+    more: Mpi, size: int, tmp_path: pathlib.Path, direct: "Callable[..., str]"
+) -> None:
+    check_mxnet(more, tmp_path, size, direct if size == 2 else None)
 
 
 @nightly

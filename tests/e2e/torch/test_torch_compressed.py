@@ -44,12 +44,13 @@ def direct(tmp_path: pathlib.Path, free_port: Callable[[], int]) -> Iterator[Dir
     job.close()
 
 
+@pytest.mark.parametrize("part", ["apart", pytest.param("", marks=pytest.mark.nightly, id="all")])
 def test_a_direct_job_that_waits_has_the_weights_of_one_that_crosses(
-    make_job: MakeJob, direct: Direct
+    make_job: MakeJob, direct: Direct, part: str
 ) -> None:
     """Random methods draw by keys, which are equal in both jobs."""
-    said = make_job(env=SMALL).run("torch_compressed/compressed.py")
-    direct.start("torch_compressed/compressed.py", "waits")
+    said = make_job(env=SMALL).run("torch_compressed/compressed.py", part or "random")
+    direct.start("torch_compressed/compressed.py", part, "waits")
     assert direct.codes() == [0, 0], direct.all_said()
     said += [direct.said(rank) for rank in range(2)]
     weights = [re.findall(r"^.* weighs \d+$", text, re.M) for text in said]

@@ -254,11 +254,11 @@ def test_thousands_of_workers_are_predicted(saved: pathlib.Path) -> None:
 
 def test_as_many_workers_are_simulated_as_are_asked_for(saved: pathlib.Path) -> None:
     many = ("--rate", "1gbit", "-w", "12", "-s", "12")
-    found = {n: advised(saved, *many, "--simulate", str(n)) for n in (8, 10, 1000)}
-    assert [found[n]["simulated_workers"] for n in found] == [8, 10, 12]
-    assert advised(saved, *many)["simulated_workers"] == 8
-    assert found[1000]["step_s"]["ours"] == pytest.approx(found[8]["step_s"]["ours"], rel=0.1)
-    assert found[1000]["step_s"] != found[8]["step_s"]
+    found = {n: advised(saved, *many, "--simulate", str(n)) for n in (10, 1000)}
+    found[0] = advised(saved, *many)
+    assert [found[n]["simulated_workers"] for n in found] == [10, 12, 8]
+    assert found[1000]["step_s"]["ours"] == pytest.approx(found[0]["step_s"]["ours"], rel=0.1)
+    assert found[1000]["step_s"] != found[0]["step_s"]
 
 
 @pytest.mark.parametrize(

@@ -31,11 +31,13 @@ _LIBC = ctypes.CDLL(None)
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 # What is read when it is used, by the product and by the ps-lite of MXNet, and pytest's own.
 _READ_LATER = ("DMLC_", "BYTESCHEDULER_", "PYTEST_", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_")
+_READ_LATER += ("PS_", "MXNET_KVSTORE_", "MXNET_UPDATE_ON_KVSTORE")
 # An environment of its own needs a server of its own, and each holds some 150 MB.
 _MOST_SERVERS = 4
 _PATIENCE_S = 120.0
 _IMPORTS = re.compile(r"^(?:from|import) (\w+)", re.M)
-_IMPORT_LATER = {"stock_role.py": "mxnet"}  # a server imports it with its optimizer
+# A server imports it with its optimizer.
+_IMPORT_LATER = {"stock_role.py": "mxnet", "our_role.py": "mxnet"}
 
 
 @functools.lru_cache(maxsize=None)

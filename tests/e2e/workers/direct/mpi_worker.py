@@ -62,7 +62,8 @@ def sums(worker: Worker, what: str) -> str:
     """Sum over and over; return a hash of all sums."""
     wrong = what if worker.rank == 1 else ""
     count = LONG if what == "inside" else COUNT + (wrong == "sizes")
-    sent = array.array("f", [1 / (1 + i % COUNT + 3 * worker.rank) for i in range(count)])
+    repeated = array.array("f", [1 / (1 + i + 3 * worker.rank) for i in range(COUNT)])
+    sent = repeated * (count // COUNT) + repeated[: count % COUNT]
     received = array.array("f", bytes(4 * count))
     address, nbytes = sent.buffer_info()[0], 4 * count
     for key in KEYS:

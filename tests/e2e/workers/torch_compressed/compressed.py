@@ -1,6 +1,7 @@
-"""Training with each method of compression: across the barrier as with it, bit for bit.
+"""Training with each method of compression: ``compressed.py [PART] [waits]``.
 
-With "waits" random methods do not cross.
+PART is "random" for the weights of random methods alone, "apart" for the rest without what compares
+all methods, and empty for all checks.  With "waits" random methods do not cross.
 """
 
 import sys
@@ -239,10 +240,8 @@ def compression_may_be_another_for_the_next_optimizer() -> None:
         optimizer.close()
 
 
-CHECKS: List[Callable[[], None]] = [
-    random_methods_weigh_alike_in_other_jobs,
-    crosses_as_it_waits,
-    a_module_has_the_same_means,
+ALL_METHODS: List[Callable[[], None]] = [crosses_as_it_waits, a_module_has_the_same_means]
+APART: List[Callable[[], None]] = [
     momentum_is_that_of_nesterovs_sgd,
     half_precision_is_widened,
     sums_in_two_bits_bring_the_rest_later,
@@ -252,4 +251,9 @@ CHECKS: List[Callable[[], None]] = [
     a_scaler_is_refused_beside_the_momentum,
     compression_may_be_another_for_the_next_optimizer,
 ]
-run_all(bps, CHECKS)
+PARTS: Dict[str, List[Callable[[], None]]] = {
+    "random": [],
+    "apart": APART,
+    "": [*ALL_METHODS, *APART],
+}
+run_all(bps, [random_methods_weigh_alike_in_other_jobs, *PARTS[(*sys.argv, "")[1]]])
