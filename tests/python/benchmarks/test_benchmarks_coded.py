@@ -63,7 +63,7 @@ def test_sums_of_equal_numbers_are_whole_but_where_elements_are_left_out() -> No
     assert parts == ["topk", "randomk", "2bit", "2bit-same", "2bit-bf16"]
 
 
-def test_a_table_shows_what_compression_brings() -> None:
+def test_a_table_shows_the_gain_of_compression() -> None:
     times: Dict[str, List[Any]] = {"ours": [5.8], "ours-onebit": [0.64, 0.6], "ours-topk": [None]}
     cell = {"name": "a", "ideal_s": 5.6, "all_s": times}
     cell["coded_s"] = {"ours-onebit": 0.58, "ours-topk": 0.57}

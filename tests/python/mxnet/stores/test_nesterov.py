@@ -1,5 +1,6 @@
 """Momentum of gradients before they are pushed: MXNet's NAG, whatever the sizes."""
 
+import contextlib
 import logging
 import pathlib
 from typing import Any, Dict, List
@@ -35,6 +36,19 @@ def train(store: NativeStore, optimizer: mx.optimizer.Optimizer, rates: List[flo
     return out.asnumpy()
 
 
+NUMBERS: Dict[str, Any] = {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.05, "rescale_grad": 0.5}
+
+
+def error_of(weights: np.ndarray) -> float:
+    """Return the difference from the weights of 50 steps of MXNet's NAG, over their size."""
+    updater = mx.optimizer.get_updater(mx.optimizer.NAG(**NUMBERS))
+    expected = mx.nd.array(gradient(999))
+    for step in range(50):
+        updater(1, mx.nd.array(gradient(step)), expected)
+    difference = np.linalg.norm(weights - expected.asnumpy())
+    return float(difference / np.linalg.norm(expected.asnumpy()))
+
+
 @pytest.mark.parametrize("kind", [mx.optimizer.NAG, mx.optimizer.SGD])
 @pytest.mark.parametrize("mu", [None, 0.9])
 def test_without_a_compressor_the_weights_equal_nags(
@@ -43,22 +57,21 @@ def test_without_a_compressor_the_weights_equal_nags(
     mu: "float | None",
 ) -> None:
     """E4, with weight decay; the optimizer stays as it is."""
-    numbers: Dict[str, Any] = {
-        "learning_rate": 0.1,
-        "momentum": 0.9,
-        "wd": 0.05,
-        "rescale_grad": 0.5,
-    }
-    ours = kind(**{**numbers, "momentum": 0.9 if mu is None else 0.0})
+    ours = kind(**{**NUMBERS, "momentum": 0.9 if mu is None else 0.0})
     store.set_gradient_compression({**NESTEROV, "compressor": None, "mu": mu, "k": 1.0})
     weights = train(store, ours, [0.1] * 50)
     assert (ours.momentum, ours.wd) == (0.9 if mu is None else 0.0, 0.05)
-    updater = mx.optimizer.get_updater(mx.optimizer.NAG(**numbers))
-    expected = mx.nd.array(gradient(999))
-    for step in range(50):
-        updater(1, mx.nd.array(gradient(step)), expected)
-    error = np.linalg.norm(weights - expected.asnumpy())
-    assert error < 1e-6 * np.linalg.norm(expected.asnumpy())
+    assert error_of(weights) < 1e-6
+
+
+def test_a_momentum_that_stays_in_the_optimizer_as_well_is_caught(
+    store: NativeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mutant of the test above."""
+    monkeypatch.setattr(nesterov.Nesterov, "plain", lambda *_: contextlib.nullcontext())
+    store.set_gradient_compression(NESTEROV)
+    weights = train(store, mx.optimizer.SGD(**NUMBERS), [0.1] * 50)
+    assert error_of(weights) > 0.1
 
 
 def test_learning_rates_are_no_part_of_the_momentum(store: NativeStore) -> None:
