@@ -25,6 +25,8 @@ cdef class Coding:
         The codec's number.
     parameters : bytes
         Its parameters, which only the codec reads.
+    pull : int
+        How sums travel: 0 plain, 1 in the codec of the gradients, 2 as bf16.
     feedback : int
         Error feedback: 0 without `ef`, 1 "vanilla", 2 "corrected", 3 "sparse".
 
@@ -68,6 +70,11 @@ cdef class Coding:
     def parameters(self):
         """Return the codec's parameters."""
         return <bytes>self.coding.parameters[:self.coding.parameter_bytes]
+
+    @property
+    def pull(self):
+        """Return how sums travel."""
+        return self.coding.pull
 
     @property
     def feedback(self):

@@ -228,10 +228,10 @@ typedef enum {
   // worker.  [key, dtype, out, size_bytes, done, coding]
   BS_BROADCAST = 1,
   // The same for an asynchronous key: servers update its weights with every push as it comes.
-  // [key, dtype, out, size_bytes, done]
+  // [as BS_BROADCAST]
   BS_BROADCAST_ASYNCHRONOUS = 2,
   // The same for an asynchronous key that stays in one piece, so that the servers'
-  // bs_server_updater can update it.  [as BS_BROADCAST_ASYNCHRONOUS, about, hosted]
+  // bs_server_updater can update it.  [key, dtype, out, size_bytes, done, about, hosted]
   BS_BROADCAST_WHOLE = 3,
   // Copies `out` of the worker `root` into `out` of every worker, any number of times, bit for bit.
   // No other kind uses the key.  [key, root, out, size_bytes, done]
@@ -316,7 +316,7 @@ typedef struct {
   // Not null: the operation starts with bs_deferred_start, for an `in` that is not ready yet, such
   // as a copy from a GPU that is under way.  `waited_ns` grows by the time until then.
   bs_deferred** deferred;
-  bs_coding coding;  // of what is sent; only float32 can be coded, and in updates only as 2bit
+  bs_coding coding;  // of what is sent; only float32 can be coded
   // 0, or what each element of the sum is multiplied by as it arrives (1/n: the average), in
   // float32, or in float64 for that.  Integers are summed only.
   double factor;

@@ -220,8 +220,8 @@ constexpr const char* kExchanges = "exchanges between some workers";
 
 constexpr auto kRows = std::to_array<Row>({
     {BS_BROADCAST, "broadcast", kFirstValue, kMayDeclareCoded, nullptr, StartBroadcast},
-    {BS_BROADCAST_ASYNCHRONOUS, "asynchronous broadcast", kFirstValue, kMayDeclare, kAsynchronous,
-     StartBroadcast},
+    {BS_BROADCAST_ASYNCHRONOUS, "asynchronous broadcast", kFirstValue, kMayDeclareCoded,
+     kAsynchronous, StartBroadcast},
     {BS_BROADCAST_WHOLE, "whole broadcast", kFirstValue | Fields{Field::kAbout},
      kMayDeclare | Fields{Field::kHosted}, kAsynchronous, StartBroadcastWhole},
     {BS_BROADCAST_FROM,

@@ -56,6 +56,25 @@ Status CheckBroadcast(const std::string& what, const Operation& operation,
                                  std::string(NameOf(operation.dtype)));
 }
 
+// Servers answer updates of an asynchronous key with its weights, and its workers have no rounds in
+// common.
+Status CheckAsynchronous(const std::string& what, const Coding& coding,
+                         const codec::Table& codecs) {
+  const auto refused = [&](const std::string& why) {
+    return Status::InvalidArgument(what + "an asynchronous key cannot be " +
+                                   codecs.Describe(coding) + ": " + why);
+  };
+  if (coding.feedback > Feedback::kVanilla) {
+    return refused(
+        "its workers have no learning rate in common; use ef 'vanilla', or a synchronous key");
+  }
+  // The codec's own way to send sums is no wish of the user.
+  if (coding.sums == SumsTravel::kPlain || coding.sums == codecs.Get(coding).sums) {
+    return Status::Ok();
+  }
+  return refused("its weights travel plain; leave out pull, or use a synchronous key");
+}
+
 Status CheckCoding(const std::string& what, const protocol::Tensor& tensor, const Coding& coding,
                    const codec::Table& codecs) {
   if (const Status wrong = codecs.Check(coding); !wrong.ok()) {
@@ -65,14 +84,13 @@ Status CheckCoding(const std::string& what, const protocol::Tensor& tensor, cons
     return Status::InvalidArgument(what + std::string(NameOf(tensor.dtype)) + " cannot be " +
                                    codecs.Describe(coding) + ", only float32");
   }
-  const bool cuts_keys = codecs.Get(coding).cuts_keys;
-  if (cuts_keys && tensor.mode == Mode::kAsynchronous) {
-    return Status::InvalidArgument(what + "an asynchronous key cannot be " +
-                                   codecs.Describe(coding) +
-                                   ", which cuts keys into units; use two bits, or a synchronous "
-                                   "key");
+  const bool is_asynchronous = tensor.mode == Mode::kAsynchronous;
+  if (is_asynchronous) {
+    if (Status wrong = CheckAsynchronous(what, coding, codecs); !wrong.ok()) return wrong;
   }
-  if (cuts_keys || IsWhole(tensor, coding, codecs)) return Status::Ok();
+  // A synchronous key is cut with its next round.
+  const bool is_cut_later = codecs.Get(coding).cuts_keys && !is_asynchronous;
+  if (is_cut_later || IsWhole(tensor, coding, codecs)) return Status::Ok();
   const uint64_t unit_bytes = codecs.Get(coding).unit_elements * sizeof(float);
   return Status::InvalidArgument(what + "partitions of " + Bytes(tensor.partition_bytes) +
                                  " cannot be " + codecs.Describe(coding) + ", only multiples of " +

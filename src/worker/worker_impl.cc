@@ -228,7 +228,7 @@ void Worker::Impl::BeginPushPull(Key key, KeyState* state, Operation operation) 
 
 void Worker::Impl::Prepare(const KeyState& state, Operation* operation) const {
   Coding& coding = operation->coding;
-  if (!CutsKeys(coding)) return;
+  if (!CutsKeys(coding) || state.tensor->mode == Mode::kAsynchronous) return;
   coding.later = !state.cut_for_codes || !worker::IsWhole(*state.tensor, coding, *context_.codecs);
 }
 
@@ -247,7 +247,7 @@ float Worker::Impl::RatioOf(const Operation& operation, KeyState* state) {
 backend::Coder Worker::Impl::CoderOf(const Operation& operation, KeyState* state) {
   backend::Coder coder{.coding = operation.coding};
   const bool is_synchronous = state->tensor->mode == Mode::kSynchronous;
-  if (coder.coding.codec != 0 && is_synchronous) coder.ratio = RatioOf(operation, state);
+  if (coder.coding.codec != 0) coder.ratio = RatioOf(operation, state);
   if (coder.coding.plain()) return coder;
   coder.codec = &context_.codecs->Get(coder.coding);
   // Servers answer with the weights of an asynchronous key.
@@ -258,6 +258,11 @@ backend::Coder Worker::Impl::CoderOf(const Operation& operation, KeyState* state
   }
   if (!coder.sum_coding.plain()) coder.sum_codec = &context_.codecs->Get(coder.sum_coding);
   if (!context_.codecs->KeepsResidual(coder.coding)) return coder;
+  if (context_.rejoined() && !std::exchange(told_of_empty_residuals_, true)) {
+    log_.Info("worker " + std::to_string(context_.rank()) +
+              " took the place of a lost worker, and with that worker went its residuals of "
+              "gradient compression: they begin empty");
+  }
   state->residual.resize(operation.in.size() / sizeof(float));
   coder.residual = state->residual;
   return coder;

@@ -140,7 +140,7 @@ class Worker::Impl {
   // Makes the coding of an operation that of later rounds, if the key has to be cut for it first.
   void Prepare(const worker::KeyState& state, worker::Operation* operation) const;
   backend::Coder CoderOf(const worker::Operation& operation, worker::KeyState* state);
-  // The factor of the key's residual in that round of a synchronous key.
+  // The factor of the key's residual in that round.
   float RatioOf(const worker::Operation& operation, worker::KeyState* state);
   // Tells that the servers' residual of the key goes, if they keep it.
   void TellLostResidual(const worker::KeyState& state, const char* why) const;
@@ -198,11 +198,12 @@ class Worker::Impl {
   Status failure_;
   uint64_t num_optimizers_ = 0;  // calls of SetOptimizer
   uint64_t credit_bytes_ = options_.credit_bytes;
-  uint64_t decision_ = 0;          // of rank 0: how many it has taken
-  uint64_t credit_announced_ = 0;  // the latest whose credit some key has announced
-  uint64_t credit_in_force_ = 0;   // the latest whose credit is in force here
-  bool told_of_ratio_ = false;     // that learning rates change too much for residuals
-  size_t num_open_ = 0;            // operations whose callbacks have not all run
+  uint64_t decision_ = 0;                 // of rank 0: how many it has taken
+  uint64_t credit_announced_ = 0;         // the latest whose credit some key has announced
+  uint64_t credit_in_force_ = 0;          // the latest whose credit is in force here
+  bool told_of_ratio_ = false;            // that learning rates change too much for residuals
+  bool told_of_empty_residuals_ = false;  // those of the lost worker whose place this worker took
+  size_t num_open_ = 0;                   // operations whose callbacks have not all run
   std::vector<UniqueFunction<void()>> on_closed_;
   std::unique_ptr<worker::MeasuredOrder> order_;  // while there is something to learn
   TimePoint last_ready_{};

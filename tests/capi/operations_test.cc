@@ -92,8 +92,9 @@ std::string FieldsOf(int kind) {
 
 TEST(Operations, EachKindTakesTheFieldsOfItsComment) {
   const std::string first_value = "key out! size_bytes done! dtype";
-  EXPECT_EQ(FieldsOf(BS_BROADCAST), "key out! size_bytes done! coding dtype");
-  EXPECT_EQ(FieldsOf(BS_BROADCAST_ASYNCHRONOUS), first_value);
+  const std::string coded_value = "key out! size_bytes done! coding dtype";
+  EXPECT_EQ(FieldsOf(BS_BROADCAST), coded_value);
+  EXPECT_EQ(FieldsOf(BS_BROADCAST_ASYNCHRONOUS), coded_value);
   EXPECT_EQ(FieldsOf(BS_BROADCAST_WHOLE), first_value + " hosted about!");
   EXPECT_EQ(FieldsOf(BS_BROADCAST_FROM), "key out! size_bytes done! root");
   EXPECT_EQ(FieldsOf(BS_PUSH_PULL),

@@ -8,6 +8,7 @@
 
 #include "base/snapshot.h"
 #include "codec/codec.h"
+#include "codec/two_bit.h"
 #include "protocol/bodies.h"
 #include "worker/bench.h"
 
@@ -101,22 +102,151 @@ TEST_F(CodedWorker, ASumInAnotherCodingIsRefused) {
                   "pull key=7 round=1 partition=0 to server 0: answered a sum in another coding");
 }
 
-TEST(WorkerCoded, AnAsynchronousKeyIsNotCutIntoUnits) {
-  std::vector<std::byte> value = BytesOf({1, 2, 3});
-  Bench bench(PsWorkerOptions{});
-  bench.worker()->Broadcast(7, {.mode = Mode::kAsynchronous}, value, [](const Status&) {});
-  bench.Run();
-  while (!bench.sent.empty()) bench.Answer(bench.Next());
-  Status outcome;
-  Worker::UpdateCall push{.coding = kBf16, .in = value};
-  push.pushed = [&outcome](const Status& status) { outcome = status; };
-  bench.worker()->Update(7, std::move(push));
-  bench.Run();
+// A worker alone with an asynchronous key of so many elements.
+class AsynchronousKey {
+ public:
+  AsynchronousKey(size_t count, const Coding& declared, uint64_t partition_bytes = 1 << 20,
+                  uint64_t incarnation = 0)
+      : value_(count * sizeof(float)), bench_(OptionsWith(partition_bytes, incarnation)) {
+    bench_.worker()->Broadcast(7, {.mode = Mode::kAsynchronous, .coding = declared}, value_,
+                               [](const Status&) {});
+    bench_.Run();
+    while (!bench_.sent.empty()) {
+      ps::Message request = bench_.Next();
+      const bool pulls = request.meta.extension.op == ps::Op::kPull;
+      const size_t size = pulls ? test::RequestIn(request).size_bytes : 0;
+      bench_.Answer(std::move(request), std::vector<std::byte>(size));
+    }
+  }
+  // Pushes a gradient in a coding, and takes the push; how that ends.
+  Status Push(const Coding& coding, const std::vector<float>& gradient = {},
+              const PushRates& rates = {}) {
+    if (!gradient.empty()) value_ = BytesOf(gradient);
+    Status outcome = Status::Internal("never called");
+    Worker::UpdateCall call{.coding = coding, .rates = rates, .in = value_};
+    call.pushed = [&outcome](const Status& status) { outcome = status; };
+    bench_.worker()->Update(7, std::move(call));
+    bench_.Run();
+    pushes.clear();
+    while (!bench_.sent.empty()) {
+      ps::Message push = bench_.Next();
+      const std::span<const std::byte> codes = push.data.at(0).bytes();
+      pushes.push_back({test::RequestIn(push), {codes.begin(), codes.end()}});
+      bench_.Answer(std::move(push));
+    }
+    return outcome;
+  }
+  struct Sent {
+    protocol::DataRequest about;
+    std::vector<std::byte> codes;
+  };
+  std::vector<Sent> pushes;  // of the latest call
+  const std::vector<std::string>& lines() const { return bench_.lines; }
+
+ private:
+  static PsWorkerOptions OptionsWith(uint64_t partition_bytes, uint64_t incarnation) {
+    PsWorkerOptions options;
+    options.partition_bytes = partition_bytes;
+    options.SetView(job::MakeView({.incarnation = incarnation}, 1, 1));
+    return options;
+  }
+
+  std::vector<std::byte> value_;
+  Bench bench_;
+};
+
+Coding OnebitWith(Feedback feedback) {
+  const std::byte scaled{1};
+  return {.codec = 4,
+          .parameters = CodecParameters(std::span(&scaled, 1)),
+          .sums = SumsTravel::kSame,
+          .feedback = feedback};
+}
+
+std::vector<float> ValuesOf(const AsynchronousKey::Sent& push) {
+  const Coding& coding = push.about.coding;
+  std::vector<float> values(push.about.size_bytes / sizeof(float));
+  codec::Builtin().Get(coding).decode(coding.parameters, {}, push.codes.data(), values.data(),
+                                      values.size());
+  return values;
+}
+
+TEST(WorkerCoded, AnUpdateKeepsWhatItsCodesLose) {
+  const Coding coding = OnebitWith(Feedback::kVanilla);
+  AsynchronousKey key(3, coding);
+  const PushRates half{.learning_rate = 0.5, .weight_decay = 0, .rescale_grad = 0.5};
+  ASSERT_TRUE(key.Push(coding, {3, -1, 2}, half).ok());
+  EXPECT_EQ(ValuesOf(key.pushes.at(0)), (std::vector<float>{2, -2, 2}));
+  // The residual is {1, 1, 0}: {4, 0, 2} is sent, and then it is {2, -2, 0}.
+  ASSERT_TRUE(key.Push(coding, {3, -1, 2}, half).ok());
+  EXPECT_EQ(ValuesOf(key.pushes.at(0)), (std::vector<float>{2, 2, 2}));
+  EXPECT_EQ(key.pushes.at(0).about.learning_rate, 0.5);
+  // Twice the residual, as rescale_grad is half of what it was, whatever the learning rate is.
+  const PushRates less{.learning_rate = 0.1, .weight_decay = 0, .rescale_grad = 0.25};
+  ASSERT_TRUE(key.Push(coding, {2, 1, 3}, less).ok());
+  EXPECT_EQ(ValuesOf(key.pushes.at(0)), (std::vector<float>{4, -4, 4}));
+}
+
+TEST(WorkerCoded, AWorkerThatTakesALostPlaceBeginsWithEmptyResidualsAndSaysSo) {
+  const Coding coding = OnebitWith(Feedback::kVanilla);
+  AsynchronousKey key(3, coding, 1 << 20, /*incarnation=*/1);
+  EXPECT_THAT(key.lines(), ::testing::IsEmpty());
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_TRUE(key.Push(coding, {3, -1, 2}).ok());
+    EXPECT_EQ(ValuesOf(key.pushes.at(0)),
+              (round == 0 ? std::vector<float>{2, -2, 2} : std::vector<float>{2, 2, 2}));
+  }
+  EXPECT_THAT(key.lines(), ::testing::ElementsAre(::testing::HasSubstr(
+                               "worker 0 took the place of a lost worker, and with that worker "
+                               "went its residuals of gradient compression: they begin empty")));
+  AsynchronousKey first(3, coding);
+  ASSERT_TRUE(first.Push(coding, {3, -1, 2}).ok());
+  EXPECT_THAT(first.lines(), ::testing::IsEmpty());
+}
+
+TEST(WorkerCoded, AnAsynchronousKeyIsCutIntoUnitsWhenItIsDeclared) {
+  constexpr size_t kUnits = 3;
+  const Coding coding = OnebitWith(Feedback::kNone);
+  AsynchronousKey key(kUnits * 65536, coding, /*partition_bytes=*/64);
+  ASSERT_TRUE(key.Push(coding).ok());
+  ASSERT_EQ(key.pushes.size(), kUnits);
+  for (const AsynchronousKey::Sent& push : key.pushes) {
+    EXPECT_EQ(push.about.coding, coding);
+    EXPECT_EQ(push.codes.size(), 4U + 65536 / 8);
+  }
+}
+
+TEST(WorkerCoded, AnAsynchronousKeyThatWasCutOtherwiseIsRefused) {
+  AsynchronousKey key(64, Coding{}, /*partition_bytes=*/64);
+  const Status outcome = key.Push(OnebitWith(Feedback::kNone));
   EXPECT_EQ(outcome.code(), StatusCode::kInvalidArgument);
   EXPECT_SNAPSHOT(outcome.message(),
-                  "push_pull key=7: an asynchronous key cannot be compressed to bf16, which cuts "
-                  "keys into units; use two bits, or a synchronous key");
-  EXPECT_TRUE(bench.sent.empty());
+                  "push_pull key=7: partitions of 64 bytes cannot be compressed to onebit scaled, "
+                  "only multiples of 262144 bytes");
+  EXPECT_TRUE(key.pushes.empty());
+}
+
+TEST(WorkerCoded, AnAsynchronousKeyHasNoRatesAndSumsInCommon) {
+  AsynchronousKey key(3, kBf16);
+  Status outcome = key.Push(OnebitWith(Feedback::kCorrected));
+  EXPECT_EQ(outcome.code(), StatusCode::kInvalidArgument);
+  EXPECT_SNAPSHOT(outcome.message(),
+                  "push_pull key=7: an asynchronous key cannot be compressed to onebit scaled, ef "
+                  "corrected: its workers have no learning rate in common; use ef 'vanilla', or a "
+                  "synchronous key");
+  Coding halves = OnebitWith(Feedback::kVanilla);
+  halves.sums = SumsTravel::kBf16;
+  outcome = key.Push(halves);
+  EXPECT_EQ(outcome.code(), StatusCode::kInvalidArgument);
+  EXPECT_SNAPSHOT(outcome.message(),
+                  "push_pull key=7: an asynchronous key cannot be compressed to onebit scaled, ef "
+                  "vanilla, pull bf16: its weights travel plain; leave out pull, or use a "
+                  "synchronous key");
+  Coding two_bits = codec::TwoBitCoding(0.5F);
+  two_bits.sums = SumsTravel::kSame;
+  EXPECT_EQ(key.Push(two_bits).code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(key.pushes.empty());
+  EXPECT_TRUE(key.Push(codec::TwoBitCoding(0.5F)).ok());
 }
 
 TEST(WorkerCoded, AKeyThatIsThereTravelsPlainOnceAndNamesTheCoding) {

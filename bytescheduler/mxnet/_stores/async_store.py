@@ -3,19 +3,21 @@
 import logging
 import math
 from operator import index as as_int
-from typing import List, Optional, Tuple
+from typing import List, Mapping, Optional, Set, Tuple
 
 import mxnet as mx
 
-from bytescheduler._compression.params import Compression
+from bytescheduler._compression.params import FOLLOWING, Compression, by_coding
+from bytescheduler._native import Coding
 from bytescheduler.mxnet._arrays.rows_tensor import RowsTensor
 from bytescheduler.mxnet._arrays.sparse import is_sparse
-from bytescheduler.mxnet._arrays.tensor import Tensor
+from bytescheduler.mxnet._arrays.tensor import FLOAT32, Tensor
 from bytescheduler.mxnet._optimizer.server_updates import describe_key
 from bytescheduler.mxnet._optimizer.text import for_servers
 from bytescheduler.mxnet._optimizer.updater import require_optimizer
 from bytescheduler.mxnet._sessions.tensor_session import TensorSession
 from bytescheduler.mxnet._stores.native_store import NativeStore, Outs
+from bytescheduler.mxnet._stores.rates import tell_summary, tell_unsuited
 from bytescheduler.mxnet._stores.scaled_steps import scaling_trainer
 from bytescheduler.mxnet._types import (
     Array,
@@ -61,6 +63,7 @@ class AsyncStore(NativeStore):
         super().__init__(session, inner, kind=kind)
         self._optimizer: Optimizer = None
         self._is_native = False  # the optimizer: the servers need no whole keys
+        self._cut: Set[Key] = set()  # in units, so that codecs which need them can code gradients
 
     def retune(self, partition_bytes: int, credit_bytes: int) -> None:
         raise mx.base.MXNetError(
@@ -76,7 +79,26 @@ class AsyncStore(NativeStore):
                     f"key {tensor.key!r}: dist_async cannot update {tensor.dtype.name}, only "
                     + ", ".join(_UPDATED)
                 )
+            is_coded = self._compression.widens and super()._coding_of(tensor) is not None
+            if tensor.is_narrow and is_coded:
+                raise mx.base.MXNetError(
+                    f"key {tensor.key!r}: dist_async keeps {tensor.dtype.name} as it is, so its "
+                    f"gradients cannot be {self._compression.coding}: cast it to float32, or use "
+                    "dist_sync"
+                )
         return tensors
+
+    def _wanted_coding(self, tensor: Tensor) -> Optional[Coding]:
+        """Return the coding for which a tensor has to be cut into units; None: there is none.
+
+        Two bits take any partitions.
+        """
+        has_units = self._compression.widens and tensor.code == FLOAT32
+        return super()._coding_of(tensor) if has_units else None
+
+    def _coding_of(self, tensor: Tensor) -> Optional[Coding]:
+        is_left = tensor.key not in self._cut and self._wanted_coding(tensor) is not None
+        return None if is_left else super()._coding_of(tensor)
 
     def _new_tensor(self, key: Key, engine_key: int, like: Array) -> Tensor:
         return (RowsTensor if is_sparse(like) else Tensor)(key, engine_key, like, self._copier)
@@ -99,10 +121,12 @@ class AsyncStore(NativeStore):
                 whole.append((tensor, about, rows))
             else:
                 partitioned.append(tensor)
-        if partitioned:
-            self._session.broadcast(partitioned, asynchronous=True)
+        for coding, alike in by_coding(partitioned, self._wanted_coding).items():
+            self._session.broadcast(alike, asynchronous=True, coding=coding)
         if whole:
             self._session.broadcast_whole(whole)
+        # A whole key is in units too.
+        self._cut |= {t.key for t in tensors if self._wanted_coding(t) is not None}
 
     # -- values --------------------------------------------------------------------------------
 
@@ -163,6 +187,9 @@ class AsyncStore(NativeStore):
                 "AMP's loss scaling does not go with a dist_async store: all workers skip a step "
                 "that overflows on one, and here they have no steps in common; use dist_sync"
             )
+        if not self._has_told:
+            self._has_told = True
+            tell_summary(self._compression, self._session.rank, self._tensors.values())
         self._declare_rows(values)
         values = [(self._tensor(tensor.key), arrays) for tensor, arrays in values]
         rates = [self._rates(tensor.key) for tensor, _ in values]
@@ -200,11 +227,34 @@ class AsyncStore(NativeStore):
 
     # -- updates -------------------------------------------------------------------------------
 
+    def set_gradient_compression(self, params: Mapping[str, object]) -> None:
+        super().set_gradient_compression(params)
+        tell_unsuited(self._compression.coding, self._optimizer)
+        left = [
+            tensor
+            for tensor in self._tensors.values()
+            if tensor.key not in self._cut and self._wanted_coding(tensor) is not None
+        ]
+        if left:
+            _log.warning(
+                "dist_async: gradients of keys that were initialised before compression was set "
+                "travel as they are, such as key %r: set it before init",
+                left[0].key,
+            )
+
     def _check_change(self, compression: Compression) -> None:
-        if compression.widens:
+        coding = compression.coding
+        if coding is not None and coding.feedback in FOLLOWING:
             raise mx.base.MXNetError(
-                f"gradients for dist_async cannot be {compression.coding}, only MXNet's own "
-                "{'type': '2bit'}: use that, or a synchronous store"
+                f"ef {FOLLOWING[coding.feedback]!r} of gradient compression follows a learning "
+                "rate that all workers share, and those of dist_async have none: use ef "
+                "'vanilla', or a synchronous store"
+            )
+        # The codec's own way to send sums is no wish of the user.
+        if coding is not None and coding.pull > (0 if compression.is_two_bit else 1):
+            raise mx.base.MXNetError(
+                f"gradients for dist_async cannot be {coding}: its servers answer with weights, "
+                "which travel plain; leave out 'pull', or use a synchronous store"
             )
         if compression.has_momentum:
             raise mx.base.MXNetError(
@@ -220,6 +270,7 @@ class AsyncStore(NativeStore):
         # Earlier pushes are updated with the earlier optimizer.
         mx.nd.waitall()
         self._session.set_optimizer(instructions.text, instructions.pickle)
+        tell_unsuited(self._compression.coding, optimizer)
         self._optimizer = optimizer
         self._is_native = instructions.native
 

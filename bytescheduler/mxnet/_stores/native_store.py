@@ -458,7 +458,7 @@ class NativeStore:
             compression = compression._replace(least_bytes=0)
         self._check_change(compression)
         nesterov = Nesterov(compression, self.updater)
-        tell_unsuited(compression.coding, self.updater)
+        tell_unsuited(compression.coding, getattr(self.updater, "optimizer", None))
         if compression.coding is not None:
             self._session.compress(params, compression.coding, self._compressible())
         self._has_told &= self._compression.coding is not None or compression.coding is None
@@ -502,7 +502,7 @@ class NativeStore:
         if self.num_workers > 1:
             require_alike(updater)
         self._nesterov.check(updater)
-        tell_unsuited(self._compression.coding, updater)
+        tell_unsuited(self._compression.coding, getattr(updater, "optimizer", None))
         self._use(updater)
         self._agreement.changed()
 

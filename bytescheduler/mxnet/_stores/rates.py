@@ -12,7 +12,7 @@ from bytescheduler._process.say import say
 from bytescheduler._settings import Settings
 from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._sessions.tensor_session import Rates
-from bytescheduler.mxnet._types import Key, Optimizer, Updater
+from bytescheduler.mxnet._types import Key, Optimizer
 
 __all__ = ["rates_of", "tell_summary", "tell_unsuited"]
 
@@ -54,9 +54,9 @@ def tell_summary(compression: Compression, rank: int, tensors: Iterable[Tensor])
         say(f"bytescheduler: {summary_line(compression, sizes)}")
 
 
-def tell_unsuited(coding: Optional[Coding], updater: Updater) -> None:
+def tell_unsuited(coding: Optional[Coding], optimizer: Optimizer) -> None:
     """Warn once of an optimizer for which error feedback promises nothing."""
-    line = unsuited_line(coding, type(getattr(updater, "optimizer", None)).__name__)
+    line = unsuited_line(coding, type(optimizer).__name__)
     if line is not None:
         _tell_unsuited(line)
 

@@ -16,7 +16,7 @@ def test_every_optimizer_updates_as_mxnets_own(make_job: MakeJob) -> None:
 def test_every_push_of_two_workers_is_in_the_weights_once(make_job: MakeJob) -> None:
     env = {"BYTESCHEDULER_PARTITION": "4KiB"}
     job = make_job(servers=2, env=env)
-    for output in job.run("cases/async_cases.py", "exact", "rank_1_leaves"):
+    for output in job.run("cases/async_cases.py", "exact", "coded", "rank_1_leaves"):
         assert "native back end carries the bytes (2 workers, 2 servers;" in output
 
 

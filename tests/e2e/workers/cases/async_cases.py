@@ -142,6 +142,26 @@ def compressed(kvs: ScheduledKVS) -> None:
     np.testing.assert_array_equal(out.asnumpy(), want)  # sums of eighths, in any order
 
 
+def coded(kvs: ScheduledKVS) -> None:
+    """Half of the elements of each push: all whole numbers are in the weights in the end, once."""
+    shape = (2 * 65536 + 300,)  # three units
+    kvs.set_gradient_compression({"compressor": "topk", "k": 0.5, "ef": "vanilla"})
+    kvs.set_optimizer(adder())
+    kvs.barrier()
+    kvs.init(30, mx.nd.zeros(shape))
+    numbers = np.arange(shape[0]) % 101 - 50
+    for step in range(4):
+        kvs.push(30, mx.nd.array(numbers + step * kvs.rank), priority=step)
+    for _ in range(2):  # what residuals hold
+        kvs.push(30, mx.nd.zeros(shape))
+    mx.nd.waitall()
+    kvs.barrier()
+    out = mx.nd.zeros(shape)
+    kvs.pull(30, out=out)
+    want = sum(4 * numbers + 6 * rank for rank in range(kvs.num_workers))
+    np.testing.assert_array_equal(out.asnumpy(), want)
+
+
 def two_bits(gradient: "Floats", residual: "Floats") -> "Floats":
     """Return what is sent of `gradient`; `residual` keeps the rest, and gives what it has."""
     residual += gradient

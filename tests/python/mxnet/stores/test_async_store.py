@@ -14,6 +14,7 @@ from bytescheduler._hosting import pickles
 from bytescheduler._native import Coding, MXNetRounds
 from bytescheduler.mxnet._optimizer.text import for_servers
 from bytescheduler.mxnet._sessions.tensor_session import TensorSession
+from bytescheduler.mxnet._stores import rates
 from bytescheduler.mxnet._stores.async_store import AsyncStore
 
 
@@ -163,6 +164,82 @@ def test_pushes_are_compressed_from_the_call_on(store: AsyncStore, plugin: Plugi
         with pytest.raises(MXNetError, match=f"key {key}: row_sparse arrays cannot be compressed"):
             store.push(key, value, 0)
     assert plugin.codings == [None, two_bits(0.25)]
+
+
+LARGE = (128, 128)  # 64 KiB: from this size on keys are compressed
+ONEBIT = {"compressor": "onebit", "scaling": True, "ef": "vanilla"}
+
+
+@pytest.mark.parametrize("is_native", [True, False], ids=["in partitions", "whole"])
+def test_keys_that_are_initialised_later_are_compressed(
+    store: AsyncStore, worker: Worker, plugin: Plugin, is_native: bool
+) -> None:
+    if is_native:
+        store.set_optimizer(mx.optimizer.SGD())
+    store.init([1, 2], [full(0, LARGE), full(0)])
+    store.set_gradient_compression(ONEBIT)
+    store.init([3, 4], [full(0, LARGE), full(0)])
+    for key, shape in ((1, LARGE), (2, full(0).shape), (3, LARGE), (4, full(0).shape)):
+        store.push(key, full(1, shape), 0)
+    store.pull(3, [full(0, LARGE)], 0, ignore_sparse=True)
+    codings = list(map(str, plugin.codings))
+    assert codings == [
+        *("None", "None", "compressed to onebit scaled, ef vanilla", "None"),
+        "None",  # the pull: weights travel as they are
+    ]
+
+
+def test_keys_that_stay_as_they_are_get_a_line(
+    store: AsyncStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.init([1, 2], [full(0), full(0, LARGE)])
+    store.set_gradient_compression({"type": "2bit"})  # which takes any partitions
+    assert caplog.messages == []
+    store.set_gradient_compression(ONEBIT)
+    assert caplog.messages == snapshot(
+        [
+            "dist_async: gradients of keys that were initialised before compression was set "
+            "travel as they are, such as key 2: set it before init"
+        ]
+    )
+
+
+def test_an_optimizer_that_suits_no_signs_gets_a_line(
+    store: AsyncStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    rates._tell_unsuited.cache_clear()
+    store.set_gradient_compression(ONEBIT)
+    store.set_optimizer(mx.optimizer.Adam())
+    assert "Adam divides by the size of gradients" in caplog.messages[0]
+
+
+@pytest.mark.parametrize(
+    ("params", "wrong"),
+    [
+        ({**ONEBIT, "ef": "corrected"}, "ef 'corrected' of gradient compression follows a lear"),
+        ({"compressor": "randomk", "k": 0.5, "ef": "sparse"}, "ef 'sparse' of gradient compr"),
+        ({**ONEBIT, "pull": "bf16"}, "pull bf16: its servers answer with weights, which travel"),
+        ({"type": "2bit", "pull": "same"}, "pull same: its servers answer with weights"),
+        ({**ONEBIT, "momentum": "nesterov", "mu": 0.9}, "has no place in dist_async"),
+    ],
+)
+def test_compression_that_needs_rounds_in_common_is_refused(
+    store: AsyncStore, params: "Dict[str, object]", wrong: str
+) -> None:
+    with pytest.raises(MXNetError, match=wrong):
+        store.set_gradient_compression(params)
+    store.set_gradient_compression({**ONEBIT, "pull": "plain"})
+
+
+def test_keys_of_other_dtypes_are_refused_by_name(store: AsyncStore, plugin: Plugin) -> None:
+    store.set_gradient_compression({"compressor": "bf16"})
+    with pytest.raises(MXNetError, match="key 1: dist_async keeps float16 as it is, so its grad"):
+        store.init(1, mx.nd.zeros((256, 128), dtype="float16"))
+    store.init([2, 3], [mx.nd.zeros(LARGE, dtype="float64"), mx.nd.zeros((2,), dtype="float16")])
+    with pytest.raises(MXNetError, match="key 2: float64 cannot be compressed to bf16, only"):
+        store.push(2, mx.nd.zeros(LARGE, dtype="float64"), 0)
+    store.push(3, mx.nd.zeros((2,), dtype="float16"), 0)
+    assert plugin.codings == [None]
 
 
 def rows_of(shape: "Tuple[int, int]", *wanted: int) -> mx.nd.NDArray:
