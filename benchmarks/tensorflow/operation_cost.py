@@ -2,8 +2,12 @@
 
 A job of one worker and one server on this host sums 200 tensors of 1 KiB, none of which waits for
 another. One call of a `tf.function` does so, and then the engine by itself, called from Python: it
-starts all rounds and waits for all. Both take turns in one job. A figure is the median of calls.
-`identities` is a call of as many small operations of TensorFlow itself.
+starts all rounds and waits for all. Ways take turns in one job. A figure is the median of calls.
+
+`operations` makes the tensors within the function, as backward makes gradients: it takes one tensor
+apart. An operation of TensorFlow reads each sum, as an update does. `identities` is the same call
+without the sums. In `operations_passed` and `identities_passed` each tensor is an argument of the
+call, and each sum a result.
 
     python -m benchmarks.tensorflow.operation_cost --out tensorflow-cost.json
 """
@@ -22,7 +26,7 @@ TENSORS, FLOATS = 200, 256
 WARM_UP, CALLS = 20, 50
 # The first key of the engine's own rounds, where no session has any.
 _FIRST_KEY = 1 << 40
-WAYS = ("engine", "operations", "identities")
+WAYS = ("engine", "operations", "identities", "operations_passed", "identities_passed")
 
 
 def _engine(session: Any) -> Callable[[], None]:  # noqa: ANN401 - TensorFlow comes with workers
@@ -58,21 +62,41 @@ def _calls() -> Dict[str, Callable[[], Any]]:
     session = current().get().session
     assert session is not None
     tensors = Tensors(session)  # a worker alone would send nothing
-    values = [tf.ones((FLOATS,)) for _ in range(TENSORS)]
+    # A tensor has its own numbers, and so has each place in it.
+    whole = tf.reshape(tf.range(TENSORS * FLOATS, dtype=tf.float32), (TENSORS, FLOATS))
+    apart = tf.unstack(whole)
 
-    @tf.function(autograph=False)
-    def operations(given: List[tf.Tensor]) -> List[tf.Tensor]:
+    def summed(given: List[tf.Tensor]) -> List[tf.Tensor]:
         return tensors.push_pull_apart(given, average=False)
 
-    @tf.function(autograph=False)
-    def identities(given: List[tf.Tensor]) -> List[tf.Tensor]:
-        return [tf.negative(each) for each in given]
+    def unsummed(given: List[tf.Tensor]) -> List[tf.Tensor]:
+        return given
 
-    return {
+    def within(sums: Callable[[List[tf.Tensor]], List[tf.Tensor]]) -> Callable[[], Any]:
+        @tf.function(autograph=False)
+        def call(given: tf.Tensor) -> tf.Tensor:
+            return tf.stack([tf.negative(each) for each in sums(tf.unstack(given))])
+
+        return lambda: call(whole)
+
+    def passed(sums: Callable[[List[tf.Tensor]], List[tf.Tensor]]) -> Callable[[], Any]:
+        @tf.function(autograph=False)
+        def call(given: List[tf.Tensor]) -> List[tf.Tensor]:
+            return [tf.negative(each) for each in sums(given)]
+
+        return lambda: call(apart)
+
+    calls = {
         "engine": _engine(session),
-        "operations": lambda: operations(values),
-        "identities": lambda: identities(values),
+        "operations": within(summed),
+        "identities": within(unsummed),
+        "operations_passed": passed(summed),
+        "identities_passed": passed(unsummed),
     }
+    for way in WAYS[1:]:
+        if not (tf.stack(calls[way]()).numpy() == -whole.numpy()).all():
+            raise SystemExit(f"{way}: a sum of one worker is not its own tensor")
+    return calls
 
 
 def measure() -> None:
@@ -81,8 +105,6 @@ def measure() -> None:
 
     bps.init()
     calls = _calls()
-    if not all((tensor.numpy() == 1).all() for tensor in calls["operations"]()):
-        raise SystemExit("a sum of one worker is not its own tensor")
     for call in calls.values():
         for _ in range(WARM_UP):
             call()
@@ -107,9 +129,11 @@ def run_job(timeout_s: float) -> Dict[str, float]:
 
 
 def summary(runs: List[Dict[str, float]]) -> Dict[str, float]:
-    """Return microseconds a tensor of each way, and of an operation over the engine."""
+    """Return microseconds a tensor of each way, and of operations over the engine."""
     row = {f"{way}_us": statistics.median(run[way] for run in runs) for way in WAYS}
-    row["over_engine_us"] = statistics.median(run["operations"] - run["engine"] for run in runs)
+    for way in ("operations", "operations_passed"):
+        over = statistics.median(run[way] - run["engine"] for run in runs)
+        row[way.replace("operations", "over_engine") + "_us"] = over
     return {name: round(value, 2) for name, value in row.items()}
 
 

@@ -112,18 +112,25 @@ class Connection {
   int64_t job_ = 0;
 };
 
-// Puts a tensor's name in place of its key, as `key=7`, `key 7`.
+// Puts a tensor's name in each place of its key, as `key=7`, `key 7`.
 inline std::string Named(std::string text, int64_t key, const std::string& name) {
   const std::string number = std::to_string(static_cast<uint64_t>(key));
-  for (const char* const before : {"key=", "key "}) {
-    const std::string found = before + number;
-    const size_t at = text.find(found);
-    if (at == std::string::npos) continue;
-    const size_t end = at + found.size();
-    if (end < text.size() && text[end] >= '0' && text[end] <= '9') continue;
-    return text.replace(at, found.size(), before + ("'" + name + "'"));
+  const std::string quoted = "'" + name + "'";
+  bool is_named = false;
+  size_t at = 0;
+  while ((at = text.find(number, at)) != std::string::npos) {
+    const size_t end = at + number.size();
+    const std::string before = text.substr(at < 4 ? 0 : at - 4, at < 4 ? at : 4);
+    const bool is_whole = end == text.size() || text[end] < '0' || text[end] > '9';
+    if (is_whole && (before == "key=" || before == "key ")) {
+      text.replace(at, number.size(), quoted);
+      is_named = true;
+      at += quoted.size();
+    } else {
+      at = end;
+    }
   }
-  return "'" + name + "': " + text;
+  return is_named ? text : quoted + ": " + text;
 }
 
 inline absl::StatusCode CodeOf(int code) {

@@ -205,6 +205,9 @@ class Start final : public tensorflow::OpKernel {
     OP_REQUIRES_OK(construction, construction->GetAttr("priority", &priority_));
   }
 
+  // The push-pull in operations.cc says why.
+  bool IsExpensive() override { return false; }
+
   void Compute(OpKernelContext* context) override {
     const Tensor& in = context->input(0);
     if (in.TotalBytes() == 0) return;
@@ -233,6 +236,8 @@ class Await final : public AsyncOpKernel {
     OP_REQUIRES_OK(construction, construction->GetAttr("key", &key_));
     OP_REQUIRES_OK(construction, construction->GetAttr("shape", &shape_));
   }
+
+  bool IsExpensive() override { return false; }
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
     Waiter waiter{context, std::move(done)};

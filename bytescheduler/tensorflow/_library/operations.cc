@@ -31,10 +31,8 @@ using bytescheduler::tf::StatusOf;
 using bytescheduler::tf::Waiter;
 using bytescheduler::tf::Waiting;
 using tensorflow::AsyncOpKernel;
-using tensorflow::OpInputList;
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
-using tensorflow::OpOutputList;
 using tensorflow::Tensor;
 
 // The attributes of both operations.
@@ -54,7 +52,8 @@ class Run final : public Waiting {
         attributes_(std::move(attributes)),
         callbacks_(callbacks),
         parts_(attributes_->keys.size()) {
-    for (size_t index = 0; index < parts_.size(); ++index) parts_[index] = {this, index, nullptr};
+    for (size_t index = 0; index < parts_.size(); ++index) parts_[index] = {this, index};
+    tensors_.reserve(2 * parts_.size());
   }
 
   // REQUIRES: in the order of the keys, and then `End`.
@@ -69,10 +68,10 @@ class Run final : public Waiting {
     operation.context = &parts_[index];
     left_ += callbacks_;
     bs_error error;
-    if (Connection::Get().Start(operation, attributes_->job, &parts_[index].gate, &error) == 0) {
+    if (Connection::Get().Start(operation, attributes_->job, &gate_, &error) == 0) {
+      ++started_;
       return;
     }
-    parts_[index].gate = nullptr;
     Note(index, error.code, error.message);
     left_ -= callbacks_;
   }
@@ -94,7 +93,6 @@ class Run final : public Waiting {
   struct Part {
     Run* run;
     size_t index;
-    bs_gate* gate;  // counts this part; null: it was not started
   };
 
   void Note(size_t index, int code, const std::string& message) {
@@ -107,13 +105,11 @@ class Run final : public Waiting {
     if (--left_ > 0) return;
     const Waiter waiter = Connection::Get().Remove(this);
     if (waiter.done != nullptr && !status_.ok()) waiter.context->SetStatus(status_);
-    std::vector<bs_gate*> gates;
-    for (const Part& part : parts_) {
-      if (part.gate != nullptr) gates.push_back(part.gate);
-    }
+    bs_gate* const gate = gate_;
+    const int started = started_;
     delete this;
     if (waiter.done != nullptr) waiter.done();
-    for (bs_gate* const gate : gates) Connection::Get().Leave(gate);
+    for (int part = 0; part < started; ++part) Connection::Get().Leave(gate);
   }
 
   OpKernelContext* const context_;
@@ -122,6 +118,8 @@ class Run final : public Waiting {
   const int callbacks_;  // of each part
   std::vector<Part> parts_;
   std::vector<Tensor> tensors_;  // which the engine reads and writes
+  bs_gate* gate_ = nullptr;      // counts the parts that were started: a job has one gate
+  int started_ = 0;
   std::atomic<int> left_{1};
   std::mutex mutex_;
   absl::Status status_;
@@ -141,29 +139,28 @@ class Kernel : public AsyncOpKernel {
     attributes_ = std::make_shared<const Attributes>(std::move(attributes));
     std::vector<tensorflow::DataType> types;
     OP_REQUIRES_OK(construction, construction->GetAttr("T", &types));
+    OP_REQUIRES(construction, types.size() == attributes_->keys.size(),
+                absl::InvalidArgumentError("want as many keys as tensors"));
     for (const tensorflow::DataType type : types) {
       OP_REQUIRES(construction, tensorflow::DataTypeCanUseMemcpy(type),
                   absl::InvalidArgumentError("only numbers and flags travel"));
     }
   }
 
+  // The tensors are the first inputs, and the results the only outputs: no name is looked up.
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
-    OpInputList tensors;
-    OpOutputList results;
-    OP_REQUIRES_OK_ASYNC(context, context->input_list("tensors", &tensors), done);
-    OP_REQUIRES_OK_ASYNC(context, context->output_list("results", &results), done);
-    OP_REQUIRES_ASYNC(context, static_cast<size_t>(tensors.size()) == attributes_->keys.size(),
-                      absl::InvalidArgumentError("want as many keys as tensors"), done);
-    std::vector<Tensor*> outs(attributes_->keys.size());
-    for (int index = 0; index < tensors.size(); ++index) {
+    const size_t count = attributes_->keys.size();
+    std::vector<Tensor*> outs(count);
+    for (size_t index = 0; index < count; ++index) {
+      const auto place = static_cast<int>(index);
       OP_REQUIRES_OK_ASYNC(
-          context,
-          results.allocate(index, tensors[index].shape(), &outs[static_cast<size_t>(index)]), done);
+          context, context->allocate_output(place, context->input(place).shape(), &outs[index]),
+          done);
     }
     auto* const run = new Run(context, std::move(done), attributes_, callbacks_);
-    for (int index = 0; index < tensors.size(); ++index) {
-      const auto place = static_cast<size_t>(index);
-      run->Start(place, tensors[index], outs[place], Operation(place, tensors[index], outs[place]));
+    for (size_t index = 0; index < count; ++index) {
+      const Tensor& in = context->input(static_cast<int>(index));
+      run->Start(index, in, outs[index], Operation(index, in, outs[index]));
     }
     run->End();
   }
@@ -183,6 +180,9 @@ class PushPull final : public Kernel {
     OP_REQUIRES_OK(construction, construction->GetAttr("workers", &workers_));
     OP_REQUIRES_OK(construction, construction->GetAttr("priorities", &priorities_));
   }
+
+  // The thread that made the tensor starts the sum: to wake another thread takes longer.
+  bool IsExpensive() override { return false; }
 
  private:
   bs_operation Operation(size_t index, const Tensor& in, Tensor* /*out*/) const override {

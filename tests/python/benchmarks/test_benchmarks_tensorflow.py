@@ -104,15 +104,15 @@ def test_layers_that_cannot_be_compiled_end_the_run(
 
 
 def test_the_cost_of_an_operation_is_over_the_engine_in_the_same_job() -> None:
-    runs = [
-        {"engine": 10.0, "operations": 30.0, "identities": 12.0},
-        {"engine": 20.0, "operations": 45.0, "identities": 14.0},
-        {"engine": 90.0, "operations": 96.0, "identities": 16.0},
-    ]
-    row = operation_cost.summary(runs)
+    rows = [(10.0, 30.0, 12.0, 50.0, 32.0), (20.0, 45.0, 14.0, 61.0, 34.0)]
+    rows.append((90.0, 96.0, 16.0, 97.0, 36.0))
+    row = operation_cost.summary([dict(zip(operation_cost.WAYS, figures)) for figures in rows])
     assert row == {
         "engine_us": 20.0,
         "operations_us": 45.0,
         "identities_us": 14.0,
+        "operations_passed_us": 61.0,
+        "identities_passed_us": 34.0,
         "over_engine_us": 20.0,
+        "over_engine_passed_us": 40.0,
     }
