@@ -10,7 +10,9 @@ import tensorflow as tf
 from benchmarks.tensorflow.device import Device
 from bytescheduler._advise.models import Step
 
-EVERY = 4096  # one number of a weight in 4096 is updated and compared: see kEvery in layers.cc
+# One number of a weight in 4096 is updated and compared, and numbers of a gradient repeat after a
+# period: see kEvery and kPeriod in layers.cc.
+EVERY, PERIOD = 4096, 1021
 NEVER = -1
 
 
