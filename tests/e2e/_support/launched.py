@@ -18,9 +18,11 @@ __all__ = [
     "DIRECT",
     "MXNET",
     "NEEDED",
+    "TENSORFLOW",
     "TORCH",
     "WORKER",
     "assert_direct",
+    "needs_tensorflow",
     "needs_torch",
     "ranks_in",
     "require",
@@ -36,6 +38,11 @@ DIRECT = [sys.executable, str(_STEPS / "direct_worker.py"), "2"]
 TORCH = [sys.executable, str(_STEPS.parent / "torch" / "sums.py")]
 # README's line, which says so if the sum of two workers is right.
 MXNET = [sys.executable, str(_STEPS.parent / "cases" / "readme_line.py"), ""]
+# A worker of TensorFlow, to which PyTorch seems not to be installed; it says so if all is well.
+TENSORFLOW = [sys.executable, str(_STEPS.parent / "tensorflow" / "first_mean.py")]
+needs_tensorflow = pytest.mark.skipif(
+    importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
+)
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="PyTorch is not installed"
 )

@@ -8,9 +8,11 @@ from launched import (
     BSLAUNCH,
     DIRECT,
     MXNET,
+    TENSORFLOW,
     TORCH,
     WORKER,
     assert_direct,
+    needs_tensorflow,
     needs_torch,
     ranks_in,
     require,
@@ -69,3 +71,10 @@ def test_workers_of_mxnet_need_nothing_else() -> None:
 @BOTH
 def test_workers_of_pytorch_need_nothing_else(mpirun: List[str]) -> None:
     assert run([*command_of(mpirun, 2), *TORCH]).stdout.count("all is well") == 2
+
+
+@pytest.mark.nightly
+@needs_tensorflow
+@BOTH
+def test_workers_of_tensorflow_need_no_pytorch(mpirun: List[str]) -> None:
+    assert run([*command_of(mpirun, 2), *TENSORFLOW]).stdout.count("all is well") == 2

@@ -12,9 +12,11 @@ from launched import (
     BSLAUNCH,
     DIRECT,
     MXNET,
+    TENSORFLOW,
     TORCH,
     WORKER,
     assert_direct,
+    needs_tensorflow,
     needs_torch,
     ranks_in,
     require,
@@ -52,6 +54,12 @@ def test_tasks_of_mxnet_need_nothing_else(env: Dict[str, str]) -> None:
 @needs_torch
 def test_tasks_of_pytorch_need_nothing_else(env: Dict[str, str]) -> None:
     assert run(["srun", "-n", "2", *TORCH], env).stdout.count("all is well") == 2
+
+
+@pytest.mark.nightly
+@needs_tensorflow
+def test_tasks_of_tensorflow_need_no_pytorch(env: Dict[str, str]) -> None:
+    assert run(["srun", "-n", "2", *TENSORFLOW], env).stdout.count("all is well") == 2
 
 
 def test_without_servers_every_task_names_the_option(env: Dict[str, str]) -> None:

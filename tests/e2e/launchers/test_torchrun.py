@@ -13,7 +13,7 @@ from typing import Callable, Iterator, List
 
 import pytest
 from job import WORKERS
-from launched import DIRECT, MXNET, NEEDED, assert_direct, run
+from launched import DIRECT, MXNET, NEEDED, TENSORFLOW, assert_direct, needs_tensorflow, run
 
 if importlib.util.find_spec("torch") is None:
     pytest.skip("PyTorch is not installed", allow_module_level=True)
@@ -35,6 +35,13 @@ def test_without_a_store_the_port_follows_from_the_number_of_the_job() -> None:
 def test_workers_of_mxnet_need_nothing_else() -> None:
     command = [*PROGRAM, "--nproc-per-node", "2", "--standalone", "--no-python", *MXNET]
     assert run(command).stdout.count("of 2, as before") == 2
+
+
+@pytest.mark.nightly
+@needs_tensorflow
+def test_workers_of_tensorflow_need_no_store() -> None:
+    command = [*PROGRAM, "--nproc-per-node", "2", "--standalone", "--no-python", *TENSORFLOW]
+    assert run(command).stdout.count("all is well") == 2
 
 
 def test_agents_that_count_restarts_apart_start_the_job_again(

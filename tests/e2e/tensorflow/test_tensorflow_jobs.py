@@ -36,18 +36,40 @@ def test_weights_equal_the_weights_of_one_process(make_job: MakeJob) -> None:
 
 def test_functions_with_servers(make_job: MakeJob) -> None:
     for output in make_job().run("tensorflow/in_job.py", "uses"):
-        assert output.count(" holds") == 23, output
+        assert output.count(" holds") == 25, output
         assert "shutdown() has left the job" in output
 
 
 def test_steps_begin_before_the_means_of_the_step_before(make_job: MakeJob) -> None:
     for output in make_job().run("tensorflow/in_job.py", "steps"):
-        assert output.count(" holds") == 4, output
+        assert output.count(" holds") == 5, output
 
 
-def test_updates_under_way_are_seen_and_end(make_job: MakeJob) -> None:
-    for output in make_job().run("tensorflow/in_job.py", "looks"):
-        assert output.count(" holds") == 4, output
+def test_updates_under_way_are_seen_and_end_as_does_a_step_that_one_worker_leaves_out(
+    make_job: MakeJob,
+) -> None:
+    job = make_job()
+    for _ in range(2):
+        job.start_worker("tensorflow/in_job.py", "looks", "uneven")
+    assert sorted(worker.wait() for worker in job.workers) == [0, 1], job.all_output()
+    for worker in job.workers:
+        assert worker.output().count(" holds") == 4, worker.output()
+    assert job.all_output().count("one step more: ") == 1
+    assert re.search(r"uneven(:0)?': worker 1 left the job", job.all_output()), job.all_output()
+
+
+@pytest.mark.nightly
+def test_a_step_for_which_a_worker_is_late_ends(make_job: MakeJob) -> None:
+    job = make_job(env={"BYTESCHEDULER_STRAGGLER_TIMEOUT": "10"})
+    for _ in range(2):
+        job.start_worker("tensorflow/in_job.py", "late")
+    for worker in job.workers:
+        worker.wait()
+    assert job.all_output().count("one step late: ") == 1, job.all_output()
+    waits = (
+        r"key='late(:0)?' .* still waiting for worker [01] to push key 'late(:0)?' \(round 2\)\n\t"
+    )
+    assert re.search(waits, job.all_output()), job.all_output()
 
 
 def test_several_devices_of_each_worker_in_a_job_that_is_watched_recorded_and_tuned(
@@ -80,7 +102,8 @@ def test_several_devices_of_each_worker_in_a_job_that_is_watched_recorded_and_tu
 def test_three_workers_without_servers_and_the_loss_of_the_third(tmp_path: pathlib.Path) -> None:
     with Ports() as ports:
         port = ports.free()
-    job = Direct(tmp_path, port, 3, MASTER_PORT=str(port), BYTESCHEDULER_DETERMINISTIC="1")
+    settings = {"BYTESCHEDULER_DETERMINISTIC": "1", "TF_CONFIG": "this is not read"}
+    job = Direct(tmp_path, port, 3, MASTER_PORT=str(port), **settings)
     try:
         job.start("tensorflow/in_job.py", "sgd", "killed")
         assert job.codes() == [1, 1, -9], job.all_said()

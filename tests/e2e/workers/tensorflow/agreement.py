@@ -2,6 +2,7 @@
 
 from typing import Any, Callable, List
 
+import numpy as np
 import tensorflow as tf
 
 import bytescheduler.keras
@@ -86,6 +87,18 @@ def several_passes_refuse_a_sparse_gradient() -> None:
     assert table.numpy().tolist() == [[0.5, 0.5], [0.5, 0.5], [1.0, 1.0]]
 
 
+def a_norm_and_a_decay_are_of_means() -> None:
+    weight = tf.Variable([2.0, 0.0], name="clipped")
+    optimizer = bps.DistributedOptimizer(
+        tf.keras.optimizers.SGD(1.0, global_clipnorm=1.0, weight_decay=0.5)
+    )
+    optimizer.build([weight])
+    own = [6.0, 0.0] if bps.rank() == 0 else [0.0, 8.0]
+    optimizer.apply_gradients([(tf.constant(own), weight)])
+    # The mean has the norm 5, and half of the weight decays.
+    np.testing.assert_allclose(weight.numpy(), [1.0 - 0.6, -0.8], rtol=1e-6)
+
+
 def means_are_not_summed_again() -> None:
     weight = tf.Variable([1.0])
     optimizer = bps.DistributedOptimizer(tf.keras.optimizers.SGD(1.0))
@@ -132,6 +145,7 @@ CASES: List[Callable[[], None]] = [
     a_worker_alone_may_trace_again,
     a_first_gradient_on_a_worker_is_zeros_on_the_rest,
     several_passes_refuse_a_sparse_gradient,
+    a_norm_and_a_decay_are_of_means,
     means_are_not_summed_again,
     a_function_of_an_earlier_job_is_refused,
     a_text_is_no_average,

@@ -8,6 +8,7 @@ import mirrored
 import next_steps
 import same_weights
 import trains_on
+import uneven
 import uses
 
 import bytescheduler.tensorflow as bps
@@ -33,6 +34,10 @@ if "watched" in chosen:
     trains_on.train()
 if "killed" in chosen:
     killed.fit()
+if "late" in chosen:
+    uneven.one_step_late()
+if "uneven" in chosen:
+    uneven.one_step_more()
 bps.shutdown()
 try:
     bps.rank()

@@ -119,6 +119,34 @@ def a_layer_runs_while_a_later_one_waits_for_its_mean() -> None:
     meeting.close()
 
 
+def sums_hold_no_thread_of_tensorflow() -> None:
+    meeting = Meeting()
+    # More sums than TensorFlow has threads wait for worker 1, which waits for the first sum.
+    early, *late = (tf.Variable(1.0) for _ in range(1 + 2 * (os.cpu_count() or 1)))
+
+    def hold(value: np.ndarray) -> np.ndarray:
+        if bps.rank() == 1:
+            meeting.wait()
+        return value.copy()
+
+    def arrive(value: np.ndarray) -> np.ndarray:
+        if bps.rank() == 0:
+            meeting.open()
+        return value.copy()
+
+    @tf.function
+    def step(number: tf.Tensor) -> List[tf.Tensor]:
+        tape = bps_tensorflow.DistributedGradientTape(tf.GradientTape())
+        with tape:
+            held_back = through(hold, number)
+            loss = tf.add_n([early * number, *(variable * held_back for variable in late)])
+        first, *rest = tape.gradient(loss, [early, *late])
+        return [through(arrive, first), *rest]
+
+    assert {float(gradient) for gradient in step(tf.constant(3.0))} == {3.0}
+    meeting.close()
+
+
 def data() -> Any:  # noqa: ANN401
     rng = np.random.default_rng(bps.rank())
     images = rng.normal(size=(_ROWS, 6)).astype(np.float32)
@@ -341,6 +369,7 @@ def ctrl_c_ends_a_wait_and_keeps_the_mean() -> None:
 
 
 STEPS: List[Callable[[], None]] = [
+    sums_hold_no_thread_of_tensorflow,
     a_layer_runs_while_a_later_one_waits_for_its_mean,
     all_that_an_optimizer_does_to_a_variable_is_done_later,
     a_step_has_the_rate_of_its_own_batch,

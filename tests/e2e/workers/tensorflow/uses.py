@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -14,6 +15,16 @@ import bytescheduler.keras
 import bytescheduler.tensorflow as bps
 from bytescheduler.errors import ConfigError, UsageError
 
+WITHOUT_THIS_PACKAGE = """
+import sys
+sys.modules["bytescheduler"] = None  # as where it is not installed
+import numpy, tensorflow
+for file in sys.argv[1:]:
+    model = tensorflow.keras.models.load_model(file)
+    one = numpy.ones((1, 2), numpy.float32)
+    print(model.predict(one, verbose=0).tobytes().hex())
+"""
+
 
 def refusal(call: Callable[[], object], kind: type = UsageError) -> str:
     try:
@@ -25,6 +36,10 @@ def refusal(call: Callable[[], object], kind: type = UsageError) -> str:
 
 def imports_no_other_framework() -> None:
     assert not {"torch", "mxnet"} & set(sys.modules)
+
+
+def both_workers_are_on_one_host() -> None:
+    assert (bps.local_rank(), bps.local_size(), bps.size()) == (bps.rank(), 2, 2)
 
 
 def a_sum_and_a_mean_in_a_function_and_eagerly() -> None:
@@ -74,14 +89,15 @@ def operations_of_variables_have_no_order() -> None:
     assert [g.numpy().tolist() for g in step()] == [[2.0] * 4] * 3
 
 
-def a_result_that_is_not_used_is_still_summed() -> None:
+def a_result_that_is_not_used_is_still_summed_in_the_order_of_the_program() -> None:
     @tf.function
     def step() -> tf.Tensor:
         bps.push_pull(tf.ones([3]), name="not used")
-        return tf.constant(1)
+        return bps.push_pull(tf.ones([3]), name="used")
 
-    names = [op.type for op in step.get_concrete_function().graph.get_operations()]
-    assert "BsPushPull" in names
+    graph = step.get_concrete_function().graph
+    first, second = [op for op in graph.get_operations() if op.type == "BsPushPull"]
+    assert first in second.control_inputs
     step()
     # The other worker sums it too, so a next sum of that name pairs with its second.
     assert bps.push_pull(tf.ones([3]), name="not used").numpy().tolist() == [1.0] * 3
@@ -231,9 +247,17 @@ def a_model_is_saved_as_if_nothing_had_wrapped_it() -> None:
             again = bytescheduler.keras.load_model(file)
             assert "apply_gradients" in vars(again.optimizer) or "apply" in vars(again.optimizer)
             one = np.ones((1, 2), np.float32)
-            np.testing.assert_array_equal(
-                plain.predict(one, verbose=0), model.predict(one, verbose=0)
+            predicted = model.predict(one, verbose=0)
+            np.testing.assert_array_equal(plain.predict(one, verbose=0), predicted)
+        if bps.rank() == 0:
+            files = [f"{folder}/m.keras", f"{folder}/m.h5"]
+            done = subprocess.run(
+                [sys.executable, "-c", WITHOUT_THIS_PACKAGE, *files],
+                stdout=subprocess.PIPE,
+                check=True,
+                text=True,
             )
+            assert done.stdout.split()[-2:] == [predicted.tobytes().hex()] * 2
 
 
 def mistakes_are_told_with_their_cure() -> None:
@@ -262,18 +286,31 @@ def mistakes_are_told_with_their_cure() -> None:
     compiled = tf.function(bps.push_pull, jit_compile=True)
     assert "pass jit_compile=False" in refusal(lambda: compiled(tf.ones([2])))
     assert "tf.ensure_shape" in refusal(lambda: step(tf.ones([2])))
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(2,))])
+    model.compile(bps.DistributedOptimizer(tf.keras.optimizers.SGD()), "mse", jit_compile=True)
+    fit = model.fit
+    assert "pass jit_compile=False" in refusal(
+        lambda: fit(tf.ones([4, 2]), tf.ones([4, 1]), verbose=0)
+    )
     bps.push_pull(tf.ones([2]), name="two")
     assert "before it had 2 of float32" in refusal(lambda: bps.push_pull(tf.ones([3]), name="two"))
 
 
 def workers_that_disagree_learn_the_name() -> None:
-    other = tf.Variable(tf.ones([2 + bps.rank()]), name="other")
-    tape = bps.DistributedGradientTape(tf.GradientTape())
-    with tape:
-        loss = tf.reduce_sum(other)
-    text = refusal(lambda: tape.gradient(loss, other), ConfigError)
-    assert "gradient of 'other:0': it is float32 of shape (2,) on worker 0" in text
-    assert "float32 of shape (3,) on worker 1; build the same model" in text
+    own_shape, own_dtype = (2 + bps.rank(),), tf.float64 if bps.rank() else tf.float32
+    for name, shape, dtype, theirs in (
+        ("shape", own_shape, tf.float32, "float32 of shape (3,)"),
+        ("dtype", (2,), own_dtype, "float64 of shape (2,)"),
+    ):
+        other = tf.Variable(tf.ones(shape, dtype), name=name)
+        tape = bps.DistributedGradientTape(tf.GradientTape())
+        with tape:
+            loss = tf.reduce_sum(other)
+        text = refusal(
+            lambda tape=tape, loss=loss, other=other: tape.gradient(loss, other), ConfigError
+        )
+        assert f"gradient of '{name}:0': it is float32 of shape (2,) on worker 0" in text
+        assert f"{theirs} on worker 1; build the same model" in text
 
 
 def ctrl_c_ends_a_wait() -> None:
@@ -299,10 +336,11 @@ def ctrl_c_ends_a_wait() -> None:
 
 CASES = [
     imports_no_other_framework,
+    both_workers_are_on_one_host,
     a_sum_and_a_mean_in_a_function_and_eagerly,
     a_sum_has_a_gradient,
     operations_of_variables_have_no_order,
-    a_result_that_is_not_used_is_still_summed,
+    a_result_that_is_not_used_is_still_summed_in_the_order_of_the_program,
     a_missing_gradient_is_zeros_or_stays_none,
     a_sparse_gradient_is_an_error_or_dense,
     values_of_another_worker_come_bit_for_bit,
