@@ -372,7 +372,7 @@ TEST(CApi, AServerThatIsClosedInTheMiddleIsNamedToTheWorkers) {
   EXPECT_TRUE(Contains(other.message, "server ")) << other.message;
 }
 
-TEST(CApi, AWorkerThatGivesUpFailsTheJobForEveryone) {
+TEST(CApi, AWorkerThatGivesUpFailsTheJobForAll) {
   Job job(2, 1);
   job.StartAll();
   ASSERT_FALSE(HasFatalFailure());

@@ -45,7 +45,7 @@ TEST_F(SecretTest, AMissingFileOrAPathThatIsNoFileIsRefused) {
   EXPECT_THAT(Refusal("/dev/null"), HasSubstr("not a file"));
 }
 
-TEST_F(SecretTest, AFileThatEverybodyMayReadIsRefused) {
+TEST_F(SecretTest, AFileThatAllMayReadIsRefused) {
   EXPECT_THAT(Refusal(File("0123456789abcdef", 0644)), HasSubstr("chmod 600"));
   EXPECT_THAT(Refusal(File("0123456789abcdef", 0602)), HasSubstr("chmod 600"));
 }

@@ -123,7 +123,7 @@ class FloodedJob : public Flooded, public ::testing::TestWithParam<const char*> 
   FloodedJob() : Flooded("BYTESCHEDULER_TRANSPORT", GetParam()) {}
 };
 
-TEST_P(FloodedJob, NoMessagesOfAnybodyDisturbIt) {
+TEST_P(FloodedJob, NoForeignMessagesDisturbIt) {
   const std::string data = ManyTimes(FrameOf(ps::EncodeMeta(ps::Meta()), false));
   const std::string said =
       SaidUnder([&](const ps::Address& address, const std::atomic<bool>& over) {

@@ -95,7 +95,7 @@ TEST(SchedulerNode, RefusesAPortInUseWithTheRemedy) {
                 "all nodes of this job another DMLC_PS_ROOT_PORT");
 }
 
-TEST(ServerNode, MayBeClosedBeforeAnyoneAnswers) {
+TEST(ServerNode, MayBeClosedBeforeAnyAnswer) {
   const auto scheduler = SchedulerNode::Start(MakeConfig("scheduler", 0));
   ASSERT_TRUE(scheduler.ok());
   const auto server = ServerNode::Start(MakeConfig("server", scheduler.value()->port()));

@@ -64,7 +64,7 @@ def item(key: int, array: "ctypes.Array[ctypes.c_float]") -> Tuple[int, int, int
     return key, FLOAT32, ctypes.addressof(array), ctypes.sizeof(array)
 
 
-def test_broadcast_gives_everyone_rank_zeros_values(job: Job) -> None:
+def test_broadcast_gives_all_workers_rank_zeros_values(job: Job) -> None:
     _, _, workers = job
     assert [w.rank for w in workers] == [0, 1]
     assert [w.num_workers for w in workers] == [2, 2]
@@ -334,7 +334,7 @@ def test_workers_know_which_share_their_host(job: Job) -> None:
     assert [each.epoch for each in views] == [0, 0]
 
 
-def test_a_barrier_waits_for_everyone(job: Job) -> None:
+def test_a_barrier_waits_for_all_workers(job: Job) -> None:
     _, _, workers = job
     passed = threading.Event()
 
@@ -377,7 +377,7 @@ def test_wrong_arguments_concern_only_that_call(job: Job) -> None:
     assert workers[0].status() is None
 
 
-def test_giving_up_fails_the_job_for_everyone(job: Job) -> None:
+def test_giving_up_fails_the_job_for_all_workers(job: Job) -> None:
     scheduler, server, workers = job
     workers[1].fail("its script raised")
     for node in (scheduler, server):
@@ -633,7 +633,7 @@ def test_after_a_signal_a_server_stays_until_the_workers_have_left(number: signa
         ("60s", [signal.SIGTERM, signal.SIGQUIT], signal.SIGQUIT),
     ],
 )
-def test_without_time_left_a_signal_ends_a_server_for_everyone(
+def test_without_time_left_a_signal_ends_a_server_for_all_nodes(
     grace: str, numbers: List[signal.Signals], ends_by: signal.Signals
 ) -> None:
     server = ServerInAJob(grace)

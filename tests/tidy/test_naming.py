@@ -43,6 +43,7 @@ EMPTY_NAMES = frozenset(
 NOT_IN_TEST_NAMES = frozenset(
     ("what", "who", "whom", "whose", "those", "others", "ones")
     + ("he", "his", "him", "somebody", "nobody")
+    + ("everyone", "everybody", "anyone", "anybody")
 )
 CPP_TEST = re.compile(r"^(?:TYPED_)?TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\)", re.M)
 CAMEL_WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")

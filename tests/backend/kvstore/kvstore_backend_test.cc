@@ -403,7 +403,7 @@ TEST_F(KvstoreBackendTest, AnOptimizerIsRefusedWhichConcernsOnlyThatCall) {
   EXPECT_TRUE(nodes_[0]->failure.ok());
 }
 
-TEST_F(KvstoreBackendTest, ABarrierEndsWhenEveryoneHasCome) {
+TEST_F(KvstoreBackendTest, ABarrierEndsWhenAllHaveCome) {
   Start(1, 2, 2);
   int met = 0;
   const auto come = [&](uint32_t rank) {

@@ -40,7 +40,7 @@ def description_of(process: Process) -> str:
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_a_killed_server_ends_everyone(make_job: MakeJob, store: str) -> None:
+def test_a_killed_server_ends_all_nodes(make_job: MakeJob, store: str) -> None:
     job = make_job(servers=2, env=DEBUG)
     start_training(job, store)
     lost = description_of(job.servers[0])
@@ -49,7 +49,7 @@ def test_a_killed_server_ends_everyone(make_job: MakeJob, store: str) -> None:
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_a_killed_worker_ends_everyone(make_job: MakeJob, store: str) -> None:
+def test_a_killed_worker_ends_all_nodes(make_job: MakeJob, store: str) -> None:
     job = make_job(servers=2, env=DEBUG)
     start_training(job, store)
     # Beside a stock node there are two addresses of one rank; either connection may break first.
@@ -110,7 +110,7 @@ def test_a_worker_that_exits_in_the_middle_is_told_to_the_other(
     assert re.search(told, job.all_output(), re.S), job.all_output()
 
 
-def test_a_gradient_that_never_comes_is_told_to_everyone(make_job: MakeJob) -> None:
+def test_a_gradient_that_never_comes_is_told_to_all_workers(make_job: MakeJob) -> None:
     job = make_job()
     for _ in range(2):
         job.start_worker("cases/cases.py", "native", "bad_gradient")

@@ -201,7 +201,7 @@ def test_a_worker_that_sends_heartbeats_and_is_stopped_is_named_and_ends_the_job
 @pytest.mark.parametrize(
     ("victim", "servers"), [("worker", 2), ("server", 2), ("server", 1), ("scheduler", 1)]
 )
-def test_a_loss_ends_everybody(make_job: MakeJob, victim: str, servers: int) -> None:
+def test_a_loss_ends_all_nodes(make_job: MakeJob, victim: str, servers: int) -> None:
     job = make_job(servers=servers)
     lose_one(job, victim, [job.processes[0], *job.servers])
     for process in job.processes:

@@ -553,7 +553,7 @@ void DeathsOfAJob::JudgeNoBegin() {
   }
 }
 
-TEST(MembershipDeaths, AtAnyMomentAreMadeGoodOrNamedToEveryone) {
+TEST(MembershipDeaths, AtAnyMomentAreMadeGoodOrNamedToAll) {
   std::array<int, kMoments> died{};
   int made_good = 0;
   int bad_ends = 0;

@@ -411,7 +411,7 @@ class Loss : public FourNodes {
   bs::sim::SimExecutor executor{&job.clock};
 };
 
-TEST_F(Loss, KilledWorkerIsNamedToEveryone) {
+TEST_F(Loss, KilledWorkerIsNamedToAll) {
   w0->Barrier(kWorkerGroup);
   w0->Barrier(kWorkerGroup);
   w1->Kill();
@@ -424,13 +424,13 @@ TEST_F(Loss, KilledWorkerIsNamedToEveryone) {
   EXPECT_EQ(w0->barriers.at(1).message(), w0->barriers.at(0).message());
 }
 
-TEST_F(Loss, KilledServerIsNamedToEveryone) {
+TEST_F(Loss, KilledServerIsNamedToAll) {
   s1->Kill();
   job.Run(seconds(5));
   ExpectVerdict(s1, "lost server 1 (10.0.0.6:4714): connection closed");
 }
 
-TEST_F(Loss, KilledSchedulerNodeIsNamedByEveryone) {
+TEST_F(Loss, KilledSchedulerNodeIsNamedByAll) {
   job.KillCoordinator();
   job.Run(seconds(5));
   for (const auto& node : job.natives) {
@@ -443,7 +443,7 @@ TEST_F(Loss, KilledSchedulerNodeIsNamedByEveryone) {
   EXPECT_THAT(w0->left.value().message(), HasSubstr("lost the scheduler node"));
 }
 
-TEST_F(Loss, SchedulerNodeThatIsKilledWhileAWorkerLeavesIsNamedByEveryone) {
+TEST_F(Loss, SchedulerNodeThatIsKilledWhileAWorkerLeavesIsNamedByAll) {
   w0->Leave();
   job.KillCoordinator();  // before it answers
   job.Run(seconds(5));
@@ -591,7 +591,7 @@ TEST_F(Loss, SilentMemberIsLost) {
                 "lost server 0 (10.0.0.7:4713): silent for 30 s (BYTESCHEDULER_HEARTBEAT_TIMEOUT)");
 }
 
-TEST_F(Loss, ReportedFailureReachesEveryoneWithTheReporter) {
+TEST_F(Loss, ReportedFailureReachesAllNodesWithTheReporter) {
   w0->ReportFailure(bs::Status::Internal("disk full"));
   job.Run(seconds(2));
   EXPECT_TRUE(w0->failures.empty());  // it knows
@@ -602,7 +602,7 @@ TEST_F(Loss, ReportedFailureReachesEveryoneWithTheReporter) {
   EXPECT_TRUE(job.finished.has_value());
 }
 
-TEST_F(Loss, AbortIsToldToEveryone) {
+TEST_F(Loss, AbortIsToldToAll) {
   job.Abort(bs::Status::Cancelled("interrupted at the scheduler node"));
   job.Run(seconds(2));
   for (const auto& node : job.natives) {

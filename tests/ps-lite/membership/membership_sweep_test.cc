@@ -143,7 +143,7 @@ void RunDeath(uint64_t seed) {
   }
 }
 
-TEST(MembershipSweep, DeathOfANodeIsNamedToEveryone) {
+TEST(MembershipSweep, DeathOfANodeIsNamedToAll) {
   for (int seed = 0; seed < kSweepSeeds && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     RunDeath(static_cast<uint64_t>(seed));
@@ -175,7 +175,7 @@ void RunDeathOfTheSchedulerNode(uint64_t seed, int* while_registering) {
   }
 }
 
-TEST(MembershipSweep, DeathOfTheSchedulerNodeAtAnyMomentIsNamedByEveryone) {
+TEST(MembershipSweep, DeathOfTheSchedulerNodeAtAnyMomentIsNamedByAll) {
   int while_registering = 0;
   for (int seed = 0; seed < kSweepSeeds && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

@@ -159,7 +159,7 @@ TEST_F(NativeJob, BarriersOfOneNodeEndInOrder) {
   EXPECT_EQ(w1->barriers.size(), 3U);
 }
 
-TEST_F(NativeJob, BarrierOfEveryoneNeedsTheServersToo) {
+TEST_F(NativeJob, BarrierOfAllNodesNeedsTheServersToo) {
   w0->Barrier(kEveryone);
   w1->Barrier(kEveryone);
   job.Run(seconds(5));

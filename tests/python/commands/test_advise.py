@@ -641,7 +641,7 @@ def test_too_short_a_timeline_says_so(tmp_path: pathlib.Path) -> None:
         (64e3, "64kbit 64k 64Kbps"),
     ],
 )
-def test_rates_are_bits_a_second_in_everyones_words(bits: float, rates: str) -> None:
+def test_rates_are_bits_a_second_in_usual_words(bits: float, rates: str) -> None:
     for rate in rates.split():
         assert bits_per_s(rate) == pytest.approx(bits), rate
 

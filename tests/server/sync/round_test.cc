@@ -114,7 +114,7 @@ TEST(RoundTest, RoundZeroIsCompleteWithRankZeroAlone) {
   EXPECT_EQ(rounds.current(), 1u);
 }
 
-TEST(RoundTest, RoundsBeforeTheFirstAreAnothersAndTheFirstNeedsEveryone) {
+TEST(RoundTest, RoundsBeforeTheFirstAreAnothersAndTheFirstNeedsAllWorkers) {
   Rounds rounds(2, 2, 5);
   EXPECT_EQ(rounds.current(), 5u);
   EXPECT_FALSE(rounds.begun());

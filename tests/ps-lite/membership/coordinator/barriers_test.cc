@@ -43,7 +43,7 @@ class BarriersTest : public ::testing::Test {
   Barriers barriers_{2};
 };
 
-TEST_F(BarriersTest, AnswersGoToWorkersThenServersOnceEveryoneCame) {
+TEST_F(BarriersTest, AnswersGoToWorkersThenServersOnceAllCame) {
   EXPECT_TRUE(barriers_.Arrive(Stock(9, kEveryone)).empty());
   EXPECT_TRUE(barriers_.Arrive(Native(8, kEveryone, 1)).empty());
   EXPECT_EQ(barriers_.WaitsFor(Stock(9, kEveryone)), "worker 1");
