@@ -66,10 +66,10 @@ import time
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from benchmarks.engine import device
-from benchmarks.jobs import coded, link_loads
+from benchmarks.jobs import link_loads
 from benchmarks.jobs.frameworks import FRAMEWORKS
 from benchmarks.jobs.link_loads import median
-from benchmarks.lab import carried, lab_job, machine, options, ranked
+from benchmarks.lab import carried, coded, lab_job, machine, options, ranked
 from benchmarks.lab.arms import add_arms_option
 from benchmarks.lab.output import add_out_option, give, keep
 from bytescheduler._advise import links, models

@@ -29,8 +29,7 @@ import zlib
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 
-from benchmarks.jobs import coded
-from benchmarks.lab import arms, lab_job, machine, options
+from benchmarks.lab import arms, coded, lab_job, machine, options
 from benchmarks.lab.output import add_out_option
 
 if TYPE_CHECKING:  # only workers import it

@@ -27,8 +27,7 @@ import statistics
 import tempfile
 from typing import Any, Dict, List, Sequence
 
-from benchmarks.jobs import coded
-from benchmarks.lab import arms, lab_job, machine, options
+from benchmarks.lab import arms, coded, lab_job, machine, options
 from benchmarks.lab.output import add_out_option
 from bytescheduler._advise.shape import Shape
 

@@ -171,7 +171,7 @@ std::vector<float> ValuesOf(const AsynchronousKey::Sent& push) {
   return values;
 }
 
-TEST(WorkerCoded, AnUpdateKeepsWhatItsCodesLose) {
+TEST(WorkerCoded, AnUpdateKeepsTheLossOfItsCodes) {
   const Coding coding = OnebitWith(Feedback::kVanilla);
   AsynchronousKey key(3, coding);
   const PushRates half{.learning_rate = 0.5, .weight_decay = 0, .rescale_grad = 0.5};

@@ -10,8 +10,8 @@ from typing import Any, Dict, List, Tuple
 import pytest
 from inline_snapshot import snapshot
 
-from benchmarks.jobs import coded, replay, train, urgent
-from benchmarks.lab import lab_job
+from benchmarks.jobs import replay, train, urgent
+from benchmarks.lab import coded, lab_job
 from bytescheduler._advise import models
 from bytescheduler._advise.shape import Shape
 from bytescheduler._compression.params import compression_of

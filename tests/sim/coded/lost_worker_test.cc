@@ -133,7 +133,7 @@ struct NamedCoding {
   std::string_view feedback;
 };
 
-TEST(LostWorker, SumsAreThoseOfAWholeJobOrNameTheLostWorker) {
+TEST(LostWorker, EachSumIsExactOrAnErrorNamesTheLostWorker) {
   for (const auto& [name, feedback] : {NamedCoding{"topk", "vanilla"}, {"randomk", "sparse"}}) {
     const Coding coding = CodingWithEf(name, feedback);
     const JobWithAVictim whole(coding, LivesOn);

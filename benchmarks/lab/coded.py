@@ -1,9 +1,9 @@
 """Arms whose gradients travel compressed: their choice, their ideal, their sums and their table."""
 
 import argparse
+import statistics
 from typing import Any, Dict, List, Optional, Sequence
 
-from benchmarks.jobs.link_loads import median
 from benchmarks.lab import lab_job, options
 from bytescheduler._advise import links, models
 from bytescheduler._advise.coded import coded_layers
@@ -62,13 +62,19 @@ def lines(result: Dict[str, Any]) -> List[str]:
     arms = list(cells[0]["coded_s"])
     rows = [["what compression brings", *arms]]
     for cell in cells:
-        times = {arm: median(runs) for arm, runs in cell["all_s"].items()}
+        times = {arm: _median(runs) for arm, runs in cell["all_s"].items()}
         plain_s = times.get(PLAIN)
         rows.append([f"ours / arm: {cell['name']}", *(_ratio(plain_s, times[arm]) for arm in arms)])
         shares = (_ratio(cell["coded_s"][arm], times[arm]) for arm in arms)
         rows.append([f"ideal with codes / arm: {cell['name']}", *shares])
     table = ["| " + " | ".join(row) + " |" for row in rows]
     return ["", table[0], "|---" * len(rows[0]) + "|", *table[1:]]
+
+
+def _median(runs: Sequence[Optional[float]]) -> Optional[float]:
+    """Return that of the runs that ended; None: none did."""
+    ended = [run for run in runs if run is not None]
+    return statistics.median(ended) if ended else None
 
 
 def _ratio(over: Optional[float], under: Optional[float]) -> str:
