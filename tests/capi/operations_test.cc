@@ -27,7 +27,11 @@ void Ignore(void* /*context*/, int /*code*/, const char* /*message*/) {}
 std::array<char, 8> memory{};
 bs_deferred* deferred = nullptr;
 constexpr bs_rates kRates{1, 0, 1};
-constexpr bs_exchange kExchange{.struct_bytes = sizeof(bs_exchange)};
+constexpr bs_exchange kExchange = [] {
+  bs_exchange exchange{};
+  exchange.struct_bytes = sizeof exchange;
+  return exchange;
+}();
 
 // Every field that only some kinds take, in the order of the struct's table.
 const std::vector<Setter> kSetters = {
@@ -267,12 +271,12 @@ TEST_F(OperationsTest, ANumberThatIsNoSizeIsRefused) {
 
 TEST_F(OperationsTest, AnExchangeNeedsItsSizeAndATime) {
   constexpr int kRank = 0;
-  bs_exchange exchange{.struct_bytes = sizeof(bs_exchange),
-                       .givers = &kRank,
-                       .num_givers = 1,
-                       .takers = &kRank,
-                       .num_takers = 1,
-                       .timeout_ms = std::numeric_limits<int64_t>::max()};
+  bs_exchange exchange = kExchange;
+  exchange.givers = &kRank;
+  exchange.num_givers = 1;
+  exchange.takers = &kRank;
+  exchange.num_takers = 1;
+  exchange.timeout_ms = std::numeric_limits<int64_t>::max();
   bs_operation operation = bs_operation_init(BS_EXCHANGE);
   operation.key = 9;
   operation.in = in_.data();
