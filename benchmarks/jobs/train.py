@@ -92,7 +92,7 @@ BEST = "stock-best"
 ARMS = [*(arm for arm in lab_job.ARMS if not arm.startswith("native")), BEST]
 SHARED_FLOATS = {"MXNET_KVSTORE_BIGARRAY_BOUND": "10000"}
 USUAL = "stock,p3,kvstore,ours-fifo,ours-off,ours"
-ENOUGH = 0.97  # of the accuracy with which the plain arm ends
+ENOUGH = 0.97  # the share of the accuracy with which the plain arm ends
 NETWORKS: "Dict[str, Callable[[], mx.gluon.nn.HybridBlock]]" = {"resnet20": resnet20, "deep": deep}
 
 
