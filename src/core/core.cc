@@ -59,8 +59,9 @@ class Core::Impl {
 
   void Reprioritise(CommTask* task, Priority priority) {
     if (task->core_ != core_) return;
+    const bool moves = options_.priority_order && task->priority_ != priority;
     task->priority_ = priority;
-    if (!task->ready_ || !task->failure_.ok()) return;
+    if (!moves || !task->ready_ || !task->failure_.ok()) return;
     RemoveQueued(*task);
     Queue(task);
   }

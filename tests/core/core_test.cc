@@ -114,6 +114,7 @@ TEST_F(CoreTest, WithoutPriorityOrderTasksGoAsTheyBecameReady) {
   second.NotifyReady();
   defer_.RunAll();
   EXPECT_EQ(TakeLog(), (std::vector<Started>{{1, 0, 0, 100}, {1, 1, 0, 100}}));
+  core.Reprioritise(&first, 1);  // keeps its place before the second one
   first.NotifyFinish(0, Status::Ok());
   first.NotifyFinish(1, Status::Ok());
   defer_.RunAll();
