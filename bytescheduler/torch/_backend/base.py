@@ -79,7 +79,8 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
         self._is_closed = False
         self._mismatch: Optional[Error] = None
         self._refusals: weakref.WeakSet[Work] = weakref.WeakSet()
-        self._calls: weakref.WeakSet[Work] = weakref.WeakSet()
+        self._calls: weakref.WeakValueDictionary[int, Work] = weakref.WeakValueDictionary()
+        self._num_calls = 0
 
     # -- c10d's questions ----------------------------------------------------------------------
 
@@ -136,9 +137,9 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
     # -- the end -------------------------------------------------------------------------------
 
     def under_way(self) -> List[Work]:
-        """Return the calls that have not ended."""
+        """Return the calls that have not ended, in the order in which they began."""
         with self._lock:
-            calls = list(self._calls)
+            calls = [call for _, call in sorted(self._calls.items(), key=lambda item: item[0])]
         return [call for call in calls if not call.poll()]
 
     def exchanging(self) -> List[Work]:
@@ -228,7 +229,8 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
 
     def _count(self, work: Work) -> None:
         with self._lock:
-            self._calls.add(work)
+            self._num_calls += 1
+            self._calls[self._num_calls] = work
 
     def _start(self, plan: Plan, options: object, timeout: object = None) -> Work:
         blocks = not is_asynchronous(options)

@@ -8,7 +8,7 @@ __all__ = ["URGENT", "Order", "Turn"]
 
 # Priority of a call that a thread waits for; priorities of tensors of optimizers are below it.
 URGENT = 1
-_MOST_PLACES = 4096
+_MOST_PLACES = 4096  # that are learned, and calls of an episode
 _RANGE = 1 << 30  # how many other priorities there are
 # Where in the loop a call stands: the first call of its episode, itself, how often it came before.
 _Place = Tuple[Hashable, Hashable, int]
@@ -42,8 +42,9 @@ class Order:
     """Predicts how many waits come before the wait for a call.
 
     An episode lasts from a call until no call is left that the script may wait for, such as a
-    backward pass.  A call is found again in the next episode with the same first call.  A wrong
-    prediction costs time alone: ranks may send in different orders.  Any thread.
+    backward pass, or for 4096 calls: a script may keep a call without a wait.  A call is found
+    again in the next episode with the same first call.  A wrong prediction costs time alone: ranks
+    may send in different orders.  Any thread.
     """
 
     def __init__(self) -> None:
@@ -52,6 +53,7 @@ class Order:
         self._open: weakref.WeakSet[Turn] = weakref.WeakSet()
         self._first: Hashable = None
         self._counts: Counter[Hashable] = Counter()
+        self._num_calls = 0  # of the episode
         self._distances: Dict[_Place, int] = {}
 
     def begin(self, call: Hashable) -> Turn:
@@ -63,9 +65,12 @@ class Order:
             Equal for calls that do the same.
         """
         with self._lock:
-            if not self._open:
+            if not self._open or self._num_calls >= _MOST_PLACES:
+                self._open.clear()
                 self._first = call
                 self._counts.clear()
+                self._num_calls = 0
+            self._num_calls += 1
             place = (self._first, call, self._counts[call])
             self._counts[call] += 1
             at = self._waits + self._distances.get(place, 1)

@@ -129,6 +129,23 @@ def test_an_unknown_call_goes_behind_earlier_calls() -> None:
     assert all(priority < 0 for priority in priorities)
 
 
+def test_a_call_that_is_kept_delays_learning_and_takes_no_memory() -> None:
+    order = Order()
+    kept = order.begin("kept")
+    for number in range(2 * wait_order._MOST_PLACES):
+        order.begin(f"call {number}").waited_for()
+    assert len(order._counts) <= wait_order._MOST_PLACES
+    first, second = order.begin("a"), order.begin("b")
+    assert first.priority != second.priority or not kept.waited_for()
+    steps = []
+    for _ in range(3):
+        first, second = order.begin("a"), order.begin("b")
+        steps.append(first.priority < second.priority)
+        second.waited_for()
+        first.waited_for()
+    assert steps[-1]
+
+
 def test_calls_that_never_come_again_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wait_order, "_MOST_PLACES", 8)
     order = Order()
