@@ -1,7 +1,8 @@
 """A session of a framework without an engine: rounds by address, and the engine's own errors."""
 
 import contextlib
-from typing import Iterator, NoReturn, Optional, Sequence, Tuple
+import threading
+from typing import Counter, Iterator, NoReturn, Optional, Sequence, Tuple
 
 from bytescheduler._native import Completions, Pending, Worker
 from bytescheduler._session.direct import by_workers
@@ -29,6 +30,8 @@ class RoundSession(Session):
 
     def __init__(self, worker: Worker) -> None:
         self._rounds = Rounds()
+        self._counting = threading.Lock()
+        self._counts: Counter[Optional[str]] = Counter()
         # NCCL sums tensors of floats on their devices, and the settings that say so.
         self.nccl_by = Settings.read().nccl_by
         self.sums_on_devices = bool(self.nccl_by[0])
@@ -103,6 +106,12 @@ class RoundSession(Session):
             token=token,
             priority=priority,
         )
+
+    def count_of(self, name: Optional[str]) -> int:
+        """Return how often this was asked for a name, with this call.  Any thread."""
+        with self._counting:
+            self._counts[name] += 1
+            return self._counts[name]
 
     def reprioritise_exchange(self, key: int, priority: int) -> None:
         """Give an exchange another priority; nothing happens if it is over."""

@@ -2,7 +2,7 @@
 
 import contextlib
 import hashlib
-from typing import Counter, List, Optional, Tuple
+from typing import List, Optional, Tuple
 
 import torch
 
@@ -57,7 +57,7 @@ class _Reduction:
 
 
 class Reductions:
-    """Starts reductions, and counts the calls of each name.
+    """Starts reductions.  Any thread, unless calls have no names.
 
     Parameters
     ----------
@@ -68,7 +68,6 @@ class Reductions:
     def __init__(self, session: TorchSession) -> None:
         self._session = session
         self._timeout_s = Settings.read().straggler_s
-        self._calls: Counter[Optional[str]] = Counter()
 
     def start(
         self, memory: torch.Tensor, op: int, name: Optional[str], priority: int
@@ -86,8 +85,8 @@ class Reductions:
         priority : int
             Larger goes first.
         """
-        self._calls[name] += 1
-        number, workers = self._calls[name], self._session.num_workers
+        # Servers keep the ends of earlier reductions, also of those before an `init` anew.
+        number, workers = self._session.count_of(name), self._session.num_workers
         everyone = tuple(range(workers))
         begun, width = _Reduction(self._session), memory.element_size()
         for place, (first, end) in enumerate(_shards(memory, workers)):

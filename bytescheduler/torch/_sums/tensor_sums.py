@@ -44,7 +44,7 @@ class TensorSums(NamedSums[torch.Tensor]):
         super().__init__(session)
         self._tensors = session
         self._devices = devices
-        self._reductions: Optional[Reductions] = None
+        self._reductions = None if session is None else Reductions(session)
 
     def start(self, tensor: torch.Tensor, call: Call, into: Optional[torch.Tensor] = None) -> int:
         """Begin to add up every worker's `tensor`; return the number to ask for it.
@@ -113,7 +113,7 @@ class TensorSums(NamedSums[torch.Tensor]):
         pending: Optional[Round] = None
         session = self._tensors
         if session is not None and session.num_workers > 1 and memory.numel():
-            self._reductions = self._reductions or Reductions(session)
+            assert self._reductions is not None
             flat = memory.view(-1)
             pending = self._reductions.start(flat, call.op, call.name, call.priority)
 
