@@ -19,6 +19,7 @@ class Size(NamedTuple):
 
     elements: int
     element_bytes: int
+    is_plain: bool = False  # whatever its size
 
     @property
     def size_bytes(self) -> int:
@@ -26,7 +27,7 @@ class Size(NamedTuple):
         return self.elements * self.element_bytes
 
 
-def summary_line(compression: Compression, sizes: Sequence[Size]) -> str:
+def summary_line(compression: Compression, sizes: Sequence[Size], *, one_way: bool = False) -> str:
     """Return how much of a job's tensors is compressed, and how.
 
     Parameters
@@ -35,12 +36,14 @@ def summary_line(compression: Compression, sizes: Sequence[Size]) -> str:
         It has a coding.
     sizes : sequence of Size
         Those of all tensors.
+    one_way : bool
+        Whether weights come back, and not sums.
     """
     method = str(compression.coding)[len(_VERB) :].replace(", ef ", ", ef=")
     coded: List[_Coded] = []
     for size in sizes:
         coding = compression.coding_for(size.size_bytes, size.element_bytes)
-        if coding is not None:
+        if coding is not None and not size.is_plain:
             coded.append(_Coded(size, coding))
     if not coded:
         no_smaller = "" if compression.picks is None else ", or their codes are no smaller"
@@ -53,7 +56,7 @@ def summary_line(compression: Compression, sizes: Sequence[Size]) -> str:
     return (
         f"compressing {len(coded)} of {len(sizes)} tensors, "
         f"{100 * coded_bytes / all_bytes:.0f} % of the bytes: {method}: "
-        f"{_shares(coded, coded_bytes)}"
+        f"{_shares(coded, coded_bytes, one_way=one_way)}"
     )
 
 
@@ -62,9 +65,11 @@ class _Coded(NamedTuple):
     coding: Coding
 
 
-def _shares(coded: List[_Coded], coded_bytes: int) -> str:
+def _shares(coded: List[_Coded], coded_bytes: int, *, one_way: bool) -> str:
     both = [tensor.coding.sizes(tensor.size.elements * _FLOAT_BYTES) for tensor in coded]
     pushed, pulled = (_share(sum(ways), coded_bytes) for ways in zip(*both))
+    if one_way:
+        return f"{pushed} to the servers, weights back"
     return f"{pushed} both ways" if pushed == pulled else f"{pushed} to the servers, {pulled} back"
 
 

@@ -96,9 +96,18 @@ class AsyncStore(NativeStore):
         has_units = self._compression.widens and tensor.code == FLOAT32
         return super()._coding_of(tensor) if has_units else None
 
+    def _is_left(self, tensor: Tensor) -> bool:
+        """Return whether a tensor was there before its coding, and so travels plain."""
+        if not self._compression.widens or super()._coding_of(tensor) is None:
+            return False
+        return tensor.is_narrow or (tensor.code == FLOAT32 and tensor.key not in self._cut)
+
     def _coding_of(self, tensor: Tensor) -> Optional[Coding]:
-        is_left = tensor.key not in self._cut and self._wanted_coding(tensor) is not None
-        return None if is_left else super()._coding_of(tensor)
+        return None if self._is_left(tensor) else super()._coding_of(tensor)
+
+    def _travels_wide(self, tensor: Tensor) -> bool:
+        """Return False: the servers keep a weight's own dtype."""
+        return False
 
     def _new_tensor(self, key: Key, engine_key: int, like: Array) -> Tensor:
         return (RowsTensor if is_sparse(like) else Tensor)(key, engine_key, like, self._copier)
@@ -189,7 +198,8 @@ class AsyncStore(NativeStore):
             )
         if not self._has_told:
             self._has_told = True
-            tell_summary(self._compression, self._session.rank, self._tensors.values())
+            tensors = self._tensors.values()
+            tell_summary(self._compression, self._session.rank, tensors, self._is_left)
         self._declare_rows(values)
         values = [(self._tensor(tensor.key), arrays) for tensor, arrays in values]
         rates = [self._rates(tensor.key) for tensor, _ in values]
@@ -230,11 +240,7 @@ class AsyncStore(NativeStore):
     def set_gradient_compression(self, params: Mapping[str, object]) -> None:
         super().set_gradient_compression(params)
         tell_unsuited(self._compression.coding, self._optimizer)
-        left = [
-            tensor
-            for tensor in self._tensors.values()
-            if tensor.key not in self._cut and self._wanted_coding(tensor) is not None
-        ]
+        left = [tensor for tensor in self._tensors.values() if self._is_left(tensor)]
         if left:
             _log.warning(
                 "dist_async: gradients of keys that were initialised before compression was set "

@@ -3,7 +3,7 @@
 import functools
 import logging
 import math
-from typing import Iterable, Optional
+from typing import Callable, Iterable, Optional
 
 from bytescheduler._compression.log_lines import Size, summary_line, unsuited_line
 from bytescheduler._compression.params import FOLLOWING, Compression
@@ -43,15 +43,29 @@ def _next_rate(optimizer: Optimizer, key: Key) -> float:
     return optimizer.lr_scheduler(max(optimizer.num_update, counted + 1))  # type: ignore[no-any-return]
 
 
-def tell_summary(compression: Compression, rank: int, tensors: Iterable[Tensor]) -> None:
-    """Let worker 0 say how much of a model, whose tensors these are, is compressed."""
+def tell_summary(
+    compression: Compression,
+    rank: int,
+    tensors: Iterable[Tensor],
+    is_plain: Optional[Callable[[Tensor], bool]] = None,
+) -> None:
+    """Let worker 0 say how much of a model, whose tensors these are, is compressed.
+
+    `is_plain` is for asynchronous keys, of which weights come back: it returns whether a tensor
+    travels plain, whatever its size.
+    """
     if rank == 0 and Settings.read().is_talkative:
         sizes = [
-            Size(tensor.own_bytes // tensor.dtype.size_bytes, tensor.dtype.size_bytes)
+            Size(
+                tensor.own_bytes // tensor.dtype.size_bytes,
+                tensor.dtype.size_bytes,
+                is_plain is not None and is_plain(tensor),
+            )
             for tensor in tensors
             if tensor.own_bytes > 0
         ]
-        say(f"bytescheduler: {summary_line(compression, sizes)}")
+        line = summary_line(compression, sizes, one_way=is_plain is not None)
+        say(f"bytescheduler: {line}")
 
 
 def tell_unsuited(coding: Optional[Coding], optimizer: Optimizer) -> None:

@@ -79,6 +79,13 @@ def test_a_line_tells_how_much_is_compressed(params: Params, sizes: List[Size], 
     assert summary_line(compression_of(params, 65536), sizes) == text
 
 
+def test_asynchronous_keys_send_codes_and_get_weights() -> None:
+    sizes = [Size(1 << 15, 4), Size(1 << 15, 2, is_plain=True)]
+    line = summary_line(compression_of({"compressor": "onebit"}, 65536), sizes, one_way=True)
+    assert line.startswith("compressing 1 of 2 tensors, 67 % of the bytes: onebit")
+    assert line.endswith(": 1/32 to the servers, weights back")
+
+
 def test_shares_are_of_bytes_not_of_tensors() -> None:
     sizes = [Size(1 << 14, 4), *[Size(1 << 13, 4)] * 2]
     line = summary_line(compression_of({"compressor": "bf16"}, 65536), sizes)

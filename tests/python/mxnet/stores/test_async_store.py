@@ -242,6 +242,27 @@ def test_keys_of_other_dtypes_are_refused_by_name(store: AsyncStore, plugin: Plu
     assert plugin.codings == [None]
 
 
+def test_a_key_of_half_precision_that_is_there_stays_plain(
+    store: AsyncStore,
+    plugin: Plugin,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    values = mx.nd.zeros((256, 128), dtype="float16")
+    store.init(1, values)
+    store.set_gradient_compression(ONEBIT)
+    assert "before compression was set travel as they are, such as key 1" in caplog.text
+    before = store._tensors[1]
+    store.push(1, values, 0)
+    store.pushpull(1, values, values, 0)
+    assert store._tensors[1] is before
+    assert set(plugin.codings) == {None}
+    store.init(2, mx.nd.zeros(LARGE))
+    store.push(2, mx.nd.zeros(LARGE), 0)
+    assert plugin.codings[-1] is not None
+    assert "compressing none of 1 tensors to onebit" in capfd.readouterr().err
+
+
 def rows_of(shape: "Tuple[int, int]", *wanted: int) -> mx.nd.NDArray:
     data = np.ones((len(wanted), shape[1]), np.float32)
     return mx.nd.sparse.row_sparse_array((data, list(wanted)), shape=shape)
