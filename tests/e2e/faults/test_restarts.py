@@ -11,8 +11,8 @@ from job import Job
 MakeJob = Callable[..., Job]
 FreePort = Callable[[], int]
 STEPS, STEPS_A_LIFE = 60, 15
-# Less than the time-out below, or that of others by default: nobody waits for it.
-SOON_S = 40.0
+# Less than the time-outs below, and than the default ones: no node waits for them.
+SOON_S = 24.0
 SETTINGS = {
     "BYTESCHEDULER_PARTITION": "4KiB",  # so that every sum needs both servers
     "BYTESCHEDULER_HEARTBEAT_TIMEOUT": "150s",

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -142,12 +143,16 @@ class NcclCollectiveTest : public testing::Test {
   std::vector<std::shared_ptr<Outcome>> BeginAll() {
     const int wanted = world_.groups() + static_cast<int>(ranks_.size());
     std::vector<std::shared_ptr<Outcome>> outcomes = SumAll();
-    while (world_.groups() < wanted) std::this_thread::sleep_for(milliseconds(1));
+    Await([&] { return world_.groups() >= wanted; });
     return outcomes;
   }
   // Returns when so many communicators of this process have been ended by an abort.
   void AwaitAborts(int number) {
-    while (world_.aborts() < number) std::this_thread::sleep_for(milliseconds(1));
+    Await([&] { return world_.aborts() >= number; });
+  }
+  static void Await(const std::function<bool()>& condition) {
+    for (int i = 0; i < 20000 && !condition(); ++i) std::this_thread::sleep_for(milliseconds(1));
+    EXPECT_TRUE(condition());
   }
   struct Told {
     Notification come;
