@@ -7,8 +7,9 @@ import socket
 import sys
 import threading
 import time
+import weakref
 from types import FrameType
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 __all__ = ["Interrupts"]
 
@@ -62,9 +63,12 @@ class Interrupts:
         self._thread = threading.Thread(target=self._watch, name="bs-tf-interrupts", daemon=True)
         if self._is_set:
             self._thread.start()
-            os.register_at_fork(after_in_child=self._forget)
+            _LIVE.add(self)
 
     def _take(self) -> bool:
+        if threading.current_thread() is threading.main_thread():
+            while _KEPT:
+                _KEPT.pop()._give_back()
         if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
             return False
         try:
@@ -118,17 +122,47 @@ class Interrupts:
                 signal.set_wakeup_fd(-1)
 
     def close(self) -> None:
-        """End the thread; a second call does nothing."""
-        if self._is_set and os.getpid() == self._process:
-            self._is_set = False
-            self._is_closing = True
-            with contextlib.suppress(ValueError):  # not the main thread: both stay
-                latest = signal.set_wakeup_fd(-1)
-                if latest != self._writer.fileno():  # that of a later owner stays
-                    signal.set_wakeup_fd(latest)
-                if signal.getsignal(signal.SIGINT) == self._handle:
-                    signal.signal(signal.SIGINT, signal.default_int_handler)
-            self._writer.send(_END)
-            self._thread.join()
+        """End the thread; a second call does nothing.
+
+        Only the main thread can give the descriptor back: after a call on another one it stays
+        open, until the main thread makes the next object.
+        """
+        if self._is_closing:
+            return
+        self._is_closing = True
+        if not self._is_set or os.getpid() != self._process:
+            self._close_sockets()
+            return
+        self._is_set = False
+        self._writer.send(_END)
+        self._thread.join()
+        if threading.current_thread() is threading.main_thread():
+            self._give_back()
+        else:
+            _KEPT.append(self)
+
+    def _give_back(self) -> None:
+        """Give descriptor and handler back, on the main thread."""
+        latest = signal.set_wakeup_fd(-1)
+        if latest != self._writer.fileno():  # that of a later owner stays
+            signal.set_wakeup_fd(latest)
+        if signal.getsignal(signal.SIGINT) == self._handle:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        self._close_sockets()
+
+    def _close_sockets(self) -> None:
         self._reader.close()
         self._writer.close()
+
+
+# Objects that were closed on another thread than the main one, so that the process keeps theirs.
+_KEPT: List[Interrupts] = []
+_LIVE: "weakref.WeakSet[Interrupts]" = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for interrupts in list(_LIVE):
+        interrupts._forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)

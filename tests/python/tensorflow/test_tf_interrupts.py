@@ -1,11 +1,13 @@
 """Ctrl-C ends the waits of TensorFlow, and nothing else does."""
 
+import gc
 import hashlib
 import os
 import signal
 import socket
 import threading
 import time
+import weakref
 from typing import List
 
 import pytest
@@ -79,3 +81,37 @@ def test_a_descriptor_of_a_later_owner_stays() -> None:
         signal.set_wakeup_fd(-1)
         reader.close()
         writer.close()
+
+
+def test_an_end_on_another_thread_leaves_no_closed_descriptor_to_the_process() -> None:
+    interrupts = Interrupts(lambda: None)
+    ending = threading.Thread(target=interrupts.close)
+    ending.start()
+    ending.join()
+    kept = signal.set_wakeup_fd(-1)
+    os.fstat(kept)  # it is open
+    signal.set_wakeup_fd(kept)
+    following = Interrupts(lambda: None)  # it takes the place
+    assert signal.getsignal(signal.SIGINT) == following._handle
+    following.close()
+    assert signal.set_wakeup_fd(-1) == -1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_object_of_an_earlier_job_is_freed() -> None:
+    interrupts = Interrupts(lambda: None)
+    interrupts.close()
+    reference = weakref.ref(interrupts)
+    del interrupts
+    gc.collect()
+    assert reference() is None
+
+
+def test_a_forked_child_has_no_descriptor() -> None:
+    interrupts = Interrupts(lambda: None)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if signal.set_wakeup_fd(-1) == -1 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    interrupts.close()
+    assert signal.set_wakeup_fd(-1) == -1
