@@ -1,7 +1,7 @@
 """A model of Keras whose steps begin with the updates of the step before."""
 
 import inspect
-from typing import Any, Callable, Collection, Dict, Optional, Set
+from typing import Any, Callable, Collection, Dict, List, Optional, Set
 
 from bytescheduler._process.say import say
 from bytescheduler.errors import UsageError
@@ -38,9 +38,9 @@ _USERS = (
 class _Crossing:
     """The methods that a model has for the sake of updates that wait."""
 
-    def __init__(self, model: Any, needs_no_weights: Collection[Any]) -> None:  # noqa: ANN401
+    def __init__(self, model: Any) -> None:  # noqa: ANN401
         self._model = model
-        self._unaware = needs_no_weights
+        self._unaware: List[Any] = []  # callbacks that use no weights between batches
         self._updates: Optional[WaitingUpdates] = None
         self._said: Set[str] = set()
         self._inner: Dict[str, Callable[..., Any]] = {}
@@ -61,6 +61,10 @@ class _Crossing:
                 method = methods.get(name) or self._flushing(name)
                 object.__setattr__(self._model, name, method)
         object.__setattr__(self._model, _MARK, self)
+
+    def leave_out(self, needs_no_weights: Collection[Any]) -> None:
+        """Let batches not wait for more callbacks."""
+        self._unaware.extend(needs_no_weights)
 
     def cross(self, job: TensorFlowJoined, optimizer: Any) -> None:  # noqa: ANN401
         """Let the steps of an optimizer cross the barrier, or say why not."""
@@ -203,5 +207,6 @@ def cross_barrier(model: Any, needs_no_weights: Collection[Any] = ()) -> None:  
         return  # alone nothing has to be waited for
     crossing = getattr(model, _MARK, None)
     if crossing is None:
-        crossing = _Crossing(model, list(needs_no_weights))
+        crossing = _Crossing(model)
     crossing.cross(job, optimizer)
+    crossing.leave_out(needs_no_weights)

@@ -83,6 +83,7 @@ class Means:
         """
         job = current().get()
         assert job.variables is not None
+        _check_one_replica()
         dense = self.dense(gradients, variables)
         for sent in self._sent(dense, variables, job.variables, job):
             start(sent.tensor, sent.target, self._divisor(job))

@@ -38,8 +38,8 @@ class HeldSums {
   void Drop(const Held& held);
 
   // Returns the sum of a key if it is over.  Else `waiter` waits for it and becomes empty; if that
-  // is not empty, there is no such sum.
-  std::shared_ptr<Held> Await(int64_t key, Waiter* waiter);
+  // is not empty, there is no such sum, or `status` says that another operation waits for it.
+  std::shared_ptr<Held> Await(int64_t key, Waiter* waiter, absl::Status* status);
 
   // Notes that a sum is over; returns the operation that waits for it, if any.
   Waiter EndOf(const Held& held);
@@ -152,11 +152,17 @@ inline void HeldSums::Drop(const Held& held) {
   held_.erase(held.key_);
 }
 
-inline std::shared_ptr<Held> HeldSums::Await(int64_t key, Waiter* waiter) {
+inline std::shared_ptr<Held> HeldSums::Await(int64_t key, Waiter* waiter, absl::Status* status) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = held_.find(key);
-  if (found == held_.end() || found->second->waiter_.done != nullptr) return nullptr;
+  if (found == held_.end()) return nullptr;
   const std::shared_ptr<Held> held = found->second;
+  if (held->waiter_.done != nullptr) {
+    *status = absl::FailedPreconditionError(
+        "'" + held->name_ +
+        "': another thread waits for its sum; call methods of the model from one thread");
+    return nullptr;
+  }
   if (held->is_over_) {
     held_.erase(found);
     return held;
@@ -241,9 +247,11 @@ class Await final : public AsyncOpKernel {
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
     Waiter waiter{context, std::move(done)};
-    const std::shared_ptr<Held> held = HeldSums::Get().Await(key_, &waiter);
+    absl::Status status;
+    const std::shared_ptr<Held> held = HeldSums::Get().Await(key_, &waiter, &status);
     if (held != nullptr) return held->Give(std::move(waiter));
     if (waiter.done == nullptr) return;
+    OP_REQUIRES_OK_ASYNC(context, status, waiter.done);
     Tensor* none = nullptr;
     OP_REQUIRES_OK_ASYNC(context, context->allocate_output(0, shape_, &none), waiter.done);
     Held::SetFlag(context, false);

@@ -53,7 +53,7 @@ def test_updates_under_way_are_seen_and_end_as_does_a_step_that_one_worker_leave
         job.start_worker("tensorflow/in_job.py", "looks", "uneven")
     assert sorted(worker.wait() for worker in job.workers) == [0, 1], job.all_output()
     for worker in job.workers:
-        assert worker.output().count(" holds") == 4, worker.output()
+        assert worker.output().count(" holds") == 5, worker.output()
     assert job.all_output().count("one step more: ") == 1
     assert re.search(r"uneven(:0)?': worker 1 left the job", job.all_output()), job.all_output()
 

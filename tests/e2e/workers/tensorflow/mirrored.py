@@ -119,6 +119,15 @@ def a_replica_sums_over_all_workers() -> None:
     assert float(strategy.reduce("SUM", values, axis=None)) == DEVICES * (bps.rank() + 1.0)
 
 
+def crossed(strategy: tf.distribute.Strategy) -> None:
+    """Train a model that crosses the barrier under a strategy."""
+    with strategy.scope():
+        model = same_weights.model_of(0)
+        model.compile(bps.DistributedOptimizer(tf.keras.optimizers.SGD(0.1)), same_weights.LOSS)
+        bps.cross_barrier(model)
+    model.fit(np.ones((4, 6)), np.zeros(4), verbose=0)
+
+
 def mistakes_with_strategies_are_told() -> None:
     def refusal(call: Callable[[], object]) -> str:
         try:
@@ -137,8 +146,9 @@ def mistakes_with_strategies_are_told() -> None:
     def step() -> None:
         optimizer.apply_gradients([(tf.constant([1.0]), weight)])
 
-    text = refusal(lambda: strategy.run(step))
-    assert "with 2 devices neither an optimizer nor a tape is wrapped" in text
+    for call in (lambda: strategy.run(step), lambda: crossed(strategy)):
+        text = refusal(call)
+        assert "with 2 devices neither an optimizer nor a tape is wrapped" in text
 
 
 CASES: List[Callable[[], None]] = [

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import queue
 import shutil
 import signal
 import tempfile
@@ -17,6 +18,7 @@ import bytescheduler.keras as bps
 import bytescheduler.tensorflow as bps_tensorflow
 from bytescheduler.errors import UsageError
 from bytescheduler.tensorflow._crossing import model as crossing_model
+from bytescheduler.tensorflow._gradients.optimizer import steps_of
 from bytescheduler.tensorflow._library.loading import held
 
 _LONG_S = 60.0
@@ -228,6 +230,24 @@ def several_steps_of_a_call_and_several_passes_cross() -> None:
     )
 
 
+def saved(model: Any) -> List[np.ndarray]:  # noqa: ANN401
+    """Return the weights that a saved model has."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(f"{folder}/m.keras")
+        weights: List[np.ndarray] = tf.keras.models.load_model(f"{folder}/m.keras").get_weights()
+    return weights
+
+
+def saved_weights(model: Any) -> List[np.ndarray]:  # noqa: ANN401
+    """Return the weights that a file of weights has."""
+    other = built(tf.keras.optimizers.SGD(), crosses=False)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_weights(f"{folder}/m.weights.h5")
+        other.load_weights(f"{folder}/m.weights.h5")
+    weights: List[np.ndarray] = other.get_weights()
+    return weights
+
+
 def all_who_look_at_weights_see_all_updates() -> None:
     lines: List[str] = []
     crossing_model.say = lines.append
@@ -241,6 +261,13 @@ def all_who_look_at_weights_see_all_updates() -> None:
         def on_epoch_end(self, epoch: int, logs: object = None) -> None:
             seen[-1].append(state_of(self.model))
 
+        def on_train_end(self, logs: object = None) -> None:
+            seen[-1].append(state_of(self.model))
+
+    class Unaware(Look):
+        def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+            waiting.append(held())
+
     images, labels = data()
     waiting = []
     for crosses in (False, True):
@@ -252,15 +279,20 @@ def all_who_look_at_weights_see_all_updates() -> None:
         seen[-1].append(state_of(model))
         for callback in (Look(), LookAtEnd()):
             model.fit(images, labels, batch_size=16, verbose=0, callbacks=[callback])
-        if crosses:  # as an error in `fit` leaves it
-            model.train_function(iter(tf.data.Dataset.from_tensors(one)))
-            waiting.append(held())
-            model.get_weights()
-        else:
-            model.train_on_batch(*one)
-        seen[-1].append(state_of(model))
+        for look in (lambda looked_at: looked_at.get_weights(), saved, saved_weights):
+            if crosses:  # as an error in `fit` leaves it
+                model.train_function(iter(tf.data.Dataset.from_tensors(one)))
+                waiting.append(held())
+            else:
+                model.train_on_batch(*one)
+            seen[-1].append([weight.tobytes() for weight in look(model)])
+            seen[-1].append(state_of(model))
+    unaware = Unaware()
+    model.compile(model.optimizer, same_weights.LOSS)
+    bps.cross_barrier(model, needs_no_weights=[unaware])  # callbacks of a second call count too
+    model.fit(*one, batch_size=8, verbose=0, callbacks=[unaware])
     assert seen[0] == seen[1]
-    assert waiting == [6]
+    assert waiting == [6, 6, 6, 6]
     said = [line for line in lines if "Look is called between batches" in line]
     assert len(said) == (1 if bps.rank() == 0 else 0), lines
     assert len(lines) == len(said)
@@ -368,6 +400,38 @@ def ctrl_c_ends_a_wait_and_keeps_the_mean() -> None:
     meeting.close()
 
 
+def a_second_wait_for_a_sum_is_an_error() -> None:
+    meeting = Meeting()
+    model = built(bps.DistributedOptimizer(tf.keras.optimizers.SGD(0.1)), crosses=True)
+    model.train_on_batch(*data())
+    variable = model.trainable_variables[0]
+    means = steps_of(model.optimizer).means
+    ends: queue.Queue[Any] = queue.Queue()
+
+    def wait() -> None:
+        try:
+            ends.put(means.awaited(variable)[1])
+        except tf.errors.FailedPreconditionError as error:
+            ends.put(error.message)
+
+    if bps.rank() == 1:
+        meeting.wait()
+    model.train_function(iter(tf.data.Dataset.from_tensors(data())))
+    threads = [threading.Thread(target=wait) for _ in range(2 if bps.rank() == 0 else 1)]
+    for thread in threads:
+        thread.start()
+    if bps.rank() == 0:
+        message = ends.get(timeout=_LONG_S)
+        assert "kernel" in message
+        assert "another thread waits for its sum; call methods of the model from one" in message
+        meeting.open()
+    assert bool(ends.get(timeout=_LONG_S))
+    for thread in threads:
+        thread.join()
+    model.get_weights()
+    meeting.close()
+
+
 STEPS: List[Callable[[], None]] = [
     sums_hold_no_thread_of_tensorflow,
     a_layer_runs_while_a_later_one_waits_for_its_mean,
@@ -380,4 +444,5 @@ LOOKS: List[Callable[[], None]] = [
     an_optimizer_that_steps_all_together_keeps_the_barrier,
     mistakes_about_crossing_are_told,
     ctrl_c_ends_a_wait_and_keeps_the_mean,
+    a_second_wait_for_a_sum_is_an_error,
 ]
