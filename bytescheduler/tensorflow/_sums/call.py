@@ -68,7 +68,8 @@ def _check_not_compiled() -> None:
         ):
             raise UsageError(
                 "XLA is to compile this function, and does not know bytescheduler's operations; "
-                "pass jit_compile=False to tf.function, or to compile() of the model",
+                "pass jit_compile=False to tf.function, or to compile() of the model, for which "
+                "Keras 3 chooses XLA by itself where there is a GPU",
                 5,
             )
         frame = frame.f_back
