@@ -19,13 +19,10 @@ SCRIPT = pathlib.Path(__file__).resolve().parents[3] / "example" / "tensorflow" 
 LONG_S = 180.0
 
 
-def test_two_workers_reach_the_target_with_the_same_weights_and_are_recorded(
-    tmp_path: pathlib.Path,
-) -> None:
-    path = str(tmp_path / "model.json")
-    launcher = ["-m", "bytescheduler.launch", "--local", "-w", "2", "-s", "1"]
-    launcher += ["--record", path, "--"]
-    line = ["--loop", "tape", "--num-epochs", "3", "--target-accuracy", "0.8"]
+def trained(loop: str, *options: str) -> str:
+    """Train two workers to their target and the same weights; return what they print."""
+    launcher = ["-m", "bytescheduler.launch", "--local", "-w", "2", "-s", "1", *options, "--"]
+    line = ["--loop", loop, "--num-epochs", "3", "--target-accuracy", "0.8"]
     done = subprocess.run(
         [sys.executable, *launcher, sys.executable, str(SCRIPT), *line],
         env={**job.without_settings(), "OMP_NUM_THREADS": "1"},
@@ -40,7 +37,20 @@ def test_two_workers_reach_the_target_with_the_same_weights_and_are_recorded(
     digests = re.findall(r"rank (\d): validation .* weights ([0-9a-f]{64})", done.stdout)
     assert {rank for rank, _ in digests} == {"0", "1"}, done.stdout
     assert len({digest for _, digest in digests}) == 1, done.stdout
-    assert "bytescheduler: job of 2 workers and 1 server\n" in done.stdout
+    return done.stdout
+
+
+@pytest.mark.nightly
+def test_two_workers_reach_the_target_by_fit() -> None:
+    trained("fit")
+
+
+def test_two_workers_reach_the_target_with_the_same_weights_and_are_recorded(
+    tmp_path: pathlib.Path,
+) -> None:
+    path = str(tmp_path / "model.json")
+    output = trained("tape", "--record", path)
+    assert "bytescheduler: job of 2 workers and 1 server\n" in output
     recorded = profile.read(path)
     assert recorded.framework == "tensorflow"
     layers = {layer.name.partition(":")[0]: layer.size_bytes for layer in recorded.layers}

@@ -21,7 +21,7 @@ def alone() -> Iterator[None]:
 
 def rates_of(callback: tf.keras.callbacks.Callback, first_epoch: int, epochs: int) -> List[float]:
     """Return the rate of each epoch of a training."""
-    model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(2,))])
+    model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
     optimizer = bps.DistributedOptimizer(
         tf.keras.optimizers.SGD(0.25),
         name="mine",
@@ -62,3 +62,11 @@ def test_the_momentum_stands_where_horovod_has_it() -> None:
     schedule = bps.callbacks.LearningRateScheduleCallback(0.5, 0.5, 0, None, False, True, 7)
     assert schedule._steps == 7
     assert rates_of(schedule, 0, 2) == [0.25, 0.25]
+
+
+def test_a_schedule_changes_rates_from_its_first_epoch_to_before_its_last() -> None:
+    schedule = bps.callbacks.LearningRateScheduleCallback
+    assert rates_of(schedule(1.0, 0.5, start_epoch=1), 0, 3) == [0.25, 0.5, 0.5]
+    halves = schedule(1.0, lambda epoch: 0.5**epoch, start_epoch=1, end_epoch=3)
+    assert rates_of(halves, 0, 5) == [0.25, 0.5, 0.25, 0.25, 0.25]
+    assert rates_of(schedule(1.0, lambda epoch: 2.0**epoch, 1, 3), 0, 4) == [0.25, 2.0, 4.0, 4.0]

@@ -39,6 +39,43 @@ def test_a_file_of_another_kind_is_refused_with_its_cure(tmp_path: pathlib.Path)
     )
 
 
+def test_an_import_without_a_compiler_or_a_folder_is_refused_with_its_cure(
+    tmp_path: pathlib.Path,
+) -> None:
+    script = """
+import os
+for variable, value in (("CXX", "none"), ("XDG_CACHE_HOME", __file__)):
+    os.environ[variable] = value
+    try:
+        import bytescheduler.tensorflow
+    except ImportError as error:
+        print("refused:", error)
+"""
+    (tmp_path / "script.py").write_text(script)
+    variables = {name: value for name, value in os.environ.items() if name != "BYTESCHEDULER_TF_OP"}
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "script.py")],
+        env={**variables, "XDG_CACHE_HOME": str(tmp_path / "empty")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+        text=True,
+    )
+    refusals = [line for line in done.stdout.splitlines() if line.startswith("refused: ")]
+    assert len(refusals) == 2, done.stdout
+    start = (
+        f"refused: bytescheduler.tensorflow needs its operations for TensorFlow {tf.__version__}: "
+    )
+    assert refusals[0].startswith(f"{start}CXX=none is no program; install a C++ compiler"), (
+        refusals
+    )
+    folder = tmp_path / "script.py" / "bytescheduler"
+    assert refusals[1].startswith(f"{start}{folder} cannot be written (Not a directory); "), (
+        refusals
+    )
+    assert "set XDG_CACHE_HOME to a folder that can" in refusals[1]
+
+
 @pytest.mark.parametrize(
     ("function", "reason"),
     [

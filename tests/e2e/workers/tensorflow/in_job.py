@@ -39,6 +39,8 @@ if "late" in chosen:
 if "uneven" in chosen:
     uneven.one_step_more()
 bps.shutdown()
+if "uses" in chosen:
+    print(uses.run_after_shutdown())
 try:
     bps.rank()
 except ValueError as error:

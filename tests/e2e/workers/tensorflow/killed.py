@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import numpy as np
 import tensorflow as tf
@@ -12,6 +13,7 @@ import bytescheduler.keras as bps
 class Kill(tf.keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         if bps.rank() == bps.size() - 1 and batch == 3:
+            print(f"killed at {time.time()}", flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -30,5 +32,5 @@ def fit() -> None:
             callbacks=[start, Kill()],
         )
     except tf.errors.UnavailableError as error:
-        print(f"UnavailableError: {error.message}", flush=True)
+        print(f"UnavailableError at {time.time()}: {error.message}", flush=True)
         raise
