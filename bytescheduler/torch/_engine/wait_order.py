@@ -41,10 +41,10 @@ class Turn:
 class Order:
     """Predicts how many waits come before the wait for a call.
 
-    An episode lasts from a call until no call is left that the script may wait for, such as a
-    backward pass, or for 4096 calls: a script may keep a call without a wait.  A call is found
-    again in the next episode with the same first call.  A wrong prediction costs time alone: ranks
-    may send in different orders.  Any thread.
+    An episode lasts until no call is left that the script may wait for, such as a backward pass.
+    It ends after 4096 calls too: a script may keep a call without a wait.  A call is found again in
+    the next episode with the same first call.  A wrong prediction costs time alone: ranks may send
+    in different orders.  Any thread.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Order:
         self._open: weakref.WeakSet[Turn] = weakref.WeakSet()
         self._first: Hashable = None
         self._counts: Counter[Hashable] = Counter()
-        self._num_calls = 0  # of the episode
+        self._num_calls = 0  # in the episode
         self._distances: Dict[_Place, int] = {}
 
     def begin(self, call: Hashable) -> Turn:
