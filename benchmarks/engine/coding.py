@@ -20,12 +20,11 @@ import argparse
 import json
 import pathlib
 import statistics
-import sys
 from typing import Any, Dict, List
 
-from benchmarks.engine.reduce import run_once
+from benchmarks.engine.reduce import run_often
 from benchmarks.lab import options
-from benchmarks.lab.output import add_out_option, give, keep
+from benchmarks.lab.output import add_out_option
 
 FLOAT_BYTES = 4
 MOVING = ("encode", "decode")  # these read and write arrays in memory
@@ -98,12 +97,7 @@ def main() -> None:
     if args.table:
         print(table(json.loads(pathlib.Path(args.table).read_text())))
         return
-    runs: List[Dict[str, Any]] = []
-    for _ in range(args.repeats):
-        runs.append(run_once(args.binary))
-        keep(summary(runs), args)  # in case the next run is interrupted
-        print(f"run {len(runs)} of {args.repeats}", file=sys.stderr, flush=True)
-    give(summary(runs), args)
+    run_often(args, summary)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ import pathlib
 import statistics
 import subprocess
 import sys
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List
 
 from benchmarks.lab import options, picture
 from benchmarks.lab.output import add_out_option, give, keep
@@ -175,6 +175,18 @@ def run_once(binary: str, seconds: float = 0.1) -> Dict[str, Any]:
     return result
 
 
+def run_often(
+    args: argparse.Namespace, summary_of: Callable[[List[Dict[str, Any]]], Dict[str, Any]]
+) -> None:
+    """Run the program `args.binary` so often as `args.repeats` says, and give a summary."""
+    runs: List[Dict[str, Any]] = []
+    for _ in range(args.repeats):
+        runs.append(run_once(args.binary))
+        keep(summary_of(runs), args)  # in case the next run is interrupted
+        print(f"run {len(runs)} of {args.repeats}", file=sys.stderr, flush=True)
+    give(summary_of(runs), args)
+
+
 def main() -> None:
     """Run the benchmark several times and print medians as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -186,12 +198,7 @@ def main() -> None:
     if args.draw:
         draw(json.loads(pathlib.Path(args.draw[0]).read_text()), args.draw[1])
         return
-    runs: List[Dict[str, Any]] = []
-    for _ in range(args.repeats):
-        runs.append(run_once(args.binary))
-        keep(summary(runs), args)  # in case the next run is interrupted
-        print(f"run {len(runs)} of {args.repeats}", file=sys.stderr, flush=True)
-    give(summary(runs), args)
+    run_often(args, summary)
 
 
 if __name__ == "__main__":

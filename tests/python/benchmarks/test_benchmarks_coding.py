@@ -9,7 +9,7 @@ from typing import Any, Dict, List
 import pytest
 from inline_snapshot import snapshot
 
-from benchmarks.engine import coding
+from benchmarks.engine import coding, reduce
 
 # GB/s of float32, and the bytes of traffic an element.
 SPEEDS = {
@@ -72,7 +72,7 @@ def test_finished_runs_are_kept_when_a_run_is_cut_short(
         return runs.pop()
 
     out = tmp_path / "coding.json"
-    monkeypatch.setattr(coding, "run_once", run_once)
+    monkeypatch.setattr(reduce, "run_once", run_once)
     monkeypatch.setattr(sys, "argv", ["coding", "--binary", "some/binary", "--out", str(out)])
     with pytest.raises(KeyboardInterrupt):
         coding.main()
