@@ -132,7 +132,6 @@ class PagePart {
   void Write(const std::string& text) const {
     std::ofstream(path_) << page_.substr(0, begin_) + text + page_.substr(end_);
   }
-  bool Names(const std::string& text) const { return page_.find(text) != std::string::npos; }
 
  private:
   const std::string path_;
