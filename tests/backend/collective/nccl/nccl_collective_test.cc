@@ -293,7 +293,7 @@ TEST_F(NcclCollectiveTest, OwnersGetSumsAndGiveThemToAllRanks) {
     outs.push_back(Memory(rank, std::vector<float>(3 * kCount, -1)));
   }
   for (const auto& outcome : OperateByOwners(PieceKind::kReduce, 0, ins, outs, kCount)) {
-    ASSERT_TRUE(outcome->Wait().ok());
+    ASSERT_TRUE(outcome->Wait().ok()) << outcome->status.message();
   }
   const size_t copied_before = world_.copied_bytes();
   for (size_t rank = 0; rank < 3; ++rank) {
