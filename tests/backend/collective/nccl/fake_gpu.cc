@@ -550,7 +550,10 @@ int ncclGetVersion(int* version) {
 
 int ncclGetUniqueId(Id* id) {
   *id = {};
-  std::snprintf(id->bytes, sizeof(id->bytes), "%d-%d", ::getpid(), ids++);
+  // Ranks that never met leave their file, and another process may get the number of this one.
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const std::string begun = std::to_string(std::chrono::nanoseconds(now).count());
+  std::snprintf(id->bytes, sizeof(id->bytes), "%d-%d-%s", ::getpid(), ids++, begun.c_str());
   return 0;
 }
 
