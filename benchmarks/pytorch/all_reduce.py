@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple
 
 from benchmarks.lab import arms, lab_job, local_job, machine, options
 from benchmarks.lab.output import add_out_option
@@ -60,13 +60,24 @@ class _Mpi:
         if code != 0:
             raise SystemExit(f"MPI_Allreduce failed with code {code}")
 
+    def settle(self) -> None:
+        """Wait for all ranks: the library sends the last bytes of a sum only while it is called."""
+        self._library.MPI_Barrier(ctypes.c_void_p(self._world))
+
     def finalize(self) -> None:
         self._library.MPI_Finalize()
 
 
+class _Way(NamedTuple):
+    """A mode: what sums a tensor in place, and what is called behind its sums."""
+
+    add_up: Callable[[Any], object]
+    settle: Callable[[], None] = lambda: None
+
+
 @contextlib.contextmanager
-def _joined(store: str, rank: int, size: int) -> "Iterator[Dict[str, Callable[[Any], None]]]":
-    """Join the job by each mode; lend what sums a tensor in place."""
+def _joined(store: str, rank: int, size: int) -> "Iterator[Dict[str, _Way]]":
+    """Join the job by each mode."""
     import torch.distributed as dist
 
     import bytescheduler.torch as bps
@@ -75,25 +86,26 @@ def _joined(store: str, rank: int, size: int) -> "Iterator[Dict[str, Callable[[A
     bps.init()
     dist.init_process_group("gloo", f"file://{store}", rank=rank, world_size=size)
     yield {
-        "direct": lambda tensor: bps.push_pull_inplace(tensor, False, f"of {tensor.numel()}"),
-        "gloo": dist.all_reduce,
-        "mpi": mpi.all_reduce,
+        "direct": _Way(lambda tensor: bps.push_pull_inplace(tensor, False, f"of {tensor.numel()}")),
+        "gloo": _Way(dist.all_reduce),
+        "mpi": _Way(mpi.all_reduce, mpi.settle),
     }
     dist.destroy_process_group()
     bps.shutdown()
     mpi.finalize()
 
 
-def _seconds(add_up: Callable[[Any], None], tensor: Any, rank: int, size: int, sums: int) -> float:  # noqa: ANN401
+def _seconds(way: _Way, tensor: Any, rank: int, size: int, sums: int) -> float:  # noqa: ANN401
     """Return the seconds of one of `sums` sums; end with an error if the last sum is wrong."""
     tensor.fill_(0.0)
-    add_up(tensor)  # all workers are here
+    way.add_up(tensor)  # all workers are here
     begin = time.perf_counter()
     for _ in range(sums):
-        add_up(tensor)
+        way.add_up(tensor)
     seconds = (time.perf_counter() - begin) / sums
     tensor.fill_(rank + 1.0)
-    add_up(tensor)
+    way.add_up(tensor)
+    way.settle()
     wanted = size * (size + 1) / 2
     if not bool((tensor[::STRIDE] == wanted).all()) or float(tensor[-1]) != wanted:
         raise SystemExit(f"a sum of {tensor.numel()} numbers is wrong: want {wanted}")
@@ -116,13 +128,13 @@ def measure(sizes: List[int], turns: int, store: str) -> None:
         for of in sizes:
             tensor = torch.zeros(of // 4)
             counts = {}
-            for mode, add_up in ways.items():
-                once = torch.tensor(_seconds(add_up, tensor, rank, size, WARM_UPS))
+            for mode, way in ways.items():
+                once = torch.tensor(_seconds(way, tensor, rank, size, WARM_UPS))
                 torch.distributed.broadcast(once, 0)
                 counts[mode] = max(1, min(200, int(MOST_S / float(once))))
             for _ in range(turns):
-                for mode, add_up in ways.items():
-                    found[mode][of].append(_seconds(add_up, tensor, rank, size, counts[mode]))
+                for mode, way in ways.items():
+                    found[mode][of].append(_seconds(way, tensor, rank, size, counts[mode]))
     if rank == 0:
         _results(store).write_text(json.dumps(found))
 
