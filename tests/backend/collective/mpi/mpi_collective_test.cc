@@ -110,13 +110,13 @@ TEST_F(MpiCollectiveTest, AStartThatFailsSaysSo) {
 }
 
 TEST_F(MpiCollectiveTest, ARankThatNeverStartsIsAnErrorOfTheStart) {
-  Notification over;
-  Make({.add = [&](const FakeMpiLibrary::Call&) { over.WaitFor(seconds(20)); }},
+  const auto over = std::make_shared<Notification>();  // the thread wakes up behind this test
+  Make({.add = [over](const FakeMpiLibrary::Call&) { over->WaitFor(seconds(20)); }},
        {.start_limit = milliseconds(20)});
   EXPECT_SNAPSHOT(Wait(Start()).message(),
                   "MPI has not begun on all ranks for 1 s: start all workers with "
                   "BYTESCHEDULER_COMM=mpi and by one mpirun");
-  over.Notify();
+  over->Notify();
 }
 
 TEST_F(MpiCollectiveTest, AbortEndsSumsUnderWay) {
