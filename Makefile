@@ -339,7 +339,7 @@ nightly-tensorflow: setup $(VENV)/.keras3  ## TensorFlow 2.21 with Keras 3, whos
 	$(VENV)/keras3/bin/python -m pytest -q -rs -p no:cacheprovider --junitxml=$(RESULTS)/nightly-keras3.xml \
 	  tests/python/tensorflow tests/e2e/tensorflow
 	BS_OTHER_TENSORFLOW=$(abspath $(VENV))/keras3/bin/python \
-	  $(PYTEST) -rs -m nightly --junitxml=$(RESULTS)/nightly-tensorflow.xml tests/e2e/tensorflow
+	  $(PYTEST) -rs -m nightly --junitxml=$(RESULTS)/nightly-tensorflow.xml tests/python/tensorflow tests/e2e/tensorflow
 
 nightly-huge: setup  ## arrays of more than 2 GiB, which need 13 GiB of memory; links of eight workers
 	$(PYTEST) -rs -m nightly --junitxml=$(RESULTS)/nightly-huge.xml tests/python/tuning tests/e2e --ignore tests/e2e/tensorflow

@@ -904,15 +904,10 @@ cdef class Worker:
         reason : str
             For the error of all.
         """
-        cdef bs_worker* worker = self.handle()
         cdef bs_operation operation = bs_operation_init(BS_QUIT_EXCHANGE)
         cdef bytes text = reason.encode()
-        cdef bs_error error
-        cdef int code
         operation.key, operation.about = key, text
-        with nogil:
-            code = bs_worker_start_operation(worker, &operation, &error)
-        _check(code, &error)
+        self._tell(&operation)
 
     def reprioritise_exchange(self, uint64_t key, int priority):
         """Give an exchange another priority, for what this worker has not sent; returns at once.
@@ -924,13 +919,17 @@ cdef class Worker:
         priority : int
             Larger goes first.
         """
-        cdef bs_worker* worker = self.handle()
         cdef bs_operation operation = bs_operation_init(BS_REPRIORITISE_EXCHANGE)
+        operation.key, operation.priority = key, priority
+        self._tell(&operation)
+
+    cdef int _tell(self, bs_operation* operation) except -1:
+        """Start an operation that calls nothing back; returns at once."""
+        cdef bs_worker* worker = self.handle()
         cdef bs_error error
         cdef int code
-        operation.key, operation.priority = key, priority
         with nogil:
-            code = bs_worker_start_operation(worker, &operation, &error)
+            code = bs_worker_start_operation(worker, operation, &error)
         _check(code, &error)
 
     cdef int _run(self, vector[bs_operation]* operations, owner) except -1:

@@ -73,7 +73,8 @@ class Core {
   void Drop(CommTask* task, const Status& status);
 
   // Gives a task another priority, and its queued partitions with it.  They go behind those that
-  // have that priority already.  Nothing happens if the task is not registered.
+  // have that priority already; with the same priority, or without priority_order, they keep their
+  // places.  Nothing happens if the task is not registered.
   void Reprioritise(CommTask* task, Priority priority);
 
   // Replaces CoreOptions::credit_bytes from now on, also for queued partitions.

@@ -72,7 +72,9 @@ class Reductions:
     def start(
         self, memory: torch.Tensor, op: int, name: Optional[str], priority: int
     ) -> _Reduction:
-        """Begin to reduce in place.
+        """Begin to reduce in place; never blocks.
+
+        The engine reads and writes the memory until the result is over.
 
         Parameters
         ----------
@@ -84,6 +86,11 @@ class Reductions:
             Without names the calls come in the same order on all workers.
         priority : int
             Larger goes first.
+
+        Raises
+        ------
+        Error
+            The job has failed or is over; what was begun is ended on all workers.
         """
         # Servers keep the ends of earlier reductions, also of those before an `init` anew.
         number, workers = self._session.count_of(name), self._session.num_workers

@@ -12,6 +12,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "membership/state_table.h"
@@ -81,6 +82,15 @@ class TableText {
         }
       }
     }
+  }
+  static std::set<std::pair<State, Event>> ViolationsOf(const Table& table) {
+    std::set<std::pair<State, Event>> violations;
+    for (const State state : States()) {
+      for (const Event event : Events()) {
+        if (table.IsViolation(state, event)) violations.emplace(state, event);
+      }
+    }
+    return violations;
   }
   // The states that events lead to, from the first state on.
   static std::set<State> Reachable(const Table& table) {

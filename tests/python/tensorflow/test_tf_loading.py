@@ -1,8 +1,10 @@
-"""A file that does not load, and a process that is alone."""
+"""Files of operations: no library, of another TensorFlow, made by two at once; a process alone."""
 
 import importlib
 import os
 import pathlib
+import shutil
+import stat
 import subprocess
 import sys
 import types
@@ -19,10 +21,12 @@ from bytescheduler.errors import ConfigError, UsageError  # noqa: E402
 from bytescheduler.tensorflow._job.job import current  # noqa: E402
 from bytescheduler.tensorflow._library import compiling, loading  # noqa: E402
 
+# The Python of an environment with another TensorFlow; `make nightly-tensorflow` sets it.
+OTHER = os.environ.get("BS_OTHER_TENSORFLOW", "")
 
-def test_a_file_of_another_kind_is_refused_with_its_cure(tmp_path: pathlib.Path) -> None:
-    file = tmp_path / "op.so"
-    file.write_text("no library")
+
+def refusal_of(file: pathlib.Path) -> str:
+    """Return the last line that an import with this file of operations prints."""
     done = subprocess.run(
         [sys.executable, "-c", "import bytescheduler.tensorflow"],
         env={**os.environ, "BYTESCHEDULER_TF_OP": str(file)},
@@ -31,7 +35,13 @@ def test_a_file_of_another_kind_is_refused_with_its_cure(tmp_path: pathlib.Path)
         check=False,
         text=True,
     )
-    last = done.stdout.strip().splitlines()[-1].replace(str(file), "FILE")
+    return done.stdout.strip().splitlines()[-1]
+
+
+def test_a_file_of_another_kind_is_refused_with_its_cure(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "op.so"
+    file.write_text("no library")
+    last = refusal_of(file).replace(str(file), "FILE")
     assert last.replace(tf.__version__, "2.X") == snapshot(
         "ImportError: bytescheduler.tensorflow needs its operations for TensorFlow 2.X: "
         "BYTESCHEDULER_TF_OP=FILE does not load (FILE: file too short); make the file anew by "
@@ -147,3 +157,41 @@ def test_a_process_alone_keeps_its_values() -> None:
             bps.broadcast(value, 1)
     finally:
         bps.shutdown()
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not OTHER, reason="BS_OTHER_TENSORFLOW is not set")
+def test_a_library_of_another_tensorflow_is_refused_with_its_cure(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "op.so"
+    command = ["-m", "bytescheduler.tensorflow.build", "--out", str(file)]
+    subprocess.run([OTHER, *command], check=True)
+    last = refusal_of(file)
+    assert last.startswith(
+        f"ImportError: bytescheduler.tensorflow needs its operations for TensorFlow "
+        f"{tf.__version__}: BYTESCHEDULER_TF_OP={file} does not load ("
+    ), last
+    assert "make the file anew by python -m bytescheduler.tensorflow.build" in last
+
+
+@pytest.mark.nightly
+def test_two_first_imports_at_once_compile_once(tmp_path: pathlib.Path) -> None:
+    real = shutil.which("g++") or shutil.which("c++")
+    assert real is not None
+    calls, compiler = tmp_path / "calls", tmp_path / "compiler"
+    compiler.write_text(f'#!/bin/sh\necho called >> {calls}\nexec {real} "$@"\n')
+    compiler.chmod(compiler.stat().st_mode | stat.S_IEXEC)
+    variables = {name: value for name, value in os.environ.items() if name != "BYTESCHEDULER_TF_OP"}
+    imports = [
+        subprocess.Popen(
+            [sys.executable, "-c", "import bytescheduler.tensorflow as b; print(b.initialized())"],
+            env={**variables, "XDG_CACHE_HOME": str(tmp_path / "cache"), "CXX": str(compiler)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    assert [process.communicate()[0] for process in imports] == ["False\n"] * 2
+    assert [process.returncode for process in imports] == [0, 0]
+    assert calls.read_text() == "called\n"
+    (library,) = (tmp_path / "cache" / "bytescheduler").glob("*.so")
+    assert library.name.startswith(f"tf-{tf.__version__}-")
