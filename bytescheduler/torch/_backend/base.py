@@ -227,8 +227,9 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
         refusal.complete()
         self._refusals.add(self._start(refusal, None))
 
-    def _count(self, work: Work) -> None:
+    def _count(self, work: Work, plan: Plan) -> None:
         with self._lock:
+            self._check_open(plan)
             self._num_calls += 1
             self._calls[self._num_calls] = work
 
@@ -236,7 +237,7 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
         blocks = not is_asynchronous(options)
         work = Work(self._carrier, plan, None if blocks else self._order.begin(plan.likeness))
         timeout_s = timeout_of(options, timeout, self._timeout_s)
-        self._count(work)
+        self._count(work, plan)
         if self._completer is None or not plan.exchanges or blocks:
             work.start(timeout_s, None, 0)
         else:

@@ -1,8 +1,8 @@
-"""The thread that ends calls for which no other thread waits."""
+"""The threads that end calls for which no other thread waits."""
 
 import itertools
 import threading
-from typing import Callable, Dict, List, Optional, Protocol
+from typing import Callable, Dict, List, Protocol
 
 from bytescheduler._native import Completions
 from bytescheduler.torch._backend.carrier import Carrier
@@ -11,6 +11,7 @@ __all__ = ["Completer"]
 
 _WAIT_MS = 1000
 _LOOK_MS = 2  # while a call waits for something that is no exchange
+_MOST_IDLE = 2  # threads that wait for their turn
 
 
 class _Call(Protocol):
@@ -39,6 +40,9 @@ def _poll(call: _Call) -> None:
 class Completer:
     """Keeps calls until they have ended; C++ holds the Python part of a `Work` weakly.
 
+    A callback of a future may wait for another call.  So the thread that has taken ends lets
+    another thread wait for the next ones, before it runs callbacks.
+
     Parameters
     ----------
     carrier : Carrier
@@ -56,7 +60,10 @@ class Completer:
         self._searching: List[_Call] = []
         self._tokens = itertools.count(1)
         self._lock = threading.Lock()
-        self._thread: Optional[threading.Thread] = None
+        self._turn = threading.Lock()  # has the thread that waits for ends
+        self._search_turn = threading.Lock()
+        self._threads: List[threading.Thread] = []
+        self._idle = 0  # threads that wait for ends, or for their turn to do so
         self._ends = False
 
     def new_token(self) -> int:
@@ -69,30 +76,49 @@ class Completer:
             self._calls[token] = call
             if call.is_searching():
                 self._searching.append(call)
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="bytescheduler-calls", daemon=True
-                )
-                self._thread.start()
+            self._have_idle()
         call.on_end(lambda: self._calls.pop(token, None))
         if call.is_searching():
             self.completions.wake()
 
     def close(self) -> None:
-        """End the thread.  Blocks until a callback that runs has returned."""
+        """End the threads.  Blocks until callbacks that run have returned."""
         self._ends = True
         self.completions.wake()
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+        with self._lock:
+            threads = list(self._threads)
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def _have_idle(self) -> None:
+        """Start a thread if none is there that waits.  The caller holds the lock."""
+        if self._idle or self._ends:
+            return
+        self._idle += 1
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        thread = threading.Thread(target=self._run, name="bytescheduler-calls", daemon=True)
+        thread.start()
+        self._threads.append(thread)
 
     def _run(self) -> None:
-        while not self._ends:
-            ended = set(self.completions.wait(_LOOK_MS if self._searching else _WAIT_MS))
+        while True:
+            with self._turn:
+                if self._ends:
+                    return
+                ended = set(self.completions.wait(_LOOK_MS if self._searching else _WAIT_MS))
+                if not ended and not self._searching:
+                    continue
+                with self._lock:
+                    self._idle -= 1
+                    self._have_idle()
             for token in ended:
                 self._look_at(token)
-            if self._searching:
-                self._search()
+            self._search()
+            with self._lock:
+                if self._idle >= _MOST_IDLE:
+                    return
+                self._idle += 1
 
     def _look_at(self, token: int) -> None:
         """Poll a call; a variable of the thread's loop would keep its tensors until the next."""
@@ -101,7 +127,13 @@ class Completer:
             _poll(call)
 
     def _search(self) -> None:
-        for call in list(self._searching):
-            _poll(call)
-        with self._lock:
-            self._searching = [call for call in self._searching if call.is_searching()]
+        """Poll searches, unless another thread does, which a silent store may hold up."""
+        if not self._searching or not self._search_turn.acquire(blocking=False):
+            return
+        try:
+            for call in list(self._searching):
+                _poll(call)
+            with self._lock:
+                self._searching = [call for call in self._searching if call.is_searching()]
+        finally:
+            self._search_turn.release()

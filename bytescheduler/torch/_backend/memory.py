@@ -14,6 +14,7 @@ __all__ = [
     "check_alike",
     "check_tensors",
     "extent_of",
+    "is_in_place",
     "landing",
     "sent",
 ]
@@ -70,6 +71,16 @@ def check_alike(tensors: Sequence[torch.Tensor], dtype: torch.dtype) -> None:
 def _is_plain(tensor: torch.Tensor) -> bool:
     """Return whether the memory holds the values in their order."""
     return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+
+
+def is_in_place(target: torch.Tensor, source: torch.Tensor) -> bool:
+    """Return whether each element of two tensors of a size lies, and reads, alike in both."""
+    if target.data_ptr() != source.data_ptr():
+        return False
+    if _is_plain(target) and _is_plain(source):
+        return True
+    bits = (target.is_conj() == source.is_conj(), target.is_neg() == source.is_neg())
+    return target.stride() == source.stride() and all(bits)
 
 
 def sent(tensor: torch.Tensor) -> torch.Tensor:

@@ -39,6 +39,7 @@ class Messages:
         self._own_store: Any = None
         self._numbers: Dict[Route, int] = {}
         self._lock = threading.Lock()
+        self._connects = threading.Lock()
 
     def next_number(self, route: Route) -> int:
         """Count one more message of this route, and return its number."""
@@ -64,22 +65,24 @@ class Messages:
 
     def find(self, tag: int) -> Optional[Tuple[Route, int]]:
         """Return a route to this rank with a message that no receive has, and count that one."""
-        with self._lock:
-            store = self._store_to_look_at()
-            for source in self._members.without(self._members.rank):
-                route = (source, self._members.rank, tag)
-                note = self._note(route)
-                if not store.check([note]):
-                    continue
-                if int(store.get(note)) > self._numbers.get(route, 0):
+        store = self._store_to_look_at()
+        for source in self._members.without(self._members.rank):
+            route = (source, self._members.rank, tag)
+            note = self._note(route)
+            if not store.check([note]):
+                continue
+            num_sent = int(store.get(note))
+            with self._lock:  # `send` may not wait for a store that is silent
+                if num_sent > self._numbers.get(route, 0):
                     return route, self._counted(route)
         return None
 
     def _store_to_look_at(self) -> Any:  # noqa: ANN401 - PyTorch's types are not read
         """Return a connection of its own: a script that waits in the store keeps the usual one."""
-        if self._own_store is None:
-            can_clone = hasattr(self._store, "clone")
-            self._own_store = self._store.clone() if can_clone else self._store
+        with self._connects:
+            if self._own_store is None:
+                can_clone = hasattr(self._store, "clone")
+                self._own_store = self._store.clone() if can_clone else self._store
         return self._own_store
 
 

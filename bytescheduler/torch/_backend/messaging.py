@@ -48,7 +48,7 @@ class Messaging(BaseGroup):
         self._check_open(plan)
         plan.state(results=[only(tensors)])
         search = Search(self._carrier, plan, find, self._timeout_s)
-        self._count(search)
+        self._count(search, plan)
         if self._completer is not None:
             token = self._completer.new_token()
             search.watch(self._completer.completions, token)
@@ -67,6 +67,8 @@ class Messaging(BaseGroup):
     def _message(self, tensors: Tensors, route: Route, number: int) -> Plan:
         tensor = only(tensors)
         plan = Plan(self._members, number, _kind(route))
+        plan.is_message = True
+        plan.only_receives = route[1] == self._members.rank
         text = f"{tensor.numel()} elements of {dtype_text(tensor.dtype)}"
         plan.state(results=[tensor], text=text)
         with torch.inference_mode():

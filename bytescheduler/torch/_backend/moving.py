@@ -211,9 +211,9 @@ class Moving(BaseGroup):
     alltoall_base = all_to_all_single
 
     def barrier(self, opts: _Options = None, timeout: object = None) -> Work:
-        """Wait for all ranks, and for the calls of this group that are under way here."""
+        """Wait for all ranks, and for the collectives of this group that are under way here."""
 
         def build(plan: Plan) -> None:
-            plan.earlier += self.exchanging()
+            plan.earlier += [call for call in self.exchanging() if not call.is_message]
 
         return self._begin("barrier", opts, build, timeout)

@@ -13,6 +13,7 @@ from bytescheduler.torch._backend.memory import (
     Landing,
     check_tensors,
     extent_of,
+    is_in_place,
     landing,
     sent,
 )
@@ -86,6 +87,10 @@ class Plan:
         The call, with number and group.
     earlier : list
         Calls that end before this call does.
+    is_message : bool
+        A single rank sends, and a single rank receives.
+    only_receives : bool
+        It is a message to this rank.
     """
 
     def __init__(self, members: Members, number: int, kind: str) -> None:
@@ -98,6 +103,8 @@ class Plan:
         self.title = f"{kind} #{number} of {members.name}"
         self.label = self.title
         self.earlier: List[_Call] = []
+        self.is_message = False
+        self.only_receives = False
         self._has_met = False
         self._written: List[Extent] = []
         self._landed = Extents()
@@ -171,16 +178,16 @@ class Plan:
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
         """Copy a rank's own part, before any exchange starts; nothing if it is in place."""
-        if target.data_ptr() == source.data_ptr() and target.stride() == source.stride():
+        if is_in_place(target, source):
             return
-        self._copies.append((target.detach(), self._unwritten(source.detach(), target)))
+        self._copies.append((target.detach(), self._unwritten(source.detach())))
 
     def _unwritten(
         self, memory: torch.Tensor, in_place: Optional[torch.Tensor] = None
     ) -> torch.Tensor:
         """Return a copy of memory that the call writes, but for all of `in_place`."""
         begin, end = extent = extent_of(memory)
-        same = in_place is not None and extent_of(in_place) == extent
+        same = in_place is not None and is_in_place(in_place, memory)
         for written in self._written:
             if begin < written[1] and written[0] < end and not (same and written == extent):
                 return memory.clone()

@@ -57,11 +57,23 @@ class Work(C10dWork):  # type: ignore[misc]
 
     # -- of this package -----------------------------------------------------------------------
 
+    @property
+    def is_message(self) -> bool:
+        """True if a single rank sends, and a single rank receives."""
+        return self._plan.is_message
+
+    @property
+    def only_receives(self) -> bool:
+        """True if it is a message to this rank."""
+        return self._plan.only_receives
+
     def start(self, timeout_s: float, completions: Optional[Completions], token: int) -> None:
         """Start the exchanges; an error of the start is the call's."""
         failure: Optional[Exception] = None
         for exchange in self._plan.exchanges:
             assert self._carrier is not None
+            if self._is_settled:  # another thread has ended it
+                break
             try:
                 ending = self._carrier.start_exchange(
                     exchange,
@@ -78,6 +90,8 @@ class Work(C10dWork):  # type: ignore[misc]
         self._is_started = True
         if failure is not None:
             self.fail(failure)
+        elif self._error is not None:
+            self._quit(self._error)  # `fail` came before the last exchanges
         else:
             self.poll()  # some may have ended while others were started
 
@@ -119,11 +133,14 @@ class Work(C10dWork):  # type: ignore[misc]
         """End the call with an error, and its exchanges on all ranks.  Any thread."""
         if isinstance(error, Error):
             error = self._named(error)
-        left = self._left
-        if self._settle(error) and self._carrier is not None:
-            for key, _ in left:
-                with contextlib.suppress(Error):  # it has ended, or the job has
-                    self._carrier.quit_exchange(key, str(error))
+        if self._settle(error):
+            self._quit(error)
+
+    def _quit(self, error: Exception) -> None:
+        for key, _ in list(self._left):
+            assert self._carrier is not None
+            with contextlib.suppress(Error):  # it has ended, or the job has
+                self._carrier.quit_exchange(key, str(error))
 
     def _named(self, error: Error) -> Error:
         """Return an error that names the call, in the words of users."""

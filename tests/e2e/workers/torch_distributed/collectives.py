@@ -18,8 +18,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed import checkpoint
 from torch.distributed import distributed_c10d as c10d
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power_sgd
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import bytescheduler.torch as bps
 from bytescheduler.torch._backend.work import Work
@@ -215,7 +216,11 @@ def groups(rank: int) -> None:
     dist.all_reduce(tensor, group=mesh.get_group("a"))
     dist.all_reduce(tensor, group=mesh.get_group("b"))
     assert tensor.item() == 2
-    for group in many:
+    own, every = dist.new_subgroups(1)
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor, group=own)
+    assert tensor.item() == 1
+    for group in (*many, *every):
         dist.destroy_process_group(group)
 
 
@@ -290,21 +295,66 @@ def train(net: nn.Module, inner: Anything, **options: bool) -> None:
             optimizer.zero_grad()
 
 
-def by_ddp(group: Anything, no_sync: bool = False, **options: Anything) -> List[torch.Tensor]:
+def by_ddp(group: Anything, way: str = "", **options: Anything) -> List[torch.Tensor]:
     inner = model()
     net = nn.parallel.DistributedDataParallel(inner, process_group=group, **options)
-    train(net, inner, no_sync=no_sync)
+    if way == "hook":  # its callbacks wait for futures of further calls
+        state = power_sgd.PowerSGDState(group, start_powerSGD_iter=3, min_compression_rate=1)
+        net.register_comm_hook(state, power_sgd.powerSGD_hook)
+    if way == "join":
+        with net.join():
+            for _ in range(3 + 2 * dist.get_rank()):
+                net(torch.ones(6, 8)).square().mean().backward()
+        return [param.grad for param in inner.parameters()]
+    called = torch.compile(net, backend="aot_eager") if way == "compiled" else net
+    train(called, inner, no_sync=way == "no_sync")
     return [param.detach() for param in inner.parameters()]
 
 
-def by_fsdp(group: Anything, reshard: bool) -> List[torch.Tensor]:
+def by_fsdp(
+    mesh: DeviceMesh, *, accumulates: bool = False, **options: Anything
+) -> List[torch.Tensor]:
     net = model()
-    mesh = DeviceMesh.from_group(group, "cpu")
     for layer in net:
-        fully_shard(layer, mesh=mesh, reshard_after_forward=reshard)
-    fully_shard(net, mesh=mesh)
+        fully_shard(layer, mesh=mesh, **options)
+    fully_shard(net, mesh=mesh, **options)
+    if accumulates:
+        for step in range(4):
+            net.set_requires_gradient_sync(step % 2 == 1)
+            net(torch.full((6, 8), 1.0 + dist.get_rank())).square().mean().backward()
+        return [param.grad.full_tensor() for param in net.parameters()]
     train(net, net)
     return [param.full_tensor().detach() for param in net.parameters()]
+
+
+def checkpoints() -> None:
+    """Load what `save` and `async_save` have written; collectives go on beside the latter."""
+    net = model()
+    fully_shard(net, mesh=DeviceMesh.from_group(dist.group.WORLD, "cpu"))
+    saved = bits([param.full_tensor().detach() for param in net.parameters()])
+    beside = dist.new_group()
+
+    def save_beside(states: Dict[str, Any], folder: str) -> None:
+        future = checkpoint.async_save(states, checkpoint_id=folder, process_group=beside)
+        done = torch.tensor(0)
+        while done.item() < 2:
+            done = torch.tensor(int(future.done()))
+            dist.all_reduce(done)
+        future.result()
+
+    def save_now(states: Dict[str, Any], folder: str) -> None:
+        checkpoint.save(states, checkpoint_id=folder)
+
+    for save in (save_now, save_beside):
+        folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
+        dist.broadcast_object_list(folder)
+        states = {"model": net.state_dict()}
+        save(states, folder[0])
+        with torch.no_grad():
+            for param in net.parameters():
+                param.mul_(0)
+        checkpoint.load(states, checkpoint_id=folder[0])
+        assert bits([param.full_tensor().detach() for param in net.parameters()]) == saved
 
 
 def weights(gloo: Anything) -> None:
@@ -315,24 +365,25 @@ def weights(gloo: Anything) -> None:
         {"bucket_cap_mb": 0.001, "gradient_as_bucket_view": True},
         {"find_unused_parameters": True},
         {"static_graph": True},
-        {"no_sync": True},
+        *({"way": way} for way in ("no_sync", "join", "compiled", "hook")),
     ]
     for options in ways:
         assert bits(by_ddp(world, **options)) == bits(by_ddp(gloo, **options)), options
-    for reshard in (True, False):
-        assert bits(by_fsdp(world, reshard)) == bits(by_fsdp(gloo, reshard)), reshard
-    net, states = model(), {}
-    fully_shard(net, mesh=DeviceMesh.from_group(world, "cpu"))
-    folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
-    dist.broadcast_object_list(folder)
-    states = {"model": net.state_dict()}
-    saved = bits([param.full_tensor().detach() for param in net.parameters()])
-    checkpoint.save(states, checkpoint_id=folder[0])
-    with torch.no_grad():
-        for param in net.parameters():
-            param.mul_(0)
-    checkpoint.load(states, checkpoint_id=folder[0])
-    assert bits([param.full_tensor().detach() for param in net.parameters()]) == saved
+    meshes = [DeviceMesh.from_group(group, "cpu") for group in (world, gloo)]
+    half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    ways = [
+        *({"reshard_after_forward": reshard} for reshard in (True, False)),
+        {"mp_policy": half},
+        {"accumulates": True},
+    ]
+    for options in ways:
+        ours, theirs = (bits(by_fsdp(mesh, **options)) for mesh in meshes)
+        assert ours == theirs, options
+    plain = bits(by_fsdp(meshes[0]))
+    for shape in ((1, 2), (2, 1)):
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard"))
+        assert bits(by_fsdp(mesh)) == plain, shape
+    checkpoints()
     print("weights are Gloo's", flush=True)
 
 
@@ -373,6 +424,14 @@ def mistakes(rank: int) -> None:
     odd = dist.all_reduce(torch.ones(5), group=group, async_op=True) if rank else None
     text = raised(loss.backward)
     assert "all_reduce #" in text, text
+    assert odd is None or raised(odd.wait)
+    group = dist.new_group([0, 1])
+    sharded = model()
+    fully_shard(sharded, mesh=DeviceMesh.from_group(group, "cpu"))
+    odd = dist.all_reduce(torch.ones(5), group=group, async_op=True) if rank else None
+    text = raised(lambda: sharded(torch.ones(2, 8)))
+    assert "all_gather" in text, text
+    assert "worker 0" in text, text
     assert odd is None or raised(odd.wait)
     dist.destroy_process_group()
     dist.init_process_group(BACKEND)

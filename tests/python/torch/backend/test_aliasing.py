@@ -96,6 +96,28 @@ def test_tensors_of_one_call_may_be_the_same_or_overlap(dtype: torch.dtype) -> N
         ranks.close()
 
 
+@pytest.mark.parametrize("view", [torch.Tensor.t, torch.conj, torch.Tensor.imag.__get__])
+def test_an_input_may_read_its_output_s_memory_otherwise(
+    view: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    """A view may be transposed, conjugated, or a part of each element."""
+
+    def call(rank: int, group: Group) -> None:
+        values = torch.arange(4.0).reshape(2, 2)
+        own = torch.complex(values, values + 10 * (rank + 1))
+        source = view(own)
+        expected = [torch.empty_like(source) for _ in range(2)]
+        group.allgather([expected], [source.clone()]).wait()
+        outputs = [torch.zeros_like(source) for _ in range(2)]
+        outputs[rank] = own if source.dtype == own.dtype else own.real
+        group.allgather([outputs], [source]).wait()
+        assert all(torch.equal(got, wanted) for got, wanted in zip(outputs, expected))
+
+    ranks = Ranks(2, seed=1)
+    ranks.well(call)
+    ranks.close()
+
+
 def test_a_gather_in_place_copies_nothing() -> None:
     ranks = Ranks(2)
     group = ranks.group(0)

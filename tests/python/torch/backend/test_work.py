@@ -95,7 +95,7 @@ def test_a_call_without_a_future_or_a_thread_that_keeps_it() -> None:
         assert tensor[0] == 2
 
     ranks.well(call)
-    assert [completer._thread for completer in ranks.completers] == [None, None]
+    assert [completer._threads for completer in ranks.completers] == [[], []]
     ranks.close()
 
 
@@ -171,6 +171,58 @@ def test_a_result_that_pytorch_refuses_is_an_error(ranks: Ranks) -> None:
             work.wait()
 
     ranks.well(call)
+
+
+def test_callbacks_wait_for_futures_of_other_calls(ranks: Ranks) -> None:
+    def call(rank: int, group: Group) -> None:
+        def again(depth: int) -> float:
+            future = group.allreduce([torch.ones(1)]).get_future()
+            if depth:
+                future = future.then(lambda _: again(depth - 1))
+            result = future.wait()
+            return result if depth else result[0].item()
+
+        assert again(4) == 2  # four callbacks wait at once
+        threads = [thread.name for thread in threading.enumerate()]
+        for _ in range(20):
+            group.allreduce([torch.ones(1)]).get_future().wait()
+        assert threads.count("bytescheduler-calls") < 2 * 6
+
+    ranks.well(call)
+
+
+def test_a_barrier_waits_for_no_message(ranks: Ranks) -> None:
+    def call(rank: int, group: Group) -> None:
+        tensor = torch.zeros(2)
+        received = group.recv([tensor], 1 - rank)
+        group.barrier().wait()
+        group.send([torch.full((2,), float(rank))], 1 - rank).wait()
+        received.wait()
+        assert tensor[0] == 1 - rank
+
+    ranks.well(call)
+
+
+def test_an_end_between_two_starts_quits_the_later_one() -> None:
+    ranks = Ranks(2)
+    group = ranks.group(0)
+    carrier = ranks.carriers[0]
+    start, quits = carrier.start_exchange, []
+
+    def start_and_abort(*args: object, **kwargs: object) -> object:
+        ending = start(*args, **kwargs)
+        if not group._is_closed:
+            group.abort()
+        return ending
+
+    carrier.start_exchange = start_and_abort
+    carrier.quit_exchange = lambda key, reason: quits.append(key)
+    work = group.allreduce([torch.ones(40_000)])  # a shard a rank
+    assert isinstance(work.exception(), Closed)
+    assert len(quits) == 1
+    with pytest.raises(UsageError, match="the process group was destroyed"):
+        group.allreduce([torch.ones(1)])
+    ranks.close()
 
 
 def test_a_call_that_has_ended_keeps_no_tensor_alive(ranks: Ranks) -> None:

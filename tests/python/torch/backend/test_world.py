@@ -114,6 +114,25 @@ def test_keys_do_not_depend_on_the_names_that_c10d_gives_groups() -> None:
         assert not isinstance(outcome, Exception), outcome
 
 
+def test_a_process_ends_though_a_message_never_comes() -> None:
+    job = FakeExchanges(2)
+    processes = [Process(job, rank, rank) for rank in range(2)]
+
+    def use(process: Process) -> int:
+        group = process.world.create(options(process.rank, 2))
+        received = group.recv([torch.zeros(1)], 1 - process.rank)
+        assert process.world.unfinished() == []
+        call = group.allreduce([torch.ones(1)], opts=dist.AllreduceOptions())
+        call.wait()
+        assert not received.is_completed()
+        group.abort()
+        return 1
+
+    for process in processes:
+        process.use = lambda _, process=process: use(process)  # type: ignore[method-assign]
+    assert at_once(processes, 2) == [1, 1]
+
+
 def test_processes_meet_though_one_of_them_was_alone_before() -> None:
     job = FakeExchanges(3)
     processes = [Process(job, rank, rank) for rank in range(3)]
