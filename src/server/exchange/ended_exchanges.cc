@@ -64,11 +64,29 @@ bool EndedExchanges::IsSettled(const Ended& ended) const {
 void EndedExchanges::Sweep(Order* order) {
   while (order->keys.size() > kLeast) {
     const auto at = ended_.find(order->keys.front());
-    if (order->num_waits <= kMostWaits && !IsSettled(at->second)) return;
-    order->num_waits -= at->second.latest.size();
-    ended_.erase(at);
+    if (order->num_waits <= kMostWaits && !IsSettled(at->second)) break;
+    Forget(at, order);
     order->keys.pop_front();
   }
+  if (order->keys.size() >= order->next_scan) SweepBehindUnsettled(order);
+}
+
+// An idle worker may leave the earliest outcome unsettled for long.
+void EndedExchanges::SweepBehindUnsettled(Order* order) {
+  const auto latest = order->keys.end() - static_cast<ptrdiff_t>(kLeast);
+  const auto kept = std::remove_if(order->keys.begin(), latest, [&](Key key) {
+    const auto at = ended_.find(key);
+    if (!IsSettled(at->second)) return false;
+    Forget(at, order);
+    return true;
+  });
+  order->keys.erase(kept, latest);
+  order->next_scan = 2 * std::max(order->keys.size(), kLeast);
+}
+
+void EndedExchanges::Forget(Outcomes::iterator at, Order* order) {
+  order->num_waits -= at->second.latest.size();
+  ended_.erase(at);
 }
 
 void EndedExchanges::SweepAll() {

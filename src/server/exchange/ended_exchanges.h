@@ -67,17 +67,22 @@ class EndedExchanges {
   // Outcomes of one kind, the earliest first.
   struct Order {
     std::deque<Key> keys{};
-    size_t num_waits = 0;  // workers in all of them
+    size_t num_waits = 0;           // workers in all of them
+    size_t next_scan = 2 * kLeast;  // keys, with which all of them are looked at again
   };
+  using Outcomes = std::unordered_map<Key, Ended>;
 
   bool IsSettled(const Ended& ended) const;
   // Forgets the earliest outcomes that no request needs.
   void Sweep(Order* order);
+  // Does so behind an outcome that stays; each time for twice as many keys as stayed before.
+  void SweepBehindUnsettled(Order* order);
+  void Forget(Outcomes::iterator at, Order* order);
   void SweepAll();
 
   std::vector<uint64_t> answered_below_;  // by rank
   std::vector<bool> gone_;                // likewise
-  std::unordered_map<Key, Ended> ended_;
+  Outcomes ended_;
   Order succeeded_;
   Order failed_;
 };

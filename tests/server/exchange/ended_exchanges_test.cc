@@ -81,5 +81,16 @@ TEST(EndedExchanges, ARankOutsideOfTheTermsIsWaitedForToo) {
   EXPECT_EQ(ended.Find(7), nullptr);
 }
 
+TEST(EndedExchanges, AnIdleWorkerKeepsItsOwnOutcomesAlone) {
+  EndedExchanges ended(3);
+  ended.Add(7, Status::Ok(), {{0, 5}, {2, 1}});  // worker 2 sends nothing more
+  ended.NoteAnswers(0, 6);
+  EndMore(&ended, 4 * kLeast);
+  EXPECT_NE(ended.Find(7), nullptr);
+  EXPECT_LE(ended.size(), 2 * kLeast + 1) << "its own too";
+  ended.NoteAnswers(2, 2);
+  EXPECT_EQ(ended.Find(7), nullptr);
+}
+
 }  // namespace
 }  // namespace bs::server
