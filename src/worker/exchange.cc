@@ -115,6 +115,7 @@ void Worker::Impl::BeginExchange(ExchangeCall call) {
 void Worker::Impl::EndExchange(Key key) {
   const auto over = exchanges_.extract(key);
   if (over.mapped().deadline != 0) executor_->Cancel(over.mapped().deadline);
+  FitExchanges();
   OperationEnded();
 }
 

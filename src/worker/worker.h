@@ -51,8 +51,9 @@ struct WorkerOptions {
   // Then rank 0 applies these values once, as if by Retune.  A call of Retune or a compressed
   // push-pull ends the measurement.  A push-pull of an asynchronous key applies nothing.
 
-  // Partitions of all but large exchanges; a multiple of 64, the same on all workers.
-  uint64_t exchange_partition_bytes = kFirstPartitionBytes;
+  // Partitions of all but large exchanges; a multiple of 64, the same on all workers.  Exchanges
+  // have no rounds in which workers could agree on others, so these suit a link of 1 Gbit/s.
+  uint64_t exchange_partition_bytes = uint64_t{64} << 10U;
   bool priority_order = true;          // false: first ready, first sent
   uint64_t early_bytes = kEarlyBytes;  // CoreOptions::early_bytes
   Urgency urgency = Urgency::kCaller;  // without effect unless priority_order

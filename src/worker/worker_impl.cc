@@ -310,6 +310,20 @@ void Worker::Impl::Fit() {
             ", a credit of " + std::to_string(credit_bytes_));
 }
 
+void Worker::Impl::FitExchanges() {
+  if (!fits_exchanges_) return;
+  if (context_.rank() == 0) {
+    Fit();
+    if (decision_ == 0) return;
+    core_.SetCredit(credit_bytes_);
+  } else {
+    const std::optional<backend::PartitionAndCredit> fitting = backend_->TakeFitting();
+    if (!fitting) return;
+    core_.SetCredit(fitting->credit_bytes);
+  }
+  fits_exchanges_ = false;
+}
+
 void Worker::Impl::TellLostResidual(const KeyState& state, const char* why) const {
   if (!state.servers_keep) return;
   log_.Info("key=" + std::to_string(state.tensor->key) + ": " + why +
@@ -358,6 +372,7 @@ void Worker::Impl::ChangeLayout(KeyState* state, const std::string& next_layout)
   // The sum of a large tensor may come behind a sum that announces a later decision.
   if (next.decision > credit_in_force_) {
     credit_in_force_ = next.decision;
+    fits_exchanges_ = false;
     core_.SetCredit(next.credit_bytes);
   }
   if (next.partition_bytes == 0) return;

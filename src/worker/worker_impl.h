@@ -135,6 +135,8 @@ class Worker::Impl {
   void BeginPushPull(Key key, worker::KeyState* state, worker::Operation operation);
   // Rank 0 takes the partition and credit that suit the network, once that is measured.
   void Fit();
+  // A worker of exchanges alone hears of no decision: its credit suits what it has measured itself.
+  void FitExchanges();
   // Rank 0's pushes announce the decision to every worker from now on.
   void Decide(const backend::PartitionAndCredit& sizes);
   // Makes the coding of an operation that of later rounds, if the key has to be cut for it first.
@@ -195,6 +197,7 @@ class Worker::Impl {
   trace::CriticalTensor critical_;
   const worker::OperationContext context_;
   bool fits_network_ = options_.view->own.rank == 0;  // until rank 0 has decided
+  bool fits_exchanges_ = true;                        // until a decision, or this worker's own
   Status failure_;
   uint64_t num_optimizers_ = 0;  // calls of SetOptimizer
   uint64_t credit_bytes_ = options_.credit_bytes;

@@ -1,6 +1,7 @@
 // Exchanges of a worker: its requests, their credit, errors, deadlines and ends.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <string>
 #include <vector>
@@ -151,6 +152,44 @@ TEST(WorkerExchange, ATakerAsksForAllAtNoCredit) {
   EXPECT_TRUE(exchanged.done.ok());
   EXPECT_EQ(out[199], std::byte{3});
 }
+
+// Answers all requests, over a link that carries 128 KiB in a millisecond.
+void AnswerAll(Bench* bench) {
+  for (bench->Run(); !bench->sent.empty(); bench->Run()) {
+    ps::Message request = bench->Next();
+    const test::Asked asked = About(request);
+    if (asked.op == ps::Op::kGive) bench->RunFor(std::chrono::microseconds(500));
+    const bool takes = asked.op == ps::Op::kTake;
+    bench->Answer(std::move(request), Bytes(takes ? asked.size_bytes : 0, 1));
+  }
+}
+
+class ExchangesOfRank : public testing::TestWithParam<int32_t> {};
+
+TEST_P(ExchangesOfRank, TakeTheCreditThatSuitsTheLink) {
+  constexpr size_t kPartition = size_t{64} << 10U;
+  PsWorkerOptions options;
+  options.SetView(job::MakeView({.rank = GetParam()}, 2, 2));
+  options.measures_bandwidth = true;
+  std::vector<std::byte> memory = Bytes(size_t{8} << 20U, 1);
+  Exchanged first;
+  Exchanged next;
+  Bench bench(options);
+  const auto gives_at_once = [&] {
+    bench.Run();
+    return std::ranges::count_if(
+        bench.sent, [](const ps::Message& message) { return About(message).op == ps::Op::kGive; });
+  };
+  bench.worker()->Exchange(first.Call(7, memory, memory));
+  EXPECT_EQ(gives_at_once(), kFirstCreditBytes / kPartition);
+  EXPECT_EQ(About(bench.sent.front()).size_bytes, kPartition);
+  AnswerAll(&bench);
+  EXPECT_TRUE(first.done.ok()) << first.done.text();
+  bench.worker()->Exchange(next.Call(8, memory, memory));
+  EXPECT_EQ(gives_at_once(), 2) << "128 KiB";
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, ExchangesOfRank, testing::Values(0, 1));
 
 TEST(WorkerExchange, AGiverEndsWhenItsBytesAreTakenUp) {
   const std::vector<std::byte> in = Bytes(64, 1);

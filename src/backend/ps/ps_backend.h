@@ -34,7 +34,7 @@ struct PsBackendOptions {
   job::SharedView view = job::ShareView({}, 1, 1);
   // The servers' shares of all bytes (protocol/server_shares.h); empty: equal shares.
   std::vector<uint32_t> server_weights{};
-  // Measures the network's rate for TakeFitting; for rank 0.
+  // Measures the network's rate for TakeFitting.
   bool measures_bandwidth = false;
   bool adds_up = false;  // the workers of a host send one copy
   // Returns how many bytes have gone to servers through shared memory; for the measurement, called

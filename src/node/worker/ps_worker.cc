@@ -42,7 +42,7 @@ backend::PsBackendOptions MakeBackendOptions(const Config& config, const job::Sh
   options.view = view;
   options.server_weights =
       protocol::ServerWeights(protocol::HostsOf(*view, adds_up), view->num_servers());
-  options.measures_bandwidth = view->own.rank == 0 && !config.partition_or_credit_given;
+  options.measures_bandwidth = !config.partition_or_credit_given;
   options.adds_up = adds_up;
   options.together_bytes = kTogetherBytes;
   options.requests.incarnation = view->own.incarnation;
