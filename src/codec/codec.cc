@@ -32,7 +32,8 @@ std::string Names(const std::vector<Codec>& rows, const std::string& before,
 
 constexpr std::string_view kSumsTravel[] = {"plain", "same", "bf16"};             // by SumsTravel
 constexpr std::string_view kFeedback[] = {"", "vanilla", "corrected", "sparse"};  // by Feedback
-constexpr uint64_t kMostUnits = 64;                                               // of a partition
+// Of a partition: a more urgent tensor waits while it is coded, here and on its server.
+constexpr uint64_t kMostUnits = 4;
 
 // The enumerator whose name is `name`.
 template <typename Enum>

@@ -122,7 +122,7 @@ class Table {
   // True if coders of gradients, or of sums, in that coding keep a residual.  REQUIRES: it passed
   // Check.
   bool KeepsResidual(const Coding& coding) const;
-  // Bytes of float32 in a partition whose codes have some `sent_bytes`: 1 to 64 whole units.
+  // Bytes of float32 in a partition whose codes have some `sent_bytes`: 1 to 4 whole units.
   // REQUIRES: the coding passed Check, and its codec cuts keys.
   uint64_t PartitionBytes(const Coding& coding, uint64_t sent_bytes) const;
 

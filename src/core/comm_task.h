@@ -52,6 +52,11 @@ class CommTask {
   // REQUIRES: registered; called once.
   void NotifyReady();
 
+  // Counts against the server's credit while a partition is outstanding.
+  virtual uint64_t CreditBytes(const bs::Partition& partition) const {
+    return partition.size_bytes;
+  }
+
   // Begins to send `partition` and returns without blocking.  The Core calls it once for each
   // partition, never inside NotifyReady() or NotifyFinish().
   virtual void Start(const bs::Partition& partition) = 0;

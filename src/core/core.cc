@@ -73,7 +73,7 @@ class Core::Impl {
     task->states_[index] = CommTask::State::kFinished;
     --task->outstanding_;
     --task->unfinished_;
-    queues_.Return(partition.server, partition.size_bytes);
+    queues_.Return(partition.server, task->CreditBytes(partition));
     if (!status.ok() && task->failure_.ok()) {
       task->failure_ = status;
       RemoveQueued(*task);  // it is over without them
@@ -189,7 +189,7 @@ class Core::Impl {
       if (task->states_[partition.index] != CommTask::State::kWaiting) continue;
       const Priority priority = options_.priority_order ? task->PriorityOf(partition.index) : 0;
       queues_.Submit(partition.server, {.priority = priority,
-                                        .size_bytes = partition.size_bytes,
+                                        .size_bytes = task->CreditBytes(partition),
                                         .token = task,
                                         .index = partition.index});
     }

@@ -1,6 +1,7 @@
 // Starts the exchanges of the partitions that the Core starts, and counts how they end.
 #include "worker/push_pull_task.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -11,6 +12,10 @@ namespace bs::worker {
 namespace {
 
 using Kind = trace::TraceEvent::Kind;
+
+// A code counts against the credit as this share of its gradient at least.  The time to make many
+// small codes would otherwise be in front of a more urgent tensor.
+constexpr uint64_t kMostCodedShare = 8;
 
 }  // namespace
 
@@ -58,6 +63,11 @@ std::vector<bs::Partition> PushPullTask::Partition(uint64_t /*partition_bytes*/)
     partition.size_bytes = SentBytes(*context_, coder_.coding, partition.size_bytes);
   }
   return partitions;
+}
+
+uint64_t PushPullTask::CreditBytes(const bs::Partition& sent) const {
+  const uint64_t gradient_bytes = tensor_->partitions[sent.index].size_bytes;
+  return std::max(sent.size_bytes, gradient_bytes / kMostCodedShare);
 }
 
 void PushPullTask::Start(const bs::Partition& sent) {

@@ -56,6 +56,21 @@ TEST_F(CoreTest, TaskGoesThroughTheVerbsOfThePaper) {
   EXPECT_EQ(core.in_flight_bytes(0), 0U);
 }
 
+TEST_F(CoreTest, APartitionMayCountForMoreThanItsBytes) {
+  RecordingTask task({.key = 1, .size_bytes = 250, .credit_factor = 2}, &log_);
+  Core core(options_, defer_.fn());
+  AddReady(&core, {&task});
+  defer_.RunAll();
+  EXPECT_EQ(TakeLog(), (std::vector<Started>{{1, 0, 0, 100}}));
+  EXPECT_EQ(core.in_flight_bytes(0), 200U);
+  for (const uint32_t index : {0U, 1U, 2U}) {
+    task.NotifyFinish(index, Status::Ok());
+    defer_.RunAll();
+  }
+  EXPECT_EQ(task.times_finished, 1);
+  EXPECT_EQ(core.in_flight_bytes(0), 0U);
+}
+
 TEST_F(CoreTest, UrgentTaskOvertakesQueuedOne) {
   RecordingTask big({.key = 1, .priority = -9, .size_bytes = 400}, &log_);
   RecordingTask urgent({.key = 2, .priority = 0, .size_bytes = 100}, &log_);

@@ -49,6 +49,7 @@ struct RecordingOptions {
   uint64_t size_bytes = 0;
   uint32_t first_server = 0;
   uint32_t num_servers = 1;
+  uint64_t credit_factor = 1;  // of a partition's bytes
 };
 
 class RecordingTask : public CommTask {
@@ -71,6 +72,10 @@ class RecordingTask : public CommTask {
       offset += size;
     } while (offset < size_bytes());
     return result;
+  }
+
+  uint64_t CreditBytes(const bs::Partition& partition) const override {
+    return options_.credit_factor * partition.size_bytes;
   }
 
   void Start(const bs::Partition& partition) override {

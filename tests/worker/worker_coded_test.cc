@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -100,6 +102,25 @@ TEST_F(CodedWorker, ASumInAnotherCodingIsRefused) {
   AnswerPull(CodesOf({3, 4, 5}), {.codec = 2});
   EXPECT_SNAPSHOT(outcome_.message(),
                   "pull key=7 round=1 partition=0 to server 0: answered a sum in another coding");
+}
+
+TEST(CodedCredit, AnEighthOfTheGradientCountsAtLeast) {
+  constexpr size_t kUnit = 65536;
+  constexpr std::string_view kName = "onebit";
+  const Result<Coding> onebit = codec::Builtin().Parse(&kName, {});
+  PsWorkerOptions options;
+  options.credit_bytes = 2 * 4 * kUnit * sizeof(float) / 8;  // two partitions of four units
+  std::vector<std::byte> memory(32 * kUnit * sizeof(float));
+  Bench bench(options);
+  bench.worker()->Broadcast(7, {.coding = onebit.value()}, memory, [](const Status&) {});
+  bench.Run();
+  while (!bench.sent.empty()) bench.Answer(bench.Next());
+  bench.worker()->PushPull(
+      7, {.coding = onebit.value()}, memory, memory, [](const Status&) {}, [](const Status&) {});
+  bench.Run();
+  const auto pushes = std::ranges::count_if(
+      bench.sent, [](const ps::Message& message) { return !message.data.empty(); });
+  EXPECT_EQ(pushes, 2) << "codes have a 32nd of the bytes";
 }
 
 // A worker alone with an asynchronous key of so many elements.
