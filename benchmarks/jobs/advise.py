@@ -10,6 +10,10 @@ Needs root (network namespaces), iproute2 and mxnet.
 Results of `benchmarks.jobs.replay --framework torch` are compared as they are, without a run:
 
     python -m benchmarks.jobs.advise --torch replay-torch.json replay-torch-four.json
+
+So are results with `--compression`:
+
+    python -m benchmarks.jobs.advise --coded replay-coded.json replay-coded-100mbit.json
 """
 
 import argparse
@@ -21,7 +25,7 @@ import time
 from typing import Any, Dict, List
 
 from benchmarks.jobs import replay
-from benchmarks.lab import lab_job, ranked
+from benchmarks.lab import coded, lab_job, ranked
 from benchmarks.pytorch import arms as torch_arms
 from bytescheduler._advise import ddp, models
 from bytescheduler._advise.advice import Cluster
@@ -116,8 +120,25 @@ def torch_rows(result: Dict[str, Any]) -> List[Dict[str, Any]]:
     return rows
 
 
-def torch_table(rows: List[Dict[str, Any]]) -> str:
-    """Return what was measured and predicted with PyTorch as Markdown, an arm a column."""
+def coded_rows(result: Dict[str, Any]) -> List[Dict[str, Any]]:
+    """Return each step of a replay with compression as it was measured, and as it is predicted."""
+    hosts = replay.cluster_of(Shape(**result["shape"]), bits_per_s(result["rate"]))
+    rows = []
+    for cell in result["cells"]:
+        layers = models.scaled(cell["model"], cell["scale"], cell["compute_s"])
+        for arm, measured in cell["step_s"].items():
+            if measured is None:
+                continue
+            travelling = coded.layers_of(arm, layers)
+            # Each worker of a host sends its codes.
+            predicted = hosts.predict(travelling, "ours", adds_up=travelling == layers).step_s
+            times = {"measured": measured, "predicted": predicted}
+            rows.append({"name": f"{result['rate']}, {cell['name']}", "arm": arm, **times})
+    return rows
+
+
+def compared_table(rows: List[Dict[str, Any]]) -> str:
+    """Return what was measured and predicted as Markdown, an arm a column."""
     arms = list(dict.fromkeys(row["arm"] for row in rows))
     heads = ["links, model, compute", *arms]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
@@ -139,14 +160,18 @@ def main() -> None:
     parser.add_argument(
         "--torch", nargs="+", metavar="FILE", help="only compare what was measured with PyTorch"
     )
+    parser.add_argument(
+        "--coded", nargs="+", metavar="FILE", help="only compare what was measured with compression"
+    )
     parser.add_argument("--iterations", type=int, default=8)
     parser.add_argument("--most-s", type=float, default=1e9, help="begin nothing after this long")
     parser.add_argument("--timeout", type=float, default=40, help="as of benchmarks.jobs.replay")
     replay.add_device_option(parser)
     args = parser.parse_args()
-    if args.torch:
-        results = (json.loads(pathlib.Path(path).read_text()) for path in args.torch)
-        print(torch_table([row for result in results for row in torch_rows(result)]))
+    if args.torch or args.coded:
+        rows_of = torch_rows if args.torch else coded_rows
+        results = (json.loads(pathlib.Path(path).read_text()) for path in args.torch or args.coded)
+        print(compared_table([row for result in results for row in rows_of(result)]))
         return
     replay.require_counted_steps(parser, args)
     args.by_name, args.shape = False, lab_job.USUAL

@@ -45,13 +45,16 @@ def ideals(
 ) -> Dict[str, float]:
     """Return the shortest possible step of each arm that compresses, which counts its codes."""
     rate = links.model_bytes_per_s(shape, payload_bytes_per_s)  # coded keys are a copy a worker
+    coded_arms = [arm for arm in arms if arm in lab_job.COMPRESSION]
+    return {arm: models.ideal_s(layers_of(arm, steps), rate) for arm in coded_arms}
+
+
+def layers_of(arm: str, steps: List[models.Step]) -> List[models.Step]:
+    """Return layers with the bytes that travel of them; as they are if nothing is compressed."""
+    if arm not in lab_job.COMPRESSION:
+        return steps
     least_bytes = Settings.read().min_compress_bytes
-    found = {}
-    for arm in arms:
-        if arm in lab_job.COMPRESSION:
-            compression = compression_of(lab_job.COMPRESSION[arm], least_bytes)
-            found[arm] = models.ideal_s(coded_layers(steps, compression), rate)
-    return found
+    return coded_layers(steps, compression_of(lab_job.COMPRESSION[arm], least_bytes))
 
 
 def lines(result: Dict[str, Any]) -> List[str]:
