@@ -10,7 +10,7 @@ from bytescheduler._compression.log_lines import Size, summary_line
 from bytescheduler._process.ending import uncaught
 from bytescheduler._process.say import counted, say
 from bytescheduler._session.rounds import Round
-from bytescheduler._session.tally import DISCARDS, SUMS, Tally
+from bytescheduler._session.tally import CROSSES, DISCARDS, SUMS, Tally
 from bytescheduler._settings import Settings
 from bytescheduler.errors import UsageError
 from bytescheduler.torch._gradients.agreement import Agreement, FactSource
@@ -186,7 +186,7 @@ class Gradients:
     def _leave_state(self, slot: Slot) -> None:
         """Make a slot ready for a gradient, or say why it cannot be."""
         if slot.state == SUMMED:  # the step was left out, as GradScaler does
-            self.forget_sums()
+            self.forget_sums(unused=True)
             return
         if slot.state == PUSHED:
             if not self.leave_dropped():
@@ -249,6 +249,10 @@ class Gradients:
         self._job.unflushed.add(self)  # the last round is judged too, though it has no next one
         self.has_any = False
         self._sender.end_round(len(self.slots))
+        if end == CROSSES:
+            self._sender.keep_momentum()
+        elif end == DISCARDS:
+            self._sender.take_momentum_back()
         if self.agreement.is_urgent:
             self.settle()
 
@@ -387,12 +391,16 @@ class Gradients:
         else:
             become_mean(slot, grad, mean)
 
-    def forget_sums(self) -> None:
-        """Let SUMMED become IDLE: the step was made, or left out."""
-        for slot in self.slots:
-            if slot.state == SUMMED:
-                slot.state = IDLE
-                leave(slot.param)
+    def forget_sums(self, *, unused: bool = False) -> None:
+        """Let SUMMED become IDLE: the step was made or, if `unused`, left out."""
+        summed = [slot for slot in self.slots if slot.state == SUMMED]
+        for slot in summed:
+            slot.state = IDLE
+            leave(slot.param)
+        if summed and unused:
+            self._sender.take_momentum_back()
+        elif summed:
+            self._sender.keep_momentum()
 
     def discard(self, *, to_zeros: bool = False) -> bool:
         """End a round whose gradients nothing wants; return whether there was one.

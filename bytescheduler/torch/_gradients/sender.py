@@ -160,6 +160,17 @@ class Sender:
                     self._nesterov.decay(index)
                 self._without.discard(index)
 
+    def keep_momentum(self) -> None:
+        """End a round whose means an update uses."""
+        if self._nesterov is not None:
+            self._nesterov.keep()
+
+    def take_momentum_back(self) -> None:
+        """End a round that no update uses: momenta of all slots are again as before it."""
+        if self._nesterov is not None:
+            self._nesterov.take_back()
+            self._without.clear()
+
     def follow(self, tally: Tally) -> None:
         """Learn from `tally`, from now on, which gradients other workers have.  Blocks at times."""
         self._decay(list(self._without))

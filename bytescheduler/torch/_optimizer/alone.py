@@ -1,6 +1,7 @@
 """The steps of an optimizer in a job of one worker, where nothing travels."""
 
-from typing import Any, Callable, Iterator, Optional
+import weakref
+from typing import Any, Callable, Iterator, List, Optional
 
 import torch
 
@@ -34,6 +35,14 @@ class Alone:
         self._nesterov = Nesterov(mu) if mu else None
         self._has_momentum = False  # the gradients that are there have it
         self._check_momentum()
+        if mu:
+            handles = [
+                param.register_post_accumulate_grad_hook(_hook(self))
+                for group in inner.param_groups
+                for param in group["params"]
+                if param.requires_grad
+            ]
+            weakref.finalize(self, _remove, handles).atexit = False
 
     def _check_momentum(self) -> None:
         evaluates = self._evaluations.are_made
@@ -55,6 +64,8 @@ class Alone:
         self._show_gradients()
         self._inner.step()
         self._has_momentum = False
+        if self._nesterov is not None:
+            self._nesterov.keep()
         return loss
 
     def synchronize(self) -> None:
@@ -70,8 +81,14 @@ class Alone:
 
     def zero_grad(self, set_to_none: bool) -> None:
         """Do as the optimizer's `zero_grad`."""
-        self._has_momentum = False
+        self.leave_unused()
         self._inner.zero_grad(set_to_none)
+
+    def leave_unused(self) -> None:
+        """Take gradients out of their momenta that no step has used."""
+        if self._has_momentum and self._nesterov is not None:
+            self._has_momentum = False
+            self._nesterov.take_back()
 
     def _show_gradients(self) -> None:
         if self._options.on_gradient is not None:
@@ -81,3 +98,20 @@ class Alone:
     def _with_gradient(self) -> Iterator[torch.nn.Parameter]:
         for group in self._inner.param_groups:
             yield from (param for param in group["params"] if param.grad is not None)
+
+
+def _hook(alone: Alone) -> Callable[[torch.nn.Parameter], None]:
+    """Return the hook of a parameter, by which a script goes on without a step."""
+    alive = weakref.ref(alone)
+
+    def arrived(_: torch.nn.Parameter) -> None:
+        owner = alive()
+        if owner is not None:
+            owner.leave_unused()
+
+    return arrived
+
+
+def _remove(handles: List[Any]) -> None:
+    for handle in handles:
+        handle.remove()

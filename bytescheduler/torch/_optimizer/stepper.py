@@ -422,7 +422,7 @@ class Stepper:
         """Do as the optimizer's `zero_grad`; sums under way are left to their end."""
         if self.gradients.discard(to_zeros=not set_to_none):
             self._tell("zero_grad() came after backward and before step(): no update is made")
-        self.gradients.forget_sums()
+        self.gradients.forget_sums(unused=True)
         if set_to_none and self._updates is not None:
             self._updates.drop_gradients()
         inner = self._inner

@@ -1,5 +1,6 @@
 """An optimizer in a job of one worker, whose gradients may have a momentum all the same."""
 
+import gc
 from typing import Any, Iterator, List
 
 import pytest
@@ -68,17 +69,31 @@ def test_a_script_sees_gradients_with_their_momentum() -> None:
     assert seen == [1.5, 1.75]
 
 
-def test_gradients_that_are_dropped_take_their_momentum_along_once() -> None:
+@pytest.mark.parametrize("drops", ["optimizer", "script"])
+def test_gradients_that_no_step_uses_leave_no_momentum(drops: str) -> None:
     weight = nn.Parameter(torch.zeros(1))
     optimizer = bps.DistributedOptimizer(
         torch.optim.SGD([weight], 1), compression_params={"momentum": "nesterov", "mu": 0.5}
     )
-    weight.grad = torch.ones(1)
-    optimizer.synchronize()
-    optimizer.zero_grad()
-    weight.grad = torch.ones(1)
-    optimizer.step()
-    assert weight.item() == -1.75
+    for moved in (-1.5, -3.25):
+        (64 * weight).sum().backward()
+        optimizer.synchronize()
+        if drops == "optimizer":
+            optimizer.zero_grad()
+        else:
+            weight.grad = None
+        weight.sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        assert weight.item() == moved
+
+
+def test_a_dropped_optimizer_leaves_no_hook() -> None:
+    weight = nn.Parameter(torch.zeros(1))
+    for _ in range(2):
+        bps.DistributedOptimizer(torch.optim.SGD([weight], 1), compression_params=NESTEROV)
+    gc.collect()
+    assert not weight._post_accumulate_grad_hooks
 
 
 def test_a_momentum_of_the_optimizer_is_refused_here_too() -> None:
