@@ -36,6 +36,7 @@ from bytescheduler._session.framework import Framework, Operations
 from bytescheduler._session.names import KeyNames
 from bytescheduler._session.sums import Judge, Numbers, Sum, WatchedSums
 from bytescheduler._session.view import View
+from bytescheduler._settings import Settings
 from bytescheduler._started import ready
 from bytescheduler._started.consequences import Consequences, as_raised
 from bytescheduler._tuning.starting import start_tuner
@@ -271,10 +272,24 @@ class Session:
         with self.translated():
             self._watched.add(*self._start(key, numbers, _NO_HURRY), judge)
 
-    def judge(self) -> None:
-        """Judge all that is watched, and raise if the job failed by it.  Blocks."""
-        self._watched.look(wait=True)
+    def judge(self, late: str = "") -> None:
+        """Judge all that is watched, and raise if the job failed by it.  Blocks.
+
+        With `late`, that is said after BYTESCHEDULER_TIMEOUT.  The job fails for that reason after
+        half of BYTESCHEDULER_STRAGGLER_TIMEOUT, before servers give up what others wait for.
+        """
+        if not late:
+            self._watched.look(wait=True)
+        elif not self._is_over_within(Settings.read(), late):
+            self._worker.fail(late)
         self.check()
+
+    def _is_over_within(self, settings: Settings, late: str) -> bool:
+        first_s = min(settings.timeout_s, settings.straggler_s / 2)
+        if self._watched.wait_for(first_s):
+            return True
+        say(f"bytescheduler: still waiting: {late}")
+        return self._watched.wait_for(settings.straggler_s / 2 - first_s)
 
     # -- the job -------------------------------------------------------------------------------
 

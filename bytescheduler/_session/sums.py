@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+import time
 from typing import Any, Callable, List, NamedTuple, Optional, Protocol
 
 from bytescheduler.errors import Error
@@ -10,6 +11,7 @@ __all__ = ["Judge", "Numbers", "Sum", "WatchedSums"]
 
 # A numpy array of float64, which the workers add up outside the framework's engine.
 Numbers = Any
+_SLICE_S = 0.2  # signals are looked at in between
 # Returns from a sum the reason why the job must fail, or None.
 Judge = Callable[[Numbers], Optional[str]]
 
@@ -22,6 +24,9 @@ class Sum(Protocol):
 
     def wait(self) -> None:
         """Return when it is over, or raise `Error`."""
+
+    def wait_for(self, timeout_ms: int) -> bool:
+        """Do as `wait`, where possible for up to `timeout_ms`; return whether it is over."""
 
 
 class _Watched(NamedTuple):
@@ -66,3 +71,20 @@ class WatchedSums:
                         self._fail(fault)
         finally:
             self._looking.release()
+
+    def wait_for(self, timeout_s: float) -> bool:
+        """Judge all sums; return False if one of them is not over within `timeout_s`."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self.look(wait=False)
+            first = next(iter(self._watched), None)
+            if first is None:
+                self.look(wait=True)  # another thread may still judge
+                return True
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return False
+            try:
+                first.sum.wait_for(int(1000 * min(left_s, _SLICE_S)) + 1)
+            except Error:  # a failed worker has its own message
+                return True

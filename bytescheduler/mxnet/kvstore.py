@@ -47,8 +47,9 @@ class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
     - ``row_sparse_pull``, for its row numbers;
     - messages to servers: ``set_optimizer`` of a ``dist_async`` store, and
       ``_send_command_to_servers``;
-    - on stock servers ``set_gradient_compression``; with compression there, the 2nd, 4th, 8th, ...
-      push may wait for the slowest worker.
+    - ``set_gradient_compression`` behind ``init``, until all workers call it;
+    - with compression on stock servers the 2nd, 4th, 8th, ... push, which may wait for the slowest
+      worker.
 
     Parameters
     ----------

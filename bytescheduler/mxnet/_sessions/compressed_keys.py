@@ -99,6 +99,11 @@ class Sum:
         octets = np.packbits(self._bits.asnumpy() > 0).tobytes()
         self._total[...] = np.frombuffer(octets).reshape(self._total.shape)
 
+    def wait_for(self, timeout_ms: int) -> bool:
+        """Do as `wait`, and return True."""
+        self.wait()
+        return True
+
 
 class CompressedKeys:
     """Tensors as keys of a stock store that compresses what it pushes.

@@ -16,6 +16,7 @@ from bytescheduler.mxnet._sessions.tensor_session import TensorSession
 from bytescheduler.mxnet._types import Optimizer, Updater
 
 _CURE = "call set_optimizer on every worker, or _barrier() on every worker after it"
+_ALIKE = "set gradient compression alike on all workers"
 # The numbers that scripts change while they train.
 _NUMBERS = ("rescale_grad", "lr", "wd", "momentum")
 # Besides rounds 1, 2, 4, ...
@@ -35,8 +36,8 @@ class _State(NamedTuple):
 
 
 # A note has changes of the updater, the checksum of its numbers, and the compression: its coding,
-# least size and momentum.
-_ROWS_OF_NOTE = 2 + len(_State._fields) + 2
+# least size, momentum, and the rounds before it.
+_ROWS_OF_NOTE = 2 + len(_State._fields) + 3
 _NO_CODING = [0] * len(_State._fields)
 _OPTIMIZERS = -1.0  # a momentum that is the optimizer's own number
 
@@ -94,13 +95,41 @@ class Agreement:
         self._history = zlib.crc32(f"{self._rounds} loaded".encode(), self._history)
 
     def compressed(self, compression: Compression) -> None:
-        """Note how this worker compresses gradients from here on."""
+        """Note how this worker compresses gradients from here on.
+
+        If that changes behind the first key, it blocks until all workers call it.  So none of them
+        updates with a sum of gradients that differ.  Two bits have every size, so servers find
+        workers that differ by their first push.
+
+        Raises
+        ------
+        MXNetError
+            On every worker: workers compress otherwise, or some do not call it.
+        """
         coding, mu = compression.coding, 0.0
         if compression.has_momentum:
             mu = _OPTIMIZERS if compression.mu is None else compression.mu
         numbers = _NO_CODING if coding is None else _numbers_of(coding)
         least_bytes = 0 if coding is None else compression.least_bytes
-        self._compression = [*numbers, least_bytes, mu]
+        before, after = self._compression, [*numbers, least_bytes, mu]
+        if after == before[:-1]:
+            return
+        self._compression = [*after, self._rounds]
+        meets = self.is_declared and self._session.num_workers > 1
+        if meets and not compression.is_two_bit:
+            self._note()
+            self._session.judge(self._why_late(before))
+
+    def _why_late(self, before: List[float]) -> str:
+        """Return what to say if the others still compress as `before`."""
+        rank, others = self._session.rank, ("some workers have", "they push")
+        if self._session.num_workers == 2:
+            others = (f"worker {1 - rank} has", "it pushes")
+        return (
+            f"what worker {rank} pushes is {_describe(np.array(self._compression))}, and "
+            f"{others[0]} not set that, so what {others[1]} is {_describe(np.array(before))}: "
+            f"{_ALIKE}"
+        )
 
     def undeclared(self) -> List[Tensor]:
         """Return what must be broadcast before anything else is called."""
@@ -278,20 +307,19 @@ def _coding_from(numbers: Numbers) -> Coding:
 
 def _describe(compression: Numbers) -> str:
     """Return what a worker's part of a note says of its compression."""
-    coding, from_bytes, mu = compression[:-2], int(compression[-2]), compression[-1]
+    coding = compression[: len(_State._fields)]
+    from_bytes, mu, rounds = compression[len(_State._fields) :]
     text = str(_coding_from(coding)) if coding.any() else "not compressed"
     if from_bytes:
-        text += f" from {from_bytes} bytes on (BYTESCHEDULER_MIN_COMPRESS)"
-    if mu == _OPTIMIZERS:
-        return f"{text}, with the optimizer's momentum"
-    return f"{text}, with momentum {mu:g}" if mu else text
+        text += f" from {int(from_bytes)} bytes on (BYTESCHEDULER_MIN_COMPRESS)"
+    if mu:
+        number = "the optimizer's momentum" if mu == _OPTIMIZERS else f"momentum {float(mu)!r}"
+        text += f", with {number}"
+    return f"{text}, from push {int(rounds) + 1} on" if rounds else text
 
 
 def _unlike_codings(coding_of_0: object, rank: int, coding: object) -> str:
-    return (
-        f"what worker 0 pushes is {coding_of_0}, what worker {rank} pushes is {coding}: set "
-        "gradient compression alike on all workers"
-    )
+    return f"what worker 0 pushes is {coding_of_0}, what worker {rank} pushes is {coding}: {_ALIKE}"
 
 
 def _exactly(number: object) -> str:

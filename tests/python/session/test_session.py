@@ -606,6 +606,10 @@ class Sum:
     def wait(self) -> None:
         self.waits += 1
 
+    def wait_for(self, timeout_ms: int) -> bool:
+        self.wait()
+        return self.is_over
+
 
 @pytest.fixture
 def sums(worker: FakeWorker) -> "List[Sum]":
@@ -643,6 +647,21 @@ def test_a_sum_is_judged_once_it_is_there(
     worker.failure = None
     session.check()
     assert len(judged) == 2
+
+
+def test_a_sum_that_is_late_is_told_and_then_fails_the_job(
+    session: Session,
+    sums: "List[Sum]",
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("BYTESCHEDULER_TIMEOUT", "5ms")
+    monkeypatch.setenv("BYTESCHEDULER_STRAGGLER_TIMEOUT", "20ms")
+    session.watch(1, np.ones(2), lambda _: None)
+    with pytest.raises(FrameworkError, match="gave up: the other one has not come"):
+        session.judge("the other one has not come")
+    assert "still waiting: the other one has not come" in capsys.readouterr().err
+    assert len(sums) == 1
 
 
 def test_closing_waits_for_a_sum_and_judges_it(

@@ -20,11 +20,36 @@ class Ready:
     def wait(self) -> None:
         pass
 
+    def wait_for(self, timeout_ms: int) -> bool:
+        return self.over()
+
 
 class Broken(Ready):
     """A sum that fails."""
 
     def wait(self) -> None:
+        raise Error("the worker failed")
+
+
+class Late(Ready):
+    """A sum that is over when it was waited for so often."""
+
+    def __init__(self, waits: int) -> None:
+        self.waits = waits
+
+    def over(self) -> bool:
+        return self.waits <= 0
+
+    def wait_for(self, timeout_ms: int) -> bool:
+        assert 0 < timeout_ms < 1000
+        self.waits -= 1
+        return self.over()
+
+
+class Failed(Ready):
+    """A sum whose worker has failed."""
+
+    def over(self) -> bool:
         raise Error("the worker failed")
 
 
@@ -59,3 +84,20 @@ def test_a_verdict_fails_the_job_and_a_failed_worker_has_its_own_message() -> No
     sums.look(wait=True)
     assert reasons == ["they differ"]
     assert not sums
+
+
+def test_a_wait_with_a_deadline_judges_sums_that_come_in_time() -> None:
+    reasons: List[str] = []
+    sums = WatchedSums(reasons.append)
+    sums.add(Late(3), 0, lambda _: "they differ")
+    assert sums.wait_for(60)
+    assert reasons == ["they differ"]
+    sums.add(Late(1), 0, lambda _: "never asked")
+    assert not sums.wait_for(0)
+    assert len(sums) == 1
+
+
+def test_a_wait_with_a_deadline_ends_with_a_failed_worker() -> None:
+    sums = WatchedSums(lambda why: pytest.fail(why))
+    sums.add(Failed(), 0, lambda _: "never asked")
+    assert sums.wait_for(60)

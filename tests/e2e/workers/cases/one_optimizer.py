@@ -214,6 +214,26 @@ def states_of_one(kvs: ScheduledKVS) -> None:
     said_everywhere(kvs, "states were loaded on one only")
 
 
+def momentum_of_one(kvs: ScheduledKVS) -> None:
+    """Behind five pushes rank 0 alone asks for it, and no sum of the sixth arrives."""
+    kvs.init("early", mx.nd.ones(SHAPE))
+    kvs.set_optimizer(mx.optimizer.SGD(learning_rate=1, momentum=0.9))
+    out = mx.nd.zeros(SHAPE)
+    for _ in range(5):
+        kvs.push("early", mx.nd.ones(SHAPE))
+    kvs.pull("early", out=out)
+    out.wait_to_read()
+    with fails_with(
+        "worker 0 pushes is not compressed, with the optimizer's momentum, from push 6 on, and "
+        "worker 1 has not set that, so what it pushes is not compressed"
+    ):
+        if kvs.rank == 0:
+            kvs.set_gradient_compression({"momentum": "nesterov"})
+        kvs.push("early", mx.nd.ones(SHAPE))
+        kvs.pull("early", out=out)
+        out.wait_to_read()
+
+
 def noise_of_its_own(kvs: ScheduledKVS) -> None:
     try:
         kvs.set_optimizer(mx.optimizer.SGLD())

@@ -74,7 +74,7 @@ def test_numbers_travel_bit_by_bit_round_after_round_and_under_any_threshold() -
         total = np.full((2, 2), np.nan)
         pending = keys.start_sum(9, numbers, total)
         assert not pending.over()
-        pending.wait()
+        assert pending.wait_for(1)
         np.testing.assert_array_equal(total, numbers)
 
 

@@ -27,6 +27,7 @@ class TwoWorkers:
         self.said: Dict[int, Numbers] = {}
         self.watched: List[Numbers] = []
         self.judged = 0
+        self.late = ""
 
     def broadcast(self, tensors: "List[object]") -> None:
         assert all(tensor.dtype.name == "float64" for tensor in tensors)  # type: ignore[attr-defined]
@@ -39,8 +40,9 @@ class TwoWorkers:
     def watch(self, key: int, numbers: Numbers, judge: "Callable[[Numbers], str]") -> None:
         self.watched.append(numbers)
 
-    def judge(self) -> None:
+    def judge(self, late: str = "") -> None:
         self.judged += 1
+        self.late = late
 
 
 KEYS = {"notes": 1, "barriers": 2, "copy 1": 3}
@@ -56,7 +58,7 @@ def sgd() -> mx.optimizer.Updater:
 
 def note(changes: "List[float]", histories: "List[float]") -> Numbers:
     """Return the notes of two workers that compress nothing."""
-    return np.array([changes, histories, *[[0.0, 0.0]] * 7])
+    return np.array([changes, histories, *[[0.0, 0.0]] * 8])
 
 
 def other_says(session: TwoWorkers, changes: int, changed_at: int, rounds: int, size: int) -> None:
@@ -262,7 +264,7 @@ def test_notes_of_workers_that_compress_alike_agree(coding: Optional[Coding]) ->
 
 
 def test_notes_tell_workers_that_compress_otherwise() -> None:
-    assert noted(None, 65536) == [0] * 7
+    assert noted(None, 65536) == [0] * 8
     mine = [0.0, 0.0, *noted(two_bits(0.25), 65536)]
     other = [0.0, 0.0, *noted(None)]
     assert Agreement._what_differs(np.array([mine, other]).T) == snapshot(
@@ -292,6 +294,44 @@ def test_notes_tell_workers_with_another_momentum() -> None:
     assert "is not compressed, with the optimizer's momentum, what" in str(
         Agreement._what_differs(np.array([[0.0, 0.0, *noted(None, 0, None)], plain]).T)
     )
+
+
+def test_notes_tell_momenta_and_pushes_that_differ_by_little() -> None:
+    one, other = ([0.0, 0.0, *noted(None, 0, mu)] for mu in (0.9, 0.9000001))
+    assert Agreement._what_differs(np.array([one, other]).T) == snapshot(
+        "what worker 0 pushes is not compressed, with momentum 0.9, what worker 1 pushes is not "
+        "compressed, with momentum 0.9000001: set gradient compression alike on all workers"
+    )
+    earlier, later = ([*one[:-1], pushes] for pushes in (5.0, 6.0))
+    assert Agreement._what_differs(np.array([earlier, later]).T) == snapshot(
+        "what worker 0 pushes is not compressed, with momentum 0.9, from push 6 on, what worker 1 "
+        "pushes is not compressed, with momentum 0.9, from push 7 on: set gradient compression "
+        "alike on all workers"
+    )
+
+
+def test_a_change_behind_the_first_key_waits_for_the_other_workers() -> None:
+    session = TwoWorkers()
+    mine = agreement(session)
+    mine.compressed(Compression(two_bits(0.125)))
+    mine.is_declared = True
+    for threshold in (0.125, 0.25, 0.125):
+        mine.compressed(Compression(two_bits(threshold)))
+    assert (len(session.watched), session.judged) == (0, 0)
+    mine.pushed(5, None)  # with 3 notes
+    mine.compressed(Compression(has_momentum=True, mu=0.9))
+    assert (len(session.watched), session.judged) == (4, 1)
+    assert session.late == snapshot(
+        "what worker 0 pushes is not compressed, with momentum 0.9, from push 6 on, and worker 1 "
+        "has not set that, so what it pushes is compressed to two bits with threshold 0.125: set "
+        "gradient compression alike on all workers"
+    )
+    session.num_workers = 3
+    mine.compressed(Compression())
+    assert "and some workers have not set that, so what they push is not c" in session.late
+    session.num_workers = 1
+    mine.compressed(Compression(has_momentum=True))
+    assert session.judged == 2
 
 
 def said_by_worker_0(coding: Coding) -> Numbers:
