@@ -34,13 +34,33 @@ void PutNumber(T number, size_t at, std::array<std::byte, kPicksParameters>* byt
   std::memcpy(bytes->data() + at, &number, sizeof(number));
 }
 
+uint64_t ShareOf(double fraction) {
+  return static_cast<uint64_t>(std::ceil(std::ldexp(fraction, 32)));
+}
+
+// The shortest text of a fraction with this share, so that other shares have other texts.
+std::string TextOfShare(uint64_t share) {
+  constexpr int kMostDigits = 17;
+  const double exact = std::ldexp(static_cast<double>(share), -32);
+  std::array<char, 32> text{};
+  std::string shortest;
+  for (int digits = 1; digits <= kMostDigits; ++digits) {
+    const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), exact,
+                                            std::chars_format::general, digits);
+    shortest.assign(text.data(), end);
+    double fraction = 0;
+    if (ReadAll(shortest, &fraction) && ShareOf(fraction) == share) break;
+  }
+  return shortest;
+}
+
 // A fraction, or a whole number of the tensor's elements: "0.01", "20/65536".
 bool ReadShare(std::string_view text, Picks* picks) {
   const size_t slash = text.find('/');
   if (slash == std::string_view::npos) {
     double fraction = 0;
     if (!ReadAll(text, &fraction) || !(fraction > 0 && fraction < 1)) return false;
-    picks->share = static_cast<uint64_t>(std::ceil(std::ldexp(fraction, 32)));
+    picks->share = ShareOf(fraction);
     return true;
   }
   uint32_t elements = 0;
@@ -146,14 +166,7 @@ Status CheckPicks(const CodecParameters& parameters) {
 }
 
 std::string DescribePicks(std::string_view codec, const Picks& picks) {
-  std::string k = std::to_string(picks.whole);
-  if (picks.whole == 0) {
-    std::array<char, 32> text{};
-    const double fraction = std::ldexp(static_cast<double>(picks.share), -32);
-    const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), fraction,
-                                            std::chars_format::general, 6);
-    k.assign(text.data(), end);
-  }
+  const std::string k = picks.whole > 0 ? std::to_string(picks.whole) : TextOfShare(picks.share);
   std::string description = std::string(codec) + " with k " + k;
   if (picks.halves) description += ", half values";
   if (picks.seed > 0) description += ", seed " + std::to_string(picks.seed);

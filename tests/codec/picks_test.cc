@@ -253,6 +253,8 @@ TEST(Picks, DescriptionsTellEachOption) {
             "compressed to topk with k 20, half values, ef corrected");
   EXPECT_EQ(describe("randomk", {{"k", "0.001"}, {"seed", "7"}, {"ef", "sparse"}}),
             "compressed to randomk with k 0.001, seed 7, ef sparse");
+  EXPECT_EQ(describe("topk", {{"k", "0.1234567"}}), "compressed to topk with k 0.1234567");
+  EXPECT_EQ(describe("topk", {{"k", "0.1234568"}}), "compressed to topk with k 0.1234568");
 }
 
 std::string Refusal(const char* name, const std::vector<Option>& options) {
