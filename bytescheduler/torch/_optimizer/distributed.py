@@ -165,7 +165,7 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # type
         Raises
         ------
         UsageError
-            GradScaler asks, and gradients have a momentum, which it would spoil.
+            GradScaler asks, and gradients have a momentum or codes that it would spoil.
         """
         # Lightning asks too, when it clips without a scaler.
         if sys._getframe(1).f_globals.get("__name__", "").endswith("grad_scaler"):

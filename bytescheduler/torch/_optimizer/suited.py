@@ -30,7 +30,15 @@ def learning_rates(inner: _Optimizer) -> Callable[[int], float]:
 
 
 def check_unscaled(choice: Choice) -> None:
-    """Raise UsageError, for a step of GradScaler, if gradients get the momentum of `choice`."""
+    """Raise UsageError, for a step of GradScaler, if `choice` would spoil what it skips."""
+    coding = choice.params.coding or choice.plain.coding
+    if coding is not None and not choice.params.says_overflow:
+        raise UsageError(
+            f"gradients that are {coding} do not go with GradScaler: codes cannot say that a "
+            "gradient overflows, and an infinity would stay in the residual; take another "
+            "compressor, such as 'bf16', or train in bfloat16 without a scaler",
+            5,
+        )
     if choice.mu:
         raise UsageError(
             "momentum 'nesterov' of compression_params does not go with GradScaler: workers would "

@@ -194,11 +194,11 @@ def small_gradients_and_their_bundles_stay_exact() -> None:
 
 
 def an_overflow_is_seen_by_all_and_gone_with_its_step() -> None:
-    for name in ("bf16", "fp16", "onebit, vanilla", "onebit, corrected"):
+    names = ("bf16", "fp16", "onebit, vanilla", "onebit, corrected", "topk")
+    chosen = {name: METHODS[name] for name in (*names, "topk, whole k, halves, vanilla")}
+    for name, params in {**chosen, **RANDOM}.items():
         model = new_model()
-        optimizer = bps.DistributedOptimizer(
-            sgd(model), model=model, compression_params=METHODS[name]
-        )
+        optimizer = bps.DistributedOptimizer(sgd(model), model=model, compression_params=params)
         scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1000)
         for step in range(6):
             optimizer.zero_grad()
@@ -216,20 +216,50 @@ def an_overflow_is_seen_by_all_and_gone_with_its_step() -> None:
         optimizer.close()
 
 
-def a_scaler_is_refused_beside_the_momentum() -> None:
-    model = new_model()
-    optimizer = bps.DistributedOptimizer(
-        sgd(model), model=model, compression_params=METHODS["onebit, corrected, momentum"]
-    )
-    scaler = torch.amp.GradScaler("cpu")
-    before = weights_of(model)
-    scaler.scale(loss_of(model, 0, bps.rank())).backward()
-    refused_by(UsageError, "does not go with GradScaler", scaler.step, optimizer)
-    assert are_equal(before, weights_of(model))
-    assert optimizer._step_supports_amp_scaling is False, "Lightning reads it without a scaler"
-    optimizer.zero_grad()
-    train(model, optimizer, bps.rank())
-    optimizer.close()
+def a_scaler_is_refused_beside_what_keeps_its_skipped_steps() -> None:
+    for name, text in (
+        ("onebit, corrected, momentum", "does not go with GradScaler"),
+        ("two bits", "do not go with GradScaler: codes cannot say that a gradient overflows"),
+    ):
+        model = new_model()
+        optimizer = bps.DistributedOptimizer(
+            sgd(model), model=model, compression_params=METHODS[name]
+        )
+        scaler = torch.amp.GradScaler("cpu")
+        before = weights_of(model)
+        scaler.scale(loss_of(model, 0, bps.rank())).backward()
+        refused_by(UsageError, text, scaler.step, optimizer)
+        assert are_equal(before, weights_of(model))
+        assert optimizer._step_supports_amp_scaling is False, "Lightning reads it without a scaler"
+        optimizer.zero_grad()
+        train(model, optimizer, bps.rank())
+        optimizer.close()
+
+
+def gradients_that_no_step_uses_leave_no_momentum() -> None:
+    for crossing in (True, False):
+        weight = torch.nn.Parameter(torch.zeros(16, 16))
+        optimizer = bps.DistributedOptimizer(
+            torch.optim.SGD([weight], 1.0),
+            [("weight", weight)],
+            crossing=crossing,
+            compression_params=MOMENTUM,
+        )
+        for end in (lambda: None, optimizer.synchronize):
+            weight.sum().backward()
+            end()
+            optimizer.zero_grad()
+            (weight * 0).sum().backward()
+            optimizer.step()
+            assert not bool(weight.any()), crossing
+        scaler = torch.amp.GradScaler("cpu")
+        scaler.scale(weight.sum()).backward()
+        refused_by(UsageError, "does not go with GradScaler", scaler.step, optimizer)
+        optimizer.zero_grad()
+        weight.sum().backward()
+        optimizer.step()
+        assert torch.allclose(weight, torch.full((16, 16), -1.9)), weight
+        optimizer.close()
 
 
 def compression_may_be_another_for_the_next_optimizer() -> None:
@@ -248,7 +278,8 @@ APART: List[Callable[[], None]] = [
     residuals_follow_the_rate_of_their_group,
     small_gradients_and_their_bundles_stay_exact,
     an_overflow_is_seen_by_all_and_gone_with_its_step,
-    a_scaler_is_refused_beside_the_momentum,
+    a_scaler_is_refused_beside_what_keeps_its_skipped_steps,
+    gradients_that_no_step_uses_leave_no_momentum,
     compression_may_be_another_for_the_next_optimizer,
 ]
 PARTS: Dict[str, List[Callable[[], None]]] = {

@@ -14,8 +14,9 @@ from bytescheduler.errors import UsageError
 from bytescheduler.torch._ddp.arguments import tell_without_rates
 from bytescheduler.torch._optimizer.options import Options
 from bytescheduler.torch._optimizer.stepper import Stepper
-from bytescheduler.torch._optimizer.suited import check_momentum, learning_rates
+from bytescheduler.torch._optimizer.suited import check_momentum, check_unscaled, learning_rates
 from bytescheduler.torch._sums.choice import Choice, choice_of
+from bytescheduler.torch._sums.compression import Compression
 
 NESTEROV = {"momentum": "nesterov", "mu": 0.9}
 
@@ -74,6 +75,34 @@ def test_a_momentum_of_the_optimizer_is_refused_beside_ours(inner: Any, text: st
 def test_an_optimizer_that_evaluates_the_loss_is_refused() -> None:
     with pytest.raises(UsageError, match="a step of SGD evaluates the loss itself"):
         check_momentum(two_groups(), choice_of(None, NESTEROV), evaluates=True)
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        (NESTEROV, "momentum 'nesterov' of compression_params does not go with GradScaler"),
+        ({"type": "2bit"}, "gradients that are compressed to two bits .* do not go with GradSc"),
+        ({"compressor": "2bit"}, "take another compressor, such as 'bf16'"),
+    ],
+)
+def test_a_scaler_is_refused_where_its_skipped_steps_would_stay(
+    params: Dict[str, object], text: str
+) -> None:
+    with pytest.raises(UsageError, match=text):
+        check_unscaled(choice_of(None, params))
+
+
+def test_a_scaler_is_refused_beside_the_two_bits_of_compression() -> None:
+    with pytest.raises(UsageError, match="two bits with threshold 0.25 do not go with GradScaler"):
+        check_unscaled(choice_of(Compression.two_bit(0.25), None))
+    check_unscaled(choice_of(Compression.fp16, None))
+
+
+@pytest.mark.parametrize("params", [None, {"compressor": "topk", "k": 0.1}, {"compressor": None}])
+def test_a_scaler_goes_with_codes_that_tell_an_overflow(
+    params: Optional[Dict[str, object]],
+) -> None:
+    check_unscaled(choice_of(None, params))
 
 
 def test_a_momentum_that_comes_later_is_found_in_the_next_step(job: FakeJob) -> None:
