@@ -78,10 +78,13 @@ def picks_of(name: str, options: Dict[str, object]) -> Picks:
             1,
         )
     if "fp16" in options and "ef" not in options:
+        # Without error feedback randomk multiplies by the inverse of the share first.
+        share = "" if name == "topk" else " k" if number < 1 else " k / n of n elements"
         _log.warning(
-            "compressor %r with fp16 cuts a value above 65,504 to that: with 'ef': 'vanilla' the "
+            "compressor %r with fp16 cuts a value above 65,504%s to that: with 'ef': 'vanilla' the "
             "rest comes later",
             name,
+            share,
         )
     texts = tuple((key, text_of(value)) for key, value in options.items())
     return Picks(name, number, texts)

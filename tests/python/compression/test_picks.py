@@ -58,13 +58,23 @@ def test_arrays_of_sixteen_bits_are_smaller_themselves() -> None:
     assert halves.coding_for(2 * 1000, 2) is not None
 
 
-def test_half_values_that_keep_no_rest_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
-    params = {"compressor": "randomk", "k": 0.4, "fp16": True}
+@pytest.mark.parametrize(
+    ("name", "k", "bound"),
+    [
+        ("topk", 0.4, "65,504"),
+        ("randomk", 0.4, "65,504 k"),
+        ("randomk", 20, "65,504 k / n of n elements"),
+    ],
+)
+def test_half_values_that_keep_no_rest_are_told_of(
+    name: str, k: float, bound: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    params = {"compressor": name, "k": k, "fp16": True}
     with caplog.at_level(logging.WARNING):
         compression_of({**params, "ef": "vanilla"}, 0)
         assert caplog.records == []
         compression_of(params, 0)
     assert [record.getMessage() for record in caplog.records] == [
-        "compressor 'randomk' with fp16 cuts a value above 65,504 to that: with 'ef': 'vanilla' "
+        f"compressor {name!r} with fp16 cuts a value above {bound} to that: with 'ef': 'vanilla' "
         "the rest comes later"
     ]
