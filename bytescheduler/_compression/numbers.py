@@ -3,7 +3,7 @@
 import numbers
 from typing import Optional
 
-__all__ = ["number_of", "text_of"]
+__all__ = ["number_of", "plain_of", "text_of"]
 
 
 def number_of(value: object) -> Optional[float]:
@@ -16,11 +16,22 @@ def number_of(value: object) -> Optional[float]:
         return None
 
 
+def plain_of(value: object) -> object:
+    """Return a truth value of numpy as Python's, and any other value as it is."""
+    kind = type(value)
+    is_numpys = kind.__module__ == "numpy" and kind.__name__ in ("bool", "bool_")
+    return bool(value) if is_numpys else value
+
+
 def text_of(value: object) -> str:
     """Return the text of a value for the engine; BytePS's scripts pass whole numbers as floats."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+    if isinstance(value, bool):
         return str(value)
     if isinstance(value, numbers.Integral):
         return str(int(value))
-    number = float(value)
-    return str(int(number)) if number.is_integer() else repr(number)
+    number = None if isinstance(value, str) and value.isdecimal() else number_of(value)
+    if number is None:
+        return str(value)
+    if number.is_integer():
+        return str(int(number))
+    return value if isinstance(value, str) else repr(number)

@@ -3,7 +3,7 @@
 import logging
 from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple, TypeVar
 
-from bytescheduler._compression.numbers import number_of, text_of
+from bytescheduler._compression.numbers import number_of, plain_of, text_of
 from bytescheduler._compression.picks import PICKING, Picks, picks_of
 from bytescheduler._native import Coding
 from bytescheduler.errors import ConfigError
@@ -86,7 +86,7 @@ def compression_of(params: Mapping[str, object], least_bytes: int) -> Compressio
     ConfigError
         A key or a value makes no sense.
     """
-    asked = {str(name): value for name, value in params.items()}
+    asked = {str(name): plain_of(value) for name, value in params.items()}
     used = {name: value for name, value in asked.items() if not _is_absent(value)}
     has_byteps_keys = any(name in asked for name in _BYTEPS)
     byteps_key = next((name for name in _BYTEPS if name in used), None)

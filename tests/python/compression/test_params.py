@@ -74,7 +74,7 @@ def test_byteps_keys_that_are_absent_leave_mxnets_form() -> None:
 
 
 def test_numbers_count_whatever_their_type_is() -> None:
-    for k in (np.float32(2), "2", 2):
+    for k in (np.float32(2), "2", "2.0", 2):
         assert compression_of({"compressor": "dithering", "k": k}, 0).coding == DITHERING
     topk = compression_of({"compressor": "topk", "k": 20, "ef": "vanilla"}, 0)
     assert compression_of({"compressor": "topk", "k": "20", "ef": "vanilla"}, 0) == topk
@@ -84,6 +84,12 @@ def test_numbers_count_whatever_their_type_is() -> None:
         coding = compression_of({"compressor": "int8", "seed": seed}, 0).coding
         assert coding == Coding("int8", {"seed": "3"})
     assert compression_of({"momentum": "nesterov", "mu": np.float32(0.5)}, 0).mu == 0.5
+
+
+def test_truth_values_of_numpy_count_as_pythons() -> None:
+    params = {"compressor": "onebit", "scaling": np.bool_(True), "fp16": np.bool_(False)}
+    assert compression_of(params, 0).coding == ONEBIT
+    assert compression_of({"fp16": np.bool_(True)}, 0).coding == FP16
 
 
 @pytest.mark.parametrize("params", [{"compressor": None}, {"compressor": "", "k": 1.0, "ef": ""}])
