@@ -235,18 +235,15 @@ class DistributedTrainer(ScheduledTrainer):
             optimizer = optimizer.plain
         num_workers = size()
         rates = None if optimizer_params is None else dict(optimizer_params)
+        store = ScheduledKVS()
+        # Before any parameter is overwritten, as the dictionary may be wrong.
+        if num_workers == 1 and compression_params:
+            optimizer, rates = _alone(optimizer, rates, compression_params)
+        elif compression_params:
+            store.set_gradient_compression(dict(compression_params))
         if root_rank != 0:
             broadcast_parameters(_by_name(params), root_rank)
-        if num_workers == 1 and compression_params is not None:
-            optimizer, rates = _alone(optimizer, rates, compression_params)
-            compression_params = None
-        super().__init__(
-            params,
-            optimizer,
-            rates,
-            kvstore=ScheduledKVS(),
-            compression_params=compression_params,
-        )
+        super().__init__(params, optimizer, rates, kvstore=store)
         self._scale /= num_workers
 
 

@@ -23,4 +23,5 @@ def test_they_train_to_the_weights_of_our_trainer(make_job: MakeJob, method: str
 
 
 def test_a_worker_alone_trains_too(make_job: MakeJob) -> None:
-    assert len(weights(make_job(workers=1), "byteps", "none")) == 1
+    """It has the momentum of "onebit", and compresses nothing."""
+    assert len(weights(make_job(workers=1), "byteps", "onebit")) == 1

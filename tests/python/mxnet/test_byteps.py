@@ -83,7 +83,19 @@ def trained(trainer_of: Any) -> np.ndarray:  # noqa: ANN401 - MXNet has no types
     return net.weight.data().asnumpy()
 
 
-@pytest.mark.parametrize("params", [{"momentum": "nesterov"}, {"momentum": "nesterov", "mu": 0.5}])
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"momentum": "nesterov"},
+        {"momentum": "nesterov", "mu": 0.5},
+        {"momentum": "nesterov", "compressor": "onebit", "scaling": True, "ef": "vanilla"},
+        {"momentum": "nesterov", "compressor": "topk", "k": 0.5},
+        {"momentum": "nesterov", "compressor": "randomk", "k": 0.5, "ef": "sparse"},
+        {"momentum": "nesterov", "compressor": "dithering", "k": 7},
+        {"momentum": "nesterov", "compressor": "int8", "mu": 0.5},
+        {"momentum": "nesterov", "fp16": True},
+    ],
+)
 def test_alone_the_optimizer_has_the_momentum(alone: Any, params: Dict[str, object]) -> None:  # noqa: ANN401
     rates = {"learning_rate": 0.01, "momentum": 0.5 if "mu" not in params else 0.0, "wd": 0.1}
     given = dict(rates)

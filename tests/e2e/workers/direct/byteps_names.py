@@ -50,6 +50,7 @@ def check_names() -> None:
     mean = later.weight.data().copy()
     bps.byteps_push_pull(mean, name="mean")
     np.testing.assert_array_equal(mean.asnumpy(), later.weight.data().asnumpy())
+    check_wrong_dictionary(root)
     assert 0 <= bps.local_rank() < bps.local_size() <= bps.size()
     optimizer = bps.DistributedOptimizer(mx.optimizer.SGD(learning_rate=1, wd=0.0))
     updater = mx.optimizer.get_updater(optimizer)
@@ -63,6 +64,21 @@ def check_names() -> None:
             print("refused:", error, flush=True)
         else:
             raise AssertionError("not refused")
+
+
+def check_wrong_dictionary(root: int) -> None:
+    """It is refused before the parameters are those of `root`."""
+    net = mx.gluon.nn.Dense(2, in_units=3)
+    net.initialize(mx.init.Constant(bps.rank() + 1))
+    try:
+        bps.DistributedTrainer(
+            net.collect_params(), "sgd", root_rank=root, compression_params={"compressor": "zip"}
+        )
+    except mx.base.MXNetError as error:
+        assert "'zip': want" in str(error)  # noqa: PT017
+    else:
+        raise AssertionError("not refused")
+    assert (net.weight.data().asnumpy() == bps.rank() + 1).all()
 
 
 def bps_error() -> type:
