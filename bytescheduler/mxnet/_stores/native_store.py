@@ -15,6 +15,7 @@ from bytescheduler._session.keys import EngineKeys
 from bytescheduler.mxnet._arrays.compression import (
     check_change,
     check_compressible,
+    check_keys,
     compression_from,
 )
 from bytescheduler.mxnet._arrays.sparse import is_sparse, wanted_rows
@@ -28,7 +29,7 @@ from bytescheduler.mxnet._stores.gluon_names import GluonNames
 from bytescheduler.mxnet._stores.nesterov import Nesterov
 from bytescheduler.mxnet._stores.rates import rates_of, tell_summary, tell_unsuited
 from bytescheduler.mxnet._stores.rescaling import Rescaling
-from bytescheduler.mxnet._stores.scaled_steps import ScaledSteps, is_scaling, scaling_trainer
+from bytescheduler.mxnet._stores.scaled_steps import ScaledSteps, check_unscaled, scaling_trainer
 from bytescheduler.mxnet._types import (
     Array,
     Arrays,
@@ -306,12 +307,10 @@ class NativeStore:
         return values, self._checked_outs(out_groups, ignore_sparse=False)
 
     def _checked(self, groups: Groups) -> Outs:
-        is_coded = self._compression.coding is not None
-        if is_coded and not self._compression.says_overflow and is_scaling():
-            raise mx.base.MXNetError(
-                "AMP's loss scaling does not go with gradient compression: codes cannot say "
-                "that a gradient overflows; leave one of them out"
-            )
+        check_unscaled(self._compression)
+        if self.updates_here and not self._has_told:  # before any key is updated
+            tensors, optimizer = self._tensors.values(), self._followed
+            check_keys(tensors, self._coding_of, self._compression, optimizer)
         pairs = [(self._tensor(key), arrays) for key, arrays in groups.items()]
         self._nesterov.check(self.updater, pairs)
         for tensor, arrays in pairs:

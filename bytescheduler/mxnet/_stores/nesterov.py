@@ -8,6 +8,7 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 import mxnet as mx
 
 from bytescheduler._compression.params import Compression
+from bytescheduler.mxnet._arrays.compression import sends_rows
 from bytescheduler.mxnet._arrays.sparse import is_sparse
 from bytescheduler.mxnet._arrays.tensor import HALVES, Tensor
 from bytescheduler.mxnet._stores.scaled_steps import is_scaling
@@ -21,12 +22,16 @@ Pushed = Sequence[Tuple[Tensor, List[Array]]]
 _NAMED = "momentum 'nesterov' of gradient compression"
 
 
+def _rows_refused(key: Key) -> mx.base.MXNetError:
+    return mx.base.MXNetError(
+        f"key {key!r}: row_sparse arrays have no {_NAMED}, because that would touch other rows; "
+        "push dense ones"
+    )
+
+
 def _check_dtype(tensor: Tensor, arrays: List[Array]) -> None:
     if tensor.carries_rows or any(map(is_sparse, arrays)):
-        raise mx.base.MXNetError(
-            f"key {tensor.key!r}: row_sparse arrays have no {_NAMED}, because that would touch "
-            "other rows; push dense ones"
-        )
+        raise _rows_refused(tensor.key)
     if "float" not in tensor.dtype.name:
         raise mx.base.MXNetError(
             f"key {tensor.key!r}: {tensor.dtype.name} has no {_NAMED}, only floating point has"
@@ -82,6 +87,10 @@ class Nesterov:
             return
         for tensor, arrays in pushed:
             _check_dtype(tensor, arrays)
+        params = getattr(getattr(updater, "optimizer", None), "param_dict", None) or {}
+        for key, param in params.items() if pushed and not self.has_begun else ():
+            if sends_rows(param):  # a later push, whose error would come behind updates
+                raise _rows_refused(key)
         if pushed and is_scaling():
             raise mx.base.MXNetError(
                 f"{_NAMED} does not go with AMP's loss scaling: workers would keep the gradients "

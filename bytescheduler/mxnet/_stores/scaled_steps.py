@@ -8,10 +8,11 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import mxnet as mx
 import numpy as np
 
+from bytescheduler._compression.params import Compression
 from bytescheduler.mxnet._arrays.sparse import dense
 from bytescheduler.mxnet._types import Array, Key, Optimizer
 
-__all__ = ["ScaledSteps", "is_scaling", "scaling_trainer", "trainer_of"]
+__all__ = ["ScaledSteps", "check_unscaled", "is_scaling", "scaling_trainer", "trainer_of"]
 
 _AMP = "mxnet.contrib.amp.amp"  # which only scripts that use it import
 _INTEGERS = ("uint8", "int8", "int32", "int64")
@@ -41,6 +42,15 @@ def trainer_of(optimizer: Optimizer) -> Optional[_Trainer]:
 def is_scaling() -> bool:
     """Return whether AMP scales the loss of some Trainer in this process."""
     return bool(getattr(sys.modules.get(_AMP), "_amp_loss_scale_initialized", False))
+
+
+def check_unscaled(compression: Compression) -> None:
+    """Raise MXNetError if AMP scales a loss and codes cannot say that its gradient overflows."""
+    if compression.coding is not None and not compression.says_overflow and is_scaling():
+        raise mx.base.MXNetError(
+            "AMP's loss scaling does not go with gradient compression: codes cannot say "
+            "that a gradient overflows; leave one of them out"
+        )
 
 
 class _Verdict:

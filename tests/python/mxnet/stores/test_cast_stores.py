@@ -1,6 +1,6 @@
 """bf16 and fp16: which keys are coded, how they are declared, and which are refused."""
 
-from typing import List
+from typing import Dict, List
 
 import mxnet as mx
 import pytest
@@ -10,7 +10,7 @@ from mxnet.base import MXNetError
 
 from bytescheduler._native import Coding
 from bytescheduler.mxnet._sessions.tensor_session import TensorSession
-from bytescheduler.mxnet._stores import native_store
+from bytescheduler.mxnet._stores import scaled_steps
 from bytescheduler.mxnet._stores.async_store import AsyncStore
 from bytescheduler.mxnet._stores.native_store import NativeStore
 
@@ -68,18 +68,53 @@ def test_half_precision_travels_as_float32(
     assert (out.asnumpy() == 2).all()
 
 
-def test_dtypes_that_cannot_be_coded_are_refused_from_that_size_on(
+def test_whole_numbers_are_refused_where_they_are_pushed_in_coded_size(
     store: NativeStore, plugin: FakePlugin
 ) -> None:
-    for key, dtype in enumerate(("float64", "int32", "int64")):
+    store.set_gradient_compression({"compressor": "bf16"})
+    for key, dtype in enumerate(("int32", "int64")):
         small, large = (mx.nd.ones(shape, dtype=dtype) for shape in ((2, 3), LARGE))
         store.init([2 * key, 2 * key + 1], [small, large])
-        store.set_gradient_compression({"compressor": "bf16"})
         store.push(2 * key, small, 0)
         with pytest.raises(MXNetError, match=f"key {2 * key + 1}: {dtype} cannot be") as raised:
             store.push(2 * key + 1, large, 0)
         assert "only float32, float16, bfloat16" in str(raised.value)
-    assert plugin.codings == [None] * 3
+    assert plugin.codings == [None] * 2
+
+
+def test_float64_of_coded_size_is_refused_with_the_first_push_of_any_key(
+    store: NativeStore, plugin: FakePlugin
+) -> None:
+    small, large = (mx.nd.ones(shape, dtype="float64") for shape in ((2, 3), LARGE))
+    store.init([0, 1], [full(1, LARGE), small])
+    store.set_gradient_compression({"compressor": "bf16"})
+    store.init(2, large)
+    for _ in range(2):
+        with pytest.raises(MXNetError, match="key 2: float64 cannot be compressed to bf16"):
+            store.push(0, full(1, LARGE), 0)
+    assert not plugin.codings
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ({"grad_stype": "row_sparse"}, "key 2: row_sparse arrays cannot be compressed to bf16"),
+        ({"dtype": "float64"}, "key 2: float64 cannot be compressed to bf16"),
+    ],
+)
+def test_a_layer_of_gluon_is_refused_with_the_first_push_unless_it_is_frozen(
+    store: NativeStore, plugin: FakePlugin, how: Dict[str, str], text: str
+) -> None:
+    layer = mx.gluon.Parameter("layer", shape=LARGE, **how)
+    store.init([1, 2], [full(1, LARGE), mx.nd.ones(LARGE, dtype=how.get("dtype", "float32"))])
+    store.set_gradient_compression({"compressor": "bf16"})
+    store.set_optimizer(mx.optimizer.SGD(param_dict={2: layer}))
+    with pytest.raises(MXNetError, match=text):
+        store.push(1, full(1, LARGE), 0)
+    assert not plugin.codings
+    layer.grad_req = "null"
+    store.push(1, full(1, LARGE), 0)
+    assert plugin.codings == [BF16]
 
 
 def test_rows_of_coded_size_are_refused(store: NativeStore) -> None:
@@ -107,7 +142,7 @@ def test_the_last_call_before_a_coded_push_counts(store: NativeStore, plugin: Fa
 def test_an_overflow_travels_so_loss_scaling_is_no_error(
     store: NativeStore, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(native_store, "is_scaling", lambda: True)
+    monkeypatch.setattr(scaled_steps, "is_scaling", lambda: True)
     store.init(1, full(0, LARGE))
     store.set_gradient_compression({"type": "2bit"})
     with pytest.raises(MXNetError, match="AMP's loss scaling does not go with"):

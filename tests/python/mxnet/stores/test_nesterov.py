@@ -163,6 +163,18 @@ def test_a_misfit_is_refused_before_anything_is_sent(
     assert plugin.calls == []
 
 
+def test_a_layer_of_gluon_with_rows_is_refused_with_the_first_push(
+    store: NativeStore, plugin: FakePlugin
+) -> None:
+    layer = mx.gluon.Parameter("layer", shape=SHAPE, grad_stype="row_sparse")
+    store.set_gradient_compression(NESTEROV)
+    store.init([1, 2], [full(0), full(0, SHAPE)])
+    store.set_optimizer(mx.optimizer.SGD(momentum=0.5, param_dict={2: layer}))
+    with pytest.raises(MXNetError, match="key 2: row_sparse arrays have no momentum 'nesterov'"):
+        store.push(1, full(1), 0)
+    assert plugin.calls == []
+
+
 def test_an_optimizer_that_is_there_is_checked_in_the_call(store: NativeStore) -> None:
     store.set_optimizer(mx.optimizer.Adam())
     with pytest.raises(MXNetError, match="not with Adam"):
