@@ -60,7 +60,7 @@ ROOMS = {
     "torch._gradients": f"{_BASE} _compression _session torch._engine torch._device torch._sums"
     " torch._job",
     "torch._crossing": "errors _session torch._gradients",
-    "torch._backend": f"{_BASE} _session torch._engine torch._job torch._crossing",
+    "torch._backend": f"{_BASE} _session torch._engine torch._device torch._job torch._crossing",
     "torch._optimizer": f"{_BASE} _compression torch._job torch._sums torch._api torch._gradients"
     " torch._crossing",
     "torch.optimizer": "torch._sums torch._api torch._optimizer",

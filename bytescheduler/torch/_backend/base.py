@@ -13,7 +13,11 @@ from bytescheduler.errors import Closed, ConfigError, Error, UsageError
 from bytescheduler.torch._backend.arguments import is_asynchronous, timeout_of
 from bytescheduler.torch._backend.carrier import Carrier
 from bytescheduler.torch._backend.completer import Completer
+from bytescheduler.torch._backend.devices.passage import Passage
+from bytescheduler.torch._backend.devices.staged_work import StagedWork
+from bytescheduler.torch._backend.devices.staging import Stagings
 from bytescheduler.torch._backend.members import Members
+from bytescheduler.torch._backend.memory import DEVICES
 from bytescheduler.torch._backend.messages import Messages
 from bytescheduler.torch._backend.plan import Plan
 from bytescheduler.torch._backend.work import Work
@@ -40,6 +44,8 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
         That of torch.distributed.
     notes : Store, optional
         Where senders tell receivers of messages; `store`, if not given.
+    stagings : Stagings, optional
+        The devices of the process.
     order : Order, optional
         That of all groups of the process; None: the group learns alone.
     timeout : timedelta
@@ -58,6 +64,7 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
         *,
         store: Any,  # noqa: ANN401 - PyTorch's types are not read
         notes: Any = None,  # noqa: ANN401
+        stagings: Optional[Stagings] = None,
         order: Optional[Order] = None,
         timeout: datetime.timedelta,
         title: str = "",
@@ -73,6 +80,7 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
         self._description = ""
         self._on_close = on_close
         self._messages = Messages(members, store if notes is None else notes)
+        self._stagings = Stagings() if stagings is None else stagings
         self._order = Order() if order is None else order
         self._number = 0
         self._lock = threading.Lock()
@@ -110,11 +118,20 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
 
     @property
     def _device_types(self) -> List[torch.device]:
-        return [torch.device("cpu")]
+        kinds = DEVICES if torch.cuda.is_available() else DEVICES[:1]
+        return [torch.device(kind) for kind in kinds]
+
+    @property
+    def supports_splitting(self) -> bool:
+        """False: c10d makes subgroups as it does without a bound device."""
+        return False
 
     def _get_backend(self, device: torch.device) -> "BaseGroup":
-        if torch.device(device).type != "cpu":
-            raise RuntimeError(f"{NAME} has no backend for {device}: it takes tensors of the CPU")
+        if torch.device(device).type not in DEVICES:
+            raise RuntimeError(
+                f"{NAME} has no backend for {device}: it takes tensors of the CPU and of NVIDIA's "
+                "GPUs"
+            )
         return self
 
     def get_group_store(self) -> Any:  # noqa: ANN401 - PyTorch's types are not read
@@ -185,7 +202,7 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
         with self._lock:
             self._number += 1
             number = self._number
-        plan = Plan(self._members, number, kind)
+        plan = self._new_plan(number, kind)
         if self._mismatch is not None:
             return self._failed(plan, kind, self._mismatch)
         try:
@@ -199,6 +216,9 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
         work = self._start(plan, options, timeout)
         work.on_end(lambda: self._take_up(work.exception()))
         return work
+
+    def _new_plan(self, number: int, kind: str) -> Plan:
+        return Plan(self._members, number, kind, Passage(self._stagings))
 
     def _take_up(self, error: Optional[Exception]) -> None:
         """Fail all further calls after a mismatch: each rank may be at another call now."""
@@ -235,7 +255,9 @@ class BaseGroup(ProcessGroup):  # type: ignore[misc]
 
     def _start(self, plan: Plan, options: object, timeout: object = None) -> Work:
         blocks = not is_asynchronous(options)
-        work = Work(self._carrier, plan, None if blocks else self._order.begin(plan.likeness))
+        plan.passage.begin()
+        kind = StagedWork if plan.passage.is_late else Work
+        work = kind(self._carrier, plan, None if blocks else self._order.begin(plan.likeness))
         timeout_s = timeout_of(options, timeout, self._timeout_s)
         self._count(work, plan)
         if self._completer is None or not plan.exchanges or blocks:

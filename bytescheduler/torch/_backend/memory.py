@@ -1,4 +1,4 @@
-"""Memory of tensors as exchanges read and write it: flat and dense, of the CPU."""
+"""Memory of tensors as exchanges read and write it: flat and dense."""
 
 import bisect
 from typing import List, NamedTuple, Optional, Sequence, Tuple
@@ -8,6 +8,7 @@ import torch
 from bytescheduler.torch._backend.labels import dtype_text
 
 __all__ = [
+    "DEVICES",
     "Extent",
     "Extents",
     "Landing",
@@ -19,6 +20,8 @@ __all__ = [
     "sent",
 ]
 
+# Kinds of devices whose tensors travel.
+DEVICES = ("cpu", "cuda")
 # Address of the first byte, and behind the last.
 Extent = Tuple[int, int]
 
@@ -44,17 +47,17 @@ class Landing(NamedTuple):
 
 
 def check_tensors(tensors: Sequence[torch.Tensor]) -> None:
-    """Raise ValueError if a tensor is not dense, or not in the CPU's memory."""
+    """Raise ValueError if a tensor is not dense, or on a device that no exchange reaches."""
     for tensor in tensors:
         if tensor.layout != torch.strided:
             raise ValueError(
                 f"a tensor is sparse ({tensor.layout}); hand over tensor.to_dense(), or for a "
                 "layer such as Embedding leave sparse=True out"
             )
-        if not tensor.is_cpu:
+        if tensor.device.type not in DEVICES:
             raise ValueError(
                 f"a tensor is on {tensor.device}, and the backend bytescheduler takes tensors of "
-                "the CPU; use the backend nccl, or bytescheduler.torch.DistributedOptimizer"
+                "the CPU and of NVIDIA's GPUs; move it there first, tensor.cpu()"
             )
 
 

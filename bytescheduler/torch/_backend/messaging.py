@@ -7,6 +7,7 @@ import torch
 from bytescheduler.torch._backend import moves
 from bytescheduler.torch._backend.arguments import Tensors, checked_rank, only
 from bytescheduler.torch._backend.base import BaseGroup
+from bytescheduler.torch._backend.devices.passage import Passage
 from bytescheduler.torch._backend.labels import dtype_text
 from bytescheduler.torch._backend.messages import Route, Search
 from bytescheduler.torch._backend.plan import Plan
@@ -42,11 +43,12 @@ class Messaging(BaseGroup):
             if message is None:
                 return None
             route, number = message
-            return self._message(tensors, route, number), route[0]
+            return self._message(tensors, route, number, plan.passage), route[0]
 
-        plan = Plan(self._members, 0, f"recv from any rank with tag {tag}")
+        plan = self._new_plan(0, f"recv from any rank with tag {tag}")
         self._check_open(plan)
         plan.state(results=[only(tensors)])
+        plan.passage.begin()
         search = Search(self._carrier, plan, find, self._timeout_s)
         self._count(search, plan)
         if self._completer is not None:
@@ -58,18 +60,21 @@ class Messaging(BaseGroup):
     def _check_message(self, tensors: Tensors, route: Route) -> None:
         """Raise an error before the message is counted: the other rank counts too."""
         source, taker, _ = route
-        plan = Plan(self._members, 0, _kind(route))
+        plan = self._new_plan(0, _kind(route))
         self._check_open(plan)
         plan.state(results=[only(tensors)])
         if source == taker:
             raise ValueError(f"{_kind(route)}: a rank sends none to itself; copy the tensor")
 
-    def _message(self, tensors: Tensors, route: Route, number: int) -> Plan:
+    def _message(
+        self, tensors: Tensors, route: Route, number: int, passage: Optional[Passage] = None
+    ) -> Plan:
         tensor = only(tensors)
         plan = Plan(self._members, number, _kind(route))
         plan.is_message = True
         plan.only_receives = route[1] == self._members.rank
         text = f"{tensor.numel()} elements of {dtype_text(tensor.dtype)}"
+        plan.passage = Passage(self._stagings) if passage is None else passage
         plan.state(results=[tensor], text=text)
         with torch.inference_mode():
             moves.message(plan, tensor, route)

@@ -5,6 +5,8 @@ from typing import Callable, Hashable, List, Optional, Protocol, Sequence, Tuple
 import torch
 
 from bytescheduler._session.rounds import SUM, Exchange
+from bytescheduler.torch._backend.devices.passage import Passage
+from bytescheduler.torch._backend.devices.staging import Stagings
 from bytescheduler.torch._backend.labels import label_of, tensors_text
 from bytescheduler.torch._backend.members import Members, Slot
 from bytescheduler.torch._backend.memory import (
@@ -74,6 +76,8 @@ class Plan:
         The call's number in the group.
     kind : str
         Its name.
+    passage : Passage, optional
+        The way of tensors on devices; None: the call has none.
 
     Attributes
     ----------
@@ -93,10 +97,13 @@ class Plan:
         It is a message to this rank.
     """
 
-    def __init__(self, members: Members, number: int, kind: str) -> None:
+    def __init__(
+        self, members: Members, number: int, kind: str, passage: Optional[Passage] = None
+    ) -> None:
         self.members = members
         self.number = number
         self.kind = kind
+        self.passage = Passage(Stagings()) if passage is None else passage
         self.results: List[torch.Tensor] = []
         self.exchanges: List[Exchange] = []
         self.owner: List[torch.Tensor] = []
@@ -135,9 +142,9 @@ class Plan:
         Raises
         ------
         ValueError
-            A tensor is not dense, or not in the CPU's memory.
+            A tensor is not dense, or they are not all on the CPU, or all on one device.
         """
-        check_tensors([*tensors, *results])
+        self._check([*tensors, *results])
         self.label = label_of([self.title, text, tensors_text(tensors)])
         self.results = list(results)
         self._written = [extent_of(tensor) for tensor in written]
@@ -158,20 +165,36 @@ class Plan:
         It is a copy where the call writes there too.  `in_place` may lie exactly there: the call
         does not write it, or in the same exchange.
         """
-        check_tensors([tensor])
-        memory = self._unwritten(sent(tensor), in_place)
+        self._check([tensor])
+        memory = self.passage.send(self._unwritten(sent(tensor), in_place))
         self.owner.append(memory)
         return memory
 
-    def land(self, tensor: torch.Tensor) -> Landing:
+    def _check(self, tensors: Sequence[torch.Tensor]) -> None:
+        check_tensors(tensors)
+        self.passage.check(tensors)
+
+    def room(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return flat memory of the CPU for values like those of a tensor of the call."""
+        return self.passage.room(tensor)
+
+    def land(self, tensor: torch.Tensor, *, with_values: bool = False) -> Landing:
         """Return memory that exchanges write; the tensor gets the values at the end.
 
-        Tensors that overlap get one after the other.
+        Tensors that overlap get one after the other.  With `with_values` the memory begins with
+        those of the tensor.
         """
         check_tensors([tensor])
+        room = self.passage.land(tensor, with_values=with_values)
+        if room is not None:
+            self.owner.append(room)
+            self.then(lambda: self.passage.upload(room, tensor.detach()))
+            return Landing(room, tensor)
         place = landing(tensor, apart=False)
         if place.target is None and not self._landed.add(extent_of(place.memory)):
             place = landing(tensor, apart=True)
+        if with_values and place.target is not None:
+            place.memory.copy_(tensor.detach().reshape(-1))
         self.owner.append(place.memory)
         self.then(place.finish)
         return place
@@ -251,7 +274,7 @@ class Plan:
     def complete(self) -> None:
         """Make the rank's own copies, and let all ranks compare their calls."""
         for target, source in self._copies:
-            target.copy_(source.reshape(target.shape))
+            self.passage.copy(target, source.reshape(target.shape))
         self._copies = []
         if not self._has_met and self.members.size > 1:
             self._has_met = True

@@ -14,7 +14,7 @@ __all__ = ["all_reduce", "reduce", "reduce_scatter"]
 
 def _stages(plan: Plan, tensor: torch.Tensor) -> List[torch.Tensor]:
     """Return memory for the contributions of all ranks."""
-    return [torch.empty_like(tensor.detach().reshape(-1)) for _ in plan.members.all]
+    return [plan.room(tensor) for _ in plan.members.all]
 
 
 def _reduce_locally(
@@ -23,12 +23,11 @@ def _reduce_locally(
     """Reduce contributions that have arrived, as the last step."""
 
     def step() -> None:
-        result = torch.empty_like(stages[0])
         reduction.reduce(stages, result)
         reduction.finish(result, plan.members.size)
-        target.detach().copy_(result.view(target.shape))
 
     plan.then(step)
+    result = plan.land(target).memory.view(-1)
 
 
 def all_reduce(plan: Plan, part: int, tensor: torch.Tensor, reduction: Reduction) -> None:
@@ -60,10 +59,7 @@ def all_reduce(plan: Plan, part: int, tensor: torch.Tensor, reduction: Reduction
 def _in_and_out(plan: Plan, tensor: torch.Tensor, reduction: Reduction) -> torch.Tensor:
     """Return memory with the tensor's values, which receives the result."""
     plan.then(lambda: reduction.finish(memory, plan.members.size))
-    place = plan.land(tensor)
-    memory = place.memory
-    if place.target is not None:
-        memory.copy_(tensor.detach().reshape(-1))
+    memory = plan.land(tensor, with_values=True).memory
     return memory
 
 

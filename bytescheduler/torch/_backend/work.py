@@ -196,6 +196,7 @@ class Work(C10dWork):  # type: ignore[misc]
     def _outcome(self, _: object) -> List[torch.Tensor]:
         if self._error is not None:
             raise self._error
+        self._plan.passage.follow()  # the stream of the future's callbacks
         return self._plan.results
 
     def _wait_a_moment(self) -> None:
@@ -211,6 +212,8 @@ class Work(C10dWork):  # type: ignore[misc]
 
     def wait(self, timeout: datetime.timedelta = datetime.timedelta(0)) -> bool:
         """Block until the call has ended; raise its error.
+
+        On a device results come behind work that is there: the current stream waits for them.
 
         Raises
         ------
@@ -229,6 +232,7 @@ class Work(C10dWork):  # type: ignore[misc]
             self._wait_a_moment()
         if self._error is not None:
             raise self._error
+        self._plan.passage.follow()
         return True
 
     def synchronize(self) -> None:
@@ -240,6 +244,8 @@ class Work(C10dWork):  # type: ignore[misc]
         has_ended = self.poll()
         if has_ended and self._turn is not None:
             self._turn.leave()
+        if has_ended and self._error is None:
+            self._plan.passage.follow()
         return has_ended
 
     def is_success(self) -> bool:
@@ -260,7 +266,7 @@ class Work(C10dWork):  # type: ignore[misc]
             self._turn.leave()
         with self._lock:
             if self._future is None:
-                self._begun = torch.futures.Future()
+                self._begun = torch.futures.Future(devices=self._plan.passage.devices)
                 self._future = self._begun.then(self._outcome)
         self._tell()
         return self._future

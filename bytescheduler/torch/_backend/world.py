@@ -16,6 +16,7 @@ from bytescheduler.errors import ConfigError
 from bytescheduler.torch._backend import moves
 from bytescheduler.torch._backend.base import NAME
 from bytescheduler.torch._backend.completer import Completer
+from bytescheduler.torch._backend.devices.staging import Stagings
 from bytescheduler.torch._backend.group import Group
 from bytescheduler.torch._backend.members import Members
 from bytescheduler.torch._backend.plan import Plan
@@ -105,6 +106,11 @@ class World:
     ----------
     open_session : callable
         See `Open`.
+
+    Attributes
+    ----------
+    stagings : Stagings
+        The devices that have tensors of groups.
     """
 
     def __init__(self, open_session: Open) -> None:
@@ -115,6 +121,7 @@ class World:
         self._token = ""
         self._meetings = 0  # in this session
         self._order = Order()
+        self.stagings = Stagings()
         # Groups by their ranks.  c10d's names may come again, and with local synchronisation they
         # may differ between the ranks of a group.
         self._made: Counter[Tuple[int, ...]] = Counter()
@@ -171,6 +178,7 @@ class World:
             None if alone else self._completer,
             store=options.store,
             notes=self._store,
+            stagings=self.stagings,
             order=self._order,
             timeout=options.timeout,
             title=options.group_id,
@@ -184,6 +192,7 @@ class World:
         if not self._groups and self._completer is not None:
             self._completer.close()
             self._completer = None
+            self.stagings.close()
 
     def _join(self, options: _Options) -> None:
         self._made.clear()

@@ -9,7 +9,7 @@ import torch
 
 __all__ = ["Event", "Runtime", "Stream"]
 
-Event = Any  # a point in the work of a stream
+Event = Any  # a point in the work of a stream; `query` returns whether the device has come to it
 
 
 class Stream(Protocol):

@@ -30,6 +30,10 @@ class FakeEvent:
         self.stream = stream
         self.is_over = False
 
+    def query(self) -> bool:
+        self.stream.advance()
+        return self.is_over
+
 
 class Work:
     """A piece of work that can always be done."""
@@ -85,6 +89,16 @@ class Pause(Work):
         pass
 
 
+class Keep(Work):
+    """Keeps memory that a stream was lent until the work before is done."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor: Optional[torch.Tensor] = tensor
+
+    def run(self) -> None:
+        self._tensor = None
+
+
 class Copy(Work):
     """A copy; `is_from_here` says that it reads the processor's memory, which must not change."""
 
@@ -95,7 +109,8 @@ class Copy(Work):
         self._is_shown = False
 
     def run(self) -> None:
-        with torch._C.DisableTorchFunctionSubclass():  # a device asks no tensor
+        # A device asks no tensor, and knows no mode.
+        with torch._C.DisableTorchFunctionSubclass(), torch.inference_mode():
             self._run_plain()
 
     def _run_plain(self) -> None:
@@ -112,7 +127,8 @@ class Copy(Work):
         target = self._target()
         if self._values is not None and target is not None and not self._is_shown:
             self._is_shown = True
-            target.data.copy_(self._values)
+            with torch.inference_mode():
+                target.data.copy_(self._values)
 
 
 class FakeStream:
@@ -125,6 +141,10 @@ class FakeStream:
 
     def put(self, work: Work) -> None:
         self.work.append(work)
+        self._runtime.advance()
+
+    def advance(self) -> None:
+        self._runtime.check()
         self._runtime.advance()
 
     def record_event(self) -> FakeEvent:
@@ -140,10 +160,11 @@ class Current(FakeStream):
     """The stream of PyTorch's operations."""
 
     def wait_event(self, event: FakeEvent) -> None:
-        for work in list(event.stream.work):
-            if work.event is event:
-                break
-            work.look_ahead()
+        with self._runtime.lock:  # the work may be done meanwhile
+            for work in list(event.stream.work):
+                if work.event is event:
+                    break
+                work.look_ahead()
         super().wait_event(event)
 
 
@@ -158,7 +179,7 @@ class FakeRuntime:
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._current = Current(self, self._speed())
         self._streams: List[FakeStream] = [self._current]
         self.is_slow = False  # nothing is done but by `run_until`
@@ -178,7 +199,7 @@ class FakeRuntime:
         return self._streams[-1]
 
     def pinned(self, like: torch.Tensor) -> torch.Tensor:
-        memory = _poisoned(torch.empty_like(like, requires_grad=False))
+        memory = _poisoned(torch.empty_like(like, device="cpu", requires_grad=False))
         self._pinned.add(id(memory))
         weakref.finalize(memory, self._pinned.discard, id(memory))
         return memory
@@ -190,8 +211,10 @@ class FakeRuntime:
         return memory
 
     def lend(self, tensor: torch.Tensor, stream: FakeStream) -> None:
-        assert stream is self._current
-        self._not_lent.discard(id(tensor))
+        if stream is self._current:
+            self._not_lent.discard(id(tensor))
+        else:
+            stream.put(Keep(tensor))
 
     def _check_lent(self) -> None:
         assert not self._not_lent, "memory was not lent to the stream that uses it"
@@ -284,7 +307,7 @@ class FakeRuntime:
         return 10.0 ** self._random.uniform(-3, 0)
 
     def _one(self) -> bool:
-        with self._lock:
+        with self.lock:
             ready = [each for each in self._streams if each.work and each.work[0].is_ready()]
             if not ready:
                 return False
@@ -304,6 +327,8 @@ class FakeDevices:
         Gets a name; all are on it if not given.
     kind : type
         The class to test, or one that makes a mistake.
+    runtime : FakeRuntime, optional
+        A double that others use too.
     """
 
     def __init__(
@@ -311,8 +336,9 @@ class FakeDevices:
         seed: int = 0,
         is_on: Callable[[str], bool] = lambda name: True,
         kind: Callable[[Any], Device] = Device,
+        runtime: Optional[FakeRuntime] = None,
     ) -> None:
-        self.runtime = FakeRuntime(seed)
+        self.runtime = FakeRuntime(seed) if runtime is None else runtime
         self.device = kind(self.runtime)
         self._is_on = is_on
 

@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
+from fake_stagings import FakeStagings
 
 from bytescheduler._session.rounds import MAX, MIN, PRODUCT, SUM, Exchange
 from bytescheduler.errors import Closed, ConfigError, Error, Timeout
@@ -290,10 +291,18 @@ class FakeCarrier:
 
 
 class Ranks:
-    """Threads, each a rank of a job with process groups."""
+    """Threads, each a rank of a job with process groups; with stagings, one for each rank."""
 
-    def __init__(self, size: int, *, seed: Optional[int] = None, timeout_s: float = 20) -> None:
+    def __init__(
+        self,
+        size: int,
+        *,
+        seed: Optional[int] = None,
+        timeout_s: float = 20,
+        stagings: Sequence[FakeStagings] = (),
+    ) -> None:
         self.size = size
+        self.stagings = stagings
         self.job = FakeExchanges(size, seed)
         self.timeout = datetime.timedelta(seconds=timeout_s)
         self.carriers = [FakeCarrier(self.job, rank) for rank in range(size)]
@@ -308,6 +317,7 @@ class Ranks:
             None if len(members) == 1 else self.carriers[rank],
             None if len(members) == 1 else self.completers[rank],
             store=self.job.store,
+            stagings=self.stagings[rank] if self.stagings else None,
             timeout=self.timeout,
         )
         self.groups.append(group)
@@ -343,6 +353,8 @@ class Ranks:
         """End the threads of all ranks."""
         for completer in self.completers:
             completer.close()
+        for stagings in self.stagings:
+            stagings.close()
 
 
 __all__ = [

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from fake_exchanges import Ranks
+from fake_stagings import FakeStagings
 
 from bytescheduler.torch._backend.group import Group
 
@@ -19,9 +20,12 @@ DTYPES = (
 SHAPES = ((), (0,), (5,), (3, 4), (130, 67))
 
 
-@pytest.fixture(params=SIZES)
+@pytest.fixture(params=[*SIZES, "on devices"])
 def ranks(request: pytest.FixtureRequest) -> Iterator[Ranks]:
-    made = Ranks(request.param)
+    if request.param == "on devices":
+        made = Ranks(2, stagings=[FakeStagings(seed) for seed in range(2)])
+    else:
+        made = Ranks(request.param)
     yield made
     made.close()
 

@@ -443,10 +443,12 @@ def test_the_time_of_a_call_may_be_an_argument() -> None:
     ranks.close()
 
 
-def test_a_group_is_its_own_backend_for_tensors_of_the_cpu() -> None:
+def test_a_group_is_its_own_backend_for_the_devices_that_it_knows() -> None:
     ranks = Ranks(2)
     group = ranks.group(0)
-    assert group._get_backend(torch.device("cpu")) is group
-    with pytest.raises(RuntimeError, match="bytescheduler has no backend for cuda"):
-        group._get_backend(torch.device("cuda"))
+    for kind in ("cpu", "cuda:1"):
+        assert group._get_backend(torch.device(kind)) is group
+    assert not group.supports_splitting
+    with pytest.raises(RuntimeError, match="bytescheduler has no backend for xpu"):
+        group._get_backend(torch.device("xpu"))
     ranks.close()
