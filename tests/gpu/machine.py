@@ -1,12 +1,14 @@
 """What the workers train on: a GPU, or the double that the tests have."""
 
+import contextlib
 import pathlib
 import sys
 import time
-from typing import Any, Callable
+from typing import Any, Callable, ContextManager, Iterator
 
 import torch
 
+from bytescheduler.torch._backend import registration
 from bytescheduler.torch._job.job import current
 
 __all__ = ["Double", "Gpu"]
@@ -54,6 +56,10 @@ class Gpu:
     def let_be_late(self, model: torch.nn.Module) -> None:
         """Do nothing: a GPU's gradients are late by themselves."""
 
+    def at_home(self) -> ContextManager[None]:
+        """Do nothing: tensors of the CPU are told from those of a GPU."""
+        return contextlib.nullcontext()
+
 
 class Double:
     """Memory of the processor, with copies that come late."""
@@ -65,11 +71,18 @@ class Double:
 
     def __init__(self) -> None:
         tests = pathlib.Path(__file__).resolve().parents[1]
-        sys.path.insert(0, str(tests / "python" / "torch"))
+        for folder in ("backend", "."):
+            sys.path.insert(0, str(tests / "python" / "torch" / folder))
         from fake_device import FakeDevices
+        from fake_stagings import FakeStagings
 
         torch.set_num_threads(1)
-        self._devices: Any = FakeDevices(1, lambda name: "on_cpu" not in name)
+        self._is_at_home = False
+        stagings: Any = FakeStagings(1, lambda tensor: None if self._is_at_home else 0)
+        registration.WORLD.stagings = stagings
+        self._devices: Any = FakeDevices(
+            1, lambda name: "on_cpu" not in name, runtime=stagings.runtime
+        )
         self._devices.runtime.on_a_thread()
         current().devices = self._devices
 
@@ -90,3 +103,10 @@ class Double:
     def let_be_late(self, model: torch.nn.Module) -> None:
         """Let gradients come later than backward."""
         self._devices.make_late(model.named_parameters())
+
+    @contextlib.contextmanager
+    def at_home(self) -> Iterator[None]:
+        """Let calls of torch.distributed take their tensors for those of the CPU."""
+        self._is_at_home = True
+        yield
+        self._is_at_home = False

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Trains with two workers on one GPU, and compares with one process; then with one worker whose sums
-# PyTorch's own NCCL makes.  It builds and downloads nothing, and takes less than seven minutes:
+# Trains with two workers on one GPU, and compares with one process; makes the calls of
+# torch.distributed there; then trains with one worker whose sums PyTorch's own NCCL makes.  It
+# builds and downloads nothing, and takes less than seven minutes:
 #
 #     make wheel                       # on a machine that builds; dist/ then travels with the tree
 #     tests/gpu/run.sh                 # on the machine with a GPU; its python3 has PyTorch

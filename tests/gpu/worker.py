@@ -6,6 +6,7 @@ import time
 from typing import Any, Callable, Dict, Iterable, List, Union
 
 import torch
+from collectives import check_collectives
 from machine import Double, Gpu
 from torch import nn
 
@@ -218,16 +219,24 @@ def check_modules(machine: Machine) -> None:
     tell("PyTorch's own module has the means of ours")
 
 
+def check_backend(machine: Machine) -> None:
+    check_collectives(machine)
+    tell("calls of torch.distributed have the results of the CPU, and do not wait for the device")
+
+
 def tell(text: str) -> None:
     sys.stdout.write(f"worker {bps.rank()}: {text}\n")
     sys.stdout.flush()
+
+
+CHECKS = (check_equal, check_waits, check_others, check_scaler, check_modules, check_backend)
 
 
 def main() -> None:
     machine: Machine = Double() if "--double" in sys.argv else Gpu()
     bps.init()
     tell(f"PyTorch {torch.__version__}, {machine.name}")
-    for check in (check_equal, check_waits, check_others, check_scaler, check_modules):
+    for check in CHECKS:
         begin = time.monotonic()
         check(machine)
         tell(f"{check.__name__} took {time.monotonic() - begin:.1f} s")

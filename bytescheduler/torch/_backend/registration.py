@@ -7,12 +7,13 @@ from torch.distributed import Backend, Store
 
 from bytescheduler.torch._backend.base import NAME
 from bytescheduler.torch._backend.group import CALLS, Group
+from bytescheduler.torch._backend.memory import DEVICES
 from bytescheduler.torch._backend.world import World, backends_at, check_settings_of
 from bytescheduler.torch._crossing.compilers import apart
 from bytescheduler.torch._engine.session import TorchSession
 from bytescheduler.torch._job.job import open_by_store
 
-__all__ = ["register"]
+__all__ = ["WORLD", "register"]
 
 _REASON = "its calls start exchanges of the engine, which no compiler traces"
 
@@ -21,7 +22,7 @@ def _open(variables: Mapping[str, str], store: Store) -> Optional[TorchSession]:
     return open_by_store(variables, lambda *_: store)
 
 
-_WORLD = World(_open)
+WORLD = World(_open)
 
 
 @functools.lru_cache(maxsize=None)
@@ -37,9 +38,9 @@ def _hide_from_compilers() -> None:
 def _create(options: Any, _: object) -> Group:  # noqa: ANN401 - PyTorch's types are not read
     check_settings_of(backends_at(2))
     _hide_from_compilers()
-    return _WORLD.create(options)
+    return WORLD.create(options)
 
 
 def register() -> None:
     """Let c10d know the backend; a second call does nothing new."""
-    Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])
+    Backend.register_backend(NAME, _create, extended_api=True, devices=list(DEVICES))
