@@ -27,7 +27,7 @@ from typing import Any, Dict, List
 from benchmarks.jobs import replay
 from benchmarks.lab import coded, lab_job, ranked
 from benchmarks.pytorch import arms as torch_arms
-from bytescheduler._advise import ddp, models
+from bytescheduler._advise import ddp, fsdp, models
 from bytescheduler._advise.advice import Cluster
 from bytescheduler._advise.shape import Shape
 from bytescheduler._process.numbers import bits_per_s
@@ -96,10 +96,26 @@ def table(rows: Dict[str, Dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def _predicted_s(
+    arm: torch_arms.Arm, layers: List[models.Step], hosts: Cluster, scale: int
+) -> float:
+    """Return the seconds of a step of an arm with DDP, FSDP2 or our updates that cross."""
+    if arm.is_halved:
+        layers = [layer._replace(size_bytes=layer.size_bytes // 2) for layer in layers]
+    if arm.kind == "ddp":
+        return ddp.step_s(layers, hosts.ring, arm.bucket_mb / scale / (2 if arm.is_halved else 1))
+    if arm.kind == "fsdp":
+        is_ours = arm.backend == torch_arms.OURS
+        ours = fsdp.over_ours(hosts.ring, hosts.per_host)
+        calls = ours if is_ours else fsdp.over_gloo(hosts.ring)
+        return fsdp.step_s(layers, calls, reshards=arm.reshards)
+    return hosts.predict(layers, "ours").step_s
+
+
 def torch_rows(result: Dict[str, Any]) -> List[Dict[str, Any]]:
     """Return each step of a replay with PyTorch as it was measured, and as it is predicted.
 
-    Its links have a rate.  Arms that have neither DDP nor our updates that cross are left out.
+    Its links have a rate.  Arms without DDP, FSDP2 or our updates that cross are left out.
     """
     shape, bits = Shape(**result["shape"]), bits_per_s(result["rate"])
     rows = []
@@ -107,14 +123,10 @@ def torch_rows(result: Dict[str, Any]) -> List[Dict[str, Any]]:
         layers = models.scaled(cell["model"], cell["scale"], cell["compute_s"])
         for name, measured in cell["step_s"].items():
             arm = torch_arms.ARMS[name]
-            if measured is None or arm.kind not in ("ddp", "crossing"):
+            if measured is None or arm.kind not in ("ddp", "fsdp", "crossing"):
                 continue
             hosts = replay.cluster_of(ranked.shape_of(arm, shape), bits)
-            predicted = (
-                ddp.step_s(layers, hosts.ring, arm.bucket_mb / cell["scale"])
-                if arm.kind == "ddp"
-                else hosts.predict(layers, "ours").step_s
-            )
+            predicted = _predicted_s(arm, layers, hosts, cell["scale"])
             times = {"measured": measured, "predicted": predicted}
             rows.append({"name": f"{result['rate']}, {cell['name']}", "arm": name, **times})
     return rows

@@ -3,7 +3,7 @@
 import math
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from bytescheduler._advise import ddp
+from bytescheduler._advise import ddp, fsdp
 from bytescheduler._advise.coded import coded_layers, method_of
 from bytescheduler._advise.links import (
     busiest_load,
@@ -71,9 +71,11 @@ class Cluster(NamedTuple):
 
     @property
     def ring(self) -> ddp.Ring:
-        """The workers alone, which sum without servers."""
+        """The workers alone, which sum without servers; within a host they cross no link."""
         rates = self.shape.rates(self.bytes_per_s)
         slowest = min(rates[host] for host in self.shape.worker_hosts)
+        if self.shape.hosts_of_workers == 1:
+            slowest = math.inf
         return ddp.Ring(self.workers, slowest, self.latency_s)
 
     def _places(self, worker_hosts: List[int]) -> Optional[List[Tuple[int, float]]]:
@@ -302,6 +304,7 @@ def advise(
     if framework == "torch":
         bucket_mb, times["ddp_best"] = ddp.best_bucket(layers, cluster.ring)
         times["ddp"] = ddp.step_s(layers, cluster.ring)
+        times.update(_sharded_s(layers, cluster))
         advice.update(compared_with="ddp_best", bucket_mb=bucket_mb)
     if framework == "tensorflow":
         times["mirrored"] = ddp.whole_s(layers, cluster.ring)
@@ -317,6 +320,16 @@ def advise(
     return advice
 
 
+def _sharded_s(layers: List[Step], cluster: Cluster) -> Dict[str, float]:
+    """Return the seconds of a step with FSDP2, by the names of the replay's arms."""
+    ours = fsdp.over_ours(cluster.ring, cluster.per_host)
+    times = {}
+    for backend, calls in (("", fsdp.over_gloo(cluster.ring)), ("_backend", ours)):
+        times[f"fsdp{backend}"] = fsdp.step_s(layers, calls, reshards=False)
+        times[f"fsdp_reshard{backend}"] = fsdp.step_s(layers, calls, reshards=True)
+    return times
+
+
 # The policies of the engine's simulation.
 _SIMULATED = {
     "torch": ("fifo", "ours"),
@@ -327,6 +340,10 @@ _NAMES = {
     "no_overlap": "no overlap",
     "ddp": "DDP",
     "ddp_best": "DDP, best bucket",
+    "fsdp": "FSDP2 over Gloo",
+    "fsdp_reshard": "FSDP2 over Gloo, reshard",
+    "fsdp_backend": "FSDP2 over ours",
+    "fsdp_reshard_backend": "FSDP2 over ours, reshard",
     "mirrored": "TensorFlow's strategy",
     "dist_sync": "MXNet's dist_sync",
     "fifo": "first come first served",

@@ -5,7 +5,10 @@ import pathlib
 
 import pytest
 
+from benchmarks.jobs import replay
 from benchmarks.jobs.advise import coded_rows, compared_table, torch_rows
+from bytescheduler._advise import ddp, fsdp, models
+from bytescheduler._advise.shape import Shape
 
 RESULTS = pathlib.Path(__file__).parents[3] / "docs" / "results"
 
@@ -35,3 +38,23 @@ def test_predictions_are_near_the_steps_that_compressed_gradients_took() -> None
     assert set(far) <= {f"1gbit, vgg16 / 8, r = 3, ours-{method}" for method in ("topk", "bf16")}
     assert all(error < 0 for error in far.values())
     assert {"ours", "ours-onebit", "ours-topk"} < {row["arm"] for row in rows}
+
+
+def test_arms_of_fsdp2_and_of_bfloat16_are_predicted_as_they_train() -> None:
+    cell = {"model": "uniform", "scale": 8, "compute_s": 0.5, "name": "uniform / 8"}
+    kept, sharded = ("fsdp", "fsdp-backend"), ("fsdp-reshard", "fsdp-reshard-backend")
+    names = [*kept, *sharded, "ddp-bf16", "barrier"]
+    cell["step_s"] = {**dict.fromkeys(names, 1.0), "fsdp-reshard": None}
+    shape = Shape(4, 4)._asdict()
+    rows = torch_rows({"rate": "1gbit", "shape": shape, "cells": [cell]})
+    predicted = {row["arm"]: row["predicted"] for row in rows}
+    assert predicted.keys() == {*kept, "fsdp-reshard-backend", "ddp-bf16"}
+    layers = models.scaled("uniform", 8, 0.5)
+    ring = replay.cluster_of(Shape(4, 4), 1e9).ring
+    gloo, ours = fsdp.over_gloo(ring), fsdp.over_ours(ring)
+    assert predicted["fsdp"] == fsdp.step_s(layers, gloo, reshards=False)
+    assert predicted["fsdp-backend"] == fsdp.step_s(layers, ours, reshards=False)
+    assert predicted["fsdp-reshard-backend"] == fsdp.step_s(layers, ours, reshards=True)
+    # Buckets are filled in float32, and half of the bytes travel.
+    twice_as_fast = ring._replace(bytes_per_s=2 * ring.bytes_per_s)
+    assert predicted["ddp-bf16"] == pytest.approx(ddp.step_s(layers, twice_as_fast, 25 / 8))

@@ -28,7 +28,8 @@ def advised(*arguments: str) -> Dict[str, Any]:
     return found
 
 
-TORCH = {"no_overlap", "ddp", "ddp_best", "fifo", "ours", "ideal"}
+SHARDED = {"fsdp", "fsdp_reshard", "fsdp_backend", "fsdp_reshard_backend"}
+TORCH = {"no_overlap", "ddp", "ddp_best", *SHARDED, "fifo", "ours", "ideal"}
 TENSORFLOW = {"no_overlap", "mirrored", "fifo", "ours", "ideal"}
 MXNET = {"no_overlap", "dist_sync", "fifo", "p3", "ours", "ideal"}
 
@@ -44,6 +45,24 @@ def test_a_profile_of_pytorch_is_compared_with_ddp(tmp_path: pathlib.Path) -> No
     assert (found["bucket_mb"], times["ddp_best"]) == ddp.best_bucket(layers, ring)
     assert times["ours"] < times["ddp_best"] < times["ddp"]
     assert found["compared_with"] == "ddp_best"
+
+
+def test_a_profile_of_pytorch_has_fsdp2_over_gloo_and_over_ours(tmp_path: pathlib.Path) -> None:
+    shape = ("-w", "4", "-s", "4", "--together", "4", "--per-host", "2", "--factors", "2=0.5")
+    times = advised(saved(tmp_path, "torch"), *RATE, *shape)["step_s"]
+    # Host 2 carries, in 20 gathers and 20 scatters: of Gloo's ring 3/4 and 3/2 of the model,
+    # in 3 and 6 messages; of ours 1 model each, in a round trip each.
+    model_s = sum(layer.size_bytes for layer in LAYERS) / (0.5 * 0.953 * 1e9 / 8)
+    gloo, gather = 0.7 + 2.25 * model_s + 180 * 5e-5, 0.75 * model_s + 60 * 5e-5
+    ours, our_gather = 0.7 + 2 * model_s + 80 * 5e-5, model_s + 40 * 5e-5
+    assert {name: times[name] for name in sorted(SHARDED)} == pytest.approx(
+        {
+            "fsdp": gloo,
+            "fsdp_backend": ours,
+            "fsdp_reshard": gloo + gather,
+            "fsdp_reshard_backend": ours + our_gather,
+        }
+    )
 
 
 def test_a_profile_of_tensorflow_is_compared_with_one_sum_of_all_gradients(
@@ -83,11 +102,15 @@ def test_a_table_has_ddps_own_buckets_and_the_bucket_that_suits_best(
     result = runner().invoke(cli._cli, ["advise", saved(tmp_path, "torch"), *RATE])
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
-    assert [line[:26].strip() for line in lines[2:8]] == snapshot(
+    assert [line[:26].strip() for line in lines[2:12]] == snapshot(
         [
             "no overlap",
             "DDP in buckets of 25 MB",
             "DDP in buckets of 4 MB",
+            "FSDP2 over Gloo",
+            "FSDP2 over Gloo, reshard",
+            "FSDP2 over ours",
+            "FSDP2 over ours, reshard",
             "first come first served",
             "bytescheduler",
             "ideal",
