@@ -123,7 +123,7 @@ class RoundSession(Session):
 
     def error_of(self, error: Error) -> Error:
         """Return an error of an exchange with the users' names."""
-        self._reported = self._reported or self._worker.status() is not None
+        self._note_failure()
         return self._named(error)
 
     def wait(self, pending: Round) -> None:
@@ -168,6 +168,10 @@ class RoundSession(Session):
         named = type(error)(self._names.in_text(str(error)), error.code)
         return by_workers(named) if self.hosts_server else named
 
+    def _note_failure(self) -> None:
+        """Note that a call raises; `close` need not, if it is the job that has failed."""
+        self._reported = self._reported or self._worker.status() is not None
+
     def _raise(self, failure: Error) -> NoReturn:
-        self._reported = True
+        self._note_failure()
         raise self._named(failure) from failure

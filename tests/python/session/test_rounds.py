@@ -7,7 +7,7 @@ from fake_engine import FakeWorker
 
 from bytescheduler._session.round_session import RoundSession
 from bytescheduler._session.rounds import RoundCall, Rounds
-from bytescheduler.errors import Closed, PeerLost
+from bytescheduler.errors import Closed, ConfigError, Error, PeerLost
 
 
 class Round:
@@ -82,3 +82,34 @@ def test_a_round_after_shutdown_says_to_make_its_owner_again() -> None:
     session.close()
     with pytest.raises(Closed, match=r"shutdown\(\) has closed .*: after init\(\) make it again"):
         session.start_round(3, 0, 0, 4, call, owner=None)
+
+
+class Failed(Round):
+    """A round that raises an error."""
+
+    def __init__(self, error: Error) -> None:
+        super().__init__()
+        self._error = error
+
+    def wait(self) -> None:
+        raise self._error
+
+
+def test_an_error_of_a_round_alone_hides_no_later_failure_of_the_job() -> None:
+    worker = FakeWorker()
+    session = RoundSession(worker)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="op=Max"):
+        session.wait(Failed(ConfigError("worker 0 called op=Min, and worker 1 op=Max", 1)))
+    worker.failure = PeerLost("lost worker 1", 4)
+    with pytest.raises(PeerLost, match="lost worker 1"):
+        session.close()
+
+
+def test_a_failure_of_the_job_that_a_round_has_raised_is_not_raised_again() -> None:
+    worker = FakeWorker()
+    session = RoundSession(worker)  # type: ignore[arg-type]
+    worker.failure = PeerLost("lost worker 1", 4)
+    with pytest.raises(PeerLost, match="lost worker 1"):
+        session.wait(Failed(worker.failure))
+    session.close()
+    assert worker.closed
