@@ -39,7 +39,8 @@ brings, and the share of the ideal that counts codes (`coded_s`).
 With `--framework torch` layers are modules of PyTorch, and the arms are stock DDP over Gloo, in
 buckets of several sizes, and ours (benchmarks/pytorch/arms.py). The arm `fsdp` is FSDP2 that
 keeps weights after forward. A name that ends with `-backend` has our backend in place of Gloo.
-`barrier_s` is the shortest step of a job that has all sums before it goes on.
+`barrier_s` is the shortest step of a job that has all sums before it goes on. A table divides DDP
+and FSDP2 over Gloo by ours, and by an arm of ours that sends or shards as they do.
 
     python -m benchmarks.jobs.replay --framework torch --out replay-torch.json
 
@@ -423,25 +424,46 @@ def _disturbed(stolen: List[List[float]], result: Dict[str, Any]) -> int:
     return sum(min(tries) > result.get("most_stolen", 1.0) for tries in stolen)
 
 
+def _alike(rivals: List[str], mine: str, arms: List[str]) -> List[Tuple[str, str]]:
+    """Return pairs of a rival and an arm of ours, other than `mine`, that trains as it does."""
+    pairs = [(arm, f"{arm}-backend") for arm in rivals]
+    pairs += [(arm, f"{mine}-bf16") for arm in rivals if arm.endswith("-bf16")]
+    return [pair for pair in pairs if pair[1] in arms and pair[1] != mine]
+
+
+def _over(above: Optional[float], below: Optional[float]) -> Optional[float]:
+    return None if above is None or below is None else above / below
+
+
+def _means(title: str, shares: Dict[str, List[float]]) -> str:
+    means = [f"{name} {statistics.geometric_mean(s):.3f}" for name, s in shares.items()]
+    least = [f"{name} {min(s):.3f}" for name, s in shares.items()]
+    return f"{title}: geometric means {', '.join(means)}; least {', '.join(least)}"
+
+
 def table(result: Dict[str, Any]) -> str:
     """Return a result as Markdown, with ratios to what is ours, or tuned if it is there.
 
     A time says how many of its runs hung, and how many lost more of the processors than they should
-    have. Older results have neither that nor anything simulated. Beside MXNet, only stock arms and
-    the ideal have a column of ratios.
+    have. Older results have neither that nor anything simulated. Beside MXNet, only rivals and the
+    ideal have a column of ratios. So has a rival over an arm of ours that trains as it does.
     """
     arms = list(result["cells"][0]["all_s"])
-    mine = next(arm for arm in ("ours-tuned", "ours", *arms) if arm in arms)
     compressed = result["cells"][0].get("coded_s", {})  # these have a table of their own
+    ours = [arm for arm in arms if arm.startswith("ours") and arm not in compressed]
+    mine = next(arm for arm in ("ours-tuned", "ours", *ours, *arms) if arm in arms)
     others = [arm for arm in arms if arm != mine and arm not in compressed]
     simulated = list(result["cells"][0].get("simulated_s", {}))
     heads = [result["rate"], *arms, *(f"{arm}, simulated" for arm in simulated)]
     heads += [head for key, head in IDEALS.items() if key in result["cells"][0]]
     framework = FRAMEWORKS.get(result.get("framework", MXNET))
-    rivals = [arm for arm in others if framework is None or framework.arms[arm].is_stock]
+    rivals = [arm for arm in others if framework is None or framework.arms[arm].is_rival]
+    alike = [] if framework is None else _alike(rivals, mine, arms)
     heads += [f"ideal / {mine}", *(f"{arm} / {mine}" for arm in rivals)]
+    heads += [f"{rival} / {arm}" for rival, arm in alike]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     shares: Dict[str, List[float]] = {}
+    shares_alike: Dict[str, List[float]] = {}
     for cell in result["cells"]:
         times = {arm: median(runs) for arm, runs in cell["all_s"].items()}
         words = [cell["name"]]
@@ -456,18 +478,23 @@ def table(result: Dict[str, Any]) -> str:
         words += [f"{cell['simulated_s'][arm]:.3f}" for arm in simulated]
         words += [f"{cell[ideal]:.3f}" for ideal in IDEALS if ideal in cell]
         for arm, other in (("ideal", cell["ideal_s"]), *((a, times[a]) for a in others)):
-            ratio = None if other is None or times[mine] is None else other / times[mine]
+            ratio = _over(other, times[mine])
             if ratio is not None:
                 shares.setdefault(arm, []).append(ratio)
             if arm in ("ideal", *rivals):
                 words.append("–" if ratio is None else f"{ratio:.3f}")
+        for rival, arm in alike:
+            ratio = _over(times[rival], times[arm])
+            words.append("–" if ratio is None else f"{ratio:.3f}")
+            if ratio is not None:
+                shares_alike.setdefault(f"{rival} / {arm}", []).append(ratio)
         lines.append("| " + " | ".join(words) + " |")
         best = framework and ranked.best_stock(framework.arms, times)
         if framework and best is not None and times[mine] is not None:
             shares.setdefault(framework.best, []).append(best / times[mine])
-    means = [f"{arm} {statistics.geometric_mean(s):.3f}" for arm, s in shares.items()]
-    least = [f"{arm} {min(s):.3f}" for arm, s in shares.items()]
-    lines += ["", f"over {mine}: geometric means {', '.join(means)}; least {', '.join(least)}"]
+    lines += ["", _means(f"over {mine}", shares)]
+    if shares_alike:
+        lines.append(_means("alike", shares_alike))
     return "\n".join([*lines, *coded.lines(result), *link_loads.lines(result)])
 
 

@@ -27,6 +27,10 @@ class Arm(Protocol):
     def is_stock(self) -> bool:
         """True where the framework itself makes the sums, in a ring."""
 
+    @property
+    def is_rival(self) -> bool:
+        """True where the framework trains without ours, in any form: tables divide it by ours."""
+
 
 class Told(NamedTuple):
     """Tells a worker what to replay."""

@@ -31,6 +31,11 @@ class Arm(NamedTuple):
         return self.kind == "ddp" and self.backend == "gloo" and not self.is_halved
 
     @property
+    def is_rival(self) -> bool:
+        """See `ranked.Arm`: DDP and FSDP2 over Gloo."""
+        return self.kind in ("ddp", "fsdp") and self.backend == "gloo"
+
+    @property
     def is_exact(self) -> bool:
         """True where two workers end with the weights of all other such arms, in whole tensors."""
         return not self.is_halved and self.kind != "fsdp"

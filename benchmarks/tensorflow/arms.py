@@ -25,6 +25,11 @@ class Arm(NamedTuple):
         """See `ranked.Arm`."""
         return self.kind.startswith("mwms")
 
+    @property
+    def is_rival(self) -> bool:
+        """See `ranked.Arm`."""
+        return self.is_stock
+
 
 ARMS: Dict[str, Arm] = {
     "alone": Arm("alone"),  # no sums at all: what a step takes by itself

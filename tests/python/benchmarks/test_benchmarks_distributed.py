@@ -46,6 +46,7 @@ def test_each_arm_over_gloo_has_its_like_over_ours(stock: str) -> None:
     roles = ranked.roles_of(ours, ["x"], ranked.shape_of(ours, Shape()), lambda _: {})
     assert [(role, host) for role, host, _ in roles] == [("worker", 1), ("worker", 2)]
     assert not ours.is_stock
+    assert (ours.is_rival, arms.ARMS[stock].is_rival) == (False, True)
 
 
 def test_ddp_in_float32_alone_is_stock() -> None:

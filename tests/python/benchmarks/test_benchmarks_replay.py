@@ -134,6 +134,31 @@ def test_a_tuned_arm_is_compared_where_it_exists() -> None:
     )
 
 
+def test_a_table_of_pytorch_divides_ddp_and_fsdp2_by_ours_and_by_what_is_alike() -> None:
+    times = {"ddp": [1.0], "ddp-bf16": [0.6], "fsdp": [1.5], "ours": [0.8], "ours-bf16": [0.5]}
+    first = cell("a", 0.4, **times, **{"fsdp-backend": [1.2]})
+    second = cell("b", 0.2, **{**times, "fsdp": [None], "fsdp-backend": [1.2]})
+    result = {"rate": "1gbit", "framework": "torch", "cells": [first, second]}
+    head, _, row, lacks, _, over, alike = replay.table(result).splitlines()
+    assert head.partition("| ideal / ours |")[2] == snapshot(
+        " ddp / ours | ddp-bf16 / ours | fsdp / ours | fsdp / fsdp-backend | ddp-bf16 / ours-bf16 |"
+    )
+    assert row.endswith("| 0.500 | 1.250 | 0.750 | 1.875 | 1.250 | 1.200 |")
+    assert lacks.endswith("| 0.250 | 1.250 | 0.750 | – | – | 1.200 |")
+    assert over.startswith("over ours: geometric means ideal 0.354, ddp 1.250, ddp-bf16 0.750")
+    assert over.endswith("the best DDP 1.250")
+    assert alike == snapshot(
+        "alike: geometric means fsdp / fsdp-backend 1.250, ddp-bf16 / ours-bf16 1.200; "
+        "least fsdp / fsdp-backend 1.250, ddp-bf16 / ours-bf16 1.200"
+    )
+
+
+def test_a_table_without_the_arm_ours_compares_with_another_arm_of_ours() -> None:
+    row = cell("a", 0.4, ddp=[1.0], **{"ddp-backend": [0.9], "ours-direct": [0.8]})
+    head, *_ = replay.table({"rate": "1gbit", "framework": "torch", "cells": [row]}).splitlines()
+    assert head.endswith("| ideal / ours-direct | ddp / ours-direct | ddp / ddp-backend |")
+
+
 def test_a_table_shows_simulated_times_and_disturbed_runs() -> None:
     row = {**cell("a", 0.9, stock=[2.0, 2.0], ours=[1.0, 1.0]), "name": "a"}
     row["simulated_s"] = {"ours": 0.95, "ours-fifo": 1.5}
