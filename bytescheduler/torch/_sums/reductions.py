@@ -1,31 +1,40 @@
 """The least, the greatest or the product of every worker's tensor, by exchanges of the engine."""
 
 import contextlib
-import hashlib
 from typing import List, Optional, Tuple
 
 import torch
 
 from bytescheduler._native import Pending
+from bytescheduler._process.ending import text_of
 from bytescheduler._session.rounds import MAX, MIN, PRODUCT, Exchange
 from bytescheduler._settings import Settings
-from bytescheduler.errors import Error
+from bytescheduler.errors import ConfigError, Error
 from bytescheduler.torch._engine.dtypes import code_of, size_of
 from bytescheduler.torch._engine.session import TorchSession
+from bytescheduler.torch._sums.named_calls import key_of, sum_label, title_of
 
 __all__ = ["Reductions"]
 
 _NAMES = {MIN: "Min", MAX: "Max", PRODUCT: "Product"}
 _SMALL_BYTES = 16 << 10  # goes in one exchange, else each worker's server has a shard
 _ALIGNED = 64  # elements
-_MOST_LETTERS = 60  # the part of a name that labels have
 
 
 class _Reduction:
-    """The exchanges of one tensor; see `Round`."""
+    """The exchanges of one tensor; see `Round`.
 
-    def __init__(self, session: TorchSession) -> None:
+    Parameters
+    ----------
+    session : TorchSession
+        Carries them.
+    sum_label : str
+        The label of a sum of the same name and number.
+    """
+
+    def __init__(self, session: TorchSession, sum_label: str) -> None:
         self._session = session
+        self._sum_label = sum_label
         self._left: List[Tuple[int, Pending]] = []
 
     def add(self, key: int, pending: Pending) -> None:
@@ -36,7 +45,7 @@ class _Reduction:
         try:
             self._left = [(key, pending) for key, pending in self._left if not pending.over()]
         except Error as error:
-            self.quit(error)
+            self._fail(error)
             raise
         return not self._left
 
@@ -46,8 +55,14 @@ class _Reduction:
             try:
                 self._left[0][1].wait()
             except Error as error:
-                self.quit(error)
+                self._fail(error)
                 raise
+
+    def _fail(self, error: Error) -> None:
+        self.quit(error)
+        if isinstance(error, ConfigError) and self._sum_label in str(error):
+            # A worker has begun a sum, which only the end of the job ends.
+            self._session.give_up(text_of(error))
 
     def quit(self, error: Error) -> None:
         """End the rest on all workers: the others may not have made such an exchange."""
@@ -95,11 +110,12 @@ class Reductions:
         # Servers keep the ends of earlier reductions, also of those before an `init` anew.
         number, workers = self._session.count_of(name), self._session.num_workers
         everyone = tuple(range(workers))
-        begun, width = _Reduction(self._session), memory.element_size()
+        begun = _Reduction(self._session, sum_label(name, number))
+        width = memory.element_size()
         for place, (first, end) in enumerate(_shards(memory, workers)):
             address = memory.data_ptr() + first * width
             exchange = Exchange(
-                key=_key(name, number, place),
+                key=key_of(name, number, place),
                 givers=everyone,
                 takers=everyone,
                 label=_label(memory, op, name, number),
@@ -127,9 +143,8 @@ class Reductions:
 
 
 def _label(memory: torch.Tensor, op: int, name: Optional[str], number: int) -> str:
-    of = "tensors without a name" if name is None else ascii(name)[:_MOST_LETTERS]
     dtype = str(memory.dtype).replace("torch.", "")
-    return f"allreduce #{number} of {of}, op={_NAMES[op]}, {memory.numel()} elements of {dtype}"
+    return f"{title_of(name, number)}, op={_NAMES[op]}, {memory.numel()} elements of {dtype}"
 
 
 def _shards(memory: torch.Tensor, workers: int) -> List[Tuple[int, int]]:
@@ -139,9 +154,3 @@ def _shards(memory: torch.Tensor, workers: int) -> List[Tuple[int, int]]:
         return [(0, count)]
     length = -(-count // (workers * _ALIGNED)) * _ALIGNED
     return [(first, min(first + length, count)) for first in range(0, count, length)]
-
-
-def _key(name: Optional[str], number: int, place: int) -> int:
-    """Return a key that follows from name and number: in the first shard all calls meet."""
-    text = f"reduction|{name!r}|{number}|{place}"
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")

@@ -1,9 +1,10 @@
 """Sums of single tensors of PyTorch, on the processor or on a device."""
 
-from typing import NamedTuple, Optional, Type
+from typing import List, NamedTuple, Optional, Tuple, Type, cast
 
 import torch
 
+from bytescheduler._native import Pending
 from bytescheduler._session.named_sums import NamedSums
 from bytescheduler._session.names import check_name
 from bytescheduler._session.rounds import SUM, Round, RoundCall
@@ -12,6 +13,7 @@ from bytescheduler.torch._device.devices import Devices
 from bytescheduler.torch._engine.dtypes import check_summable
 from bytescheduler.torch._engine.session import TorchSession
 from bytescheduler.torch._sums.compression import Compression, Compressor
+from bytescheduler.torch._sums.named_calls import NamedCalls, SumCall
 from bytescheduler.torch._sums.passage import Passage
 from bytescheduler.torch._sums.reductions import Reductions
 
@@ -45,6 +47,7 @@ class TensorSums(NamedSums[torch.Tensor]):
         self._tensors = session
         self._devices = devices
         self._reductions = None if session is None else Reductions(session)
+        self._named = None if session is None else NamedCalls(session)
 
     def start(self, tensor: torch.Tensor, call: Call, into: Optional[torch.Tensor] = None) -> int:
         """Begin to add up every worker's `tensor`; return the number to ask for it.
@@ -78,12 +81,14 @@ class TensorSums(NamedSums[torch.Tensor]):
             send = passage.compress(plain)
             if passage.coding_of(send) is None:
                 session.check_place(send, f"push_pull of {label}", device)
-            key = self._key(session, call, send)
+            key, named = self._key(session, call, send)
             if device is not None:
                 device.check_works(f"push_pull of {label}")
             passage.make_room(send)
             how = RoundCall(call.priority, call.average, coding=passage.coding_of(send))
             pending = passage.start(session, key, send, how)
+            if named is not None and device is None:
+                pending = named.carried_by(cast(Pending, pending))  # the engine's own round
         else:
             passage = Passage(call.compression, None)
             send = passage.compress(plain)
@@ -125,11 +130,27 @@ class TensorSums(NamedSums[torch.Tensor]):
 
         return self.keep(pending, finish)
 
-    def _key(self, session: TorchSession, call: Call, send: torch.Tensor) -> int:
+    def _key(
+        self, session: TorchSession, call: Call, send: torch.Tensor
+    ) -> Tuple[int, Optional[SumCall]]:
+        """Return the key of a sum, and the call by which workers compare operations.
+
+        The script has to have given a name.  A call that is refused here is not counted.
+        """
+        named: List[SumCall] = []
+
         def declare(key: int) -> None:
+            if call.name is not None and not call.bookkeeping:
+                assert self._named is not None
+                named.append(self._named.next_sum(call.name))
+                self._named.state(named[0])
             session.declare_tensors([(key, torch.zeros_like(send, device="cpu"))])
 
         if call.bookkeeping:
             assert call.name is not None
-            return self.bookkeeping_key(call.name, declare)
-        return self.key_of(call.name, str(send.dtype), send.numel(), declare)
+            return self.bookkeeping_key(call.name, declare), None
+        key = self.key_of(call.name, str(send.dtype), send.numel(), declare)
+        if call.name is not None and not named:
+            assert self._named is not None
+            named.append(self._named.next_sum(call.name))
+        return key, named[0] if named else None

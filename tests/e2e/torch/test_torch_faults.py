@@ -77,6 +77,22 @@ def test_a_buffer_of_another_shape_is_named_on_all_workers(
     assert f"step 3: {said}" in job.all_output()
 
 
+@pytest.mark.parametrize(
+    ("case", "number"), [("first", 1), pytest.param("later", 5, marks=pytest.mark.nightly)]
+)
+def test_a_sum_that_meets_the_least_under_one_name_is_an_error_on_all_workers(
+    make_job: MakeJob, case: str, number: int
+) -> None:
+    job = make_job()
+    for _ in range(2):
+        job.start_worker("torch_faults/operations.py", case)
+    assert [worker.wait() for worker in job.workers] == [1, 1], job.all_output()
+    title = f"allreduce #{number} of 'loss'"
+    for worker in job.workers:
+        assert f"worker 0 calls '{title}, op=Sum or Average'" in worker.output()
+        assert f"worker 1 calls '{title}, op=Min, 3 elements of float32'" in worker.output()
+
+
 def test_ctrl_c_ends_a_wait_in_a_guard(make_job: MakeJob) -> None:
     job = make_job()
     start(job, "slow")

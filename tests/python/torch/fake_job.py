@@ -6,6 +6,7 @@ from typing import (
     Any,
     Callable,
     ContextManager,
+    Counter,
     Dict,
     Iterable,
     List,
@@ -69,6 +70,9 @@ class FakePending:
             recv.copy_(send * ((1 + self.session.peer) / 2 if self.call.average else 2))
 
     def wait_for(self, timeout_ms: int) -> bool:
+        if not self.call.deferred:
+            self.wait()
+            return True
         assert self.session.devices is not None
         self.session.devices.advance()
         if self.is_begun:
@@ -99,6 +103,13 @@ class Held(Exception):
     """A wait that would not end."""
 
 
+class FakeMeeting:
+    """An exchange in which the other worker states the same."""
+
+    def over(self) -> bool:
+        return True
+
+
 class FakeSession:
     """See `TorchSession`."""
 
@@ -121,6 +132,7 @@ class FakeSession:
         self.sums_on_devices = False
         self.nccl_by = "BYTESCHEDULER_COMM=nccl", "BYTESCHEDULER_COMM=direct"
         self._spaces = 0
+        self._counts: Counter[Optional[str]] = Counter()
 
     def new_key_space(self) -> int:
         self._spaces += 1
@@ -135,6 +147,13 @@ class FakeSession:
 
     def count(self, source: object) -> None:
         pass
+
+    def count_of(self, name: Optional[str]) -> int:
+        self._counts[name] += 1
+        return self._counts[name]
+
+    def start_exchange(self, exchange: object, **_: object) -> FakeMeeting:
+        return FakeMeeting()
 
     def give_back(self, keys: Iterable[int], is_idle: Callable[[], bool]) -> None:
         self.given_back += [self.names[key] for key in keys] if is_idle() else []
