@@ -22,7 +22,7 @@ class Calls(NamedTuple):
     scattered: float  # the same in a scatter
     gather_latency_s: float
     scatter_latency_s: float
-    bytes_per_s: float  # of the link, each way
+    bytes_per_s: float  # on the link, each way
 
     def gather_s(self, size_bytes: int) -> float:
         """Return how long all workers take to get the weights of a layer."""

@@ -97,7 +97,7 @@ class SumCall:
             label=sum_label(self._name, self._number),
             home=self._number % workers,
         )
-        # Where there are no exchanges nobody reduces in another way; the sum has other errors too.
+        # A job without exchanges has no other reductions; the sum raises an error of the job.
         with contextlib.suppress(Error):
             self._statement = self._session.start_exchange(
                 exchange,

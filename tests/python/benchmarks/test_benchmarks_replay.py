@@ -134,7 +134,7 @@ def test_a_tuned_arm_is_compared_where_it_exists() -> None:
     )
 
 
-def test_a_table_of_pytorch_divides_ddp_and_fsdp2_by_ours_and_by_what_is_alike() -> None:
+def test_a_table_of_pytorch_divides_ddp_and_fsdp2_by_ours_and_by_arms_that_are_alike() -> None:
     times = {"ddp": [1.0], "ddp-bf16": [0.6], "fsdp": [1.5], "ours": [0.8], "ours-bf16": [0.5]}
     first = cell("a", 0.4, **times, **{"fsdp-backend": [1.2]})
     second = cell("b", 0.2, **{**times, "fsdp": [None], "fsdp-backend": [1.2]})

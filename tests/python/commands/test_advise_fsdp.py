@@ -15,7 +15,7 @@ LAYERS = [models.Step("first", 300, 1, 2), models.Step("second", 100, 1, 2)]
     ("workers", "gloo", "ours"),
     [(1, (0, 0), (0, 0)), (2, (0.5, 1), (0.5, 0.5)), (4, (0.75, 1.5), (0.75, 0.75))],
 )
-def test_a_scatter_of_gloo_carries_twice_what_ours_does(
+def test_a_scatter_of_gloo_carries_twice_as_much_as_ours(
     workers: int, gloo: Tuple[float, float], ours: Tuple[float, float]
 ) -> None:
     ring = Ring(workers, 100, 0)
