@@ -190,6 +190,8 @@ class Replayed:
             self.store.set_gradient_compression(compression)
         # Others send a part of each gradient in its own step.
         self._sums_are_whole = coded.sums_are_whole(compression)
+        sizes = [layer.size_bytes for layer in self._layers]
+        self._roundings = [coded.rounding_of(compression, size) for size in sizes]
         self._weights = [mx.nd.zeros((layer.size_bytes // 4,)) for layer in self._layers]
         self._grads = [mx.nd.zeros((layer.size_bytes // 4,)) for layer in self._layers]
         self._loss = mx.nd.zeros((1,))
@@ -203,8 +205,9 @@ class Replayed:
 
     def _sum_of(self, iteration: int, layer: int) -> int:
         """Return each number of the sum, of which every layer has another one in every step."""
-        workers = self.store.num_workers
-        return workers * (iteration + layer) + sum(range(workers)) if iteration >= 0 else 0
+        first = iteration + layer
+        numbers = range(first, first + self.store.num_workers) if iteration >= 0 else ()
+        return self._roundings[layer].sum_of(numbers)
 
     def step(self, iteration: int) -> float:
         """Do one; return the seconds since the step before, from loss to loss.

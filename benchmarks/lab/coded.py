@@ -2,18 +2,21 @@
 
 import argparse
 import statistics
-from typing import Any, Dict, List, Optional, Sequence
+from itertools import accumulate
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence
 
 from benchmarks.lab import lab_job, options
 from bytescheduler._advise import links, models
-from bytescheduler._advise.coded import coded_layers
+from bytescheduler._advise.coded import coded_layers, coded_sizes
 from bytescheduler._advise.shape import Shape
-from bytescheduler._compression.params import compression_of
+from bytescheduler._compression.params import Compression, compression_of
 from bytescheduler._settings import Settings
 
 PLAIN = "ours"
 # Equal numbers, as a replay's gradients are, come out of these as they went in.
 _KEEP_EQUAL_NUMBERS = ("onebit", "dithering", "int8", "bf16", "fp16")
+_FLOAT32_BITS, _FLOAT32_BYTES = 24, 4
+_BITS = {"bf16": 8, "fp16": 11}  # that are significant; others keep those of float32
 
 
 def add_option(parser: argparse.ArgumentParser) -> None:
@@ -36,17 +39,65 @@ def arms_of(methods: Sequence[str], others: Sequence[str], plain: str = PLAIN) -
 
 
 def sums_are_whole(params: Optional[Dict[str, object]]) -> bool:
-    """Return whether sums of equal numbers come back as they are; None: nothing is compressed."""
+    """Return whether sums of equal numbers come back whole, but for their `Rounding`.
+
+    None: nothing is compressed.
+    """
     return params is None or params.get("compressor") in _KEEP_EQUAL_NUMBERS
+
+
+class Rounding(NamedTuple):
+    """The significant bits that numbers keep on their way."""
+
+    pushed: int = _FLOAT32_BITS
+    pulled: int = _FLOAT32_BITS
+
+    def sum_of(self, numbers: Iterable[int]) -> int:
+        """Return the sum of whole numbers of the workers, as all of them get it."""
+        return rounded(sum(rounded(number, self.pushed) for number in numbers), self.pulled)
+
+
+def rounding_of(params: Optional[Dict[str, object]], size_bytes: int) -> Rounding:
+    """Return the rounding of a tensor of that size; None: nothing is compressed."""
+    if params is None:
+        return Rounding()
+    compression = compression_of(params, Settings.read().min_compress_bytes)
+    if compression.coding_for(size_bytes, _FLOAT32_BYTES) is None:
+        return Rounding()
+    bits = _BITS.get(str(params.get("compressor")), _FLOAT32_BITS)
+    pulled = {"same": bits, "plain": _FLOAT32_BITS, "bf16": _BITS["bf16"]}
+    return Rounding(bits, pulled[str(params.get("pull", "same"))])
+
+
+def rounded(number: int, bits: int) -> int:
+    """Return a number from 0 on with that many significant bits; a tie goes to the even one."""
+    unit = 1 << max(0, number.bit_length() - bits)
+    below, rest = divmod(number, unit)
+    is_up = 2 * rest > unit or (2 * rest == unit and below % 2 == 1)
+    return (below + is_up) * unit
 
 
 def ideals(
     steps: List[models.Step], arms: Sequence[str], shape: Shape, payload_bytes_per_s: float
 ) -> Dict[str, float]:
     """Return the shortest possible step of each arm that compresses, which counts its codes."""
-    rate = links.model_bytes_per_s(shape, payload_bytes_per_s)  # coded keys are a copy a worker
-    coded_arms = [arm for arm in arms if arm in lab_job.COMPRESSION]
-    return {arm: models.ideal_s(layers_of(arm, steps), rate) for arm in coded_arms}
+    least_bytes = Settings.read().min_compress_bytes
+    return {
+        arm: _ideal_s(
+            steps, compression_of(lab_job.COMPRESSION[arm], least_bytes), shape, payload_bytes_per_s
+        )
+        for arm in arms
+        if arm in lab_job.COMPRESSION
+    }
+
+
+def _ideal_s(
+    steps: List[models.Step], compression: Compression, shape: Shape, payload_bytes_per_s: float
+) -> float:
+    pushed, pulled = zip(*(coded_sizes(step, compression) for step in steps))
+    crossed = zip(accumulate(pushed), accumulate(pulled))  # up to each layer
+    seconds = [links.crossing_s(shape, payload_bytes_per_s, *sizes) for sizes in crossed]
+    return models.shortest_s(steps, seconds)
 
 
 def layers_of(arm: str, steps: List[models.Step]) -> List[models.Step]:

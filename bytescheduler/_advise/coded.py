@@ -8,7 +8,7 @@ from bytescheduler._process.say import plain
 from bytescheduler._settings import Settings
 from bytescheduler.errors import ConfigError
 
-__all__ = ["coded_layers", "method_of"]
+__all__ = ["coded_layers", "coded_sizes", "method_of"]
 
 _FLOAT32_BYTES = 4
 # The options of each method, and an example of its k if it needs one.
@@ -40,12 +40,14 @@ def method_of(text: str) -> Compression:
     return compression_of(params, Settings.read().min_compress_bytes)
 
 
+def coded_sizes(layer: Step, compression: Compression) -> Tuple[int, int]:
+    """Return the bytes that travel of a layer, as gradient and as sum; it is float32."""
+    coding = compression.coding_for(layer.size_bytes, _FLOAT32_BYTES)
+    if coding is None:
+        return layer.size_bytes, layer.size_bytes
+    return coding.sizes(layer.size_bytes - layer.size_bytes % _FLOAT32_BYTES)
+
+
 def coded_layers(layers: List[Step], compression: Compression) -> List[Step]:
     """Return layers with the bytes that travel of them, the way that has more; all are float32."""
-    coded = []
-    for layer in layers:
-        coding = compression.coding_for(layer.size_bytes, _FLOAT32_BYTES)
-        whole_bytes = layer.size_bytes - layer.size_bytes % _FLOAT32_BYTES
-        sent_bytes = layer.size_bytes if coding is None else max(coding.sizes(whole_bytes))
-        coded.append(layer._replace(size_bytes=sent_bytes))
-    return coded
+    return [layer._replace(size_bytes=max(coded_sizes(layer, compression))) for layer in layers]

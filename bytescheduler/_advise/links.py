@@ -11,13 +11,14 @@ that comes back. Then a host with workers loads its link as one worker does.
 
 import math
 from collections import Counter
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, Optional, Sequence, Tuple
 
 from bytescheduler._advise.shape import Shape
 
 __all__ = [
     "best_shares",
     "busiest_load",
+    "crossing_s",
     "equal_shares",
     "loads",
     "model_bytes_per_s",
@@ -25,7 +26,7 @@ __all__ = [
     "ring_load",
 ]
 
-_HALVINGS = 200
+_HALVINGS = 64
 
 
 def equal_shares(shape: Shape) -> List[float]:
@@ -144,6 +145,46 @@ def model_bytes_per_s(
         shares = best_shares(shape, host_copy=host_copy)
     carried = loads(shape, shares, host_copy=host_copy)
     return _bytes_per_s(carried, shape.rates(bytes_per_s))
+
+
+def crossing_s(shape: Shape, bytes_per_s: float, pushed_bytes: float, pulled_bytes: float) -> float:
+    """Return the seconds in which all workers push gradients and get sums, which differ in size.
+
+    Servers have the shares with which that takes the least time, found by halving. One copy leaves
+    each worker. Gradients and sums of one size take what `model_bytes_per_s` says.
+    """
+    copies, rates = _copies(shape, host_copy=False), shape.rates(bytes_per_s)
+    total, servers = sum(copies.values()), set(shape.server_hosts)
+
+    def is_enough(seconds: float) -> bool:
+        """Return whether shares that add up to 1 let each link carry its load in that time."""
+        least_sum = most_sum = 0.0
+        for host, rate in rates.items():
+            here, elsewhere = copies[host], total - copies[host]
+            sent = here * pushed_bytes, elsewhere * pulled_bytes - here * pushed_bytes
+            received = here * pulled_bytes, elsewhere * pushed_bytes - here * pulled_bytes
+            ways = [_shares_within(*way, seconds * rate) for way in (sent, received)]
+            least = max(low for low, _ in ways)
+            most = min(float(host in servers), *(high for _, high in ways))
+            if least > most:
+                return False
+            least_sum, most_sum = least_sum + least, most_sum + most
+        return least_sum <= 1 <= most_sum
+
+    low = 0.0
+    high = max(total * (pushed_bytes + pulled_bytes) / rate for rate in rates.values())
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
+    return high
+
+
+def _shares_within(base: float, slope: float, most: float) -> Tuple[float, float]:
+    """Return the least and the most share x for which ``base + slope * x`` is at most `most`."""
+    if slope == 0:
+        return (0.0, 1.0) if base <= most else (1.0, 0.0)
+    edge = (most - base) / slope
+    return (0.0, min(1.0, edge)) if slope > 0 else (max(0.0, edge), 1.0)
 
 
 def pushed_bytes_per_s(shape: Shape, bytes_per_s: float, *, host_copy: bool = False) -> float:

@@ -4,9 +4,10 @@ Sizes are those of float32 parameters, summed per layer in forward order. The sh
 layer is proportional to its multiply-adds.
 """
 
+from itertools import accumulate
 from typing import Dict, List, NamedTuple, Sequence
 
-__all__ = ["MODELS", "Layer", "Step", "ideal_s", "no_overlap_s", "scaled"]
+__all__ = ["MODELS", "Layer", "Step", "ideal_s", "no_overlap_s", "scaled", "shortest_s"]
 
 
 class Layer(NamedTuple):
@@ -153,12 +154,17 @@ def ideal_s(steps: Sequence[Step], bytes_per_s: float) -> float:
     much of the model crosses the busiest link in a second, both ways at once (links.py). All
     workers are at the same place of the step, and servers take no time.
     """
+    return shortest_s(
+        steps, [crossed / bytes_per_s for crossed in accumulate(step.size_bytes for step in steps)]
+    )
+
+
+def shortest_s(steps: Sequence[Step], crossed_s: Sequence[float]) -> float:
+    """Return the same where layers 0..k take the links `crossed_s` of k."""
     rest = sum(step.forward_s + step.backward_s for step in steps)
     best = rest
-    crossed = 0
-    for step in steps:
-        crossed += step.size_bytes
-        best = max(best, crossed / bytes_per_s + rest)
+    for step, seconds in zip(steps, crossed_s):
+        best = max(best, seconds + rest)
         rest -= step.forward_s + step.backward_s
     return best
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import pathlib
+import struct
 import sys
 import warnings
 from typing import Any, Dict, List, Tuple
@@ -50,6 +51,14 @@ def test_ideals_count_codes_the_way_that_carries_more() -> None:
     assert found["ours-bf16-push"] == pytest.approx(plain_s)
 
 
+def test_a_server_beside_a_worker_pushes_less_than_it_answers() -> None:
+    steps = models.scaled("vgg16", 8, 0.01)
+    ways = [coded.ideals(steps, ["ours-bf16-push"], Shape(2, 2, n), RATE) for n in (0, 2)]
+    apart_s, together_s = (way["ours-bf16-push"] for way in ways)
+    assert apart_s == pytest.approx(models.ideal_s(steps, RATE))
+    assert together_s == pytest.approx(0.75 * apart_s, rel=0.01)
+
+
 def test_workers_that_share_a_host_send_a_copy_each() -> None:
     steps = models.scaled("vgg16", 8, 0.01)
     (alone_s,) = coded.ideals(steps, ["ours-bf16"], Shape(2, 2), RATE).values()
@@ -61,6 +70,28 @@ def test_sums_of_equal_numbers_are_whole_but_where_elements_are_left_out() -> No
     assert coded.sums_are_whole(None)
     parts = [name for name, params in lab_job.METHODS.items() if not coded.sums_are_whole(params)]
     assert parts == ["topk", "randomk", "2bit", "2bit-same", "2bit-bf16"]
+
+
+def test_whole_numbers_are_rounded_as_halves_are() -> None:
+    for number in [*range(5000), *range(65000, 65504)]:
+        (half,) = struct.unpack("<e", struct.pack("<e", number))
+        assert coded.rounded(number, 11) == half
+    assert [coded.rounded(number, 8) for number in (255, 257, 259, 275, 1026)] == [
+        *(255, 256, 260, 276, 1024)
+    ]
+
+
+def test_sums_are_expected_as_the_method_rounds_them() -> None:
+    numbers = range(51, 56)  # 265 in all
+    found = {}
+    for method, params in {"": None, **lab_job.METHODS}.items():
+        found[method] = coded.rounding_of(params, 1 << 20).sum_of(numbers)
+    rounded = {method: each for method, each in found.items() if each != 265}
+    assert rounded == {"bf16": 264, "2bit-bf16": 264}
+    bf16, fp16 = lab_job.METHODS["bf16"], lab_job.METHODS["fp16"]
+    assert coded.rounding_of(bf16, 1000).sum_of(numbers) == 265, "small tensors are not coded"
+    assert coded.rounding_of(bf16, 1 << 20).sum_of([257, 257]) == 512, "each is pushed as 256"
+    assert coded.rounding_of(fp16, 1 << 20).sum_of([2049, 0]) == 2048
 
 
 def test_a_table_shows_the_gain_of_compression() -> None:

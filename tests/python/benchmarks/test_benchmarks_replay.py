@@ -509,16 +509,37 @@ class Summing:
             out[:] = self.grads.get(self.swapped.get(key, key), grad)
 
 
-@pytest.fixture
-def replayed(monkeypatch: pytest.MonkeyPatch) -> replay.Replayed:
+class SummingInBf16(Summing):
+    """The store of worker 0 of five, whose sums come back in bf16."""
+
+    num_workers = 5
+
+    def set_gradient_compression(self, params: Dict[str, object]) -> None:
+        assert params == {"compressor": "bf16"}
+
+    def pushpull(self, key: int, grad: Any, out: Any, priority: int) -> None:  # noqa: ANN401
+        bits = (5 * grad + 10).asnumpy().view("uint32")
+        bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
+        grad[:] = bits.view("float32")
+        super().pushpull(key, grad, out, priority)
+
+
+def replayed_over(
+    store: Summing, monkeypatch: pytest.MonkeyPatch, arm: str = "stock"
+) -> replay.Replayed:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # MXNet 1.9 uses what NumPy 1.23 calls deprecated
         import mxnet as mx
 
-    monkeypatch.setattr(mx.kv, "create", lambda kind: Summing())
+    monkeypatch.setattr(mx.kv, "create", lambda kind: store)
     monkeypatch.setattr(device, "Device", InstantDevice)
-    args = argparse.Namespace(arm="stock", by_name=False, device="")
+    args = argparse.Namespace(arm=arm, by_name=False, device="")
     return replay.Replayed(replay.Cell("uniform", 4096, 0.01, None), args)
+
+
+@pytest.fixture
+def replayed(monkeypatch: pytest.MonkeyPatch) -> replay.Replayed:
+    return replayed_over(Summing(), monkeypatch)
 
 
 @USES_MXNET
@@ -544,3 +565,19 @@ def test_a_replay_finds_a_sum_of_the_step_before_or_of_another_key(
     replayed.step(2)  # has used it
     with pytest.raises(AssertionError, match="a step used a wrong sum"):
         replayed.check(2)
+
+
+@USES_MXNET
+def test_a_replay_takes_the_rounded_sums_of_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SummingInBf16()
+    monkeypatch.setenv("BYTESCHEDULER_MIN_COMPRESS", "1")
+    monkeypatch.setattr("bytescheduler.mxnet.ScheduledKVS", lambda inner: inner)
+    replayed = replayed_over(store, monkeypatch, "ours-bf16")
+    last = 34  # 275 of the last layer is no number of bf16
+    for iteration in range(1 + last):
+        replayed.step(iteration)
+    replayed.check(last)
+    store.kept.add(19)
+    replayed.step(1 + last)
+    with pytest.raises(AssertionError, match="a sum is wrong"):
+        replayed.check(1 + last)

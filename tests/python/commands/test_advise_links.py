@@ -125,19 +125,38 @@ def test_the_ideal_is_reached_and_nothing_is_faster(shape: Shape) -> None:
             assert tried >= ideal - 1e-9
 
 
+def placements(shape: Shape) -> Iterator[Network]:
+    """Yield links that move a byte a second, with shares of servers in tenths."""
+    for first in itertools.product(range(11), repeat=shape.servers - 1):
+        if sum(first) <= 10:
+            yield Network(shape, 1.0, [*(part / 10 for part in first), 1 - sum(first) / 10])
+
+
 @pytest.mark.parametrize("shape", shapes(), ids=lambda shape: shape.name)
 def test_no_placement_has_a_less_busy_link(shape: Shape) -> None:
     assert sum(links.best_shares(shape)) == pytest.approx(1)
     assert min(links.best_shares(shape)) >= 0
     best_s = 1 / links.model_bytes_per_s(shape, 1.0)
-    tenths = itertools.product(range(11), repeat=shape.servers - 1)
-    tried = [
-        Network(shape, 1.0, [*(part / 10 for part in first), 1 - sum(first) / 10]).took_s(1.0, 1.0)
-        for first in tenths
-        if sum(first) <= 10
-    ]
+    tried = [placed.took_s(1.0, 1.0) for placed in placements(shape)]
     assert best_s <= min(tried) + 1e-9
     assert Network(shape, 1.0, links.best_shares(shape)).took_s(1.0, 1.0) == pytest.approx(best_s)
+
+
+@pytest.mark.parametrize("shape", shapes(), ids=lambda shape: shape.name)
+def test_no_placement_is_faster_where_sums_are_larger_or_smaller(shape: Shape) -> None:
+    for pushed, pulled in ((0.5, 1.0), (1.0, 0.1)):
+        tried = [placed.took_s(pushed, pulled) for placed in placements(shape)]
+        assert links.crossing_s(shape, 1.0, pushed, pulled) <= min(tried) + 1e-9
+    alike_s = links.crossing_s(shape, 2.0, 3.0, 3.0)
+    assert alike_s == pytest.approx(1.5 / links.model_bytes_per_s(shape, 1.0))
+
+
+def test_the_link_of_a_worker_and_a_server_carries_half_of_pushes_and_half_of_pulls() -> None:
+    assert links.crossing_s(Shape(2, 2), 1.0, 0.5, 1.0) == pytest.approx(1)
+    assert links.crossing_s(Shape(2, 2, 2), 1.0, 0.5, 1.0) == pytest.approx(0.75)
+    # All is on the link that is ten times as fast: it sends 3 sums, and the others push.
+    assert links.crossing_s(Shape(3, 1, factors=((4, 10.0),)), 1.0, 0.5, 1.0) == pytest.approx(1)
+    assert links.crossing_s(Shape(3, 1), 1.0, 0.5, 1.0) == pytest.approx(3)
 
 
 @pytest.mark.parametrize("shape", shapes(), ids=lambda shape: shape.name)
