@@ -61,7 +61,7 @@ SOURCES := setup.py pyproject.toml CMakeLists.txt _bytescheduler_command.py \
 .PHONY: demo demo-torch demo-tensorflow help quick test nightly setup style lint own-codec python python-units python-serial snapshots release-build release cpp \
         asan-build asan tsan-build tsan fuzz fuzz-corpus bench clean nightly-release nightly-gcc nightly-lint nightly-fuzz \
         pythons wheel docs keep-times nightly-pythons nightly-oldest-torch nightly-nccl nightly-wheels \
-        nightly-launchers nightly-rdma nightly-torch nightly-tensorflow nightly-huge nightly-docs
+        nightly-launchers nightly-rdma nightly-torch nightly-tensorflow nightly-compression nightly-huge nightly-docs
 
 demo: $(if $(wildcard $(VENV)/.installed),setup,$(VENV)/.demo)  ## train a classifier with 1 scheduler, 2 servers, 2 workers to 95 % accuracy
 	$(BIN)/bslaunch --local -w 2 -s 2 --timeout 120 -- $(BIN)/python example/image-classification/train_mnist.py \
@@ -341,8 +341,12 @@ nightly-tensorflow: setup $(VENV)/.keras3  ## TensorFlow 2.21 with Keras 3, whos
 	BS_OTHER_TENSORFLOW=$(abspath $(VENV))/keras3/bin/python \
 	  $(PYTEST) -rs -m nightly --junitxml=$(RESULTS)/nightly-tensorflow.xml tests/python/tensorflow tests/e2e/tensorflow
 
+nightly-compression: setup  ## a logistic regression, LeNet and ResNet-20 with each compression, beside plain; prints tables
+	$(PYTEST) -rs -m nightly --junitxml=$(RESULTS)/nightly-compression.xml tests/e2e/convergence
+
 nightly-huge: setup  ## arrays of more than 2 GiB, which need 13 GiB of memory; links of eight workers
-	$(PYTEST) -rs -m nightly --junitxml=$(RESULTS)/nightly-huge.xml tests/python/tuning tests/e2e --ignore tests/e2e/tensorflow
+	$(PYTEST) -rs -m nightly --junitxml=$(RESULTS)/nightly-huge.xml tests/python/tuning tests/e2e \
+	  --ignore tests/e2e/tensorflow --ignore tests/e2e/convergence
 
 nightly-docs: docs  ## the pages and the reference build without a warning, and hold what they must
 	BS_BUILD=$(BUILD) $(PYTEST) --junitxml=$(RESULTS)/nightly-docs.xml tests/docs

@@ -67,6 +67,7 @@ LANES: "Dict[str, List[Step]]" = {
         Step("nightly-rdma"),
         Step("nightly-torch"),
         Step("nightly-tensorflow"),
+        Step("nightly-compression"),
         Step("nightly-huge"),
         Step("nightly-docs"),
         Step("nightly-fuzz"),
