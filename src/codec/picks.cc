@@ -180,9 +180,8 @@ uint64_t PicksBytes(const Picks& picks, uint64_t bytes_a_pick, uint64_t count) {
 }
 
 PickForm FormOf(const Picks& picks, const Place& place) {
-  const bool is_divided = picks.halves && place.rank == kServerRank;
   return {.halves = picks.halves,
-          .divisor = is_divided ? static_cast<float>(std::bit_ceil(place.num_workers)) : 1};
+          .divisor = picks.halves ? static_cast<float>(std::bit_ceil(place.num_workers)) : 1};
 }
 
 void WritePicks(const PickForm& form, const PickBlock& values, size_t count, unsigned char* to) {

@@ -54,5 +54,20 @@ TEST(Fp16, ASumIsDividedByThePowerOfTwoThatIsNoLess) {
   }
 }
 
+// A host of eight workers, whose gradients fit and whose sum does not.
+TEST(Fp16, ASumOfAHostDoesNotOverflow) {
+  constexpr size_t kCount = 300;  // more than are added at a time
+  const Codec codec = Fp16Codec();
+  const Place of_host{.rank = 2, .num_workers = 8};
+  const std::vector<float> sum(kCount, 128000);
+  std::vector<uint16_t> codes(kCount);
+  codec.encode({}, of_host, sum.data(), nullptr, codes.data(), kCount);
+  std::vector<float> total(kCount, 0.5F);
+  codec.add({}, of_host, codes.data(), total.data(), kCount);
+  EXPECT_EQ(total, std::vector<float>(kCount, 128000.5F));
+  codec.decode({}, of_host, codes.data(), total.data(), kCount);
+  EXPECT_EQ(total, sum);
+}
+
 }  // namespace
 }  // namespace bs::codec

@@ -94,7 +94,7 @@ PickCoder CoderOfGolden(const PickGolden& golden) {
                  .first_element = 2 * 65536,
                  .ratio = golden.ratio,
                  .rank = golden.of_sum ? kServerRank : 1,
-                 .num_workers = 3};
+                 .num_workers = golden.of_sum ? 3U : 1U};
   return coder;
 }
 
@@ -186,6 +186,16 @@ TEST(Picks, ASumInHalvesIsDividedSoThatItFits) {
     const std::vector<float> sums =
         coder.Decode(coder.Encode(std::vector<float>(100, 128000)), 100);
     EXPECT_EQ(*std::max_element(sums.begin(), sums.end()), 128000) << name;
+  }
+}
+
+TEST(Picks, ASumOfAHostInHalvesIsDividedToo) {
+  for (const char* const name : {"topk", "randomk"}) {
+    PickCoder coder(name, {{"k", "4/4"}, {"fp16", "True"}, {"ef", "vanilla"}}, 4);
+    coder.place = {.rank = 2, .num_workers = 8};
+    const std::vector<float> sum = {128000, 1, -300032, 0};
+    EXPECT_EQ(coder.Add(coder.Encode(sum), std::vector<float>(4)), sum) << name;
+    EXPECT_EQ(coder.residual, std::vector<float>(4)) << name;
   }
 }
 
