@@ -97,16 +97,14 @@ class Cluster(NamedTuple):
             )
         return self.partition_bytes, self.credit_bytes
 
-    def predict(
-        self, layers: List[Step], policy: str, steps: int = _STEPS, *, adds_up: bool = True
-    ) -> Prediction:
+    def predict(self, layers: List[Step], policy: str, steps: int = _STEPS) -> Prediction:
         """Let the engine replay the layers (src/predict).
 
-        With a policy of ours a single worker stands for all workers of a host, if it `adds_up`.
+        With a policy of ours a single worker stands for all workers of a host.
         """
         partition, credit = self.sizes
         hosts = self.shape.worker_hosts
-        if policy in _OF_OURS and adds_up:
+        if policy in _OF_OURS:
             hosts = sorted(set(hosts))
         return predict(
             [(layer.size_bytes, layer.forward_s, layer.backward_s) for layer in layers],
@@ -311,8 +309,7 @@ def advise(
         advice.update(compared_with="mirrored")
     if coded is not None:
         tell(f"simulating {_NAMES['ours']} with {compression}")
-        # Each worker of a host sends its codes.
-        times["coded"] = cluster.predict(coded, "ours", adds_up=False).step_s
+        times["coded"] = cluster.predict(coded, "ours").step_s
         coded_bytes = sum(layer.size_bytes for layer in coded)
         advice["compression"] = {"method": compression, "bytes": coded_bytes}
     advice["verdict"] = _verdict(times, compute, advice["compared_with"])

@@ -62,7 +62,8 @@ struct Exchange {
   // From rank 0, of partition 0: the layout from the next round on (protocol/next_layout.h).  Every
   // worker gets it with that partition's sum.  Empty: no change.
   std::string next_layout{};
-  // Number of workers, all of this host, whose sum the contribution is; 0: it is this worker's.
+  // Number of workers, all of this host, whose sum the contribution is; 0: it is this worker's.  A
+  // sum is coded under the lowest rank of the host, whichever worker sends it.
   uint32_t stands_for = 0;
   // The partition's bytes in the tensor.  `in` stays valid and unchanged until `sent`, and `out`
   // stays valid until `summed`.
@@ -126,6 +127,13 @@ class Backend {
   virtual Carriers CarriersOf(const protocol::Tensor& /*tensor*/, const Coding& /*coding*/,
                               const Partition& /*partition*/) const {
     return {};
+  }
+  // True if the workers of this host add up contributions to later rounds of that tensor.  They
+  // then travel within the host as they lie in memory, and so do the sums that come back.  The
+  // worker that adds up a partition codes its sum with its own residual of it; those of the other
+  // workers are not in use.
+  virtual bool AddsUp(const protocol::Tensor& /*tensor*/, const Coding& /*coding*/) const {
+    return false;
   }
   // Gives each partition of a new layout its destination, in place of the destinations of the
   // layout before.

@@ -30,6 +30,9 @@ class BackendBefore : public Backend {
                       const Partition& partition) const override {
     return behind_->CarriersOf(tensor, coding, partition);
   }
+  bool AddsUp(const protocol::Tensor& tensor, const Coding& coding) const override {
+    return behind_->AddsUp(tensor, coding);
+  }
   void Place(std::span<Partition> partitions, std::span<const Partition> replaced) override {
     behind_->Place(partitions, replaced);
   }

@@ -189,6 +189,10 @@ bool Table::KeepsResidual(const Coding& coding) const {
          (keeps == Keeps::kResidualIfAsked && coding.feedback != Feedback::kNone);
 }
 
+bool Table::AddsUpOnHosts(const Coding& coding) const {
+  return coding.plain() || Get(coding).cuts_keys;
+}
+
 uint64_t Table::PartitionBytes(const Coding& coding, uint64_t sent_bytes) const {
   const Codec& codec = Get(coding);
   const uint64_t unit_bytes = codec.encoded_bytes(coding.parameters, codec.unit_elements);

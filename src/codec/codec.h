@@ -39,8 +39,10 @@ struct Place {
   uint64_t round = 0;
   uint64_t first_element = 0;  // of the tensor; a multiple of the codec's unit_elements
   float ratio = 1;             // factor of the kept residual in this round
-  uint32_t rank = 0;           // of the worker that coded a gradient; kServerRank: it is a sum
-  uint32_t num_workers = 1;    // whose gradients are in a sum
+  // That of the worker that coded a gradient, or the lowest on a host that coded its sum.
+  // kServerRank: the sum of all is coded.
+  uint32_t rank = 0;
+  uint32_t num_workers = 1;  // whose gradients are in a sum
 };
 
 // The residual of a coder: a float32 for each element.
@@ -59,8 +61,9 @@ struct Codec {
   // is cut: partitions are whole units.
   uint64_t unit_elements = 1;
   // True: keys get partitions of whole units, whose size is chosen by their codes.  A key that was
-  // declared without the coding travels plain once more, and is cut behind that round.  False: keys
-  // keep the partitions that they have, which must be whole units.
+  // declared without the coding travels plain once more, and is cut behind that round.  Where the
+  // workers of a host add up, their sum is coded.  False: keys keep the partitions that they have,
+  // which must be whole units, and each worker codes its own gradients.
   bool cuts_keys = false;
   Keeps keeps = Keeps::kResidual;
   // A sum loses nothing when it is coded, as all gradients in it have the same elements in their
@@ -122,6 +125,10 @@ class Table {
   // True if coders of gradients, or of sums, in that coding keep a residual.  REQUIRES: it passed
   // Check.
   bool KeepsResidual(const Coding& coding) const;
+  // True if workers of a host add up first where they can.  The sum of coded gradients is coded by
+  // the worker that adds up, with a residual of the host: so the codec cuts keys, whose partitions
+  // stay.  REQUIRES: the coding passed Check.
+  bool AddsUpOnHosts(const Coding& coding) const;
   // Bytes of float32 in a partition whose codes have some `sent_bytes`: 1 to 4 whole units.
   // REQUIRES: the coding passed Check, and its codec cuts keys.
   uint64_t PartitionBytes(const Coding& coding, uint64_t sent_bytes) const;

@@ -42,18 +42,22 @@ Status CheckDeclare(const Call& call) {
                          CountOf(partitions, "partition"));
 }
 
-Status CheckPush(const Call& call, const codec::Table& codecs) {
+// The payload of a push: within a host nothing is coded.
+enum class Payload : uint8_t { kCoded, kPlain };
+
+Status CheckPush(const Call& call, const codec::Table& codecs, Payload payload) {
   const DataRequest& said = call.request;
   if (const Status wrong = codecs.Check(said.coding); !wrong.ok()) {
     return Wrong(call, "push: " + wrong.message());
   }
-  if (call.payload.size() == codecs.SentBytes(said.coding, said.size_bytes)) return Status::Ok();
+  const Coding coding = payload == Payload::kCoded ? said.coding : Coding{};
+  if (call.payload.size() == codecs.SentBytes(coding, said.size_bytes)) return Status::Ok();
   return Wrong(call, "push: size_bytes=" + std::to_string(said.size_bytes) +
-                         (said.coding.plain() ? "" : ", " + codecs.Describe(said.coding) + ",") +
+                         (coding.plain() ? "" : ", " + codecs.Describe(coding) + ",") +
                          " but the payload has " + CountOf(call.payload.size(), "byte"));
 }
 
-Status CheckFields(const Call& call, const codec::Table& codecs) {
+Status CheckFields(const Call& call, const codec::Table& codecs, Payload payload) {
   const DataRequest& said = call.request;
   if (said.size_bytes > kMaxTensorBytes || said.offset_bytes > kMaxTensorBytes - said.size_bytes) {
     return Wrong(call, "size_bytes=" + std::to_string(said.size_bytes) + " at offset_bytes=" +
@@ -69,11 +73,11 @@ Status CheckFields(const Call& call, const codec::Table& codecs) {
     case ps::Op::kPush:
     case ps::Op::kPushPull:
     case ps::Op::kGive:
-      return CheckPush(call, codecs);
+      return CheckPush(call, codecs, payload);
     case ps::Op::kOptimizer:
       return Status::Ok();
     case ps::Op::kTake:
-      return call.payload.size() == 0 ? Status::Ok() : CheckPush(call, codecs);
+      return call.payload.size() == 0 ? Status::Ok() : CheckPush(call, codecs, payload);
     case ps::Op::kTaken:
     case ps::Op::kQuit:
     case ps::Op::kLookup:
@@ -95,9 +99,7 @@ ps::Body BodyOf(const Call& call) {
                 DataResponse{.identity = IdentityOf(call.extension.op, call.request)});
 }
 
-}  // namespace
-
-Result<Call> ParseCall(ps::Message message, const codec::Table& codecs) {
+Result<Call> Parse(ps::Message message, const codec::Table& codecs, Payload payload) {
   Result<ps::KvCall> taken = ps::ParseCall(std::move(message));
   if (!taken.ok()) return taken.status();
   Call call{std::move(taken.value())};
@@ -105,8 +107,18 @@ Result<Call> ParseCall(ps::Message message, const codec::Table& codecs) {
   if (!said.ok()) return Wrong(call, said.status().message());
   call.request = std::move(said.value());
   call.extension.body = {};
-  if (const Status wrong = CheckFields(call, codecs); !wrong.ok()) return wrong;
+  if (const Status wrong = CheckFields(call, codecs, payload); !wrong.ok()) return wrong;
   return call;
+}
+
+}  // namespace
+
+Result<Call> ParseCall(ps::Message message, const codec::Table& codecs) {
+  return Parse(std::move(message), codecs, Payload::kCoded);
+}
+
+Result<Call> ParseCallOfHost(ps::Message message, const codec::Table& codecs) {
+  return Parse(std::move(message), codecs, Payload::kPlain);
 }
 
 Call Unchecked(ps::KvCall call) {

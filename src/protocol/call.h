@@ -21,6 +21,9 @@ struct Call : ps::KvCall {
 // kInvalidArgument, naming the sender and the field, for requests that make no sense: fields that
 // the op needs are there, and fit the payload.
 Result<Call> ParseCall(ps::Message message, const codec::Table& codecs);
+// The same between workers of a host, whose payloads are as they lie in memory.  Their coding is
+// that of the host's sum on its way to the server.
+Result<Call> ParseCallOfHost(ps::Message message, const codec::Table& codecs);
 // For the refusal of a request that was not parsed: its body may say nothing.
 Call Unchecked(ps::KvCall call);
 

@@ -87,6 +87,38 @@ Status CheckArray(const protocol::Call& call, uint64_t size_bytes) {
   return Status::Ok();
 }
 
+namespace {
+
+std::string DescribeCoded(const protocol::Call& call, const codec::Table& codecs) {
+  return DescribeCall(call) + ": it is " + codecs.Describe(call.request.coding);
+}
+
+// The same as CheckCoding of a coding that is known.
+Status CheckGradient(const protocol::Call& call, const codec::Table& codecs) {
+  const protocol::DataRequest& about = call.request;
+  if (about.coding.codec == 0) return Status::Ok();
+  const std::string what = DescribeCoded(call, codecs);
+  if (about.dtype != static_cast<uint32_t>(DType::kFloat32) || protocol::IsInitial(about)) {
+    return Status::InvalidArgument(what + ", which is for sums of float32, not for " +
+                                   (protocol::IsInitial(about)
+                                        ? "initial values"
+                                        : DescribeArray(about.dtype, about.size_bytes)));
+  }
+  if (!(about.ratio >= 0 && about.ratio <= codec::kMostOfResidual)) {
+    return Status::InvalidArgument(what + ", and its factor of the residual is " +
+                                   std::to_string(about.ratio) + ": want a number from 0 to 2^40");
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status CheckCoding(const protocol::Call& call, const codec::Table& codecs) {
+  const Status known = codecs.Check(call.request.coding);
+  if (!known.ok()) return Status::InvalidArgument(DescribeCall(call) + ": " + known.message());
+  return CheckGradient(call, codecs);
+}
+
 Status CheckPayload(const protocol::Call& call, const codec::Table& codecs) {
   const protocol::DataRequest& about = call.request;
   const Coding& coding = about.coding;
@@ -98,23 +130,13 @@ Status CheckPayload(const protocol::Call& call, const codec::Table& codecs) {
                                    CountOf(call.payload.size(), "byte") + " came, " +
                                    std::to_string(announced_bytes) + " were announced");
   }
-  if (coding.codec == 0) return Status::Ok();
-  const std::string what = DescribeCall(call) + ": it is " + codecs.Describe(coding);
-  if (about.dtype != static_cast<uint32_t>(DType::kFloat32) || protocol::IsInitial(about)) {
-    return Status::InvalidArgument(what + ", which is for sums of float32, not for " +
-                                   (protocol::IsInitial(about)
-                                        ? "initial values"
-                                        : DescribeArray(about.dtype, about.size_bytes)));
-  }
-  if (!(about.ratio >= 0 && about.ratio <= codec::kMostOfResidual)) {
-    return Status::InvalidArgument(what + ", and its factor of the residual is " +
-                                   std::to_string(about.ratio) + ": want a number from 0 to 2^40");
-  }
+  if (Status wrong = CheckGradient(call, codecs); !wrong.ok() || coding.plain()) return wrong;
   const codec::Codec& codec = codecs.Get(coding);
-  if (coding.plain() || codec.check_codes == nullptr) return Status::Ok();
+  if (codec.check_codes == nullptr) return Status::Ok();
   const Status codes =
       codec.check_codes(coding.parameters, call.payload.bytes(), about.size_bytes / sizeof(float));
-  return codes.ok() ? codes : Status::InvalidArgument(what + ": " + codes.message());
+  if (codes.ok()) return codes;
+  return Status::InvalidArgument(DescribeCoded(call, codecs) + ": " + codes.message());
 }
 
 PartitionShape ShapeOf(const protocol::Call& push) {

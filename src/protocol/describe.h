@@ -20,6 +20,8 @@ std::string DescribeWorkers(const std::vector<int32_t>& ranks);
 std::string DescribeCall(const protocol::Call& call);
 // kInvalidArgument, naming `call`, unless `dtype` is known and `size_bytes` whole elements.
 Status CheckArray(const protocol::Call& call, uint64_t size_bytes);
+// kInvalidArgument, naming `call`, unless its coding makes sense, for a gradient of float32.
+Status CheckCoding(const protocol::Call& call, const codec::Table& codecs);
 // kInvalidArgument, naming `call`, unless a push has as many bytes as it announces.  A compressed
 // push must also be a gradient of float32 in a coding that makes sense.
 Status CheckPayload(const protocol::Call& call, const codec::Table& codecs);

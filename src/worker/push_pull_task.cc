@@ -17,12 +17,19 @@ using Kind = trace::TraceEvent::Kind;
 // small codes would otherwise be in front of a more urgent tensor.
 constexpr uint64_t kMostCodedShare = 8;
 
+// The bytes of the tensor as it leaves the task's memory.
+uint64_t TravellingBytes(const OperationContext& context, const protocol::Tensor& tensor,
+                         const Coding& coding) {
+  if (context.backend->AddsUp(tensor, coding)) return tensor.size_bytes;
+  return context.codecs->SentBytes(coding, tensor.size_bytes);
+}
+
 }  // namespace
 
 PushPullTask::PushPullTask(const OperationContext* context, const protocol::Tensor* tensor,
                            Call call, UniqueFunction<void()> ended)
     : CommTask(tensor->key, call.round, call.priority,
-               SentBytes(*context, call.coder.coding, tensor->size_bytes)),
+               TravellingBytes(*context, *tensor, call.coder.coding)),
       context_(context),
       tensor_(tensor),
       rates_(call.rates),
@@ -32,6 +39,7 @@ PushPullTask::PushPullTask(const OperationContext* context, const protocol::Tens
       in_(call.in),
       out_(call.out),
       coder_(call.coder),
+      adds_up_(context->backend->AddsUp(*tensor, call.coder.coding)),
       pulls_(static_cast<bool>(call.pulled)),
       next_layout_(std::move(call.next_layout)),
       push_{.done = std::move(call.pushed)},
@@ -59,8 +67,8 @@ std::vector<bs::Partition> PushPullTask::Partition(uint64_t /*partition_bytes*/)
   std::vector<bs::Partition> partitions = tensor_->partitions;  // as rank 0 cut it
   // They are whole units of the codec.
   for (bs::Partition& partition : partitions) {
-    partition.offset_bytes = SentBytes(*context_, coder_.coding, partition.offset_bytes);
-    partition.size_bytes = SentBytes(*context_, coder_.coding, partition.size_bytes);
+    partition.offset_bytes = SentBytes(coder_.coding, partition.offset_bytes);
+    partition.size_bytes = SentBytes(coder_.coding, partition.size_bytes);
   }
   return partitions;
 }
@@ -122,7 +130,7 @@ void PushPullTask::OnSum(uint32_t index, TimePoint started, const Status& status
   if (status.ok()) {
     const bs::Partition& partition = tensor_->partitions[index];
     bs::Partition received = partition;
-    received.size_bytes = SentBytes(*context_, coder_.sum_coding, partition.size_bytes);
+    received.size_bytes = SentBytes(coder_.sum_coding, partition.size_bytes);
     context_->spans.Partition(Kind::kPull, *this, received, {started, context_->spans.Now()},
                               CarriersOf(index).from);
     // Its bytes have just been read or written, so most are in a cache.

@@ -4,7 +4,7 @@
 // says when its credit returns.
 //
 // For the Core a tensor of a coded round is as large as its codes: credit counts the bytes that
-// travel.
+// travel.  Gradients that the workers of a host add up first are not coded on their way there.
 //
 // Confined to the worker's executor.  The memory of the call is the caller's: `in` and the residual
 // until `pushed`, `out` until `pulled`.
@@ -71,10 +71,10 @@ class PushPullTask final : public CommTask {
     uint32_t complete = 0;  // over, with ok
   };
 
-  // The bytes that travel for `size_bytes` of a partition, or from the tensor's beginning.
-  static uint64_t SentBytes(const OperationContext& context, const Coding& coding,
-                            uint64_t size_bytes) {
-    return context.codecs->SentBytes(coding, size_bytes);
+  // The bytes that travel for `size_bytes` of a partition, or from the tensor's beginning, in
+  // `coding`.
+  uint64_t SentBytes(const Coding& coding, uint64_t size_bytes) const {
+    return adds_up_ ? size_bytes : context_->codecs->SentBytes(coding, size_bytes);
   }
   // Unknown unless they are recorded.
   Carriers CarriersOf(uint32_t index) const;
@@ -97,6 +97,7 @@ class PushPullTask final : public CommTask {
   const std::span<const std::byte> in_;
   const std::span<std::byte> out_;
   const backend::Coder coder_;
+  const bool adds_up_;  // Backend::AddsUp
   const bool pulls_;
   std::string next_layout_;  // sent with the push, then received with the sum
   TimePoint ready_{};        // for spans

@@ -263,8 +263,10 @@ backend::Coder Worker::Impl::CoderOf(const Operation& operation, KeyState* state
               " took the place of a lost worker, and with that worker went its residuals of "
               "gradient compression: they begin empty");
   }
-  state->residual.resize(operation.in.size() / sizeof(float));
-  coder.residual = state->residual;
+  const bool of_host = backend_->AddsUp(*state->tensor, coder.coding);
+  if (state->residual_of_host != of_host) DropResidual(state, "it is coded by another codec");
+  state->residual_of_host = of_host;
+  coder.residual = state->residual.Of(operation.in.size() / sizeof(float));
   return coder;
 }
 
@@ -324,6 +326,13 @@ void Worker::Impl::FitExchanges() {
   fits_exchanges_ = false;
 }
 
+void Worker::Impl::DropResidual(KeyState* state, const char* why) const {
+  if (state->residual.empty()) return;
+  log_.Info("key=" + std::to_string(state->tensor->key) + ": " + why +
+            ", and with that goes this worker's residual of its gradients");
+  state->residual.Clear();
+}
+
 void Worker::Impl::TellLostResidual(const KeyState& state, const char* why) const {
   if (!state.servers_keep) return;
   log_.Info("key=" + std::to_string(state.tensor->key) + ": " + why +
@@ -376,6 +385,8 @@ void Worker::Impl::ChangeLayout(KeyState* state, const std::string& next_layout)
     core_.SetCredit(next.credit_bytes);
   }
   if (next.partition_bytes == 0) return;
+  // Other workers of the host may add its partitions up from now on.
+  if (state->residual_of_host) DropResidual(state, "it is cut into whole units of another codec");
   Tensor tensor = *state->tensor;
   ++tensor.layout_version;
   tensor.partition_bytes = next.partition_bytes;

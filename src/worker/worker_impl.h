@@ -27,6 +27,7 @@
 #include "worker/operation.h"
 #include "worker/operation_context.h"
 #include "worker/push_pull_task.h"
+#include "worker/residual.h"
 #include "worker/worker.h"
 
 namespace bs {
@@ -39,11 +40,12 @@ struct KeyState {
   uint64_t decision = 0;                            // rank 0's latest that was announced with it
   std::unique_ptr<const protocol::Tensor> retired;  // its earlier layout, until rank 0 releases it
   bool new_layout = false;                          // in the next round
-  std::vector<float> residual;   // of the tensor; empty before a coded round that needs it
-  PushRates rates;               // of the latest round that named a coding
-  bool servers_keep = false;     // a residual of its coded sums
-  bool cut_for_codes = false;    // so its layout stays, whatever is tuned
-  std::list<Operation> waiting;  // mostly empty, which costs a deque 600 bytes
+  Residual residual;              // of the tensor; empty before a coded round that needs it
+  bool residual_of_host = false;  // of the host's sums, in the partitions that this worker adds up
+  PushRates rates;                // of the latest round that named a coding
+  bool servers_keep = false;      // a residual of its coded sums
+  bool cut_for_codes = false;     // so its layout stays, whatever is tuned
+  std::list<Operation> waiting;   // mostly empty, which costs a deque 600 bytes
   std::unique_ptr<Broadcast> broadcast;
   std::unique_ptr<PushPullTask> task;
   std::unique_ptr<Fetch> fetch;
@@ -144,6 +146,8 @@ class Worker::Impl {
   backend::Coder CoderOf(const worker::Operation& operation, worker::KeyState* state);
   // The factor of the key's residual in that round.
   float RatioOf(const worker::Operation& operation, worker::KeyState* state);
+  // This worker's residual of the key goes, if it has any, and a line tells that.
+  void DropResidual(worker::KeyState* state, const char* why) const;
   // Tells that the servers' residual of the key goes, if they keep it.
   void TellLostResidual(const worker::KeyState& state, const char* why) const;
   // Returns the announcement of a new layout in rank 0's next push of the key; empty: none.

@@ -45,6 +45,15 @@ TEST(Codecs, NothingCompressedIsAsItLies) {
   EXPECT_EQ(Builtin().Describe({}), "not compressed");
 }
 
+TEST(Codecs, HostsAddUpPlainGradientsAndKeysThatAreCut) {
+  EXPECT_TRUE(Builtin().AddsUpOnHosts({}));
+  EXPECT_TRUE(Builtin().AddsUpOnHosts(Bf16Coding()));
+  Coding two_bits = TwoBitCoding(0.5F);
+  EXPECT_FALSE(Builtin().AddsUpOnHosts(two_bits));
+  two_bits.later = true;
+  EXPECT_TRUE(Builtin().AddsUpOnHosts(two_bits)) << "this round is plain";
+}
+
 TEST(Codecs, AnUnknownCodecIsRefusedAndNamed) {
   const Coding unknown{.codec = 9};
   EXPECT_EQ(Builtin().Check(unknown).code(), StatusCode::kInvalidArgument);

@@ -63,16 +63,18 @@ void CheckExchange(std::string_view bytes) {
 }
 
 void CheckCall(ps::Op op, const ps::Body& body) {
-  ps::Message message;
-  message.peer = ps::WorkerId(1);
-  message.meta.request = true;
-  message.meta.extension = {.version = ps::kExtensionVersion, .op = op, .body = body};
-  const uint64_t announced =
-      bs::protocol::AnnouncedBytes(message.meta.extension, bs::codec::Builtin());
-  if (announced < 4096) message.data.push_back(ps::Frame::Copy(std::string(announced, 'x')));
-  const auto call = bs::protocol::ParseCall(std::move(message), bs::codec::Builtin());
-  if (call.ok() || !call.status().message().empty()) return;
-  std::abort();  // refused without a word
+  for (const auto parse : {bs::protocol::ParseCall, bs::protocol::ParseCallOfHost}) {
+    ps::Message message;
+    message.peer = ps::WorkerId(1);
+    message.meta.request = true;
+    message.meta.extension = {.version = ps::kExtensionVersion, .op = op, .body = body};
+    const uint64_t announced =
+        bs::protocol::AnnouncedBytes(message.meta.extension, bs::codec::Builtin());
+    if (announced < 4096) message.data.push_back(ps::Frame::Copy(std::string(announced, 'x')));
+    const auto call = parse(std::move(message), bs::codec::Builtin());
+    if (call.ok() || !call.status().message().empty()) continue;
+    std::abort();  // refused without a word
+  }
 }
 
 }  // namespace

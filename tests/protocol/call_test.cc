@@ -66,6 +66,26 @@ TEST(Call, ACodedPushHasTwoBitsForEachElementInWholeWords) {
   }
 }
 
+TEST(Call, BetweenWorkersOfAHostTheCodingIsThatOfTheirSum) {
+  const auto make = [](const std::string& payload, const Coding& coding) {
+    return With(Request(ps::Op::kPushPull, payload), [&](DataRequest* body) {
+      body->coding = coding;
+      body->size_bytes = 8;
+    });
+  };
+  const Coding bf16{.codec = 3, .sums = SumsTravel::kSame};
+  const Result<Call> call = ParseCallOfHost(make("plain888", bf16), codec::Builtin());
+  ASSERT_TRUE(call.ok()) << call.status().ToString();
+  EXPECT_EQ(call.value().request.coding, bf16);
+  EXPECT_THAT(Parse(make("plain888", bf16)).status().message(),
+              HasSubstr("size_bytes=8, compressed to bf16, but the payload has 8 bytes"))
+      << "at a server";
+  EXPECT_THAT(ParseCallOfHost(make("code", bf16), codec::Builtin()).status().message(),
+              HasSubstr("size_bytes=8 but the payload has 4 bytes"));
+  EXPECT_THAT(ParseCallOfHost(make("plain888", {.codec = 9}), codec::Builtin()).status().message(),
+              HasSubstr("codec=9 is none"));
+}
+
 TEST(Call, AnnouncesTheBytesOfItsPayload) {
   const auto announced = [](ps::Op op, uint64_t size_bytes, const Coding& coding = {}) {
     const ps::Message message = With(Request(op), [&](DataRequest* body) {

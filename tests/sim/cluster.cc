@@ -891,6 +891,13 @@ ClusterOptions DrawHostsGoodbye(uint64_t seed) {
   return options;
 }
 
+ClusterOptions DrawCodedHosts(uint64_t seed) {
+  return WithCodes(seed % 4 == 1   ? DrawHostsDeath(seed)
+                   : seed % 4 == 3 ? DrawHostsGoodbye(seed)
+                                   : DrawHosts(seed),
+                   seed);
+}
+
 ClusterOptions DrawSmallHosts(uint64_t seed) {
   Draw draw(seed ^ 0x5a11);
   ClusterOptions options;

@@ -153,6 +153,8 @@ ClusterOptions DrawHosts(uint64_t seed);
 ClusterOptions DrawHostsDeath(uint64_t seed);
 // The same with a worker that says goodbye in the middle of the job, with a reason.
 ClusterOptions DrawHostsGoodbye(uint64_t seed);
+// The three above, of whose keys of float32 most travel coded.
+ClusterOptions DrawCodedHosts(uint64_t seed);
 // DrawHosts, with a library on each host, and servers between them.
 ClusterOptions DrawHostGrants(uint64_t seed);
 // The same with a node that dies.

@@ -281,6 +281,7 @@ void WorkerNode::MakeBackend() {
   backend::HostBackendOptions options;
   options.view = options_.PsBackendOptions::view;
   options.least_bytes = job_->least_added_bytes;
+  options.codecs = options_.codecs;
   options.credit_bytes = options_.credit_bytes;
   options.deterministic = rank() % 2 == 0;
   options.hold_bytes = job_->least_added_bytes;

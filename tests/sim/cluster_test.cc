@@ -13,7 +13,8 @@
 //   cluster_test --giving-back --seed=N, --giving-back-death  of jobs that give keys back
 //   cluster_test --grants --seed=N, --grants-death  of jobs whose sums a library makes
 //   cluster_test --host-grants --seed=N, --host-grants-death  of those with a library on each host
-//   cluster_test --hosts --seed=N, --hosts-death, --hosts-goodbye  of jobs that add up on hosts
+//   cluster_test --hosts --seed=N, --hosts-death, --hosts-goodbye, --hosts-coded  of jobs that add
+//                                 up on hosts
 //   cluster_test --training --seed=N, --training-death  of jobs that learn the order of their keys
 #include "sim/cluster.h"
 
@@ -383,6 +384,7 @@ int main(int argc, char** argv) {
     if (std::strcmp(argv[i], "--host-grants-death") == 0) draw = bs::sim::DrawHostGrantsDeath;
     if (std::strcmp(argv[i], "--hosts") == 0) draw = bs::sim::DrawHosts;
     if (std::strcmp(argv[i], "--hosts-death") == 0) draw = bs::sim::DrawHostsDeath;
+    if (std::strcmp(argv[i], "--hosts-coded") == 0) draw = bs::sim::DrawCodedHosts;
     if (std::strcmp(argv[i], "--hosts-goodbye") == 0) draw = bs::sim::DrawHostsGoodbye;
     if (std::strcmp(argv[i], "--training") == 0) draw = bs::sim::DrawTraining;
     if (std::strcmp(argv[i], "--training-death") == 0) draw = bs::sim::DrawTrainingDeath;

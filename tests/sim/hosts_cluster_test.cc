@@ -17,8 +17,9 @@ struct HostsDraw {
   ClusterOptions (*draw)(uint64_t);
   const char* flag;
 };
-// A death in every fourth job, and a goodbye.
+// A death in every fourth job, and a goodbye; codes in every third.
 HostsDraw DrawOf(uint64_t seed) {
+  if (seed % 3 == 2) return {DrawCodedHosts, "--hosts-coded"};
   if (seed % 4 == 1) return {DrawHostsDeath, "--hosts-death"};
   if (seed % 4 == 3) return {DrawHostsGoodbye, "--hosts-goodbye"};
   return {DrawHosts, "--hosts"};

@@ -34,6 +34,7 @@ ps::KvWorkerOptions OfGoodbyes(ps::KvWorkerOptions options) {
 HostSumsOptions OptionsOfSums(const HostBackendOptions& options) {
   return {.rank = options.view->own.rank,
           .num_workers = options.view->num_workers(),
+          .codecs = options.codecs,
           .credit_bytes = options.credit_bytes,
           .deterministic = options.deterministic,
           .hold_bytes = options.hold_bytes,
@@ -85,7 +86,7 @@ std::shared_ptr<ps::Landing> HostBackend::LandingFor(int32_t peer, const ps::Met
 
 // All workers decide alike: what they decide by is declared for the key, or the same on all.
 bool HostBackend::AddsUp(const protocol::Tensor& tensor, const Coding& coding) const {
-  return tensor.mode == Mode::kSynchronous && coding.plain() &&
+  return tensor.mode == Mode::kSynchronous && options_.codecs->AddsUpOnHosts(coding) &&
          tensor.size_bytes > options_.least_bytes;
 }
 
@@ -127,6 +128,7 @@ void HostBackend::SendTo(int32_t owner, const protocol::Tensor& tensor, Exchange
   protocol::DataRequest body = BodyOf(tensor, exchange);
   body.next_layout = exchange.next_layout;
   body.coding = exchange.coder.coding;
+  body.ratio = exchange.coder.ratio;
   body.answered_below = requests_.first_open();
   PullOf pull = MakePull(tensor, exchange);
   pull.role = ps::Role::kWorker;
@@ -179,7 +181,7 @@ void HostBackend::Handle(ps::Message message) {
 void HostBackend::OnRequest(ps::Message message) {
   const ps::Op op = message.meta.extension.op;
   const std::optional<size_t> place = plan_.PlaceOf(ps::RankOf(message.peer));
-  Result<protocol::Call> call = protocol::ParseCall(std::move(message), codec::Builtin());
+  Result<protocol::Call> call = protocol::ParseCallOfHost(std::move(message), *options_.codecs);
   if (!call.ok()) return odd_requests_.Warning("dropped a request: " + call.status().message());
   if (!place) return;  // no worker of this host
   if (op == ps::Op::kLeave) return OnGoodbye(*place, std::move(call.value()));

@@ -2,8 +2,8 @@
 //
 // Each partition of a synchronous key has an owner among the workers of the host (HostPlan).  The
 // others send it their contributions, through the transport's shared memory where there is any, and
-// get the sum from it.  Everything else goes to the back end behind: first values, keys with a
-// coding, asynchronous keys, small tensors, declarations.
+// get the sum from it.  Everything else goes to the back end behind: first values, keys in two
+// bits, asynchronous keys, small tensors, declarations.
 //
 // No request and no response is trusted; one that does not fit is refused, or kInternal.
 #pragma once
@@ -25,6 +25,7 @@
 #include "base/limited_log.h"
 #include "base/log.h"
 #include "base/unique_function.h"
+#include "codec/codec.h"
 #include "protocol/rules.h"
 #include "ps/kv_worker.h"
 #include "ps/message.h"
@@ -36,6 +37,7 @@ struct HostBackendOptions {
   job::SharedView view = job::ShareView({}, 1, 1);
   // Larger tensors are added up.
   uint64_t least_bytes = 0;
+  const codec::Table* codecs = &codec::Builtin();  // not owned
   uint64_t credit_bytes = kFirstCreditBytes;
   bool deterministic = false;
   uint64_t hold_bytes = 0;
@@ -69,6 +71,7 @@ class HostBackend final : public BackendBefore {
 
   Carriers CarriersOf(const protocol::Tensor& tensor, const Coding& coding,
                       const Partition& partition) const override;
+  bool AddsUp(const protocol::Tensor& tensor, const Coding& coding) const override;
   void Start(const protocol::Tensor& tensor, Exchange exchange) override;
   void Leave(const std::string& reason, Done done) override;
   void Fail(const Status& status) override;
@@ -90,8 +93,6 @@ class HostBackend final : public BackendBefore {
     bool told = false;             // it knows that this worker leaves, or has left itself
   };
 
-  // Sums of such contributions are added up, but for those without bytes.
-  bool AddsUp(const protocol::Tensor& tensor, const Coding& coding) const;
   void SendTo(int32_t owner, const protocol::Tensor& tensor, Exchange exchange);
   // Ends an exchange with the worker at `place`.
   void EndExchange(size_t place, Missed ends, const Status& status, const std::string& next);

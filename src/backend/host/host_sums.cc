@@ -16,19 +16,6 @@
 namespace bs::backend {
 namespace {
 
-Status CheckFields(const protocol::Call& call) {
-  const protocol::DataRequest& about = call.request;
-  const auto wrong = [&](const std::string& what) {
-    return Status::InvalidArgument(protocol::DescribeCall(call) + ": " + what);
-  };
-  const bool known = call.extension.op == ps::Op::kPushPull || call.extension.op == ps::Op::kPull;
-  if (!known) return wrong("a worker does not do that");
-  const bool sums = about.mode == static_cast<uint32_t>(Mode::kSynchronous) && about.round > 0 &&
-                    about.size_bytes > 0 && about.coding.plain();
-  if (!sums) return wrong("the workers of a host do not add that up");
-  return protocol::CheckArray(call, about.size_bytes);
-}
-
 // The memory of a round beside its sums, about.
 constexpr uint64_t kRoundBytes = 1024;
 
@@ -72,12 +59,15 @@ Result<HostSums::Entry*> HostSums::EntryFor(const RoundId& id, size_t place,
   auto made = is_new ? std::make_unique<Entry>(id, HostRound(plan_->num_workers(), &spares_, shape))
                      : nullptr;
   Entry& entry = is_new ? *made : *found->second;
-  if (is_new) entry.coding = coding;
+  if (is_new) {
+    entry.coding = coding;
+    entry.coding_rank = plan_->ranks()[place];
+  }
   // Memory of earlier rounds has gone back to the system, but for spares.
   uint64_t more_bytes = 0;
   if (is_new && entries_.size() == most_entries_) more_bytes += kRoundBytes;
   if (is_new && !spares_.Has(shape.size_bytes)) more_bytes += shape.size_bytes;
-  if (options_.deterministic && entry.round.ComesEarly(place)) more_bytes += shape.size_bytes;
+  if (IsInOrder(coding) && entry.round.ComesEarly(place)) more_bytes += shape.size_bytes;
   Result<server::MemoryRoom::Promise> memory = room_.Ask(more_bytes);
   if (!memory.ok()) return memory.status();
   entry.memory = std::move(memory.value());
@@ -104,9 +94,15 @@ void HostSums::Add(const protocol::Tensor& tensor, Exchange exchange) {
   if (has_own_credit_) {
     executor_->Post([released = std::move(own.released)] { released(Status::Ok()); });
   }
+  const Coding& coding = own.coder.coding;
+  if (const Status unlike = CheckCoding(entry, coding, options_.rank);
+      !unlike.ok() && entry.state == State::kCollecting) {
+    return FailRound(&entry, unlike, /*tells=*/true);
+  }
   if (const Status wrong = CheckOwn(entry, shape); !wrong.ok())
     return FailRound(&entry, wrong, /*tells=*/false);
   entry.priority = std::max(entry.priority, own.priority);
+  if (own_place_ == 0) entry.ratio = own.coder.ratio;
   if (!own.next_layout.empty()) entry.next_layout = std::move(own.next_layout);
   Take(&entry, own_place_,
        ps::Frame::Borrow(own.in, [executor = executor_, sent = std::move(own.sent)]() mutable {
@@ -118,18 +114,33 @@ Status HostSums::CheckOwn(const Entry& entry, const protocol::PartitionShape& sh
   if (failure_) return *failure_;
   if (entry.state == State::kFailed) return entry.why;
   if (const Status* why = Blocked(entry)) return *why;
-  const Coding& coding = entry.own->exchange.coder.coding;
-  if (const Status wrong = CheckCoding(entry, coding, "this worker"); !wrong.ok()) return wrong;
   return CheckShape(entry, shape, "this worker");
 }
 
-Status HostSums::CheckCoding(const Entry& entry, const Coding& coding,
-                             const std::string& sender) const {
+Status HostSums::CheckFields(const protocol::Call& call) const {
+  const protocol::DataRequest& about = call.request;
+  const auto wrong = [&](const std::string& what) {
+    return Status::InvalidArgument(protocol::DescribeCall(call) + ": " + what);
+  };
+  const bool known = call.extension.op == ps::Op::kPushPull || call.extension.op == ps::Op::kPull;
+  if (!known) return wrong("a worker does not do that");
+  if (Status senseless = protocol::CheckCoding(call, *options_.codecs); !senseless.ok()) {
+    return senseless;
+  }
+  const bool sums = about.mode == static_cast<uint32_t>(Mode::kSynchronous) && about.round > 0 &&
+                    about.size_bytes > 0 && options_.codecs->AddsUpOnHosts(about.coding);
+  if (!sums) return wrong("the workers of a host do not add that up");
+  return protocol::CheckArray(call, about.size_bytes);
+}
+
+Status HostSums::CheckCoding(const Entry& entry, const Coding& coding, int32_t rank) const {
   if (coding == entry.coding) return Status::Ok();
+  const codec::Table& codecs = *options_.codecs;
   return Status::InvalidArgument(
-      "key=" + std::to_string(entry.id.key) + " round=" + std::to_string(entry.id.round) + ": " +
-      sender + " is " + codec::Builtin().Describe(coding) + ", another worker of this host is " +
-      codec::Builtin().Describe(entry.coding) + "; set gradient compression alike on all workers");
+      "key=" + std::to_string(entry.id.key) + " round=" + std::to_string(entry.id.round) +
+      ": worker " + std::to_string(rank) + " is " + codecs.Describe(coding) + ", worker " +
+      std::to_string(entry.coding_rank) + " of the same host is " + codecs.Describe(entry.coding) +
+      "; set gradient compression alike on all workers");
 }
 
 Status HostSums::CheckShape(const Entry& entry, const protocol::PartitionShape& shape,
@@ -170,8 +181,11 @@ void HostSums::Handle(size_t place, protocol::Call call) {
   ++entry.unanswered;
   entry.priority = std::max(entry.priority, call.priority);
   if (!about.next_layout.empty()) entry.next_layout = about.next_layout;
+  if (place == 0) entry.ratio = about.ratio;
+  const Status unlike = CheckCoding(entry, about.coding, call.worker_rank);
   ps::Frame payload = std::move(call.payload);
   entry.pending.Add(std::move(call), [&](const auto&) { return Awaited(entry); }, send_);
+  if (!unlike.ok()) return FailRound(&entry, unlike, /*tells=*/true);
   if (const Status* why = Blocked(entry)) return FailRound(&entry, Status(*why), true);
   Take(&entry, place, std::move(payload));
 }
@@ -191,9 +205,9 @@ Status HostSums::Check(size_t place, const protocol::Call& call) const {
   const Entry& entry = *found->second;
   if (entry.state == State::kFailed) return entry.why;
   if (entry.round.has(place)) return wrong("this worker has contributed");
-  const std::string sender = "worker " + std::to_string(call.worker_rank);
-  if (const Status unlike = CheckCoding(entry, about.coding, sender); !unlike.ok()) return unlike;
-  return CheckShape(entry, protocol::ShapeOf(call), sender);
+  // That round cannot end well: its other workers hear of the codings too.
+  if (about.coding != entry.coding) return Status::Ok();
+  return CheckShape(entry, protocol::ShapeOf(call), "worker " + std::to_string(call.worker_rank));
 }
 
 void HostSums::Repeat(Entry* entry, protocol::Call call) {
@@ -244,7 +258,7 @@ void HostSums::Take(Entry* entry, size_t place, ps::Frame payload) {
   const uint64_t held = entry->round.held_bytes();
   const bool waits =
       entry->round.ComesEarly(place) &&
-      (options_.deterministic || held_bytes_ + payload.size() <= options_.hold_bytes);
+      (IsInOrder(entry->coding) || held_bytes_ + payload.size() <= options_.hold_bytes);
   try {
     entry->round.Take(place, std::move(payload), waits);
   } catch (const std::bad_alloc&) {
@@ -287,7 +301,7 @@ void HostSums::Submit(Entry* entry) {
   entry->state = State::kCrossing;
   const Exchange& own = entry->own->exchange;
   copies_.Submit(own.partition.server, {.priority = entry->priority,
-                                        .size_bytes = own.partition.size_bytes,
+                                        .size_bytes = CopyBytes(*entry),
                                         .token = entry,
                                         .index = own.partition.index});
   StartCopies();
@@ -313,7 +327,9 @@ void HostSums::Start(Entry* entry) {
     copy.round = own.round;
     copy.partition = own.partition;
     copy.priority = entry->priority;
-    copy.coder.coding = entry->coding;
+    // With the residual that this worker keeps of the partition.
+    copy.coder = own.coder;
+    copy.coder.ratio = entry->ratio;
     copy.next_layout = entry->next_layout;
     copy.stands_for = static_cast<uint32_t>(plan_->num_workers());
     copy.in = sum;
@@ -323,7 +339,7 @@ void HostSums::Start(Entry* entry) {
   Exchange copy = make();
   entry->ends_missing = 2;
   copy.released = [this, entry, server = own.partition.server,
-                   size_bytes = own.partition.size_bytes](const Status& status) {
+                   size_bytes = CopyBytes(*entry)](const Status& status) {
     if (!has_own_credit_) {
       std::exchange(entry->own->exchange.released, {})(status);
     }

@@ -2,8 +2,10 @@
 //
 // It takes the contributions of the host's workers, its own too.  When all are there, one
 // contribution that stands for them goes to the server, and the sum of all hosts goes back to each
-// of them.  Each round of a partition stands alone: it begins with its first contribution, and ends
-// when every worker of the host has said that it has the answer.
+// of them.  A coded contribution is the code of their sum, with the residual that this worker keeps
+// of the partition: the host has one residual, as a worker alone on its host has.  Each round of a
+// partition stands alone: it begins with its first contribution, and ends when every worker of the
+// host has said that it has the answer.
 //
 // A copy of the host leaves by the credit of these copies, most urgent first.  It never waits for
 // the credit of this worker's own operations: two workers that wait for each other's contributions
@@ -31,6 +33,7 @@
 #include "backend/host/spare_sums.h"
 #include "backend/host_plan.h"
 #include "base/executor.h"
+#include "codec/codec.h"
 #include "core/server_queues.h"
 #include "protocol/call.h"
 #include "protocol/rules.h"
@@ -43,6 +46,7 @@ namespace bs::backend {
 struct HostSumsOptions {
   int32_t rank = 0;         // of this worker
   int32_t num_workers = 1;  // of the job
+  const codec::Table* codecs = &codec::Builtin();
   uint64_t credit_bytes = kFirstCreditBytes;
   bool deterministic = false;
   // Unless that is set: most bytes of contributions that wait for their turn.
@@ -108,7 +112,9 @@ class HostSums {
     size_t unanswered = 0;  // requests of workers that may not have the answer
     server::PendingCalls pending{};
     std::unique_ptr<Own> own{};  // null: this worker's part has ended, or has not come
-    Coding coding{};             // as the first contribution says, of later rounds
+    Coding coding{};             // of the host's copy, or of later rounds: as the first said
+    int32_t coding_rank = 0;     // the worker that said it
+    float ratio = 1;             // of the residual, as the lowest rank of the host says
     Priority priority = std::numeric_limits<Priority>::min();  // the largest of the workers'
     TimePoint began{};                                         // when this worker contributed
     std::string next_layout{};  // as rank 0 said; later as the sum says
@@ -123,11 +129,12 @@ class HostSums {
 
   static std::string Describe(const RoundId& id);
   // For a contribution of the worker at `place`; kResourceExhausted if it does not fit into memory.
-  // `coding`: as the contribution says.
+  // `coding`: as the contribution says.  A new round has it.
   Result<Entry*> EntryFor(const RoundId& id, size_t place, const protocol::PartitionShape& shape,
                           const Coding& coding);
-  // All contributions name the same coding, of later rounds.
-  Status CheckCoding(const Entry& entry, const Coding& coding, const std::string& sender) const;
+  Status CheckFields(const protocol::Call& call) const;
+  // All contributions name the same coding.  `rank`: of the worker that names this.
+  Status CheckCoding(const Entry& entry, const Coding& coding, int32_t rank) const;
   Status CheckOwn(const Entry& entry, const protocol::PartitionShape& shape) const;
   Status Check(size_t place, const protocol::Call& call) const;
   Status CheckShape(const Entry& entry, const protocol::PartitionShape& shape,
@@ -136,6 +143,12 @@ class HostSums {
   // The rounds whose answers the worker has are not needed any more.
   void Forget(size_t place, uint64_t answered_below);
   void EraseIfOver(Entry* entry);
+  // Contributions are added by rank, however many wait for their turn.
+  bool IsInOrder(const Coding& coding) const { return options_.deterministic || !coding.plain(); }
+  // The bytes of the host's copy on the link.
+  uint64_t CopyBytes(const Entry& entry) const {
+    return options_.codecs->SentBytes(entry.coding, entry.round.shape().size_bytes);
+  }
   // The reason why the round cannot complete; null if it can.
   const Status* Blocked(const Entry& entry) const;
   // Ends the round if there is no memory for its sum.

@@ -84,12 +84,15 @@ std::vector<std::byte> EncodeContribution(const protocol::Tensor& tensor, const 
   const size_t count = exchange.in.size() / sizeof(float);
   BS_CHECK(coder.residual.empty() || coder.residual.size() == count);
   std::vector<std::byte> codes(coder.codec->encoded_bytes(parameters, count));
+  const bool is_sum = exchange.stands_for > 0;
+  const int32_t rank = is_sum ? view.WorkersBeside(view.own.rank).front() : view.own.rank;
   const codec::Place place{.job = view.job,
                            .key = tensor.key,
                            .round = exchange.round,
                            .first_element = exchange.partition.offset_bytes / sizeof(float),
                            .ratio = coder.ratio,
-                           .rank = static_cast<uint32_t>(view.own.rank)};
+                           .rank = static_cast<uint32_t>(rank),
+                           .num_workers = is_sum ? exchange.stands_for : 1};
   coder.codec->encode(parameters, place, exchange.in.data(),
                       coder.residual.empty() ? nullptr : coder.residual.data(), codes.data(),
                       count);

@@ -35,7 +35,7 @@ void Slot::Push(protocol::Call& call) {
       return Pulls(call) ? Pull(call) : shard_->send(protocol::MakeResponse(call, {}));
     case PushVerdict::kTake: {
       if (const Status* why = Blocked()) return Refuse(call, *why);
-      Result<MemoryRoom::Promise> memory = AskForMemory(call);
+      Result<MemoryRoom::Promise> memory = AskForMemory(call, ranks.front());
       if (!memory.ok()) return Refuse(call, memory.status());
       return Take(call, ranks, std::move(memory.value()));
     }
@@ -107,12 +107,12 @@ Status Slot::CheckCoding(const protocol::Call& call) const {
 Status Slot::CheckHost(const protocol::Call& call, std::span<const int32_t> ranks) const {
   const protocol::DataRequest& about = call.request;
   if (about.stands_for == 0) return Status::Ok();
-  if (about.stands_for == ranks.size() && about.round > 0 && about.coding.plain())
-    return Status::Ok();
+  const bool adds_up = about.round > 0 && shard_->codecs->AddsUpOnHosts(about.coding);
+  if (about.stands_for == ranks.size() && adds_up) return Status::Ok();
   return Status::InvalidArgument(
       protocol::DescribeCall(call) + ": it stands for " + CountOf(about.stands_for, "worker") +
       ", and its host has " + std::to_string(ranks.size()) +
-      "; initial values and compressed gradients are sent by each worker alone");
+      "; initial values and gradients in two bits are sent by each worker alone");
 }
 
 Status Slot::CheckNext(const protocol::Call& call, std::span<const int32_t> ranks) const {
@@ -128,13 +128,13 @@ Status Slot::CheckPull(const protocol::Call& call) const {
 }
 
 // Asks nothing for memory that replaces other memory: the bound of waiting answers covers it.
-Result<MemoryRoom::Promise> Slot::AskForMemory(const protocol::Call& call) const {
+Result<MemoryRoom::Promise> Slot::AskForMemory(const protocol::Call& call, int32_t rank) const {
   const auto refused = [&](const Status& status) {
     return Status(status.code(), protocol::DescribeCall(call) + ": its " + status.message());
   };
   const uint64_t payload_bytes = call.payload.size();
   const Coding& coding = call.request.coding;
-  if (!coding.plain() && ComesEarly(call.worker_rank, coding, payload_bytes)) {
+  if (!coding.plain() && ComesEarly(rank, coding, payload_bytes)) {
     // No setting bounds codes that wait.  The kernel counts these already, so nothing is promised.
     const Result<MemoryRoom::Promise> room = shard_->AskForMemory(payload_bytes);
     if (!room.ok()) return refused(room.status());
@@ -357,6 +357,7 @@ void Slot::SumCodes(const std::vector<Ready>& ready, std::byte* sum) const {
   for (const Ready& contribution : ready) {
     const auto put = empty ? codec.decode : codec.add;
     place.rank = static_cast<uint32_t>(contribution.rank);
+    place.num_workers = static_cast<uint32_t>(contribution.workers);
     put(coded_->coding.parameters, place, contribution.payload.bytes().data(), sum, count);
     empty = false;
   }

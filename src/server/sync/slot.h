@@ -82,8 +82,9 @@ class Slot {
   Status CheckCoding(const protocol::Call& call) const;
   Status CheckNext(const protocol::Call& call, std::span<const int32_t> ranks) const;
   Status CheckPull(const protocol::Call& call) const;
-  // For the sum of the current round, if it has no memory yet and none is promised to it.
-  Result<MemoryRoom::Promise> AskForMemory(const protocol::Call& call) const;
+  // For the sum of the current round, if it has no memory yet and none is promised to it.  `rank`:
+  // the lowest of the workers for which the push stands.
+  Result<MemoryRoom::Promise> AskForMemory(const protocol::Call& call, int32_t rank) const;
   // Why the current round can not complete any more; null if it can.
   const Status* Blocked() const;
   bool has_shape() const { return rounds_.begun(); }

@@ -3,11 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -135,6 +138,8 @@ class HostBackendTest : public testing::Test {
     Exchange exchange;
     exchange.round = round;
     exchange.coder.coding = coding_;
+    if (!coding_.plain()) exchange.coder.codec = &codec::Builtin().Get(coding_);
+    exchange.coder.ratio = ratio_;
     exchange.partition = {.index = kPartition, .server = 0, .offset_bytes = 0, .size_bytes = 8};
     exchange.next_layout = next;
     exchange.priority = priority;
@@ -177,6 +182,7 @@ class HostBackendTest : public testing::Test {
   sim::SimExecutor executor_;
   protocol::Tensor tensor_ = Eight();
   Coding coding_{};  // of what starts
+  float ratio_ = 1;  // the same
   std::vector<std::unique_ptr<HostBackend>> workers_;
   std::deque<ps::Message> to_server_;
   std::vector<std::pair<Key, Priority>> pushed_;  // to the server
@@ -228,7 +234,8 @@ TEST_F(HostBackendTest, TheCarrierOfAContributionIsThatOfItsWayToTheOwner) {
   };
   EXPECT_EQ(carriers_of(0, {}), kToServer) << "it is the owner";
   EXPECT_EQ(carriers_of(1, {}), (Carriers{.to = Carrier::kSharedMemory, .from = Carrier::kTcp}));
-  EXPECT_EQ(carriers_of(1, {.codec = 1}), kToServer);
+  EXPECT_EQ(carriers_of(1, {.codec = 1}), kToServer) << "in two bits";
+  EXPECT_EQ(carriers_of(1, {.codec = 3}).to, Carrier::kSharedMemory);
 }
 
 TEST_F(HostBackendTest, NextLayoutOfRankZeroComesToAll) {
@@ -312,16 +319,82 @@ TEST_F(HostBackendTest, CodingOfLaterRoundsGoesWithTheCopy) {
   EXPECT_TRUE(own.summed->ok() && other.summed->ok());
 }
 
-TEST_F(HostBackendTest, AnotherCodingOnAnotherWorkerIsAnError) {
+TEST_F(HostBackendTest, AnotherCodingOnAnotherWorkerIsAnErrorOnBoth) {
+  for (const bool owner_first : {true, false}) {
+    Part& own = Make({1, 2});
+    Part& other = Make({1, 2});
+    const Round round = owner_first ? 1 : 2;
+    coding_ = {};
+    owner_first ? Start(0, &own, round) : Start(1, &other, round);
+    coding_ = {.codec = 3, .sums = SumsTravel::kSame};
+    owner_first ? Start(1, &other, round) : Start(0, &own, round);
+    ASSERT_TRUE(own.summed && other.summed);
+    EXPECT_EQ(own.summed->message(), other.summed->message());
+    if (!owner_first) continue;
+    EXPECT_SNAPSHOT(
+        other.summed->message(),
+        R"(key=8 round=1: worker 1 is compressed to bf16, worker 0 of the same host is not compressed; set gradient compression alike on all workers)");
+  }
+  EXPECT_TRUE(to_server_.empty());
+}
+
+TEST_F(HostBackendTest, CodesOfTheSumOfTheHostCrossTheLink) {
+  coding_ = {.codec = 3, .sums = SumsTravel::kPlain};
   Part& own = Make({1, 2});
-  Part& other = Make({1, 2});
+  Part& other = Make({10, 20});
+  Start(1, &other);
   Start(0, &own);
-  coding_ = {.codec = 3, .sums = SumsTravel::kSame, .later = true};
+  ASSERT_EQ(to_server_.size(), 2U);
+  const test::Asked push = test::About(to_server_.front());
+  EXPECT_EQ(push.stands_for, 2U);
+  EXPECT_EQ(push.coding, coding_);
+  constexpr std::array<uint16_t, 2> kElevenAndTwentyTwo = {0x4130, 0x41b0};
+  EXPECT_TRUE(std::ranges::equal(to_server_.front().data.at(0).bytes(),
+                                 std::as_bytes(std::span(kElevenAndTwentyTwo))));
+  AnswerAll({111, 222});
+  for (const Part* const part : {&own, &other}) {
+    ASSERT_TRUE(part->summed && part->summed->ok());
+    EXPECT_EQ(part->out, (std::array<float, 2>{111, 222}));
+  }
+}
+
+// Whichever worker adds up: else the numbers of a job would depend on its partitions.
+TEST_F(HostBackendTest, ACodeIsMadeAtThePlaceAndWithTheRatioOfTheLowestRank) {
+  const std::string_view name = "dithering";
+  const codec::Option options[] = {
+      {"k", "1000"}, {"seed", "3"}, {"pull", "plain"}, {"ef", "vanilla"}};
+  coding_ = codec::Builtin().Parse(&name, options).value();
+  SwapOwner();  // it is worker 1's
+  for (const float ratio : {0.5F, 2.0F}) {
+    Part& own = Make({0.3F, 2});
+    Part& other = Make({0.4F, 20});
+    const Round round = ratio > 1 ? 2 : 1;
+    ratio_ = ratio;
+    Start(0, &own, round);
+    ratio_ = 0.25F;
+    Start(1, &other, round);
+    ASSERT_EQ(to_server_.size(), 2U);
+    EXPECT_EQ(test::About(to_server_.front()).ratio, ratio);
+    const std::array<float, 2> sum = {0.3F + 0.4F, 22};
+    const codec::Codec& codec = codec::Builtin().Get(coding_);
+    std::vector<std::byte> codes(codec.encoded_bytes(coding_.parameters, 2));
+    const codec::Place place{.key = tensor_.key, .round = round, .rank = 0, .num_workers = 2};
+    codec.encode(coding_.parameters, place, sum.data(), nullptr, codes.data(), 2);
+    EXPECT_TRUE(std::ranges::equal(to_server_.front().data.at(0).bytes(), codes));
+    AnswerAll({});
+  }
+}
+
+// Faults of a neighbour.
+TEST_F(HostBackendTest, ACodingThatMakesNoSenseIsRefused) {
+  coding_ = {.codec = 3, .sums = SumsTravel::kPlain};
+  ratio_ = -1;
+  Part& other = Make({1, 2});
   Start(1, &other);
   ASSERT_TRUE(other.summed);
   EXPECT_SNAPSHOT(
       other.summed->message(),
-      R"(key=8 round=1: worker 1 is compressed to bf16 from the next round on, another worker of this host is not compressed; set gradient compression alike on all workers)");
+      R"(push-pull key=8 round=1 partition=0 from worker 1: it is compressed to bf16, pull plain, and its factor of the residual is -1.000000: want a number from 0 to 2^40)");
 }
 
 // A faulty or hostile neighbour pushes rounds that this worker has not come to.

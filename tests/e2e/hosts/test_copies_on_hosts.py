@@ -1,4 +1,4 @@
-"""What crosses the links of two hosts: whose workers add up first, or whose tensors are coded."""
+"""What crosses the links of two hosts whose workers add up first, coded or as it is."""
 
 import functools
 import hashlib
@@ -153,7 +153,7 @@ def test_codes_cross_each_link_in_their_own_size(
         outputs: List[str] = []
 
         def run(rounds: int) -> None:
-            job = make_job(workers=2, servers=2, lab=lab, hosts=[*SERVERS_APART, 0, 1])
+            job = make_job(workers=4, servers=2, lab=lab, hosts=APART)
             outputs[:] = job.run("hosts/copies.py", str(rounds), compressor, pull)
 
         models = carried(lab, run)

@@ -143,6 +143,39 @@ TEST(SlotCoded, RoundsOfAnyCodingFollowOneAnother) {
   EXPECT_EQ(bench.Sum(0, 3, {.codec = 2}), (std::vector<float>{7, 8, 9})) << "a repeat";
 }
 
+// A host's sum is beyond fp16, and so it is divided by the number of its workers.
+TEST(SlotCoded, ACodedSumOfAHostStandsForItsWorkers) {
+  SlotBench bench({.num_workers = 5, .deterministic = false, .hosts = {0, 1, 0, 1, 2}});
+  bench.Round(0, {9});
+  Coding coding = kFp16;
+  coding.sums = SumsTravel::kPlain;
+  const auto push = [&](int32_t sender, uint32_t workers, float value) {
+    Ask ask = Push(sender, 1, std::vector<std::byte>(2));
+    const codec::Place place{.num_workers = workers};
+    codec::Builtin().Get(coding).encode({}, place, &value, nullptr, ask.payload.data(), 1);
+    ask.size_bytes = sizeof(value);
+    ask.coding = coding;
+    ask.stands_for = workers;
+    bench.DoOk(ask);
+    bench.DoOk(ask);  // a repeat
+  };
+  push(4, 1, 1);
+  push(3, 2, -0x1p16F);
+  EXPECT_TRUE(bench.Do(Pull(0, 1, 4)).empty());
+  push(2, 2, 0x1p16F + 64);
+  EXPECT_EQ(ToFloats(bench.PullNow(3, 1, 4).data.at(0).bytes()), std::vector<float>{65});
+}
+
+TEST(SlotCoded, ASumOfAHostInTwoBitsIsRefused) {
+  SlotBench bench({.num_workers = 3, .hosts = {0, 0, 1}});
+  bench.Round(0, std::vector<float>(16));
+  Ask ask = PushTwoBit(1, 1, 0.5F, 16, std::vector<std::byte>(4));
+  ask.stands_for = 2;
+  EXPECT_SNAPSHOT(
+      bench.Refused(ask).second,
+      R"(push key=7 round=1 partition=0 from worker 1: it stands for 2 workers, and its host has 2; initial values and gradients in two bits are sent by each worker alone)");
+}
+
 // The answer under way keeps its codes, and the next but one round gets other memory.
 TEST(SlotCoded, AnAnswerUnderWayKeepsItsBytes) {
   CodedBench bench(1);

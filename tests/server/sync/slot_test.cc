@@ -190,7 +190,7 @@ TEST(SlotTest, ContributionForWorkersOfAnotherHostIsRefused) {
   bench.Round(0, {0});
   EXPECT_SNAPSHOT(
       bench.Refused(HostPush(2, 1, 2, {1})).second,
-      R"(push key=7 round=1 partition=0 from worker 2: it stands for 2 workers, and its host has 1; initial values and compressed gradients are sent by each worker alone)");
+      R"(push key=7 round=1 partition=0 from worker 2: it stands for 2 workers, and its host has 1; initial values and gradients in two bits are sent by each worker alone)");
   bench.DoOk(HostPush(1, 1, 2, {1}));
   bench.DoOk(HostPush(2, 1, 1, {1}));
   EXPECT_EQ(SumOf(bench.PullNow(0, 1, 4)), std::vector<float>{2});
