@@ -53,11 +53,16 @@ def carried(lab: Lab, job: "Callable[[int], None]") -> "List[Tuple[int, int]]":
     ]
 
 
-def digest_in_order(hosts: List[int], outputs: List[str], rounds: int) -> str:
-    """Return the digest of sums that add ranks within a host, then the two hosts."""
+def in_bf16(values: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
+    bits = values.view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+def sums_of_hosts(hosts: List[int], outputs: List[str]) -> "List[np.ndarray[Any, Any]]":
+    """Return the sums of the workers of each host, in the order of ranks."""
     numbers = np.arange(MODEL // 8) % 1009 + 1
     ranks = [int(re.findall(r"rank (\d) is here", text)[0]) for text in outputs]
-    of_hosts = [
+    return [
         functools.reduce(
             np.add,
             [
@@ -68,8 +73,20 @@ def digest_in_order(hosts: List[int], outputs: List[str], rounds: int) -> str:
         )
         for host in WORKERS_OF_HOSTS
     ]
-    total: np.ndarray[Any, Any] = np.add(*of_hosts)
+
+
+def digest_in_order(hosts: List[int], outputs: List[str], rounds: int) -> str:
+    """Return the digest of sums that add ranks within a host, then the two hosts."""
+    total: np.ndarray[Any, Any] = np.add(*sums_of_hosts(hosts, outputs))
     return hashlib.sha256(total.tobytes() * rounds).hexdigest()
+
+
+def digest_of_codes(outputs: List[str]) -> str:
+    """Return the digest of a key that travels plain in its first round, and in bf16 then."""
+    of_hosts = sums_of_hosts(TWO_EACH, outputs)
+    plain = np.add(*of_hosts)
+    coded = in_bf16(np.add(*map(in_bf16, of_hosts)))
+    return hashlib.sha256(plain.tobytes() + coded.tobytes() * (MANY - 1)).hexdigest()
 
 
 def assert_one_copy(models: "List[Tuple[int, int]]", outputs: List[str], workers: int) -> None:
@@ -158,6 +175,8 @@ def test_codes_cross_each_link_in_their_own_size(
 
         models = carried(lab, run)
     assert len(set(digests(outputs))) == 1, outputs
+    if (compressor, pull) == ("bf16", "same"):
+        assert digests(outputs)[0] == digest_of_codes(outputs)
     for sent, got in models:
         assert 0.9 * sent_share <= sent <= 1.1 * sent_share, models
         assert 0.9 * got_share <= got <= 1.1 * got_share, models
