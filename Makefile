@@ -273,7 +273,7 @@ nightly-gcc: $(VENV)/.test-packages  ## all C++ tests under GCC's address and un
 	ctest --test-dir $(BUILD)/nightly-gcc --output-on-failure -j $(JOBS)
 	$(call keep-results,nightly-gcc)
 
-nightly-lint: release-build  ## clang-tidy with its analyzer, on each source alone
+nightly-lint: release-build  ## clang-tidy with its analyzer, on each source alone; a later run skips unchanged sources that passed
 	PATH="$(CURDIR)/$(BIN):$$PATH" BUILD=$(BUILD)/release JOBS=$(JOBS) sh tests/clang_tidy.sh files
 
 $(VENV)/.launcher-packages: $(VENV)/.packages
