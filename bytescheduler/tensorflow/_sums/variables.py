@@ -4,11 +4,13 @@ import weakref
 from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Set, Tuple
 
 from bytescheduler._session.keys import EngineKeys
-from bytescheduler._session.objects import Objects, first_difference
+from bytescheduler._session.objects import Fact, Kind, Objects, difference, unlike
 from bytescheduler.errors import ConfigError, UsageError
 from bytescheduler.tensorflow._engine.session import TensorFlowSession
 
 __all__ = ["Gradient", "Variables"]
+
+_CURE = "build the same model on every worker"
 
 
 class Gradient(NamedTuple):
@@ -162,23 +164,18 @@ def name_on_wire(name: str, dtype: str) -> str:
 
 
 def _check_same(gathered: Sequence[Dict[str, Tuple[str, Tuple[int, ...], bool]]]) -> None:
-    kinds = [{name: fact[:2] for name, fact in worker.items()} for worker in gathered]
-    first = first_difference(kinds)
-    cure = "build the same model on every worker"
-    if first is None:
-        orders = [list(worker) for worker in kinds]
-        rank = next((rank for rank, order in enumerate(orders) if order != orders[0]), None)
-        if rank is not None:
-            raise ConfigError(f"worker {rank} has variables in another order; {cure}", 1)
-        return
-    name, values = first
-    rank = next(rank for rank, value in enumerate(values) if value != values[0])
-    texts = [
-        "absent" if value is None else f"{value[0]} of shape {value[1]}"
-        for value in (values[0], values[rank])
-    ]
-    raise ConfigError(
-        f"gradient of {name!r}: it is {texts[0]} on worker 0 and {texts[1]} on worker {rank}; "
-        f"{cure}",
-        1,
+    reason = difference(
+        [
+            {
+                f"gradient of {name!r}": Fact("gradient", f"{dtype} of shape {shape}")
+                for name, (dtype, shape, _) in worker.items()
+            }
+            for worker in gathered
+        ],
+        {"gradient": Kind(_CURE)},
     )
+    if reason is not None:
+        raise ConfigError(reason, 1)
+    rank = unlike([list(worker) for worker in gathered])
+    if rank is not None:
+        raise ConfigError(f"worker {rank} has variables in another order; {_CURE}", 1)

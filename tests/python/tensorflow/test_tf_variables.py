@@ -1,15 +1,16 @@
 """Names and keys of variables, in a job that is played."""
 
 import gc
-from typing import Any, Callable, Iterable, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Sequence, Tuple
 
 import pytest
+from inline_snapshot import snapshot
 
 pytest.importorskip("tensorflow")
 
 import tensorflow as tf  # noqa: E402
 
-from bytescheduler.errors import Error  # noqa: E402
+from bytescheduler.errors import ConfigError, Error  # noqa: E402
 from bytescheduler.tensorflow._sums.variables import Gradient, Variables  # noqa: E402
 
 
@@ -45,10 +46,13 @@ class FakeSession:
 
 
 class FakeObjects:
-    """Objects of one worker."""
+    """Objects of this worker, which is worker 0, and of peers."""
+
+    def __init__(self, *peers: Any) -> None:  # noqa: ANN401
+        self._peers = peers
 
     def gather(self, value: Any) -> List[Any]:  # noqa: ANN401
-        return [value]
+        return [value, *self._peers]
 
 
 @pytest.fixture
@@ -105,3 +109,59 @@ def test_a_variable_that_was_never_summed_gives_nothing_back(
     del variable
     gc.collect()
     assert session.given_back == []
+
+
+Fact = Tuple[str, Tuple[int, ...], bool]
+KERNEL: Fact = ("float32", (2,), True)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "sentence"),
+    [
+        (
+            {"kernel:0": KERNEL, "bias:0": ("float32", (3,), True)},
+            snapshot(
+                "gradient of 'bias:0': it is float32 of shape (2,) on worker 0 and float32 of "
+                "shape (3,) on worker 2; build the same model on every worker"
+            ),
+        ),
+        (
+            {"kernel:0": ("float16", (2,), True), "bias:0": KERNEL},
+            snapshot(
+                "gradient of 'kernel:0': it is float32 of shape (2,) on worker 0 and float16 of "
+                "shape (2,) on worker 2; build the same model on every worker"
+            ),
+        ),
+        (
+            {"kernel:0": KERNEL},
+            snapshot(
+                "gradient of 'bias:0': it is float32 of shape (2,) on worker 0 and absent on "
+                "worker 2; build the same model on every worker"
+            ),
+        ),
+        (
+            {"kernel:0": KERNEL, "bias:0": KERNEL, "scale:0": KERNEL},
+            snapshot(
+                "gradient of 'scale:0': it is absent on worker 0 and float32 of shape (2,) on "
+                "worker 2; build the same model on every worker"
+            ),
+        ),
+        (
+            {"bias:0": KERNEL, "kernel:0": KERNEL},
+            snapshot(
+                "worker 2 has variables in another order; build the same model on every worker"
+            ),
+        ),
+    ],
+)
+def test_workers_with_other_variables_are_named(
+    session: FakeSession, theirs: Dict[str, Fact], sentence: str
+) -> None:
+    alike = {"kernel:0": KERNEL, "bias:0": ("float32", (2,), False)}
+    variables = Variables(session, FakeObjects(alike, theirs))  # type: ignore[arg-type]
+    ours = [tf.Variable([1.0, 2.0], name=name) for name in ("kernel", "bias")]
+    with pytest.raises(ConfigError) as raised:
+        agree(variables, [gradient(variable) for variable in ours])
+    assert str(raised.value) == sentence
+    assert "worker 2" in sentence
+    assert session.declared == []
