@@ -9,14 +9,14 @@ from typing import Any, Callable, List, Optional
 import torch
 from torch.distributed import ProcessGroup
 
+from bytescheduler._session.groups.carrier import Carrier
+from bytescheduler._session.groups.members import Members
 from bytescheduler.errors import Closed, ConfigError, Error, UsageError
 from bytescheduler.torch._backend.arguments import is_asynchronous, timeout_of
-from bytescheduler.torch._backend.carrier import Carrier
 from bytescheduler.torch._backend.completer import Completer
 from bytescheduler.torch._backend.devices.passage import Passage
 from bytescheduler.torch._backend.devices.staged_work import StagedWork
 from bytescheduler.torch._backend.devices.staging import Stagings
-from bytescheduler.torch._backend.members import Members
 from bytescheduler.torch._backend.memory import DEVICES
 from bytescheduler.torch._backend.messages import Messages
 from bytescheduler.torch._backend.plan import Plan

@@ -5,7 +5,7 @@ import threading
 from typing import Callable, Dict, List, Protocol
 
 from bytescheduler._native import Completions
-from bytescheduler.torch._backend.carrier import Carrier
+from bytescheduler._session.groups.carrier import Carrier
 
 __all__ = ["Completer"]
 

@@ -6,9 +6,9 @@ import time
 from typing import Any, Callable, Dict, Optional, Tuple
 
 from bytescheduler._native import Completions
+from bytescheduler._session.groups.carrier import Carrier
+from bytescheduler._session.groups.members import Members
 from bytescheduler.errors import PeerLost, Timeout
-from bytescheduler.torch._backend.carrier import Carrier
-from bytescheduler.torch._backend.members import Members
 from bytescheduler.torch._backend.plan import Plan
 from bytescheduler.torch._backend.work import Work
 

@@ -4,8 +4,8 @@ from typing import Sequence, Tuple
 
 import torch
 
+from bytescheduler._session.groups.members import Slot
 from bytescheduler.torch._backend.labels import label_of
-from bytescheduler.torch._backend.members import Slot
 from bytescheduler.torch._backend.plan import Plan, shards
 from bytescheduler.torch._engine.dtypes import size_of
 

@@ -4,11 +4,11 @@ from typing import Callable, Hashable, List, Optional, Protocol, Sequence, Tuple
 
 import torch
 
+from bytescheduler._session.groups.members import Members, Slot
 from bytescheduler._session.rounds import SUM, Exchange
 from bytescheduler.torch._backend.devices.passage import Passage
 from bytescheduler.torch._backend.devices.staging import Stagings
 from bytescheduler.torch._backend.labels import label_of, tensors_text
-from bytescheduler.torch._backend.members import Members, Slot
 from bytescheduler.torch._backend.memory import (
     Extent,
     Extents,

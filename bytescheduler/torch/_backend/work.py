@@ -10,8 +10,8 @@ import torch
 from torch.distributed import Work as C10dWork
 
 from bytescheduler._native import Completions
+from bytescheduler._session.groups.carrier import Carrier, Ending
 from bytescheduler.errors import Error, Timeout
-from bytescheduler.torch._backend.carrier import Carrier, Ending
 from bytescheduler.torch._backend.plan import Plan
 from bytescheduler.torch._engine.wait_order import URGENT, Turn
 

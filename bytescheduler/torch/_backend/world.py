@@ -9,6 +9,7 @@ import torch
 from torch.distributed import Store
 
 from bytescheduler._process.say import counted
+from bytescheduler._session.groups.members import Members
 from bytescheduler._session.round_session import RoundSession
 from bytescheduler._session.rounds import Round
 from bytescheduler._settings import Settings
@@ -18,7 +19,6 @@ from bytescheduler.torch._backend.base import NAME
 from bytescheduler.torch._backend.completer import Completer
 from bytescheduler.torch._backend.devices.staging import Stagings
 from bytescheduler.torch._backend.group import Group
-from bytescheduler.torch._backend.members import Members
 from bytescheduler.torch._backend.plan import Plan
 from bytescheduler.torch._backend.work import Work
 from bytescheduler.torch._engine.wait_order import Order

@@ -11,11 +11,11 @@ import torch
 import torch.distributed as dist
 from fake_stagings import FakeStagings
 
+from bytescheduler._session.groups.members import Members
 from bytescheduler._session.rounds import MAX, MIN, PRODUCT, SUM, Exchange
 from bytescheduler.errors import Closed, ConfigError, Error, Timeout
 from bytescheduler.torch._backend.completer import Completer
 from bytescheduler.torch._backend.group import Group
-from bytescheduler.torch._backend.members import Members
 
 PATIENCE_S = 20.0
 _DTYPES = {

@@ -1,9 +1,8 @@
-"""Shards of tensors, keys and labels."""
+"""Shards of tensors, and labels."""
 
 import torch
 
 from bytescheduler.torch._backend.labels import label_of, tensors_text
-from bytescheduler.torch._backend.members import Members
 from bytescheduler.torch._backend.plan import shards
 
 
@@ -18,18 +17,6 @@ def test_shards_hold_each_element_once() -> None:
 
 def test_small_tensors_lie_with_each_rank_in_turn() -> None:
     assert shards(10, 3, 4, 2) == [(2, (0, 10))]
-
-
-def test_keys_differ_by_group_number_and_slot() -> None:
-    first, second = (Members("a", name, (0, 1), 0) for name in ("token 0", "token 1"))
-    keys = {
-        members.key(number, slot)
-        for members in (first, second)
-        for number in range(20)
-        for slot in ((), (0, 1), (1, 0), (-1, 0, 1, 0))
-    }
-    assert len(keys) == 2 * 20 * 4
-    assert first.key(3, (0, 1)) == Members("b", "token 0", (5, 6), 1).key(3, (0, 1))
 
 
 def test_labels_count_equal_tensors_and_end_in_a_digest() -> None:
