@@ -32,8 +32,7 @@ ps::KvWorkerOptions OfGoodbyes(ps::KvWorkerOptions options) {
 }
 
 HostSumsOptions OptionsOfSums(const HostBackendOptions& options) {
-  return {.rank = options.view->own.rank,
-          .num_workers = options.view->num_workers(),
+  return {.view = options.view,
           .codecs = options.codecs,
           .credit_bytes = options.credit_bytes,
           .deterministic = options.deterministic,

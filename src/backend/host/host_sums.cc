@@ -38,10 +38,10 @@ HostSums::HostSums(const HostSumsOptions& options, const HostPlan* plan, Backend
       leaves_once_(rules.host_copies_leave_once()),
       has_own_credit_(rules.host_copies_have_their_own_credit()),
       goes_to_all_(rules.host_sums_go_to_all()),
-      own_place_(plan->PlaceOnHost(options.rank)),
+      own_place_(plan->PlaceOnHost(options.view->own.rank)),
       copies_(link->num_destinations(), options.credit_bytes, link->shares()),
       room_(options.available_bytes, "use fewer workers on this host, or a larger one"),
-      spares_(options.num_workers),
+      spares_(options.view->num_workers()),
       places_(plan->num_workers()) {}
 
 HostSums::~HostSums() { executor_->Cancel(watch_); }
@@ -197,7 +197,7 @@ Status HostSums::Check(size_t place, const protocol::Call& call) const {
   };
   if (left_) return *left_;
   if (call.extension.op != ps::Op::kPushPull) return wrong("it was not pushed before");
-  if (plan_->OwnerOf(about.key, about.partition) != options_.rank) {
+  if (plan_->OwnerOf(about.key, about.partition) != options_.view->own.rank) {
     return wrong("another worker adds that up");
   }
   const auto found = entries_.find({about.key, about.partition, about.layout_version, about.round});

@@ -35,6 +35,7 @@
 #include "base/executor.h"
 #include "codec/codec.h"
 #include "core/server_queues.h"
+#include "job/view.h"
 #include "protocol/call.h"
 #include "protocol/rules.h"
 #include "ps/message.h"
@@ -44,8 +45,7 @@
 namespace bs::backend {
 
 struct HostSumsOptions {
-  int32_t rank = 0;         // of this worker
-  int32_t num_workers = 1;  // of the job
+  job::SharedView view = job::ShareView({}, 1, 1);
   const codec::Table* codecs = &codec::Builtin();
   uint64_t credit_bytes = kFirstCreditBytes;
   bool deterministic = false;
