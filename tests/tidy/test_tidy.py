@@ -174,7 +174,8 @@ def test_every_room_of_the_table_is_there() -> None:
     assert there == set(MAY_INCLUDE)
 
 
-# The namespaces of rooms that have another one than bs::<the first folder>; the C API has none.
+# The namespaces of rooms, and of the rooms in them, that have another one than bs::<the first
+# folder>; the C API has none.
 NAMESPACES = {
     **{"base": "bs", "c_api": "", "frontend/mxnet": "bs::mxnet"},
     "backend/collective": "bs::backend::collective",
@@ -192,7 +193,9 @@ def namespaces_of(text: str) -> "set[str]":
 
 def namespaces_for(room: str) -> "set[str]":
     """Return the namespaces that a room may have."""
-    own = NAMESPACES.get(room, f"bs::{room.split('/')[0]}")
+    around = [room, *map(str, pathlib.PurePath(room).parents)]
+    usual = f"bs::{room.split('/')[0]}"
+    own = next((NAMESPACES[name] for name in around if name in NAMESPACES), usual)
     return {own, "bs"} if room in IN_BS else {own}
 
 
@@ -211,6 +214,7 @@ def test_the_rule_on_namespaces_can_fail() -> None:
     assert namespaces_of(forward + "namespace ps {\nint F();\n}\n") == set()
     assert "bs::worker" not in namespaces_for("backend/ps")
     assert namespaces_for("backend/ps") == {"bs::backend"}
+    assert namespaces_for("backend/collective/mpi") == {"bs::backend::collective"}
     assert namespaces_for("worker") == {"bs", "bs::worker"}
 
 

@@ -16,15 +16,19 @@ namespace bs::node {
 namespace {
 
 using backend::collective::Collective;
+using backend::collective::FindMpiLauncher;
+using backend::collective::FoldersOfLaunchers;
+using backend::collective::LoadMpi;
+using backend::collective::MpiCollective;
+using backend::collective::MpiLauncher;
+using backend::collective::MpiLibrary;
+using backend::collective::MpiOptions;
 
-Result<std::unique_ptr<Collective>> Start(Executor* executor,
-                                          std::unique_ptr<backend::MpiLibrary> library,
-                                          const backend::MpiLauncher& launcher,
-                                          const backend::MpiOptions& options) {
+Result<std::unique_ptr<Collective>> Start(Executor* executor, std::unique_ptr<MpiLibrary> library,
+                                          const MpiLauncher& launcher, const MpiOptions& options) {
   std::unique_ptr<Collective> started;
   const Status status = Guarded([&] {
-    started =
-        std::make_unique<backend::MpiCollective>(executor, std::move(library), launcher, options);
+    started = std::make_unique<MpiCollective>(executor, std::move(library), launcher, options);
     return Status::Ok();
   });
   if (!status.ok()) return status;
@@ -38,15 +42,14 @@ Result<MakeLibraryFn> FindMpi(const Config& config) {
     const auto size = config.mpi_sizes.find(variable);
     return size == config.mpi_sizes.end() ? std::nullopt : std::optional(size->second);
   };
-  const Result<backend::MpiLauncher> launcher =
-      backend::FindMpiLauncher(size_of, config.num_workers);
+  const Result<MpiLauncher> launcher = FindMpiLauncher(size_of, config.num_workers);
   if (!launcher.ok()) return launcher.status();
   // The function runs once, but is copied.
-  const auto found = std::make_shared<Result<std::unique_ptr<backend::MpiLibrary>>>(
-      backend::LoadMpi(launcher.value(), backend::FoldersOfLaunchers(), config.straggler_timeout));
+  const auto found = std::make_shared<Result<std::unique_ptr<MpiLibrary>>>(
+      LoadMpi(launcher.value(), FoldersOfLaunchers(), config.straggler_timeout));
   return MakeLibraryFn(
       [found, launcher = launcher.value(),
-       options = backend::MpiOptions{.spin = config.spin, .start_limit = config.rendezvous_timeout},
+       options = MpiOptions{.spin = config.spin, .start_limit = config.rendezvous_timeout},
        log = MakeLogger(config)](const LibraryPlace& place) -> Result<std::unique_ptr<Collective>> {
         if (!found->ok()) return found->status();
         if (place.view->own.rank == 0) {

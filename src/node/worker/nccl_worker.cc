@@ -18,12 +18,12 @@
 namespace bs::node {
 namespace {
 
-using backend::CudaDriver;
-using backend::NcclCollective;
-using backend::NcclLibrary;
-using backend::NcclOptions;
 using backend::collective::Cards;
 using backend::collective::Collective;
+using backend::collective::CudaDriver;
+using backend::collective::NcclCollective;
+using backend::collective::NcclLibrary;
+using backend::collective::NcclOptions;
 
 struct Found {
   std::unique_ptr<NcclLibrary> library;

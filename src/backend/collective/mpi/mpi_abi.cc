@@ -1,7 +1,7 @@
 // The table of ABIs.
 #include "backend/collective/mpi/mpi_abi.h"
 
-namespace bs::backend {
+namespace bs::backend::collective {
 namespace {
 
 constexpr const char* kOpenMpiWorld = "ompi_mpi_comm_world";
@@ -70,4 +70,4 @@ std::span<const MpiAbi> OpenMpiAbis() { return kOpenMpi; }
 
 std::span<const MpiAbi> MpichAbis() { return kMpich; }
 
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

@@ -10,7 +10,7 @@
 #include <span>
 #include <string_view>
 
-namespace bs::backend {
+namespace bs::backend::collective {
 
 // The type of MPI_Comm, MPI_Datatype, MPI_Op, MPI_Request and MPI_Errhandler.
 enum class MpiHandle : uint8_t { kInt, kPointer };
@@ -55,4 +55,4 @@ std::span<const MpiAbi> OpenMpiAbis();
 // Intel MPI is of this kind too.
 std::span<const MpiAbi> MpichAbis();
 
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

@@ -9,14 +9,8 @@
 #include "backend/collective/mpi/mpi_sums.h"
 #include "base/notification.h"
 
-namespace bs::backend {
+namespace bs::backend::collective {
 namespace {
-
-using collective::LeaveBehind;
-using collective::LookPace;
-using collective::Piece;
-using collective::SumCallbacks;
-using collective::WayBack;
 
 // Bounds of the time between two calls of MPI where no sum is under way.
 constexpr Duration kLeastIdle = std::chrono::milliseconds(1);
@@ -222,4 +216,4 @@ void MpiCollective::Abort(const Status& status) {
                     [callbacks = callbacks_] { callbacks->EndAll(); });
 }
 
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

@@ -15,7 +15,7 @@
 #include "base/types.h"
 #include "base/unique_function.h"
 
-namespace bs::backend {
+namespace bs::backend::collective {
 
 struct MpiOptions {
   // The longest time that the thread looks for ended sums without a pause (base/spin.h); 0: never.
@@ -29,7 +29,7 @@ struct MpiOptions {
 };
 
 // The thread is called bs-mpi.
-class MpiCollective final : public collective::Collective {
+class MpiCollective final : public Collective {
  public:
   // `executor` is the worker's and outlives this object.  Throws as LoopThread does.
   MpiCollective(Executor* executor, std::unique_ptr<MpiLibrary> library,
@@ -44,8 +44,7 @@ class MpiCollective final : public collective::Collective {
   // Initialises MPI and compares the ranks' libraries (MpiSums::Start).  kDeadlineExceeded: a rank
   // has not come.
   void Prepare(Done done) override;
-  void Begin(std::vector<collective::Piece> pieces, DType dtype, uint64_t sequence,
-             Done done) override;
+  void Begin(std::vector<Piece> pieces, DType dtype, uint64_t sequence, Done done) override;
   void TellBegun(UniqueFunction<void(uint64_t num_begun)> told) override;
   // MPI cannot end a sum, which keeps memory of ours (MpiSums).
   void Abort(const Status& status) override;
@@ -56,9 +55,9 @@ class MpiCollective final : public collective::Collective {
   Executor* const executor_;
   const Duration start_limit_;
   const Duration patience_;
-  const std::shared_ptr<collective::SumCallbacks> callbacks_;  // on the executor
-  const std::shared_ptr<Caller> caller_;                       // on the thread
+  const std::shared_ptr<SumCallbacks> callbacks_;  // on the executor
+  const std::shared_ptr<Caller> caller_;           // on the thread
   std::unique_ptr<LoopThread> thread_;
 };
 
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <system_error>
 
-namespace bs::backend {
+namespace bs::backend::collective {
 namespace {
 
 // A process has a few above it: the launcher's daemon, a shell, bslaunch.
@@ -137,4 +137,4 @@ std::vector<std::string> FoldersOfLaunchers() {
   return folders;
 }
 
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

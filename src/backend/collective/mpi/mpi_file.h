@@ -10,7 +10,7 @@
 #include "backend/collective/mpi/mpi_launcher.h"
 #include "base/status.h"
 
-namespace bs::backend {
+namespace bs::backend::collective {
 
 // A loaded library, which stays until the process ends: MPI has threads and callbacks of its own.
 class MpiFile {
@@ -39,4 +39,4 @@ Result<FoundMpi> FindMpi(const MpiLauncher& launcher, std::span<const std::strin
 // program first.
 std::vector<std::string> FoldersOfLaunchers();
 
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

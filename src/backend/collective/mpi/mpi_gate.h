@@ -7,7 +7,7 @@
 #include "base/notification.h"
 #include "base/types.h"
 
-namespace bs::backend {
+namespace bs::backend::collective {
 
 class MpiGate {
  public:
@@ -61,4 +61,4 @@ class MpiGate {
   Notification left_;
 };
 
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

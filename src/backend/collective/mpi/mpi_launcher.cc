@@ -5,7 +5,7 @@
 
 #include "base/count_of.h"
 
-namespace bs::backend {
+namespace bs::backend::collective {
 namespace {
 
 std::array<MpiLauncher, 2> Launchers() {
@@ -46,4 +46,4 @@ Result<MpiLauncher> FindMpiLauncher(const MpiVariables& variables, int64_t worke
                                     ", and " + sizes);
 }
 
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

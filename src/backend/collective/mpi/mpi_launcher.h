@@ -11,7 +11,7 @@
 #include "backend/collective/mpi/mpi_abi.h"
 #include "base/status.h"
 
-namespace bs::backend {
+namespace bs::backend::collective {
 
 struct MpiLauncher {
   std::string_view name;
@@ -28,4 +28,4 @@ using MpiVariables = std::function<std::optional<std::string>(std::string_view n
 // not the `workers` of the job.
 Result<MpiLauncher> FindMpiLauncher(const MpiVariables& variables, int64_t workers);
 
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

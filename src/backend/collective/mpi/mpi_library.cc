@@ -21,7 +21,7 @@
 #include "base/loop_thread.h"
 #include "base/notification.h"
 
-namespace bs::backend {
+namespace bs::backend::collective {
 namespace {
 
 // No library has longer texts (MPI_MAX_LIBRARY_VERSION_STRING, MPI_MAX_ERROR_STRING).
@@ -454,4 +454,4 @@ Result<std::unique_ptr<MpiLibrary>> LoadMpi(const MpiLauncher& launcher,
   return Bind<void*>(abi, std::move(file), std::move(algorithm), end_limit);
 }
 
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "base/types.h"
 
-namespace bs::backend {
+namespace bs::backend::collective {
 
 // A communicator of all ranks.  Only sums of one channel need the same order on all ranks.
 enum class MpiChannel : uint8_t { kSums, kDescriptions };
@@ -98,4 +98,4 @@ Result<std::unique_ptr<MpiLibrary>> LoadMpi(const MpiLauncher& launcher,
                                             std::span<const std::string> folders,
                                             Duration end_limit);
 
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

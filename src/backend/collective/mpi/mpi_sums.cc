@@ -9,10 +9,8 @@
 
 #include "base/count_of.h"
 
-namespace bs::backend {
+namespace bs::backend::collective {
 namespace {
-
-using collective::Piece;
 
 // A sum has two tickets: 2 * sequence, and the next one for its description.
 constexpr uint64_t kDescribed = 1;
@@ -263,4 +261,4 @@ Status MpiSums::Compare(const Sum& sum) {
       DescriptionOf(sum.described.parts, rank));
 }
 
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

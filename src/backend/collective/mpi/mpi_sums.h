@@ -25,7 +25,7 @@
 #include "base/status.h"
 #include "base/types.h"
 
-namespace bs::backend {
+namespace bs::backend::collective {
 
 // Confined to the library's thread, but for Stop.  While in_use() it must not be destroyed.
 class MpiSums {
@@ -40,7 +40,7 @@ class MpiSums {
   Status Start();
   // Begins Collective::Begin.  The memory of `pieces` stays valid until Poll returns
   // `sequence` or an error, or Stop has returned.  REQUIRES: Poll has returned kStarted.
-  Status Begin(std::vector<collective::Piece> pieces, DType dtype, uint64_t sequence);
+  Status Begin(std::vector<Piece> pieces, DType dtype, uint64_t sequence);
 
   static constexpr uint64_t kStarted = UINT64_MAX;
   // Makes progress, and returns the sequence numbers of sums that have ended, and kStarted.  An
@@ -76,7 +76,7 @@ class MpiSums {
     size_t room = 0;
   };
   struct Sum {
-    std::vector<collective::Piece> pieces;
+    std::vector<Piece> pieces;
     DType dtype;
     Memory memory{};  // in which MPI sums all pieces as one array
     bool over = false;
@@ -109,4 +109,4 @@ class MpiSums {
   MpiGate copies_;  // between memory of callers and of this object
 };
 
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

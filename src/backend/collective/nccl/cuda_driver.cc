@@ -6,7 +6,7 @@
 #include <array>
 #include <type_traits>
 
-namespace bs::backend {
+namespace bs::backend::collective {
 namespace {
 
 // Numbers of cuda.h.
@@ -168,4 +168,4 @@ Result<bool> CudaDriver::IsOver(Event event) const {
 
 void CudaDriver::Free(Event event) const { cuda_.event_destroy(event); }
 
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 
-namespace bs::backend {
+namespace bs::backend::collective {
 
 // An error of the driver is a Status with the driver's own text.
 //
@@ -83,4 +83,4 @@ class CudaDriver {
   const Functions cuda_;
 };
 
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

@@ -8,16 +8,8 @@
 #include "backend/collective/nccl/nccl_sums.h"
 #include "base/notification.h"
 
-namespace bs::backend {
+namespace bs::backend::collective {
 namespace {
-
-using collective::Cards;
-using collective::HostMemory;
-using collective::LeaveBehind;
-using collective::LookPace;
-using collective::Piece;
-using collective::SumCallbacks;
-using collective::WayBack;
 
 // Copies have tickets from here on, operations have lower ones.
 constexpr uint64_t kFirstCopy = uint64_t{1} << 63U;
@@ -285,4 +277,4 @@ void NcclCollective::Abort(const Status& status) {
                     [callbacks = callbacks_] { callbacks->EndAll(); });
 }
 
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

@@ -19,15 +19,14 @@
 #include "base/types.h"
 #include "base/unique_function.h"
 
-namespace bs::backend {
+namespace bs::backend::collective {
 
 struct NcclOptions {
   int32_t rank = 0;  // in the communicator
   int32_t size = 1;
   std::vector<int32_t> workers{};  // their ranks in the job; empty: the same ranks
   // Brings this rank's card to all, and theirs back, on the executor; see Introduce.
-  std::function<void(const std::string& card,
-                     UniqueFunction<void(const Result<collective::Cards>&)> done)>
+  std::function<void(const std::string& card, UniqueFunction<void(const Result<Cards>&)> done)>
       introduce{};
   // The longest time that the thread looks for ended sums without a pause (base/spin.h); 0: never.
   Duration spin{};
@@ -42,7 +41,7 @@ struct NcclOptions {
 };
 
 // Sums memory of GPUs alone.  The thread is called bs-nccl.
-class NcclCollective final : public collective::Collective {
+class NcclCollective final : public Collective {
  public:
   // `executor` is the worker's and outlives this object.  Throws as LoopThread does.
   NcclCollective(Executor* executor, std::unique_ptr<NcclLibrary> library,
@@ -55,11 +54,10 @@ class NcclCollective final : public collective::Collective {
 
   bool Sums(DType dtype) const override;
   // The first call connects all ranks.
-  void Begin(std::vector<collective::Piece> pieces, DType dtype, uint64_t sequence,
-             Done done) override;
+  void Begin(std::vector<Piece> pieces, DType dtype, uint64_t sequence, Done done) override;
   bool has_roots() const override { return true; }
   // REQUIRES: Begin has been called.
-  void Copy(const collective::Piece& piece, const collective::HostMemory& host, Done done) override;
+  void Copy(const Piece& piece, const HostMemory& host, Done done) override;
   std::string hint() const override;
   void TellBegun(UniqueFunction<void(uint64_t num_begun)> told) override;
   // With kCancelled and no sum under way it makes no call of NCCL (NcclSums).
@@ -76,9 +74,9 @@ class NcclCollective final : public collective::Collective {
   const Duration watch_;
   bool watches_ = false;
   uint64_t num_copies_ = 0;
-  const std::shared_ptr<collective::SumCallbacks> callbacks_;  // on the executor
-  const std::shared_ptr<Caller> caller_;                       // on the thread
+  const std::shared_ptr<SumCallbacks> callbacks_;  // on the executor
+  const std::shared_ptr<Caller> caller_;           // on the thread
   std::unique_ptr<LoopThread> thread_;
 };
 
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace bs::backend {
+namespace bs::backend::collective {
 namespace {
 
 constexpr const char* kFile = "libnccl.so.2";
@@ -182,7 +182,6 @@ Result<bool> NcclLibrary::IsAtRest(Communicator communicator) const {
 
 Status NcclLibrary::PutArray(Communicator communicator, const Array& array, int type,
                              Stream stream) const {
-  using collective::PieceKind;
   const auto& [in, out, count, kind, root] = array;
   switch (kind) {
     case PieceKind::kReduce:
@@ -213,4 +212,4 @@ Status NcclLibrary::Put(Communicator communicator, std::span<const Array> arrays
 
 void NcclLibrary::Abort(Communicator communicator) const { nccl_.abort(communicator); }
 
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

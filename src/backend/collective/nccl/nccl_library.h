@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "base/types.h"
 
-namespace bs::backend {
+namespace bs::backend::collective {
 
 // An error of NCCL is a kUnavailable Status with the library's own text.
 //
@@ -52,7 +52,7 @@ class NcclLibrary {
     const void* in;
     void* out;
     size_t count;
-    collective::PieceKind kind;
+    PieceKind kind;
     int root;
   };
   // Puts the work of `arrays` on `stream`, as one operation.
@@ -96,4 +96,4 @@ class NcclLibrary {
   const int version_;
 };
 
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

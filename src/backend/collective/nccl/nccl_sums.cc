@@ -6,11 +6,8 @@
 #include <cstring>
 #include <utility>
 
-namespace bs::backend {
+namespace bs::backend::collective {
 namespace {
-
-using collective::HostMemory;
-using collective::Piece;
 
 // The card of a rank: its version of NCCL, its GPU, and from rank 0 the id.
 struct Card {
@@ -236,4 +233,4 @@ bool NcclSums::IsQuiet() {
   return is_known && under_way_.empty() && copies_.empty();
 }
 
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

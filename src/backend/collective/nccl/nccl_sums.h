@@ -20,7 +20,7 @@
 #include "base/status.h"
 #include "base/types.h"
 
-namespace bs::backend {
+namespace bs::backend::collective {
 
 // Confined to a thread.  Only Abort can block.  The loss of another rank can be the reason of
 // kUnavailable.
@@ -45,11 +45,11 @@ class NcclSums {
   // `workers`: their ranks in the job; empty: the same ranks.
   Status Connect(std::span<const std::string> cards, std::span<const int32_t> workers = {});
   // Adds a sum behind earlier sums.  kInvalidArgument: its memory is not on this rank's GPU.
-  Status Add(const std::vector<collective::Piece>& pieces, DType dtype, uint64_t sequence);
+  Status Add(const std::vector<Piece>& pieces, DType dtype, uint64_t sequence);
   // Begins a copy between the GPU and the host's memory, which is no operation: Poll returns
   // `ticket` too.  The host's memory stays as long as the GPU may use it; what lasts is
   // page-locked until Unlock, if the driver does that.  REQUIRES: has_gpu().
-  Status Copy(const collective::Piece& piece, const collective::HostMemory& host, uint64_t ticket);
+  Status Copy(const Piece& piece, const HostMemory& host, uint64_t ticket);
   // Puts sums on the stream, and returns the sums that have ended.
   Result<std::vector<uint64_t>> Poll();
   // Sums that NCCL has put on the stream.
@@ -78,7 +78,7 @@ class NcclSums {
   Status CheckGpu(const void* memory) const;
   Result<CudaDriver::Stream> StreamOfCopies();
   // The driver copies page-locked memory without the thread, and faster.
-  void Lock(const collective::HostMemory& host);
+  void Lock(const HostMemory& host);
   // Puts waiting sums on the stream, as long as NCCL takes them.
   Status Launch();
   // Takes from the front what has ended.
@@ -104,4 +104,4 @@ class NcclSums {
   bool has_lost_sum_ = false;  // a sum may be on the stream, and no event tells its end
 };
 
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

@@ -76,8 +76,8 @@ constexpr int kKeyval = 0x55;
 using DeleteFn = int (*)(Handle, int, void*, void*);
 DeleteFn delete_attribute = nullptr;
 
-bs::backend::FakeMpi* State() {
-  static bs::backend::FakeMpi state;
+bs::backend::collective::FakeMpi* State() {
+  static bs::backend::collective::FakeMpi state;
   return &state;
 }
 
@@ -92,7 +92,7 @@ bool IsDup(Handle communicator) {
 
 }  // namespace
 
-FAKE_EXPORT bs::backend::FakeMpi* fake_mpi_state() { return State(); }
+FAKE_EXPORT bs::backend::collective::FakeMpi* fake_mpi_state() { return State(); }
 
 FAKE_EXPORT int MPI_Get_library_version(char* text, int* length) {
   std::strcpy(text, "Fake\tVersion:   1.5, built today\nin a test");

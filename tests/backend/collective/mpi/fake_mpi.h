@@ -1,7 +1,7 @@
 // FakeMpi: state of the shared library that plays MPI, for the test that has loaded it.
 #pragma once
 
-namespace bs::backend {
+namespace bs::backend::collective {
 
 struct FakeMpi {
   int size = 1;
@@ -26,4 +26,4 @@ inline constexpr char kFakeMpiFinalize[] = "MPI_Finalize";
 using FakeMpiState = FakeMpi* (*)();
 inline constexpr char kFakeMpiState[] = "fake_mpi_state";
 
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

@@ -9,7 +9,7 @@
 
 #include "backend/collective/mpi/mpi_library.h"
 
-namespace bs::backend {
+namespace bs::backend::collective {
 
 class FakeMpiLibrary final : public MpiLibrary {
  public:
@@ -120,4 +120,4 @@ inline MpiLauncher FakeLauncher() {
           .processes = 2};
 }
 
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

@@ -14,10 +14,9 @@
 #include "base/run_on.h"
 #include "base/snapshot.h"
 
-namespace bs::backend {
+namespace bs::backend::collective {
 namespace {
 
-using collective::Piece;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -40,7 +39,7 @@ class MpiCollectiveTest : public testing::Test {
     Status status;
     std::atomic<int> times = 0;
   };
-  collective::Collective::Done To(const std::shared_ptr<Outcome>& outcome) {
+  Collective::Done To(const std::shared_ptr<Outcome>& outcome) {
     return [this, outcome](const Status& status) {
       EXPECT_TRUE(loop_.IsCurrent());
       ++outcome->times;
@@ -428,4 +427,4 @@ TEST_F(MpiCollectiveTest, TheThreadIsLeftBehindInACallThatBlocks) {
 }
 
 }  // namespace
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

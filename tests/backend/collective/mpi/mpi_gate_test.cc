@@ -9,7 +9,7 @@
 
 #include "base/notification.h"
 
-namespace bs::backend {
+namespace bs::backend::collective {
 namespace {
 
 TEST(MpiGateTest, NothingComesInOnceItIsClosed) {
@@ -43,4 +43,4 @@ TEST(MpiGateTest, ClosingWaitsForALongVisit) {
 }
 
 }  // namespace
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

@@ -7,7 +7,7 @@
 
 #include "base/snapshot.h"
 
-namespace bs::backend {
+namespace bs::backend::collective {
 namespace {
 
 using Environment = std::map<std::string, std::string, std::less<>>;
@@ -46,4 +46,4 @@ TEST(MpiLauncherTest, NamesProcessesThatAreNotTheWorkers) {
 }
 
 }  // namespace
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

@@ -19,7 +19,7 @@
 #include "backend/collective/mpi/mpi_file.h"
 #include "base/snapshot.h"
 
-namespace bs::backend {
+namespace bs::backend::collective {
 namespace {
 
 // Where CMake has built the fake libraries, a folder for each.
@@ -376,4 +376,4 @@ TEST(MpiFileTest, LooksBesideTheProgramsAboveThisProcess) {
 }
 
 }  // namespace
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

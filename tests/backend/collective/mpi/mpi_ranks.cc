@@ -16,10 +16,8 @@
 #include "base/loop_thread.h"
 #include "base/notification.h"
 
-namespace bs::backend {
+namespace bs::backend::collective {
 namespace {
-
-using collective::Piece;
 
 constexpr Duration kDeadline = std::chrono::seconds(60);
 
@@ -50,10 +48,10 @@ class Rank {
   Rank& operator=(const Rank&) = delete;
 
   Status Start() {
-    return Wait([&](collective::Collective::Done done) { mpi_->Prepare(std::move(done)); });
+    return Wait([&](Collective::Done done) { mpi_->Prepare(std::move(done)); });
   }
   Status Sum(std::vector<Piece> pieces, DType dtype) {
-    return Wait([&](collective::Collective::Done done) {
+    return Wait([&](Collective::Done done) {
       mpi_->Begin(std::move(pieces), dtype, sequence_++, std::move(done));
     });
   }
@@ -198,10 +196,10 @@ void Run(const std::string& name, size_t abi) {
 }
 
 }  // namespace
-}  // namespace bs::backend
+}  // namespace bs::backend::collective
 
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv, argv + argc);
-  bs::backend::Run(arguments.at(1), argc > 2 ? std::stoul(arguments.at(2)) : 0);
+  bs::backend::collective::Run(arguments.at(1), argc > 2 ? std::stoul(arguments.at(2)) : 0);
   return 0;
 }

@@ -22,10 +22,9 @@ void* operator new[](size_t size_bytes, const std::nothrow_t& /*tag*/) noexcept 
   return no_memory_for_sums ? nullptr : ::operator new[](size_bytes);
 }
 
-namespace bs::backend {
+namespace bs::backend::collective {
 namespace {
 
-using collective::Piece;
 using Sequences = std::vector<uint64_t>;
 
 Piece PieceOf(std::vector<float>* in, std::vector<float>* out) {
@@ -342,4 +341,4 @@ TEST_F(MpiSumsTest, RefusesMoreElementsThanMpiCounts) {
 }
 
 }  // namespace
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

@@ -8,7 +8,7 @@
 
 #include "backend/collective/nccl/fake_gpu_world.h"
 
-namespace bs::backend {
+namespace bs::backend::collective {
 namespace {
 
 TEST(CudaDriver, WithoutADriverItSaysSo) {
@@ -96,4 +96,4 @@ TEST(CudaDriver, AGraphThatAnotherThreadCapturesBarsNoCall) {
 }
 
 }  // namespace
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

@@ -11,7 +11,7 @@
 #include "backend/collective/nccl/fake_gpu.h"
 #include "backend/collective/nccl/nccl_library.h"
 
-namespace bs::backend {
+namespace bs::backend::collective {
 
 inline std::string FakeGpuFolder(const std::string& kind) {
   return std::string(BS_FAKE_GPU_FOLDER) + "/" + kind;
@@ -58,4 +58,4 @@ class FakeGpuWorld {
   void* const library_;
 };
 
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

@@ -24,13 +24,8 @@
 extern "C" const char* __lsan_default_suppressions();  // NOLINT(bugprone-reserved-identifier)
 extern "C" const char* __lsan_default_suppressions() { return "leak:NcclSums::~NcclSums"; }
 
-namespace bs::backend {
+namespace bs::backend::collective {
 namespace {
-
-using collective::Cards;
-using collective::HostMemory;
-using collective::Piece;
-using collective::PieceKind;
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -605,4 +600,4 @@ TEST_F(NcclCollectiveTest, NoCallbackRunsAfterItsEnd) {
 }
 
 }  // namespace
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

@@ -5,7 +5,7 @@
 
 #include "backend/collective/nccl/fake_gpu_world.h"
 
-namespace bs::backend {
+namespace bs::backend::collective {
 namespace {
 
 TEST(NcclLibrary, TakesTheFirstFolderThatHasIt) {
@@ -53,4 +53,4 @@ TEST(NcclLibrary, EachIdIsAnotherOne) {
 }
 
 }  // namespace
-}  // namespace bs::backend
+}  // namespace bs::backend::collective

@@ -19,11 +19,8 @@
 #include "base/notification.h"
 #include "base/run_on.h"
 
-namespace bs::backend {
+namespace bs::backend::collective {
 namespace {
-
-using collective::Cards;
-using collective::Piece;
 
 constexpr size_t kCount = size_t{1} << 20U;
 constexpr uint64_t kSums = 32;
@@ -131,8 +128,8 @@ int Main(const std::vector<std::string>& folders) {
 }
 
 }  // namespace
-}  // namespace bs::backend
+}  // namespace bs::backend::collective
 
 int main(int argc, char** argv) {
-  return bs::backend::Main(std::vector<std::string>(argv + 1, argv + argc));
+  return bs::backend::collective::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -5,7 +5,7 @@
 
 #include "backend/collective/nccl/fake_gpu_world.h"
 
-namespace bs::backend {
+namespace bs::backend::collective {
 namespace {
 
 class NcclSumsTest : public testing::Test {
@@ -73,4 +73,4 @@ TEST_F(NcclSumsTest, ATensorOnAnotherGpuIsRefused) {
 }
 
 }  // namespace
-}  // namespace bs::backend
+}  // namespace bs::backend::collective
