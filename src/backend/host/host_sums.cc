@@ -95,7 +95,7 @@ void HostSums::Add(const protocol::Tensor& tensor, Exchange exchange) {
     executor_->Post([released = std::move(own.released)] { released(Status::Ok()); });
   }
   const Coding& coding = own.coder.coding;
-  if (const Status unlike = CheckCoding(entry, coding, options_.rank);
+  if (const Status unlike = CheckCoding(entry, coding, options_.view->own.rank);
       !unlike.ok() && entry.state == State::kCollecting) {
     return FailRound(&entry, unlike, /*tells=*/true);
   }
