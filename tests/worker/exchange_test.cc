@@ -154,7 +154,7 @@ TEST(WorkerExchange, ATakerAsksForAllAtNoCredit) {
 }
 
 // Answers all requests, over a link that carries 128 KiB in a millisecond.
-void AnswerAll(Bench* bench) {
+void AnswerExchanges(Bench* bench) {
   for (bench->Run(); !bench->sent.empty(); bench->Run()) {
     ps::Message request = bench->Next();
     const test::Asked asked = About(request);
@@ -183,7 +183,7 @@ TEST_P(ExchangesOfRank, TakeTheCreditThatSuitsTheLink) {
   bench.worker()->Exchange(first.Call(7, memory, memory));
   EXPECT_EQ(gives_at_once(), kFirstCreditBytes / kPartition);
   EXPECT_EQ(About(bench.sent.front()).size_bytes, kPartition);
-  AnswerAll(&bench);
+  AnswerExchanges(&bench);
   EXPECT_TRUE(first.done.ok()) << first.done.text();
   bench.worker()->Exchange(next.Call(8, memory, memory));
   EXPECT_EQ(gives_at_once(), 2) << "128 KiB";
