@@ -241,7 +241,8 @@ class Run(abc.ABC):
         if not event.port:
             self._await_nodes(self._job.grace)
             self._say("the scheduler node ended before it listened")
-            raise Over(self._launcher.children[0].shell_code or 1)
+            node = self._launcher.children[0]
+            raise Over(1 if node.code is None else node.shell_code or 1)
 
     # -- watching ------------------------------------------------------------------------------
 

@@ -347,15 +347,23 @@ def test_workers_that_never_join_are_reported(tmp_path: pathlib.Path) -> None:
     assert "did every worker use the store?" in result.stderr
 
 
-@pytest.mark.parametrize(("then", "code"), [("sys.exit(7)", 7), ("", 1)])
+@pytest.mark.parametrize(
+    ("then", "grace", "code"),
+    [
+        ("sys.exit(7)", LIMIT_S, 7),
+        ("", LIMIT_S, 1),
+        ("os.closerange(3, 99); time.sleep(99)", 0.3, 1),
+    ],
+)
 def test_a_scheduler_node_that_does_not_start_ends_the_job(
-    tmp_path: pathlib.Path, then: str, code: int
+    tmp_path: pathlib.Path, then: str, grace: float, code: int
 ) -> None:
-    node = [sys.executable, "-c", f"import sys; print('no luck', flush=True); {then}"]
-    result = with_stand_ins(["echo", "never"], tmp_path, node=node)
+    node = [sys.executable, "-c", f"import os, sys, time; print('no luck', flush=True); {then}"]
+    result = with_stand_ins(["echo", "never"], tmp_path, node=node, grace=grace)
     assert result.returncode == code
     assert result.stdout == "[scheduler] no luck\n"
-    assert "scheduler" in result.stderr
+    assert "the scheduler node ended before it listened" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_every_process_gets_its_place(
