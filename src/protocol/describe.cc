@@ -133,7 +133,7 @@ Status CheckPayload(const protocol::Call& call, const codec::Table& codecs) {
   if (Status wrong = CheckGradient(call, codecs); !wrong.ok() || coding.plain()) return wrong;
   const codec::Codec& codec = codecs.Get(coding);
   if (codec.check_codes == nullptr) return Status::Ok();
-  const Status codes =
+  Status codes =
       codec.check_codes(coding.parameters, call.payload.bytes(), about.size_bytes / sizeof(float));
   if (codes.ok()) return codes;
   return Status::InvalidArgument(DescribeCoded(call, codecs) + ": " + codes.message());
