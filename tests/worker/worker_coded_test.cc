@@ -113,8 +113,7 @@ TEST(CodedCredit, AnEighthOfTheGradientCountsAtLeast) {
   std::vector<std::byte> memory(32 * kUnit * sizeof(float));
   Bench bench(options);
   bench.worker()->Broadcast(7, {.coding = onebit.value()}, memory, [](const Status&) {});
-  bench.Run();
-  while (!bench.sent.empty()) bench.Answer(bench.Next());
+  for (bench.Run(); !bench.sent.empty(); bench.Run()) bench.Answer(bench.Next());
   bench.worker()->PushPull(
       7, {.coding = onebit.value()}, memory, memory, [](const Status&) {}, [](const Status&) {});
   bench.Run();

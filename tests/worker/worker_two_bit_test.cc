@@ -143,19 +143,19 @@ TEST(WorkerTwoBit, ARepeatSendsTheSameCodes) {
   EXPECT_TRUE(sum.pushed->ok());
 }
 
-TEST(WorkerTwoBit, CreditCountsCodedBytes) {
+TEST(WorkerTwoBit, CreditCountsAnEighthOfTheGradient) {
   std::vector<std::byte> value = Floats(std::vector<float>(1 + 16 * 5, 1));
   std::vector<std::byte> out = Bytes(value.size(), 0);
   PsWorkerOptions options = OneWorker();
-  options.credit_bytes = 12;
+  options.credit_bytes = 24;  // a partition of 64 bytes has 4 bytes of codes
   Bench bench(options);
   bench.Initialise(7, value);
   const Bench::Sum sum = bench.PushPull(7, 0, value, out, 1);
   bench.Run();
-  EXPECT_EQ(bench.worker()->in_flight_bytes(0), 12U);
+  EXPECT_EQ(bench.worker()->in_flight_bytes(0), 24U);
   EXPECT_EQ(bench.sent.size(), 6U) << "three pushes and their pulls";
   bench.Answer(bench.Next());
-  EXPECT_EQ(bench.worker()->in_flight_bytes(0), 12U);
+  EXPECT_EQ(bench.worker()->in_flight_bytes(0), 24U);
   AnswerAll(&bench);
   EXPECT_EQ(bench.worker()->in_flight_bytes(0), 0U);
   EXPECT_TRUE(sum.pushed->ok());
