@@ -111,11 +111,12 @@ TEST(CodedCredit, AnEighthOfTheGradientCountsAtLeast) {
   PsWorkerOptions options;
   options.credit_bytes = 2 * 4 * kUnit * sizeof(float) / 8;  // two partitions of four units
   std::vector<std::byte> memory(32 * kUnit * sizeof(float));
+  std::vector<std::byte> sums(memory.size());
   Bench bench(options);
   bench.worker()->Broadcast(7, {.coding = onebit.value()}, memory, [](const Status&) {});
   for (bench.Run(); !bench.sent.empty(); bench.Run()) bench.Answer(bench.Next());
   bench.worker()->PushPull(
-      7, {.coding = onebit.value()}, memory, memory, [](const Status&) {}, [](const Status&) {});
+      7, {.coding = onebit.value()}, memory, sums, [](const Status&) {}, [](const Status&) {});
   bench.Run();
   const auto pushes = std::ranges::count_if(
       bench.sent, [](const ps::Message& message) { return !message.data.empty(); });
