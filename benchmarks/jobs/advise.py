@@ -142,8 +142,7 @@ def coded_rows(result: Dict[str, Any]) -> List[Dict[str, Any]]:
             if measured is None:
                 continue
             travelling = coded.layers_of(arm, layers)
-            # Each worker of a host sends its codes.
-            predicted = hosts.predict(travelling, "ours", adds_up=travelling == layers).step_s
+            predicted = hosts.predict(travelling, "ours").step_s
             times = {"measured": measured, "predicted": predicted}
             rows.append({"name": f"{result['rate']}, {cell['name']}", "arm": arm, **times})
     return rows
