@@ -18,7 +18,7 @@ BYTES = 4 * 100_000  # of each of the tensors
 SERVERS = "servers"
 # How the results of a job of two workers and two servers are kept: one more tensor is of 4 bytes,
 # and the workers compare what they do by two notes.
-NOTES = 224
+NOTES = 240
 KEY = f"8 tensors, {5 * BYTES + 4 + NOTES} bytes; 2 workers, 2 servers, 127.0.0.1"
 
 
