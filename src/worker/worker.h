@@ -50,6 +50,8 @@ struct WorkerOptions {
   // Both hold until rank 0's back end has measured values that suit the network, if it measures.
   // Then rank 0 applies these values once, as if by Retune.  A call of Retune or a compressed
   // push-pull ends the measurement.  A push-pull of an asynchronous key applies nothing.
+  // Until such a decision arrives, the end of an exchange applies the credit that the worker's own
+  // back end has measured.
 
   // Partitions of all but large exchanges; a multiple of 64, the same on all workers.  Exchanges
   // have no rounds in which workers could agree on others, so these suit a link of 1 Gbit/s.

@@ -357,8 +357,17 @@ class Ranks:
             stagings.close()
 
 
+def has_a_dropped_sum_behind_a_barrier(_rank: int, group: Group) -> None:
+    """Drop the handle of a sum; the barrier ends it."""
+    tensor = torch.ones(40_000)
+    group.allreduce([tensor])
+    group.barrier().wait()
+    assert tensor[0] == tensor[-1] == 2
+
+
 __all__ = [
     "FakeCarrier",
     "FakeExchanges",
     "Ranks",
+    "has_a_dropped_sum_behind_a_barrier",
 ]

@@ -13,7 +13,7 @@ from typing import Any, Callable, Iterator, List, Sequence, Tuple, Type
 import pytest
 import torch
 from fake_device import FakeRuntime, Work
-from fake_exchanges import Ranks
+from fake_exchanges import Ranks, has_a_dropped_sum_behind_a_barrier
 from fake_stagings import FakeStagings
 from test_aliasing import CALLS, views
 
@@ -196,13 +196,7 @@ def test_a_script_that_asks_for_the_end_has_the_values(ranks: Ranks) -> None:
 
 
 def test_a_device_follows_dropped_calls_at_a_barrier(ranks: Ranks) -> None:
-    def call(rank: int, group: Group) -> None:
-        tensor = torch.ones(40_000)
-        group.allreduce([tensor])
-        group.barrier().wait()
-        assert tensor[0] == tensor[-1] == 2
-
-    ranks.well(call)
+    ranks.well(has_a_dropped_sum_behind_a_barrier)
 
 
 def test_a_callback_may_wait_for_another_call(ranks: Ranks) -> None:

@@ -10,7 +10,7 @@ from typing import Callable, Iterator, List
 import pytest
 import torch
 import torch.distributed as dist
-from fake_exchanges import Ranks
+from fake_exchanges import Ranks, has_a_dropped_sum_behind_a_barrier
 
 from bytescheduler.errors import Closed, Error, PeerLost, Timeout, UsageError
 from bytescheduler.torch._backend.group import Group
@@ -48,13 +48,7 @@ def test_calls_are_waited_for_in_any_order(ranks: Ranks) -> None:
 
 
 def test_a_call_that_the_script_drops_ends_before_a_barrier(ranks: Ranks) -> None:
-    def call(rank: int, group: Group) -> None:
-        tensor = torch.ones(40_000)
-        group.allreduce([tensor])
-        group.barrier().wait()
-        assert tensor[0] == tensor[-1] == 2
-
-    ranks.well(call)
+    ranks.well(has_a_dropped_sum_behind_a_barrier)
 
 
 def test_a_future_has_the_result_and_runs_callbacks(ranks: Ranks) -> None:
