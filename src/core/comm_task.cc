@@ -1,6 +1,9 @@
 // CommTask: the state that a task knows by itself; the Core decides the rest.
 #include "core/comm_task.h"
 
+#include <algorithm>
+#include <cstdint>
+
 #include "base/check.h"
 #include "core/core.h"
 
@@ -10,6 +13,16 @@ CommTask::CommTask(Key key, Round round, Priority priority, uint64_t size_bytes)
     : key_(key), round_(round), priority_(priority), size_bytes_(size_bytes) {}
 
 CommTask::~CommTask() { BS_CHECK(core_ == nullptr); }
+
+Priority CommTask::PriorityOf(uint32_t partition_index) const {
+  // Above kEarlyPriority, in the order of their own priorities.
+  constexpr int64_t kRaise = int64_t{1} << 30U;
+  if (precedes_early_) {
+    return static_cast<Priority>(
+        std::clamp<int64_t>(priority_ + kRaise, kEarlyPriority + 1, INT32_MAX));
+  }
+  return partition_index < num_early_ ? std::max(priority_, kEarlyPriority) : priority_;
+}
 
 void CommTask::NotifyReady() {
   BS_CHECK(core_ != nullptr);

@@ -32,10 +32,9 @@ class CommTask {
   Key key() const { return key_; }
   Round round() const { return round_; }
   Priority priority() const { return priority_; }
-  // The priority of a partition: see CoreOptions::early_bytes.  REQUIRES: registered once.
-  Priority PriorityOf(uint32_t partition_index) const {
-    return partition_index < num_early_ ? std::max(priority_, kEarlyPriority) : priority_;
-  }
+  // The priority of a partition: see CoreOptions::early_bytes and small_tensor_bytes.
+  // REQUIRES: registered once.
+  Priority PriorityOf(uint32_t partition_index) const;
   uint64_t size_bytes() const { return size_bytes_; }
   // Empty until Core::Add has partitioned the task.
   std::span<const bs::Partition> partitions() const { return partitions_; }
@@ -86,6 +85,7 @@ class CommTask {
   std::vector<bs::Partition> partitions_;
   std::vector<State> states_;  // of each partition
   bool keeps_priority_ = false;
+  bool precedes_early_ = false;
   uint32_t num_early_ = 0;    // partitions that go in the order in which tensors became ready
   uint32_t unfinished_ = 0;   // partitions not finished yet
   uint32_t outstanding_ = 0;  // started and not finished

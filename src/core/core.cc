@@ -38,6 +38,7 @@ class Core::Impl {
     task->partitions_ = task->Partition(options_.partition_bytes);
     CheckPartitions(*task);
     const size_t count = task->partitions_.size();
+    task->precedes_early_ = PrecedesEarly(*task);
     task->num_early_ = NumEarly(*task, count);
     task->core_ = core_;
     task->number_ = next_number_++;
@@ -128,8 +129,13 @@ class Core::Impl {
   size_t num_tasks() const { return tasks_.size(); }
 
  private:
+  bool PrecedesEarly(const CommTask& task) const {
+    return options_.early_bytes > 0 && !task.keeps_priority_ &&
+           task.size_bytes_ <= options_.small_tensor_bytes;
+  }
+
   uint32_t NumEarly(const CommTask& task, uint64_t count) const {
-    if (task.keeps_priority_) return 0;
+    if (task.keeps_priority_ || task.precedes_early_) return 0;
     const uint64_t most =
         options_.early_bytes / std::max<uint64_t>(task.partitions_.front().size_bytes, 1);
     return static_cast<uint32_t>(std::min((count + task.key_ % 2) / 2, most));

@@ -346,6 +346,7 @@ void Cluster::MakeWorkers() {
   options.credit_bytes = plan_.credit_bytes;
   options.priority_order = options_.policy == Policy::kOurs || options_.policy == Policy::kP3;
   options.early_bytes = options_.policy == Policy::kOurs ? kEarlyBytes / plan_.scale : 0;
+  options.small_tensor_bytes = kSmallTensorBytes / plan_.scale;
   backend::PsBackendOptions backend_options;
   const bool stock = options_.policy == Policy::kP3 || options_.policy == Policy::kDistSync;
   if (!stock) backend_options.server_weights = WeightsOf(options_);

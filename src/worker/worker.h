@@ -58,6 +58,7 @@ struct WorkerOptions {
   uint64_t exchange_partition_bytes = uint64_t{64} << 10U;
   bool priority_order = true;          // false: first ready, first sent
   uint64_t early_bytes = kEarlyBytes;  // CoreOptions::early_bytes
+  uint64_t small_tensor_bytes = kSmallTensorBytes;
   Urgency urgency = Urgency::kCaller;  // without effect unless priority_order
   // Codecs of PushPullOptions::coding; outlives the worker.  Null: the engine's codecs.
   const codec::Table* codecs = nullptr;

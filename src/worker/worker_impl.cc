@@ -60,6 +60,7 @@ Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, backend::Ba
              .partition_bytes = options.partition_bytes,
              .credit_bytes = options.credit_bytes,
              .early_bytes = options.early_bytes,
+             .small_tensor_bytes = options.small_tensor_bytes,
              .priority_order = options.priority_order},
             [executor](std::function<void()> task) { executor->Post(std::move(task)); }),
       context_({.view = options.view,

@@ -18,7 +18,10 @@ namespace {
 class CoreTest : public ::testing::Test {
  protected:
   // Partitions of 100 bytes, room for two of them.
-  CoreOptions options_{.num_servers = 1, .partition_bytes = 100, .credit_bytes = 200};
+  CoreOptions options_{.num_servers = 1,
+                       .partition_bytes = 100,
+                       .credit_bytes = 200,
+                       .small_tensor_bytes = 0};
   std::vector<Started> log_;
   ManualDefer defer_;
 
@@ -239,6 +242,48 @@ TEST_F(CoreTest, TensorThatTheCallerMarksAsUrgentGoesBeforeFirstHalves) {
   EXPECT_EQ(TakeLog(), (std::vector<Started>{{2, 0, 0, 100}}));
   core.FailAll(Status::Cancelled("end of test"));
   urgent.NotifyFinish(0, Status::Ok());
+}
+
+TEST_F(CoreTest, SmallTensorsGoBeforeFirstHalvesByPriority) {
+  options_.credit_bytes = 100;
+  options_.small_tensor_bytes = 50;
+  RecordingTask back({.key = 1, .priority = -9, .size_bytes = 200}, &log_);
+  RecordingTask small({.key = 3, .priority = -7, .size_bytes = 50}, &log_);
+  RecordingTask smaller({.key = 5, .priority = -2, .size_bytes = 40}, &log_);
+  RecordingTask usual({.key = 7, .priority = -1, .size_bytes = 60}, &log_);
+  Core core(options_, defer_.fn());
+  AddReady(&core, {&back, &small, &smaller, &usual});
+  std::vector<Key> order;
+  std::map<Key, RecordingTask*> tasks{{1, &back}, {3, &small}, {5, &smaller}, {7, &usual}};
+  for (int i = 0; i < 5; ++i) {
+    defer_.RunAll();
+    for (const Started& now : TakeLog()) {
+      order.push_back(now.key);
+      tasks[now.key]->NotifyFinish(now.index, Status::Ok());
+    }
+  }
+  EXPECT_EQ(order, (std::vector<Key>{5, 3, 1, 7, 1}));
+}
+
+TEST_F(CoreTest, SmallTensorsKeepTheirPriorityWhereNothingGoesEarly) {
+  options_.early_bytes = 0;
+  options_.small_tensor_bytes = 50;
+  RecordingTask small({.key = 1, .priority = -9, .size_bytes = 50}, &log_);
+  Core core(options_, defer_.fn());
+  core.Add(&small);
+  EXPECT_EQ(small.PriorityOf(0), -9);
+  core.FailAll(Status::Cancelled("end of test"));
+}
+
+TEST_F(CoreTest, LeastAndMostPrioritiesOfSmallTensorsGoBeforeFirstHalves) {
+  options_.small_tensor_bytes = 50;
+  RecordingTask least({.key = 1, .priority = INT32_MIN, .size_bytes = 50}, &log_);
+  RecordingTask most({.key = 3, .priority = INT32_MAX, .size_bytes = 50}, &log_);
+  Core core(options_, defer_.fn());
+  for (RecordingTask* task : {&least, &most}) core.Add(task);
+  EXPECT_EQ(least.PriorityOf(0), kEarlyPriority + 1);
+  EXPECT_EQ(most.PriorityOf(0), INT32_MAX);
+  core.FailAll(Status::Cancelled("end of test"));
 }
 
 TEST_F(CoreTest, WithoutTheFirstHalfAllGoByPriority) {

@@ -167,7 +167,7 @@ TEST(PushPullTask, ASmallTensorIsOneRequestAPartitionAndCreditReturnsWhenItLeave
   const std::vector<std::byte>& out = under_way.out;
   ps::Message first = bench.Next();
   EXPECT_EQ(first.meta.extension.op, ps::Op::kPushPull);
-  EXPECT_EQ(first.meta.priority, kEarlyPriority);  // the first half
+  EXPECT_GT(first.meta.priority, kEarlyPriority);
   EXPECT_EQ(first.data.at(0).size(), 64U);
   EXPECT_TRUE(bench.Quiet());
   EXPECT_EQ(bench.worker()->in_flight_bytes(0), 64U);

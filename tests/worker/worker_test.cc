@@ -35,8 +35,9 @@ TEST(Worker, PullGoesRightBehindItsPushWithTheSamePriority) {
   ps::Message pull = bench.Next();
   EXPECT_EQ(About(push).op, ps::Op::kPush);
   EXPECT_EQ(About(pull).op, ps::Op::kPull);
+  EXPECT_EQ(push.meta.priority, pull.meta.priority);
   for (const ps::Message* message : {&push, &pull}) {
-    EXPECT_EQ(message->meta.priority, kEarlyPriority);  // an odd key of one partition
+    EXPECT_GT(message->meta.priority, kEarlyPriority);  // as the tensor is small
     EXPECT_EQ(About(*message).key, 7U);
     EXPECT_EQ(About(*message).round, 1U);
     EXPECT_EQ(About(*message).size_bytes, 64U);

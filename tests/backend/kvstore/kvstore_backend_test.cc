@@ -27,6 +27,7 @@ WorkerOptions Options(const job::SharedView& view) {
   options.view = view;
   options.partition_bytes = kPart;
   options.credit_bytes = kPart;
+  options.small_tensor_bytes = 0;
   return options;
 }
 
