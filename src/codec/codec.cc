@@ -32,8 +32,6 @@ std::string Names(const std::vector<Codec>& rows, const std::string& before,
 
 constexpr std::string_view kSumsTravel[] = {"plain", "same", "bf16"};             // by SumsTravel
 constexpr std::string_view kFeedback[] = {"", "vanilla", "corrected", "sparse"};  // by Feedback
-// Of a partition: a more urgent tensor waits while it is coded, here and on its server.
-constexpr uint64_t kMostUnits = 4;
 
 // The enumerator whose name is `name`.
 template <typename Enum>
@@ -193,11 +191,8 @@ bool Table::AddsUpOnHosts(const Coding& coding) const {
   return coding.plain() || Get(coding).cuts_keys;
 }
 
-uint64_t Table::PartitionBytes(const Coding& coding, uint64_t sent_bytes) const {
-  const Codec& codec = Get(coding);
-  const uint64_t unit_bytes = codec.encoded_bytes(coding.parameters, codec.unit_elements);
-  const uint64_t units = (sent_bytes + unit_bytes / 2) / unit_bytes;
-  return std::clamp<uint64_t>(units, 1, kMostUnits) * codec.unit_elements * sizeof(float);
+uint64_t Table::PartitionBytes(const Coding& coding) const {
+  return Get(coding).unit_elements * sizeof(float);
 }
 
 }  // namespace bs::codec

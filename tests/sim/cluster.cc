@@ -258,7 +258,7 @@ std::unique_ptr<WorkerNode> Cluster::MakeWorker(int32_t index, uint64_t rank) {
   const auto is_coded = [](const KeyPlan& plan) { return plan.coding.codec != 0; };
   const auto coded = std::ranges::find_if(options_.keys, is_coded);
   if (coded != options_.keys.end()) {
-    largest = std::max(largest, Codecs().PartitionBytes(coded->coding, largest));
+    largest = std::max(largest, Codecs().PartitionBytes(coded->coding));
   }
   options.partition_bytes = options_.partition_bytes + rank * step;
   if (!options_.traces.empty()) options.trace = options_.traces.at(rank);

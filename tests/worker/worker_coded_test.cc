@@ -109,7 +109,7 @@ TEST(CodedCredit, AnEighthOfTheGradientCountsAtLeast) {
   constexpr std::string_view kName = "onebit";
   const Result<Coding> onebit = codec::Builtin().Parse(&kName, {});
   PsWorkerOptions options;
-  options.credit_bytes = 2 * 4 * kUnit * sizeof(float) / 8;  // two partitions of four units
+  options.credit_bytes = 2 * kUnit * sizeof(float) / 8;  // two partitions
   std::vector<std::byte> memory(32 * kUnit * sizeof(float));
   std::vector<std::byte> sums(memory.size());
   Bench bench(options);
