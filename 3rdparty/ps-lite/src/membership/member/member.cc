@@ -50,7 +50,6 @@ Member::Impl::Impl(const MembershipOptions& options, Transport* transport, bs::E
       suspicion_timer_(&scope_, options.straggler_timeout,
                        [this](int32_t id, const std::string& why) { OnUnheard(id, why); }),
       retry_(&scope_),
-      barrier_retry_(&scope_),
       leave_retry_(&scope_),
       heartbeat_(&scope_),
       silence_(&scope_),
@@ -63,7 +62,14 @@ Member::Impl::Impl(const MembershipOptions& options, Transport* transport, bs::E
                          const Neighbour& neighbour) { return Holds(condition, neighbour); },
                   [this](NeighbourAction action, Neighbour* neighbour,
                          const NeighbourDetails& details) { Act(action, neighbour, details); },
-                  neighbours) {
+                  neighbours),
+      barriers_(
+          &scope_, options.retry_interval,
+          {.next_sequence = [this] { return NextSequence(); },
+           .send = [this](const BarrierQueue::Call& call,
+                          uint64_t sequence) { SendBarrier(call, sequence); },
+           .complete = [this](StatusCallback done,
+                              const bs::Status& status) { Complete(std::move(done), status); }}) {
   own_.role = options.role;
   own_.hostname = options.node_host;
   own_.link_rate = options.link_rate;
@@ -79,7 +85,7 @@ void Member::Impl::Close(bs::Duration linger) {
   if (state_ == MemberState::kClosed) return;
   const bool owes_ready = handler_.on_ready && ready_call_ != ReadyCall::kMade;
   const auto closed = bs::Status::Cancelled("the membership was closed");
-  EndAllBarriers(closed);
+  barriers_.EndAll(closed);
   EndLeave(closed);
   Apply(MemberEvent::kClose);
   scope_.Close();
@@ -228,10 +234,7 @@ void Member::Impl::OnControl(const Meta& meta, const SchedulerBody& said) {
     case Command::kAddNode:
       return OnAddNode(meta, said);
     case Command::kBarrier:
-      if (!barriers_.empty() && barriers_.front().sequence == extension.sequence) {
-        EndBarrier(StatusOf(extension));
-      }
-      return;
+      return barriers_.OnEnd(extension.sequence, StatusOf(extension));
     case Command::kHeartbeat:
       if (extension.op == Op::kShutdown) OnShutdown(extension);
       return;
@@ -334,9 +337,7 @@ void Member::Impl::ReportSilence() {
 
 void Member::Impl::OnStatus(const Extension& extension) {
   if (state_ != MemberState::kRegistering) {
-    if (!barriers_.empty() && barriers_.front().sequence == extension.sequence) {
-      barriers_.front().waits_for = extension.text;
-    }
+    barriers_.OnWaiting(extension.sequence, extension.text);
     // A refusal is repeated only if our acknowledgement was lost.
     if (extension.status == 0 || view_.own_id != kEmpty) return;
   }
@@ -446,9 +447,10 @@ void Member::Impl::JoinStartBarrier() {
   // reaches a server that is not ready.
   if (started || server) Apply(MemberEvent::kStarted);
   if (started) return;
-  BarrierCall start;
+  BarrierQueue::Call start;
   start.group = kEveryone;
-  start.start = true;
+  start.repeats = !stock_scheduler_;
+  start.limit = BarrierQueue::Limit{options_.timeout, "BYTESCHEDULER_TIMEOUT"};
   start.done = [this, server](const bs::Status& status) {
     if (IsOver(state_) || state_ == MemberState::kClosed) return;
     if (!status.ok()) {
@@ -459,7 +461,7 @@ void Member::Impl::JoinStartBarrier() {
       Apply(MemberEvent::kStarted);
     }
   };
-  QueueBarrier(std::move(start));
+  barriers_.Add(std::move(start));
 }
 
 void Member::Impl::OnNewcomer(const Node& node, uint64_t incarnation) {

@@ -16,6 +16,7 @@
 #include "base/limited_log.h"
 #include "membership/attempts.h"
 #include "membership/control_body.h"
+#include "membership/member/barrier_queue.h"
 #include "membership/member/member_table.h"
 #include "membership/member/neighbours.h"
 #include "membership/pause_detector.h"
@@ -50,14 +51,6 @@ class Member::Impl {
  private:
   // The call of on_ready.
   enum class ReadyCall { kOwed, kPosted, kMade };
-  struct BarrierCall {
-    int32_t group = 0;
-    bool start = false;  // the start barrier: has the deadline of the start
-    bool last = false;   // the final barrier: no deadline, ended by the job's shutdown
-    StatusCallback done;
-    uint64_t sequence = 0;
-    std::string waits_for;  // as the scheduler node last said
-  };
   struct Due {
     StatusCallback done;
     bs::Status status;
@@ -131,11 +124,7 @@ class Member::Impl {
   // Reports nodes that we have lost; the scheduler node may replace them.
   void SendUnreachable();
   void CheckScheduler();
-  void QueueBarrier(BarrierCall call);
-  void BeginBarrier();
-  void SendBarrier();
-  void EndBarrier(const bs::Status& status);
-  void EndAllBarriers(const bs::Status& status);
+  void SendBarrier(const BarrierQueue::Call& call, uint64_t sequence);
   void SendLeave();
   void EndLeave(const bs::Status& status);
   // For native data.
@@ -206,7 +195,6 @@ class Member::Impl {
   InboundWatch inbound_;            // for stock peers
   SuspicionTimer suspicion_timer_;  // for stock workers, on servers
   Repeater retry_;                  // repeats the registration
-  Repeater barrier_retry_;
   Repeater leave_retry_;
   Repeater heartbeat_;
   Repeater silence_;  // reports the scheduler node's silence while we register
@@ -233,10 +221,9 @@ class Member::Impl {
   Neighbours neighbours_;
   // The workers of this host, with joins_host.  The other side judges whether they are lost.
   std::map<int32_t, Node> beside_;
-  std::vector<Message> early_;        // of these workers, before this worker is ready
-  Resends resends_;                   // for stock peers
-  std::deque<BarrierCall> barriers_;  // the first is active
-  bs::TimerId barrier_timer_ = 0;
+  std::vector<Message> early_;  // of these workers, before this worker is ready
+  Resends resends_;             // for stock peers
+  BarrierQueue barriers_;
   bool joined_final_ = false;
   bool stock_scheduler_ = false;
   int32_t stock_number_ = 1;  // of the next control message to it; the registration had the first

@@ -54,74 +54,33 @@ void Member::Impl::Barrier(int32_t group, StatusCallback done) {
                                        : bs::Status::FailedPrecondition("not in the job yet"));
     return;
   }
-  BarrierCall call;
+  BarrierQueue::Call call;
   call.group = group;
+  call.repeats = !stock_scheduler_;
+  call.limit = BarrierQueue::Limit{options_.straggler_timeout, "BYTESCHEDULER_STRAGGLER_TIMEOUT"};
   call.done = std::move(done);
-  QueueBarrier(std::move(call));
+  barriers_.Add(std::move(call));
 }
 
 void Member::Impl::JoinFinalBarrier() {
   const bool over = IsOver(state_) || state_ == MemberState::kClosed;
   if (joined_final_ || over || state_ == MemberState::kRegistering) return;
   joined_final_ = true;
-  BarrierCall call;
+  BarrierQueue::Call call;
   call.group = kEveryone;
   call.last = true;
-  QueueBarrier(std::move(call));
+  call.repeats = !stock_scheduler_;
+  barriers_.Add(std::move(call));
 }
 
-void Member::Impl::QueueBarrier(BarrierCall call) {
-  barriers_.push_back(std::move(call));
-  if (barriers_.size() == 1) BeginBarrier();
-}
-
-void Member::Impl::BeginBarrier() {
-  BarrierCall& call = barriers_.front();
-  call.sequence = NextSequence();
-  SendBarrier();
-  if (!stock_scheduler_) barrier_retry_.Start(options_.retry_interval, [this] { SendBarrier(); });
-  if (call.last) return;
-  const bs::Duration limit = call.start ? options_.timeout : options_.straggler_timeout;
-  const char* const setting =
-      call.start ? "BYTESCHEDULER_TIMEOUT" : "BYTESCHEDULER_STRAGGLER_TIMEOUT";
-  barrier_timer_ = scope_.After(limit, [this, limit, setting] {
-    barrier_timer_ = 0;
-    const BarrierCall& late = barriers_.front();
-    EndBarrier(bs::Status::DeadlineExceeded(
-        "barrier of " + DescribeGroup(late.group) + ": not complete in " + TextOf(limit) +
-        (late.waits_for.empty() ? "" : ", waiting for " + late.waits_for) + " (" + setting + ")"));
-  });
-}
-
-void Member::Impl::SendBarrier() {
-  const BarrierCall& call = barriers_.front();
-  if (stock_scheduler_) {
-    SendStockBarrier(call.group);
-    return;
-  }
-  Meta meta = NativeControl(Command::kBarrier, call.last ? Op::kLeave : Op::kNone, call.sequence);
+void Member::Impl::SendBarrier(const BarrierQueue::Call& call, uint64_t sequence) {
+  if (stock_scheduler_) return SendStockBarrier(call.group);
+  Meta meta = NativeControl(Command::kBarrier, call.last ? Op::kLeave : Op::kNone, sequence);
   meta.request = true;
   meta.app_id = 0;
   meta.customer_id = 0;
   meta.control.barrier_group = call.group;
   SendControl(std::move(meta));
-}
-
-void Member::Impl::EndBarrier(const bs::Status& status) {
-  barrier_retry_.Stop();
-  if (barrier_timer_ != 0) scope_.Cancel(std::exchange(barrier_timer_, 0));
-  BarrierCall call = std::move(barriers_.front());
-  barriers_.pop_front();
-  if (call.done) Complete(std::move(call.done), status);
-  if (!barriers_.empty()) BeginBarrier();
-}
-
-void Member::Impl::EndAllBarriers(const bs::Status& status) {
-  barrier_retry_.Stop();
-  if (barrier_timer_ != 0) scope_.Cancel(std::exchange(barrier_timer_, 0));
-  for (BarrierCall& call : std::exchange(barriers_, {})) {
-    if (call.done) Complete(std::move(call.done), status);
-  }
 }
 
 void Member::Impl::Leave(const std::string& reason, StatusCallback done) {
@@ -434,10 +393,10 @@ void Member::Impl::Act(MemberAction action, const bs::Status& why) {
       return GoOver(why);
     case MemberAction::kRefuse:
       TellReady(bs::Status::Unavailable("the job is over"));
-      return EndAllBarriers(bs::Status::Unavailable("the job is over"));
+      return barriers_.EndAll(bs::Status::Unavailable("the job is over"));
     case MemberAction::kEndWell:
       NotifyOfEnd();
-      return EndAllBarriers(bs::Status::Unavailable("the job is over"));
+      return barriers_.EndAll(bs::Status::Unavailable("the job is over"));
     case MemberAction::kSendGoodbye:
       return SayGoodbye();
     case MemberAction::kSkipGoodbye:
@@ -465,7 +424,7 @@ void Member::Impl::NotifyOfEnd() {
 void Member::Impl::GoOver(const bs::Status& why) {
   failure_ = why;
   retry_.Stop();
-  EndAllBarriers(why);
+  barriers_.EndAll(why);
   if (options_.role != Role::kWorker) return;  // servers still refuse pending pulls
   // No caller waits for responses any more; a server that does not read must not keep our memory.
   for (const auto& [id, neighbour] : neighbours_.all()) {

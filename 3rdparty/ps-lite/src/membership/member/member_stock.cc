@@ -71,10 +71,10 @@ void Member::Impl::RegisterWithStock() {
 
 void Member::Impl::OnStockBarrier() {
   if (barriers_.empty()) return;
-  if (barriers_.front().last) {
+  if (barriers_.in_last()) {
     OnShutdown(Extension());
   } else {
-    EndBarrier(bs::Status::Ok());
+    barriers_.EndFirst(bs::Status::Ok());
   }
 }
 
