@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,43 +13,11 @@
 #include "membership/coordinator/inbox.h"
 #include "membership/coordinator/rendezvous.h"
 #include "membership/coordinator/shutdown.h"
+#include "ps-lite/membership/kept_messages.h"
 #include "sim/sim_executor.h"
 #include "wire/control.h"
 
 namespace ps::test {
-
-// Sends nothing, and keeps what it was given.
-class KeptMessages final : public Transport {
- public:
-  void Start(Handler) override {}
-  void Bind(const Address&, BindDone) override {}
-  void Connect(int32_t peer, const Address& address, int32_t) override {
-    connected.insert(peer);
-    addresses[peer] = address;
-  }
-  void Disconnect(int32_t peer, bs::Duration) override { connected.erase(peer); }
-  void Send(Message message) override { sent.push_back(std::move(message)); }
-  void Close(bs::Duration) override {}
-
-  // How many messages with this operation the peer was sent.
-  int64_t Count(int32_t peer, Op op) const {
-    return std::ranges::count_if(sent, [&](const Message& message) {
-      return message.peer == peer && message.meta.extension.op == op;
-    });
-  }
-  // The latest peer that was at this port; kEmpty if there was none.
-  int32_t PeerOf(int32_t port) const {
-    int32_t latest = kEmpty;
-    for (const auto& [peer, address] : addresses) {
-      if (address.port == port) latest = peer;
-    }
-    return latest;
-  }
-
-  std::set<int32_t> connected;
-  std::map<int32_t, Address> addresses;
-  std::vector<Message> sent;
-};
 
 // A job of two workers and a server.  The conditions that parts decide are theirs.
 class Parts : public ::testing::Test {

@@ -6,20 +6,13 @@
 
 namespace ps {
 
-bool Member::Impl::TakeStock(const Message& message) {
-  suspicion_timer_.OnHeard(message.peer);
-  Resends::Verdict verdict = resends_.Take(message, own_.id);
-  if (verdict.ack) transport_->Send({.peer = message.peer, .meta = std::move(*verdict.ack)});
-  return verdict.fresh;
-}
-
 void Member::Impl::OnStockControl(const Message& message) {
-  if (state_ != MemberState::kRegistering && !stock_scheduler_) {
-    Drop(kSchedulerId, "control of a stock scheduler node, and ours is none");
+  if (context_.state != MemberState::kRegistering && !context_.stock_scheduler) {
+    context_.Drop(kSchedulerId, "control of a stock scheduler node, and ours is none");
     return;
   }
-  last_word_ = scope_.Now();
-  if (!TakeStock(message)) return;
+  last_word_ = context_.scope.Now();
+  if (!contacts_.stock()->Take(message)) return;
   switch (message.meta.control.command) {
     case Command::kAddNode:
       OnStockList(message.meta);
@@ -30,43 +23,43 @@ void Member::Impl::OnStockControl(const Message& message) {
     case Command::kHeartbeat:
       return;
     default:
-      DropViolation(kSchedulerId, "unexpected control command");
+      contacts_.DropViolation(kSchedulerId, "unexpected control command");
   }
 }
 
 void Member::Impl::OnStockList(const Meta& meta) {
-  if (state_ != MemberState::kRegistering) return;
+  if (context_.state != MemberState::kRegistering) return;
   bs::Result<View> view = CheckList(meta);
   if (!view.ok()) {
-    Drop(kSchedulerId, view.status().message());
+    context_.Drop(kSchedulerId, view.status().message());
     return;
   }
   OnStockScheduler();
-  if (stock_scheduler_) Enter(std::move(view.value()));
+  if (context_.stock_scheduler) Enter(std::move(view.value()));
 }
 
 void Member::Impl::OnStockScheduler() {
-  if (std::exchange(stock_scheduler_, options_.role == Role::kServer)) return;
-  if (!stock_scheduler_) {
+  if (std::exchange(context_.stock_scheduler, context_.options.role == Role::kServer)) return;
+  if (!context_.stock_scheduler) {
     Fail(bs::Status::FailedPrecondition(
-        "the scheduler node at " + TextOf(options_.root) +
+        "the scheduler node at " + TextOf(context_.options.root) +
         " is MXNet's own, which native workers cannot join: start ours (bslaunch), or wrap a dist "
         "store (BYTESCHEDULER_BACKEND=kvstore)"));
     return;
   }
   retry_.Stop();
-  log_.Info("the scheduler node at " + TextOf(options_.root) +
-            " is MXNet's own: it does not say which process is lost");
+  context_.log.Info("the scheduler node at " + TextOf(context_.options.root) +
+                    " is MXNet's own: it does not say which process is lost");
 }
 
 void Member::Impl::RegisterWithStock() {
   Meta meta;
   meta.is_control = true;
   meta.control.command = Command::kAddNode;
-  meta.control.nodes = {own_};
+  meta.control.nodes = {context_.own};
   meta.control.nodes.front().link_rate = 0;  // no field of its protocol
   meta.timestamp = 0;
-  SendControl(std::move(meta));
+  context_.SendControl(std::move(meta));
 }
 
 void Member::Impl::OnStockBarrier() {
@@ -93,13 +86,13 @@ void Member::Impl::SendStockHeartbeat() {
   Meta meta;
   meta.is_control = true;
   meta.control.command = Command::kHeartbeat;
-  meta.control.nodes = {own_};
+  meta.control.nodes = {context_.own};
   SendStock(std::move(meta));
 }
 
 void Member::Impl::SendStock(Meta meta) {
   meta.timestamp = stock_number_++;
-  SendControl(std::move(meta));
+  context_.SendControl(std::move(meta));
 }
 
 }  // namespace ps
