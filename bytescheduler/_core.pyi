@@ -73,6 +73,7 @@ def predict(
     credit_bytes: int,
     steps: int = 6,
     most_workers: int = 8,
+    coding_s: Sequence[float] = (0.0, 0.0, 0.0, 0.0),
     places: Optional[Sequence[Tuple[int, float]]] = None,
 ) -> Prediction: ...
 def partition_and_credit(

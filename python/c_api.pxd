@@ -218,6 +218,7 @@ cdef extern from "bytescheduler/c_api.h" nogil:
         uint64_t credit_bytes
         int steps
         int most_workers
+        double[4] coding_s
         const bs_place* places
 
     ctypedef struct bs_prediction:

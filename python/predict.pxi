@@ -7,7 +7,7 @@ Prediction = namedtuple("Prediction", [
 
 
 def predict(layers, *, workers, servers, policy, bytes_per_second, latency_s, partition_bytes,
-            credit_bytes, steps=6, most_workers=8, places=None):
+            credit_bytes, steps=6, most_workers=8, coding_s=(0.0, 0.0, 0.0, 0.0), places=None):
     """Return how a job will run that replays `layers`; src/predict/predict.h says how it is found.
 
     Blocks without the GIL, for as long as the processor takes.
@@ -18,6 +18,9 @@ def predict(layers, *, workers, servers, policy, bytes_per_second, latency_s, pa
         Bytes, seconds of forward and seconds of backward, in the order of forward.
     policy : int
         0 ours, 1 first come first served, 2 P3, 3 dist_sync.
+    coding_s : sequence of four floats, optional
+        The seconds for each byte that travels in which a worker codes gradients, a server adds
+        them, a server codes the sum (once), and a worker decodes it.
     places : sequence of (int, float), optional
         The host of each worker and then of each server, and the bytes a second of its link. Nodes
         with the same host share it. By default each has a host of its own.
@@ -58,6 +61,7 @@ def predict(layers, *, workers, servers, policy, bytes_per_second, latency_s, pa
         job.credit_bytes = credit_bytes
         job.steps = steps
         job.most_workers = most_workers
+        job.coding_s[0], job.coding_s[1], job.coding_s[2], job.coding_s[3] = coding_s
         job.places = NULL
         if places is not None:
             job.places = hosts

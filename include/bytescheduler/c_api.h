@@ -519,6 +519,8 @@ typedef struct {
   uint64_t credit_bytes;
   int steps;
   int most_workers;
+  // Seconds for a byte that travels: encode it, add it, encode the sum (once), decode that.
+  double coding_s[4];
   // A place for each worker and then for each server.  Null: each has a host of its own.
   const bs_place* places;
 } bs_job_to_predict;

@@ -1,5 +1,7 @@
 // The C API's predictions: checks numbers, turns seconds into durations.
+#include <algorithm>
 #include <cmath>
+#include <span>
 #include <string>
 
 #include "backend/ps/bandwidth_estimator.h"
@@ -20,6 +22,7 @@ namespace {
 
 // A simulation of a longer time would take too long for a user.
 constexpr double kMostSeconds = 1e5;
+constexpr double kMostCodingSeconds = 1e-3;
 constexpr int kMostNodes = 1 << 16;
 constexpr int kMostSteps = 10'000;
 
@@ -43,6 +46,19 @@ Status CheckCounts(const bs_job_to_predict& job) {
   if (!std::isfinite(job.bytes_per_second) || !IsTime(job.latency_s)) {
     return Status::InvalidArgument("want a rate of the links and a latency of up to 100000 s");
   }
+  return Status::Ok();
+}
+
+Status ReadCoding(const bs_job_to_predict& job, Options* options) {
+  const std::span<const double> costs(job.coding_s);
+  const auto is_cost = [](double seconds) { return seconds >= 0 && seconds <= kMostCodingSeconds; };
+  if (!std::ranges::all_of(costs, is_cost)) {
+    return Status::InvalidArgument("want 0 to 0.001 s of coding for each byte that travels");
+  }
+  options->coding = {.encode_ns = 1e9 * costs[0],
+                     .add_ns = 1e9 * costs[1],
+                     .encode_sum_ns = 1e9 * costs[2],
+                     .decode_ns = 1e9 * costs[3]};
   return Status::Ok();
 }
 
@@ -71,6 +87,7 @@ Result<Options> OptionsOf(const bs_job_to_predict& job) {
   options.credit_bytes = job.credit_bytes;
   options.steps = static_cast<uint32_t>(job.steps);
   options.most_workers = job.most_workers;
+  if (Status wrong = ReadCoding(job, &options); !wrong.ok()) return wrong;
   if (job.places != nullptr) {
     if (Status wrong = Place(job, &options); !wrong.ok()) return wrong;
   }

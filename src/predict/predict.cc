@@ -329,14 +329,17 @@ ps::Transport* Cluster::Beside(const std::vector<int32_t>& hosts, int32_t rank) 
 
 void Cluster::MakeServers() {
   const double share = static_cast<double>(view_.num_workers()) / options_.num_workers;
+  const CodingCosts& coding = options_.coding;
   for (int32_t rank = 0; rank < options_.num_servers; ++rank) {
     ServerOptions options;
     options.view = ViewOf(job::Role::kServer, rank);
-    servers_.push_back(
-        std::make_unique<ServerHost>(options, &clock_, &network_,
-                                     HostOf(RateOf(options_.server_hosts, rank), share,
-                                            static_cast<size_t>(view_.num_workers())),
-                                     Beside(options_.server_hosts, rank)));
+    sim::SimHostOptions host = HostOf(RateOf(options_.server_hosts, rank), share,
+                                      static_cast<size_t>(view_.num_workers()));
+    host.received_payload_cost_ns = coding.add_ns / share;
+    // Each of the simulated workers gets the sum.
+    host.sent_payload_cost_ns = coding.encode_sum_ns / view_.num_workers();
+    servers_.push_back(std::make_unique<ServerHost>(options, &clock_, &network_, host,
+                                                    Beside(options_.server_hosts, rank)));
   }
 }
 
@@ -356,11 +359,13 @@ void Cluster::MakeWorkers() {
   backend_options.requests.straggler_timeout = kForEver;
   for (int32_t rank = 0; rank < view_.num_workers(); ++rank) {
     options.view = backend_options.view = ViewOf(job::Role::kWorker, rank);
+    sim::SimHostOptions host =
+        HostOf(RateOf(options_.worker_hosts, rank), 1, static_cast<size_t>(options_.num_servers));
+    host.sent_payload_cost_ns = options_.coding.encode_ns;
+    host.received_payload_cost_ns = options_.coding.decode_ns;
     workers_.push_back(std::make_unique<ReplayingWorker>(
         &replay_, options, backend_options, &clock_, &network_,
-        ReplayingWorker::Place{.host = HostOf(RateOf(options_.worker_hosts, rank), 1,
-                                              static_cast<size_t>(options_.num_servers)),
-                               .beside = Beside(options_.worker_hosts, rank)}));
+        ReplayingWorker::Place{.host = host, .beside = Beside(options_.worker_hosts, rank)}));
   }
 }
 

@@ -10,7 +10,8 @@
 //  - At most `most_workers` workers are simulated, since all do the same.  With more workers, the
 //    servers' interfaces and threads are slower in proportion.
 //  - The interface of a host sends one message at a time; there is no loss, no switch that is too
-//    slow, no other traffic.  Sums take no time.
+//    slow, no other traffic.  Sums take no time; of codes the time that the options say.
+//  - The thread that serves a node's interface codes as well, a message at a time.
 //  - P3 and dist_sync are our own worker with MXNet's slices, requests and queues, not MXNet's
 //    code.
 #pragma once
@@ -40,6 +41,14 @@ enum class Policy : uint8_t {
   kDistSync,
 };
 
+// The time that coding takes a node, in nanoseconds for each byte that travels.
+struct CodingCosts {
+  double encode_ns = 0;      // gradients, by workers
+  double add_ns = 0;         // gradients, by servers
+  double encode_sum_ns = 0;  // by servers, once for all workers
+  double decode_ns = 0;      // sums, by workers
+};
+
 struct Options {
   std::vector<Layer> layers;
   int32_t num_workers = 2;
@@ -56,6 +65,7 @@ struct Options {
   std::vector<int32_t> worker_hosts{};
   std::vector<int32_t> server_hosts{};
   std::map<int32_t, double> host_rates{};  // of hosts with another bytes_per_second
+  CodingCosts coding{};                    // layers have the sizes of codes
 };
 
 struct Prediction {

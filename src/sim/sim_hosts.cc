@@ -19,9 +19,9 @@ Duration SimHost::TimeOf(uint64_t size_bytes) const {
   return Nanoseconds(1e9 * static_cast<double>(size_bytes) / options.bytes_per_second);
 }
 
-TimePoint SimHost::Serve(TimePoint now, uint64_t size_bytes) {
-  const Duration cost =
-      options.message_cost + Nanoseconds(options.byte_cost_ns * static_cast<double>(size_bytes));
+TimePoint SimHost::Serve(TimePoint now, uint64_t size_bytes, double more_ns) {
+  const double bytes_ns = options.byte_cost_ns * static_cast<double>(size_bytes);
+  const Duration cost = options.message_cost + Nanoseconds(bytes_ns + more_ns);
   counters.busy += cost;
   thread_free = std::max(thread_free, now) + cost;
   return thread_free;
@@ -94,6 +94,12 @@ Message SimNetwork::Impl::TakeUrgent(SimLink* link) {
   return message;
 }
 
+double SimNetwork::Impl::PayloadBytes(const SimPacket& packet) const {
+  size_t moved_bytes = 0;
+  for (const auto& bytes : packet.data) moved_bytes += bytes.size();
+  return static_cast<double>(options_.payload_scale * moved_bytes);
+}
+
 void SimNetwork::Impl::Commit(SimLink* link) {
   SimHost* const host = link->owner->host.get();
   const Message message = TakeUrgent(link);
@@ -103,27 +109,28 @@ void SimNetwork::Impl::Commit(SimLink* link) {
   for (const auto& bytes : leaving.packet.data) {
     leaving.size_bytes += kFrameHeaderBytes + options_.payload_scale * bytes.size();
   }
-  if (link->target->host->interface == host->interface) return Pass(host, std::move(leaving));
+  ++host->counters.messages;
+  const TimePoint served =
+      host->Serve(clock_->Now(), leaving.size_bytes,
+                  host->options.sent_payload_cost_ns * PayloadBytes(leaving.packet));
+  if (link->target->host->interface == host->interface) return Pass(served, std::move(leaving));
   host->out_bytes += leaving.size_bytes;
   host->unacknowledged_bytes += leaving.size_bytes;
   link->unacknowledged_bytes += leaving.size_bytes;
   leaving.link = link->number;
-  ++host->counters.messages;
   host->counters.bytes += static_cast<double>(leaving.size_bytes);
-  leaving.ready = host->Serve(clock_->Now(), leaving.size_bytes);
+  leaving.ready = served;
   host->leaving.push_back(std::move(leaving));
   if (!host->sends) Leave(link->owner);
 }
 
 // To a node of the same host: only the threads take time.
-void SimNetwork::Impl::Pass(SimHost* host, SimHost::Leaving leaving) {
-  ++host->counters.messages;
+void SimNetwork::Impl::Pass(TimePoint served, SimHost::Leaving leaving) {
   leaving.target->host->in_bytes += leaving.size_bytes;
-  wires_.PostAt(host->Serve(clock_->Now(), leaving.size_bytes),
-                [this, target = leaving.target, size_bytes = leaving.size_bytes,
-                 packet = std::move(leaving.packet)]() mutable {
-                  Reach(target, std::move(packet), size_bytes);
-                });
+  wires_.PostAt(served, [this, target = leaving.target, size_bytes = leaving.size_bytes,
+                         packet = std::move(leaving.packet)]() mutable {
+    Reach(target, std::move(packet), size_bytes);
+  });
 }
 
 // The first in the queue that finds room at the other end goes out, and in there as far as that
@@ -177,7 +184,8 @@ void SimNetwork::Impl::Reach(const std::shared_ptr<SimNode>& target, SimPacket p
     ++lost;
   } else {
     ++delivered;
-    const TimePoint served = host->Serve(clock_->Now(), size_bytes);
+    const TimePoint served = host->Serve(
+        clock_->Now(), size_bytes, host->options.received_payload_cost_ns * PayloadBytes(packet));
     target->executor->PostAt(served,
                              [target, packet = std::move(packet)] { Deliver(target, packet); });
   }

@@ -49,6 +49,9 @@ struct SimHostOptions {
   uint64_t ahead_each_bytes = 0;
   Duration message_cost{};  // of the thread, for each message, each end
   double byte_cost_ns = 0;  // the same for each byte
+  // Besides, for each byte of the payloads that it sends, and that it receives.
+  double sent_payload_cost_ns = 0;
+  double received_payload_cost_ns = 0;
 };
 
 struct SimHostCounters {

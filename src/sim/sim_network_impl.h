@@ -62,8 +62,8 @@ struct SimHost {
   uint64_t waiting = 0;  // messages
   SimHostCounters counters;
 
-  // When the thread is done with a message that comes now.
-  TimePoint Serve(TimePoint now, uint64_t size_bytes);
+  // When the thread is done with a message that comes now, which takes it `more_ns` besides.
+  TimePoint Serve(TimePoint now, uint64_t size_bytes, double more_ns);
   Duration TimeOf(uint64_t size_bytes) const;
   bool has_room() const { return in_bytes < options.queued_bytes; }
 };
@@ -166,6 +166,8 @@ class SimNetwork::Impl {
   void Pump(SimLink* link);
   void Transmitted(uint64_t number);
   static SimPacket Pack(const SimLink& link, const Message& message);
+  // That take the time of the packet's payload.
+  double PayloadBytes(const SimPacket& packet) const;
 
   // sim_hosts.cc
   static Message TakeUrgent(SimLink* link);
@@ -174,7 +176,7 @@ class SimNetwork::Impl {
   static void Queue(SimLink* link);
   void TakeTurns(const std::shared_ptr<SimNode>& node);
   void Commit(SimLink* link);
-  void Pass(SimHost* host, SimHost::Leaving leaving);
+  void Pass(TimePoint served, SimHost::Leaving leaving);
   void Acknowledge(const std::shared_ptr<SimNode>& owner, uint64_t number, uint64_t size_bytes);
   void Leave(const std::shared_ptr<SimNode>& node);
   void Left(const std::shared_ptr<SimNode>& node, uint64_t size_bytes);

@@ -65,6 +65,22 @@ TEST_F(CApiPredictTest, AnImpossibleJobIsRefusedWithTheReason) {
   EXPECT_EQ(Refusal(), "a model without layers");
 }
 
+TEST_F(CApiPredictTest, CodingTakesTheTimeThatIsSaid) {
+  job_.bytes_per_second = 1e12;
+  ASSERT_EQ(Predict(), 0) << error_.message;
+  const double link_s = found_.step_s;
+  for (double& cost : job_.coding_s) {
+    cost = 1e-7;  // 0.3 s for the model
+    ASSERT_EQ(Predict(), 0) << error_.message;
+    EXPECT_GT(found_.step_s, link_s + 0.08);
+    for (const double wrong : {-1e-9, 2e-3, std::nan("")}) {
+      cost = wrong;
+      EXPECT_EQ(Refusal(), "want 0 to 0.001 s of coding for each byte that travels");
+    }
+    cost = 0;
+  }
+}
+
 TEST_F(CApiPredictTest, NodesOfOneHostShareItsLink) {
   job_.num_workers = job_.num_servers = 4;
   layers_ = {{8'000'000, 0.001, 0.002}};

@@ -61,6 +61,34 @@ TEST(Predict, DistSyncSpreadsLargeTensorsOnly) {
   EXPECT_LE(StepOf(options), 0.75 * whole);
 }
 
+// Each worker codes 55 MB and decodes as many, each of two servers adds 2 * 27.5 MB and codes half.
+TEST(Predict, CodingIsTheLimitWhereItTakesLongerThanTheLink) {
+  Options options = Fat(Policy::kOurs);
+  options.steps = 1;
+  const double link_s = StepOf(options);
+  options.coding = {.encode_ns = 20, .decode_ns = 10};
+  EXPECT_NEAR(StepOf(options), 55e6 * 30e-9, 0.15);
+  options.coding = {.add_ns = 20, .encode_sum_ns = 40};
+  EXPECT_NEAR(StepOf(options), 27.5e6 * (2 * 20e-9 + 40e-9), 0.15 * 2.2);
+  options.coding = {.encode_ns = 2, .add_ns = 1, .encode_sum_ns = 2, .decode_ns = 1};
+  EXPECT_NEAR(StepOf(options), link_s, 0.05 * link_s);
+}
+
+TEST(Predict, FewWorkersThatStandForAllLoadTheCodersOfServersAsAllDo) {
+  Options options;
+  options.layers = {{8 * kMega, milliseconds(1), milliseconds(1)}};
+  options.bytes_per_second = 100e9;
+  options.num_workers = 16;
+  options.num_servers = 1;
+  options.coding = {.add_ns = 10, .encode_sum_ns = 10};
+  options.most_workers = 16;
+  const double all_s = StepOf(options);
+  // Its thread also takes 0.3 ns a byte, each way.
+  EXPECT_NEAR(all_s, 8e6 * (17 * 10e-9 + 16 * 2 * 0.3e-9), 0.05);
+  options.most_workers = 4;
+  EXPECT_NEAR(StepOf(options), all_s, 0.05 * all_s);
+}
+
 TEST(Predict, TheSameOptionsGiveTheSame) {
   EXPECT_EQ(StepOf(Fat(Policy::kOurs)), StepOf(Fat(Policy::kOurs)));
 }

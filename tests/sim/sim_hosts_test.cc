@@ -227,6 +227,28 @@ TEST_F(SimHostsTest, TheThreadTakesItsTimeAtBothEnds) {
       0.06, 0.001);
 }
 
+TEST_F(SimHostsTest, PayloadsTakeTheThreadsOfBothEndsTheirOwnTime) {
+  SimHostOptions host = Megabyte();
+  host.sent_payload_cost_ns = 400;  // 40 ms each message
+  host.received_payload_cost_ns = 200;
+  Make(2, host, 1000);
+  for (int i = 0; i < 2; ++i) Send(0, 1, 'a', 0, kBytes / 1000);
+  Run();
+  // The second is coded while the first crosses the link.
+  EXPECT_NEAR(arrivals_.at(0).seconds, 0.04 + 0.1 + 0.02, 0.001);
+  EXPECT_NEAR(arrivals_.at(1).seconds, 0.04 + 0.2 + 0.02, 0.001);
+}
+
+TEST_F(SimHostsTest, APayloadForANodeOfTheHostTakesTheThreadsTheirTimeToo) {
+  SimHostOptions host = Megabyte();
+  host.sent_payload_cost_ns = 400;
+  host.received_payload_cost_ns = 200;
+  Make(2, host, 1, 2);
+  Send(0, 1, 'a');
+  Run();
+  EXPECT_NEAR(arrivals_.at(0).seconds, 0.04 + 0.02, 0.001);
+}
+
 TEST_F(SimHostsTest, APayloadCountsAsManyTimesItsBytes) {
   Make(2, Megabyte(), 1000);
   Send(0, 1, 'a', 0, 100);
