@@ -141,9 +141,9 @@ def coded_rows(result: Dict[str, Any]) -> List[Dict[str, Any]]:
         for arm, measured in cell["step_s"].items():
             if measured is None:
                 continue
-            travelling = coded.layers_of(arm, layers)
-            predicted = hosts.predict(travelling, "ours").step_s
-            times = {"measured": measured, "predicted": predicted}
+            job = coded.job_of(arm, layers)
+            predicted = hosts.predict(layers, "ours") if job is None else hosts.predict_coded(job)
+            times = {"measured": measured, "predicted": predicted.step_s}
             rows.append({"name": f"{result['rate']}, {cell['name']}", "arm": arm, **times})
     return rows
 

@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence
 
 from benchmarks.lab import lab_job, options
 from bytescheduler._advise import links, models
-from bytescheduler._advise.coded import coded_layers, coded_sizes
+from bytescheduler._advise.coded import Coded, coded_job, coded_sizes
 from bytescheduler._advise.shape import Shape
 from bytescheduler._compression.params import Compression, compression_of
 from bytescheduler._settings import Settings
@@ -100,12 +100,13 @@ def _ideal_s(
     return models.shortest_s(steps, seconds)
 
 
-def layers_of(arm: str, steps: List[models.Step]) -> List[models.Step]:
-    """Return layers with the bytes that travel of them; as they are if nothing is compressed."""
+def job_of(arm: str, steps: List[models.Step]) -> Optional[Coded]:
+    """Return how layers travel; None if nothing is compressed."""
     if arm not in lab_job.COMPRESSION:
-        return steps
-    least_bytes = Settings.read().min_compress_bytes
-    return coded_layers(steps, compression_of(lab_job.COMPRESSION[arm], least_bytes))
+        return None
+    params = lab_job.COMPRESSION[arm]
+    compression = compression_of(params, Settings.read().min_compress_bytes)
+    return coded_job(steps, compression, str(params.get("compressor", params.get("type"))))
 
 
 def lines(result: Dict[str, Any]) -> List[str]:

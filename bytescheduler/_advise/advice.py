@@ -4,7 +4,7 @@ import math
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from bytescheduler._advise import ddp, fsdp
-from bytescheduler._advise.coded import coded_layers, method_of
+from bytescheduler._advise.coded import NO_CODING, Coded, CodingSeconds, coded_job, method_of
 from bytescheduler._advise.links import (
     busiest_load,
     model_bytes_per_s,
@@ -97,7 +97,13 @@ class Cluster(NamedTuple):
             )
         return self.partition_bytes, self.credit_bytes
 
-    def predict(self, layers: List[Step], policy: str, steps: int = _STEPS) -> Prediction:
+    def predict(
+        self,
+        layers: List[Step],
+        policy: str,
+        steps: int = _STEPS,
+        coding_s: CodingSeconds = NO_CODING,
+    ) -> Prediction:
         """Let the engine replay the layers (src/predict).
 
         With a policy of ours a single worker stands for all workers of a host.
@@ -117,8 +123,25 @@ class Cluster(NamedTuple):
             credit_bytes=credit,
             steps=steps,
             most_workers=self.most_workers,
+            coding_s=coding_s,
             places=self._places(hosts),
         )
+
+    def predict_coded(self, coded: Coded) -> Prediction:
+        """Let the engine replay a model that travels compressed, most urgent first."""
+        partition, credit = coded.sizes(*self.sizes)
+        cluster = self._replace(partition_bytes=partition, credit_bytes=credit)
+        return cluster.predict(coded.layers, "ours", coding_s=coded.coding_s)
+
+    def coding_times(self, coded: Coded) -> Dict[str, float]:
+        """Return how long coding takes a core in a step, of each worker and of each server."""
+        encode_s, add_s, encode_sum_s, decode_s = coded.coding_s
+        size_bytes = sum(layer.size_bytes for layer in coded.layers)
+        of_server_s = self.shape.hosts_of_workers * add_s + encode_sum_s
+        return {
+            "worker": size_bytes * (encode_s + decode_s),
+            "server": size_bytes * of_server_s / self.servers,
+        }
 
 
 def _most_used(layers: List[Step], cluster: Cluster) -> int:
@@ -252,7 +275,9 @@ def advise(
     ConfigError
         There is too much to simulate, or no such method.
     """
-    coded = None if compression is None else coded_layers(layers, method_of(compression))
+    coded = None
+    if compression is not None:
+        coded = coded_job(layers, method_of(compression), compression.partition("=")[0])
     compute = math.fsum(layer.forward_s + layer.backward_s for layer in layers)
     if compute <= 0:
         raise ConfigError("the layers take no time", 1)
@@ -309,9 +334,12 @@ def advise(
         advice.update(compared_with="mirrored")
     if coded is not None:
         tell(f"simulating {_NAMES['ours']} with {compression}")
-        times["coded"] = cluster.predict(coded, "ours").step_s
-        coded_bytes = sum(layer.size_bytes for layer in coded)
-        advice["compression"] = {"method": compression, "bytes": coded_bytes}
+        times["coded"] = cluster.predict_coded(coded).step_s
+        advice["compression"] = {
+            "method": compression,
+            "bytes": sum(layer.size_bytes for layer in coded.layers),
+            "coding_s": cluster.coding_times(coded),
+        }
     advice["verdict"] = _verdict(times, compute, advice["compared_with"])
     advice["text"] = _sentences(advice)
     return advice
@@ -386,5 +414,11 @@ def table(advice: Dict[str, Any]) -> str:
             f"{carried['host_copy']:.2f} models with a copy a host, "
             f"{carried['worker_copies']:.2f} with a copy a worker, {carried['ring']:.2f} in a ring "
             "of the workers"
+        )
+    if "compression" in advice:
+        coding_s = advice["compression"]["coding_s"]
+        lines.append(
+            f"coding with {advice['compression']['method']} takes a core, a step: "
+            f"{coding_s['worker']:.3f} s of each worker, {coding_s['server']:.3f} s of each server"
         )
     return "\n".join([*lines, advice["text"]])

@@ -1,6 +1,6 @@
-"""Gradients that travel compressed: what of a model's layers crosses the links."""
+"""Gradients that travel compressed: what of a model's layers crosses the links, and coding it."""
 
-from typing import Dict, List, Tuple
+from typing import Dict, List, NamedTuple, Tuple
 
 from bytescheduler._advise.models import Step
 from bytescheduler._compression.params import Compression, compression_of
@@ -8,9 +8,22 @@ from bytescheduler._process.say import plain
 from bytescheduler._settings import Settings
 from bytescheduler.errors import ConfigError
 
-__all__ = ["coded_layers", "coded_sizes", "method_of"]
+__all__ = [
+    "NO_CODING",
+    "SPEEDS",
+    "Coded",
+    "CodingSeconds",
+    "coded_job",
+    "coded_layers",
+    "coded_sizes",
+    "method_of",
+]
 
 _FLOAT32_BYTES = 4
+# The engine's rules: how coded keys are cut (src/codec), how codes count (src/worker).
+_UNIT_BYTES = 65536 * _FLOAT32_BYTES
+_MOST_UNITS = 4
+_MOST_CODED_SHARE = 8
 # The options of each method, and an example of its k if it needs one.
 _METHODS: Dict[str, Tuple[Dict[str, object], str]] = {
     "bf16": ({}, ""),
@@ -21,7 +34,63 @@ _METHODS: Dict[str, Tuple[Dict[str, object], str]] = {
     "randomk": ({"ef": "vanilla"}, "0.03"),
     "dithering": ({}, "7"),
 }
+_SUMS_AS_FLOAT32, _SUMS_IN_BF16 = 0, 2  # Coding.pull
 _WANTED = ", ".join(f"{name}={k}" if k else name for name, (_, k) in _METHODS.items())
+# The float32 that a core codes, GB a second, with a residual (kept) and without (alone): the
+# figures of docs/results/coding.json.  The data's are those of a normal distribution.
+SPEEDS = {
+    "encode/2bit/kept": 3.88,
+    "encode/bf16/alone": 6.77,
+    "encode/fp16/alone": 7.79,
+    "encode/int8/alone": 4.24,
+    "encode/int8/kept": 2.83,
+    "encode/onebit/alone": 5.11,
+    "encode/onebit/kept": 4.2,
+    "encode/topk/alone": 2.04,
+    "encode/topk/kept": 1.7,
+    "encode/randomk/alone": 6.98,
+    "encode/randomk/kept": 4.13,
+    "encode/dithering/alone": 3.99,
+    "encode/dithering/kept": 2.36,
+    "add/2bit": 14.15,
+    "add/bf16": 32.46,
+    "add/fp16": 33.36,
+    "add/int8": 13.9,
+    "add/onebit": 22.79,
+    "add/topk": 387.99,
+    "add/randomk": 63.24,
+    "add/dithering": 10.26,
+    "decode/2bit": 6.66,
+    "decode/bf16": 7.65,
+    "decode/fp16": 7.61,
+    "decode/int8": 7.63,
+    "decode/onebit": 8.11,
+    "decode/topk": 10.16,
+    "decode/randomk": 9.21,
+    "decode/dithering": 5.14,
+}
+
+
+# The seconds of a core for each byte that travels: a worker codes gradients, a server adds them,
+# it codes the sum once, and a worker decodes that.
+CodingSeconds = Tuple[float, float, float, float]
+NO_CODING: CodingSeconds = (0.0, 0.0, 0.0, 0.0)
+
+
+class Coded(NamedTuple):
+    """A model that travels compressed."""
+
+    layers: List[Step]  # with the bytes that travel of them
+    coding_s: CodingSeconds
+    unit_bytes: int  # the codes of a unit
+
+    def sizes(self, partition_bytes: int, credit_bytes: int) -> Tuple[int, int]:
+        """Return partition and credit, in codes, of a job that has these for what is not coded."""
+        wanted = (partition_bytes + self.unit_bytes // 2) // self.unit_bytes
+        units = max(1, min(wanted, _MOST_UNITS))
+        codes = units * self.unit_bytes
+        counted = max(codes, units * _UNIT_BYTES // _MOST_CODED_SHARE)
+        return codes, max(1, credit_bytes * codes // counted)
 
 
 def method_of(text: str) -> Compression:
@@ -51,3 +120,38 @@ def coded_sizes(layer: Step, compression: Compression) -> Tuple[int, int]:
 def coded_layers(layers: List[Step], compression: Compression) -> List[Step]:
     """Return layers with the bytes that travel of them, the way that has more; all are float32."""
     return [layer._replace(size_bytes=max(coded_sizes(layer, compression))) for layer in layers]
+
+
+def coded_job(layers: List[Step], compression: Compression, method: str) -> Coded:
+    """Return a model that travels compressed by a method, such as "topk"; layers are float32."""
+    coding = compression.coding
+    assert coding is not None
+    travelling = coded_layers(layers, compression)
+    coded_bytes = sum(
+        layer.size_bytes
+        for layer in layers
+        if compression.coding_for(layer.size_bytes, _FLOAT32_BYTES) is not None
+    )
+    share = coded_bytes / max(1, sum(layer.size_bytes for layer in travelling))
+    kept, alone = f"encode/{method}/kept", f"encode/{method}/alone"
+    encode_s = _seconds(kept if coding.feedback or alone not in SPEEDS else alone)
+    encode_sum_s, decode_s = encode_s, _seconds(f"decode/{method}")
+    if coding.pull == _SUMS_AS_FLOAT32:
+        encode_sum_s = decode_s = 0.0
+    elif coding.pull == _SUMS_IN_BF16:
+        encode_sum_s, decode_s = _seconds("encode/bf16/alone"), _seconds("decode/bf16")
+    return Coded(
+        travelling,
+        (
+            share * encode_s,
+            share * _seconds(f"add/{method}"),
+            share * encode_sum_s,
+            share * decode_s,
+        ),
+        max(coding.sizes(_UNIT_BYTES)),
+    )
+
+
+def _seconds(speed: str) -> float:
+    """Return those for a byte of float32."""
+    return 1 / (1e9 * SPEEDS[speed])

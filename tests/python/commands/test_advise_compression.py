@@ -11,7 +11,8 @@ from sentences import line_with
 
 from bytescheduler import cli
 from bytescheduler._advise import advice, models
-from bytescheduler._advise.coded import coded_layers, method_of
+from bytescheduler._advise.coded import SPEEDS, coded_job, coded_layers, method_of
+from bytescheduler._compression.params import compression_of
 
 LAYERS: List[models.Step] = [
     models.Step("conv", 1 << 20, 0.04, 0.08),
@@ -19,6 +20,7 @@ LAYERS: List[models.Step] = [
     models.Step("fc", 7 << 20, 0.001, 0.002),
 ]
 CODED_BYTES = 8 << 20
+RESULTS = pathlib.Path(__file__).parents[3] / "docs" / "results"
 COMPUTE_S = 0.126
 
 
@@ -64,14 +66,69 @@ def test_the_table_and_the_text_tell_the_gain() -> None:
     assert line_with("with onebit  ", advice.table(slow))
     saved = round(100 * (1 - times["coded"] / times["ours"]))
     assert slow["text"].endswith(f" With onebit it takes {saved} % less.")
+    coding_s = slow["compression"].pop("coding_s")
     assert slow["compression"] == {"method": "onebit", "bytes": 1000 + 32 * 8196}
+    # A worker codes the model and decodes it; of two servers each adds two halves and codes one.
+    assert coding_s["worker"] == pytest.approx(CODED_BYTES * (1 / 4.2e9 + 1 / 8.11e9), rel=1e-3)
+    of_server_s = CODED_BYTES / 2 * (2 / 22.79e9 + 1 / 4.2e9)
+    assert coding_s["server"] == pytest.approx(of_server_s, rel=1e-3)
+
+
+def test_speeds_of_coding_are_the_measured_figures() -> None:
+    measured = json.loads((RESULTS / "coding.json").read_text())["gbytes_per_s"]
+    assert {name: measured[name] for name in SPEEDS} == SPEEDS
+
+
+def test_coding_that_is_slower_than_the_links_is_the_limit() -> None:
+    layers = [layer._replace(forward_s=0.0, backward_s=1e-6) for layer in LAYERS]
+    coded = coded_job(layers, method_of("topk=0.01"), "topk")
+    fast = cluster_of(100e9, latency_s=1e-6)
+    worker_s = fast.coding_times(coded)["worker"]
+    assert worker_s == pytest.approx(CODED_BYTES * (1 / 1.7e9 + 1 / 10.16e9), rel=1e-3)
+    step_s = fast.predict_coded(coded).step_s
+    # A server codes the last sum behind the last gradient, and the worker decodes it.
+    assert worker_s <= step_s <= 1.5 * worker_s
+    assert fast.predict(coded.layers, "ours").step_s < 0.1 * worker_s
+
+
+def test_a_slow_link_hides_coding() -> None:
+    coded = coded_job(LAYERS, method_of("int8"), "int8")
+    slow = cluster_of(CODED_BYTES / COMPUTE_S / 40)
+    partition, credit = coded.sizes(*slow.sizes)
+    alike = slow._replace(partition_bytes=partition, credit_bytes=credit)
+    without_s = alike.predict(coded.layers, "ours").step_s
+    assert without_s <= slow.predict_coded(coded).step_s <= 1.02 * without_s
+
+
+@pytest.mark.parametrize(
+    ("method", "units", "credit_units"),
+    [("bf16", 1, 4), ("int8", 2, 8), ("onebit", 4, 4), ("topk=0.01", 4, 4)],
+)
+def test_codes_are_cut_into_units_and_counted_as_the_engine_does(
+    method: str, units: int, credit_units: int
+) -> None:
+    """Small codes count with an eighth of their gradient, so that there are fewer in flight."""
+    compression = method_of(method)
+    coded = coded_job(LAYERS, compression, method.partition("=")[0])
+    assert coded.sizes(128 << 10, 512 << 10)[0] == units * coded.unit_bytes
+    credit = coded.sizes(128 << 10, credit_units * max(coded.unit_bytes, 32 << 10))[1]
+    assert credit == pytest.approx(credit_units * coded.unit_bytes, rel=0.01)
+
+
+def test_sums_that_travel_plain_are_not_coded() -> None:
+    params = {"compressor": "bf16", "pull": "plain"}
+    coded = coded_job(LAYERS, compression_of(params, 65536), "bf16")
+    assert [seconds > 0 for seconds in coded.coding_s] == [True, True, False, False]
+    params = {"compressor": "onebit", "scaling": True, "pull": "bf16"}
+    halves = coded_job(LAYERS, compression_of(params, 65536), "onebit")
+    assert halves.coding_s[2] / halves.coding_s[3] == pytest.approx(7.65 / 6.77)
 
 
 def test_the_workers_of_a_host_send_the_codes_of_their_sum() -> None:
-    coded = coded_layers(LAYERS, method_of("bf16"))
+    coded = coded_job(LAYERS, method_of("bf16"), "bf16")
     hosts = cluster_of(CODED_BYTES / COMPUTE_S / 4, workers=4, servers=2, together=2, per_host=2)
     times = advice.advise(LAYERS, hosts, compression="bf16")["step_s"]
-    assert times["coded"] == hosts.predict(coded, "ours").step_s
+    assert times["coded"] == hosts.predict_coded(coded).step_s
     assert times["coded"] < 0.7 * times["ours"]
 
 
