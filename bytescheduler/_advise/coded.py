@@ -22,7 +22,6 @@ __all__ = [
 _FLOAT32_BYTES = 4
 # The engine's rules: how coded keys are cut (src/codec), how codes count (src/worker).
 _UNIT_BYTES = 65536 * _FLOAT32_BYTES
-_MOST_UNITS = 4
 _MOST_CODED_SHARE = 8
 # The options of each method, and an example of its k if it needs one.
 _METHODS: Dict[str, Tuple[Dict[str, object], str]] = {
@@ -84,13 +83,10 @@ class Coded(NamedTuple):
     coding_s: CodingSeconds
     unit_bytes: int  # the codes of a unit
 
-    def sizes(self, partition_bytes: int, credit_bytes: int) -> Tuple[int, int]:
-        """Return partition and credit, in codes, of a job that has these for what is not coded."""
-        wanted = (partition_bytes + self.unit_bytes // 2) // self.unit_bytes
-        units = max(1, min(wanted, _MOST_UNITS))
-        codes = units * self.unit_bytes
-        counted = max(codes, units * _UNIT_BYTES // _MOST_CODED_SHARE)
-        return codes, max(1, credit_bytes * codes // counted)
+    def sizes(self, credit_bytes: int) -> Tuple[int, int]:
+        """Return partition and credit, in codes, of a job that has this credit for plain values."""
+        counted = max(self.unit_bytes, _UNIT_BYTES // _MOST_CODED_SHARE)
+        return self.unit_bytes, max(1, credit_bytes * self.unit_bytes // counted)
 
 
 def method_of(text: str) -> Compression:
