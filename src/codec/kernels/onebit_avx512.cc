@@ -50,37 +50,60 @@ void Code(const OnebitInput& input, size_t eights, float scale, unsigned char* s
   }
 }
 
-// The values of two bytes of signs, or of the last byte.
-__m512 Values(const unsigned char* signs, size_t i, size_t eights, __m512 magnitude) {
-  const unsigned high = i + 1 < eights ? signs[i + 1] : 0U;
-  const auto minus = static_cast<__mmask16>(signs[i] | high << 8U);
+__m512 WithSigns(__m512 magnitude, __mmask16 minus) {
   return _mm512_mask_or_ps(magnitude, minus, magnitude, SignBits());
 }
 
-void Store(unsigned char* to, __mmask16 mask, __m512 values) {
+// The values of two bytes of signs, or of the last byte.
+__m512 Values(const unsigned char* signs, size_t i, size_t eights, __m512 magnitude) {
+  const unsigned high = i + 1 < eights ? signs[i + 1] : 0U;
+  return WithSigns(magnitude, static_cast<__mmask16>(signs[i] | high << 8U));
+}
+
+__m512 OneNan(__m512 values) {
   const __m512 nan = _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000));
-  const __mmask16 is_nan = _mm512_cmp_ps_mask(values, values, _CMP_UNORD_Q);
-  _mm512_mask_storeu_ps(to, mask, _mm512_mask_mov_ps(values, is_nan, nan));
+  return _mm512_mask_mov_ps(values, _mm512_cmp_ps_mask(values, values, _CMP_UNORD_Q), nan);
 }
 
-void Put(const unsigned char* signs, float scale, size_t eights, unsigned char* target) {
-  const __m512 magnitude = _mm512_set1_ps(scale);
-  for (size_t i = 0; i < eights; i += 2, target += sizeof(__m512)) {
-    Store(target, First(8 * (eights - i)), Values(signs, i, eights, magnitude));
+// Most values have no NaN: a comparison tells it of both vectors.
+void StoreTwo(unsigned char* to, __m512 first, __m512 second) {
+  if (__builtin_expect(_mm512_cmp_ps_mask(first, second, _CMP_UNORD_Q), 0) != 0) {
+    first = OneNan(first);
+    second = OneNan(second);
   }
+  _mm512_storeu_ps(to, first);
+  _mm512_storeu_ps(to + sizeof(__m512), second);
 }
 
-void Add(const unsigned char* signs, float scale, size_t eights, unsigned char* target) {
+// Two vectors at a time, then the rest by masks.
+template <bool kAdd>
+void PutSigns(const unsigned char* signs, float scale, size_t eights, unsigned char* target) {
   const __m512 magnitude = _mm512_set1_ps(scale);
-  for (size_t i = 0; i < eights; i += 2, target += sizeof(__m512)) {
+  size_t i = 0;
+  for (; i + 4 <= eights; i += 4, target += 2 * sizeof(__m512)) {
+    uint32_t minus = 0;
+    __builtin_memcpy(&minus, signs + i, sizeof(minus));
+    __m512 first = WithSigns(magnitude, static_cast<__mmask16>(minus));
+    __m512 second = WithSigns(magnitude, static_cast<__mmask16>(minus >> 16U));
+    if (kAdd) {
+      first = _mm512_add_ps(_mm512_loadu_ps(target), first);
+      second = _mm512_add_ps(_mm512_loadu_ps(target + sizeof(__m512)), second);
+    }
+    StoreTwo(target, first, second);
+  }
+  for (; i < eights; i += 2, target += sizeof(__m512)) {
     const __mmask16 mask = First(8 * (eights - i));
-    const __m512 sum = _mm512_maskz_loadu_ps(mask, target);
-    Store(target, mask, _mm512_add_ps(sum, Values(signs, i, eights, magnitude)));
+    __m512 values = Values(signs, i, eights, magnitude);
+    if (kAdd) values = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, target), values);
+    _mm512_mask_storeu_ps(target, mask, OneNan(values));
   }
 }
 
-constexpr OnebitKernels kKernels = {
-    .name = "avx512", .add_magnitudes = AddMagnitudes, .code = Code, .put = Put, .add = Add};
+constexpr OnebitKernels kKernels = {.name = "avx512",
+                                    .add_magnitudes = AddMagnitudes,
+                                    .code = Code,
+                                    .put = PutSigns<false>,
+                                    .add = PutSigns<true>};
 
 }  // namespace
 
