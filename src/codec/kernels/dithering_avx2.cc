@@ -108,58 +108,68 @@ __m256 Sizes(const DitherLevels& levels, __m256i level) {
   return _mm256_mul_ps(share, _mm256_set1_ps(levels.norm));
 }
 
-// Sixteen codes of 16 bits, in the bits of a width.
-void Pack(__m256i codes, uint32_t width, unsigned char* to) {
-  if (width == 16) return _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(to), codes);
+// With the signs of the codes, which are in the lowest bits of `coded`.
+template <bool kNatural>
+__m256 ValuesOf(const DitherLevels& levels, __m256i coded) {
+  const __m256i most = _mm256_set1_epi32((1 << (levels.width - 1)) - 1);
+  const __m128i up = _mm_cvtsi32_si128(static_cast<int>(32 - levels.width));
+  const __m256i sign = _mm256_and_si256(_mm256_sll_epi32(coded, up), SignBits());
+  const __m256 sizes = Sizes<kNatural>(levels, _mm256_and_si256(coded, most));
+  return _mm256_or_ps(sizes, _mm256_castsi256_ps(sign));
+}
+
+__m256i Lanes() { return _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7); }
+
+// The sizes of codes of up to four bits by the lowest three bits of a lane.  Above the level may be
+// the sign, and another code.
+template <bool kNatural, uint32_t kWidth>
+__m256 TableOf(const DitherLevels& levels) {
+  const __m256i level = _mm256_and_si256(Lanes(), _mm256_set1_epi32((1 << (kWidth - 1)) - 1));
+  return Sizes<kNatural>(levels, level);
+}
+
+template <bool kNatural, uint32_t kWidth>
+__m256 ValuesBy(__m256 table, const DitherLevels& levels, __m256i coded) {
+  if (kWidth > 4) return ValuesOf<kNatural>(levels, coded);
+  const __m256i sign = _mm256_and_si256(_mm256_slli_epi32(coded, 32 - kWidth), SignBits());
+  return _mm256_or_ps(_mm256_permutevar8x32_ps(table, coded), _mm256_castsi256_ps(sign));
+}
+
+// Sixteen codes of 16 bits, in the bits of a width.  A width known to the compiler needs no call of
+// memcpy.
+template <uint32_t kWidth>
+void Pack(__m256i codes, unsigned char* to) {
+  if (kWidth == 16) return _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(to), codes);
   __m128i packed =
       _mm_packus_epi16(_mm256_castsi256_si128(codes), _mm256_extracti128_si256(codes, 1));
-  if (width == 8) return _mm_storeu_si128(reinterpret_cast<__m128i_u*>(to), packed);
+  if (kWidth == 8) return _mm_storeu_si128(reinterpret_cast<__m128i_u*>(to), packed);
   // From two neighbours: the lower, and the upper shifted by the width.
-  const short pairs = width == 4 ? 0x1001 : 0x0401;
+  const short pairs = kWidth == 4 ? 0x1001 : 0x0401;
   packed = _mm_maddubs_epi16(packed, _mm_set1_epi16(pairs));
-  if (width == 2) {
+  if (kWidth == 2) {
     packed = _mm_madd_epi16(packed, _mm_set1_epi32(0x00100001));
     packed = _mm_packus_epi32(packed, packed);
   }
   packed = _mm_packus_epi16(packed, packed);
   const int64_t bytes = _mm_cvtsi128_si64(packed);
-  std::memcpy(to, &bytes, size_t{2} * width);
+  std::memcpy(to, &bytes, kWidth == 4 ? sizeof(int64_t) : sizeof(int32_t));
 }
 
-// Sixteen codes of 8 bits; `width` is 2, 4 or 8.
-__m128i Unpack(const unsigned char* from, uint32_t width) {
-  if (width == 8) return _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(from));
-  int64_t bytes = 0;
-  std::memcpy(&bytes, from, size_t{2} * width);
-  __m128i codes = _mm_cvtsi64_si128(bytes);
-  const __m128i nibble = _mm_set1_epi8(0x0f);
-  codes = _mm_unpacklo_epi8(_mm_and_si128(codes, nibble),
-                            _mm_and_si128(_mm_srli_epi16(codes, 4), nibble));
-  if (width == 4) return codes;
-  const __m128i pair = _mm_set1_epi8(3);
-  return _mm_unpacklo_epi8(_mm_and_si128(codes, pair),
-                           _mm_and_si128(_mm_srli_epi16(codes, 2), pair));
-}
-
-struct Halves {
-  __m256i low;
-  __m256i high;
-};
-
-Halves Codes(const unsigned char* from, uint32_t width) {
-  if (width == 16) {
-    const __m256i codes = Load(from);
-    return {.low = _mm256_cvtepu16_epi32(_mm256_castsi256_si128(codes)),
-            .high = _mm256_cvtepu16_epi32(_mm256_extracti128_si256(codes, 1))};
-  }
-  const __m128i codes = Unpack(from, width);
-  return {.low = _mm256_cvtepu8_epi32(codes),
-          .high = _mm256_cvtepu8_epi32(_mm_srli_si128(codes, 8))};
+// Eight codes in the lowest bits of their lanes.  Above those of up to four bits come others.
+template <uint32_t kWidth>
+__m256i UnpackEight(const unsigned char* from) {
+  const auto* const bytes = reinterpret_cast<const __m128i_u*>(from);
+  if (kWidth == 16) return _mm256_cvtepu16_epi32(_mm_loadu_si128(bytes));
+  if (kWidth == 8) return _mm256_cvtepu8_epi32(_mm_loadl_epi64(bytes));
+  int32_t word = 0;
+  std::memcpy(&word, from, kWidth <= 4 ? kWidth : 0);
+  const __m256i shifts = _mm256_mullo_epi32(Lanes(), _mm256_set1_epi32(kWidth));
+  return _mm256_srlv_epi32(_mm256_set1_epi32(word), shifts);
 }
 
 // The codes of eight elements, which leave their residual.
-template <bool kNatural>
-__m256i CodeEight(const DitherInput& input, const DitherLevels& levels, size_t at,
+template <bool kNatural, uint32_t kWidth>
+__m256i CodeEight(const DitherInput& input, const DitherLevels& levels, __m256 table, size_t at,
                   __m128i drawn16) {
   const __m256 values = Coded(input, at);
   const __m256 sizes = _mm256_andnot_ps(_mm256_castsi256_ps(SignBits()), values);
@@ -170,67 +180,91 @@ __m256i CodeEight(const DitherInput& input, const DitherLevels& levels, size_t a
   const __m256i is_more = _mm256_cmpgt_epi32(level, _mm256_setzero_si256());
   const __m256i sign =
       _mm256_and_si256(_mm256_and_si256(_mm256_castps_si256(values), SignBits()), is_more);
+  const __m256i coded = _mm256_or_si256(level, _mm256_srli_epi32(sign, 32 - kWidth));
   if (input.residual != nullptr) {
-    const __m256 sent = _mm256_or_ps(Sizes<kNatural>(levels, level), _mm256_castsi256_ps(sign));
+    const __m256 size =
+        kWidth <= 4 ? _mm256_permutevar8x32_ps(table, level) : Sizes<kNatural>(levels, level);
+    const __m256 sent = _mm256_or_ps(size, _mm256_castsi256_ps(sign));
     _mm256_storeu_ps(input.residual + at, _mm256_sub_ps(values, sent));
   }
-  const __m128i down = _mm_cvtsi32_si128(static_cast<int>(32 - levels.width));
-  return _mm256_or_si256(level, _mm256_srl_epi32(sign, down));
+  return coded;
 }
 
-template <bool kNatural>
+template <bool kNatural, uint32_t kWidth>
 void CodeAs(const DitherInput& input, const DitherLevels& levels, size_t blocks,
             DitherRandom* random, unsigned char* codes) {
   Random state = {.first = Load(random->first), .second = Load(random->second)};
+  const __m256 table = kWidth <= 4 ? TableOf<kNatural, kWidth>(levels) : _mm256_setzero_ps();
   for (size_t at = 0; at < kDitherBlock * blocks; at += kDitherBlock) {
     const __m256i drawn = Draw(&state);
-    const __m256i low = CodeEight<kNatural>(input, levels, at, _mm256_castsi256_si128(drawn));
-    const __m256i high =
-        CodeEight<kNatural>(input, levels, at + 8, _mm256_extracti128_si256(drawn, 1));
+    const __m256i low =
+        CodeEight<kNatural, kWidth>(input, levels, table, at, _mm256_castsi256_si128(drawn));
+    const __m256i high = CodeEight<kNatural, kWidth>(input, levels, table, at + 8,
+                                                     _mm256_extracti128_si256(drawn, 1));
     const __m256i both = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), kNearer);
-    Pack(both, levels.width, codes);
-    codes += size_t{2} * levels.width;
+    Pack<kWidth>(both, codes);
+    codes += size_t{2} * kWidth;
   }
   _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(random->first), state.first);
   _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(random->second), state.second);
 }
 
+template <bool kNatural>
+void CodeWith(const DitherInput& input, const DitherLevels& levels, size_t blocks,
+              DitherRandom* random, unsigned char* codes) {
+  switch (levels.width) {
+    case 2:
+      return CodeAs<kNatural, 2>(input, levels, blocks, random, codes);
+    case 4:
+      return CodeAs<kNatural, 4>(input, levels, blocks, random, codes);
+    case 8:
+      return CodeAs<kNatural, 8>(input, levels, blocks, random, codes);
+    default:
+      return CodeAs<kNatural, 16>(input, levels, blocks, random, codes);
+  }
+}
+
 void Code(const DitherInput& input, const DitherLevels& levels, size_t blocks, DitherRandom* random,
           unsigned char* codes) {
-  const auto code = levels.is_natural ? CodeAs<true> : CodeAs<false>;
+  const auto code = levels.is_natural ? CodeWith<true> : CodeWith<false>;
   code(input, levels, blocks, random, codes);
 }
 
-template <bool kNatural, bool kAdd>
-void PutEight(const DitherLevels& levels, __m256i codes, unsigned char* target) {
-  const int most = (1 << (levels.width - 1)) - 1;
-  const __m256i level = _mm256_and_si256(codes, _mm256_set1_epi32(most));
-  const __m128i up = _mm_cvtsi32_si128(static_cast<int>(32 - levels.width));
-  const __m256i sign = _mm256_and_si256(_mm256_sll_epi32(codes, up), SignBits());
-  __m256 values = _mm256_or_ps(Sizes<kNatural>(levels, level), _mm256_castsi256_ps(sign));
-  if (kAdd) values = _mm256_add_ps(Floats(target), values);
+template <bool kNatural, uint32_t kWidth, bool kAdd>
+void PutAs(const unsigned char* codes, const DitherLevels& levels, size_t blocks,
+           unsigned char* target) {
   const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000));
-  const __m256 is_nan = _mm256_cmp_ps(values, values, _CMP_UNORD_Q);
-  _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(target),
-                      _mm256_castps_si256(_mm256_blendv_ps(values, nan, is_nan)));
+  const __m256 table = kWidth <= 4 ? TableOf<kNatural, kWidth>(levels) : _mm256_setzero_ps();
+  for (size_t eight = 0; eight < 2 * blocks; ++eight, target += sizeof(__m256)) {
+    const __m256i coded = UnpackEight<kWidth>(codes);
+    codes += kWidth;
+    __m256 values = ValuesBy<kNatural, kWidth>(table, levels, coded);
+    if (kAdd) values = _mm256_add_ps(Floats(target), values);
+    const __m256 is_nan = _mm256_cmp_ps(values, values, _CMP_UNORD_Q);
+    _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(target),
+                        _mm256_castps_si256(_mm256_blendv_ps(values, nan, is_nan)));
+  }
 }
 
 template <bool kNatural, bool kAdd>
-void PutAs(const unsigned char* codes, const DitherLevels& levels, size_t blocks,
-           unsigned char* target) {
-  for (size_t block = 0; block < blocks; ++block) {
-    const Halves halves = Codes(codes, levels.width);
-    PutEight<kNatural, kAdd>(levels, halves.low, target);
-    PutEight<kNatural, kAdd>(levels, halves.high, target + sizeof(__m256));
-    codes += size_t{2} * levels.width;
-    target += 2 * sizeof(__m256);
+void PutWith(const unsigned char* codes, const DitherLevels& levels, size_t blocks,
+             unsigned char* target) {
+  switch (levels.width) {
+    case 2:
+      return PutAs<kNatural, 2, kAdd>(codes, levels, blocks, target);
+    case 4:
+      return PutAs<kNatural, 4, kAdd>(codes, levels, blocks, target);
+    case 8:
+      return PutAs<kNatural, 8, kAdd>(codes, levels, blocks, target);
+    default:
+      return PutAs<kNatural, 16, kAdd>(codes, levels, blocks, target);
   }
 }
 
 template <bool kAdd>
 void PutBlocks(const unsigned char* codes, const DitherLevels& levels, size_t blocks,
                unsigned char* target) {
-  const auto put = levels.is_natural ? PutAs<true, kAdd> : PutAs<false, kAdd>;
+  const auto put = levels.is_natural ? PutWith<true, kAdd> : PutWith<false, kAdd>;
   put(codes, levels, blocks, target);
 }
 

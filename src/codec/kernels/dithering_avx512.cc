@@ -103,50 +103,72 @@ __m512 Sizes(const DitherLevels& levels, __m512i level) {
   return _mm512_mul_ps(share, _mm512_set1_ps(levels.norm));
 }
 
-// Sixteen codes, in the bits of a width.
-void Pack(__m512i codes, uint32_t width, unsigned char* to) {
-  if (width == 16) {
+// With the signs of the codes, which are in the lowest bits of `coded`.
+template <bool kNatural>
+__m512 ValuesOf(const DitherLevels& levels, __m512i coded) {
+  const __m512i most = _mm512_set1_epi32((1 << (levels.width - 1)) - 1);
+  const __m128i up = _mm_cvtsi32_si128(static_cast<int>(32 - levels.width));
+  const __m512i sign = _mm512_and_si512(_mm512_sll_epi32(coded, up), SignBits());
+  const __m512 sizes = Sizes<kNatural>(levels, _mm512_and_si512(coded, most));
+  return _mm512_or_ps(sizes, _mm512_castsi512_ps(sign));
+}
+
+__m512i Lanes() { return _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15); }
+
+// The values of codes of up to four bits by the lowest four bits of a lane, whatever is above the
+// code.
+template <bool kNatural, uint32_t kWidth>
+__m512 TableOf(const DitherLevels& levels) {
+  const __m512i codes = _mm512_and_si512(Lanes(), _mm512_set1_epi32((1 << kWidth) - 1));
+  return ValuesOf<kNatural>(levels, codes);
+}
+
+// Sixteen codes, in the bits of a width.  A width known to the compiler needs no call of memcpy.
+template <uint32_t kWidth>
+void Pack(__m512i codes, unsigned char* to) {
+  if (kWidth == 16) {
     return _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(to), _mm512_cvtepi32_epi16(codes));
   }
   __m128i packed = _mm512_cvtepi32_epi8(codes);
-  if (width == 8) return _mm_storeu_si128(reinterpret_cast<__m128i_u*>(to), packed);
+  if (kWidth == 8) return _mm_storeu_si128(reinterpret_cast<__m128i_u*>(to), packed);
   // From two neighbours: the lower, and the upper shifted by the width.
-  const short pairs = width == 4 ? 0x1001 : 0x0401;
+  const short pairs = kWidth == 4 ? 0x1001 : 0x0401;
   packed = _mm_maddubs_epi16(packed, _mm_set1_epi16(pairs));
-  if (width == 2) {
+  if (kWidth == 2) {
     packed = _mm_madd_epi16(packed, _mm_set1_epi32(0x00100001));
     packed = _mm_packus_epi32(packed, packed);
   }
   packed = _mm_packus_epi16(packed, packed);
   const int64_t bytes = _mm_cvtsi128_si64(packed);
-  std::memcpy(to, &bytes, size_t{2} * width);
+  std::memcpy(to, &bytes, kWidth == 4 ? sizeof(int64_t) : sizeof(int32_t));
 }
 
-__m512i Unpack(const unsigned char* from, uint32_t width) {
-  if (width == 16) return _mm512_cvtepu16_epi32(Load(from));
-  if (width == 8) {
+// Sixteen codes in the lowest bits of their lanes.  Above those of up to four bits come others.
+template <uint32_t kWidth>
+__m512i Unpack(const unsigned char* from) {
+  if (kWidth == 16) return _mm512_cvtepu16_epi32(Load(from));
+  if (kWidth == 8) {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i_u*>(from)));
   }
-  int64_t bytes = 0;
-  std::memcpy(&bytes, from, size_t{2} * width);
-  __m128i codes = _mm_cvtsi64_si128(bytes);
-  const __m128i nibble = _mm_set1_epi8(0x0f);
-  codes = _mm_unpacklo_epi8(_mm_and_si128(codes, nibble),
-                            _mm_and_si128(_mm_srli_epi16(codes, 4), nibble));
-  if (width == 2) {
-    const __m128i pair = _mm_set1_epi8(3);
-    codes = _mm_unpacklo_epi8(_mm_and_si128(codes, pair),
-                              _mm_and_si128(_mm_srli_epi16(codes, 2), pair));
+  const __m512i bits = _mm512_mullo_epi32(Lanes(), _mm512_set1_epi32(kWidth));
+  const __m512i shifts = _mm512_and_si512(bits, _mm512_set1_epi32(31));
+  if (kWidth == 2) {
+    int32_t word = 0;
+    std::memcpy(&word, from, sizeof(word));
+    return _mm512_srlv_epi32(_mm512_set1_epi32(word), shifts);
   }
-  return _mm512_cvtepu8_epi32(codes);
+  const __m128i words = _mm_loadl_epi64(reinterpret_cast<const __m128i_u*>(from));
+  const __m512i spread =
+      _mm512_permutexvar_epi32(_mm512_srli_epi32(bits, 5), _mm512_castsi128_si512(words));
+  return _mm512_srlv_epi32(spread, shifts);
 }
 
-template <bool kNatural>
+template <bool kNatural, uint32_t kWidth>
 void CodeAs(const DitherInput& input, const DitherLevels& levels, size_t blocks,
             DitherRandom* random, unsigned char* codes) {
   Random state = {.first = Load(random->first), .second = Load(random->second)};
   const __m512 divisor = _mm512_set1_ps(levels.norm > 0 ? levels.norm : 1.0F);
-  const __m128i down = _mm_cvtsi32_si128(static_cast<int>(32 - levels.width));
+  const __m512 table = kWidth <= 4 ? TableOf<kNatural, kWidth>(levels) : _mm512_setzero_ps();
   for (size_t at = 0; at < kDitherBlock * blocks; at += kDitherBlock) {
     const __m512 values = Coded(input, at);
     const __m512i bits = _mm512_castps_si512(values);
@@ -157,45 +179,76 @@ void CodeAs(const DitherInput& input, const DitherLevels& levels, size_t blocks,
         kNatural ? NaturalLevels(levels, share, drawn) : LinearLevels(levels, share, drawn);
     const __m512i sign =
         _mm512_maskz_and_epi32(_mm512_test_epi32_mask(level, level), bits, SignBits());
+    const __m512i coded = _mm512_or_si512(level, _mm512_srli_epi32(sign, 32 - kWidth));
     if (input.residual != nullptr) {
-      const __m512 sent = _mm512_or_ps(Sizes<kNatural>(levels, level), _mm512_castsi512_ps(sign));
+      const __m512 sent =
+          kWidth <= 4 ? _mm512_permutexvar_ps(coded, table)
+                      : _mm512_or_ps(Sizes<kNatural>(levels, level), _mm512_castsi512_ps(sign));
       _mm512_storeu_ps(input.residual + at, _mm512_sub_ps(values, sent));
     }
-    Pack(_mm512_or_si512(level, _mm512_srl_epi32(sign, down)), levels.width, codes);
-    codes += size_t{2} * levels.width;
+    Pack<kWidth>(coded, codes);
+    codes += size_t{2} * kWidth;
   }
   _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(random->first), state.first);
   _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(random->second), state.second);
 }
 
+template <bool kNatural>
+void CodeWith(const DitherInput& input, const DitherLevels& levels, size_t blocks,
+              DitherRandom* random, unsigned char* codes) {
+  switch (levels.width) {
+    case 2:
+      return CodeAs<kNatural, 2>(input, levels, blocks, random, codes);
+    case 4:
+      return CodeAs<kNatural, 4>(input, levels, blocks, random, codes);
+    case 8:
+      return CodeAs<kNatural, 8>(input, levels, blocks, random, codes);
+    default:
+      return CodeAs<kNatural, 16>(input, levels, blocks, random, codes);
+  }
+}
+
 void Code(const DitherInput& input, const DitherLevels& levels, size_t blocks, DitherRandom* random,
           unsigned char* codes) {
-  const auto code = levels.is_natural ? CodeAs<true> : CodeAs<false>;
+  const auto code = levels.is_natural ? CodeWith<true> : CodeWith<false>;
   code(input, levels, blocks, random, codes);
 }
 
-template <bool kNatural, bool kAdd>
+template <bool kNatural, uint32_t kWidth, bool kAdd>
 void PutAs(const unsigned char* codes, const DitherLevels& levels, size_t blocks,
            unsigned char* target) {
-  const __m512i most = _mm512_set1_epi32((1 << (levels.width - 1)) - 1);
   const __m512 nan = _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000));
-  const __m128i up = _mm_cvtsi32_si128(static_cast<int>(32 - levels.width));
+  const __m512 table = kWidth <= 4 ? TableOf<kNatural, kWidth>(levels) : _mm512_setzero_ps();
   for (size_t block = 0; block < blocks; ++block, target += sizeof(__m512)) {
-    const __m512i coded = Unpack(codes, levels.width);
-    codes += size_t{2} * levels.width;
-    const __m512i sign = _mm512_and_si512(_mm512_sll_epi32(coded, up), SignBits());
-    const __m512 sizes = Sizes<kNatural>(levels, _mm512_and_si512(coded, most));
-    __m512 values = _mm512_or_ps(sizes, _mm512_castsi512_ps(sign));
+    const __m512i coded = Unpack<kWidth>(codes);
+    codes += size_t{2} * kWidth;
+    __m512 values =
+        kWidth <= 4 ? _mm512_permutexvar_ps(coded, table) : ValuesOf<kNatural>(levels, coded);
     if (kAdd) values = _mm512_add_ps(_mm512_loadu_ps(target), values);
     const __mmask16 is_nan = _mm512_cmp_ps_mask(values, values, _CMP_UNORD_Q);
     _mm512_storeu_ps(target, _mm512_mask_mov_ps(values, is_nan, nan));
   }
 }
 
+template <bool kNatural, bool kAdd>
+void PutWith(const unsigned char* codes, const DitherLevels& levels, size_t blocks,
+             unsigned char* target) {
+  switch (levels.width) {
+    case 2:
+      return PutAs<kNatural, 2, kAdd>(codes, levels, blocks, target);
+    case 4:
+      return PutAs<kNatural, 4, kAdd>(codes, levels, blocks, target);
+    case 8:
+      return PutAs<kNatural, 8, kAdd>(codes, levels, blocks, target);
+    default:
+      return PutAs<kNatural, 16, kAdd>(codes, levels, blocks, target);
+  }
+}
+
 template <bool kAdd>
 void PutBlocks(const unsigned char* codes, const DitherLevels& levels, size_t blocks,
                unsigned char* target) {
-  const auto put = levels.is_natural ? PutAs<true, kAdd> : PutAs<false, kAdd>;
+  const auto put = levels.is_natural ? PutWith<true, kAdd> : PutWith<false, kAdd>;
   put(codes, levels, blocks, target);
 }
 
