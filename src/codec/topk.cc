@@ -70,13 +70,84 @@ bool FindCut(const PickUnit& unit, PickCut* cut) {
   return true;
 }
 
+// Picks out of all elements of a unit.  False if an element is not finite.
+bool PickAmongAll(const PickUnit& unit, unsigned char* indices) {
+  PickCut cut{};
+  if (!FindCut(unit, &cut)) return false;
+  BestPicks().pick(unit.input, unit.count, cut, indices);
+  return true;
+}
+
+// The elements of a unit that may still be among its largest: all that are not finite, too.
+class Candidates {
+ public:
+  // The most picks that it serves.
+  static constexpr size_t kMostPicks = 4096;
+
+  explicit Candidates(size_t picks) : picks_(picks) {}
+  bool has_room() const { return count_ + kSearched <= kRoom; }
+  // Searches the unit from `at` on; returns where it ends.
+  size_t Search(const PickUnit& unit, size_t at) {
+    const PickRange range = {.first = at, .count = std::min(kSearched, unit.count - at)};
+    const PickLists found = {.indices = indices_.data() + count_,
+                             .values = values_.data() + count_};
+    count_ += BestPicks().find(unit.input, range, least_, found);
+    return at + range.count;
+  }
+  // Keeps the picks alone.  An element behind them counts only if it is larger than the least.
+  // False if an element is not finite.  `scratch` has room for an index of each pick.
+  bool KeepPicks(unsigned char* scratch) {
+    const PickUnit found = {.input = {.in = reinterpret_cast<const unsigned char*>(values_.data()),
+                                      .residual = nullptr,
+                                      .ratio = 1},
+                            .count = count_,
+                            .picks = picks_};
+    PickCut cut{};
+    if (!FindCut(found, &cut)) return false;
+    BestPicks().pick(found.input, count_, cut, scratch);
+    IndexCursor cursor(scratch);
+    for (count_ = 0; count_ < picks_; ++count_) {
+      const size_t from = cursor.Next();
+      indices_[count_] = indices_[from];
+      values_[count_] = values_[from];
+    }
+    least_ = cut.least + 1;
+    return true;
+  }
+  void PutIndices(unsigned char* to) const {
+    for (size_t i = 0; i < count_; ++i) {
+      const auto index = static_cast<uint16_t>(indices_[i]);
+      std::memcpy(to + i * kIndexBytes, &index, sizeof(index));
+    }
+  }
+
+ private:
+  static constexpr size_t kSearched = 1024;  // elements at a time
+  static constexpr size_t kRoom = 2 * kMostPicks;
+
+  const size_t picks_;
+  uint32_t least_ = 0;
+  size_t count_ = 0;
+  std::array<uint32_t, kRoom + kPickSlack> indices_;
+  std::array<float, kRoom + kPickSlack> values_;
+};
+
+// Picks as PickAmongAll does, and reads each element once.  REQUIRES: at most kMostPicks.
+bool PickFew(const PickUnit& unit, unsigned char* indices) {
+  Candidates candidates(unit.picks);
+  for (size_t at = 0; at < unit.count;) {
+    if (!candidates.has_room() && !candidates.KeepPicks(indices)) return false;
+    at = candidates.Search(unit, at);
+  }
+  if (!candidates.KeepPicks(indices)) return false;
+  candidates.PutIndices(indices);
+  return true;
+}
+
 void EncodeUnitOfTopk(const PickUnit& unit, const PickForm& form, unsigned char* codes) {
   unsigned char* const values = codes + unit.picks * kIndexBytes;
-  PickCut cut{};
-  if (FindCut(unit, &cut)) {
-    BestPicks().pick(unit.input, unit.count, cut, codes);
-    return EncodePicks(unit, IndexCursor(codes), form, values);
-  }
+  const auto pick = unit.picks <= Candidates::kMostPicks ? PickFew : PickAmongAll;
+  if (pick(unit, codes)) return EncodePicks(unit, IndexCursor(codes), form, values);
   for (size_t i = 0; i < unit.picks; ++i) {
     const auto index = static_cast<uint16_t>(i);
     std::memcpy(codes + i * kIndexBytes, &index, sizeof(index));

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -42,6 +43,69 @@ TEST(Topk, IndicesComeFirstAndThenTheirValues) {
   EXPECT_EQ(coder.Decode(codes, 8), (std::vector<float>{0, -3, 3, 2, 0, 0, 0, 4}));
   EXPECT_EQ(coder.Add(codes, std::vector<float>(8, 10)),
             (std::vector<float>{10, 7, 13, 12, 10, 10, 10, 14}));
+}
+
+// Indices of the `picks` largest magnitudes, and of those that are equal the first.
+std::vector<uint16_t> LargestOf(const std::vector<float>& in, size_t picks) {
+  std::vector<uint16_t> indices(in.size());
+  std::iota(indices.begin(), indices.end(), uint16_t{0});
+  std::stable_sort(indices.begin(), indices.end(), [&](uint16_t left, uint16_t right) {
+    return std::fabs(in[left]) > std::fabs(in[right]);
+  });
+  indices.resize(picks);
+  std::sort(indices.begin(), indices.end());
+  return indices;
+}
+
+// Elements in an order that makes it hard to tell early which are the largest.
+std::vector<float> UnitInOrder(int order) {
+  std::mt19937 random(11);
+  std::normal_distribution<float> normal;
+  std::vector<float> in(kUnitOfTopk);
+  for (size_t i = 0; i < in.size(); ++i) {
+    const auto rising = static_cast<float>(i + 1);
+    switch (order) {
+      case 0:
+        in[i] = normal(random);
+        break;
+      case 1:
+        in[i] = i % 2 == 0 ? rising : -rising;
+        break;
+      case 2:
+        in[i] = -1 / rising;
+        break;
+      case 3:
+        in[i] = i % 5 == 0 ? 2.0F : -1.0F;  // many are equal
+        break;
+      default:
+        in[i] = i % 999 == 0 ? normal(random) : 0.0F;  // most are 0
+    }
+  }
+  return in;
+}
+
+TEST(Topk, PicksTheLargestAndTheFirstOfEqualElements) {
+  for (int order = 0; order < 5; ++order) {
+    const std::vector<float> in = UnitInOrder(order);
+    for (const char* const k : {"0.0001", "0.01", "0.0625", "0.07", "0.4"}) {
+      PickCoder coder = Topk(k, 0);
+      const std::vector<std::byte> codes = coder.Encode(in);
+      std::vector<uint16_t> indices(codes.size() / 6);
+      std::memcpy(indices.data(), codes.data(), 2 * indices.size());
+      EXPECT_EQ(indices, LargestOf(in, indices.size())) << "order " << order << ", k " << k;
+    }
+  }
+}
+
+TEST(Topk, AnElementThatIsNotFiniteIsFoundWhereverItIs) {
+  for (const size_t at : {size_t{0}, size_t{9000}, kUnitOfTopk - 1}) {
+    for (const char* const k : {"0.01", "0.4"}) {
+      std::vector<float> in = UnitInOrder(1);
+      in[at] = -std::numeric_limits<float>::infinity();
+      PickCoder coder = Topk(k, 0);
+      EXPECT_TRUE(std::isnan(coder.Decode(coder.Encode(in), in.size())[0])) << at << " " << k;
+    }
+  }
 }
 
 TEST(Topk, ElementsThatStayComeLater) {

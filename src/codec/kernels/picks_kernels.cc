@@ -40,6 +40,18 @@ void CountDigits(const PickInput& input, size_t count, const PickDigit& digit, u
   }
 }
 
+size_t Find(const PickInput& input, const PickRange& range, uint32_t least,
+            const PickLists& found) {
+  size_t count = 0;
+  for (size_t i = range.first; i < range.first + range.count; ++i) {
+    if (MagnitudeAt(input, i) < least) continue;
+    found.indices[count] = static_cast<uint32_t>(i);
+    found.values[count] = CodedAt(input, i);
+    ++count;
+  }
+  return count;
+}
+
 void Pick(const PickInput& input, size_t count, const PickCut& cut, unsigned char* indices) {
   size_t ties = cut.ties;
   for (size_t i = 0; i < count; ++i) {
@@ -60,6 +72,7 @@ void Fold(const PickInput& input, size_t count) {
 constexpr PickKernels kScalarPicks = {.name = "scalar",
                                       .are_finite = AreFinite,
                                       .count_digits = CountDigits,
+                                      .find = Find,
                                       .pick = Pick,
                                       .fold = Fold};
 

@@ -35,6 +35,19 @@ struct PickCut {
   size_t ties;
 };
 
+// Elements of a unit, ascending.  A search may write to `kPickSlack` places behind those it found.
+inline constexpr size_t kPickSlack = 16;
+struct PickLists {
+  uint32_t* indices;
+  float* values;
+};
+
+// The elements that are searched.
+struct PickRange {
+  size_t first;
+  size_t count;
+};
+
 struct PickKernels {
   std::string_view name;  // "scalar", "avx2", "avx512"
   // True if all elements are finite.
@@ -42,6 +55,10 @@ struct PickKernels {
   // ++buckets[digit] for each element with the prefix.
   void (*count_digits)(const PickInput& input, size_t count, const PickDigit& digit,
                        uint32_t* buckets);
+  // Writes the indices and values of the elements whose magnitude is at least `least`; returns how
+  // many.
+  size_t (*find)(const PickInput& input, const PickRange& range, uint32_t least,
+                 const PickLists& found);
   // Writes the indices of all picks, ascending, as uint16_t.
   void (*pick)(const PickInput& input, size_t count, const PickCut& cut, unsigned char* indices);
   // The residual becomes what is coded.  REQUIRES: there is one.

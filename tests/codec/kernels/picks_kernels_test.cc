@@ -8,6 +8,7 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "codec/pick_coder.h"
@@ -73,6 +74,32 @@ TEST_P(PickKernel, CountsDigitsAsTheSpecification) {
         GetParam()->count_digits(input, count, digit, ours.data());
         ScalarPicks().count_digits(input, count, digit, expected.data());
         EXPECT_EQ(ours, expected) << count;
+      }
+    }
+  }
+}
+
+TEST_P(PickKernel, FindsElementsAsTheSpecification) {
+  const auto find = [](const PickKernels& kernels, const PickInput& input, const PickRange& range,
+                       uint32_t least) {
+    std::vector<uint32_t> indices(range.count + kPickSlack);
+    std::vector<float> values(range.count + kPickSlack);
+    const size_t found = kernels.find(input, range, least, {indices.data(), values.data()});
+    EXPECT_LE(found, range.count);
+    indices.resize(found);
+    values.resize(found);
+    return std::pair(indices, BitsOfFloats(values));
+  };
+  for (size_t count = 0; count < 200; ++count) {
+    Draw(count + 5);
+    if (count > 3) Put(count, std::numeric_limits<float>::quiet_NaN());
+    for (const bool keeps : {true, false}) {
+      const PickInput input = Input(&residual_, keeps);
+      for (const uint32_t least : {0U, 1U, 0x3f000000U, 0x40000000U, 0x7f800000U}) {
+        const PickRange range = {.first = count % 7, .count = count};
+        if (range.first + range.count > count + 5) continue;
+        EXPECT_EQ(find(*GetParam(), input, range, least), find(ScalarPicks(), input, range, least))
+            << count;
       }
     }
   }
