@@ -19,6 +19,9 @@ struct Vector {
   static __m256 Spread(float value) { return _mm256_set1_ps(value); }
   static __m256 Multiply(__m256 a, __m256 b) { return _mm256_mul_ps(a, b); }
   static __m256 Add(__m256 a, __m256 b) { return _mm256_add_ps(a, b); }
+  static bool HasNan(__m256 a, __m256 b) {
+    return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_UNORD_Q)) != 0;
+  }
   static __m256 OneNan(__m256 floats) {
     const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000));
     return _mm256_blendv_ps(floats, nan, _mm256_cmp_ps(floats, floats, _CMP_UNORD_Q));
@@ -35,8 +38,9 @@ void StoreHalves(unsigned char* to, __m128i halves) {
 
 struct Float16 {
   static __m256 Load(const unsigned char* from) { return _mm256_cvtph_ps(LoadHalves(from)); }
-  static void Store(unsigned char* to, __m256 floats) {
-    StoreHalves(to, _mm256_cvtps_ph(floats, _MM_FROUND_TO_NEAREST_INT));
+  static void Store(unsigned char* to, __m256 first, __m256 second) {
+    StoreHalves(to, _mm256_cvtps_ph(first, _MM_FROUND_TO_NEAREST_INT));
+    StoreHalves(to + sizeof(__m128i), _mm256_cvtps_ph(second, _MM_FROUND_TO_NEAREST_INT));
   }
 };
 
@@ -44,14 +48,17 @@ struct Bfloat16 {
   static __m256 Load(const unsigned char* from) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(LoadHalves(from)), 16));
   }
-  static void Store(unsigned char* to, __m256 floats) {
+  static void Store(unsigned char* to, __m256 first, __m256 second) {
+    // By quarters: first, second, first, second.
+    const __m256i packed = _mm256_packus_epi32(Rounded(first), Rounded(second));
+    _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(to), _mm256_permute4x64_epi64(packed, 0xd8));
+  }
+  static __m256i Rounded(__m256 floats) {
     const __m256i bits = _mm256_castps_si256(floats);
     const __m256i is_odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
     const __m256i rounded =
         _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), is_odd);
-    const __m256i halves = _mm256_srli_epi32(rounded, 16);
-    StoreHalves(
-        to, _mm_packus_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1)));
+    return _mm256_srli_epi32(rounded, 16);
   }
 };
 

@@ -15,6 +15,7 @@ struct Vector {
   static __m512 Spread(float value) { return _mm512_set1_ps(value); }
   static __m512 Multiply(__m512 a, __m512 b) { return _mm512_mul_ps(a, b); }
   static __m512 Add(__m512 a, __m512 b) { return _mm512_add_ps(a, b); }
+  static bool HasNan(__m512 a, __m512 b) { return _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q) != 0; }
   static __m512 OneNan(__m512 floats) {
     const __m512 nan = _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000));
     return _mm512_mask_mov_ps(floats, _mm512_cmp_ps_mask(floats, floats, _CMP_UNORD_Q), nan);
@@ -31,8 +32,9 @@ void StoreHalves(unsigned char* to, __m256i halves) {
 
 struct Float16 {
   static __m512 Load(const unsigned char* from) { return _mm512_cvtph_ps(LoadHalves(from)); }
-  static void Store(unsigned char* to, __m512 floats) {
-    StoreHalves(to, _mm512_cvtps_ph(floats, _MM_FROUND_TO_NEAREST_INT));
+  static void Store(unsigned char* to, __m512 first, __m512 second) {
+    StoreHalves(to, _mm512_cvtps_ph(first, _MM_FROUND_TO_NEAREST_INT));
+    StoreHalves(to + sizeof(__m256i), _mm512_cvtps_ph(second, _MM_FROUND_TO_NEAREST_INT));
   }
 };
 
@@ -41,12 +43,18 @@ struct Bfloat16 {
   static __m512 Load(const unsigned char* from) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(LoadHalves(from)), 16));
   }
-  static void Store(unsigned char* to, __m512 floats) {
+  static void Store(unsigned char* to, __m512 first, __m512 second) {
+    // By quarters of both vectors; then the quarters in their order.
+    const __m512i packed = _mm512_packus_epi32(Rounded(first), Rounded(second));
+    const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    _mm512_storeu_si512(to, _mm512_permutexvar_epi64(order, packed));
+  }
+  static __m512i Rounded(__m512 floats) {
     const __m512i bits = _mm512_castps_si512(floats);
     const __m512i is_odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
     const __m512i rounded =
         _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), is_odd);
-    StoreHalves(to, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
+    return _mm512_srli_epi32(rounded, 16);
   }
 };
 
