@@ -4,6 +4,7 @@ import functools
 import hashlib
 import pathlib
 import re
+import runpy
 import sys
 import time
 from typing import Any, Callable, Dict, List, Tuple
@@ -87,6 +88,36 @@ def digest_of_codes(outputs: List[str]) -> str:
     plain = np.add(*of_hosts)
     coded = in_bf16(np.add(*map(in_bf16, of_hosts)))
     return hashlib.sha256(plain.tobytes() + coded.tobytes() * (MANY - 1)).hexdigest()
+
+
+def coders_of(name: str, count: int, number: int) -> "List[Any]":
+    """Return functions that code a tensor with a residual each, and return its codes' values."""
+    if name == "onebit":
+        model = runpy.run_path(str(WORKERS / "direct" / "onebit_model.py"))
+        return [model["Coder"](count, keeps=True).code for _ in range(number)]
+    model = runpy.run_path(str(WORKERS / "direct" / "pick_model.py"))
+    method, place = model["Method"]("topk", 0.25), model["Place"](key=0, round=0)
+    coders = [model["Coder"](method, count, keeps=True) for _ in range(number)]
+    return [lambda values, coder=coder: coder.code(values, place)[1] for coder in coders]
+
+
+def digest_of_coded_means(hosts: List[int], name: str) -> str:
+    """Return the digest that copies_torch.py prints where each host codes its sum."""
+    count, steps = 131_100, 4
+    *coders, server = coders_of(name, count, 1 + len(WORKERS_OF_HOSTS))
+    digest = hashlib.sha256()
+    for step in range(steps):
+        gradients = [
+            np.random.RandomState(1000 * step + rank).normal(0, 1, count).astype(np.float32)
+            for rank in range(len(hosts))
+        ]
+        total = np.zeros(count, np.float32)
+        for host, code in zip(WORKERS_OF_HOSTS, coders):
+            of_host = [gradient for rank, gradient in enumerate(gradients) if hosts[rank] == host]
+            total = total + code(functools.reduce(np.add, of_host))
+        # The number of workers is a power of two.
+        digest.update((server(total) / np.float32(len(hosts))).tobytes())
+    return digest.hexdigest()
 
 
 def assert_one_copy(models: "List[Tuple[int, int]]", outputs: List[str], workers: int) -> None:
@@ -227,3 +258,6 @@ def test_direct_job_of_pytorch_sends_one_copy(tmp_path: pathlib.Path, hosts: Lis
 
         models = carried(lab, run)
     assert_one_copy(models, outputs, len(hosts))
+    for name in ("onebit", "topk"):
+        made = [re.findall(rf"{name} made ([0-9a-f]{{64}})", text) for text in outputs]
+        assert made == [[digest_of_coded_means(hosts, name)]] * len(hosts), outputs

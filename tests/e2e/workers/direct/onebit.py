@@ -10,16 +10,14 @@ import zlib
 import mxnet as mx
 import numpy as np
 from casts import moved
+from onebit_model import Coder, Floats
 
 from bytescheduler.mxnet import ScheduledKVS
 
-UNIT = 65536
 SHAPES = {1: (1,), 2: (7,), 3: (9,), 4: (8,), 5: (300, 437)}  # the last has two units, nearly
 ROUNDS = 6
 RATES = [(0.1, 1 / 64), (0.1, 1 / 128), (0.01, 1 / 128), (0.0, 1 / 128), (0.1, 1 / 64)]
 RATES.append((0.05, 1 / 64))
-
-Floats = np.ndarray
 
 
 def gradient(rank: int, step: int, key: int, overflows: bool = True) -> Floats:
@@ -29,42 +27,6 @@ def gradient(rank: int, step: int, key: int, overflows: bool = True) -> Floats:
     if overflows and step == 4 and key == 3 and rank == 1:
         values.flat[2] = np.inf
     return values
-
-
-def coded(p: Floats) -> Floats:
-    """Return the values of a unit's codes."""
-    if not np.isfinite(p).all():
-        return np.full_like(p, np.nan)
-    lanes = np.zeros(8)
-    size = np.abs(p.astype(np.float64))
-    size = np.concatenate([size, np.zeros(-len(size) % 8)]).reshape(-1, 8)
-    for row in size:
-        lanes += row
-    total = ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + (
-        (lanes[1] + lanes[5]) + (lanes[3] + lanes[7])
-    )
-    return np.copysign(np.float32(total / len(p)), p)
-
-
-class Coder:
-    """A worker's, or a server's, with a residual; `ef` "none": without."""
-
-    def __init__(self, ef: str, count: int) -> None:
-        self.keeps = ef != "none"
-        self.residual = np.zeros(count, np.float32)
-
-    def code(self, values: Floats, ratio: np.float32) -> Floats:
-        if not self.keeps:
-            return np.concatenate([coded(part) for part in units(values)])
-        kept = ratio * self.residual
-        p = values + kept
-        sent = np.concatenate([coded(part) for part in units(p)])
-        self.residual = np.where(np.isfinite(sent), p - sent, kept)
-        return sent
-
-
-def units(values: Floats) -> "list[Floats]":
-    return [values[at : at + UNIT] for at in range(0, len(values), UNIT)]
 
 
 def ratio(ef: str, step: int) -> np.float32:
@@ -80,8 +42,8 @@ def expected(ef: str, workers: int, overflows: bool = True) -> "dict[tuple[int, 
     sums = {}
     for key, shape in SHAPES.items():
         count = int(np.prod(shape))
-        coders = [Coder(ef, count) for _ in range(workers)]
-        server = Coder(ef, count)
+        coders = [Coder(count, keeps=ef != "none") for _ in range(workers)]
+        server = Coder(count, keeps=ef != "none")
         for step in range(ROUNDS):
             q = ratio(ef, step)
             total = np.zeros(count, np.float32)
@@ -91,13 +53,26 @@ def expected(ef: str, workers: int, overflows: bool = True) -> "dict[tuple[int, 
     return sums
 
 
+def on_devices(values: Floats) -> "list[mx.nd.NDArray]":
+    """Return gradients of two devices, whose sum is `values`."""
+    first = np.arange(values.size).reshape(values.shape) % 2 == 0
+    return [
+        mx.nd.array(np.where(of_device, values, np.float32(-0.0)), ctx=mx.cpu(device))
+        for device, of_device in enumerate((first, ~first))
+    ]
+
+
 def check_sums(kvs: ScheduledKVS, ef: str) -> None:
     sums = expected(ef, kvs.num_workers)
     for step in range(ROUNDS):
         for key, shape in SHAPES.items():
-            out = mx.nd.zeros(shape)
-            kvs.pushpull(key, mx.nd.array(gradient(kvs.rank, step, key)), out=out)
-            np.testing.assert_array_equal(out.asnumpy(), sums[step, key], f"{key} {step}")
+            mine = on_devices(gradient(kvs.rank, step, key))
+            # The sum of a worker's devices is coded once.
+            outs = [mx.nd.zeros(shape, ctx=part.context) for part in mine]
+            kvs.pushpull(key, mine, out=outs)
+            for out in outs:
+                np.testing.assert_array_equal(out.asnumpy(), sums[step, key], f"{key} {step}")
+    out = mx.nd.zeros(SHAPES[5])
     before = moved(kvs)
     for _ in range(ROUNDS):
         kvs.pushpull(5, mx.nd.ones(SHAPES[5]), out=out)
