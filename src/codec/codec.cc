@@ -32,6 +32,7 @@ std::string Names(const std::vector<Codec>& rows, const std::string& before,
 
 constexpr std::string_view kSumsTravel[] = {"plain", "same", "bf16"};             // by SumsTravel
 constexpr std::string_view kFeedback[] = {"", "vanilla", "corrected", "sparse"};  // by Feedback
+constexpr uint64_t kMostCodedShare = 8;  // of a gradient's bytes, for each that counts
 
 // The enumerator whose name is `name`.
 template <typename Enum>
@@ -171,6 +172,10 @@ std::string Table::Describe(const Coding& coding) const {
 uint64_t Table::SentBytes(const Coding& coding, uint64_t size_bytes) const {
   if (coding.plain()) return size_bytes;
   return Get(coding).encoded_bytes(coding.parameters, size_bytes / sizeof(float));
+}
+
+uint64_t Table::CreditBytes(const Coding& coding, uint64_t size_bytes) const {
+  return std::max(SentBytes(coding, size_bytes), size_bytes / kMostCodedShare);
 }
 
 Coding Table::OfSums(const Coding& coding) const {

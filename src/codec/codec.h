@@ -120,6 +120,10 @@ class Table {
   // Bytes that travel for `size_bytes` of float32; `size_bytes` itself if the coding is plain.
   // REQUIRES: the coding passed Check.
   uint64_t SentBytes(const Coding& coding, uint64_t size_bytes) const;
+  // Bytes that `size_bytes` of float32 count against a credit: those that travel, and an eighth of
+  // `size_bytes` at least.  Else the time to make many small codes would be in front of a more
+  // urgent tensor.  REQUIRES: the coding passed Check.
+  uint64_t CreditBytes(const Coding& coding, uint64_t size_bytes) const;
   // How the sum of gradients in `coding` travels.  REQUIRES: the coding passed Check.
   Coding OfSums(const Coding& coding) const;
   // True if coders of gradients, or of sums, in that coding keep a residual.  REQUIRES: it passed

@@ -1,7 +1,6 @@
 // Starts the exchanges of the partitions that the Core starts, and counts how they end.
 #include "worker/push_pull_task.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -12,10 +11,6 @@ namespace bs::worker {
 namespace {
 
 using Kind = trace::TraceEvent::Kind;
-
-// A code counts against the credit as this share of its gradient at least.  The time to make many
-// small codes would otherwise be in front of a more urgent tensor.
-constexpr uint64_t kMostCodedShare = 8;
 
 // The bytes of the tensor as it leaves the task's memory.
 uint64_t TravellingBytes(const OperationContext& context, const protocol::Tensor& tensor,
@@ -74,8 +69,8 @@ std::vector<bs::Partition> PushPullTask::Partition(uint64_t /*partition_bytes*/)
 }
 
 uint64_t PushPullTask::CreditBytes(const bs::Partition& sent) const {
-  const uint64_t gradient_bytes = tensor_->partitions[sent.index].size_bytes;
-  return std::max(sent.size_bytes, gradient_bytes / kMostCodedShare);
+  const uint64_t size_bytes = tensor_->partitions[sent.index].size_bytes;
+  return adds_up_ ? size_bytes : context_->codecs->CreditBytes(coder_.coding, size_bytes);
 }
 
 void PushPullTask::Start(const bs::Partition& sent) {

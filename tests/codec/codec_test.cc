@@ -45,6 +45,17 @@ TEST(Codecs, NothingCompressedIsAsItLies) {
   EXPECT_EQ(Builtin().Describe({}), "not compressed");
 }
 
+TEST(Codecs, CreditCountsCodesAndAnEighthOfTheGradientAtLeast) {
+  constexpr uint64_t kBytes = 65536 * sizeof(float);
+  EXPECT_EQ(Builtin().CreditBytes({}, 1234), 1234U) << "as it lies";
+  EXPECT_EQ(Builtin().CreditBytes(Bf16Coding(), kBytes), kBytes / 2) << "codes";
+  Coding two_bits = TwoBitCoding(0.5F);
+  EXPECT_EQ(Builtin().CreditBytes(two_bits, kBytes), kBytes / 8) << "codes have a sixteenth";
+  EXPECT_EQ(Builtin().CreditBytes(two_bits, 4), 4U) << "the least codes have a word";
+  two_bits.later = true;
+  EXPECT_EQ(Builtin().CreditBytes(two_bits, kBytes), kBytes) << "this round is plain";
+}
+
 TEST(Codecs, HostsAddUpPlainGradientsAndKeysThatAreCut) {
   EXPECT_TRUE(Builtin().AddsUpOnHosts({}));
   EXPECT_TRUE(Builtin().AddsUpOnHosts(Bf16Coding()));

@@ -301,7 +301,7 @@ void HostSums::Submit(Entry* entry) {
   entry->state = State::kCrossing;
   const Exchange& own = entry->own->exchange;
   copies_.Submit(own.partition.server, {.priority = entry->priority,
-                                        .size_bytes = CopyBytes(*entry),
+                                        .size_bytes = CreditBytes(*entry),
                                         .token = entry,
                                         .index = own.partition.index});
   StartCopies();
@@ -339,7 +339,7 @@ void HostSums::Start(Entry* entry) {
   Exchange copy = make();
   entry->ends_missing = 2;
   copy.released = [this, entry, server = own.partition.server,
-                   size_bytes = CopyBytes(*entry)](const Status& status) {
+                   size_bytes = CreditBytes(*entry)](const Status& status) {
     if (!has_own_credit_) {
       std::exchange(entry->own->exchange.released, {})(status);
     }

@@ -145,9 +145,9 @@ class HostSums {
   void EraseIfOver(Entry* entry);
   // Contributions are added by rank, however many wait for their turn.
   bool IsInOrder(const Coding& coding) const { return options_.deterministic || !coding.plain(); }
-  // The bytes of the host's copy on the link.
-  uint64_t CopyBytes(const Entry& entry) const {
-    return options_.codecs->SentBytes(entry.coding, entry.round.shape().size_bytes);
+  // Bytes that the host's copy counts against the credit of copies.
+  uint64_t CreditBytes(const Entry& entry) const {
+    return options_.codecs->CreditBytes(entry.coding, entry.round.shape().size_bytes);
   }
   // The reason why the round cannot complete; null if it can.
   const Status* Blocked(const Entry& entry) const;

@@ -35,6 +35,15 @@ struct Part {
   std::string next{};
 };
 
+// Memory of larger exchanges, and how the latest of them ends.
+struct Large {
+  explicit Large(uint64_t size_bytes) : in(size_bytes), out(size_bytes) {}
+
+  const std::vector<std::byte> in;
+  std::vector<std::byte> out;
+  std::optional<Status> summed{};
+};
+
 class HostBackendTest : public testing::Test {
  protected:
   static constexpr uint32_t kPartition = 0;
@@ -84,7 +93,7 @@ class HostBackendTest : public testing::Test {
     host.view = options.view;
     host.reason_patience = reason_patience;
     host.available_bytes = [this] { return available_bytes_; };
-    host.credit_bytes = 8;  // a single copy
+    host.credit_bytes = credit_bytes_;
     host.carriers = [](int32_t peer) {
       EXPECT_EQ(peer, ps::WorkerId(0));
       return Carriers{.to = Carrier::kSharedMemory, .from = Carrier::kTcp};
@@ -154,6 +163,24 @@ class HostBackendTest : public testing::Test {
     workers_[static_cast<size_t>(rank)]->Start(tensor_, std::move(exchange));
     Run();
   }
+  // The same with the first `size_bytes` of other memory, which callbacks hold too.
+  void Start(int32_t rank, const std::shared_ptr<Large>& large, Round round, uint64_t size_bytes) {
+    protocol::Tensor tensor = tensor_;
+    tensor.size_bytes = tensor.partition_bytes = size_bytes;
+    Exchange exchange;
+    exchange.round = round;
+    exchange.coder.coding = coding_;
+    if (!coding_.plain()) exchange.coder.codec = &codec::Builtin().Get(coding_);
+    exchange.partition = {.index = kPartition, .server = 0, .size_bytes = size_bytes};
+    exchange.in = std::span(large->in).first(size_bytes);
+    exchange.out = std::span(large->out).first(size_bytes);
+    exchange.released = [](const Status&) {};
+    exchange.sent = [](const Status&) {};
+    exchange.summed = [large](const Status& status, const std::string&) { large->summed = status; };
+    large->summed.reset();
+    workers_[static_cast<size_t>(rank)]->Start(tensor, std::move(exchange));
+    Run();
+  }
   // Answers what the server was asked.
   void AnswerAll(const std::array<float, 2>& sum, const Status& why = Status::Ok(),
                  const std::string& next = {}) {
@@ -177,6 +204,7 @@ class HostBackendTest : public testing::Test {
   }
 
   uint64_t available_bytes_ = uint64_t{1} << 30U;
+  uint64_t credit_bytes_ = 8;  // of copies, when workers are made: a single copy of a Part
   std::deque<Part> parts_;
   sim::SimClock clock_{1};
   sim::SimExecutor executor_;
@@ -423,35 +451,15 @@ TEST_F(HostBackendTest, RoundsAheadOfThisWorkerAreRefusedWhereMemoryEnds) {
 // What no spare serves has gone back to the system, which other programs may have filled.
 TEST_F(HostBackendTest, MemoryOfRoundsThatAreOverIsAskedForAgainUnlessASpareServes) {
   constexpr uint64_t kBytes = uint64_t{4} << 20U;
-  struct Large {
-    std::vector<std::byte> in = std::vector<std::byte>(kBytes);
-    std::vector<std::byte> out = in;
-    std::optional<Status> summed{};
-  };
-  const auto large = std::make_shared<Large>();  // callbacks hold it too
-  const auto start = [&](int32_t rank, Round round, uint64_t size_bytes) {
-    protocol::Tensor tensor = tensor_;
-    tensor.size_bytes = tensor.partition_bytes = size_bytes;
-    Exchange exchange;
-    exchange.round = round;
-    exchange.partition = {.index = kPartition, .server = 0, .size_bytes = size_bytes};
-    exchange.in = std::span(std::as_const(large->in)).first(size_bytes);
-    exchange.out = std::span(large->out).first(size_bytes);
-    exchange.released = [](const Status&) {};
-    exchange.sent = [](const Status&) {};
-    exchange.summed = [large](const Status& status, const std::string&) { large->summed = status; };
-    large->summed.reset();
-    workers_[static_cast<size_t>(rank)]->Start(tensor, std::move(exchange));
-    Run();
-  };
-  start(1, 1, kBytes);
-  start(0, 1, kBytes);
+  const auto large = std::make_shared<Large>(kBytes);
+  Start(1, large, 1, kBytes);
+  Start(0, large, 1, kBytes);
   AnswerAll({}, Status::Internal("the server refuses"));
   ASSERT_TRUE(large->summed);
   available_bytes_ = 100;
-  start(1, 2, kBytes);
+  Start(1, large, 2, kBytes);
   EXPECT_FALSE(large->summed) << large->summed->message();
-  start(1, 3, kBytes / 2);
+  Start(1, large, 3, kBytes / 2);
   ASSERT_TRUE(large->summed);
   EXPECT_EQ(large->summed->code(), StatusCode::kResourceExhausted);
 }
@@ -473,6 +481,26 @@ TEST_F(HostBackendTest, MostUrgentCopyCrossesTheLinkFirst) {
   const std::vector<std::pair<Key, Priority>> in_order = {
       {keys[0], -9}, {keys[2], -1}, {keys[1], -5}};
   EXPECT_EQ(pushed_, in_order) << "a copy is as urgent as its most urgent contribution";
+}
+
+TEST_F(HostBackendTest, CodedCopiesCountAnEighthOfTheirGradientsAgainstTheCredit) {
+  constexpr uint64_t kBytes = 4096;  // of which codes have 132
+  credit_bytes_ = 2 * kBytes / 8;
+  MakeWorkers(Duration(0));
+  const std::string_view name = "onebit";
+  coding_ = codec::Builtin().Parse(&name, {}).value();
+  const HostPlan plan(ViewOf(0));
+  const auto large = std::make_shared<Large>(kBytes);
+  size_t copies = 0;
+  for (tensor_.key = 7; copies < 4; ++tensor_.key) {
+    if (plan.OwnerOf(tensor_.key, kPartition) != 0) continue;
+    Start(1, large, 1, kBytes);
+    Start(0, large, 1, kBytes);
+    ++copies;
+  }
+  EXPECT_EQ(pushed_.size(), 2U) << "more codes are not made before an urgent tensor";
+  AnswerAll({}, Status::Internal("no sums here"));
+  EXPECT_EQ(pushed_.size(), 4U) << "the credit comes back";
 }
 
 TEST_F(HostBackendTest, StragglerOfTheHostIsNamed) {
