@@ -2,16 +2,15 @@
 #include "node/worker/ps_worker.h"
 
 #include <algorithm>
-#include <set>
 #include <string>
 #include <utility>
 
 #include "backend/host/host_backend.h"
 #include "backend/ps/ps_backend.h"
-#include "base/count_of.h"
 #include "host/rdma.h"
 #include "node/node_metrics.h"
 #include "node/worker/libraries.h"
+#include "node/worker/link_copies.h"
 #include "node/worker/ps_membership.h"
 #include "protocol/server_shares.h"
 
@@ -30,10 +29,9 @@ WorkerOptions OptionsOverServers(const Config& config) {
   return options;
 }
 
-// The workers of a host add up.  A worker that takes a lost place would have to add up rounds that
-// have begun without it.
+// The workers of a host add up, if none of the job is a stock worker.
 bool MayAddUp(const Config& config, const ps::MembershipOptions& options) {
-  return config.local_sums == "1" && !options.attach && config.rejoin_timeout == Duration(0);
+  return config.local_sums == "1" && WhyCopyAWorker(config, {.beside = options.attach}).empty();
 }
 
 backend::PsBackendOptions MakeBackendOptions(const Config& config, const job::SharedView& view,
@@ -78,15 +76,6 @@ std::unique_ptr<backend::PsBackend> MakeBackend(const Config& config, Network* n
       [transport](ps::Message message) { transport->Send(std::move(message)); }, log);
 }
 
-// Says once what crosses the links.
-void TellOfCopies(const job::View& view, const Logger& log) {
-  std::set<int32_t> hosts;
-  for (const job::Peer& worker : view.workers) hosts.insert(worker.host);
-  log.Info("workers of a host add up first: " + CountOf(view.num_workers(), "worker") + " send " +
-           (hosts.size() == 1 ? "one copy" : std::to_string(hosts.size()) + " copies") +
-           " of each large tensor over the links (BYTESCHEDULER_LOCAL_SUMS)");
-}
-
 backend::HostBackendOptions MakeHostOptions(const Config& config, const job::SharedView& view,
                                             Duration reason_patience) {
   const backend::PsBackendOptions behind = MakeBackendOptions(config, view, /*adds_up=*/true);
@@ -113,17 +102,21 @@ PsMembership::Receiver ReceiverOf(T* backend) {
 
 // The back end for a worker of this view, to which `membership` then delivers.
 std::unique_ptr<backend::Backend> MakeBackendOf(const Config& config, PsMembership* membership,
-                                                const job::SharedView& view, bool may_add_up,
-                                                Duration reason_patience, const Logger& log) {
-  const bool adds_up = may_add_up && membership->all_native() && protocol::AddsUpOnHosts(*view);
+                                                const job::SharedView& view,
+                                                const ps::MembershipOptions& joined,
+                                                const Logger& log) {
+  const std::string why =
+      WhyCopyAWorker(config, {.beside = joined.attach, .in_job = !membership->all_native()});
+  const bool could_add_up = config.local_sums == "1" && protocol::AddsUpOnHosts(*view);
+  const bool adds_up = could_add_up && why.empty();
   Network* const network = membership->network();
   auto link = MakeBackend(config, network, view, adds_up, log);
-  if (adds_up && view->own.rank == 0) TellOfCopies(*view, log);
+  if (could_add_up && view->own.rank == 0) log.Info(DescribeCopies(*view, why));
   if (!adds_up || !backend::HostPlan(*view).in_use()) {
     membership->DeliverTo(ReceiverOf(link.get()));
     return link;
   }
-  backend::HostBackendOptions options = MakeHostOptions(config, view, reason_patience);
+  backend::HostBackendOptions options = MakeHostOptions(config, view, joined.reason_patience);
   options.carriers = [transport = network->transport()](int32_t peer) {
     return transport->CarriersOf(peer);
   };
@@ -177,25 +170,23 @@ std::unique_ptr<WorkerNode> StartPsWorker(const Config& config,
   const Logger node_log = MakeLogger(config);
   const Logger network_log = MakeNetworkLogger(config, node_log);
   WarnOfSettings(config, options, network_log);
-  // A library adds up itself.
-  const bool may_add_up = !make_library && MayAddUp(config, options);
   ps::MembershipOptions joining = options;
-  joining.joins_host = may_add_up;
+  // A library adds up itself.
+  joining.joins_host = !make_library && MayAddUp(config, options);
   auto membership = std::make_unique<PsMembership>(config, joining, std::move(rdma), network_log);
   const bool lends = membership->network()->MayLend();
   WorkerNode::Parts parts{
       .membership = nullptr,
-      .make_backend = [config, may_add_up, make_library, patience = options.reason_patience,
-                       membership = membership.get()](
+      .make_backend = [config, make_library, joining, membership = membership.get()](
                           const job::SharedView& view, const WorkerNode::ResizeFn&,
                           const Logger& log) -> std::unique_ptr<backend::Backend> {
         if (!make_library) {
-          return MakeBackendOf(config, membership, view, may_add_up, patience, log);
+          return MakeBackendOf(config, membership, view, joining, log);
         }
         const LibraryUse use = UseOf(config);
         const bool adds_up = use.within_hosts && protocol::AddsUpOnHosts(*view);
         auto backend = MakeBackend(config, membership->network(), view, adds_up, log);
-        if (adds_up && view->own.rank == 0) TellOfCopies(*view, log);
+        if (adds_up && view->own.rank == 0) log.Info(DescribeCopies(*view, ""));
         membership->DeliverTo(ReceiverOf(backend.get()));
         return WithLibrary(make_library, std::move(backend), view, membership->executor(), use);
       },
