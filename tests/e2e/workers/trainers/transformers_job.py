@@ -12,7 +12,13 @@ import torch
 import torch.distributed as dist
 import transformers
 from accelerate.state import AcceleratorState, GradientState
-from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
 
 import bytescheduler.torch as bps
 
@@ -22,6 +28,7 @@ ROWS = 36
 RUNS: Dict[str, Dict[str, Anything]] = {
     "plain": {},
     "not clipped": {"max_grad_norm": 0.0},
+    "not clipped, four passes": {"max_grad_norm": 0.0, "gradient_accumulation_steps": 4},
     "four passes, a short last round": {"gradient_accumulation_steps": 4},
     "bf16": {"bf16": True},
 }
@@ -42,6 +49,16 @@ class Rows(torch.utils.data.Dataset):  # type: ignore[type-arg]
         return {"input_ids": self._tokens[index], "labels": self._labels[index]}
 
 
+class Waiting(TrainerCallback):  # type: ignore[misc]
+    """Counts the weights that still wait behind each step, and behind `model.zero_grad()`."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def on_step_end(self, *_: Anything, model: torch.nn.Module, **__: Anything) -> None:
+        self.count += sum(type(param) is not torch.nn.Parameter for param in model.parameters())
+
+
 class OurTrainer(Trainer):
     """Our optimizer carries the gradients, in the place of DDP."""
 
@@ -52,9 +69,11 @@ class OurTrainer(Trainer):
         def prepare_bare(model: Anything, **options: Anything) -> Anything:
             return prepare(model, **{**options, "evaluation_mode": True})
 
-        def clip_means(*args: Anything, **options: Anything) -> Anything:
+        def clip_means(parameters: Anything, max_norm: float, **options: Anything) -> Anything:
+            if max_norm == float("inf"):  # nothing is clipped: the norm is for the log alone
+                return None
             self.wrapped.synchronize()
-            return clip(*args, **options)
+            return clip(parameters, max_norm, **options)
 
         self.accelerator.prepare_model = prepare_bare
         self.accelerator.clip_grad_norm_ = clip_means
@@ -104,10 +123,14 @@ def train(
         disable_tqdm=True,
         **options,
     )
-    trainer = kind(model, arguments, train_dataset=Rows(), eval_dataset=Rows())
+    waiting = Waiting()
+    data = {"train_dataset": Rows(), "eval_dataset": Rows()}
+    trainer = kind(model, arguments, callbacks=[waiting], **data)
     assert arguments.world_size == 2
     for _ in range(times):
         trainer.train(resume_from_checkpoint=str(folder / first) if first else None)
+    crosses = kind is OurTrainer and arguments.max_grad_norm == 0
+    assert (waiting.count > 0) == crosses, (options, waiting.count)
     weights = [param.detach().clone() for param in model.parameters()]
     if kind is OurTrainer:
         trainer.wrapped.close()
