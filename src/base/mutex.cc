@@ -25,6 +25,8 @@ bool CondVar::WaitFor(Mutex* mutex, Duration timeout) {
 }
 
 bool CondVar::WaitForTrue(Mutex* mutex, Duration timeout, const bool& condition) {
+  // Else the thread would sleep for the slack of the kernel's timers, about 70 microseconds.
+  if (timeout <= Duration::zero()) return condition;
   std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
   const bool result = condition_.wait_for(lock, std::min(timeout, kLongestWait),
                                           [&condition] { return condition; });

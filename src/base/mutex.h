@@ -57,7 +57,7 @@ class CondVar {
   // Wait with a deadline: returns false if `timeout` passed first.
   bool WaitFor(Mutex* mutex, Duration timeout) BS_REQUIRES(mutex);
   // Waits until `condition`, which `mutex` guards, is true or `timeout` passed; wake-ups without
-  // cause do not prolong it.  Returns `condition`.
+  // cause do not prolong it.  With no time it only looks, and never sleeps.  Returns `condition`.
   bool WaitForTrue(Mutex* mutex, Duration timeout, const bool& condition) BS_REQUIRES(mutex);
   void NotifyAll() { condition_.notify_all(); }
 

@@ -2,7 +2,9 @@
 #include "base/mutex.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <cstdint>
 #include <thread>
 #include <vector>
 
@@ -53,6 +55,27 @@ TEST(CondVar, WaitForEndsWithoutANotifier) {
   }
   EXPECT_FALSE(changed.WaitForTrue(&mutex, milliseconds(1), never));
   EXPECT_FALSE(changed.WaitForTrue(&mutex, Duration::min(), never));
+}
+
+// Returns how often this thread has slept.
+int64_t Sleeps() {
+  rusage usage{};
+  EXPECT_EQ(getrusage(RUSAGE_THREAD, &usage), 0);
+  return usage.ru_nvcsw;
+}
+
+TEST(CondVar, AWaitOfNoTimeDoesNotSleep) {
+  Mutex mutex;
+  CondVar changed;
+  bool ready = false;
+  const MutexLock lock(&mutex);
+  const int64_t before = Sleeps();
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_FALSE(changed.WaitForTrue(&mutex, Duration::zero(), ready));
+  }
+  EXPECT_LT(Sleeps() - before, 50) << "a page that is read from a disk counts too";
+  ready = true;
+  EXPECT_TRUE(changed.WaitForTrue(&mutex, Duration::zero(), ready));
 }
 
 TEST(CondVar, LongestTimeoutDoesNotOverflow) {
