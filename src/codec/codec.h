@@ -133,8 +133,9 @@ class Table {
   // the worker that adds up, with a residual of the host: so the codec cuts keys, whose partitions
   // stay.  REQUIRES: the coding passed Check.
   bool AddsUpOnHosts(const Coding& coding) const;
-  // Bytes of float32 in a partition, which is one unit: a more urgent tensor waits while a partition
-  // is coded, here and on its server.  REQUIRES: the coding passed Check, and its codec cuts keys.
+  // Bytes of float32 in a partition, which is one unit: a more urgent tensor waits while a
+  // partition is coded, here and on its server.  REQUIRES: the coding passed Check, and its codec
+  // cuts keys.
   uint64_t PartitionBytes(const Coding& coding) const;
 
  private:

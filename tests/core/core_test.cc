@@ -18,10 +18,8 @@ namespace {
 class CoreTest : public ::testing::Test {
  protected:
   // Partitions of 100 bytes, room for two of them.
-  CoreOptions options_{.num_servers = 1,
-                       .partition_bytes = 100,
-                       .credit_bytes = 200,
-                       .small_tensor_bytes = 0};
+  CoreOptions options_{
+      .num_servers = 1, .partition_bytes = 100, .credit_bytes = 200, .small_tensor_bytes = 0};
   std::vector<Started> log_;
   ManualDefer defer_;
 
