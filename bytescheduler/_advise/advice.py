@@ -129,7 +129,7 @@ class Cluster(NamedTuple):
 
     def predict_coded(self, coded: Coded) -> Prediction:
         """Let the engine replay a model that travels compressed, most urgent first."""
-        partition, credit = coded.sizes(self.sizes[1])
+        partition, credit = coded.sizes(*self.sizes)
         cluster = self._replace(partition_bytes=partition, credit_bytes=credit)
         return cluster.predict(coded.layers, "ours", coding_s=coded.coding_s)
 

@@ -83,10 +83,11 @@ class Coded(NamedTuple):
     coding_s: CodingSeconds
     unit_bytes: int  # the codes of a unit
 
-    def sizes(self, credit_bytes: int) -> Tuple[int, int]:
-        """Return partition and credit, in codes, of a job that has this credit for plain values."""
+    def sizes(self, partition_bytes: int, credit_bytes: int) -> Tuple[int, int]:
+        """Return partition and credit, in codes, of a job that has these for what is not coded."""
         counted = max(self.unit_bytes, _UNIT_BYTES // _MOST_CODED_SHARE)
-        return self.unit_bytes, max(1, credit_bytes * self.unit_bytes // counted)
+        units = max(1, partition_bytes // _UNIT_BYTES)
+        return units * self.unit_bytes, max(1, credit_bytes * self.unit_bytes // counted)
 
 
 def method_of(text: str) -> Compression:

@@ -16,8 +16,9 @@ using Priority = int32_t;  // larger goes first
 // tensors that are urgent for other reasons.
 inline constexpr Priority kEarlyPriority = 0;
 inline constexpr uint64_t kEarlyBytes = uint64_t{4} << 20U;  // of a tensor, at most
-// Tensors of at most these bytes go before early partitions, which they hardly delay.
+// Tensors of at most these bytes have at least this priority: they hardly delay early partitions.
 inline constexpr uint64_t kSmallTensorBytes = uint64_t{16} << 10U;
+inline constexpr Priority kSmallTensorPriority = kEarlyPriority + 1;
 using Round = uint64_t;  // 0 is the initial value (broadcast), 1.. are summations
 
 using Duration = std::chrono::nanoseconds;

@@ -196,8 +196,9 @@ bool Table::AddsUpOnHosts(const Coding& coding) const {
   return coding.plain() || Get(coding).cuts_keys;
 }
 
-uint64_t Table::PartitionBytes(const Coding& coding) const {
-  return Get(coding).unit_elements * sizeof(float);
+uint64_t Table::PartitionBytes(const Coding& coding, uint64_t most_bytes) const {
+  const uint64_t unit_bytes = Get(coding).unit_elements * sizeof(float);
+  return std::max<uint64_t>(most_bytes / unit_bytes, 1) * unit_bytes;
 }
 
 }  // namespace bs::codec

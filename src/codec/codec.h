@@ -60,7 +60,7 @@ struct Codec {
   // Each unit of so many elements is coded by itself, so that codes do not depend on how the tensor
   // is cut: partitions are whole units.
   uint64_t unit_elements = 1;
-  // True: keys get partitions of whole units, whose size is chosen by their codes.  A key that was
+  // True: keys get partitions of whole units.  A key that was
   // declared without the coding travels plain once more, and is cut behind that round.  Where the
   // workers of a host add up, their sum is coded.  False: keys keep the partitions that they have,
   // which must be whole units, and each worker codes its own gradients.
@@ -133,10 +133,10 @@ class Table {
   // the worker that adds up, with a residual of the host: so the codec cuts keys, whose partitions
   // stay.  REQUIRES: the coding passed Check.
   bool AddsUpOnHosts(const Coding& coding) const;
-  // Bytes of float32 in a partition, which is one unit: a more urgent tensor waits while a
-  // partition is coded, here and on its server.  REQUIRES: the coding passed Check, and its codec
-  // cuts keys.
-  uint64_t PartitionBytes(const Coding& coding) const;
+  // Bytes of float32 in a partition: the whole units of `most_bytes`, at least one.  They are of
+  // gradients and not of codes, because a more urgent tensor waits while a partition is coded.
+  // REQUIRES: the coding passed Check, and its codec cuts keys.
+  uint64_t PartitionBytes(const Coding& coding, uint64_t most_bytes) const;
 
  private:
   const Codec* FindName(std::string_view name) const;

@@ -2,7 +2,6 @@
 #include "core/comm_task.h"
 
 #include <algorithm>
-#include <cstdint>
 
 #include "base/check.h"
 #include "core/core.h"
@@ -15,12 +14,7 @@ CommTask::CommTask(Key key, Round round, Priority priority, uint64_t size_bytes)
 CommTask::~CommTask() { BS_CHECK(core_ == nullptr); }
 
 Priority CommTask::PriorityOf(uint32_t partition_index) const {
-  // Above kEarlyPriority, in the order of their own priorities.
-  constexpr int64_t kRaise = int64_t{1} << 30U;
-  if (precedes_early_) {
-    return static_cast<Priority>(
-        std::clamp<int64_t>(priority_ + kRaise, kEarlyPriority + 1, INT32_MAX));
-  }
+  if (precedes_early_) return std::max(priority_, kSmallTensorPriority);
   return partition_index < num_early_ ? std::max(priority_, kEarlyPriority) : priority_;
 }
 

@@ -56,6 +56,9 @@ class CommTask {
     return partition.size_bytes;
   }
 
+  // The size of the tensor where it is not coded.
+  virtual uint64_t value_bytes() const { return size_bytes_; }
+
   // Begins to send `partition` and returns without blocking.  The Core calls it once for each
   // partition, never inside NotifyReady() or NotifyFinish().
   virtual void Start(const bs::Partition& partition) = 0;

@@ -131,7 +131,7 @@ class Core::Impl {
  private:
   bool PrecedesEarly(const CommTask& task) const {
     return options_.early_bytes > 0 && !task.keeps_priority_ &&
-           task.size_bytes_ <= options_.small_tensor_bytes;
+           task.value_bytes() <= options_.small_tensor_bytes;
   }
 
   uint32_t NumEarly(const CommTask& task, uint64_t count) const {

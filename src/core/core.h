@@ -39,8 +39,9 @@ struct CoreOptions {
   // docs/design/scale.md.  The option bounds the early bytes of a tensor, because urgent tensors
   // wait for them.  0: nothing goes early.
   uint64_t early_bytes = kEarlyBytes;
-  // Tensors of at most these bytes go before all early partitions, by priority among each other.
-  // Without this bound, early partitions of all ready tensors precede a small urgent tensor.
+  // Tensors of at most these bytes have at least kSmallTensorPriority, so that a small urgent
+  // tensor does not wait for the early partitions of all ready tensors.  Codes count with the bytes
+  // of their gradient, which are the same on all workers.
   uint64_t small_tensor_bytes = kSmallTensorBytes;
   // False: partitions start in the order in which they became ready, whatever their priority.  The
   // benchmarks compare with it.

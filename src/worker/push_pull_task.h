@@ -55,6 +55,7 @@ class PushPullTask final : public CommTask {
   void Begin();
 
   std::vector<bs::Partition> Partition(uint64_t partition_bytes) override;
+  uint64_t value_bytes() const override { return tensor_->size_bytes; }
   uint64_t CreditBytes(const bs::Partition& sent) const override;
   void Start(const bs::Partition& partition) override;
   void OnFinished(Status status) override;

@@ -172,7 +172,7 @@ class Worker::Impl {
   }
   // Those of keys that are cut for `coding`.  REQUIRES: it cuts keys.
   uint64_t PartitionBytes(const Coding& coding) const {
-    return context_.codecs->PartitionBytes(coding);
+    return context_.codecs->PartitionBytes(coding, PartitionBytes());
   }
   // True if a key whose rounds are so coded, at once or later, is cut for it.
   bool CutsKeys(const Coding& coding) const {

@@ -156,10 +156,13 @@ TEST(Codecs, ADescriptionTellsHowSumsTravelWhereThatIsUnusual) {
             "compressed to two bits with threshold 0.5, pull bf16 from the next round on");
 }
 
-TEST(Codecs, PartitionsAreUnits) {
+TEST(Codecs, PartitionsHaveTheWholeUnitsThatTheirSettingHolds) {
   constexpr uint64_t kUnit = 65536 * sizeof(float);
   for (const std::string_view name : {"bf16", "fp16", "onebit", "int8"}) {
-    EXPECT_EQ(Builtin().PartitionBytes(Good(name, {})), kUnit) << name;
+    for (const auto& [most_bytes, units] : std::vector<std::pair<uint64_t, uint64_t>>{
+             {1, 1}, {kUnit, 1}, {2 * kUnit - 1, 1}, {2 * kUnit, 2}, {1 << 30, 4096}}) {
+      EXPECT_EQ(Builtin().PartitionBytes(Good(name, {}), most_bytes), units * kUnit) << name;
+    }
   }
 }
 

@@ -50,6 +50,7 @@ struct RecordingOptions {
   uint32_t first_server = 0;
   uint32_t num_servers = 1;
   uint64_t credit_factor = 1;  // of a partition's bytes
+  uint64_t value_bytes = 0;    // 0: as many as size_bytes
 };
 
 class RecordingTask : public CommTask {
@@ -74,6 +75,9 @@ class RecordingTask : public CommTask {
     return result;
   }
 
+  uint64_t value_bytes() const override {
+    return options_.value_bytes > 0 ? options_.value_bytes : size_bytes();
+  }
   uint64_t CreditBytes(const bs::Partition& partition) const override {
     return options_.credit_factor * partition.size_bytes;
   }

@@ -233,6 +233,7 @@ std::unique_ptr<WorkerNode> Cluster::MakeWorker(int32_t index, uint64_t rank) {
   options.together_bytes = options_.together_bytes;
   options.priority_order = options_.priority_order;
   options.early_bytes = options_.early_bytes;
+  options.small_tensor_bytes = options_.small_tensor_bytes;
   options.urgency = options_.urgency;
   options.requests.retry_interval = options_.retry_interval;
   options.requests.timeout = seconds(600);
@@ -258,7 +259,7 @@ std::unique_ptr<WorkerNode> Cluster::MakeWorker(int32_t index, uint64_t rank) {
   const auto is_coded = [](const KeyPlan& plan) { return plan.coding.codec != 0; };
   const auto coded = std::ranges::find_if(options_.keys, is_coded);
   if (coded != options_.keys.end()) {
-    largest = std::max(largest, Codecs().PartitionBytes(coded->coding));
+    largest = std::max(largest, Codecs().PartitionBytes(coded->coding, largest));
   }
   options.partition_bytes = options_.partition_bytes + rank * step;
   if (!options_.traces.empty()) options.trace = options_.traces.at(rank);
@@ -659,6 +660,7 @@ ClusterOptions DrawCluster(uint64_t seed) {
       {1, options.partition_bytes, 2 * options.partition_bytes + 1, 10 * options.partition_bytes});
   options.priority_order = draw.Chance(0.8);
   options.early_bytes = seed % 4 == 0 ? 0 : kEarlyBytes;
+  options.small_tensor_bytes = 3 * options.partition_bytes;  // some of the keys
   options.deterministic = draw.Chance(0.3);
   options.hold_bytes = draw.OneOf<uint64_t>({0, options.partition_bytes, 1 << 20});
   options.most_waiting = draw.Uniform<uint64_t>(1, 4);

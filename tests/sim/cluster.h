@@ -76,6 +76,7 @@ struct ClusterOptions {
   uint64_t together_bytes = 0;
   bool priority_order = true;
   uint64_t early_bytes = kEarlyBytes;
+  uint64_t small_tensor_bytes = kSmallTensorBytes;
   Urgency urgency = Urgency::kCaller;
   bool trains = false;                 // the scripts, with the keys' priorities
   std::optional<int32_t> silent_rank;  // its script does not say in which order it calls

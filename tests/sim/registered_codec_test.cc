@@ -238,6 +238,7 @@ class Units {
 };
 
 constexpr uint64_t kCodesOfAUnit = codec::testing::kMirrorBytes;
+constexpr uint64_t kBytesOfAUnit = codec::testing::kMirrorUnit * sizeof(float);
 
 Units::Sums SumsOf(uint64_t partition_bytes, const protocol::Rules& rules = protocol::Rules()) {
   Units job(partition_bytes, rules);
@@ -251,17 +252,17 @@ Units::Sums SumsOf(uint64_t partition_bytes, const protocol::Rules& rules = prot
 }
 
 TEST(CodedUnits, SumsDoNotDependOnPartitions) {
-  const Units::Sums expected = SumsOf(kCodesOfAUnit);
-  EXPECT_EQ(SumsOf(2 * kCodesOfAUnit), expected);
-  EXPECT_EQ(SumsOf(7 * kCodesOfAUnit), expected);
-  EXPECT_EQ(SumsOf(100 * kCodesOfAUnit), expected) << "one partition";
+  const Units::Sums expected = SumsOf(kBytesOfAUnit);
+  EXPECT_EQ(SumsOf(2 * kBytesOfAUnit), expected);
+  EXPECT_EQ(SumsOf(7 * kBytesOfAUnit), expected);
+  EXPECT_EQ(SumsOf(100 * kBytesOfAUnit), expected) << "one partition";
 }
 
 // The mutant: partitions of half a unit.  Their codes do not lie behind one another.
 TEST(CodedUnitsDeathTest, UnitsThatFollowPartitionsAreCaught) {
   EXPECT_DEATH(
       {
-        Units job(kCodesOfAUnit, NoUnits());
+        Units job(kBytesOfAUnit / 2, NoUnits());
         job.Declare(codec::testing::MirrorCoding());
         job.Round(1, codec::testing::MirrorCoding());
       },
@@ -269,8 +270,8 @@ TEST(CodedUnitsDeathTest, UnitsThatFollowPartitionsAreCaught) {
 }
 
 TEST(CodedUnits, AKeyThatIsThereTravelsPlainOnceMoreAndIsCutWithThatRound) {
-  const Units::Sums expected = SumsOf(kCodesOfAUnit);
-  Units job(192, protocol::Rules());  // three units of codes, one unit and a half of float32
+  const Units::Sums expected = SumsOf(kBytesOfAUnit);
+  Units job(kBytesOfAUnit * 3 / 2, protocol::Rules());
   job.Declare({});
   std::vector<float> plain(kManyElements);
   for (const int number : {8, 9}) {
@@ -304,7 +305,8 @@ Units::Sums SumsBy(const Method& method, uint64_t partition_units, bool is_retun
                    const SimNetworkOptions& network = {}) {
   const std::string_view name = method.name;
   const Coding coding = Registered().Parse(&name, method.options).value();
-  Units job(partition_units * method.unit_bytes, protocol::Rules(), kLargeElements, network);
+  Units job(partition_units * kLargeUnit * sizeof(float), protocol::Rules(), kLargeElements,
+            network);
   job.Declare(coding);
   Units::Sums sums;
   for (int number = 1; number <= 3; ++number) {

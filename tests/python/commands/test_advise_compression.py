@@ -94,7 +94,7 @@ def test_coding_that_is_slower_than_the_links_is_the_limit() -> None:
 def test_a_slow_link_hides_coding() -> None:
     coded = coded_job(LAYERS, method_of("int8"), "int8")
     slow = cluster_of(CODED_BYTES / COMPUTE_S / 40)
-    partition, credit = coded.sizes(slow.sizes[1])
+    partition, credit = coded.sizes(*slow.sizes)
     alike = slow._replace(partition_bytes=partition, credit_bytes=credit)
     without_s = alike.predict(coded.layers, "ours").step_s
     assert without_s <= slow.predict_coded(coded).step_s <= 1.02 * without_s
@@ -109,8 +109,10 @@ def test_codes_are_cut_into_units_and_counted_as_the_engine_does(
     """Small codes count with an eighth of their gradient, so that there are fewer in flight."""
     compression = method_of(method)
     coded = coded_job(LAYERS, compression, method.partition("=")[0])
-    partition, credit = coded.sizes(credit_units * max(coded.unit_bytes, 32 << 10))
+    counted = credit_units * max(coded.unit_bytes, 32 << 10)
+    partition, credit = coded.sizes(128 << 10, counted)
     assert partition == coded.unit_bytes
+    assert coded.sizes(1 << 20, counted) == (4 * coded.unit_bytes, credit)
     assert credit == pytest.approx(credit_units * coded.unit_bytes, rel=0.01)
 
 
