@@ -118,6 +118,12 @@ _WORKER = (
     ),
     ("credit_bytes", None, "bytes that may be in flight to each server"),
     ("pending_requests", None, "requests to servers that are not over"),
+    (
+        "coding_seconds_total",
+        None,
+        "seconds in which the engine's thread coded gradients and decoded sums; 0 without "
+        "compression",
+    ),
     ("library_operations_total", None, "operations of MPI or NCCL"),
     ("library_bytes_total", None, "bytes of gradients that the library has summed"),
     (
@@ -143,6 +149,12 @@ _SERVER = (
         "sum_seconds_total",
         None,
         "seconds from the last push of a partition to its sum, added up over partitions",
+    ),
+    (
+        "coding_seconds_total",
+        None,
+        "seconds in which threads added codes and coded sums, added up over threads; 0 without "
+        "compression",
     ),
     ("pushes_total", "worker", "pushes and gives of this worker; a repeat does not count again"),
     ("pushed_bytes_total", "worker", "bytes of pushes and gives of this worker, as they travel"),

@@ -38,7 +38,8 @@ Result<Metrics> MetricsOfWorker(Executor* executor, const std::unique_ptr<Worker
       if (!worker) return;
       Metrics metrics;
       worker->Measure(&metrics);
-      // A back end with a library has added its own.
+      // A back end with a library, or with codes, has added its own.
+      metrics.Add("coding_seconds_total", 0);
       metrics.Add("library_operations_total", 0);
       metrics.Add("library_bytes_total", 0);
       metrics.Add("library_copied_bytes_total", 0);

@@ -1,6 +1,8 @@
 // The metrics of a worker while a tensor is on its way.
 #include <gtest/gtest.h>
 
+#include "protocol/bodies.h"
+#include "sim/coded/slow_codec.h"
 #include "worker/bench.h"
 
 namespace bs::worker {
@@ -59,6 +61,39 @@ TEST(WorkerMetrics, TellQueuedInFlightAndReceivedBytes) {
   EXPECT_EQ(Metric(&bench, "tensors_total"), 1);
   EXPECT_EQ(Metric(&bench, "steps_total"), 1);
   EXPECT_EQ(Metric(&bench, "in_flight_bytes", 0), 0);
+}
+
+TEST(WorkerMetrics, CodingSecondsCountCodedRoundsAlone) {
+  using Slow = sim::SlowBf16<Bench>;
+  const codec::Table codecs({Slow::Row()});
+  const std::vector<std::byte> codes = Bytes(6, 0);
+  std::vector<std::byte> value = Bytes(12, 0);
+  std::vector<std::byte> out = value;
+  PsWorkerOptions options;
+  options.codecs = &codecs;
+  Bench bench(options);
+  const Coding coding = Slow::Coding(&bench);
+  bench.Initialise(7, value);
+  bench.worker()->Broadcast(8, {.coding = coding}, value, [](const Status&) {});
+  for (bench.Run(); !bench.sent.empty(); bench.Run()) bench.Answer(bench.Next());
+  bench.PushPull(7, 0, value, out);
+  bench.Answer(bench.Next());
+  bench.Answer(bench.Next(), value);
+  EXPECT_EQ(Metric(&bench, "tensors_total"), 1);
+  EXPECT_EQ(Metric(&bench, "coding_seconds_total"), 0) << "both rounds were plain";
+
+  bench.worker()->PushPull(
+      8, {.coding = coding}, value, out, [](const Status&) {}, [](const Status&) {});
+  bench.Answer(bench.Next());
+  EXPECT_NEAR(Metric(&bench, "coding_seconds_total"), 0.030, 1e-9);
+  const ps::Message pull = bench.Next();
+  bench.RunFor(milliseconds(500));
+  ps::Message answer = Bench::ResponseTo(pull);
+  test::ChangeResponse(&answer, [&](auto* body) { body->coding = codecs.OfSums(coding); });
+  answer.data.push_back(ps::Frame::Copy(codes));
+  bench.Tell(std::move(answer));
+  EXPECT_EQ(Metric(&bench, "tensors_total"), 2);
+  EXPECT_NEAR(Metric(&bench, "coding_seconds_total"), 0.032, 1e-9);
 }
 
 TEST(WorkerMetrics, CountRepeatedRequests) {

@@ -223,7 +223,9 @@ void PsBackend::Push(const protocol::Tensor& tensor, Exchange* exchange) {
   // The callback keeps the codes, so a repeat sends the same codes.
   std::vector<std::byte> codes;
   if (!exchange->coder.coding.plain()) {
+    const TimePoint began = executor_->Now();
     codes = EncodeContribution(tensor, *exchange, *options_.view);
+    coding_time_ += executor_->Now() - began;
   }
   request.payload = exchange->coder.coding.plain() ? exchange->in : std::span(std::as_const(codes));
   const uint64_t size_bytes = request.payload.size();
@@ -247,12 +249,21 @@ void PsBackend::Pull(const protocol::Tensor& tensor, const Exchange& exchange, S
   std::vector<std::byte> codes;  // kept by the callback
   if (pull.sum_codec != nullptr) codes.resize(SumBytes(pull));
   request.answer = pull.sum_codec != nullptr ? std::span(codes) : exchange.out;
-  requests_.Send(std::move(request), [pull, summed = std::move(summed), kept = std::move(codes)](
-                                         const Status& status, const ps::Message& response) {
-    if (!status.ok()) return summed(status, {});
-    const Result<std::string> next = TakeSum(pull, response);
-    summed(next.status(), next.ok() ? next.value() : std::string());
-  });
+  requests_.Send(std::move(request),
+                 [this, pull, summed = std::move(summed), kept = std::move(codes)](
+                     const Status& status, const ps::Message& response) {
+                   if (!status.ok()) return summed(status, {});
+                   const Result<std::string> next = Receive(pull, response);
+                   summed(next.status(), next.ok() ? next.value() : std::string());
+                 });
+}
+
+Result<std::string> PsBackend::Receive(const PullOf& pull, const ps::Message& response) {
+  if (pull.sum_codec == nullptr) return TakeSum(pull, response);
+  const TimePoint began = executor_->Now();
+  Result<std::string> next = TakeSum(pull, response);
+  coding_time_ += executor_->Now() - began;
+  return next;
 }
 
 void PsBackend::SendToEach(std::vector<ps::KvRequest> requests, Done done) {
@@ -349,6 +360,7 @@ void PsBackend::Measure(Metrics* metrics) const {
     AddTraffic(i < traffic.size() ? TrafficOf(traffic[i]) : Traffic(), i, metrics);
   }
   metrics->Add("pending_requests", static_cast<double>(requests_.pending()));
+  metrics->Add("coding_seconds_total", std::chrono::duration<double>(coding_time_).count());
   if (options_.measure_network) options_.measure_network(metrics);
 }
 

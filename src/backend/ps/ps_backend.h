@@ -30,6 +30,8 @@
 
 namespace bs::backend {
 
+struct PullOf;
+
 struct PsBackendOptions {
   job::SharedView view = job::ShareView({}, 1, 1);
   // The servers' shares of all bytes (protocol/server_shares.h); empty: equal shares.
@@ -108,6 +110,8 @@ class PsBackend final : public Backend {
   void PushPull(const protocol::Tensor& tensor, Exchange exchange);
   void Push(const protocol::Tensor& tensor, Exchange* exchange);
   void Pull(const protocol::Tensor& tensor, const Exchange& exchange, Summed summed);
+  // TakeSum; the time that coded sums take counts.
+  Result<std::string> Receive(const PullOf& pull, const ps::Message& response);
   void Give(ExchangePartition* part);
   void Take(ExchangePartition part);
   // Notifies the server, soon, that this worker has that partition of an exchange.
@@ -131,6 +135,7 @@ class PsBackend final : public Backend {
     bool under_way = false;  // a notice, or the time until it
   };
   std::vector<Taken> taken_;
+  Duration coding_time_{};  // of gradients and sums
   bool failed_ = false;
   // Callbacks that nothing of the worker waits for look whether this is still there.
   const std::shared_ptr<bool> lives_ = std::make_shared<bool>(true);

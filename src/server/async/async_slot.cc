@@ -60,7 +60,9 @@ void AsyncSlot::Push(protocol::Call& call) {
     Initialise(call);
   } else {
     if (!call.request.coding.plain()) {
+      const TimePoint began = shard_->Now();
       call.payload = Decode(call, *shard_->codecs, shard_->view->job);
+      shard_->counters.Coded(shard_->Now() - began);
     }
     if (IsHosted()) return BeginHosted(call);
     Update(call);

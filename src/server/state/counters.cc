@@ -49,6 +49,7 @@ void Counters::Measure(Metrics* metrics) const {
   metrics->Add("rounds_total", static_cast<double>(rounds_));
   metrics->Add("open_rounds", static_cast<double>(rounds_begun_ - rounds_));
   metrics->Add("sum_seconds_total", Seconds(sum_time_));
+  metrics->Add("coding_seconds_total", Seconds(coding_time_));
   metrics->Add("refused_total", static_cast<double>(refused_));
   metrics->Add("value_bytes", static_cast<double>(kept_bytes_));
 }

@@ -24,6 +24,8 @@ class Counters {
   void Refused() { ++refused_; }
   // A round from 1 on has its sum.  The times are zero if they are not measured.
   void Summed(const RoundTimes& times);
+  // Codes were added or decoded, or a sum coded, in that time; zero if it is not measured.
+  void Coded(Duration time) { coding_time_ += time; }
   // So much memory is kept for values from now on.
   void Kept(uint64_t size_bytes) { kept_bytes_ += size_bytes; }
   // So much of it is given back.
@@ -47,6 +49,7 @@ class Counters {
   uint64_t rounds_begun_ = 0;
   uint64_t rounds_ = 0;
   Duration sum_time_{};
+  Duration coding_time_{};
   uint64_t refused_ = 0;
   uint64_t kept_bytes_ = 0;
 };

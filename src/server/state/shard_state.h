@@ -104,6 +104,9 @@ struct ShardState : ShardBase {
   bool timed = false;                              // whether rounds are, also without on_round
   const codec::Table* codecs = &codec::Builtin();  // not owned
   Counters counters{};
+
+  // Not the time if neither on_round nor metrics want it.
+  TimePoint Now() const { return on_round || timed ? executor->Now() : TimePoint(); }
 };
 
 }  // namespace bs::server

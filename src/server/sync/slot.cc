@@ -195,7 +195,7 @@ void Slot::Take(protocol::Call& call, std::span<const int32_t> ranks, MemoryRoom
   }
   const PushVerdict verdict = rounds_.Push(ranks, about.round);
   BS_CHECK(verdict == PushVerdict::kTake);
-  last_push_ = Now();
+  last_push_ = shard_->Now();
   if (opens) first_push_ = last_push_;
   shard_->counters.Pushed(rank, payload_bytes);
   for (size_t i = 0; about.round > 0 && i < ranks.size(); ++i) {
@@ -276,8 +276,10 @@ void Slot::EncodeSum(Round round) {
                            .rank = codec::kServerRank,
                            .num_workers = static_cast<uint32_t>(shard_->view->num_workers())};
   float* const residual = shard_->codecs->KeepsResidual(coding) ? coded_->residual.data() : nullptr;
+  const TimePoint began = shard_->Now();
   shard_->codecs->Get(coding).encode(coding.parameters, place, coded_->sum->data(), residual,
                                      buffers_[which]->data(), shape_.size_bytes / sizeof(float));
+  shard_->counters.Coded(shard_->Now() - began);
 }
 
 void Slot::Add(Ready contribution) {
@@ -308,7 +310,7 @@ void Slot::Add(Ready contribution) {
                          .last_rank = rank,
                          .first_push = first_push_,
                          .last_push = last_push_,
-                         .summed = Now()};
+                         .summed = shard_->Now()};
   bool complete = false;
   for (const Ready& summed : ready) complete = rounds_.Contributed(summed.rank, summed.workers);
   if (!complete) return;
@@ -322,7 +324,9 @@ void Slot::Add(Ready contribution) {
 void Slot::Sum(const std::vector<Ready>& ready) {
   std::byte* const sum = SumMemory();
   if (!coding().plain()) {
+    const TimePoint began = shard_->Now();
     SumCodes(ready, sum);
+    shard_->counters.Coded(shard_->Now() - began);
   } else if (shape_.size_bytes > 0) {
     SumPlain(ready, sum);
   }

@@ -110,10 +110,6 @@ class Slot {
   void SumPlain(const std::vector<Ready>& ready, std::byte* sum) const;
   void SumCodes(const std::vector<Ready>& ready, std::byte* sum) const;
   void AnswerPending();
-  // Not the time if neither on_round nor metrics want it.
-  TimePoint Now() const {
-    return shard_->on_round || shard_->timed ? shard_->executor->Now() : TimePoint();
-  }
   void Answer(const protocol::Call& call);
   void Refuse(const protocol::Call& call, const Status& why);
   void AddPending(protocol::Call& call);

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "codec/codec.h"
 #include "server/bench.h"
 #include "server/shard.h"
 
@@ -25,6 +26,7 @@ class AsyncBench : public RequestBench {
     std::string optimizer = "sgd learning_rate=-1";  // of the server's own; empty: none
     bool hosts = false;
     std::function<uint64_t()> available_bytes{};
+    const codec::Table* codecs = &codec::Builtin();
   };
   explicit AsyncBench(const Options& options) {
     ShardState state;
@@ -35,6 +37,8 @@ class AsyncBench : public RequestBench {
     state.send = outbox.sender();
     state.bounds.room = std::make_shared<MemoryRoom>(options.available_bytes);
     state.executor = &executor;
+    state.codecs = options.codecs;
+    state.timed = true;
     state.hosted =
         std::make_shared<HostedUpdates>(options.hosts ? host.Updater() : ServerUpdater{});
     shard_.emplace(std::move(state));

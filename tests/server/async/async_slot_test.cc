@@ -11,6 +11,7 @@
 #include "base/snapshot.h"
 #include "codec/codec.h"
 #include "server/async/async_bench.h"
+#include "sim/coded/slow_codec.h"
 
 namespace bs::server {
 namespace {
@@ -41,6 +42,25 @@ TEST(AsyncSlotTest, ACodedPushIsTheGradientItsCodesStandFor) {
   EXPECT_EQ(bench.PullNow(1, 2), std::vector<float>{8.5F});
   bench.DoOk(Push(0, 1, Floats({1})));
   EXPECT_EQ(bench.PullNow(0, 1), std::vector<float>{9.5F}) << "workers need not agree";
+}
+
+TEST(AsyncSlotTest, CodingSecondsCountCodedPushesAlone) {
+  using Slow = sim::SlowBf16<sim::SimClock>;
+  const codec::Table codecs({Slow::Row()});
+  AsyncBench bench({.codecs = &codecs});
+  const auto seconds = [&bench] {
+    Metrics metrics;
+    bench.shard().Measure(&metrics);
+    return metrics.numbers().at({"coding_seconds_total", Metrics::kWhole});
+  };
+  bench.DoOk(Push(0, 0, Floats({10})));
+  bench.DoOk(Push(0, 1, Floats({1})));
+  EXPECT_EQ(seconds(), 0);
+  Ask coded = Push(0, 2, std::vector<std::byte>(2));
+  coded.size_bytes = sizeof(float);
+  coded.coding = Slow::Coding(&bench.clock);
+  bench.DoOk(coded);
+  EXPECT_NEAR(seconds(), 0.002, 1e-9);
 }
 
 // The elements of randomk follow from the number of the job.

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "server/bench.h"
+#include "sim/coded/slow_codec.h"
 
 namespace bs::server {
 namespace {
@@ -100,6 +101,30 @@ TEST(Counters, OfAsynchronousKeysCountPushesAndNoRounds) {
   EXPECT_EQ(bench.Figure("value_bytes"), 16);
   EXPECT_EQ(bench.Figure("rounds_total"), 0);
   EXPECT_EQ(bench.Figure("awaited_rounds", 1), 0);
+}
+
+TEST(Counters, CodingSecondsCountCodedRoundsAlone) {
+  using Slow = sim::SlowBf16<sim::SimClock>;
+  const codec::Table codecs({Slow::Row()});
+  SlotBench bench(2);
+  bench.state.codecs = &codecs;
+  bench.state.timed = true;
+  const auto seconds = [&bench] {
+    Metrics metrics;
+    bench.state.counters.Measure(&metrics);
+    return metrics.numbers().at({"coding_seconds_total", Metrics::kWhole});
+  };
+  for (const uint64_t round : {0U, 1U}) bench.Round(round, {1, 2, 3});
+  EXPECT_EQ(seconds(), 0);
+  for (const int32_t rank : {0, 1}) {
+    Ask push = Push(rank, 2, std::vector<std::byte>(6));
+    push.size_bytes = 12;
+    push.coding = Slow::Coding(&bench.clock);
+    bench.DoOk(push);
+    bench.Pass(std::chrono::milliseconds(500));
+    // The second is added to the first, and then the sum is coded.
+    EXPECT_NEAR(seconds(), rank == 0 ? 0.002 : 0.037, 1e-9);
+  }
 }
 
 }  // namespace

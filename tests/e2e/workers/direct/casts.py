@@ -57,6 +57,11 @@ def moved(kvs: ScheduledKVS) -> "dict[str, float]":
     }
 
 
+def coding_seconds(kvs: ScheduledKVS) -> float:
+    metrics = kvs._backend._session._worker.measure()
+    return sum(m.value for m in metrics if m.name == "coding_seconds_total")
+
+
 def train(compressor: str) -> None:
     """Train by Gluon with its own argument; print the weights' checksum."""
     net = mx.gluon.nn.Dense(256, in_units=128)
@@ -135,6 +140,10 @@ def main() -> None:
     assert params == given, "the caller's dictionary has changed"
     kvs.init("late", mx.nd.zeros(SHAPE))
     kvs.init("small", mx.nd.zeros(SMALL))
+    small = mx.nd.zeros(SMALL)
+    kvs.pushpull("small", mx.nd.ones(SMALL), out=small)
+    small.wait_to_read()
+    assert coding_seconds(kvs) == 0, "a tensor of a few bytes travels plain"
     for step in range(ROUNDS):
         exact = np.zeros(SHAPE, np.float32)
         for rank in range(kvs.num_workers):
@@ -144,10 +153,10 @@ def main() -> None:
             kvs.pushpull(key, mx.nd.array(gradient(kvs.rank, step, SHAPE)), out=out)
             want = exact if (key, step) == ("early", 0) else coded
             np.testing.assert_array_equal(out.asnumpy(), want, f"{key} {step}")
-        small = mx.nd.zeros(SMALL)
         kvs.pushpull("small", mx.nd.array(gradient(kvs.rank, step, SMALL)), out=small)
         exact = sum(gradient(rank, step, SMALL) for rank in range(kvs.num_workers))
         np.testing.assert_array_equal(small.asnumpy(), exact)
+    assert coding_seconds(kvs) > 0
     half = mx.nd.zeros(SHAPE, dtype="float16")
     # Of 1 and 2**-9 in float16, bf16 keeps the first only.
     kvs.pushpull("half", mx.nd.full(SHAPE, 1 + 2**-9, dtype="float16"), out=half)
