@@ -123,8 +123,9 @@ def _check(event: object, place: _Place) -> Event:
                 raise place.wrong(f"{name!r} is not a number from 0")
         if not _is_number(args.get("priority", 0)):
             raise place.wrong("'priority' is not a number")
-        if not isinstance(args.get("carrier", ""), str):
-            raise place.wrong("'carrier' is not a text")
+        for name in ("carrier", "coding"):
+            if not isinstance(args.get(name, ""), str):
+                raise place.wrong(f"{name!r} is not a text")
     return event
 
 

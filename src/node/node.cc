@@ -249,6 +249,7 @@ void ServerNode::OpenTimeline(size_t num_shards, ServerOptions* options, const L
                      .key = times.key,
                      .round = times.round,
                      .bytes = times.size_bytes,
+                     .coding = times.coding,
                      .begin = times.first_push,
                      .end = times.last_push};
     trace->Record(event);

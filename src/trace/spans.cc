@@ -4,16 +4,17 @@
 namespace bs::trace {
 
 void Spans::Partition(TraceEvent::Kind kind, const CommTask& task, const bs::Partition& partition,
-                      Times times, Carrier carrier) const {
+                      Times times, const Way& way) const {
   if (trace_ == nullptr) return;
   trace_->Record({.kind = kind,
-                  .carrier = carrier,
+                  .carrier = way.carrier,
                   .partition = partition.index,
                   .server = partition.server,
                   .priority = task.priority(),
                   .key = task.key(),
                   .round = task.round(),
                   .bytes = partition.size_bytes,
+                  .coding = way.coding,
                   .begin = times.begin,
                   .end = times.end});
 }
@@ -25,23 +26,25 @@ void Spans::Ready(const CommTask& task, Duration waited) const {
   if (waited > Duration()) Whole(TraceEvent::Kind::kProxy, task, {now - waited, now});
 }
 
-void Spans::Tensor(const CommTask& task, Times times) const {
+void Spans::Tensor(const CommTask& task, Times times, std::string_view coding) const {
   if (steps_ != nullptr && task.round() > 0) {
     steps_->Summed(task.key(), task.size_bytes(), executor_->Now());
   }
   if (trace_ == nullptr) return;
-  Whole(TraceEvent::Kind::kTensor, task, times);
+  Whole(TraceEvent::Kind::kTensor, task, times, coding);
   if (const auto since = critical_->Summed(task.key(), times.end)) {
     Whole(TraceEvent::Kind::kCritical, task, {*since, times.end});
   }
 }
 
-void Spans::Whole(TraceEvent::Kind kind, const CommTask& task, Times times) const {
+void Spans::Whole(TraceEvent::Kind kind, const CommTask& task, Times times,
+                  std::string_view coding) const {
   trace_->Record({.kind = kind,
                   .priority = task.priority(),
                   .key = task.key(),
                   .round = task.round(),
                   .bytes = task.size_bytes(),
+                  .coding = coding,
                   .begin = times.begin,
                   .end = times.end});
 }

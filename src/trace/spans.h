@@ -3,6 +3,8 @@
 // Confined to the worker's executor, whose clock it reads.
 #pragma once
 
+#include <string_view>
+
 #include "base/executor.h"
 #include "base/types.h"
 #include "core/comm_task.h"
@@ -28,18 +30,24 @@ class Spans {
   struct Times {
     TimePoint begin, end;
   };
+  // How the bytes of a span travel.
+  struct Way {
+    Carrier carrier;
+    std::string_view coding;  // as in TraceEvent
+  };
   void Partition(TraceEvent::Kind kind, const CommTask& task, const bs::Partition& partition,
-                 Times times, Carrier carrier = Carrier::kUnknown) const;
+                 Times times, const Way& way) const;
   // The task is ready now; `waited` is the time since the user's call.
   void Ready(const CommTask& task, Duration waited) const;
-  void Tensor(const CommTask& task, Times times) const;
+  void Tensor(const CommTask& task, Times times, std::string_view coding) const;
   // Rank 0 has just taken the decision of that number.
   void Decision(uint64_t number, uint64_t partition_bytes, uint64_t credit_bytes) const;
   // Records the credit in use now.
   void Credit(const Core& core, uint32_t server) const;
 
  private:
-  void Whole(TraceEvent::Kind kind, const CommTask& task, Times times) const;
+  void Whole(TraceEvent::Kind kind, const CommTask& task, Times times,
+             std::string_view coding = {}) const;
 
   Trace* trace_ = nullptr;
   const Executor* executor_ = nullptr;

@@ -17,7 +17,7 @@
 namespace bs::trace {
 namespace {
 
-// Four MiB: a second of a very busy worker.  A server has a trace for each shard.
+// 5.5 MiB: a second of a very busy worker.  A server has a trace for each shard.
 constexpr size_t kWorkerCapacity = size_t{1} << 16U;
 constexpr size_t kShardCapacity = size_t{1} << 14U;
 constexpr size_t kBatchBytes = size_t{256} << 10U;

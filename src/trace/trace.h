@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string_view>
 
 #include "base/types.h"
 
@@ -45,6 +46,9 @@ struct TraceEvent {
   Round round = 0;
   uint64_t bytes = 0;            // of the tensor or partition; see kCredit and kDecision
   uint64_t partition_bytes = 0;  // of kDecision
+  // Name of the codec: of spans of a worker if `bytes` are its codes, of a server if it has added
+  // codes.  The text outlives the trace.
+  std::string_view coding{};
   TimePoint begin{};
   TimePoint end{};
 };

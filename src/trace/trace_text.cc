@@ -232,6 +232,10 @@ void TraceText::Span(const TraceEvent& event, int64_t row, std::string* text) co
   if (event.carrier != Carrier::kUnknown) {
     text->append(",\"carrier\":\"").append(NameOf(event.carrier)).push_back('"');
   }
+  if (!event.coding.empty()) {
+    text->append(",\"coding\":");
+    Quoted(event.coding, text);
+  }
   text->append("}},\n");
 }
 

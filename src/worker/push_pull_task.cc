@@ -77,7 +77,9 @@ void PushPullTask::Start(const bs::Partition& sent) {
   const bs::Partition& partition = tensor_->partitions[sent.index];
   const uint32_t index = partition.index;
   const TimePoint started = context_->spans.Now();
-  context_->spans.Partition(Kind::kQueued, *this, sent, {ready_, started});
+  const std::string_view coding = NameOf(coder_.codec);
+  context_->spans.Partition(Kind::kQueued, *this, sent, {ready_, started},
+                            {Carrier::kUnknown, coding});
   context_->spans.Credit(*context_->core, sent.server);
   backend::Exchange exchange{
       .round = round(), .partition = partition, .priority = PriorityOf(index), .rates = rates_};
@@ -112,7 +114,7 @@ void PushPullTask::OnReleased(uint32_t index, TimePoint started, const Status& s
   if (status.ok()) {
     const bs::Partition& sent = partitions()[index];
     context_->spans.Partition(Kind::kPush, *this, sent, {started, context_->spans.Now()},
-                              CarriersOf(index).to);
+                              {CarriersOf(index).to, NameOf(coder_.codec)});
   } else {
     failure_ = context_->fail(status);
   }
@@ -127,7 +129,7 @@ void PushPullTask::OnSum(uint32_t index, TimePoint started, const Status& status
     bs::Partition received = partition;
     received.size_bytes = SentBytes(coder_.sum_coding, partition.size_bytes);
     context_->spans.Partition(Kind::kPull, *this, received, {started, context_->spans.Now()},
-                              CarriersOf(index).from);
+                              {CarriersOf(index).from, NameOf(coder_.sum_codec)});
     // Its bytes have just been read or written, so most are in a cache.
     if (factor_ != 1) {
       reduce::Scale(tensor_->dtype, out_.data() + partition.offset_bytes,
@@ -175,7 +177,7 @@ void PushPullTask::Settle(Direction* direction) {
   const bool failed = !failure_.ok() && direction->pending == 0;
   if (!complete && !failed) return;
   if (complete && is_gradient_ && direction == (pulls_ ? &pull_ : &push_)) {
-    context_->spans.Tensor(*this, {ready_, context_->spans.Now()});
+    context_->spans.Tensor(*this, {ready_, context_->spans.Now()}, NameOf(coder_.codec));
   }
   const UniqueFunction<void(Status)> done = std::move(direction->done);
   direction->lent.reset();

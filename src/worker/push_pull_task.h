@@ -15,6 +15,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/types.h"
@@ -76,6 +77,10 @@ class PushPullTask final : public CommTask {
   // `coding`.
   uint64_t SentBytes(const Coding& coding, uint64_t size_bytes) const {
     return adds_up_ ? size_bytes : context_->codecs->SentBytes(coding, size_bytes);
+  }
+  // The name of the codec whose codes travel, for spans; empty: bytes travel as they lie in memory.
+  std::string_view NameOf(const codec::Codec* codec) const {
+    return adds_up_ || codec == nullptr ? std::string_view() : codec->name;
   }
   // Unknown unless they are recorded.
   Carriers CarriersOf(uint32_t index) const;

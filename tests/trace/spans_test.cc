@@ -3,10 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "backend/backend_before.h"
 #include "protocol/bodies.h"
+#include "sim/sim_executor.h"
 #include "worker/bench.h"
 
 namespace bs::trace {
@@ -223,6 +229,82 @@ TEST(Spans, CreditIsToldWhenItIsTakenAndWhenItReturns) {
     EXPECT_EQ(credit[i].bytes, in_flight[i]) << i;
     EXPECT_EQ(credit[i].queued, queued[i]) << i;
   }
+}
+
+TEST(Spans, NameTheCodecWhereTheirBytesAreCodes) {
+  for (const TraceEvent& event : OneRound()) EXPECT_EQ(event.coding, "");
+  const std::vector<TraceEvent> events = OneRound(0.5F);
+  for (const Kind kind : {Kind::kQueued, Kind::kPush, Kind::kTensor}) {
+    const std::vector<TraceEvent> of_kind = Only(kind, events);
+    EXPECT_FALSE(of_kind.empty());
+    for (const TraceEvent& event : of_kind) EXPECT_EQ(event.coding, "2bit");
+  }
+  for (const TraceEvent& event : Only(Kind::kPull, events)) {
+    EXPECT_EQ(event.coding, "") << "sums of two-bit gradients are plain";
+  }
+}
+
+// A host whose workers add up: gradients and sums stay there as they lie in memory.
+class AddingHost final : public backend::BackendBefore {
+ public:
+  explicit AddingHost(Executor* executor) : BackendBefore(nullptr), executor_(executor) {}
+
+  void Prepare(Done done) override { done(Status::Ok()); }
+  void Leave(const std::string& /*reason*/, Done done) override { done(Status::Ok()); }
+  void Fail(const Status& /*status*/) override {}
+  uint32_t num_destinations() const override { return 1; }
+  uint32_t DestinationOf(Key /*key*/) const override { return 0; }
+  std::vector<uint32_t> shares() const override { return {}; }
+  bool AddsUp(const protocol::Tensor& /*tensor*/, const Coding& coding) const override {
+    return !coding.plain();
+  }
+  Carriers CarriersOf(const protocol::Tensor& /*tensor*/, const Coding& /*coding*/,
+                      const Partition& /*partition*/) const override {
+    return {};
+  }
+  void Place(std::span<Partition> /*partitions*/,
+             std::span<const Partition> /*replaced*/) override {}
+  void Declare(const protocol::Tensor& /*tensor*/, Done done) override {
+    executor_->Post([done = std::move(done)] { done(Status::Ok()); });
+  }
+  std::shared_ptr<void> LendSent(std::span<const std::byte> /*memory*/) override { return nullptr; }
+  std::shared_ptr<void> LendFilled(std::span<std::byte> /*memory*/) override { return nullptr; }
+  void Start(const protocol::Tensor& /*tensor*/, backend::Exchange exchange) override {
+    backend::RefuseLater(executor_, std::move(exchange), Status::Ok());
+  }
+  std::optional<backend::PartitionAndCredit> TakeFitting() override { return std::nullopt; }
+
+ private:
+  Executor* const executor_;
+};
+
+TEST(Spans, NameNoCodecWhereWorkersOfAHostAddUp) {
+  Trace trace(64);
+  sim::SimClock clock(1);
+  sim::SimExecutor executor(&clock);
+  AddingHost host(&executor);
+  WorkerOptions options;
+  options.trace = &trace;
+  Worker worker(
+      options, &executor, &host, [](const Status& why) { ADD_FAILURE() << why.ToString(); },
+      Logger("", LogLevel::kOff));
+  const Coding bf16{.codec = 3, .sums = SumsTravel::kSame};
+  std::vector<std::byte> value = worker::Bytes(1024, 0);
+  std::vector<std::byte> out = value;
+  worker.Broadcast(7, {.coding = bf16}, value, [](const Status&) {});
+  clock.RunUntil(clock.Now());
+  TakeAll(&trace);
+  worker.PushPull(7, {.coding = bf16}, value, out, [](const Status&) {}, [](const Status&) {});
+  clock.RunUntil(clock.Now());
+  const std::vector<TraceEvent> events = TakeAll(&trace);
+  for (const Kind kind : {Kind::kQueued, Kind::kPush, Kind::kPull, Kind::kTensor}) {
+    const std::vector<TraceEvent> of_kind = Only(kind, events);
+    ASSERT_EQ(of_kind.size(), 1U);
+    EXPECT_EQ(of_kind[0].bytes, 1024U);
+    EXPECT_EQ(of_kind[0].coding, "");
+  }
+  worker.Close([] {});
+  clock.RunUntil(clock.Now());
 }
 
 TEST(Spans, OfACodedRoundThePushHasTheBytesOfItsCodes) {

@@ -98,6 +98,21 @@ TEST(TraceText, ASpanNamesItsCarrierWhereItIsKnown) {
   EXPECT_THAT(Written(&writer, push), HasSubstr(R"("carrier":"shm"}})"));
 }
 
+TEST(TraceText, ASpanOfCodesNamesTheirCodec) {
+  TraceText writer({});
+  TraceEvent push = Span(Kind::kPush, 0, 9);
+  EXPECT_THAT(Written(&writer, push), Not(HasSubstr("coding")));
+  push.coding = "one\"bit";
+  EXPECT_THAT(Written(&writer, push), HasSubstr(R"("server":0,"coding":"one\u0022bit"}})"));
+  push.carrier = Carrier::kTcp;
+  EXPECT_THAT(Written(&writer, push),
+              HasSubstr(R"("server":0,"carrier":"tcp","coding":"one\u0022bit"}})"));
+  TraceText server({.view = job::ShareView({.role = job::Role::kServer}, 1, 1)});
+  TraceEvent sum = Span(Kind::kSum, 0, 9);
+  sum.coding = "topk";
+  EXPECT_THAT(Written(&server, sum), HasSubstr(R"("bytes":4096,"coding":"topk"}})"));
+}
+
 TEST(TraceText, ADecisionIsAMoment) {
   TraceText writer({});
   EXPECT_EQ(

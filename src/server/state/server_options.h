@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string_view>
 
 #include "base/executor.h"
 #include "base/numa.h"
@@ -34,10 +35,11 @@ struct RoundTimes {
   Round round = 0;
   uint32_t partition = 0;
   uint64_t size_bytes = 0;
-  int32_t last_rank = 0;   // of the worker whose push came last
-  TimePoint first_push{};  // arrived
-  TimePoint last_push{};   // arrived
-  TimePoint summed{};      // the sum is complete
+  std::string_view coding{};  // name of the pushes' codec; empty: they were plain
+  int32_t last_rank = 0;      // of the worker whose push came last
+  TimePoint first_push{};     // arrived
+  TimePoint last_push{};      // arrived
+  TimePoint summed{};         // the sum is complete
 };
 
 // How the leader of collective operations divides tensors (server/grants/leader.h).

@@ -303,10 +303,12 @@ void Slot::Add(Ready contribution) {
   if (early_) {
     for (auto& [whose, early] : *early_) early.memory = {};
   }
+  const bool plain = coding().plain();
   const RoundTimes times{.key = id_.key,
                          .round = rounds_.current(),
                          .partition = id_.partition,
                          .size_bytes = shape_.size_bytes,
+                         .coding = plain ? "" : shard_->codecs->Get(coding()).name,
                          .last_rank = rank,
                          .first_push = first_push_,
                          .last_push = last_push_,

@@ -112,9 +112,10 @@ def test_the_summary_shows_the_bytes_of_each_carrier(folder: Folder) -> None:
     ]
 
 
-def test_a_carrier_that_is_no_text_is_damage(folder: Folder) -> None:
-    file = folder.put("a", about(0), span(0, "push", 1, 3, carrier=7), the_end(0))
-    with pytest.raises(timeline.TimelineError, match="'carrier' is not a text"):
+@pytest.mark.parametrize("name", ["carrier", "coding"])
+def test_a_carrier_or_codec_that_is_no_text_is_damage(folder: Folder, name: str) -> None:
+    file = folder.put("a", about(0), span(0, "push", 1, 3, **{name: 7}), the_end(0))
+    with pytest.raises(timeline.TimelineError, match=f"'{name}' is not a text"):
         list(timeline.merge([file]))
 
 

@@ -70,6 +70,16 @@ TEST(SlotCoded, CodesAreAddedInFloat32AndTheSumTravelsCoded) {
   }
 }
 
+TEST(SlotCoded, TimesOfARoundNameItsCodec) {
+  CodedBench bench(2);
+  std::vector<std::string_view> told;
+  bench.state.on_round = [&told](const RoundTimes& times) { told.push_back(times.coding); };
+  for (const int32_t rank : {0, 1}) bench.DoOk(PushCoded(rank, 1, kFp16, {1, 2, 3}));
+  bench.Round(2, {1, 2, 3});
+  for (const int32_t rank : {0, 1}) bench.DoOk(PushCoded(rank, 3, kBf16, {1, 2, 3}));
+  EXPECT_THAT(told, ::testing::ElementsAre("fp16", "", "bf16"));
+}
+
 TEST(SlotCoded, ASumMayTravelPlainOrInAnotherCodec) {
   CodedBench bench(2);
   Coding coding = kFp16;
