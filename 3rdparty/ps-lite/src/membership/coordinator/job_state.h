@@ -1,8 +1,8 @@
 // JobState: the state that the parts of the scheduler node share.
 //
 // The parts are Rendezvous (before the job), Places (holders and their successors), Detector
-// (losses) and Shutdown (goodbyes and the end); each owns the state that it alone needs.  The
-// comments name the only part that changes a shared field.
+// (losses), Shutdown (goodbyes and the end) and Inbox (messages); each owns the state that it alone
+// needs.  The comments name the only part that changes a shared field.
 //
 // Confined to the executor.
 #pragma once
@@ -93,7 +93,7 @@ struct JobState {
   bs::Status verdict;                   // of the job that ends; Shutdown
   Roster roster;                        // Rendezvous; Places puts successors into it
   std::map<int32_t, Registrant> early;  // attached workers that wait, by rank; Rendezvous
-  Peers peers;                          // each part applies its events
+  Peers peers;                          // docs/design/membership.md: which part applies which event
   Barriers barriers;
   Resends resends;  // for stock peers
   ReliableBroadcast broadcast;

@@ -3,7 +3,9 @@
 //
 // It connects to them, takes the scheduler node's news of them, and finds losses: of them and of
 // the scheduler node, by their connections and violations.  The table in neighbours.h says what
-// follows from a loss.
+// follows from a loss of the other side.  Workers of the host are in no table, and their violations
+// do not count: if a connection never comes up or overflows, the job fails; if it breaks for good
+// and servers find no loss, the worker has left.
 //
 // Confined to the context's executor.  Bounded by the ids of the job.
 #pragma once
