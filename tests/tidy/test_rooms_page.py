@@ -1,4 +1,4 @@
-"""The page on the architecture repeats the tables of rooms that the tests have."""
+"""The pages on the architecture and on membership repeat tables that tests or sources have."""
 
 import pathlib
 import re
@@ -7,7 +7,16 @@ from typing import Dict, Iterable, List, Mapping, Set
 import test_python_rooms
 import test_tidy
 
-PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/design/architecture.md"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/design/architecture.md"
+MEMBERSHIP_PAGE = ROOT / "docs/design/membership.md"
+COORDINATOR = ROOT / "3rdparty/ps-lite/src/membership/coordinator"
+CPP_SOURCES = {
+    str(path.relative_to(ROOT)): path.read_text()
+    for folder in ("src", "3rdparty/ps-lite/src", "bytescheduler")
+    for path in sorted((ROOT / folder).rglob("*.*"))
+    if path.suffix in (".h", ".cc")
+}
 # The page describes their headers, which others include.
 HEADERS = {"c_api", "ps"}
 BASE = set(test_python_rooms._BASE.split())
@@ -83,6 +92,61 @@ def python_cells(table: Mapping[str, str]) -> Dict[str, str]:
     }
 
 
+CLASS = re.compile(r"^(?:class|struct) (\w+)[^;{]*\{", re.M)
+LOCK = re.compile(r"^ +(?:mutable )?(?:bs::Mutex|Mutex|std::mutex) \w+;", re.M)
+THREAD = re.compile(r"\"(bs-[a-z-]*[a-z])-?\"")
+EVENT = re.compile(r"PeerEvent::k(\w+)")
+
+
+def classes_with_locks(sources: Mapping[str, str]) -> Set[str]:
+    """Return the classes above base that have a mutex."""
+    return {
+        [name.group(1) for name in CLASS.finditer(text, 0, lock.start())][-1]
+        for path, text in sources.items()
+        if not path.startswith("src/base/")
+        for lock in LOCK.finditer(text)
+    }
+
+
+def threads_of(sources: Mapping[str, str]) -> Set[str]:
+    """Return the names of threads in strings outside comments."""
+    code = (re.sub(r"//.*", "", text) for text in sources.values())
+    return {name for text in code for name in THREAD.findall(text)}
+
+
+def section_of(page: str, heading: str) -> str:
+    return page.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def event_texts(header: str) -> Dict[str, str]:
+    """Return the text of each event of the scheduler node's table, by its name."""
+    names = header.split("enum class PeerEvent", 1)[1].split("};", 1)[0]
+    texts = header.split("kEvents = {", 1)[1].split("};", 1)[0]
+    pairs = zip(re.findall(r"^ +k(\w+),", names, re.M), re.findall(r'"([^"]+)"', texts))
+    return dict(pairs)
+
+
+def events_by_part(sources: Mapping[str, str], texts: Mapping[str, str]) -> Dict[str, Set[str]]:
+    """Return the events that each part, a source, applies."""
+    parts = {
+        stem.title(): {texts[name] for name in EVENT.findall(text)}
+        for stem, text in sources.items()
+        if stem != "peer_table"
+    }
+    return {part: events for part, events in parts.items() if events}
+
+
+def events_on_page(section: str, events: Set[str]) -> Dict[str, Set[str]]:
+    """Return the events of each part's row."""
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|$", section, re.M)
+    cells = {part: set(cell.split(", ")) for part, cell in rows}
+    listed = {event for cell in cells.values() for event in cell}
+    return {
+        part: events - listed if cell == {"every other event"} else cell
+        for part, cell in cells.items()
+    }
+
+
 def differences(said: Mapping[str, str], wanted: Mapping[str, str]) -> List[str]:
     """Return the rows that the page should have, and the rooms that it should not."""
     wrong = [f"{room}: {may}" for room, may in wanted.items() if said.get(room) != may]
@@ -100,6 +164,44 @@ def test_the_page_has_the_rooms_of_cpp() -> None:
 def test_the_page_has_the_rooms_of_python() -> None:
     said = rows_below(PAGE.read_text(), PYTHON)
     assert differences(said, python_cells(test_python_rooms.ROOMS)) == []
+
+
+def test_the_page_has_the_classes_with_locks() -> None:
+    sentence = section_of(PAGE.read_text(), "Threads").split("have locks", 1)[1].split(". ", 1)[0]
+    assert set(re.findall(r"`(\w+)`", sentence)) == classes_with_locks(CPP_SOURCES)
+
+
+def test_the_page_has_the_threads() -> None:
+    cells = re.findall(r"^\| ([^|]+) \|", section_of(PAGE.read_text(), "Threads"), re.M)
+    on_page = {name for cell in cells for name in re.findall(r"`(bs-[a-z-]*[a-z])", cell)}
+    assert on_page == threads_of(CPP_SOURCES)
+
+
+def test_the_page_on_membership_has_the_events_of_each_part() -> None:
+    texts = event_texts((COORDINATOR / "peer_table.h").read_text())
+    sources = {path.stem: path.read_text() for path in COORDINATOR.glob("*.cc")}
+    section = section_of(MEMBERSHIP_PAGE.read_text(), "The parts of the scheduler node")
+    assert events_on_page(section, set(texts.values())) == events_by_part(sources, texts)
+
+
+def test_classes_with_locks_and_threads_are_found() -> None:
+    source = "struct B;\nclass A : C {\n  struct D {\n  };\n  mutable bs::Mutex mutex_;\n};\n"
+    source += 'class E {\n  // "bs-c"\n  LoopThread b("bs-b-" + n);\n};\n'
+    assert classes_with_locks({"src/base/a.h": source}) == set()
+    assert classes_with_locks({"src/a.h": source}) == {"A"}
+    assert threads_of({"a.cc": source}) == {"bs-b"}
+
+
+def test_events_of_a_part_are_found() -> None:
+    header = 'enum class PeerEvent {\n  kA,  // a\n  kB,\n};\nkEvents = {\n  "x", "y, z"};\n'
+    texts = event_texts(header)
+    assert texts == {"A": "x", "B": "y, z"}
+    sources = {"peer_table": "PeerEvent::kB", "inbox": "f(PeerEvent::kA)", "outbox": ""}
+    assert events_by_part(sources, texts) == {"Inbox": {"x"}}
+    section = "| part | applies |\n|---|---|\n| `In` | x |\n| `Out` | %s |\n"
+    on_page = events_on_page(section % "every other event", {"x", "y"})
+    assert on_page == {"In": {"x"}, "Out": {"y"}}
+    assert events_on_page(section % "z", {"x", "y"}) == {"In": {"x"}, "Out": {"z"}}
 
 
 def test_the_rules_on_the_page_can_fail() -> None:
