@@ -1,10 +1,10 @@
 """Callbacks at the events of a device, in their order, with a time limit and an end."""
 
 import threading
-import time
 from typing import Callable, Iterator, List, Optional
 
 import pytest
+from polling import until
 
 from bytescheduler.errors import Closed, Timeout
 from bytescheduler.torch._backend.devices.device_watch import DeviceWatch
@@ -25,13 +25,6 @@ class Switch:
         if self.error is not None:
             raise self.error
         return self.is_over
-
-
-def until(call: Callable[[], object]) -> None:
-    end = time.monotonic() + 10
-    while not call():
-        assert time.monotonic() < end
-        time.sleep(0.001)
 
 
 def watching() -> List[threading.Thread]:

@@ -5,16 +5,16 @@ import datetime
 import gc
 import random
 import threading
-import time
 import types
 import weakref
-from typing import Any, Callable, Iterator, List, Sequence, Tuple, Type
+from typing import Any, Iterator, List, Sequence, Tuple, Type
 
 import pytest
 import torch
 from fake_device import FakeRuntime, Work
 from fake_exchanges import Ranks, has_a_dropped_sum_behind_a_barrier
 from fake_stagings import FakeStagings
+from polling import until
 from test_aliasing import CALLS, views
 
 from bytescheduler.errors import Closed, ConfigError, Timeout, UsageError
@@ -38,13 +38,6 @@ def ranks() -> Iterator[Ranks]:
     made = on_devices()
     yield made
     made.close()
-
-
-def until(call: Callable[[], object]) -> None:
-    end = time.monotonic() + 10
-    while not call():
-        assert time.monotonic() < end
-        time.sleep(0.001)
 
 
 def stop(ranks: Ranks) -> None:

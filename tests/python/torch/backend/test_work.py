@@ -3,14 +3,14 @@
 import datetime
 import gc
 import threading
-import time
 import weakref
-from typing import Callable, Iterator, List
+from typing import Iterator, List
 
 import pytest
 import torch
 import torch.distributed as dist
 from fake_exchanges import Ranks, has_a_dropped_sum_behind_a_barrier
+from polling import until
 
 from bytescheduler.errors import Closed, Error, PeerLost, Timeout, UsageError
 from bytescheduler.torch._backend.group import Group
@@ -21,17 +21,6 @@ def ranks(request: pytest.FixtureRequest) -> Iterator[Ranks]:
     made = Ranks(2, seed=request.param)
     yield made
     made.close()
-
-
-def at_once(seconds: float = 10) -> float:
-    return time.monotonic() + seconds
-
-
-def until(call: Callable[[], object]) -> None:
-    end = at_once()
-    while not call():
-        assert time.monotonic() < end
-        time.sleep(0.001)
 
 
 def test_calls_are_waited_for_in_any_order(ranks: Ranks) -> None:
