@@ -92,9 +92,9 @@ cdef void _add_value(void* rows, const char* name, const char* value,
     (<list>rows).append(Value(name.decode(), value.decode("utf-8", "replace"), origin.decode()))
 
 
-cdef void _add_host_fact(void* rows, const char* what, const char* name,
+cdef void _add_host_fact(void* rows, const char* subject, const char* name,
                          const char* value) noexcept:
-    (<list>rows).append(HostFact(what.decode(), name.decode("utf-8", "replace"),
+    (<list>rows).append(HostFact(subject.decode(), name.decode("utf-8", "replace"),
                                  value.decode("utf-8", "replace")))
 
 
@@ -129,9 +129,9 @@ def settings():
 
 def values(overrides=None):
     """Return every setting as it stands, with where it comes from; never fails."""
-    cdef _Settings given = _Settings(overrides)
+    cdef _Settings c_settings = _Settings(overrides)
     rows = []
-    bs_settings_values(given.rows, given.count, _add_value, <void*>rows)
+    bs_settings_values(c_settings.rows, c_settings.count, _add_value, <void*>rows)
     return rows
 
 
@@ -143,9 +143,9 @@ def check_settings(overrides=None):
     ConfigError
         A required one is missing, one is malformed, or a name is unknown.
     """
-    cdef _Settings given = _Settings(overrides)
+    cdef _Settings c_settings = _Settings(overrides)
     cdef bs_error error
-    _check(bs_settings_check(given.rows, given.count, &error), &error)
+    _check(bs_settings_check(c_settings.rows, c_settings.count, &error), &error)
 
 
 def names_known(overrides=None, *, double waited_s=0):
@@ -166,15 +166,15 @@ def names_known(overrides=None, *, double waited_s=0):
     ConfigError
         As `check_settings`; or a name has no address, and BYTESCHEDULER_TIMEOUT is over.
     """
-    cdef _Settings given = _Settings(overrides)
+    cdef _Settings c_settings = _Settings(overrides)
     cdef bs_error error
-    cdef int known = 0
+    cdef int are_known = 0
     cdef int waited_ms = <int>min(waited_s * 1000, 2e9)
     cdef int code
     with nogil:
-        code = bs_names_known(given.rows, given.count, waited_ms, &known, &error)
+        code = bs_names_known(c_settings.rows, c_settings.count, waited_ms, &are_known, &error)
     _check(code, &error)
-    return known != 0
+    return are_known != 0
 
 
 def await_names(overrides=None, *, is_stopped=None):
@@ -212,10 +212,12 @@ def about_host(overrides=None):
     ConfigError
         As `check_settings`.
     """
-    cdef _Settings given = _Settings(overrides)
+    cdef _Settings c_settings = _Settings(overrides)
     cdef bs_error error
     rows = []
-    _check(bs_host_about(given.rows, given.count, _add_host_fact, <void*>rows, &error), &error)
+    cdef int code = bs_host_about(c_settings.rows, c_settings.count, _add_host_fact, <void*>rows,
+                                  &error)
+    _check(code, &error)
     return rows
 
 
@@ -234,7 +236,7 @@ def leave_for(place, overrides=None, *, reason=""):
         Why the worker gave up; the job fails by it, also after `Worker.close`.  Empty: it ended in
         good order.
     """
-    cdef _Settings given = _Settings(overrides)
+    cdef _Settings c_settings = _Settings(overrides)
     cdef bs_error error
     cdef int code
     text = place.encode()
@@ -242,7 +244,7 @@ def leave_for(place, overrides=None, *, reason=""):
     reason_text = reason.encode()
     cdef const char* reason_chars = reason_text
     with nogil:
-        code = bs_leave_for(given.rows, given.count, chars, reason_chars, &error)
+        code = bs_leave_for(c_settings.rows, c_settings.count, chars, reason_chars, &error)
     _check(code, &error)
 
 
@@ -260,11 +262,11 @@ def vouch_for(int workers, uint64_t token, overrides=None):
     overrides : mapping of str to str, optional
         Settings that win over the environment.
     """
-    cdef _Settings given = _Settings(overrides)
+    cdef _Settings c_settings = _Settings(overrides)
     cdef bs_error error
     cdef int code
     with nogil:
-        code = bs_vouch_for(given.rows, given.count, workers, token, &error)
+        code = bs_vouch_for(c_settings.rows, c_settings.count, workers, token, &error)
     _check(code, &error)
 
 
@@ -460,13 +462,14 @@ cdef class Worker:
         PeerLost
             A peer was lost meanwhile.
         """
-        cdef _Settings given = _Settings(settings)
+        cdef _Settings c_settings = _Settings(settings)
         cdef Worker self = Worker.__new__(Worker)
         cdef bs_error error
         self.abandoned = []
         await_names(settings)
         with nogil:
-            code = bs_worker_start(given.rows, given.count, wanted_rank, &self.worker, &error)
+            code = bs_worker_start(c_settings.rows, c_settings.count, wanted_rank, &self.worker,
+                                   &error)
         _check(code, &error)
         self._wait_until_ready()
         return self
@@ -493,14 +496,14 @@ cdef class Worker:
         Timeout
             The store did not take its first values within BYTESCHEDULER_TIMEOUT.
         """
-        cdef _Settings given = _Settings(settings)
+        cdef _Settings c_settings = _Settings(settings)
         cdef Worker self = Worker.__new__(Worker)
         cdef bs_error error
         cdef bs_mxnet_store* context = store.handle()
         self.abandoned = []
         self.store = store
         with nogil:
-            code = bs_worker_start_kvstore(given.rows, given.count, rank, blocks,
+            code = bs_worker_start_kvstore(c_settings.rows, c_settings.count, rank, blocks,
                                            bs_mxnet_store_begin, context, &self.worker, &error)
         _check(code, &error)
         self._wait_until_ready()
@@ -779,7 +782,7 @@ cdef class Worker:
             raise ConfigError(f"key {key}: a sum cannot be multiplied by 0", 1)
         cdef Pending pending = Pending.__new__(Pending)
         cdef bs_operation operation = bs_operation_init(BS_PUSH_PULL)
-        cdef bs_rates given
+        cdef bs_rates c_rates
         cdef bs_error error
         cdef int code
         pending.waiter = _Waiter(2, owner)
@@ -797,8 +800,8 @@ cdef class Worker:
         operation.waited_ns = waited_ns
         operation.factor = factor
         if rates is not None:
-            given.learning_rate, given.weight_decay, given.rescale_grad = rates
-            operation.rates = &given
+            c_rates.learning_rate, c_rates.weight_decay, c_rates.rescale_grad = rates
+            operation.rates = &c_rates
         if deferred:
             operation.deferred = &pending.deferred
         with nogil:
@@ -977,10 +980,10 @@ cdef class Worker:
         self.abandoned.remove(waiter)
         return 0
 
-    def fail(self, str why):
-        """Fail the whole job: all nodes are told `why`."""
+    def fail(self, str reason):
+        """Fail the whole job: all nodes are told `reason`."""
         cdef bs_worker* worker = self.handle()
-        text = why.encode()
+        text = reason.encode()
         cdef const char* pointer = text
         with nogil:
             bs_worker_fail(worker, pointer)

@@ -92,8 +92,8 @@ cdef class Coding:
         common = bytes([(self.coding.feedback << 4 | self.coding.pull) & 255])
         return self.codec.to_bytes(4, "little") + common + self.parameters
 
-    def __eq__(self, other):
-        return isinstance(other, Coding) and bytes(self) == bytes(other)
+    def __eq__(self, value):
+        return isinstance(value, Coding) and bytes(self) == bytes(value)
 
     def __hash__(self):
         return hash(bytes(self))

@@ -128,10 +128,10 @@ cdef bint _exchange(MXNetPlugin plugin, MXNetCopier copier, dict usual, key, val
     """Fill in the values to send and the sum; return whether each is a single fitting array."""
     if not isinstance(key, (int, str)):
         return False
-    found = usual.get(key)
-    if found is None:
+    usual_rounds = usual.get(key)
+    if usual_rounds is None:
         return False
-    cdef MXNetRounds rounds = found
+    cdef MXNetRounds rounds = usual_rounds
     exchange.position = rounds.position
     exchange.round = rounds.round()
     exchange.value = _handle(copier, value)
@@ -250,7 +250,7 @@ cdef class MXNetPlugin:
         """
         cdef bs_mxnet* plugin = self.handle()
         cdef bs_mxnet_round round = rounds.round()
-        cdef bs_rates given
+        cdef bs_rates c_rates
         cdef bs_error error
         cdef int code
         round.priority = priority
@@ -258,8 +258,8 @@ cdef class MXNetPlugin:
         if round.send_stage == NULL:
             raise UsageError(f"key {rounds.text} has no array to send from", 5)
         if rates is not None:
-            given.learning_rate, given.weight_decay, given.rescale_grad = rates
-            round.rates = &given
+            c_rates.learning_rate, c_rates.weight_decay, c_rates.rescale_grad = rates
+            round.rates = &c_rates
         # With NaiveEngine the call runs the proxies and waits for them.
         with nogil:
             code = bs_mxnet_push_pull(plugin, &round, &error)
@@ -332,7 +332,7 @@ cdef class MXNetPlugin:
         """
         cdef bs_mxnet* plugin = self.handle()
         cdef bs_mxnet_update_request request
-        cdef bs_rates given
+        cdef bs_rates c_rates
         cdef bs_error error
         cdef int code
         request.round = rounds.round()
@@ -343,8 +343,8 @@ cdef class MXNetPlugin:
         if pushes and request.round.send_stage == NULL:
             raise UsageError(f"key {rounds.text} has no array to send from", 5)
         if rates is not None:
-            given.learning_rate, given.weight_decay, given.rescale_grad = rates
-            request.round.rates = &given
+            c_rates.learning_rate, c_rates.weight_decay, c_rates.rescale_grad = rates
+            request.round.rates = &c_rates
         with nogil:
             code = bs_mxnet_update(plugin, &request, &error)
         _check(code, &error)
@@ -455,12 +455,12 @@ cdef class MXNetCopier:
             raise UsageError("the copier was not opened", 5)
         return self.copier
 
-    def fits(self, uintptr_t array, uintptr_t other):
+    def fits(self, uintptr_t array, uintptr_t second):
         """Return whether two NDArrays are dense, on the CPU, and of equal shape and dtype."""
-        return self.takes(<void*>array, <void*>other)
+        return self.takes(<void*>array, <void*>second)
 
-    cdef bint takes(self, void* array, void* other) except -1:
-        return array != NULL and bs_mxnet_copier_fits(self.handle(), array, other) != 0
+    cdef bint takes(self, void* array, void* second) except -1:
+        return array != NULL and bs_mxnet_copier_fits(self.handle(), array, second) != 0
 
     def copy(self, uintptr_t src, uintptr_t dst, int priority=0):
         """Register a copy of `src` to `dst`, which must fit; returns at once."""

@@ -23,8 +23,8 @@ cdef int _set_optimizer(void* updater, const void* pickle, uint64_t size,
     """Run on the server's updater thread."""
     try:
         return _tell(error, (<object>updater).set_optimizer((<const char*>pickle)[:size]))
-    except BaseException as why:
-        return _tell(error, repr(why))
+    except BaseException as failure:
+        return _tell(error, repr(failure))
 
 
 cdef object _optional(const double* number):
@@ -39,8 +39,8 @@ cdef int _update(void* updater, const bs_server_update* update, bs_error* error)
         return _tell(error, (<object>updater).update(
             update.key, update.about.decode("utf-8", "replace"), update.dtype,
             <uintptr_t>update.gradient, <uintptr_t>update.weights, update.size_bytes, rates))
-    except BaseException as why:
-        return _tell(error, repr(why))
+    except BaseException as failure:
+        return _tell(error, repr(failure))
 
 
 cdef class Node:
@@ -73,7 +73,7 @@ cdef class Node:
         UsageError
             The scheduler's port is in use.
         """
-        cdef _Settings given = _Settings(settings)
+        cdef _Settings c_settings = _Settings(settings)
         cdef Node self = Node.__new__(Node)
         cdef bs_error error
         cdef int code
@@ -85,7 +85,8 @@ cdef class Node:
             functions.update = _update
             pointer = &functions
         with nogil:
-            code = bs_node_start_updating(given.rows, given.count, pointer, &self.node, &error)
+            code = bs_node_start_updating(c_settings.rows, c_settings.count, pointer, &self.node,
+                                          &error)
         _check(code, &error)
         if updater is not None:
             # Until the engine has closed; a node that is dropped lives on.
@@ -152,13 +153,16 @@ cdef class Node:
         _check(code, &error)
         return rows
 
-    def close(self, str why="it was closed"):
-        """End the node; unless the job is over, all other nodes are told `why`.  Blocks shortly."""
+    def close(self, str reason="it was closed"):
+        """End the node; all other nodes are told `reason` unless the job is over.
+
+        Blocks shortly.
+        """
         cdef bs_node* node = self.node
         if node == NULL:
             return
         self.node = NULL
-        text = why.encode()
+        text = reason.encode()
         cdef const char* pointer = text
         with nogil:
             bs_node_close(node, pointer)

@@ -35,7 +35,7 @@ def predict(layers, *, workers, servers, policy, bytes_per_second, latency_s, pa
     cdef size_t nodes = 0 if places is None else len(places)
     cdef bs_place* hosts = <bs_place*>calloc(max(nodes, 1), sizeof(bs_place))
     cdef bs_job_to_predict job
-    cdef bs_prediction found
+    cdef bs_prediction prediction
     cdef bs_error error
     cdef int code
     try:
@@ -66,14 +66,14 @@ def predict(layers, *, workers, servers, policy, bytes_per_second, latency_s, pa
         if places is not None:
             job.places = hosts
         with nogil:
-            code = bs_predict(&job, &found, &error)
+            code = bs_predict(&job, &prediction, &error)
         _check(code, &error)
     finally:
         free(rows)
         free(hosts)
-    return Prediction(found.step_s, found.simulated_workers, found.partitions, found.messages,
-                      found.most_waiting, found.server_waiting, found.worker_busy,
-                      found.server_busy)
+    return Prediction(prediction.step_s, prediction.simulated_workers, prediction.partitions,
+                      prediction.messages, prediction.most_waiting, prediction.server_waiting,
+                      prediction.worker_busy, prediction.server_busy)
 
 
 def partition_and_credit(

@@ -30,11 +30,11 @@ cdef class RdmaProbe:
         Error
             RDMA cannot be used; the message says why, and after the last colon what to do.
         """
-        cdef _Settings given = _Settings(settings)
+        cdef _Settings c_settings = _Settings(settings)
         cdef bs_error error
         cdef RdmaProbe made = RdmaProbe.__new__(RdmaProbe)
         with nogil:
-            made.probe = bs_rdma_probe_open(given.rows, given.count, &error)
+            made.probe = bs_rdma_probe_open(c_settings.rows, c_settings.count, &error)
         if made.probe == NULL:
             _raise(&error)
         return made
@@ -90,12 +90,12 @@ cdef class RdmaProbe:
             which, and what to do.
         """
         cdef bs_error error
-        cdef bs_rdma_reads found
+        cdef bs_rdma_reads reads
         cdef uint32_t size = size_bytes
         cdef uint32_t most = most_reads
         cdef int limit_ms = <int>(limit_s * 1000)
         cdef int code
         with nogil:
-            code = bs_rdma_probe_read(self.probe, size, most, limit_ms, &found, &error)
+            code = bs_rdma_probe_read(self.probe, size, most, limit_ms, &reads, &error)
         _check(code, &error)
-        return found.count, found.median_s
+        return reads.count, reads.median_s

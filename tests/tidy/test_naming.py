@@ -6,7 +6,9 @@ none: they say the subject and the behaviour.
 
 import ast
 import functools
+import io
 import re
+import tokenize
 from typing import Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 import pytest
@@ -20,6 +22,7 @@ PRODUCT = (
     *(path for path in test_python_writing.SOURCES if path.startswith("bytescheduler/")),
 )
 PYTHON = tuple(path for path in PRODUCT if path.endswith(".py"))
+CYTHON = tuple(path for path in PRODUCT if path.endswith((".pyx", ".pxi")))
 PAGES = tuple(page for page in test_writing.PAGES if page not in test_writing.GENERATED)
 TESTS = tuple(
     str(path.relative_to(ROOT))
@@ -85,6 +88,9 @@ def pronouns(path: str, text: str) -> Iterator[str]:
 
 def empty_names(path: str, text: str) -> Iterator[str]:
     """Find variables and parameters whose name does not say what they hold."""
+    if path.endswith((".pyx", ".pxi")):
+        yield from empty_names_in_cython(text)
+        return
     for node in ast.walk(ast.parse(text)):
         name = None
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -95,6 +101,53 @@ def empty_names(path: str, text: str) -> Iterator[str]:
             name = node.name
         if name in EMPTY_NAMES:
             yield f"line {getattr(node, 'lineno', 0)}: {name}"
+
+
+def statements(text: str) -> Iterator[List[tokenize.TokenInfo]]:
+    """Return the tokens of each logical line of Python or Cython, without comments."""
+    line = []
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type in (tokenize.NAME, tokenize.NUMBER, tokenize.STRING, tokenize.OP):
+            line.append(token)
+        elif token.type == tokenize.NEWLINE:
+            yield line
+            line = []
+
+
+def stored(line: List[tokenize.TokenInfo]) -> Iterator[tokenize.TokenInfo]:
+    """Return the names that a statement declares, assigns or takes as parameters."""
+    words = [token.string for token in line]
+    depths = []
+    depth = 0
+    for word in words:
+        depth -= word in (")", "]", "}")
+        depths.append(depth)
+        depth += word in ("(", "[", "{")
+    assigns = [i for i, word in enumerate(words) if word == "=" and depths[i] == 0]
+    is_declaration = words[0] in ("cdef", "cpdef", "def")
+    opens = [i for i, word in enumerate(words) if word == "("]
+    is_signature = is_declaration and opens[:1] and not (assigns and assigns[0] < opens[0])
+    bound = False  # in the names of a loop or a lambda
+    for i, (word, after) in enumerate(zip(words, [*words[1:], ""])):
+        bound = (bound or word in ("for", "lambda")) and word not in ("in", ":")
+        before = words[i - 1] if i else ""
+        if line[i].type != tokenize.NAME or before == ".":
+            continue
+        if is_signature:
+            is_stored = depths[i] == 1 and after in (",", "=", ":", ")")
+        else:
+            is_target = depths[i] == 0 and bool(assigns) and i < assigns[-1]
+            is_declared = is_declaration and depths[i] == 0 and not assigns and after in (",", "")
+            is_stored = (is_target and after in (",", "=", ":")) or is_declared
+        if is_stored or bound or before == "as" or after == ":=":
+            yield line[i]
+
+
+def empty_names_in_cython(text: str) -> Iterator[str]:
+    for line in statements(text):
+        for token in stored(line):
+            if token.string in EMPTY_NAMES:
+                yield f"line {token.start[0]}: {token.string}"
 
 
 def vague_test_names(path: str, text: str) -> Iterator[str]:
@@ -155,7 +208,7 @@ RULES: Dict[str, Rule] = {
     ),
     "empty names": Rule(
         empty_names,
-        PYTHON,
+        (*PYTHON, *CYTHON),
         [
             ("a.py", "found = 1\n"),
             ("a.py", "for each in rows:\n    pass\n"),
@@ -163,10 +216,27 @@ RULES: Dict[str, Rule] = {
             ("a.py", "f = lambda why: 1\n"),
             ("a.py", "try:\n    pass\nexcept OSError as why:\n    pass\n"),
             ("a.py", "sums = [one for one in rows]\n"),
+            ("a.pyx", "cdef _Settings given = _Settings(rows)\n"),
+            ("a.pxi", "    cdef bs_rates given\n"),
+            ("a.pxi", "cdef int code, known\n"),
+            ("a.pyx", "found = usual.get(key)\n"),
+            ("a.pyx", "    code, found = f(\n        key=1)\n"),
+            ("a.pyx", "except BaseException as why:\n    pass\n"),
+            ("a.pyx", "def fail(self, str why):\n    pass\n"),
+            ("a.pyx", "cdef bint takes(void* array, void* other) except -1:\n    pass\n"),
+            ("a.pyx", "def close(why='it', *, int rank=1):\n    pass\n"),
+            ("a.pyx", "sums = [each for each in rows]\n"),
+            ("a.pyx", "f(lambda why: 1)\n"),
+            ("a.pyx", "if (found := f()):\n    pass\n"),
         ],
         [
             ("a.py", "lost_worker = found.why(given=1)\n"),
             ("a.py", "rows['found'] = each.why = 1\n"),
+            ("a.pyx", "cdef int lost = found.why(given=1, known=2)\n"),
+            ("a.pyx", "rows[found] = each.why = given == 1\n"),
+            ("a.pyx", "cdef Rounds rounds = found\n"),
+            ("a.pyx", "# found = 1\nf('given = 1')\nreturn why\n"),
+            ("a.pyx", 'def f():\n    """Return it.\n\n    why = 1\n    """\n    f(why, given)\n'),
         ],
     ),
     "names of tests": Rule(
