@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <exception>
+#include <functional>
+#include <numeric>
+#include <stdexcept>
 
 #include "base/check.h"
 
@@ -46,6 +49,7 @@ int PushAsyncNd(void (*run)(void*, void*, void*), void* param, void (*deleter)(v
   operation.async = how == 4;
   operation.name = name;
   operation.priority = priority;
+  operation.reads = num_const == 1;
   operation.writes = num_mutable == 1;
   operation.writes_what_it_reads =
       num_const == 1 && num_mutable == 1 && const_nds[0] == mutable_nds[0];
@@ -72,6 +76,7 @@ int ShareArray(void* array, void** out) {
 
 int FreeArray(void* array) {
   auto* const fake = static_cast<FakeMxnet::Array*>(array);
+  if (fake->is_listed) std::erase(current->created, fake);
   if (fake->of != nullptr) --fake->of->num_shared;
   if (fake->is_plain_copy) {  // was made in memory that the plug-in has taken
     fake->~Array();
@@ -82,10 +87,82 @@ int FreeArray(void* array) {
   return 0;
 }
 
-int CreateArray(const uint32_t* shape, uint32_t /*ndim*/, int /*dev_type*/, int /*dev_id*/,
-                int /*delay_alloc*/, int /*dtype*/, void** out) {
-  *out = new FakeMxnet::Array(std::vector<float>(shape[0]));
+int CreateArray(const uint32_t* shape, uint32_t ndim, int dev_type, int /*dev_id*/, int delay_alloc,
+                int dtype, void** out) {
+  EXPECT_EQ(dev_type, 1) << "the CPU";
+  EXPECT_EQ(delay_alloc, 0);
+  const size_t count = std::accumulate(shape, shape + ndim, size_t{1}, std::multiplies<size_t>());
+  auto* const array = new FakeMxnet::Array(std::vector<float>(count));
+  array->form = {.shape = {shape, shape + ndim}, .dtype = dtype, .dev_type = dev_type};
+  *out = array;
   return 0;
+}
+// The same, for arrays that a test looks at.
+int CreateListedArray(const uint32_t* shape, uint32_t ndim, int dev_type, int dev_id,
+                      int delay_alloc, int dtype, void** out) {
+  const int code = CreateArray(shape, ndim, dev_type, dev_id, delay_alloc, dtype, out);
+  auto* const array = static_cast<FakeMxnet::Array*>(*out);
+  array->is_listed = true;
+  current->created.push_back(array);
+  return code;
+}
+
+int GetShape(void* handle, int* ndim, const int64_t** shape) {
+  const FakeMxnet::Form& form = static_cast<FakeMxnet::Array*>(handle)->form;
+  if (!form.is_shown) return -1;
+  current->last_shape = form.shape;
+  *ndim = static_cast<int>(form.shape.size());
+  *shape = current->last_shape.data();
+  return 0;
+}
+int GetDtype(void* array, int* dtype) {
+  return *dtype = static_cast<FakeMxnet::Array*>(array)->form.dtype, 0;
+}
+int GetKind(void* array, int* kind) {
+  return *kind = static_cast<FakeMxnet::Array*>(array)->form.kind, 0;
+}
+int GetContext(void* array, int* dev_type, int* dev_id) {
+  *dev_id = 0;
+  return *dev_type = static_cast<FakeMxnet::Array*>(array)->form.dev_type, 0;
+}
+
+// Returns the code of the call.
+int Record(FakeMxnet::Call call) {
+  const bool is_refused = current->refused.contains(call.name);
+  if (call.array != nullptr) call.values = static_cast<const FakeMxnet::Array*>(call.array)->values;
+  current->calls.push_back(std::move(call));
+  return is_refused ? -1 : 0;
+}
+int StoreCreate(const char* type, void** store) {
+  ++current->num_stores;
+  *store = current;
+  return Record({std::string("create ") + type});
+}
+int StoreFree(void* /*store*/) { return --current->num_stores, 0; }
+int StoreInit(void* /*store*/, uint32_t num, const int* keys, void** values) {
+  EXPECT_EQ(num, 1U);
+  return Record({"init", keys[0], 0, values[0]});
+}
+int StorePush(void* /*store*/, uint32_t num, const int* keys, void** values, int priority) {
+  EXPECT_EQ(num, 1U);
+  return Record({"push", keys[0], priority, values[0]});
+}
+int StorePull(void* /*store*/, uint32_t num, const int* keys, void** values, int priority) {
+  EXPECT_EQ(num, 1U);
+  return Record({"pull", keys[0], priority, values[0]});
+}
+int StorePushPull(void* /*store*/, uint32_t num, const int* keys, uint32_t num_outs,
+                  const int* out_keys, void** values, void** outs, int priority) {
+  EXPECT_EQ(num, 1U);
+  EXPECT_EQ(num_outs, 1U);
+  EXPECT_EQ(keys[0], out_keys[0]);
+  EXPECT_EQ(values[0], outs[0]);
+  return Record({"push_pull", keys[0], priority, values[0]});
+}
+void CopyArray(const void* from, const void* to, int priority, bool for_operator) {
+  EXPECT_NE(from, to);
+  EXPECT_FALSE(for_operator);
+  if (Record({"copy", 0, priority, from}) != 0) throw std::runtime_error("no such luck");
 }
 
 // Returns as MXNet's own does an object with a destructor.
@@ -148,6 +225,28 @@ bs_mxnet_functions FakeMxnet::functions_for_copies() const {
   result.plain_copy = reinterpret_cast<void*>(&PlainCopy);
   result.is_blocked = reinterpret_cast<void*>(&IsBlocked);
   result.make_default = reinterpret_cast<void*>(&MakeDefault);
+  return result;
+}
+
+bs_mxnet_functions FakeMxnet::functions_for_stores() const {
+  bs_mxnet_functions result = functions();
+  result.create_array = reinterpret_cast<void*>(&CreateListedArray);
+  result.get_shape = reinterpret_cast<void*>(&GetShape);
+  result.get_dtype = reinterpret_cast<void*>(&GetDtype);
+  result.get_storage_type = reinterpret_cast<void*>(&GetKind);
+  result.get_context = reinterpret_cast<void*>(&GetContext);
+  result.store_create = reinterpret_cast<void*>(&StoreCreate);
+  result.store_init = reinterpret_cast<void*>(&StoreInit);
+  result.store_push = reinterpret_cast<void*>(&StorePush);
+  result.store_pull = reinterpret_cast<void*>(&StorePull);
+  result.store_push_pull = reinterpret_cast<void*>(&StorePushPull);
+  result.store_free = reinterpret_cast<void*>(&StoreFree);
+  return result;
+}
+
+bs_mxnet_functions FakeMxnet::functions_that_copy() const {
+  bs_mxnet_functions result = functions_for_stores();
+  result.copy_array = reinterpret_cast<void*>(&CopyArray);
   return result;
 }
 

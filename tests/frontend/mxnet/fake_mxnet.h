@@ -1,10 +1,12 @@
-// A stand-in for MXNet's engine: runs, skips and ends operations when the test says so.
+// A stand-in for MXNet: runs, skips and ends operations of its engine when the test says so, has
+// arrays of any form, and records calls of its stores.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,7 +23,7 @@ class FakeMxnet {
     std::string name;
     int priority = 0;
     void* array = nullptr;
-    bool writes = false;
+    bool reads = false, writes = false;
     bool writes_what_it_reads = false;  // for which MXNet waits for ever
     int times_ended = 0;
     std::optional<std::string> error;
@@ -33,11 +35,18 @@ class FakeMxnet {
     uint64_t size_bytes;
     Array* array;
   };
+  // MXNet's facts about an array.
+  struct Form {
+    std::vector<int64_t> shape{2, 3};
+    int dtype = 0, kind = 0, dev_type = 1;
+    bool is_shown = true;  // MXNet returns the shape
+  };
   // An array whose address is asked for.
   struct Array {
     // NOLINTNEXTLINE(google-explicit-constructor): as values in braces
     Array(std::vector<float> its = {}, bool broken = false, bool plain = true)
         : values(std::move(its)), fails(broken), is_plain(plain) {}
+    explicit Array(Form its) : Array() { form = std::move(its); }
     Array(const Array&) = delete;
     Array& operator=(const Array&) = delete;
     ~Array() = default;
@@ -50,6 +59,17 @@ class FakeMxnet {
     int num_shared = 0;          // handles of it besides its own, which share its memory
     Array* of = nullptr;         // what such a handle is one of
     bool is_plain_copy = false;  // has values of its own
+    Form form;
+    bool is_listed = false;  // in `created`
+  };
+
+  // A call of a store, or of the function that copies an array.
+  struct Call {
+    std::string name;  // push, pull, push_pull, init, copy, or "create" with the type of the store
+    int key = 0;
+    int priority = 0;
+    const void* array = nullptr;     // that is read, or filled
+    std::vector<float> values = {};  // of the array, at the time of the call
   };
 
   FakeMxnet();
@@ -60,6 +80,10 @@ class FakeMxnet {
   bs_mxnet_functions functions() const;
   // With those that copied rounds need.
   bs_mxnet_functions functions_for_copies() const;
+  // With those of stores and of copies between arrays, but for copy_array.
+  bs_mxnet_functions functions_for_stores() const;
+  // The same with copy_array, which throws if the call is refused.
+  bs_mxnet_functions functions_that_copy() const;
   // Runs the function of an operation, which may end inside the call.
   void Run(size_t index);
   // Skips an operation, as MXNet does when its input has an error.
@@ -73,4 +97,10 @@ class FakeMxnet {
   // Calls of push_async_nd that succeed before all others fail.
   size_t pushes_left = 1000;
   std::deque<Operation> operations;
+
+  std::vector<Array*> created;  // by create_array of the stores, and not freed
+  int num_stores = 0;           // that are not freed
+  std::vector<Call> calls;
+  std::set<std::string> refused;    // names of calls that fail, once they are recorded
+  std::vector<int64_t> last_shape;  // where MXNet keeps the shape that it returns
 };
