@@ -247,10 +247,10 @@ TEST_F(StoreWorkerTest, PartitionsShrinkOnASlowLinkUnlessTheUserHasSaidHowLargeT
 
 TEST_F(StoreWorkerTest, StoreIsToldTheMeasuredPriorities) {
   StartWell();
-  Floats value(4, 3);
+  Floats value(5000, 3);  // more bytes than a small tensor
   // Even ones, whose only partition goes by priority.
   for (const uint64_t key : {2, 4, 6}) Broadcast(&value, key);
-  Floats out(4);
+  Floats out(5000);
   uint64_t called = 0;
   bs_waiter* const never = bs_waiter_new(1);
   for (int step = 0; step < 6; ++step) {
