@@ -246,7 +246,9 @@ TEST_F(StoreWorkerTest, PartitionsShrinkOnASlowLinkUnlessTheUserHasSaidHowLargeT
 }
 
 TEST_F(StoreWorkerTest, StoreIsToldTheMeasuredPriorities) {
-  StartWell();
+  bs_error error{};
+  ASSERT_EQ(Start(0, "20s", "20s", &error, "1000000"), 0) << error.message;  // one partition each
+  ASSERT_EQ(bs_worker_ready(worker_, 20'000, &error), 1);
   Floats value(5000, 3);  // more bytes than a small tensor
   // Even ones, whose only partition goes by priority.
   for (const uint64_t key : {2, 4, 6}) Broadcast(&value, key);
