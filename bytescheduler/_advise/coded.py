@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 _FLOAT32_BYTES = 4
-# The engine's rules: how coded keys are cut (src/codec), how codes count (src/worker).
+# The engine's rules: how coded keys are cut, and how codes count (src/codec/codec.cc).
 _UNIT_BYTES = 65536 * _FLOAT32_BYTES
 _MOST_CODED_SHARE = 8
 # The options of each method, and an example of its k if it needs one.

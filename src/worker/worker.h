@@ -56,10 +56,10 @@ struct WorkerOptions {
   // Partitions of all but large exchanges; a multiple of 64, the same on all workers.  Exchanges
   // have no rounds in which workers could agree on others, so these suit a link of 1 Gbit/s.
   uint64_t exchange_partition_bytes = uint64_t{64} << 10U;
-  bool priority_order = true;          // false: first ready, first sent
-  uint64_t early_bytes = kEarlyBytes;  // CoreOptions::early_bytes
-  uint64_t small_tensor_bytes = kSmallTensorBytes;
-  Urgency urgency = Urgency::kCaller;  // without effect unless priority_order
+  bool priority_order = true;                       // false: first ready, first sent
+  uint64_t early_bytes = kEarlyBytes;               // CoreOptions::early_bytes
+  uint64_t small_tensor_bytes = kSmallTensorBytes;  // CoreOptions::small_tensor_bytes
+  Urgency urgency = Urgency::kCaller;               // without effect unless priority_order
   // Codecs of PushPullOptions::coding; outlives the worker.  Null: the engine's codecs.
   const codec::Table* codecs = nullptr;
   // Records the events of each partition, on the worker's executor; not owned; outlives the worker.

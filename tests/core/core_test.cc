@@ -24,6 +24,15 @@ class CoreTest : public ::testing::Test {
   ManualDefer defer_;
 
   std::vector<Started> TakeLog() { return std::exchange(log_, {}); }
+  // The priority of the first partition of a tensor without company.
+  Priority PriorityOfOnly(const RecordingOptions& tensor) {
+    RecordingTask task(tensor, &log_);
+    Core core(options_, defer_.fn());
+    core.Add(&task);
+    const Priority priority = task.PriorityOf(0);
+    core.FailAll(Status::Cancelled("end of test"));
+    return priority;
+  }
   // In this order.
   static void AddReady(Core* core, std::initializer_list<RecordingTask*> tasks) {
     for (RecordingTask* task : tasks) {
@@ -265,21 +274,14 @@ TEST_F(CoreTest, SmallTensorsGoBeforeFirstHalves) {
 
 TEST_F(CoreTest, CodesOfALargeTensorAreNoSmallTensor) {
   options_.small_tensor_bytes = 50;
-  RecordingTask coded({.key = 2, .priority = -9, .size_bytes = 50, .value_bytes = 400}, &log_);
-  Core core(options_, defer_.fn());
-  core.Add(&coded);
-  EXPECT_EQ(coded.PriorityOf(0), -9);
-  core.FailAll(Status::Cancelled("end of test"));
+  EXPECT_EQ(PriorityOfOnly({.key = 2, .priority = -9, .size_bytes = 50}), kSmallTensorPriority);
+  EXPECT_EQ(PriorityOfOnly({.key = 2, .priority = -9, .size_bytes = 50, .value_bytes = 400}), -9);
 }
 
 TEST_F(CoreTest, SmallTensorsKeepTheirPriorityWhereNothingGoesEarly) {
   options_.early_bytes = 0;
   options_.small_tensor_bytes = 50;
-  RecordingTask small({.key = 1, .priority = -9, .size_bytes = 50}, &log_);
-  Core core(options_, defer_.fn());
-  core.Add(&small);
-  EXPECT_EQ(small.PriorityOf(0), -9);
-  core.FailAll(Status::Cancelled("end of test"));
+  EXPECT_EQ(PriorityOfOnly({.key = 1, .priority = -9, .size_bytes = 50}), -9);
 }
 
 TEST_F(CoreTest, WithoutTheFirstHalfAllGoByPriority) {
