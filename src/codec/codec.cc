@@ -181,7 +181,10 @@ uint64_t Table::CreditBytes(const Coding& coding, uint64_t size_bytes) const {
 Coding Table::OfSums(const Coding& coding) const {
   if (coding.plain() || coding.sums == SumsTravel::kPlain) return {};
   if (coding.sums == SumsTravel::kBf16) return Bf16Coding();
-  const Feedback feedback = Get(coding).is_linear ? Feedback::kNone : coding.feedback;
+  const Codec& codec = Get(coding);
+  const bool is_exact =
+      codec.is_linear && (codec.rounds == nullptr || !codec.rounds(coding.parameters));
+  const Feedback feedback = is_exact ? Feedback::kNone : coding.feedback;
   return {.codec = coding.codec, .parameters = coding.parameters, .feedback = feedback};
 }
 

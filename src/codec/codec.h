@@ -66,9 +66,11 @@ struct Codec {
   // which must be whole units, and each worker codes its own gradients.
   bool cuts_keys = false;
   Keeps keeps = Keeps::kResidual;
-  // A sum loses nothing when it is coded, as all gradients in it have the same elements in their
-  // codes: servers keep no residual.
+  // All gradients of a sum have the same elements in their codes, and so has the sum.  It loses
+  // nothing when it is coded, so servers keep no residual, unless its values are rounded.
   bool is_linear = false;
+  // Whether the values of codes have fewer digits than float32; absent: no.
+  bool (*rounds)(const CodecParameters& parameters) = nullptr;
   bool codes_sums = false;               // a server may code sums in it
   SumsTravel sums = SumsTravel::kPlain;  // unless a user says otherwise
   // The parameters that pass `check` for a user's options.  kInvalidArgument, with the fault and

@@ -106,6 +106,7 @@ Codec RandomkCodec() {
           .cuts_keys = true,
           .keeps = Keeps::kResidualIfAsked,
           .is_linear = true,
+          .rounds = [](const CodecParameters& parameters) { return PicksOf(parameters).halves; },
           .codes_sums = true,
           .sums = SumsTravel::kSame,
           .parse = ParseRandomk,

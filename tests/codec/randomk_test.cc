@@ -87,7 +87,7 @@ TEST(Randomk, WithoutFeedbackTheMeanIsRight) {
   PickCoder coder = Randomk("0.25", 8);
   const std::vector<float> in = {1, 2, 3, 4, 5, 6, 7, 8};
   std::vector<double> mean(8);
-  constexpr int kRounds = 20000;
+  constexpr int kRounds = 100000;
   for (uint64_t round = 0; round < kRounds; ++round) {
     coder.place.round = round;
     const std::vector<float> values = coder.Decode(coder.Encode(in), 8);
@@ -154,6 +154,26 @@ TEST(Randomk, ServersKeepNoResidual) {
   EXPECT_EQ(of_sums.feedback, Feedback::kNone);
   EXPECT_FALSE(Builtin().KeepsResidual(of_sums));
   EXPECT_EQ(of_sums.parameters, coder.coding.parameters);
+}
+
+TEST(Randomk, AServerKeepsTheRestOfASumOfHalves) {
+  const PickCoder worker("randomk", {{"k", "0.5"}, {"fp16", "True"}, {"ef", "vanilla"}}, 4);
+  PickCoder server = worker;
+  server.coding = Builtin().OfSums(worker.coding);
+  ASSERT_TRUE(Builtin().KeepsResidual(server.coding));
+  server.place.rank = kServerRank;
+  server.place.num_workers = 2;
+  std::vector<float> sent(4);
+  for (uint32_t round = 0; round < 8; ++round) {
+    server.place.round = round;
+    const std::vector<float> sum(4, round == 0 ? 100000.0F : 0.0F);
+    sent = server.Add(server.Encode(sum), sent);
+    if (round == 0) {
+      EXPECT_EQ(*std::ranges::max_element(sent), 99968) << "twice the nearest half";
+    }
+  }
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(sent[i] + server.residual[i], 100000) << i;
+  EXPECT_EQ(*std::ranges::max_element(sent), 100000) << "later rounds bring the rest";
 }
 
 TEST(Randomk, PlacesDependOnSeedKeyUnitAndRoundAndNotOnThePartition) {
