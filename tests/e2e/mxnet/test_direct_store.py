@@ -77,7 +77,6 @@ def shown_at(port: int) -> str:
     [
         ("direct/casts.py", "bf16", "same"),
         ("direct/onebit.py", "module"),
-        ("direct/byteps_names.py", "byteps", "onebit"),
     ],
 )
 def test_gradients_travel_coded_both_ways(
@@ -86,6 +85,17 @@ def test_gradients_travel_coded_both_ways(
     job = make_direct(2)
     job.start(*script)
     assert job.codes() == [0, 0], job.all_said()
+
+
+def test_names_of_byteps_train_to_the_weights_of_our_trainer(make_direct: MakeDirect) -> None:
+    weights = set()
+    for names in ("byteps", "ours"):
+        job = make_direct(2)
+        job.start("direct/byteps_names.py", names, "onebit")
+        assert job.codes() == [0, 0], job.all_said()
+        for rank in range(2):
+            weights |= set(re.findall(r"weights (\d+)", job.said(rank)))
+    assert len(weights) == 1, weights
 
 
 def test_every_survivor_names_a_killed_worker(
