@@ -176,6 +176,24 @@ def residuals_follow_the_rate_of_their_group() -> None:
     assert corrected[1].unique().tolist() == [3]
 
 
+def codes_are_made_of_momentum_and_residual() -> None:
+    gradient = torch.full((16, 16), -1.0)
+    gradient[:8] = 3
+    onebit = {**ONEBIT, "momentum": "nesterov", "mu": 0.5}
+    # m = 0.5 m + g; what is coded is g + 0.5 m, and with `ef` the residual.
+    plain = mean_of(onebit, [torch.ones(16, 16)] * 2)
+    vanilla = mean_of({**onebit, "ef": "vanilla"}, [gradient] * 3)
+    corrected = mean_of({**onebit, "ef": "corrected"}, [gradient] * 2)
+    assert [mean.unique().tolist() for mean in plain] == [[1.5], [1.75]]
+    # From {4.5, -1.5}, {5.25, -1.75} and {5.625, -1.875}, with residuals of {1.5, 1.5} and then
+    # {3.25, 3.25}, it sends {3, -3}, {3.5, -3.5} and {5.125, 5.125}.
+    assert [mean[0, 0].item() for mean in vanilla] == [3, 3.5, 5.125]
+    assert [mean[-1, 0].item() for mean in vanilla] == [-3, -3.5, 5.125]
+    assert [mean.unique().numel() for mean in vanilla] == [2, 2, 1]
+    # The rate is halved, so {5.25, -1.75} and twice {1.5, 1.5}: {8.25, 1.25}.
+    assert corrected[1].unique().tolist() == [4.75]
+
+
 def small_gradients_and_their_bundles_stay_exact() -> None:
     torch.manual_seed(0)
     model = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(4)))
@@ -276,6 +294,7 @@ APART: List[Callable[[], None]] = [
     half_precision_is_widened,
     sums_in_two_bits_bring_the_rest_later,
     residuals_follow_the_rate_of_their_group,
+    codes_are_made_of_momentum_and_residual,
     small_gradients_and_their_bundles_stay_exact,
     an_overflow_is_seen_by_all_and_gone_with_its_step,
     a_scaler_is_refused_beside_what_keeps_its_skipped_steps,
