@@ -12,6 +12,7 @@ from fakes import FakePlugin, full
 from inline_snapshot import snapshot
 from mxnet.base import MXNetError
 
+from bytescheduler._native import Coding
 from bytescheduler.mxnet._sessions.tensor_session import TensorSession
 from bytescheduler.mxnet._stores import nesterov
 from bytescheduler.mxnet._stores.async_store import AsyncStore
@@ -100,6 +101,22 @@ def test_a_momentum_follows_rescale_grad(store: NativeStore, plugin: FakePlugin)
     optimizer.rescale_grad = 2.0
     store.push(1, full(0), 0)
     assert plugin.sent == [12, 1]  # 0.5 * (0.5 * 8 / 2)
+
+
+def test_codes_are_made_of_gradients_with_their_momentum(
+    store: NativeStore, plugin: FakePlugin
+) -> None:
+    """A key of 64 KiB is coded and a smaller one is not; both have the momentum."""
+    large = (128, 128)
+    onebit = {"compressor": "onebit", "scaling": True, "ef": "vanilla"}
+    store.set_gradient_compression({**NESTEROV, **onebit, "mu": 0.5})
+    store.init([1, 2], [full(0, large), full(0)])
+    store.set_optimizer(mx.optimizer.SGD(learning_rate=0, wd=0.0))
+    for _ in range(2):
+        store.push([1, 2], [full(8, large), full(4)], 0)
+    assert plugin.sent == [12, 6, 14, 7]  # 8 + 0.5 * 8, then 8 + 0.5 * (0.5 * 8 + 8)
+    coding = Coding("onebit", {"scaling": "True", "ef": "vanilla"})
+    assert plugin.codings == [coding, None, coding, None]
 
 
 def test_an_overflow_is_sent_and_leaves_the_momentum(
