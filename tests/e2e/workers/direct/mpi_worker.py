@@ -23,14 +23,15 @@ import hashlib
 import os
 import signal
 import sys
-from typing import Optional
+from typing import List, Optional
 
 from bytescheduler._native import Coding, Worker
 from bytescheduler._session.direct import open_worker
 from bytescheduler.errors import Error
 
 FLOAT32, KEYS, COUNT = 0, (7, 8), 50_000
-WHOLE_KEY, WHOLE_COUNT = 9, 20_000
+WHOLE_KEY, CODED_KEY, WHOLE_COUNT = 9, 10, 20_000
+BF16 = Coding("bf16", {})
 THREAD_MULTIPLE = {"libmpi.so.12": 3, "libmpi.so.40": 3, "libmpi_abi.so.1": 4096}
 # A sum of many operations.
 LONG = 1 << 24
@@ -75,7 +76,7 @@ def sums(worker: Worker, what: str) -> str:
         pending = worker.start_push_pull(
             *(KEYS[wrong == "order"], address, received.buffer_info()[0], nbytes),
             owner=(sent, received),
-            coding=Coding("bf16", {}) if wrong == "compression" else None,
+            coding=BF16 if wrong == "compression" else None,
         )
         while wrong == "inside":
             if operations(worker) >= 5:  # and most of this sum are to come
@@ -85,17 +86,38 @@ def sums(worker: Worker, what: str) -> str:
     return digest.hexdigest()
 
 
+def sum_of_new_key(
+    worker: Worker, key: int, sent: "array.array[float]", coding: Optional[Coding] = None
+) -> List[float]:
+    """Return the first sum of a key."""
+    received = array.array("f", bytes(4 * len(sent)))
+    address, nbytes = received.buffer_info()[0], 4 * len(sent)
+    worker.broadcast([(key, FLOAT32, address, nbytes)], owner=received, coding=coding)
+    place = (key, sent.buffer_info()[0], address, nbytes)
+    worker.start_push_pull(*place, owner=(sent, received), coding=coding).wait()
+    return list(received)
+
+
 def check_whole_sum(worker: Worker) -> None:
     """Sum whole numbers, of which float32 has the exact sum, with another part of each rank."""
     sent = array.array("f", [i * (worker.rank + 1) for i in range(WHOLE_COUNT)])
-    received = array.array("f", bytes(4 * WHOLE_COUNT))
-    address, nbytes = received.buffer_info()[0], 4 * WHOLE_COUNT
-    worker.broadcast([(WHOLE_KEY, FLOAT32, address, nbytes)], owner=received)
-    worker.start_push_pull(
-        *(WHOLE_KEY, sent.buffer_info()[0], address, nbytes), owner=(sent, received)
-    ).wait()
     factor = worker.num_workers * (worker.num_workers + 1) // 2
-    assert list(received) == [i * factor for i in range(WHOLE_COUNT)], worker.rank
+    expected = [i * factor for i in range(WHOLE_COUNT)]
+    assert sum_of_new_key(worker, WHOLE_KEY, sent) == expected, worker.rank
+
+
+def check_coded_sum(worker: Worker) -> None:
+    """Sum in bf16, which drops the fractions; MPI has no part in it.
+
+    bf16 has all whole numbers up to 256, so it has the sums of up to four workers.
+    """
+    whole = [1 + i % 20 for i in range(WHOLE_COUNT)]
+    sent = array.array("f", [i * (worker.rank + 1) + 2**-10 for i in whole])
+    factor = worker.num_workers * (worker.num_workers + 1) // 2
+    before = operations(worker)
+    coded = sum_of_new_key(worker, CODED_KEY, sent, BF16)
+    assert coded == [i * factor for i in whole], worker.rank
+    assert operations(worker) == before, "MPI has summed a coded key"
 
 
 def main(what: str, file: Optional[str]) -> None:
@@ -106,6 +128,7 @@ def main(what: str, file: Optional[str]) -> None:
     try:
         digest = sums(worker, what)
         check_whole_sum(worker)
+        check_coded_sum(worker)
     except Error as error:
         worker.fail(str(error))
         worker.close()
