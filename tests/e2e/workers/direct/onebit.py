@@ -1,9 +1,10 @@
 """A worker whose gradients and sums travel as signs: ``onebit.py EF``.
 
 EF is "none", "vanilla", "corrected", which sets an optimizer whose rates change, or "differs",
-where rank 1 asks for another one.  "module" trains a Module.
+where rank 1 asks for another one, with an optimizer too.  "module" trains a Module.
 """
 
+import contextlib
 import sys
 import zlib
 
@@ -99,6 +100,26 @@ def check_weights(kvs: ScheduledKVS) -> None:
             np.testing.assert_allclose(out.asnumpy(), weights[key], 1e-4, 1e-6, err_msg=str(key))
 
 
+def fail_step(kvs: ScheduledKVS) -> None:
+    """Step where workers differ; print whether a weight, in the store or pulled, has changed."""
+    kvs.set_optimizer(mx.optimizer.SGD(learning_rate=1, wd=0.0))
+    weight = mx.nd.zeros(SHAPES[5])
+    try:
+        kvs.pushpull(5, mx.nd.array(gradient(kvs.rank, 0, 5)), out=weight)
+        weight.wait_to_read()
+    except mx.base.MXNetError:
+        stored = kvs._backend._tensors[5].stored
+        print("weights changed:", has_changed(weight) or has_changed(stored), flush=True)
+        raise
+
+
+def has_changed(weight: mx.nd.NDArray) -> bool:
+    """Return whether a weight is no longer 0; its update may have failed."""
+    with contextlib.suppress(mx.base.MXNetError):
+        weight.wait_to_read()  # MXNet raises an array's error once
+    return bool(weight.asnumpy().any())
+
+
 def train_module(kvs: ScheduledKVS, params: "dict[str, object]") -> None:
     """Train with Module's own argument, momentum included; print the weights' checksum."""
     layer = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=256, name="fc")
@@ -138,7 +159,9 @@ def main() -> None:
     assert params == given, "the caller's dictionary has changed"
     for key, shape in SHAPES.items():
         kvs.init(key, mx.nd.zeros(shape))
-    if ef == "corrected":
+    if ef == "differs":
+        fail_step(kvs)
+    elif ef == "corrected":
         check_weights(kvs)
     else:
         check_sums(kvs, ef)
