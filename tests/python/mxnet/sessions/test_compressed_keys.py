@@ -1,6 +1,6 @@
 """Whole tensors over a stock store that compresses: what it gets, and what it cannot spoil."""
 
-from typing import Iterator, List
+from typing import Dict, Iterator, List
 
 import mxnet as mx
 import numpy as np
@@ -224,6 +224,33 @@ def test_a_threshold_that_is_refused_changes_nothing(
     assert store._session.counts_rows is not late
     store.pushpull(1, full(0.75, (2,)), None, 0)
     assert value_of(store, 1) == ([0.5, 0.5] if late else [0.75, 0.75])
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"compressor": "bf16"},
+        {"compressor": "fp16"},
+        {"compressor": "onebit", "scaling": True, "ef": "vanilla"},
+        {"compressor": "dithering", "k": 7},
+        {"compressor": "int8"},
+        {"compressor": "topk", "k": 0.01, "ef": "vanilla"},
+        {"compressor": "randomk", "k": 0.01, "seed": 3},
+    ],
+    ids=lambda params: str(params["compressor"]),
+)
+def test_all_other_methods_are_refused_and_change_nothing(
+    store: NativeStore, inner: TwoBitStore, params: Dict[str, object]
+) -> None:
+    """The error names what stock servers have, and what would have servers of ours."""
+    store.init([1], [full(1, (2,))])
+    with pytest.raises(MXNetError) as raised:
+        store.set_gradient_compression(params)
+    for wanted in (str(params["compressor"]), "'2bit'", "bslaunch"):
+        assert wanted in str(raised.value)
+    assert inner.calls == []
+    store.pushpull(1, full(0.75, (2,)), None, 0)
+    assert value_of(store, 1) == [0.75, 0.75]
 
 
 def test_too_many_keys_are_refused_before_anything_is_compressed(
