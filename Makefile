@@ -344,8 +344,8 @@ nightly-tensorflow: setup $(VENV)/.keras3  ## TensorFlow 2.21 with Keras 3, whos
 	BS_OTHER_TENSORFLOW=$(abspath $(VENV))/keras3/bin/python \
 	  $(PYTEST) -rs -m nightly --junitxml=$(RESULTS)/nightly-tensorflow.xml tests/python/tensorflow tests/e2e/tensorflow
 
-nightly-compression: setup  ## a logistic regression, LeNet and ResNet-20 with each compression, beside plain; prints tables
-	$(PYTEST) -rs -m nightly --junitxml=$(RESULTS)/nightly-compression.xml tests/e2e/convergence
+nightly-compression: setup  ## a logistic regression, LeNet and ResNet-20 with each compression, beside plain; prints tables; 30 minutes at most
+	timeout 1800 $(PYTEST) -rs -m nightly --junitxml=$(RESULTS)/nightly-compression.xml tests/e2e/convergence
 
 nightly-huge: setup  ## arrays of more than 2 GiB, which need 13 GiB of memory; links of eight workers
 	$(PYTEST) -rs -m nightly --junitxml=$(RESULTS)/nightly-huge.xml tests/python/tuning tests/e2e \
