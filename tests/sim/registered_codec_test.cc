@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -176,6 +177,9 @@ class Units {
       servers_.push_back(std::make_unique<CodedServer>(&clock_, &network_, rank, &Registered()));
       workers_.push_back(std::make_unique<CodedWorker>(&clock_, &network_, rank, &Registered(),
                                                        partition_bytes, rules));
+      workers_.back()->on_send = [this](ps::Message* message) {
+        last_layout_ = std::max(last_layout_, test::About(*message).layout_version);
+      };
     }
     Run(Duration(0));
     for (const auto& server : servers_) server->Connect();
@@ -224,11 +228,13 @@ class Units {
     return static_cast<float>((i * 37 + rank * 11 + static_cast<size_t>(number) * 5) % 101) * 0.1F;
   }
   uint64_t pushed_bytes() const { return servers_[0]->pushed_bytes + servers_[1]->pushed_bytes; }
+  uint32_t last_layout() const { return last_layout_; }
 
  private:
   void Run(Duration duration) { clock_.RunUntil(clock_.Now() + duration); }
 
   const size_t elements_;
+  uint32_t last_layout_ = 0;  // that a worker has used
   const Duration patience_;
   SimClock clock_{1};
   SimNetwork network_;
@@ -289,6 +295,7 @@ TEST(CodedUnits, AKeyThatIsThereTravelsPlainOnceMoreAndIsCutWithThatRound) {
 // A codec that keeps residuals on workers and servers: three units and a piece of one.
 constexpr size_t kLargeUnit = 65536;
 constexpr size_t kLargeElements = 3 * kLargeUnit + 9;
+constexpr uint64_t kLargeUnitBytes = kLargeUnit * sizeof(float);
 
 struct Method {
   const char* name;
@@ -301,18 +308,24 @@ const Method kDithering = {"dithering", {{"k", "7"}, {"ef", "vanilla"}}, 32896, 
 const Method kTopk = {"topk", {{"k", "0.25"}, {"ef", "vanilla"}}, 16384 * 6, 2 * 6};
 const Method kRandomk = {"randomk", {{"k", "0.25"}, {"ef", "vanilla"}}, 16384 * 4, 2 * 4};
 
-Units::Sums SumsBy(const Method& method, uint64_t partition_units, bool is_retuned,
-                   const SimNetworkOptions& network = {}) {
+// The key is declared with partitions of `partition_units`; from the first round on the job's are
+// of `retuned_bytes`, unless that is 0.
+struct Cut {
+  uint64_t partition_units;
+  uint64_t retuned_bytes = 0;
+};
+
+Units::Sums SumsBy(const Method& method, const Cut& cut, const SimNetworkOptions& network = {}) {
   const std::string_view name = method.name;
   const Coding coding = Registered().Parse(&name, method.options).value();
-  Units job(partition_units * kLargeUnit * sizeof(float), protocol::Rules(), kLargeElements,
-            network);
+  Units job(cut.partition_units * kLargeUnitBytes, protocol::Rules(), kLargeElements, network);
   job.Declare(coding);
   Units::Sums sums;
   for (int number = 1; number <= 3; ++number) {
     sums.push_back(job.Round(number, coding));
-    if (is_retuned) job.Retune(64);
+    if (cut.retuned_bytes > 0) job.Retune(cut.retuned_bytes);
   }
+  EXPECT_EQ(job.last_layout(), 0U) << "the key keeps its partitions";
   const uint64_t codes = 3U * kNodes * (3 * method.unit_bytes + method.last_bytes);
   if (network.loss > 0) {
     EXPECT_GT(job.pushed_bytes(), codes) << "repeats";
@@ -325,17 +338,26 @@ Units::Sums SumsBy(const Method& method, uint64_t partition_units, bool is_retun
 class CodedBy : public ::testing::TestWithParam<Method> {};
 
 TEST_P(CodedBy, ResidualsDoNotDependOnPartitions) {
-  const Units::Sums expected = SumsBy(GetParam(), 1, false);
-  EXPECT_EQ(SumsBy(GetParam(), 1, true), expected);
-  EXPECT_EQ(SumsBy(GetParam(), 2, false), expected);
-  EXPECT_EQ(SumsBy(GetParam(), 7, false), expected) << "one partition";
+  const Units::Sums expected = SumsBy(GetParam(), {.partition_units = 1});
+  EXPECT_EQ(SumsBy(GetParam(), {.partition_units = 2}), expected);
+  EXPECT_EQ(SumsBy(GetParam(), {.partition_units = 7}), expected) << "one partition";
   EXPECT_NE(expected[0], expected[1]);
+}
+
+// Another key would be cut into 64 bytes, or into other whole units, from then on.
+TEST_P(CodedBy, ResidualsDoNotDependOnRetuning) {
+  const Units::Sums expected = SumsBy(GetParam(), {.partition_units = 1});
+  for (const Cut& cut : {Cut{1, 64}, Cut{1, 2 * kLargeUnitBytes}, Cut{2, kLargeUnitBytes},
+                         Cut{2, 64}, Cut{7, 2 * kLargeUnitBytes}}) {
+    EXPECT_EQ(SumsBy(GetParam(), cut), expected)
+        << cut.partition_units << " units, retuned to " << cut.retuned_bytes;
+  }
 }
 
 // A push that comes twice is in the sum once, and a pull that comes twice gets the same codes.
 TEST_P(CodedBy, ResidualsDoNotDependOnRepeats) {
-  const Units::Sums expected = SumsBy(GetParam(), 1, false);
-  EXPECT_EQ(SumsBy(GetParam(), 1, false, {.loss = 0.2, .repeat = 0.3}), expected);
+  const Units::Sums expected = SumsBy(GetParam(), {.partition_units = 1});
+  EXPECT_EQ(SumsBy(GetParam(), {.partition_units = 1}, {.loss = 0.2, .repeat = 0.3}), expected);
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, CodedBy, ::testing::Values(kOnebit, kDithering, kTopk, kRandomk),

