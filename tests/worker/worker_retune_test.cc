@@ -5,6 +5,8 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "codec/codec.h"
 #include "codec/two_bit.h"
@@ -69,10 +71,19 @@ class Retuned : public testing::Test {
     return pushes;
   }
 
+  void Declare(Key key, std::span<std::byte> value, const Coding& coding) {
+    Status outcome = Status::Internal("never called");
+    bench_.worker()->Broadcast(key, {.coding = coding}, value,
+                               [&outcome](const Status& status) { outcome = status; });
+    bench_.Run();
+    while (!bench_.sent.empty()) bench_.Answer(bench_.Next());
+    EXPECT_TRUE(outcome.ok()) << outcome.ToString();
+  }
   // A round of the key in `coding`, whose sum has codes of zeros; returns its pushes.
   std::vector<test::Asked> CodedRound(Key key, std::span<std::byte> value, const Coding& coding) {
     std::vector<std::byte> out(value.size());
     std::vector<test::Asked> pushes;
+    std::map<uint32_t, std::string> next;
     Status outcome = Status::Internal("never called");
     bench_.worker()->PushPull(
         key, {.coding = coding}, value, out, [](const Status&) {},
@@ -83,12 +94,16 @@ class Retuned : public testing::Test {
       const test::Asked about = About(request);
       if (about.op == ps::Op::kPush) {
         pushes.push_back(about);
+        next[about.partition] = about.next_layout;
         bench_.Answer(std::move(request));
         continue;
       }
       const Coding of_sum = codec::Builtin().OfSums(coding);
       ps::Message answer = Bench::ResponseTo(request);
-      test::ChangeResponse(&answer, [&](auto* body) { body->coding = of_sum; });
+      test::ChangeResponse(&answer, [&](auto* body) {
+        body->coding = of_sum;
+        body->next_layout = next[about.partition];
+      });
       const uint64_t size = codec::Builtin().SentBytes(of_sum, about.size_bytes);
       answer.data.push_back(ps::Frame::Copy(Bytes(size, 0)));
       request = {};
@@ -149,6 +164,36 @@ TEST_F(Retuned, AResidualOfServersKeepsThePartitions) {
   }
   EXPECT_EQ(CodedRound(7, value, codec::TwoBitCoding(0.5F)).size(), 4U) << "it is still there";
   EXPECT_TRUE(released_.empty());
+}
+
+TEST_F(Retuned, AKeyThatIsCodedInWholeUnitsKeepsItsPartitionsAndTheCreditFollows) {
+  constexpr uint64_t kUnitBytes = 65536 * sizeof(float);
+  constexpr uint64_t kCreditOfUnit = kUnitBytes / 8;
+  constexpr std::string_view kOnebit = "onebit";
+  const codec::Option options[] = {{"scaling", "True"}};
+  const Coding coding = codec::Builtin().Parse(&kOnebit, options).value();
+  std::vector<std::byte> value = Bytes(6 * kUnitBytes, 0);
+  std::vector<std::byte> out = value;
+  const auto in_flight_bytes = [&] {
+    bench_.worker()->PushPull(
+        7, {.coding = coding}, value, out, [](const Status&) {}, [](const Status&) {});
+    bench_.Run();
+    const std::vector<uint64_t> in_flight = {bench_.worker()->in_flight_bytes(0),
+                                             bench_.worker()->in_flight_bytes(1)};
+    return in_flight;
+  };
+  Declare(7, value, coding);
+  EXPECT_TRUE(Retune(2 * kUnitBytes, 2 * kCreditOfUnit).ok());
+  for (int round = 0; round < 2; ++round) {
+    const std::vector<test::Asked> pushes = CodedRound(7, value, coding);
+    ASSERT_EQ(pushes.size(), 6U);
+    EXPECT_EQ(pushes[0].layout_version, 0U);
+    EXPECT_EQ(pushes[0].next_layout.empty(), round > 0) << "it announces the credit";
+  }
+  EXPECT_TRUE(released_.empty());
+  Declare(8, value, coding);
+  EXPECT_EQ(CodedRound(8, value, coding).size(), 3U) << "a key that is declared later";
+  EXPECT_EQ(in_flight_bytes(), std::vector<uint64_t>(2, 2 * kCreditOfUnit)) << "two units of three";
 }
 
 TEST_F(Retuned, TheSameDecisionAgainSaysNothing) {
