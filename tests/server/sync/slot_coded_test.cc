@@ -22,8 +22,8 @@ const Coding kFp16{.codec = 2, .sums = SumsTravel::kSame};
 
 std::vector<std::byte> CodesFor(const Coding& coding, const std::vector<float>& values) {
   const codec::Codec& codec = codec::Builtin().Get(coding);
-  std::vector<std::byte> codes(codec.encoded_bytes({}, values.size()));
-  codec.encode({}, {}, values.data(), nullptr, codes.data(), values.size());
+  std::vector<std::byte> codes(codec.encoded_bytes(coding.parameters, values.size()));
+  codec.encode(coding.parameters, {}, values.data(), nullptr, codes.data(), values.size());
   return codes;
 }
 
@@ -33,6 +33,13 @@ Ask PushCoded(int32_t rank, uint64_t round, const Coding& coding,
   ask.size_bytes = values.size() * sizeof(float);
   ask.coding = coding;
   return ask;
+}
+
+// By topk, whose sums travel plain.
+Coding PicksOf(std::string_view k) {
+  const std::string_view name = "topk";
+  const codec::Option options[] = {{"k", k}, {"pull", "plain"}};
+  return codec::Builtin().Parse(&name, options).value();
 }
 
 class CodedBench : public SlotBench {
@@ -114,22 +121,12 @@ TEST(SlotCoded, SumsFollowTheRanks) {
 
 // One worker sends -0, the other does not send that element.
 TEST(SlotCoded, SignsOfSparseSumsDoNotDependOnWhichWorkerComesFirst) {
-  const std::string_view name = "topk";
-  const codec::Option options[] = {{"k", "0.5"}, {"pull", "plain"}};
-  const Coding coding = codec::Builtin().Parse(&name, options).value();
   const std::vector<std::vector<float>> gradients = {{-0.0F, 5, 0, 0}, {0, 0, 3, 4}};
   const auto sum_of = [&](const std::vector<int32_t>& order) {
     SlotBench bench(2);
     bench.Round(0, std::vector<float>(4));
     for (const int32_t rank : order) {
-      const std::vector<float>& values = gradients[static_cast<size_t>(rank)];
-      Ask push = Push(rank, 1, {});
-      push.payload.resize(codec::Builtin().SentBytes(coding, 4 * sizeof(float)));
-      codec::Builtin().Get(coding).encode(coding.parameters, {}, values.data(), nullptr,
-                                          push.payload.data(), values.size());
-      push.coding = coding;
-      push.size_bytes = 4 * sizeof(float);
-      bench.DoOk(push);
+      bench.DoOk(PushCoded(rank, 1, PicksOf("0.5"), gradients[static_cast<size_t>(rank)]));
     }
     return ToBytes(bench.PullNow(0, 1, 4 * sizeof(float)).data.at(0));
   };
@@ -216,6 +213,21 @@ TEST(SlotCoded, CodesThatAreCutOffAreRefusedBeforeAnythingIsAdded) {
                   "push key=7 round=1 partition=0 from worker 1: 5 bytes came, 6 were announced");
   bench.DoOk(PushCoded(1, 1, kBf16, {4, 5, 6}));
   EXPECT_EQ(bench.Sum(0, 1, codec::Bf16Coding()), (std::vector<float>{5, 7, 9}));
+}
+
+TEST(SlotCoded, CodesThatLieAreRefusedBeforeAnythingIsAdded) {
+  CodedBench bench(2);
+  const Coding coding = PicksOf("2/3");
+  bench.DoOk(PushCoded(0, 1, coding, {1, 2, 3}));
+  Ask lie = PushCoded(1, 1, coding, {4, 5, 6});
+  lie.payload.at(sizeof(uint16_t)) = std::byte{3};  // the first index is right
+  const auto [code, text] = bench.Refused(lie);
+  EXPECT_EQ(code, StatusCode::kInvalidArgument);
+  EXPECT_SNAPSHOT(text,
+                  "push key=7 round=1 partition=0 from worker 1: it is compressed to topk with k "
+                  "2, pull plain: index 3 of a unit of 3 elements");
+  bench.DoOk(PushCoded(1, 1, coding, {4, 5, 6}));
+  EXPECT_EQ(bench.Sum(0, 1), (std::vector<float>{0, 7, 9}));
 }
 
 TEST(SlotCoded, WorkersThatDifferAreRefusedWithBothCodings) {
