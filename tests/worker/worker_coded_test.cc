@@ -45,9 +45,9 @@ class CodedWorker : public ::testing::Test {
     options.credit_bytes = 1024;
     return options;
   }
-  void PushPull() {
+  void PushPull(const Coding& coding = kBf16) {
     bench_.worker()->PushPull(
-        7, {.coding = kBf16}, in_, out_, [](const Status&) {},
+        7, {.coding = coding}, in_, out_, [](const Status&) {},
         [this](const Status& status) { outcome_ = status; });
     push_ = bench_.Next();
     pull_ = bench_.Next();
@@ -102,6 +102,22 @@ TEST_F(CodedWorker, ASumInAnotherCodingIsRefused) {
   AnswerPull(CodesOf({3, 4, 5}), {.codec = 2});
   EXPECT_SNAPSHOT(outcome_.message(),
                   "pull key=7 round=1 partition=0 to server 0: answered a sum in another coding");
+}
+
+TEST_F(CodedWorker, ASumOfCodesThatLieIsRefused) {
+  constexpr std::string_view kName = "topk";
+  const codec::Option options[] = {{"k", "2/3"}};
+  const Coding topk = codec::Builtin().Parse(&kName, options).value();
+  PushPull(topk);
+  const float values[] = {4, 5, 6};
+  std::vector<std::byte> codes(codec::Builtin().SentBytes(topk, sizeof(values)));
+  codec::Builtin().Get(topk).encode(topk.parameters, {}, values, nullptr, codes.data(), 3);
+  codes.at(sizeof(uint16_t)) = std::byte{3};  // the first index is right
+  AnswerPull(codes, codec::Builtin().OfSums(topk));
+  EXPECT_SNAPSHOT(outcome_.message(),
+                  "pull key=7 round=1 partition=0 to server 0: answered index 3 of a unit of 3 "
+                  "elements");
+  EXPECT_EQ(out_, BytesOf({9, 9, 9}));
 }
 
 TEST(CodedCredit, AnEighthOfTheGradientCountsAtLeast) {
