@@ -109,6 +109,48 @@ TEST_P(DitherKernel, CodesAsTheSpecification) {
   }
 }
 
+// Nothing may be divided by a norm of 0, nor multiplied by the reciprocal of the least one.
+TEST_P(DitherKernel, BucketsOfTheLeastNormsAreCodedExactly) {
+  constexpr size_t kBlocks = 5;
+  constexpr size_t kCount = kDitherBlock * kBlocks;
+  for (const LevelsCase& levels_case : kLevelsCases) {
+    for (const float norm : {0.0F, 0x1p-149F}) {
+      std::vector<float> elements(kCount, norm);
+      const float choice[] = {0.0F, -0.0F, norm, -norm};
+      for (size_t i = 1; i < kCount; ++i) elements[i] = choice[random_() % std::size(choice)];
+      const auto* const in = reinterpret_cast<const unsigned char*>(elements.data());
+      const DitherLevels levels = {.norm = norm,
+                                   .count = levels_case.count,
+                                   .width = levels_case.width,
+                                   .is_natural = levels_case.is_natural};
+      const DitherRandom first_random = Random();
+      for (const bool keeps : {false, true}) {
+        SCOPED_TRACE(std::to_string(levels.count) + " levels of a norm of " +
+                     (norm > 0 ? "2^-149" : "0") + (keeps ? ", with a residual" : ""));
+        std::vector<float> residual(kCount);
+        std::vector<float> expected_residual = residual;
+        const DitherInput ours{in, keeps ? residual.data() : nullptr, 1};
+        const DitherInput input{in, keeps ? expected_residual.data() : nullptr, 1};
+        EXPECT_EQ(GetParam()->largest(ours, kBlocks), std::bit_cast<uint32_t>(norm));
+        DitherRandom random = first_random;
+        DitherRandom expected_random = first_random;
+        AnyBytes codes(2 * kBlocks * levels.width, 0xee);
+        AnyBytes expected_codes = codes;
+        GetParam()->code(ours, levels, kBlocks, &random, codes.data());
+        ScalarDithering().code(input, levels, kBlocks, &expected_random, expected_codes.data());
+        EXPECT_EQ(codes, expected_codes);
+        EXPECT_TRUE(HaveSameBytes(residual, expected_residual));
+        EXPECT_EQ(residual, std::vector<float>(kCount));
+        EXPECT_EQ(codes == AnyBytes(codes.size()), norm == 0) << "zeros";
+        std::vector<float> values(kCount, 9);
+        GetParam()->put(codes.data(), levels, kBlocks,
+                        reinterpret_cast<unsigned char*>(values.data()));
+        EXPECT_EQ(values, elements);
+      }
+    }
+  }
+}
+
 TEST_P(DitherKernel, AddsSquaresAsTheSpecification) {
   for (size_t blocks = 0; blocks < 20; ++blocks) {
     const size_t offset = random_() % 9;
