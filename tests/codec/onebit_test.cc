@@ -2,7 +2,11 @@
 #include "codec/onebit.h"
 
 #include <gtest/gtest.h>
+#ifdef __SSE2__
+#include <xmmintrin.h>
+#endif
 
+#include <array>
 #include <bit>
 #include <cfenv>
 #include <cmath>
@@ -10,6 +14,7 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/snapshot.h"
@@ -220,17 +225,55 @@ TEST(Onebit, NothingIsLostInAThousandRounds) {
   for (size_t i = 0; i < kCount; ++i) EXPECT_NEAR(sent[i] + residual[i], given[i], 0.01) << i;
 }
 
-TEST(Onebit, BitsDoNotDependOnTheThreadsRounding) {
-  const std::vector<float> in = {1, 0x1p-30F, -3, 1e-40F, 5};
-  std::vector<float> residual(5, 0.1F);
-  std::vector<float> expected = residual;
-  const OnebitCodes codes = EncodeOnebits(kScaled, in, &expected, 0.3F);
-  ASSERT_EQ(std::fesetround(FE_UPWARD), 0);
-  const OnebitCodes upward = EncodeOnebits(kScaled, in, &residual, 0.3F);
-  ASSERT_EQ(std::fesetround(FE_TONEAREST), 0);
-  EXPECT_EQ(upward, codes);
-  EXPECT_EQ(BitsOf(residual), BitsOf(expected));
+// The codes of `in`, the residual behind them, their values, and `sum` with these added.
+using CodedOnebits =
+    std::tuple<OnebitCodes, std::vector<uint32_t>, std::vector<uint32_t>, std::vector<uint32_t>>;
+CodedOnebits CodeOnebits(const std::vector<float>& in, std::vector<float> residual, float ratio,
+                         std::vector<float> sum) {
+  const OnebitCodes codes = EncodeOnebits(kScaled, in, &residual, ratio);
+  const std::vector<float> values = DecodeOnebits(kScaled, codes, in.size());
+  OnebitCodec().add(kScaled, {}, codes.data(), sum.data(), sum.size());
+  return {codes, BitsOf(residual), BitsOf(values), BitsOf(sum)};
 }
+
+TEST(Onebit, BitsDoNotDependOnTheThreadsRounding) {
+  const std::vector<float> in = {1, 0x1p-30F, -3, 1e-40F, 5, -0.1F, 7, 1e-3F, 0.3F, -11};
+  const std::vector<float> residual(in.size(), 0.1F);
+  const std::vector<float> sum(in.size(), 0x1p-30F);
+  const CodedOnebits expected = CodeOnebits(in, residual, 0.3F, sum);
+  for (const int rounding : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
+    ASSERT_EQ(std::fesetround(rounding), 0);
+    const CodedOnebits coded = CodeOnebits(in, residual, 0.3F, sum);
+    EXPECT_EQ(std::fegetround(), rounding) << "the caller's";
+    ASSERT_EQ(std::fesetround(FE_TONEAREST), 0);
+    EXPECT_EQ(coded, expected) << rounding;
+  }
+}
+
+#ifdef __SSE2__
+// Ten elements: eight, and two that the kernels get with zeros behind.
+TEST(Onebit, KeepsSubnormalsWhereTheThreadDoesNot) {
+  constexpr unsigned kFlushToZeroAndDenormalsAreZero = 0x8040;
+  const std::vector<float> in = {0x5p-149F,  -0x5p-149F, 0x5p-149F, 0x5p-149F, 0x5p-149F,
+                                 -0x5p-149F, 0x5p-149F,  0x5p-149F, 0x7p-149F, -0x3p-149F};
+  const std::vector<float> residual(in.size());
+  const std::vector<float> sum(in.size(), 0x1p-149F);
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(before | kFlushToZeroAndDenormalsAreZero);
+  const CodedOnebits coded = CodeOnebits(in, residual, 1, sum);
+  const unsigned after = _mm_getcsr();
+  _mm_setcsr(before);
+  constexpr uint32_t kMinus = 0x80000000U;
+  EXPECT_EQ(std::get<0>(coded), (OnebitCodes{std::byte{5}, std::byte{0}, std::byte{0}, std::byte{0},
+                                             std::byte{0b00100010}, std::byte{0b10}}));
+  EXPECT_EQ(std::get<1>(coded), (std::vector<uint32_t>{0, 0, 0, 0, 0, 0, 0, 0, 2, 2}));
+  EXPECT_EQ(std::get<2>(coded),
+            (std::vector<uint32_t>{5, kMinus | 5U, 5, 5, 5, kMinus | 5U, 5, 5, 5, kMinus | 5U}));
+  EXPECT_EQ(std::get<3>(coded),
+            (std::vector<uint32_t>{6, kMinus | 4U, 6, 6, 6, kMinus | 4U, 6, 6, 6, kMinus | 4U}));
+  EXPECT_EQ(after & kFlushToZeroAndDenormalsAreZero, kFlushToZeroAndDenormalsAreZero);
+}
+#endif
 
 Status CheckChanged(bool scaled, float magnitude, uint8_t last) {
   OnebitCodes codes = EncodeOnebits(OnebitOf(scaled), std::vector<float>(kUnit + 3, 1), nullptr);

@@ -3,6 +3,9 @@
 #include "codec/picks.h"
 
 #include <gtest/gtest.h>
+#ifdef __SSE2__
+#include <xmmintrin.h>
+#endif
 
 #include <algorithm>
 #include <array>
@@ -13,6 +16,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/snapshot.h"
@@ -119,23 +123,69 @@ TEST(Picks, CodesResidualsAndValuesAreTheModels) {
   }
 }
 
-TEST(Picks, BitsDoNotDependOnTheThreadsRounding) {
+// The codes of `in`, the residual behind them, their values, and `sum` with these added.
+using CodedPicks = std::tuple<std::vector<std::byte>, std::vector<uint32_t>, std::vector<uint32_t>,
+                              std::vector<uint32_t>>;
+CodedPicks CodePicks(PickCoder coder, const std::vector<float>& in, const std::vector<float>& sum) {
+  const std::vector<std::byte> codes = coder.Encode(in);
+  const std::vector<float> values = coder.Decode(codes, in.size());
+  return {codes, BitsOfFloats(coder.residual), BitsOfFloats(values),
+          BitsOfFloats(coder.Add(codes, sum))};
+}
+
+// A coder for each set of options; those with `ef` have `residual`.
+std::vector<PickCoder> CodersOf(const char* k, const std::vector<float>& residual) {
+  std::vector<PickCoder> coders;
   for (const char* const name : {"topk", "randomk"}) {
-    std::vector<std::vector<std::byte>> codes;
-    std::vector<std::vector<uint32_t>> residuals;
-    for (const int rounding : {FE_TONEAREST, FE_UPWARD}) {
-      PickCoder coder(name, {{"k", "0.3"}, {"fp16", "True"}, {"ef", "vanilla"}}, 1000);
-      coder.residual = NumbersOf(0, 1000, 5);
-      coder.place.ratio = 0.3F;
-      ASSERT_EQ(std::fesetround(rounding), 0);
-      codes.push_back(coder.Encode(NumbersOf(2, 1000, 3)));
-      ASSERT_EQ(std::fesetround(FE_TONEAREST), 0);
-      residuals.push_back(BitsOfFloats(coder.residual));
+    for (const char* const fp16 : {"False", "True"}) {
+      coders.emplace_back(name, std::vector<Option>{{"k", k}, {"fp16", fp16}}, 0);
+      coders.emplace_back(name, std::vector<Option>{{"k", k}, {"fp16", fp16}, {"ef", "vanilla"}},
+                          residual.size());
+      coders.back().residual = residual;
+      coders.back().place.ratio = 0.3F;
     }
-    EXPECT_EQ(codes[0], codes[1]);
-    EXPECT_EQ(residuals[0], residuals[1]);
+  }
+  return coders;
+}
+
+TEST(Picks, BitsDoNotDependOnTheThreadsRounding) {
+  const std::vector<float> in = NumbersOf(0, 1000, 3);
+  const std::vector<float> sum = NumbersOf(0, 1000, 4);
+  for (const PickCoder& coder : CodersOf("0.3", NumbersOf(0, 1000, 5))) {
+    const CodedPicks expected = CodePicks(coder, in, sum);
+    for (const int rounding : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
+      ASSERT_EQ(std::fesetround(rounding), 0);
+      const CodedPicks coded = CodePicks(coder, in, sum);
+      EXPECT_EQ(std::fegetround(), rounding) << "the caller's";
+      ASSERT_EQ(std::fesetround(FE_TONEAREST), 0);
+      EXPECT_EQ(coded, expected) << Builtin().Describe(coder.coding) << ", rounding " << rounding;
+    }
   }
 }
+
+#ifdef __SSE2__
+TEST(Picks, KeepSubnormalsWhereTheThreadDoesNot) {
+  constexpr unsigned kFlushToZeroAndDenormalsAreZero = 0x8040;
+  // Subnormals of float32, and of float16.
+  const std::vector<float> in = {0x7p-149F, -0x3p-149F, 0x3p-24F, -0x1p-24F};
+  const std::vector<float> residual = {0x30p-149F, 0x30p-149F, 0, 0x30p-149F};
+  const std::vector<float> sum(4, 0x1p-149F);
+  for (const char* const k : {"1/4", "2/4", "4/4"}) {
+    for (const PickCoder& coder : CodersOf(k, residual)) {
+      const CodedPicks expected = CodePicks(coder, in, sum);
+      const unsigned before = _mm_getcsr();
+      _mm_setcsr(before | kFlushToZeroAndDenormalsAreZero);
+      const CodedPicks coded = CodePicks(coder, in, sum);
+      const unsigned after = _mm_getcsr();
+      _mm_setcsr(before);
+      EXPECT_EQ(coded, expected) << Builtin().Describe(coder.coding);
+      EXPECT_EQ(after & kFlushToZeroAndDenormalsAreZero, kFlushToZeroAndDenormalsAreZero);
+    }
+  }
+  const PickCoder exact("topk", {{"k", "4/4"}}, 0);
+  EXPECT_EQ(std::get<2>(CodePicks(exact, in, sum)), BitsOfFloats(in));
+}
+#endif
 
 TEST(Picks, AResidualThatItsFactorMakesInfiniteCostsOneRound) {
   for (const char* const name : {"topk", "randomk"}) {
