@@ -69,7 +69,7 @@ struct Codec {
   // All gradients of a sum have the same elements in their codes, and so has the sum.  It loses
   // nothing when it is coded, so servers keep no residual, unless its values are rounded.
   bool is_linear = false;
-  // Whether the values of codes have fewer digits than float32; absent: no.
+  // True if the values of codes have fewer digits than float32; absent: none has.
   bool (*rounds)(const CodecParameters& parameters) = nullptr;
   bool codes_sums = false;               // a server may code sums in it
   SumsTravel sums = SumsTravel::kPlain;  // unless a user says otherwise

@@ -74,7 +74,9 @@ def test_the_table_and_the_text_tell_the_gain() -> None:
     coding_s = slow["compression"].pop("coding_s")
     assert slow["compression"] == {"method": "onebit", "bytes": 1000 + 32 * 8196}
     # A worker codes the model and decodes it; of two servers each adds two halves and codes one.
-    assert coding_s["worker"] == pytest.approx(CODED_BYTES * seconds_of("encode/onebit/kept", "decode/onebit"), rel=1e-3)
+    assert coding_s["worker"] == pytest.approx(
+        CODED_BYTES * seconds_of("encode/onebit/kept", "decode/onebit"), rel=1e-3
+    )
     of_server_s = CODED_BYTES / 2 * seconds_of("add/onebit", "add/onebit", "encode/onebit/kept")
     assert coding_s["server"] == pytest.approx(of_server_s, rel=1e-3)
 
@@ -89,7 +91,9 @@ def test_coding_that_is_slower_than_the_links_is_the_limit() -> None:
     coded = coded_job(layers, method_of("topk=0.01"), "topk")
     fast = cluster_of(100e9, latency_s=1e-6)
     worker_s = fast.coding_times(coded)["worker"]
-    assert worker_s == pytest.approx(CODED_BYTES * seconds_of("encode/topk/kept", "decode/topk"), rel=1e-3)
+    assert worker_s == pytest.approx(
+        CODED_BYTES * seconds_of("encode/topk/kept", "decode/topk"), rel=1e-3
+    )
     step_s = fast.predict_coded(coded).step_s
     # A server codes the last sum behind the last gradient, and the worker decodes it.
     assert worker_s <= step_s <= 1.5 * worker_s
