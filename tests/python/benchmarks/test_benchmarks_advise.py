@@ -7,9 +7,7 @@ import pytest
 
 from benchmarks.jobs import replay
 from benchmarks.jobs.advise import coded_rows, compared_table, torch_rows
-from benchmarks.lab import coded
 from bytescheduler._advise import ddp, fsdp, models
-from bytescheduler._advise.coded import SPEEDS
 from bytescheduler._advise.shape import Shape
 
 RESULTS = pathlib.Path(__file__).parents[3] / "docs" / "results"
@@ -35,31 +33,8 @@ def test_predictions_are_near_the_steps_that_compressed_gradients_took() -> None
         f"{row['name']}, {row['arm']}": row["predicted"] / row["measured"] - 1 for row in rows
     }
     assert len(errors) >= 30
-    far = {name: error for name, error in errors.items() if abs(error) > 0.1}
-    # The replay's equal numbers are topk's worst case, and all nodes share two processors.
-    assert far.keys() == {"1gbit, vgg16 / 8, r = 3, ours-topk"}
+    assert {name: error for name, error in errors.items() if abs(error) > 0.1} == {}
     assert {"ours", "ours-onebit", "ours-topk"} < {row["arm"] for row in rows}
-
-
-def test_equal_numbers_and_shared_processors_explain_the_step_of_topk_that_is_far(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As docs/results/advice.md says: each alone leaves coding hidden, both make it the limit."""
-    result = json.loads((RESULTS / "replay-coded.json").read_text())
-    (cell,) = (cell for cell in result["cells"] if cell["ratio"] == 3)
-    layers = models.scaled(cell["model"], cell["scale"], cell["compute_s"])
-    hosts = replay.cluster_of(Shape(**result["shape"]), 1e9)
-    found = {}
-    for speed in (1.7, 0.43):
-        monkeypatch.setitem(SPEEDS, "encode/topk/kept", speed)
-        job = coded.job_of("ours-topk", layers)
-        assert job is not None
-        for nodes in (1, 2):  # that share a core
-            slowed = job._replace(coding_s=tuple(nodes * second for second in job.coding_s))
-            found[speed, nodes] = hosts.predict_coded(slowed).step_s
-    measured = cell["step_s"]["ours-topk"]
-    assert max(found[1.7, 1], found[1.7, 2], found[0.43, 1]) < 0.7 * measured
-    assert measured < found[0.43, 2] < 1.2 * measured
 
 
 def test_arms_of_fsdp2_and_of_bfloat16_are_predicted_as_they_train() -> None:
