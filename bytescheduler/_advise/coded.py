@@ -23,6 +23,8 @@ _FLOAT32_BYTES = 4
 # The engine's rules: how coded keys are cut, and how codes count (src/codec/codec.cc).
 _UNIT_BYTES = 65536 * _FLOAT32_BYTES
 _MOST_CODED_SHARE = 8
+# The least partition of a prediction: so few codes take no time.
+_LEAST_BYTES = 64
 # The options of each method, and an example of its k if it needs one.
 _METHODS: Dict[str, Tuple[Dict[str, object], str]] = {
     "bf16": ({}, ""),
@@ -87,7 +89,8 @@ class Coded(NamedTuple):
         """Return partition and credit, in codes, of a job that has these for what is not coded."""
         counted = max(self.unit_bytes, _UNIT_BYTES // _MOST_CODED_SHARE)
         units = max(1, partition_bytes // _UNIT_BYTES)
-        return units * self.unit_bytes, max(1, credit_bytes * self.unit_bytes // counted)
+        credit = credit_bytes * self.unit_bytes // counted
+        return max(_LEAST_BYTES, units * self.unit_bytes), max(_LEAST_BYTES, credit)
 
 
 def method_of(text: str) -> Compression:

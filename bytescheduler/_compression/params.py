@@ -122,8 +122,10 @@ def _type_of(texts: Dict[str, str]) -> str:
             1,
         )
     if name is None:
+        has = f" and has {', '.join(map(repr, texts))} alone" if texts else ""
         raise ConfigError(
-            f"gradient compression needs a type or a compressor: want 'type': '2bit', or {_LACKS}",
+            f"gradient compression needs a type or a compressor{has}: want 'type': '2bit', or "
+            f"{_LACKS}",
             1,
         )
     return name

@@ -353,8 +353,9 @@ class NativeStore:
             if tensor.rows is not None:
                 self._session.push_pull(tensor.rows, priority)
             self._agreement.pushed(1, self.updater, rescales=self._rescales)
-        if self._judges and (self._has_coded or self._nesterov.is_on):
-            # Where workers differ, servers and hosts may wait for sums that never come.
+        if self._judges:
+            # Where workers differ, servers and hosts may wait for sums that never come, and a sum
+            # of small tensors would change weights before the error.
             self._judges = False
             self._session.judge()
         # Behind all pushes: an updater that waits for its sum must hold back none of them.

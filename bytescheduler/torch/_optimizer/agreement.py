@@ -85,7 +85,7 @@ def _without_numbers(facts: Facts) -> Facts:
 def _of_call(options: Options) -> Facts:
     values = {
         "op": "Average" if options.average else "Sum",
-        "compression": str(options.choice),
+        "compression or compression_params": str(options.choice),
         "backward_passes_per_step": str(options.passes),
         "crossing": "False" if options.crossing is False else "not False",
         "model": "None" if options.model is None else "a model",

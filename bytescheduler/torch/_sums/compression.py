@@ -145,6 +145,9 @@ def coded(coding: Coding, *, widens: bool) -> Type[Compressor]:
 
 def name_of(compressor: Type[Compressor]) -> str:
     """Return a text that tells compressors apart, beside their codings."""
+    for name, named in _NAMED.items():
+        if named is compressor:
+            return f"Compression.{name}"
     return getattr(compressor, "__qualname__", type(compressor).__qualname__)
 
 

@@ -164,6 +164,13 @@ def test_where_the_link_is_no_limit_it_gains_nothing(tmp_path: pathlib.Path) -> 
     assert found["text"].endswith(" With topk=0.01 it takes as long as without.")
 
 
+@pytest.mark.parametrize("method", ["topk=0.0001", "topk=1", "randomk=0.00001"])
+def test_few_elements_of_a_tensor_take_no_time(tmp_path: pathlib.Path, method: str) -> None:
+    result = invoke(tmp_path / "model.json", "--compression", method)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert line_with(f"with {method}  ", result.stdout)
+
+
 @pytest.mark.parametrize("method", ["zip", "topk", "onebit=3", "", "=", "topk=", "topk=2.5\n"])
 def test_a_wrong_method_is_refused(tmp_path: pathlib.Path, method: str) -> None:
     result = invoke(tmp_path / "model.json", "--compression", method)

@@ -168,6 +168,7 @@ def test_keys_that_scripts_always_pass_are_left_out_with_a_warning(
         ),
         ({"type": "zip"}, "'zip': want '2bit', or in place of a type 'compressor': 'onebit',"),
         ({}, "needs a type or a compressor: want 'type': '2bit', or 'compressor': 'onebit'"),
+        ({"compresor": "bf16"}, "needs a type or a compressor and has 'compresor' alone: want"),
         ({"ef": "vanilla", "scaling": True}, "ef 'vanilla' without a compressor"),
         ({"scaling": True}, "scaling True without a compressor"),
         ({"mu": 0.9}, "mu 0.9 without 'momentum': 'nesterov'"),

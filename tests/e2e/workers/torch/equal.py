@@ -185,8 +185,11 @@ def other_arguments(rank: int) -> None:
         ({"backward_passes_per_step": 1 + rank}, "backward_passes_per_step: it is 1 on worker 0"),
         ({"op": bps.Sum if rank else bps.Average}, "op: it is Average on worker 0 and Sum on"),
         ({"crossing": [False, "auto"][rank]}, "crossing: it is False on worker 0 and not False"),
-        ({"compression": [bps.Compression.none, bps.Compression.fp16][rank]}, "compression: it is"),
-        ({"gradient_predivide_factor": 2.0 + rank}, "compression: it is Compressor scaled by 0.5"),
+        (
+            {"compression": [bps.Compression.none, bps.Compression.fp16][rank]},
+            "compression_params: it is",
+        ),
+        ({"gradient_predivide_factor": 2.0 + rank}, "it is Compression.none scaled by 0.5"),
         ({"sparse_as_dense": bool(rank)}, "sparse_as_dense: it is False on worker 0 and True on"),
         ({"find_unused": bool(rank)}, "find_unused: it is False on worker 0 and True on worker 1"),
     ):

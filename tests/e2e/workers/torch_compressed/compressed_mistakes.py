@@ -40,7 +40,10 @@ def workers_that_differ_are_told_both(rank: int) -> None:
         ),
         ([{"compression_params": BF16}, {}], "compressed to bf16, from"),
         ([{"compression_params": BF16}, {"compression": "bf16"}], "compressed to bf16, from"),
-        ([{}, {"compression_params": METHODS["momentum"]}], "it is Compressor on worker 0 and"),
+        (
+            [{}, {"compression_params": METHODS["momentum"]}],
+            "it is Compression.none on worker 0 and",
+        ),
         (
             [{"compression_params": {**METHODS["momentum"], "mu": mu}} for mu in (0.5, 0.25)],
             "'nesterov' of 0.5 on worker 0 and with momentum 'nesterov' of 0.25 on worker 1",

@@ -152,7 +152,7 @@ def test_an_overflow_travels_so_loss_scaling_is_no_error(
     assert plugin.codings == [BF16]
 
 
-def test_the_first_coded_push_waits_for_the_notes_of_all_workers(
+def test_the_first_push_waits_for_the_notes_of_all_workers(
     store: NativeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judged: List[bool] = []
@@ -161,9 +161,7 @@ def test_the_first_coded_push_waits_for_the_notes_of_all_workers(
     store.set_gradient_compression({"compressor": "bf16"})
     for key, shape in ((2, full(0).shape), (1, LARGE), (1, LARGE)):
         store.push(key, full(1, shape), 0)
-        assert len(judged) == (key == 1)
-    store.push(2, full(1), 0)
-    assert judged == [True]
+        assert judged == [True], "a small tensor, which is not coded, changes weights too"
 
 
 def test_dist_async_changes_its_compression_as_other_stores_do(

@@ -105,7 +105,11 @@ def test_choices_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("compression", "params", "text"),
     [
-        ("fp16", ONEBIT, "compression=_Half beside compression_params={'compressor': 'onebit'"),
+        (
+            "fp16",
+            ONEBIT,
+            "compression=Compression.fp16 beside compression_params={'compressor': 'onebit'",
+        ),
         (Compression.two_bit(1), {"type": "2bit"}, "pass one of them"),
         (None, "onebit", "compression_params='onebit': want a dictionary, such as {'compressor'"),
         (None, [], "compression_params=[]: want a dictionary"),
