@@ -45,7 +45,8 @@ def expected(kvs: ScheduledKVS, method: Method, ef: str, key: int) -> "list[Floa
     count, workers = int(np.prod(SHAPES[key])), kvs.num_workers
     engine_key = kvs._backend._tensors[key].engine_key
     coders = [Coder(method, count, keeps=ef != "none") for _ in range(workers)]
-    server = Coder(method, count, keeps=ef != "none" and method.name == "topk")
+    loses = method.name == "topk" or method.halves  # else a sum is coded without a loss
+    server = Coder(method, count, keeps=ef != "none" and loses)
     sums = []
     for step in range(ROUNDS):
         place = Place(engine_key, step + 1, workers=workers)
