@@ -1,9 +1,7 @@
 // Reads and writes the options of dithering.
 #include "codec/dithering_options.h"
 
-#include <algorithm>
 #include <array>
-#include <iterator>
 #include <string_view>
 
 #include "codec/options.h"
@@ -15,7 +13,8 @@ namespace {
 constexpr uint32_t kMostLevels = 32767;
 constexpr uint32_t kMostNaturalLevels = 30;
 constexpr uint32_t kLeastBucket = 64;  // and each bucket is a multiple of it
-constexpr uint32_t kWidths[] = {2, 4, 8, 16};
+constexpr uint32_t kLeastWidth = 2;
+constexpr uint32_t kMostWidth = 16;
 constexpr size_t kParameterBytes = 15;
 constexpr uint32_t kNaturalFlag = 1;
 constexpr uint32_t kL2Flag = 2;
@@ -68,8 +67,9 @@ std::string LevelsWanted(const DitherOptions& options) {
 }  // namespace
 
 uint32_t DitherOptions::width() const {
-  return *std::find_if(std::begin(kWidths), std::end(kWidths),
-                       [this](uint32_t width) { return 1U << (width - 1) > levels; });
+  uint32_t width = kLeastWidth;
+  while (width < kMostWidth && 1U << (width - 1) <= levels) width *= 2;
+  return width;
 }
 
 uint32_t DitherOptions::most_levels() const {
