@@ -187,9 +187,12 @@ def other_arguments(rank: int) -> None:
         ({"crossing": [False, "auto"][rank]}, "crossing: it is False on worker 0 and not False"),
         (
             {"compression": [bps.Compression.none, bps.Compression.fp16][rank]},
-            "compression_params: it is",
+            "compression or compression_params: it is",
         ),
-        ({"gradient_predivide_factor": 2.0 + rank}, "it is Compression.none scaled by 0.5"),
+        (
+            {"gradient_predivide_factor": 2.0 + rank},
+            "compression or compression_params: it is Compression.none scaled by 0.5",
+        ),
         ({"sparse_as_dense": bool(rank)}, "sparse_as_dense: it is False on worker 0 and True on"),
         ({"find_unused": bool(rank)}, "find_unused: it is False on worker 0 and True on worker 1"),
     ):
