@@ -318,11 +318,11 @@ void Worker::Impl::FitExchanges() {
   if (context_.rank() == 0) {
     Fit();
     if (decision_ == 0) return;
-    core_.SetCredit(credit_bytes_);
+    core_.SetCredit(CreditOfExchanges(credit_bytes_));
   } else {
     const std::optional<backend::PartitionAndCredit> fitting = backend_->TakeFitting();
     if (!fitting) return;
-    core_.SetCredit(fitting->credit_bytes);
+    core_.SetCredit(CreditOfExchanges(fitting->credit_bytes));
   }
   fits_exchanges_ = false;
 }

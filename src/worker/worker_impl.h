@@ -3,6 +3,7 @@
 // Confined to the worker's executor, but for Post.  worker.h lists the errors.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -139,6 +140,10 @@ class Worker::Impl {
   void Fit();
   // A worker of exchanges alone hears of no decision: its credit suits what it has measured itself.
   void FitExchanges();
+  // Their partitions may be larger than the network suits: a partition and the next have room.
+  uint64_t CreditOfExchanges(uint64_t credit_bytes) const {
+    return std::max(credit_bytes, 2 * options_.exchange_partition_bytes);
+  }
   // Rank 0's pushes announce the decision to every worker from now on.
   void Decide(const backend::PartitionAndCredit& sizes);
   // Makes the coding of an operation that of later rounds, if the key has to be cut for it first.
