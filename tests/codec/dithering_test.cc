@@ -2,9 +2,6 @@
 #include "codec/dithering.h"
 
 #include <gtest/gtest.h>
-#ifdef __SSE2__
-#include <xmmintrin.h>
-#endif
 
 #include <algorithm>
 #include <array>
@@ -18,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/flush_to_zero.h"
 #include "base/snapshot.h"
 #include "codec/codec.h"
 #include "codec/goldens/dithering_golden.h"
@@ -386,14 +384,15 @@ TEST(Dithering, BitsDoNotDependOnTheThreadsRounding) {
 
 #ifdef __SSE2__
 TEST(Dithering, KeepsSubnormalsWhereTheThreadDoesNot) {
-  constexpr unsigned kFlushToZeroAndDenormalsAreZero = 0x8040;
   const Dither dither("dithering", {{"k", "7"}});
   const Floats in = {0x7p-149F, -0x3p-149F};
-  const unsigned before = _mm_getcsr();
-  _mm_setcsr(before | kFlushToZeroAndDenormalsAreZero);
-  const DitherBytes codes = dither.Encode(in);
-  const Floats values = dither.Decode(codes, 2);
-  _mm_setcsr(before);
+  DitherBytes codes;
+  Floats values;
+  {
+    const FlushToZero flush;
+    codes = dither.Encode(in);
+    values = dither.Decode(codes, 2);
+  }
   EXPECT_EQ(codes, Behind(0x7p-149F, {0xb7}));
   EXPECT_EQ(values, in);
 }

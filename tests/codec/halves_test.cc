@@ -2,15 +2,13 @@
 #include "codec/halves.h"
 
 #include <gtest/gtest.h>
-#ifdef __SSE2__
-#include <xmmintrin.h>
-#endif
 
 #include <cfenv>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "base/flush_to_zero.h"
 #include "codec/bf16.h"
 #include "codec/fp16.h"
 
@@ -47,18 +45,17 @@ TEST_P(Halves, RoundToNearestEvenWhateverTheThreadIsSetTo) {
 
 #ifdef __SSE2__
 TEST_P(Halves, KeepSubnormalsWhereTheThreadDoesNot) {
-  constexpr unsigned kFlushToZeroAndDenormalsAreZero = 0x8040;
   const float least = codec_.name == "bf16" ? 0x1p-133F : 0x1p-24F;
   const std::vector<float> values = {least, 0};
   std::vector<uint16_t> codes = {9, 9};
   std::vector<float> sum = {0, 0x1p-149F};
   std::vector<float> decoded = {9, 9};
-  const unsigned before = _mm_getcsr();
-  _mm_setcsr(before | kFlushToZeroAndDenormalsAreZero);
-  codec_.encode({}, {}, values.data(), nullptr, codes.data(), 2);
-  codec_.add({}, {}, codes.data(), sum.data(), 2);
-  codec_.decode({}, {}, codes.data(), decoded.data(), 2);
-  _mm_setcsr(before);
+  {
+    const FlushToZero flush;
+    codec_.encode({}, {}, values.data(), nullptr, codes.data(), 2);
+    codec_.add({}, {}, codes.data(), sum.data(), 2);
+    codec_.decode({}, {}, codes.data(), decoded.data(), 2);
+  }
   EXPECT_EQ(codes, (std::vector<uint16_t>{1, 0}));
   EXPECT_EQ(sum, (std::vector<float>{least, 0x1p-149F}));
   EXPECT_EQ(decoded, values);

@@ -3,9 +3,6 @@
 #include "codec/picks.h"
 
 #include <gtest/gtest.h>
-#ifdef __SSE2__
-#include <xmmintrin.h>
-#endif
 
 #include <algorithm>
 #include <array>
@@ -19,6 +16,7 @@
 #include <tuple>
 #include <vector>
 
+#include "base/flush_to_zero.h"
 #include "base/snapshot.h"
 #include "codec/goldens/pick_goldens.h"
 #include "codec/pick_coder.h"
@@ -165,7 +163,6 @@ TEST(Picks, BitsDoNotDependOnTheThreadsRounding) {
 
 #ifdef __SSE2__
 TEST(Picks, KeepSubnormalsWhereTheThreadDoesNot) {
-  constexpr unsigned kFlushToZeroAndDenormalsAreZero = 0x8040;
   // Subnormals of float32, and of float16.
   const std::vector<float> in = {0x7p-149F, -0x3p-149F, 0x3p-24F, -0x1p-24F};
   const std::vector<float> residual = {0x30p-149F, 0x30p-149F, 0, 0x30p-149F};
@@ -173,13 +170,11 @@ TEST(Picks, KeepSubnormalsWhereTheThreadDoesNot) {
   for (const char* const k : {"1/4", "2/4", "4/4"}) {
     for (const PickCoder& coder : CodersOf(k, residual)) {
       const CodedPicks expected = CodePicks(coder, in, sum);
-      const unsigned before = _mm_getcsr();
-      _mm_setcsr(before | kFlushToZeroAndDenormalsAreZero);
-      const CodedPicks coded = CodePicks(coder, in, sum);
-      const unsigned after = _mm_getcsr();
-      _mm_setcsr(before);
+      const CodedPicks coded = [&] {
+        const FlushToZero flush;
+        return CodePicks(coder, in, sum);
+      }();
       EXPECT_EQ(coded, expected) << Builtin().Describe(coder.coding);
-      EXPECT_EQ(after & kFlushToZeroAndDenormalsAreZero, kFlushToZeroAndDenormalsAreZero);
     }
   }
   const PickCoder exact("topk", {{"k", "4/4"}}, 0);

@@ -1,15 +1,13 @@
 // Sums keep subnormals in a thread where a library built with -ffast-math has turned them off.
 #include <gtest/gtest.h>
-#include <xmmintrin.h>
 
 #include <bit>
 
+#include "base/flush_to_zero.h"
 #include "reduce/reduce.h"
 
 namespace bs::reduce {
 namespace {
-
-constexpr unsigned kFlushToZeroAndDenormalsAreZero = 0x8040;
 
 TEST(SumTest, KeepsSubnormalsWhereTheThreadDoesNot) {
   for (const Kernels* kernels : AvailableKernels()) {
@@ -19,17 +17,15 @@ TEST(SumTest, KeepsSubnormalsWhereTheThreadDoesNot) {
     const uint16_t bfloat_addend = 0x0004;
     uint16_t half = 0x0003;  // 3 * 2^-24
     const uint16_t half_addend = 0x0004;
-    const unsigned before = _mm_getcsr();
-    _mm_setcsr(before | kFlushToZeroAndDenormalsAreZero);
-    Sum(*kernels, DType::kFloat32, &accumulator, &addend, 1);
-    Sum(*kernels, DType::kBfloat16, &bfloat, &bfloat_addend, 1);
-    Sum(*kernels, DType::kFloat16, &half, &half_addend, 1);
-    const unsigned after = _mm_getcsr();
-    _mm_setcsr(before);
+    {
+      const FlushToZero flush;
+      Sum(*kernels, DType::kFloat32, &accumulator, &addend, 1);
+      Sum(*kernels, DType::kBfloat16, &bfloat, &bfloat_addend, 1);
+      Sum(*kernels, DType::kFloat16, &half, &half_addend, 1);
+    }
     EXPECT_EQ(accumulator, 0x00000007U) << kernels->name;
     EXPECT_EQ(bfloat, 0x0007) << kernels->name;
     EXPECT_EQ(half, 0x0007) << kernels->name;
-    EXPECT_EQ(after & kFlushToZeroAndDenormalsAreZero, kFlushToZeroAndDenormalsAreZero);
   }
 }
 
