@@ -345,7 +345,7 @@ nightly-tensorflow: setup $(VENV)/.keras3  ## TensorFlow 2.21 with Keras 3, whos
 	  $(PYTEST) -rs -m nightly --junitxml=$(RESULTS)/nightly-tensorflow.xml tests/python/tensorflow tests/e2e/tensorflow
 
 nightly-compression: setup  ## a logistic regression, LeNet and ResNet-20 with each compression, beside plain; prints tables; 30 minutes at most
-	timeout 1800 $(PYTEST) -rs -m nightly --junitxml=$(RESULTS)/nightly-compression.xml tests/e2e/convergence
+	timeout -s INT -k 60 1800 $(PYTEST) -rs -m nightly --junitxml=$(RESULTS)/nightly-compression.xml tests/e2e/convergence
 
 nightly-huge: setup  ## arrays of more than 2 GiB, which need 13 GiB of memory; links of eight workers
 	$(PYTEST) -rs -m nightly --junitxml=$(RESULTS)/nightly-huge.xml tests/python/tuning tests/e2e \

@@ -23,8 +23,7 @@ _FLOAT32_BYTES = 4
 # The engine's rules: how coded keys are cut, and how codes count (src/codec/codec.cc).
 _UNIT_BYTES = 65536 * _FLOAT32_BYTES
 _MOST_CODED_SHARE = 8
-# The least partition of a prediction: so few codes take no time.
-_LEAST_BYTES = 64
+_LEAST_PARTITION = 64  # of a prediction (src/predict/predict.cc); so few codes take no time
 # The options of each method, and an example of its k if it needs one.
 _METHODS: Dict[str, Tuple[Dict[str, object], str]] = {
     "bf16": ({}, ""),
@@ -89,8 +88,8 @@ class Coded(NamedTuple):
         """Return partition and credit, in codes, of a job that has these for what is not coded."""
         counted = max(self.unit_bytes, _UNIT_BYTES // _MOST_CODED_SHARE)
         units = max(1, partition_bytes // _UNIT_BYTES)
-        credit = credit_bytes * self.unit_bytes // counted
-        return max(_LEAST_BYTES, units * self.unit_bytes), max(_LEAST_BYTES, credit)
+        partition = max(_LEAST_PARTITION, units * self.unit_bytes)
+        return partition, max(1, credit_bytes * self.unit_bytes // counted)
 
 
 def method_of(text: str) -> Compression:

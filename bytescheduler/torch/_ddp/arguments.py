@@ -8,7 +8,7 @@ from bytescheduler._compression.params import FOLLOWING
 from bytescheduler._process.say import say
 from bytescheduler._session.objects import unlike
 from bytescheduler.errors import UsageError
-from bytescheduler.torch._sums.choice import Choice
+from bytescheduler.torch._sums.choice import ARGUMENTS, Choice
 from bytescheduler.torch._sums.objects import TensorObjects
 
 __all__ = [
@@ -67,9 +67,8 @@ def agree_on_choice(objects: TensorObjects, choice: Choice) -> None:
     rank = unlike(by_rank) if by_rank else None
     if rank is not None:
         raise UsageError(
-            f"the argument compression or compression_params: it is {by_rank[0]} on worker 0 and "
-            f"{by_rank[rank]} on worker {rank}; pass the same to DistributedDataParallel on every "
-            "worker",
+            f"the argument {ARGUMENTS}: it is {by_rank[0]} on worker 0 and {by_rank[rank]} on worker "
+            f"{rank}; pass the same to DistributedDataParallel on every worker",
             5,
         )
 

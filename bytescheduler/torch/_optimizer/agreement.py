@@ -17,6 +17,7 @@ from bytescheduler.torch._gradients.facts import (
 from bytescheduler.torch._job.job import TorchJoined
 from bytescheduler.torch._optimizer.optimizer_facts import OptimizerFacts
 from bytescheduler.torch._optimizer.options import Options
+from bytescheduler.torch._sums.choice import ARGUMENTS
 from bytescheduler.torch._sums.octets import has_octets
 
 __all__ = ["agree", "give_model"]
@@ -85,7 +86,7 @@ def _without_numbers(facts: Facts) -> Facts:
 def _of_call(options: Options) -> Facts:
     values = {
         "op": "Average" if options.average else "Sum",
-        "compression or compression_params": str(options.choice),
+        ARGUMENTS: str(options.choice),
         "backward_passes_per_step": str(options.passes),
         "crossing": "False" if options.crossing is False else "not False",
         "model": "None" if options.model is None else "a model",

@@ -20,7 +20,10 @@ from bytescheduler.torch._sums.compression import (
     scaled,
 )
 
-__all__ = ["Choice", "CompressionParams", "choice_of"]
+__all__ = ["ARGUMENTS", "Choice", "CompressionParams", "choice_of"]
+
+# The arguments that a choice is made of, for errors.
+ARGUMENTS = "compression or compression_params"
 
 CompressionParams = Optional[Mapping[str, object]]
 _HALVES = (torch.float16, torch.bfloat16)
