@@ -67,8 +67,8 @@ def agree_on_choice(objects: TensorObjects, choice: Choice) -> None:
     rank = unlike(by_rank) if by_rank else None
     if rank is not None:
         raise UsageError(
-            f"the argument {ARGUMENTS}: it is {by_rank[0]} on worker 0 and {by_rank[rank]} on worker "
-            f"{rank}; pass the same to DistributedDataParallel on every worker",
+            f"the argument {ARGUMENTS}: it is {by_rank[0]} on worker 0 and {by_rank[rank]} on "
+            f"worker {rank}; pass the same to DistributedDataParallel on every worker",
             5,
         )
 
