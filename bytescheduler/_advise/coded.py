@@ -23,7 +23,7 @@ _FLOAT32_BYTES = 4
 # The engine's rules: how coded keys are cut, and how codes count (src/codec/codec.cc).
 _UNIT_BYTES = 65536 * _FLOAT32_BYTES
 _MOST_CODED_SHARE = 8
-_LEAST_PARTITION = 64  # of a prediction (src/predict/predict.cc); so few codes take no time
+_LEAST_PARTITION = 64  # so few codes take no time; predictions refuse less (src/predict)
 # The options of each method, and an example of its k if it needs one.
 _METHODS: Dict[str, Tuple[Dict[str, object], str]] = {
     "bf16": ({}, ""),
