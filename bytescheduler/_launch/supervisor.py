@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
-from bytescheduler._launch.launcher import Exited, Interrupt, Launcher, Listening
+from bytescheduler._launch.launcher import Exited, Failed, Interrupt, Launcher, Listening
 from bytescheduler._process.child import Child, signal_name
 from bytescheduler._process.output import Printer
 from bytescheduler._process.say import plain, say
@@ -276,6 +276,8 @@ class Run(abc.ABC):
             self._remark("enough steps; ending the job")
             self._printer.mute()
             raise Over(0)
+        if isinstance(event, Failed):
+            self._printer.await_ends()  # of the process that gave up, and of its peers
         if isinstance(event, Exited) and not event.child.code:
             self._last_words.let_go(event.child)
         if isinstance(event, Exited) and event.child.code:

@@ -582,6 +582,28 @@ def test_the_worker_that_raised_is_blamed_though_it_ends_last(
         assert any("worker 2 gave up: a mistake" in line for line in lines_of(result, node))
 
 
+def test_the_traceback_of_a_slow_worker_that_gave_up_comes_last(tmp_path: pathlib.Path) -> None:
+    # Longer than a traceback is held in a job that runs.
+    slow = (
+        "echo 'Traceback (most recent call last):'; echo 'ValueError: a mistake'; sleep 4; exit 5"
+    )
+    verdict = "worker 0 gave up: ValueError: a mistake"
+    result = with_stand_ins(
+        ["sh", "-c", slow],
+        tmp_path,
+        then=f"len(sys.argv) > 2 and os.write(int(sys.argv[2]), b'{verdict}\\n'); signal.pause()",
+        stderr=subprocess.STDOUT,
+    )
+    assert result.returncode == 5
+    assert result.stdout == snapshot(
+        """\
+bslaunch: worker 0 ended with exit code 5: ValueError: a mistake; ending the job
+[worker 0] Traceback (most recent call last):
+[worker 0] ValueError: a mistake
+"""
+    )
+
+
 def test_a_process_that_a_worker_left_in_the_background_is_ended(
     tmp_path: pathlib.Path, holders: HeldFifo
 ) -> None:
