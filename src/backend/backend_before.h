@@ -25,7 +25,7 @@ class BackendBefore : public Backend {
   void Prepare(Done done) override { behind_->Prepare(std::move(done)); }
   Status CheckExtra(const std::string& what) const override { return behind_->CheckExtra(what); }
   uint32_t num_destinations() const override { return behind_->num_destinations(); }
-  std::vector<uint32_t> shares() const override { return behind_->shares(); }
+  Shares shares() const override { return behind_->shares(); }
   Carriers CarriersOf(const protocol::Tensor& tensor, const Coding& coding,
                       const Partition& partition) const override {
     return behind_->CarriersOf(tensor, coding, partition);

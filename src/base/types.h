@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 namespace bs {
 
@@ -102,6 +103,12 @@ struct Carriers {
   Carrier from = Carrier::kUnknown;
 
   bool operator==(const Carriers&) const = default;
+};
+
+// How a worker's bytes go to servers, by rank.
+struct Shares {
+  std::vector<uint32_t> weights{};  // of all bytes, in any unit; empty: equal shares
+  std::vector<uint32_t> beside{};   // servers on the worker's own host, to which no link leads
 };
 
 // Partition and credit with which a job begins; they suit a link of 1 Gbit/s.  The table of

@@ -24,8 +24,7 @@ class Core::Impl {
       : core_(core),
         options_(options),
         defer_(std::move(defer)),
-        queues_(options.num_servers, options.credit_bytes, options.server_weights,
-                options.small_reserve) {
+        queues_(options.num_servers, options.credit_bytes, options.shares, options.small_reserve) {
     BS_CHECK(options.partition_bytes > 0);
   }
   Impl(const Impl&) = delete;

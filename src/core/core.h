@@ -22,9 +22,8 @@ struct CoreOptions {
   uint32_t num_servers = 1;
   // Among servers whose next partitions may start at the same time, this server is the first.
   uint32_t first_server = 0;
-  // Each server's share of all bytes, in any unit; empty: equal shares.  Partitions of equal
-  // urgency start in that proportion: docs/design/placement.md.
-  std::vector<uint32_t> server_weights{};
+  // Partitions of equal urgency start in proportion to the weights: docs/design/placement.md.
+  Shares shares{};
   uint64_t partition_bytes = kFirstPartitionBytes;
   // Limit of the bytes in flight to one server: started and not finished.  A larger partition may
   // still start when nothing else is in flight to that server.  Small partitions (up to a sixteenth

@@ -9,9 +9,10 @@
 
 namespace bs::core {
 
-ServerQueues::ServerQueues(uint32_t num_servers, uint64_t credit_bytes,
-                           const std::vector<uint32_t>& weights, bool small_reserve)
+ServerQueues::ServerQueues(uint32_t num_servers, uint64_t credit_bytes, const Shares& shares,
+                           bool small_reserve)
     : servers_(num_servers) {
+  const std::vector<uint32_t>& weights = shares.weights;
   BS_CHECK(num_servers > 0 && (weights.empty() || weights.size() == num_servers));
   const double mean =
       std::accumulate(weights.begin(), weights.end(), 0.0) / static_cast<double>(num_servers);
@@ -19,6 +20,7 @@ ServerQueues::ServerQueues(uint32_t num_servers, uint64_t credit_bytes,
     schedulers_.push_back(std::make_unique<Scheduler>(credit_bytes, small_reserve));
     if (!weights.empty() && weights[i] > 0) servers_[i].per_byte = mean / weights[i];
   }
+  for (const uint32_t server : shares.beside) servers_.at(server).beside = true;
 }
 
 void ServerQueues::Submit(uint32_t server, const Item& item) {
@@ -87,7 +89,7 @@ bool ServerQueues::IsHeldBy(const Server& ahead, double lead, const Server& othe
 bool ServerQueues::IsHeld(uint32_t server) {
   const Server& ahead = servers_[server];
   const double lead = static_cast<double>(schedulers_[server]->head().size_bytes) * ahead.per_byte;
-  if (ahead.started <= Least() + lead) return false;
+  if (ahead.beside || ahead.started <= Least() + lead) return false;
   if (IsHeldBy(ahead, lead, servers_[holder_])) return true;  // mostly by the last holder
   const auto holder = std::find_if(servers_.begin(), servers_.end(), [&](const Server& other) {
     return IsHeldBy(ahead, lead, other);

@@ -9,6 +9,10 @@
 // respond holds back partitions that are not more urgent.  It does so until it responds or the
 // worker learns that it is lost.
 //
+// A server beside the worker waits for no server, as no link leads to it.  Else the slowest link of
+// a job would slow its other links: the sums on a server, which go to all workers, would come no
+// faster than this worker's partitions leave for other servers.
+//
 // Source: start-time fair queuing, Goyal, Vin and Cheng, "Start-time Fair Queuing: A Scheduling
 // Algorithm for Integrated Services Packet Switching Networks", SIGCOMM 1996, section 2.
 //
@@ -27,17 +31,18 @@ namespace bs::core {
 
 class ServerQueues {
  public:
-  // `weights` are the shares of the servers, in any unit; empty: equal shares.  A server whose
-  // weight is 0 gets little, and counts as an average server.
-  // REQUIRES: num_servers > 0; credit_bytes > 0; no weights, or one for each server.
-  ServerQueues(uint32_t num_servers, uint64_t credit_bytes, const std::vector<uint32_t>& weights,
+  // A server whose weight is 0 gets little, and counts as an average server.
+  // REQUIRES: num_servers > 0; credit_bytes > 0; no weights, or one for each server; servers beside
+  // are less than num_servers.
+  ServerQueues(uint32_t num_servers, uint64_t credit_bytes, const Shares& shares,
                bool small_reserve = true);
 
   uint32_t num_servers() const { return static_cast<uint32_t>(servers_.size()); }
   void Submit(uint32_t server, const Item& item);
   // The item of that server that may start now; nothing if none is queued, if the credit is spent,
-  // or if a server with an item as urgent is behind.  The latter has credit, or gets it back: the
-  // owner asks again for all servers whenever an item started or credit returned.
+  // or if it is not beside and a server with an item as urgent is behind.  The latter has credit,
+  // or gets it back: the owner asks again for all servers whenever an item started or credit
+  // returned.
   std::optional<Item> Next(uint32_t server);
   // The same as in Scheduler.
   void Return(uint32_t server, uint64_t size_bytes);
@@ -54,6 +59,7 @@ class ServerQueues {
     double per_byte = 1;   // the inverse of its share, 1 where all are equal
     bool queued = false;   // something
     Priority urgency = 0;  // of its next item
+    bool beside = false;   // on this host
   };
 
   void Look(uint32_t server);  // at its queue, which has changed

@@ -26,6 +26,16 @@ std::vector<int32_t> View::WorkersBeside(int32_t rank) const {
   return ranks;
 }
 
+std::vector<uint32_t> View::ServersBeside() const {
+  const std::vector<Peer>& own_kind = own.role == Role::kWorker ? workers : servers;
+  const int32_t host = own_kind.at(static_cast<size_t>(own.rank)).host;
+  std::vector<uint32_t> ranks;
+  for (uint32_t i = 0; i < servers.size(); ++i) {
+    if (servers[i].host == host) ranks.push_back(i);
+  }
+  return ranks;
+}
+
 SharedView ShareView(Place own, int32_t num_workers, int32_t num_servers) {
   return std::make_shared<const View>(MakeView(own, num_workers, num_servers));
 }

@@ -58,6 +58,8 @@ struct View {
   // Returns the ranks of all workers on the host of worker `rank`, in order, with its own.
   // REQUIRES: has_worker(rank).
   std::vector<int32_t> WorkersBeside(int32_t rank) const;
+  // Returns the ranks of all servers on the host of the node that holds the view, in order.
+  std::vector<uint32_t> ServersBeside() const;
 
   bool operator==(const View&) const = default;
 };

@@ -254,10 +254,29 @@ int32_t SimulatedWorkers(const Options& options) {
                                       : options.num_workers;
 }
 
+// Returns the view of the simulated nodes.  Workers of other schedulers do not look at hosts.
+job::View ViewOfNodes(const Options& options) {
+  job::View view = job::MakeView({}, SimulatedWorkers(options), options.num_servers);
+  const bool looks = options.policy != Policy::kP3 && options.policy != Policy::kDistSync;
+  if (options.worker_hosts.empty() || !looks) return view;
+  std::map<int32_t, int32_t> places;  // by the caller's number of a host
+  const auto place_of = [&places](int32_t host) {
+    return places.try_emplace(host, static_cast<int32_t>(places.size())).first->second;
+  };
+  for (size_t i = 0; i < view.workers.size(); ++i) {
+    view.workers[i].host = place_of(options.worker_hosts[i]);
+  }
+  for (size_t i = 0; i < view.servers.size(); ++i) {
+    view.servers[i].host = place_of(options.server_hosts[i]);
+  }
+  view.hosts.resize(places.size());
+  return view;
+}
+
 Cluster::Cluster(const Options& options)
     : options_(options),
       plan_(PlanOf(options)),
-      view_(job::MakeView({}, SimulatedWorkers(options), options.num_servers)),
+      view_(ViewOfNodes(options)),
       network_(&clock_, NetworkOptions(options, plan_)) {
   replay_.layers = options.layers;
   replay_.steps = kWarmUps + options.steps;

@@ -56,7 +56,7 @@ Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, backend::Ba
       core_({.num_servers = backend->num_destinations(),
              .first_server =
                  static_cast<uint32_t>(options.view->own.rank) % backend->num_destinations(),
-             .server_weights = backend->shares(),
+             .shares = backend->shares(),
              .partition_bytes = options.partition_bytes,
              .credit_bytes = options.credit_bytes,
              .early_bytes = options.early_bytes,

@@ -49,7 +49,7 @@ TEST(ServerQueues, AServerWithoutCreditHoldsTheOtherServersBack) {
 }
 
 TEST(ServerQueues, ServersStartInProportionToTheirShares) {
-  ServerQueues queues(3, 100, {1, 2, 3});
+  ServerQueues queues(3, 100, {.weights = {1, 2, 3}});
   for (uint32_t server = 0; server < 3; ++server) SubmitMany(&queues, server, 1000);
   std::vector<int> counts(3);
   for (int round = 0; round < 600; ++round) {
@@ -112,7 +112,7 @@ std::vector<int> StartRounds(ServerQueues* queues, int rounds) {
 }
 
 TEST(ServerQueues, AServerWithoutAShareIsAnAverageOne) {
-  ServerQueues queues(3, 100, {0, 1, 5});  // the average is 2
+  ServerQueues queues(3, 100, {.weights = {0, 1, 5}});  // the average is 2
   for (uint32_t server = 0; server < 3; ++server) SubmitMany(&queues, server, 1000);
   const std::vector<int> counts = StartRounds(&queues, 500);
   EXPECT_EQ(counts[2], 500);
@@ -132,7 +132,8 @@ TEST(ServerQueues, AServerThatWakesBeginsWhereTheBusyServersAre) {
 }
 
 TEST(ServerQueues, ALargeShareMayBeAheadByLess) {
-  ServerQueues queues(2, 1000, {1, 2});  // a partition advances them by 150 and 75 bytes
+  ServerQueues queues(2, 1000,
+                      {.weights = {1, 2}});  // a partition advances them by 150 and 75 bytes
   SubmitMany(&queues, 0, 10);
   SubmitMany(&queues, 1, 10);
   queues.SetCredit(100);
@@ -143,6 +144,21 @@ TEST(ServerQueues, ALargeShareMayBeAheadByLess) {
   }
   queues.Return(1, 100);
   EXPECT_EQ(StartAll(&queues), (std::vector<int>{0, 0}));  // 150 ahead, more than 75
+}
+
+TEST(ServerQueues, AServerBesideTheWorkerWaitsForNoServer) {
+  ServerQueues queues(3, 200, {.beside = {1}});
+  for (uint32_t server = 0; server < 3; ++server) SubmitMany(&queues, server, 10);
+  EXPECT_EQ(StartAll(&queues), (std::vector<int>{2, 2, 2}));
+  queues.Return(0, 200);
+  queues.Return(1, 200);
+  // Server 0 waits for server 2 as before.
+  EXPECT_EQ(StartAll(&queues), (std::vector<int>{2, 2, 0}));
+  queues.Return(0, 200);
+  queues.Return(1, 200);
+  EXPECT_EQ(StartAll(&queues), (std::vector<int>{0, 2, 0}));
+  queues.Return(1, 200);
+  EXPECT_EQ(StartAll(&queues), (std::vector<int>{0, 2, 0}));
 }
 
 TEST(ServerQueues, CreditCountsForEachServerAndIsSetForAll) {
@@ -159,7 +175,7 @@ TEST(ServerQueues, CreditCountsForEachServerAndIsSetForAll) {
 
 TEST(ServerQueues, SomethingMayAlwaysStartWhileAllHaveCredit) {
   std::mt19937 random(7);
-  ServerQueues queues(5, 100, {1, 5, 0, 2, 9});
+  ServerQueues queues(5, 100, {.weights = {1, 5, 0, 2, 9}});
   int queued = 0;
   for (int step = 0; step < 20000; ++step) {
     if (queued == 0 || random() % 3 == 0) {

@@ -55,6 +55,17 @@ TEST(View, WorkersOfAHostAreListedByRank) {
   EXPECT_EQ(view.WorkersBeside(3), std::vector<int32_t>{3}) << "its host is not known";
 }
 
+TEST(View, NamesTheServersBesideItsNode) {
+  View view = MakeView({.rank = 1}, 2, 4);
+  EXPECT_EQ(view.ServersBeside(), std::vector<uint32_t>{}) << "no host is known";
+  view.hosts.resize(2);
+  view.workers[0].host = view.servers[0].host = 0;
+  view.workers[1].host = view.servers[1].host = view.servers[3].host = 1;
+  EXPECT_EQ(view.ServersBeside(), (std::vector<uint32_t>{1, 3}));
+  view.own = {.role = Role::kServer, .rank = 0};
+  EXPECT_EQ(view.ServersBeside(), std::vector<uint32_t>{0});
+}
+
 TEST(View, WithoutServersIsAView) {
   const View view = MakeView({}, 2, 0);
   EXPECT_EQ(view.num_workers(), 2);

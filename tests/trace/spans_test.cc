@@ -254,7 +254,7 @@ class AddingHost final : public backend::BackendBefore {
   void Fail(const Status& /*status*/) override {}
   uint32_t num_destinations() const override { return 1; }
   uint32_t DestinationOf(Key /*key*/) const override { return 0; }
-  std::vector<uint32_t> shares() const override { return {}; }
+  Shares shares() const override { return {}; }
   bool AddsUp(const protocol::Tensor& /*tensor*/, const Coding& coding) const override {
     return !coding.plain();
   }

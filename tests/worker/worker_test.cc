@@ -504,9 +504,10 @@ TEST(Worker, TwoInOneProcessDoNotMeet) {
 }
 
 // The servers to which the first pushes of a tensor of 16 partitions go, while none answers.
-std::vector<int32_t> ServersInOrder(std::vector<uint32_t> weights) {
+std::vector<int32_t> ServersInOrder(std::vector<uint32_t> weights,
+                                    const job::View& view = job::MakeView({}, 1, 2)) {
   PsWorkerOptions options = Alone();
-  options.SetView(job::MakeView({}, 1, 2));
+  options.SetView(view);
   options.server_weights = std::move(weights);
   options.partition_bytes = 32 << 10;
   options.credit_bytes = 1 << 20;
@@ -535,6 +536,17 @@ TEST(Worker, ServersAdvanceByTheSharesThatTheBackEndSays) {
   EXPECT_EQ(ServersInOrder({3, 1}),
             (std::vector<int32_t>{first, second, first, second, first, first, second, first, first,
                                   first, second, first, first, first, first, first}));
+}
+
+TEST(Worker, AServerOnItsHostWaitsForNoOtherServer) {
+  job::View view = job::MakeView({}, 1, 2);
+  view.hosts.resize(1);
+  view.workers[0].host = view.servers[1].host = 0;
+  const int32_t first = ps::ServerId(0);
+  const int32_t second = ps::ServerId(1);
+  EXPECT_EQ(ServersInOrder({3, 1}, view),
+            (std::vector<int32_t>{first, second, first, second, first, second, first, second, first,
+                                  first, first, first, first, first, first, first}));
 }
 
 }  // namespace

@@ -75,7 +75,9 @@ class PsBackend final : public Backend {
   std::shared_ptr<ps::Landing> LandingFor(int32_t peer, const ps::Meta& meta, uint64_t size_bytes);
 
   uint32_t num_destinations() const override { return num_servers(); }
-  std::vector<uint32_t> shares() const override { return options_.server_weights; }
+  Shares shares() const override {
+    return {.weights = options_.server_weights, .beside = options_.view->ServersBeside()};
+  }
   Carriers CarriersOf(const protocol::Tensor& tensor, const Coding& coding,
                       const Partition& partition) const override;
   void Place(std::span<Partition> partitions, std::span<const Partition> replaced) override;
