@@ -277,7 +277,7 @@ class Run(abc.ABC):
             self._printer.mute()
             raise Over(0)
         if isinstance(event, Failed):
-            self._printer.await_ends()  # a process gave up, and its peers follow
+            self._printer.await_ends()  # the job failed, and its processes end
         if isinstance(event, Exited) and not event.child.code:
             self._last_words.let_go(event.child)
         if isinstance(event, Exited) and event.child.code:

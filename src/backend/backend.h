@@ -121,7 +121,7 @@ class Backend {
   virtual Status CheckExtra(const std::string& /*what*/) const { return Status::Ok(); }
   // Partition::server is less.
   virtual uint32_t num_destinations() const = 0;
-  // Each destination's share of all bytes.
+  // How the bytes go to the destinations.
   virtual Shares shares() const { return {}; }
   // The carriers of a partition now, if its data are long; `coding` is that of contributions.
   virtual Carriers CarriersOf(const protocol::Tensor& /*tensor*/, const Coding& /*coding*/,

@@ -105,10 +105,10 @@ struct Carriers {
   bool operator==(const Carriers&) const = default;
 };
 
-// How a worker's bytes go to servers, by rank.
+// How a worker's bytes go to servers.
 struct Shares {
-  std::vector<uint32_t> weights{};  // of all bytes, in any unit; empty: equal shares
-  std::vector<uint32_t> beside{};   // servers on the worker's own host, to which no link leads
+  std::vector<uint32_t> weights{};  // by rank, of all bytes, in any unit; empty: equal shares
+  std::vector<uint32_t> beside{};  // ranks of servers on the worker's own host: no link leads there
 };
 
 // Partition and credit with which a job begins; they suit a link of 1 Gbit/s.  The table of

@@ -22,7 +22,8 @@ struct CoreOptions {
   uint32_t num_servers = 1;
   // Among servers whose next partitions may start at the same time, this server is the first.
   uint32_t first_server = 0;
-  // Partitions of equal urgency start in proportion to the weights: docs/design/placement.md.
+  // Partitions of equal urgency start in proportion to the weights, but for servers
+  // beside: docs/design/placement.md.
   Shares shares{};
   uint64_t partition_bytes = kFirstPartitionBytes;
   // Limit of the bytes in flight to one server: started and not finished.  A larger partition may

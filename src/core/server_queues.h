@@ -1,4 +1,5 @@
-// ServerQueues: a Scheduler for each server, all of which advance in proportion to their shares.
+// ServerQueues: a Scheduler for each server.  All advance in proportion to their shares, but those
+// beside the worker, which may be ahead.
 //
 // Each server has its own credit and its own order of priority.  A partition starts only if its
 // server is at most that partition ahead of the other servers.  A server's progress is the bytes
@@ -10,8 +11,8 @@
 // worker learns that it is lost.
 //
 // A server beside the worker waits for no server, as no link leads to it.  Else the slowest link of
-// a job would slow its other links: the sums on a server, which go to all workers, would come no
-// faster than this worker's partitions leave for other servers.
+// a job would slow the others.  The sums on that server go to all workers, and would come no faster
+// than this worker's partitions leave for other servers.  Other servers still wait for it.
 //
 // Source: start-time fair queuing, Goyal, Vin and Cheng, "Start-time Fair Queuing: A Scheduling
 // Algorithm for Integrated Services Packet Switching Networks", SIGCOMM 1996, section 2.

@@ -59,6 +59,7 @@ struct View {
   // REQUIRES: has_worker(rank).
   std::vector<int32_t> WorkersBeside(int32_t rank) const;
   // Returns the ranks of all servers on the host of the node that holds the view, in order.
+  // REQUIRES: `own` is a place of the view.
   std::vector<uint32_t> ServersBeside() const;
 
   bool operator==(const View&) const = default;
