@@ -34,10 +34,15 @@ std::vector<int> StartAll(ServerQueues* queues) {
   return counts;
 }
 
+// Gives three servers with a credit of 200 bytes ten partitions each, and starts two of each.
+void SpendAllCredit(ServerQueues* queues) {
+  for (uint32_t server = 0; server < 3; ++server) SubmitMany(queues, server, 10);
+  ASSERT_EQ(StartAll(queues), (std::vector<int>{2, 2, 2}));
+}
+
 TEST(ServerQueues, AServerWithoutCreditHoldsTheOtherServersBack) {
   ServerQueues queues(3, 200, {});
-  for (uint32_t server = 0; server < 3; ++server) SubmitMany(&queues, server, 10);
-  EXPECT_EQ(StartAll(&queues), (std::vector<int>{2, 2, 2}));
+  SpendAllCredit(&queues);
   queues.Return(0, 200);
   queues.Return(1, 200);
   // Server 2 has started 2.  The others may be one ahead, and start one more then.
@@ -132,8 +137,8 @@ TEST(ServerQueues, AServerThatWakesBeginsWhereTheBusyServersAre) {
 }
 
 TEST(ServerQueues, ALargeShareMayBeAheadByLess) {
-  ServerQueues queues(2, 1000,
-                      {.weights = {1, 2}});  // a partition advances them by 150 and 75 bytes
+  // A partition advances them by 150 and 75 bytes.
+  ServerQueues queues(2, 1000, {.weights = {1, 2}});
   SubmitMany(&queues, 0, 10);
   SubmitMany(&queues, 1, 10);
   queues.SetCredit(100);
@@ -148,8 +153,7 @@ TEST(ServerQueues, ALargeShareMayBeAheadByLess) {
 
 TEST(ServerQueues, AServerBesideTheWorkerWaitsForNoServer) {
   ServerQueues queues(3, 200, {.beside = {1}});
-  for (uint32_t server = 0; server < 3; ++server) SubmitMany(&queues, server, 10);
-  EXPECT_EQ(StartAll(&queues), (std::vector<int>{2, 2, 2}));
+  SpendAllCredit(&queues);
   queues.Return(0, 200);
   queues.Return(1, 200);
   // Server 0 waits for server 2 as before.
